@@ -6,9 +6,18 @@
 
 #![deny(clippy::indexing_slicing, clippy::string_slice)]
 
+pub mod cron;
+pub mod decide;
+pub mod explain;
+pub mod floor;
+pub mod forecast;
+pub mod history;
 pub mod hpa;
 pub mod observation;
+pub mod proposal;
 pub mod quantity;
+pub mod strategy;
+pub mod workload;
 
 use std::fmt;
 
