@@ -12,7 +12,9 @@
 
 mod decision;
 mod effective_hpa;
+mod manifests;
 mod passthrough;
+mod rules;
 mod shared;
 mod time_series_prediction;
 
@@ -24,7 +26,9 @@ pub use effective_hpa::{
     CronSpec, EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerSpec, Mode,
     Prediction, ScaleStrategy,
 };
+pub use manifests::{definition, definitions, manifests, render};
 pub use passthrough::Passthrough;
+pub use rules::{Rules, Violation};
 pub use shared::{
     Algorithm, AlgorithmType, Dsp, Estimators, FftEstimator, Histogram, HoltWinters, Linear,
     MaxValueEstimator, Percentile, SeasonalNaive, Statistic,
