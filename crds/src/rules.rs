@@ -225,3 +225,403 @@ fn wrong_type(schema: &JSONSchemaProps, value: &Value) -> Option<&'static str> {
     };
     (!fits).then_some(expected)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{EffectiveHorizontalPodAutoscaler, TimeSeriesPrediction};
+
+    /// A smallest object, with `member` of its spec set.
+    fn with(member: &str, value: Value) -> Value {
+        let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+        let mut object = json!({
+            "apiVersion": "autoscaling.crane.io/v1alpha1",
+            "kind": "EffectiveHorizontalPodAutoscaler",
+            "metadata": {"name": "web", "namespace": "shop"},
+            "spec": {"scaleTargetRef": target, "maxReplicas": 10},
+        });
+        object["spec"][member] = value;
+        object
+    }
+
+    fn cron(changes: Value) -> Value {
+        let mut cron =
+            json!({"name": "day", "start": "0 9 * * *", "end": "0 18 * * *", "targetReplicas": 5});
+        for (name, value) in changes.as_object().unwrap() {
+            cron[name] = value.clone();
+        }
+        with("crons", json!([cron]))
+    }
+
+    fn algorithm(value: Value) -> Value {
+        with("prediction", json!({"predictionAlgorithm": value}))
+    }
+
+    #[test]
+    fn the_rules_compile() {
+        for rules in [
+            Rules::of::<EffectiveHorizontalPodAutoscaler>(),
+            Rules::of::<TimeSeriesPrediction>(),
+        ] {
+            assert!(
+                !rules.compiled.has_errors(),
+                "{:?}",
+                rules.compiled.compilation_errors()
+            );
+        }
+    }
+
+    #[test]
+    fn objects_at_the_edge_of_the_rules_are_accepted() {
+        let rules = Rules::of::<EffectiveHorizontalPodAutoscaler>();
+        for object in [
+            with("minReplicas", json!(10)),
+            with("minReplicas", json!(0)),
+            with("minReplicas", Value::Null),
+            with("maxReplicas", json!(1)),
+            with("maxReplicas", json!(10000)),
+            with("specificReplicas", json!(0)),
+            with("mode", json!("Direct")),
+            with("prediction", json!({})),
+            with(
+                "prediction",
+                json!({"predictionWindowSeconds": 60, "quantile": 0.5}),
+            ),
+            with(
+                "prediction",
+                json!({"predictionWindowSeconds": 604_800, "quantile": 0.999}),
+            ),
+            with("prediction", json!({"leadTimeSeconds": 30})),
+            with(
+                "prediction",
+                json!({"leadTimeSeconds": 1200, "maxUnderProvisionedPercent": 1}),
+            ),
+            algorithm(json!({})),
+            algorithm(json!({"dsp": {"historyLength": "1h", "sampleInterval": "15s"}})),
+            algorithm(json!({"dsp": {"historyLength": "30d", "sampleInterval": "1.5m"}})),
+            algorithm(
+                json!({"algorithmType": "percentile", "percentile": {"historyLength": "72h30m"}}),
+            ),
+            algorithm(json!({"seasonalNaive": {"period": "7d", "statistic": "max", "cycles": 4}})),
+            algorithm(json!({"holtWinters": {"season": "12h"}})),
+            algorithm(json!({"linear": {"samples": 2}})),
+            cron(json!({"start": "@daily", "end": " 00 14 ? * mon-FRI "})),
+            cron(json!({"start": "TZ=Asia/Tokyo 0 9 * * *", "end": "CRON_TZ=Asia/Tokyo @hourly"})),
+            cron(json!({"name": null, "targetReplicas": 0})),
+            cron(json!({"timezone": "America/Argentina/ComodRivadavia"})),
+        ] {
+            assert_eq!(rules.check(&object), [], "{}", object["spec"]);
+        }
+    }
+
+    #[test]
+    fn each_broken_rule_is_answered_once_with_the_field_and_what_to_do() {
+        let dsp = |name: &str, value: &str| algorithm(json!({"dsp": {name: value}}));
+        let many = |n: usize| -> Vec<Value> {
+            let cron = |i| json!({"name": format!("c{i}"), "start": "@daily", "end": "@hourly", "targetReplicas": 1});
+            (0..n).map(cron).collect()
+        };
+        let external = |labels: usize| {
+            let labels: Map<_, _> = (0..labels).map(|i| (format!("l{i}"), json!("v"))).collect();
+            with(
+                "metrics",
+                json!([{"type": "External", "external": {
+                    "metric": {"name": "queue", "selector": {"matchLabels": labels}},
+                    "target": {"type": "Value", "value": "5"},
+                }}]),
+            )
+        };
+        let metric = json!({"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization"}}});
+        let table = [
+            (
+                with("minReplicas", json!(11)),
+                "spec.minReplicas",
+                "lower minReplicas or raise maxReplicas",
+            ),
+            (
+                with("minReplicas", json!(-1)),
+                "spec.minReplicas",
+                "must be 0 or more",
+            ),
+            (
+                with("minReplicas", json!("1")),
+                "spec.minReplicas",
+                "expected a whole number",
+            ),
+            (
+                with("maxReplicas", json!(0)),
+                "spec.maxReplicas",
+                "between 1 and 10000",
+            ),
+            (
+                with("maxReplicas", json!(10001)),
+                "spec.maxReplicas",
+                "between 1 and 10000",
+            ),
+            (
+                with("maxReplicas", Value::Null),
+                "spec.maxReplicas",
+                "is required",
+            ),
+            (
+                with("maxReplica", json!(1)),
+                "spec.maxReplica",
+                "no such field",
+            ),
+            (
+                with("scaleTargetRef", json!({"kind": "Deployment", "name": ""})),
+                "spec.scaleTargetRef",
+                "kind and the name",
+            ),
+            (
+                with("specificReplicas", json!(-1)),
+                "spec.specificReplicas",
+                "leave it out to let Preview only watch",
+            ),
+            (
+                with("scaleStrategy", json!("Manual")),
+                "spec.scaleStrategy",
+                r#"one of "Auto", "Preview""#,
+            ),
+            (
+                with("mode", json!("direct")),
+                "spec.mode",
+                r#"one of "Delegated", "Direct""#,
+            ),
+            (
+                with("metrics", json!(vec![metric; 17])),
+                "spec.metrics",
+                "at most 16 items, has 17",
+            ),
+            (
+                external(17),
+                "spec.metrics[0].external.metric.selector.matchLabels",
+                "at most 16 entries",
+            ),
+            (
+                with("crons", json!(many(33))),
+                "spec.crons",
+                "at most 32 items, has 33",
+            ),
+            (
+                with("crons", json!([many(1)[0], many(1)[0]])),
+                "spec.crons",
+                "needs a name of its own",
+            ),
+            (
+                cron(json!({"start": null})),
+                "spec.crons[0]",
+                "needs start and end",
+            ),
+            (
+                cron(json!({"end": ""})),
+                "spec.crons[0]",
+                "needs start and end",
+            ),
+            (
+                cron(json!({"targetReplicas": null})),
+                "spec.crons[0]",
+                "needs targetReplicas",
+            ),
+            (
+                cron(json!({"targetReplicas": -1})),
+                "spec.crons[0].targetReplicas",
+                "between 0 and 10000",
+            ),
+            (
+                cron(json!({"start": "0 9 * *"})),
+                "spec.crons[0].start",
+                "has five fields",
+            ),
+            (
+                cron(json!({"start": "0 0 9 * * *"})),
+                "spec.crons[0].start",
+                "has five fields",
+            ),
+            (
+                cron(json!({"end": "@fortnightly"})),
+                "spec.crons[0].end",
+                "has five fields",
+            ),
+            (
+                cron(json!({"end": "@every 1h"})),
+                "spec.crons[0].end",
+                "no fixed times of day",
+            ),
+            (
+                cron(json!({"start": "1".repeat(129)})),
+                "spec.crons[0].start",
+                "at most 128 characters",
+            ),
+            (
+                cron(json!({"timezone": "Z".repeat(65)})),
+                "spec.crons[0].timezone",
+                "at most 64 characters",
+            ),
+            (
+                cron(json!({"name": "n".repeat(254)})),
+                "spec.crons[0].name",
+                "at most 253 characters",
+            ),
+            (
+                with("prediction", json!({"predictionWindowSeconds": 59})),
+                "spec.prediction.predictionWindowSeconds",
+                "between 60 and 604800",
+            ),
+            (
+                with("prediction", json!({"predictionWindowSeconds": 604_801})),
+                "spec.prediction.predictionWindowSeconds",
+                "between 60 and 604800",
+            ),
+            (
+                with("prediction", json!({"quantile": 0.4})),
+                "spec.prediction.quantile",
+                "between 0.5 and 0.999",
+            ),
+            (
+                with("prediction", json!({"quantile": 1})),
+                "spec.prediction.quantile",
+                "between 0.5 and 0.999",
+            ),
+            (
+                with("prediction", json!({"leadTimeSeconds": 29})),
+                "spec.prediction.leadTimeSeconds",
+                "leave it out to have it measured",
+            ),
+            (
+                with("prediction", json!({"maxUnderProvisionedPercent": 0})),
+                "spec.prediction.maxUnderProvisionedPercent",
+                "above 0 and below 100",
+            ),
+            (
+                with(
+                    "prediction",
+                    json!({"quantile": 0.9, "maxUnderProvisionedPercent": 1}),
+                ),
+                "spec.prediction",
+                "exclude each other",
+            ),
+            (
+                algorithm(json!({"algorithmType": "DSP"})),
+                "spec.prediction.predictionAlgorithm.algorithmType",
+                "leave it out to use auto",
+            ),
+            (
+                dsp("historyLength", "1w"),
+                "spec.prediction.predictionAlgorithm.dsp.historyLength",
+                "such as '14d'",
+            ),
+            (
+                dsp("historyLength", "1d12h"),
+                "spec.prediction.predictionAlgorithm.dsp.historyLength",
+                "such as '14d'",
+            ),
+            (
+                dsp("historyLength", "59m"),
+                "spec.prediction.predictionAlgorithm.dsp.historyLength",
+                "between 1h and 30d",
+            ),
+            (
+                dsp("historyLength", "31d"),
+                "spec.prediction.predictionAlgorithm.dsp.historyLength",
+                "between 1h and 30d",
+            ),
+            (
+                dsp("sampleInterval", "60"),
+                "spec.prediction.predictionAlgorithm.dsp.sampleInterval",
+                "such as '60s'",
+            ),
+            (
+                dsp("sampleInterval", "14s"),
+                "spec.prediction.predictionAlgorithm.dsp.sampleInterval",
+                "between 15s and 24h",
+            ),
+            (
+                algorithm(json!({"seasonalNaive": {"period": "1w"}})),
+                "spec.prediction.predictionAlgorithm.seasonalNaive.period",
+                "1d or 7d",
+            ),
+            (
+                algorithm(json!({"seasonalNaive": {"cycles": 31}})),
+                "spec.prediction.predictionAlgorithm.seasonalNaive.cycles",
+                "between 1 and 30",
+            ),
+            (
+                algorithm(json!({"holtWinters": {"season": "16d"}})),
+                "spec.prediction.predictionAlgorithm.holtWinters.season",
+                "between 1h and 15d",
+            ),
+            (
+                algorithm(json!({"linear": {"samples": 1}})),
+                "spec.prediction.predictionAlgorithm.linear.samples",
+                "between 2 and 10000",
+            ),
+        ];
+        let rules = Rules::of::<EffectiveHorizontalPodAutoscaler>();
+        for (object, field, advice) in table {
+            let found = rules.check(&object);
+            let [Violation { field: at, message }] = found.as_slice() else {
+                panic!("{field}, {advice}: {found:?}");
+            };
+            assert_eq!(at, field);
+            assert!(message.contains(advice), "{field}: {message}");
+        }
+    }
+
+    #[test]
+    fn a_prediction_as_crane_stores_it_is_accepted_and_writes_back_as_it_was() {
+        let algorithm = json!({
+            "algorithmType": "dsp",
+            "dsp": {
+                "sampleInterval": "60s", "historyLength": "14d",
+                "estimators": {
+                    "maxValue": [{"marginFraction": "0.1"}],
+                    "fft": [{"marginFraction": "0.2", "lowAmplitudeThreshold": "1.0", "highFrequencyThreshold": "0.05",
+                             "minNumOfSpectrumItems": 10, "maxNumOfSpectrumItems": 20}],
+                },
+            },
+        });
+        let labels = json!([{"key": "pod", "operator": "in", "value": ["a", "b"]}]);
+        let object = json!({
+            "apiVersion": "prediction.crane.io/v1alpha1",
+            "kind": "TimeSeriesPrediction",
+            "metadata": {"name": "tsp"},
+            "spec": {
+                "predictionMetrics": [
+                    {"resourceIdentifier": "cpu", "type": "ExpressionQuery",
+                     "expressionQuery": {"expression": "sum(rate(x[3m]))"}, "algorithm": algorithm},
+                    {"resourceIdentifier": "mem", "type": "MetricQuery",
+                     "metricQuery": {"metricName": "m", "labels": labels},
+                     "algorithm": {"algorithmType": "percentile", "percentile": {
+                         "aggregated": true, "sampleInterval": "1m", "histogram": {
+                             "maxValue": "100", "epsilon": "1e-10", "halfLife": "24h", "bucketSize": "0.1",
+                             "firstBucketSize": "0.01", "bucketSizeGrowthRatio": "1.05"},
+                         "minSampleWeight": "1e-5", "marginFraction": "0.15", "percentile": "0.99",
+                         "targetUtilization": "1.0"}}},
+                    {"resourceIdentifier": "r", "type": "ResourceQuery", "resourceQuery": "cpu"},
+                ],
+                "targetRef": {"kind": "Deployment", "name": "web", "namespace": "shop"},
+                "predictionWindowSeconds": 180,
+            },
+            "status": {
+                "predictionMetrics": [
+                    {"resourceIdentifier": "cpu", "ready": true, "prediction": [{
+                        "labels": [{"name": "zone", "value": "a"}],
+                        "samples": [{"value": "0.12345", "timestamp": 1_700_000_000, "upper": "0.2"}]}]},
+                    {"resourceIdentifier": "mem", "ready": false, "reason": "TooShort", "message": "wait"},
+                ],
+                "conditions": [{"type": "Ready", "status": "False", "reason": "PredictPartial",
+                    "message": "not all metric predicted", "lastTransitionTime": "2024-01-01T00:00:00Z"}],
+            },
+        });
+        let typed: TimeSeriesPrediction = serde_json::from_value(object.clone()).unwrap();
+        assert_eq!(serde_json::to_value(&typed).unwrap(), object);
+        assert_eq!(Rules::of::<TimeSeriesPrediction>().check(&object), []);
+        assert_eq!(
+            Rules::of::<TimeSeriesPrediction>().check(&json!({"spec": {}})),
+            []
+        );
+    }
+}
