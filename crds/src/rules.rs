@@ -1,8 +1,8 @@
 //! The API server's answer to an object, without an API server.
 //!
-//! [`Rules`] evaluates what a definition says - shape, sizes, and the CEL rules with their messages
-//! - on plain JSON. It refuses what the server refuses and nothing more; what only the service can
-//! know (time zones, cron fields, `PromQL`) is checked elsewhere. Defaults are applied first, as the
+//! [`Rules`] evaluates what a definition says (shape, sizes, and the CEL rules with their messages)
+//! on plain JSON. It refuses what the server refuses and nothing more; what only the service can
+//! know (time zones, cron fields, PromQL) is checked elsewhere. Defaults are applied first, as the
 //! server does.
 
 use std::fmt;
@@ -100,7 +100,7 @@ fn shape(path: &str, schema: &JSONSchemaProps, value: &Value, found: &mut Vec<Vi
         found.push(Violation {
             field: path.to_owned(),
             message,
-        })
+        });
     };
     if let Some(expected) = wrong_type(schema, value) {
         return refuse(format!("expected {expected}, found {value}"));
@@ -183,7 +183,7 @@ fn fields(
         ) {
             (Some(known), _) => shape(&below(name), known, member, found),
             // The server adds what every kind has.
-            (None, Some(_)) if !open && !(path.is_empty() && is_common(name)) => {
+            (None, Some(_)) if !(open || path.is_empty() && is_common(name)) => {
                 let message = "no such field; check the spelling and the indentation".to_owned();
                 found.push(Violation {
                     field: below(name),
@@ -233,30 +233,218 @@ mod tests {
     use super::*;
     use crate::{EffectiveHorizontalPodAutoscaler, TimeSeriesPrediction};
 
-    /// A smallest object, with `member` of its spec set.
-    fn with(member: &str, value: Value) -> Value {
-        let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+    /// A small object with one cron; the JSON of `value` is set at `pointer`.
+    fn with(pointer: &str, value: &str) -> Value {
         let mut object = json!({
             "apiVersion": "autoscaling.crane.io/v1alpha1",
             "kind": "EffectiveHorizontalPodAutoscaler",
             "metadata": {"name": "web", "namespace": "shop"},
-            "spec": {"scaleTargetRef": target, "maxReplicas": 10},
+            "spec": {
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+                "maxReplicas": 10,
+                "crons": [{
+                    "name": "day", "start": "0 9 * * *", "end": "0 18 * * *", "targetReplicas": 5,
+                }],
+            },
         });
-        object["spec"][member] = value;
+        let mut place = &mut object;
+        for step in pointer.split('/') {
+            place = match step.parse::<usize>() {
+                Ok(index) => &mut place[index],
+                Err(_) => &mut place[step],
+            };
+        }
+        *place = serde_json::from_str(value).unwrap();
         object
     }
 
-    fn cron(changes: Value) -> Value {
-        let mut cron =
-            json!({"name": "day", "start": "0 9 * * *", "end": "0 18 * * *", "targetReplicas": 5});
-        for (name, value) in changes.as_object().unwrap() {
-            cron[name] = value.clone();
-        }
-        with("crons", json!([cron]))
+    /// Where `pointer` points, as the API server writes it.
+    fn field(pointer: &str) -> String {
+        pointer
+            .split('/')
+            .fold(String::new(), |path, step| match step.parse::<usize>() {
+                Ok(index) => format!("{path}[{index}]"),
+                Err(_) if path.is_empty() => step.to_owned(),
+                Err(_) => format!("{path}.{step}"),
+            })
     }
 
-    fn algorithm(value: Value) -> Value {
-        with("prediction", json!({"predictionAlgorithm": value}))
+    const ALGORITHM: &str = "spec/prediction/predictionAlgorithm";
+
+    const ACCEPTED: [(&str, &str); 29] = [
+        ("spec/minReplicas", "10"),
+        ("spec/minReplicas", "0"),
+        ("spec/minReplicas", "null"),
+        ("spec/maxReplicas", "1"),
+        ("spec/maxReplicas", "10000"),
+        ("spec/specificReplicas", "0"),
+        ("spec/mode", "\"Direct\""),
+        ("spec/prediction", "{}"),
+        ("spec/prediction/predictionWindowSeconds", "60"),
+        ("spec/prediction/predictionWindowSeconds", "604800"),
+        ("spec/prediction/quantile", "0.5"),
+        ("spec/prediction/quantile", "0.999"),
+        ("spec/prediction/leadTimeSeconds", "30"),
+        ("spec/prediction/leadTimeSeconds", "1200"),
+        ("spec/prediction/maxUnderProvisionedPercent", "1"),
+        (ALGORITHM, "{}"),
+        (
+            ALGORITHM,
+            r#"{"dsp": {"historyLength": "1h", "sampleInterval": "15s"}}"#,
+        ),
+        (
+            ALGORITHM,
+            r#"{"dsp": {"historyLength": "30d", "sampleInterval": "1.5m"}}"#,
+        ),
+        (
+            ALGORITHM,
+            r#"{"algorithmType": "percentile", "percentile": {"historyLength": "72h30m"}}"#,
+        ),
+        (
+            ALGORITHM,
+            r#"{"seasonalNaive": {"period": "7d", "statistic": "max", "cycles": 4}}"#,
+        ),
+        (ALGORITHM, r#"{"holtWinters": {"season": "12h"}}"#),
+        (ALGORITHM, r#"{"linear": {"samples": 2}}"#),
+        ("spec/crons/0/start", "\"@daily\""),
+        ("spec/crons/0/start", "\"TZ=Asia/Tokyo 0 9 * * *\""),
+        ("spec/crons/0/start", "\"CRON_TZ=Asia/Tokyo @hourly\""),
+        ("spec/crons/0/end", "\" 00 14 ? * mon-FRI \""),
+        ("spec/crons/0/name", "null"),
+        ("spec/crons/0/targetReplicas", "0"),
+        (
+            "spec/crons/0/timezone",
+            "\"America/Argentina/ComodRivadavia\"",
+        ),
+    ];
+
+    /// Pointer, JSON set there, words of the answer.
+    const REFUSED: [(&str, &str, &str); 32] = [
+        (
+            "spec/minReplicas",
+            "11",
+            "lower minReplicas or raise maxReplicas",
+        ),
+        ("spec/minReplicas", "-1", "must be 0 or more"),
+        ("spec/minReplicas", "\"1\"", "expected a whole number"),
+        ("spec/maxReplicas", "0", "between 1 and 10000"),
+        ("spec/maxReplicas", "10001", "between 1 and 10000"),
+        (
+            "spec/maxReplicas",
+            "3000000000",
+            "a whole number of 32 bits",
+        ),
+        ("spec/maxReplicas", "null", "is required"),
+        ("spec/maxReplica", "1", "no such field"),
+        (
+            "spec/scaleTargetRef",
+            r#"{"kind": "Deployment", "name": ""}"#,
+            "the kind and the name",
+        ),
+        (
+            "spec/specificReplicas",
+            "-1",
+            "leave it out to let Preview only watch",
+        ),
+        (
+            "spec/scaleStrategy",
+            "\"Manual\"",
+            r#"one of "Auto", "Preview""#,
+        ),
+        ("spec/mode", "\"direct\"", r#"one of "Delegated", "Direct""#),
+        (
+            "spec/crons/0",
+            r#"{"end": "@daily", "targetReplicas": 1}"#,
+            "needs start and end",
+        ),
+        (
+            "spec/crons/0",
+            r#"{"start": "@daily", "end": "", "targetReplicas": 1}"#,
+            "needs start and end",
+        ),
+        (
+            "spec/crons/0",
+            r#"{"start": "@daily", "end": "@hourly"}"#,
+            "needs targetReplicas",
+        ),
+        ("spec/crons/0/targetReplicas", "-1", "between 0 and 10000"),
+        ("spec/crons/0/start", "\"0 9 * *\"", "has five fields"),
+        ("spec/crons/0/start", "\"0 0 9 * * *\"", "has five fields"),
+        ("spec/crons/0/end", "\"@fortnightly\"", "has five fields"),
+        ("spec/crons/0/end", "\"@every 1h\"", "no fixed times of day"),
+        (
+            "spec/prediction/predictionWindowSeconds",
+            "59",
+            "between 60 and 604800",
+        ),
+        (
+            "spec/prediction/predictionWindowSeconds",
+            "604801",
+            "between 60 and 604800",
+        ),
+        ("spec/prediction/quantile", "0.4", "between 0.5 and 0.999"),
+        ("spec/prediction/quantile", "1", "between 0.5 and 0.999"),
+        (
+            "spec/prediction/leadTimeSeconds",
+            "29",
+            "leave it out to have it measured",
+        ),
+        (
+            "spec/prediction/maxUnderProvisionedPercent",
+            "0",
+            "above 0 and below 100",
+        ),
+        (
+            "spec/prediction/maxUnderProvisionedPercent",
+            "100",
+            "above 0 and below 100",
+        ),
+        (
+            "spec/prediction",
+            r#"{"quantile": 0.9, "maxUnderProvisionedPercent": 1}"#,
+            "exclude each other",
+        ),
+        (
+            "spec/prediction/predictionAlgorithm/algorithmType",
+            "\"DSP\"",
+            "leave it out to use auto",
+        ),
+        (
+            "spec/crons",
+            r#"[{"start": "@daily", "end": "@hourly", "targetReplicas": 1},
+                {"start": "@daily", "end": "@hourly", "targetReplicas": 2}]"#,
+            "needs a name of its own",
+        ),
+        ("spec/metrics", "{}", "expected a list"),
+        (
+            "spec/behavior/scaleUp/tolerance",
+            "0.1",
+            "an integer or text",
+        ),
+    ];
+
+    /// Member of `predictionAlgorithm`, text or number set there, words of the answer.
+    const REFUSED_PARAMETERS: [(&str, &str, &str); 10] = [
+        ("dsp/historyLength", "\"1w\"", "such as '14d'"),
+        ("dsp/historyLength", "\"1d12h\"", "such as '14d'"),
+        ("dsp/historyLength", "\"59m\"", "between 1h and 30d"),
+        ("percentile/historyLength", "\"31d\"", "between 1h and 30d"),
+        ("dsp/sampleInterval", "\"60\"", "such as '60s'"),
+        ("linear/sampleInterval", "\"14s\"", "between 15s and 24h"),
+        ("seasonalNaive/period", "\"1w\"", "1d or 7d"),
+        ("seasonalNaive/cycles", "31", "between 1 and 30"),
+        ("holtWinters/season", "\"16d\"", "between 1h and 15d"),
+        ("linear/samples", "1", "between 2 and 10000"),
+    ];
+
+    /// Asserts that setting `value` at `pointer` is answered once, there, with `advice`.
+    fn assert_refused(rules: &Rules, pointer: &str, value: &str, advice: &str) {
+        let found = rules.check(&with(pointer, value));
+        let [Violation { field: at, message }] = found.as_slice() else {
+            panic!("{pointer} = {value}: {found:?}");
+        };
+        assert_eq!(*at, field(pointer));
+        assert!(message.contains(advice), "{pointer} = {value}: {message}");
     }
 
     #[test]
@@ -276,298 +464,90 @@ mod tests {
     #[test]
     fn objects_at_the_edge_of_the_rules_are_accepted() {
         let rules = Rules::of::<EffectiveHorizontalPodAutoscaler>();
-        for object in [
-            with("minReplicas", json!(10)),
-            with("minReplicas", json!(0)),
-            with("minReplicas", Value::Null),
-            with("maxReplicas", json!(1)),
-            with("maxReplicas", json!(10000)),
-            with("specificReplicas", json!(0)),
-            with("mode", json!("Direct")),
-            with("prediction", json!({})),
-            with(
-                "prediction",
-                json!({"predictionWindowSeconds": 60, "quantile": 0.5}),
-            ),
-            with(
-                "prediction",
-                json!({"predictionWindowSeconds": 604_800, "quantile": 0.999}),
-            ),
-            with("prediction", json!({"leadTimeSeconds": 30})),
-            with(
-                "prediction",
-                json!({"leadTimeSeconds": 1200, "maxUnderProvisionedPercent": 1}),
-            ),
-            algorithm(json!({})),
-            algorithm(json!({"dsp": {"historyLength": "1h", "sampleInterval": "15s"}})),
-            algorithm(json!({"dsp": {"historyLength": "30d", "sampleInterval": "1.5m"}})),
-            algorithm(
-                json!({"algorithmType": "percentile", "percentile": {"historyLength": "72h30m"}}),
-            ),
-            algorithm(json!({"seasonalNaive": {"period": "7d", "statistic": "max", "cycles": 4}})),
-            algorithm(json!({"holtWinters": {"season": "12h"}})),
-            algorithm(json!({"linear": {"samples": 2}})),
-            cron(json!({"start": "@daily", "end": " 00 14 ? * mon-FRI "})),
-            cron(json!({"start": "TZ=Asia/Tokyo 0 9 * * *", "end": "CRON_TZ=Asia/Tokyo @hourly"})),
-            cron(json!({"name": null, "targetReplicas": 0})),
-            cron(json!({"timezone": "America/Argentina/ComodRivadavia"})),
-        ] {
-            assert_eq!(rules.check(&object), [], "{}", object["spec"]);
+        for (pointer, value) in ACCEPTED {
+            assert_eq!(
+                rules.check(&with(pointer, value)),
+                [],
+                "{pointer} = {value}"
+            );
         }
     }
 
     #[test]
     fn each_broken_rule_is_answered_once_with_the_field_and_what_to_do() {
-        let dsp = |name: &str, value: &str| algorithm(json!({"dsp": {name: value}}));
-        let many = |n: usize| -> Vec<Value> {
-            let cron = |i| json!({"name": format!("c{i}"), "start": "@daily", "end": "@hourly", "targetReplicas": 1});
-            (0..n).map(cron).collect()
+        let rules = Rules::of::<EffectiveHorizontalPodAutoscaler>();
+        for (pointer, value, advice) in REFUSED {
+            assert_refused(&rules, pointer, value, advice);
+        }
+        for (parameter, value, advice) in REFUSED_PARAMETERS {
+            assert_refused(&rules, &format!("{ALGORITHM}/{parameter}"), value, advice);
+        }
+    }
+
+    #[test]
+    fn sizes_are_bounded() {
+        let rules = Rules::of::<EffectiveHorizontalPodAutoscaler>();
+        let list = |n: usize, item: &dyn Fn(usize) -> String| {
+            let items: Vec<_> = (0..n).map(item).collect();
+            format!("[{}]", items.join(","))
         };
-        let external = |labels: usize| {
-            let labels: Map<_, _> = (0..labels).map(|i| (format!("l{i}"), json!("v"))).collect();
-            with(
-                "metrics",
-                json!([{"type": "External", "external": {
-                    "metric": {"name": "queue", "selector": {"matchLabels": labels}},
-                    "target": {"type": "Value", "value": "5"},
-                }}]),
+        let metric = |_| r#"{"type": "Resource"}"#.to_owned();
+        let cron = |i| {
+            format!(
+                r#"{{"name": "c{i}", "start": "@daily", "end": "@hourly", "targetReplicas": 1}}"#
             )
         };
-        let metric = json!({"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization"}}});
-        let table = [
+        let text = |n: usize| format!("{:?}", "n".repeat(n));
+        for (pointer, fits) in [
+            ("spec/metrics", list(16, &metric)),
+            ("spec/crons", list(32, &cron)),
+            ("spec/crons/0/name", text(253)),
+            ("spec/crons/0/timezone", text(64)),
+        ] {
+            assert_eq!(rules.check(&with(pointer, &fits)), [], "{pointer}");
+        }
+        for (pointer, too_big, advice) in [
             (
-                with("minReplicas", json!(11)),
-                "spec.minReplicas",
-                "lower minReplicas or raise maxReplicas",
-            ),
-            (
-                with("minReplicas", json!(-1)),
-                "spec.minReplicas",
-                "must be 0 or more",
-            ),
-            (
-                with("minReplicas", json!("1")),
-                "spec.minReplicas",
-                "expected a whole number",
-            ),
-            (
-                with("maxReplicas", json!(0)),
-                "spec.maxReplicas",
-                "between 1 and 10000",
-            ),
-            (
-                with("maxReplicas", json!(10001)),
-                "spec.maxReplicas",
-                "between 1 and 10000",
-            ),
-            (
-                with("maxReplicas", Value::Null),
-                "spec.maxReplicas",
-                "is required",
-            ),
-            (
-                with("maxReplica", json!(1)),
-                "spec.maxReplica",
-                "no such field",
-            ),
-            (
-                with("scaleTargetRef", json!({"kind": "Deployment", "name": ""})),
-                "spec.scaleTargetRef",
-                "kind and the name",
-            ),
-            (
-                with("specificReplicas", json!(-1)),
-                "spec.specificReplicas",
-                "leave it out to let Preview only watch",
-            ),
-            (
-                with("scaleStrategy", json!("Manual")),
-                "spec.scaleStrategy",
-                r#"one of "Auto", "Preview""#,
-            ),
-            (
-                with("mode", json!("direct")),
-                "spec.mode",
-                r#"one of "Delegated", "Direct""#,
-            ),
-            (
-                with("metrics", json!(vec![metric; 17])),
-                "spec.metrics",
+                "spec/metrics",
+                list(17, &metric),
                 "at most 16 items, has 17",
             ),
+            ("spec/crons", list(33, &cron), "at most 32 items, has 33"),
             (
-                external(17),
-                "spec.metrics[0].external.metric.selector.matchLabels",
-                "at most 16 entries",
+                "spec/crons/0/name",
+                text(254),
+                "at most 253 characters, has 254",
             ),
             (
-                with("crons", json!(many(33))),
-                "spec.crons",
-                "at most 32 items, has 33",
+                "spec/crons/0/timezone",
+                text(65),
+                "at most 64 characters, has 65",
             ),
             (
-                with("crons", json!([many(1)[0], many(1)[0]])),
-                "spec.crons",
-                "needs a name of its own",
+                "spec/crons/0/start",
+                text(129),
+                "at most 128 characters, has 129",
             ),
-            (
-                cron(json!({"start": null})),
-                "spec.crons[0]",
-                "needs start and end",
-            ),
-            (
-                cron(json!({"end": ""})),
-                "spec.crons[0]",
-                "needs start and end",
-            ),
-            (
-                cron(json!({"targetReplicas": null})),
-                "spec.crons[0]",
-                "needs targetReplicas",
-            ),
-            (
-                cron(json!({"targetReplicas": -1})),
-                "spec.crons[0].targetReplicas",
-                "between 0 and 10000",
-            ),
-            (
-                cron(json!({"start": "0 9 * *"})),
-                "spec.crons[0].start",
-                "has five fields",
-            ),
-            (
-                cron(json!({"start": "0 0 9 * * *"})),
-                "spec.crons[0].start",
-                "has five fields",
-            ),
-            (
-                cron(json!({"end": "@fortnightly"})),
-                "spec.crons[0].end",
-                "has five fields",
-            ),
-            (
-                cron(json!({"end": "@every 1h"})),
-                "spec.crons[0].end",
-                "no fixed times of day",
-            ),
-            (
-                cron(json!({"start": "1".repeat(129)})),
-                "spec.crons[0].start",
-                "at most 128 characters",
-            ),
-            (
-                cron(json!({"timezone": "Z".repeat(65)})),
-                "spec.crons[0].timezone",
-                "at most 64 characters",
-            ),
-            (
-                cron(json!({"name": "n".repeat(254)})),
-                "spec.crons[0].name",
-                "at most 253 characters",
-            ),
-            (
-                with("prediction", json!({"predictionWindowSeconds": 59})),
-                "spec.prediction.predictionWindowSeconds",
-                "between 60 and 604800",
-            ),
-            (
-                with("prediction", json!({"predictionWindowSeconds": 604_801})),
-                "spec.prediction.predictionWindowSeconds",
-                "between 60 and 604800",
-            ),
-            (
-                with("prediction", json!({"quantile": 0.4})),
-                "spec.prediction.quantile",
-                "between 0.5 and 0.999",
-            ),
-            (
-                with("prediction", json!({"quantile": 1})),
-                "spec.prediction.quantile",
-                "between 0.5 and 0.999",
-            ),
-            (
-                with("prediction", json!({"leadTimeSeconds": 29})),
-                "spec.prediction.leadTimeSeconds",
-                "leave it out to have it measured",
-            ),
-            (
-                with("prediction", json!({"maxUnderProvisionedPercent": 0})),
-                "spec.prediction.maxUnderProvisionedPercent",
-                "above 0 and below 100",
-            ),
-            (
-                with(
-                    "prediction",
-                    json!({"quantile": 0.9, "maxUnderProvisionedPercent": 1}),
-                ),
-                "spec.prediction",
-                "exclude each other",
-            ),
-            (
-                algorithm(json!({"algorithmType": "DSP"})),
-                "spec.prediction.predictionAlgorithm.algorithmType",
-                "leave it out to use auto",
-            ),
-            (
-                dsp("historyLength", "1w"),
-                "spec.prediction.predictionAlgorithm.dsp.historyLength",
-                "such as '14d'",
-            ),
-            (
-                dsp("historyLength", "1d12h"),
-                "spec.prediction.predictionAlgorithm.dsp.historyLength",
-                "such as '14d'",
-            ),
-            (
-                dsp("historyLength", "59m"),
-                "spec.prediction.predictionAlgorithm.dsp.historyLength",
-                "between 1h and 30d",
-            ),
-            (
-                dsp("historyLength", "31d"),
-                "spec.prediction.predictionAlgorithm.dsp.historyLength",
-                "between 1h and 30d",
-            ),
-            (
-                dsp("sampleInterval", "60"),
-                "spec.prediction.predictionAlgorithm.dsp.sampleInterval",
-                "such as '60s'",
-            ),
-            (
-                dsp("sampleInterval", "14s"),
-                "spec.prediction.predictionAlgorithm.dsp.sampleInterval",
-                "between 15s and 24h",
-            ),
-            (
-                algorithm(json!({"seasonalNaive": {"period": "1w"}})),
-                "spec.prediction.predictionAlgorithm.seasonalNaive.period",
-                "1d or 7d",
-            ),
-            (
-                algorithm(json!({"seasonalNaive": {"cycles": 31}})),
-                "spec.prediction.predictionAlgorithm.seasonalNaive.cycles",
-                "between 1 and 30",
-            ),
-            (
-                algorithm(json!({"holtWinters": {"season": "16d"}})),
-                "spec.prediction.predictionAlgorithm.holtWinters.season",
-                "between 1h and 15d",
-            ),
-            (
-                algorithm(json!({"linear": {"samples": 1}})),
-                "spec.prediction.predictionAlgorithm.linear.samples",
-                "between 2 and 10000",
-            ),
-        ];
-        let rules = Rules::of::<EffectiveHorizontalPodAutoscaler>();
-        for (object, field, advice) in table {
-            let found = rules.check(&object);
-            let [Violation { field: at, message }] = found.as_slice() else {
-                panic!("{field}, {advice}: {found:?}");
-            };
-            assert_eq!(at, field);
-            assert!(message.contains(advice), "{field}: {message}");
+        ] {
+            assert_refused(&rules, pointer, &too_big, advice);
         }
+    }
+
+    #[test]
+    fn a_selector_holds_at_most_sixteen_labels() {
+        let rules = Rules::of::<EffectiveHorizontalPodAutoscaler>();
+        let check = |n: usize| {
+            let labels: Map<_, _> = (0..n).map(|i| (format!("l{i}"), json!("v"))).collect();
+            let metrics = json!([{"type": "External", "external": {
+                "metric": {"name": "queue", "selector": {"matchLabels": labels}},
+                "target": {"type": "Value", "value": "5"},
+            }}]);
+            rules.check(&with("spec/metrics", &metrics.to_string()))
+        };
+        let field = "spec.metrics[0].external.metric.selector.matchLabels".to_owned();
+        let message = "must have at most 16 entries, has 17".to_owned();
+        assert_eq!(check(16), []);
+        assert_eq!(check(17), [Violation { field, message }]);
     }
 
     #[test]
