@@ -323,6 +323,32 @@ mod tests {
     }
 
     #[test]
+    fn every_autoscaler_under_examples_writes_back_as_it_was_and_is_accepted() {
+        let rules = Rules::of::<EffectiveHorizontalPodAutoscaler>();
+        let mut seen = 0;
+        for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../examples")).unwrap()
+        {
+            let path = entry.unwrap().path();
+            if path.extension().is_none_or(|extension| extension != "yaml") {
+                continue;
+            }
+            let yaml = std::fs::read_to_string(&path).unwrap();
+            for object in serde_saphyr::from_multiple::<Value>(&yaml).unwrap() {
+                if object["kind"] == "EffectiveHorizontalPodAutoscaler" {
+                    assert_eq!(
+                        serde_json::to_value(read(&object)).unwrap(),
+                        object,
+                        "{path:?}"
+                    );
+                    assert_eq!(rules.check(&object), [], "{path:?}");
+                    seen += 1;
+                }
+            }
+        }
+        assert!(seen >= EXAMPLES.len(), "{seen}");
+    }
+
+    #[test]
     fn the_examples_say_what_they_are_meant_to() {
         let [apache, local, multi] = EXAMPLES.map(|(_, yaml)| {
             serde_saphyr::from_str::<EffectiveHorizontalPodAutoscaler>(yaml)

@@ -228,10 +228,68 @@ fn wrong_type(schema: &JSONSchemaProps, value: &Value) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
     use crate::{EffectiveHorizontalPodAutoscaler, TimeSeriesPrediction};
+
+    fn any_json() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            "[ -~]{0,12}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(3, 24, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::vec(("[a-zA-Z]{1,6}", inner), 0..4)
+                    .prop_map(|members| Value::Object(members.into_iter().collect())),
+            ]
+        })
+    }
+
+    /// Names of fields, so that random values reach the rules behind them.
+    const FIELDS: [&str; 14] = [
+        "scaleTargetRef",
+        "minReplicas",
+        "maxReplicas",
+        "scaleStrategy",
+        "mode",
+        "specificReplicas",
+        "metrics",
+        "behavior",
+        "crons",
+        "crons/0/start",
+        "prediction",
+        "prediction/quantile",
+        "prediction/predictionAlgorithm",
+        "prediction/predictionAlgorithm/algorithmType",
+    ];
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn what_the_rules_accept_can_be_read_and_writes_back_as_it_was(
+            field in prop::sample::select(&FIELDS[..]),
+            value in any_json(),
+        ) {
+            // Nulls are dropped before anything looks, see `drop_nulls`.
+            let mut object = with(&format!("spec/{field}"), &value.to_string());
+            drop_nulls(&mut object);
+            if RULES.with(|rules| rules.check(&object)).is_empty() {
+                let read: EffectiveHorizontalPodAutoscaler = serde_json::from_value(object.clone())?;
+                prop_assert_eq!(serde_json::to_value(read)?, object);
+            }
+        }
+    }
+
+    thread_local! {
+        static RULES: Rules = Rules::of::<EffectiveHorizontalPodAutoscaler>();
+    }
 
     /// A small object with one cron; the JSON of `value` is set at `pointer`.
     fn with(pointer: &str, value: &str) -> Value {
