@@ -14,7 +14,7 @@ use std::{
 };
 
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
-use foretide_models::Algorithm;
+use foretide_models::{Algorithm, Forecast, Forecaster as _};
 use futures::{StreamExt, stream};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
@@ -54,6 +54,7 @@ struct Request {
 #[derive(Debug)]
 struct Plan {
     request: Request,
+    forecaster: Box<dyn foretide_models::Forecaster>,
     history: History,
     next: Timestamp,
     failures: u32,
@@ -213,7 +214,7 @@ impl<C: Cluster, H: HistoryReader> Forecaster<C, H> {
         }
     }
 
-    fn record(&self, key: SeriesKey, outcome: Result<foretide_models::Forecast, Failure>) {
+    fn record(&self, key: SeriesKey, outcome: Result<Forecast, Failure>) {
         match outcome {
             Ok(forecast) => self.forecasts.renew(key, forecast),
             Err(Failure::Refused(refused)) => {
@@ -237,7 +238,7 @@ impl Plan {
         &mut self,
         reader: &H,
         now: Timestamp,
-    ) -> Result<foretide_models::Forecast, Failure> {
+    ) -> Result<Forecast, Failure> {
         let series = self.history.refresh(reader, now).await.map_err(Failure::Unread)?;
         let forecaster = self.request.algorithm.forecaster();
         forecaster
@@ -246,7 +247,7 @@ impl Plan {
     }
 
     /// How long until the next refresh; remembers failures for the next answer.
-    fn wait(&mut self, outcome: &Result<foretide_models::Forecast, Failure>) -> SignedDuration {
+    fn wait(&mut self, outcome: &Result<Forecast, Failure>) -> SignedDuration {
         self.failures = match outcome {
             Err(Failure::Unread(_)) => self.failures.saturating_add(1),
             Ok(_) | Err(Failure::Refused(_)) => 0,
