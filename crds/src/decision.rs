@@ -131,6 +131,7 @@ pub struct ProposalStatus {
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "camelCase")]
+#[schemars(transform = crate::shared::leave_description_to_field)]
 pub enum ProposalSource {
     /// A metric as it is now.
     Observed,
@@ -192,6 +193,7 @@ pub struct RecommendationStatus {
 /// The two ways a number of replicas is arrived at; the larger result counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(transform = crate::shared::leave_description_to_field)]
 pub enum Lane {
     /// From observed metrics.
     Observed,

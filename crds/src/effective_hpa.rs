@@ -75,7 +75,7 @@ const CRON_EVERY: &str = "'@every' has no fixed times of day and cannot open or 
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new("!has(self.minReplicas) || self.minReplicas <= self.maxReplicas")
+    validation = Rule::new("!has(self.minReplicas) || self.maxReplicas < 1 || self.minReplicas <= self.maxReplicas")
         .message("minReplicas must not exceed maxReplicas; lower minReplicas or raise maxReplicas")
         .field_path(".minReplicas")
 )]
@@ -152,6 +152,7 @@ pub struct EffectiveHorizontalPodAutoscalerSpec {
 
 /// Whether to act.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::shared::leave_description_to_field)]
 pub enum ScaleStrategy {
     /// Scale the workload.
     #[default]
@@ -162,6 +163,7 @@ pub enum ScaleStrategy {
 
 /// Who writes the scale under [`ScaleStrategy::Auto`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::shared::leave_description_to_field)]
 pub enum Mode {
     /// A child HorizontalPodAutoscaler.
     #[default]
@@ -266,4 +268,221 @@ pub struct Prediction {
     #[x_kube(validation = Rule::new("double(self) > 0.0 && double(self) < 100.0")
         .message("maxUnderProvisionedPercent must be above 0 and below 100; 1 is one minute in a hundred"))]
     pub max_under_provisioned_percent: Option<f64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::Rules;
+
+    const EXAMPLES: [(&str, &str); 3] = [
+        ("php-apache", include_str!("../../examples/php-apache.yaml")),
+        (
+            "php-apache-local",
+            include_str!("../../examples/php-apache-local.yaml"),
+        ),
+        (
+            "php-apache-multi-dimensions",
+            include_str!("../../examples/php-apache-multi-dimensions.yaml"),
+        ),
+    ];
+
+    /// The object of `yaml`, with members of `fragment` laid over it.
+    fn merged(yaml: &str, fragment: &Value) -> Value {
+        fn lay(over: &Value, on: &mut Value) {
+            match (over, on) {
+                (Value::Object(over), Value::Object(on)) => {
+                    for (name, member) in over {
+                        lay(member, on.entry(name.as_str()).or_insert(Value::Null));
+                    }
+                }
+                (over, on) => *on = over.clone(),
+            }
+        }
+        let mut object: Value = serde_saphyr::from_str(yaml).unwrap();
+        lay(fragment, &mut object);
+        object
+    }
+
+    fn read(object: &Value) -> EffectiveHorizontalPodAutoscaler {
+        serde_json::from_value(object.clone()).unwrap()
+    }
+
+    #[test]
+    fn every_example_reads_writes_back_as_it_was_and_is_accepted() {
+        let rules = Rules::of::<EffectiveHorizontalPodAutoscaler>();
+        for (name, yaml) in EXAMPLES {
+            let written: Value = serde_saphyr::from_str(yaml).unwrap();
+            let object: EffectiveHorizontalPodAutoscaler = serde_saphyr::from_str(yaml).unwrap();
+            assert_eq!(object.metadata.name.as_deref(), Some(name));
+            assert_eq!(serde_json::to_value(&object).unwrap(), written, "{name}");
+            assert_eq!(rules.check(&written), [], "{name}");
+        }
+    }
+
+    #[test]
+    fn every_autoscaler_under_examples_writes_back_as_it_was_and_is_accepted() {
+        let rules = Rules::of::<EffectiveHorizontalPodAutoscaler>();
+        let mut seen = 0;
+        for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../examples")).unwrap()
+        {
+            let path = entry.unwrap().path();
+            if path.extension().is_none_or(|extension| extension != "yaml") {
+                continue;
+            }
+            let yaml = std::fs::read_to_string(&path).unwrap();
+            for object in serde_saphyr::from_multiple::<Value>(&yaml).unwrap() {
+                if object["kind"] == "EffectiveHorizontalPodAutoscaler" {
+                    assert_eq!(
+                        serde_json::to_value(read(&object)).unwrap(),
+                        object,
+                        "{path:?}"
+                    );
+                    assert_eq!(rules.check(&object), [], "{path:?}");
+                    seen += 1;
+                }
+            }
+        }
+        assert!(seen >= EXAMPLES.len(), "{seen}");
+    }
+
+    #[test]
+    fn the_examples_say_what_they_are_meant_to() {
+        let [apache, local, multi] = EXAMPLES.map(|(_, yaml)| {
+            serde_saphyr::from_str::<EffectiveHorizontalPodAutoscaler>(yaml)
+                .unwrap()
+                .spec
+        });
+
+        let metric = apache.metrics.as_ref().unwrap()[0].typed().unwrap();
+        assert_eq!(
+            metric.resource.unwrap().target.average_utilization,
+            Some(50)
+        );
+        let algorithm = apache.prediction.unwrap().prediction_algorithm.unwrap();
+        assert_eq!(algorithm.algorithm_type, Some(crate::AlgorithmType::Dsp));
+        assert_eq!(algorithm.dsp.unwrap().history_length.as_deref(), Some("3d"));
+
+        let targets: Vec<_> = local
+            .crons
+            .unwrap()
+            .iter()
+            .map(|c| c.target_replicas)
+            .collect();
+        assert_eq!(targets, [10, 80, 10, 80, 10, 80, 10].map(Some));
+        assert_eq!((local.metrics, local.prediction), (None, None));
+
+        assert!(multi.metrics.is_some() && multi.prediction.is_some());
+        assert_eq!(multi.crons.unwrap()[0].timezone, None);
+    }
+
+    #[test]
+    fn fragments_of_a_manifest_read_when_merged_into_a_whole_one() {
+        let (_, whole) = EXAMPLES[0];
+        let fragments = [
+            json!({"spec": {"prediction": {"predictionWindowSeconds": 3600, "predictionAlgorithm": {
+                "algorithmType": "dsp", "dsp": {"sampleInterval": "60s", "historyLength": "3d"},
+            }}}}),
+            json!({
+                "spec": {"scaleStrategy": "Preview", "specificReplicas": 5},
+                "status": {"expectReplicas": 4, "currentReplicas": 4},
+            }),
+            json!({"status": {
+                "conditions": [
+                    {
+                        "lastTransitionTime": "2021-11-30T08:18:59Z",
+                        "message": "the HPA controller was able to get the target's current scale",
+                        "reason": "SucceededGetScale",
+                        "status": "True",
+                        "type": "AbleToScale",
+                    },
+                    {
+                        "lastTransitionTime": "2021-11-30T08:18:59Z",
+                        "message": "Effective HPA is ready",
+                        "reason": "EffectiveHorizontalPodAutoscalerReady",
+                        "status": "True",
+                        "type": "Ready",
+                    },
+                ],
+                "currentReplicas": 1,
+                "expectReplicas": 0,
+            }}),
+        ];
+        let rules = Rules::of::<EffectiveHorizontalPodAutoscaler>();
+        for fragment in &fragments {
+            let object = merged(whole, fragment);
+            assert_eq!(serde_json::to_value(read(&object)).unwrap(), object);
+            assert_eq!(rules.check(&object), []);
+        }
+        let preview = read(&merged(whole, &fragments[1]));
+        assert_eq!(preview.spec.scale_strategy, Some(ScaleStrategy::Preview));
+        assert_eq!(preview.spec.specific_replicas, Some(5));
+        assert_eq!(preview.status.unwrap().expect_replicas, Some(4));
+    }
+
+    #[test]
+    fn a_field_of_a_later_autoscaler_is_kept_under_metrics_and_behavior() {
+        let object = merged(
+            EXAMPLES[0].1,
+            &json!({"spec": {
+                "metrics": [{"type": "Resource", "fresh": 1, "resource": {
+                    "name": "cpu",
+                    "target": {"type": "Utilization", "averageUtilization": 50, "percentile": "p99"},
+                }}],
+                "behavior": {"scaleUp": {"tolerance": "0.05", "jitter": {"seconds": 3}}, "sideways": {}},
+            }}),
+        );
+        assert_eq!(serde_json::to_value(read(&object)).unwrap(), object);
+        assert_eq!(
+            Rules::of::<EffectiveHorizontalPodAutoscaler>().check(&object),
+            []
+        );
+    }
+
+    #[test]
+    fn a_status_with_every_field_writes_back_as_it_was() {
+        let status = json!({
+            "expectReplicas": 7,
+            "currentReplicas": 5,
+            "lastScaleTime": "2026-03-01T10:00:00Z",
+            "observedGeneration": 3,
+            "decision": {
+                "time": "2026-03-01T10:00:15Z",
+                "currentReplicas": 5,
+                "proposals": [
+                    {"source": "observed", "name": "resource.cpu", "replicas": 5, "value": "50", "target": "50"},
+                    {"source": "forecast", "name": "resource.cpu", "replicas": 7, "value": "1.3", "target": "0.2"},
+                    {"source": "cron", "name": "night", "reason": "ZeroLength"},
+                ],
+                "winner": "forecast",
+                "maximum": 7, "stabilized": 7, "limited": 7, "desired": 7, "floor": 7,
+                "limit": "ScaleUpLimit",
+                "message": "7 replicas, because the forecast of resource.cpu needs them",
+            },
+            "windows": [{"name": "night", "active": false, "nextTransition": "2026-03-01T22:00:00Z"}],
+            "history": {
+                "recommendations": [
+                    {"time": "2026-03-01T10:00:00.250000Z", "lane": "observed", "replicas": 5, "mirrored": true},
+                    {"time": "2026-03-01T10:00:00.250000Z", "lane": "floor", "replicas": 7},
+                ],
+                "events": [{"time": "2026-03-01T10:00:00.500000Z", "change": -2}],
+            },
+        });
+        let object = merged(EXAMPLES[0].1, &json!({"status": status}));
+        assert_eq!(serde_json::to_value(read(&object)).unwrap(), object);
+        assert_eq!(
+            Rules::of::<EffectiveHorizontalPodAutoscaler>().check(&object),
+            []
+        );
+    }
+
+    #[test]
+    fn an_algorithm_nobody_knows_does_not_make_the_object_unreadable() {
+        let fragment =
+            json!({"spec": {"prediction": {"predictionAlgorithm": {"algorithmType": "arima"}}}});
+        let object = merged(EXAMPLES[0].1, &fragment);
+        assert_eq!(serde_json::to_value(read(&object)).unwrap(), object);
+    }
 }

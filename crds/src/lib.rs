@@ -9,6 +9,14 @@
     unreachable_pub,
     reason = "KubeSchema copies each `pub` struct into a function body"
 )]
+#![expect(
+    clippy::doc_markdown,
+    reason = "kubectl explain shows the doc comments as they are"
+)]
+#![expect(
+    clippy::duplicated_attributes,
+    reason = "printer columns have types in common"
+)]
 
 mod decision;
 mod effective_hpa;

@@ -13,8 +13,7 @@ use serde_json::{Map, Value};
 
 /// Most labels (or expressions) one selector may hold.
 ///
-/// # Source
-/// A metric selector is sent with every query; HPAs in use have one to five labels.
+/// A bound against objects made to be expensive: the selector goes out with every query.
 const MAX_SELECTOR_TERMS: u32 = 16;
 
 /// A value of type `T` on the wire, with every field of it kept: also those that `T` does not know.

@@ -21,6 +21,14 @@ fn seconds_between(least: u32, most: u32) -> String {
     format!("!{IS_DURATION} || ({SECONDS} >= {least} && {SECONDS} <= {most})")
 }
 
+/// Removes the description of an enumeration, for `#[schemars(transform = ...)]`.
+///
+/// kube folds an optional enumeration into its field, and the description of the type would
+/// replace that of the field.
+pub(crate) fn leave_description_to_field(schema: &mut Schema) {
+    schema.remove("description");
+}
+
 /// How to forecast: which algorithm, and its parameters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
@@ -285,6 +293,7 @@ pub struct SeasonalNaive {
 /// What `seasonalNaive` takes of the past periods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(transform = crate::shared::leave_description_to_field)]
 pub enum Statistic {
     /// The most recent period.
     Last,

@@ -1,0 +1,248 @@
+//! When an expression fires: the next and the previous occurrence, in civil time and as instants.
+//!
+//! Walks months, days, hours and minutes by bit set, so the work is bounded however rare the
+//! expression is. It decides nothing about windows; see `window.rs`.
+
+use jiff::Timestamp;
+use jiff::civil::{Date, DateTime, Time};
+
+use super::expression::{Days, Expression};
+use super::field::Bits;
+use super::zone::{Standing, Zone};
+
+/// Months looked at in one direction: eight years and the month begun.
+///
+/// Leap days are at most eight years apart (2096 to 2104), so an expression without an occurrence
+/// in so many months has none at all. robfig gives up after five years, and misses that one.
+const SEARCH_MONTHS: u32 = 8 * 12 + 1;
+
+/// One firing of an expression.
+///
+/// Ordered by the civil time it is written for, which within one zone is also the order of
+/// instants; several civil times skipped by one gap share an instant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Occurrence {
+    /// The wall clock time that the expression names.
+    pub civil: DateTime,
+    /// The instant that stands for it.
+    pub at: Timestamp,
+    /// How that wall clock time stands in its zone.
+    pub standing: Standing,
+}
+
+/// First firing strictly after `t`.
+///
+/// # Guarantees
+/// - Later than `t`, and no firing lies between.
+/// - Bounded work; `None` means that the expression never fires again.
+#[must_use]
+pub fn next_after(expression: &Expression, zone: &Zone, t: Timestamp) -> Option<Timestamp> {
+    Search::new(expression, zone).after(t).map(|found| found.at)
+}
+
+/// Last firing at or before `t`.
+///
+/// # Guarantees
+/// - Not later than `t`, and no firing lies between it and `t`.
+/// - Bounded work; `None` means that the expression never fired before.
+#[must_use]
+pub fn last_at_or_before(expression: &Expression, zone: &Zone, t: Timestamp) -> Option<Timestamp> {
+    Search::new(expression, zone).at_or_before(t).map(|found| found.at)
+}
+
+/// Every firing strictly after `t`, each instant once, in order.
+///
+/// Where a gap moves several civil times to one instant, the first of them is given.
+pub fn occurrences<'e>(
+    expression: &'e Expression,
+    zone: &'e Zone,
+    t: Timestamp,
+) -> impl Iterator<Item = Occurrence> + 'e {
+    let mut last = t;
+    std::iter::from_fn(move || {
+        let found = Search::new(expression, zone).after(last)?;
+        last = found.at;
+        Some(found)
+    })
+}
+
+/// An expression in a zone, and the steps spent on searching it.
+#[derive(Debug)]
+pub(super) struct Search<'e> {
+    expression: &'e Expression,
+    zone: &'e Zone,
+    /// Months looked at plus candidates resolved.
+    pub(super) steps: u32,
+}
+
+impl<'e> Search<'e> {
+    pub(super) fn new(expression: &'e Expression, zone: &'e Zone) -> Self {
+        Self { expression, zone, steps: 0 }
+    }
+
+    /// First occurrence whose instant is after `t`.
+    pub(super) fn after(&mut self, t: Timestamp) -> Option<Occurrence> {
+        // No civil time up to the one at t stands for a later instant. In the second pass of an
+        // overlap, the times ahead that fired in the first are skipped one by one.
+        let mut civil = self.zone.civil(t);
+        loop {
+            let found = self.after_civil(civil)?;
+            if found.at > t {
+                return Some(found);
+            }
+            civil = found.civil;
+        }
+    }
+
+    /// Last occurrence whose instant is at or before `t`.
+    pub(super) fn at_or_before(&mut self, t: Timestamp) -> Option<Occurrence> {
+        let mut civil = self.zone.latest_civil(t);
+        loop {
+            let found = self.at_or_before_civil(civil)?;
+            if found.at <= t {
+                return Some(found);
+            }
+            civil = before(found.civil)?;
+        }
+    }
+
+    /// First occurrence written for a civil time after `civil`.
+    pub(super) fn after_civil(&mut self, civil: DateTime) -> Option<Occurrence> {
+        let found = match self.time_after(civil) {
+            Some(found) => found,
+            None => {
+                let date = self.day_at_or_after(civil.date().tomorrow().ok()?)?;
+                at_minute(date, self.expression.hour.at_or_after(0)?, self.first_minute()?)?
+            }
+        };
+        self.resolve(found)
+    }
+
+    /// Last occurrence written for `civil` or a civil time before it.
+    pub(super) fn at_or_before_civil(&mut self, civil: DateTime) -> Option<Occurrence> {
+        let found = match self.time_at_or_before(civil) {
+            Some(found) => found,
+            None => {
+                let date = self.day_at_or_before(civil.date().yesterday().ok()?)?;
+                at_minute(date, self.expression.hour.at_or_before(23)?, self.last_minute()?)?
+            }
+        };
+        self.resolve(found)
+    }
+
+    fn resolve(&mut self, civil: DateTime) -> Option<Occurrence> {
+        self.steps += 1;
+        let (at, standing) = self.zone.resolve(civil)?;
+        Some(Occurrence { civil, at, standing })
+    }
+
+    fn first_minute(&self) -> Option<u32> {
+        self.expression.minute.at_or_after(0)
+    }
+
+    fn last_minute(&self) -> Option<u32> {
+        self.expression.minute.at_or_before(59)
+    }
+
+    /// A later time on the same day, if the day matches.
+    fn time_after(&self, civil: DateTime) -> Option<DateTime> {
+        let (date, hour, minute) = parts(civil)?;
+        if !self.matches(date) {
+            return None;
+        }
+        let same_hour = self.expression.hour.contains(hour);
+        match self.expression.minute.at_or_after(minute + 1).filter(|_| same_hour) {
+            Some(minute) => at_minute(date, hour, minute),
+            None => {
+                at_minute(date, self.expression.hour.at_or_after(hour + 1)?, self.first_minute()?)
+            }
+        }
+    }
+
+    /// The same or an earlier time on the same day, if the day matches.
+    fn time_at_or_before(&self, civil: DateTime) -> Option<DateTime> {
+        let (date, hour, minute) = parts(civil)?;
+        if !self.matches(date) {
+            return None;
+        }
+        let same_hour = self.expression.hour.contains(hour);
+        match self.expression.minute.at_or_before(minute).filter(|_| same_hour) {
+            Some(minute) => at_minute(date, hour, minute),
+            None => {
+                let earlier = self.expression.hour.at_or_before(hour.checked_sub(1)?)?;
+                at_minute(date, earlier, self.last_minute()?)
+            }
+        }
+    }
+
+    fn matches(&self, date: Date) -> bool {
+        u32::try_from(date.day()).is_ok_and(|day| self.days_of(date) & (1 << day) != 0)
+    }
+
+    /// The matching days of the month of `date`, bit 1 for the first.
+    fn days_of(&self, date: Date) -> u64 {
+        if !u32::try_from(date.month()).is_ok_and(|month| self.expression.month.contains(month)) {
+            return 0;
+        }
+        let length = u32::try_from(date.days_in_month()).unwrap_or(0);
+        let in_month = (1_u64 << (length + 1)) - 2;
+        in_month
+            & match self.expression.days() {
+                Days::Both(of_month, of_week) => of_month.values() & weekday_mask(date, of_week),
+                Days::Either(of_month, of_week) => of_month.values() | weekday_mask(date, of_week),
+            }
+    }
+
+    fn day_at_or_after(&mut self, from: Date) -> Option<Date> {
+        let mut month = from;
+        for _ in 0..SEARCH_MONTHS {
+            self.steps += 1;
+            let rest = self.days_of(month) & (u64::MAX << u32::try_from(month.day()).ok()?);
+            if rest != 0 {
+                return on_day(month, rest.trailing_zeros());
+            }
+            month = month.last_of_month().tomorrow().ok()?;
+        }
+        None
+    }
+
+    fn day_at_or_before(&mut self, to: Date) -> Option<Date> {
+        let mut month = to;
+        for _ in 0..SEARCH_MONTHS {
+            self.steps += 1;
+            let rest = self.days_of(month) & (u64::MAX >> (63 - u32::try_from(month.day()).ok()?));
+            if rest != 0 {
+                return on_day(month, 63 - rest.leading_zeros());
+            }
+            month = month.first_of_month().yesterday().ok()?;
+        }
+        None
+    }
+}
+
+/// The days of the month of `date` which fall on the given weekdays, bit 1 for the first.
+fn weekday_mask(date: Date, of_week: Bits) -> u64 {
+    let weekday = date.first_of_month().weekday().to_sunday_zero_offset();
+    let first = u32::try_from(weekday).unwrap_or(0);
+    // Seven bits, rotated so that bit 0 is the weekday of the first, then five weeks of them.
+    let week = (of_week.values() >> first | of_week.values() << (7 - first)) & 0x7f;
+    (week | week << 7 | week << 14 | week << 21 | week << 28) << 1
+}
+
+fn parts(civil: DateTime) -> Option<(Date, u32, u32)> {
+    Some((civil.date(), u32::try_from(civil.hour()).ok()?, u32::try_from(civil.minute()).ok()?))
+}
+
+fn at_minute(date: Date, hour: u32, minute: u32) -> Option<DateTime> {
+    let time = Time::new(i8::try_from(hour).ok()?, i8::try_from(minute).ok()?, 0, 0).ok()?;
+    Some(date.to_datetime(time))
+}
+
+fn on_day(month: Date, day: u32) -> Option<Date> {
+    Date::new(month.year(), month.month(), i8::try_from(day).ok()?).ok()
+}
+
+/// The civil time just before another.
+pub(super) fn before(civil: DateTime) -> Option<DateTime> {
+    civil.checked_sub(jiff::SignedDuration::from_nanos(1)).ok()
+}

@@ -1,0 +1,432 @@
+//! A cron window: the time between a start and an end firing, and whether it is on.
+//!
+//! The rule is anchored at the start: with `s` the last start at or before now and `e` the first end
+//! after `s`, the window is active if and only if now is before `e`. This file answers that, with the
+//! edges of the activity around it; what an inactive window means for a workload is not its business.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::expression::{Expression, ExpressionError};
+use super::occurrence::{Occurrence, Search, before};
+use super::zone::{Zone, ZoneError};
+
+/// Windows that touch end to start are followed this far when looking for the edges of activity.
+///
+/// A day of hourly windows; a longer chain has no known beginning or end, which costs nothing but
+/// two timestamps of the status.
+const MAX_CHAIN: u32 = 24;
+
+/// A cron as it is written: five fields of text and a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WindowText<'t> {
+    /// The cron's name.
+    pub name: &'t str,
+    /// Expression of the start.
+    pub start: &'t str,
+    /// Expression of the end.
+    pub end: &'t str,
+    /// Zone name, `Local`, or empty for UTC.
+    pub timezone: &'t str,
+    /// Replicas proposed while active.
+    pub target_replicas: u32,
+}
+
+/// A cron window, ready to be asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Window {
+    name: Box<str>,
+    start: Firing,
+    end: Firing,
+    zone: Zone,
+    target_replicas: u32,
+    problem: Option<Problem>,
+}
+
+/// An expression in the zone it is read in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Firing {
+    expression: Expression,
+    zone: Zone,
+}
+
+/// A window's state at one instant.
+///
+/// Depends on the instant alone, so a clock that steps back finds the same activity, with the same
+/// edges, that it found before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WindowState {
+    /// Whether it is on.
+    pub active: bool,
+    /// When the present activity began; absent when inactive, or when no beginning is in sight
+    /// because each start coincides with an end.
+    pub since: Option<Timestamp>,
+    /// When the present activity ends; absent when inactive, or when no end is in sight because
+    /// each end coincides with a start.
+    pub until: Option<Timestamp>,
+    /// When `active` changes next.
+    pub next_transition: Option<Timestamp>,
+    /// Why the window can never be active.
+    pub problem: Option<Problem>,
+}
+
+/// Why a window can never be active.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Problem {
+    /// It starts and ends at the same times.
+    ZeroLength,
+    /// No date matches its start.
+    StartNeverFires,
+    /// No date matches its end.
+    EndNeverFires,
+}
+
+/// One uninterrupted activity of a window, from `since` up to but without `until`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Activity {
+    /// First instant.
+    pub since: Timestamp,
+    /// First instant after it; absent when no end is in sight.
+    pub until: Option<Timestamp>,
+}
+
+/// A field of a cron.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WindowField {
+    /// `start`.
+    Start,
+    /// `end`.
+    End,
+}
+
+/// Why a cron is not usable as written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WindowError {
+    /// Its `start` or `end` is not an expression.
+    #[error("cron `{cron}`: `{}` is not usable", field.name())]
+    Expression {
+        /// The cron's name.
+        cron: String,
+        /// Which field.
+        field: WindowField,
+        /// What is wrong with it.
+        source: ExpressionError,
+    },
+    /// Its `timezone` is not a zone.
+    #[error("cron `{cron}`: `timezone` is not usable")]
+    Zone {
+        /// The cron's name.
+        cron: String,
+        /// What is wrong with it.
+        source: ZoneError,
+    },
+}
+
+/// The active window with the largest target; the first of equals.
+///
+/// # Guarantees
+/// - Adding a window never lowers the target.
+#[must_use]
+pub fn largest_active(windows: &[Window], now: Timestamp) -> Option<&Window> {
+    let active = windows.iter().filter(|window| window.is_active(now));
+    active.reduce(|best, next| if next.target_replicas > best.target_replicas { next } else { best })
+}
+
+// === impl WindowField ===
+
+impl WindowField {
+    /// The field's name in a manifest.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::End => "end",
+        }
+    }
+}
+
+// === impl WindowError ===
+
+impl WindowError {
+    /// The condition reason.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Expression { source, .. } => source.reason(),
+            Self::Zone { source, .. } => source.reason(),
+        }
+    }
+}
+
+// === impl Problem ===
+
+impl Problem {
+    /// The condition reason.
+    #[must_use]
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::ZeroLength => "ZeroLength",
+            Self::StartNeverFires | Self::EndNeverFires => "NeverFires",
+        }
+    }
+}
+
+// === impl Window ===
+
+impl Window {
+    /// Reads a cron; `local` is what `Local` means.
+    ///
+    /// A `TZ=` or `CRON_TZ=` prefix of an expression goes before the `timezone` field, for that
+    /// expression only.
+    ///
+    /// # Errors
+    /// [`WindowError`] for the first field that cannot be read: `timezone`, `start`, `end`. A window
+    /// that can never be active is read, and says so in [`WindowState::problem`].
+    pub fn parse(text: &WindowText<'_>, local: &Zone) -> Result<Self, WindowError> {
+        let cron = || text.name.to_owned();
+        let zone = Zone::parse(text.timezone, local)
+            .map_err(|source| WindowError::Zone { cron: cron(), source })?;
+        let firing = |field, expression| {
+            Firing::parse(expression, &zone, local)
+                .map_err(|source| WindowError::Expression { cron: cron(), field, source })
+        };
+        let start = firing(WindowField::Start, text.start)?;
+        let end = firing(WindowField::End, text.end)?;
+        let problem = find_problem(&start, &end);
+        let target_replicas = text.target_replicas;
+        Ok(Self { name: text.name.into(), start, end, zone, target_replicas, problem })
+    }
+
+    /// The cron's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Expression of the start.
+    #[must_use]
+    pub fn start(&self) -> &Expression {
+        &self.start.expression
+    }
+
+    /// Expression of the end.
+    #[must_use]
+    pub fn end(&self) -> &Expression {
+        &self.end.expression
+    }
+
+    /// The zone of the `timezone` field.
+    #[must_use]
+    pub fn zone(&self) -> &Zone {
+        &self.zone
+    }
+
+    /// The zone the start is read in.
+    #[must_use]
+    pub fn start_zone(&self) -> &Zone {
+        &self.start.zone
+    }
+
+    /// The zone the end is read in.
+    #[must_use]
+    pub fn end_zone(&self) -> &Zone {
+        &self.end.zone
+    }
+
+    /// Replicas proposed while active.
+    #[must_use]
+    pub fn target_replicas(&self) -> u32 {
+        self.target_replicas
+    }
+
+    /// Why the window can never be active.
+    #[must_use]
+    pub fn problem(&self) -> Option<Problem> {
+        self.problem
+    }
+
+    /// Whether it is on at `now`.
+    #[must_use]
+    pub fn is_active(&self, now: Timestamp) -> bool {
+        self.active_start(now).is_some()
+    }
+
+    /// Its state at `now`.
+    ///
+    /// # Guarantees
+    /// - Active exactly from a start up to the next end, whatever the zone's clocks do.
+    /// - The same `since` and `until` for every instant between them.
+    /// - Bounded work.
+    #[must_use]
+    pub fn state(&self, now: Timestamp) -> WindowState {
+        let problem = self.problem;
+        match self.active_start(now) {
+            Some(start) => {
+                let until = self.activity_end(start);
+                let since = self.activity_start(start);
+                WindowState { active: true, since, until, next_transition: until, problem }
+            }
+            None => {
+                let next_transition = self.next_start(now);
+                WindowState { active: false, since: None, until: None, next_transition, problem }
+            }
+        }
+    }
+
+    /// Its activities, beginning with the one at `from` or the first after it; the last one listed
+    /// has no end in sight, if there is such a one.
+    pub fn activities(&self, from: Timestamp) -> impl Iterator<Item = Activity> + '_ {
+        let mut next = Some(from);
+        std::iter::from_fn(move || {
+            let mut from = next?;
+            let mut state = self.state(from);
+            if !state.active {
+                from = state.next_transition?;
+                state = self.state(from);
+            }
+            next = state.until;
+            Some(Activity { since: state.since.unwrap_or(from), until: state.until })
+        })
+    }
+
+    /// The last start at or before `now`, if its end is still to come.
+    fn active_start(&self, now: Timestamp) -> Option<Occurrence> {
+        if self.problem.is_some() {
+            return None;
+        }
+        let start = self.start.search().at_or_before(now)?;
+        (now < self.end_after(start)?.at).then_some(start)
+    }
+
+    /// The next instant at which a window of some length starts.
+    fn next_start(&self, now: Timestamp) -> Option<Timestamp> {
+        if self.problem.is_some() {
+            return None;
+        }
+        let mut start = self.start.search().after(now)?;
+        for _ in 0..MAX_CHAIN {
+            // Start and end skipped by the same gap: nothing of that window is left.
+            let end = self.end_after(start)?;
+            if end.at > start.at {
+                return Some(start.at);
+            }
+            start = self.start_from(end)?;
+        }
+        None
+    }
+
+    /// Where the activity that begins or goes on at `start` ends.
+    fn activity_end(&self, mut start: Occurrence) -> Option<Timestamp> {
+        for _ in 0..MAX_CHAIN {
+            let end = self.end_after(start)?;
+            match self.start_from(end) {
+                Some(next) if next.at == end.at => start = next,
+                _ => return Some(end.at),
+            }
+        }
+        None
+    }
+
+    /// Where the activity that `start` belongs to began.
+    fn activity_start(&self, mut start: Occurrence) -> Option<Timestamp> {
+        for _ in 0..MAX_CHAIN {
+            let Some(end) = self.end_up_to(start) else { return Some(start.at) };
+            let first = self.start_from(end).unwrap_or(start);
+            let touching = (first.at == end.at).then(|| self.start_ended_by(end)).flatten();
+            match touching {
+                Some(previous) => start = previous,
+                None => return Some(first.at),
+            }
+        }
+        None
+    }
+
+    /// A start before `end` whose window `end` ends.
+    fn start_ended_by(&self, end: Occurrence) -> Option<Occurrence> {
+        let start = self.start.search().before(end, self.one_zone())?;
+        self.end_after(start).filter(|first| *first == end)?;
+        (start.at < end.at).then_some(start)
+    }
+
+    /// First end after a start.
+    fn end_after(&self, start: Occurrence) -> Option<Occurrence> {
+        self.end.search().beyond(start, self.one_zone())
+    }
+
+    /// Last end up to a start.
+    fn end_up_to(&self, start: Occurrence) -> Option<Occurrence> {
+        self.end.search().up_to(start, self.one_zone())
+    }
+
+    /// First start from an end on.
+    fn start_from(&self, end: Occurrence) -> Option<Occurrence> {
+        self.start.search().from(end, self.one_zone())
+    }
+
+    /// Whether the civil times of starts and ends can be compared.
+    fn one_zone(&self) -> bool {
+        self.start.zone == self.end.zone
+    }
+}
+
+fn find_problem(start: &Firing, end: &Firing) -> Option<Problem> {
+    if start.expression.never_fires() {
+        Some(Problem::StartNeverFires)
+    } else if end.expression.never_fires() {
+        Some(Problem::EndNeverFires)
+    } else if start.zone == end.zone && start.expression.same_times(&end.expression) {
+        Some(Problem::ZeroLength)
+    } else {
+        None
+    }
+}
+
+// === impl Firing ===
+
+impl Firing {
+    fn parse(text: &str, zone: &Zone, local: &Zone) -> Result<Self, ExpressionError> {
+        let expression = Expression::parse(text)?;
+        let zone = match expression.zone_name() {
+            Some(name) => Zone::parse(name, local).map_err(ExpressionError::Zone)?,
+            None => zone.clone(),
+        };
+        Ok(Self { expression, zone })
+    }
+
+    fn search(&self) -> Search<'_> {
+        Search::new(&self.expression, &self.zone)
+    }
+}
+
+/// Searches relative to an occurrence of the other expression.
+///
+/// Within one zone, occurrences are ordered by civil time: where a gap moves both a start and a
+/// later end to one instant, the start still comes first. Across zones only instants compare.
+impl Search<'_> {
+    /// First occurrence after another.
+    fn beyond(&mut self, other: Occurrence, one_zone: bool) -> Option<Occurrence> {
+        if one_zone { self.after_civil(other.civil) } else { self.after(other.at) }
+    }
+
+    /// First occurrence from another on.
+    fn from(&mut self, other: Occurrence, one_zone: bool) -> Option<Occurrence> {
+        if one_zone {
+            self.after_civil(before(other.civil)?)
+        } else {
+            self.after(other.at.checked_sub(SignedDuration::from_nanos(1)).ok()?)
+        }
+    }
+
+    /// Last occurrence up to another.
+    fn up_to(&mut self, other: Occurrence, one_zone: bool) -> Option<Occurrence> {
+        if one_zone { self.at_or_before_civil(other.civil) } else { self.at_or_before(other.at) }
+    }
+
+    /// Last occurrence before another.
+    fn before(&mut self, other: Occurrence, one_zone: bool) -> Option<Occurrence> {
+        if one_zone {
+            self.at_or_before_civil(before(other.civil)?)
+        } else {
+            self.at_or_before(other.at.checked_sub(SignedDuration::from_nanos(1)).ok()?)
+        }
+    }
+}

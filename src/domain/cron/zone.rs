@@ -1,0 +1,194 @@
+//! A time zone, and the one rule by which civil times become instants in it.
+//!
+//! Looks zones up in the database that is compiled in, so that every machine gives the same answer;
+//! it never reads the system's copy, the environment or the clock.
+
+use jiff::civil::DateTime;
+use jiff::tz::{AmbiguousOffset, Offset, TimeZone, TimeZoneDatabase};
+use jiff::{SignedDuration, Timestamp};
+
+/// Longest zone name read, in characters.
+pub const MAX_ZONE_CHARS: usize = 64;
+
+/// A time zone by name.
+///
+/// # Source
+/// IANA time zone database as bundled with `jiff`.
+#[derive(Debug, Clone)]
+pub struct Zone {
+    name: Box<str>,
+    rules: TimeZone,
+    origin: Origin,
+}
+
+/// Where a zone came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    Named,
+    Empty,
+    Local,
+}
+
+/// Why a zone name is not usable.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ZoneError {
+    /// More than [`MAX_ZONE_CHARS`] characters.
+    #[error("time zone name has {chars} characters: expected at most {MAX_ZONE_CHARS}")]
+    TooLong {
+        /// Characters found.
+        chars: usize,
+    },
+    /// No such name in the database.
+    #[error(
+        "time zone `{name}` is unknown: expected an IANA name such as Europe/Berlin, UTC, Local, \
+         or nothing for UTC"
+    )]
+    Unknown {
+        /// The name as written.
+        name: String,
+    },
+}
+
+/// How a civil time stands in a zone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// The clocks show it once.
+    Once,
+    /// The clocks skip it; the first instant after the gap stands for it.
+    Gap,
+    /// The clocks show it twice; the first pass stands for it.
+    Overlap,
+}
+
+// === impl ZoneError ===
+
+impl ZoneError {
+    /// The condition reason of every unusable zone.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        "InvalidTimeZone"
+    }
+}
+
+// === impl Zone ===
+
+impl Zone {
+    /// Universal time.
+    #[must_use]
+    pub fn utc() -> Self {
+        Self { name: "UTC".into(), rules: TimeZone::UTC, origin: Origin::Named }
+    }
+
+    /// Reads a `timezone` field: a name, `""` for UTC, `Local` for the zone given.
+    ///
+    /// # Errors
+    /// [`ZoneError`] when the name is too long or unknown.
+    pub fn parse(name: &str, local: &Self) -> Result<Self, ZoneError> {
+        match name {
+            "" => Ok(Self { origin: Origin::Empty, ..Self::utc() }),
+            "Local" => Ok(Self { origin: Origin::Local, ..local.clone() }),
+            _ => Self::named(name),
+        }
+    }
+
+    fn named(name: &str) -> Result<Self, ZoneError> {
+        let chars = name.chars().count();
+        if chars > MAX_ZONE_CHARS {
+            return Err(ZoneError::TooLong { chars });
+        }
+        let unknown = || ZoneError::Unknown { name: name.to_owned() };
+        let rules = TimeZoneDatabase::bundled().get(name).map_err(|_| unknown())?;
+        if rules.is_unknown() {
+            return Err(unknown());
+        }
+        let name = rules.iana_name().unwrap_or(name).into();
+        Ok(Self { name, rules, origin: Origin::Named })
+    }
+
+    /// The zone's IANA name; `UTC` for an empty field, the actual zone for `Local`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether the field was empty, so that UTC was assumed.
+    #[must_use]
+    pub fn is_assumed(&self) -> bool {
+        self.origin == Origin::Empty
+    }
+
+    /// Whether it was asked for as `Local`.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        self.origin == Origin::Local
+    }
+
+    /// Its rules, for printing times in it.
+    #[must_use]
+    pub fn rules(&self) -> &TimeZone {
+        &self.rules
+    }
+
+    /// What the clocks of the zone show at `t`.
+    pub(super) fn civil(&self, t: Timestamp) -> DateTime {
+        self.rules.to_datetime(t)
+    }
+
+    /// The instant that stands for a civil time; never earlier for a later civil time.
+    ///
+    /// Gap: the first instant after it. Overlap: the first pass.
+    ///
+    /// `None` beyond the years an instant can have.
+    #[must_use]
+    pub fn resolve(&self, civil: DateTime) -> Option<(Timestamp, Standing)> {
+        match self.rules.to_ambiguous_timestamp(civil).offset() {
+            AmbiguousOffset::Unambiguous { offset } => Some((at(offset, civil)?, Standing::Once)),
+            AmbiguousOffset::Fold { before, .. } => Some((at(before, civil)?, Standing::Overlap)),
+            AmbiguousOffset::Gap { before, after } => {
+                Some((self.gap_end(civil, before, after)?, Standing::Gap))
+            }
+        }
+    }
+
+    /// The transition that skips `civil`.
+    ///
+    /// A gap's civil time read with the offset after it lies before the transition, and less than
+    /// the gap's length before.
+    fn gap_end(&self, civil: DateTime, before: Offset, after: Offset) -> Option<Timestamp> {
+        let earlier = at(after, civil)?;
+        let latest = at(before, civil)?;
+        self.rules
+            .following(earlier)
+            .take_while(|transition| transition.timestamp() <= latest)
+            .find(|transition| transition.offset() == after)
+            .map(|transition| transition.timestamp())
+            .or(Some(latest))
+    }
+
+    /// The latest civil time that can have been resolved to `t` or before.
+    ///
+    /// In the second pass of an overlap the first pass has already shown times ahead of the clock.
+    pub(super) fn latest_civil(&self, t: Timestamp) -> DateTime {
+        let civil = self.civil(t);
+        match self.rules.to_ambiguous_timestamp(civil).offset() {
+            AmbiguousOffset::Fold { before, after } if self.rules.to_offset(t) == after => {
+                let ahead = SignedDuration::from_secs(i64::from(before.seconds() - after.seconds()));
+                civil.checked_add(ahead).unwrap_or(civil)
+            }
+            _ => civil,
+        }
+    }
+}
+
+impl PartialEq for Zone {
+    /// Zones are equal when their rules are, however they were asked for.
+    fn eq(&self, other: &Self) -> bool {
+        self.rules == other.rules
+    }
+}
+
+impl Eq for Zone {}
+
+fn at(offset: Offset, civil: DateTime) -> Option<Timestamp> {
+    offset.to_timestamp(civil).ok()
+}

@@ -1,0 +1,215 @@
+//! The conditions of a decision, as data: type, status, reason, message.
+//!
+//! Transition times are not here: they belong to whoever compares with the last status.
+
+use crate::domain::decide::{Decision, Limit};
+use crate::domain::hpa;
+use crate::domain::observation::Status;
+use crate::domain::proposal::{Proposal, Reason, Source};
+use crate::domain::workload::{Strategy, Subject, Workload};
+
+/// One condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// Its type.
+    pub kind: ConditionKind,
+    /// Whether it holds.
+    pub status: Status,
+    /// Why: one `UpperCamelCase` word of a closed set.
+    pub reason: &'static str,
+    /// Why, for people.
+    pub message: String,
+}
+
+/// The type of a condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ConditionKind {
+    /// Whether the spec can be acted on as it is.
+    Ready,
+    /// Whether every forecast is there. Absent without `prediction`.
+    PredictionReady,
+    /// Whether every cron can be used. Absent without `crons`.
+    CronReady,
+    /// Whether the count can be changed now.
+    AbleToScale,
+    /// Whether a count could be computed.
+    ScalingActive,
+    /// Whether a bound or a policy changed the count.
+    ScalingLimited,
+}
+
+impl ConditionKind {
+    /// All types, in the order of status.
+    pub const ALL: [Self; 6] = [
+        Self::Ready,
+        Self::PredictionReady,
+        Self::CronReady,
+        Self::AbleToScale,
+        Self::ScalingActive,
+        Self::ScalingLimited,
+    ];
+
+    /// The word the API uses.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ready => "Ready",
+            Self::PredictionReady => "PredictionReady",
+            Self::CronReady => "CronReady",
+            Self::AbleToScale => "AbleToScale",
+            Self::ScalingActive => "ScalingActive",
+            Self::ScalingLimited => "ScalingLimited",
+        }
+    }
+}
+
+impl Condition {
+    fn new(kind: ConditionKind, status: Status, reason: &'static str, message: String) -> Self {
+        Self { kind, status, reason, message }
+    }
+}
+
+/// All conditions of a decision, in the order of [`ConditionKind::ALL`].
+pub(in crate::domain) fn conditions(workload: &Workload, decision: &Decision) -> Vec<Condition> {
+    let all = [
+        Some(ready(workload, decision)),
+        prediction(workload, decision),
+        cron(workload, decision),
+        Some(able_to_scale(decision)),
+        Some(scaling_active(decision)),
+        Some(scaling_limited(decision)),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+fn ready(workload: &Workload, decision: &Decision) -> Condition {
+    let kind = ConditionKind::Ready;
+    if decision.limit == Some(Limit::InvalidBounds) {
+        let reason = Limit::InvalidBounds.as_str();
+        return Condition::new(kind, Status::False, reason, decision.message());
+    }
+    let broken = workload.problems.iter().filter_map(|problem| match &problem.subject {
+        Subject::Field(path) => Some((problem.reason, format!("{path}: {}", problem.message))),
+        Subject::Cron(_) => None,
+    });
+    let broken: Vec<_> = broken.collect();
+    match (broken.first(), workload.strategy) {
+        (Some((reason, _)), _) => {
+            Condition::new(kind, Status::False, reason.as_str(), join(broken.iter().map(|b| &*b.1)))
+        }
+        (None, Strategy::Auto) => {
+            Condition::new(kind, Status::True, "Decided", decision.message())
+        }
+        (None, Strategy::Preview) => {
+            Condition::new(kind, Status::True, "Preview", decision.message())
+        }
+    }
+}
+
+fn prediction(workload: &Workload, decision: &Decision) -> Option<Condition> {
+    workload.prediction.as_ref()?;
+    let forecasts = || decision.proposals.iter().filter(|p| p.source == Source::Forecast);
+    let absent: Vec<_> = forecasts().filter(|p| p.replicas.is_none()).collect();
+    let (status, reason, message) = match absent.first() {
+        Some(first) if absent.iter().all(|p| p.reason == Reason::Pending) => {
+            (Status::Unknown, first.reason, reasons(&absent))
+        }
+        Some(first) => (Status::False, first.reason, reasons(&absent)),
+        None if forecasts().next().is_none() => {
+            (Status::Unknown, Reason::Pending, "no forecast has been computed yet".to_owned())
+        }
+        None => (Status::True, Reason::ForecastReady, "every forecast is there".to_owned()),
+    };
+    Some(Condition::new(ConditionKind::PredictionReady, status, reason.as_str(), message))
+}
+
+fn cron(workload: &Workload, decision: &Decision) -> Option<Condition> {
+    if workload.windows.is_empty() && workload.cron_problems().next().is_none() {
+        return None;
+    }
+    let crons = decision.proposals.iter().filter(|p| p.source == Source::Cron);
+    let fine = |p: &&&Proposal| {
+        !matches!(p.reason, Reason::WindowActive | Reason::NoActiveWindow)
+    };
+    let crons: Vec<_> = crons.collect();
+    let broken: Vec<_> = crons.iter().filter(fine).copied().collect();
+    let active: Vec<_> = crons.iter().filter(|p| p.replicas.is_some()).copied().collect();
+    let (status, reason, message) = match (broken.first(), active.is_empty()) {
+        (Some(first), _) => (Status::False, first.reason, reasons(&broken)),
+        (None, false) => {
+            let names = join(active.iter().map(|p| p.name.as_str()));
+            (Status::True, Reason::WindowActive, format!("open: {names}"))
+        }
+        (None, true) => {
+            (Status::True, Reason::NoActiveWindow, "no cron window is open".to_owned())
+        }
+    };
+    Some(Condition::new(ConditionKind::CronReady, status, reason.as_str(), message))
+}
+
+fn able_to_scale(decision: &Decision) -> Condition {
+    let reason = match decision.limit {
+        Some(
+            limit @ (Limit::ScaleUpStabilized | Limit::ScaleDownStabilized | Limit::HistoryLost),
+        ) => limit.as_str(),
+        _ => "ReadyForNewScale",
+    };
+    Condition::new(ConditionKind::AbleToScale, Status::True, reason, decision.limit_clause())
+}
+
+fn scaling_active(decision: &Decision) -> Condition {
+    let kind = ConditionKind::ScalingActive;
+    let observed = decision.observed.as_ref();
+    let own = observed.and_then(|pass| pass.conditions.get(hpa::ConditionKind::ScalingActive));
+    match (own, decision.limit) {
+        (_, Some(Limit::Paused)) => {
+            let reason = hpa::ConditionReason::ScalingDisabled.as_str();
+            Condition::new(kind, Status::False, reason, decision.message())
+        }
+        (Some(own), _) => {
+            let absent = decision.proposals.iter();
+            let absent: Vec<_> = absent
+                .filter(|p| p.source == Source::Observed && p.replicas.is_none())
+                .collect();
+            Condition::new(kind, own.status, own.reason.as_str(), reasons(&absent))
+        }
+        (None, _) if observed.is_some() => {
+            let message = "metrics are not read outside the bounds".to_owned();
+            Condition::new(kind, Status::Unknown, Reason::NotComputed.as_str(), message)
+        }
+        (None, _) => {
+            let active = decision.winner.is_some();
+            let reason = if active { Reason::WindowActive } else { Reason::NoActiveWindow };
+            Condition::new(kind, Status::True, reason.as_str(), String::new())
+        }
+    }
+}
+
+fn scaling_limited(decision: &Decision) -> Condition {
+    let kind = ConditionKind::ScalingLimited;
+    match decision.limit {
+        Some(
+            limit @ (Limit::TooFewReplicas
+            | Limit::TooManyReplicas
+            | Limit::ScaleUpLimit
+            | Limit::ScaleDownLimit),
+        ) => Condition::new(kind, Status::True, limit.as_str(), decision.limit_clause()),
+        _ => {
+            let reason = hpa::ConditionReason::DesiredWithinRange.as_str();
+            Condition::new(kind, Status::False, reason, String::new())
+        }
+    }
+}
+
+/// `name: message` of proposals that are absent.
+fn reasons(absent: &[&Proposal]) -> String {
+    let each = absent.iter().map(|p| match p.message.as_str() {
+        "" => format!("{}: {}", p.name, p.reason),
+        message => format!("{}: {message}", p.name),
+    });
+    each.collect::<Vec<_>>().join("; ")
+}
+
+fn join<'a>(texts: impl Iterator<Item = &'a str>) -> String {
+    texts.collect::<Vec<_>>().join("; ")
+}

@@ -1,0 +1,115 @@
+//! From a predicted demand to a proposal.
+//!
+//! Demand is a total over all pods, in `f64` from the query to here; the count is
+//! `ceil(total / target per pod)`. A proposal stays while the prediction is within the autoscaler's
+//! tolerance *of that proposal*: relative to the current count it would stick wherever the count
+//! happens to be. No forecast is no proposal, with a reason, and never zero.
+
+use super::Replicas;
+use super::explain::unit_of;
+use super::hpa::Tolerance;
+use super::proposal::{Proposal, Reason, Source};
+
+/// What the forecaster says about one metric.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ForecastReading {
+    /// Identifier of the metric, as `resource.cpu`.
+    pub name: String,
+    /// The prediction, or why there is none.
+    pub outcome: Result<Predicted, Refused>,
+}
+
+/// The demand that is coming.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Predicted {
+    /// The peak of the total demand over the prediction window, in base units.
+    pub value: f64,
+    /// What one pod is meant to carry.
+    pub target: ForecastTarget,
+}
+
+/// What a prediction is divided by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ForecastTarget {
+    /// So much per pod: `average value`, or a utilization times the mean request.
+    PerPod(f64),
+    /// So much for all pods together, as predicted for `pods` of them: the ratio times `pods`.
+    Ratio {
+        /// The value to hold.
+        target: f64,
+        /// The count for which the prediction was made.
+        pods: Replicas,
+    },
+}
+
+/// Why there is no prediction.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Refused {
+    /// For machines.
+    pub reason: Reason,
+    /// For people: what was needed, what was there.
+    pub message: String,
+}
+
+impl Refused {
+    /// There is no prediction for `reason`; `message` says it to people.
+    pub fn new(reason: Reason, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into() }
+    }
+}
+
+impl Predicted {
+    /// The count asked for, before rounding up: `total / target`.
+    ///
+    /// # Errors
+    /// [`Reason::NumericalFailure`] if the prediction is not a number of pods: not finite, or
+    /// negative; [`Reason::NotForecastable`] if the target is not above zero.
+    pub fn pods(&self) -> Result<f64, Refused> {
+        let (target, pods) = match self.target {
+            ForecastTarget::PerPod(target) => (target, 1.0),
+            ForecastTarget::Ratio { target, pods } => (target, pods.as_f64()),
+        };
+        if !(target.is_finite() && target > 0.0) {
+            let message = format!("the target is {target}: expected a number above zero");
+            return Err(Refused::new(Reason::NotForecastable, message));
+        }
+        let asked = self.value / target * pods;
+        if asked.is_finite() && asked >= 0.0 {
+            Ok(asked)
+        } else {
+            let message = format!("the forecast is {}: expected a number not below zero", self.value);
+            Err(Refused::new(Reason::NumericalFailure, message))
+        }
+    }
+}
+
+/// The proposal of one forecast; `held` is the last one of the same metric, if it had one.
+///
+/// `held` stays while `pods / held` is within the tolerance, else `ceil(pods)`. What it returns is
+/// the next `held`.
+#[must_use]
+pub fn propose(reading: &ForecastReading, held: Option<Replicas>, tolerance: Tolerance) -> Proposal {
+    let outcome = reading.outcome.as_ref().map_err(Clone::clone);
+    let predicted = outcome.as_ref().ok().copied().copied();
+    let asked = outcome.and_then(Predicted::pods);
+    let (replicas, reason, message) = match asked {
+        Ok(pods) => match held.filter(|h| tolerance.covers(pods / h.as_f64())) {
+            Some(held) => (Some(held), Reason::WithinTolerance, String::new()),
+            None => (Some(Replicas::from_f64_ceil(pods)), Reason::ForecastReady, String::new()),
+        },
+        Err(refused) => (None, refused.reason, refused.message),
+    };
+    Proposal {
+        source: Source::Forecast,
+        name: reading.name.clone(),
+        replicas,
+        value: predicted.map(|p| p.value),
+        target: predicted.map(|p| match p.target {
+            ForecastTarget::PerPod(target) | ForecastTarget::Ratio { target, .. } => target,
+        }),
+        unit: unit_of(&reading.name),
+        reason,
+        message,
+    }
+}

@@ -1,0 +1,170 @@
+//! What decisions remember: a value that goes into a decision and comes out of it.
+//!
+//! Nothing here stores or loads anything. Every field is plain data, so that whoever keeps the
+//! value (memory, a status, a file) can take it apart and put it together again; a history put
+//! together from its parts decides as the original does.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::Replicas;
+use super::hpa::{Behavior, Direction, Log, Recommendation, Settings, record_scale};
+
+/// The memory of one workload.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct History {
+    /// The observed lane's readings and the applied changes; the latter serve both lanes.
+    pub log: Log,
+    /// The floor lane's raw values, oldest first.
+    pub floors: Vec<RawFloor>,
+    /// The last proposal of each forecast, by metric: what its tolerance is relative to.
+    pub forecast_held: BTreeMap<String, Replicas>,
+    /// Until when nothing is scaled down because history was lost.
+    pub hold_until: Option<Timestamp>,
+    /// What the last decision saw of the child autoscaler: how its changes are told apart.
+    pub sighting: Option<Sighting>,
+}
+
+/// What forecast and cron asked for together, unclamped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RawFloor {
+    /// The last instant at which they did; equal values in a row are one entry.
+    pub at: Timestamp,
+    /// What they asked for; zero if for nothing.
+    pub raw: Replicas,
+}
+
+/// The scale at the last decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sighting {
+    /// The count then.
+    pub current: Replicas,
+    /// The child autoscaler's `lastScaleTime` then.
+    pub child_scaled: Option<Timestamp>,
+}
+
+impl History {
+    /// The history of a workload whose own was lost at `now`: nothing is known, so nothing is scaled
+    /// down for the stabilization window or the longest scale-down policy period, whichever is longer.
+    #[must_use]
+    pub fn lost(now: Timestamp, behavior: Option<&Behavior>, settings: &Settings) -> Self {
+        let window = Windows::in_force(behavior, settings).down;
+        let period = behavior.map(|b| b.longest_period(Direction::Down)).unwrap_or_default();
+        Self { hold_until: now.checked_add(window.max(period)).ok(), ..Self::default() }
+    }
+
+    /// Whether lost history forbids a scale-down at `now`.
+    #[must_use]
+    pub fn holds(&self, now: Timestamp) -> bool {
+        self.hold_until.is_some_and(|until| now < until)
+    }
+
+    /// The same history after the count was changed from `from` to `to` at `at`.
+    ///
+    /// One log serves both lanes and both modes. With a child autoscaler, `at` is its
+    /// `lastScaleTime`, not the time the change was seen; a change already recorded for `at` stays
+    /// one change.
+    #[must_use]
+    pub fn applied(
+        mut self,
+        behavior: Option<&Behavior>,
+        from: Replicas,
+        to: Replicas,
+        at: Timestamp,
+    ) -> Self {
+        let known = self.log.scale_up.iter().chain(&self.log.scale_down).any(|e| e.at == at);
+        if !known {
+            self.log = record_scale(self.log, behavior, from, to, at);
+        }
+        self
+    }
+
+    /// Takes in a change that the child autoscaler made since the last decision.
+    pub(super) fn notice(
+        mut self,
+        behavior: Option<&Behavior>,
+        now: Sighting,
+    ) -> Self {
+        let before = self.sighting.replace(now);
+        match (before, now.child_scaled) {
+            (Some(before), Some(at)) if before.child_scaled.is_none_or(|last| at > last) => {
+                self.applied(behavior, before.current, now.current, at)
+            }
+            _ => self,
+        }
+    }
+
+    /// Starts the log, and with a `fresh` child autoscaler what that child remembers: as every new
+    /// autoscaler it begins with the current count, and has read nothing before.
+    pub(super) fn begin_mirror(&mut self, fresh: bool, current: Replicas, now: Timestamp) {
+        let start = Recommendation { at: now, replicas: current, mirrored: true };
+        match &mut self.log.recommendations {
+            None => self.log.recommendations = Some(vec![start]),
+            Some(all) if fresh => {
+                all.iter_mut().for_each(|r| r.mirrored = false);
+                all.push(start);
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Logs what the floor lane's sources ask for, and forgets what no window reaches any more.
+    pub(super) fn log_floor(&mut self, raw: Option<Replicas>, windows: Windows, now: Timestamp) {
+        let raw = raw.unwrap_or_default();
+        let reach = windows.down.max(windows.up);
+        self.floors.retain(|floor| now.duration_since(floor.at) <= reach);
+        match self.floors.last_mut().filter(|last| last.raw == raw) {
+            Some(last) => last.at = last.at.max(now),
+            None => self.floors.push(RawFloor { at: now, raw }),
+        }
+    }
+
+    /// Drops a hold that is over.
+    pub(super) fn release(&mut self, now: Timestamp) {
+        if !self.holds(now) {
+            self.hold_until = None;
+        }
+    }
+}
+
+/// The history after an applied change; see [`History::applied`].
+#[must_use]
+pub fn history_after_applied(
+    history: History,
+    behavior: Option<&Behavior>,
+    from: Replicas,
+    to: Replicas,
+    at: Timestamp,
+) -> History {
+    history.applied(behavior, from, to, at)
+}
+
+/// How far back each direction looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Windows {
+    /// Scale-down: the highest value in it counts.
+    pub(super) down: SignedDuration,
+    /// Scale-up: the lowest value in it counts.
+    pub(super) up: SignedDuration,
+    /// Whether a value exactly as old as the window counts: so it does without `behavior`.
+    pub(super) inclusive: bool,
+}
+
+impl Windows {
+    /// The windows in force: down the controller's flag, up none, where nothing is written.
+    pub(super) fn in_force(behavior: Option<&Behavior>, settings: &Settings) -> Self {
+        let written = |direction| behavior.map(|b| b.window(direction, settings));
+        Self {
+            down: written(Direction::Down).unwrap_or(settings.downscale_stabilization),
+            up: written(Direction::Up).unwrap_or_default(),
+            inclusive: behavior.is_none(),
+        }
+    }
+
+    /// Whether a value of `at` counts at `now` in a window of this length.
+    pub(super) fn reaches(self, window: SignedDuration, at: Timestamp, now: Timestamp) -> bool {
+        let age = now.duration_since(at);
+        age < window || (self.inclusive && age == window)
+    }
+}

@@ -1,0 +1,438 @@
+//! One metric's answer: how many replicas it asks for, and from which numbers.
+//!
+//! Upstream has five ways to compute it, named A to E in the comments of [`propose`]; which one applies
+//! follows from the metric's type and target. The calculator assumes nothing about missing data except
+//! against the direction of the change: a missing pod is idle when scaling up, busy when scaling down.
+//!
+//! Source: upstream `replica_calculator.go`, `metrics/client.go`, `computeReplicasForMetric`.
+
+use std::{collections::HashMap, sync::Arc};
+
+use jiff::Timestamp;
+
+use super::{
+    Grouped, MetricKind, MetricSpec, Ratio, Sample, Settings, Target, Tolerance, group_pods,
+    pod_requests,
+    ratio::{as_f64, narrow, usage_ratio, utilization_ratio},
+};
+use crate::domain::{
+    Reading, Replicas, Scale,
+    observation::{Cause, Measured, Phase, Pod, PodUsage, Status, Unavailable},
+};
+
+/// What a computation sees besides the metric itself.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// The scale subresource.
+    pub scale: Scale,
+    /// The selected pods.
+    pub pods: &'a [Arc<Pod>],
+    /// How far the ratio may be from 1.
+    pub tolerance: Tolerance,
+    /// The controller's flags.
+    pub settings: &'a Settings,
+    /// The instant of the pass.
+    pub now: Timestamp,
+}
+
+/// What one metric asks for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MetricProposal {
+    /// The count, not yet stabilized or bounded.
+    pub replicas: Replicas,
+    /// The value as `status.currentMetrics` shows it.
+    pub value: MetricValue,
+    /// How the count came about.
+    pub basis: Basis,
+}
+
+/// A metric's current value; fields that its type does not report are absent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MetricValue {
+    /// Percent of the requests.
+    pub average_utilization: Option<i32>,
+    /// Milli-units per pod.
+    pub average_value: Option<i64>,
+    /// Milli-units in total.
+    pub value: Option<i64>,
+}
+
+/// The numbers behind a proposal.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Basis {
+    /// Usage over target, from the samples alone.
+    pub ratio: f64,
+    /// The same with assumed values for missing and unready pods, where any were assumed.
+    pub filled_ratio: Option<f64>,
+    /// The count the ratio was multiplied with, or would have been.
+    pub base: u32,
+    /// Pods that count.
+    pub ready: u32,
+    /// Pods that are not ready yet.
+    pub unready: u32,
+    /// Pods without a sample.
+    pub missing: u32,
+    /// Pods on their way out.
+    pub ignored: u32,
+    /// Why the current count was kept, if it was.
+    pub held: Option<Held>,
+}
+
+/// Why a metric keeps the current count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// The ratio is within the tolerance.
+    WithinTolerance,
+    /// With assumed values for missing and unready pods the direction changed.
+    DirectionFlipped,
+    /// The product would go against the direction of the ratio.
+    AgainstRatio,
+}
+
+/// How many replicas `metric` asks for, given what reading it gave.
+///
+/// | target | metric | count |
+/// |---|---|---|
+/// | A `Utilization` | Resource, `ContainerResource` | `ceil(ratio * pods)`, ratio of sums in whole percents |
+/// | B `AverageValue` | Resource, `ContainerResource`, Pods | `ceil(ratio * pods)`, ratio of the truncated mean |
+/// | C `Value` | Object, External | `ceil(total / target * running and ready pods)` |
+/// | D `AverageValue` | Object, External | `ceil(total / target)` |
+///
+/// A and B first compute the ratio of the ready pods; missing and unready pods then get assumed values
+/// that damp it. Within the tolerance all keep the current count: `spec.replicas` (A to C) or
+/// `status.replicas` (D). At zero replicas C is `ceil(total / target)`.
+///
+/// # Errors
+///
+/// The reading itself failed or is of another kind than the metric needs; no samples, pods, ready pods
+/// or requests; a target this type of metric cannot use; an unknown metric type.
+pub fn propose(
+    metric: &MetricSpec,
+    reading: &Reading,
+    view: &View<'_>,
+) -> Result<MetricProposal, Unavailable> {
+    if let MetricSpec::Unknown(kind) = metric {
+        return Err(Unavailable::new(
+            Cause::UnknownType,
+            format!("unknown metric source type {kind:?}"),
+        ));
+    }
+    if metric.target() == Target::Unusable {
+        return Err(unusable_target(metric));
+    }
+    let measured = reading.as_ref().map_err(Clone::clone)?;
+    let total = || total(metric, measured);
+    let grouped = || group(metric, measured, view);
+    match (metric.kind(), metric.target()) {
+        (MetricKind::Object | MetricKind::External, Target::Value(target)) => {
+            by_total(total()?, target, view)
+        }
+        (MetricKind::Object | MetricKind::External, Target::AverageValue(target)) => {
+            Ok(by_total_per_pod(total()?, target, view))
+        }
+        (_, Target::Utilization(target)) => by_utilization(metric, &grouped()?, target, view),
+        (_, Target::AverageValue(target)) => by_average(&grouped()?, target, view),
+        (_, Target::Value(_) | Target::Unusable) => Err(unusable_target(metric)),
+    }
+}
+
+fn unusable_target(metric: &MetricSpec) -> Unavailable {
+    let (kind, name) = (metric.kind().as_str(), metric.identifier());
+    Unavailable::new(
+        Cause::UnusableTarget,
+        format!("the target of {name} sets no value that a metric of type {kind} can use"),
+    )
+}
+
+/// Shape A.
+fn by_utilization(
+    metric: &MetricSpec,
+    pods: &Grouped<'_>,
+    target: i32,
+    view: &View<'_>,
+) -> Result<MetricProposal, Unavailable> {
+    let request = |pod: &&Pod| {
+        let (resource, container) = resource_of(metric);
+        pod_requests(pod, resource, container, view.settings)
+    };
+    // Every listed pod must have a request, also the ones that do not count.
+    pods.ignored.iter().try_for_each(|pod| request(pod).map(|_| ()))?;
+    let missing = pods.missing.iter().map(request).collect::<Result<Vec<_>, _>>()?;
+    let unready = pods.unready.iter().map(request).collect::<Result<Vec<_>, _>>()?;
+    let known = pods.ready.iter().map(|(pod, sample)| Ok((sample.value, request(pod)?)));
+    let mut known = known.collect::<Result<Vec<_>, _>>()?;
+    let first = utilization_ratio(known.iter().copied(), target).ok_or_else(|| {
+        Unavailable::new(Cause::NoReadyPods, "no metrics returned matched known pods")
+    })?;
+
+    let (replicas, basis) = settle(pods, first, view, |assumed| {
+        let percent = i128::from(target.max(100));
+        let busy = |request: i64| narrow(i128::from(request) * percent / 100);
+        match assumed.missing {
+            Some(Assumption::Idle) => known.extend(missing.iter().map(|r| (0, *r))),
+            Some(Assumption::Busy) => known.extend(missing.iter().map(|r| (busy(*r), *r))),
+            None => {}
+        }
+        if assumed.unready_idle {
+            known.extend(unready.iter().map(|r| (0, *r)));
+        }
+        utilization_ratio(known, target)
+    });
+    let value = MetricValue {
+        average_utilization: i32::try_from(first.usage).ok(),
+        average_value: Some(first.raw_average),
+        value: None,
+    };
+    Ok(MetricProposal { replicas, value, basis })
+}
+
+/// Shape B.
+fn by_average(
+    pods: &Grouped<'_>,
+    target: i64,
+    view: &View<'_>,
+) -> Result<MetricProposal, Unavailable> {
+    let ready = pods.ready.iter().map(|(_, sample)| sample.value);
+    let known = ready.chain(pods.strangers.iter().map(|sample| sample.value));
+    let first = usage_ratio(known.clone(), target).ok_or_else(no_ready_pods)?;
+    let (replicas, basis) = settle(pods, first, view, |assumed| {
+        let value = if assumed.missing == Some(Assumption::Busy) { target } else { 0 };
+        let missing = assumed.missing.map_or(0, |_| pods.missing.len());
+        let unready = if assumed.unready_idle { pods.unready.len() } else { 0 };
+        let filled = std::iter::repeat_n(value, missing).chain(std::iter::repeat_n(0, unready));
+        usage_ratio(known.chain(filled), target)
+    });
+    let value = MetricValue { average_value: Some(first.usage), ..MetricValue::default() };
+    Ok(MetricProposal { replicas, value, basis })
+}
+
+/// What is assumed of pods whose samples cannot be used.
+#[derive(Clone, Copy)]
+struct Assumed {
+    missing: Option<Assumption>,
+    unready_idle: bool,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Assumption {
+    Idle,
+    Busy,
+}
+
+/// The part that A and B share: from the first ratio to a count. `refill` gives the ratio with the
+/// assumed values.
+fn settle(
+    pods: &Grouped<'_>,
+    first: Ratio,
+    view: &View<'_>,
+    refill: impl FnOnce(Assumed) -> Option<Ratio>,
+) -> (Replicas, Basis) {
+    let current = view.scale.spec;
+    let r1 = first.ratio;
+    let basis = counts(pods, r1);
+    let keep = |basis, held| (current, Basis { held: Some(held), ..basis });
+    let unready_idle = !pods.unready.is_empty() && r1 > 1.0;
+    if !unready_idle && pods.missing.is_empty() {
+        if view.tolerance.covers(r1) {
+            return keep(basis, Held::WithinTolerance);
+        }
+        return (Replicas::from_f64_ceil(r1 * f64::from(basis.ready)), basis);
+    }
+    let missing = match r1 {
+        _ if pods.missing.is_empty() => None,
+        r if r < 1.0 => Some(Assumption::Busy),
+        r if r > 1.0 => Some(Assumption::Idle),
+        _ => None,
+    };
+    let r2 = refill(Assumed { missing, unready_idle }).map_or(r1, |filled| filled.ratio);
+    let filled = missing.map_or(0, |_| pods.missing.len())
+        + if unready_idle { pods.unready.len() } else { 0 };
+    let base = count(pods.ready.len() + pods.strangers.len() + filled);
+    let basis = Basis { filled_ratio: Some(r2), base, ..basis };
+    if view.tolerance.covers(r2) {
+        return keep(basis, Held::WithinTolerance);
+    }
+    if (r1 < 1.0 && r2 > 1.0) || (r1 > 1.0 && r2 < 1.0) {
+        return keep(basis, Held::DirectionFlipped);
+    }
+    let replicas = Replicas::from_f64_ceil(r2 * f64::from(base));
+    if (r2 < 1.0 && replicas > current) || (r2 > 1.0 && replicas < current) {
+        return keep(basis, Held::AgainstRatio);
+    }
+    (replicas, basis)
+}
+
+fn counts(pods: &Grouped<'_>, ratio: f64) -> Basis {
+    let ready = count(pods.ready.len());
+    Basis {
+        ratio,
+        filled_ratio: None,
+        base: ready,
+        ready,
+        unready: count(pods.unready.len()),
+        missing: count(pods.missing.len()),
+        ignored: count(pods.ignored.len()),
+        held: None,
+    }
+}
+
+fn count(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+/// Shape C.
+fn by_total(total: i64, target: i64, view: &View<'_>) -> Result<MetricProposal, Unavailable> {
+    let ratio = as_f64(total) / as_f64(target);
+    let current = view.scale.spec;
+    let mut basis = Basis { ratio, base: 1, ..Basis::default() };
+    let replicas = if current == Replicas::ZERO {
+        Replicas::from_f64_ceil(ratio)
+    } else if view.tolerance.covers(ratio) {
+        basis = Basis { base: current.get(), held: Some(Held::WithinTolerance), ..basis };
+        current
+    } else if view.pods.is_empty() {
+        return Err(no_pods());
+    } else {
+        let is_ready = |pod: &&Arc<Pod>| {
+            pod.phase == Phase::Running && pod.ready.is_some_and(|r| r.status == Status::True)
+        };
+        let ready = count(view.pods.iter().filter(is_ready).count());
+        basis = Basis { base: ready, ready, ..basis };
+        Replicas::from_f64_ceil(ratio * f64::from(ready))
+    };
+    let value = MetricValue { value: Some(total), ..MetricValue::default() };
+    Ok(MetricProposal { replicas, value, basis })
+}
+
+/// Shape D. The count it compares and keeps is `status.replicas`, as upstream.
+fn by_total_per_pod(total: i64, target: i64, view: &View<'_>) -> MetricProposal {
+    let running = view.scale.status;
+    let ratio = as_f64(total) / (as_f64(target) * running.as_f64());
+    let within = view.tolerance.covers(ratio);
+    let replicas = if within {
+        running
+    } else {
+        Replicas::from_f64_ceil(as_f64(total) / as_f64(target))
+    };
+    let average_value = match (running, total) {
+        (Replicas::ZERO, _) => None,
+        (_, i64::MAX) => Some(i64::MAX),
+        _ => Some(ceil_i64(as_f64(total) / running.as_f64())),
+    };
+    MetricProposal {
+        replicas,
+        value: MetricValue { average_value, ..MetricValue::default() },
+        basis: Basis {
+            ratio,
+            base: running.get(),
+            held: within.then_some(Held::WithinTolerance),
+            ..Basis::default()
+        },
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the cast saturates, which is meant")]
+fn ceil_i64(x: f64) -> i64 {
+    x.ceil() as i64
+}
+
+/// The resource and container of a metric that has them.
+fn resource_of(metric: &MetricSpec) -> (&str, Option<&str>) {
+    match metric {
+        MetricSpec::Resource { name, .. } => (name, None),
+        MetricSpec::ContainerResource { name, container, .. } => (name, Some(container)),
+        _ => ("", None),
+    }
+}
+
+/// The samples of a metric that is read per pod, by group.
+fn group<'a>(
+    metric: &MetricSpec,
+    measured: &'a Measured,
+    view: &View<'a>,
+) -> Result<Grouped<'a>, Unavailable> {
+    let (resource, container) = resource_of(metric);
+    let samples = match (metric.kind(), measured) {
+        (MetricKind::Resource | MetricKind::ContainerResource, Measured::Usage(usage)) => {
+            if usage.is_empty() {
+                return Err(no_samples(metric, "resource"));
+            }
+            let of_pod = |pod: &'a Arc<PodUsage>| Some((&*pod.pod, usage_of(pod, resource, container)?));
+            usage.iter().filter_map(of_pod).collect::<HashMap<_, _>>()
+        }
+        (MetricKind::Pods, Measured::Samples(samples)) => {
+            if samples.is_empty() {
+                return Err(no_samples(metric, "custom"));
+            }
+            let of_pod = |s: &'a crate::domain::observation::PodSample| {
+                (&*s.pod, Sample { value: s.value, at: s.at, window: s.window })
+            };
+            samples.iter().map(of_pod).collect()
+        }
+        _ => return Err(mismatch(metric)),
+    };
+    if view.pods.is_empty() {
+        return Err(no_pods());
+    }
+    let pods = group_pods(view.pods, samples, resource == "cpu", view.settings, view.now);
+    if pods.ready.is_empty() && pods.strangers.is_empty() {
+        return Err(no_ready_pods());
+    }
+    Ok(pods)
+}
+
+/// The usage of a pod, or of one of its containers; `None` leaves the pod without a sample.
+fn usage_of(pod: &PodUsage, resource: &str, container: Option<&str>) -> Option<Sample> {
+    let value = match container {
+        Some(name) => pod.containers.iter().find(|c| &*c.name == name)?.usage.get(resource)?,
+        None if pod.containers.is_empty() => return None,
+        None => {
+            let mut usage = pod.containers.iter().map(|c| c.usage.get(resource));
+            narrow(usage.try_fold(0_i128, |sum, milli| Some(sum + i128::from(milli?)))?)
+        }
+    };
+    Some(Sample { value, at: pod.at, window: pod.window })
+}
+
+/// The sum of an external metric's series, or the one value of an object.
+fn total(metric: &MetricSpec, measured: &Measured) -> Result<i64, Unavailable> {
+    let Measured::Total(values) = measured else { return Err(mismatch(metric)) };
+    match (metric.kind(), values.as_slice()) {
+        (MetricKind::External, []) => Err(no_samples(metric, "external")),
+        (MetricKind::External, all) => Ok(narrow(all.iter().map(|v| i128::from(*v)).sum())),
+        (_, [one]) => Ok(*one),
+        (_, []) => Err(no_samples(metric, "custom")),
+        (_, all) => Err(Unavailable::new(
+            Cause::NotRead,
+            format!("expected one value for {}, got {}", metric.identifier(), all.len()),
+        )),
+    }
+}
+
+fn mismatch(metric: &MetricSpec) -> Unavailable {
+    let name = metric.identifier();
+    Unavailable::new(Cause::NotRead, format!("the reading of {name} is of another type of metric"))
+}
+
+fn no_samples(metric: &MetricSpec, api: &str) -> Unavailable {
+    let what = match metric {
+        MetricSpec::Resource { name, .. } | MetricSpec::ContainerResource { name, .. } => {
+            format!("metrics for resource {name}")
+        }
+        _ => format!("metric {}", metric.identifier()),
+    };
+    Unavailable::new(
+        Cause::NoSamples,
+        format!("unable to get {what}: no metrics returned from {api} metrics API"),
+    )
+}
+
+fn no_pods() -> Unavailable {
+    let message = "no pods returned by selector while calculating replica count";
+    Unavailable::new(Cause::NoPods, message)
+}
+
+fn no_ready_pods() -> Unavailable {
+    let message = "did not receive metrics for targeted pods (pods might be unready)";
+    Unavailable::new(Cause::NoReadyPods, message)
+}

@@ -1,0 +1,172 @@
+//! From the count the metrics ask for to the count that may be set now: stabilization, rate limits
+//! and bounds, in this order.
+//!
+//! There are two rules, and an absent `behavior` is not an empty one. Without it: scale-down waits for
+//! the highest recommendation of the window, a scale-up at most doubles. With it: both directions have
+//! a window, and policies limit the rate. Not for counts outside the bounds: see [`normalise`].
+//!
+//! Source: upstream `normalizeDesiredReplicas` and `normalizeDesiredReplicasWithBehaviors`.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{Behavior, ConditionReason, Direction, Hpa, Log, Recommendation, Settings};
+use crate::domain::{ReplicaBounds, Replicas};
+
+/// Where the workload is and where the metrics want it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// `spec.replicas` now.
+    pub current: Replicas,
+    /// What the metrics ask for, unclamped.
+    pub recommended: Replicas,
+}
+
+/// What is left of a recommendation, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Normalised {
+    /// After the stabilization windows.
+    pub stabilized: Replicas,
+    /// After rate limits and bounds: the count to set.
+    pub desired: Replicas,
+    /// Reason of `AbleToScale` (always true): `ReadyForNewScale` or which window held.
+    pub able: ConditionReason,
+    /// Reason of `ScalingLimited`, which is true iff `desired` differs from `stabilized`.
+    pub limit: ConditionReason,
+    /// The log with this recommendation in it.
+    pub log: Log,
+}
+
+impl Normalised {
+    /// Whether a bound or a rate limit changed the count.
+    #[must_use]
+    pub fn limited(&self) -> bool {
+        self.desired != self.stabilized
+    }
+}
+
+/// Stabilizes and limits a recommendation; `log` gets it as a new entry.
+///
+/// Usable with any log and any bounds (`hpa.metrics` is not read). With a `behavior`, only one bound is
+/// checked per direction, as upstream does: a caller whose `current` lies outside the bounds clamps
+/// the result itself.
+#[must_use]
+pub fn normalise(
+    hpa: &Hpa<'_>,
+    step: Step,
+    mut log: Log,
+    settings: &Settings,
+    now: Timestamp,
+) -> Normalised {
+    let (stabilized, (desired, limit)) = match hpa.behavior {
+        None => {
+            let window = settings.downscale_stabilization;
+            let stabilized = stabilize_down(step.recommended, window, &mut log, now);
+            (stabilized, limit_plain(step.current, stabilized, hpa.bounds, settings))
+        }
+        Some(behavior) => {
+            let windows = Windows {
+                up: behavior.window(Direction::Up, settings),
+                down: behavior.window(Direction::Down, settings),
+            };
+            let stabilized = stabilize_both(step, windows, &mut log, now);
+            let stable = Step { recommended: stabilized, ..step };
+            (stabilized, limit_by_behavior(stable, hpa.bounds, behavior, &log, now))
+        }
+    };
+    let able = match (stabilized == step.recommended, hpa.behavior) {
+        (true, _) => ConditionReason::ReadyForNewScale,
+        (false, Some(_)) if step.recommended >= step.current => ConditionReason::ScaleUpStabilized,
+        (false, _) => ConditionReason::ScaleDownStabilized,
+    };
+    Normalised { stabilized, desired, able, limit, log }
+}
+
+/// The two stabilization windows.
+#[derive(Clone, Copy)]
+struct Windows {
+    up: SignedDuration,
+    down: SignedDuration,
+}
+
+/// The highest of the recommendation and the entries not older than the window. An entry of exactly
+/// that age still counts here. Any older slot is free.
+fn stabilize_down(
+    recommended: Replicas,
+    window: SignedDuration,
+    log: &mut Log,
+    now: Timestamp,
+) -> Replicas {
+    let is_old = |r: &Recommendation| now.duration_since(r.at) > window;
+    let recent = log.recommendations().iter().filter(|r| !is_old(r)).map(|r| r.replicas);
+    let stabilized = recent.fold(recommended, Ord::max);
+    log.write(recommended, now, is_old);
+    stabilized
+}
+
+/// The current count moved into `[lowest of the up window, highest of the down window]`; entries of
+/// exactly a window's age do not count. A slot older than both windows is free.
+fn stabilize_both(step: Step, windows: Windows, log: &mut Log, now: Timestamp) -> Replicas {
+    let age = |r: &Recommendation| now.duration_since(r.at);
+    let (mut up, mut down) = (step.recommended, step.recommended);
+    for r in log.recommendations() {
+        if age(r) < windows.up {
+            up = up.min(r.replicas);
+        }
+        if age(r) < windows.down {
+            down = down.max(r.replicas);
+        }
+    }
+    log.write(step.recommended, now, |r| age(r) > windows.up && age(r) > windows.down);
+    step.current.max(up).min(down)
+}
+
+/// Bounds and the doubling limit, for specs without `behavior`.
+fn limit_plain(
+    current: Replicas,
+    stabilized: Replicas,
+    bounds: ReplicaBounds,
+    settings: &Settings,
+) -> (Replicas, ConditionReason) {
+    let doubled = settings.scale_up_limit_factor * current.as_f64();
+    let limit = Replicas::from_f64_trunc(doubled.max(settings.scale_up_limit_minimum));
+    if stabilized < bounds.min {
+        (bounds.min, ConditionReason::TooFewReplicas)
+    } else if stabilized <= bounds.max.min(limit) {
+        (stabilized, ConditionReason::DesiredWithinRange)
+    } else if bounds.max > limit {
+        (limit, ConditionReason::ScaleUpLimit)
+    } else {
+        (bounds.max, ConditionReason::TooManyReplicas)
+    }
+}
+
+/// Bounds and rate limits of `behavior`: one of each per direction, none when nothing moves.
+fn limit_by_behavior(
+    step: Step,
+    bounds: ReplicaBounds,
+    behavior: &Behavior,
+    log: &Log,
+    now: Timestamp,
+) -> (Replicas, ConditionReason) {
+    let Step { current, recommended: stabilized } = step;
+    if stabilized > current {
+        let limit = behavior.up_limit(current, log, now).max(current);
+        if stabilized > bounds.max.min(limit) {
+            return if bounds.max > limit {
+                (limit, ConditionReason::ScaleUpLimit)
+            } else {
+                (bounds.max, ConditionReason::TooManyReplicas)
+            };
+        }
+    } else if stabilized < current {
+        let limit = behavior.down_limit(current, log, now).min(current);
+        if stabilized < bounds.min.max(limit) {
+            return if bounds.min < limit {
+                (limit, ConditionReason::ScaleDownLimit)
+            } else {
+                (bounds.min, ConditionReason::TooFewReplicas)
+            };
+        }
+    }
+    (stabilized, ConditionReason::DesiredWithinRange)
+}

@@ -1,0 +1,232 @@
+//! What one pass over a workload sees: its scale, its pods, and one reading per metric.
+//!
+//! All values are milli-units (`Quantity::milli_value`), all instants are on the controller's own
+//! clock. This module holds data and refuses to compute: no summing, no rejection for age.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::Replicas;
+
+/// Everything one pass reads about one workload.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Observation {
+    /// The scale subresource.
+    pub scale: Scale,
+    /// The pods the scale's selector selects.
+    pub pods: Vec<Arc<Pod>>,
+    /// One reading per metric of the spec, in the spec's order. A missing one counts as unavailable.
+    pub readings: Vec<Reading>,
+}
+
+/// The two counts of a scale subresource.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scale {
+    /// `spec.replicas`: what was asked for.
+    pub spec: Replicas,
+    /// `status.replicas`: what exists, surge included.
+    pub status: Replicas,
+}
+
+/// One pod, reduced to what the calculator reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pod {
+    /// `metadata.name`.
+    pub name: Arc<str>,
+    /// `status.phase`.
+    pub phase: Phase,
+    /// Whether a deletion timestamp is set.
+    pub deleting: bool,
+    /// The `Ready` condition, if there is one.
+    pub ready: Option<Readiness>,
+    /// `status.startTime`, if set.
+    pub started: Option<Timestamp>,
+    /// The app containers and the native sidecars (init containers that restart always), no others.
+    pub containers: Arc<[Container]>,
+    /// `spec.resources.requests`, if set.
+    pub pod_level_requests: Option<Requests>,
+}
+
+/// `status.phase` of a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Accepted, not all containers started.
+    Pending,
+    /// Bound, at least one container running.
+    Running,
+    /// All containers ended well.
+    Succeeded,
+    /// At least one container ended badly.
+    Failed,
+    /// Not known, or a value this version does not know.
+    Unknown,
+}
+
+/// The `Ready` condition of a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Readiness {
+    /// Its status.
+    pub status: Status,
+    /// Its `lastTransitionTime`.
+    pub since: Timestamp,
+}
+
+/// The three values a condition's status can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Status {
+    /// It holds.
+    True,
+    /// It does not hold.
+    False,
+    /// Nobody knows.
+    Unknown,
+}
+
+impl Status {
+    /// The word the API uses.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::True => "True",
+            Self::False => "False",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
+/// One container that counts towards its pod's requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Container {
+    /// Its name.
+    pub name: Arc<str>,
+    /// `resources.requests`.
+    pub requests: Requests,
+}
+
+/// Amounts by resource name, in milli-units. A handful of entries, so a list is the fastest map.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Requests(Vec<(Arc<str>, i64)>);
+
+impl Requests {
+    /// The amount of `resource`, if there is one.
+    #[must_use]
+    pub fn get(&self, resource: &str) -> Option<i64> {
+        self.0.iter().find(|(name, _)| &**name == resource).map(|(_, milli)| *milli)
+    }
+
+    /// All amounts.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, i64)> {
+        self.0.iter().map(|(name, milli)| (&**name, *milli))
+    }
+}
+
+impl<N: Into<Arc<str>>> FromIterator<(N, i64)> for Requests {
+    fn from_iter<I: IntoIterator<Item = (N, i64)>>(amounts: I) -> Self {
+        Self(amounts.into_iter().map(|(name, milli)| (name.into(), milli)).collect())
+    }
+}
+
+/// What asking for one metric gave.
+pub type Reading = Result<Measured, Unavailable>;
+
+/// The answer of a metrics API, not yet summed or averaged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Measured {
+    /// `metrics.k8s.io`: usage per container.
+    Usage(Vec<Arc<PodUsage>>),
+    /// A custom metric of pods: one value per pod.
+    Samples(Vec<PodSample>),
+    /// An object's value, or the series of an external metric; milli-units, not yet summed.
+    Total(Vec<i64>),
+}
+
+/// The usage of one pod, by container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodUsage {
+    /// Name of the pod.
+    pub pod: Arc<str>,
+    /// End of the interval measured.
+    pub at: Timestamp,
+    /// Length of the interval measured.
+    pub window: SignedDuration,
+    /// Its containers.
+    pub containers: Vec<ContainerUsage>,
+}
+
+/// The usage of one container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerUsage {
+    /// Name of the container.
+    pub name: Arc<str>,
+    /// Usage by resource, milli-units.
+    pub usage: Requests,
+}
+
+/// One value of one pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodSample {
+    /// Name of the pod.
+    pub pod: Arc<str>,
+    /// The value, milli-units.
+    pub value: i64,
+    /// End of the interval measured.
+    pub at: Timestamp,
+    /// Length of the interval measured; 60 s when the API does not say.
+    pub window: SignedDuration,
+}
+
+/// Why a metric gives no number.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Unavailable {
+    /// Which of the known causes.
+    pub reason: Cause,
+    /// For people: what was asked, what came back.
+    pub message: String,
+}
+
+impl Unavailable {
+    /// The metric is unavailable for `reason`; `message` says it to people.
+    pub fn new(reason: Cause, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into() }
+    }
+}
+
+/// The closed set of causes for which a metric gives no number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cause {
+    /// The metrics API could not be asked, refused, or answered with something unreadable.
+    NotRead,
+    /// The API answered with nothing.
+    NoSamples,
+    /// The selector selects no pod.
+    NoPods,
+    /// No pod that counts has a sample: all are unready, missing or on their way out.
+    NoReadyPods,
+    /// A container does not request the resource.
+    MissingRequest,
+    /// A pod has no container of the name the metric gives.
+    MissingContainer,
+    /// The metric's target gives no value this type of metric can use.
+    UnusableTarget,
+    /// The metric has a type this version does not know.
+    UnknownType,
+}
+
+impl Cause {
+    /// The `UpperCamelCase` word used in status.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NotRead => "MetricNotRead",
+            Self::NoSamples => "NoSamples",
+            Self::NoPods => "NoPods",
+            Self::NoReadyPods => "NoReadyPods",
+            Self::MissingRequest => "MissingRequest",
+            Self::MissingContainer => "MissingContainer",
+            Self::UnusableTarget => "UnusableTarget",
+            Self::UnknownType => "UnknownMetricType",
+        }
+    }
+}
