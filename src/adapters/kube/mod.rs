@@ -228,6 +228,14 @@ impl Cluster for KubeCluster {
         hpas.iter().map(|hpa| self.on_clock(hpa)).collect()
     }
 
+    fn every_prediction(&self) -> Vec<Arc<TimeSeriesPrediction>> {
+        self.stores.predictions.all()
+    }
+
+    fn every_hpa(&self) -> Vec<Arc<HpaView>> {
+        self.stores.hpas.all().iter().map(|hpa| self.on_clock(hpa)).collect()
+    }
+
     fn predictions(&self, namespace: &str) -> Vec<Arc<TimeSeriesPrediction>> {
         self.stores.predictions.in_namespace(namespace)
     }
