@@ -40,11 +40,17 @@ impl Clock {
     #[must_use]
     pub fn now(&self) -> Timestamp {
         let wall = wall_now();
-        if self.started == self.started_wall && (self.rate - 1.0).abs() < f64::EPSILON {
+        if self.is_wall() {
             return wall;
         }
         let elapsed = wall.duration_since(self.started_wall).as_secs_f64() * self.rate;
         self.started.saturating_add(SignedDuration::from_secs_f64(elapsed)).unwrap_or(self.started)
+    }
+
+    /// Whether this clock reads the wall clock, so that foreign times need no carrying over.
+    #[must_use]
+    pub fn is_wall(&self) -> bool {
+        self.started == self.started_wall && (self.rate - 1.0).abs() < f64::EPSILON
     }
 
     /// A wall-clock time of another machine, carried over to this clock by its age.
@@ -53,6 +59,9 @@ impl Clock {
     /// The identity for [`Clock::system`]; an age of a minute is a minute on every clock.
     #[must_use]
     pub fn from_wall(&self, foreign: Timestamp) -> Timestamp {
+        if self.is_wall() {
+            return foreign;
+        }
         let age = wall_now().duration_since(foreign);
         self.now().checked_sub(age).unwrap_or(foreign)
     }
