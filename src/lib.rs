@@ -1,1 +1,4 @@
-//! x
+//! Foretide.
+pub mod adapters;
+pub mod forecaster;
+pub mod ports;

@@ -1,0 +1,2 @@
+//! The edge: everything that speaks to another process.
+pub mod prometheus;

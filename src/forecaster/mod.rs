@@ -1,0 +1,2 @@
+//! Refreshing forecasts from history.
+pub mod history;
