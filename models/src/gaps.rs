@@ -128,14 +128,19 @@ impl Admitted {
     }
 }
 
-/// Replaces what lies outside the 0.1st to 99.9th percentile by the value before it.
+/// Replaces what lies clearly outside the 0.1st to 99.9th percentile by the value before it.
+///
+/// Clearly: by more than a tenth of the span between the two, so that the crest of a smooth wave, which is always
+/// beyond some percentile, stays as it is.
 ///
 /// # Source
-/// `removeExtremeOutliers` of crane's dsp; index 0 is exempt there too.
+/// `removeExtremeOutliers` of crane's dsp, which cuts crests too; index 0 is exempt there as well.
 pub(crate) fn hold_extremes(values: &mut [f64]) {
     let (Some(low), Some(high)) = (quantile(values, 0.001), quantile(values, 0.999)) else {
         return;
     };
+    let margin = (high - low) / 10.0;
+    let (low, high) = (low - margin, high + margin);
     let mut previous = None;
     for value in values {
         if let Some(previous) = previous

@@ -149,7 +149,7 @@ impl Candidate {
         let lags = fourier
             .autocorrelation(&bins, n)?
             .unwrap_or_else(|| vec![0.0; n]);
-        let significant = stands_out(&bins, n, periods);
+        let significant = stands_out(&bins, n, periods) && !is_rounding(newest, &level);
         Ok(Some(Self {
             blocks,
             growth,
@@ -214,6 +214,16 @@ fn stands_out(bins: &[Complex<f64>], n: usize, periods: usize) -> bool {
         .map(power)
         .fold(0.0, f64::max);
     variance > 0.0 && strongest > noise_power(n) * variance
+}
+
+/// Whether what is left after the growth was taken out is nothing but rounding: a straight line has no period.
+fn is_rounding(values: &[f64], level: &[f64]) -> bool {
+    let mean = level.iter().sum::<f64>() / count(level.len().max(1));
+    let left = level
+        .iter()
+        .map(|value| (value - mean).abs())
+        .fold(0.0, f64::max);
+    left <= 1e-9 * values.iter().copied().fold(0.0, f64::max)
 }
 
 /// The difference to the period before that three quarters of all values reach, or zero where they disagree in sign.
@@ -325,7 +335,7 @@ mod tests {
         assert_eq!(length, DAY);
         assert!((growth - 3.0).abs() < 1e-9, "{growth}");
         let shifted = series(4, |h| {
-            (TAU * h / 24.0).sin() + if h < 84.0 { 5.0 } else { 9.0 }
+            3.0 * (TAU * h / 24.0).sin() + if h < 84.0 { 5.0 } else { 7.0 }
         });
         assert_eq!(found(&shifted), Ok((DAY, 0.0)));
     }

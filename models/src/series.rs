@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn samples_are_binned_onto_the_grid() {
-        let nan = f64::NAN;
+        const NAN: f64 = f64::NAN;
         type Case = (&'static str, &'static [(i64, f64)], &'static [f64]);
         let cases: &[Case] = &[
             (
@@ -290,27 +290,27 @@ mod tests {
             (
                 "same instant, later in the slice wins",
                 &[(600, 1.0), (600, 4.0)],
-                &[4.0, nan, nan],
+                &[4.0, NAN, NAN],
             ),
             (
                 "same slot, newest wins",
                 &[(630, 5.0), (610, 4.0)],
-                &[5.0, nan, nan],
+                &[5.0, NAN, NAN],
             ),
             (
                 "invalid never wins",
-                &[(610, 4.0), (630, nan), (640, -1.0)],
-                &[4.0, nan, nan],
+                &[(610, 4.0), (630, NAN), (640, -1.0)],
+                &[4.0, NAN, NAN],
             ),
             (
                 "outside is ignored",
                 &[(599, 1.0), (780, 9.0), (779, 3.0)],
-                &[nan, nan, 3.0],
+                &[NAN, NAN, 3.0],
             ),
             (
                 "infinite is missing",
                 &[(600, f64::INFINITY), (660, -0.0)],
-                &[nan, 0.0, nan],
+                &[NAN, 0.0, NAN],
             ),
         ];
         for (name, pairs, expected) in cases {
