@@ -1,6 +1,7 @@
 //! The command line: one file per subcommand, exit codes in one place.
 
 mod controller;
+mod exit;
 
 use std::process::ExitCode;
 
