@@ -53,9 +53,7 @@ impl Cluster {
         crate::install_crypto();
         let mut options = options;
         options.components.extend([Component::Etcd, Component::KubeApiserver]);
-        let binaries = tokio::task::spawn_blocking(Binaries::ensure)
-            .await
-            .map_err(|gone| Error::Spawn { program: "go".to_owned(), source: gone.into() })??;
+        let binaries = binaries().await?;
         let layout = Layout::new(&options)?;
         let client = client_of(&layout.kubeconfig("admin")).await?;
         let processes = Mutex::default();
@@ -224,6 +222,12 @@ impl Drop for Cluster {
         // All at once; dropping the map then waits for each.
         processes.values_mut().for_each(Child::kill);
     }
+}
+
+/// The programs, without holding up the runtime while they are built.
+pub(crate) async fn binaries() -> Result<Binaries> {
+    let built = tokio::task::spawn_blocking(Binaries::ensure).await;
+    built.map_err(|gone| Error::Spawn { program: "go".to_owned(), source: gone.into() })?
 }
 
 /// A client made from a kubeconfig file.

@@ -101,6 +101,9 @@ pub enum Error {
         #[source]
         source: reqwest::Error,
     },
+    /// An address that is none.
+    #[error("not a URL: {0}")]
+    Url(String),
     /// promtool did not accept a history.
     #[error("promtool did not accept the history: {output}")]
     History {

@@ -1,17 +1,18 @@
 //! A real Kubernetes control plane and Prometheus on loopback.
-#![expect(missing_docs)]
 mod access;
 mod audit;
 mod binaries;
 mod cluster;
 mod dump;
 mod error;
+mod history;
 mod kwok;
 mod layout;
 mod options;
 mod pki;
 mod place;
 mod process;
+mod prometheus;
 mod wait;
 
 pub use audit::AuditEvent;
@@ -19,7 +20,9 @@ pub use binaries::{Binaries, Component};
 pub use cluster::Cluster;
 pub use error::{Error, Result};
 pub use kwok::{CPU_ANNOTATION, MEMORY_ANNOTATION};
+pub use history::{Demand, History, Series, Span};
 pub use options::{ClusterOptions, HpaFlags, NodeSize};
+pub use prometheus::Prometheus;
 pub use wait::eventually;
 
 /// Makes ring the provider of rustls for this process, unless somebody chose before.
