@@ -14,7 +14,7 @@ use kube::{
     discovery::{ApiResource, Discovery, verbs},
 };
 
-use crate::{Error, Result, cluster::client_of, place::root};
+use crate::{Error, Result, cluster::client_of, place::failures};
 
 /// How long the dump of a failed test may take.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -65,7 +65,7 @@ async fn objects_of(client: &Client, resource: &ApiResource, to: &Path) -> Resul
 pub(crate) fn of_a_panic(run: &Path, kubeconfig: &Path) -> Result<PathBuf> {
     let test = thread::current().name().unwrap_or("unnamed").replace("::", "-");
     let run_name = run.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let to = root().join("failures").join(format!("{test}-{run_name}"));
+    let to = failures().join(format!("{test}-{run_name}"));
     logs(run, &to)?;
     let (kubeconfig, folder) = (kubeconfig.to_path_buf(), to.clone());
     let work = thread::spawn(move || -> Result<()> {

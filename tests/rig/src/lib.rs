@@ -5,6 +5,7 @@ mod binaries;
 mod cluster;
 mod dump;
 mod error;
+mod fake;
 mod history;
 mod kwok;
 mod layout;
@@ -20,8 +21,10 @@ pub use binaries::{Binaries, Component};
 pub use cluster::Cluster;
 pub use error::{Error, Result};
 pub use kwok::{CPU_ANNOTATION, MEMORY_ANNOTATION};
+pub use fake::{FakeMetrics, MetricsApi, PodUsage, Reading, Taken};
 pub use history::{Demand, History, Series, Span};
 pub use options::{ClusterOptions, HpaFlags, NodeSize};
+pub use place::failures;
 pub use prometheus::Prometheus;
 pub use wait::eventually;
 

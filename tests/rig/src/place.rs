@@ -38,6 +38,13 @@ pub(crate) fn root() -> PathBuf {
         .join("rig")
 }
 
+/// Where a [`Cluster`](crate::Cluster) that is dropped by a panic leaves its objects and logs: one
+/// folder per failure, named after the test.
+#[must_use]
+pub fn failures() -> PathBuf {
+    root().join("failures")
+}
+
 /// The folder of one running part of the rig, removed when dropped unless `RIG_KEEP` is set.
 #[derive(Debug)]
 pub(crate) struct RunFolder {
