@@ -9,6 +9,7 @@ use axum::{
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
 use super::{
@@ -65,7 +66,9 @@ impl Request {
         let served = |api: &MetricsApi| api.group_version() == (*group, *version);
         let api = MetricsApi::ALL.into_iter().find(served).ok_or_else(unknown)?;
         let query = Query::try_from_uri(uri).map_err(|no| Failure::BadRequest(no.to_string()))?;
-        let path = path.iter().map(|part| (*part).to_owned()).collect();
+        // The HPA controller writes `*` as `%2A`.
+        let decode = |part: &&str| percent_decode_str(part).decode_utf8_lossy().into_owned();
+        let path = path.iter().map(decode).collect();
         Ok(Self { api, path, query: query.0 })
     }
 
