@@ -112,6 +112,11 @@ impl Bits {
         (rest != 0).then(|| 63 - rest.leading_zeros())
     }
 
+    /// The values that are not in `other`.
+    pub(super) fn without(self, other: Self) -> Self {
+        Self { values: self.values & !other.values, star: false }
+    }
+
     fn union(self, other: Self) -> Self {
         Self { values: self.values | other.values, star: self.star || other.star }
     }

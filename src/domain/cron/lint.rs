@@ -174,7 +174,7 @@ fn longer_than_a_day(window: &Window, ahead: &[Activity]) -> Remark {
             let hours = until.duration_since(long.since).as_hours();
             format!("from {since} it stays active for {hours} hours, until {}", local(window.end_zone(), until))
         }
-        None => format!("from {since} it stays active without an end, each end meets a start"),
+        None => format!("from {since} it stays active with no end in sight, because each end meets a start"),
     };
     Some((Code::LongerThanADay, message))
 }

@@ -70,6 +70,7 @@ pub fn occurrences<'e>(
 #[derive(Debug)]
 pub(super) struct Search<'e> {
     expression: &'e Expression,
+    except: Option<&'e Expression>,
     zone: &'e Zone,
     /// Months looked at plus candidates resolved.
     pub(super) steps: u32,
@@ -77,7 +78,13 @@ pub(super) struct Search<'e> {
 
 impl<'e> Search<'e> {
     pub(super) fn new(expression: &'e Expression, zone: &'e Zone) -> Self {
-        Self { expression, zone, steps: 0 }
+        Self { expression, except: None, zone, steps: 0 }
+    }
+
+    /// Leaves out the civil times that `other` names too.
+    pub(super) fn except(mut self, other: &'e Expression) -> Self {
+        self.except = Some(other);
+        self
     }
 
     /// First occurrence whose instant is after `t`.
@@ -108,11 +115,12 @@ impl<'e> Search<'e> {
 
     /// First occurrence written for a civil time after `civil`.
     pub(super) fn after_civil(&mut self, civil: DateTime) -> Option<Occurrence> {
-        let found = match self.time_after(civil) {
+        let (date, hour, minute) = parts(civil)?;
+        let found = match self.first_time(date, hour, minute + 1) {
             Some(found) => found,
             None => {
-                let date = self.day_at_or_after(civil.date().tomorrow().ok()?)?;
-                at_minute(date, self.expression.hour.at_or_after(0)?, self.first_minute()?)?
+                let date = self.day_at_or_after(date.tomorrow().ok()?)?;
+                self.first_time(date, 0, 0)?
             }
         };
         self.resolve(found)
@@ -120,11 +128,12 @@ impl<'e> Search<'e> {
 
     /// Last occurrence written for `civil` or a civil time before it.
     pub(super) fn at_or_before_civil(&mut self, civil: DateTime) -> Option<Occurrence> {
-        let found = match self.time_at_or_before(civil) {
+        let (date, hour, minute) = parts(civil)?;
+        let found = match self.last_time(date, hour, minute) {
             Some(found) => found,
             None => {
-                let date = self.day_at_or_before(civil.date().yesterday().ok()?)?;
-                at_minute(date, self.expression.hour.at_or_before(23)?, self.last_minute()?)?
+                let date = self.day_at_or_before(date.yesterday().ok()?)?;
+                self.last_time(date, 23, 59)?
             }
         };
         self.resolve(found)
@@ -136,68 +145,68 @@ impl<'e> Search<'e> {
         Some(Occurrence { civil, at, standing })
     }
 
-    fn first_minute(&self) -> Option<u32> {
-        self.expression.minute.at_or_after(0)
-    }
-
-    fn last_minute(&self) -> Option<u32> {
-        self.expression.minute.at_or_before(59)
-    }
-
-    /// A later time on the same day, if the day matches.
-    fn time_after(&self, civil: DateTime) -> Option<DateTime> {
-        let (date, hour, minute) = parts(civil)?;
-        if !self.matches(date) {
-            return None;
-        }
-        let same_hour = self.expression.hour.contains(hour);
-        match self.expression.minute.at_or_after(minute + 1).filter(|_| same_hour) {
-            Some(minute) => at_minute(date, hour, minute),
-            None => {
-                at_minute(date, self.expression.hour.at_or_after(hour + 1)?, self.first_minute()?)
+    /// First time of a day at or after `from_hour:from_minute`.
+    fn first_time(&self, date: Date, from_hour: u32, from_minute: u32) -> Option<DateTime> {
+        let except = self.on_day(date)?;
+        let mut hour = self.expression.hour.at_or_after(from_hour)?;
+        loop {
+            let from = if hour == from_hour { from_minute } else { 0 };
+            if let Some(minute) = self.minutes(hour, except).at_or_after(from) {
+                return at_minute(date, hour, minute);
             }
+            hour = self.expression.hour.at_or_after(hour + 1)?;
         }
     }
 
-    /// The same or an earlier time on the same day, if the day matches.
-    fn time_at_or_before(&self, civil: DateTime) -> Option<DateTime> {
-        let (date, hour, minute) = parts(civil)?;
-        if !self.matches(date) {
-            return None;
-        }
-        let same_hour = self.expression.hour.contains(hour);
-        match self.expression.minute.at_or_before(minute).filter(|_| same_hour) {
-            Some(minute) => at_minute(date, hour, minute),
-            None => {
-                let earlier = self.expression.hour.at_or_before(hour.checked_sub(1)?)?;
-                at_minute(date, earlier, self.last_minute()?)
+    /// Last time of a day at or before `to_hour:to_minute`.
+    fn last_time(&self, date: Date, to_hour: u32, to_minute: u32) -> Option<DateTime> {
+        let except = self.on_day(date)?;
+        let mut hour = self.expression.hour.at_or_before(to_hour)?;
+        loop {
+            let to = if hour == to_hour { to_minute } else { 59 };
+            if let Some(minute) = self.minutes(hour, except).at_or_before(to) {
+                return at_minute(date, hour, minute);
             }
+            hour = self.expression.hour.at_or_before(hour.checked_sub(1)?)?;
         }
     }
 
-    fn matches(&self, date: Date) -> bool {
-        u32::try_from(date.day()).is_ok_and(|day| self.days_of(date) & (1 << day) != 0)
+    /// The exception as it applies to a day; `None` if the day does not match at all.
+    fn on_day(&self, date: Date) -> Option<Option<&'e Expression>> {
+        let day = 1_u64 << u32::try_from(date.day()).ok()?;
+        let matches = days_of(self.expression, date) & day != 0;
+        matches.then(|| self.except.filter(|except| days_of(except, date) & day != 0))
     }
 
-    /// The matching days of the month of `date`, bit 1 for the first.
-    fn days_of(&self, date: Date) -> u64 {
-        if !u32::try_from(date.month()).is_ok_and(|month| self.expression.month.contains(month)) {
-            return 0;
-        }
-        let length = u32::try_from(date.days_in_month()).unwrap_or(0);
-        let in_month = (1_u64 << (length + 1)) - 2;
-        in_month
-            & match self.expression.days() {
-                Days::Both(of_month, of_week) => of_month.values() & weekday_mask(date, of_week),
-                Days::Either(of_month, of_week) => of_month.values() | weekday_mask(date, of_week),
+    fn minutes(&self, hour: u32, except: Option<&Expression>) -> Bits {
+        match except {
+            Some(except) if except.hour.contains(hour) => {
+                self.expression.minute.without(except.minute)
             }
+            _ => self.expression.minute,
+        }
+    }
+
+    /// The days of the month of `date` with at least one time, bit 1 for the first.
+    fn days(&self, date: Date) -> u64 {
+        let days = days_of(self.expression, date);
+        match self.except {
+            Some(except) if self.nothing_left_of_a_day(except) => days & !days_of(except, date),
+            _ => days,
+        }
+    }
+
+    /// Whether the exception, on its days, names all our times.
+    fn nothing_left_of_a_day(&self, except: &Expression) -> bool {
+        self.expression.hour.without(except.hour).is_empty()
+            && self.expression.minute.without(except.minute).is_empty()
     }
 
     fn day_at_or_after(&mut self, from: Date) -> Option<Date> {
         let mut month = from;
         for _ in 0..SEARCH_MONTHS {
             self.steps += 1;
-            let rest = self.days_of(month) & (u64::MAX << u32::try_from(month.day()).ok()?);
+            let rest = self.days(month) & (u64::MAX << u32::try_from(month.day()).ok()?);
             if rest != 0 {
                 return on_day(month, rest.trailing_zeros());
             }
@@ -210,7 +219,7 @@ impl<'e> Search<'e> {
         let mut month = to;
         for _ in 0..SEARCH_MONTHS {
             self.steps += 1;
-            let rest = self.days_of(month) & (u64::MAX >> (63 - u32::try_from(month.day()).ok()?));
+            let rest = self.days(month) & (u64::MAX >> (63 - u32::try_from(month.day()).ok()?));
             if rest != 0 {
                 return on_day(month, 63 - rest.leading_zeros());
             }
@@ -218,6 +227,20 @@ impl<'e> Search<'e> {
         }
         None
     }
+}
+
+/// The days an expression matches in the month of `date`, bit 1 for the first.
+fn days_of(expression: &Expression, date: Date) -> u64 {
+    if !u32::try_from(date.month()).is_ok_and(|month| expression.month.contains(month)) {
+        return 0;
+    }
+    let length = u32::try_from(date.days_in_month()).unwrap_or(0);
+    let in_month = (1_u64 << (length + 1)) - 2;
+    in_month
+        & match expression.days() {
+            Days::Both(of_month, of_week) => of_month.values() & weekday_mask(date, of_week),
+            Days::Either(of_month, of_week) => of_month.values() | weekday_mask(date, of_week),
+        }
 }
 
 /// The days of the month of `date` which fall on the given weekdays, bit 1 for the first.

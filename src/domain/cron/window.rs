@@ -10,10 +10,10 @@ use super::expression::{Expression, ExpressionError};
 use super::occurrence::{Occurrence, Search, before};
 use super::zone::{Zone, ZoneError};
 
-/// Windows that touch end to start are followed this far when looking for the edges of activity.
+/// Windows that touch only as instants are followed this far when looking for the edges of activity.
 ///
-/// A day of hourly windows; a longer chain has no known beginning or end, which costs nothing but
-/// two timestamps of the status.
+/// Within one zone they do so in a gap alone. With an end in another zone than the start they may do
+/// so each day; beyond this many there is no edge in sight, which costs the status two timestamps.
 const MAX_CHAIN: u32 = 24;
 
 /// A cron as it is written: five fields of text and a number.
@@ -317,7 +317,7 @@ impl Window {
     /// Where the activity that begins or goes on at `start` ends.
     fn activity_end(&self, mut start: Occurrence) -> Option<Timestamp> {
         for _ in 0..MAX_CHAIN {
-            let end = self.end_after(start)?;
+            let end = self.plain_ends().beyond(start, self.one_zone())?;
             match self.start_from(end) {
                 Some(next) if next.at == end.at => start = next,
                 _ => return Some(end.at),
@@ -329,8 +329,8 @@ impl Window {
     /// Where the activity that `start` belongs to began.
     fn activity_start(&self, mut start: Occurrence) -> Option<Timestamp> {
         for _ in 0..MAX_CHAIN {
-            let Some(end) = self.end_up_to(start) else { return Some(start.at) };
-            let first = self.start_from(end).unwrap_or(start);
+            let end = self.plain_ends().up_to(start, self.one_zone())?;
+            let first = self.start_from(end)?;
             let touching = (first.at == end.at).then(|| self.start_ended_by(end)).flatten();
             match touching {
                 Some(previous) => start = previous,
@@ -340,21 +340,22 @@ impl Window {
         None
     }
 
-    /// A start before `end` whose window `end` ends.
+    /// A start before `end` whose activity `end` ends.
     fn start_ended_by(&self, end: Occurrence) -> Option<Occurrence> {
         let start = self.start.search().before(end, self.one_zone())?;
-        self.end_after(start).filter(|first| *first == end)?;
+        self.plain_ends().beyond(start, self.one_zone()).filter(|first| *first == end)?;
         (start.at < end.at).then_some(start)
+    }
+
+    /// The ends at which no window starts, as far as civil times tell.
+    fn plain_ends(&self) -> Search<'_> {
+        let ends = self.end.search();
+        if self.one_zone() { ends.except(&self.start.expression) } else { ends }
     }
 
     /// First end after a start.
     fn end_after(&self, start: Occurrence) -> Option<Occurrence> {
         self.end.search().beyond(start, self.one_zone())
-    }
-
-    /// Last end up to a start.
-    fn end_up_to(&self, start: Occurrence) -> Option<Occurrence> {
-        self.end.search().up_to(start, self.one_zone())
     }
 
     /// First start from an end on.

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use jiff::civil::DateTime;
 use jiff::{SignedDuration, Timestamp, ToSpan as _};
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 use proptest::sample::{select, subsequence};
 
 use super::super::occurrence::Search;
@@ -188,7 +189,7 @@ fn check_against_stepping(start: &Fields, end: &Fields, zone: &Zone, at: Timesta
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, rng_seed: RngSeed::Fixed(20_260_308), ..ProptestConfig::default() })]
 
     #[test]
     fn activity_is_what_a_clock_stepped_by_minutes_sees(
@@ -215,7 +216,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, rng_seed: RngSeed::Fixed(20_260_308), ..ProptestConfig::default() })]
 
     #[test]
     fn next_is_later_minimal_and_constant_in_between(fields in fields(), (zone, t) in zoned_instants()) {
