@@ -47,7 +47,9 @@ pub fn next_after(expression: &Expression, zone: &Zone, t: Timestamp) -> Option<
 /// - Bounded work; `None` means that the expression never fired before.
 #[must_use]
 pub fn last_at_or_before(expression: &Expression, zone: &Zone, t: Timestamp) -> Option<Timestamp> {
-    Search::new(expression, zone).at_or_before(t).map(|found| found.at)
+    Search::new(expression, zone)
+        .at_or_before(t)
+        .map(|found| found.at)
 }
 
 /// Every firing strictly after `t`, each instant once, in order.
@@ -78,7 +80,12 @@ pub(super) struct Search<'e> {
 
 impl<'e> Search<'e> {
     pub(super) fn new(expression: &'e Expression, zone: &'e Zone) -> Self {
-        Self { expression, except: None, zone, steps: 0 }
+        Self {
+            expression,
+            except: None,
+            zone,
+            steps: 0,
+        }
     }
 
     /// Leaves out the civil times that `other` names too.
@@ -116,38 +123,39 @@ impl<'e> Search<'e> {
     /// First occurrence written for a civil time after `civil`.
     pub(super) fn after_civil(&mut self, civil: DateTime) -> Option<Occurrence> {
         let (date, hour, minute) = parts(civil)?;
-        let found = match self.first_time(date, hour, minute + 1) {
-            Some(found) => found,
-            None => {
-                let date = self.day_at_or_after(date.tomorrow().ok()?)?;
-                self.first_time(date, 0, 0)?
-            }
-        };
+        let same_day = self.first_time(date, hour, minute + 1);
+        let found = same_day.or_else(|| {
+            let date = self.day_at_or_after(date.tomorrow().ok()?)?;
+            self.first_time(date, 0, 0)
+        })?;
         self.resolve(found)
     }
 
     /// Last occurrence written for `civil` or a civil time before it.
     pub(super) fn at_or_before_civil(&mut self, civil: DateTime) -> Option<Occurrence> {
         let (date, hour, minute) = parts(civil)?;
-        let found = match self.last_time(date, hour, minute) {
-            Some(found) => found,
-            None => {
-                let date = self.day_at_or_before(date.yesterday().ok()?)?;
-                self.last_time(date, 23, 59)?
-            }
-        };
+        let same_day = self.last_time(date, hour, minute);
+        let found = same_day.or_else(|| {
+            let date = self.day_at_or_before(date.yesterday().ok()?)?;
+            self.last_time(date, 23, 59)
+        })?;
         self.resolve(found)
     }
 
     fn resolve(&mut self, civil: DateTime) -> Option<Occurrence> {
         self.steps += 1;
         let (at, standing) = self.zone.resolve(civil)?;
-        Some(Occurrence { civil, at, standing })
+        Some(Occurrence {
+            civil,
+            at,
+            standing,
+        })
     }
 
     /// First time of a day at or after `from_hour:from_minute`.
     fn first_time(&self, date: Date, from_hour: u32, from_minute: u32) -> Option<DateTime> {
-        let except = self.on_day(date)?;
+        self.matches(date).then_some(())?;
+        let except = self.exception_on(date);
         let mut hour = self.expression.hour.at_or_after(from_hour)?;
         loop {
             let from = if hour == from_hour { from_minute } else { 0 };
@@ -160,7 +168,8 @@ impl<'e> Search<'e> {
 
     /// Last time of a day at or before `to_hour:to_minute`.
     fn last_time(&self, date: Date, to_hour: u32, to_minute: u32) -> Option<DateTime> {
-        let except = self.on_day(date)?;
+        self.matches(date).then_some(())?;
+        let except = self.exception_on(date);
         let mut hour = self.expression.hour.at_or_before(to_hour)?;
         loop {
             let to = if hour == to_hour { to_minute } else { 59 };
@@ -171,11 +180,14 @@ impl<'e> Search<'e> {
         }
     }
 
-    /// The exception as it applies to a day; `None` if the day does not match at all.
-    fn on_day(&self, date: Date) -> Option<Option<&'e Expression>> {
-        let day = 1_u64 << u32::try_from(date.day()).ok()?;
-        let matches = days_of(self.expression, date) & day != 0;
-        matches.then(|| self.except.filter(|except| days_of(except, date) & day != 0))
+    fn matches(&self, date: Date) -> bool {
+        days_of(self.expression, date) & day_bit(date) != 0
+    }
+
+    /// The exception, if it names times on this day.
+    fn exception_on(&self, date: Date) -> Option<&'e Expression> {
+        self.except
+            .filter(|except| days_of(except, date) & day_bit(date) != 0)
     }
 
     fn minutes(&self, hour: u32, except: Option<&Expression>) -> Bits {
@@ -206,7 +218,7 @@ impl<'e> Search<'e> {
         let mut month = from;
         for _ in 0..SEARCH_MONTHS {
             self.steps += 1;
-            let rest = self.days(month) & (u64::MAX << u32::try_from(month.day()).ok()?);
+            let rest = self.days(month) & (u64::MAX << month.day());
             if rest != 0 {
                 return on_day(month, rest.trailing_zeros());
             }
@@ -219,14 +231,18 @@ impl<'e> Search<'e> {
         let mut month = to;
         for _ in 0..SEARCH_MONTHS {
             self.steps += 1;
-            let rest = self.days(month) & (u64::MAX >> (63 - u32::try_from(month.day()).ok()?));
+            let rest = self.days(month) & (u64::MAX >> (63 - month.day()));
             if rest != 0 {
-                return on_day(month, 63 - rest.leading_zeros());
+                return on_day(month, rest.ilog2());
             }
             month = month.first_of_month().yesterday().ok()?;
         }
         None
     }
+}
+
+fn day_bit(date: Date) -> u64 {
+    1 << date.day()
 }
 
 /// The days an expression matches in the month of `date`, bit 1 for the first.
@@ -253,7 +269,11 @@ fn weekday_mask(date: Date, of_week: Bits) -> u64 {
 }
 
 fn parts(civil: DateTime) -> Option<(Date, u32, u32)> {
-    Some((civil.date(), u32::try_from(civil.hour()).ok()?, u32::try_from(civil.minute()).ok()?))
+    Some((
+        civil.date(),
+        u32::try_from(civil.hour()).ok()?,
+        u32::try_from(civil.minute()).ok()?,
+    ))
 }
 
 fn at_minute(date: Date, hour: u32, minute: u32) -> Option<DateTime> {

@@ -25,14 +25,26 @@ struct Lists {
 fn list(values: &[u32]) -> String {
     match values {
         [] => "*".to_owned(),
-        _ => values.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
+        _ => values
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join(","),
     }
 }
 
 impl Lists {
     fn ours(&self) -> String {
-        let Self { minutes, hours, days, months, weekdays } = self;
-        [minutes, hours, days, months, weekdays].map(|values| list(values)).join(" ")
+        let Self {
+            minutes,
+            hours,
+            days,
+            months,
+            weekdays,
+        } = self;
+        [minutes, hours, days, months, weekdays]
+            .map(|values| list(values))
+            .join(" ")
     }
 
     /// The `cron` crate joins the day fields by "and", counts weekdays from Sunday = 1 and wants
@@ -54,9 +66,20 @@ impl Lists {
 fn lists() -> impl Strategy<Value = Lists> {
     let some = |low: u32, high: u32, most| subsequence((low..=high).collect::<Vec<_>>(), 1..=most);
     let maybe = move |low, high, most| prop_oneof![Just(vec![]), some(low, high, most)];
-    (some(0, 59, 4), some(0, 23, 4), maybe(1, 31, 4), some(1, 12, 3), maybe(0, 6, 3)).prop_map(
-        |(minutes, hours, days, months, weekdays)| Lists { minutes, hours, days, months, weekdays },
+    (
+        some(0, 59, 4),
+        some(0, 23, 4),
+        maybe(1, 31, 4),
+        some(1, 12, 3),
+        maybe(0, 6, 3),
     )
+        .prop_map(|(minutes, hours, days, months, weekdays)| Lists {
+            minutes,
+            hours,
+            days,
+            months,
+            weekdays,
+        })
 }
 
 fn to_chrono(at: Timestamp) -> DateTime<Utc> {
@@ -128,12 +151,17 @@ fn the_cron_crate_disagrees_about_clock_changes_for_known_reasons() {
         let zone = zone(row.zone);
         let from = at(&zone, row.from);
         let parsed = expression(row.expression);
-        let ours = occurrences(&parsed, &zone, from).take(2).map(|found| shown(&zone, found.at));
+        let ours = occurrences(&parsed, &zone, from)
+            .take(2)
+            .map(|found| shown(&zone, found.at));
         assert_eq!(ours.collect::<Vec<_>>(), row.ours, "{}", row.reason);
         let tz: Tz = row.zone.parse().unwrap();
         let schedule = cron::Schedule::from_str(&format!("0 {}", row.expression)).unwrap();
         let from = to_chrono(from).with_timezone(&tz);
-        let theirs = schedule.after(&from).take(2).map(|found| shown(&zone, to_jiff(&found)));
+        let theirs = schedule
+            .after(&from)
+            .take(2)
+            .map(|found| shown(&zone, to_jiff(&found)));
         assert_eq!(theirs.collect::<Vec<_>>(), row.theirs, "{}", row.reason);
     }
 }
@@ -141,7 +169,10 @@ fn the_cron_crate_disagrees_about_clock_changes_for_known_reasons() {
 #[test]
 fn the_cron_crate_reads_none_of_our_manifests() {
     for text in ["0 6 ? * *", "0 9 * * 1-5", "*/5 * * * *"] {
-        assert!(cron::Schedule::from_str(text).is_err(), "{text}: five fields");
+        assert!(
+            cron::Schedule::from_str(text).is_err(),
+            "{text}: five fields"
+        );
     }
 }
 
@@ -164,29 +195,48 @@ const CHANGED_SINCE_2025B: &[(&str, &str)] = &[
 /// The first second looked at for which offsets differ: changes of ours, and every 20th day.
 fn first_difference(tz: Tz, zone: &Zone) -> Option<Timestamp> {
     let (from, to) = (1_704_067_200_i64, 1_987_977_600);
-    let ahead = zone.rules().following(Timestamp::from_second(from).unwrap());
-    let changes = ahead.map(|next| next.timestamp().as_second()).take_while(|next| *next < to);
-    let seconds = changes.flat_map(|at| [at - 1, at]).chain((from..to).step_by(20 * 86_400));
+    let ahead = zone
+        .rules()
+        .following(Timestamp::from_second(from).unwrap());
+    let changes = ahead
+        .map(|next| next.timestamp().as_second())
+        .take_while(|next| *next < to);
+    let seconds = changes
+        .flat_map(|at| [at - 1, at])
+        .chain((from..to).step_by(20 * 86_400));
     let differs = |second: &i64| {
         let utc = DateTime::from_timestamp(*second, 0).unwrap().naive_utc();
         let theirs = tz.offset_from_utc_datetime(&utc).fix().local_minus_utc();
-        theirs != zone.rules().to_offset(Timestamp::from_second(*second).unwrap()).seconds()
+        theirs
+            != zone
+                .rules()
+                .to_offset(Timestamp::from_second(*second).unwrap())
+                .seconds()
     };
-    seconds.filter(differs).min().map(|second| Timestamp::from_second(second).unwrap())
+    seconds
+        .filter(differs)
+        .min()
+        .map(|second| Timestamp::from_second(second).unwrap())
 }
 
 #[test]
 fn offsets_are_those_of_chrono_tz_but_where_its_data_is_older() {
     let known = |tz: &Tz| Zone::parse(tz.name(), &Zone::utc()).ok();
-    let both: Vec<(Tz, Zone)> =
-        chrono_tz::TZ_VARIANTS.iter().filter_map(|tz| Some((*tz, known(tz)?))).collect();
+    let both: Vec<(Tz, Zone)> = chrono_tz::TZ_VARIANTS
+        .iter()
+        .filter_map(|tz| Some((*tz, known(tz)?)))
+        .collect();
     let differing = both.iter().filter_map(|(tz, zone)| {
-        let day = first_difference(*tz, zone)?.strftime("%Y-%m-%d").to_string();
+        let day = first_difference(*tz, zone)?
+            .strftime("%Y-%m-%d")
+            .to_string();
         Some((tz.name(), day))
     });
     let mut differing: Vec<_> = differing.collect();
     differing.sort_unstable();
-    let expected = CHANGED_SINCE_2025B.iter().map(|(name, day)| (*name, (*day).to_owned()));
+    let expected = CHANGED_SINCE_2025B
+        .iter()
+        .map(|(name, day)| (*name, (*day).to_owned()));
     assert_eq!(differing, expected.collect::<Vec<_>>());
     assert!(both.len() > 500, "{}", both.len());
 }

@@ -7,16 +7,33 @@ const BOUNDS: Bounds = Bounds { min: 2, max: 50 };
 
 fn remarks(crons: &[WindowText<'_>]) -> Vec<Finding> {
     let local = super::zone("Asia/Tokyo");
-    let windows: Vec<Window> = crons.iter().map(|text| Window::parse(text, &local).unwrap()).collect();
+    let windows: Vec<Window> = crons
+        .iter()
+        .map(|text| Window::parse(text, &local).unwrap())
+        .collect();
     lint(&windows, BOUNDS, at(&Zone::utc(), "2026-11-20T09:30"))
 }
 
 fn cron(start: &'static str, end: &'static str, timezone: &'static str) -> WindowText<'static> {
-    WindowText { name: "day", start, end, timezone, target_replicas: 7 }
+    WindowText {
+        name: "day",
+        start,
+        end,
+        timezone,
+        target_replicas: 7,
+    }
 }
 
+/// Start, end, zone, and what is said about them.
+type Row = (
+    &'static str,
+    &'static str,
+    &'static str,
+    &'static [(Code, &'static str)],
+);
+
 #[rustfmt::skip]
-const ROWS: &[(&str, &str, &str, &[(Code, &str)])] = &[
+const ROWS: &[Row] = &[
     ("0 9 * * *", "0 18 * * *", "UTC", &[]),
     ("0 9 * * *", "0 9 * * *", "UTC", &[
         (Code::ZeroLength, "it starts and ends at `0 9 * * *`, so it is never active"),
@@ -76,7 +93,11 @@ fn each_remark_names_its_cron_and_says_one_sentence() {
         let found = remarks(&[cron(start, end, timezone)]);
         let expected: Vec<Finding> = expected
             .iter()
-            .map(|(code, message)| Finding { cron: "day".to_owned(), code: *code, message: (*message).to_owned() })
+            .map(|(code, message)| Finding {
+                cron: "day".to_owned(),
+                code: *code,
+                message: (*message).to_owned(),
+            })
             .collect();
         assert_eq!(found, expected, "{start} -> {end} in {timezone:?}");
     }
@@ -87,9 +108,24 @@ fn targets_are_held_against_the_bounds_and_each_other() {
     let day = cron("0 8 * * *", "0 20 * * *", "UTC");
     let found = remarks(&[
         day,
-        WindowText { name: "noon", start: "0 12 * * *", end: "0 13 * * *", target_replicas: 51, ..day },
-        WindowText { name: "night", start: "0 22 * * *", end: "0 6 * * *", target_replicas: 2, ..day },
-        WindowText { name: "twin", ..day },
+        WindowText {
+            name: "noon",
+            start: "0 12 * * *",
+            end: "0 13 * * *",
+            target_replicas: 51,
+            ..day
+        },
+        WindowText {
+            name: "night",
+            start: "0 22 * * *",
+            end: "0 6 * * *",
+            target_replicas: 2,
+            ..day
+        },
+        WindowText {
+            name: "twin",
+            ..day
+        },
     ]);
     let printed: Vec<String> = found.iter().map(ToString::to_string).collect();
     assert_eq!(

@@ -173,8 +173,18 @@ fn windows_are_right_in_other_cases() {
 }
 
 fn check(rows: &[Row]) {
-    for Row { case, cron: (start, end, zone), span: (from, to), expected } in rows {
-        assert_eq!(activities(&window(start, end, zone), from, to), *expected, "{case}");
+    for Row {
+        case,
+        cron: (start, end, zone),
+        span: (from, to),
+        expected,
+    } in rows
+    {
+        assert_eq!(
+            activities(&window(start, end, zone), from, to),
+            *expected,
+            "{case}"
+        );
     }
 }
 
@@ -184,8 +194,20 @@ fn state_is_half_open_and_names_its_edges() {
     let utc = Zone::utc();
     let t = |civil| at(&utc, civil);
     let (nine, six) = (t("2026-11-20T09:00"), t("2026-11-20T18:00"));
-    let on = WindowState { active: true, since: Some(nine), until: Some(six), next_transition: Some(six), problem: None };
-    let off = |next| WindowState { active: false, since: None, until: None, next_transition: Some(next), problem: None };
+    let on = WindowState {
+        active: true,
+        since: Some(nine),
+        until: Some(six),
+        next_transition: Some(six),
+        problem: None,
+    };
+    let off = |next| WindowState {
+        active: false,
+        since: None,
+        until: None,
+        next_transition: Some(next),
+        problem: None,
+    };
     assert_eq!(window.state(t("2026-11-20T08:59:59.999999999")), off(nine));
     assert_eq!(window.state(nine), on);
     assert_eq!(window.state(t("2026-11-20T17:59:59.999999999")), on);
@@ -196,13 +218,35 @@ fn state_is_half_open_and_names_its_edges() {
 fn a_window_that_can_never_be_active_says_why() {
     let now = at(&Zone::utc(), "2026-11-20T09:00");
     let cases = [
-        (("0 9 * * *", "0 9 * * *"), Problem::ZeroLength, "ZeroLength"),
-        (("0 9 30 2 *", "0 9 30 2 *"), Problem::StartNeverFires, "NeverFires"),
-        (("0 9 * * *", "0 9 30 2 *"), Problem::EndNeverFires, "NeverFires"),
-        (("0 9 * * *", "TZ=UTC 0 9 * * *"), Problem::ZeroLength, "ZeroLength"),
+        (
+            ("0 9 * * *", "0 9 * * *"),
+            Problem::ZeroLength,
+            "ZeroLength",
+        ),
+        (
+            ("0 9 30 2 *", "0 9 30 2 *"),
+            Problem::StartNeverFires,
+            "NeverFires",
+        ),
+        (
+            ("0 9 * * *", "0 9 30 2 *"),
+            Problem::EndNeverFires,
+            "NeverFires",
+        ),
+        (
+            ("0 9 * * *", "TZ=UTC 0 9 * * *"),
+            Problem::ZeroLength,
+            "ZeroLength",
+        ),
     ];
     for ((start, end), problem, reason) in cases {
-        let expected = WindowState { active: false, since: None, until: None, next_transition: None, problem: Some(problem) };
+        let expected = WindowState {
+            active: false,
+            since: None,
+            until: None,
+            next_transition: None,
+            problem: Some(problem),
+        };
         assert_eq!(window(start, end, "").state(now), expected, "{start} {end}");
         assert_eq!(problem.reason(), reason);
     }
@@ -211,33 +255,72 @@ fn a_window_that_can_never_be_active_says_why() {
 #[test]
 fn the_same_clock_times_in_two_zones_are_a_window() {
     let window = window("0 9 * * *", "TZ=Europe/London 0 9 * * *", "Europe/Berlin");
-    assert_eq!(activities(&window, "2026-11-20T00:00", "2026-11-21T00:00"), ["Fri 20 09:00+01 -> Fri 20 10:00+01"]);
+    assert_eq!(
+        activities(&window, "2026-11-20T00:00", "2026-11-21T00:00"),
+        ["Fri 20 09:00+01 -> Fri 20 10:00+01"]
+    );
 }
 
 #[test]
 fn local_means_the_zone_that_the_caller_gives() {
     let tokyo = super::zone("Asia/Tokyo");
-    let text = WindowText { name: "day", start: "0 9 * * *", end: "TZ=Local 0 10 * * *", timezone: "Local", target_replicas: 3 };
+    let text = WindowText {
+        name: "day",
+        start: "0 9 * * *",
+        end: "TZ=Local 0 10 * * *",
+        timezone: "Local",
+        target_replicas: 3,
+    };
     let window = Window::parse(&text, &tokyo).unwrap();
     assert!(window.is_active(at(&tokyo, "2026-11-20T09:30")));
-    assert_eq!((window.name(), window.target_replicas(), window.zone().name()), ("day", 3, "Asia/Tokyo"));
+    assert_eq!(
+        (
+            window.name(),
+            window.target_replicas(),
+            window.zone().name()
+        ),
+        ("day", 3, "Asia/Tokyo")
+    );
 }
 
 #[test]
 fn an_unreadable_cron_names_itself_and_the_field() {
-    let text = WindowText { name: "day", start: "0 9 * * *", end: "0 10 * * *", timezone: "UTC", target_replicas: 3 };
+    let text = WindowText {
+        name: "day",
+        start: "0 9 * * *",
+        end: "0 10 * * *",
+        timezone: "UTC",
+        target_replicas: 3,
+    };
     let refused = |text: &WindowText<'_>| Window::parse(text, &Zone::utc()).unwrap_err();
     let messages = [
         refused(&WindowText { start: "9", ..text }),
-        refused(&WindowText { end: "@every 1h", ..text }),
-        refused(&WindowText { timezone: "CET/Nowhere", ..text }),
+        refused(&WindowText {
+            end: "@every 1h",
+            ..text
+        }),
+        refused(&WindowText {
+            timezone: "CET/Nowhere",
+            ..text
+        }),
     ];
     assert_eq!(
-        messages.each_ref().map(|error| (error.to_string(), error.reason())),
+        messages
+            .each_ref()
+            .map(|error| (error.to_string(), error.reason())),
         [
-            ("cron `day`: `start` is not usable".to_owned(), "InvalidExpression"),
-            ("cron `day`: `end` is not usable".to_owned(), "InvalidExpression"),
-            ("cron `day`: `timezone` is not usable".to_owned(), "InvalidTimeZone"),
+            (
+                "cron `day`: `start` is not usable".to_owned(),
+                "InvalidExpression"
+            ),
+            (
+                "cron `day`: `end` is not usable".to_owned(),
+                "InvalidExpression"
+            ),
+            (
+                "cron `day`: `timezone` is not usable".to_owned(),
+                "InvalidTimeZone"
+            ),
         ]
     );
     assert!(matches!(messages[2], WindowError::Zone { .. }));
@@ -246,7 +329,13 @@ fn an_unreadable_cron_names_itself_and_the_field() {
 #[test]
 fn of_several_active_windows_the_largest_target_counts() {
     let window = |name, start, end, target_replicas| {
-        let text = WindowText { name, start, end, timezone: "UTC", target_replicas };
+        let text = WindowText {
+            name,
+            start,
+            end,
+            timezone: "UTC",
+            target_replicas,
+        };
         Window::parse(&text, &Zone::utc()).unwrap()
     };
     let windows = [
@@ -257,5 +346,15 @@ fn of_several_active_windows_the_largest_target_counts() {
     let winner = |civil: &str| largest_active(&windows, at(&Zone::utc(), civil)).map(Window::name);
     let winners = ["07:59", "08:00", "12:00", "13:00", "14:00", "20:00"]
         .map(|time| winner(&format!("2026-11-20T{time}")));
-    assert_eq!(winners, [None, Some("day"), Some("noon"), Some("twin"), Some("day"), None]);
+    assert_eq!(
+        winners,
+        [
+            None,
+            Some("day"),
+            Some("noon"),
+            Some("twin"),
+            Some("day"),
+            None
+        ]
+    );
 }
