@@ -123,7 +123,7 @@ fn too_long_texts_and_lists_are_refused() {
         Expression::parse(&long),
         Err(ExpressionError::TooLong { chars: 129 })
     );
-    assert!(Expression::parse(&long[..128]).is_ok());
+    assert!(Expression::parse(long.strip_suffix(' ').unwrap()).is_ok());
     let list = |items: usize| format!("{} * * * *", vec!["5"; items].join(","));
     assert_eq!(expression("5 * * * *"), expression(&list(60)));
     assert!(Expression::parse(&format!("{} * * * *", ",".repeat(64))).is_err());

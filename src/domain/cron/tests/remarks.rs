@@ -144,7 +144,7 @@ fn crons_that_can_never_act_are_errors() {
     let errors = remarks(&[cron("0 9 * * *", "0 9 * * *", "UTC")]);
     assert!(errors.iter().all(|finding| finding.code.is_error()));
     assert_eq!(
-        errors[0].to_string(),
+        errors.first().unwrap().to_string(),
         "error[ZeroLength] cron day: it starts and ends at `0 9 * * *`, so it is never active"
     );
 }
