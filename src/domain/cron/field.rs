@@ -82,10 +82,12 @@ const WEEKDAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 // === impl Bits ===
 
 impl Bits {
+    /// Bit `n` stands for value `n`.
     pub(super) fn values(self) -> u64 {
         self.values
     }
 
+    /// Whether a `*` or `?` put values there, so that the field does not restrict.
     pub(super) fn is_star(self) -> bool {
         self.star
     }
@@ -163,6 +165,7 @@ impl Field {
         }
     }
 
+    /// Names of the field's values, from its lowest.
     fn names(self) -> &'static [&'static str] {
         match self {
             Self::Month => &MONTHS,
@@ -210,6 +213,7 @@ impl Field {
         Ok(bits)
     }
 
+    /// Reads `*`, `a`, `a-b`, each with or without `/n`.
     fn parse_item(self, item: &str) -> Result<Bits, FieldProblem> {
         let (range, step) = match item.split_once('/') {
             Some((_, step)) if step.contains('/') => return Err(FieldProblem::Repeated('/')),
@@ -257,6 +261,7 @@ impl Field {
         Ok((low, high, false))
     }
 
+    /// Reads a number or a name; weekday 7 is still 7 here.
     fn parse_value(self, word: &str) -> Result<u32, FieldProblem> {
         let (min, max) = self.range();
         let named = self
@@ -351,6 +356,7 @@ fn runs(bits: Bits) -> Vec<(u32, u32)> {
     runs
 }
 
+/// Prints runs as a list: singles, pairs by comma, longer ones as ranges.
 fn print_runs(runs: impl Iterator<Item = (u32, u32)>) -> String {
     let parts = runs.map(|(low, high)| match high - low {
         0 => low.to_string(),

@@ -16,8 +16,9 @@ use super::zone::Zone;
 /// How far ahead is looked: every yearly clock change, with a month to act.
 pub(super) const HORIZON: SignedDuration = SignedDuration::from_hours(400 * 24);
 
-/// Activities of one window looked at; more than enough for windows of an hour over the horizon.
-const MAX_ACTIVITIES: usize = 10_000;
+/// Activities of one window looked at: four a day over the horizon, and some. It bounds the work for
+/// windows of minutes, whose later activities are like the earlier ones.
+const MAX_ACTIVITIES: usize = 2_000;
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 

@@ -180,6 +180,7 @@ impl<'e> Search<'e> {
         }
     }
 
+    /// Whether the expression matches the day, the exception aside.
     fn matches(&self, date: Date) -> bool {
         days_of(self.expression, date) & day_bit(date) != 0
     }
@@ -190,6 +191,7 @@ impl<'e> Search<'e> {
             .filter(|except| days_of(except, date) & day_bit(date) != 0)
     }
 
+    /// Minutes of one hour of a day that matches.
     fn minutes(&self, hour: u32, except: Option<&Expression>) -> Bits {
         match except {
             Some(except) if except.hour.contains(hour) => {
@@ -214,6 +216,9 @@ impl<'e> Search<'e> {
             && self.expression.minute.without(except.minute).is_empty()
     }
 
+    /// First day from `from` on with at least one time.
+    ///
+    /// One step per month: within it, days are a bit set.
     fn day_at_or_after(&mut self, from: Date) -> Option<Date> {
         let mut month = from;
         for _ in 0..SEARCH_MONTHS {
@@ -227,6 +232,7 @@ impl<'e> Search<'e> {
         None
     }
 
+    /// Last day up to `to` with at least one time.
     fn day_at_or_before(&mut self, to: Date) -> Option<Date> {
         let mut month = to;
         for _ in 0..SEARCH_MONTHS {

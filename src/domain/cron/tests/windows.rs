@@ -1,8 +1,10 @@
 //! Windows by table: every case the predecessors get wrong, and the ordinary ones.
 
+use super::super::{Bounds, lint};
 use super::super::{Problem, WindowState, Zone, largest_active};
 use super::super::{Window, WindowError, WindowText};
 use super::{activities, at, window};
+use jiff::Timestamp;
 
 struct Row {
     case: &'static str,
@@ -356,5 +358,24 @@ fn of_several_active_windows_the_largest_target_counts() {
             Some("day"),
             None
         ]
+    );
+}
+
+#[test]
+fn the_ends_of_time_are_no_trouble() {
+    let window = window("0 22 * * *", "30 2 * * *", "America/New_York");
+    let bounds = Bounds { min: 1, max: 9 };
+    let [first, last] = [Timestamp::MIN, Timestamp::MAX].map(|at| window.state(at));
+    assert_eq!(
+        (first.active, first.next_transition.is_some()),
+        (false, true)
+    );
+    // The next start is beyond what an instant can say.
+    assert_eq!((last.active, last.next_transition), (false, None));
+    let at_last = lint(std::slice::from_ref(&window), bounds, Timestamp::MAX);
+    assert_eq!(at_last, []);
+    assert_eq!(
+        lint(std::slice::from_ref(&window), bounds, Timestamp::MIN),
+        []
     );
 }
