@@ -1,5 +1,5 @@
 //! What the core asks of the world, as traits; the adapters answer them. A port carries only the domain's words
-//! and typed refusals: no HTTP status, no PromQL syntax tree, no client type passes through here.
+//! and typed refusals: no HTTP status, no syntax tree of a query language, no client type passes through here.
 
 use std::error::Error;
 use std::future::Future;

@@ -1,2 +1,3 @@
 //! The edge: everything that speaks to another process.
+
 pub mod prometheus;

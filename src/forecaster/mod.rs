@@ -1,2 +1,3 @@
-//! Refreshing forecasts from history.
+//! Forecasts, kept fresh from history.
+
 pub mod history;
