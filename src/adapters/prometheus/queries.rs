@@ -174,7 +174,8 @@ pub fn built_in(
 
 /// The names of the pods that a workload of this kind makes, and as few others as names can tell.
 ///
-/// Deployment `n-<hash>-<5>`, `ReplicaSet` and `DaemonSet` `n-<5>`, `StatefulSet` `n-<ordinal>`; any other kind `n-...`,
+/// Deployment `n-<hash>-<5>`, `ReplicaSet` and `DaemonSet` `n-<5>`, `StatefulSet` `n-<ordinal>`; any other
+/// kind `n-...`,
 /// which also catches siblings such as `n-admin-0`.
 fn pod_pattern(kind: &str, name: &str) -> RegexValue {
     let suffix = match kind {
