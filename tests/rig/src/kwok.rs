@@ -31,7 +31,9 @@ pub(crate) fn configuration(pod_startup: Duration) -> String {
         resource_metrics(),
     ];
     // JSON documents separated as YAML ones.
-    documents.map(|document| format!("{document:#}\n")).join("---\n")
+    documents
+        .map(|document| format!("{document:#}\n"))
+        .join("---\n")
 }
 
 fn object(kind: &str, name: &str, spec: &Value) -> Value {
@@ -184,7 +186,11 @@ fn usage() -> Value {
         "cpu": from(CPU_ANNOTATION, "1m"),
         "memory": from(MEMORY_ANNOTATION, "1Mi"),
     });
-    object("ClusterResourceUsage", "usage", &json!({"usages": [{"usage": usage}]}))
+    object(
+        "ClusterResourceUsage",
+        "usage",
+        &json!({"usages": [{"usage": usage}]}),
+    )
 }
 
 /// The six families that metrics-server reads. It wants a start time that never moves backwards.
@@ -199,15 +205,21 @@ fn resource_metrics() -> Value {
             ],
         })
     };
-    let node = |name: &str, kind: &str, value: &str| {
-        json!({"name": name, "dimension": "node", "kind": kind, "value": value})
-    };
+    let node = |name: &str, kind: &str, value: &str| json!({"name": name, "dimension": "node", "kind": kind, "value": value});
     let cpu = r#"pod.CumulativeUsage("cpu", container.name)"#;
     let memory = r#"pod.Usage("memory", container.name)"#;
     let metrics = json!([
         node("scrape_error", "gauge", "0"),
-        node("node_cpu_usage_seconds_total", "counter", r#"node.CumulativeUsage("cpu")"#),
-        node("node_memory_working_set_bytes", "gauge", r#"node.Usage("memory")"#),
+        node(
+            "node_cpu_usage_seconds_total",
+            "counter",
+            r#"node.CumulativeUsage("cpu")"#
+        ),
+        node(
+            "node_memory_working_set_bytes",
+            "gauge",
+            r#"node.Usage("memory")"#
+        ),
         container("container_start_time_seconds", "gauge", "pod.SinceSecond()"),
         container("container_cpu_usage_seconds_total", "counter", cpu),
         container("container_memory_working_set_bytes", "gauge", memory),
