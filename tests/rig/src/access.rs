@@ -8,10 +8,9 @@ use k8s_openapi::{
     kube_aggregator::pkg::apis::apiregistration::v1::APIService,
 };
 use kube::{
-    Client, Resource,
+    Client,
     api::{Api, ListParams, Patch, PatchParams, PostParams},
 };
-use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use crate::{
@@ -172,29 +171,6 @@ impl Cluster {
             }
         }
         Ok(())
-    }
-
-    /// Writes an object given as JSON by server-side apply.
-    ///
-    /// # Errors
-    /// When the API server refuses.
-    pub async fn put<K>(&self, api: &Api<K>, object: &Value) -> Result<K>
-    where
-        K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + Clone + std::fmt::Debug,
-    {
-        let mut object = object.clone();
-        if let Some(fields) = object.as_object_mut() {
-            fields.insert("apiVersion".to_owned(), json!(K::api_version(&())));
-            fields.insert("kind".to_owned(), json!(K::kind(&())));
-        }
-        let name = object
-            .pointer("/metadata/name")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
-        let parameters = PatchParams::apply("rig").force();
-        api.patch(name, &parameters, &Patch::Apply(&object))
-            .await
-            .map_err(Error::api(format!("apply {} {name}", K::kind(&()))))
     }
 }
 

@@ -55,6 +55,11 @@ impl Component {
         }
     }
 
+    /// Whether it is a part of a cluster.
+    pub(crate) const fn in_cluster(self) -> bool {
+        !matches!(self, Self::Prometheus | Self::Promtool)
+    }
+
     /// Whether it is a face of the one `controlplane` program.
     const fn in_control_plane(self) -> bool {
         matches!(

@@ -54,6 +54,7 @@ impl Cluster {
         options
             .components
             .extend([Component::Etcd, Component::KubeApiserver]);
+        options.components.retain(|part| part.in_cluster());
         let binaries = binaries().await?;
         let layout = Layout::new(&options)?;
         let client = client_of(&layout.kubeconfig("admin")).await?;

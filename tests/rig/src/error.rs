@@ -101,6 +101,12 @@ pub enum Error {
         #[source]
         source: reqwest::Error,
     },
+    /// A YAML text is not made of Kubernetes objects.
+    #[error("not a manifest: {why}")]
+    Manifest {
+        /// What is wrong with it.
+        why: String,
+    },
     /// An address that is none.
     #[error("not a URL: {0}")]
     Url(String),

@@ -14,6 +14,10 @@ pub const CPU_ANNOTATION: &str = "rig/cpu";
 /// The same for memory (`128Mi`); without it 1Mi.
 pub const MEMORY_ANNOTATION: &str = "rig/memory";
 
+/// With the value `false` on a pod, it runs but does not become ready. Read when the pod starts; to
+/// change a pod's readiness later, patch its status: nobody writes over it.
+pub const READY_ANNOTATION: &str = "rig/ready";
+
 /// Where the resource metrics of a node are served, in the words of its annotation.
 pub(crate) fn metrics_path(node: &str) -> String {
     format!("/metrics/nodes/{node}/metrics/resource")
@@ -108,8 +112,10 @@ fn node_heartbeat() -> Value {
     )
 }
 
+/// The annotation is [`READY_ANNOTATION`].
 const POD_RUNNING: &str = r#"
 {{ $now := Now }}
+{{ $ready := ne (get (or .metadata.annotations dict) "rig/ready") "false" }}
 phase: Running
 startTime: {{ $now | Quote }}
 hostIP: 127.0.0.1
@@ -117,7 +123,7 @@ podIP: {{ index (PodIPsWith .spec.nodeName false .metadata.uid .metadata.name .m
 conditions:
 {{ range $type := (list "Initialized" "ContainersReady" "Ready") }}
 - type: {{ $type }}
-  status: "True"
+  status: "{{ if or $ready (eq $type "Initialized") }}True{{ else }}False{{ end }}"
   lastTransitionTime: {{ $now | Quote }}
 {{ end }}
 containerStatuses:
@@ -125,7 +131,7 @@ containerStatuses:
 - name: {{ .name | Quote }}
   image: {{ .image | Quote }}
   imageID: ""
-  ready: true
+  ready: {{ $ready }}
   started: true
   restartCount: 0
   state:

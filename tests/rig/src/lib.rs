@@ -11,7 +11,7 @@
 //! Everything listens on free ports of 127.0.0.1 and any number runs at once (a cluster takes some
 //! 700 MB and starts in three to five seconds). All of it ends with its value, and with the process
 //! however that ends. A cluster dropped by a panic leaves its objects and logs in [`failures`]; so a
-//! test should `unwrap`, not return errors. Two switches: `RIG_KEEP=1` keeps the folders of all
+//! test should own its cluster and `unwrap`, not return errors. Two switches: `RIG_KEEP=1` keeps the folders of all
 //! runs, `KUBEBUILDER_ASSETS` names a folder of ready-made programs.
 //!
 //! The clock of these programs is the clock on the wall: a test waits on conditions with
@@ -57,7 +57,8 @@
 //! let prometheus = Prometheus::start(&history).await.unwrap();
 //!
 //! // The controller under test runs with the rights of its ServiceAccount, and no others.
-//! // (after its manifests are applied)
+//! cluster.namespace("foretide-system").await.unwrap();
+//! cluster.apply(&std::fs::read_to_string("deploy/rbac.yaml").unwrap()).await.unwrap();
 //! let kubeconfig = cluster.service_account_kubeconfig("foretide-system", "foretide").await;
 //! # drop((kubeconfig, prometheus.url()));
 //! let refused = cluster.audit().unwrap().into_iter().filter(|event| event.code == 403);
@@ -75,6 +76,7 @@ mod fake;
 mod history;
 mod kwok;
 mod layout;
+mod manifests;
 mod options;
 mod pki;
 mod place;
@@ -88,7 +90,7 @@ pub use cluster::Cluster;
 pub use error::{Error, Result};
 pub use fake::{FakeMetrics, MetricsApi, PodUsage, Reading, Taken};
 pub use history::{Demand, History, Series, Span};
-pub use kwok::{CPU_ANNOTATION, MEMORY_ANNOTATION};
+pub use kwok::{CPU_ANNOTATION, MEMORY_ANNOTATION, READY_ANNOTATION};
 pub use options::{ClusterOptions, HpaFlags, NodeSize};
 pub use place::failures;
 pub use prometheus::Prometheus;

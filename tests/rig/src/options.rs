@@ -10,7 +10,7 @@ use crate::Component;
 pub struct ClusterOptions {
     /// A word for folders and messages.
     pub name: String,
-    /// The parts to run. etcd and kube-apiserver always run.
+    /// The parts to run. etcd and kube-apiserver always run; Prometheus is no part of a cluster.
     pub components: BTreeSet<Component>,
     /// The nodes, `node-0` first.
     pub nodes: Vec<NodeSize>,

@@ -10,7 +10,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, Client,
-    api::ListParams,
+    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
 use rig::{
@@ -170,6 +170,60 @@ async fn other_identities_have_only_their_own_rights_and_the_audit_log_tells() {
         seen,
         expected.map(|(user, code)| (user.into(), "list".into(), code))
     );
+}
+
+/// A custom resource with a scale subresource, and one of its kind.
+const WORKLOAD: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: workloads.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {kind: Workload, plural: workloads}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+    subresources:
+      scale: {specReplicasPath: .spec.replicas, statusReplicasPath: .status.replicas}
+---
+apiVersion: example.com/v1
+kind: Workload
+metadata: {name: one}
+spec: {replicas: 3}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: ill, annotations: {rig/ready: 'false'}}
+spec: {containers: [{name: c, image: i}]}
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn manifests_are_applied_and_pods_take_their_time_and_may_stay_unready() {
+    let options = ClusterOptions::named("manifests").pod_startup(Duration::from_secs(3));
+    let cluster = Cluster::start(options).await.unwrap();
+    cluster.apply(WORKLOAD).await.unwrap();
+    let kind = GroupVersionKind::gvk("example.com", "v1", "Workload");
+    let resource = ApiResource::from_gvk(&kind);
+    let workloads: Api<DynamicObject> =
+        Api::namespaced_with(cluster.client(), "default", &resource);
+    let scale = workloads.get_scale("one").await.unwrap();
+    assert_eq!(scale.spec.unwrap().replicas, Some(3));
+
+    let pod = running_pods(cluster.client(), "default", 1).await.remove(0);
+    let status = pod.status.unwrap();
+    let ready = status
+        .conditions
+        .unwrap()
+        .into_iter()
+        .find(|one| one.type_ == "Ready");
+    assert_eq!(ready.unwrap().status, "False");
+    let created = pod.metadata.creation_timestamp.unwrap().0;
+    let started = status.start_time.unwrap().0.duration_since(created);
+    // Both are cut to whole seconds.
+    assert!(started.as_secs() >= 2, "{started:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
