@@ -281,8 +281,8 @@ impl<'a> Parts<'a> {
         let exponent = exponent.saturating_add(self.last_place());
         let (digits, exact) = integer(self.all_digits());
         if self.count() <= FAST_DIGITS && exponent >= NANO {
-            let mut tail = self.all_digits().collect::<Vec<_>>().into_iter().rev();
-            let ends_in_thousands = tail.len() >= 3 && tail.by_ref().take(3).all(|c| c == '0');
+            let mut tail = self.all_digits().skip(self.count().saturating_sub(3));
+            let ends_in_thousands = self.count() >= 3 && tail.all(|c| c == '0');
             let repeated = exponent % 3 == 0 && !ends_in_thousands && !self.whole.starts_with('0');
             let written = repeated.then(Box::default);
             return Quantity {

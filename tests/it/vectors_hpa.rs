@@ -1385,6 +1385,21 @@ impl TargetRow {
     }
 }
 
+fn described(source: Option<&MetricSource>) -> hpa::ObjectRef {
+    let object = source.and_then(|source| source.described_object.as_ref());
+    let text = |key| {
+        object
+            .and_then(|o| o.get(key)?.as_str())
+            .unwrap_or_default()
+            .to_owned()
+    };
+    hpa::ObjectRef {
+        api_version: text("apiVersion"),
+        kind: text("kind"),
+        name: text("name"),
+    }
+}
+
 fn metric_spec(row: &MetricRow) -> Fallible<MetricSpec> {
     let absent = || format!("{} has no source", row.r#type);
     let source = |source: &Option<MetricSource>, kind| -> Fallible<_> {
@@ -1421,20 +1436,7 @@ fn metric_spec(row: &MetricRow) -> Fallible<MetricSpec> {
         }
         "Object" => {
             let (metric, target) = source(&row.object, MetricKind::Object)?;
-            let object = row
-                .object
-                .as_ref()
-                .and_then(|o| o.described_object.as_ref());
-            let text = |key| {
-                let field = object.and_then(|o| o.get(key)).and_then(Value::as_str);
-                field.unwrap_or_default().to_owned()
-            };
-            let (api_version, kind, name) = (text("apiVersion"), text("kind"), text("name"));
-            let described = hpa::ObjectRef {
-                api_version,
-                kind,
-                name,
-            };
+            let described = described(row.object.as_ref());
             MetricSpec::Object {
                 described,
                 metric,
@@ -1587,9 +1589,12 @@ struct ReconcileExpect {
     scale_down_events_after: List<EventAfter>,
 }
 
+/// Whether a selector tells pods apart.
+type Selection = Result<(), hpa::SelectorProblem>;
+
 impl ReconcileRow {
     /// Whether the scale's selector is usable, and the pods it selects.
-    fn select(&self) -> Fallible<(Result<(), hpa::SelectorProblem>, Vec<Arc<Pod>>)> {
+    fn select(&self) -> Fallible<(Selection, Vec<Arc<Pod>>)> {
         let parsed = hpa::Selector::parse(self.scale.selector.as_deref().unwrap_or_default());
         let selector = match parsed {
             Ok(selector) => selector,
@@ -1674,11 +1679,8 @@ fn reconcile(row: &ReconcileRow) -> Outcome {
             .collect::<Vec<_>>(),
         conditions: &previous.conditions,
     };
-    let history = row.history.as_ref().unwrap_or(&HistoryRow {
-        recommendations: None,
-        scale_up_events: None,
-        scale_down_events: None,
-    });
+    let no_history = HistoryRow::default();
+    let history = row.history.as_ref().unwrap_or(&no_history);
     let log = log(
         &history.recommendations,
         &history.scale_up_events,
@@ -1687,29 +1689,33 @@ fn reconcile(row: &ReconcileRow) -> Outcome {
     let pass = hpa::reconcile_reads(&spec, &reads, &log, &settings, NOW);
     let pass = pass.applied(&spec, &settings, row.write(), NOW);
     check_pass(row, &metrics, &pass, &previous)?;
-    // Over the same reads, the short form decides the same.
-    if let (Ok(scale), Ok(()), false) = (reads.scale, selector, log_says_zero(&previous)) {
-        let readings = reads.readings.to_vec();
-        let observation = Observation {
-            scale,
-            pods: pods.clone(),
-            readings,
-        };
-        let short = hpa::reconcile(&spec, &observation, &log, &settings, NOW);
-        same(
-            "short form",
-            (short.desired, short.verdict),
-            (pass.desired, pass.verdict),
-        )?;
-    }
-    Ok(())
+    check_short_form(&spec, &reads, &log, &settings, &pass)
 }
 
-fn log_says_zero(previous: &hpa::HpaStatus) -> bool {
-    previous
-        .conditions
-        .get(ConditionKind::ScaledToZero)
-        .is_some()
+/// Over the same reads, the short form decides the same; it knows no conditions.
+fn check_short_form(
+    spec: &Hpa<'_>,
+    reads: &hpa::Reads<'_>,
+    log: &hpa::Log,
+    settings: &Settings,
+    pass: &hpa::Pass,
+) -> Outcome {
+    let is_zero = reads.conditions.get(ConditionKind::ScaledToZero).is_some();
+    let (Ok(scale), Ok(()), false) = (reads.scale, reads.selector, is_zero) else {
+        return Ok(());
+    };
+    let (pods, readings) = (reads.pods.to_vec(), reads.readings.to_vec());
+    let observation = Observation {
+        scale,
+        pods,
+        readings,
+    };
+    let short = hpa::reconcile(spec, &observation, log, settings, NOW);
+    same(
+        "short form",
+        (short.desired, short.verdict),
+        (pass.desired, pass.verdict),
+    )
 }
 
 fn check_pass(
@@ -1734,13 +1740,39 @@ fn check_pass(
         pass.action().as_str(),
         want.reconcile_action.as_deref(),
     )?;
-    let error = |kind: Option<hpa::ErrorKind>| kind.map_or("none", hpa::ErrorKind::as_str);
     same_if(
         "error",
-        error(pass.error()),
+        error_word(pass.error()),
         want.reconcile_error.as_deref(),
     )?;
+    same_if(
+        "log",
+        readings_after(&pass.log),
+        want.recommendations_after.clone(),
+    )?;
+    let (up, down) = (
+        events_after(&pass.log.scale_up),
+        events_after(&pass.log.scale_down),
+    );
+    same_if("scale-up events", &up, want.scale_up_events_after.as_ref())?;
+    same_if(
+        "scale-down events",
+        &down,
+        want.scale_down_events_after.as_ref(),
+    )?;
+    check_metrics(want, metrics, pass, previous)
+}
 
+fn error_word(kind: Option<hpa::ErrorKind>) -> &'static str {
+    kind.map_or("none", hpa::ErrorKind::as_str)
+}
+
+fn check_metrics(
+    want: &ReconcileExpect,
+    metrics: &[MetricSpec],
+    pass: &hpa::Pass,
+    previous: &hpa::HpaStatus,
+) -> Outcome {
     let name = |metric: &MetricSpec| match metric {
         MetricSpec::Unknown(kind) => kind.clone(),
         known => known.kind().as_str().to_owned(),
@@ -1755,7 +1787,7 @@ fn check_pass(
         .collect();
     same_if("metric actions", &actions, want.metric_actions.as_ref())?;
     let fault = |p: &Result<_, Unavailable>| {
-        error(
+        error_word(
             p.as_ref()
                 .err()
                 .map(|e| hpa::ErrorKind::of_metric(e.reason)),
@@ -1775,20 +1807,5 @@ fn check_pass(
             .value
             .average_utilization
     });
-    same_if("cpu utilization", cpu, want.cpu_utilization.map(Some))?;
-    same_if(
-        "log",
-        readings_after(&pass.log),
-        want.recommendations_after.clone(),
-    )?;
-    let (up, down) = (
-        events_after(&pass.log.scale_up),
-        events_after(&pass.log.scale_down),
-    );
-    same_if("scale-up events", &up, want.scale_up_events_after.as_ref())?;
-    same_if(
-        "scale-down events",
-        &down,
-        want.scale_down_events_after.as_ref(),
-    )
+    same_if("cpu utilization", cpu, want.cpu_utilization.map(Some))
 }

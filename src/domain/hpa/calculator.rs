@@ -4,20 +4,20 @@
 //! follows from the metric's type and target. The calculator assumes nothing about missing data except
 //! against the direction of the change: a missing pod is idle when scaling up, busy when scaling down.
 //!
-//! Source: upstream `replica_calculator.go`, `metrics/client.go`, `computeReplicasForMetric`.
+//! Source: upstream `replica_calculator.go` and `computeReplicasForMetric`.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use super::{
-    Grouped, MetricKind, MetricSpec, Ratio, Sample, Settings, Target, Tolerance, group_pods,
-    pod_requests,
+    Grouped, MetricKind, MetricSpec, Ratio, Settings, Target, Tolerance, pod_requests,
     ratio::{as_f64, narrow, usage_ratio, utilization_ratio},
+    samples::{group, no_pods, no_ready_pods, resource_of, total},
 };
 use crate::domain::{
     Reading, Replicas, Scale,
-    observation::{Cause, Measured, Phase, Pod, PodUsage, Status, Unavailable},
+    observation::{Cause, Phase, Pod, Status, Unavailable},
 };
 
 /// What a computation sees besides the metric itself.
@@ -407,139 +407,4 @@ fn by_total_per_pod(total: i64, target: i64, view: &View<'_>) -> MetricProposal 
 )]
 fn ceil_i64(x: f64) -> i64 {
     x.ceil() as i64
-}
-
-/// The resource and container of a metric that has them.
-fn resource_of(metric: &MetricSpec) -> (&str, Option<&str>) {
-    match metric {
-        MetricSpec::Resource { name, .. } => (name, None),
-        MetricSpec::ContainerResource {
-            name, container, ..
-        } => (name, Some(container)),
-        _ => ("", None),
-    }
-}
-
-/// The samples of a metric that is read per pod, by group.
-fn group<'a>(
-    metric: &MetricSpec,
-    measured: &'a Measured,
-    view: &View<'a>,
-) -> Result<Grouped<'a>, Unavailable> {
-    let (resource, container) = resource_of(metric);
-    let samples = match (metric.kind(), measured) {
-        (MetricKind::Resource | MetricKind::ContainerResource, Measured::Usage(usage)) => {
-            if usage.is_empty() {
-                return Err(no_samples(metric, "resource"));
-            }
-            let of_pod =
-                |pod: &'a Arc<PodUsage>| Some((&*pod.pod, usage_of(pod, resource, container)?));
-            usage.iter().filter_map(of_pod).collect::<HashMap<_, _>>()
-        }
-        (MetricKind::Pods, Measured::Samples(samples)) => {
-            if samples.is_empty() {
-                return Err(no_samples(metric, "custom"));
-            }
-            let of_pod = |s: &'a crate::domain::observation::PodSample| {
-                (
-                    &*s.pod,
-                    Sample {
-                        value: s.value,
-                        at: s.at,
-                        window: s.window,
-                    },
-                )
-            };
-            samples.iter().map(of_pod).collect()
-        }
-        _ => return Err(mismatch(metric)),
-    };
-    if view.pods.is_empty() {
-        return Err(no_pods());
-    }
-    let pods = group_pods(
-        view.pods,
-        samples,
-        resource == "cpu",
-        view.settings,
-        view.now,
-    );
-    if pods.ready.is_empty() && pods.strangers.is_empty() {
-        return Err(no_ready_pods());
-    }
-    Ok(pods)
-}
-
-/// The usage of a pod, or of one of its containers; `None` leaves the pod without a sample.
-fn usage_of(pod: &PodUsage, resource: &str, container: Option<&str>) -> Option<Sample> {
-    let value = match container {
-        Some(name) => pod
-            .containers
-            .iter()
-            .find(|c| &*c.name == name)?
-            .usage
-            .get(resource)?,
-        None if pod.containers.is_empty() => return None,
-        None => {
-            let mut usage = pod.containers.iter().map(|c| c.usage.get(resource));
-            narrow(usage.try_fold(0_i128, |sum, milli| Some(sum + i128::from(milli?)))?)
-        }
-    };
-    Some(Sample {
-        value,
-        at: pod.at,
-        window: pod.window,
-    })
-}
-
-/// The sum of an external metric's series, or the one value of an object.
-fn total(metric: &MetricSpec, measured: &Measured) -> Result<i64, Unavailable> {
-    let Measured::Total(values) = measured else {
-        return Err(mismatch(metric));
-    };
-    match (metric.kind(), values.as_slice()) {
-        (MetricKind::External, []) => Err(no_samples(metric, "external")),
-        (MetricKind::External, all) => Ok(narrow(all.iter().map(|v| i128::from(*v)).sum())),
-        (_, [one]) => Ok(*one),
-        (_, []) => Err(no_samples(metric, "custom")),
-        (_, all) => Err(Unavailable::new(
-            Cause::NotRead,
-            format!(
-                "expected one value for {}, got {}",
-                metric.identifier(),
-                all.len()
-            ),
-        )),
-    }
-}
-
-fn mismatch(metric: &MetricSpec) -> Unavailable {
-    let name = metric.identifier();
-    Unavailable::new(
-        Cause::NotRead,
-        format!("the reading of {name} is of another type of metric"),
-    )
-}
-
-fn no_samples(metric: &MetricSpec, api: &str) -> Unavailable {
-    let what = match metric {
-        MetricSpec::Resource { name, .. } | MetricSpec::ContainerResource { name, .. } => {
-            format!("metrics for resource {name}")
-        }
-        _ => format!("metric {}", metric.identifier()),
-    };
-    Unavailable::new(
-        Cause::NoSamples,
-        format!("unable to get {what}: no metrics returned from {api} metrics API"),
-    )
-}
-
-fn no_pods() -> Unavailable {
-    let message = "no pods returned by selector while calculating replica count";
-    Unavailable::new(Cause::NoPods, message)
-}
-
-fn no_ready_pods() -> Unavailable {
-    let message = "did not receive metrics for targeted pods (pods might be unready)";
-    Unavailable::new(Cause::NoReadyPods, message)
 }

@@ -17,6 +17,7 @@ mod metric;
 mod normalise;
 mod pass;
 mod ratio;
+mod samples;
 mod selector;
 
 use jiff::SignedDuration;
