@@ -12,6 +12,8 @@ mod behavior;
 mod calculator;
 mod condition;
 mod grouping;
+#[cfg(test)]
+mod laws;
 mod log;
 mod metric;
 mod normalise;
