@@ -160,11 +160,11 @@ impl Quantity {
     )]
     pub fn approx_f64(&self) -> f64 {
         let base = self.unscaled as f64;
-        if self.exponent == 0 {
-            base
-        } else {
-            base * power_of_ten(self.exponent)
+        if self.exponent == 0 || self.unscaled == 0 {
+            // Zero times an infinite power would not be a number.
+            return base;
         }
+        base * power_of_ten(self.exponent)
     }
 
     /// The amount in units of `10^exponent`, away from zero, and whether it fits.

@@ -130,9 +130,13 @@ pub fn propose(
         (MetricKind::Object | MetricKind::External, Target::AverageValue(target)) => {
             Ok(by_total_per_pod(total()?, target, view))
         }
-        (_, Target::Utilization(target)) => by_utilization(metric, &grouped()?, target, view),
+        (MetricKind::Resource | MetricKind::ContainerResource, Target::Utilization(target)) => {
+            by_utilization(metric, &grouped()?, target, view)
+        }
         (_, Target::AverageValue(target)) => by_average(&grouped()?, target, view),
-        (_, Target::Value(_) | Target::Unusable) => Err(unusable_target(metric)),
+        (_, Target::Utilization(_) | Target::Value(_) | Target::Unusable) => {
+            Err(unusable_target(metric))
+        }
     }
 }
 
@@ -407,4 +411,134 @@ fn by_total_per_pod(total: i64, target: i64, view: &View<'_>) -> MetricProposal 
 )]
 fn ceil_i64(x: f64) -> i64 {
     x.ceil() as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::observation::Measured;
+
+    fn external(target: Target) -> MetricSpec {
+        MetricSpec::External {
+            metric: "queue".into(),
+            selector: None,
+            target,
+        }
+    }
+
+    fn ask(metric: &MetricSpec, reading: &Reading, count: u32) -> Result<MetricProposal, Cause> {
+        let settings = Settings::default();
+        let count = Replicas::new(count);
+        let view = View {
+            scale: Scale {
+                spec: count,
+                status: count,
+            },
+            pods: &[],
+            tolerance: Tolerance { down: 0.1, up: 0.1 },
+            settings: &settings,
+            now: Timestamp::UNIX_EPOCH,
+        };
+        propose(metric, reading, &view).map_err(|e| e.reason)
+    }
+
+    #[test]
+    fn a_total_needs_no_pods_but_to_multiply_with_them() {
+        let total = |milli| Ok(Measured::Total(vec![milli]));
+        let count = |metric: &MetricSpec, milli, count| {
+            ask(metric, &total(milli), count).map(|p| (p.replicas.get(), p.value))
+        };
+        let value = |milli| MetricValue {
+            value: Some(milli),
+            ..MetricValue::default()
+        };
+        let average = |average_value| MetricValue {
+            average_value,
+            ..MetricValue::default()
+        };
+        let (per_pod, whole) = (
+            external(Target::AverageValue(1000)),
+            external(Target::Value(1000)),
+        );
+        for (metric, milli, current, want) in [
+            (&per_pod, 2500, 0, Ok((3, average(None)))),
+            (&per_pod, 2500, 1, Ok((3, average(Some(2500))))),
+            (&per_pod, 2050, 2, Ok((2, average(Some(1025))))),
+            (
+                &per_pod,
+                i64::MAX,
+                2,
+                Ok((i32::MAX.unsigned_abs(), average(Some(i64::MAX)))),
+            ),
+            (&per_pod, -5000, 2, Ok((0, average(Some(-2500))))),
+            (&whole, 1050, 0, Ok((2, value(1050)))),
+            (&whole, 1050, 7, Ok((7, value(1050)))),
+            (&whole, 1200, 7, Err(Cause::NoPods)),
+        ] {
+            assert_eq!(
+                count(metric, milli, current),
+                want,
+                "{metric:?} {milli} at {current}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_computed_says_why() {
+        let target = Target::AverageValue(1000);
+        let object = |target| MetricSpec::Object {
+            described: super::super::ObjectRef {
+                api_version: "v1".into(),
+                kind: "Service".into(),
+                name: "web".into(),
+            },
+            metric: "qps".into(),
+            selector: None,
+            target,
+        };
+        let cpu = MetricSpec::Resource {
+            name: "cpu".into(),
+            target,
+        };
+        let total = |values: &[i64]| Ok(Measured::Total(values.to_vec()));
+        let failed = Err(Unavailable::new(Cause::NotRead, "503"));
+        for (metric, reading, want) in [
+            (
+                MetricSpec::Unknown("Sun".into()),
+                total(&[1]),
+                Cause::UnknownType,
+            ),
+            (
+                external(Target::Unusable),
+                total(&[1]),
+                Cause::UnusableTarget,
+            ),
+            (
+                external(Target::Utilization(5)),
+                total(&[1]),
+                Cause::UnusableTarget,
+            ),
+            (cpu.clone(), total(&[1]), Cause::NotRead),
+            (
+                cpu.clone(),
+                Ok(Measured::Usage(Vec::new())),
+                Cause::NoSamples,
+            ),
+            (external(target), total(&[]), Cause::NoSamples),
+            (object(target), total(&[]), Cause::NoSamples),
+            (object(target), total(&[1, 2]), Cause::NotRead),
+            (
+                external(target),
+                Ok(Measured::Samples(Vec::new())),
+                Cause::NotRead,
+            ),
+            (external(target), failed, Cause::NotRead),
+        ] {
+            assert_eq!(
+                ask(&metric, &reading, 3),
+                Err(want),
+                "{metric:?} {reading:?}"
+            );
+        }
+    }
 }

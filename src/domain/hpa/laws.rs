@@ -141,20 +141,14 @@ fn samples() -> impl Strategy<Value = Vec<PodSample>> {
     })
 }
 
-/// A metric and a reading that fits it, or that failed.
-fn metric() -> impl Strategy<Value = (MetricSpec, Reading)> {
+/// A metric of the pods and a reading that fits it.
+fn pod_metric() -> impl Strategy<Value = (MetricSpec, Measured)> {
     let percent = (1_i32..300).prop_map(Target::Utilization);
-    let average = (1_i64..5000).prop_map(Target::AverageValue);
-    let value = (1_i64..5000).prop_map(Target::Value);
-    let totals = || vec(milli(), 0..4).prop_map(Measured::Total);
+    let average = || (1_i64..5000).prop_map(Target::AverageValue);
+    let usage = || usage().prop_map(Measured::Usage);
     let name = || String::from("cpu");
-    let described = ObjectRef {
-        api_version: "v1".into(),
-        kind: "Service".into(),
-        name: "web".into(),
-    };
-    let fitting = prop_oneof![
-        (percent, usage().prop_map(Measured::Usage)).prop_map(move |(target, measured)| {
+    prop_oneof![
+        (percent, usage()).prop_map(move |(target, measured)| {
             (
                 MetricSpec::Resource {
                     name: name(),
@@ -163,7 +157,7 @@ fn metric() -> impl Strategy<Value = (MetricSpec, Reading)> {
                 measured,
             )
         }),
-        (average.clone(), usage().prop_map(Measured::Usage)).prop_map(move |(target, measured)| {
+        (average(), usage()).prop_map(move |(target, measured)| {
             let container = "app".into();
             (
                 MetricSpec::ContainerResource {
@@ -174,7 +168,7 @@ fn metric() -> impl Strategy<Value = (MetricSpec, Reading)> {
                 measured,
             )
         }),
-        (average.clone(), samples().prop_map(Measured::Samples)).prop_map(|(target, measured)| {
+        (average(), samples().prop_map(Measured::Samples)).prop_map(|(target, measured)| {
             (
                 MetricSpec::Pods {
                     metric: "qps".into(),
@@ -184,35 +178,46 @@ fn metric() -> impl Strategy<Value = (MetricSpec, Reading)> {
                 measured,
             )
         }),
-        (prop_oneof![average, value], totals(), any::<bool>()).prop_map(
-            move |(target, measured, is_object)| {
-                let (metric, selector) = ("qps".into(), None);
-                let described = described.clone();
-                let spec = if is_object {
-                    MetricSpec::Object {
-                        described,
-                        metric,
-                        selector,
-                        target,
-                    }
-                } else {
-                    MetricSpec::External {
-                        metric,
-                        selector,
-                        target,
-                    }
-                };
-                (spec, measured)
-            }
-        ),
-    ];
-    (fitting, prop::bool::weighted(0.1)).prop_map(|((spec, measured), fails)| {
-        let reading = if fails {
-            Err(Unavailable::new(Cause::NotRead, "503"))
-        } else {
-            Ok(measured)
+    ]
+}
+
+/// A metric of something else and a reading that fits it.
+fn total_metric() -> impl Strategy<Value = (MetricSpec, Measured)> {
+    let average = (1_i64..5000).prop_map(Target::AverageValue);
+    let target = prop_oneof![average, (1_i64..5000).prop_map(Target::Value)];
+    let totals = vec(milli(), 0..4).prop_map(Measured::Total);
+    (target, totals, any::<bool>()).prop_map(|(target, measured, is_object)| {
+        let (metric, selector) = ("qps".into(), None);
+        let (api_version, kind, name) = ("v1".into(), "Service".into(), "web".into());
+        let described = ObjectRef {
+            api_version,
+            kind,
+            name,
         };
-        (spec, reading)
+        let spec = if is_object {
+            MetricSpec::Object {
+                described,
+                metric,
+                selector,
+                target,
+            }
+        } else {
+            MetricSpec::External {
+                metric,
+                selector,
+                target,
+            }
+        };
+        (spec, measured)
+    })
+}
+
+/// A metric and a reading that fits it, or that failed.
+fn metric() -> impl Strategy<Value = (MetricSpec, Reading)> {
+    let fitting = prop_oneof![3 => pod_metric(), 2 => total_metric()];
+    (fitting, prop::bool::weighted(0.1)).prop_map(|((spec, measured), fails)| {
+        let failed = Err(Unavailable::new(Cause::NotRead, "503"));
+        (spec, if fails { failed } else { Ok(measured) })
     })
 }
 
@@ -412,7 +417,7 @@ proptest! {
     ) {
         let percent = target + target * off / 100;
         let ratio = f64::from(percent) / f64::from(target);
-        prop_assume!((1.0 - 0.1) <= ratio && ratio <= (1.0 + 0.1));
+        prop_assume!(super::Tolerance { down: 0.1, up: 0.1 }.covers(ratio));
         let metrics = [MetricSpec::Resource {
             name: "cpu".into(),
             target: Target::Utilization(target),
