@@ -1,1 +1,5 @@
-//! laws
+//! The laws of the two lanes, over a model of the real autoscaler.
+
+mod lockstep;
+mod scenarios;
+mod world;
