@@ -1,5 +1,6 @@
 //! The laws of the two lanes, over a model of the real autoscaler.
 
 mod lockstep;
+mod phases;
 mod scenarios;
 mod world;
