@@ -89,7 +89,10 @@ impl History {
         let before = self.sighting.replace(now);
         match (before, now.child_scaled) {
             (Some(before), Some(at)) if before.child_scaled.is_none_or(|last| at > last) => {
-                self.applied(behavior, before.current, now.current, at)
+                let mut history = self.applied(behavior, before.current, now.current, at);
+                // A child never scales to zero: that was somebody's hand in the meantime, a pause.
+                history.log.scaled_to_zero = false;
+                history
             }
             _ => self,
         }

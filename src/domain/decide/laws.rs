@@ -2,5 +2,8 @@
 
 mod lockstep;
 mod phases;
+mod restarts;
 mod scenarios;
+mod steps;
+mod table;
 mod world;
