@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 
 use super::scenarios::{TICKS, Up, cases, scenario};
-use super::world::{Edit, Scenario, TICK, World, at};
+use super::world::{Scenario, TICK, World, at};
 use crate::domain::workload::Mode;
 
 fn trajectories(scenario: &Scenario) -> (Vec<u32>, Vec<u32>) {
@@ -14,7 +14,7 @@ fn trajectories(scenario: &Scenario) -> (Vec<u32>, Vec<u32>) {
 }
 
 proptest! {
-    #![proptest_config(cases(150))]
+    #![proptest_config(cases(60))]
 
     #[test]
     fn direct_and_delegated_count_the_same_at_every_tick(scenario in scenario(Up::Silent)) {
@@ -23,10 +23,25 @@ proptest! {
     }
 
     #[test]
+    fn without_forecast_and_cron_so_they_do_under_any_behavior(scenario in scenario(Up::Anything)) {
+        let scenario = Scenario { forecast: vec![], crons: vec![], ..scenario };
+        let (direct, delegated) = trajectories(&scenario);
+        prop_assert_eq!(&direct, &delegated, "\ndirect    {:?}\ndelegated {:?}", direct, delegated);
+    }
+
+    /// The exception by name: past scale-downs give a floor room under explicit policies for 15 s less
+    /// in Delegated, because they may stop counting before the child's pass.
+    #[test]
+    fn under_explicit_policies_the_floor_is_first_later_and_never_higher(
+        scenario in scenario(Up::Policies),
+    ) {
+        let (direct, delegated) = trajectories(&scenario);
+        let first = direct.iter().zip(&delegated).find(|(direct, delegated)| direct != delegated);
+        prop_assert!(first.is_none_or(|(direct, delegated)| delegated < direct));
+    }
+
+    #[test]
     fn the_child_answers_as_expected_to_every_reading(scenario in scenario(Up::Anything)) {
-        let mut scenario = scenario;
-        // A count changed by hand and by the child between two of our passes looks like one change.
-        scenario.edits.retain(|(_, edit)| matches!(edit, Edit::Bounds(..)));
         let mut world = World::new(&scenario, Mode::Delegated);
         for tick in 0..TICKS {
             world.edit(tick);

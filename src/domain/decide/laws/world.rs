@@ -149,6 +149,7 @@ pub(super) struct ModelChild {
     pub(super) bounds: ReplicaBounds,
     pub(super) log: Log,
     last_scale: Option<Timestamp>,
+    desired: Option<Replicas>,
 }
 
 /// One workload under one mode, with everything around it.
@@ -252,6 +253,7 @@ impl World {
             child: self.child.as_ref().map(|child| Child {
                 min: child.bounds.min,
                 max: child.bounds.max,
+                desired: child.desired,
                 last_scale: child.last_scale,
             }),
         }
@@ -278,7 +280,8 @@ impl World {
 
     fn shape(&mut self, bounds: ReplicaBounds) {
         let child = self.child.get_or_insert_with(|| {
-            ModelChild { bounds: ReplicaBounds::new(n(0), n(0)), log: Log::default(), last_scale: None }
+            let bounds = ReplicaBounds::new(n(0), n(0));
+            ModelChild { bounds, log: Log::default(), last_scale: None, desired: None }
         });
         self.writes += usize::from(child.bounds != bounds);
         child.bounds = bounds;
@@ -297,6 +300,7 @@ impl World {
         let (desired, recommended, rescales) = (pass.desired, pass.recommended, pass.rescales());
         if let Some(child) = &mut self.child {
             child.log = pass.log;
+            child.desired = Some(desired);
             child.last_scale = if rescales { Some(now) } else { child.last_scale };
         }
         if rescales {
