@@ -1,3 +1,27 @@
-//! x
+//! Foretide: prediction- and cron-augmented autoscaling for Kubernetes.
+//!
+//! ```text
+//!              app
+//!               |
+//!   autoscaler, forecaster, http, cli  ->  ports  <-  adapters
+//!               |                                        |
+//!               +------------>  domain  <----------------+
+//!                                 |
+//!                              models
+//! ```
+//!
+//! `domain` is pure and decides; `autoscaler` is the story of a sync; `adapters` touch the world.
+//! Start with [`autoscaler`] for what happens, with [`domain`] for why.
 
+pub mod adapters;
+pub mod app;
+pub mod autoscaler;
+pub mod cli;
+pub mod clock;
+pub mod config;
 pub mod domain;
+pub mod forecaster;
+pub mod http;
+pub mod ports;
+pub mod telemetry;
+pub mod validate;

@@ -1,1 +1,48 @@
-//! Skeleton.
+//! Wire types of Foretide's custom resources, and their generated manifests.
+//!
+//! Two kinds, both crane's, so that crane's manifests apply unchanged:
+//! [`EffectiveHorizontalPodAutoscaler`] and [`TimeSeriesPrediction`]. This crate says how they look
+//! on the wire and which values the API server refuses. It refuses to decide anything, to talk to
+//! a cluster, or to depend on the service. Start with `effective_hpa.rs`.
+
+#![expect(
+    unreachable_pub,
+    reason = "KubeSchema copies each `pub` struct into a function body"
+)]
+#![expect(
+    clippy::doc_markdown,
+    reason = "kubectl explain shows the doc comments as they are"
+)]
+#![expect(
+    clippy::duplicated_attributes,
+    reason = "printer columns have types in common"
+)]
+
+mod decision;
+mod effective_hpa;
+mod manifests;
+mod passthrough;
+mod rules;
+mod shared;
+mod time_series_prediction;
+
+pub use decision::{
+    DecisionStatus, EffectiveHorizontalPodAutoscalerStatus, HistoryStatus, Lane, ProposalSource,
+    ProposalStatus, RecommendationStatus, ScaleEventStatus, WindowStatus,
+};
+pub use effective_hpa::{
+    CronSpec, EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerSpec, Mode,
+    Prediction, ScaleStrategy,
+};
+pub use manifests::{definition, definitions, manifests, render};
+pub use passthrough::Passthrough;
+pub use rules::{Rules, Violation};
+pub use shared::{
+    Algorithm, AlgorithmType, Dsp, Estimators, FftEstimator, Histogram, HoltWinters, Linear,
+    MaxValueEstimator, Percentile, SeasonalNaive, Statistic,
+};
+pub use time_series_prediction::{
+    ExpressionQuery, Label, MetricQuery, PredictedSample, PredictedSeries, PredictionMetric,
+    PredictionMetricStatus, QueryCondition, TimeSeriesPrediction, TimeSeriesPredictionSpec,
+    TimeSeriesPredictionStatus,
+};

@@ -1,0 +1,488 @@
+//! `EffectiveHorizontalPodAutoscaler`: what a user asks for one workload.
+//!
+//! crane's kind, field for field, on autoscaling/v2; fields of our own are optional additions, so
+//! crane's manifests apply unchanged. The doc comments are the descriptions that
+//! `kubectl explain` shows. Nothing here gives a field a meaning: defaults that depend on other
+//! fields, time zones and cron expressions belong to the validation of the service. Defaults of
+//! the schema are applied by the API server, never by these types, so that an object is written
+//! back as it was read. What the controller answers is in [`crate::EffectiveHorizontalPodAutoscalerStatus`].
+
+use k8s_openapi::api::autoscaling::v2::{
+    CrossVersionObjectReference, HorizontalPodAutoscalerBehavior, MetricSpec,
+};
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{Algorithm, EffectiveHorizontalPodAutoscalerStatus, Passthrough};
+
+/// CEL: one cron expression: an optional zone, then five fields or a name such as `@daily`.
+const IS_CRON: &str = r"self.matches('^\\s*((CRON_)?TZ=\\S+\\s+)?(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|[^@\\s]\\S*(\\s+\\S+){4})\\s*$')";
+
+/// CEL: not `@every`, which [`IS_CRON`] refuses too, but with less to say.
+const NOT_EVERY: &str = "!self.contains('@every')";
+
+const CRON_FORM: &str = "a cron expression has five fields (minute hour day-of-month month day-of-week), such as '0 9 * * 1-5', or is one of @yearly @monthly @weekly @daily @hourly";
+const CRON_EVERY: &str = "'@every' has no fixed times of day and cannot open or close a window; write five fields such as '0 */6 * * *'";
+
+/// What an `EffectiveHorizontalPodAutoscaler` should do.
+#[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "autoscaling.crane.io",
+    version = "v1alpha1",
+    kind = "EffectiveHorizontalPodAutoscaler",
+    namespaced,
+    status = "EffectiveHorizontalPodAutoscalerStatus",
+    shortname = "ehpa",
+    derive = "PartialEq",
+    doc = "Scales one workload to the largest of what its observed metrics, the forecast of those metrics and its cron windows ask for.",
+    printcolumn(
+        name = "STRATEGY",
+        type_ = "string",
+        json_path = ".spec.scaleStrategy",
+        description = "Auto scales; Preview only shows what it would do."
+    ),
+    printcolumn(
+        name = "MINPODS",
+        type_ = "integer",
+        json_path = ".spec.minReplicas",
+        description = "Fewest replicas."
+    ),
+    printcolumn(
+        name = "MAXPODS",
+        type_ = "integer",
+        json_path = ".spec.maxReplicas",
+        description = "Most replicas."
+    ),
+    printcolumn(
+        name = "SPECIFICPODS",
+        type_ = "integer",
+        json_path = ".spec.specificReplicas",
+        description = "Replicas enforced under Preview."
+    ),
+    printcolumn(
+        name = "REPLICAS",
+        type_ = "integer",
+        json_path = ".status.expectReplicas",
+        description = "Replicas decided."
+    ),
+    printcolumn(
+        name = "AGE",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp",
+        description = "Time since the object was created."
+    )
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("!has(self.minReplicas) || self.maxReplicas < 1 || self.minReplicas <= self.maxReplicas")
+        .message("minReplicas must not exceed maxReplicas; lower minReplicas or raise maxReplicas")
+        .field_path(".minReplicas")
+)]
+pub struct EffectiveHorizontalPodAutoscalerSpec {
+    /// The workload to scale: any kind with a scale subresource, in the same namespace.
+    #[x_kube(validation = Rule::new("size(self.kind) >= 1 && size(self.kind) <= 63 && size(self.name) >= 1 && size(self.name) <= 253")
+        .message("scaleTargetRef needs the kind and the name of the workload (at most 63 and 253 characters), such as kind: Deployment, name: web"))]
+    pub scale_target_ref: CrossVersionObjectReference,
+
+    /// Fewest replicas. 0 allows scaling to zero. Default 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = 1))]
+    #[x_kube(validation = Rule::new("self >= 0")
+        .message("minReplicas must be 0 or more; 0 allows scaling to zero"))]
+    pub min_replicas: Option<i32>,
+
+    /// Most replicas; whatever the metrics, the forecast or a cron window ask for, never more.
+    #[x_kube(validation = Rule::new("self >= 1 && self <= 10000")
+        .message("maxReplicas must be between 1 and 10000; to stop a workload scale it to 0 replicas"))]
+    pub max_replicas: i32,
+
+    /// `Auto` scales the workload. `Preview` computes and shows everything, and scales only to
+    /// `specificReplicas` if that is set. Switching takes effect at once. Default `Auto`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = "Auto"))]
+    pub scale_strategy: Option<ScaleStrategy>,
+
+    /// How `Auto` scales. `Delegated`: through a HorizontalPodAutoscaler that this object owns,
+    /// which goes on scaling when the controller is down. `Direct`: the controller writes the
+    /// scale itself. Left out, `Delegated`, except where a HorizontalPodAutoscaler cannot serve:
+    /// with `minReplicas: 0`, or with crons and no metrics.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Mode>,
+
+    /// Under `Preview`, the number of replicas to scale to, kept within `minReplicas` and
+    /// `maxReplicas`. Left out, `Preview` leaves the workload alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = Rule::new("self >= 0")
+        .message("specificReplicas must be 0 or more; leave it out to let Preview only watch"))]
+    pub specific_replicas: Option<i32>,
+
+    /// What to measure and the value to hold, exactly as in an autoscaling/v2
+    /// HorizontalPodAutoscaler. The metric that asks for most replicas decides. Fields that this
+    /// version does not know are kept and passed on. Left out, and without crons, cpu utilization
+    /// is held at 80 %.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub metrics: Option<Vec<Passthrough<MetricSpec>>>,
+
+    /// Times of the day or week at which a number of replicas is held. Where windows overlap the
+    /// largest target counts; outside all windows crons ask for nothing when there are other
+    /// sources, and hold the current replicas when there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32))]
+    #[x_kube(
+        merge_strategy = ListMerge::Atomic,
+        validation = Rule::new("self.all(a, self.exists_one(b, (has(a.name) ? a.name : '') == (has(b.name) ? b.name : '')))")
+            .message("each cron needs a name of its own; rename or remove the repeated one")
+    )]
+    pub crons: Option<Vec<CronSpec>>,
+
+    /// How fast to scale and how long to wait before scaling down, exactly as in an
+    /// autoscaling/v2 HorizontalPodAutoscaler. Fields that this version does not know are kept and
+    /// passed on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub behavior: Option<Passthrough<HorizontalPodAutoscalerBehavior>>,
+
+    /// Scales ahead of the load, by a forecast of every metric that has a history. Left out,
+    /// nothing is forecast.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prediction: Option<Prediction>,
+}
+
+/// Whether to act.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::shared::leave_description_to_field)]
+pub enum ScaleStrategy {
+    /// Scale the workload.
+    #[default]
+    Auto,
+    /// Compute and show; scale only to `specificReplicas`.
+    Preview,
+}
+
+/// Who writes the scale under [`ScaleStrategy::Auto`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::shared::leave_description_to_field)]
+pub enum Mode {
+    /// A child HorizontalPodAutoscaler.
+    #[default]
+    Delegated,
+    /// The controller.
+    Direct,
+}
+
+/// One cron window: a number of replicas, held from each `start` to the next `end`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("has(self.start) && size(self.start) > 0 && has(self.end) && size(self.end) > 0")
+        .message("a cron needs start and end, such as start: '0 9 * * *' and end: '0 18 * * *'"),
+    validation = Rule::new("has(self.targetReplicas)")
+        .message("a cron needs targetReplicas, the number of replicas to hold between start and end")
+)]
+pub struct CronSpec {
+    /// Name of the window, shown in the status; unique within the object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub name: Option<String>,
+
+    /// What the window is for, in your words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub description: Option<String>,
+
+    /// Time zone of `start` and `end`: a name of the IANA database such as `Europe/Berlin`, or
+    /// `Local` for the zone the controller is configured with. Default UTC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub timezone: Option<String>,
+
+    /// When the window opens, as five cron fields: minute, hour, day of month, month, day of week.
+    /// `?` means `*`. Example: `0 9 * * 1-5`, weekdays at nine. A time skipped by daylight saving
+    /// opens at the first instant after the gap; a repeated one opens the first time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 128))]
+    #[x_kube(
+        validation = Rule::new(NOT_EVERY).message(CRON_EVERY),
+        validation = Rule::new(format!("self == '' || {IS_CRON} || !({NOT_EVERY})")).message(CRON_FORM)
+    )]
+    pub start: Option<String>,
+
+    /// When the window closes, written as `start`. It closes at the first `end` after each
+    /// `start`, also when that is on another day. After it the replicas are held for the
+    /// scale-down stabilization window (300 s unless `behavior` says otherwise).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 128))]
+    #[x_kube(
+        validation = Rule::new(NOT_EVERY).message(CRON_EVERY),
+        validation = Rule::new(format!("self == '' || {IS_CRON} || !({NOT_EVERY})")).message(CRON_FORM)
+    )]
+    pub end: Option<String>,
+
+    /// Replicas to hold while the window is open; other sources may ask for more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = Rule::new("self >= 0 && self <= 10000")
+        .message("targetReplicas must be between 0 and 10000"))]
+    pub target_replicas: Option<i32>,
+}
+
+/// How to scale ahead of the load.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("!(has(self.quantile) && has(self.maxUnderProvisionedPercent))")
+        .message("quantile and maxUnderProvisionedPercent exclude each other: the second chooses the first; keep one")
+)]
+pub struct Prediction {
+    /// How far ahead `dsp`, `percentile` and other forecasts of a whole path look: the peak of
+    /// this window is provided for. `auto` looks ahead by `leadTimeSeconds` instead. Default 3600.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = 3600))]
+    #[x_kube(validation = Rule::new("self >= 60 && self <= 604800")
+        .message("predictionWindowSeconds must be between 60 and 604800 (one minute to seven days); 3600 is usual"))]
+    pub prediction_window_seconds: Option<i32>,
+
+    /// How to forecast. Left out, `auto`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prediction_algorithm: Option<Algorithm>,
+
+    /// Share of the time for which the forecast should be enough: 0.9 lets the demand exceed the
+    /// forecast one minute in ten (the observed metrics still follow it). Higher costs more
+    /// replicas. Default 0.9.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = Rule::new("double(self) >= 0.5 && double(self) <= 0.999")
+        .message("quantile must be between 0.5 and 0.999; 0.9 is usual, 0.99 costs more replicas"))]
+    pub quantile: Option<f64>,
+
+    /// How long a new replica takes from creation to ready. Left out, it is measured from the
+    /// workload's own pods, and 120 until there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = Rule::new("self >= 30 && self <= 1200")
+        .message("leadTimeSeconds must be between 30 and 1200; leave it out to have it measured"))]
+    pub lead_time_seconds: Option<i32>,
+
+    /// Instead of `quantile`: the share of minutes, in percent, that may be under-provisioned; the
+    /// quantile that keeps it is found and adjusted from the past.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = Rule::new("double(self) > 0.0 && double(self) < 100.0")
+        .message("maxUnderProvisionedPercent must be above 0 and below 100; 1 is one minute in a hundred"))]
+    pub max_under_provisioned_percent: Option<f64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::Rules;
+
+    const EXAMPLES: [(&str, &str); 3] = [
+        ("php-apache", include_str!("../../examples/php-apache.yaml")),
+        (
+            "php-apache-local",
+            include_str!("../../examples/php-apache-local.yaml"),
+        ),
+        (
+            "php-apache-multi-dimensions",
+            include_str!("../../examples/php-apache-multi-dimensions.yaml"),
+        ),
+    ];
+
+    /// The object of `yaml`, with members of `fragment` laid over it.
+    fn merged(yaml: &str, fragment: &Value) -> Value {
+        fn lay(over: &Value, on: &mut Value) {
+            match (over, on) {
+                (Value::Object(over), Value::Object(on)) => {
+                    for (name, member) in over {
+                        lay(member, on.entry(name.as_str()).or_insert(Value::Null));
+                    }
+                }
+                (over, on) => *on = over.clone(),
+            }
+        }
+        let mut object: Value = serde_saphyr::from_str(yaml).unwrap();
+        lay(fragment, &mut object);
+        object
+    }
+
+    fn read(object: &Value) -> EffectiveHorizontalPodAutoscaler {
+        serde_json::from_value(object.clone()).unwrap()
+    }
+
+    #[test]
+    fn every_example_reads_writes_back_as_it_was_and_is_accepted() {
+        let rules = Rules::of::<EffectiveHorizontalPodAutoscaler>();
+        for (name, yaml) in EXAMPLES {
+            let written: Value = serde_saphyr::from_str(yaml).unwrap();
+            let object: EffectiveHorizontalPodAutoscaler = serde_saphyr::from_str(yaml).unwrap();
+            assert_eq!(object.metadata.name.as_deref(), Some(name));
+            assert_eq!(serde_json::to_value(&object).unwrap(), written, "{name}");
+            assert_eq!(rules.check(&written), [], "{name}");
+        }
+    }
+
+    #[test]
+    fn every_autoscaler_under_examples_writes_back_as_it_was_and_is_accepted() {
+        let rules = Rules::of::<EffectiveHorizontalPodAutoscaler>();
+        let mut seen = 0;
+        for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../examples")).unwrap()
+        {
+            let path = entry.unwrap().path();
+            if path.extension().is_none_or(|extension| extension != "yaml") {
+                continue;
+            }
+            let yaml = std::fs::read_to_string(&path).unwrap();
+            for object in serde_saphyr::from_multiple::<Value>(&yaml).unwrap() {
+                if object["kind"] == "EffectiveHorizontalPodAutoscaler" {
+                    assert_eq!(
+                        serde_json::to_value(read(&object)).unwrap(),
+                        object,
+                        "{path:?}"
+                    );
+                    assert_eq!(rules.check(&object), [], "{path:?}");
+                    seen += 1;
+                }
+            }
+        }
+        assert!(seen >= EXAMPLES.len(), "{seen}");
+    }
+
+    #[test]
+    fn the_examples_say_what_they_are_meant_to() {
+        let [apache, local, multi] = EXAMPLES.map(|(_, yaml)| {
+            serde_saphyr::from_str::<EffectiveHorizontalPodAutoscaler>(yaml)
+                .unwrap()
+                .spec
+        });
+
+        let metric = apache.metrics.as_ref().unwrap()[0].typed().unwrap();
+        assert_eq!(
+            metric.resource.unwrap().target.average_utilization,
+            Some(50)
+        );
+        let algorithm = apache.prediction.unwrap().prediction_algorithm.unwrap();
+        assert_eq!(algorithm.algorithm_type, Some(crate::AlgorithmType::Dsp));
+        assert_eq!(algorithm.dsp.unwrap().history_length.as_deref(), Some("3d"));
+
+        let targets: Vec<_> = local
+            .crons
+            .unwrap()
+            .iter()
+            .map(|c| c.target_replicas)
+            .collect();
+        assert_eq!(targets, [10, 80, 10, 80, 10, 80, 10].map(Some));
+        assert_eq!((local.metrics, local.prediction), (None, None));
+
+        assert!(multi.metrics.is_some() && multi.prediction.is_some());
+        assert_eq!(multi.crons.unwrap()[0].timezone, None);
+    }
+
+    #[test]
+    fn fragments_of_a_manifest_read_when_merged_into_a_whole_one() {
+        let (_, whole) = EXAMPLES[0];
+        let fragments = [
+            json!({"spec": {"prediction": {"predictionWindowSeconds": 3600, "predictionAlgorithm": {
+                "algorithmType": "dsp", "dsp": {"sampleInterval": "60s", "historyLength": "3d"},
+            }}}}),
+            json!({
+                "spec": {"scaleStrategy": "Preview", "specificReplicas": 5},
+                "status": {"expectReplicas": 4, "currentReplicas": 4},
+            }),
+            json!({"status": {
+                "conditions": [
+                    {
+                        "lastTransitionTime": "2021-11-30T08:18:59Z",
+                        "message": "the HPA controller was able to get the target's current scale",
+                        "reason": "SucceededGetScale",
+                        "status": "True",
+                        "type": "AbleToScale",
+                    },
+                    {
+                        "lastTransitionTime": "2021-11-30T08:18:59Z",
+                        "message": "Effective HPA is ready",
+                        "reason": "EffectiveHorizontalPodAutoscalerReady",
+                        "status": "True",
+                        "type": "Ready",
+                    },
+                ],
+                "currentReplicas": 1,
+                "expectReplicas": 0,
+            }}),
+        ];
+        let rules = Rules::of::<EffectiveHorizontalPodAutoscaler>();
+        for fragment in &fragments {
+            let object = merged(whole, fragment);
+            assert_eq!(serde_json::to_value(read(&object)).unwrap(), object);
+            assert_eq!(rules.check(&object), []);
+        }
+        let preview = read(&merged(whole, &fragments[1]));
+        assert_eq!(preview.spec.scale_strategy, Some(ScaleStrategy::Preview));
+        assert_eq!(preview.spec.specific_replicas, Some(5));
+        assert_eq!(preview.status.unwrap().expect_replicas, Some(4));
+    }
+
+    #[test]
+    fn a_field_of_a_later_autoscaler_is_kept_under_metrics_and_behavior() {
+        let object = merged(
+            EXAMPLES[0].1,
+            &json!({"spec": {
+                "metrics": [{"type": "Resource", "fresh": 1, "resource": {
+                    "name": "cpu",
+                    "target": {"type": "Utilization", "averageUtilization": 50, "percentile": "p99"},
+                }}],
+                "behavior": {"scaleUp": {"tolerance": "0.05", "jitter": {"seconds": 3}}, "sideways": {}},
+            }}),
+        );
+        assert_eq!(serde_json::to_value(read(&object)).unwrap(), object);
+        assert_eq!(
+            Rules::of::<EffectiveHorizontalPodAutoscaler>().check(&object),
+            []
+        );
+    }
+
+    #[test]
+    fn a_status_with_every_field_writes_back_as_it_was() {
+        let status = json!({
+            "expectReplicas": 7,
+            "currentReplicas": 5,
+            "lastScaleTime": "2026-03-01T10:00:00Z",
+            "observedGeneration": 3,
+            "decision": {
+                "time": "2026-03-01T10:00:15Z",
+                "currentReplicas": 5,
+                "proposals": [
+                    {"source": "observed", "name": "resource.cpu", "replicas": 5, "value": "50", "target": "50"},
+                    {"source": "forecast", "name": "resource.cpu", "replicas": 7, "value": "1.3", "target": "0.2"},
+                    {"source": "cron", "name": "night", "reason": "ZeroLength"},
+                ],
+                "winner": "forecast",
+                "maximum": 7, "stabilized": 7, "limited": 7, "desired": 7, "floor": 7,
+                "limit": "ScaleUpLimit",
+                "message": "7 replicas, because the forecast of resource.cpu needs them",
+            },
+            "windows": [{"name": "night", "active": false, "nextTransition": "2026-03-01T22:00:00Z"}],
+            "history": {
+                "recommendations": [
+                    {"time": "2026-03-01T10:00:00.250000Z", "lane": "observed", "replicas": 5, "mirrored": true},
+                    {"time": "2026-03-01T10:00:00.250000Z", "lane": "floor", "replicas": 7},
+                ],
+                "events": [{"time": "2026-03-01T10:00:00.500000Z", "change": -2}],
+            },
+        });
+        let object = merged(EXAMPLES[0].1, &json!({"status": status}));
+        assert_eq!(serde_json::to_value(read(&object)).unwrap(), object);
+        assert_eq!(
+            Rules::of::<EffectiveHorizontalPodAutoscaler>().check(&object),
+            []
+        );
+    }
+
+    #[test]
+    fn an_algorithm_nobody_knows_does_not_make_the_object_unreadable() {
+        let fragment =
+            json!({"spec": {"prediction": {"predictionAlgorithm": {"algorithmType": "arima"}}}});
+        let object = merged(EXAMPLES[0].1, &fragment);
+        assert_eq!(serde_json::to_value(read(&object)).unwrap(), object);
+    }
+}

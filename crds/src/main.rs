@@ -1,0 +1,12 @@
+//! Prints the manifests of all kinds, as the types give them now: `kubectl apply -f -` reads them.
+
+use std::io::{self, Write};
+
+fn main() -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    for definition in foretide_crds::definitions() {
+        let yaml = foretide_crds::render(&definition).map_err(io::Error::other)?;
+        write!(out, "---\n{yaml}")?;
+    }
+    Ok(())
+}

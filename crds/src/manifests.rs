@@ -1,0 +1,161 @@
+//! The manifests that install the kinds: made from the types, committed beside them, kept equal.
+//!
+//! A definition differs from what the derive makes in one thing: no field is nullable. The API
+//! server then drops a `null` before it applies defaults and rules, as it does for kinds written
+//! in Go, so that no rule ever meets a null.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+};
+use kube::CustomResourceExt;
+
+use crate::{EffectiveHorizontalPodAutoscaler, TimeSeriesPrediction};
+
+const HEADER: &str =
+    "# Made from the types in crds/src by `UPDATE=1 cargo test -p foretide-crds`; do not edit.\n";
+
+/// Definition of one kind, as it is installed.
+#[must_use]
+pub fn definition<K: CustomResourceExt>() -> CustomResourceDefinition {
+    let mut definition = K::crd();
+    for version in &mut definition.spec.versions {
+        if let Some(schema) = version
+            .schema
+            .as_mut()
+            .and_then(|s| s.open_api_v3_schema.as_mut())
+        {
+            refuse_null(schema);
+        }
+    }
+    definition
+}
+
+/// Definitions of all kinds, in the order in which [`manifests`] lists them.
+#[must_use]
+pub fn definitions() -> [CustomResourceDefinition; 2] {
+    [
+        definition::<EffectiveHorizontalPodAutoscaler>(),
+        definition::<TimeSeriesPrediction>(),
+    ]
+}
+
+/// File name and YAML of every definition, as committed under `crds/`.
+///
+/// # Guarantees
+/// - Equal to [`render`] of [`definitions`].
+#[must_use]
+pub fn manifests() -> Vec<(&'static str, &'static str)> {
+    vec![
+        (
+            "autoscaling.crane.io_effectivehorizontalpodautoscalers.yaml",
+            include_str!("../autoscaling.crane.io_effectivehorizontalpodautoscalers.yaml"),
+        ),
+        (
+            "prediction.crane.io_timeseriespredictions.yaml",
+            include_str!("../prediction.crane.io_timeseriespredictions.yaml"),
+        ),
+    ]
+}
+
+/// Writes a definition as YAML, with a comment that says where it comes from.
+///
+/// # Errors
+/// The definition cannot be written as YAML; those of this crate always can.
+pub fn render(definition: &CustomResourceDefinition) -> Result<String, serde_saphyr::ser::Error> {
+    serde_saphyr::to_string(definition).map(|yaml| format!("{HEADER}{yaml}"))
+}
+
+fn refuse_null(schema: &mut JSONSchemaProps) {
+    schema.nullable = None;
+    schema
+        .properties
+        .iter_mut()
+        .flat_map(|p| p.values_mut())
+        .for_each(refuse_null);
+    if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
+        refuse_null(items);
+    }
+    if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
+        refuse_null(values);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "UPDATE is a switch of this test alone"
+    )]
+    fn the_committed_manifests_are_what_the_types_give() {
+        let update = std::env::var("UPDATE").is_ok_and(|v| v == "1");
+        for (definition, (file, committed)) in definitions().iter().zip(manifests()) {
+            let made = render(definition).unwrap();
+            if update {
+                std::fs::write(Path::new(env!("CARGO_MANIFEST_DIR")).join(file), made).unwrap();
+            } else {
+                assert!(
+                    made == committed,
+                    "{file} is stale; run UPDATE=1 cargo test -p foretide-crds"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_manifest_reads_back_as_its_definition() {
+        for definition in definitions() {
+            let yaml = render(&definition).unwrap();
+            let read: CustomResourceDefinition = serde_saphyr::from_str(&yaml).unwrap();
+            assert_eq!(read, definition);
+        }
+    }
+
+    #[test]
+    fn each_file_is_named_after_its_group_and_plural() {
+        for (definition, (file, _)) in definitions().iter().zip(manifests()) {
+            let spec = &definition.spec;
+            assert_eq!(file, format!("{}_{}.yaml", spec.group, spec.names.plural));
+        }
+    }
+
+    #[test]
+    fn no_field_is_nullable_and_every_field_is_described() {
+        fn visit(path: &str, schema: &JSONSchemaProps, faults: &mut Vec<String>) {
+            if schema.nullable.is_some() || schema.any_of.is_some() || schema.one_of.is_some() {
+                faults.push(format!("{path} is nullable or a union"));
+            }
+            for (name, property) in schema.properties.iter().flatten() {
+                let path = format!("{path}.{name}");
+                let known_to_all = ["apiVersion", "kind", "metadata"].contains(&name.as_str());
+                if property
+                    .description
+                    .as_deref()
+                    .unwrap_or_default()
+                    .is_empty()
+                    && !known_to_all
+                {
+                    faults.push(format!("{path} has no description"));
+                }
+                visit(&path, property, faults);
+            }
+            if let Some(JSONSchemaPropsOrArray::Schema(items)) = &schema.items {
+                visit(&format!("{path}[]"), items, faults);
+            }
+        }
+        for definition in definitions() {
+            let mut faults = Vec::new();
+            let schema = definition.spec.versions[0].schema.as_ref().unwrap();
+            visit(
+                &definition.spec.names.kind,
+                schema.open_api_v3_schema.as_ref().unwrap(),
+                &mut faults,
+            );
+            assert_eq!(faults, Vec::<String>::new());
+        }
+    }
+}

@@ -1,0 +1,665 @@
+//! The API server's answer to an object, without an API server.
+//!
+//! [`Rules`] evaluates what a definition says (shape, sizes, and the CEL rules with their messages)
+//! on plain JSON. It refuses what the server refuses and nothing more; what only the service can
+//! know (time zones, cron fields, PromQL) is checked elsewhere. Defaults are applied first, as the
+//! server does.
+
+use std::fmt;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+};
+use kube::{
+    CustomResourceExt,
+    core::cel::{CompiledSchema, Validator, compile_schema},
+};
+use serde_json::{Map, Value};
+
+use crate::manifests::definition;
+
+/// One thing that the API server would refuse.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Path of the field, such as `spec.crons[0].start`.
+    pub field: String,
+    /// What was expected there, and what to do.
+    pub message: String,
+}
+
+/// The compiled rules of one kind. Compile once, check many.
+#[derive(Debug)]
+pub struct Rules {
+    schema: JSONSchemaProps,
+    compiled: CompiledSchema,
+}
+
+// === impl Rules ===
+
+impl Rules {
+    /// Compiles the rules of a kind.
+    #[must_use]
+    pub fn of<K: CustomResourceExt>() -> Self {
+        let schema = definition::<K>()
+            .spec
+            .versions
+            .into_iter()
+            .find_map(|version| version.schema?.open_api_v3_schema)
+            .unwrap_or_default();
+        let compiled = compile_schema(&serde_json::to_value(&schema).unwrap_or_default());
+        Self { schema, compiled }
+    }
+
+    /// Everything the API server would refuse in `object`; empty if it would accept it.
+    ///
+    /// As in the server, the CEL rules are asked only about an object of the right shape.
+    #[must_use]
+    pub fn check(&self, object: &Value) -> Vec<Violation> {
+        let mut object = object.clone();
+        drop_nulls(&mut object);
+        let mut found = Vec::new();
+        shape("", &self.schema, &object, &mut found);
+        if !found.is_empty() {
+            return found;
+        }
+        match Validator::new().validate_compiled(&self.compiled, &object, None) {
+            Ok(()) => found,
+            Err(errors) => errors
+                .into_vec()
+                .into_iter()
+                .map(|e| Violation {
+                    field: e.field_path,
+                    message: e.message,
+                })
+                .collect(),
+        }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.message)
+    }
+}
+
+/// Drops members that are null, as the server does where null is not allowed.
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            members.retain(|_, member| !member.is_null());
+            members.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
+}
+
+/// Adds what is wrong with the shape of `value`: types, sizes, missing and unknown fields.
+fn shape(path: &str, schema: &JSONSchemaProps, value: &Value, found: &mut Vec<Violation>) {
+    let mut refuse = |message: String| {
+        found.push(Violation {
+            field: path.to_owned(),
+            message,
+        });
+    };
+    if let Some(expected) = wrong_type(schema, value) {
+        return refuse(format!("expected {expected}, found {value}"));
+    }
+    if let Some(allowed) = schema
+        .enum_
+        .as_ref()
+        .filter(|e| e.iter().all(|v| v.0 != *value))
+    {
+        let allowed: Vec<_> = allowed.iter().map(|v| v.0.to_string()).collect();
+        return refuse(format!(
+            "must be one of {}, not {value}",
+            allowed.join(", ")
+        ));
+    }
+    match value {
+        Value::String(text) => {
+            let (most, has) = (schema.max_length, text.chars().count());
+            too_much(most, has, "characters")
+                .into_iter()
+                .for_each(refuse);
+        }
+        Value::Array(items) => {
+            too_much(schema.max_items, items.len(), "items")
+                .into_iter()
+                .for_each(refuse);
+            if let Some(JSONSchemaPropsOrArray::Schema(of)) = &schema.items {
+                let each = items.iter().enumerate();
+                each.for_each(|(i, item)| shape(&format!("{path}[{i}]"), of, item, found));
+            }
+        }
+        Value::Object(members) => {
+            too_much(schema.max_properties, members.len(), "entries")
+                .into_iter()
+                .for_each(refuse);
+            fields(path, schema, members, found);
+        }
+        _ => {}
+    }
+}
+
+/// Adds missing and unknown fields, and what is wrong inside the known ones.
+fn fields(
+    path: &str,
+    schema: &JSONSchemaProps,
+    members: &Map<String, Value>,
+    found: &mut Vec<Violation>,
+) {
+    let below = |name: &str| {
+        if path.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{path}.{name}")
+        }
+    };
+    for name in schema
+        .required
+        .iter()
+        .flatten()
+        .filter(|name| !members.contains_key(*name))
+    {
+        found.push(Violation {
+            field: below(name),
+            message: "is required".to_owned(),
+        });
+    }
+    let values = match &schema.additional_properties {
+        Some(JSONSchemaPropsOrBool::Schema(values)) => Some(values.as_ref()),
+        _ => None,
+    };
+    let open = schema.x_kubernetes_preserve_unknown_fields == Some(true);
+    for (name, member) in members {
+        match (
+            schema
+                .properties
+                .as_ref()
+                .and_then(|p| p.get(name))
+                .or(values),
+            &schema.properties,
+        ) {
+            (Some(known), _) => shape(&below(name), known, member, found),
+            // The server adds what every kind has.
+            (None, Some(_)) if !(open || path.is_empty() && is_common(name)) => {
+                let message = "no such field; check the spelling and the indentation".to_owned();
+                found.push(Violation {
+                    field: below(name),
+                    message,
+                });
+            }
+            (None, _) => {}
+        }
+    }
+}
+
+fn is_common(name: &str) -> bool {
+    matches!(name, "apiVersion" | "kind" | "metadata")
+}
+
+fn too_much(most: Option<i64>, has: usize, of_what: &str) -> Option<String> {
+    let most = most.filter(|most| usize::try_from(*most).is_ok_and(|most| has > most))?;
+    Some(format!("must have at most {most} {of_what}, has {has}"))
+}
+
+/// What the schema expects, if `value` is of another type.
+fn wrong_type(schema: &JSONSchemaProps, value: &Value) -> Option<&'static str> {
+    if schema.x_kubernetes_int_or_string == Some(true) {
+        let fits = value.is_string() || value.is_i64() || value.is_u64();
+        return (!fits).then_some("an integer or text");
+    }
+    let (fits, expected) = match schema.type_.as_deref()? {
+        "object" => (value.is_object(), "an object"),
+        "array" => (value.is_array(), "a list"),
+        "string" => (value.is_string(), "text (put it in quotes)"),
+        "integer" if schema.format.as_deref() == Some("int32") => (
+            value.as_i64().is_some_and(|v| i32::try_from(v).is_ok()),
+            "a whole number of 32 bits",
+        ),
+        "integer" => (value.is_i64(), "a whole number"),
+        "number" => (value.is_number(), "a number"),
+        "boolean" => (value.is_boolean(), "true or false"),
+        _ => return None,
+    };
+    (!fits).then_some(expected)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::{EffectiveHorizontalPodAutoscaler, TimeSeriesPrediction};
+
+    fn any_json() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            "[ -~]{0,12}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(3, 24, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::vec(("[a-zA-Z]{1,6}", inner), 0..4)
+                    .prop_map(|members| Value::Object(members.into_iter().collect())),
+            ]
+        })
+    }
+
+    /// Names of fields, so that random values reach the rules behind them.
+    const FIELDS: [&str; 14] = [
+        "scaleTargetRef",
+        "minReplicas",
+        "maxReplicas",
+        "scaleStrategy",
+        "mode",
+        "specificReplicas",
+        "metrics",
+        "behavior",
+        "crons",
+        "crons/0/start",
+        "prediction",
+        "prediction/quantile",
+        "prediction/predictionAlgorithm",
+        "prediction/predictionAlgorithm/algorithmType",
+    ];
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn what_the_rules_accept_can_be_read_and_writes_back_as_it_was(
+            field in prop::sample::select(&FIELDS[..]),
+            value in any_json(),
+        ) {
+            // Nulls are dropped before anything looks, see `drop_nulls`.
+            let mut object = with(&format!("spec/{field}"), &value.to_string());
+            drop_nulls(&mut object);
+            if RULES.with(|rules| rules.check(&object)).is_empty() {
+                let read: EffectiveHorizontalPodAutoscaler = serde_json::from_value(object.clone())?;
+                prop_assert_eq!(serde_json::to_value(read)?, object);
+            }
+        }
+    }
+
+    thread_local! {
+        static RULES: Rules = Rules::of::<EffectiveHorizontalPodAutoscaler>();
+    }
+
+    /// A small object with one cron; the JSON of `value` is set at `pointer`.
+    fn with(pointer: &str, value: &str) -> Value {
+        let mut object = json!({
+            "apiVersion": "autoscaling.crane.io/v1alpha1",
+            "kind": "EffectiveHorizontalPodAutoscaler",
+            "metadata": {"name": "web", "namespace": "shop"},
+            "spec": {
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+                "maxReplicas": 10,
+                "crons": [{
+                    "name": "day", "start": "0 9 * * *", "end": "0 18 * * *", "targetReplicas": 5,
+                }],
+            },
+        });
+        let mut place = &mut object;
+        for step in pointer.split('/') {
+            place = match step.parse::<usize>() {
+                Ok(index) => &mut place[index],
+                Err(_) => &mut place[step],
+            };
+        }
+        *place = serde_json::from_str(value).unwrap();
+        object
+    }
+
+    /// Where `pointer` points, as the API server writes it.
+    fn field(pointer: &str) -> String {
+        pointer
+            .split('/')
+            .fold(String::new(), |path, step| match step.parse::<usize>() {
+                Ok(index) => format!("{path}[{index}]"),
+                Err(_) if path.is_empty() => step.to_owned(),
+                Err(_) => format!("{path}.{step}"),
+            })
+    }
+
+    const ALGORITHM: &str = "spec/prediction/predictionAlgorithm";
+
+    const ACCEPTED: [(&str, &str); 29] = [
+        ("spec/minReplicas", "10"),
+        ("spec/minReplicas", "0"),
+        ("spec/minReplicas", "null"),
+        ("spec/maxReplicas", "1"),
+        ("spec/maxReplicas", "10000"),
+        ("spec/specificReplicas", "0"),
+        ("spec/mode", "\"Direct\""),
+        ("spec/prediction", "{}"),
+        ("spec/prediction/predictionWindowSeconds", "60"),
+        ("spec/prediction/predictionWindowSeconds", "604800"),
+        ("spec/prediction/quantile", "0.5"),
+        ("spec/prediction/quantile", "0.999"),
+        ("spec/prediction/leadTimeSeconds", "30"),
+        ("spec/prediction/leadTimeSeconds", "1200"),
+        ("spec/prediction/maxUnderProvisionedPercent", "1"),
+        (ALGORITHM, "{}"),
+        (
+            ALGORITHM,
+            r#"{"dsp": {"historyLength": "1h", "sampleInterval": "15s"}}"#,
+        ),
+        (
+            ALGORITHM,
+            r#"{"dsp": {"historyLength": "30d", "sampleInterval": "1.5m"}}"#,
+        ),
+        (
+            ALGORITHM,
+            r#"{"algorithmType": "percentile", "percentile": {"historyLength": "72h30m"}}"#,
+        ),
+        (
+            ALGORITHM,
+            r#"{"seasonalNaive": {"period": "7d", "statistic": "max", "cycles": 4}}"#,
+        ),
+        (ALGORITHM, r#"{"holtWinters": {"season": "12h"}}"#),
+        (ALGORITHM, r#"{"linear": {"samples": 2}}"#),
+        ("spec/crons/0/start", "\"@daily\""),
+        ("spec/crons/0/start", "\"TZ=Asia/Tokyo 0 9 * * *\""),
+        ("spec/crons/0/start", "\"CRON_TZ=Asia/Tokyo @hourly\""),
+        ("spec/crons/0/end", "\" 00 14 ? * mon-FRI \""),
+        ("spec/crons/0/name", "null"),
+        ("spec/crons/0/targetReplicas", "0"),
+        (
+            "spec/crons/0/timezone",
+            "\"America/Argentina/ComodRivadavia\"",
+        ),
+    ];
+
+    /// Pointer, JSON set there, words of the answer.
+    const REFUSED: [(&str, &str, &str); 32] = [
+        (
+            "spec/minReplicas",
+            "11",
+            "lower minReplicas or raise maxReplicas",
+        ),
+        ("spec/minReplicas", "-1", "must be 0 or more"),
+        ("spec/minReplicas", "\"1\"", "expected a whole number"),
+        ("spec/maxReplicas", "0", "between 1 and 10000"),
+        ("spec/maxReplicas", "10001", "between 1 and 10000"),
+        (
+            "spec/maxReplicas",
+            "3000000000",
+            "a whole number of 32 bits",
+        ),
+        ("spec/maxReplicas", "null", "is required"),
+        ("spec/maxReplica", "1", "no such field"),
+        (
+            "spec/scaleTargetRef",
+            r#"{"kind": "Deployment", "name": ""}"#,
+            "the kind and the name",
+        ),
+        (
+            "spec/specificReplicas",
+            "-1",
+            "leave it out to let Preview only watch",
+        ),
+        (
+            "spec/scaleStrategy",
+            "\"Manual\"",
+            r#"one of "Auto", "Preview""#,
+        ),
+        ("spec/mode", "\"direct\"", r#"one of "Delegated", "Direct""#),
+        (
+            "spec/crons/0",
+            r#"{"end": "@daily", "targetReplicas": 1}"#,
+            "needs start and end",
+        ),
+        (
+            "spec/crons/0",
+            r#"{"start": "@daily", "end": "", "targetReplicas": 1}"#,
+            "needs start and end",
+        ),
+        (
+            "spec/crons/0",
+            r#"{"start": "@daily", "end": "@hourly"}"#,
+            "needs targetReplicas",
+        ),
+        ("spec/crons/0/targetReplicas", "-1", "between 0 and 10000"),
+        ("spec/crons/0/start", "\"0 9 * *\"", "has five fields"),
+        ("spec/crons/0/start", "\"0 0 9 * * *\"", "has five fields"),
+        ("spec/crons/0/end", "\"@fortnightly\"", "has five fields"),
+        ("spec/crons/0/end", "\"@every 1h\"", "no fixed times of day"),
+        (
+            "spec/prediction/predictionWindowSeconds",
+            "59",
+            "between 60 and 604800",
+        ),
+        (
+            "spec/prediction/predictionWindowSeconds",
+            "604801",
+            "between 60 and 604800",
+        ),
+        ("spec/prediction/quantile", "0.4", "between 0.5 and 0.999"),
+        ("spec/prediction/quantile", "1", "between 0.5 and 0.999"),
+        (
+            "spec/prediction/leadTimeSeconds",
+            "29",
+            "leave it out to have it measured",
+        ),
+        (
+            "spec/prediction/maxUnderProvisionedPercent",
+            "0",
+            "above 0 and below 100",
+        ),
+        (
+            "spec/prediction/maxUnderProvisionedPercent",
+            "100",
+            "above 0 and below 100",
+        ),
+        (
+            "spec/prediction",
+            r#"{"quantile": 0.9, "maxUnderProvisionedPercent": 1}"#,
+            "exclude each other",
+        ),
+        (
+            "spec/prediction/predictionAlgorithm/algorithmType",
+            "\"DSP\"",
+            "leave it out to use auto",
+        ),
+        (
+            "spec/crons",
+            r#"[{"start": "@daily", "end": "@hourly", "targetReplicas": 1},
+                {"start": "@daily", "end": "@hourly", "targetReplicas": 2}]"#,
+            "needs a name of its own",
+        ),
+        ("spec/metrics", "{}", "expected a list"),
+        (
+            "spec/behavior/scaleUp/tolerance",
+            "0.1",
+            "an integer or text",
+        ),
+    ];
+
+    /// Member of `predictionAlgorithm`, text or number set there, words of the answer.
+    const REFUSED_PARAMETERS: [(&str, &str, &str); 10] = [
+        ("dsp/historyLength", "\"1w\"", "such as '14d'"),
+        ("dsp/historyLength", "\"1d12h\"", "such as '14d'"),
+        ("dsp/historyLength", "\"59m\"", "between 1h and 30d"),
+        ("percentile/historyLength", "\"31d\"", "between 1h and 30d"),
+        ("dsp/sampleInterval", "\"60\"", "such as '60s'"),
+        ("linear/sampleInterval", "\"14s\"", "between 15s and 24h"),
+        ("seasonalNaive/period", "\"1w\"", "1d or 7d"),
+        ("seasonalNaive/cycles", "31", "between 1 and 30"),
+        ("holtWinters/season", "\"16d\"", "between 1h and 15d"),
+        ("linear/samples", "1", "between 2 and 10000"),
+    ];
+
+    /// Asserts that setting `value` at `pointer` is answered once, there, with `advice`.
+    fn assert_refused(rules: &Rules, pointer: &str, value: &str, advice: &str) {
+        let found = rules.check(&with(pointer, value));
+        let [Violation { field: at, message }] = found.as_slice() else {
+            panic!("{pointer} = {value}: {found:?}");
+        };
+        assert_eq!(*at, field(pointer));
+        assert!(message.contains(advice), "{pointer} = {value}: {message}");
+    }
+
+    #[test]
+    fn the_rules_compile() {
+        for rules in [
+            Rules::of::<EffectiveHorizontalPodAutoscaler>(),
+            Rules::of::<TimeSeriesPrediction>(),
+        ] {
+            assert!(
+                !rules.compiled.has_errors(),
+                "{:?}",
+                rules.compiled.compilation_errors()
+            );
+        }
+    }
+
+    #[test]
+    fn objects_at_the_edge_of_the_rules_are_accepted() {
+        let rules = Rules::of::<EffectiveHorizontalPodAutoscaler>();
+        for (pointer, value) in ACCEPTED {
+            assert_eq!(
+                rules.check(&with(pointer, value)),
+                [],
+                "{pointer} = {value}"
+            );
+        }
+    }
+
+    #[test]
+    fn each_broken_rule_is_answered_once_with_the_field_and_what_to_do() {
+        let rules = Rules::of::<EffectiveHorizontalPodAutoscaler>();
+        for (pointer, value, advice) in REFUSED {
+            assert_refused(&rules, pointer, value, advice);
+        }
+        for (parameter, value, advice) in REFUSED_PARAMETERS {
+            assert_refused(&rules, &format!("{ALGORITHM}/{parameter}"), value, advice);
+        }
+    }
+
+    #[test]
+    fn sizes_are_bounded() {
+        let rules = Rules::of::<EffectiveHorizontalPodAutoscaler>();
+        let list = |n: usize, item: &dyn Fn(usize) -> String| {
+            let items: Vec<_> = (0..n).map(item).collect();
+            format!("[{}]", items.join(","))
+        };
+        let metric = |_| r#"{"type": "Resource"}"#.to_owned();
+        let cron = |i| {
+            format!(
+                r#"{{"name": "c{i}", "start": "@daily", "end": "@hourly", "targetReplicas": 1}}"#
+            )
+        };
+        let text = |n: usize| format!("{:?}", "n".repeat(n));
+        for (pointer, fits) in [
+            ("spec/metrics", list(16, &metric)),
+            ("spec/crons", list(32, &cron)),
+            ("spec/crons/0/name", text(253)),
+            ("spec/crons/0/timezone", text(64)),
+        ] {
+            assert_eq!(rules.check(&with(pointer, &fits)), [], "{pointer}");
+        }
+        for (pointer, too_big, advice) in [
+            (
+                "spec/metrics",
+                list(17, &metric),
+                "at most 16 items, has 17",
+            ),
+            ("spec/crons", list(33, &cron), "at most 32 items, has 33"),
+            (
+                "spec/crons/0/name",
+                text(254),
+                "at most 253 characters, has 254",
+            ),
+            (
+                "spec/crons/0/timezone",
+                text(65),
+                "at most 64 characters, has 65",
+            ),
+            (
+                "spec/crons/0/start",
+                text(129),
+                "at most 128 characters, has 129",
+            ),
+        ] {
+            assert_refused(&rules, pointer, &too_big, advice);
+        }
+    }
+
+    #[test]
+    fn a_selector_holds_at_most_sixteen_labels() {
+        let rules = Rules::of::<EffectiveHorizontalPodAutoscaler>();
+        let check = |n: usize| {
+            let labels: Map<_, _> = (0..n).map(|i| (format!("l{i}"), json!("v"))).collect();
+            let metrics = json!([{"type": "External", "external": {
+                "metric": {"name": "queue", "selector": {"matchLabels": labels}},
+                "target": {"type": "Value", "value": "5"},
+            }}]);
+            rules.check(&with("spec/metrics", &metrics.to_string()))
+        };
+        let field = "spec.metrics[0].external.metric.selector.matchLabels".to_owned();
+        let message = "must have at most 16 entries, has 17".to_owned();
+        assert_eq!(check(16), []);
+        assert_eq!(check(17), [Violation { field, message }]);
+    }
+
+    #[test]
+    fn a_prediction_as_crane_stores_it_is_accepted_and_writes_back_as_it_was() {
+        let algorithm = json!({
+            "algorithmType": "dsp",
+            "dsp": {
+                "sampleInterval": "60s", "historyLength": "14d",
+                "estimators": {
+                    "maxValue": [{"marginFraction": "0.1"}],
+                    "fft": [{"marginFraction": "0.2", "lowAmplitudeThreshold": "1.0", "highFrequencyThreshold": "0.05",
+                             "minNumOfSpectrumItems": 10, "maxNumOfSpectrumItems": 20}],
+                },
+            },
+        });
+        let labels = json!([{"key": "pod", "operator": "in", "value": ["a", "b"]}]);
+        let object = json!({
+            "apiVersion": "prediction.crane.io/v1alpha1",
+            "kind": "TimeSeriesPrediction",
+            "metadata": {"name": "tsp"},
+            "spec": {
+                "predictionMetrics": [
+                    {"resourceIdentifier": "cpu", "type": "ExpressionQuery",
+                     "expressionQuery": {"expression": "sum(rate(x[3m]))"}, "algorithm": algorithm},
+                    {"resourceIdentifier": "mem", "type": "MetricQuery",
+                     "metricQuery": {"metricName": "m", "labels": labels},
+                     "algorithm": {"algorithmType": "percentile", "percentile": {
+                         "aggregated": true, "sampleInterval": "1m", "histogram": {
+                             "maxValue": "100", "epsilon": "1e-10", "halfLife": "24h", "bucketSize": "0.1",
+                             "firstBucketSize": "0.01", "bucketSizeGrowthRatio": "1.05"},
+                         "minSampleWeight": "1e-5", "marginFraction": "0.15", "percentile": "0.99",
+                         "targetUtilization": "1.0"}}},
+                    {"resourceIdentifier": "r", "type": "ResourceQuery", "resourceQuery": "cpu"},
+                ],
+                "targetRef": {"kind": "Deployment", "name": "web", "namespace": "shop"},
+                "predictionWindowSeconds": 180,
+            },
+            "status": {
+                "predictionMetrics": [
+                    {"resourceIdentifier": "cpu", "ready": true, "prediction": [{
+                        "labels": [{"name": "zone", "value": "a"}],
+                        "samples": [{"value": "0.12345", "timestamp": 1_700_000_000, "upper": "0.2"}]}]},
+                    {"resourceIdentifier": "mem", "ready": false, "reason": "TooShort", "message": "wait"},
+                ],
+                "conditions": [{"type": "Ready", "status": "False", "reason": "PredictPartial",
+                    "message": "not all metric predicted", "lastTransitionTime": "2024-01-01T00:00:00Z"}],
+            },
+        });
+        let typed: TimeSeriesPrediction = serde_json::from_value(object.clone()).unwrap();
+        assert_eq!(serde_json::to_value(&typed).unwrap(), object);
+        assert_eq!(Rules::of::<TimeSeriesPrediction>().check(&object), []);
+        assert_eq!(
+            Rules::of::<TimeSeriesPrediction>().check(&json!({"spec": {}})),
+            []
+        );
+    }
+}

@@ -1,0 +1,390 @@
+//! What both kinds say about forecasting: the algorithm, its parameters, and the rules on them.
+//!
+//! The field names are crane's. Every field is optional and numbers that crane writes as text stay
+//! text, so that objects stored by crane still read; what a value means is decided by whoever
+//! validates the object, not here.
+
+use kube::KubeSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+
+/// CEL: the value is a duration as crane writes them: `<n>d`, or a Go duration such as `1h30m`.
+const IS_DURATION: &str =
+    r"self.matches('^([0-9]{1,9}d|([0-9]{1,9}(\\.[0-9]{1,9})?(ms|s|m|h))+)$')";
+
+/// CEL: seconds of a duration for which [`IS_DURATION`] holds.
+const SECONDS: &str =
+    "(self.endsWith('d') ? int(self.replace('d', '')) * 86400 : duration(self).getSeconds())";
+
+/// CEL: not a duration, or one within the given bounds, so that each fault has one message.
+fn seconds_between(least: u32, most: u32) -> String {
+    format!("!{IS_DURATION} || ({SECONDS} >= {least} && {SECONDS} <= {most})")
+}
+
+/// Removes the description of an enumeration, for `#[schemars(transform = ...)]`.
+///
+/// kube folds an optional enumeration into its field, and the description of the type would
+/// replace that of the field.
+pub(crate) fn leave_description_to_field(schema: &mut Schema) {
+    schema.remove("description");
+}
+
+/// How to forecast: which algorithm, and its parameters.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Algorithm {
+    /// Name of the algorithm: `auto`, `dsp`, `percentile`, `seasonalNaive`, `holtWinters`, `linear`
+    /// or `mstl`. Left out, `auto` is used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    #[x_kube(validation = Rule::new("self in ['auto', 'dsp', 'percentile', 'seasonalNaive', 'holtWinters', 'linear', 'mstl']")
+        .message("algorithmType must be one of auto, dsp, percentile, seasonalNaive, holtWinters, linear, mstl; leave it out to use auto"))]
+    pub algorithm_type: Option<AlgorithmType>,
+
+    /// Widens the forecast to the quantile that it would have reached on the recent past. Left
+    /// out, `dsp` and `percentile` are used as they are and all others are calibrated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calibrate: Option<bool>,
+
+    /// Parameters of `dsp`: finds a daily or weekly period in the history by Fourier transform and
+    /// repeats it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dsp: Option<Dsp>,
+
+    /// Parameters of `percentile`: a constant, the percentile of a histogram of the history. A
+    /// floor for steady services; not for daily load.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub percentile: Option<Percentile>,
+
+    /// Parameters of `seasonalNaive`: what was seen at the same time one or more periods ago.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seasonal_naive: Option<SeasonalNaive>,
+
+    /// Parameters of `holtWinters`: additive exponential smoothing with one season.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holt_winters: Option<HoltWinters>,
+
+    /// Parameters of `linear`: a straight line through the last samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub linear: Option<Linear>,
+}
+
+/// Name of a forecasting algorithm.
+///
+/// A name that this version does not know is kept, so that one object cannot make a whole list
+/// unreadable; validation refuses it by name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum AlgorithmType {
+    /// Foretide's own forecaster; the default.
+    Auto,
+    /// crane's Fourier transform forecaster.
+    Dsp,
+    /// crane's histogram percentile.
+    Percentile,
+    /// The same time one or more periods ago.
+    SeasonalNaive,
+    /// Additive exponential smoothing.
+    HoltWinters,
+    /// Least squares over the last samples.
+    Linear,
+    /// Several seasons by repeated smoothing; needs a build that has it.
+    Mstl,
+    /// Any other name, as written.
+    #[serde(untagged)]
+    Unknown(String),
+}
+
+/// Parameters of the algorithm `dsp`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Dsp {
+    /// Time between two samples of the history, such as `60s`; at least 15 s. Default `60s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16))]
+    #[x_kube(validation = Rule::new(IS_DURATION).message(SAMPLE_INTERVAL_FORM))]
+    #[x_kube(validation = Rule::new(seconds_between(15, 86_400)).message(SAMPLE_INTERVAL_RANGE))]
+    pub sample_interval: Option<String>,
+
+    /// How much history to learn from, such as `14d` or `72h`; 1 h to 30 d. Two whole periods are
+    /// needed: two days for a daily pattern, two weeks for a weekly one. Default `15d`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16))]
+    #[x_kube(validation = Rule::new(IS_DURATION).message(HISTORY_LENGTH_FORM))]
+    #[x_kube(validation = Rule::new(seconds_between(3_600, 2_592_000)).message(HISTORY_LENGTH_RANGE))]
+    pub history_length: Option<String>,
+
+    /// Candidates to choose from, by their error on the last period. Left out, eight `fft`
+    /// candidates are tried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimators: Option<Estimators>,
+}
+
+const SAMPLE_INTERVAL_FORM: &str =
+    "sampleInterval must be a duration such as '60s' or '5m' (number and unit, no spaces)";
+const SAMPLE_INTERVAL_RANGE: &str =
+    "sampleInterval must be between 15s and 24h; use '60s' unless the metric is scraped less often";
+const HISTORY_LENGTH_FORM: &str = "historyLength must be whole days such as '14d' or a duration such as '72h'; weeks and mixed forms such as '1w' or '1d12h' are not understood";
+const HISTORY_LENGTH_RANGE: &str =
+    "historyLength must be between 1h and 30d; use '14d' to learn weekly patterns";
+
+/// Candidates of the algorithm `dsp`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Estimators {
+    /// Candidates that take, at each phase of the period, the maximum over all past periods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32))]
+    pub max_value: Option<Vec<MaxValueEstimator>>,
+
+    /// Candidates that take the last period with its weak frequencies removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32))]
+    pub fft: Option<Vec<FftEstimator>>,
+}
+
+/// One `maxValue` candidate of the algorithm `dsp`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MaxValueEstimator {
+    /// Added on top, as a fraction written as text: `"0.1"` is 10 %. Default `"0"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub margin_fraction: Option<String>,
+}
+
+/// One `fft` candidate of the algorithm `dsp`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FftEstimator {
+    /// Added on top, as a fraction written as text: `"0.1"` is 10 %. Default `"0"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub margin_fraction: Option<String>,
+
+    /// Amplitude below which a frequency counts as weak, in the metric's own unit, written as
+    /// text. Default `"1.0"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub low_amplitude_threshold: Option<String>,
+
+    /// Frequency in hertz above which weak components are removed, written as text. Default one
+    /// per hour.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub high_frequency_threshold: Option<String>,
+
+    /// Fewest components to keep, however weak. Default 3.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_num_of_spectrum_items: Option<i32>,
+
+    /// Most components to keep, however strong. Default 100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_num_of_spectrum_items: Option<i32>,
+}
+
+/// Parameters of the algorithm `percentile`. Fractions are written as text.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Percentile {
+    /// One histogram over all series of the query instead of one per series. Default true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aggregated: Option<bool>,
+
+    /// How much history to learn from, such as `7d`; 1 h to 30 d. Default `7d`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16))]
+    #[x_kube(validation = Rule::new(IS_DURATION).message(HISTORY_LENGTH_FORM))]
+    #[x_kube(validation = Rule::new(seconds_between(3_600, 2_592_000)).message(HISTORY_LENGTH_RANGE))]
+    pub history_length: Option<String>,
+
+    /// Time between two samples of the history, such as `60s`; at least 15 s. Default `60s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16))]
+    #[x_kube(validation = Rule::new(IS_DURATION).message(SAMPLE_INTERVAL_FORM))]
+    #[x_kube(validation = Rule::new(seconds_between(15, 86_400)).message(SAMPLE_INTERVAL_RANGE))]
+    pub sample_interval: Option<String>,
+
+    /// Least weight of one sample in the histogram. Default `"0.00001"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_sample_weight: Option<String>,
+
+    /// Added on top: `"0.1"` is 10 %. Default `"0"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub margin_fraction: Option<String>,
+
+    /// The percentile, as a fraction: `"0.99"` is the 99th. Default `"0.99"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub percentile: Option<String>,
+
+    /// Utilization at which the percentile should run; the estimate is divided by it. Default
+    /// `"1.0"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_utilization: Option<String>,
+
+    /// Shape of the histogram.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub histogram: Option<Histogram>,
+}
+
+/// Shape of the histogram of the algorithm `percentile`. Numbers are written as text.
+///
+/// With `bucketSizeGrowthRatio`, `firstBucketSize` and `maxValue` the buckets grow; with
+/// `bucketSize` and `maxValue` they are equal.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Histogram {
+    /// Largest value told apart, in the metric's unit. Default `"100"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_value: Option<String>,
+
+    /// Weight below which a bucket counts as empty. Default `"1E-10"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epsilon: Option<String>,
+
+    /// Time after which a sample counts half, such as `24h`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub half_life: Option<String>,
+
+    /// Width of each bucket, in the metric's unit. Default `"0.1"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bucket_size: Option<String>,
+
+    /// Width of the first of growing buckets, in the metric's unit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_bucket_size: Option<String>,
+
+    /// How much wider each growing bucket is than the one before: `"1.05"` is 5 %.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bucket_size_growth_ratio: Option<String>,
+}
+
+/// Parameters of the algorithm `seasonalNaive`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SeasonalNaive {
+    /// Time between two samples of the history, such as `60s`; at least 15 s. Default `60s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16))]
+    #[x_kube(validation = Rule::new(IS_DURATION).message(SAMPLE_INTERVAL_FORM))]
+    #[x_kube(validation = Rule::new(seconds_between(15, 86_400)).message(SAMPLE_INTERVAL_RANGE))]
+    pub sample_interval: Option<String>,
+
+    /// After how long the load repeats: `1d` or `7d`. Default `1d`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16))]
+    #[x_kube(validation = Rule::new("self in ['1d', '24h', '7d', '168h']")
+        .message("period must be 1d or 7d; use 7d when weekends differ from weekdays"))]
+    pub period: Option<String>,
+
+    /// What to take of the past periods: the `last` one, their `median` or their `max`. Default
+    /// `last`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub statistic: Option<Statistic>,
+
+    /// How many past periods to look at; 1 to 30. Default 1 for `last`, else 7.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = Rule::new("self >= 1 && self <= 30")
+        .message("cycles must be between 1 and 30; more history than 30 days is not kept"))]
+    pub cycles: Option<i32>,
+
+    /// Scales the past by how much busier (or quieter) the last 15 minutes were than the same
+    /// minutes then, at most five-fold either way. Default false.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub level_ratio: Option<bool>,
+}
+
+/// What `seasonalNaive` takes of the past periods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = crate::shared::leave_description_to_field)]
+pub enum Statistic {
+    /// The most recent period.
+    Last,
+    /// The median of the periods.
+    Median,
+    /// The largest of the periods: never less than was needed before.
+    Max,
+}
+
+/// Parameters of the algorithm `holtWinters`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HoltWinters {
+    /// Time between two samples of the history, such as `60s`; at least 15 s. Default `60s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16))]
+    #[x_kube(validation = Rule::new(IS_DURATION).message(SAMPLE_INTERVAL_FORM))]
+    #[x_kube(validation = Rule::new(seconds_between(15, 86_400)).message(SAMPLE_INTERVAL_RANGE))]
+    pub sample_interval: Option<String>,
+
+    /// How much history to learn from, such as `7d`; 1 h to 30 d. Default `7d`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16))]
+    #[x_kube(validation = Rule::new(IS_DURATION).message(HISTORY_LENGTH_FORM))]
+    #[x_kube(validation = Rule::new(seconds_between(3_600, 2_592_000)).message(HISTORY_LENGTH_RANGE))]
+    pub history_length: Option<String>,
+
+    /// After how long the load repeats, such as `1d`; 1 h to 15 d. Default `1d`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16))]
+    #[x_kube(validation = Rule::new(IS_DURATION)
+        .message("season must be whole days such as '1d' or a duration such as '12h'"))]
+    #[x_kube(validation = Rule::new(seconds_between(3_600, 1_296_000))
+        .message("season must be between 1h and 15d, because two seasons of history are needed"))]
+    pub season: Option<String>,
+}
+
+/// Parameters of the algorithm `linear`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Linear {
+    /// Time between two samples of the history, such as `60s`; at least 15 s. Default `60s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16))]
+    #[x_kube(validation = Rule::new(IS_DURATION).message(SAMPLE_INTERVAL_FORM))]
+    #[x_kube(validation = Rule::new(seconds_between(15, 86_400)).message(SAMPLE_INTERVAL_RANGE))]
+    pub sample_interval: Option<String>,
+
+    /// How many of the last samples the line is drawn through; 2 to 10000. Default 60.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = Rule::new("self >= 2 && self <= 10000")
+        .message("samples must be between 2 and 10000; a line needs two points"))]
+    pub samples: Option<i32>,
+}
+
+// === impl AlgorithmType ===
+
+impl JsonSchema for AlgorithmType {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "AlgorithmType".into()
+    }
+
+    /// Text, without an enumeration: the rule on the field lists the names and says what to do.
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "string"})
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn algorithm_names_read_and_write_as_users_spell_them_and_unknown_ones_are_kept() {
+        for (text, name) in [
+            ("auto", AlgorithmType::Auto),
+            ("dsp", AlgorithmType::Dsp),
+            ("seasonalNaive", AlgorithmType::SeasonalNaive),
+            ("holtWinters", AlgorithmType::HoltWinters),
+            ("prophet", AlgorithmType::Unknown("prophet".to_owned())),
+        ] {
+            let json = serde_json::Value::from(text);
+            assert_eq!(
+                serde_json::from_value::<AlgorithmType>(json.clone()).unwrap(),
+                name
+            );
+            assert_eq!(serde_json::to_value(&name).unwrap(), json);
+        }
+    }
+}

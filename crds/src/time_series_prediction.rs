@@ -1,0 +1,218 @@
+//! `TimeSeriesPrediction`: the forecast of one workload's metrics, for people and charts to see.
+//!
+//! crane's kind, field for field. The controller writes these objects; whoever writes one by hand
+//! gets it left alone, with a condition that says so. As in crane nothing in the spec is required,
+//! so any object that crane stored still reads.
+
+use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::Condition};
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::Algorithm;
+
+/// What a `TimeSeriesPrediction` forecasts.
+#[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "prediction.crane.io",
+    version = "v1alpha1",
+    kind = "TimeSeriesPrediction",
+    namespaced,
+    status = "TimeSeriesPredictionStatus",
+    shortname = "tsp",
+    derive = "PartialEq",
+    derive = "Default",
+    doc = "The forecast of one workload's metrics, and why there is none. Written by the controller for every EffectiveHorizontalPodAutoscaler with a prediction.",
+    printcolumn(
+        name = "TargetRefName",
+        type_ = "string",
+        json_path = ".spec.targetRef.name",
+        description = "Name of the workload."
+    ),
+    printcolumn(
+        name = "TargetRefKind",
+        type_ = "string",
+        json_path = ".spec.targetRef.kind",
+        description = "Kind of the workload."
+    ),
+    printcolumn(
+        name = "PredictionWindowSeconds",
+        type_ = "integer",
+        json_path = ".spec.predictionWindowSeconds",
+        description = "How far ahead the forecast looks."
+    ),
+    printcolumn(
+        name = "AGE",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp",
+        description = "Time since the object was created."
+    )
+)]
+#[serde(rename_all = "camelCase")]
+pub struct TimeSeriesPredictionSpec {
+    /// The metrics to forecast.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub prediction_metrics: Option<Vec<PredictionMetric>>,
+
+    /// The workload whose metrics they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_ref: Option<ObjectReference>,
+
+    /// How far ahead to forecast, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prediction_window_seconds: Option<i32>,
+}
+
+/// One metric to forecast: which query gives its history, and which algorithm forecasts it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PredictionMetric {
+    /// Name of the metric within the object, such as `resource.cpu`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource_identifier: Option<String>,
+
+    /// Which of the queries counts: `ResourceQuery`, `MetricQuery` or `ExpressionQuery`.
+    #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
+    pub type_: Option<String>,
+
+    /// A resource of the workload's pods: `cpu` or `memory`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource_query: Option<String>,
+
+    /// A metric and conditions on its labels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metric_query: Option<MetricQuery>,
+
+    /// A query in the language of the metrics system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expression_query: Option<ExpressionQuery>,
+
+    /// How to forecast.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub algorithm: Option<Algorithm>,
+}
+
+/// A metric and conditions on its labels.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MetricQuery {
+    /// Name of the metric.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metric_name: Option<String>,
+
+    /// Conditions on its labels; all must hold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub labels: Option<Vec<QueryCondition>>,
+}
+
+/// A condition on one label.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct QueryCondition {
+    /// Name of the label.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+
+    /// `=`, `!=`, `=~`, `!~` or `in`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operator: Option<String>,
+
+    /// Values to compare with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<Vec<String>>,
+}
+
+/// A query in the language of the metrics system.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ExpressionQuery {
+    /// The query; for Prometheus, `PromQL`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expression: Option<String>,
+}
+
+/// The forecasts.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TimeSeriesPredictionStatus {
+    /// One entry per metric of the spec.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub prediction_metrics: Option<Vec<PredictionMetricStatus>>,
+
+    /// `Ready`: True with reason `PredictSucceed`; False with `PredictPartial`, or `NotManaged` if
+    /// the object was not made by the controller.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
+    pub conditions: Option<Vec<Condition>>,
+}
+
+/// The forecast of one metric, or why there is none.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PredictionMetricStatus {
+    /// Name of the metric, as in the spec.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource_identifier: Option<String>,
+
+    /// The forecast series.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prediction: Option<Vec<PredictedSeries>>,
+
+    /// Whether the forecast can be used.
+    pub ready: bool,
+
+    /// Why there is no forecast, in one word.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+
+    /// Why there is no forecast, in one sentence that says what to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// One forecast series.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PredictedSeries {
+    /// Labels that tell this series from others of the same metric.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub labels: Option<Vec<Label>>,
+
+    /// The forecast, earliest sample first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub samples: Option<Vec<PredictedSample>>,
+}
+
+/// A label of a series.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Label {
+    /// Name of the label.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+
+    /// Its value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+}
+
+/// One point of a forecast.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PredictedSample {
+    /// The value expected, in the metric's unit, as text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+
+    /// When, in seconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timestamp: Option<i64>,
+
+    /// The value that is enough for the chosen share of the time, as text; absent if the forecast
+    /// is not calibrated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upper: Option<String>,
+}

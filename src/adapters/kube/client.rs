@@ -1,0 +1,306 @@
+//! The connection to one API server, and the only way to send it a request.
+//!
+//! A connection is two HTTP clients, because one read timeout cannot suit both short calls and watches
+//! that are silent for a minute. [`Calls`] bounds every call: a total deadline, a limit on calls in
+//! flight, and few retries of reads only. It refuses the client library's own retries, which may hide
+//! minutes of waiting in one call, and knows nothing about the objects it carries.
+
+use std::{
+    hash::{BuildHasher, Hasher, RandomState},
+    path::Path,
+    time::Duration,
+};
+
+use http::{Method, Request, header};
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use serde::de::DeserializeOwned;
+use tokio::{sync::Semaphore, time::timeout};
+
+use super::error::CallError;
+
+/// How long the server keeps one watch open before it must be renewed.
+pub(super) const WATCH_TIMEOUT: Duration = Duration::from_secs(50);
+/// How much longer than [`WATCH_TIMEOUT`] a silent watch is believed to be alive.
+pub(super) const WATCH_MARGIN: Duration = Duration::from_secs(5);
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Clients of one API server: one for calls, one for watches.
+#[derive(Clone)]
+pub struct Connection {
+    pub(super) unary: Client,
+    pub(super) watch: Client,
+}
+
+/// Why there is no connection to an API server.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The kubeconfig file cannot be read, or has no such context.
+    #[error("cannot use kubeconfig {file}")]
+    Kubeconfig {
+        /// The file, or where it was looked for.
+        file: String,
+        /// What is wrong with it.
+        #[source]
+        source: Box<kube::config::KubeconfigError>,
+    },
+    /// Not inside a cluster, or the pod has no service account token.
+    #[error(
+        "no kubeconfig was given and this is not a pod with a service account; \
+         name a file with --kubeconfig"
+    )]
+    NotInCluster(#[source] Box<kube::config::InClusterError>),
+    /// The configuration cannot make a client: certificates, keys or addresses are malformed.
+    #[error("the connection settings of the cluster cannot be used")]
+    Client(#[source] Box<kube::Error>),
+}
+
+/// The bounds of every call.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::adapters) struct Limits {
+    /// Total time of one call, its retries included.
+    pub(in crate::adapters) deadline: Duration,
+    /// How long a call may wait for its turn before its deadline starts.
+    pub(in crate::adapters) queue: Duration,
+    /// How often a read is repeated after a transient failure.
+    pub(in crate::adapters) retries: u32,
+    /// Least pause before the first repetition; doubles, plus up to as much again at random.
+    pub(in crate::adapters) pause: Duration,
+    /// Calls in flight at once.
+    pub(in crate::adapters) in_flight: usize,
+}
+
+/// Sends bounded requests to one API server.
+pub(in crate::adapters) struct Calls {
+    client: Client,
+    turns: Semaphore,
+    limits: Limits,
+}
+
+// === impl Connection ===
+
+impl Connection {
+    /// Connects as a kubeconfig file says; without a path, as `$KUBECONFIG` or `~/.kube/config` says.
+    ///
+    /// # Errors
+    /// When the file cannot be read, has no such context, or its credentials are malformed. Nothing is
+    /// sent yet: a server that is down is found by the first call.
+    pub async fn from_kubeconfig(
+        file: Option<&Path>,
+        context: Option<&str>,
+    ) -> Result<Self, ConnectError> {
+        let shown = file.map_or_else(|| "of the environment".into(), |f| f.display().to_string());
+        let options = KubeConfigOptions {
+            context: context.map(str::to_owned),
+            ..Default::default()
+        };
+        let config = match file {
+            None => Config::from_kubeconfig(&options).await,
+            Some(file) => match Kubeconfig::read_from(file) {
+                Ok(parsed) => Config::from_custom_kubeconfig(parsed, &options).await,
+                Err(error) => Err(error),
+            },
+        };
+        Self::new(config.map_err(|source| ConnectError::Kubeconfig {
+            file: shown,
+            source: Box::new(source),
+        })?)
+    }
+
+    /// Connects as the service account of the pod we run in; its token and CA are re-read as they change.
+    ///
+    /// # Errors
+    /// When this is not a pod with a service account.
+    pub fn in_cluster() -> Result<Self, ConnectError> {
+        Self::new(Config::incluster().map_err(|e| ConnectError::NotInCluster(Box::new(e)))?)
+    }
+
+    fn new(mut config: Config) -> Result<Self, ConnectError> {
+        // The first caller wins; later installations say so and change nothing.
+        let _installed = rustls::crypto::ring::default_provider()
+            .install_default()
+            .is_ok();
+        config.connect_timeout = Some(CONNECT_TIMEOUT);
+        config.read_timeout = Some(READ_TIMEOUT);
+        config.write_timeout = Some(WRITE_TIMEOUT);
+        config.reset_reader_on_write = true;
+        config.default_retry = false;
+        let mut watching = config.clone();
+        watching.read_timeout = Some(WATCH_TIMEOUT + WATCH_MARGIN);
+        let client =
+            |config| Client::try_from(config).map_err(|e| ConnectError::Client(Box::new(e)));
+        Ok(Self {
+            unary: client(config)?,
+            watch: client(watching)?,
+        })
+    }
+
+    /// A connection over a client that speaks to something else than a network.
+    #[cfg(test)]
+    pub(in crate::adapters) fn over(client: Client) -> Self {
+        Self {
+            unary: client.clone(),
+            watch: client,
+        }
+    }
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection").finish_non_exhaustive()
+    }
+}
+
+// === impl Limits ===
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            deadline: Duration::from_secs(5),
+            queue: Duration::from_secs(30),
+            retries: 2,
+            pause: Duration::from_millis(100),
+            in_flight: 8,
+        }
+    }
+}
+
+// === impl Calls ===
+
+impl Calls {
+    pub(in crate::adapters) fn new(client: Client, limits: Limits) -> Self {
+        Self {
+            client,
+            turns: Semaphore::new(limits.in_flight),
+            limits,
+        }
+    }
+
+    /// GETs a value; transient failures are retried within the deadline.
+    pub(in crate::adapters) async fn read<T: DeserializeOwned>(
+        &self,
+        url: &str,
+    ) -> Result<T, CallError> {
+        let request = request(Method::GET, url, None, Vec::new())?;
+        let text = self.bounded(&request, self.limits.retries).await?;
+        serde_json::from_str(&text).map_err(|source| CallError::Answer(source.to_string()))
+    }
+
+    /// Sends a changing request once: whether a lost one took effect is for the next sync to see.
+    pub(in crate::adapters) async fn write<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        url: &str,
+        body: Body<'_>,
+    ) -> Result<T, CallError> {
+        let bytes =
+            serde_json::to_vec(body.value).map_err(|e| CallError::Request(e.to_string()))?;
+        let request = request(method, url, Some(body.content_type), bytes)?;
+        let text = self.bounded(&request, 0).await?;
+        serde_json::from_str(&text).map_err(|source| CallError::Answer(source.to_string()))
+    }
+
+    async fn bounded(&self, request: &Request<Vec<u8>>, retries: u32) -> Result<String, CallError> {
+        let turn = timeout(self.limits.queue, self.turns.acquire()).await;
+        let Ok(Ok(_turn)) = turn else {
+            return Err(CallError::Crowded(self.limits));
+        };
+        timeout(self.limits.deadline, self.attempts(request, retries))
+            .await
+            .unwrap_or(Err(CallError::Late(self.limits.deadline)))
+    }
+
+    async fn attempts(
+        &self,
+        request: &Request<Vec<u8>>,
+        retries: u32,
+    ) -> Result<String, CallError> {
+        let mut pause = self.limits.pause;
+        let mut left = retries;
+        loop {
+            let outcome = self
+                .client
+                .request_text(request.clone())
+                .await
+                .map_err(CallError::from);
+            match outcome {
+                Err(error) if left > 0 && error.is_transient() => {
+                    left -= 1;
+                    tokio::time::sleep(pause + jitter(pause)).await;
+                    pause *= 2;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+}
+
+/// What a changing request carries.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::adapters) struct Body<'a> {
+    content_type: &'static str,
+    value: &'a serde_json::Value,
+}
+
+// === impl Body ===
+
+impl<'a> Body<'a> {
+    pub(in crate::adapters) fn json(value: &'a serde_json::Value) -> Self {
+        Self {
+            content_type: "application/json",
+            value,
+        }
+    }
+
+    pub(in crate::adapters) fn apply(value: &'a serde_json::Value) -> Self {
+        Self {
+            content_type: "application/apply-patch+yaml",
+            value,
+        }
+    }
+
+    pub(in crate::adapters) fn merge_patch(value: &'a serde_json::Value) -> Self {
+        Self {
+            content_type: "application/merge-patch+json",
+            value,
+        }
+    }
+
+    pub(in crate::adapters) fn json_patch(value: &'a serde_json::Value) -> Self {
+        Self {
+            content_type: "application/json-patch+json",
+            value,
+        }
+    }
+}
+
+fn request(
+    method: Method,
+    url: &str,
+    content_type: Option<&'static str>,
+    body: Vec<u8>,
+) -> Result<Request<Vec<u8>>, CallError> {
+    let mut builder = Request::builder()
+        .method(method)
+        .uri(url)
+        .header(header::ACCEPT, "application/json");
+    if let Some(content_type) = content_type {
+        builder = builder.header(header::CONTENT_TYPE, content_type);
+    }
+    builder
+        .body(body)
+        .map_err(|e| CallError::Request(e.to_string()))
+}
+
+/// A random span below `bound`, so that clients that failed together do not come back together.
+pub(super) fn jitter(bound: Duration) -> Duration {
+    // A fresh `RandomState` is seeded by the operating system's randomness.
+    let random = RandomState::new().build_hasher().finish();
+    let millis = u64::try_from(bound.as_millis()).unwrap_or(u64::MAX);
+    Duration::from_millis(random.checked_rem(millis).unwrap_or(0))
+}

@@ -1,0 +1,114 @@
+//! What went wrong with one call, before it is known what the call was about.
+//!
+//! One place reads the client library's errors and sorts them by what they mean for us; [`CallError::about`]
+//! adds the object and gives the port's error. It refuses to guess: an answer without a status code is
+//! "no answer", never "not found".
+
+use std::{error::Error as _, time::Duration};
+
+use super::client::Limits;
+use crate::ports::ClusterError;
+
+/// Why one call gave no value.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(in crate::adapters) enum CallError {
+    /// The server answered with an error status.
+    #[error("{message} (HTTP {code})")]
+    Status {
+        /// HTTP status.
+        code: u16,
+        /// The server's words.
+        message: String,
+    },
+    /// The deadline passed.
+    #[error("no answer within {0:?}")]
+    Late(Duration),
+    /// The call did not get its turn.
+    #[error("waited {:?} for one of {} calls in flight to end", .0.queue, .0.in_flight)]
+    Crowded(Limits),
+    /// No connection, or it broke.
+    #[error("{0}")]
+    Transport(String),
+    /// The answer is not what its path promises.
+    #[error("the answer cannot be read: {0}")]
+    Answer(String),
+    /// The request cannot be made.
+    #[error("the request cannot be made: {0}")]
+    Request(String),
+}
+
+// === impl CallError ===
+
+impl CallError {
+    /// Whether the same request may well succeed a moment later.
+    pub(in crate::adapters) fn is_transient(&self) -> bool {
+        match self {
+            Self::Status { code, .. } => matches!(code, 429 | 502 | 503 | 504),
+            Self::Transport(_) => true,
+            Self::Late(_) | Self::Crowded(_) | Self::Answer(_) | Self::Request(_) => false,
+        }
+    }
+
+    pub(in crate::adapters) fn is_status(&self, code: u16) -> bool {
+        matches!(self, Self::Status { code: found, .. } if *found == code)
+    }
+
+    /// The same error, told about `what`.
+    pub(in crate::adapters) fn about(self, what: impl Into<String>) -> ClusterError {
+        let what = what.into();
+        match self {
+            Self::Status { code: 404, .. } => ClusterError::NotFound { what },
+            Self::Status { code: 409, .. } => ClusterError::Conflict { what },
+            Self::Status { code: 429, message } => ClusterError::Unreachable { what, message },
+            Self::Status {
+                code: 400..500,
+                message,
+            } => ClusterError::Refused { what, message },
+            Self::Answer(_) | Self::Request(_) => ClusterError::Invalid {
+                what,
+                message: self.to_string(),
+            },
+            Self::Status { .. } | Self::Late(_) | Self::Crowded(_) | Self::Transport(_) => {
+                ClusterError::Unreachable {
+                    what,
+                    message: self.to_string(),
+                }
+            }
+        }
+    }
+}
+
+impl From<kube::Error> for CallError {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => Self::Status {
+                code: status.code,
+                message: status.message.clone(),
+            },
+            kube::Error::BuildRequest(source) => Self::Request(source.to_string()),
+            kube::Error::SerdeError(source) => Self::Answer(source.to_string()),
+            kube::Error::FromUtf8(source) => Self::Answer(source.to_string()),
+            other => Self::Transport(innermost(&other)),
+        }
+    }
+}
+
+impl From<kube::core::Status> for CallError {
+    fn from(status: kube::core::Status) -> Self {
+        Self::Status {
+            code: status.code,
+            message: status.message,
+        }
+    }
+}
+
+/// The last link of an error chain: the client's own errors repeat their sources in every link.
+fn innermost(error: &kube::Error) -> String {
+    let mut source = error.source();
+    let mut text = error.to_string();
+    while let Some(inner) = source {
+        text = inner.to_string();
+        source = inner.source();
+    }
+    text
+}

@@ -1,0 +1,177 @@
+//! Paths of the Kubernetes API.
+//!
+//! Every name that comes from an object goes through [`segment`], so that no name can reach another
+//! path than its own. It refuses the names that the API server refuses: empty, dots, `/` and `%`.
+
+use std::fmt::Write as _;
+
+use super::error::CallError;
+
+/// One resource type: where its objects live, and what to call one in a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::adapters) struct Resource {
+    /// `apiVersion` of its objects.
+    pub(in crate::adapters) api_version: &'static str,
+    /// Kind of its objects.
+    pub(in crate::adapters) kind: &'static str,
+    /// Path segment of its collection.
+    pub(in crate::adapters) plural: &'static str,
+}
+
+// === impl Resource ===
+
+impl Resource {
+    pub(in crate::adapters) const EHPA: Self = Self {
+        api_version: "autoscaling.crane.io/v1alpha1",
+        kind: "EffectiveHorizontalPodAutoscaler",
+        plural: "effectivehorizontalpodautoscalers",
+    };
+    pub(in crate::adapters) const TSP: Self = Self {
+        api_version: "prediction.crane.io/v1alpha1",
+        kind: "TimeSeriesPrediction",
+        plural: "timeseriespredictions",
+    };
+    pub(in crate::adapters) const HPA: Self = Self {
+        api_version: "autoscaling/v2",
+        kind: "HorizontalPodAutoscaler",
+        plural: "horizontalpodautoscalers",
+    };
+    pub(in crate::adapters) const POD: Self = Self {
+        api_version: "v1",
+        kind: "Pod",
+        plural: "pods",
+    };
+    pub(in crate::adapters) const DEPLOYMENT: Self = Self {
+        api_version: "apps/v1",
+        kind: "Deployment",
+        plural: "deployments",
+    };
+    pub(in crate::adapters) const STATEFUL_SET: Self = Self {
+        api_version: "apps/v1",
+        kind: "StatefulSet",
+        plural: "statefulsets",
+    };
+    pub(in crate::adapters) const REPLICA_SET: Self = Self {
+        api_version: "apps/v1",
+        kind: "ReplicaSet",
+        plural: "replicasets",
+    };
+    pub(in crate::adapters) const EVENT: Self = Self {
+        api_version: "events.k8s.io/v1",
+        kind: "Event",
+        plural: "events",
+    };
+
+    /// The collection, of one namespace or of all.
+    pub(in crate::adapters) fn collection(
+        &self,
+        namespace: Option<&str>,
+    ) -> Result<String, CallError> {
+        let root = root(self.api_version)?;
+        Ok(match namespace {
+            Some(namespace) => format!("{root}/namespaces/{}/{}", segment(namespace)?, self.plural),
+            None => format!("{root}/{}", self.plural),
+        })
+    }
+
+    /// One object.
+    pub(in crate::adapters) fn object(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<String, CallError> {
+        Ok(format!(
+            "{}/{}",
+            self.collection(Some(namespace))?,
+            segment(name)?
+        ))
+    }
+
+    /// How a message names one object.
+    pub(in crate::adapters) fn shown(&self, namespace: &str, name: &str) -> String {
+        format!("{} {namespace}/{name}", self.kind)
+    }
+}
+
+/// The path of a group and version, as `apps/v1` or, for the core group, `v1`.
+pub(in crate::adapters) fn root(api_version: &str) -> Result<String, CallError> {
+    Ok(match api_version.split_once('/') {
+        Some((group, version)) => format!("/apis/{}/{}", segment(group)?, segment(version)?),
+        None => format!("/api/{}", segment(api_version)?),
+    })
+}
+
+/// One name as a path segment.
+pub(in crate::adapters) fn segment(name: &str) -> Result<String, CallError> {
+    if matches!(name, "" | "." | "..") || name.contains(['/', '%']) {
+        return Err(CallError::Request(format!(
+            "'{name}' cannot be part of a path; a name must not be empty, '.' or '..', and must not contain '/' or '%'"
+        )));
+    }
+    Ok(encode(name))
+}
+
+/// A query string of the given pairs, with its question mark; empty when there are none.
+pub(in crate::adapters) fn query(pairs: &[(&str, &str)]) -> String {
+    let mut text = String::new();
+    for (position, (key, value)) in pairs.iter().enumerate() {
+        text.push(if position == 0 { '?' } else { '&' });
+        text.push_str(key);
+        text.push('=');
+        text.push_str(&encode(value));
+    }
+    text
+}
+
+/// Percent-encodes all but RFC 3986's unreserved characters.
+fn encode(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            // Writing to a string cannot fail.
+            let _ok = write!(encoded, "%{byte:02X}").is_ok();
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_stays_within_its_own_path_segment() {
+        for (name, want) in [
+            ("web", Some("web")),
+            ("http_requests:rate5m", Some("http_requests%3Arate5m")),
+            ("a|b c", Some("a%7Cb%20c")),
+            ("*", Some("%2A")),
+            ("a?b#c&d", Some("a%3Fb%23c%26d")),
+            ("é", Some("%C3%A9")),
+            ("...", Some("...")),
+            ("", None),
+            (".", None),
+            ("..", None),
+            ("a/b", None),
+            ("a%2fb", None),
+        ] {
+            assert_eq!(segment(name).ok().as_deref(), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn paths_follow_the_group_the_namespace_and_the_name() {
+        assert_eq!(Resource::POD.collection(None).unwrap(), "/api/v1/pods");
+        assert_eq!(
+            Resource::DEPLOYMENT.object("shop", "web").unwrap(),
+            "/apis/apps/v1/namespaces/shop/deployments/web"
+        );
+        assert_eq!(query(&[]), "");
+        assert_eq!(
+            query(&[("labelSelector", "a=b,c in (d)"), ("force", "true")]),
+            "?labelSelector=a%3Db%2Cc%20in%20%28d%29&force=true"
+        );
+    }
+}

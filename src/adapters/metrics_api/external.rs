@@ -1,0 +1,68 @@
+//! `external.metrics.k8s.io`: the series of a metric that belongs to no object of the cluster.
+
+use serde::Deserialize;
+
+use super::{MetricsApi, Amount, no_samples, not_read};
+use crate::{
+    adapters::kube::{CallError, query, root, segment},
+    domain::observation::Unavailable,
+    ports::MetricQuery,
+};
+
+#[derive(Deserialize)]
+struct ValueList {
+    items: Option<Vec<Item>>,
+}
+
+#[derive(Deserialize)]
+struct Item {
+    value: Amount,
+}
+
+// === impl MetricsApi ===
+
+impl MetricsApi {
+    /// Every series of an external metric, not yet summed.
+    pub(in crate::adapters) async fn external(
+        &self,
+        asked: &MetricQuery<'_>,
+    ) -> Result<Vec<i64>, Unavailable> {
+        let what = format!(
+            "external metric {} in namespace {}",
+            asked.metric, asked.namespace
+        );
+        let list: Result<ValueList, _> = match url(asked) {
+            Ok(url) => self.calls.read(&url).await,
+            Err(error) => Err(error),
+        };
+        let items = list
+            .map_err(|error| not_read(&what, &error))?
+            .items
+            .unwrap_or_default();
+        if items.is_empty() {
+            return Err(no_samples(&what));
+        }
+        Ok(items
+            .into_iter()
+            .map(
+                |Item {
+                     value: Amount(milli),
+                 }| milli,
+            )
+            .collect())
+    }
+}
+
+fn url(asked: &MetricQuery<'_>) -> Result<String, CallError> {
+    let root = root("external.metrics.k8s.io/v1beta1")?;
+    let (namespace, metric) = (segment(asked.namespace)?, segment(asked.metric)?);
+    let selector: Vec<_> = asked
+        .metric_selector
+        .map(|s| ("labelSelector", s))
+        .into_iter()
+        .collect();
+    Ok(format!(
+        "{root}/namespaces/{namespace}/{metric}{}",
+        query(&selector)
+    ))
+}

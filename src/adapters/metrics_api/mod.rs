@@ -1,0 +1,82 @@
+//! The metrics APIs of Kubernetes, as a client: resource, custom and external.
+//!
+//! They are aggregated APIs: other servers answer, behind the API server's address and our credentials.
+//! Answers become samples in milli-units, unsummed and unjudged: which pods count, and what a missing
+//! one means, is the domain's business. An empty answer is an error, never zero; so is everything that
+//! cannot be read, with the server's words.
+
+mod custom;
+mod external;
+mod resource;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Deserializer, de::Error as _};
+use tokio::sync::Mutex;
+
+use super::kube::{CallError, Calls, Discovery, milli_value};
+use crate::{
+    clock::Clock,
+    domain::observation::{Cause, Unavailable},
+};
+
+/// What a custom metric's window is taken for when the API does not say, as upstream does.
+const DEFAULT_WINDOW: SignedDuration = SignedDuration::from_secs(60);
+
+/// The client of all three APIs.
+pub(super) struct MetricsApi {
+    calls: Arc<Calls>,
+    discovery: Arc<Discovery>,
+    clock: Clock,
+    version: Mutex<Option<(Timestamp, &'static str)>>,
+}
+
+/// A quantity in milli-units, rounded up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Amount(i64);
+
+// === impl MetricsApi ===
+
+impl MetricsApi {
+    pub(super) fn new(calls: Arc<Calls>, discovery: Arc<Discovery>, clock: Clock) -> Self {
+        Self {
+            calls,
+            discovery,
+            clock,
+            version: Mutex::new(None),
+        }
+    }
+}
+
+// === impl Amount ===
+
+impl<'de> Deserialize<'de> for Amount {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Wire {
+            Text(String),
+            Number(serde_json::Number),
+        }
+        let text = match Wire::deserialize(deserializer)? {
+            Wire::Text(text) => text,
+            Wire::Number(number) => number.to_string(),
+        };
+        milli_value(&text).map(Self).map_err(D::Error::custom)
+    }
+}
+
+fn not_read(what: &str, error: &CallError) -> Unavailable {
+    Unavailable::new(Cause::NotRead, format!("unable to read {what}: {error}"))
+}
+
+fn no_samples(what: &str) -> Unavailable {
+    Unavailable::new(
+        Cause::NoSamples,
+        format!("the API server returned no samples of {what}"),
+    )
+}

@@ -1,0 +1,93 @@
+//! `metrics.k8s.io`: the usage of every pod of a namespace, container by container.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Deserialize;
+
+use super::{MetricsApi, Amount, no_samples, not_read};
+use crate::{
+    adapters::kube::{root, segment},
+    clock::Clock,
+    domain::observation::{ContainerUsage, PodUsage, Unavailable},
+};
+
+#[derive(Deserialize)]
+struct UsageList {
+    items: Option<Vec<PodMetrics>>,
+}
+
+#[derive(Deserialize)]
+struct PodMetrics {
+    metadata: Named,
+    timestamp: Timestamp,
+    window: SignedDuration,
+    containers: Option<Vec<ContainerMetrics>>,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct ContainerMetrics {
+    name: String,
+    #[serde(default)]
+    usage: BTreeMap<String, Amount>,
+}
+
+// === impl MetricsApi ===
+
+impl MetricsApi {
+    /// Usage of every pod of a namespace; one request whatever the number of workloads.
+    pub(in crate::adapters) async fn usage(
+        &self,
+        namespace: &str,
+    ) -> Result<Vec<Arc<PodUsage>>, Unavailable> {
+        let what = format!("pod usage in namespace {namespace} from metrics.k8s.io");
+        let path = root("metrics.k8s.io/v1beta1").and_then(|root| {
+            segment(namespace).map(|namespace| format!("{root}/namespaces/{namespace}/pods"))
+        });
+        let list: Result<UsageList, _> = match path {
+            Ok(path) => self.calls.read(&path).await,
+            Err(error) => Err(error),
+        };
+        let items = list
+            .map_err(|error| not_read(&what, &error))?
+            .items
+            .unwrap_or_default();
+        if items.is_empty() {
+            return Err(no_samples(&what));
+        }
+        Ok(items
+            .into_iter()
+            .map(|item| Arc::new(item.on(self.clock)))
+            .collect())
+    }
+}
+
+// === impl PodMetrics ===
+
+impl PodMetrics {
+    fn on(self, clock: Clock) -> PodUsage {
+        let containers = self
+            .containers
+            .into_iter()
+            .flatten()
+            .map(|container| ContainerUsage {
+                name: container.name.into(),
+                usage: container
+                    .usage
+                    .into_iter()
+                    .map(|(resource, Amount(m))| (resource, m))
+                    .collect(),
+            });
+        PodUsage {
+            pod: self.metadata.name.into(),
+            at: clock.from_wall(self.timestamp),
+            window: self.window,
+            containers: containers.collect(),
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Third step of a sync: carry actions out, writing only what differs.
+//!
+//! Every write is conditional or of things we own. A child that has no place any more goes before
+//! anything else is written, so that two writers never meet. A failure stops its own object only
+//! and comes back as data; the next sync decides afresh.
+
+use std::sync::Arc;
+
+use foretide_crds::EffectiveHorizontalPodAutoscaler;
+use futures::{StreamExt, stream};
+use serde_json::Value;
+
+use super::{child, gather::Sighting};
+use crate::{
+    domain::{Replicas, ScaleTarget, decide::Decision, strategy::Action},
+    ports::{Cluster, ClusterError, HpaView},
+    telemetry::{Telemetry, Write},
+};
+
+/// How many objects are written at once.
+const CONCURRENT_WRITES: usize = 8;
+
+/// A decision that is to be carried out.
+#[derive(Debug, Clone)]
+pub(super) struct Planned {
+    /// The object.
+    pub(super) ehpa: Arc<EffectiveHorizontalPodAutoscaler>,
+    /// Its scale target.
+    pub(super) target: ScaleTarget,
+    /// What was seen.
+    pub(super) sighting: Sighting,
+    /// What was decided.
+    pub(super) decision: Decision,
+    /// Whether a child autoscaler writes the scale, by strategy and mode.
+    pub(super) delegates: bool,
+}
+
+/// What became of a decision.
+#[derive(Debug, Clone)]
+pub(super) struct Applied {
+    /// The decision.
+    pub(super) planned: Planned,
+    /// What the API server accepted, or why it did not.
+    pub(super) outcome: Result<Effect, ClusterError>,
+}
+
+/// What the API server accepted.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Effect {
+    /// The scale was changed to this count.
+    pub(super) scaled: Option<Replicas>,
+    /// The autoscaler that acts for us, after any write.
+    pub(super) child: Option<Arc<HpaView>>,
+    /// What was done to autoscalers, for events.
+    pub(super) deeds: Vec<Deed>,
+}
+
+/// Something done to an autoscaler that its owner may want to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Deed {
+    /// A child was created.
+    Created,
+    /// A child that was not as written was put right.
+    Restored,
+    /// A foreign autoscaler was taken over.
+    Adopted,
+    /// An adopted one was given back.
+    GivenBack,
+    /// A child was removed.
+    Removed,
+}
+
+/// Carries out every decision; the order of `planned` is kept.
+pub(super) async fn apply<C: Cluster>(
+    cluster: &C,
+    telemetry: &Telemetry,
+    planned: Vec<Planned>,
+) -> Vec<Applied> {
+    stream::iter(planned)
+        .map(|planned| async move {
+            let outcome = Writer { cluster, telemetry, planned: &planned }.carry_out().await;
+            Applied { planned, outcome }
+        })
+        .buffered(CONCURRENT_WRITES)
+        .collect()
+        .await
+}
+
+/// Gives back an adopted autoscaler whose adopter is gone.
+pub(super) async fn give_back<C: Cluster>(
+    cluster: &C,
+    telemetry: &Telemetry,
+    adopted: &HpaView,
+) -> Result<(), ClusterError> {
+    let Some(patch) = child::return_patch(adopted) else {
+        return Err(ClusterError::Invalid {
+            what: format!("horizontalpodautoscaler {}/{}", adopted.namespace, adopted.name),
+            message: format!("expected its former spec in annotation {}", child::ORIGINAL_SPEC),
+        });
+    };
+    let outcome = cluster.patch_hpa(&adopted.namespace, &adopted.name, &patch).await;
+    telemetry.wrote(Write::Hpa, outcome.is_ok());
+    outcome.map(drop)
+}
+
+struct Writer<'a, C> {
+    cluster: &'a C,
+    telemetry: &'a Telemetry,
+    planned: &'a Planned,
+}
+
+// === impl Writer ===
+
+impl<C: Cluster> Writer<'_, C> {
+    async fn carry_out(&self) -> Result<Effect, ClusterError> {
+        match self.planned.decision.action {
+            Action::Child { min, max } => self.keep_child(min, max).await,
+            Action::Scale { to, .. } | Action::Pin { to } => {
+                let mut effect = self.without_child().await?;
+                effect.scaled = self.scale(to).await?;
+                Ok(effect)
+            }
+            Action::Hold { .. } => self.without_child().await,
+        }
+    }
+
+    async fn scale(&self, to: Replicas) -> Result<Option<Replicas>, ClusterError> {
+        let seen = &self.planned.sighting.scale;
+        if seen.scale.spec == to {
+            return Ok(None);
+        }
+        let outcome = self.cluster.write_scale(&self.planned.target, seen, to).await;
+        self.telemetry.wrote(Write::Scale, outcome.is_ok());
+        outcome.map(Some)
+    }
+
+    /// Makes the child, adopted or our own, be what the decision asks for.
+    async fn keep_child(&self, min: Replicas, max: Replicas) -> Result<Effect, ClusterError> {
+        let siblings = &self.planned.sighting.siblings;
+        let ehpa = &self.planned.ehpa;
+        let adopting = child::wants_adoption(ehpa);
+        match (&siblings.adopted, &siblings.foreign) {
+            (Some(adopted), _) if adopting => {
+                let manifest = child::adoption(ehpa, adopted, min, max);
+                self.keep(&manifest, Some(adopted), Deed::Restored).await
+            }
+            (None, Some(foreign)) if adopting => {
+                let manifest = child::adoption(ehpa, foreign, min, max);
+                self.keep(&manifest, None, Deed::Adopted).await
+            }
+            (Some(adopted), _) => {
+                give_back(self.cluster, self.telemetry, adopted).await?;
+                Ok(Effect { deeds: vec![Deed::GivenBack], ..Effect::default() })
+            }
+            (None, _) => {
+                let manifest = child::manifest(ehpa, min, max);
+                let deed = if siblings.owned.is_some() { Deed::Restored } else { Deed::Created };
+                self.keep(&manifest, siblings.owned.as_ref(), deed).await
+            }
+        }
+    }
+
+    async fn keep(
+        &self,
+        manifest: &Value,
+        live: Option<&Arc<HpaView>>,
+        deed: Deed,
+    ) -> Result<Effect, ClusterError> {
+        if let Some(live) = live.filter(|live| child::is_as_written(manifest, live)) {
+            return Ok(Effect { child: Some(Arc::clone(live)), ..Effect::default() });
+        }
+        let bounds_only = live.is_some_and(|live| child::differs_in_bounds_only(manifest, live));
+        let outcome = self.write(manifest, live).await;
+        self.telemetry.wrote(Write::Hpa, outcome.is_ok());
+        let deeds = if bounds_only { Vec::new() } else { vec![deed] };
+        Ok(Effect { child: Some(outcome?), deeds, ..Effect::default() })
+    }
+
+    async fn write(
+        &self,
+        manifest: &Value,
+        live: Option<&Arc<HpaView>>,
+    ) -> Result<Arc<HpaView>, ClusterError> {
+        let written = self.cluster.apply_hpa(manifest).await?;
+        match live.and_then(|live| child::surplus_patch(manifest, live)) {
+            None => Ok(written),
+            Some(patch) => {
+                self.cluster.patch_hpa(&written.namespace, &written.name, &patch).await
+            }
+        }
+    }
+
+    /// In Preview and Direct no autoscaler of ours may act.
+    ///
+    /// A delegated workload keeps its child, also where we scale once ourselves.
+    async fn without_child(&self) -> Result<Effect, ClusterError> {
+        let siblings = &self.planned.sighting.siblings;
+        let mut effect = Effect::default();
+        if self.planned.delegates {
+            return Ok(effect);
+        }
+        if let Some(adopted) = &siblings.adopted {
+            give_back(self.cluster, self.telemetry, adopted).await?;
+            effect.deeds.push(Deed::GivenBack);
+        }
+        if let Some(owned) = &siblings.owned {
+            let outcome = self.cluster.delete_hpa(&owned.namespace, &owned.name, &owned.uid).await;
+            self.telemetry.wrote(Write::Hpa, outcome.is_ok());
+            outcome?;
+            effect.deeds.push(Deed::Removed);
+        }
+        Ok(effect)
+    }
+}

@@ -1,0 +1,306 @@
+//! The child `HorizontalPodAutoscaler`: its manifest, whose it is, and whether it still is as written.
+//!
+//! Pure: values in, values out. `apply` sends what this module composes. A child of ours is found by
+//! its controller UID, an adopted one by an annotation; every other autoscaler on the same target is
+//! foreign and is never written.
+
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+};
+
+use foretide_crds::EffectiveHorizontalPodAutoscaler;
+use kube::ResourceExt;
+use serde_json::{Map, Value, json};
+
+use crate::{
+    domain::{Replicas, ScaleTarget, quantity::Quantity},
+    ports::HpaView,
+};
+
+/// Annotation of ours on the user's object: `"true"` takes over a foreign autoscaler of the target.
+pub const ADOPT: &str = "autoscaling.foretide.io/adopt";
+/// Annotation on an adopted autoscaler: UID of the object that adopted it.
+pub const ADOPTED_BY: &str = "autoscaling.foretide.io/adopted-by";
+/// Annotation on an adopted autoscaler: its `spec` as it was, for the day it is given back.
+pub const ORIGINAL_SPEC: &str = "autoscaling.foretide.io/original-spec";
+/// Value of the label `app.kubernetes.io/managed-by` on everything we create.
+pub const MANAGED_BY: &str = "foretide";
+
+/// Longest name that the API server takes.
+const MAX_NAME: usize = 253;
+/// Longest label value that the API server takes.
+const MAX_LABEL: usize = 63;
+
+/// The autoscalers of a namespace, seen from one of our objects.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Siblings {
+    /// The child that we own.
+    pub owned: Option<Arc<HpaView>>,
+    /// A foreign autoscaler that we have taken over.
+    pub adopted: Option<Arc<HpaView>>,
+    /// Another autoscaler of the same target that is not ours.
+    pub foreign: Option<Arc<HpaView>>,
+}
+
+// === impl Siblings ===
+
+impl Siblings {
+    /// Sorts the autoscalers of a namespace by whose they are.
+    #[must_use]
+    pub fn of(uid: &str, target: &ScaleTarget, hpas: &[Arc<HpaView>]) -> Self {
+        let owned = hpas.iter().find(|hpa| hpa.controller_uid.as_deref() == Some(uid)).cloned();
+        let adopted = hpas.iter().find(|hpa| adopted_by(hpa) == Some(uid)).cloned();
+        let ours = |hpa: &HpaView| {
+            [&owned, &adopted].into_iter().flatten().any(|mine| mine.uid == hpa.uid)
+        };
+        let foreign = hpas
+            .iter()
+            .find(|hpa| !ours(hpa) && same_target(&hpa.target, target))
+            .cloned();
+        Self { owned, adopted, foreign }
+    }
+
+    /// The autoscaler that acts for us.
+    #[must_use]
+    pub fn acting(&self) -> Option<&Arc<HpaView>> {
+        self.adopted.as_ref().or(self.owned.as_ref())
+    }
+}
+
+/// UID of the object that adopted this autoscaler, if any did.
+#[must_use]
+pub fn adopted_by(hpa: &HpaView) -> Option<&str> {
+    hpa.annotations.get(ADOPTED_BY)?.as_str()
+}
+
+/// Whether the user asked us to take over a foreign autoscaler.
+#[must_use]
+pub fn wants_adoption(ehpa: &EffectiveHorizontalPodAutoscaler) -> bool {
+    ehpa.annotations().get(ADOPT).is_some_and(|value| value == "true")
+}
+
+/// `ehpa-<name>`, cut and told apart by a hash where that would be too long.
+#[must_use]
+pub fn child_name(name: &str) -> String {
+    let full = format!("ehpa-{name}");
+    if full.len() <= MAX_NAME {
+        return full;
+    }
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    let suffix = format!("-{:016x}", hasher.finish());
+    let kept: String = full.chars().take(MAX_NAME - suffix.len()).collect();
+    format!("{kept}{suffix}")
+}
+
+/// Metadata of something we create for `ehpa`: name, labels, and the owner it is collected with.
+#[must_use]
+pub fn owned_metadata(ehpa: &EffectiveHorizontalPodAutoscaler) -> Value {
+    json!({
+        "name": child_name(&ehpa.name_any()),
+        "namespace": ehpa.namespace().unwrap_or_default(),
+        "labels": labels(&ehpa.name_any()),
+        "ownerReferences": [{
+            "apiVersion": "autoscaling.crane.io/v1alpha1",
+            "kind": "EffectiveHorizontalPodAutoscaler",
+            "name": ehpa.name_any(),
+            "uid": ehpa.uid().unwrap_or_default(),
+            "controller": true,
+            "blockOwnerDeletion": false,
+        }],
+    })
+}
+
+fn labels(name: &str) -> Value {
+    let mut labels = Map::new();
+    labels.insert("app.kubernetes.io/managed-by".into(), MANAGED_BY.into());
+    if name.len() <= MAX_LABEL {
+        labels.insert("app.kubernetes.io/part-of".into(), name.into());
+    }
+    Value::Object(labels)
+}
+
+/// The child as it shall be: the user's target, metrics and behavior, and our bounds.
+///
+/// Fields of `metrics` and `behavior` that we do not know are passed on. Every default that the API
+/// server would fill in is written out, so that each field has one owner and an edit by hand shows.
+#[must_use]
+pub fn manifest(ehpa: &EffectiveHorizontalPodAutoscaler, min: Replicas, max: Replicas) -> Value {
+    json!({
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": owned_metadata(ehpa),
+        "spec": spec(ehpa, min, max),
+    })
+}
+
+/// The takeover of a foreign autoscaler: the same object with our spec, remembering its own.
+#[must_use]
+pub fn adoption(
+    ehpa: &EffectiveHorizontalPodAutoscaler,
+    foreign: &HpaView,
+    min: Replicas,
+    max: Replicas,
+) -> Value {
+    let original = foreign
+        .annotations
+        .get(ORIGINAL_SPEC)
+        .and_then(Value::as_str)
+        .map_or_else(|| foreign.spec.to_string(), ToOwned::to_owned);
+    json!({
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {
+            "name": foreign.name,
+            "namespace": foreign.namespace,
+            "annotations": { ADOPTED_BY: ehpa.uid().unwrap_or_default(), ORIGINAL_SPEC: original },
+        },
+        "spec": spec(ehpa, min, max),
+    })
+}
+
+/// The JSON patch that gives an adopted autoscaler back as it was; `None` when it remembers nothing.
+#[must_use]
+pub fn return_patch(adopted: &HpaView) -> Option<Value> {
+    let original = adopted.annotations.get(ORIGINAL_SPEC)?.as_str()?;
+    let spec: Value = serde_json::from_str(original).ok()?;
+    Some(json!([
+        { "op": "test", "path": "/metadata/uid", "value": adopted.uid },
+        { "op": "replace", "path": "/spec", "value": spec },
+        { "op": "remove", "path": pointer(ADOPTED_BY) },
+        { "op": "remove", "path": pointer(ORIGINAL_SPEC) },
+    ]))
+}
+
+/// The JSON patch that drops a `behavior` that somebody added by hand; `None` when there is none.
+#[must_use]
+pub fn surplus_patch(desired: &Value, live: &HpaView) -> Option<Value> {
+    let wanted = desired.pointer("/spec/behavior").is_some();
+    (!wanted && live.spec.get("behavior").is_some_and(|value| !value.is_null()))
+        .then(|| json!([{ "op": "remove", "path": "/spec/behavior" }]))
+}
+
+/// Whether the live autoscaler is what `desired` (a manifest of this module) asks for.
+#[must_use]
+pub fn is_as_written(desired: &Value, live: &HpaView) -> bool {
+    let part = |path: &str| desired.pointer(path).unwrap_or(&Value::Null);
+    is_part_of(part("/spec"), &live.spec)
+        && is_part_of(part("/metadata/labels"), &live.labels)
+        && is_part_of(part("/metadata/annotations"), &live.annotations)
+        && surplus_patch(desired, live).is_none()
+}
+
+/// Whether nothing but `minReplicas` and `maxReplicas` is to be changed: our own shaping, no repair.
+#[must_use]
+pub fn differs_in_bounds_only(desired: &Value, live: &HpaView) -> bool {
+    let mut moved = live.clone();
+    for bound in ["minReplicas", "maxReplicas"] {
+        let wanted = desired.pointer(&format!("/spec/{bound}")).cloned().unwrap_or_default();
+        if let Some(spec) = moved.spec.as_object_mut() {
+            spec.insert(bound.to_owned(), wanted);
+        }
+    }
+    is_as_written(desired, &moved)
+}
+
+fn pointer(annotation: &str) -> String {
+    format!("/metadata/annotations/{}", annotation.replace('~', "~0").replace('/', "~1"))
+}
+
+fn same_target(one: &ScaleTarget, other: &ScaleTarget) -> bool {
+    let group = |target: &ScaleTarget| {
+        target.api_version.rsplit_once('/').map_or(String::new(), |(group, _)| group.to_owned())
+    };
+    one.kind == other.kind && one.name == other.name && group(one) == group(other)
+}
+
+fn spec(ehpa: &EffectiveHorizontalPodAutoscaler, min: Replicas, max: Replicas) -> Value {
+    let target = &ehpa.spec.scale_target_ref;
+    let mut spec = json!({
+        "scaleTargetRef": {
+            "apiVersion": target.api_version.clone().unwrap_or_default(),
+            "kind": target.kind,
+            "name": target.name,
+        },
+        "minReplicas": min.get(),
+        "maxReplicas": max.get(),
+        "metrics": metrics(ehpa),
+    });
+    if let (Some(behavior), Some(fields)) = (&ehpa.spec.behavior, spec.as_object_mut()) {
+        fields.insert("behavior".into(), with_defaults(behavior.raw()));
+    }
+    spec
+}
+
+/// The user's metrics as written, or the one that the API server would default to.
+fn metrics(ehpa: &EffectiveHorizontalPodAutoscaler) -> Value {
+    match ehpa.spec.metrics.as_deref().unwrap_or_default() {
+        [] => json!([{
+            "type": "Resource",
+            "resource": {
+                "name": "cpu",
+                "target": { "type": "Utilization", "averageUtilization": 80 },
+            },
+        }]),
+        metrics => metrics.iter().map(|metric| metric.raw().clone()).collect(),
+    }
+}
+
+/// A behavior with the defaults of autoscaling/v2 written out.
+///
+/// # Source
+/// `pkg/apis/autoscaling/v2/defaults.go` of Kubernetes: up 4 pods or 100 % per 15 s at once, down
+/// 100 % per 15 s after the controller's own window.
+fn with_defaults(behavior: &Value) -> Value {
+    let mut filled = behavior.as_object().cloned().unwrap_or_default();
+    let up = json!({
+        "stabilizationWindowSeconds": 0,
+        "selectPolicy": "Max",
+        "policies": [
+            { "type": "Pods", "value": 4, "periodSeconds": 15 },
+            { "type": "Percent", "value": 100, "periodSeconds": 15 },
+        ],
+    });
+    let down = json!({
+        "selectPolicy": "Max",
+        "policies": [{ "type": "Percent", "value": 100, "periodSeconds": 15 }],
+    });
+    for (direction, defaults) in [("scaleUp", up), ("scaleDown", down)] {
+        let rules = filled.entry(direction).or_insert(Value::Null);
+        let given = rules.as_object().cloned().unwrap_or_default();
+        *rules = overlay(defaults, given);
+    }
+    Value::Object(filled)
+}
+
+fn overlay(defaults: Value, given: Map<String, Value>) -> Value {
+    let Value::Object(mut merged) = defaults else { return Value::Object(given) };
+    merged.extend(given.into_iter().filter(|(_, value)| !value.is_null()));
+    Value::Object(merged)
+}
+
+/// Whether `live` holds everything of `desired`; lists must agree in length, quantities in value.
+#[must_use]
+pub fn is_part_of(desired: &Value, live: &Value) -> bool {
+    match (desired, live) {
+        (Value::Null, _) => true,
+        (Value::Object(wanted), Value::Object(found)) => wanted.iter().all(|(key, value)| {
+            value.is_null() || found.get(key).is_some_and(|live| is_part_of(value, live))
+        }),
+        (Value::Array(wanted), Value::Array(found)) => {
+            wanted.len() == found.len()
+                && wanted.iter().zip(found).all(|(value, live)| is_part_of(value, live))
+        }
+        (wanted, found) => wanted == found || same_quantity(wanted, found),
+    }
+}
+
+fn same_quantity(one: &Value, other: &Value) -> bool {
+    let quantity = |value: &Value| match value {
+        Value::String(text) => text.parse::<Quantity>().ok(),
+        Value::Number(number) => number.to_string().parse::<Quantity>().ok(),
+        _ => None,
+    };
+    matches!((quantity(one), quantity(other)), (Some(one), Some(other)) if one == other)
+}

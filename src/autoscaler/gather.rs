@@ -1,0 +1,211 @@
+//! First step of a sync: everything that the due objects need to see, as data.
+//!
+//! One list of pod usage per namespace serves all its objects; other metrics are asked one by one,
+//! a bounded number at a time. A metric that cannot be read is an `Err` among the readings; only an
+//! unreadable scale stops an object. It decides nothing and writes nothing.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use foretide_crds::EffectiveHorizontalPodAutoscaler;
+use futures::{StreamExt, stream};
+use jiff::Timestamp;
+use kube::ResourceExt;
+
+use super::child::Siblings;
+use crate::{
+    domain::{
+        demand::{self, NoTarget},
+        forecast::{ForecastReading, Predicted, Refused},
+        hpa::MetricSpec,
+        observation::{Cause, Measured, Observation, Pod, PodUsage, Reading, Unavailable},
+        proposal::Reason,
+        workload::Workload,
+    },
+    forecaster::forecasts::{Forecasts, SeriesKey},
+    ports::{Cluster, ClusterError, MetricQuery, ScaleView},
+};
+
+/// How many reads run at once.
+const CONCURRENT_READS: usize = 16;
+
+/// An object whose turn it is, with what its spec means.
+#[derive(Debug, Clone)]
+pub(super) struct Due {
+    /// The object as the user wrote it.
+    pub(super) ehpa: Arc<EffectiveHorizontalPodAutoscaler>,
+    /// What it means.
+    pub(super) workload: Arc<Workload>,
+}
+
+/// What was seen of one object's workload.
+#[derive(Debug, Clone)]
+pub(super) struct Sighting {
+    /// The scale, and how to change it safely.
+    pub(super) scale: ScaleView,
+    /// The autoscalers that share the target.
+    pub(super) siblings: Siblings,
+    /// Pods and readings.
+    pub(super) observation: Observation,
+    /// One per metric, when predictions are on.
+    pub(super) forecasts: Vec<ForecastReading>,
+}
+
+/// A due object and what was seen of it.
+pub(super) type Seen = (Due, Result<Sighting, ClusterError>);
+
+type Usage = HashMap<String, Result<Vec<Arc<PodUsage>>, Unavailable>>;
+
+/// Sees everything that `due` needs.
+pub(super) async fn gather<C: Cluster>(
+    cluster: &C,
+    forecasts: &Forecasts,
+    due: Vec<Due>,
+    now: Timestamp,
+) -> Vec<Seen> {
+    let usage = &usage_by_namespace(cluster, &due).await;
+    stream::iter(due)
+        .map(|due| async move {
+            let sighting = see(cluster, forecasts, &due, usage, now).await;
+            (due, sighting)
+        })
+        .buffered(CONCURRENT_READS)
+        .collect()
+        .await
+}
+
+async fn usage_by_namespace<C: Cluster>(cluster: &C, due: &[Due]) -> Usage {
+    let namespaces: BTreeSet<String> = due
+        .iter()
+        .filter(|due| due.workload.metrics.iter().any(reads_usage))
+        .map(|due| due.workload.target.namespace.clone())
+        .collect();
+    stream::iter(namespaces)
+        .map(|namespace| async move {
+            let usage = cluster.usage(&namespace).await;
+            (namespace, usage)
+        })
+        .buffer_unordered(CONCURRENT_READS)
+        .collect()
+        .await
+}
+
+const fn reads_usage(metric: &MetricSpec) -> bool {
+    matches!(metric, MetricSpec::Resource { .. } | MetricSpec::ContainerResource { .. })
+}
+
+async fn see<C: Cluster>(
+    cluster: &C,
+    forecasts: &Forecasts,
+    due: &Due,
+    usage: &Usage,
+    now: Timestamp,
+) -> Result<Sighting, ClusterError> {
+    let workload = &due.workload;
+    let namespace = &workload.target.namespace;
+    let scale = cluster.scale(&workload.target).await?;
+    let pods = cluster.pods(namespace, &scale.selector)?;
+    let mut readings = Vec::with_capacity(workload.metrics.len());
+    for metric in &workload.metrics {
+        let sight = Sight { cluster, namespace, selector: &scale.selector, pods: &pods, usage };
+        readings.push(sight.read(metric).await);
+    }
+    let uid = due.ehpa.uid().unwrap_or_default();
+    Ok(Sighting {
+        siblings: Siblings::of(&uid, &workload.target, &cluster.hpas(namespace)),
+        forecasts: predicted(forecasts, &uid, workload, &pods, &scale, now),
+        observation: Observation { scale: scale.scale, pods, readings },
+        scale,
+    })
+}
+
+/// Where one workload's metrics are read from.
+struct Sight<'a, C> {
+    cluster: &'a C,
+    namespace: &'a str,
+    selector: &'a str,
+    pods: &'a [Arc<Pod>],
+    usage: &'a Usage,
+}
+
+// === impl Sight ===
+
+impl<C: Cluster> Sight<'_, C> {
+    async fn read(&self, metric: &MetricSpec) -> Reading {
+        match metric {
+            MetricSpec::Resource { .. } | MetricSpec::ContainerResource { .. } => self.usage(),
+            MetricSpec::Pods { metric, selector, .. } => {
+                let query = self.query(metric, selector.as_deref());
+                self.cluster.pods_metric(&query).await.map(Measured::Samples)
+            }
+            MetricSpec::Object { described, metric, selector, .. } => {
+                let query = self.query(metric, selector.as_deref());
+                let value = self.cluster.object_metric(described, &query).await?;
+                Ok(Measured::Total(vec![value]))
+            }
+            MetricSpec::External { metric, selector, .. } => {
+                let query = self.query(metric, selector.as_deref());
+                self.cluster.external_metric(&query).await.map(Measured::Total)
+            }
+            MetricSpec::Unknown(kind) => Err(Unavailable::new(
+                Cause::UnknownType,
+                format!(
+                    "metric type {kind:?} is not known; expected Resource, ContainerResource, Pods, \
+                     Object or External"
+                ),
+            )),
+        }
+    }
+
+    /// The usage of the workload's own pods, out of its namespace's list.
+    fn usage(&self) -> Reading {
+        let of_namespace = self.usage.get(self.namespace).cloned().unwrap_or_else(|| {
+            Err(Unavailable::new(Cause::NotRead, "pod usage was not asked for in this pass"))
+        })?;
+        let own = |usage: &Arc<PodUsage>| {
+            self.pods.binary_search_by(|pod| (*pod.name).cmp(&*usage.pod)).is_ok()
+        };
+        Ok(Measured::Usage(of_namespace.into_iter().filter(own).collect()))
+    }
+
+    fn query<'q>(&'q self, metric: &'q str, selector: Option<&'q str>) -> MetricQuery<'q> {
+        MetricQuery {
+            namespace: self.namespace,
+            metric,
+            metric_selector: selector,
+            pod_selector: self.selector,
+        }
+    }
+}
+
+fn predicted(
+    forecasts: &Forecasts,
+    uid: &str,
+    workload: &Workload,
+    pods: &[Arc<Pod>],
+    scale: &ScaleView,
+    now: Timestamp,
+) -> Vec<ForecastReading> {
+    let Some(prediction) = &workload.prediction else { return Vec::new() };
+    let read = |metric: &MetricSpec| {
+        let key = SeriesKey { uid: uid.to_owned(), metric: metric.identifier() };
+        let target = demand::target(metric, pods, scale.template.as_deref()).map_err(no_target)?;
+        let value = forecasts.peak(&key, now, prediction.window)?;
+        Ok(Predicted { value, target })
+    };
+    workload
+        .metrics
+        .iter()
+        .map(|metric| ForecastReading { name: metric.identifier(), outcome: read(metric) })
+        .collect()
+}
+
+fn no_target(error: NoTarget) -> Refused {
+    let reason = match error {
+        NoTarget::MissingRequest { .. } => Reason::MissingRequest,
+        NoTarget::NotForecastable { .. } => Reason::NotForecastable,
+    };
+    Refused::new(reason, error.to_string())
+}

@@ -1,0 +1,188 @@
+//! What the controller remembers of each object between two syncs.
+//!
+//! Everything in here may be lost at any time: histories come back from status as far as a status
+//! was written, and what is missing holds scale-down for a while. Nothing here is a source of truth
+//! about the cluster.
+
+use std::{collections::HashMap, sync::Arc};
+
+use foretide_crds::{
+    EffectiveHorizontalPodAutoscaler, HistoryStatus, Lane, RecommendationStatus, ScaleEventStatus,
+};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+
+use super::{report::Outline, shadow::Shadow};
+use crate::{
+    domain::{
+        Replicas,
+        history::{History, RawFloor},
+        hpa::{Log, Recommendation, ScaleEvent, Settings},
+        workload::Workload,
+    },
+    telemetry::ObjectLabels,
+};
+
+/// What is remembered of one object.
+#[derive(Debug, Clone)]
+pub(super) struct Memory {
+    /// Labels of its metric series, for the day it goes.
+    pub(super) labels: ObjectLabels,
+    /// The last spec that could be acted on.
+    pub(super) workload: Option<Arc<Workload>>,
+    /// Identity of the scale target that `history` is about.
+    pub(super) target_uid: Option<String>,
+    /// Stabilization and rate limits.
+    pub(super) history: History,
+    /// What was last written to status.
+    pub(super) written: Option<Outline>,
+    /// When the last change of the scale was applied.
+    pub(super) last_scale: Option<Timestamp>,
+    /// What the child autoscaler is expected to answer.
+    pub(super) shadow: Shadow,
+}
+
+/// Memories by the UID of their object.
+#[derive(Debug, Default)]
+pub(super) struct Memories(HashMap<String, Memory>);
+
+// === impl Memories ===
+
+impl Memories {
+    /// The memory of an object; a first sight of it restores what its status kept.
+    pub(super) fn of(&mut self, ehpa: &EffectiveHorizontalPodAutoscaler) -> &mut Memory {
+        let uid = ehpa.metadata.uid.clone().unwrap_or_default();
+        self.0.entry(uid).or_insert_with(|| Memory::new(ehpa))
+    }
+
+    /// How many objects are remembered.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Forgets the objects that are gone; returns the labels of their series.
+    pub(super) fn retain(&mut self, exists: impl Fn(&str) -> bool) -> Vec<ObjectLabels> {
+        let gone = self.0.extract_if(|uid, _| !exists(uid));
+        gone.map(|(_, memory)| memory.labels).collect()
+    }
+}
+
+// === impl Memory ===
+
+impl Memory {
+    fn new(ehpa: &EffectiveHorizontalPodAutoscaler) -> Self {
+        let last_scale = ehpa.status.as_ref().and_then(|status| status.last_scale_time.as_ref());
+        Self {
+            labels: ObjectLabels {
+                namespace: ehpa.metadata.namespace.clone().unwrap_or_default(),
+                name: ehpa.metadata.name.clone().unwrap_or_default(),
+            },
+            workload: None,
+            target_uid: None,
+            history: History::default(),
+            written: None,
+            last_scale: last_scale.map(|time| time.0),
+            shadow: Shadow::default(),
+        }
+    }
+
+    /// Remembers a change of the scale that was applied by us.
+    pub(super) fn changed(&mut self, from: Replicas, to: Replicas, at: Timestamp) {
+        let behavior = self.workload.as_ref().and_then(|workload| workload.behavior.as_ref());
+        self.history = std::mem::take(&mut self.history).applied(behavior, from, to, at);
+        self.last_scale = Some(at);
+    }
+
+    /// Makes the history be about this target: restored, or fresh, or lost.
+    ///
+    /// A target seen for the first time takes what the object's status kept, with a hold for what
+    /// it did not keep; an object without any status is new and has lost nothing. A recreated
+    /// target starts afresh.
+    pub(super) fn recall(
+        &mut self,
+        ehpa: &EffectiveHorizontalPodAutoscaler,
+        target_uid: &str,
+        settings: &Settings,
+        now: Timestamp,
+    ) {
+        match self.target_uid.replace(target_uid.to_owned()) {
+            Some(before) if before == target_uid => {}
+            Some(_) => self.history = History::default(),
+            None => {
+                let status = ehpa.status.as_ref();
+                if status.is_some_and(|status| status.decision.is_some()) {
+                    let behavior = self.workload.as_ref().and_then(|w| w.behavior.as_ref());
+                    let lost = History::lost(now, behavior, settings);
+                    let kept = status.and_then(|status| status.history.as_ref());
+                    self.history = kept.map_or(lost.clone(), |kept| restored(kept, lost, now));
+                }
+            }
+        }
+    }
+}
+
+/// The history in the shape that status keeps it in.
+pub(super) fn kept(history: &History) -> HistoryStatus {
+    let observed = history.log.recommendations().iter().map(|entry| RecommendationStatus {
+        time: MicroTime(entry.at),
+        lane: Lane::Observed,
+        replicas: entry.replicas.as_i32(),
+        mirrored: Some(entry.mirrored),
+    });
+    let floors = history.floors.iter().map(|entry| RecommendationStatus {
+        time: MicroTime(entry.at),
+        lane: Lane::Floor,
+        replicas: entry.raw.as_i32(),
+        mirrored: None,
+    });
+    let ups = history.log.scale_up.iter().map(|event| (event, 1));
+    let downs = history.log.scale_down.iter().map(|event| (event, -1));
+    let events = ups.chain(downs).map(|(event, sign)| ScaleEventStatus {
+        time: MicroTime(event.at),
+        change: sign * event.change.as_i32(),
+    });
+    HistoryStatus {
+        recommendations: Some(observed.chain(floors).collect()),
+        events: Some(events.collect()),
+    }
+}
+
+/// A lost history, as far as status kept it; entries of the future are not believed.
+fn restored(status: &HistoryStatus, lost: History, now: Timestamp) -> History {
+    let past = |time: &MicroTime| time.0 <= now;
+    let entries = || status.recommendations.iter().flatten().filter(|entry| past(&entry.time));
+    let recommendations = entries().filter(|entry| entry.lane == Lane::Observed).map(|entry| {
+        let replicas = Replicas::from_i32(entry.replicas);
+        Recommendation { at: entry.time.0, replicas, mirrored: entry.mirrored.unwrap_or(false) }
+    });
+    let floors = entries()
+        .filter(|entry| entry.lane == Lane::Floor)
+        .map(|entry| RawFloor { at: entry.time.0, raw: Replicas::from_i32(entry.replicas) });
+    let (ups, downs): (Vec<_>, Vec<_>) = status
+        .events
+        .iter()
+        .flatten()
+        .filter(|event| past(&event.time))
+        .partition(|event| event.change > 0);
+    let events = |events: Vec<&ScaleEventStatus>| {
+        events
+            .into_iter()
+            .map(|event| ScaleEvent {
+                at: event.time.0,
+                change: Replicas::new(event.change.unsigned_abs()),
+                outdated: false,
+            })
+            .collect()
+    };
+    let recommendations: Vec<_> = recommendations.collect();
+    History {
+        log: Log {
+            recommendations: (!recommendations.is_empty()).then_some(recommendations),
+            scale_up: events(ups),
+            scale_down: events(downs),
+            ..lost.log
+        },
+        floors: floors.collect(),
+        ..lost
+    }
+}

@@ -1,0 +1,297 @@
+//! The story: one sync over everything due.
+//!
+//! ```text
+//! due -> gather -> decide -> apply -> report
+//! ```
+//!
+//! Only `gather`, `apply` and `report` touch the cluster, and only through its port; `decide` is the
+//! domain's. One object's trouble stays its own. Read `schedule` for who is due, `memory` for what
+//! is remembered between two syncs, `child` for the autoscaler that acts for us.
+
+mod apply;
+pub mod child;
+mod gather;
+mod memory;
+mod report;
+mod schedule;
+mod shadow;
+
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::Arc,
+};
+
+use foretide_crds::EffectiveHorizontalPodAutoscaler;
+use jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
+
+use self::{
+    apply::{Applied, Planned},
+    gather::{Due, Seen, Sighting},
+    memory::Memories,
+    schedule::{Entry, Schedule},
+};
+use crate::{
+    clock::Clock,
+    domain::{
+        Replicas,
+        cron::Zone,
+        decide::{self, Child, decide},
+        hpa::Settings,
+        workload::{Mode, Strategy, Workload},
+    },
+    forecaster::forecasts::Forecasts,
+    ports::{Cluster, ClusterError, HpaView, ObjectKey},
+    telemetry::Telemetry,
+    validate,
+};
+
+/// How often the loop looks whether the cluster has been seen for the first time.
+const FIRST_LOOK: SignedDuration = SignedDuration::from_millis(200);
+/// How soon an object is decided again after a write that somebody else got in before.
+const AFTER_CONFLICT: SignedDuration = SignedDuration::from_secs(1);
+/// The API cuts times to seconds; this is the most that it can have cut off.
+const CUT_OFF: SignedDuration = SignedDuration::from_millis(999);
+
+/// An object whose scale could not be read.
+type Unreadable = (Arc<EffectiveHorizontalPodAutoscaler>, ClusterError);
+
+/// What an autoscaler of a whole cluster is made from.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// Time between two decisions about one object.
+    pub sync_period: SignedDuration,
+    /// The zone that `Local` names.
+    pub local_zone: Zone,
+    /// The algorithm's constants.
+    pub settings: Settings,
+}
+
+/// The autoscaler of one cluster.
+#[derive(Debug)]
+pub struct Autoscaler<C> {
+    cluster: Arc<C>,
+    clock: Clock,
+    setup: Setup,
+    forecasts: Arc<Forecasts>,
+    telemetry: Arc<Telemetry>,
+    schedule: Schedule,
+    memories: Memories,
+}
+
+// === impl Autoscaler ===
+
+impl<C: Cluster> Autoscaler<C> {
+    /// An autoscaler that remembers nothing yet.
+    #[must_use]
+    pub fn new(
+        cluster: Arc<C>,
+        clock: Clock,
+        setup: Setup,
+        forecasts: Arc<Forecasts>,
+        telemetry: Arc<Telemetry>,
+    ) -> Self {
+        let schedule = Schedule::new(setup.sync_period);
+        Self { cluster, clock, setup, forecasts, telemetry, schedule, memories: Memories::default() }
+    }
+
+    /// Syncs, for ever.
+    pub async fn run(mut self) {
+        loop {
+            let synced = self.cluster.is_synced();
+            self.telemetry.set_ready(synced);
+            if synced {
+                self.sync().await;
+            }
+            let wait = if synced { self.schedule.until_next(self.clock.now()) } else { FIRST_LOOK };
+            tokio::select! {
+                () = self.clock.sleep(wait) => {}
+                changed = self.cluster.changed() => self.expedite(&changed),
+            }
+        }
+    }
+
+    /// One sync: everything due is seen, decided, carried out and reported.
+    pub async fn sync(&mut self) {
+        let due = self.due().await;
+        if due.is_empty() {
+            return;
+        }
+        let started = self.clock.now();
+        let seen = gather::gather(&*self.cluster, &self.forecasts, due, started).await;
+        let (planned, unreadable) = self.decide(seen);
+        let applied = apply::apply(&*self.cluster, &self.telemetry, planned).await;
+        self.take_in(&applied);
+        self.report(&applied, &unreadable).await;
+        let elapsed = self.clock.now().duration_since(started).as_secs_f64();
+        self.telemetry.synced(elapsed, self.memories.len());
+    }
+
+    /// Makes changed objects due at once.
+    fn expedite(&mut self, changed: &BTreeSet<ObjectKey>) {
+        let now = self.clock.now();
+        for ehpa in self.cluster.autoscalers() {
+            let key = ObjectKey {
+                namespace: ehpa.namespace().unwrap_or_default(),
+                name: ehpa.name_any(),
+            };
+            if changed.contains(&key) {
+                self.schedule.again(&ehpa.uid().unwrap_or_default(), now, SignedDuration::ZERO);
+            }
+        }
+    }
+
+    /// The objects whose turn it is, validated; forgets the ones that are gone.
+    async fn due(&mut self) -> Vec<Due> {
+        let mut staying = self.cluster.autoscalers();
+        staying.retain(|ehpa| ehpa.metadata.deletion_timestamp.is_none());
+        let uids: HashSet<String> = staying.iter().filter_map(|ehpa| ehpa.uid()).collect();
+        for labels in self.memories.retain(|uid| uids.contains(uid)) {
+            self.telemetry.forget(&labels);
+        }
+        self.give_back_orphans(&uids).await;
+        let entries: Vec<Entry<'_>> = staying
+            .iter()
+            .map(|ehpa| Entry {
+                uid: ehpa.metadata.uid.as_deref().unwrap_or_default(),
+                namespace: ehpa.metadata.namespace.as_deref().unwrap_or_default(),
+                generation: ehpa.metadata.generation.unwrap_or_default(),
+            })
+            .collect();
+        let due = self.schedule.due(&entries, self.clock.now());
+        let due: Vec<_> = due.into_iter().filter_map(|position| staying.get(position)).collect();
+        let mut validated = Vec::with_capacity(due.len());
+        for ehpa in due {
+            validated.extend(self.understand(ehpa).await);
+        }
+        validated
+    }
+
+    /// What an object asks for; one that cannot be understood keeps what it last asked for.
+    async fn understand(&mut self, ehpa: &Arc<EffectiveHorizontalPodAutoscaler>) -> Option<Due> {
+        let understood = validate::workload(ehpa, &self.setup.local_zone);
+        let memory = self.memories.of(ehpa);
+        match understood {
+            Ok(workload) => memory.workload = Some(Arc::new(workload)),
+            Err(invalid) => {
+                let (cluster, telemetry) = (&*self.cluster, &*self.telemetry);
+                let now = self.clock.now();
+                report::report_invalid(cluster, telemetry, memory, (ehpa, &invalid), now).await;
+            }
+        }
+        let workload = memory.workload.clone()?;
+        Some(Due { ehpa: Arc::clone(ehpa), workload })
+    }
+
+    /// Adopted autoscalers whose adopter is gone become what they were.
+    async fn give_back_orphans(&self, uids: &HashSet<String>) {
+        let orphans = self.cluster.every_hpa().into_iter().filter(|hpa| {
+            child::adopted_by(hpa).is_some_and(|uid| !uids.contains(uid))
+        });
+        for orphan in orphans {
+            if let Err(error) = apply::give_back(&*self.cluster, &self.telemetry, &orphan).await {
+                let (namespace, name) = (&orphan.namespace, &orphan.name);
+                tracing::warn!(%namespace, %name, %error, "adopted autoscaler not given back");
+            }
+        }
+    }
+
+    /// Decides every object whose scale could be read.
+    fn decide(&mut self, seen: Vec<Seen>) -> (Vec<Planned>, Vec<Unreadable>) {
+        let now = self.clock.now();
+        let mut planned = Vec::with_capacity(seen.len());
+        let mut unreadable = Vec::new();
+        for (due, sighting) in seen {
+            match sighting {
+                Ok(sighting) => planned.push(self.plan(due, sighting, now)),
+                Err(error) => unreadable.push((due.ehpa, error)),
+            }
+        }
+        (planned, unreadable)
+    }
+
+    fn plan(&mut self, due: Due, sighting: Sighting, now: Timestamp) -> Planned {
+        let settings = &self.setup.settings;
+        let memory = self.memories.of(&due.ehpa);
+        memory.recall(&due.ehpa, &sighting.scale.uid, settings, now);
+        let workload = in_force(&due, &sighting);
+        let seen = decide::Seen {
+            observation: sighting.observation.clone(),
+            forecasts: sighting.forecasts.clone(),
+            child: sighting.siblings.acting().map(|hpa| as_child(hpa)),
+        };
+        let (decision, history) = decide(&workload, &seen, &memory.history, settings, now);
+        memory.history = history;
+        let acting = sighting.siblings.acting().map(|hpa| &**hpa);
+        if let Some(agreed) =
+            memory.shadow.watch(&decision, acting, settings.downscale_stabilization)
+        {
+            self.telemetry.compared(agreed);
+        }
+        let target = workload.target.clone();
+        let delegates = delegates(&workload);
+        Planned { ehpa: due.ehpa, target, sighting, decision, delegates }
+    }
+
+    /// Remembers what was applied: changes of our own count as scale events.
+    fn take_in(&mut self, applied: &[Applied]) {
+        let now = self.clock.now();
+        for applied in applied {
+            let Some(uid) = applied.planned.ehpa.uid() else { continue };
+            match &applied.outcome {
+                Ok(effect) => {
+                    if let Some(to) = effect.scaled {
+                        let from = applied.planned.decision.current;
+                        self.memories.of(&applied.planned.ehpa).changed(from, to, now);
+                    }
+                }
+                Err(_) => self.schedule.again(&uid, now, AFTER_CONFLICT),
+            }
+        }
+    }
+
+    async fn report(&mut self, applied: &[Applied], unreadable: &[Unreadable]) {
+        let now = self.clock.now();
+        let (cluster, telemetry) = (&*self.cluster, &*self.telemetry);
+        for applied in applied {
+            let memory = self.memories.of(&applied.planned.ehpa);
+            report::report(cluster, telemetry, memory, applied, now).await;
+        }
+        for (ehpa, error) in unreadable {
+            let memory = self.memories.of(ehpa);
+            report::report_unreadable(cluster, telemetry, memory, (ehpa, error), now).await;
+        }
+    }
+}
+
+/// The workload as it is decided: a target that belongs to somebody else is only previewed.
+fn in_force(due: &Due, sighting: &Sighting) -> Arc<Workload> {
+    if sighting.siblings.foreign.is_none() || may_adopt(due) {
+        return Arc::clone(&due.workload);
+    }
+    let preview = Workload {
+        strategy: Strategy::Preview,
+        specific_replicas: None,
+        ..Workload::clone(&due.workload)
+    };
+    Arc::new(preview)
+}
+
+fn may_adopt(due: &Due) -> bool {
+    delegates(&due.workload) && child::wants_adoption(&due.ehpa)
+}
+
+/// Whether a child autoscaler writes the scale.
+fn delegates(workload: &Workload) -> bool {
+    workload.strategy == Strategy::Auto && workload.mode_in_force() == Mode::Delegated
+}
+
+fn as_child(hpa: &HpaView) -> Child {
+    let bound = |name: &str| hpa.spec.get(name).and_then(serde_json::Value::as_u64);
+    let count = |n: Option<u64>| Replicas::new(n.and_then(|n| u32::try_from(n).ok()).unwrap_or(1));
+    Child {
+        min: count(bound("minReplicas")),
+        max: count(bound("maxReplicas")),
+        last_scale: hpa.last_scale.map(|at| at.saturating_add(CUT_OFF).unwrap_or(at)),
+    }
+}

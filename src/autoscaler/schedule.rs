@@ -1,0 +1,191 @@
+//! Which objects are due: every object once per sync period, spread over the period by namespace.
+//!
+//! Objects of one namespace share their instant, so that one list of pod metrics serves them all;
+//! different namespaces are spread out, so that a restart makes no thundering herd. A changed spec
+//! is due at once. It refuses to read a clock or to know what is done with the answer.
+
+use std::{
+    collections::{HashMap, HashSet},
+    hash::{DefaultHasher, Hash, Hasher},
+};
+
+use jiff::{SignedDuration, Timestamp};
+
+/// What the schedule needs to know of one object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Entry<'a> {
+    /// Identity of the object.
+    pub(super) uid: &'a str,
+    /// Its namespace.
+    pub(super) namespace: &'a str,
+    /// Its `metadata.generation`.
+    pub(super) generation: i64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    generation: i64,
+    next: Timestamp,
+}
+
+/// When each known object is due next.
+#[derive(Debug)]
+pub(super) struct Schedule {
+    period: SignedDuration,
+    slots: HashMap<String, Slot>,
+}
+
+// === impl Schedule ===
+
+impl Schedule {
+    /// An empty schedule; `period` is the time between two decisions about one object.
+    #[must_use]
+    pub(super) fn new(period: SignedDuration) -> Self {
+        Self { period, slots: HashMap::new() }
+    }
+
+    /// The positions in `known` of the objects due at `now`, longest overdue first.
+    ///
+    /// Objects that are no longer known are forgotten.
+    ///
+    /// # Guarantees
+    /// - A new object and an object of a new generation are due.
+    /// - Between two calls at most a period apart, no object waits longer than two periods.
+    pub(super) fn due(&mut self, known: &[Entry<'_>], now: Timestamp) -> Vec<usize> {
+        let uids: HashSet<&str> = known.iter().map(|entry| entry.uid).collect();
+        self.slots.retain(|uid, _| uids.contains(uid.as_str()));
+        let mut due: Vec<(Timestamp, usize)> = known
+            .iter()
+            .enumerate()
+            .filter_map(|(position, entry)| Some((self.overdue_since(entry, now)?, position)))
+            .collect();
+        due.sort_unstable();
+        for (_, position) in &due {
+            if let Some(entry) = known.get(*position) {
+                let slot = Slot { generation: entry.generation, next: self.next_slot(entry, now) };
+                self.slots.insert(entry.uid.to_owned(), slot);
+            }
+        }
+        due.into_iter().map(|(_, position)| position).collect()
+    }
+
+    /// How long from `now` until the next object is due; at most one period.
+    #[must_use]
+    pub(super) fn until_next(&self, now: Timestamp) -> SignedDuration {
+        let next = self.slots.values().map(|slot| slot.next.duration_since(now)).min();
+        next.unwrap_or(self.period).clamp(SignedDuration::ZERO, self.period)
+    }
+
+    /// Makes an object due again after `delay`, before its regular turn.
+    pub(super) fn again(&mut self, uid: &str, now: Timestamp, delay: SignedDuration) {
+        if let Some(slot) = self.slots.get_mut(uid) {
+            slot.next = now.saturating_add(delay).unwrap_or(slot.next).min(slot.next);
+        }
+    }
+
+    fn overdue_since(&self, entry: &Entry<'_>, now: Timestamp) -> Option<Timestamp> {
+        match self.slots.get(entry.uid) {
+            Some(slot) if slot.generation == entry.generation => {
+                (slot.next <= now).then_some(slot.next)
+            }
+            _ => Some(Timestamp::MIN),
+        }
+    }
+
+    /// The first instant after `now` that belongs to the object's namespace.
+    fn next_slot(&self, entry: &Entry<'_>, now: Timestamp) -> Timestamp {
+        let period = self.period.as_millis().max(1);
+        let mut hasher = DefaultHasher::new();
+        entry.namespace.hash(&mut hasher);
+        let offset = i128::from(hasher.finish()).rem_euclid(period);
+        let since = (i128::from(now.as_millisecond()) - offset).rem_euclid(period);
+        let wait = i64::try_from(period - since).unwrap_or(i64::MAX);
+        now.saturating_add(SignedDuration::from_millis(wait)).unwrap_or(Timestamp::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const PERIOD: SignedDuration = SignedDuration::from_secs(15);
+
+    fn at(millis: i64) -> Timestamp {
+        Timestamp::from_millisecond(1_700_000_000_000 + millis).unwrap()
+    }
+
+    fn entry(uid: &'static str, generation: i64) -> Entry<'static> {
+        Entry { uid, namespace: "shop", generation }
+    }
+
+    #[test]
+    fn a_new_object_is_due_at_once_and_then_once_per_period() {
+        let mut schedule = Schedule::new(PERIOD);
+        assert_eq!(schedule.due(&[entry("a", 1)], at(0)), [0]);
+        let visits =
+            (1..=60).filter(|second| !schedule.due(&[entry("a", 1)], at(second * 1000)).is_empty());
+        assert_eq!(visits.count(), 4);
+    }
+
+    #[test]
+    fn a_changed_spec_is_due_at_once() {
+        let mut schedule = Schedule::new(PERIOD);
+        schedule.due(&[entry("a", 1)], at(0));
+        assert_eq!(schedule.due(&[entry("a", 1)], at(1)), Vec::<usize>::new());
+        assert_eq!(schedule.due(&[entry("a", 2)], at(1)), [0]);
+    }
+
+    #[test]
+    fn objects_of_one_namespace_come_due_together() {
+        let mut schedule = Schedule::new(PERIOD);
+        let known = [entry("a", 1), entry("b", 1)];
+        schedule.due(&known, at(0));
+        let wait = schedule.until_next(at(0));
+        let then = at(i64::try_from(wait.as_millis()).unwrap());
+        assert_eq!(schedule.due(&known, then).len(), 2);
+    }
+
+    #[test]
+    fn a_forgotten_object_does_not_shorten_the_wait() {
+        let mut schedule = Schedule::new(PERIOD);
+        schedule.due(&[entry("a", 1)], at(0));
+        schedule.due(&[], at(1));
+        assert_eq!(schedule.until_next(at(1)), PERIOD);
+    }
+
+    #[test]
+    fn an_object_that_must_be_seen_again_soon_is() {
+        let mut schedule = Schedule::new(PERIOD);
+        schedule.due(&[entry("a", 1)], at(0));
+        schedule.again("a", at(0), SignedDuration::from_secs(1));
+        assert!(schedule.until_next(at(0)) <= SignedDuration::from_secs(1));
+    }
+
+    proptest! {
+        #[test]
+        fn every_object_is_visited_within_two_periods(
+            gaps in prop::collection::vec(1_i64..15_000, 1..200),
+            namespaces in prop::collection::vec("[a-z]{1,8}", 1..20),
+        ) {
+            let uids: Vec<String> = (0..namespaces.len()).map(|n| format!("uid-{n}")).collect();
+            let known: Vec<Entry<'_>> = uids
+                .iter()
+                .zip(&namespaces)
+                .map(|(uid, namespace)| Entry { uid, namespace, generation: 1 })
+                .collect();
+            let mut schedule = Schedule::new(PERIOD);
+            let mut last = vec![0_i64; known.len()];
+            let mut now = 0;
+            schedule.due(&known, at(now));
+            for gap in gaps {
+                now += gap;
+                for position in schedule.due(&known, at(now)) {
+                    last[position] = now;
+                }
+                prop_assert!(last.iter().all(|visit| now - visit <= 30_000));
+            }
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Flags and environment of `foretide controller`, and the validated configuration they become.
+//!
+//! The only reader of the environment (through clap). It refuses to open files or connections: a
+//! [`Config`] is a value that `app::run` is given.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use jiff::{SignedDuration, tz::TimeZone};
+
+use crate::domain::{cron::Zone, hpa::Settings};
+
+/// Default of `--listen`: reachable from this machine only.
+pub const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
+
+/// Flags of `foretide controller`; each can be given as `FORETIDE_...` in the environment.
+#[derive(Debug, Clone, clap::Args)]
+pub struct ControllerArgs {
+    /// Kubeconfig file; without it, the service account of the pod is used.
+    #[arg(long, env = "FORETIDE_KUBECONFIG", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig; without it, its current context.
+    #[arg(long, env = "FORETIDE_CONTEXT", requires = "kubeconfig")]
+    pub context: Option<String>,
+    /// Namespace to watch; repeat it, or separate several by commas. Without it, all.
+    #[arg(long = "namespace", env = "FORETIDE_NAMESPACE", value_delimiter = ',')]
+    pub namespaces: Vec<String>,
+    /// Prometheus server that holds the history, as http(s)://host:port. Without it, no forecasts.
+    #[arg(long, env = "FORETIDE_PROMETHEUS", value_name = "URL")]
+    pub prometheus: Option<String>,
+    /// Which metrics a free-form query of an object may read.
+    #[arg(long, env = "FORETIDE_PROMQL_SCOPE", value_enum, default_value_t = ScopeArg::Namespace)]
+    pub promql_scope: ScopeArg,
+    /// Address of probes and metrics.
+    #[arg(long, env = "FORETIDE_LISTEN", value_name = "ADDR", default_value = DEFAULT_LISTEN)]
+    pub listen: SocketAddr,
+    /// How often every autoscaler is decided.
+    #[arg(long, env = "FORETIDE_SYNC_PERIOD", value_parser = parse_duration, default_value = "15s")]
+    pub sync_period: SignedDuration,
+    /// What `timezone: Local` means, an IANA name. Without it, the zone of this process.
+    #[arg(long, env = "FORETIDE_LOCAL_TIMEZONE", value_name = "ZONE", value_parser = parse_zone)]
+    pub local_timezone: Option<Zone>,
+    /// How far from its target a metric may be before anything is scaled, as a ratio. This and the
+    /// next three must equal the flags of the cluster's kube-controller-manager.
+    #[arg(long, env = "FORETIDE_HPA_TOLERANCE", default_value_t = 0.1)]
+    pub hpa_tolerance: f64,
+    /// For how long the highest recommendation holds a scale-down back.
+    #[arg(long, env = "FORETIDE_HPA_DOWNSCALE_STABILIZATION", value_parser = parse_duration, default_value = "5m")]
+    pub hpa_downscale_stabilization: SignedDuration,
+    /// For how long after its start a pod's CPU samples are doubted while it is not ready.
+    #[arg(long, env = "FORETIDE_HPA_CPU_INITIALIZATION_PERIOD", value_parser = parse_duration, default_value = "5m")]
+    pub hpa_cpu_initialization_period: SignedDuration,
+    /// For how long after its start a pod that was never ready counts as not ready yet.
+    #[arg(long, env = "FORETIDE_HPA_INITIAL_READINESS_DELAY", value_parser = parse_duration, default_value = "30s")]
+    pub hpa_initial_readiness_delay: SignedDuration,
+    /// Which log records are written, such as info or foretide=debug.
+    #[arg(long, env = "FORETIDE_LOG", value_name = "FILTER", default_value = "info")]
+    pub log: String,
+    /// Write log records as JSON.
+    #[arg(long, env = "FORETIDE_LOG_JSON")]
+    pub log_json: bool,
+}
+
+/// Value of `--promql-scope`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum ScopeArg {
+    /// Only series of the object's own namespace: the query is parsed and restricted.
+    Namespace,
+    /// Any series: for clusters with one tenant.
+    Any,
+}
+
+/// How to reach the Kubernetes API.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KubeAccess {
+    /// The service account of the pod that we run in.
+    InCluster,
+    /// A kubeconfig file and optionally one of its contexts.
+    Kubeconfig {
+        /// Path of the file.
+        path: PathBuf,
+        /// Name of the context; absent means the current one.
+        context: Option<String>,
+    },
+}
+
+/// Everything that a running controller needs to know.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// How to reach the cluster.
+    pub access: KubeAccess,
+    /// Namespaces to watch; empty means all.
+    pub namespaces: Vec<String>,
+    /// Base URL of Prometheus.
+    pub prometheus: Option<String>,
+    /// What free-form queries may read.
+    pub promql_scope: ScopeArg,
+    /// Address of the HTTP port.
+    pub listen: SocketAddr,
+    /// Time between two decisions about one object.
+    pub sync_period: SignedDuration,
+    /// The zone that `Local` names.
+    pub local_zone: Zone,
+    /// The algorithm's constants, equal to those of the cluster's own HPA controller.
+    pub settings: Settings,
+}
+
+/// A flag whose value cannot be used.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum ConfigError {
+    /// A duration that must be positive is not.
+    #[error("--{flag} must be longer than zero, for example 15s")]
+    NotPositive {
+        /// The flag.
+        flag: &'static str,
+    },
+    /// A ratio that must be finite and not negative is not.
+    #[error("--hpa-tolerance must be a ratio of at least 0, for example 0.1")]
+    Tolerance,
+    /// The Prometheus URL cannot be used.
+    #[error("--prometheus expects http://HOST:PORT or https://HOST:PORT, got {value:?}")]
+    Prometheus {
+        /// What was given.
+        value: String,
+    },
+}
+
+// === impl Config ===
+
+impl TryFrom<ControllerArgs> for Config {
+    type Error = ConfigError;
+
+    fn try_from(args: ControllerArgs) -> Result<Self, ConfigError> {
+        let settings = Settings {
+            tolerance: tolerance(args.hpa_tolerance)?,
+            downscale_stabilization: args.hpa_downscale_stabilization,
+            cpu_initialization_period: args.hpa_cpu_initialization_period,
+            initial_readiness_delay: args.hpa_initial_readiness_delay,
+            ..Settings::default()
+        };
+        Ok(Self {
+            access: args.kubeconfig.map_or(KubeAccess::InCluster, |path| KubeAccess::Kubeconfig {
+                path,
+                context: args.context,
+            }),
+            namespaces: args.namespaces,
+            prometheus: args.prometheus.map(prometheus_url).transpose()?,
+            promql_scope: args.promql_scope,
+            listen: args.listen,
+            sync_period: positive("sync-period", args.sync_period)?,
+            local_zone: args.local_timezone.unwrap_or_else(system_zone),
+            settings,
+        })
+    }
+}
+
+fn tolerance(ratio: f64) -> Result<f64, ConfigError> {
+    (ratio.is_finite() && ratio >= 0.0).then_some(ratio).ok_or(ConfigError::Tolerance)
+}
+
+fn positive(flag: &'static str, span: SignedDuration) -> Result<SignedDuration, ConfigError> {
+    span.is_positive().then_some(span).ok_or(ConfigError::NotPositive { flag })
+}
+
+fn prometheus_url(value: String) -> Result<String, ConfigError> {
+    let scheme = value.starts_with("http://") || value.starts_with("https://");
+    let url = reqwest::Url::parse(&value).ok().filter(|url| scheme && url.has_host());
+    match url {
+        Some(_) => Ok(value.trim_end_matches('/').to_owned()),
+        None => Err(ConfigError::Prometheus { value }),
+    }
+}
+
+/// A duration such as `15s`, `5m` or `1h 30m`.
+///
+/// # Errors
+/// One sentence with an example.
+pub fn parse_duration(text: &str) -> Result<SignedDuration, String> {
+    text.parse().map_err(|_| format!("expected a duration such as 15s or 5m, got {text:?}"))
+}
+
+/// A zone of the bundled database.
+///
+/// # Errors
+/// One sentence with an example.
+pub fn parse_zone(text: &str) -> Result<Zone, String> {
+    Zone::parse(text, &Zone::utc())
+        .map_err(|_| format!("expected an IANA time zone such as Europe/Prague, got {text:?}"))
+}
+
+/// The zone of this process; UTC where it has no name.
+#[must_use]
+pub fn system_zone() -> Zone {
+    let system = TimeZone::system();
+    let named = system.iana_name().and_then(|name| Zone::parse(name, &Zone::utc()).ok());
+    named.unwrap_or_else(Zone::utc)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: ControllerArgs,
+    }
+
+    fn config(flags: &[&str]) -> Result<Config, ConfigError> {
+        let cli = Cli::parse_from([&["foretide"], flags].concat());
+        Config::try_from(cli.args)
+    }
+
+    #[test]
+    fn defaults_watch_everything_from_inside_the_cluster_every_15_seconds() {
+        let config = config(&[]).unwrap();
+        assert_eq!(config.access, KubeAccess::InCluster);
+        assert_eq!(config.namespaces, Vec::<String>::new());
+        assert_eq!(config.sync_period, SignedDuration::from_secs(15));
+        assert_eq!(config.listen.to_string(), DEFAULT_LISTEN);
+        assert_eq!(config.settings, Settings::default());
+    }
+
+    #[test]
+    fn namespaces_repeat_or_come_separated_by_commas() {
+        let config = config(&["--namespace", "a,b", "--namespace", "c"]).unwrap();
+        assert_eq!(config.namespaces, ["a", "b", "c"]);
+    }
+
+    #[test]
+    fn values_that_cannot_work_are_refused_by_the_name_of_their_flag() {
+        for (flags, expected) in [
+            (["--sync-period", "0s"], ConfigError::NotPositive { flag: "sync-period" }),
+            (["--hpa-tolerance", "NaN"], ConfigError::Tolerance),
+            (["--prometheus", "prom:9090"], ConfigError::Prometheus { value: "prom:9090".into() }),
+            (["--prometheus", "http://"], ConfigError::Prometheus { value: "http://".into() }),
+        ] {
+            assert_eq!(config(&flags).unwrap_err(), expected, "{flags:?}");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The forecasts in force: one table that the forecaster fills and every sync reads.
+//!
+//! An entry outlives the query that could not refresh it, until the forecast itself expires; only
+//! then is the reason for its absence what a reader gets. It refuses to fetch or to compute anything.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use foretide_models::Forecast;
+use jiff::{SignedDuration, Timestamp};
+
+use crate::domain::{forecast::Refused, proposal::Reason};
+
+/// Which series a forecast is about.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct SeriesKey {
+    /// UID of the autoscaler.
+    pub uid: String,
+    /// Identifier of the metric, such as `resource.cpu`.
+    pub metric: String,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Entry {
+    forecast: Option<Arc<Forecast>>,
+    trouble: Option<Refused>,
+}
+
+/// The forecasts in force, by series.
+#[derive(Debug, Default)]
+pub struct Forecasts {
+    entries: RwLock<HashMap<SeriesKey, Entry>>,
+}
+
+// === impl Forecasts ===
+
+impl Forecasts {
+    /// Puts a fresh forecast in force.
+    pub fn renew(&self, key: SeriesKey, forecast: Forecast) {
+        let entry = Entry { forecast: Some(Arc::new(forecast)), trouble: None };
+        self.write(|entries| entries.insert(key, entry));
+    }
+
+    /// Withdraws a forecast: the history itself says that there is none to be had.
+    pub fn withdraw(&self, key: SeriesKey, refused: Refused) {
+        let entry = Entry { forecast: None, trouble: Some(refused) };
+        self.write(|entries| entries.insert(key, entry));
+    }
+
+    /// Notes that a forecast could not be refreshed; what is in force stays until it expires.
+    pub fn trouble(&self, key: SeriesKey, refused: Refused) {
+        self.write(|entries| entries.entry(key).or_default().trouble = Some(refused));
+    }
+
+    /// Forgets every series that `keep` does not want.
+    pub fn retain(&self, keep: impl Fn(&SeriesKey) -> bool) {
+        self.write(|entries| entries.retain(|key, _| keep(key)));
+    }
+
+    /// The forecast in force at `now`.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn in_force(&self, key: &SeriesKey, now: Timestamp) -> Result<Arc<Forecast>, Refused> {
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let entry = entries.get(key).cloned().unwrap_or_default();
+        match entry.forecast {
+            Some(forecast) if now <= forecast.valid_until() => Ok(forecast),
+            expired => Err(entry.trouble.unwrap_or_else(|| missing(expired.is_some()))),
+        }
+    }
+
+    /// The highest value that a forecast in force predicts for `[now, now + window]`.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn peak(
+        &self,
+        key: &SeriesKey,
+        now: Timestamp,
+        window: SignedDuration,
+    ) -> Result<f64, Refused> {
+        let forecast = self.in_force(key, now)?;
+        forecast.peak(now, window).ok_or_else(|| missing(true))
+    }
+
+    fn write<T>(&self, change: impl FnOnce(&mut HashMap<SeriesKey, Entry>) -> T) {
+        drop(change(&mut self.entries.write().unwrap_or_else(PoisonError::into_inner)));
+    }
+}
+
+fn missing(expired: bool) -> Refused {
+    if expired {
+        return Refused::new(Reason::Expired, "the forecast has expired and no newer one came");
+    }
+    Refused::new(Reason::Pending, "no forecast has been computed yet")
+}

@@ -1,0 +1,314 @@
+//! Keeps forecasts and `TimeSeriesPrediction` objects fresh, on a cadence of its own.
+//!
+//! A pass reads what the autoscalers ask for, refreshes the series whose turn it is, and publishes
+//! what people may want to see. Syncs only ever read the table of [`forecasts`]: a slow Prometheus
+//! delays no decision. It refuses to propose replicas.
+
+pub mod forecasts;
+pub mod history;
+mod publish;
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use foretide_crds::EffectiveHorizontalPodAutoscaler;
+use foretide_models::{Algorithm, Forecast, Refusal, Series};
+use futures::{StreamExt, stream};
+use jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
+
+use self::{
+    forecasts::{Forecasts, SeriesKey},
+    history::HistoryCache,
+};
+use crate::{
+    clock::Clock,
+    domain::{cron::Zone, forecast::Refused, hpa::MetricSpec, proposal::Reason, workload::Workload},
+    ports::{Cluster, Demand, DemandQueries, HistoryError, HistoryReader},
+    telemetry::Telemetry,
+    validate::{self, chain},
+};
+
+/// Prefix of the annotations that give a metric's history query; the identifier follows.
+const QUERY_ANNOTATION: &str = "metric-query.autoscaling.crane.io/";
+/// How often the forecaster looks for work.
+const PASS_PERIOD: SignedDuration = SignedDuration::from_secs(5);
+/// How often a series is refreshed: well inside the 600 s that a forecast outlives its history.
+const REFRESH_PERIOD: SignedDuration = SignedDuration::from_mins(4);
+/// First wait after a failed query; doubles up to the refresh period.
+const RETRY_AFTER: SignedDuration = SignedDuration::from_secs(15);
+/// How many series are refreshed at once.
+const CONCURRENT_REFRESHES: usize = 4;
+
+/// What is asked of one series.
+#[derive(Debug, Clone, PartialEq)]
+struct Request {
+    query: String,
+    algorithm: Algorithm,
+    horizon: SignedDuration,
+}
+
+/// A series that is kept fresh.
+#[derive(Debug)]
+struct Plan {
+    request: Request,
+    forecaster: Box<dyn foretide_models::Forecaster>,
+    history: history::Request,
+    next: Timestamp,
+    failures: u32,
+}
+
+/// Why a series could not be refreshed.
+#[derive(Debug)]
+enum Failure {
+    /// The history says that there is no forecast to be had.
+    Refused(Refused),
+    /// The history could not be read; what is in force stays.
+    Unread(HistoryError),
+}
+
+/// Where history comes from: who reads it, and who knows what to ask.
+#[derive(Debug)]
+pub struct Source<H, Q> {
+    /// Reads samples.
+    pub reader: H,
+    /// Makes queries.
+    pub queries: Q,
+}
+
+/// The forecaster of one cluster.
+#[derive(Debug)]
+pub struct Forecaster<C, H, Q> {
+    cluster: Arc<C>,
+    source: Option<Arc<Source<H, Q>>>,
+    clock: Clock,
+    local_zone: Zone,
+    forecasts: Arc<Forecasts>,
+    telemetry: Arc<Telemetry>,
+    histories: HistoryCache,
+    plans: HashMap<SeriesKey, Plan>,
+}
+
+// === impl Forecaster ===
+
+impl<C: Cluster, H: HistoryReader, Q: DemandQueries> Forecaster<C, H, Q> {
+    /// A forecaster without any series yet; without a `source` every series is refused.
+    #[must_use]
+    pub fn new(
+        cluster: Arc<C>,
+        source: Option<Source<H, Q>>,
+        (clock, local_zone): (Clock, Zone),
+        forecasts: Arc<Forecasts>,
+        telemetry: Arc<Telemetry>,
+    ) -> Self {
+        Self {
+            cluster,
+            source: source.map(Arc::new),
+            clock,
+            local_zone,
+            forecasts,
+            telemetry,
+            histories: HistoryCache::default(),
+            plans: HashMap::new(),
+        }
+    }
+
+    /// Passes, for ever.
+    pub async fn run(mut self) {
+        loop {
+            if self.cluster.is_synced() {
+                self.pass().await;
+            }
+            self.clock.sleep(PASS_PERIOD).await;
+        }
+    }
+
+    /// One pass: plan, refresh what is due, publish.
+    pub async fn pass(&mut self) {
+        let now = self.clock.now();
+        let autoscalers = self.predicting();
+        self.plan(&autoscalers, now);
+        self.refresh(now).await;
+        publish::publish(&*self.cluster, &self.forecasts, &autoscalers, now).await;
+    }
+
+    /// The autoscalers with predictions, and what they mean.
+    fn predicting(&self) -> Vec<(Arc<EffectiveHorizontalPodAutoscaler>, Workload)> {
+        self.cluster
+            .autoscalers()
+            .into_iter()
+            .filter(|ehpa| ehpa.spec.prediction.is_some())
+            .filter(|ehpa| ehpa.metadata.deletion_timestamp.is_none())
+            .filter_map(|ehpa| {
+                let workload = validate::workload(&ehpa, &self.local_zone).ok()?;
+                Some((ehpa, workload))
+            })
+            .collect()
+    }
+
+    /// Brings the plans in line with what is asked for; a changed request starts afresh.
+    fn plan(
+        &mut self,
+        autoscalers: &[(Arc<EffectiveHorizontalPodAutoscaler>, Workload)],
+        now: Timestamp,
+    ) {
+        let mut wanted = HashSet::new();
+        for (ehpa, workload) in autoscalers {
+            for metric in &workload.metrics {
+                let uid = ehpa.uid().unwrap_or_default();
+                let key = SeriesKey { uid, metric: metric.identifier() };
+                wanted.insert(key.clone());
+                let request = self.request(ehpa, workload, metric);
+                let kept = request.and_then(|request| self.keep(key.clone(), request, now));
+                if let Err(refused) = kept {
+                    self.plans.remove(&key);
+                    self.forecasts.withdraw(key, refused);
+                }
+            }
+        }
+        self.plans.retain(|key, _| wanted.contains(key));
+        let plans = &self.plans;
+        self.histories.retain(|history| plans.values().any(|plan| plan.history == *history));
+        self.forecasts.retain(|key| wanted.contains(key));
+    }
+
+    /// Keeps a plan whose request is unchanged, so that its turn and its failures go on.
+    fn keep(&mut self, key: SeriesKey, request: Request, now: Timestamp) -> Result<(), Refused> {
+        if self.plans.get(&key).is_none_or(|plan| plan.request != request) {
+            self.plans.insert(key, Plan::new(request, now)?);
+        }
+        Ok(())
+    }
+
+    fn request(
+        &self,
+        ehpa: &EffectiveHorizontalPodAutoscaler,
+        workload: &Workload,
+        metric: &MetricSpec,
+    ) -> Result<Request, Refused> {
+        let source = self.source.as_deref().ok_or_else(|| {
+            let message = "no history is configured: start the controller with --prometheus URL";
+            Refused::new(Reason::QueryError, message)
+        })?;
+        let prediction = ehpa.spec.prediction.clone().unwrap_or_default();
+        let invalid =
+            |violation: validate::Violation| Refused::new(Reason::InvalidSpec, violation.to_string());
+        let algorithm = validate::algorithm(&prediction).map_err(invalid)?;
+        let forecaster = validate::forecaster(&prediction).map_err(invalid)?;
+        let annotation = format!("{QUERY_ANNOTATION}{}", metric.identifier());
+        let query = source.queries.query(&Demand {
+            target: &workload.target,
+            metric,
+            written: ehpa.annotations().get(&annotation).map(String::as_str),
+            span: forecaster.history_length(),
+        })?;
+        let window = workload.prediction.as_ref().map_or(SignedDuration::ZERO, |p| p.window);
+        Ok(Request { query, algorithm, horizon: window + window })
+    }
+
+    /// Refreshes every series whose turn it is, a few at a time.
+    async fn refresh(&mut self, now: Timestamp) {
+        let Some(source) = self.source.clone() else { return };
+        let due: Vec<SeriesKey> = self
+            .plans
+            .iter()
+            .filter(|(_, plan)| plan.next <= now)
+            .map(|(key, _)| key.clone())
+            .collect();
+        let due = due.into_iter().filter_map(|key| self.plans.remove_entry(&key));
+        let due: Vec<_> = due.collect();
+        let (reader, histories) = (&source.reader, &self.histories);
+        let refreshed: Vec<_> = stream::iter(due)
+            .map(|(key, plan)| async move {
+                let outcome = plan.refresh(reader, histories, now).await;
+                (key, plan, outcome)
+            })
+            .buffer_unordered(CONCURRENT_REFRESHES)
+            .collect()
+            .await;
+        for (key, mut plan, outcome) in refreshed {
+            plan.next = now.saturating_add(plan.wait(&outcome)).unwrap_or(Timestamp::MAX);
+            self.record(key.clone(), outcome);
+            self.plans.insert(key, plan);
+        }
+    }
+
+    fn record(&self, key: SeriesKey, outcome: Result<Forecast, Failure>) {
+        match outcome {
+            Ok(forecast) => self.forecasts.renew(key, forecast),
+            Err(Failure::Refused(refused)) => {
+                self.telemetry.refused(refused.reason.as_str());
+                self.forecasts.withdraw(key, refused);
+            }
+            Err(Failure::Unread(error)) => {
+                let refused = Refused::new(unread_reason(&error), chain(&error));
+                self.telemetry.refused(refused.reason.as_str());
+                tracing::debug!(metric = %key.metric, error = %refused.message, "history not read");
+                self.forecasts.trouble(key, refused);
+            }
+        }
+    }
+}
+
+// === impl Plan ===
+
+impl Plan {
+    fn new(request: Request, now: Timestamp) -> Result<Self, Refused> {
+        let unusable = |error: &dyn std::error::Error| Refused::new(Reason::InvalidSpec, chain(error));
+        let forecaster = request.algorithm.clone().build().map_err(|error| unusable(&error))?;
+        let (step, span) = (forecaster.sample_interval(), forecaster.history_length());
+        let history = history::Request::new(&request.query, step, span)
+            .map_err(|error| unusable(&error))?;
+        Ok(Self { request, forecaster, history, next: now, failures: 0 })
+    }
+
+    async fn refresh<H: HistoryReader>(
+        &self,
+        reader: &H,
+        histories: &HistoryCache,
+        now: Timestamp,
+    ) -> Result<Forecast, Failure> {
+        let samples = histories.read(reader, &self.history, now).await.map_err(Failure::Unread)?;
+        let (step, span) = (self.forecaster.sample_interval(), self.forecaster.history_length());
+        let start = now.saturating_sub(span).unwrap_or(now);
+        let series = Series::from_samples(&samples, step, start, now);
+        self.forecaster
+            .forecast(&series, self.request.horizon + REFRESH_PERIOD)
+            .map_err(|refusal| Failure::Refused(refused(&refusal)))
+    }
+
+    /// How long until the next refresh; remembers failures for the next answer.
+    fn wait(&mut self, outcome: &Result<Forecast, Failure>) -> SignedDuration {
+        self.failures = match outcome {
+            Err(Failure::Unread(_)) => self.failures.saturating_add(1),
+            Ok(_) | Err(Failure::Refused(_)) => 0,
+        };
+        match self.failures {
+            0 => REFRESH_PERIOD,
+            n => (RETRY_AFTER * 2_i32.saturating_pow((n - 1).min(8))).min(REFRESH_PERIOD),
+        }
+    }
+}
+
+fn unread_reason(error: &HistoryError) -> Reason {
+    match error {
+        HistoryError::Empty => Reason::NoData,
+        HistoryError::QueryRefused { .. } | HistoryError::MultiSeries(_) => Reason::QueryRefused,
+        HistoryError::Partial { .. } => Reason::PartialHistory,
+        _ => Reason::QueryError,
+    }
+}
+
+fn refused(refusal: &Refusal) -> Refused {
+    let reason = match refusal {
+        Refusal::InsufficientHistory { .. } => Reason::InsufficientHistory,
+        Refusal::StaleHistory { .. } => Reason::StaleHistory,
+        Refusal::TooManyGaps { .. } => Reason::TooManyGaps,
+        Refusal::ZeroSeries => Reason::ZeroSeries,
+        Refusal::NotPeriodic { .. } => Reason::NotPeriodic,
+        _ => Reason::NumericalFailure,
+    };
+    Refused::new(reason, refusal.to_string())
+}

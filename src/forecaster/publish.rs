@@ -1,0 +1,285 @@
+//! `TimeSeriesPrediction` objects: one per predicting autoscaler, owned by it, filled from the table
+//! of forecasts.
+//!
+//! A status is written when readiness or a reason changed, and otherwise once per prediction window:
+//! when the published samples no longer reach a window ahead. An object that is not ours is told so,
+//! once, and left alone.
+
+use std::sync::Arc;
+
+use foretide_crds::{
+    EffectiveHorizontalPodAutoscaler, PredictedSample, PredictedSeries, PredictionMetricStatus,
+    TimeSeriesPrediction, TimeSeriesPredictionStatus,
+};
+use foretide_models::Forecast;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::ResourceExt;
+use serde_json::{Value, json};
+
+use super::forecasts::{Forecasts, SeriesKey};
+use crate::{
+    autoscaler::child::{self, is_part_of},
+    domain::{hpa::MetricSpec, workload::Workload},
+    ports::{Cluster, ClusterError},
+};
+
+type Predicting = (Arc<EffectiveHorizontalPodAutoscaler>, Workload);
+
+/// Most samples that one status carries for one metric, so that an object stays small.
+const MAX_SAMPLES: usize = 1_000;
+
+/// Creates, fills and removes predictions until they are as they should be.
+pub(super) async fn publish<C: Cluster>(
+    cluster: &C,
+    forecasts: &Forecasts,
+    autoscalers: &[Predicting],
+    now: Timestamp,
+) {
+    for (ehpa, workload) in autoscalers {
+        let uid = ehpa.uid().unwrap_or_default();
+        let existing = cluster.predictions(&workload.target.namespace);
+        let name = child::child_name(&ehpa.name_any());
+        let ours = existing.iter().find(|tsp| tsp.name_any() == name);
+        if ours.is_some_and(|tsp| controller_uid(tsp) != Some(&uid)) {
+            continue;
+        }
+        if let Err(error) = fill(cluster, forecasts, (ehpa, workload), ours, now).await {
+            tracing::warn!(namespace = %workload.target.namespace, %name, %error, "prediction not written");
+        }
+    }
+    sweep(cluster, autoscalers, now).await;
+}
+
+async fn fill<C: Cluster>(
+    cluster: &C,
+    forecasts: &Forecasts,
+    (ehpa, workload): (&EffectiveHorizontalPodAutoscaler, &Workload),
+    live: Option<&Arc<TimeSeriesPrediction>>,
+    now: Timestamp,
+) -> Result<(), ClusterError> {
+    let manifest = manifest(ehpa, workload);
+    let written = live.and_then(|tsp| serde_json::to_value(&tsp.spec).ok());
+    let wanted = manifest.get("spec").unwrap_or(&Value::Null);
+    if !written.is_some_and(|spec| is_part_of(wanted, &spec)) {
+        cluster.apply_prediction(&manifest).await?;
+    }
+    let before = live.and_then(|tsp| tsp.status.clone()).unwrap_or_default();
+    let after = status(forecasts, ehpa, workload, &before, now);
+    let window = workload.prediction.as_ref().map_or(SignedDuration::ZERO, |p| p.window);
+    if is_worth_writing(&before, &after, window, now) {
+        let name = child::child_name(&ehpa.name_any());
+        cluster.write_prediction_status(&workload.target.namespace, &name, &after).await?;
+    }
+    Ok(())
+}
+
+/// Predictions without their autoscaler's wish: ours are deleted, others are told that they are not.
+async fn sweep<C: Cluster>(cluster: &C, autoscalers: &[Predicting], now: Timestamp) {
+    let wanted = |uid: &str| autoscalers.iter().any(|(ehpa, _)| ehpa.uid().as_deref() == Some(uid));
+    for tsp in cluster.every_prediction() {
+        let (namespace, name) = (tsp.namespace().unwrap_or_default(), tsp.name_any());
+        let outcome = match controller_uid(&tsp) {
+            Some(owner) if wanted(owner) => Ok(()),
+            Some(owner) if cluster.autoscalers().iter().any(|e| e.uid().as_deref() == Some(owner)) => {
+                cluster.delete_prediction(&namespace, &name, &tsp.uid().unwrap_or_default()).await
+            }
+            Some(_) => Ok(()),
+            None if is_told(&tsp) => Ok(()),
+            None => {
+                let status = not_managed(tsp.status.as_ref(), now);
+                cluster.write_prediction_status(&namespace, &name, &status).await
+            }
+        };
+        if let Err(error) = outcome {
+            tracing::warn!(%namespace, %name, %error, "prediction not tidied up");
+        }
+    }
+}
+
+fn controller_uid(tsp: &TimeSeriesPrediction) -> Option<&String> {
+    let owners = tsp.metadata.owner_references.iter().flatten();
+    owners.into_iter().find(|owner| owner.controller == Some(true)).map(|owner| &owner.uid)
+}
+
+fn manifest(ehpa: &EffectiveHorizontalPodAutoscaler, workload: &Workload) -> Value {
+    let target = &workload.target;
+    let prediction = ehpa.spec.prediction.clone().unwrap_or_default();
+    let algorithm = prediction.prediction_algorithm.as_ref();
+    let metrics: Vec<Value> = workload
+        .metrics
+        .iter()
+        .map(|metric| {
+            let mut entry = described(metric);
+            if let (Some(algorithm), Some(fields)) =
+                (algorithm.and_then(|a| serde_json::to_value(a).ok()), entry.as_object_mut())
+            {
+                fields.insert("algorithm".into(), algorithm);
+            }
+            entry
+        })
+        .collect();
+    let window = workload.prediction.as_ref().map_or(0, |prediction| prediction.window.as_secs());
+    json!({
+        "apiVersion": "prediction.crane.io/v1alpha1",
+        "kind": "TimeSeriesPrediction",
+        "metadata": child::owned_metadata(ehpa),
+        "spec": {
+            "targetRef": {
+                "apiVersion": target.api_version,
+                "kind": target.kind,
+                "name": target.name,
+                "namespace": target.namespace,
+            },
+            "predictionWindowSeconds": window,
+            "predictionMetrics": metrics,
+        },
+    })
+}
+
+fn described(metric: &MetricSpec) -> Value {
+    match metric {
+        MetricSpec::Resource { name, .. } => json!({
+            "resourceIdentifier": metric.identifier(), "type": "ResourceQuery", "resourceQuery": name,
+        }),
+        _ => json!({ "resourceIdentifier": metric.identifier(), "type": "ExpressionQuery" }),
+    }
+}
+
+fn status(
+    forecasts: &Forecasts,
+    ehpa: &EffectiveHorizontalPodAutoscaler,
+    workload: &Workload,
+    before: &TimeSeriesPredictionStatus,
+    now: Timestamp,
+) -> TimeSeriesPredictionStatus {
+    let uid = ehpa.uid().unwrap_or_default();
+    let window = workload.prediction.as_ref().map_or(SignedDuration::ZERO, |p| p.window);
+    let metrics: Vec<PredictionMetricStatus> = workload
+        .metrics
+        .iter()
+        .map(|metric| {
+            let key = SeriesKey { uid: uid.clone(), metric: metric.identifier() };
+            metric_status(forecasts, &key, window, now)
+        })
+        .collect();
+    let missing = metrics.iter().find(|metric| !metric.ready);
+    let condition = match missing {
+        None => ready(true, "PredictSucceed", "every metric is predicted"),
+        Some(metric) => ready(false, "PredictPartial", &partial(metric)),
+    };
+    TimeSeriesPredictionStatus {
+        prediction_metrics: Some(metrics),
+        conditions: Some(vec![since(condition, before.conditions.as_deref(), now)]),
+    }
+}
+
+fn partial(metric: &PredictionMetricStatus) -> String {
+    let name = metric.resource_identifier.as_deref().unwrap_or_default();
+    format!("{name} is not predicted: {}", metric.message.as_deref().unwrap_or_default())
+}
+
+fn metric_status(
+    forecasts: &Forecasts,
+    key: &SeriesKey,
+    window: SignedDuration,
+    now: Timestamp,
+) -> PredictionMetricStatus {
+    let mut status = PredictionMetricStatus {
+        resource_identifier: Some(key.metric.clone()),
+        ..PredictionMetricStatus::default()
+    };
+    match forecasts.in_force(key, now) {
+        Ok(forecast) => {
+            status.ready = true;
+            let samples = samples(&forecast, now, now.saturating_add(window + window).unwrap_or(now));
+            status.prediction =
+                Some(vec![PredictedSeries { samples: Some(samples), ..PredictedSeries::default() }]);
+        }
+        Err(refused) => {
+            status.reason = Some(refused.reason.as_str().to_owned());
+            status.message = Some(refused.message);
+        }
+    }
+    status
+}
+
+fn samples(forecast: &Forecast, from: Timestamp, to: Timestamp) -> Vec<PredictedSample> {
+    let number = |value: f64| format!("{value:.5}");
+    forecast
+        .samples()
+        .filter(|sample| sample.at >= from && sample.at <= to)
+        .take(MAX_SAMPLES)
+        .map(|sample| PredictedSample {
+            value: Some(number(sample.value)),
+            timestamp: Some(sample.at.as_second()),
+            upper: sample.upper.map(number),
+        })
+        .collect()
+}
+
+/// Whether readiness or a reason changed, or the published samples end within a window.
+fn is_worth_writing(
+    before: &TimeSeriesPredictionStatus,
+    after: &TimeSeriesPredictionStatus,
+    window: SignedDuration,
+    now: Timestamp,
+) -> bool {
+    let outline = |status: &TimeSeriesPredictionStatus| {
+        let metrics = status.prediction_metrics.iter().flatten();
+        metrics
+            .map(|m| (m.resource_identifier.clone(), m.ready, m.reason.clone()))
+            .collect::<Vec<_>>()
+    };
+    if outline(before) != outline(after) {
+        return true;
+    }
+    let horizon = now.saturating_add(window).unwrap_or(now).as_second();
+    before
+        .prediction_metrics
+        .iter()
+        .flatten()
+        .filter(|metric| metric.ready)
+        .any(|metric| last_sample(metric).is_none_or(|last| last < horizon))
+}
+
+fn last_sample(metric: &PredictionMetricStatus) -> Option<i64> {
+    let series = metric.prediction.as_deref()?.first()?;
+    series.samples.as_deref()?.last()?.timestamp
+}
+
+fn is_told(tsp: &TimeSeriesPrediction) -> bool {
+    let conditions = tsp.status.as_ref().and_then(|status| status.conditions.as_deref());
+    conditions.is_some_and(|found| found.iter().any(|c| c.reason == "NotManaged"))
+}
+
+fn not_managed(before: Option<&TimeSeriesPredictionStatus>, now: Timestamp) -> TimeSeriesPredictionStatus {
+    let message = "this object belongs to no EffectiveHorizontalPodAutoscaler and is left alone; \
+                   put a prediction into one to get a forecast";
+    let condition = ready(false, "NotManaged", message);
+    let known = before.and_then(|status| status.conditions.as_deref());
+    TimeSeriesPredictionStatus {
+        prediction_metrics: None,
+        conditions: Some(vec![since(condition, known, now)]),
+    }
+}
+
+fn ready(ready: bool, reason: &str, message: &str) -> Condition {
+    Condition {
+        type_: "Ready".into(),
+        status: if ready { "True" } else { "False" }.into(),
+        reason: reason.into(),
+        message: message.into(),
+        last_transition_time: Time(Timestamp::UNIX_EPOCH),
+        observed_generation: None,
+    }
+}
+
+/// The condition with its transition time: kept while its status stays.
+fn since(mut condition: Condition, known: Option<&[Condition]>, now: Timestamp) -> Condition {
+    let before = known.into_iter().flatten().find(|c| c.type_ == condition.type_);
+    condition.last_transition_time = before
+        .filter(|before| before.status == condition.status)
+        .map_or(Time(now), |before| before.last_transition_time.clone());
+    condition
+}

@@ -1,0 +1,395 @@
+//! The few traits between the story (`autoscaler`, `forecaster`) and the edge (`adapters`).
+//!
+//! A port speaks the domain's words: it takes and returns domain values, and its errors say whether to
+//! try again. It refuses to know how an answer was fetched. Read `adapters::kube` for the one cluster
+//! behind [`Cluster`] and `adapters::prometheus` for the history behind [`HistoryReader`].
+
+use std::{collections::BTreeSet, error::Error, future::Future, sync::Arc};
+
+use foretide_crds::{
+    EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerStatus, TimeSeriesPrediction,
+};
+use foretide_models::Sample;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+use crate::domain::{
+    Replicas, ScaleTarget,
+    forecast::Refused,
+    hpa::MetricSpec,
+    observation::{Container, Pod, PodSample, PodUsage, Scale, Unavailable},
+};
+
+/// One Kubernetes cluster as a sync needs it: compact snapshots to read, a handful of conditional
+/// writes, and the metrics APIs.
+///
+/// Snapshot methods read the stores and never block; everything `async` is one bounded API call.
+pub trait Cluster: Send + Sync + 'static {
+    /// Whether every store has seen a complete first list.
+    fn is_synced(&self) -> bool;
+    /// Waits until autoscalers appeared, vanished, or got another spec or other annotations; takes
+    /// them all. Dropping it loses nothing.
+    fn changed(&self) -> impl Future<Output = BTreeSet<ObjectKey>> + Send;
+    /// The autoscalers of the watched namespaces, in the order of their namespace and name.
+    fn autoscalers(&self) -> Vec<Arc<EffectiveHorizontalPodAutoscaler>>;
+    /// Every `HorizontalPodAutoscaler` of a namespace.
+    fn hpas(&self, namespace: &str) -> Vec<Arc<HpaView>>;
+    /// Every `TimeSeriesPrediction` of a namespace.
+    fn predictions(&self, namespace: &str) -> Vec<Arc<TimeSeriesPrediction>>;
+    /// Every `TimeSeriesPrediction` of the watched namespaces.
+    fn every_prediction(&self) -> Vec<Arc<TimeSeriesPrediction>>;
+    /// Every `HorizontalPodAutoscaler` of the watched namespaces.
+    fn every_hpa(&self) -> Vec<Arc<HpaView>>;
+    /// The pods that a label selector (in its text form) selects, sorted by name.
+    ///
+    /// # Errors
+    /// [`ClusterError::Invalid`] when the selector cannot be parsed.
+    fn pods(&self, namespace: &str, selector: &str) -> Result<Vec<Arc<Pod>>, ClusterError>;
+
+    /// The scale subresource of a target, as of now or as of the last watch event of its kind.
+    fn scale(
+        &self,
+        target: &ScaleTarget,
+    ) -> impl Future<Output = Result<ScaleView, ClusterError>> + Send;
+    /// Usage of every pod of a namespace, from `metrics.k8s.io`.
+    fn usage(
+        &self,
+        namespace: &str,
+    ) -> impl Future<Output = Result<Vec<Arc<PodUsage>>, Unavailable>> + Send;
+    /// A custom metric of the pods that `selector` selects.
+    fn pods_metric(
+        &self,
+        query: &MetricQuery<'_>,
+    ) -> impl Future<Output = Result<Vec<PodSample>, Unavailable>> + Send;
+    /// A custom metric of one object, in milli-units.
+    fn object_metric(
+        &self,
+        object: &crate::domain::hpa::ObjectRef,
+        query: &MetricQuery<'_>,
+    ) -> impl Future<Output = Result<i64, Unavailable>> + Send;
+    /// The series of an external metric, in milli-units.
+    fn external_metric(
+        &self,
+        query: &MetricQuery<'_>,
+    ) -> impl Future<Output = Result<Vec<i64>, Unavailable>> + Send;
+
+    /// Sets the replicas of a target, provided it is still the version that the decision was made from.
+    ///
+    /// # Errors
+    /// [`ClusterError::Conflict`] when somebody changed the target in between: decide again.
+    fn write_scale(
+        &self,
+        target: &ScaleTarget,
+        seen: &ScaleView,
+        replicas: Replicas,
+    ) -> impl Future<Output = Result<Replicas, ClusterError>> + Send;
+    /// Server-side apply of a `HorizontalPodAutoscaler` (a whole manifest), with force.
+    fn apply_hpa(
+        &self,
+        manifest: &Value,
+    ) -> impl Future<Output = Result<Arc<HpaView>, ClusterError>> + Send;
+    /// JSON patch of a `HorizontalPodAutoscaler`: gives an adopted one back, drops a field added by hand.
+    fn patch_hpa(
+        &self,
+        namespace: &str,
+        name: &str,
+        patch: &Value,
+    ) -> impl Future<Output = Result<Arc<HpaView>, ClusterError>> + Send;
+    /// Deletes a `HorizontalPodAutoscaler`, provided it still has this UID; absent is success.
+    fn delete_hpa(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+    ) -> impl Future<Output = Result<(), ClusterError>> + Send;
+    /// Server-side apply of a `TimeSeriesPrediction` (a whole manifest, no status), with force.
+    fn apply_prediction(
+        &self,
+        manifest: &Value,
+    ) -> impl Future<Output = Result<(), ClusterError>> + Send;
+    /// Server-side apply of the status of a `TimeSeriesPrediction`.
+    fn write_prediction_status(
+        &self,
+        namespace: &str,
+        name: &str,
+        status: &foretide_crds::TimeSeriesPredictionStatus,
+    ) -> impl Future<Output = Result<(), ClusterError>> + Send;
+    /// Deletes a `TimeSeriesPrediction`, provided it still has this UID; absent is success.
+    fn delete_prediction(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+    ) -> impl Future<Output = Result<(), ClusterError>> + Send;
+    /// Server-side apply of the status of an autoscaler.
+    fn write_status(
+        &self,
+        namespace: &str,
+        name: &str,
+        status: &EffectiveHorizontalPodAutoscalerStatus,
+    ) -> impl Future<Output = Result<(), ClusterError>> + Send;
+    /// Records an event about an autoscaler.
+    fn emit(
+        &self,
+        about: &EffectiveHorizontalPodAutoscaler,
+        event: &EventNote,
+    ) -> impl Future<Output = Result<(), ClusterError>> + Send;
+}
+
+/// Namespace and name of an object.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectKey {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// The scale of a target, and what is needed to change it safely.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScaleView {
+    /// Replicas by spec and by status.
+    pub scale: Scale,
+    /// `status.selector`, in its text form; empty when the target has none.
+    pub selector: String,
+    /// The version that a write must still find.
+    pub resource_version: String,
+    /// Identity of the target: a recreated target starts with a fresh history.
+    pub uid: String,
+    /// Containers of the pod template with their requests, when the kind has one.
+    pub template: Option<Arc<[Container]>>,
+}
+
+/// A `HorizontalPodAutoscaler` as it stands in the cluster.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HpaView {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its identity.
+    pub uid: String,
+    /// UID of its controller, if any.
+    pub controller_uid: Option<String>,
+    /// Labels and annotations, as JSON objects.
+    pub labels: Value,
+    /// See `labels`.
+    pub annotations: Value,
+    /// What it scales.
+    pub target: ScaleTarget,
+    /// The whole `spec`, as JSON.
+    pub spec: Value,
+    /// The whole `status`, as JSON.
+    pub status: Value,
+    /// `metadata.generation`.
+    pub generation: Option<i64>,
+    /// `status.lastScaleTime` as an age against the wall clock at the time of the watch event,
+    /// expressed on the controller's own clock.
+    pub last_scale: Option<Timestamp>,
+}
+
+/// What to ask a custom or external metrics API for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MetricQuery<'a> {
+    /// The namespace asked.
+    pub namespace: &'a str,
+    /// Metric name, as the user wrote it.
+    pub metric: &'a str,
+    /// Label selector of the metric's series, in its text form; absent sends no parameter.
+    pub metric_selector: Option<&'a str>,
+    /// Label selector of the pods (pods metrics only), in its text form.
+    pub pod_selector: &'a str,
+}
+
+/// An event about an autoscaler.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EventNote {
+    /// Whether it is a `Warning` (else `Normal`).
+    pub warning: bool,
+    /// UpperCamelCase reason from a closed set.
+    pub reason: &'static str,
+    /// What was done or attempted.
+    pub action: &'static str,
+    /// One sentence.
+    pub note: String,
+}
+
+/// Why a call to the cluster gave no answer.
+#[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
+pub enum ClusterError {
+    /// The object is not there.
+    #[error("{what} not found")]
+    NotFound {
+        /// The object.
+        what: String,
+    },
+    /// Somebody else changed the object in between.
+    #[error("{what} was changed by somebody else meanwhile")]
+    Conflict {
+        /// The object.
+        what: String,
+    },
+    /// The API server refused the request; only a change by a person helps.
+    #[error("the API server refused {what}: {message}")]
+    Refused {
+        /// The request.
+        what: String,
+        /// The server's words.
+        message: String,
+    },
+    /// The kind is unknown to the cluster or has no scale subresource.
+    #[error("{what} cannot be scaled: {message}")]
+    NotScalable {
+        /// The target.
+        what: String,
+        /// What was expected.
+        message: String,
+    },
+    /// Something in the object cannot be read.
+    #[error("{what} is not valid: {message}")]
+    Invalid {
+        /// The object and field.
+        what: String,
+        /// What was expected.
+        message: String,
+    },
+    /// No answer in time, connection lost, or the server is overloaded: the next sync tries again.
+    #[error("no answer for {what}: {message}")]
+    Unreachable {
+        /// The request.
+        what: String,
+        /// What happened.
+        message: String,
+    },
+}
+
+/// What the history of a metric is asked for by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Demand<'a> {
+    /// The workload whose total demand it is.
+    pub target: &'a ScaleTarget,
+    /// The metric that the workload is scaled on.
+    pub metric: &'a MetricSpec,
+    /// The query that the user wrote for it, if any.
+    pub written: Option<&'a str>,
+    /// How far back the history goes.
+    pub span: SignedDuration,
+}
+
+/// Knows which query answers for the total demand of a workload.
+pub trait DemandQueries: Send + Sync {
+    /// The text of the query: the user's, restricted to what their object may see, else a built-in one.
+    ///
+    /// # Errors
+    /// Why no query may be asked, and what would be accepted.
+    fn query(&self, demand: &Demand<'_>) -> Result<String, Refused>;
+}
+
+/// Reads the past of one number: Prometheus in production, a recorded series in tests.
+pub trait HistoryReader: Send + Sync {
+    /// The samples of `query` at `from`, `from + step`, ... up to `to`, both included, oldest first.
+    ///
+    /// `step` is a positive whole number of seconds, and `from` and `to` lie on whole seconds.
+    /// Points at which the query has no value are left out; NaN and infinities are passed on.
+    ///
+    /// # Errors
+    /// [`HistoryError`]; an answer that is not whole (several series, warnings, cut off) is an error, never a smaller
+    /// number.
+    fn range(
+        &self,
+        query: &str,
+        from: Timestamp,
+        to: Timestamp,
+        step: SignedDuration,
+    ) -> impl Future<Output = Result<Vec<Sample>, HistoryError>> + Send;
+}
+
+/// Why there is no history. Every variant has a stable [reason](HistoryError::reason).
+#[derive(Debug, thiserror::Error)]
+pub enum HistoryError {
+    /// No connection, or it broke before the answer was complete.
+    #[error("cannot reach the history at {endpoint}")]
+    Unreachable {
+        /// Where it was looked for, without credentials.
+        endpoint: String,
+        /// What went wrong below.
+        #[source]
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// No complete answer within the deadline, ours or the server's.
+    #[error("the history at {endpoint} did not answer in time: {message}")]
+    Timeout {
+        /// Where it was looked for.
+        endpoint: String,
+        /// Whose deadline passed.
+        message: String,
+    },
+    /// The server is up and cannot serve now (429 or 5xx): ask later.
+    #[error("the history is not available now (status {status}): {message}")]
+    Unavailable {
+        /// The HTTP status.
+        status: u16,
+        /// The server's words, shortened.
+        message: String,
+    },
+    /// The server did not let us in, or is not a history server (redirect, 401, 403, 404).
+    #[error(
+        "the history endpoint rejected the request (status {status}): {message}; \
+         check its URL and credentials"
+    )]
+    Rejected {
+        /// The HTTP status.
+        status: u16,
+        /// The server's words, shortened.
+        message: String,
+    },
+    /// The server understood the request and says that the query is wrong.
+    #[error("the history server refuses the query: {message}")]
+    QueryRefused {
+        /// The server's words.
+        message: String,
+    },
+    /// The query touches more samples than the server or we allow.
+    #[error("the query reads too many samples: {message}; narrow its selectors")]
+    TooManySamples {
+        /// Whose limit it was.
+        message: String,
+    },
+    /// The answer is not what the protocol says.
+    #[error("cannot read the answer of the history server: {message}")]
+    Malformed {
+        /// What was expected and what was there.
+        message: String,
+    },
+    /// No series, or only native histograms, which have no single value.
+    #[error("the query returned no samples")]
+    Empty,
+    /// Several series where one number at a time is needed.
+    #[error("the query returned {0} series, expected one; wrap it in sum(...)")]
+    MultiSeries(usize),
+    /// The server says that part of the data is missing. A total of a part would be too small, so nothing is used.
+    #[error("the history server answered in part only: {message}")]
+    Partial {
+        /// The server's warnings, joined.
+        message: String,
+    },
+}
+
+impl HistoryError {
+    /// The stable `UpperCamelCase` word for conditions, metrics and documentation.
+    #[must_use]
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::Unreachable { .. } => "Unreachable",
+            Self::Timeout { .. } => "Timeout",
+            Self::Unavailable { .. } => "Unavailable",
+            Self::Rejected { .. } => "Rejected",
+            Self::QueryRefused { .. } => "QueryRefused",
+            Self::TooManySamples { .. } => "TooManySamples",
+            Self::Malformed { .. } => "Malformed",
+            Self::Empty => "NoData",
+            Self::MultiSeries(_) => "MultiSeries",
+            Self::Partial { .. } => "Partial",
+        }
+    }
+}

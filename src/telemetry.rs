@@ -1,0 +1,343 @@
+//! Logs and metrics: the subscriber, the registry, and every name in one place.
+//!
+//! Labels come from closed sets, plus namespace and name of the object. A deleted object's series are
+//! removed. It refuses to decide anything: callers hand it finished values.
+
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
+
+use prometheus_client::{
+    encoding::{EncodeLabelSet, text::encode},
+    metrics::{
+        counter::Counter,
+        family::Family,
+        gauge::Gauge,
+        histogram::{Histogram, exponential_buckets},
+    },
+    registry::{Registry, Unit},
+};
+use tracing_subscriber::{EnvFilter, fmt};
+
+/// Log fields and metric labels that say which object a record is about.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ObjectLabels {
+    /// Namespace of the autoscaler.
+    pub namespace: String,
+    /// Name of the autoscaler.
+    pub name: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StageLabels {
+    namespace: String,
+    name: String,
+    stage: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WriteLabels {
+    kind: &'static str,
+    result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabels {
+    reason: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WatchLabels {
+    kind: &'static str,
+}
+
+/// The replica counts that are published for every object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counts {
+    /// What the target has.
+    pub current: u32,
+    /// What it should have.
+    pub desired: u32,
+    /// The observed proposal, if there is one.
+    pub observed: Option<u32>,
+    /// The forecast proposal, if there is one.
+    pub forecast: Option<u32>,
+    /// The cron proposal, if there is one.
+    pub cron: Option<u32>,
+}
+
+/// What one write to the API server was about, and how it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Write {
+    /// The scale subresource of a target.
+    Scale,
+    /// A child `HorizontalPodAutoscaler`.
+    Hpa,
+    /// A `TimeSeriesPrediction`.
+    Prediction,
+    /// The status of an autoscaler.
+    Status,
+    /// An event.
+    Event,
+}
+
+/// The metric registry of one controller.
+#[derive(Debug)]
+pub struct Telemetry {
+    registry: Mutex<Registry>,
+    ready: AtomicBool,
+    replicas: Family<StageLabels, Gauge>,
+    writes: Family<WriteLabels, Counter>,
+    sync_seconds: Histogram,
+    objects: Gauge,
+    comparisons: Counter,
+    disagreements: Counter,
+    refusals: Family<ReasonLabels, Counter>,
+    watch_errors: Family<WatchLabels, Counter>,
+    watch_age_seconds: Family<WatchLabels, Gauge<f64, AtomicU64>>,
+}
+
+// === impl Write ===
+
+impl Write {
+    const ALL: [Self; 5] = [Self::Scale, Self::Hpa, Self::Prediction, Self::Status, Self::Event];
+
+    const fn label(self) -> &'static str {
+        match self {
+            Self::Scale => "scale",
+            Self::Hpa => "hpa",
+            Self::Prediction => "prediction",
+            Self::Status => "status",
+            Self::Event => "event",
+        }
+    }
+}
+
+// === impl Telemetry ===
+
+impl Default for Telemetry {
+    fn default() -> Self {
+        let telemetry = Self {
+            registry: Mutex::new(Registry::with_prefix("foretide")),
+            ready: AtomicBool::new(false),
+            replicas: Family::default(),
+            writes: Family::default(),
+            sync_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 15)),
+            objects: Gauge::default(),
+            comparisons: Counter::default(),
+            disagreements: Counter::default(),
+            refusals: Family::default(),
+            watch_errors: Family::default(),
+            watch_age_seconds: Family::default(),
+        };
+        telemetry.register();
+        telemetry.start_at_zero();
+        telemetry
+    }
+}
+
+impl Telemetry {
+    fn register(&self) {
+        let mut registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        registry.register(
+            "replicas",
+            "Replicas of an autoscaler by stage: current, observed, forecast, cron, desired",
+            self.replicas.clone(),
+        );
+        registry.register("writes", "Writes to the API server by kind and result", self.writes.clone());
+        registry.register_with_unit(
+            "sync_duration",
+            "Duration of one sync over everything due",
+            Unit::Seconds,
+            self.sync_seconds.clone(),
+        );
+        registry.register("objects", "Autoscalers known", self.objects.clone());
+        registry.register(
+            "hpa_comparisons",
+            "Times the observed lane was compared with the child autoscaler's own answer",
+            self.comparisons.clone(),
+        );
+        registry.register(
+            "hpa_disagreements",
+            "Comparisons in which the two answers differed",
+            self.disagreements.clone(),
+        );
+        registry.register(
+            "forecast_refusals",
+            "Forecasts that were refused, by reason",
+            self.refusals.clone(),
+        );
+        registry.register("watch_errors", "Failures of a watch, by kind", self.watch_errors.clone());
+        registry.register_with_unit(
+            "watch_staleness",
+            "Time since a watch last heard from the API server, by kind",
+            Unit::Seconds,
+            self.watch_age_seconds.clone(),
+        );
+    }
+
+    fn start_at_zero(&self) {
+        for write in Write::ALL {
+            for result in ["ok", "error"] {
+                drop(self.writes.get_or_create(&WriteLabels { kind: write.label(), result }));
+            }
+        }
+    }
+
+    /// Says whether the controller has seen the cluster.
+    pub fn set_ready(&self, ready: bool) {
+        self.ready.store(ready, Ordering::Relaxed);
+    }
+
+    /// Whether the controller has seen the cluster.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::Relaxed)
+    }
+
+    /// Publishes the counts of one decision.
+    pub fn decided(&self, object: &ObjectLabels, counts: Counts) {
+        for (stage, replicas) in counts.stages() {
+            let labels = StageLabels::of(object, stage);
+            match replicas {
+                Some(replicas) => {
+                    self.replicas.get_or_create(&labels).set(i64::from(replicas));
+                }
+                None => {
+                    self.replicas.remove(&labels);
+                }
+            }
+        }
+    }
+
+    /// Removes the series of a deleted object.
+    pub fn forget(&self, object: &ObjectLabels) {
+        for (stage, _) in Counts::NONE.stages() {
+            self.replicas.remove(&StageLabels::of(object, stage));
+        }
+    }
+
+    /// Counts one write.
+    pub fn wrote(&self, write: Write, ok: bool) {
+        let result = if ok { "ok" } else { "error" };
+        self.writes.get_or_create(&WriteLabels { kind: write.label(), result }).inc();
+    }
+
+    /// Publishes the duration of one sync and the number of known objects.
+    pub fn synced(&self, seconds: f64, objects: usize) {
+        self.sync_seconds.observe(seconds);
+        self.objects.set(i64::try_from(objects).unwrap_or(i64::MAX));
+    }
+
+    /// Counts one comparison of our observed lane with a child's answer.
+    pub fn compared(&self, agreed: bool) {
+        self.comparisons.inc();
+        if !agreed {
+            self.disagreements.inc();
+        }
+    }
+
+    /// Comparisons and disagreements so far.
+    #[must_use]
+    pub fn comparisons(&self) -> (u64, u64) {
+        (self.comparisons.get(), self.disagreements.get())
+    }
+
+    /// Counts one refused forecast.
+    pub fn refused(&self, reason: &str) {
+        self.refusals.get_or_create(&ReasonLabels { reason: reason.to_owned() }).inc();
+    }
+
+    /// Publishes the health of one watch.
+    pub fn watched(&self, kind: &'static str, age_seconds: f64, errors: u64) {
+        let labels = WatchLabels { kind };
+        self.watch_age_seconds.get_or_create(&labels).set(age_seconds);
+        let counter = self.watch_errors.get_or_create(&labels);
+        counter.inc_by(errors.saturating_sub(counter.get()));
+    }
+
+    /// Everything in the `OpenMetrics` text format.
+    #[must_use]
+    pub fn encode(&self) -> String {
+        let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut text = String::new();
+        match encode(&mut text, &registry) {
+            Ok(()) => text,
+            Err(std::fmt::Error) => String::from("# EOF\n"),
+        }
+    }
+}
+
+impl Counts {
+    const NONE: Self = Self { current: 0, desired: 0, observed: None, forecast: None, cron: None };
+
+    const fn stages(self) -> [(&'static str, Option<u32>); 5] {
+        [
+            ("current", Some(self.current)),
+            ("observed", self.observed),
+            ("forecast", self.forecast),
+            ("cron", self.cron),
+            ("desired", Some(self.desired)),
+        ]
+    }
+}
+
+impl StageLabels {
+    fn of(object: &ObjectLabels, stage: &'static str) -> Self {
+        Self { namespace: object.namespace.clone(), name: object.name.clone(), stage }
+    }
+}
+
+/// Starts logging to standard error, as lines for people or as JSON.
+///
+/// `RUST_LOG`-style filters come from `filter`; a filter that cannot be read falls back to `info`.
+pub fn start_logging(filter: &str, json: bool) {
+    let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
+    let subscriber = fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let started = if json { subscriber.json().try_init() } else { subscriber.try_init() };
+    if started.is_err() {
+        tracing::debug!("logging was already started");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object() -> ObjectLabels {
+        ObjectLabels { namespace: "shop".into(), name: "web".into() }
+    }
+
+    #[test]
+    fn a_deleted_object_leaves_no_series_behind() {
+        let telemetry = Telemetry::default();
+        let empty = telemetry.encode();
+        let counts =
+            Counts { current: 2, desired: 7, observed: Some(3), forecast: Some(7), cron: None };
+        telemetry.decided(&object(), counts);
+        let text = telemetry.encode();
+        assert!(
+            text.contains(r#"foretide_replicas{namespace="shop",name="web",stage="desired"} 7"#),
+            "{text}"
+        );
+        telemetry.forget(&object());
+        assert_eq!(telemetry.encode(), empty);
+    }
+
+    #[test]
+    fn counters_exist_before_anything_happened() {
+        let text = Telemetry::default().encode();
+        assert!(text.contains(r#"foretide_writes_total{kind="scale",result="ok"} 0"#), "{text}");
+        assert!(text.contains("foretide_hpa_comparisons_total 0"), "{text}");
+    }
+
+    #[test]
+    fn a_proposal_that_goes_away_takes_its_series_with_it() {
+        let telemetry = Telemetry::default();
+        let with = Counts { current: 2, desired: 7, observed: None, forecast: Some(7), cron: None };
+        telemetry.decided(&object(), with);
+        telemetry.decided(&object(), Counts { forecast: None, ..with });
+        assert!(!telemetry.encode().contains("stage=\"forecast\""));
+    }
+}

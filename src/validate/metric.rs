@@ -1,0 +1,270 @@
+//! `spec.metrics` and `spec.behavior`: from autoscaling/v2 wire types to the domain's.
+
+use foretide_crds::Passthrough;
+use jiff::SignedDuration;
+use k8s_openapi::{
+    api::autoscaling::v2::{
+        HPAScalingRules, HorizontalPodAutoscalerBehavior, MetricIdentifier, MetricSpec as WireMetric,
+        MetricTarget,
+    },
+    apimachinery::pkg::{api::resource::Quantity as WireQuantity, apis::meta::v1::LabelSelector},
+};
+
+use super::Violation;
+use crate::domain::{
+    hpa::{
+        Behavior, MetricKind, MetricSpec, ObjectRef, Policy, PolicyKind, Rules, Select, Target,
+        WrittenTarget,
+    },
+    quantity::Quantity,
+};
+
+/// Every metric of the spec, or what is wrong with each.
+pub(super) fn metrics(
+    raw: &[Passthrough<WireMetric>],
+    violations: &mut Vec<Violation>,
+) -> Vec<MetricSpec> {
+    let mut read = Vec::with_capacity(raw.len());
+    for (position, metric) in raw.iter().enumerate() {
+        let field = format!("spec.metrics[{position}]");
+        match metric.typed() {
+            Ok(wire) => read.push(Reader { field: &field, violations }.metric(wire)),
+            Err(error) => violations.push(Violation::new(
+                field,
+                metric.raw().to_string(),
+                format!("a metric of autoscaling/v2 ({error})"),
+            )),
+        }
+    }
+    read
+}
+
+/// The behavior as the user wrote it; defaults stay unwritten.
+pub(super) fn behavior(
+    raw: &Passthrough<HorizontalPodAutoscalerBehavior>,
+    violations: &mut Vec<Violation>,
+) -> Behavior {
+    match raw.typed() {
+        Ok(wire) => {
+            let mut reader = Reader { field: "spec.behavior", violations };
+            Behavior {
+                scale_up: reader.rules("scaleUp", wire.scale_up),
+                scale_down: reader.rules("scaleDown", wire.scale_down),
+            }
+        }
+        Err(error) => {
+            violations.push(Violation::new(
+                "spec.behavior",
+                raw.raw().to_string(),
+                format!("a behavior of autoscaling/v2 ({error})"),
+            ));
+            Behavior::default()
+        }
+    }
+}
+
+/// Reads the parts of one field, noting what it cannot.
+struct Reader<'a> {
+    field: &'a str,
+    violations: &'a mut Vec<Violation>,
+}
+
+// === impl Reader ===
+
+impl Reader<'_> {
+    fn metric(&mut self, wire: WireMetric) -> MetricSpec {
+        match wire.type_.as_str() {
+            "Resource" => wire.resource.map(|source| MetricSpec::Resource {
+                target: self.target(MetricKind::Resource, &source.target),
+                name: source.name,
+            }),
+            "ContainerResource" => {
+                wire.container_resource.map(|source| MetricSpec::ContainerResource {
+                    target: self.target(MetricKind::ContainerResource, &source.target),
+                    name: source.name,
+                    container: source.container,
+                })
+            }
+            "Pods" => wire.pods.map(|source| MetricSpec::Pods {
+                target: self.target(MetricKind::Pods, &source.target),
+                selector: selector(&source.metric),
+                metric: source.metric.name,
+            }),
+            "Object" => wire.object.map(|source| MetricSpec::Object {
+                target: self.target(MetricKind::Object, &source.target),
+                described: ObjectRef {
+                    api_version: source.described_object.api_version.unwrap_or_default(),
+                    kind: source.described_object.kind,
+                    name: source.described_object.name,
+                },
+                selector: selector(&source.metric),
+                metric: source.metric.name,
+            }),
+            "External" => wire.external.map(|source| MetricSpec::External {
+                target: self.target(MetricKind::External, &source.target),
+                selector: selector(&source.metric),
+                metric: source.metric.name,
+            }),
+            unknown => Some(MetricSpec::Unknown(unknown.to_owned())),
+        }
+        .unwrap_or_else(|| self.without_source(&wire.type_))
+    }
+
+    /// `type` names a block that is not there.
+    fn without_source(&mut self, kind: &str) -> MetricSpec {
+        let block = format!("{}{}", kind[..1].to_lowercase(), &kind[1..]);
+        self.refuse(".type", kind, format!("the block `{block}` beside it"));
+        MetricSpec::Unknown(kind.to_owned())
+    }
+
+    fn target(&mut self, kind: MetricKind, wire: &MetricTarget) -> Target {
+        let written = WrittenTarget {
+            kind: &wire.type_,
+            average_utilization: wire.average_utilization,
+            average_value: self.milli(".target.averageValue", wire.average_value.as_ref()),
+            value: self.milli(".target.value", wire.value.as_ref()),
+        };
+        let target = Target::read(kind, written);
+        let positive = match target {
+            Target::Utilization(percent) => percent > 0,
+            Target::AverageValue(milli) | Target::Value(milli) => milli > 0,
+            Target::Unusable => {
+                self.refuse(".target", &wire.type_, target_fields(kind));
+                true
+            }
+        };
+        if !positive {
+            self.refuse(".target", &format!("{target:?}"), "a value above zero".to_owned());
+        }
+        target
+    }
+
+    fn milli(&mut self, part: &str, wire: Option<&WireQuantity>) -> Option<i64> {
+        let text = &wire?.0;
+        match text.parse::<Quantity>() {
+            Ok(quantity) => Some(quantity.milli_value().value),
+            Err(error) => {
+                self.refuse(part, text, format!("a quantity such as 100m, 2 or 1Gi ({error})"));
+                None
+            }
+        }
+    }
+
+    fn rules(&mut self, direction: &str, wire: Option<HPAScalingRules>) -> Rules {
+        let Some(wire) = wire else { return Rules::default() };
+        let part = format!(".{direction}");
+        Rules {
+            window: self.seconds(&part, wire.stabilization_window_seconds),
+            select: self.select(&part, wire.select_policy.as_deref()),
+            policies: wire.policies.map(|policies| {
+                policies
+                    .into_iter()
+                    .filter_map(|policy| {
+                        let read = self.policy(&part, &policy.type_, policy.value)?;
+                        let period = self.period(&part, policy.period_seconds)?;
+                        Some(Policy { kind: read, value: policy.value, period })
+                    })
+                    .collect()
+            }),
+            tolerance: self.tolerance(&part, wire.tolerance.as_ref()),
+        }
+    }
+
+    fn seconds(&mut self, part: &str, seconds: Option<i32>) -> Option<SignedDuration> {
+        let seconds = seconds?;
+        if !(0..=3600).contains(&seconds) {
+            let part = format!("{part}.stabilizationWindowSeconds");
+            self.refuse(&part, &seconds.to_string(), "0 to 3600 seconds".to_owned());
+        }
+        Some(SignedDuration::from_secs(seconds.into()))
+    }
+
+    fn select(&mut self, part: &str, name: Option<&str>) -> Option<Select> {
+        match name? {
+            "Max" => Some(Select::Max),
+            "Min" => Some(Select::Min),
+            "Disabled" => Some(Select::Disabled),
+            other => {
+                let part = format!("{part}.selectPolicy");
+                self.refuse(&part, other, "Max, Min or Disabled".to_owned());
+                None
+            }
+        }
+    }
+
+    fn policy(&mut self, part: &str, kind: &str, value: i32) -> Option<PolicyKind> {
+        if value <= 0 {
+            let part = format!("{part}.policies[].value");
+            self.refuse(&part, &value.to_string(), "a number above zero".to_owned());
+        }
+        match kind {
+            "Pods" => Some(PolicyKind::Pods),
+            "Percent" => Some(PolicyKind::Percent),
+            other => {
+                let part = format!("{part}.policies[].type");
+                self.refuse(&part, other, "Pods or Percent".to_owned());
+                None
+            }
+        }
+    }
+
+    fn period(&mut self, part: &str, seconds: i32) -> Option<SignedDuration> {
+        if (1..=1800).contains(&seconds) {
+            return Some(SignedDuration::from_secs(seconds.into()));
+        }
+        let part = format!("{part}.policies[].periodSeconds");
+        self.refuse(&part, &seconds.to_string(), "1 to 1800 seconds".to_owned());
+        None
+    }
+
+    fn tolerance(&mut self, part: &str, wire: Option<&WireQuantity>) -> Option<f64> {
+        let text = &wire?.0;
+        let ratio = text.parse::<Quantity>().ok().map(|quantity| quantity.approx_f64());
+        match ratio.filter(|ratio| *ratio >= 0.0) {
+            Some(ratio) => Some(ratio),
+            None => {
+                let part = format!("{part}.tolerance");
+                self.refuse(&part, text, "a ratio of at least 0, such as 0.05".to_owned());
+                None
+            }
+        }
+    }
+
+    fn refuse(&mut self, part: &str, found: &str, expected: String) {
+        self.violations.push(Violation::new(format!("{}{part}", self.field), found, expected));
+    }
+}
+
+fn target_fields(kind: MetricKind) -> String {
+    match kind {
+        MetricKind::Resource | MetricKind::ContainerResource => {
+            "averageUtilization or averageValue".to_owned()
+        }
+        MetricKind::Pods => "averageValue".to_owned(),
+        MetricKind::Object => "the field that its `type` names: value or averageValue".to_owned(),
+        MetricKind::External | MetricKind::Unknown => "value or averageValue".to_owned(),
+    }
+}
+
+fn selector(metric: &MetricIdentifier) -> Option<String> {
+    metric.selector.as_ref().map(selector_text)
+}
+
+/// A label selector in the text form that the API takes as a parameter.
+///
+/// # Guarantees
+/// Deterministic: labels in their order, then expressions as written.
+#[must_use]
+pub fn selector_text(selector: &LabelSelector) -> String {
+    let labels = selector.match_labels.iter().flatten().map(|(key, value)| format!("{key}={value}"));
+    let expressions = selector.match_expressions.iter().flatten().map(|expression| {
+        let values = expression.values.clone().unwrap_or_default().join(",");
+        match expression.operator.as_str() {
+            "In" => format!("{} in ({values})", expression.key),
+            "NotIn" => format!("{} notin ({values})", expression.key),
+            "DoesNotExist" => format!("!{}", expression.key),
+            _ => expression.key.clone(),
+        }
+    });
+    labels.chain(expressions).collect::<Vec<_>>().join(",")
+}
