@@ -66,6 +66,12 @@ impl Clock {
         self.now().checked_sub(age).unwrap_or(foreign)
     }
 
+    /// How long ago a wall-clock time was, on the wall clock.
+    #[must_use]
+    pub fn wall_age(&self, foreign: Timestamp) -> SignedDuration {
+        wall_now().duration_since(foreign)
+    }
+
     /// How long the wall clock takes for `span` of this clock.
     #[must_use]
     pub fn wall_span(&self, span: SignedDuration) -> Duration {

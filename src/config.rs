@@ -52,6 +52,12 @@ pub struct ControllerArgs {
     /// For how long after its start a pod that was never ready counts as not ready yet.
     #[arg(long, env = "FORETIDE_HPA_INITIAL_READINESS_DELAY", value_parser = parse_duration, default_value = "30s")]
     pub hpa_initial_readiness_delay: SignedDuration,
+    /// Which log records are written, such as info or foretide=debug.
+    #[arg(long, env = "FORETIDE_LOG", value_name = "FILTER", default_value = "info")]
+    pub log: String,
+    /// Write log records as JSON.
+    #[arg(long, env = "FORETIDE_LOG_JSON")]
+    pub log_json: bool,
 }
 
 /// Value of `--promql-scope`.

@@ -4,7 +4,7 @@
 //! try again. It refuses to know how an answer was fetched. Read `adapters::kube` for the one cluster
 //! behind [`Cluster`] and `adapters::prometheus` for the history behind [`HistoryReader`].
 
-use std::{future::Future, sync::Arc};
+use std::{collections::BTreeSet, error::Error, future::Future, sync::Arc};
 
 use foretide_crds::{
     EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerStatus, TimeSeriesPrediction,
@@ -15,6 +15,8 @@ use serde_json::Value;
 
 use crate::domain::{
     Replicas, ScaleTarget,
+    forecast::Refused,
+    hpa::MetricSpec,
     observation::{Container, Pod, PodSample, PodUsage, Scale, Unavailable},
 };
 
@@ -25,6 +27,9 @@ use crate::domain::{
 pub trait Cluster: Send + Sync + 'static {
     /// Whether every store has seen a complete first list.
     fn is_synced(&self) -> bool;
+    /// Waits until autoscalers appeared, vanished, or got another spec or other annotations; takes
+    /// them all. Dropping it loses nothing.
+    fn changed(&self) -> impl Future<Output = BTreeSet<ObjectKey>> + Send;
     /// The autoscalers of the watched namespaces, in the order of their namespace and name.
     fn autoscalers(&self) -> Vec<Arc<EffectiveHorizontalPodAutoscaler>>;
     /// Every `HorizontalPodAutoscaler` of a namespace.
@@ -129,6 +134,15 @@ pub trait Cluster: Send + Sync + 'static {
         about: &EffectiveHorizontalPodAutoscaler,
         event: &EventNote,
     ) -> impl Future<Output = Result<(), ClusterError>> + Send;
+}
+
+/// Namespace and name of an object.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectKey {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
 }
 
 /// The scale of a target, and what is needed to change it safely.
@@ -247,4 +261,135 @@ pub enum ClusterError {
         /// What happened.
         message: String,
     },
+}
+
+/// What the history of a metric is asked for by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Demand<'a> {
+    /// The workload whose total demand it is.
+    pub target: &'a ScaleTarget,
+    /// The metric that the workload is scaled on.
+    pub metric: &'a MetricSpec,
+    /// The query that the user wrote for it, if any.
+    pub written: Option<&'a str>,
+    /// How far back the history goes.
+    pub span: SignedDuration,
+}
+
+/// Knows which query answers for the total demand of a workload.
+pub trait DemandQueries: Send + Sync {
+    /// The text of the query: the user's, restricted to what their object may see, else a built-in one.
+    ///
+    /// # Errors
+    /// Why no query may be asked, and what would be accepted.
+    fn query(&self, demand: &Demand<'_>) -> Result<String, Refused>;
+}
+
+/// Reads the past of one number: Prometheus in production, a recorded series in tests.
+pub trait HistoryReader: Send + Sync {
+    /// The samples of `query` at `from`, `from + step`, ... up to `to`, both included, oldest first.
+    ///
+    /// `step` is a positive whole number of seconds, and `from` and `to` lie on whole seconds.
+    /// Points at which the query has no value are left out; NaN and infinities are passed on.
+    ///
+    /// # Errors
+    /// [`HistoryError`]; an answer that is not whole (several series, warnings, cut off) is an error, never a smaller
+    /// number.
+    fn range(
+        &self,
+        query: &str,
+        from: Timestamp,
+        to: Timestamp,
+        step: SignedDuration,
+    ) -> impl Future<Output = Result<Vec<Sample>, HistoryError>> + Send;
+}
+
+/// Why there is no history. Every variant has a stable [reason](HistoryError::reason).
+#[derive(Debug, thiserror::Error)]
+pub enum HistoryError {
+    /// No connection, or it broke before the answer was complete.
+    #[error("cannot reach the history at {endpoint}")]
+    Unreachable {
+        /// Where it was looked for, without credentials.
+        endpoint: String,
+        /// What went wrong below.
+        #[source]
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// No complete answer within the deadline, ours or the server's.
+    #[error("the history at {endpoint} did not answer in time: {message}")]
+    Timeout {
+        /// Where it was looked for.
+        endpoint: String,
+        /// Whose deadline passed.
+        message: String,
+    },
+    /// The server is up and cannot serve now (429 or 5xx): ask later.
+    #[error("the history is not available now (status {status}): {message}")]
+    Unavailable {
+        /// The HTTP status.
+        status: u16,
+        /// The server's words, shortened.
+        message: String,
+    },
+    /// The server did not let us in, or is not a history server (redirect, 401, 403, 404).
+    #[error(
+        "the history endpoint rejected the request (status {status}): {message}; \
+         check its URL and credentials"
+    )]
+    Rejected {
+        /// The HTTP status.
+        status: u16,
+        /// The server's words, shortened.
+        message: String,
+    },
+    /// The server understood the request and says that the query is wrong.
+    #[error("the history server refuses the query: {message}")]
+    QueryRefused {
+        /// The server's words.
+        message: String,
+    },
+    /// The query touches more samples than the server or we allow.
+    #[error("the query reads too many samples: {message}; narrow its selectors")]
+    TooManySamples {
+        /// Whose limit it was.
+        message: String,
+    },
+    /// The answer is not what the protocol says.
+    #[error("cannot read the answer of the history server: {message}")]
+    Malformed {
+        /// What was expected and what was there.
+        message: String,
+    },
+    /// No series, or only native histograms, which have no single value.
+    #[error("the query returned no samples")]
+    Empty,
+    /// Several series where one number at a time is needed.
+    #[error("the query returned {0} series, expected one; wrap it in sum(...)")]
+    MultiSeries(usize),
+    /// The server says that part of the data is missing. A total of a part would be too small, so nothing is used.
+    #[error("the history server answered in part only: {message}")]
+    Partial {
+        /// The server's warnings, joined.
+        message: String,
+    },
+}
+
+impl HistoryError {
+    /// The stable `UpperCamelCase` word for conditions, metrics and documentation.
+    #[must_use]
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::Unreachable { .. } => "Unreachable",
+            Self::Timeout { .. } => "Timeout",
+            Self::Unavailable { .. } => "Unavailable",
+            Self::Rejected { .. } => "Rejected",
+            Self::QueryRefused { .. } => "QueryRefused",
+            Self::TooManySamples { .. } => "TooManySamples",
+            Self::Malformed { .. } => "Malformed",
+            Self::Empty => "NoData",
+            Self::MultiSeries(_) => "MultiSeries",
+            Self::Partial { .. } => "Partial",
+        }
+    }
 }

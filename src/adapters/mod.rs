@@ -6,3 +6,4 @@
 
 pub mod kube;
 pub mod metrics_api;
+pub mod prometheus;

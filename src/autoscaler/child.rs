@@ -302,5 +302,5 @@ fn same_quantity(one: &Value, other: &Value) -> bool {
         Value::Number(number) => number.to_string().parse::<Quantity>().ok(),
         _ => None,
     };
-    matches!((quantity(one), quantity(other)), (Some(one), Some(other)) if one.same_value(&other))
+    matches!((quantity(one), quantity(other)), (Some(one), Some(other)) if one == other)
 }

@@ -105,7 +105,7 @@ fn reported(status: &Value) -> Option<MetricValue> {
     let current = blocks.iter().find_map(|block| status.get(block))?.get("current")?;
     let milli = |name: &str| {
         let text = current.get(name)?.as_str()?;
-        Some(text.parse::<Quantity>().ok()?.milli().value)
+        Some(text.parse::<Quantity>().ok()?.milli_value().value)
     };
     Some(MetricValue {
         average_utilization: current

@@ -49,7 +49,11 @@ impl Replicas {
     /// The count the API wrote; a negative one is zero.
     #[must_use]
     pub const fn from_i32(n: i32) -> Self {
-        if n < 0 { Self::ZERO } else { Self(n.unsigned_abs()) }
+        if n < 0 {
+            Self::ZERO
+        } else {
+            Self(n.unsigned_abs())
+        }
     }
 
     /// The count as the API writes it.
@@ -73,7 +77,10 @@ impl Replicas {
 
     /// `trunc(x)`, saturating at both ends; `NaN` is zero.
     #[must_use]
-    #[expect(clippy::cast_possible_truncation, reason = "the cast saturates, which is the contract")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the cast saturates, which is the contract"
+    )]
     pub fn from_f64_trunc(x: f64) -> Self {
         Self::from_i32(x as i32)
     }

@@ -112,7 +112,10 @@ impl Requests {
     /// The amount of `resource`, if there is one.
     #[must_use]
     pub fn get(&self, resource: &str) -> Option<i64> {
-        self.0.iter().find(|(name, _)| &**name == resource).map(|(_, milli)| *milli)
+        self.0
+            .iter()
+            .find(|(name, _)| &**name == resource)
+            .map(|(_, milli)| *milli)
     }
 
     /// All amounts.
@@ -123,7 +126,12 @@ impl Requests {
 
 impl<N: Into<Arc<str>>> FromIterator<(N, i64)> for Requests {
     fn from_iter<I: IntoIterator<Item = (N, i64)>>(amounts: I) -> Self {
-        Self(amounts.into_iter().map(|(name, milli)| (name.into(), milli)).collect())
+        Self(
+            amounts
+                .into_iter()
+                .map(|(name, milli)| (name.into(), milli))
+                .collect(),
+        )
     }
 }
 
@@ -189,7 +197,10 @@ pub struct Unavailable {
 impl Unavailable {
     /// The metric is unavailable for `reason`; `message` says it to people.
     pub fn new(reason: Cause, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into() }
+        Self {
+            reason,
+            message: message.into(),
+        }
     }
 }
 

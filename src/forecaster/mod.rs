@@ -14,19 +14,19 @@ use std::{
 };
 
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
-use foretide_models::Algorithm;
+use foretide_models::{Algorithm, Forecast, Refusal, Series};
 use futures::{StreamExt, stream};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 
 use self::{
     forecasts::{Forecasts, SeriesKey},
-    history::History,
+    history::HistoryCache,
 };
 use crate::{
     clock::Clock,
     domain::{cron::Zone, forecast::Refused, hpa::MetricSpec, proposal::Reason, workload::Workload},
-    ports::{Cluster, DemandQuery, HistoryError, HistoryReader},
+    ports::{Cluster, Demand, DemandQueries, HistoryError, HistoryReader},
     telemetry::Telemetry,
     validate::{self, chain},
 };
@@ -54,7 +54,8 @@ struct Request {
 #[derive(Debug)]
 struct Plan {
     request: Request,
-    history: History,
+    forecaster: Box<dyn foretide_models::Forecaster>,
+    history: history::Request,
     next: Timestamp,
     failures: u32,
 }
@@ -68,31 +69,50 @@ enum Failure {
     Unread(HistoryError),
 }
 
+/// Where history comes from: who reads it, and who knows what to ask.
+#[derive(Debug)]
+pub struct Source<H, Q> {
+    /// Reads samples.
+    pub reader: H,
+    /// Makes queries.
+    pub queries: Q,
+}
+
 /// The forecaster of one cluster.
 #[derive(Debug)]
-pub struct Forecaster<C, H> {
+pub struct Forecaster<C, H, Q> {
     cluster: Arc<C>,
-    reader: Option<Arc<H>>,
+    source: Option<Arc<Source<H, Q>>>,
     clock: Clock,
     local_zone: Zone,
     forecasts: Arc<Forecasts>,
     telemetry: Arc<Telemetry>,
+    histories: HistoryCache,
     plans: HashMap<SeriesKey, Plan>,
 }
 
 // === impl Forecaster ===
 
-impl<C: Cluster, H: HistoryReader> Forecaster<C, H> {
-    /// A forecaster without any series yet; without a `reader` every series is refused.
+impl<C: Cluster, H: HistoryReader, Q: DemandQueries> Forecaster<C, H, Q> {
+    /// A forecaster without any series yet; without a `source` every series is refused.
     #[must_use]
     pub fn new(
         cluster: Arc<C>,
-        reader: Option<Arc<H>>,
+        source: Option<Source<H, Q>>,
         (clock, local_zone): (Clock, Zone),
         forecasts: Arc<Forecasts>,
         telemetry: Arc<Telemetry>,
     ) -> Self {
-        Self { cluster, reader, clock, local_zone, forecasts, telemetry, plans: HashMap::new() }
+        Self {
+            cluster,
+            source: source.map(Arc::new),
+            clock,
+            local_zone,
+            forecasts,
+            telemetry,
+            histories: HistoryCache::default(),
+            plans: HashMap::new(),
+        }
     }
 
     /// Passes, for ever.
@@ -140,29 +160,26 @@ impl<C: Cluster, H: HistoryReader> Forecaster<C, H> {
                 let uid = ehpa.uid().unwrap_or_default();
                 let key = SeriesKey { uid, metric: metric.identifier() };
                 wanted.insert(key.clone());
-                match self.request(ehpa, workload, metric) {
-                    Ok(request) => self.keep(key, request, now),
-                    Err(refused) => {
-                        self.plans.remove(&key);
-                        self.forecasts.withdraw(key, refused);
-                    }
+                let request = self.request(ehpa, workload, metric);
+                let kept = request.and_then(|request| self.keep(key.clone(), request, now));
+                if let Err(refused) = kept {
+                    self.plans.remove(&key);
+                    self.forecasts.withdraw(key, refused);
                 }
             }
         }
         self.plans.retain(|key, _| wanted.contains(key));
+        let plans = &self.plans;
+        self.histories.retain(|history| plans.values().any(|plan| plan.history == *history));
         self.forecasts.retain(|key| wanted.contains(key));
     }
 
-    fn keep(&mut self, key: SeriesKey, request: Request, now: Timestamp) {
-        let unchanged = self.plans.get(&key).is_some_and(|plan| plan.request == request);
-        if !unchanged {
-            let history = History::new(
-                request.query.clone(),
-                request.algorithm.sample_interval(),
-                request.algorithm.history_length(),
-            );
-            self.plans.insert(key, Plan { request, history, next: now, failures: 0 });
+    /// Keeps a plan whose request is unchanged, so that its turn and its failures go on.
+    fn keep(&mut self, key: SeriesKey, request: Request, now: Timestamp) -> Result<(), Refused> {
+        if self.plans.get(&key).is_none_or(|plan| plan.request != request) {
+            self.plans.insert(key, Plan::new(request, now)?);
         }
+        Ok(())
     }
 
     fn request(
@@ -171,23 +188,29 @@ impl<C: Cluster, H: HistoryReader> Forecaster<C, H> {
         workload: &Workload,
         metric: &MetricSpec,
     ) -> Result<Request, Refused> {
-        let reader = self.reader.as_deref().ok_or_else(|| {
+        let source = self.source.as_deref().ok_or_else(|| {
             let message = "no history is configured: start the controller with --prometheus URL";
             Refused::new(Reason::QueryError, message)
         })?;
         let prediction = ehpa.spec.prediction.clone().unwrap_or_default();
-        let algorithm = validate::algorithm(&prediction)
-            .map_err(|violation| Refused::new(Reason::InvalidSpec, violation.to_string()))?;
+        let invalid =
+            |violation: validate::Violation| Refused::new(Reason::InvalidSpec, violation.to_string());
+        let algorithm = validate::algorithm(&prediction).map_err(invalid)?;
+        let forecaster = validate::forecaster(&prediction).map_err(invalid)?;
         let annotation = format!("{QUERY_ANNOTATION}{}", metric.identifier());
-        let written = ehpa.annotations().get(&annotation).map(String::as_str);
-        let query = reader.query(&DemandQuery { target: &workload.target, metric, written })?;
+        let query = source.queries.query(&Demand {
+            target: &workload.target,
+            metric,
+            written: ehpa.annotations().get(&annotation).map(String::as_str),
+            span: forecaster.history_length(),
+        })?;
         let window = workload.prediction.as_ref().map_or(SignedDuration::ZERO, |p| p.window);
         Ok(Request { query, algorithm, horizon: window + window })
     }
 
     /// Refreshes every series whose turn it is, a few at a time.
     async fn refresh(&mut self, now: Timestamp) {
-        let Some(reader) = self.reader.clone() else { return };
+        let Some(source) = self.source.clone() else { return };
         let due: Vec<SeriesKey> = self
             .plans
             .iter()
@@ -195,13 +218,12 @@ impl<C: Cluster, H: HistoryReader> Forecaster<C, H> {
             .map(|(key, _)| key.clone())
             .collect();
         let due = due.into_iter().filter_map(|key| self.plans.remove_entry(&key));
-        let refreshed: Vec<_> = stream::iter(due.collect::<Vec<_>>())
-            .map(|(key, mut plan)| {
-                let reader = Arc::clone(&reader);
-                async move {
-                    let outcome = plan.refresh(&*reader, now).await;
-                    (key, plan, outcome)
-                }
+        let due: Vec<_> = due.collect();
+        let (reader, histories) = (&source.reader, &self.histories);
+        let refreshed: Vec<_> = stream::iter(due)
+            .map(|(key, plan)| async move {
+                let outcome = plan.refresh(reader, histories, now).await;
+                (key, plan, outcome)
             })
             .buffer_unordered(CONCURRENT_REFRESHES)
             .collect()
@@ -213,7 +235,7 @@ impl<C: Cluster, H: HistoryReader> Forecaster<C, H> {
         }
     }
 
-    fn record(&self, key: SeriesKey, outcome: Result<foretide_models::Forecast, Failure>) {
+    fn record(&self, key: SeriesKey, outcome: Result<Forecast, Failure>) {
         match outcome {
             Ok(forecast) => self.forecasts.renew(key, forecast),
             Err(Failure::Refused(refused)) => {
@@ -233,20 +255,32 @@ impl<C: Cluster, H: HistoryReader> Forecaster<C, H> {
 // === impl Plan ===
 
 impl Plan {
+    fn new(request: Request, now: Timestamp) -> Result<Self, Refused> {
+        let unusable = |error: &dyn std::error::Error| Refused::new(Reason::InvalidSpec, chain(error));
+        let forecaster = request.algorithm.clone().build().map_err(|error| unusable(&error))?;
+        let (step, span) = (forecaster.sample_interval(), forecaster.history_length());
+        let history = history::Request::new(&request.query, step, span)
+            .map_err(|error| unusable(&error))?;
+        Ok(Self { request, forecaster, history, next: now, failures: 0 })
+    }
+
     async fn refresh<H: HistoryReader>(
-        &mut self,
+        &self,
         reader: &H,
+        histories: &HistoryCache,
         now: Timestamp,
-    ) -> Result<foretide_models::Forecast, Failure> {
-        let series = self.history.refresh(reader, now).await.map_err(Failure::Unread)?;
-        let forecaster = self.request.algorithm.forecaster();
-        forecaster
-            .forecast(series, self.request.horizon + REFRESH_PERIOD)
-            .map_err(|refusal| Failure::Refused(Refused::new(refused(&refusal), refusal.to_string())))
+    ) -> Result<Forecast, Failure> {
+        let samples = histories.read(reader, &self.history, now).await.map_err(Failure::Unread)?;
+        let (step, span) = (self.forecaster.sample_interval(), self.forecaster.history_length());
+        let start = now.saturating_sub(span).unwrap_or(now);
+        let series = Series::from_samples(&samples, step, start, now);
+        self.forecaster
+            .forecast(&series, self.request.horizon + REFRESH_PERIOD)
+            .map_err(|refusal| Failure::Refused(refused(&refusal)))
     }
 
     /// How long until the next refresh; remembers failures for the next answer.
-    fn wait(&mut self, outcome: &Result<foretide_models::Forecast, Failure>) -> SignedDuration {
+    fn wait(&mut self, outcome: &Result<Forecast, Failure>) -> SignedDuration {
         self.failures = match outcome {
             Err(Failure::Unread(_)) => self.failures.saturating_add(1),
             Ok(_) | Err(Failure::Refused(_)) => 0,
@@ -267,14 +301,14 @@ fn unread_reason(error: &HistoryError) -> Reason {
     }
 }
 
-fn refused(refusal: &foretide_models::Refusal) -> Reason {
-    use foretide_models::Refusal;
-    match refusal {
+fn refused(refusal: &Refusal) -> Refused {
+    let reason = match refusal {
         Refusal::InsufficientHistory { .. } => Reason::InsufficientHistory,
         Refusal::StaleHistory { .. } => Reason::StaleHistory,
         Refusal::TooManyGaps { .. } => Reason::TooManyGaps,
         Refusal::ZeroSeries => Reason::ZeroSeries,
         Refusal::NotPeriodic { .. } => Reason::NotPeriodic,
         _ => Reason::NumericalFailure,
-    }
+    };
+    Refused::new(reason, refusal.to_string())
 }

@@ -142,7 +142,7 @@ impl Reader<'_> {
     fn milli(&mut self, part: &str, wire: Option<&WireQuantity>) -> Option<i64> {
         let text = &wire?.0;
         match text.parse::<Quantity>() {
-            Ok(quantity) => Some(quantity.milli().value),
+            Ok(quantity) => Some(quantity.milli_value().value),
             Err(error) => {
                 self.refuse(part, text, format!("a quantity such as 100m, 2 or 1Gi ({error})"));
                 None

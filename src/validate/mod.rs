@@ -17,7 +17,7 @@ use foretide_crds::{
 use jiff::SignedDuration;
 use kube::ResourceExt;
 
-pub use algorithm::algorithm;
+pub use algorithm::{algorithm, forecaster};
 pub use metric::selector_text;
 
 use crate::domain::{
@@ -221,8 +221,8 @@ fn prediction(
             PREDICTION_WINDOW
         }
     };
-    let name = match algorithm(prediction) {
-        Ok(algorithm) => algorithm.name().to_owned(),
+    let name = match forecaster(prediction) {
+        Ok(forecaster) => forecaster.name().to_owned(),
         Err(violation) => {
             problem(&violation.field, violation.to_string());
             String::new()

@@ -1,2 +1,6 @@
-//! x
-fn main(){}
+//! Integration tests: everything through the public surface, in one binary.
+
+#[cfg(test)]
+mod sources_contradict_hpa;
+#[cfg(test)]
+mod vectors_hpa;

@@ -21,7 +21,7 @@ pub(in crate::adapters) mod fake;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use foretide_crds::{
     EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerStatus, TimeSeriesPrediction,
@@ -31,7 +31,7 @@ use serde_json::Value;
 use tokio::task::JoinSet;
 
 pub use self::{
-    changes::{Changes, ObjectKey},
+    changes::Changes,
     client::{ConnectError, Connection},
     store::WatchReport,
 };
@@ -56,7 +56,7 @@ use crate::{
         hpa::ObjectRef,
         observation::{Pod, PodSample, PodUsage, Unavailable},
     },
-    ports::{Cluster, ClusterError, EventNote, HpaView, MetricQuery, ScaleView},
+    ports::{Cluster, ClusterError, EventNote, HpaView, MetricQuery, ObjectKey, ScaleView},
 };
 
 /// A Kubernetes cluster: stores that watches keep true, and a bounded client for the rest.
@@ -135,12 +135,6 @@ impl KubeCluster {
         }
     }
 
-    /// The autoscalers that changed; make them due at once.
-    #[must_use]
-    pub fn changes(&self) -> Arc<Changes> {
-        self.changes.clone()
-    }
-
     /// How every watch is doing, one report per kind.
     #[must_use]
     pub fn watches(&self) -> Vec<WatchReport> {
@@ -205,6 +199,10 @@ impl std::fmt::Debug for KubeCluster {
 }
 
 impl Cluster for KubeCluster {
+    async fn changed(&self) -> BTreeSet<ObjectKey> {
+        self.changes.next().await
+    }
+
     fn is_synced(&self) -> bool {
         let Stores {
             autoscalers,

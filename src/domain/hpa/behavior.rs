@@ -75,8 +75,16 @@ pub enum PolicyKind {
 }
 
 const PERIOD: SignedDuration = SignedDuration::from_secs(15);
-const DOUBLE: Policy = Policy { kind: PolicyKind::Percent, value: 100, period: PERIOD };
-const FOUR_PODS: Policy = Policy { kind: PolicyKind::Pods, value: 4, period: PERIOD };
+const DOUBLE: Policy = Policy {
+    kind: PolicyKind::Percent,
+    value: 100,
+    period: PERIOD,
+};
+const FOUR_PODS: Policy = Policy {
+    kind: PolicyKind::Pods,
+    value: 4,
+    period: PERIOD,
+};
 const SCALE_UP_DEFAULT: &[Policy] = &[FOUR_PODS, DOUBLE];
 const SCALE_DOWN_DEFAULT: &[Policy] = &[DOUBLE];
 
@@ -118,7 +126,11 @@ impl Behavior {
     /// The longest period of the policies of one direction; zero without policies.
     #[must_use]
     pub fn longest_period(&self, direction: Direction) -> SignedDuration {
-        self.policies(direction).iter().map(|p| p.period).max().unwrap_or_default()
+        self.policies(direction)
+            .iter()
+            .map(|p| p.period)
+            .max()
+            .unwrap_or_default()
     }
 
     /// The tolerances in force: the flag in a direction where none is written.
@@ -142,9 +154,9 @@ impl Behavior {
             let start = log.replicas_before(current, policy.period, now);
             match policy.kind {
                 PolicyKind::Pods => saturate(start.saturating_add(i64::from(policy.value))),
-                PolicyKind::Percent => Replicas::from_f64_ceil(
-                    as_f64(start) * (1.0 + f64::from(policy.value) / 100.0),
-                ),
+                PolicyKind::Percent => {
+                    Replicas::from_f64_ceil(as_f64(start) * (1.0 + f64::from(policy.value) / 100.0))
+                }
             }
         };
         let reaches = self.policies(Direction::Up).iter().map(reach);

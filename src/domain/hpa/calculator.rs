@@ -156,10 +156,23 @@ fn by_utilization(
         pod_requests(pod, resource, container, view.settings)
     };
     // Every listed pod must have a request, also the ones that do not count.
-    pods.ignored.iter().try_for_each(|pod| request(pod).map(|_| ()))?;
-    let missing = pods.missing.iter().map(request).collect::<Result<Vec<_>, _>>()?;
-    let unready = pods.unready.iter().map(request).collect::<Result<Vec<_>, _>>()?;
-    let known = pods.ready.iter().map(|(pod, sample)| Ok((sample.value, request(pod)?)));
+    pods.ignored
+        .iter()
+        .try_for_each(|pod| request(pod).map(|_| ()))?;
+    let missing = pods
+        .missing
+        .iter()
+        .map(request)
+        .collect::<Result<Vec<_>, _>>()?;
+    let unready = pods
+        .unready
+        .iter()
+        .map(request)
+        .collect::<Result<Vec<_>, _>>()?;
+    let known = pods
+        .ready
+        .iter()
+        .map(|(pod, sample)| Ok((sample.value, request(pod)?)));
     let mut known = known.collect::<Result<Vec<_>, _>>()?;
     let first = utilization_ratio(known.iter().copied(), target).ok_or_else(|| {
         Unavailable::new(Cause::NoReadyPods, "no metrics returned matched known pods")
@@ -183,7 +196,11 @@ fn by_utilization(
         average_value: Some(first.raw_average),
         value: None,
     };
-    Ok(MetricProposal { replicas, value, basis })
+    Ok(MetricProposal {
+        replicas,
+        value,
+        basis,
+    })
 }
 
 /// Shape B.
@@ -196,14 +213,29 @@ fn by_average(
     let known = ready.chain(pods.strangers.iter().map(|sample| sample.value));
     let first = usage_ratio(known.clone(), target).ok_or_else(no_ready_pods)?;
     let (replicas, basis) = settle(pods, first, view, |assumed| {
-        let value = if assumed.missing == Some(Assumption::Busy) { target } else { 0 };
+        let value = if assumed.missing == Some(Assumption::Busy) {
+            target
+        } else {
+            0
+        };
         let missing = assumed.missing.map_or(0, |_| pods.missing.len());
-        let unready = if assumed.unready_idle { pods.unready.len() } else { 0 };
+        let unready = if assumed.unready_idle {
+            pods.unready.len()
+        } else {
+            0
+        };
         let filled = std::iter::repeat_n(value, missing).chain(std::iter::repeat_n(0, unready));
         usage_ratio(known.chain(filled), target)
     });
-    let value = MetricValue { average_value: Some(first.usage), ..MetricValue::default() };
-    Ok(MetricProposal { replicas, value, basis })
+    let value = MetricValue {
+        average_value: Some(first.usage),
+        ..MetricValue::default()
+    };
+    Ok(MetricProposal {
+        replicas,
+        value,
+        basis,
+    })
 }
 
 /// What is assumed of pods whose samples cannot be used.
@@ -230,7 +262,15 @@ fn settle(
     let current = view.scale.spec;
     let r1 = first.ratio;
     let basis = counts(pods, r1);
-    let keep = |basis, held| (current, Basis { held: Some(held), ..basis });
+    let keep = |basis, held| {
+        (
+            current,
+            Basis {
+                held: Some(held),
+                ..basis
+            },
+        )
+    };
     let unready_idle = !pods.unready.is_empty() && r1 > 1.0;
     if !unready_idle && pods.missing.is_empty() {
         if view.tolerance.covers(r1) {
@@ -244,11 +284,19 @@ fn settle(
         r if r > 1.0 => Some(Assumption::Idle),
         _ => None,
     };
-    let r2 = refill(Assumed { missing, unready_idle }).map_or(r1, |filled| filled.ratio);
+    let r2 = refill(Assumed {
+        missing,
+        unready_idle,
+    })
+    .map_or(r1, |filled| filled.ratio);
     let filled = missing.map_or(0, |_| pods.missing.len())
         + if unready_idle { pods.unready.len() } else { 0 };
     let base = count(pods.ready.len() + pods.strangers.len() + filled);
-    let basis = Basis { filled_ratio: Some(r2), base, ..basis };
+    let basis = Basis {
+        filled_ratio: Some(r2),
+        base,
+        ..basis
+    };
     if view.tolerance.covers(r2) {
         return keep(basis, Held::WithinTolerance);
     }
@@ -284,11 +332,19 @@ fn count(n: usize) -> u32 {
 fn by_total(total: i64, target: i64, view: &View<'_>) -> Result<MetricProposal, Unavailable> {
     let ratio = as_f64(total) / as_f64(target);
     let current = view.scale.spec;
-    let mut basis = Basis { ratio, base: 1, ..Basis::default() };
+    let mut basis = Basis {
+        ratio,
+        base: 1,
+        ..Basis::default()
+    };
     let replicas = if current == Replicas::ZERO {
         Replicas::from_f64_ceil(ratio)
     } else if view.tolerance.covers(ratio) {
-        basis = Basis { base: current.get(), held: Some(Held::WithinTolerance), ..basis };
+        basis = Basis {
+            base: current.get(),
+            held: Some(Held::WithinTolerance),
+            ..basis
+        };
         current
     } else if view.pods.is_empty() {
         return Err(no_pods());
@@ -297,11 +353,22 @@ fn by_total(total: i64, target: i64, view: &View<'_>) -> Result<MetricProposal, 
             pod.phase == Phase::Running && pod.ready.is_some_and(|r| r.status == Status::True)
         };
         let ready = count(view.pods.iter().filter(is_ready).count());
-        basis = Basis { base: ready, ready, ..basis };
+        basis = Basis {
+            base: ready,
+            ready,
+            ..basis
+        };
         Replicas::from_f64_ceil(ratio * f64::from(ready))
     };
-    let value = MetricValue { value: Some(total), ..MetricValue::default() };
-    Ok(MetricProposal { replicas, value, basis })
+    let value = MetricValue {
+        value: Some(total),
+        ..MetricValue::default()
+    };
+    Ok(MetricProposal {
+        replicas,
+        value,
+        basis,
+    })
 }
 
 /// Shape D. The count it compares and keeps is `status.replicas`, as upstream.
@@ -321,7 +388,10 @@ fn by_total_per_pod(total: i64, target: i64, view: &View<'_>) -> MetricProposal 
     };
     MetricProposal {
         replicas,
-        value: MetricValue { average_value, ..MetricValue::default() },
+        value: MetricValue {
+            average_value,
+            ..MetricValue::default()
+        },
         basis: Basis {
             ratio,
             base: running.get(),
@@ -331,7 +401,10 @@ fn by_total_per_pod(total: i64, target: i64, view: &View<'_>) -> MetricProposal 
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the cast saturates, which is meant")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the cast saturates, which is meant"
+)]
 fn ceil_i64(x: f64) -> i64 {
     x.ceil() as i64
 }
@@ -340,7 +413,9 @@ fn ceil_i64(x: f64) -> i64 {
 fn resource_of(metric: &MetricSpec) -> (&str, Option<&str>) {
     match metric {
         MetricSpec::Resource { name, .. } => (name, None),
-        MetricSpec::ContainerResource { name, container, .. } => (name, Some(container)),
+        MetricSpec::ContainerResource {
+            name, container, ..
+        } => (name, Some(container)),
         _ => ("", None),
     }
 }
@@ -357,7 +432,8 @@ fn group<'a>(
             if usage.is_empty() {
                 return Err(no_samples(metric, "resource"));
             }
-            let of_pod = |pod: &'a Arc<PodUsage>| Some((&*pod.pod, usage_of(pod, resource, container)?));
+            let of_pod =
+                |pod: &'a Arc<PodUsage>| Some((&*pod.pod, usage_of(pod, resource, container)?));
             usage.iter().filter_map(of_pod).collect::<HashMap<_, _>>()
         }
         (MetricKind::Pods, Measured::Samples(samples)) => {
@@ -365,7 +441,14 @@ fn group<'a>(
                 return Err(no_samples(metric, "custom"));
             }
             let of_pod = |s: &'a crate::domain::observation::PodSample| {
-                (&*s.pod, Sample { value: s.value, at: s.at, window: s.window })
+                (
+                    &*s.pod,
+                    Sample {
+                        value: s.value,
+                        at: s.at,
+                        window: s.window,
+                    },
+                )
             };
             samples.iter().map(of_pod).collect()
         }
@@ -374,7 +457,13 @@ fn group<'a>(
     if view.pods.is_empty() {
         return Err(no_pods());
     }
-    let pods = group_pods(view.pods, samples, resource == "cpu", view.settings, view.now);
+    let pods = group_pods(
+        view.pods,
+        samples,
+        resource == "cpu",
+        view.settings,
+        view.now,
+    );
     if pods.ready.is_empty() && pods.strangers.is_empty() {
         return Err(no_ready_pods());
     }
@@ -384,19 +473,30 @@ fn group<'a>(
 /// The usage of a pod, or of one of its containers; `None` leaves the pod without a sample.
 fn usage_of(pod: &PodUsage, resource: &str, container: Option<&str>) -> Option<Sample> {
     let value = match container {
-        Some(name) => pod.containers.iter().find(|c| &*c.name == name)?.usage.get(resource)?,
+        Some(name) => pod
+            .containers
+            .iter()
+            .find(|c| &*c.name == name)?
+            .usage
+            .get(resource)?,
         None if pod.containers.is_empty() => return None,
         None => {
             let mut usage = pod.containers.iter().map(|c| c.usage.get(resource));
             narrow(usage.try_fold(0_i128, |sum, milli| Some(sum + i128::from(milli?)))?)
         }
     };
-    Some(Sample { value, at: pod.at, window: pod.window })
+    Some(Sample {
+        value,
+        at: pod.at,
+        window: pod.window,
+    })
 }
 
 /// The sum of an external metric's series, or the one value of an object.
 fn total(metric: &MetricSpec, measured: &Measured) -> Result<i64, Unavailable> {
-    let Measured::Total(values) = measured else { return Err(mismatch(metric)) };
+    let Measured::Total(values) = measured else {
+        return Err(mismatch(metric));
+    };
     match (metric.kind(), values.as_slice()) {
         (MetricKind::External, []) => Err(no_samples(metric, "external")),
         (MetricKind::External, all) => Ok(narrow(all.iter().map(|v| i128::from(*v)).sum())),
@@ -404,14 +504,21 @@ fn total(metric: &MetricSpec, measured: &Measured) -> Result<i64, Unavailable> {
         (_, []) => Err(no_samples(metric, "custom")),
         (_, all) => Err(Unavailable::new(
             Cause::NotRead,
-            format!("expected one value for {}, got {}", metric.identifier(), all.len()),
+            format!(
+                "expected one value for {}, got {}",
+                metric.identifier(),
+                all.len()
+            ),
         )),
     }
 }
 
 fn mismatch(metric: &MetricSpec) -> Unavailable {
     let name = metric.identifier();
-    Unavailable::new(Cause::NotRead, format!("the reading of {name} is of another type of metric"))
+    Unavailable::new(
+        Cause::NotRead,
+        format!("the reading of {name} is of another type of metric"),
+    )
 }
 
 fn no_samples(metric: &MetricSpec, api: &str) -> Unavailable {

@@ -48,7 +48,11 @@ impl Conditions {
 
     /// Sets a condition, in place if its type is already there, else at the end.
     pub fn set(&mut self, kind: ConditionKind, status: Status, reason: ConditionReason) {
-        let condition = Condition { kind, status, reason };
+        let condition = Condition {
+            kind,
+            status,
+            reason,
+        };
         match self.0.iter_mut().find(|c| c.kind == kind) {
             Some(existing) => *existing = condition,
             None => self.0.push(condition),
@@ -64,15 +68,20 @@ impl Conditions {
 impl FromIterator<Condition> for Conditions {
     fn from_iter<I: IntoIterator<Item = Condition>>(all: I) -> Self {
         let mut conditions = Self::default();
-        all.into_iter().for_each(|c| conditions.set(c.kind, c.status, c.reason));
+        all.into_iter()
+            .for_each(|c| conditions.set(c.kind, c.status, c.reason));
         conditions
     }
 }
 
 impl ConditionKind {
     /// All types.
-    pub const ALL: [Self; 4] =
-        [Self::ScalingActive, Self::AbleToScale, Self::ScalingLimited, Self::ScaledToZero];
+    pub const ALL: [Self; 4] = [
+        Self::ScalingActive,
+        Self::AbleToScale,
+        Self::ScalingLimited,
+        Self::ScaledToZero,
+    ];
 
     /// The word the API uses.
     #[must_use]

@@ -47,7 +47,10 @@ pub fn group_pods<'a, S: std::hash::BuildHasher>(
     settings: &Settings,
     now: Timestamp,
 ) -> Grouped<'a> {
-    let mut grouped = Grouped { ready: Vec::with_capacity(pods.len()), ..Grouped::default() };
+    let mut grouped = Grouped {
+        ready: Vec::with_capacity(pods.len()),
+        ..Grouped::default()
+    };
     for pod in pods {
         let sample = samples.remove(&*pod.name);
         if pod.deleting || pod.phase == Phase::Failed {
@@ -70,7 +73,9 @@ pub fn group_pods<'a, S: std::hash::BuildHasher>(
 
 /// Whether the CPU sample of a pod is still its start-up noise.
 fn is_unready(pod: &Pod, sample: Sample, settings: &Settings, now: Timestamp) -> bool {
-    let (Some(ready), Some(started)) = (pod.ready, pod.started) else { return true };
+    let (Some(ready), Some(started)) = (pod.ready, pod.started) else {
+        return true;
+    };
     let is_young = now.duration_since(started) < settings.cpu_initialization_period;
     if is_young {
         ready.status == Status::False || sample.at.duration_since(ready.since) < sample.window
@@ -101,12 +106,18 @@ pub fn pod_requests(
         c.requests.get(resource).ok_or_else(|| {
             Unavailable::new(
                 Cause::MissingRequest,
-                format!("missing request for {resource} in container {} of Pod {}", c.name, pod.name),
+                format!(
+                    "missing request for {resource} in container {} of Pod {}",
+                    c.name, pod.name
+                ),
             )
         })
     };
     let Some(name) = container else {
-        let sum = pod.containers.iter().try_fold(0_i128, |sum, c| Ok(sum + i128::from(request_of(c)?)));
+        let sum = pod
+            .containers
+            .iter()
+            .try_fold(0_i128, |sum, c| Ok(sum + i128::from(request_of(c)?)));
         return sum.map(narrow);
     };
     match pod.containers.iter().find(|c| &*c.name == name) {

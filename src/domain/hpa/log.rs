@@ -56,14 +56,22 @@ impl Log {
     #[must_use]
     pub fn started(mut self, current: Replicas, now: Timestamp) -> Self {
         self.recommendations.get_or_insert_with(|| {
-            vec![Recommendation { at: now, replicas: current, mirrored: false }]
+            vec![Recommendation {
+                at: now,
+                replicas: current,
+                mirrored: false,
+            }]
         });
         self
     }
 
     /// Marks the entries written at `at` as read by the child autoscaler too.
     pub fn mark_mirrored(&mut self, at: Timestamp) {
-        let written = self.recommendations.iter_mut().flatten().filter(|r| r.at == at);
+        let written = self
+            .recommendations
+            .iter_mut()
+            .flatten()
+            .filter(|r| r.at == at);
         written.for_each(|r| r.mirrored = true);
     }
 
@@ -71,7 +79,10 @@ impl Log {
     #[must_use]
     pub fn mirror(&self) -> Self {
         let mut mirror = self.clone();
-        mirror.recommendations.iter_mut().for_each(|all| all.retain(|r| r.mirrored));
+        mirror
+            .recommendations
+            .iter_mut()
+            .for_each(|all| all.retain(|r| r.mirrored));
         mirror
     }
 
@@ -97,7 +108,9 @@ impl Log {
     ) -> i64 {
         let up = self.changed(Direction::Up, period, now);
         let down = self.changed(Direction::Down, period, now);
-        i64::from(current.get()).saturating_sub(up).saturating_add(down)
+        i64::from(current.get())
+            .saturating_sub(up)
+            .saturating_add(down)
     }
 
     /// Writes a reading into the last slot that `is_free`, or appends it.
@@ -107,7 +120,11 @@ impl Log {
         now: Timestamp,
         is_free: impl Fn(&Recommendation) -> bool,
     ) {
-        let entry = Recommendation { at: now, replicas: reading, mirrored: false };
+        let entry = Recommendation {
+            at: now,
+            replicas: reading,
+            mirrored: false,
+        };
         let all = self.recommendations.get_or_insert_default();
         match all.iter_mut().rfind(|r| is_free(r)) {
             Some(slot) => *slot = entry,
@@ -133,11 +150,21 @@ pub fn record_scale(
     if let Some(behavior) = behavior.filter(|_| from != to) {
         let up = to > from;
         let direction = if up { Direction::Up } else { Direction::Down };
-        let events = if up { &mut log.scale_up } else { &mut log.scale_down };
+        let events = if up {
+            &mut log.scale_up
+        } else {
+            &mut log.scale_down
+        };
         let period = behavior.longest_period(direction);
-        let stale = events.iter_mut().filter(|e| at.duration_since(e.at) > period);
+        let stale = events
+            .iter_mut()
+            .filter(|e| at.duration_since(e.at) > period);
         stale.for_each(|e| e.outdated = true);
-        let event = ScaleEvent { at, change: from.distance(to), outdated: false };
+        let event = ScaleEvent {
+            at,
+            change: from.distance(to),
+            outdated: false,
+        };
         match events.iter_mut().rfind(|e| e.outdated) {
             Some(slot) => *slot = event,
             None => events.push(event),

@@ -180,7 +180,9 @@ impl MetricSpec {
     pub fn identifier(&self) -> String {
         match self {
             Self::Resource { name, .. } => format!("resource.{name}"),
-            Self::ContainerResource { name, container, .. } => {
+            Self::ContainerResource {
+                name, container, ..
+            } => {
                 format!("container-resource.{name}.{container}")
             }
             Self::Pods { metric, .. } => format!("pods.{metric}"),
@@ -204,13 +206,22 @@ mod tests {
             average_value: Some(7),
             value: Some(9),
         };
-        let only_value = WrittenTarget { value: Some(9), ..WrittenTarget::default() };
-        let only_percent = WrittenTarget { average_utilization: Some(50), ..all("") };
+        let only_value = WrittenTarget {
+            value: Some(9),
+            ..WrittenTarget::default()
+        };
+        let only_percent = WrittenTarget {
+            average_utilization: Some(50),
+            ..all("")
+        };
         for (kind, written, want) in [
             (Resource, all("Utilization"), Target::AverageValue(7)),
             (
                 ContainerResource,
-                WrittenTarget { average_value: None, ..only_percent },
+                WrittenTarget {
+                    average_value: None,
+                    ..only_percent
+                },
                 Target::Utilization(50),
             ),
             (Resource, only_value, Target::Unusable),
@@ -219,7 +230,14 @@ mod tests {
             (Object, all("Value"), Target::Value(9)),
             (Object, all("AverageValue"), Target::AverageValue(7)),
             (Object, all("Utilization"), Target::Unusable),
-            (Object, WrittenTarget { value: None, ..all("Value") }, Target::Unusable),
+            (
+                Object,
+                WrittenTarget {
+                    value: None,
+                    ..all("Value")
+                },
+                Target::Unusable,
+            ),
             (External, all("Value"), Target::AverageValue(7)),
             (External, only_value, Target::Value(9)),
             (MetricKind::Unknown, all("Value"), Target::Unusable),

@@ -116,6 +116,8 @@ impl Hpa<'_> {
     /// Whether any metric can be read without pods: type Object or External.
     #[must_use]
     pub fn reads_beyond_pods(&self) -> bool {
-        self.metrics.iter().any(|m| matches!(m.kind(), MetricKind::Object | MetricKind::External))
+        self.metrics
+            .iter()
+            .any(|m| matches!(m.kind(), MetricKind::Object | MetricKind::External))
     }
 }

@@ -61,7 +61,10 @@ pub fn normalise(
         None => {
             let window = settings.downscale_stabilization;
             let stabilized = stabilize_down(step.recommended, window, &mut log, now);
-            (stabilized, limit_plain(step.current, stabilized, hpa.bounds, settings))
+            (
+                stabilized,
+                limit_plain(step.current, stabilized, hpa.bounds, settings),
+            )
         }
         Some(behavior) => {
             let windows = Windows {
@@ -69,8 +72,14 @@ pub fn normalise(
                 down: behavior.window(Direction::Down, settings),
             };
             let stabilized = stabilize_both(step, windows, &mut log, now);
-            let stable = Step { recommended: stabilized, ..step };
-            (stabilized, limit_by_behavior(stable, hpa.bounds, behavior, &log, now))
+            let stable = Step {
+                recommended: stabilized,
+                ..step
+            };
+            (
+                stabilized,
+                limit_by_behavior(stable, hpa.bounds, behavior, &log, now),
+            )
         }
     };
     let able = match (stabilized == step.recommended, hpa.behavior) {
@@ -78,7 +87,13 @@ pub fn normalise(
         (false, Some(_)) if step.recommended >= step.current => ConditionReason::ScaleUpStabilized,
         (false, _) => ConditionReason::ScaleDownStabilized,
     };
-    Normalised { stabilized, desired, able, limit, log }
+    Normalised {
+        stabilized,
+        desired,
+        able,
+        limit,
+        log,
+    }
 }
 
 /// The two stabilization windows.
@@ -97,7 +112,11 @@ fn stabilize_down(
     now: Timestamp,
 ) -> Replicas {
     let is_old = |r: &Recommendation| now.duration_since(r.at) > window;
-    let recent = log.recommendations().iter().filter(|r| !is_old(r)).map(|r| r.replicas);
+    let recent = log
+        .recommendations()
+        .iter()
+        .filter(|r| !is_old(r))
+        .map(|r| r.replicas);
     let stabilized = recent.fold(recommended, Ord::max);
     log.write(recommended, now, is_old);
     stabilized
@@ -116,7 +135,9 @@ fn stabilize_both(step: Step, windows: Windows, log: &mut Log, now: Timestamp) -
             down = down.max(r.replicas);
         }
     }
-    log.write(step.recommended, now, |r| age(r) > windows.up && age(r) > windows.down);
+    log.write(step.recommended, now, |r| {
+        age(r) > windows.up && age(r) > windows.down
+    });
     step.current.max(up).min(down)
 }
 
@@ -148,7 +169,10 @@ fn limit_by_behavior(
     log: &Log,
     now: Timestamp,
 ) -> (Replicas, ConditionReason) {
-    let Step { current, recommended: stabilized } = step;
+    let Step {
+        current,
+        recommended: stabilized,
+    } = step;
     if stabilized > current {
         let limit = behavior.up_limit(current, log, now).max(current);
         if stabilized > bounds.max.min(limit) {

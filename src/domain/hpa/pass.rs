@@ -203,12 +203,20 @@ pub fn reconcile_reads(
     let scale = match reads.scale {
         Ok(scale) => scale,
         Err(fault) => {
-            pass.set(ConditionKind::AbleToScale, Status::False, ConditionReason::FailedGetScale);
+            pass.set(
+                ConditionKind::AbleToScale,
+                Status::False,
+                ConditionReason::FailedGetScale,
+            );
             pass.verdict = Verdict::NoScale(fault);
             return pass;
         }
     };
-    pass.set(ConditionKind::AbleToScale, Status::True, ConditionReason::SucceededGetScale);
+    pass.set(
+        ConditionKind::AbleToScale,
+        Status::True,
+        ConditionReason::SucceededGetScale,
+    );
     pass.log = pass.log.started(scale.spec, now);
     (pass.current, pass.desired) = (scale.spec, scale.spec);
     let scaled_to_zero = pass.log.scaled_to_zero;
@@ -219,7 +227,11 @@ pub fn reconcile_reads(
     } else if scale.spec != Replicas::ZERO && scale.spec < hpa.bounds.min {
         (pass.verdict, pass.desired) = (Verdict::BelowMin, hpa.bounds.min);
     } else if let Err(problem) = reads.selector {
-        pass.set(ConditionKind::ScalingActive, Status::False, problem.reason());
+        pass.set(
+            ConditionKind::ScalingActive,
+            Status::False,
+            problem.reason(),
+        );
         pass.verdict = Verdict::Selector(problem);
     } else {
         pass.compute(hpa, reads, settings, now);
@@ -252,7 +264,11 @@ impl Pass {
     }
 
     fn disable(&mut self, rule: ZeroRule) {
-        self.set(ConditionKind::ScalingActive, Status::False, ConditionReason::ScalingDisabled);
+        self.set(
+            ConditionKind::ScalingActive,
+            Status::False,
+            ConditionReason::ScalingDisabled,
+        );
         if rule != ZeroRule::WhenScaledToZero {
             self.conditions.remove(ConditionKind::ScaledToZero);
         }
@@ -262,24 +278,41 @@ impl Pass {
     fn compute(&mut self, hpa: &Hpa<'_>, reads: &Reads<'_>, settings: &Settings, now: Timestamp) {
         let Ok(scale) = reads.scale else { return };
         let tolerance = Behavior::tolerance(hpa.behavior, settings);
-        let view = View { scale, pods: reads.pods, tolerance, settings, now };
+        let view = View {
+            scale,
+            pods: reads.pods,
+            tolerance,
+            settings,
+            now,
+        };
         let unread = Err(Unavailable::new(Cause::NotRead, "the metric was not read"));
         let readings = reads.readings.iter().chain(std::iter::repeat(&unread));
         let asked = hpa.metrics.iter().zip(readings);
-        self.proposals = asked.map(|(metric, reading)| propose(metric, reading, &view)).collect();
+        self.proposals = asked
+            .map(|(metric, reading)| propose(metric, reading, &view))
+            .collect();
 
         let failed = self.proposals.iter().filter(|p| p.is_err()).count();
-        let best = self.best().filter(|(_, best)| failed == 0 || *best >= self.current);
+        let best = self
+            .best()
+            .filter(|(_, best)| failed == 0 || *best >= self.current);
         let Some((winner, best)) = best else {
             let metrics = hpa.metrics.iter().zip(&self.proposals);
-            let first = metrics.filter(|(_, p)| p.is_err()).map(|(m, _)| failure_reason(m)).next();
+            let first = metrics
+                .filter(|(_, p)| p.is_err())
+                .map(|(m, _)| failure_reason(m))
+                .next();
             if let Some(reason) = first {
                 self.set(ConditionKind::ScalingActive, Status::False, reason);
             }
             self.verdict = Verdict::Unavailable { failed };
             return;
         };
-        self.set(ConditionKind::ScalingActive, Status::True, ConditionReason::ValidMetricFound);
+        self.set(
+            ConditionKind::ScalingActive,
+            Status::True,
+            ConditionReason::ValidMetricFound,
+        );
         self.verdict = Verdict::Computed { winner };
         self.recommended = Some(best);
         self.normalise(hpa, best, settings, now);
@@ -293,9 +326,16 @@ impl Pass {
     }
 
     fn normalise(&mut self, hpa: &Hpa<'_>, best: Replicas, settings: &Settings, now: Timestamp) {
-        let step = Step { current: self.current, recommended: best };
+        let step = Step {
+            current: self.current,
+            recommended: best,
+        };
         let normal = normalise(hpa, step, std::mem::take(&mut self.log), settings, now);
-        let limited = if normal.limited() { Status::True } else { Status::False };
+        let limited = if normal.limited() {
+            Status::True
+        } else {
+            Status::False
+        };
         self.set(ConditionKind::AbleToScale, Status::True, normal.able);
         self.set(ConditionKind::ScalingLimited, limited, normal.limit);
         self.stabilized = Some(normal.stabilized);
@@ -328,14 +368,21 @@ impl Pass {
         }
         self.applied = Some(outcome);
         if outcome == Applied::Failed {
-            self.set(ConditionKind::AbleToScale, Status::False, ConditionReason::FailedUpdateScale);
+            self.set(
+                ConditionKind::AbleToScale,
+                Status::False,
+                ConditionReason::FailedUpdateScale,
+            );
             return self;
         }
-        self.set(ConditionKind::AbleToScale, Status::True, ConditionReason::SucceededRescale);
+        self.set(
+            ConditionKind::AbleToScale,
+            Status::True,
+            ConditionReason::SucceededRescale,
+        );
         let log = std::mem::take(&mut self.log);
         self.log = record_scale(log, hpa.behavior, self.current, self.desired, now);
-        self.log.scaled_to_zero &=
-            hpa.bounds.min == Replicas::ZERO && hpa.reads_beyond_pods();
+        self.log.scaled_to_zero &= hpa.bounds.min == Replicas::ZERO && hpa.reads_beyond_pods();
         let kind = ConditionKind::ScaledToZero;
         match (settings.zero, self.log.scaled_to_zero) {
             (ZeroRule::WhenScaledToZero, true) => {
@@ -353,11 +400,22 @@ impl Pass {
     #[must_use]
     pub fn status(&self, previous: &HpaStatus) -> HpaStatus {
         let unknown = matches!(self.verdict, Verdict::NoScale(_));
-        let undecided = matches!(self.verdict, Verdict::Selector(_) | Verdict::Unavailable { .. });
+        let undecided = matches!(
+            self.verdict,
+            Verdict::Selector(_) | Verdict::Unavailable { .. }
+        );
         let unwritten = self.applied == Some(Applied::Failed);
         HpaStatus {
-            current: if unknown { previous.current } else { self.current },
-            desired: if unknown || undecided || unwritten { previous.desired } else { self.desired },
+            current: if unknown {
+                previous.current
+            } else {
+                self.current
+            },
+            desired: if unknown || undecided || unwritten {
+                previous.desired
+            } else {
+                self.desired
+            },
             conditions: self.conditions.clone(),
         }
     }

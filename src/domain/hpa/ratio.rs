@@ -47,7 +47,11 @@ pub fn utilization_ratio(pods: impl IntoIterator<Item = (i64, i64)>, target: i32
     let utilization = narrow_i32((usage * 100).checked_div(request)?);
     let raw_average = narrow(usage.checked_div(count)?);
     let ratio = f64::from(utilization) / f64::from(target);
-    Some(Ratio { ratio, usage: i64::from(utilization), raw_average })
+    Some(Ratio {
+        ratio,
+        usage: i64::from(utilization),
+        raw_average,
+    })
 }
 
 /// The truncated mean of per-pod values against a target per pod, milli-units. `None` without values.
@@ -58,7 +62,11 @@ pub fn usage_ratio(values: impl IntoIterator<Item = i64>, target: i64) -> Option
         count += 1;
     }
     let usage = narrow(sum.checked_div(count)?);
-    Some(Ratio { ratio: as_f64(usage) / as_f64(target), usage, raw_average: usage })
+    Some(Ratio {
+        ratio: as_f64(usage) / as_f64(target),
+        usage,
+        raw_average: usage,
+    })
 }
 
 /// Milli-units as a double, rounded to the nearest one as Go does.
@@ -100,10 +108,20 @@ mod tests {
     fn utilization_is_a_ratio_of_sums_cut_to_whole_percents() {
         let pods = [(39, 1000)];
         let got = utilization_ratio(pods, 3);
-        assert_eq!(got, Some(Ratio { ratio: 1.0, usage: 3, raw_average: 39 }));
+        assert_eq!(
+            got,
+            Some(Ratio {
+                ratio: 1.0,
+                usage: 3,
+                raw_average: 39
+            })
+        );
         assert_eq!(utilization_ratio([(5, 0)], 50), None);
         assert_eq!(utilization_ratio([], 50), None);
         let huge = [(i64::MAX, 1), (i64::MAX, 1)];
-        assert_eq!(utilization_ratio(huge, 50).map(|r| r.usage), Some(i64::from(i32::MAX)));
+        assert_eq!(
+            utilization_ratio(huge, 50).map(|r| r.usage),
+            Some(i64::from(i32::MAX))
+        );
     }
 }

@@ -67,7 +67,10 @@ impl Selector {
             return Err(SelectorProblem::Missing);
         }
         let requirements = split_outside_parentheses(text).map(requirement);
-        requirements.collect::<Option<_>>().map(Self).ok_or(SelectorProblem::Unparsable)
+        requirements
+            .collect::<Option<_>>()
+            .map(Self)
+            .ok_or(SelectorProblem::Unparsable)
     }
 
     /// Whether an object with these labels is selected.
@@ -102,7 +105,11 @@ impl FromIterator<Requirement> for Selector {
 
 impl Requirement {
     fn holds(&self, labels: &Labels) -> bool {
-        let number = |key| labels.get(key).and_then(|value: &String| value.parse::<i64>().ok());
+        let number = |key| {
+            labels
+                .get(key)
+                .and_then(|value: &String| value.parse::<i64>().ok())
+        };
         match self {
             Self::In(key, values) => labels.get(key).is_some_and(|value| values.contains(value)),
             Self::NotIn(key, values) => labels.get(key).is_none_or(|value| !values.contains(value)),
@@ -190,7 +197,11 @@ mod tests {
             ("n>x", Err(SelectorProblem::Unparsable)),
             ("!", Err(SelectorProblem::Unparsable)),
         ] {
-            assert_eq!(Selector::parse(text).map(|s| s.matches(&labels)), want, "{text:?}");
+            assert_eq!(
+                Selector::parse(text).map(|s| s.matches(&labels)),
+                want,
+                "{text:?}"
+            );
         }
     }
 
@@ -200,7 +211,10 @@ mod tests {
         let mine = Selector::parse("app=web")?;
         let other = Selector::parse("team=a")?;
         assert_eq!(mine.check_alone([&pod], &[]), Ok(()));
-        assert_eq!(mine.check_alone([&pod], &[other]), Err(SelectorProblem::Ambiguous));
+        assert_eq!(
+            mine.check_alone([&pod], &[other]),
+            Err(SelectorProblem::Ambiguous)
+        );
         Ok(())
     }
 }

@@ -1,0 +1,216 @@
+//! The one interface of every forecaster, the settings that name one, and what is checked of any settings. A new
+//! forecaster is one file with an `impl Forecaster` and one variant of [`Algorithm`].
+
+use std::fmt;
+
+use jiff::SignedDuration;
+
+use crate::forecast::Forecast;
+use crate::refusal::Refusal;
+use crate::series::{MAX_SLOTS, Series, slots};
+use crate::{dsp, percentile, seasonal};
+
+/// What is fetched beyond the configured history, so that one late sample does not make it too short.
+///
+/// # Source
+/// crane queries one hour more than configured, too.
+pub(crate) const SLACK: SignedDuration = SignedDuration::from_hours(1);
+
+/// Predicts a series from its past.
+///
+/// # Guarantees
+/// - A pure function of configuration, history and horizon: no clock, no randomness, no state.
+/// - The forecast starts where the history ends, and is finite and within `[0, 1.5 * maximum of the history]`.
+/// - No input makes it panic.
+pub trait Forecaster: fmt::Debug + Send + Sync {
+    /// The algorithm's name, as the API spells it.
+    fn name(&self) -> &'static str;
+
+    /// How much history to fetch, slack included.
+    fn history_length(&self) -> SignedDuration;
+
+    /// The step the history must have.
+    fn sample_interval(&self) -> SignedDuration;
+
+    /// Predicts at least `horizon` beyond the end of the history.
+    ///
+    /// # Errors
+    /// A [`Refusal`] when there is no honest answer. It means "no proposal", never zero.
+    fn forecast(&self, history: &Series, horizon: SignedDuration) -> Result<Forecast, Refusal>;
+}
+
+/// A forecaster's settings, not yet checked.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Algorithm {
+    /// See [`dsp`].
+    Dsp(dsp::Config),
+    /// See [`seasonal`].
+    SeasonalNaive(seasonal::Config),
+    /// See [`percentile`].
+    Percentile(percentile::Config),
+}
+
+/// A setting that no forecaster can work with.
+///
+/// # Shape
+/// `field` is the path as the API spells it, from the algorithm on: `dsp.estimators.fft[1].marginFraction`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field} is {value}; expected {expected}")]
+pub struct ConfigError {
+    /// Which setting.
+    pub field: String,
+    /// What it is.
+    pub value: String,
+    /// What would be accepted.
+    pub expected: &'static str,
+}
+
+// === impl Algorithm ===
+
+impl Algorithm {
+    /// Checks the settings and makes the forecaster.
+    ///
+    /// # Errors
+    /// [`ConfigError`] naming the first field that is out of range; nothing is replaced by a default.
+    pub fn build(self) -> Result<Box<dyn Forecaster>, ConfigError> {
+        Ok(match self {
+            Self::Dsp(config) => Box::new(dsp::Dsp::new(config)?),
+            Self::SeasonalNaive(config) => Box::new(seasonal::SeasonalNaive::new(config)?),
+            Self::Percentile(config) => Box::new(percentile::Percentile::new(config)?),
+        })
+    }
+}
+
+// === impl ConfigError ===
+
+impl ConfigError {
+    pub(crate) fn new(
+        field: impl Into<String>,
+        value: impl fmt::Display,
+        expected: &'static str,
+    ) -> Self {
+        Self {
+            field: field.into(),
+            value: value.to_string(),
+            expected,
+        }
+    }
+}
+
+/// A step between a second and an hour that divides a day, so that phases of the day line up.
+pub(crate) fn require_grid(field: &str, step: SignedDuration) -> Result<(), ConfigError> {
+    let (second, hour) = (SignedDuration::from_secs(1), SignedDuration::from_hours(1));
+    let day = SignedDuration::from_hours(24).as_nanos();
+    if step < second || step > hour || day % step.as_nanos() != 0 {
+        let expected = "between 1s and 1h, and an exact part of a day";
+        return Err(ConfigError::new(field, format_args!("{step:#}"), expected));
+    }
+    Ok(())
+}
+
+/// A history of at least `least` that fits into a series.
+pub(crate) fn require_history(
+    field: &str,
+    length: SignedDuration,
+    least: SignedDuration,
+    step: SignedDuration,
+) -> Result<(), ConfigError> {
+    let wanted = format_args!("{length:#}").to_string();
+    if length < least {
+        let expected = if least == SignedDuration::from_hours(48) {
+            "at least 48h: two days, to see one repeat"
+        } else {
+            "at least 2h"
+        };
+        return Err(ConfigError::new(field, wanted, expected));
+    }
+    match length
+        .checked_add(SLACK)
+        .and_then(|length| slots(length, step))
+    {
+        Some(slots) if slots < MAX_SLOTS => Ok(()),
+        _ => Err(ConfigError::new(field, wanted, "at most a million samples")),
+    }
+}
+
+/// A part to add that is neither negative nor absurd.
+pub(crate) fn require_margin(field: &str, margin: f64) -> Result<(), ConfigError> {
+    if (0.0..=10.0).contains(&margin) {
+        return Ok(());
+    }
+    Err(ConfigError::new(field, margin, "between 0 and 10"))
+}
+
+/// How many values reach over the horizon.
+pub(crate) fn path_length(horizon: SignedDuration, step: SignedDuration) -> Result<usize, Refusal> {
+    let refusal = Refusal::HorizonOutOfRange { horizon, step };
+    if !horizon.is_positive() || !step.is_positive() {
+        return Err(refusal);
+    }
+    let whole = slots(horizon, step)
+        .filter(|n| *n < MAX_SLOTS)
+        .ok_or(refusal)?;
+    Ok(whole + usize::from(horizon.as_nanos() % step.as_nanos() != 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_algorithm_builds_the_forecaster_it_names() {
+        let cases = [
+            (Algorithm::Dsp(dsp::Config::default()), "dsp", 15 * 24 + 1),
+            (
+                Algorithm::SeasonalNaive(seasonal::Config::default()),
+                "seasonalNaive",
+                25,
+            ),
+            (
+                Algorithm::Percentile(percentile::Config::default()),
+                "percentile",
+                7 * 24 + 1,
+            ),
+        ];
+        for (algorithm, name, hours) in cases {
+            let forecaster = algorithm.build().unwrap();
+            assert_eq!(forecaster.name(), name);
+            assert_eq!(
+                forecaster.history_length(),
+                SignedDuration::from_hours(hours)
+            );
+            assert_eq!(forecaster.sample_interval(), SignedDuration::from_mins(1));
+        }
+    }
+
+    #[test]
+    fn a_path_reaches_over_its_horizon() {
+        let step = SignedDuration::from_mins(5);
+        let length = |seconds| path_length(SignedDuration::from_secs(seconds), step).ok();
+        assert_eq!(
+            [1, 300, 301, 3600].map(length),
+            [Some(1), Some(1), Some(2), Some(12)]
+        );
+        assert_eq!([0, -300, i64::MAX].map(length), [None; 3]);
+    }
+
+    #[test]
+    fn a_step_must_divide_a_day() {
+        for (seconds, fine) in [
+            (1, true),
+            (60, true),
+            (3600, true),
+            (420, false),
+            (0, false),
+            (7200, false),
+        ] {
+            let step = SignedDuration::from_secs(seconds);
+            assert_eq!(require_grid("x", step).is_ok(), fine, "{seconds}");
+        }
+        let error = require_grid("dsp.sampleInterval", SignedDuration::from_mins(7)).unwrap_err();
+        let expected =
+            "dsp.sampleInterval is 7m; expected between 1s and 1h, and an exact part of a day";
+        assert_eq!(error.to_string(), expected);
+    }
+}

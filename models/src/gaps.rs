@@ -1,0 +1,459 @@
+//! Cleaning: from a series with holes and nonsense to one a forecaster can work on, or a typed refusal.
+//! It never makes up more than [`MAX_MISSING`] of a history, and says how much it made up. Next: the forecasters.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::forecast::{Note, OUTLIVES_HISTORY};
+use crate::refusal::Refusal;
+use crate::series::{Series, count, slots};
+
+/// The largest part of a history, and of its last day, that may be missing.
+///
+/// # Source
+/// Seasonal-naive forecasts of real traces stay usable with a third of the samples gone; beyond that the filler
+/// outweighs what was seen.
+const MAX_MISSING: f64 = 0.30;
+
+/// Holes up to here are bridged by a straight line; longer ones by the same time one season away.
+///
+/// # Source
+/// The limit of crane's own linear filling (`pkg/prediction/dsp/preprocess.go`), which drops the past beyond it.
+const STRAIGHT_LINE: SignedDuration = SignedDuration::from_hours(1);
+
+/// The span whose holes are judged on their own, and the longest hole that does not cut the history.
+const DAY: SignedDuration = SignedDuration::from_hours(24);
+
+/// A short run of samples this many times above the 95th percentile of all positive ones is an error of measurement.
+///
+/// Load spikes that real services show last longer or stay below: recurring jobs run for many minutes, and one-minute
+/// bursts in the traces we know stay within 60 times that percentile.
+const ABSURD_RATIO: f64 = 100.0;
+const ABSURD_RUN: usize = 5;
+
+/// What a forecaster demands of a history before it looks closer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Demands {
+    pub(crate) step: SignedDuration,
+    /// The least history it can work with.
+    pub(crate) least: SignedDuration,
+    /// The most history it looks at.
+    pub(crate) most: SignedDuration,
+}
+
+/// A history worth looking at: starts with a usable sample, fresh, not all zero, no more holes than allowed.
+#[derive(Debug, Clone)]
+pub(crate) struct Admitted {
+    /// Oldest first; the last one lies just before `end`. NaN is missing.
+    pub(crate) values: Vec<f64>,
+    pub(crate) step: SignedDuration,
+    /// The highest usable value; positive.
+    pub(crate) highest: f64,
+    /// Where the grid ends and the forecast begins.
+    pub(crate) end: Timestamp,
+    pub(crate) valid_until: Timestamp,
+    pub(crate) notes: Vec<Note>,
+}
+
+// === impl Admitted ===
+
+impl Admitted {
+    /// Judges a history.
+    ///
+    /// Absurd spikes become missing first. A hole of more than a day cuts off what lies before it.
+    ///
+    /// # Errors
+    /// In this order: [`Refusal::StepMismatch`], [`Refusal::InsufficientHistory`], [`Refusal::StaleHistory`],
+    /// [`Refusal::TooManyGaps`], [`Refusal::ZeroSeries`].
+    pub(crate) fn admit(history: &Series, demands: Demands) -> Result<Self, Refusal> {
+        let step = history.step();
+        if step != demands.step {
+            return Err(Refusal::StepMismatch {
+                have: step,
+                need: demands.step,
+            });
+        }
+        let mut notes = Vec::new();
+        let most = slots(demands.most, step).unwrap_or(usize::MAX);
+        let older = history.len().saturating_sub(most);
+        let mut values = history.values().get(older..).unwrap_or_default().to_vec();
+        let rejected = reject_absurd(&mut values);
+        if rejected > 0 {
+            notes.push(Note::SpikesRejected { slots: rejected });
+        }
+        let cut = last_history(&values, slots(DAY, step).unwrap_or(usize::MAX));
+        if values.iter().take(cut).any(|value| !value.is_nan()) {
+            notes.push(Note::HistoryCut);
+        }
+        values.drain(..cut);
+        require_span(values.len(), demands)?;
+        let valid_until = require_fresh(history, &values)?;
+        require_dense(&values, slots(DAY, step).unwrap_or(usize::MAX))?;
+        let highest = values.iter().copied().fold(0.0, f64::max);
+        if highest == 0.0 {
+            return Err(Refusal::ZeroSeries);
+        }
+        Ok(Self {
+            values,
+            step,
+            highest,
+            end: history.end(),
+            valid_until,
+            notes,
+        })
+    }
+
+    /// The values with every hole filled, `season` being the number of slots after which the series repeats.
+    ///
+    /// # Guarantees
+    /// - What was seen is returned as it was; every value returned is finite and at most `highest`.
+    /// - A hole of up to an hour is bridged by a straight line; a longer one repeats the season before, else the one
+    ///   after, else is bridged as well. A hole at the very end holds the last value.
+    pub(crate) fn filled(&self, season: usize) -> Vec<f64> {
+        let mut values = self.values.clone();
+        let bridge = slots(STRAIGHT_LINE, self.step).unwrap_or(0).max(1);
+        for hole in holes(&self.values) {
+            if hole.len() > bridge {
+                repeat_season(&mut values, hole.clone(), season);
+            }
+            draw_lines(&mut values, hole);
+        }
+        values
+    }
+
+    /// Grounds for the forecast, the number of filled slots among them.
+    pub(crate) fn notes_when_filled(&self) -> Vec<Note> {
+        let missing = missing(&self.values);
+        let filled = (missing > 0).then_some(Note::GapsFilled { slots: missing });
+        self.notes.iter().copied().chain(filled).collect()
+    }
+}
+
+/// Replaces what lies clearly outside the 0.1st to 99.9th percentile by the value before it.
+///
+/// Clearly: by more than a tenth of the span between the two, so that the crest of a smooth wave, which is always
+/// beyond some percentile, stays as it is.
+///
+/// # Source
+/// `removeExtremeOutliers` of crane's dsp, which cuts crests too; index 0 is exempt there as well.
+pub(crate) fn hold_extremes(values: &mut [f64]) {
+    let (Some(low), Some(high)) = (quantile(values, 0.001), quantile(values, 0.999)) else {
+        return;
+    };
+    let margin = (high - low) / 10.0;
+    let (low, high) = (low - margin, high + margin);
+    let mut previous = None;
+    for value in values {
+        if let Some(previous) = previous
+            && (*value < low || *value > high)
+        {
+            *value = previous;
+        }
+        previous = Some(*value);
+    }
+}
+
+/// The value below which a part `q` of the values lies, by the nearest rank; `None` of nothing.
+///
+/// # Shape
+/// Any order, no NaN.
+pub(crate) fn quantile(values: &[f64], q: f64) -> Option<f64> {
+    let mut copy = values.to_vec();
+    quantile_in_place(&mut copy, q)
+}
+
+/// As [`quantile`], reordering the values instead of copying them.
+pub(crate) fn quantile_in_place(values: &mut [f64], q: f64) -> Option<f64> {
+    let last = values.len().checked_sub(1)?;
+    let (_, value, _) = values.select_nth_unstable_by(rank(last, q), f64::total_cmp);
+    Some(*value)
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a product of a count and a part of it is a count; `as` saturates and `min` bounds it"
+)]
+fn rank(last: usize, q: f64) -> usize {
+    ((count(last) * q).round() as usize).min(last)
+}
+
+fn missing(values: &[f64]) -> usize {
+    values.iter().filter(|value| value.is_nan()).count()
+}
+
+/// The runs of missing values, oldest first.
+fn holes(values: &[f64]) -> Vec<std::ops::Range<usize>> {
+    let mut at = 0;
+    let runs = values.chunk_by(|a, b| a.is_nan() == b.is_nan()).map(|run| {
+        at += run.len();
+        (run, at - run.len()..at)
+    });
+    runs.filter(|(run, _)| run.first().is_some_and(|v| v.is_nan()))
+        .map(|(_, at)| at)
+        .collect()
+}
+
+fn reject_absurd(values: &mut [f64]) -> usize {
+    let mut positive: Vec<f64> = values
+        .iter()
+        .copied()
+        .filter(|value| *value > 0.0)
+        .collect();
+    let Some(usual) = quantile_in_place(&mut positive, 0.95) else {
+        return 0;
+    };
+    let absurd = |value: &f64| *value / ABSURD_RATIO > usual;
+    let mut rejected = 0;
+    for run in values.chunk_by_mut(|a, b| absurd(a) == absurd(b)) {
+        if run.len() <= ABSURD_RUN && run.first().is_some_and(absurd) {
+            run.fill(f64::NAN);
+            rejected += run.len();
+        }
+    }
+    rejected
+}
+
+/// Where the newest stretch without a hole of more than `longest` slots begins.
+fn last_history(values: &[f64], longest: usize) -> usize {
+    let mut start = 0;
+    for hole in holes(values) {
+        let leading = hole.start == 0;
+        let trailing = hole.end == values.len();
+        if leading || (hole.len() > longest && !trailing) {
+            start = hole.end;
+        }
+    }
+    start
+}
+
+fn require_span(have: usize, demands: Demands) -> Result<(), Refusal> {
+    let have = i32::try_from(have)
+        .ok()
+        .and_then(|have| demands.step.checked_mul(have));
+    let have = have.unwrap_or(SignedDuration::MAX);
+    if have < demands.least {
+        return Err(Refusal::InsufficientHistory {
+            have,
+            need: demands.least,
+        });
+    }
+    Ok(())
+}
+
+/// The instant until which a forecast from these values may be used, which must not be over by the end of the grid.
+fn require_fresh(history: &Series, values: &[f64]) -> Result<Timestamp, Refusal> {
+    let silent = values
+        .iter()
+        .rev()
+        .take_while(|value| value.is_nan())
+        .count();
+    let seen = history.len().saturating_sub(silent);
+    let valid_until = history
+        .time_at(seen)
+        .checked_add(OUTLIVES_HISTORY)
+        .unwrap_or(Timestamp::MAX);
+    if valid_until < history.end() {
+        let last = history.time_at(seen.saturating_sub(1));
+        return Err(Refusal::StaleHistory {
+            last,
+            end: history.end(),
+        });
+    }
+    Ok(valid_until)
+}
+
+fn require_dense(values: &[f64], day: usize) -> Result<(), Refusal> {
+    let last_day = values
+        .get(values.len().saturating_sub(day)..)
+        .unwrap_or(values);
+    for part in [values, last_day] {
+        let (missing, of) = (missing(part), part.len());
+        if count(missing) > MAX_MISSING * count(of) {
+            return Err(Refusal::TooManyGaps { missing, of });
+        }
+    }
+    Ok(())
+}
+
+fn repeat_season(values: &mut [f64], hole: std::ops::Range<usize>, season: usize) {
+    for at in hole {
+        let before = at.checked_sub(season).and_then(|i| values.get(i)).copied();
+        let after = values.get(at.saturating_add(season)).copied();
+        let found = [before, after]
+            .into_iter()
+            .flatten()
+            .find(|value| !value.is_nan());
+        if let (Some(slot), Some(found)) = (values.get_mut(at), found) {
+            *slot = found;
+        }
+    }
+}
+
+/// Bridges what is still missing within `hole`.
+fn draw_lines(values: &mut [f64], hole: std::ops::Range<usize>) {
+    let Some(part) = values.get(hole.clone()) else {
+        return;
+    };
+    for gap in holes(part) {
+        let (start, end) = (hole.start + gap.start, hole.start + gap.end);
+        let before = start.checked_sub(1).and_then(|i| values.get(i)).copied();
+        let after = values.get(end).copied();
+        let (Some(from), Some(to)) = (before.or(after), after.or(before)) else {
+            continue;
+        };
+        let width = count(gap.len() + 1);
+        for (i, slot) in values.iter_mut().take(end).skip(start).enumerate() {
+            let part = count(i + 1) / width;
+            *slot = from * (1.0 - part) + to * part;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: SignedDuration = SignedDuration::from_hours(1);
+    const TEN: SignedDuration = SignedDuration::from_mins(10);
+    const N: f64 = f64::NAN;
+
+    fn admit(step: SignedDuration, values: &[f64]) -> Result<Admitted, Refusal> {
+        let history = Series::from_values(Timestamp::UNIX_EPOCH, step, values.to_vec());
+        Admitted::admit(
+            &history,
+            Demands {
+                step,
+                least: step * 2,
+                most: step * 1000,
+            },
+        )
+    }
+
+    #[test]
+    fn holes_are_filled_by_lines_seasons_and_the_last_value() {
+        let season = 8;
+        let long = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
+        let hole = [9.0, N, N, N, N, N, N, N];
+        let after = [9.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0];
+        type Case<'a> = (&'a str, Vec<f64>, Vec<f64>);
+        let cases: [Case; 5] = [
+            (
+                "a line",
+                vec![1.0, N, N, 4.0, 4.0, 4.0, 4.0],
+                vec![1.0, 2.0, 3.0, 4.0, 4.0, 4.0, 4.0],
+            ),
+            (
+                "the last value",
+                vec![3.0, 5.0, 4.0, N],
+                vec![3.0, 5.0, 4.0, 4.0],
+            ),
+            (
+                "leading holes are no history",
+                vec![N, N, 1.0, 2.0],
+                vec![1.0, 2.0],
+            ),
+            (
+                "the season before",
+                [long, hole, after].concat(),
+                [long, [9.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0], after].concat(),
+            ),
+            (
+                "the season after",
+                [hole, after, long].concat(),
+                [[9.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0], after, long].concat(),
+            ),
+        ];
+        for (name, values, expected) in cases {
+            let admitted = admit(TEN, &values).unwrap();
+            assert_eq!(admitted.filled(season), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_history_that_cannot_be_mended_is_refused() {
+        let hours = |n: i64| SignedDuration::from_hours(n);
+        let at = |n: i64| Timestamp::UNIX_EPOCH + hours(n);
+        let sparse: Vec<f64> = (0..48).map(|i| if i % 3 == 0 { N } else { 1.0 }).collect();
+        let tail: Vec<f64> = (0..48)
+            .map(|i| if (30..40).contains(&i) { N } else { 1.0 })
+            .collect();
+        let cases = [
+            (
+                vec![],
+                Refusal::InsufficientHistory {
+                    have: hours(0),
+                    need: hours(2),
+                },
+            ),
+            (
+                vec![N; 9],
+                Refusal::InsufficientHistory {
+                    have: hours(0),
+                    need: hours(2),
+                },
+            ),
+            (
+                vec![1.0, 1.0, N],
+                Refusal::StaleHistory {
+                    last: at(1),
+                    end: at(3),
+                },
+            ),
+            (
+                sparse,
+                Refusal::TooManyGaps {
+                    missing: 15,
+                    of: 47,
+                },
+            ),
+            (
+                tail,
+                Refusal::TooManyGaps {
+                    missing: 10,
+                    of: 24,
+                },
+            ),
+            (vec![0.0; 9], Refusal::ZeroSeries),
+        ];
+        for (values, expected) in cases {
+            assert_eq!(admit(HOUR, &values).unwrap_err(), expected, "{values:?}");
+        }
+    }
+
+    #[test]
+    fn a_hole_of_a_day_is_filled_and_a_longer_one_cuts_the_history() {
+        let part = |n: usize, value: f64| vec![value; n];
+        let filled = [part(60, 1.0), part(24, N), part(60, 2.0)].concat();
+        assert_eq!(admit(HOUR, &filled).unwrap().values.len(), 144);
+        let cut = admit(HOUR, &[part(60, 1.0), part(25, N), part(60, 2.0)].concat()).unwrap();
+        assert_eq!(
+            (cut.values, cut.notes),
+            (part(60, 2.0), vec![Note::HistoryCut])
+        );
+    }
+
+    #[test]
+    fn short_absurd_runs_are_missing_and_long_ones_are_load() {
+        let mut values = vec![1.0; 400];
+        values[100] = 1e308;
+        values[200..205].fill(101.0);
+        values[300..303].fill(100.0);
+        let admitted = admit(TEN, &values).unwrap();
+        assert_eq!(admitted.notes, vec![Note::SpikesRejected { slots: 6 }]);
+        assert!((admitted.highest - 100.0).abs() < 1e-12);
+        let mut job = vec![0.01; 400];
+        job[100..112].fill(50.0);
+        assert!(admit(TEN, &job).unwrap().notes.is_empty());
+    }
+
+    #[test]
+    fn extremes_are_replaced_by_the_value_before() {
+        let mut values: Vec<f64> = (0..2000).map(|i| f64::from(i % 10) + 1.0).collect();
+        values[500] = 99.0;
+        values[700] = 0.0;
+        hold_extremes(&mut values);
+        assert_eq!((values[500], values[700]), (10.0, 10.0));
+        assert_eq!(quantile(&[3.0, 1.0, 2.0], 0.5), Some(2.0));
+        assert_eq!(quantile(&[], 0.5), None);
+    }
+}

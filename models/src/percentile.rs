@@ -1,0 +1,542 @@
+//! A high percentile of the past, old samples counting less: a constant floor for steady services. It knows nothing of
+//! the time of day, so it is a poor forecast of a daily load. Next: `dsp`, `seasonal`.
+
+use jiff::SignedDuration;
+
+use crate::forecast::{Forecast, Note, guard};
+use crate::forecaster::{
+    ConfigError, Forecaster, SLACK, path_length, require_grid, require_history, require_margin,
+};
+use crate::gaps::{Admitted, Demands};
+use crate::refusal::Refusal;
+use crate::series::{Series, count};
+
+/// Under this much history a percentile is an anecdote.
+///
+/// # Source
+/// 120 samples of a minute, as the other forecasters ask for at the least.
+const LEAST_HISTORY: SignedDuration = SignedDuration::from_hours(2);
+
+/// The buckets when none are configured: from a millionth of the highest sample up, each a fifth of a percent wider.
+///
+/// # Source
+/// As the vertical pod autoscaler's exponential buckets, but finer (it grows by 5 %) and relative, so that cores and
+/// bytes are served alike. ln(1e6) / ln(1.002) makes about 6 900 buckets.
+const FIRST_BUCKET: f64 = 1e-6;
+const BUCKET_GROWTH: f64 = 1.002;
+
+/// The most buckets that settings may ask for.
+const MAX_BUCKETS: f64 = 100_000.0;
+
+/// Settings of [`Percentile`]; the fields are crane's.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// The grid of the history.
+    pub sample_interval: SignedDuration,
+    /// How far back to look: at least two hours.
+    pub history_length: SignedDuration,
+    /// The part of the weight that lies at or below the forecast: above 0, at most 1.
+    pub percentile: f64,
+    /// What is added on top, as a part of the forecast.
+    pub margin_fraction: f64,
+    /// The forecast is divided by this: above 0, at most 1.
+    pub target_utilization: f64,
+    /// A sample weighs as much as its value over the highest of the history, but at least this much.
+    pub min_sample_weight: f64,
+    /// The histogram.
+    pub histogram: Histogram,
+}
+
+/// How samples are collected.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Histogram {
+    /// After how long a sample counts half.
+    pub half_life: SignedDuration,
+    /// A bucket of less weight counts as empty.
+    pub epsilon: f64,
+    /// Where the buckets lie; `None` derives them from the history.
+    pub buckets: Option<Buckets>,
+}
+
+/// Buckets in the unit of the metric. Samples beyond `max_value` count as in the last bucket.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Buckets {
+    /// All of one width.
+    Linear {
+        /// Where the buckets end.
+        max_value: f64,
+        /// The width of each.
+        bucket_size: f64,
+    },
+    /// Each wider than the last.
+    Exponential {
+        /// Where the buckets end.
+        max_value: f64,
+        /// The width of the first.
+        first_bucket_size: f64,
+        /// The width of a bucket over that of the one before; above 1.
+        growth_ratio: f64,
+    },
+}
+
+/// A minute, 7 days, the 99th percentile, nothing added; samples count half after a day.
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            sample_interval: SignedDuration::from_mins(1),
+            history_length: SignedDuration::from_hours(7 * 24),
+            percentile: 0.99,
+            margin_fraction: 0.0,
+            target_utilization: 1.0,
+            min_sample_weight: 1e-5,
+            histogram: Histogram::default(),
+        }
+    }
+}
+
+/// A half-life of a day, buckets from the history.
+impl Default for Histogram {
+    fn default() -> Self {
+        Self {
+            half_life: SignedDuration::from_hours(24),
+            epsilon: 1e-10,
+            buckets: None,
+        }
+    }
+}
+
+/// The percentile forecaster.
+///
+/// # Guarantees
+/// - Constant over the horizon, and before margin and utilization never above the highest sample.
+/// - Scaling the history scales the forecast, unless buckets are configured.
+/// - Holes are skipped: they carry no weight.
+#[derive(Debug, Clone)]
+pub struct Percentile {
+    config: Config,
+}
+
+// === impl Percentile ===
+
+impl Percentile {
+    /// Checks the settings.
+    ///
+    /// # Errors
+    /// [`ConfigError`] naming the first field that is out of range.
+    pub fn new(config: Config) -> Result<Self, ConfigError> {
+        let (step, length) = (config.sample_interval, config.history_length);
+        require_grid("percentile.sampleInterval", step)?;
+        require_history("percentile.historyLength", length, LEAST_HISTORY, step)?;
+        require_margin("percentile.marginFraction", config.margin_fraction)?;
+        let parts = [
+            ("percentile.percentile", config.percentile),
+            ("percentile.targetUtilization", config.target_utilization),
+            ("percentile.minSampleWeight", config.min_sample_weight),
+        ];
+        for (field, value) in parts {
+            if !(value > 0.0 && value <= 1.0) {
+                return Err(ConfigError::new(field, value, "above 0 and at most 1"));
+            }
+        }
+        config.histogram.check()?;
+        Ok(Self { config })
+    }
+
+    /// The percentile of what was seen, in its unit.
+    fn estimate(&self, admitted: &Admitted) -> f64 {
+        let Histogram {
+            half_life, epsilon, ..
+        } = self.config.histogram;
+        let step = admitted.step.as_secs_f64() / half_life.as_secs_f64();
+        let buckets = self
+            .config
+            .histogram
+            .buckets
+            .unwrap_or(Buckets::Exponential {
+                max_value: admitted.highest,
+                first_bucket_size: admitted.highest * FIRST_BUCKET,
+                growth_ratio: BUCKET_GROWTH,
+            });
+        let mut weights = vec![0.0; buckets.len()];
+        for (age, value) in admitted.values.iter().rev().enumerate() {
+            let bucket = weights.get_mut(buckets.index(*value));
+            if let Some(bucket) = bucket.filter(|_| !value.is_nan()) {
+                let weight = (value / admitted.highest).max(self.config.min_sample_weight);
+                *bucket += weight * (-count(age) * step).exp2();
+            }
+        }
+        let heavy = |weight: &&mut f64| **weight < epsilon;
+        weights
+            .iter_mut()
+            .filter(heavy)
+            .for_each(|weight| *weight = 0.0);
+        let enough = self.config.percentile * weights.iter().sum::<f64>();
+        let mut below = 0.0;
+        let reached = weights.iter().position(|weight| {
+            below += weight;
+            *weight > 0.0 && below >= enough
+        });
+        let last = weights
+            .iter()
+            .rposition(|weight| *weight > 0.0)
+            .unwrap_or(0);
+        buckets.end(reached.unwrap_or(last)).min(admitted.highest)
+    }
+}
+
+impl Forecaster for Percentile {
+    fn name(&self) -> &'static str {
+        "percentile"
+    }
+
+    fn history_length(&self) -> SignedDuration {
+        self.config
+            .history_length
+            .checked_add(SLACK)
+            .unwrap_or(SignedDuration::MAX)
+    }
+
+    fn sample_interval(&self) -> SignedDuration {
+        self.config.sample_interval
+    }
+
+    fn forecast(&self, history: &Series, horizon: SignedDuration) -> Result<Forecast, Refusal> {
+        let step = self.config.sample_interval;
+        let wanted = path_length(horizon, step)?;
+        let demands = Demands {
+            step,
+            least: LEAST_HISTORY,
+            most: self.history_length(),
+        };
+        let admitted = Admitted::admit(history, demands)?;
+        let factor = (1.0 + self.config.margin_fraction) / self.config.target_utilization;
+        let mut point = vec![self.estimate(&admitted) * factor; wanted];
+        let clamped = guard(&mut point, admitted.highest)?;
+        let forecast = Forecast::new(self.name(), admitted.end, step, point, admitted.valid_until)?;
+        Ok(forecast
+            .with_notes(admitted.notes)
+            .with_notes(clamped.then_some(Note::Clamped)))
+    }
+}
+
+// === impl Histogram ===
+
+impl Histogram {
+    fn check(&self) -> Result<(), ConfigError> {
+        if !self.half_life.is_positive() {
+            let value = format_args!("{:#}", self.half_life).to_string();
+            return Err(ConfigError::new(
+                "percentile.histogram.halfLife",
+                value,
+                "above 0",
+            ));
+        }
+        if !(self.epsilon > 0.0 && self.epsilon < 1.0) {
+            let expected = "above 0 and below 1";
+            return Err(ConfigError::new(
+                "percentile.histogram.epsilon",
+                self.epsilon,
+                expected,
+            ));
+        }
+        self.buckets.map_or(Ok(()), Buckets::check)
+    }
+}
+
+// === impl Buckets ===
+
+impl Buckets {
+    fn check(self) -> Result<(), ConfigError> {
+        let positive = |field: &str, value: f64| {
+            let fine = value.is_finite() && value > 0.0;
+            let field = format!("percentile.histogram.{field}");
+            let expected = "a finite number above 0";
+            if fine {
+                Ok(())
+            } else {
+                Err(ConfigError::new(field, value, expected))
+            }
+        };
+        let (max_value, width) = match self {
+            Self::Linear {
+                max_value,
+                bucket_size,
+            } => {
+                positive("bucketSize", bucket_size)?;
+                (max_value, bucket_size)
+            }
+            Self::Exponential {
+                max_value,
+                first_bucket_size,
+                growth_ratio,
+            } => {
+                positive("firstBucketSize", first_bucket_size)?;
+                if !(growth_ratio.is_finite() && growth_ratio > 1.0) {
+                    let field = "percentile.histogram.bucketSizeGrowthRatio";
+                    return Err(ConfigError::new(
+                        field,
+                        growth_ratio,
+                        "a finite number above 1",
+                    ));
+                }
+                (max_value, first_bucket_size)
+            }
+        };
+        positive("maxValue", max_value)?;
+        let field = "percentile.histogram.maxValue";
+        let buckets = self.position(max_value);
+        if max_value < width || !(buckets < MAX_BUCKETS) {
+            let expected = "at least one bucket and at most 100000";
+            return Err(ConfigError::new(field, max_value, expected));
+        }
+        Ok(())
+    }
+
+    /// The number of the bucket a value lies in, as if there were no last one.
+    fn position(self, value: f64) -> f64 {
+        match self {
+            Self::Linear { bucket_size, .. } => (value / bucket_size).floor(),
+            Self::Exponential {
+                first_bucket_size: first,
+                growth_ratio: ratio,
+                ..
+            } => {
+                // Buckets 0..n span first * (ratio^n - 1) / (ratio - 1).
+                ((value / first) * (ratio - 1.0) + 1.0).log(ratio).floor()
+            }
+        }
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "`as` saturates, and `clamp` bounds the position by the number of buckets"
+    )]
+    fn index_of(self, value: f64) -> usize {
+        self.position(value).clamp(0.0, MAX_BUCKETS) as usize
+    }
+
+    fn len(self) -> usize {
+        let (Self::Linear { max_value, .. } | Self::Exponential { max_value, .. }) = self;
+        self.index_of(max_value) + 1
+    }
+
+    fn index(self, value: f64) -> usize {
+        self.index_of(value).min(self.len() - 1)
+    }
+
+    /// Where bucket `index` ends.
+    fn end(self, index: usize) -> f64 {
+        let n = count(index + 1);
+        match self {
+            Self::Linear { bucket_size, .. } => n * bucket_size,
+            Self::Exponential {
+                first_bucket_size: first,
+                growth_ratio: ratio,
+                ..
+            } => first * (ratio.powf(n) - 1.0) / (ratio - 1.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::Timestamp;
+
+    const STEP: SignedDuration = SignedDuration::from_mins(10);
+
+    fn config() -> Config {
+        let buckets = Some(Buckets::Linear {
+            max_value: 100.0,
+            bucket_size: 1.0,
+        });
+        let histogram = Histogram {
+            buckets,
+            ..Histogram::default()
+        };
+        Config {
+            sample_interval: STEP,
+            histogram,
+            ..Config::default()
+        }
+    }
+
+    fn estimate(config: Config, values: &[f64]) -> f64 {
+        let history = Series::from_values(Timestamp::UNIX_EPOCH, STEP, values.to_vec());
+        let forecast = Percentile::new(config)
+            .unwrap()
+            .forecast(&history, STEP * 3)
+            .unwrap();
+        let point = forecast.point();
+        assert!(point.len() == 3 && point.iter().all(|v| v.to_bits() == point[0].to_bits()));
+        point[0]
+    }
+
+    #[test]
+    fn the_forecast_is_the_end_of_the_bucket_that_reaches_the_percentile() {
+        let even: Vec<f64> = (0..100).map(|i| f64::from(i % 10) + 0.5).collect();
+        let long = SignedDuration::from_hours(1_000_000);
+        let calm = |percentile| {
+            let histogram = Histogram {
+                half_life: long,
+                ..config().histogram
+            };
+            Config {
+                percentile,
+                histogram,
+                min_sample_weight: 1.0,
+                ..config()
+            }
+        };
+        let cases = [
+            ("median of even weights", calm(0.495), 5.0),
+            ("highest sample, not its bucket's end", calm(1.0), 9.5),
+            (
+                "margin",
+                Config {
+                    margin_fraction: 0.5,
+                    ..calm(0.495)
+                },
+                7.5,
+            ),
+            (
+                "utilization",
+                Config {
+                    target_utilization: 0.5,
+                    ..calm(0.495)
+                },
+                10.0,
+            ),
+            (
+                "ceiling",
+                Config {
+                    target_utilization: 0.1,
+                    ..calm(1.0)
+                },
+                14.25,
+            ),
+            // Weights 0.5 + 1.5 + ... + 9.5 = 50; up to 6.5 they are 24.5, up to 7.5 they are 32.
+            (
+                "high samples weigh more",
+                Config {
+                    min_sample_weight: 1e-5,
+                    ..calm(0.5)
+                },
+                8.0,
+            ),
+        ];
+        for (name, config, expected) in cases {
+            let value = estimate(config, &even);
+            assert!((value - expected).abs() < 1e-9, "{name}: {value}");
+        }
+    }
+
+    #[test]
+    fn old_samples_fade_with_the_half_life() {
+        let values = [vec![50.0; 144], vec![5.0; 144]].concat();
+        let with = |hours| {
+            let histogram = Histogram {
+                half_life: SignedDuration::from_hours(hours),
+                ..config().histogram
+            };
+            estimate(
+                Config {
+                    histogram,
+                    percentile: 0.9,
+                    ..config()
+                },
+                &values,
+            )
+        };
+        // A day ago weighs 2^-24 with an hour, half with a day; the high samples also weigh ten times as much.
+        assert!((with(1) - 6.0).abs() < 1e-9, "{}", with(1));
+        assert!((with(24) - 50.0).abs() < 1e-9, "{}", with(24));
+    }
+
+    #[test]
+    fn buckets_from_the_history_are_fine_enough_for_any_unit() {
+        for unit in [1e-9, 1.0, 1e12] {
+            let values: Vec<f64> = (0..200).map(|i| f64::from(i % 10 + 1) * unit).collect();
+            let config = Config {
+                sample_interval: STEP,
+                percentile: 0.5,
+                ..Config::default()
+            };
+            let ratio = estimate(config, &values) / unit;
+            // Weights 1 + 2 + ... + 10 = 55; half of that is reached at 7.
+            assert!((ratio - 7.0).abs() < 0.02, "{ratio}");
+        }
+    }
+
+    #[test]
+    fn settings_out_of_range_are_refused_by_name() {
+        let buckets = |buckets| Config {
+            histogram: Histogram {
+                buckets: Some(buckets),
+                ..Histogram::default()
+            },
+            ..Config::default()
+        };
+        let (max_value, first_bucket_size) = (100.0, 0.1);
+        let half_life = Histogram {
+            half_life: SignedDuration::ZERO,
+            ..Histogram::default()
+        };
+        let cases = [
+            (
+                Config {
+                    percentile: 1.5,
+                    ..Config::default()
+                },
+                "percentile.percentile",
+            ),
+            (
+                Config {
+                    target_utilization: 0.0,
+                    ..Config::default()
+                },
+                "percentile.targetUtilization",
+            ),
+            (
+                Config {
+                    min_sample_weight: f64::NAN,
+                    ..Config::default()
+                },
+                "percentile.minSampleWeight",
+            ),
+            (
+                Config {
+                    histogram: half_life,
+                    ..Config::default()
+                },
+                "percentile.histogram.halfLife",
+            ),
+            (
+                buckets(Buckets::Linear {
+                    max_value,
+                    bucket_size: 0.0,
+                }),
+                "percentile.histogram.bucketSize",
+            ),
+            (
+                buckets(Buckets::Linear {
+                    max_value,
+                    bucket_size: 1e-9,
+                }),
+                "percentile.histogram.maxValue",
+            ),
+            (
+                buckets(Buckets::Exponential {
+                    max_value,
+                    first_bucket_size,
+                    growth_ratio: 1.0,
+                }),
+                "percentile.histogram.bucketSizeGrowthRatio",
+            ),
+        ];
+        for (config, field) in cases {
+            assert_eq!(Percentile::new(config).unwrap_err().field, field);
+        }
+    }
+}

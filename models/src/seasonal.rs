@@ -1,0 +1,350 @@
+//! Repeats past seasons: the same time yesterday or last week, or a statistic of that time over several seasons.
+//! It does not ask whether the season is real; `dsp` does. Next: `forecaster`.
+
+use jiff::SignedDuration;
+use ndarray::{ArrayView2, Axis};
+
+use crate::forecast::{Forecast, Note, guard};
+use crate::forecaster::{
+    ConfigError, Forecaster, SLACK, path_length, require_grid, require_margin,
+};
+use crate::gaps::{Admitted, Demands, quantile_in_place};
+use crate::period::{DAY, WEEK};
+use crate::refusal::Refusal;
+use crate::series::{MAX_SLOTS, Series, slots};
+
+/// The bounds of the level ratio, so that a quiet quarter of an hour cannot blow a forecast up or wipe it out.
+///
+/// # Source
+/// The rule measured for seasonal-naive forecasts on real traces.
+const RATIO_BOUNDS: (f64, f64) = (0.2, 5.0);
+
+/// The span over which the present level is compared with the season's.
+const RATIO_SPAN: SignedDuration = SignedDuration::from_mins(15);
+
+/// After how long a series is taken to repeat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Season {
+    /// 24 hours.
+    #[default]
+    Day,
+    /// 7 days.
+    Week,
+}
+
+/// What is made of the same time in several seasons.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Statistic {
+    /// The newest season.
+    #[default]
+    Last,
+    /// The middle one; of an even number, the higher of the two in the middle.
+    Median,
+    /// The highest: never less than in any of them.
+    Max,
+}
+
+/// Settings of [`SeasonalNaive`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// The grid of the history.
+    pub sample_interval: SignedDuration,
+    /// After how long the series repeats.
+    pub season: Season,
+    /// How many seasons are looked at, at least one.
+    pub cycles: usize,
+    /// What is made of them.
+    pub statistic: Statistic,
+    /// Whether to scale by the level of the last 15 minutes over that of the same 15 minutes of the season.
+    pub level_ratio: bool,
+    /// What is added on top, as a part of the forecast.
+    pub margin_fraction: f64,
+}
+
+/// One minute, the last day, nothing added.
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            sample_interval: SignedDuration::from_mins(1),
+            season: Season::Day,
+            cycles: 1,
+            statistic: Statistic::Last,
+            level_ratio: false,
+            margin_fraction: 0.0,
+        }
+    }
+}
+
+/// The seasonal-naive forecaster: what was seen a season ago.
+///
+/// # Guarantees
+/// - A series that repeats exactly is forecast exactly (margin 0).
+/// - Scaling the history scales the forecast; without `level_ratio` and margin, adding a constant shifts it.
+#[derive(Debug, Clone)]
+pub struct SeasonalNaive {
+    config: Config,
+}
+
+// === impl Season ===
+
+impl Season {
+    /// Its length.
+    #[must_use]
+    pub fn length(self) -> SignedDuration {
+        match self {
+            Self::Day => DAY,
+            Self::Week => WEEK,
+        }
+    }
+}
+
+// === impl SeasonalNaive ===
+
+impl SeasonalNaive {
+    /// Checks the settings.
+    ///
+    /// # Errors
+    /// [`ConfigError`] naming the first field that is out of range.
+    pub fn new(config: Config) -> Result<Self, ConfigError> {
+        let cycles = i32::try_from(config.cycles)
+            .ok()
+            .filter(|cycles| *cycles >= 1);
+        let span = cycles.and_then(|cycles| config.season.length().checked_mul(cycles));
+        let slots = span.and_then(|span| slots(span, config.sample_interval));
+        require_grid("seasonalNaive.sampleInterval", config.sample_interval)?;
+        if slots.is_none_or(|slots| slots > MAX_SLOTS) {
+            let expected = "at least 1, and no more than a million samples in all";
+            return Err(ConfigError::new(
+                "seasonalNaive.cycles",
+                config.cycles,
+                expected,
+            ));
+        }
+        require_margin("seasonalNaive.marginFraction", config.margin_fraction)?;
+        Ok(Self { config })
+    }
+
+    fn level_ratio(&self, values: &[f64], expected: &[f64], season: usize) -> f64 {
+        let span = slots(RATIO_SPAN, self.config.sample_interval)
+            .unwrap_or(0)
+            .max(1)
+            .min(season);
+        let newest: f64 = values.iter().rev().take(span).sum();
+        let then: f64 = expected.iter().rev().take(span).sum();
+        if !self.config.level_ratio || then <= 0.0 {
+            return 1.0;
+        }
+        (newest / then).clamp(RATIO_BOUNDS.0, RATIO_BOUNDS.1)
+    }
+}
+
+impl Forecaster for SeasonalNaive {
+    fn name(&self) -> &'static str {
+        "seasonalNaive"
+    }
+
+    /// The configured seasons, one more to compare the level with if asked for, and an hour of slack.
+    fn history_length(&self) -> SignedDuration {
+        let more = usize::from(self.config.level_ratio);
+        let cycles = i32::try_from(self.config.cycles + more).unwrap_or(i32::MAX);
+        let span = self.config.season.length().checked_mul(cycles);
+        span.and_then(|span| span.checked_add(SLACK))
+            .unwrap_or(SignedDuration::MAX)
+    }
+
+    fn sample_interval(&self) -> SignedDuration {
+        self.config.sample_interval
+    }
+
+    fn forecast(&self, history: &Series, horizon: SignedDuration) -> Result<Forecast, Refusal> {
+        let Config {
+            sample_interval: step,
+            season,
+            cycles,
+            statistic,
+            ..
+        } = self.config;
+        let wanted = path_length(horizon, step)?;
+        let demands = Demands {
+            step,
+            least: season.length(),
+            most: self.history_length(),
+        };
+        let admitted = Admitted::admit(history, demands)?;
+        let length = slots(season.length(), step).unwrap_or(1);
+        let values = admitted.filled(length);
+        let used = (values.len() / length).clamp(1, cycles.max(1));
+        let cycle = over_seasons(&values, length, used, statistic);
+        // The quarter of an hour just past is compared with what this method would have said of it, a season earlier.
+        let before = values
+            .get(..values.len().saturating_sub(length))
+            .unwrap_or_default();
+        let earlier = over_seasons(before, length, used.min(before.len() / length), statistic);
+        let factor =
+            (1.0 + self.config.margin_fraction) * self.level_ratio(&values, &earlier, length);
+        let mut point: Vec<f64> = cycle
+            .iter()
+            .cycle()
+            .take(wanted)
+            .map(|value| value * factor)
+            .collect();
+        let clamped = guard(&mut point, admitted.highest)?;
+        let fewer = (used < cycles).then_some(Note::FewerCycles { used });
+        let notes = [fewer, clamped.then_some(Note::Clamped)];
+        let forecast = Forecast::new(self.name(), admitted.end, step, point, admitted.valid_until)?;
+        Ok(forecast
+            .with_period(Some(season.length()))
+            .with_notes(admitted.notes_when_filled())
+            .with_notes(notes.into_iter().flatten()))
+    }
+}
+
+/// A statistic of each phase over the newest `cycles` seasons.
+///
+/// # Shape
+/// Input without holes; output `season` values, index 0 being the phase just after the last value. Empty if `cycles`
+/// seasons do not fit, or none is asked for.
+pub(crate) fn over_seasons(
+    values: &[f64],
+    season: usize,
+    cycles: usize,
+    statistic: Statistic,
+) -> Vec<f64> {
+    let first = values.len().checked_sub(season * cycles);
+    let newest = first
+        .and_then(|first| values.get(first..))
+        .unwrap_or_default();
+    let Ok(table) = ArrayView2::from_shape((cycles, season), newest) else {
+        return Vec::new();
+    };
+    match statistic {
+        Statistic::Last => table
+            .rows()
+            .into_iter()
+            .next_back()
+            .map_or(vec![], |row| row.to_vec()),
+        Statistic::Max => table
+            .fold_axis(Axis(0), 0.0, |a: &f64, b| a.max(*b))
+            .to_vec(),
+        Statistic::Median => {
+            let middle = |column: ndarray::ArrayView1<f64>| {
+                quantile_in_place(&mut column.to_vec(), 0.5).unwrap_or(0.0)
+            };
+            table.columns().into_iter().map(middle).collect()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::Timestamp;
+
+    const STEP: SignedDuration = SignedDuration::from_hours(1);
+
+    /// `days` of hourly values: hour of the day plus ten times the number of the day, counted from one.
+    fn history(days: u32) -> Series {
+        let values = (0..24 * days).map(|i| f64::from(i % 24) + 10.0 * f64::from(i / 24 + 1));
+        Series::from_values(Timestamp::UNIX_EPOCH, STEP, values.collect())
+    }
+
+    fn config(cycles: usize, statistic: Statistic) -> Config {
+        Config {
+            sample_interval: STEP,
+            cycles,
+            statistic,
+            ..Config::default()
+        }
+    }
+
+    fn first_two(config: Config, history: &Series) -> Vec<f64> {
+        let naive = SeasonalNaive::new(config).unwrap();
+        naive
+            .forecast(history, SignedDuration::from_hours(2))
+            .unwrap()
+            .point()
+            .to_vec()
+    }
+
+    #[test]
+    fn a_forecast_is_a_statistic_of_the_same_hour_in_past_seasons() {
+        let ratio = Config {
+            level_ratio: true,
+            ..config(1, Statistic::Last)
+        };
+        let margin = Config {
+            margin_fraction: 0.5,
+            ..config(1, Statistic::Last)
+        };
+        let cases = [
+            ("last", config(3, Statistic::Last), vec![30.0, 31.0]),
+            ("median", config(3, Statistic::Median), vec![20.0, 21.0]),
+            ("maximum", config(3, Statistic::Max), vec![30.0, 31.0]),
+            ("margin", margin, vec![45.0, 46.5]),
+            // Hour 23 was 53 on the third day, 43 on the second.
+            (
+                "level ratio",
+                ratio,
+                vec![30.0 * 53.0 / 43.0, 31.0 * 53.0 / 43.0],
+            ),
+        ];
+        for (name, config, expected) in cases {
+            assert_eq!(first_two(config, &history(3)), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn fewer_cycles_than_configured_are_used_and_noted() {
+        let naive = SeasonalNaive::new(config(7, Statistic::Median)).unwrap();
+        let forecast = naive.forecast(&history(2), STEP).unwrap();
+        assert_eq!(forecast.notes(), [Note::FewerCycles { used: 2 }]);
+        assert_eq!(forecast.period(), Some(DAY));
+        let week = Config {
+            season: Season::Week,
+            ..config(1, Statistic::Last)
+        };
+        let refusal = SeasonalNaive::new(week)
+            .unwrap()
+            .forecast(&history(6), STEP)
+            .unwrap_err();
+        let have = SignedDuration::from_hours(144);
+        assert_eq!(refusal, Refusal::InsufficientHistory { have, need: WEEK });
+    }
+
+    #[test]
+    fn settings_out_of_range_are_refused_by_name() {
+        let cases = [
+            (
+                Config {
+                    cycles: 0,
+                    ..Config::default()
+                },
+                "seasonalNaive.cycles",
+            ),
+            (
+                Config {
+                    cycles: usize::MAX,
+                    ..Config::default()
+                },
+                "seasonalNaive.cycles",
+            ),
+            (
+                Config {
+                    sample_interval: SignedDuration::ZERO,
+                    ..Config::default()
+                },
+                "seasonalNaive.sampleInterval",
+            ),
+            (
+                Config {
+                    margin_fraction: -0.1,
+                    ..Config::default()
+                },
+                "seasonalNaive.marginFraction",
+            ),
+        ];
+        for (config, field) in cases {
+            assert_eq!(SeasonalNaive::new(config).unwrap_err().field, field);
+        }
+    }
+}

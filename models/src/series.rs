@@ -1,0 +1,385 @@
+//! The grid every forecaster reads: one value per slot, evenly spaced, missing where nothing was seen.
+//! It refuses to guess: holes stay holes here and are dealt with in `gaps`. Next: `gaps`, `forecast`.
+
+use jiff::{SignedDuration, Timestamp};
+
+/// The longest series kept, in slots; older slots are dropped from the front.
+///
+/// 2^20 slots of 8 bytes are 8 MiB: two years at one minute, twelve days at one second.
+pub const MAX_SLOTS: usize = 1 << 20;
+
+/// One measured value.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sample {
+    /// When it was measured.
+    pub at: Timestamp,
+    /// What was measured. Not finite or negative means missing.
+    pub value: f64,
+}
+
+/// A regular grid of values.
+///
+/// Slot `i` covers the half-open span `[start + i * step, start + (i + 1) * step)`.
+///
+/// # Shape
+/// `values()[i]` belongs to `time_at(i)`. Every value is finite and at least zero, or NaN, which means missing.
+///
+/// # Units
+/// The unit of the samples, whatever it is; a series has one.
+///
+/// # Guarantees
+/// - No value is infinite or negative.
+/// - Never longer than [`MAX_SLOTS`].
+/// - Growing a series by [`push`](Self::push) or [`extend`](Self::extend) in order of time gives the same series as
+///   [`from_samples`](Self::from_samples) on everything at once.
+#[derive(Debug, Clone)]
+pub struct Series {
+    start: Timestamp,
+    step: SignedDuration,
+    values: Vec<f64>,
+}
+
+// === impl Series ===
+
+impl Series {
+    /// Bins samples onto a grid from `start` to `end`, both included, as a range query answers.
+    ///
+    /// A sample belongs to the slot whose span holds it. Within a slot the newest valid sample wins, and of equal
+    /// times the one later in the slice; the order of the slice matters in no other way. Samples outside the grid are
+    /// ignored; samples that are not finite or are negative are as if they were not there.
+    ///
+    /// A `step` that is not positive, or an `end` before `start`, gives an empty series.
+    #[must_use]
+    pub fn from_samples(
+        samples: &[Sample],
+        step: SignedDuration,
+        start: Timestamp,
+        end: Timestamp,
+    ) -> Self {
+        let mut series = Self {
+            start,
+            step,
+            values: Vec::new(),
+        };
+        series.advance_to(end);
+        let within = samples
+            .iter()
+            .filter(|s| s.at >= series.start && s.at < series.end());
+        let mut ordered: Vec<Sample> = within.copied().collect();
+        ordered.sort_by_key(|sample| sample.at);
+        for sample in ordered {
+            series.place(sample);
+        }
+        series
+    }
+
+    /// Takes values that already lie on a grid; those that are not finite or are negative become missing.
+    ///
+    /// # Shape
+    /// `values[0]` is at `start`. Only the newest [`MAX_SLOTS`] values are kept. A `step` that is not positive gives
+    /// an empty series.
+    #[must_use]
+    pub fn from_values(start: Timestamp, step: SignedDuration, values: Vec<f64>) -> Self {
+        let mut series = Self {
+            start,
+            step,
+            values,
+        };
+        if !step.is_positive() {
+            series.values.clear();
+        }
+        series.truncate_front(MAX_SLOTS);
+        for value in &mut series.values {
+            *value = admissible(*value).unwrap_or(f64::NAN);
+        }
+        series
+    }
+
+    /// Adds one sample: overwrites its slot, or grows the grid up to it. Samples before the start are ignored.
+    pub fn push(&mut self, sample: Sample) {
+        if sample.at < self.start {
+            return;
+        }
+        if sample.at >= self.end() {
+            self.advance_to(sample.at);
+        }
+        self.place(sample);
+    }
+
+    /// Adds samples in order of their time; see [`push`](Self::push).
+    pub fn extend(&mut self, samples: &[Sample]) {
+        let mut ordered = samples.to_vec();
+        ordered.sort_by_key(|sample| sample.at);
+        for sample in ordered {
+            self.push(sample);
+        }
+    }
+
+    /// Grows the grid with missing values until a slot holds `at`, so that silence is seen as silence.
+    pub fn advance_to(&mut self, at: Timestamp) {
+        let Some(slot) = self.slot(at) else { return };
+        if slot < self.values.len() {
+            return;
+        }
+        let dropped = (slot + 1).saturating_sub(MAX_SLOTS);
+        self.start = self.time_at(dropped);
+        self.values.drain(..dropped.min(self.values.len()));
+        self.values.resize(slot + 1 - dropped, f64::NAN);
+    }
+
+    /// Keeps the newest `keep` slots.
+    pub fn truncate_front(&mut self, keep: usize) {
+        let dropped = self.values.len().saturating_sub(keep);
+        self.start = self.time_at(dropped);
+        self.values.drain(..dropped);
+    }
+
+    /// The instant of the first slot.
+    #[must_use]
+    pub fn start(&self) -> Timestamp {
+        self.start
+    }
+
+    /// The distance between slots.
+    #[must_use]
+    pub fn step(&self) -> SignedDuration {
+        self.step
+    }
+
+    /// The number of slots, missing ones included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Whether there is no slot at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    /// The values, oldest first; NaN is missing.
+    #[must_use]
+    pub fn values(&self) -> &[f64] {
+        &self.values
+    }
+
+    /// The instant of slot `index`, also beyond the last one. Saturates at the end of time.
+    #[must_use]
+    pub fn time_at(&self, index: usize) -> Timestamp {
+        later(self.start, self.step, index)
+    }
+
+    /// The instant just after the last slot, where a forecast begins.
+    #[must_use]
+    pub fn end(&self) -> Timestamp {
+        self.time_at(self.values.len())
+    }
+
+    /// The newest slot that holds a value.
+    #[must_use]
+    pub fn last(&self) -> Option<Sample> {
+        let index = self.values.iter().rposition(|value| !value.is_nan())?;
+        let value = *self.values.get(index)?;
+        Some(Sample {
+            at: self.time_at(index),
+            value,
+        })
+    }
+
+    fn slot(&self, at: Timestamp) -> Option<usize> {
+        slots(at.duration_since(self.start), self.step)
+    }
+
+    fn place(&mut self, sample: Sample) {
+        let slot = self
+            .slot(sample.at)
+            .and_then(|slot| self.values.get_mut(slot));
+        if let (Some(slot), Some(value)) = (slot, admissible(sample.value)) {
+            *slot = value;
+        }
+    }
+}
+
+/// Equal grids with equal values, where missing equals missing.
+impl PartialEq for Series {
+    fn eq(&self, other: &Self) -> bool {
+        let same = |(a, b): (&f64, &f64)| a.to_bits() == b.to_bits();
+        self.start == other.start
+            && self.step == other.step
+            && self.values.len() == other.values.len()
+            && self.values.iter().zip(&other.values).all(same)
+    }
+}
+
+// Adding zero turns -0.0 into 0.0, so that equal values have equal bits.
+fn admissible(value: f64) -> Option<f64> {
+    (value.is_finite() && value >= 0.0).then_some(value + 0.0)
+}
+
+/// How many whole steps fit into a span; none if either is negative or the step is zero.
+pub(crate) fn slots(span: SignedDuration, step: SignedDuration) -> Option<usize> {
+    if !step.is_positive() || span.is_negative() {
+        return None;
+    }
+    usize::try_from(span.as_nanos() / step.as_nanos()).ok()
+}
+
+/// `start + index * step`, saturating at the end of time.
+pub(crate) fn later(start: Timestamp, step: SignedDuration, index: usize) -> Timestamp {
+    let span = i32::try_from(index)
+        .ok()
+        .and_then(|index| step.checked_mul(index));
+    span.and_then(|span| start.checked_add(span).ok())
+        .unwrap_or(Timestamp::MAX)
+}
+
+/// A count as a number. Exact: every count here is at most [`MAX_SLOTS`].
+pub(crate) fn count(n: usize) -> f64 {
+    u32::try_from(n).map_or(f64::MAX, f64::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: SignedDuration = SignedDuration::from_secs(60);
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn samples(pairs: &[(i64, f64)]) -> Vec<Sample> {
+        pairs
+            .iter()
+            .map(|&(second, value)| Sample {
+                at: at(second),
+                value,
+            })
+            .collect()
+    }
+
+    fn grid(values: &[f64]) -> Series {
+        Series {
+            start: at(600),
+            step: MINUTE,
+            values: values.to_vec(),
+        }
+    }
+
+    #[test]
+    fn samples_are_binned_onto_the_grid() {
+        const NAN: f64 = f64::NAN;
+        type Case = (&'static str, &'static [(i64, f64)], &'static [f64]);
+        let cases: &[Case] = &[
+            (
+                "on the grid",
+                &[(600, 1.0), (660, 2.0), (720, 3.0)],
+                &[1.0, 2.0, 3.0],
+            ),
+            (
+                "off the grid",
+                &[(601, 1.0), (719, 2.0), (725, 3.0)],
+                &[1.0, 2.0, 3.0],
+            ),
+            (
+                "reversed",
+                &[(720, 3.0), (660, 2.0), (600, 1.0)],
+                &[1.0, 2.0, 3.0],
+            ),
+            (
+                "same instant, later in the slice wins",
+                &[(600, 1.0), (600, 4.0)],
+                &[4.0, NAN, NAN],
+            ),
+            (
+                "same slot, newest wins",
+                &[(630, 5.0), (610, 4.0)],
+                &[5.0, NAN, NAN],
+            ),
+            (
+                "invalid never wins",
+                &[(610, 4.0), (630, NAN), (640, -1.0)],
+                &[4.0, NAN, NAN],
+            ),
+            (
+                "outside is ignored",
+                &[(599, 1.0), (780, 9.0), (779, 3.0)],
+                &[NAN, NAN, 3.0],
+            ),
+            (
+                "infinite is missing",
+                &[(600, f64::INFINITY), (660, -0.0)],
+                &[NAN, 0.0, NAN],
+            ),
+        ];
+        for (name, pairs, expected) in cases {
+            let series = Series::from_samples(&samples(pairs), MINUTE, at(600), at(720));
+            assert_eq!(series, grid(expected), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_impossible_grid_is_empty() {
+        let some = samples(&[(600, 1.0)]);
+        assert!(Series::from_samples(&some, SignedDuration::ZERO, at(600), at(720)).is_empty());
+        assert!(Series::from_samples(&some, -MINUTE, at(600), at(720)).is_empty());
+        assert!(Series::from_samples(&some, MINUTE, at(600), at(599)).is_empty());
+        assert!(Series::from_values(at(600), SignedDuration::ZERO, vec![1.0]).is_empty());
+    }
+
+    #[test]
+    fn a_grid_without_end_keeps_its_newest_slots() {
+        let nano = SignedDuration::from_nanos(1);
+        let series = Series::from_samples(&[], nano, at(0), at(1));
+        assert_eq!(series.len(), MAX_SLOTS);
+        assert_eq!(series.end(), at(1) + nano);
+        let all = Series::from_samples(&[], MINUTE, Timestamp::MIN, Timestamp::MAX);
+        assert!(all.len() <= MAX_SLOTS);
+    }
+
+    #[test]
+    fn growing_equals_binning_at_once() {
+        let all = samples(&[
+            (600, 1.0),
+            (665, 2.0),
+            (670, 2.5),
+            (800, 3.0),
+            (905, f64::NAN),
+        ]);
+        let batch = Series::from_samples(&all, MINUTE, at(600), at(905));
+        for split in 0..=all.len() {
+            let (old, new) = all.split_at(split);
+            let mut grown = Series::from_samples(old, MINUTE, at(600), at(600));
+            grown.extend(old);
+            grown.extend(new);
+            assert_eq!(grown, batch, "split at {split}");
+        }
+        let mut kept = batch.clone();
+        kept.truncate_front(2);
+        assert_eq!(kept.start(), at(840));
+        assert_eq!(kept.len(), 2);
+        assert_eq!(
+            batch.last(),
+            Some(Sample {
+                at: at(780),
+                value: 3.0
+            })
+        );
+    }
+
+    #[test]
+    fn a_sample_of_the_far_future_drops_the_past() {
+        let mut series = grid(&[1.0, 2.0]);
+        series.push(Sample {
+            at: Timestamp::MAX,
+            value: 7.0,
+        });
+        assert!(series.len() <= MAX_SLOTS);
+        series.push(Sample {
+            at: Timestamp::MIN,
+            value: 8.0,
+        });
+        assert_eq!(series.values().iter().filter(|v| v.is_finite()).count(), 1);
+    }
+}

@@ -1,0 +1,65 @@
+//! Arbitrary bytes as a history: every forecaster answers with a bounded forecast or a refusal, and never panics.
+
+use foretide_models::{Algorithm, Series, dsp, percentile, seasonal};
+use jiff::{SignedDuration, Timestamp};
+
+const STEP: SignedDuration = SignedDuration::from_hours(1);
+
+fn algorithms() -> [Algorithm; 3] {
+    let dsp = dsp::Config {
+        sample_interval: STEP,
+        ..dsp::Config::default()
+    };
+    let naive = seasonal::Config {
+        sample_interval: STEP,
+        ..seasonal::Config::default()
+    };
+    let floor = percentile::Config {
+        sample_interval: STEP,
+        ..percentile::Config::default()
+    };
+    [
+        Algorithm::Dsp(dsp),
+        Algorithm::SeasonalNaive(naive),
+        Algorithm::Percentile(floor),
+    ]
+}
+
+/// The first byte says how often the rest is repeated, so that short inputs make long, periodic histories.
+fn history(bytes: &[u8]) -> Series {
+    let (repeats, rest) = bytes
+        .split_first()
+        .map_or((0, bytes), |(n, rest)| (*n, rest));
+    let numbers = rest
+        .chunks_exact(8)
+        .filter_map(|chunk| chunk.try_into().ok());
+    let values: Vec<f64> = numbers.map(f64::from_le_bytes).collect();
+    Series::from_values(
+        Timestamp::UNIX_EPOCH,
+        STEP,
+        values.repeat(usize::from(repeats)),
+    )
+}
+
+#[test]
+fn forecast_series() {
+    bolero::check!()
+        .with_iterations(1000)
+        .with_max_len(600)
+        .for_each(|bytes: &[u8]| {
+            let history = history(bytes);
+            let highest = history.values().iter().copied().fold(0.0, f64::max);
+            for forecaster in algorithms().map(|algorithm| algorithm.build().unwrap()) {
+                match forecaster.forecast(&history, SignedDuration::from_hours(48)) {
+                    Ok(forecast) => {
+                        let ceiling = (1.5 * highest).min(f64::MAX);
+                        let fine = |v: &f64| v.is_finite() && *v >= 0.0 && *v <= ceiling;
+                        assert!(forecast.point().iter().all(fine), "{forecast:?}");
+                    }
+                    Err(refusal) => {
+                        assert!(!refusal.reason().is_empty() && !refusal.to_string().is_empty())
+                    }
+                }
+            }
+        });
+}

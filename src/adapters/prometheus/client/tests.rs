@@ -1,0 +1,260 @@
+use std::future::Future;
+use std::net::SocketAddr;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::post;
+use tokio::net::TcpListener;
+
+use super::*;
+
+const ONE: &str = r#"{"status":"success","data":{"resultType":"matrix","result":[{"metric":{},"values":[[60,"1"],[120,"2"]]}]}}"#;
+
+fn minute(n: i64) -> Timestamp {
+    Timestamp::from_second(n * 60).unwrap()
+}
+
+fn one() -> Vec<Sample> {
+    vec![Sample { at: minute(1), value: 1.0 }, Sample { at: minute(2), value: 2.0 }]
+}
+
+/// A server on loopback that answers each range query as told.
+async fn serve<F, A>(answer: F) -> SocketAddr
+where
+    F: Fn(HeaderMap, Vec<(String, String)>) -> A + Clone + Send + Sync + 'static,
+    A: Future<Output = axum::response::Response> + Send,
+{
+    let handler = move |headers: HeaderMap, body: String| {
+        let form = Url::parse(&format!("http://form/?{body}")).unwrap();
+        answer(headers, form.query_pairs().into_owned().collect())
+    };
+    let routes = Router::new()
+        .route("/prom/api/v1/query_range", post(handler.clone()))
+        .route("/prom/api/v1/query", post(handler));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, routes).await });
+    address
+}
+
+fn endpoint(address: SocketAddr) -> Endpoint {
+    let url = format!("http://{address}/prom");
+    Endpoint { allow_http: true, timeout: Duration::from_secs(20), ..Endpoint::new(&url) }
+}
+
+async fn range(endpoint: &Endpoint) -> Result<Vec<Sample>, HistoryError> {
+    let prometheus = Prometheus::new(endpoint).unwrap();
+    prometheus.range("sum(up)", minute(1), minute(2), SignedDuration::from_secs(60)).await
+}
+
+/// The outcome of a range query against a server that always says this.
+async fn told(status: u16, body: &'static str) -> Result<Vec<Sample>, HistoryError> {
+    let status = StatusCode::from_u16(status).unwrap();
+    let address = serve(move |_, _| async move { (status, body).into_response() }).await;
+    range(&endpoint(address)).await
+}
+
+#[tokio::test]
+async fn a_range_query_posts_a_form_under_the_prefix_and_reads_the_one_series() {
+    let (seen, mut requests) = tokio::sync::mpsc::unbounded_channel();
+    let address = serve(move |headers, form| {
+        seen.send((headers, form)).unwrap();
+        async { ONE.into_response() }
+    })
+    .await;
+    let endpoint = Endpoint { bearer_token: Some("t0ken\n".to_owned()), ..endpoint(address) };
+    assert_eq!(range(&endpoint).await.unwrap(), one());
+    let (headers, form) = requests.recv().await.unwrap();
+    let form: Vec<(&str, &str)> = form.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    assert_eq!(
+        form,
+        [
+            ("query", "sum(up)"),
+            ("start", "60"),
+            ("end", "120"),
+            ("step", "60"),
+            ("timeout", "19500ms")
+        ]
+    );
+    assert_eq!(headers[header::AUTHORIZATION], "Bearer t0ken");
+    assert!(headers[header::ACCEPT_ENCODING].to_str().unwrap().contains("gzip"));
+    assert!(!format!("{endpoint:?}").contains("t0ken"));
+}
+
+#[tokio::test]
+async fn an_instant_query_keeps_the_labels_apart() {
+    let body = r#"{"status":"success","data":{"resultType":"vector","result":[{"metric":{"a":"1"},"value":[60,"1"]},{"metric":{"a":"2"},"value":[60,"2"]}]}}"#;
+    let address = serve(move |_, _| async move { body.into_response() }).await;
+    let prometheus = Prometheus::new(&endpoint(address)).unwrap();
+    let query = super::super::scope::admit(
+        "up",
+        "ns",
+        Duration::from_secs(60),
+        super::super::PromqlScope::Namespace,
+    );
+    let answer = prometheus.instant(&query.unwrap(), minute(1)).await.unwrap();
+    let Data::Series(series) = answer.data else { unreachable!() };
+    assert_eq!(series.iter().map(|one| one.labels["a"].as_str()).collect::<Vec<_>>(), ["1", "2"]);
+}
+
+#[tokio::test]
+async fn every_bad_answer_has_its_reason() {
+    let cases = [
+        (200, r#"{"status":"success","data":{"resultType":"matrix","result":[]}}"#, "NoData"),
+        (
+            200,
+            r#"{"status":"success","data":{"resultType":"matrix","result":[{"metric":{},"histograms":[]}]}}"#,
+            "NoData",
+        ),
+        (
+            200,
+            r#"{"status":"success","data":{"resultType":"matrix","result":[{"metric":{"a":"1"},"values":[]},{"metric":{"a":"2"},"values":[]}]}}"#,
+            "MultiSeries",
+        ),
+        (
+            200,
+            r#"{"status":"success","warnings":["a store is down"],"data":{"resultType":"matrix","result":[{"metric":{},"values":[[60,"1"]]}]}}"#,
+            "Partial",
+        ),
+        (200, r#"{"status":"success","data":{"resultType":"scalar","result":[1,"1"]}}"#, "Malformed"),
+        (200, r#"{"status":"success","data":{"resultType":"matrix","result":[{"metric"#, "Malformed"),
+        (200, "<html>login</html>", "Malformed"),
+        (200, r#"{"status":"error","errorType":"x","error":"y"}"#, "Malformed"),
+        (400, r#"{"status":"error","errorType":"bad_data","error":"parse error"}"#, "QueryRefused"),
+        (422, r#"{"status":"error","errorType":"execution","error":"many-to-many"}"#, "QueryRefused"),
+        (
+            422,
+            r#"{"status":"error","errorType":"execution","error":"query processing would load too many samples into memory"}"#,
+            "TooManySamples",
+        ),
+        (503, r#"{"status":"error","errorType":"timeout","error":"query timed out"}"#, "Timeout"),
+        (503, r#"{"status":"error","errorType":"unavailable","error":"not ready"}"#, "Unavailable"),
+        (429, r#"{"status":"error","errorType":"too_many_requests","error":"wait"}"#, "Unavailable"),
+        (429, "slow down", "Unavailable"),
+        (502, "<html>Bad Gateway</html>", "Unavailable"),
+        (302, "", "Rejected"),
+        (401, "who are you", "Rejected"),
+        (404, "404 page not found", "Rejected"),
+        (500, ONE, "Unavailable"),
+    ];
+    for (status, body, reason) in cases {
+        let error = told(status, body).await.unwrap_err();
+        assert_eq!(error.reason(), reason, "{status} {body}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed() {
+    let target = serve(|_, _| async { ONE.into_response() }).await;
+    let location = format!("http://{target}/prom/api/v1/query_range");
+    let address = serve(move |_, _| {
+        let location = location.clone();
+        async move { (StatusCode::TEMPORARY_REDIRECT, [(header::LOCATION, location)]).into_response() }
+    })
+    .await;
+    assert_eq!(range(&endpoint(address)).await.unwrap_err().reason(), "Rejected");
+}
+
+#[tokio::test]
+async fn a_silent_server_ends_at_the_deadline() {
+    let address = serve(|_, _| std::future::pending()).await;
+    let endpoint = Endpoint { timeout: Duration::from_millis(50), ..endpoint(address) };
+    let error = range(&endpoint).await.unwrap_err();
+    assert_eq!(error.reason(), "Timeout");
+    assert!(error.to_string().contains("50ms"), "{error}");
+}
+
+#[tokio::test]
+async fn a_body_that_stops_half_way_ends_at_the_deadline() {
+    use futures::StreamExt;
+    let address = serve(|_, _| async {
+        let first = futures::stream::iter([Ok::<_, std::io::Error>(&ONE[..40])]);
+        Body::from_stream(first.chain(futures::stream::pending())).into_response()
+    })
+    .await;
+    let endpoint = Endpoint { timeout: Duration::from_millis(80), ..endpoint(address) };
+    assert_eq!(range(&endpoint).await.unwrap_err().reason(), "Timeout");
+}
+
+#[tokio::test]
+async fn a_connection_cut_in_the_body_is_never_a_short_answer() {
+    let address = serve(|_, _| async {
+        let parts = [Ok(&ONE[..60]), Err(std::io::Error::other("cut"))];
+        Body::from_stream(futures::stream::iter(parts)).into_response()
+    })
+    .await;
+    assert_eq!(range(&endpoint(address)).await.unwrap_err().reason(), "Unreachable");
+}
+
+#[tokio::test]
+async fn a_body_beyond_the_limit_is_refused_before_it_is_stored() {
+    let address = serve(|_, _| async {
+        let chunk = vec![b' '; 1 << 20];
+        let endless = futures::stream::repeat_with(move || Ok::<_, std::io::Error>(chunk.clone()));
+        Body::from_stream(endless).into_response()
+    })
+    .await;
+    let error = range(&endpoint(address)).await.unwrap_err();
+    assert_eq!(error.reason(), "TooManySamples");
+    assert!(error.to_string().contains("32 MiB"), "{error}");
+}
+
+/// `ONE`, gzip-compressed (a stored block: no compressor is needed to make it).
+fn gzipped() -> Vec<u8> {
+    let text = ONE.as_bytes();
+    let length = u16::try_from(text.len()).unwrap();
+    let mut crc = u32::MAX;
+    for byte in text {
+        crc ^= u32::from(*byte);
+        for _ in 0..8 {
+            crc = if crc & 1 == 1 { (crc >> 1) ^ 0xEDB8_8320 } else { crc >> 1 };
+        }
+    }
+    let mut packed = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255, 1];
+    packed.extend(length.to_le_bytes());
+    packed.extend((!length).to_le_bytes());
+    packed.extend(text);
+    packed.extend((!crc).to_le_bytes());
+    packed.extend(u32::from(length).to_le_bytes());
+    packed
+}
+
+#[tokio::test]
+async fn gzip_is_unpacked_and_broken_gzip_is_an_error() {
+    let packed = |body: Vec<u8>| ([(header::CONTENT_ENCODING, "gzip")], body).into_response();
+    let address = serve(move |_, _| async move { packed(gzipped()) }).await;
+    assert_eq!(range(&endpoint(address)).await.unwrap(), one());
+    let address = serve(move |_, _| async move { packed(gzipped()[..40].to_vec()) }).await;
+    assert_eq!(range(&endpoint(address)).await.unwrap_err().reason(), "Malformed");
+}
+
+#[tokio::test]
+async fn nobody_listening_is_unreachable() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    assert_eq!(range(&endpoint(address)).await.unwrap_err().reason(), "Unreachable");
+}
+
+#[test]
+fn an_endpoint_is_a_base_url_and_encrypted_unless_allowed() {
+    let problem = |url: &str, allow_http| {
+        Prometheus::new(&Endpoint { allow_http, ..Endpoint::new(url) }).unwrap_err().to_string()
+    };
+    assert!(Prometheus::new(&Endpoint::new("https://prom.example/base/")).is_ok());
+    for (url, allow_http, message) in [
+        ("http://prom:9090", false, "not encrypted"),
+        ("ftp://prom", true, "expected https://"),
+        ("prom:9090", true, "expected https://"),
+        ("", true, "expected https://"),
+        ("https://u:secret@prom", false, "holds credentials"),
+        ("https://prom/?a=b", false, "holds credentials"),
+    ] {
+        let seen = problem(url, allow_http);
+        assert!(seen.contains(message) && !seen.contains("secret"), "{url}: {seen}");
+    }
+    let token = Endpoint { bearer_token: Some("a\nb".to_owned()), ..Endpoint::new("https://p") };
+    assert!(matches!(Prometheus::new(&token), Err(EndpointError::Token)));
+}

@@ -1,0 +1,16 @@
+//! Prometheus, and everything that speaks its query API: what may be asked ([`promql`], [`queries`], [`scope`]),
+//! asking it ([`client`]) and reading the answer ([`response`]). Query text is only ever made by the typed builder
+//! or printed from a checked syntax tree; an answer that is not whole is an error, never a smaller number.
+
+pub mod client;
+pub mod demand;
+pub mod promql;
+pub mod queries;
+pub mod response;
+pub mod scope;
+
+pub use client::{Endpoint, EndpointError, Prometheus};
+pub use demand::QueryRules;
+pub use promql::Query;
+pub use queries::{Metric, Owner, Refused, Settings, built_in};
+pub use scope::{PromqlScope, Refusal, admit};

@@ -1,0 +1,175 @@
+use super::*;
+
+fn at(seconds: f64, value: f64) -> Sample {
+    sample(seconds, &value.to_string()).unwrap()
+}
+
+fn series(labels: &[(&str, &str)], samples: Vec<Sample>) -> Labelled {
+    let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    Labelled { labels: labels.iter().map(own).collect(), samples }
+}
+
+fn read(body: &str) -> Result<Answer, ResponseError> {
+    parse(body.as_bytes(), 100)
+}
+
+fn data(body: &str) -> Data {
+    read(body).unwrap().data
+}
+
+#[test]
+fn each_result_type_is_read() {
+    assert_eq!(
+        data(
+            r#"{"status":"success","data":{"resultType":"matrix","result":[
+            {"metric":{"a":"b"},"values":[[10,"1.5"],[20.25,"1e+06"]]},{"metric":{},"values":[]}]}}"#
+        ),
+        Data::Series(vec![
+            series(&[("a", "b")], vec![at(10.0, 1.5), at(20.25, 1e6)]),
+            series(&[], vec![]),
+        ])
+    );
+    assert_eq!(
+        data(
+            r#"{"status":"success","data":{"resultType":"vector","result":[
+            {"metric":{"__name__":"up"},"value":[1435781451.781,"0"]}]}}"#
+        ),
+        Data::Series(vec![series(&[("__name__", "up")], vec![at(1_435_781_451.781, 0.0)])])
+    );
+    assert_eq!(
+        data(r#"{"status":"success","data":{"resultType":"scalar","result":[5,"2"]}}"#),
+        Data::Scalar(at(5.0, 2.0))
+    );
+    assert_eq!(
+        data(r#"{"status":"success","data":{"resultType":"string","result":[5,"x"]}}"#),
+        Data::Text("x".to_owned())
+    );
+}
+
+#[test]
+fn fields_may_come_in_any_order_with_others_between() {
+    let body = r#"{"isPartial":false,"data":{"stats":{"x":[1]},"result":[
+        {"values":[[1,"1"]],"new":{},"metric":{}}],"resultType":"matrix"},"trace":null,"status":"success"}"#;
+    assert_eq!(data(body), Data::Series(vec![series(&[], vec![at(1.0, 1.0)])]));
+}
+
+#[test]
+fn numbers_that_are_not_finite_are_passed_on() {
+    let body = r#"{"status":"success","data":{"resultType":"matrix","result":[{"metric":{},
+        "values":[[1,"NaN"],[2,"+Inf"],[3,"-Inf"]]}]}}"#;
+    let Data::Series(got) = data(body) else { unreachable!() };
+    let values: Vec<f64> = got[0].samples.iter().map(|sample| sample.value).collect();
+    assert!(values[0].is_nan());
+    assert_eq!(values[1..], [f64::INFINITY, f64::NEG_INFINITY]);
+}
+
+#[test]
+fn native_histograms_are_counted_and_left_out() {
+    let body = r#"{"status":"success","data":{"resultType":"matrix","result":[
+        {"metric":{"a":"h"},"histograms":[[1,{"count":"1","sum":"2","buckets":[[0,"1","2","3"]]}]]},
+        {"metric":{"a":"both"},"values":[[1,"1"]],"histograms":[[2,{}]]}]}}"#;
+    let answer = read(body).unwrap();
+    assert_eq!(answer.histograms, 1);
+    assert_eq!(answer.data, Data::Series(vec![series(&[("a", "both")], vec![at(1.0, 1.0)])]));
+}
+
+#[test]
+fn warnings_are_kept_and_advice_on_style_is_not() {
+    let note = |notes: &str| {
+        let body = format!(
+            r#"{{"status":"success","data":{{"resultType":"vector","result":[]}},{notes}}}"#
+        );
+        read(&body).unwrap().warnings
+    };
+    assert_eq!(note(r#""warnings":["store down"],"infos":null"#), ["store down"]);
+    assert!(note(r#""infos":["PromQL info: metric might not be a counter"]"#).is_empty());
+    assert_eq!(note(r#""infos":["remote read failed"]"#), ["remote read failed"]);
+    assert_eq!(note(r#""isPartial":true"#), ["the server marks the answer as partial"]);
+}
+
+#[test]
+fn the_servers_error_is_passed_on_whatever_its_type() {
+    for (body, expected) in [
+        (
+            r#"{"status":"error","errorType":"bad_data","error":"1:4: parse error"}"#,
+            "bad_data: 1:4: parse error",
+        ),
+        (
+            r#"{"status":"error","errorType":"too_many_requests","error":"slow down","data":null}"#,
+            "too_many_requests: slow down",
+        ),
+        (r#"{"status":"error","errorType":422,"error":["x"]}"#, r#"422: ["x"]"#),
+        (r#"{"status":"error"}"#, "unknown: no message"),
+    ] {
+        let error = read(body).unwrap_err();
+        assert!(matches!(error, ResponseError::Failed { .. }), "{body}");
+        assert_eq!(error.to_string(), expected);
+    }
+}
+
+#[test]
+fn what_is_not_an_answer_is_malformed() {
+    let whole = r#"{"status":"success","data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"1"],[2,"2"]]}]}}"#;
+    assert!(read(whole).is_ok());
+    for cut in 0..whole.len() {
+        let error = read(&whole[..cut]).unwrap_err();
+        assert!(matches!(error, ResponseError::Malformed(_)), "{}", &whole[..cut]);
+    }
+    for body in [
+        "<html>502 Bad Gateway</html>",
+        "null",
+        "[]",
+        "{}",
+        r#"{"status":"success"}"#,
+        r#"{"status":"maybe","data":{"resultType":"vector","result":[]}}"#,
+        r#"{"status":"success","data":{"result":[]}}"#,
+        r#"{"status":"success","data":{"resultType":"matrix"}}"#,
+        r#"{"status":"success","data":{"resultType":"scalar","result":[]}}"#,
+        r#"{"status":"success","data":{"resultType":"streams","result":[]}}"#,
+        r#"{"status":"success","data":{"resultType":"matrix","result":[{"metric":{}}]}}"#,
+        r#"{"status":"success","data":{"resultType":"scalar","result":[1,"1",2]}}"#,
+        r#"{"status":"success","data":{"resultType":"scalar","result":[1e300,"1"]}}"#,
+        r#"{"status":"success","data":{"resultType":"scalar","result":[1,"one"]}}"#,
+        r#"{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1,"1"]},5]}}"#,
+    ] {
+        assert!(matches!(read(body), Err(ResponseError::Malformed(_))), "{body}");
+    }
+    assert!(read(&format!("{whole} trailing")).is_err());
+}
+
+#[test]
+fn more_samples_than_there_is_room_for_are_refused() {
+    let body = |count: usize| {
+        let points = vec![r#"[1,"1"]"#; count].join(",");
+        format!(
+            r#"{{"status":"success","data":{{"resultType":"matrix","result":[{{"metric":{{}},"values":[{points}]}}]}}}}"#
+        )
+    };
+    assert!(read(&body(100)).is_ok());
+    assert_eq!(read(&body(101)), Err(ResponseError::TooManySamples(100)));
+    let labels: Vec<String> = (0..101).map(|i| format!(r#""l{i}":"""#)).collect();
+    let wide = format!(
+        r#"{{"status":"success","data":{{"resultType":"vector","result":[{{"metric":{{{}}},"value":[1,"1"]}}]}}}}"#,
+        labels.join(",")
+    );
+    assert_eq!(read(&wide), Err(ResponseError::TooManySamples(100)));
+}
+
+/// Bodies near the real thing: a valid one with arbitrary bytes over a part of it.
+const SEED: &str = r#"{"status":"success","data":{"resultType":"matrix","result":[{"metric":{"a":"b"},"values":[[1.5,"1"],[2,"NaN"]],"histograms":[[3,{}]]}]},"warnings":["w"],"errorType":"x"}"#;
+
+#[test]
+fn prom_response_json_of_arbitrary_bytes_is_an_answer_or_an_error() {
+    bolero::check!().with_iterations(3000).with_type::<(u8, Vec<u8>)>().for_each(|(from, bytes)| {
+        let _alone = parse(bytes, 100);
+        let mut body = SEED.as_bytes().to_vec();
+        let from = usize::from(*from) % body.len();
+        let to = (from + bytes.len() % 8).min(body.len());
+        body.splice(from..to, bytes.iter().take(8).copied());
+        if let Ok(answer) = parse(&body, 100)
+            && let Data::Series(series) = answer.data
+        {
+            assert!(series.iter().map(|one| one.samples.len()).sum::<usize>() <= 100);
+        }
+    });
+}

@@ -1,0 +1,430 @@
+//! Queries that people write: restricted to the namespace of their object, so that nobody reads a neighbour's
+//! numbers through a replica count. The text is parsed, what could reach outside is refused with the reason, the
+//! namespace is added to every selector, and the result is printed from the tree, so that comments and tricks of
+//! quoting do not survive. Says nothing about who may reach the server: that is for it, or a proxy before it.
+
+use std::time::Duration;
+
+use promql_parser::label::{METRIC_NAME, MatchOp, Matcher, Matchers};
+use promql_parser::parser::{
+    self, AggregateExpr, BinModifier, BinaryExpr, Call, Expr, LabelModifier, Offset, VectorSelector,
+};
+
+use super::promql::{LabelName, MetricName, Query, excerpt};
+
+const BYTES_MAX: usize = 2048;
+const DEPTH_MAX: usize = 32;
+const SELECTORS_MAX: usize = 8;
+/// `any` trusts the authors, not their clipboard.
+const BYTES_MAX_UNSCOPED: usize = 16 * 1024;
+
+/// The labels that name a namespace in common installations; the first is the one we bind.
+const TENANT_LABELS: [&str; 3] = ["namespace", "exported_namespace", "kubernetes_namespace"];
+
+/// How far a query written by a person may reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PromqlScope {
+    /// Into the namespace of its object only.
+    #[default]
+    Namespace,
+    /// As it is written: for clusters with one tenant.
+    Any,
+}
+
+/// Why a query is not used, with what would be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// Nothing but space.
+    #[error("the query is empty")]
+    Empty,
+    /// Longer than the limit.
+    #[error("the query has {bytes} bytes; at most {limit} are accepted")]
+    TooLong {
+        /// Its length.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// Nested deeper than 32.
+    #[error("the query nests deeper than {DEPTH_MAX} levels; simplify it")]
+    TooDeep,
+    /// More than 8 selectors.
+    #[error("the query has more than {SELECTORS_MAX} selectors; split it or use a recording rule")]
+    TooManySelectors,
+    /// Not PromQL, as far as we read it.
+    #[error("the query cannot be parsed: {0}")]
+    Syntax(String),
+    /// A range or offset without a unit.
+    #[error("duration {0:?} has no unit; write it as 5m or 30s")]
+    Duration(String),
+    /// `expr[1h:1m]`.
+    #[error("subqueries are not accepted; use a recording rule")]
+    Subquery,
+    /// `@ time`.
+    #[error("the @ modifier is not accepted; the time is given by the caller")]
+    At,
+    /// An offset into the future.
+    #[error("a negative offset is not accepted")]
+    NegativeOffset,
+    /// Further back than the history that is kept.
+    #[error("a range or offset of {asked} s reaches back further than the history of {kept} s")]
+    TooFarBack {
+        /// What the query says, in seconds.
+        asked: u64,
+        /// The history's length, in seconds.
+        kept: u64,
+    },
+    /// A selector that does not name exactly one metric.
+    #[error("each selector must name one metric, as in http_requests_total{{...}}; found {0:?}")]
+    MetricName(String),
+    /// A label that cannot be written without quotes.
+    #[error(
+        "label {0:?} needs quoting and is not accepted; expected letters, digits and '_', \
+         not starting with '__'"
+    )]
+    LabelName(String),
+    /// A condition on the namespace other than equality with the own one.
+    #[error(
+        "the query may read namespace {own:?} only: leave out the condition on label {label:?}, it is added"
+    )]
+    Namespace {
+        /// The label.
+        label: String,
+        /// The object's namespace.
+        own: String,
+    },
+    /// `{a="b" or c="d"}`.
+    #[error("'or' between matchers is not accepted; use a regular expression")]
+    OrMatchers,
+    /// A function that can step around the binding.
+    #[error("{0} is not accepted here: it can read or relabel across namespaces")]
+    Function(String),
+    /// The printed text does not read back as the same tree.
+    #[error("the query cannot be printed safely; simplify it")]
+    NotReadBack,
+}
+
+impl Refusal {
+    /// The stable `UpperCamelCase` word for conditions.
+    #[must_use]
+    pub const fn reason(&self) -> &'static str {
+        "QueryNotAccepted"
+    }
+}
+
+/// Checks a person's query and makes it one that may be sent.
+///
+/// Under [`PromqlScope::Namespace`] every selector of the result has the matcher `namespace="<namespace>"`;
+/// ranges and offsets reach back no further than `history`. Under [`PromqlScope::Any`] only emptiness and length
+/// (16 KiB) are looked at.
+///
+/// # Errors
+/// [`Refusal`], which says what is accepted.
+pub fn admit(
+    text: &str,
+    namespace: &str,
+    history: Duration,
+    scope: PromqlScope,
+) -> Result<Query, Refusal> {
+    let text = text.trim();
+    let limit = match scope {
+        PromqlScope::Namespace => BYTES_MAX,
+        PromqlScope::Any => BYTES_MAX_UNSCOPED,
+    };
+    if text.is_empty() {
+        return Err(Refusal::Empty);
+    }
+    if text.len() > limit {
+        return Err(Refusal::TooLong { bytes: text.len(), limit });
+    }
+    match scope {
+        PromqlScope::Any => Ok(Query::admitted(text.to_owned())),
+        PromqlScope::Namespace => restrict(text, namespace, history),
+    }
+}
+
+fn restrict(text: &str, namespace: &str, history: Duration) -> Result<Query, Refusal> {
+    let mut tree = read(text)?;
+    let mut guard = Guard { namespace, history, selectors: 0 };
+    guard.expression(&mut tree, 0)?;
+    let printed = tree.to_string();
+    match read(&printed) {
+        Ok(again) if again == tree => Ok(Query::admitted(printed)),
+        _ => Err(Refusal::NotReadBack),
+    }
+}
+
+/// Whether a label names a namespace.
+pub(super) fn is_tenant_label(label: &str) -> bool {
+    TENANT_LABELS.contains(&label)
+}
+
+/// Parses, after a look at the raw text for what the parser cannot take.
+///
+/// promql-parser 0.11 panics on durations beyond 64 bits of seconds, and is not written for hostile input otherwise;
+/// a panic in it is a refusal of the text, not the end of the process.
+fn read(text: &str) -> Result<Expr, Refusal> {
+    check_raw(text)?;
+    match std::panic::catch_unwind(|| parser::parse(text)) {
+        Ok(Ok(tree)) => Ok(tree),
+        Ok(Err(message)) => Err(Refusal::Syntax(excerpt(&message))),
+        Err(_) => Err(Refusal::Syntax("the parser failed".to_owned())),
+    }
+}
+
+/// Refuses, before parsing, deep nesting and durations that are bare numbers.
+fn check_raw(text: &str) -> Result<(), Refusal> {
+    let code = without_strings(text);
+    let mut depth = 0_usize;
+    for character in code.chars() {
+        match character {
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > DEPTH_MAX {
+            return Err(Refusal::TooDeep);
+        }
+    }
+    code.match_indices('[').try_for_each(|(at, _)| {
+        let inside = code[at + 1..].split(']').next().unwrap_or_default();
+        inside.split(':').try_for_each(check_duration)
+    })?;
+    code.match_indices("offset").try_for_each(|(at, word)| {
+        let after = code[at + word.len()..].trim_start_matches([' ', '\t', '\r', '\n', '+', '-']);
+        let end = after.find(|c: char| !c.is_ascii_alphanumeric() && c != '.');
+        check_duration(&after[..end.unwrap_or(after.len())])
+    })
+}
+
+/// A word in a duration's place must not be a number: those have no unit, and huge ones end the parser.
+fn check_duration(word: &str) -> Result<(), Refusal> {
+    let word = word.trim();
+    let number = word.parse::<f64>().is_ok() || word.starts_with("0x");
+    // An exponent may be cut in two by its sign (`1e+300`).
+    let exponent = word.starts_with(|c: char| c.is_ascii_digit() || c == '.') && word.contains('e');
+    if number || exponent { Err(Refusal::Duration(excerpt(word))) } else { Ok(()) }
+}
+
+/// The text in lower case with comments and the contents of strings left out.
+fn without_strings(text: &str) -> String {
+    let mut code = String::with_capacity(text.len());
+    let mut characters = text.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '#' => {
+                characters.by_ref().find(|c| matches!(c, '\n' | '\r'));
+                code.push(' ');
+            }
+            '"' | '\'' | '`' => {
+                skip_string(&mut characters, character);
+                code.push_str("\"\"");
+            }
+            other => code.push(other.to_ascii_lowercase()),
+        }
+    }
+    code
+}
+
+/// Consumes up to the closing quote. The parser takes a backslash as an escape in all three kinds of string.
+fn skip_string(characters: &mut std::str::Chars<'_>, quote: char) {
+    while let Some(character) = characters.next() {
+        if character == '\\' {
+            characters.next();
+        } else if character == quote {
+            return;
+        }
+    }
+}
+
+/// The walk over the tree: refuses, and binds what it lets pass.
+struct Guard<'a> {
+    namespace: &'a str,
+    history: Duration,
+    selectors: usize,
+}
+
+impl Guard<'_> {
+    /// Every node is visited; the parser's own walk leaves out the parameter of `topk(parameter, ...)`.
+    fn expression(&mut self, tree: &mut Expr, depth: usize) -> Result<(), Refusal> {
+        if depth > DEPTH_MAX {
+            return Err(Refusal::TooDeep);
+        }
+        match tree {
+            Expr::Aggregate(it) => self.aggregate(it, depth),
+            Expr::Unary(it) => self.expression(&mut it.expr, depth + 1),
+            Expr::Binary(it) => self.binary(it, depth),
+            Expr::Paren(it) => self.expression(&mut it.expr, depth + 1),
+            Expr::Call(it) => self.call(it, depth),
+            Expr::VectorSelector(it) => self.selector(it),
+            Expr::MatrixSelector(it) => {
+                self.reach(it.range)?;
+                self.selector(&mut it.vs)
+            }
+            Expr::NumberLiteral(_) | Expr::StringLiteral(_) => Ok(()),
+            Expr::Subquery(_) => Err(Refusal::Subquery),
+            Expr::Extension(_) => Err(Refusal::Syntax("unknown expression".to_owned())),
+        }
+    }
+
+    fn aggregate(&mut self, it: &mut AggregateExpr, depth: usize) -> Result<(), Refusal> {
+        // `by ()` says nothing and is not printed.
+        if matches!(&it.modifier, Some(LabelModifier::Include(labels)) if labels.is_empty()) {
+            it.modifier = None;
+        }
+        for label in it.modifier.iter().flat_map(|modifier| &modifier.labels().labels) {
+            check_label(label)?;
+        }
+        if let Some(parameter) = &mut it.param {
+            refuse_tenant_text(&it.op.to_string(), parameter)?;
+            self.expression(parameter, depth + 1)?;
+        }
+        self.expression(&mut it.expr, depth + 1)
+    }
+
+    fn binary(&mut self, it: &mut BinaryExpr, depth: usize) -> Result<(), Refusal> {
+        if let Some(modifier) = &mut it.modifier {
+            check_modifier(modifier)?;
+        }
+        if it.modifier.as_ref().is_some_and(|modifier| *modifier == BinModifier::default()) {
+            it.modifier = None;
+        }
+        self.expression(&mut it.lhs, depth + 1)?;
+        self.expression(&mut it.rhs, depth + 1)
+    }
+
+    fn call(&mut self, it: &mut Call, depth: usize) -> Result<(), Refusal> {
+        // `info` joins series that its arguments do not select.
+        if it.func.name == "info" {
+            return Err(Refusal::Function("info".to_owned()));
+        }
+        for argument in &mut it.args.args {
+            refuse_tenant_text(it.func.name, argument)?;
+            self.expression(argument, depth + 1)?;
+        }
+        Ok(())
+    }
+
+    fn selector(&mut self, it: &mut VectorSelector) -> Result<(), Refusal> {
+        self.selectors += 1;
+        if self.selectors > SELECTORS_MAX {
+            return Err(Refusal::TooManySelectors);
+        }
+        if it.at.is_some() {
+            return Err(Refusal::At);
+        }
+        match it.offset {
+            Some(Offset::Neg(_)) => return Err(Refusal::NegativeOffset),
+            Some(Offset::Pos(back)) => self.reach(back)?,
+            None => {}
+        }
+        check_metric(it)?;
+        self.bind(&mut it.matchers)
+    }
+
+    fn bind(&self, matchers: &mut Matchers) -> Result<(), Refusal> {
+        if !matchers.or_matchers.is_empty() {
+            return Err(Refusal::OrMatchers);
+        }
+        for matcher in matchers.matchers.iter().filter(|matcher| matcher.name != METRIC_NAME) {
+            check_label(&matcher.name)?;
+            let own = matcher.op == MatchOp::Equal && matcher.value == self.namespace;
+            if is_tenant_label(&matcher.name) && !own {
+                let (label, own) = (matcher.name.clone(), self.namespace.to_owned());
+                return Err(Refusal::Namespace { label, own });
+            }
+        }
+        matchers.matchers.retain(|matcher| matcher.name != TENANT_LABELS[0]);
+        matchers.matchers.push(Matcher::new(MatchOp::Equal, TENANT_LABELS[0], self.namespace));
+        // The printer sorts them so; all hold together, and their order means nothing.
+        matchers.matchers.sort_by_cached_key(ToString::to_string);
+        Ok(())
+    }
+
+    const fn reach(&self, back: Duration) -> Result<(), Refusal> {
+        let (asked, kept) = (back.as_secs(), self.history.as_secs());
+        if asked > kept { Err(Refusal::TooFarBack { asked, kept }) } else { Ok(()) }
+    }
+}
+
+/// Exactly one metric, by name or by `__name__="..."`, with a name that needs no quotes.
+fn check_metric(it: &VectorSelector) -> Result<(), Refusal> {
+    let matchers = it.matchers.matchers.iter().chain(it.matchers.or_matchers.iter().flatten());
+    let mut names = it.name.iter().cloned().collect::<Vec<_>>();
+    for matcher in matchers.filter(|matcher| matcher.name == METRIC_NAME) {
+        if matcher.op != MatchOp::Equal {
+            return Err(Refusal::MetricName(excerpt(&matcher.to_string())));
+        }
+        names.push(matcher.value.clone());
+    }
+    match &names[..] {
+        [name] if MetricName::new(name).is_ok() => Ok(()),
+        [name] => Err(Refusal::MetricName(excerpt(name))),
+        _ => Err(Refusal::MetricName(excerpt(&it.to_string()))),
+    }
+}
+
+fn check_label(label: &str) -> Result<(), Refusal> {
+    match LabelName::new(label) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Refusal::LabelName(excerpt(label))),
+    }
+}
+
+fn check_modifier(modifier: &mut BinModifier) -> Result<(), Refusal> {
+    // `ignoring ()` says nothing and is not printed.
+    if matches!(&modifier.matching, Some(LabelModifier::Exclude(labels)) if labels.is_empty()) {
+        modifier.matching = None;
+    }
+    let matching = modifier.matching.iter().flat_map(|matching| &matching.labels().labels);
+    let grouping = modifier.card.labels().into_iter().flat_map(|labels| &labels.labels);
+    matching.chain(grouping).try_for_each(|label| check_label(label))
+}
+
+/// Functions that write labels (`label_replace`, `label_join`, `count_values`) must not touch the namespace.
+fn refuse_tenant_text(function: &str, argument: &Expr) -> Result<(), Refusal> {
+    match argument {
+        Expr::Paren(it) => refuse_tenant_text(function, &it.expr),
+        Expr::StringLiteral(it) if is_tenant_label(&it.val) => {
+            Err(Refusal::Function(format!("{function} on label {:?}", it.val)))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether every selector of the text has the exact namespace as a matcher: for tests, independent of the guard.
+#[cfg(test)]
+pub(super) fn is_bound(text: &str, namespace: &str) -> bool {
+    fn selectors(tree: &Expr, found: &mut Vec<VectorSelector>) {
+        match tree {
+            Expr::Aggregate(it) => {
+                it.param.iter().for_each(|parameter| selectors(parameter, found));
+                selectors(&it.expr, found);
+            }
+            Expr::Unary(it) => selectors(&it.expr, found),
+            Expr::Binary(it) => {
+                selectors(&it.lhs, found);
+                selectors(&it.rhs, found);
+            }
+            Expr::Paren(it) => selectors(&it.expr, found),
+            Expr::Subquery(it) => selectors(&it.expr, found),
+            Expr::Call(it) => it.args.args.iter().for_each(|argument| selectors(argument, found)),
+            Expr::VectorSelector(it) => found.push(it.clone()),
+            Expr::MatrixSelector(it) => found.push(it.vs.clone()),
+            Expr::NumberLiteral(_) | Expr::StringLiteral(_) | Expr::Extension(_) => {}
+        }
+    }
+    let mut found = Vec::new();
+    selectors(&parser::parse(text).unwrap(), &mut found);
+    found.iter().all(|selector| {
+        selector.matchers.or_matchers.is_empty()
+            && selector.matchers.matchers.iter().any(|matcher| {
+                matcher.op == MatchOp::Equal
+                    && matcher.name == "namespace"
+                    && matcher.value == namespace
+            })
+    })
+}
+
+#[cfg(test)]
+mod tests;

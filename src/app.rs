@@ -1,0 +1,137 @@
+//! The composition root: the only place that names concrete adapters and joins them.
+//!
+//! `run` builds one controller from its configuration and lives until it is told to stop. Everything
+//! it starts ends with it.
+
+use std::{future::Future, net::SocketAddr, sync::Arc};
+
+use jiff::SignedDuration;
+use tokio::net::TcpListener;
+
+use crate::{
+    adapters::{
+        kube::{ConnectError, Connection, KubeCluster},
+        prometheus::{Endpoint, EndpointError, Prometheus, PromqlScope, QueryRules},
+    },
+    autoscaler::{Autoscaler, Setup},
+    clock::Clock,
+    config::{Config, KubeAccess, ScopeArg},
+    forecaster::{Forecaster, Source, forecasts::Forecasts},
+    http,
+    telemetry::Telemetry,
+};
+
+/// How often the health of the watches is published.
+const WATCH_REPORT_PERIOD: SignedDuration = SignedDuration::from_secs(5);
+
+/// Why the controller could not start, or had to end.
+#[derive(Debug, thiserror::Error)]
+pub enum AppError {
+    /// The Kubernetes API cannot be reached with this configuration.
+    #[error("no connection to the Kubernetes API")]
+    Connect(#[from] ConnectError),
+    /// The Prometheus URL cannot be used.
+    #[error("no connection to Prometheus")]
+    Prometheus(#[from] EndpointError),
+    /// The HTTP port cannot be opened.
+    #[error("cannot listen on {addr}; choose another address with --listen")]
+    Listen {
+        /// The address.
+        addr: SocketAddr,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Something that never ends ended.
+    #[error("the {part} ended by itself")]
+    Ended {
+        /// Which part.
+        part: &'static str,
+    },
+}
+
+/// Runs one controller until `shutdown` completes.
+///
+/// # Errors
+/// [`AppError`] when it cannot start, or when a part of it dies.
+pub async fn run(
+    config: Config,
+    clock: Clock,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), AppError> {
+    run_with(config, clock, Arc::new(Telemetry::default()), shutdown).await
+}
+
+/// As [`run`], with metrics that the caller reads as well.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_with(
+    config: Config,
+    clock: Clock,
+    telemetry: Arc<Telemetry>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), AppError> {
+    let listener = TcpListener::bind(config.listen)
+        .await
+        .map_err(|source| AppError::Listen { addr: config.listen, source })?;
+    let connection = connect(&config.access).await?;
+    let cluster = Arc::new(KubeCluster::new(connection, &config.namespaces, clock));
+    let forecasts = Arc::new(Forecasts::default());
+    let forecaster = Forecaster::new(
+        Arc::clone(&cluster),
+        history(&config)?,
+        (clock, config.local_zone.clone()),
+        Arc::clone(&forecasts),
+        Arc::clone(&telemetry),
+    );
+    let setup = Setup {
+        sync_period: config.sync_period,
+        local_zone: config.local_zone,
+        settings: config.settings,
+    };
+    let autoscaler =
+        Autoscaler::new(Arc::clone(&cluster), clock, setup, forecasts, Arc::clone(&telemetry));
+    let router = http::router(Arc::clone(&telemetry));
+    tracing::info!(listen = %config.listen, "controller started");
+    let ended = |part| Err(AppError::Ended { part });
+    tokio::select! {
+        () = shutdown => Ok(()),
+        () = cluster.run() => ended("watch of the Kubernetes API"),
+        () = autoscaler.run() => ended("autoscaler"),
+        () = forecaster.run() => ended("forecaster"),
+        () = report_watches(&cluster, &telemetry, clock) => ended("watch report"),
+        _ = axum::serve(listener, router).into_future() => ended("HTTP server"),
+    }
+}
+
+async fn connect(access: &KubeAccess) -> Result<Connection, ConnectError> {
+    match access {
+        KubeAccess::InCluster => Connection::in_cluster(),
+        KubeAccess::Kubeconfig { path, context } => {
+            Connection::from_kubeconfig(Some(path), context.as_deref()).await
+        }
+    }
+}
+
+fn history(config: &Config) -> Result<Option<Source<Prometheus, QueryRules>>, EndpointError> {
+    let Some(url) = &config.prometheus else { return Ok(None) };
+    // The administrator wrote this address, so plain http is their choice.
+    let endpoint = Endpoint { allow_http: true, ..Endpoint::new(url) };
+    let scope = match config.promql_scope {
+        ScopeArg::Namespace => PromqlScope::Namespace,
+        ScopeArg::Any => PromqlScope::Any,
+    };
+    let queries = QueryRules { scope, ..QueryRules::default() };
+    Ok(Some(Source { reader: Prometheus::new(&endpoint)?, queries }))
+}
+
+async fn report_watches(cluster: &KubeCluster, telemetry: &Telemetry, clock: Clock) {
+    loop {
+        for watch in cluster.watches() {
+            let age = watch.heard.map_or(0.0, |heard| clock.wall_age(heard).as_secs_f64());
+            telemetry.watched(watch.kind, age, watch.errors);
+        }
+        clock.sleep(WATCH_REPORT_PERIOD).await;
+    }
+}

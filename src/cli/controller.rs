@@ -1,0 +1,45 @@
+//! `foretide controller`: runs the service until SIGINT or SIGTERM.
+
+use std::process::ExitCode;
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::exit;
+use crate::{
+    app,
+    clock::Clock,
+    config::{Config, ControllerArgs},
+    telemetry,
+    validate::chain,
+};
+
+/// Runs the controller; returns when it was told to stop or could not go on.
+pub(super) fn run(args: ControllerArgs) -> ExitCode {
+    telemetry::start_logging(&args.log, args.log_json);
+    let config = match Config::try_from(args) {
+        Ok(config) => config,
+        Err(error) => return exit::usage(&error.to_string()),
+    };
+    let runtime = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => return exit::failed(&chain(&error)),
+    };
+    match runtime.block_on(app::run(config, Clock::system(), told_to_stop())) {
+        Ok(()) => exit::OK,
+        Err(error) => exit::failed(&chain(&error)),
+    }
+}
+
+async fn told_to_stop() {
+    let mut interrupt = signal(SignalKind::interrupt()).ok();
+    let mut terminate = signal(SignalKind::terminate()).ok();
+    let on = async |signal: &mut Option<tokio::signal::unix::Signal>| match signal {
+        Some(signal) => drop(signal.recv().await),
+        None => std::future::pending().await,
+    };
+    tokio::select! {
+        () = on(&mut interrupt) => {}
+        () = on(&mut terminate) => {}
+    }
+    tracing::info!("stopping");
+}

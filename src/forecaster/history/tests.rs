@@ -1,0 +1,268 @@
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const STEP: SignedDuration = SignedDuration::from_secs(60);
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+/// A recorded past: a value for each minute in which `holds` says so; remembers what it was asked.
+struct Recorded<F> {
+    holds: F,
+    asked: Mutex<Vec<(i64, i64)>>,
+    failures: Mutex<VecDeque<bool>>,
+}
+
+impl<F: Fn(i64) -> bool> Recorded<F> {
+    fn new(holds: F) -> Self {
+        Self {
+            holds,
+            asked: Mutex::default(),
+            failures: Mutex::default(),
+        }
+    }
+
+    fn asked(&self) -> Vec<(i64, i64)> {
+        std::mem::take(&mut *self.asked.lock().unwrap())
+    }
+
+    /// Of the next calls, those marked fail.
+    fn fail(&self, calls: &[bool]) {
+        self.failures.lock().unwrap().extend(calls);
+    }
+}
+
+impl<F: Fn(i64) -> bool + Send + Sync> HistoryReader for Recorded<F> {
+    async fn range(
+        &self,
+        _query: &str,
+        from: Timestamp,
+        to: Timestamp,
+        step: SignedDuration,
+    ) -> Result<Vec<Sample>, HistoryError> {
+        let (from, to) = (from.as_second(), to.as_second());
+        self.asked.lock().unwrap().push((from, to));
+        if self.failures.lock().unwrap().pop_front() == Some(true) {
+            return Err(HistoryError::Unavailable {
+                status: 503,
+                message: String::new(),
+            });
+        }
+        let times = (from..=to).step_by(usize::try_from(step.as_secs()).unwrap());
+        let samples: Vec<Sample> = times
+            .filter(|second| (self.holds)(*second))
+            .map(sample)
+            .collect();
+        if samples.is_empty() {
+            Err(HistoryError::Empty)
+        } else {
+            Ok(samples)
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "small seconds")]
+fn sample(second: i64) -> Sample {
+    Sample {
+        at: at(second),
+        value: second as f64,
+    }
+}
+
+fn request(span: i64) -> Request {
+    Request::new("sum(up)", STEP, SignedDuration::from_secs(span)).unwrap()
+}
+
+fn seconds(samples: &[Sample]) -> Vec<i64> {
+    samples.iter().map(|sample| sample.at.as_second()).collect()
+}
+
+#[tokio::test]
+async fn the_first_reading_asks_for_all_and_the_next_for_what_is_new() {
+    let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
+    let hour = request(3600);
+    let first = cache.read(&reader, &hour, at(36_059)).await.unwrap();
+    assert_eq!(
+        seconds(&first),
+        (32_400..=36_000).step_by(60).collect::<Vec<_>>()
+    );
+    assert_eq!(reader.asked(), [(32_400, 36_000)]);
+    let next = cache.read(&reader, &hour, at(36_120)).await.unwrap();
+    assert_eq!(reader.asked(), [(35_700, 36_120)]);
+    assert_eq!(
+        seconds(&next),
+        (32_520..=36_120).step_by(60).collect::<Vec<_>>()
+    );
+}
+
+#[tokio::test]
+async fn a_long_span_is_read_in_pieces_of_eleven_thousand_points() {
+    let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
+    let got = cache
+        .read(&reader, &request(14 * 86_400), at(14 * 86_400))
+        .await
+        .unwrap();
+    assert_eq!(got.len(), 14 * 1440 + 1);
+    assert_eq!(reader.asked(), [(0, 659_940), (660_000, 14 * 86_400)]);
+}
+
+#[tokio::test]
+async fn after_a_failure_the_reading_goes_on_where_it_ended() {
+    let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
+    let long = request(14 * 86_400);
+    reader.fail(&[false, true]);
+    let error = cache
+        .read(&reader, &long, at(14 * 86_400))
+        .await
+        .unwrap_err();
+    assert_eq!((error.reason(), reader.asked().len()), ("Unavailable", 2));
+    let got = cache.read(&reader, &long, at(14 * 86_400)).await.unwrap();
+    assert_eq!(reader.asked(), [(659_640, 14 * 86_400)]);
+    assert_eq!(got.len(), 14 * 1440 + 1);
+}
+
+#[tokio::test]
+async fn an_outage_is_filled_and_a_long_one_reads_everything() {
+    let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
+    let hour = request(3600);
+    cache.read(&reader, &hour, at(36_000)).await.unwrap();
+    let later = cache.read(&reader, &hour, at(37_800)).await.unwrap();
+    assert_eq!((later.len(), reader.asked()[1]), (61, (35_700, 37_800)));
+    cache.read(&reader, &hour, at(90_000)).await.unwrap();
+    assert_eq!(reader.asked(), [(86_400, 90_000)]);
+}
+
+#[tokio::test]
+async fn no_samples_anywhere_is_no_data_and_is_asked_again_in_full() {
+    let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| false));
+    for _ in 0..2 {
+        let error = cache
+            .read(&reader, &request(3600), at(36_000))
+            .await
+            .unwrap_err();
+        assert_eq!(error.reason(), "NoData");
+        assert_eq!(reader.asked(), [(32_400, 36_000)]);
+    }
+}
+
+#[tokio::test]
+async fn silence_at_the_end_keeps_the_past_and_is_asked_for_again() {
+    let (cache, reader) = (
+        HistoryCache::default(),
+        Recorded::new(|second| second < 35_000),
+    );
+    let hour = request(3600);
+    let got = cache.read(&reader, &hour, at(36_000)).await.unwrap();
+    assert_eq!(got.last().map(|sample| sample.at), Some(at(34_980)));
+    let again = cache.read(&reader, &hour, at(36_060)).await.unwrap();
+    assert_eq!(reader.asked()[1], (34_680, 36_060));
+    assert_eq!(again.len(), got.len() - 1);
+}
+
+#[tokio::test]
+async fn a_history_with_many_holes_is_read_whole_once_an_hour() {
+    let filled = std::sync::atomic::AtomicBool::new(false);
+    let holds = |second| second >= 34_000 || filled.load(std::sync::atomic::Ordering::Relaxed);
+    let (cache, reader) = (HistoryCache::default(), Recorded::new(holds));
+    let day = request(86_400);
+    cache.read(&reader, &day, at(36_000)).await.unwrap();
+    filled.store(true, std::sync::atomic::Ordering::Relaxed);
+    for (now, from) in [(39_540, 35_700), (39_600, -46_800), (39_660, 39_300)] {
+        reader.asked();
+        cache.read(&reader, &day, at(now)).await.unwrap();
+        let asked = reader.asked();
+        assert_eq!(asked, [(from, now)]);
+    }
+}
+
+#[tokio::test]
+async fn a_clock_set_back_shows_no_samples_of_the_future() {
+    let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
+    let hour = request(3600);
+    cache.read(&reader, &hour, at(36_000)).await.unwrap();
+    let back = cache.read(&reader, &hour, at(34_200)).await.unwrap();
+    assert_eq!(
+        seconds(&back),
+        (30_600..=34_200).step_by(60).collect::<Vec<_>>()
+    );
+}
+
+#[tokio::test]
+async fn histories_are_kept_apart_and_dropped_on_request() {
+    let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
+    let other = Request::new("sum(down)", STEP, SignedDuration::from_secs(3600)).unwrap();
+    cache
+        .read(&reader, &request(3600), at(36_000))
+        .await
+        .unwrap();
+    cache.read(&reader, &other, at(36_000)).await.unwrap();
+    assert_eq!(cache.len(), 2);
+    cache.retain(|kept| *kept == other);
+    assert_eq!(cache.len(), 1);
+    reader.asked();
+    cache
+        .read(&reader, &request(3600), at(36_000))
+        .await
+        .unwrap();
+    assert_eq!(reader.asked(), [(32_400, 36_000)]);
+    cache.retain(|_| false);
+    assert!(cache.is_empty());
+}
+
+#[test]
+fn a_request_has_whole_steps_and_a_bounded_number_of_them() {
+    let new = |step, span| {
+        let step = SignedDuration::from_millis(step);
+        Request::new("q", step, SignedDuration::from_secs(span)).map(|_| ())
+    };
+    for (step, span) in [(60_000, 60), (1000, 100_800), (60_000, 14 * 86_400)] {
+        assert_eq!(new(step, span), Ok(()));
+    }
+    for (step, span) in [(0, 60), (-1000, 60), (1500, 60), (500, 60)] {
+        assert!(
+            matches!(new(step, span), Err(InvalidRequest::Step(_))),
+            "{step}"
+        );
+    }
+    for (step, span) in [(60_000, 59), (1000, 100_801), (1000, -5)] {
+        assert!(
+            matches!(new(step, span), Err(InvalidRequest::Span { .. })),
+            "{span}"
+        );
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn however_the_readings_fall_the_result_is_that_of_one_reading(
+        steps in prop::collection::vec((0_i64..4000, any::<bool>()), 1..12),
+        span in 60_i64..20_000,
+        gap in 0_i64..3,
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            // Samples may be missing in the past, but once there they stay.
+            let holds = move |second: i64| gap == 0 || (second / 60) % 4 != gap;
+            let (cache, reader) = (HistoryCache::default(), Recorded::new(holds));
+            let mut now = 100_000;
+            for (ahead, fails) in steps {
+                now += ahead;
+                reader.fail(&[fails]);
+                let read = cache.read(&reader, &request(span), at(now)).await;
+                if fails {
+                    prop_assert!(read.is_err());
+                    continue;
+                }
+                let to = now / 60 * 60;
+                let whole = (to - span / 60 * 60..=to).step_by(60).filter(|second| holds(*second));
+                prop_assert_eq!(read.map_or(Vec::new(), |samples| seconds(&samples)), whole.collect::<Vec<_>>());
+            }
+            Ok(())
+        })?;
+    }
+}
