@@ -144,23 +144,29 @@ impl<V: Stored> Watch<V> {
 
     /// Follows the changes after `version` until the server has forgotten it.
     async fn follow(&self, mut version: String, outage: &mut Outage) {
-        loop {
-            match self.watch(&mut version, outage).await {
-                End::Regular => self.recover(outage),
+        let mut fruitless = 0;
+        while fruitless < FAILURES_BEFORE_RELIST {
+            let before = version.clone();
+            let end = self.watch(&mut version, outage).await;
+            match end {
+                End::Regular => {
+                    fruitless = 0;
+                    self.recover(outage);
+                }
                 End::Expired => {
-                    outage.failures += 1;
+                    outage.failures = outage.failures.saturating_add(1);
                     tracing::debug!(
                         kind = self.store.resource.kind,
-                        "watch expired, listing again"
+                        "watch expired, listing anew"
                     );
                     return;
                 }
                 End::Failed(error) => {
+                    fruitless = if version == before { fruitless + 1 } else { 1 };
                     self.report(&error, outage);
-                    if outage.failures >= FAILURES_BEFORE_RELIST {
-                        return;
+                    if fruitless < FAILURES_BEFORE_RELIST {
+                        self.pause(outage).await;
                     }
-                    self.pause(outage).await;
                 }
             }
         }

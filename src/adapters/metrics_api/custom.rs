@@ -3,12 +3,10 @@
 //! The two versions differ in how they spell an answer and in nothing that matters here; discovery says
 //! which one is served, and is asked again once a minute.
 
-
-
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
-use super::{DEFAULT_WINDOW, MetricsApi, Amount, no_samples, not_read};
+use super::{Amount, DEFAULT_WINDOW, MetricsApi, no_samples, not_read};
 use crate::{
     adapters::kube::{CallError, query, root, segment},
     clock::Clock,
