@@ -12,11 +12,7 @@ use foretide::{
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use jiff::SignedDuration;
 use k8s_openapi::api::{apps::v1::Deployment, autoscaling::v2::HorizontalPodAutoscaler};
-use kube::{
-    Api, Client, Discovery,
-    api::{DynamicObject, Patch, PatchParams},
-    discovery::Scope,
-};
+use kube::{Api, Client};
 use rig::{AuditEvent, Cluster, ClusterOptions, HpaFlags, eventually};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -55,15 +51,15 @@ impl World {
             option_env!("FORETIDE_TEST_LOG").unwrap_or("foretide=debug,warn"),
             false,
         );
-        let flags = options.hpa;
+        let flags = options.hpa.clone();
         let cluster = Cluster::start(options).await.unwrap();
         let client = cluster.client();
         for (_, yaml) in foretide_crds::manifests() {
-            apply(&client, yaml).await;
+            cluster.apply(yaml).await.unwrap();
         }
         let deploy = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("deploy");
         for file in ["10-namespace.yaml", "20-controller-rbac.yaml", "21-user-rbac.yaml"] {
-            apply(&client, &std::fs::read_to_string(deploy.join(file)).unwrap()).await;
+            cluster.apply(&std::fs::read_to_string(deploy.join(file)).unwrap()).await.unwrap();
         }
         let kubeconfig = cluster
             .service_account_kubeconfig("foretide-system", "foretide-controller")
@@ -106,7 +102,7 @@ impl World {
 
     /// Applies manifests as a user would.
     pub async fn apply(&self, yaml: &str) {
-        apply(&self.client, yaml).await;
+        self.cluster.apply(yaml).await.unwrap();
     }
 
     /// A Deployment of one container with a CPU request of 200m; its pods use `cpu`.
@@ -130,7 +126,7 @@ impl World {
                 },
             },
         });
-        apply_value(&self.client, &manifest).await;
+        self.cluster.apply(&manifest.to_string()).await.unwrap();
     }
 
     pub fn ehpas(&self) -> Api<EffectiveHorizontalPodAutoscaler> {
@@ -198,33 +194,4 @@ fn without_history(status: &Value) -> String {
         fields.remove("history");
     }
     status.to_string()
-}
-
-/// Server-side apply of every document of a YAML text.
-pub async fn apply(client: &Client, yaml: &str) {
-    for document in serde_saphyr::from_multiple::<Value>(yaml).unwrap() {
-        apply_value(client, &document).await;
-    }
-}
-
-/// Server-side apply of one manifest; a kind that was just defined may take a moment to be served.
-pub async fn apply_value(client: &Client, manifest: &Value) {
-    let object: DynamicObject = serde_json::from_value(manifest.clone()).unwrap();
-    let types = object.types.clone().unwrap();
-    let name = object.metadata.name.clone().unwrap();
-    eventually(PATIENCE, &format!("{} {name} is applied", types.kind), || async {
-        let discovery =
-            Discovery::new(client.clone()).run().await.map_err(|error| error.to_string())?;
-        let gvk = kube::core::GroupVersionKind::try_from(&types).map_err(|error| error.to_string())?;
-        let (resource, capabilities) =
-            discovery.resolve_gvk(&gvk).ok_or_else(|| format!("{gvk:?} is not served"))?;
-        let namespace = object.metadata.namespace.as_deref().unwrap_or(NAMESPACE);
-        let api: Api<DynamicObject> = match capabilities.scope {
-            Scope::Cluster => Api::all_with(client.clone(), &resource),
-            Scope::Namespaced => Api::namespaced_with(client.clone(), namespace, &resource),
-        };
-        let params = PatchParams::apply("kubectl").force();
-        api.patch(&name, &params, &Patch::Apply(manifest)).await.map_err(|error| error.to_string())
-    })
-    .await;
 }
