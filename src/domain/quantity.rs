@@ -525,6 +525,10 @@ mod tests {
             );
         }
         assert_eq!("1000E".parse::<Quantity>().unwrap().to_string(), "1e21");
+        assert_eq!(
+            "0e310".parse::<Quantity>().unwrap().approx_f64().to_bits(),
+            0
+        );
     }
 
     #[test]
