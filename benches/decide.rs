@@ -134,6 +134,7 @@ fn seen(i: u32, now: Timestamp) -> Seen {
         child: Some(Child {
             min: Replicas::new(2),
             max: Replicas::new(100),
+            desired: None,
             last_scale: None,
         }),
     }
