@@ -4,7 +4,7 @@
 //! try again. It refuses to know how an answer was fetched. Read `adapters::kube` for the one cluster
 //! behind [`Cluster`] and `adapters::prometheus` for the history behind [`HistoryReader`].
 
-use std::{error::Error, future::Future, sync::Arc};
+use std::{collections::BTreeSet, error::Error, future::Future, sync::Arc};
 
 use foretide_crds::{
     EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerStatus, TimeSeriesPrediction,
@@ -27,6 +27,9 @@ use crate::domain::{
 pub trait Cluster: Send + Sync + 'static {
     /// Whether every store has seen a complete first list.
     fn is_synced(&self) -> bool;
+    /// Waits until autoscalers appeared, vanished, or got another spec or other annotations; takes
+    /// them all. Dropping it loses nothing.
+    fn changed(&self) -> impl Future<Output = BTreeSet<ObjectKey>> + Send;
     /// The autoscalers of the watched namespaces, in the order of their namespace and name.
     fn autoscalers(&self) -> Vec<Arc<EffectiveHorizontalPodAutoscaler>>;
     /// Every `HorizontalPodAutoscaler` of a namespace.
@@ -131,6 +134,15 @@ pub trait Cluster: Send + Sync + 'static {
         about: &EffectiveHorizontalPodAutoscaler,
         event: &EventNote,
     ) -> impl Future<Output = Result<(), ClusterError>> + Send;
+}
+
+/// Namespace and name of an object.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectKey {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
 }
 
 /// The scale of a target, and what is needed to change it safely.

@@ -16,7 +16,10 @@ mod report;
 mod schedule;
 mod shadow;
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::Arc,
+};
 
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use jiff::{SignedDuration, Timestamp};
@@ -38,13 +41,13 @@ use crate::{
         workload::{Mode, Strategy, Workload},
     },
     forecaster::forecasts::Forecasts,
-    ports::{Cluster, ClusterError, HpaView},
+    ports::{Cluster, ClusterError, HpaView, ObjectKey},
     telemetry::Telemetry,
     validate,
 };
 
-/// How often the loop looks whether somebody is due: how late a changed spec may be noticed.
-const TICK: SignedDuration = SignedDuration::from_millis(500);
+/// How often the loop looks whether the cluster has been seen for the first time.
+const FIRST_LOOK: SignedDuration = SignedDuration::from_millis(200);
 /// How soon an object is decided again after a write that somebody else got in before.
 const AFTER_CONFLICT: SignedDuration = SignedDuration::from_secs(1);
 /// The API cuts times to seconds; this is the most that it can have cut off.
@@ -100,8 +103,11 @@ impl<C: Cluster> Autoscaler<C> {
             if synced {
                 self.sync().await;
             }
-            let wait = self.schedule.until_next(self.clock.now());
-            self.clock.sleep(wait.clamp(SignedDuration::from_millis(10), TICK)).await;
+            let wait = if synced { self.schedule.until_next(self.clock.now()) } else { FIRST_LOOK };
+            tokio::select! {
+                () = self.clock.sleep(wait) => {}
+                changed = self.cluster.changed() => self.expedite(&changed),
+            }
         }
     }
 
@@ -119,6 +125,20 @@ impl<C: Cluster> Autoscaler<C> {
         self.report(&applied, &unreadable).await;
         let elapsed = self.clock.now().duration_since(started).as_secs_f64();
         self.telemetry.synced(elapsed, self.memories.len());
+    }
+
+    /// Makes changed objects due at once.
+    fn expedite(&mut self, changed: &BTreeSet<ObjectKey>) {
+        let now = self.clock.now();
+        for ehpa in self.cluster.autoscalers() {
+            let key = ObjectKey {
+                namespace: ehpa.namespace().unwrap_or_default(),
+                name: ehpa.name_any(),
+            };
+            if changed.contains(&key) {
+                self.schedule.again(&ehpa.uid().unwrap_or_default(), now, SignedDuration::ZERO);
+            }
+        }
     }
 
     /// The objects whose turn it is, validated; forgets the ones that are gone.

@@ -13,13 +13,13 @@ use jiff::{SignedDuration, Timestamp};
 
 /// What the schedule needs to know of one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry<'a> {
+pub(super) struct Entry<'a> {
     /// Identity of the object.
-    pub uid: &'a str,
+    pub(super) uid: &'a str,
     /// Its namespace.
-    pub namespace: &'a str,
+    pub(super) namespace: &'a str,
     /// Its `metadata.generation`.
-    pub generation: i64,
+    pub(super) generation: i64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -30,7 +30,7 @@ struct Slot {
 
 /// When each known object is due next.
 #[derive(Debug)]
-pub struct Schedule {
+pub(super) struct Schedule {
     period: SignedDuration,
     slots: HashMap<String, Slot>,
 }
@@ -40,7 +40,7 @@ pub struct Schedule {
 impl Schedule {
     /// An empty schedule; `period` is the time between two decisions about one object.
     #[must_use]
-    pub fn new(period: SignedDuration) -> Self {
+    pub(super) fn new(period: SignedDuration) -> Self {
         Self { period, slots: HashMap::new() }
     }
 
@@ -51,7 +51,7 @@ impl Schedule {
     /// # Guarantees
     /// - A new object and an object of a new generation are due.
     /// - Between two calls at most a period apart, no object waits longer than two periods.
-    pub fn due(&mut self, known: &[Entry<'_>], now: Timestamp) -> Vec<usize> {
+    pub(super) fn due(&mut self, known: &[Entry<'_>], now: Timestamp) -> Vec<usize> {
         let uids: HashSet<&str> = known.iter().map(|entry| entry.uid).collect();
         self.slots.retain(|uid, _| uids.contains(uid.as_str()));
         let mut due: Vec<(Timestamp, usize)> = known
@@ -71,13 +71,13 @@ impl Schedule {
 
     /// How long from `now` until the next object is due; at most one period.
     #[must_use]
-    pub fn until_next(&self, now: Timestamp) -> SignedDuration {
+    pub(super) fn until_next(&self, now: Timestamp) -> SignedDuration {
         let next = self.slots.values().map(|slot| slot.next.duration_since(now)).min();
         next.unwrap_or(self.period).clamp(SignedDuration::ZERO, self.period)
     }
 
     /// Makes an object due again after `delay`, before its regular turn.
-    pub fn again(&mut self, uid: &str, now: Timestamp, delay: SignedDuration) {
+    pub(super) fn again(&mut self, uid: &str, now: Timestamp, delay: SignedDuration) {
         if let Some(slot) = self.slots.get_mut(uid) {
             slot.next = now.saturating_add(delay).unwrap_or(slot.next).min(slot.next);
         }

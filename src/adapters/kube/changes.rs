@@ -10,14 +10,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-/// Namespace and name of an object.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ObjectKey {
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-}
+use crate::ports::ObjectKey;
 
 /// The autoscalers that appeared, vanished, or got another spec or other annotations.
 #[derive(Debug, Default)]

@@ -19,7 +19,7 @@ mod writes;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use foretide_crds::{
     EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerStatus, TimeSeriesPrediction,
@@ -29,7 +29,7 @@ use serde_json::Value;
 use tokio::task::JoinSet;
 
 pub use self::{
-    changes::{Changes, ObjectKey},
+    changes::Changes,
     client::{ConnectError, Connection},
     store::WatchReport,
 };
@@ -55,7 +55,7 @@ use crate::{
         hpa::ObjectRef,
         observation::{Pod, PodSample, PodUsage, Unavailable},
     },
-    ports::{Cluster, ClusterError, EventNote, HpaView, MetricQuery, ScaleView},
+    ports::{Cluster, ClusterError, EventNote, HpaView, MetricQuery, ObjectKey, ScaleView},
 };
 
 /// A Kubernetes cluster: stores that watches keep true, and a bounded client for the rest.
@@ -134,12 +134,6 @@ impl KubeCluster {
         }
     }
 
-    /// The autoscalers that changed; make them due at once.
-    #[must_use]
-    pub fn changes(&self) -> Arc<Changes> {
-        self.changes.clone()
-    }
-
     /// How every watch is doing, one report per kind.
     #[must_use]
     pub fn watches(&self) -> Vec<WatchReport> {
@@ -204,6 +198,10 @@ impl std::fmt::Debug for KubeCluster {
 }
 
 impl Cluster for KubeCluster {
+    async fn changed(&self) -> BTreeSet<ObjectKey> {
+        self.changes.next().await
+    }
+
     fn is_synced(&self) -> bool {
         let Stores {
             autoscalers,

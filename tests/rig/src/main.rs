@@ -1,1 +1,99 @@
-fn main() {}
+//! Keeps a cluster and a Prometheus running for people: `rig up`. The demo they find in it is one
+//! Deployment under a repeating daily load, with history in Prometheus that reaches a day ahead.
+//! Nothing here is used by tests.
+
+mod demo;
+
+use std::{io::Write as _, path::PathBuf, process::ExitCode};
+
+use clap::{Parser, Subcommand};
+use rig::{Binaries, Cluster, ClusterOptions, Component, Demand, HpaFlags, NodeSize, Prometheus};
+
+#[derive(Parser)]
+#[command(name = "rig", about = "A real Kubernetes control plane and Prometheus on loopback")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Start a cluster and a Prometheus; end them on Ctrl-C
+    Up(Up),
+    /// Only build the programs (etcd, Kubernetes, kwok, metrics-server, Prometheus)
+    Build,
+}
+
+#[derive(clap::Args)]
+struct Up {
+    /// CPU demand of the demo Deployment in cores: CSV of `timestamp,value`, a day or more
+    #[arg(long, value_name = "FILE")]
+    history: Option<PathBuf>,
+    /// Number of nodes, 16 cores each
+    #[arg(long, default_value_t = 3, value_name = "N")]
+    nodes: usize,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Up(up) => up.run().await,
+        Command::Build => tokio::task::block_in_place(Binaries::ensure).map(drop),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            say(&format!("rig: {}", in_full(&failure)));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl Up {
+    async fn run(self) -> rig::Result<()> {
+        // Asked for first: Ctrl-C while things start must clean up too.
+        let interrupt = tokio::signal::ctrl_c();
+        tokio::select! {
+            outcome = self.keep() => outcome,
+            _ = interrupt => Ok(()),
+        }
+    }
+
+    async fn keep(self) -> rig::Result<()> {
+        let demand = self.history.as_deref().map(Demand::read).transpose()?;
+        let demand = demand.map(|demand| demand.ending_at(demo::now()));
+        let options = ClusterOptions::named("up")
+            .with(Component::MetricsServer)
+            .hpa(HpaFlags::upstream())
+            .nodes(self.nodes, NodeSize::new("16", "64Gi", 110));
+        let cluster = Cluster::start(options).await?;
+        let prometheus = Prometheus::start(&demo::history(demand.as_ref(), demo::now())).await?;
+        demo::deploy(&cluster).await?;
+        say(&format!(
+            "export KUBECONFIG={}\nexport FORETIDE_PROMETHEUS={}\n\
+             Deployment default/{} runs{}. Ctrl-C ends everything.",
+            cluster.kubeconfig_path().display(),
+            prometheus.url(),
+            demo::NAME,
+            if demand.is_some() { " under the load of the history, live" } else { "" },
+        ));
+        demo::drive(&cluster, demand.as_ref()).await
+    }
+}
+
+/// A line on standard output; a reader that is gone is no failure.
+fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    drop(writeln!(out, "{line}").and_then(|()| out.flush()));
+}
+
+fn in_full(failure: &dyn std::error::Error) -> String {
+    let mut text = failure.to_string();
+    let mut next = failure.source();
+    while let Some(source) = next {
+        text.push_str(": ");
+        text.push_str(&source.to_string());
+        next = source.source();
+    }
+    text
+}

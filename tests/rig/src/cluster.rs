@@ -1,0 +1,247 @@
+//! A running cluster: its processes, from the first certificate to the last kill. What a test does
+//! with the cluster's objects is in `access`; this file starts, stops and ends it.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use kube::Client;
+
+use crate::{
+    AuditEvent, Binaries, ClusterOptions, Component, Error, Result,
+    audit, dump,
+    layout::Layout,
+    place::say,
+    process::{Child, is_free},
+    wait::within,
+};
+
+/// How long a part may take to be ready on a busy machine.
+const READY: Duration = Duration::from_secs(90);
+
+/// A real Kubernetes cluster on loopback. It ends, with everything in it, when it is dropped; when
+/// that happens while its test panics, its state and logs are kept in `target/rig/failures`.
+pub struct Cluster {
+    client: Client,
+    processes: Mutex<BTreeMap<Component, Child>>,
+    options: ClusterOptions,
+    binaries: Binaries,
+    layout: Layout,
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster")
+            .field("folder", &self.folder())
+            .field("server", &self.layout.server())
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Cluster {
+    /// Starts a cluster, and returns when its API server, its nodes and its metrics API are ready.
+    ///
+    /// # Errors
+    /// As [`Binaries::ensure`]; [`Error::NotReady`] with the end of the log of a part that fails.
+    pub async fn start(options: ClusterOptions) -> Result<Self> {
+        crate::install_crypto();
+        let mut options = options;
+        options.components.extend([Component::Etcd, Component::KubeApiserver]);
+        let binaries = binaries().await?;
+        let layout = Layout::new(&options)?;
+        let client = client_of(&layout.kubeconfig("admin")).await?;
+        let processes = Mutex::default();
+        let cluster = Self { client, processes, options, binaries, layout };
+        cluster.start_parts().await?;
+        Ok(cluster)
+    }
+
+    async fn start_parts(&self) -> Result<()> {
+        let parts: Vec<Component> = self.options.components.iter().copied().collect();
+        self.spawn(Component::Etcd)?;
+        self.start_component(Component::KubeApiserver).await?;
+        for part in parts {
+            if !matches!(part, Component::Etcd | Component::KubeApiserver) {
+                self.spawn(part)?;
+            }
+        }
+        if self.options.components.contains(&Component::MetricsServer) {
+            let port = self.layout.port(Component::MetricsServer);
+            self.register_api("metrics.k8s.io", "v1beta1", port).await?;
+        }
+        if self.options.components.contains(&Component::Kwok) {
+            self.add_nodes(&self.options.nodes).await?;
+        }
+        Ok(())
+    }
+
+    /// A client that may do everything (group `system:masters`).
+    #[must_use]
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// The kubeconfig of [`Cluster::client`], complete in itself.
+    #[must_use]
+    pub fn kubeconfig_path(&self) -> PathBuf {
+        self.layout.kubeconfig("admin")
+    }
+
+    /// The URL of the API server.
+    #[must_use]
+    pub fn server(&self) -> String {
+        self.layout.server()
+    }
+
+    /// The folder with the logs of all parts.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.layout.path()
+    }
+
+    /// Every request answered so far, by anybody, in order.
+    ///
+    /// # Errors
+    /// When the log cannot be read, or a line is not what the API server writes.
+    pub fn audit(&self) -> Result<Vec<AuditEvent>> {
+        audit::read(&self.layout.audit_log())
+    }
+
+    /// Kills a part, as `kill -9` does, and returns when it is gone. Nothing happens when it does
+    /// not run.
+    pub fn stop(&self, component: Component) {
+        // Its drop kills and waits.
+        drop(self.processes().remove(&component));
+    }
+
+    /// Starts a part that was stopped, on the port and with the data it had, and for etcd and the
+    /// API server waits until they answer.
+    ///
+    /// # Errors
+    /// [`Error::NotReady`] with the end of its log.
+    pub async fn start_component(&self, component: Component) -> Result<()> {
+        let port = self.layout.port(component);
+        let free = || async move { if is_free(port) { Ok(()) } else { Err("somebody listens") } };
+        within(READY, &format!("port {port} of {component} is free"), free).await?;
+        self.spawn(component)?;
+        match component {
+            Component::KubeApiserver => self.wait_for_api(component).await,
+            Component::Etcd if self.runs(Component::KubeApiserver) => {
+                self.wait_for_api(component).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// [`Cluster::stop`] for the API server: clients see refused connections until it starts again.
+    pub fn stop_apiserver(&self) {
+        self.stop(Component::KubeApiserver);
+    }
+
+    /// [`Cluster::start_component`] for the API server, with the same port, certificates and data.
+    ///
+    /// # Errors
+    /// [`Error::NotReady`] with the end of its log.
+    pub async fn start_apiserver(&self) -> Result<()> {
+        self.start_component(Component::KubeApiserver).await
+    }
+
+    /// Writes all objects (but Secrets) and logs into a folder, as far as the API server answers.
+    ///
+    /// # Errors
+    /// When the folder cannot be written. What cannot be read is left out.
+    pub async fn dump(&self, folder: &Path) -> Result<()> {
+        dump::logs(self.folder(), folder)?;
+        dump::objects(&self.client, folder).await
+    }
+
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn processes(&self) -> MutexGuard<'_, BTreeMap<Component, Child>> {
+        self.processes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn runs(&self, component: Component) -> bool {
+        self.processes().contains_key(&component)
+    }
+
+    fn spawn(&self, component: Component) -> Result<()> {
+        let mut command: Command = self.binaries.command(component);
+        command
+            .args(self.layout.flags(component, &self.options))
+            .current_dir(self.folder())
+            // Nobody's own settings: kwok reads ~/.kwok.
+            .env("HOME", self.folder());
+        let child = Child::spawn(&command, &self.layout.log(component))?;
+        self.processes().insert(component, child);
+        Ok(())
+    }
+
+    async fn wait_for_api(&self, component: Component) -> Result<()> {
+        let ready = || async {
+            if let Some(ended) = self.ended(component) {
+                return Ok(Err(format!("it ended with {ended}")));
+            }
+            let request = http_get("/readyz");
+            let answer = self.client.request_text(request).await.map_err(|no| no.to_string())?;
+            if answer == "ok" { Ok(Ok(())) } else { Err(answer) }
+        };
+        let outcome = within(READY, "the API server is ready", ready).await;
+        let reason = match outcome {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(reason)) => reason,
+            Err(late) => late.to_string(),
+        };
+        let log = self.processes().get(&component).map(Child::log_tail).unwrap_or_default();
+        Err(Error::NotReady { component: component.to_string(), reason, log })
+    }
+
+    fn ended(&self, component: Component) -> Option<std::process::ExitStatus> {
+        self.processes().get_mut(&component).and_then(Child::ended)
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let kubeconfig = self.layout.kubeconfig("admin");
+            match dump::of_a_panic(self.folder(), &kubeconfig) {
+                Ok(folder) => say(&format!("the state of the cluster is in {}", folder.display())),
+                Err(failure) => say(&format!("the state of the cluster is lost: {failure}")),
+            }
+        }
+        let mut processes = std::mem::take(&mut *self.processes());
+        // All at once; dropping the map then waits for each.
+        processes.values_mut().for_each(Child::kill);
+    }
+}
+
+/// The programs, without holding up the runtime while they are built.
+pub(crate) async fn binaries() -> Result<Binaries> {
+    let built = tokio::task::spawn_blocking(Binaries::ensure).await;
+    built.map_err(|gone| Error::Spawn { program: "go".to_owned(), source: gone.into() })?
+}
+
+/// A client made from a kubeconfig file.
+pub(crate) async fn client_of(kubeconfig: &Path) -> Result<Client> {
+    let options = kube::config::KubeConfigOptions::default();
+    let file = kube::config::Kubeconfig::read_from(kubeconfig)?;
+    let mut config = kube::Config::from_custom_kubeconfig(file, &options).await?;
+    config.connect_timeout = Some(Duration::from_secs(5));
+    Client::try_from(config).map_err(|source| Error::Client(Box::new(source)))
+}
+
+/// A GET without a body.
+pub(crate) fn http_get(path: &str) -> http::Request<Vec<u8>> {
+    let mut request = http::Request::new(Vec::new());
+    *request.uri_mut() = path.parse().unwrap_or_default();
+    request
+}

@@ -1,0 +1,68 @@
+//! The demo of `rig up`: the Deployment `php-apache` of the Kubernetes walkthrough, its past and
+//! its next day in Prometheus, and its load right now. It decides nothing about scaling.
+
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::Api;
+use rig::{Cluster, Demand, History, Span};
+use serde_json::{Value, json};
+
+/// Deployment, container and value of the label `run`.
+pub(crate) const NAME: &str = "php-apache";
+
+/// A pod of the past, named as one of the Deployment's.
+const PAST_POD: &str = "php-apache-7c5d8b9f6d-x2v9k";
+
+const DAY: f64 = 86_400.0;
+
+/// How often the load is shared out anew among the pods that run.
+const BEAT: Duration = Duration::from_secs(5);
+
+/// Unix seconds.
+#[expect(clippy::disallowed_methods, reason = "people live by the clock on the wall")]
+pub(crate) fn now() -> f64 {
+    jiff::Timestamp::now().as_duration().as_secs_f64()
+}
+
+/// All days of the demand, and on to a day from `now`; nothing without demand.
+pub(crate) fn history(demand: Option<&Demand>, now: f64) -> History {
+    let Some(demand) = demand else { return History::new() };
+    // On the minute, as scrapes of one target come.
+    let start = (demand.start() / 60.0).ceil() * 60.0;
+    let span = Span { start, end: now + DAY, step: 60.0 };
+    History::new().cpu_usage(["default", PAST_POD, NAME], span, |at| demand.cores(at))
+}
+
+pub(crate) async fn deploy(cluster: &Cluster) -> rig::Result<()> {
+    let deployments: Api<Deployment> = Api::namespaced(cluster.client(), "default");
+    cluster.put(&deployments, &deployment()).await.map(drop)
+}
+
+/// Shares the demand of the moment among the pods, until it is dropped.
+pub(crate) async fn drive(cluster: &Cluster, demand: Option<&Demand>) -> rig::Result<()> {
+    let Some(demand) = demand else { return std::future::pending().await };
+    let mut beat = tokio::time::interval(BEAT);
+    loop {
+        beat.tick().await;
+        cluster.share_cpu("default", &format!("run={NAME}"), demand.cores(now())).await?;
+    }
+}
+
+fn deployment() -> Value {
+    json!({
+        "metadata": {"name": NAME},
+        "spec": {
+            "selector": {"matchLabels": {"run": NAME}},
+            "template": {
+                "metadata": {"labels": {"run": NAME}},
+                "spec": {"containers": [{
+                    "name": NAME,
+                    "image": "registry.k8s.io/hpa-example",
+                    "ports": [{"containerPort": 80}],
+                    "resources": {"requests": {"cpu": "200m"}, "limits": {"cpu": "500m"}},
+                }]},
+            },
+        },
+    })
+}

@@ -1,0 +1,214 @@
+//! The metric APIs served from a table that a test writes, behind the real aggregator: for steps
+//! that must be exact to the second, and for metric types that no real adapter serves here. It
+//! answers any client that the API server lets through, and forgets everything with the test.
+
+mod answer;
+mod selector;
+mod table;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use axum::{
+    Router,
+    extract::State,
+    http::{StatusCode, Uri, header},
+    response::{IntoResponse as _, Response},
+};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo},
+    server::conn::auto,
+    service::TowerToHyperService,
+};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Client,
+    api::{Api, ListParams},
+};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
+use tokio::{net::TcpListener, task::JoinHandle};
+use tokio_rustls::TlsAcceptor;
+
+use crate::{Cluster, Error, Result, pki::Identity};
+use answer::{Answer, Failure, Request};
+use table::Table;
+
+pub use table::{PodUsage, Reading, Taken};
+
+/// One of the metric APIs that an autoscaler reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MetricsApi {
+    /// `metrics.k8s.io/v1beta1`: not together with metrics-server.
+    Resource,
+    /// `custom.metrics.k8s.io/v1beta2`.
+    Custom,
+    /// `external.metrics.k8s.io/v1beta1`.
+    External,
+}
+
+impl MetricsApi {
+    const ALL: [Self; 3] = [Self::Resource, Self::Custom, Self::External];
+
+    const fn group_version(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Resource => ("metrics.k8s.io", "v1beta1"),
+            Self::Custom => ("custom.metrics.k8s.io", "v1beta2"),
+            Self::External => ("external.metrics.k8s.io", "v1beta1"),
+        }
+    }
+}
+
+/// A server of metric APIs, registered with one cluster; it ends when dropped (its registrations
+/// end with the cluster). What is not in its table has no metrics: a list leaves it out, an object
+/// is 404, an external metric is an empty list.
+#[derive(Debug)]
+pub struct FakeMetrics {
+    table: Arc<Mutex<Table>>,
+    server: JoinHandle<()>,
+}
+
+impl FakeMetrics {
+    /// Serves `apis` to this cluster, and returns when its API server has found them available.
+    ///
+    /// # Errors
+    /// When the server cannot be set up, or an API is not found available.
+    pub async fn start(cluster: &Cluster, apis: &[MetricsApi]) -> Result<Self> {
+        let identity = cluster.layout().pki.server("fake-metrics")?;
+        let listening = TcpListener::bind(("127.0.0.1", 0)).await;
+        let listener = listening.map_err(Error::file("listen on", "127.0.0.1"))?;
+        let port = listener.local_addr().map_err(Error::file("listen on", "127.0.0.1"))?.port();
+        let table = Arc::new(Mutex::new(Table::default()));
+        let world = World { table: Arc::clone(&table), client: cluster.client() };
+        let router = Router::new().fallback(respond).with_state(world);
+        let server = tokio::spawn(serve(listener, acceptor(&identity)?, router));
+        let fake = Self { table, server };
+        for (group, version) in apis.iter().map(|api| api.group_version()) {
+            cluster.register_api(group, version, port).await?;
+        }
+        Ok(fake)
+    }
+
+    /// From now on this pod uses that much.
+    pub fn set_pod_usage(&self, namespace: &str, pod: &str, usage: PodUsage) {
+        self.table().usage.insert((namespace.to_owned(), pod.to_owned()), usage);
+    }
+
+    /// This pod has no resource metrics any more.
+    pub fn remove_pod_usage(&self, namespace: &str, pod: &str) {
+        self.table().usage.remove(&(namespace.to_owned(), pod.to_owned()));
+    }
+
+    /// A metric of a pod (HPA type Pods).
+    pub fn set_pod_metric(&self, namespace: &str, pod: &str, metric: &str, reading: Reading) {
+        self.set_object_metric(namespace, ("pods", pod), metric, reading);
+    }
+
+    /// A metric of one object (HPA type Object), named as in the path of the API: resource with its
+    /// group (`deployments.apps`, `services`, `ingresses.networking.k8s.io`) and name. For a metric
+    /// of the namespace itself the resource is `namespaces`.
+    pub fn set_object_metric(
+        &self,
+        namespace: &str,
+        (resource, name): (&str, &str),
+        metric: &str,
+        reading: Reading,
+    ) {
+        let key = [namespace, resource, name, metric].map(str::to_owned);
+        self.table().custom.insert(key, reading);
+    }
+
+    /// All series of an external metric in a namespace; none at all removes it.
+    pub fn set_external(&self, namespace: &str, metric: &str, series: Vec<Reading>) {
+        self.table().external.insert((namespace.to_owned(), metric.to_owned()), series);
+    }
+
+    /// While `failing`, every reading from this API is answered with 500; discovery goes on.
+    pub fn fail(&self, api: MetricsApi, failing: bool) {
+        let mut table = self.table();
+        if failing {
+            table.failing.insert(api);
+        } else {
+            table.failing.remove(&api);
+        }
+    }
+
+    /// Forgets all readings.
+    pub fn clear(&self) {
+        *self.table() = Table::default();
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for FakeMetrics {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+/// What the server knows: the table, and the pods' labels through the API server.
+#[derive(Clone)]
+struct World {
+    table: Arc<Mutex<Table>>,
+    client: Client,
+}
+
+async fn respond(State(world): State<World>, uri: Uri) -> Response {
+    let answer = world.answer(&uri).await;
+    let (code, body) = match answer {
+        Ok(body) => (StatusCode::OK, body),
+        Err(failure) => (failure.code(), failure.status()),
+    };
+    (code, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
+}
+
+impl World {
+    async fn answer(&self, uri: &Uri) -> Answer {
+        let request = Request::parse(uri)?;
+        let pods = match request.pods_wanted() {
+            Some((namespace, selector)) => self.pods(namespace, selector).await?,
+            None => Vec::new(),
+        };
+        let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        answer::answer(&request, &table, &pods, now())
+    }
+
+    async fn pods(&self, namespace: Option<&str>, selector: &str) -> Result<Vec<Pod>, Failure> {
+        let api: Api<Pod> = match namespace {
+            Some(namespace) => Api::namespaced(self.client.clone(), namespace),
+            None => Api::all(self.client.clone()),
+        };
+        let listing = api.list(&ListParams::default().labels(selector)).await;
+        listing.map(|list| list.items).map_err(|no| Failure::Internal(no.to_string()))
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "readings are as old as they say, by the real clock")]
+fn now() -> jiff::Timestamp {
+    jiff::Timestamp::now()
+}
+
+fn acceptor(identity: &Identity) -> Result<TlsAcceptor> {
+    let pem = |_| Error::Tls(rustls::Error::General("the server's own PEM".to_owned()));
+    let certificate = CertificateDer::from_pem_slice(identity.certificate.as_bytes()).map_err(pem)?;
+    let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).map_err(pem)?;
+    let config = rustls::ServerConfig::builder()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], key)?;
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// Accepts until it is aborted. A connection that fails is its client's affair.
+async fn serve(listener: TcpListener, acceptor: TlsAcceptor, router: Router) {
+    loop {
+        let Ok((stream, _)) = listener.accept().await else { continue };
+        let (acceptor, router) = (acceptor.clone(), router.clone());
+        tokio::spawn(async move {
+            let Ok(stream) = acceptor.accept(stream).await else { return };
+            let server = auto::Builder::new(TokioExecutor::new());
+            let service = TowerToHyperService::new(router);
+            drop(server.serve_connection(TokioIo::new(stream), service).await);
+        });
+    }
+}

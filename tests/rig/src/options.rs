@@ -1,0 +1,138 @@
+//! What a cluster should be like. Values only; [`Cluster::start`](crate::Cluster::start) reads them.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use crate::Component;
+
+/// What to start, and how it behaves. The default is a quick small cluster: two nodes of 16 cores,
+/// pods ready at once, the HPA controller every two seconds, no metrics-server.
+#[derive(Debug, Clone)]
+pub struct ClusterOptions {
+    /// A word for folders and messages.
+    pub name: String,
+    /// The parts to run. etcd and kube-apiserver always run.
+    pub components: BTreeSet<Component>,
+    /// The nodes, `node-0` first.
+    pub nodes: Vec<NodeSize>,
+    /// From a pod's scheduling to its being Running and Ready.
+    pub pod_startup: Duration,
+    /// Flags of the HPA controller.
+    pub hpa: HpaFlags,
+}
+
+/// What a node offers to pods, as Kubernetes quantities.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeSize {
+    /// Allocatable CPU.
+    pub cpu: String,
+    /// Allocatable memory.
+    pub memory: String,
+    /// How many pods fit.
+    pub pods: u32,
+}
+
+/// The `--horizontal-pod-autoscaler-*` flags of the controller-manager.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HpaFlags {
+    /// `sync-period`.
+    pub sync_period: Duration,
+    /// `downscale-stabilization`.
+    pub downscale_stabilization: Duration,
+    /// `cpu-initialization-period`.
+    pub cpu_initialization_period: Duration,
+    /// `initial-readiness-delay`.
+    pub initial_readiness_delay: Duration,
+}
+
+impl Default for ClusterOptions {
+    fn default() -> Self {
+        Self {
+            name: "cluster".to_owned(),
+            components: BTreeSet::from([
+                Component::Etcd,
+                Component::KubeApiserver,
+                Component::KubeControllerManager,
+                Component::KubeScheduler,
+                Component::Kwok,
+            ]),
+            nodes: vec![NodeSize::new("16", "64Gi", 110); 2],
+            pod_startup: Duration::ZERO,
+            hpa: HpaFlags::quick(),
+        }
+    }
+}
+
+impl ClusterOptions {
+    /// The default under a name of its own.
+    #[must_use]
+    pub fn named(name: &str) -> Self {
+        Self { name: name.to_owned(), ..Self::default() }
+    }
+
+    /// Runs this part too.
+    #[must_use]
+    pub fn with(mut self, component: Component) -> Self {
+        self.components.insert(component);
+        self
+    }
+
+    /// Does not run this part.
+    #[must_use]
+    pub fn without(mut self, component: Component) -> Self {
+        self.components.remove(&component);
+        self
+    }
+
+    /// `count` nodes of one size.
+    #[must_use]
+    pub fn nodes(mut self, count: usize, size: NodeSize) -> Self {
+        self.nodes = vec![size; count];
+        self
+    }
+
+    /// Pods that take this long to become ready.
+    #[must_use]
+    pub fn pod_startup(mut self, startup: Duration) -> Self {
+        self.pod_startup = startup;
+        self
+    }
+
+    /// These flags for the HPA controller.
+    #[must_use]
+    pub fn hpa(mut self, flags: HpaFlags) -> Self {
+        self.hpa = flags;
+        self
+    }
+}
+
+impl NodeSize {
+    /// A size from Kubernetes quantities.
+    #[must_use]
+    pub fn new(cpu: &str, memory: &str, pods: u32) -> Self {
+        Self { cpu: cpu.to_owned(), memory: memory.to_owned(), pods }
+    }
+}
+
+impl HpaFlags {
+    /// Quick enough for a test: 2 s, 10 s, 2 s, 1 s.
+    #[must_use]
+    pub const fn quick() -> Self {
+        Self {
+            sync_period: Duration::from_secs(2),
+            downscale_stabilization: Duration::from_secs(10),
+            cpu_initialization_period: Duration::from_secs(2),
+            initial_readiness_delay: Duration::from_secs(1),
+        }
+    }
+
+    /// The defaults of Kubernetes: 15 s, 5 min, 5 min, 30 s.
+    #[must_use]
+    pub const fn upstream() -> Self {
+        Self {
+            sync_period: Duration::from_secs(15),
+            downscale_stabilization: Duration::from_secs(300),
+            cpu_initialization_period: Duration::from_secs(300),
+            initial_readiness_delay: Duration::from_secs(30),
+        }
+    }
+}

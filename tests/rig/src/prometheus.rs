@@ -1,0 +1,176 @@
+//! A real Prometheus that has known a history all along. It scrapes nothing; what it holds comes
+//! from promtool's blocks (or from remote write, for which it listens).
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use serde_json::Value;
+
+use crate::{
+    Binaries, Component, Error, History, Result,
+    place::RunFolder,
+    process::{Child, free_port, is_free},
+    wait::within,
+};
+
+/// Out of order samples are taken, so that a remote writer need not be on time.
+const CONFIGURATION: &str = "\
+global: {scrape_interval: 15s}
+storage: {tsdb: {out_of_order_time_window: 30m}}
+";
+
+/// How long it may take to be ready on a busy machine.
+const READY: Duration = Duration::from_secs(60);
+
+/// A Prometheus on loopback; it ends when it is dropped.
+#[derive(Debug)]
+pub struct Prometheus {
+    child: Mutex<Option<Child>>,
+    http: reqwest::Client,
+    binaries: Binaries,
+    folder: RunFolder,
+    port: u16,
+}
+
+impl Prometheus {
+    /// Starts a Prometheus that holds `history`. Samples of the future are answered to queries at
+    /// their own time; while a block reaches into the future, remote writes older than 30 minutes
+    /// before its end are refused.
+    ///
+    /// # Errors
+    /// As [`Binaries::ensure`]; [`Error::History`] when promtool refuses the samples;
+    /// [`Error::NotReady`] with the end of the log.
+    pub async fn start(history: &History) -> Result<Self> {
+        Self::start_with_text(&history.to_open_metrics()).await
+    }
+
+    /// As [`Prometheus::start`], from OpenMetrics text (families not interleaved, each series in
+    /// order of time, `# EOF` at the end).
+    ///
+    /// # Errors
+    /// As [`Prometheus::start`].
+    pub async fn start_with_text(open_metrics: &str) -> Result<Self> {
+        crate::install_crypto();
+        let prometheus = Self {
+            child: Mutex::new(None),
+            http: http_client()?,
+            binaries: crate::cluster::binaries().await?,
+            folder: RunFolder::new("prometheus")?,
+            port: free_port()?,
+        };
+        fs::create_dir_all(prometheus.data()).map_err(Error::file("create", prometheus.data()))?;
+        prometheus.folder.write("prometheus.yml", CONFIGURATION)?;
+        prometheus.import(open_metrics).await?;
+        prometheus.restart().await?;
+        Ok(prometheus)
+    }
+
+    /// Its base URL, without a slash at the end; the same after a restart.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// Kills it, as `kill -9` does: connections are refused until [`Prometheus::restart`].
+    pub fn kill(&self) {
+        drop(self.child.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
+    /// Starts it again, with the data and on the port it had, and returns when it is ready.
+    ///
+    /// # Errors
+    /// [`Error::NotReady`] with the end of its log.
+    pub async fn restart(&self) -> Result<()> {
+        self.kill();
+        let port = self.port;
+        let free = || async move { if is_free(port) { Ok(()) } else { Err("somebody listens") } };
+        within(READY, &format!("port {port} of prometheus is free"), free).await?;
+        let child = Child::spawn(&self.command(), &self.log())?;
+        *self.child.lock().unwrap_or_else(PoisonError::into_inner) = Some(child);
+        let ready = || async {
+            let answer = self.http.get(format!("{}/-/ready", self.url())).send().await;
+            answer.and_then(reqwest::Response::error_for_status).map_err(|no| no.to_string())
+        };
+        within(READY, "prometheus is ready", ready).await.map(drop).map_err(|late| {
+            Error::NotReady {
+                component: Component::Prometheus.to_string(),
+                reason: late.to_string(),
+                log: crate::process::tail(&self.log(), 25),
+            }
+        })
+    }
+
+    /// Adds a history to what it holds. It is away for about a second.
+    ///
+    /// # Errors
+    /// As [`Prometheus::start`].
+    pub async fn add(&self, history: &History) -> Result<()> {
+        self.kill();
+        self.import(&history.to_open_metrics()).await?;
+        self.restart().await
+    }
+
+    /// The `data` of an instant query at unix second `at`.
+    ///
+    /// # Errors
+    /// [`Error::Query`] when it does not answer, or with an error.
+    pub async fn query(&self, promql: &str, at: f64) -> Result<Value> {
+        let mut url = reqwest::Url::parse(&format!("{}/api/v1/query", self.url()))
+            .map_err(|no| Error::Url(no.to_string()))?;
+        url.query_pairs_mut().append_pair("query", promql).append_pair("time", &at.to_string());
+        let failed = |source| Error::Query { query: promql.to_owned(), source };
+        let answer = self.http.get(url).send().await.and_then(reqwest::Response::error_for_status);
+        let body = answer.map_err(failed)?.bytes().await.map_err(failed)?;
+        let mut body: Value = serde_json::from_slice(&body).map_err(Error::json("an answer"))?;
+        Ok(body.get_mut("data").map(Value::take).unwrap_or_default())
+    }
+
+    async fn import(&self, open_metrics: &str) -> Result<()> {
+        let text = self.folder.write("history.om", open_metrics)?;
+        let mut promtool = self.binaries.command(Component::Promtool);
+        promtool
+            .args(["tsdb", "create-blocks-from", "openmetrics", "--quiet"])
+            .arg("--max-block-duration=168h")
+            .args([&text, &self.data()]);
+        let run = tokio::process::Command::from(promtool).kill_on_drop(true).output().await;
+        let program = "promtool".to_owned();
+        let ended = run.map_err(|source| Error::Spawn { program, source })?;
+        fs::remove_file(&text).map_err(Error::file("remove", &text))?;
+        if ended.status.success() {
+            return Ok(());
+        }
+        Err(Error::History { output: String::from_utf8_lossy(&ended.stderr).into_owned() })
+    }
+
+    fn command(&self) -> std::process::Command {
+        let mut command = self.binaries.command(Component::Prometheus);
+        command
+            .arg(option("config.file", &self.folder.path().join("prometheus.yml")))
+            .arg(option("storage.tsdb.path", &self.data()))
+            .arg(format!("--web.listen-address=127.0.0.1:{}", self.port))
+            .args(["--storage.tsdb.retention.time=90d", "--web.enable-remote-write-receiver"])
+            .arg("--log.level=warn");
+        command
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.path().join("prometheus.log")
+    }
+}
+
+fn option(name: &str, path: &Path) -> String {
+    format!("--{name}={}", path.display())
+}
+
+fn http_client() -> Result<reqwest::Client> {
+    let built = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(10)).build();
+    built.map_err(|source| Error::Query { query: "anything".to_owned(), source })
+}
