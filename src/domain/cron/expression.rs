@@ -88,7 +88,9 @@ pub enum ExpressionError {
         column: usize,
     },
     /// More after a descriptor.
-    #[error("descriptor `{descriptor}` at column {column} stands with other words: expected it alone")]
+    #[error(
+        "descriptor `{descriptor}` at column {column} stands with other words: expected it alone"
+    )]
     DescriptorNotAlone {
         /// The word as written.
         descriptor: String,
@@ -143,7 +145,10 @@ pub(super) fn words(text: &str) -> Vec<Word<'_>> {
     let mut words = Vec::new();
     for piece in text.split(char::is_whitespace) {
         if !piece.is_empty() {
-            words.push(Word { column, text: piece });
+            words.push(Word {
+                column,
+                text: piece,
+            });
         }
         column += piece.chars().count() + 1;
     }
@@ -152,7 +157,8 @@ pub(super) fn words(text: &str) -> Vec<Word<'_>> {
 
 /// The zone name of a `TZ=` or `CRON_TZ=` word.
 fn zone_prefix(word: &str) -> Option<&str> {
-    word.strip_prefix("CRON_TZ=").or_else(|| word.strip_prefix("TZ="))
+    word.strip_prefix("CRON_TZ=")
+        .or_else(|| word.strip_prefix("TZ="))
 }
 
 /// The words after the zone prefix, and the prefix's zone name.
@@ -185,7 +191,9 @@ impl Expression {
         }
         let mut expression = match fields {
             [] => Err(ExpressionError::Empty),
-            [first, ..] if first.text.starts_with('@') => Self::from_descriptor(first, fields.len()),
+            [first, ..] if first.text.starts_with('@') => {
+                Self::from_descriptor(first, fields.len())
+            }
             [minute, hour, day_of_month, month, day_of_week] => Ok(Self {
                 minute: Field::Minute.parse(minute)?,
                 hour: Field::Hour.parse(hour)?,
@@ -195,7 +203,9 @@ impl Expression {
                 zone_name: None,
                 text: Box::default(),
             }),
-            _ => Err(ExpressionError::FieldCount { found: fields.len() }),
+            _ => Err(ExpressionError::FieldCount {
+                found: fields.len(),
+            }),
         }?;
         expression.zone_name = zone_name.map(Box::from);
         expression.text = Box::from(text);
@@ -204,7 +214,9 @@ impl Expression {
 
     fn from_descriptor(word: &Word<'_>, words: usize) -> Result<Self, ExpressionError> {
         if word.text == "@every" {
-            return Err(ExpressionError::Every { column: word.column });
+            return Err(ExpressionError::Every {
+                column: word.column,
+            });
         }
         let column = word.column;
         let descriptor = || word.text.to_owned();
@@ -214,10 +226,18 @@ impl Expression {
             "@weekly" => "0 0 * * 0",
             "@daily" | "@midnight" => "0 0 * * *",
             "@hourly" => "0 * * * *",
-            _ => return Err(ExpressionError::Descriptor { descriptor: descriptor(), column }),
+            _ => {
+                return Err(ExpressionError::Descriptor {
+                    descriptor: descriptor(),
+                    column,
+                });
+            }
         };
         if words > 1 {
-            return Err(ExpressionError::DescriptorNotAlone { descriptor: descriptor(), column });
+            return Err(ExpressionError::DescriptorNotAlone {
+                descriptor: descriptor(),
+                column,
+            });
         }
         Self::parse(fields)
     }
@@ -239,7 +259,9 @@ impl Expression {
     pub fn never_fires(&self) -> bool {
         let has_day = |month: u32| match self.days() {
             Days::Both(of_month, of_week) => of_month.below(longest(month)) && !of_week.is_empty(),
-            Days::Either(of_month, of_week) => of_month.below(longest(month)) || !of_week.is_empty(),
+            Days::Either(of_month, of_week) => {
+                of_month.below(longest(month)) || !of_week.is_empty()
+            }
         };
         self.minute.is_empty()
             || self.hour.is_empty()
@@ -340,7 +362,10 @@ pub(super) enum Days {
 impl Days {
     /// (either, days of month, days of week), equal for fields that select the same days.
     fn normal_form(self) -> (bool, u64, u64) {
-        let every = (Field::DayOfMonth.every().values(), Field::DayOfWeek.every().values());
+        let every = (
+            Field::DayOfMonth.every().values(),
+            Field::DayOfWeek.every().values(),
+        );
         match self {
             Self::Both(of_month, of_week) => (false, of_month.values(), of_week.values()),
             Self::Either(of_month, of_week) => match (of_month.values(), of_week.values()) {

@@ -53,7 +53,9 @@ pub enum FieldProblem {
         field: Field,
     },
     /// A range whose end is below its start.
-    #[error("the range ends before it begins: expected the lower value first, or two ranges in a list ({hint})")]
+    #[error(
+        "the range ends before it begins: expected the lower value first, or two ranges in a list ({hint})"
+    )]
     Backwards {
         /// The same values as two ranges.
         hint: String,
@@ -72,17 +74,20 @@ pub enum FieldProblem {
     TooManyItems(usize),
 }
 
-const MONTHS: [&str; 12] =
-    ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
+const MONTHS: [&str; 12] = [
+    "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
+];
 const WEEKDAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 
 // === impl Bits ===
 
 impl Bits {
+    /// Bit `n` stands for value `n`.
     pub(super) fn values(self) -> u64 {
         self.values
     }
 
+    /// Whether a `*` or `?` put values there, so that the field does not restrict.
     pub(super) fn is_star(self) -> bool {
         self.star
     }
@@ -109,11 +114,22 @@ impl Bits {
     /// The highest value at or before `to`.
     pub(super) fn at_or_before(self, to: u32) -> Option<u32> {
         let rest = self.values & (u64::MAX >> 63_u32.saturating_sub(to));
-        (rest != 0).then(|| 63 - rest.leading_zeros())
+        rest.checked_ilog2()
+    }
+
+    /// The values that are not in `other`.
+    pub(super) fn without(self, other: Self) -> Self {
+        Self {
+            values: self.values & !other.values,
+            star: false,
+        }
     }
 
     fn union(self, other: Self) -> Self {
-        Self { values: self.values | other.values, star: self.star || other.star }
+        Self {
+            values: self.values | other.values,
+            star: self.star || other.star,
+        }
     }
 
     fn iter(self) -> impl Iterator<Item = u32> {
@@ -149,6 +165,7 @@ impl Field {
         }
     }
 
+    /// Names of the field's values, from its lowest.
     fn names(self) -> &'static [&'static str] {
         match self {
             Self::Month => &MONTHS,
@@ -160,7 +177,10 @@ impl Field {
     /// Every value, starred.
     pub(super) fn every(self) -> Bits {
         let (low, high) = self.range();
-        Bits { values: span(low, high, 1), star: true }
+        Bits {
+            values: span(low, high, 1),
+            star: true,
+        }
     }
 
     /// Reads one field: the union of its list. Empty items are skipped, as robfig does.
@@ -173,13 +193,19 @@ impl Field {
         };
         let items = word.text.split(',').count();
         if items > MAX_ITEMS {
-            return Err(error(word.column, word.text, FieldProblem::TooManyItems(items)));
+            return Err(error(
+                word.column,
+                word.text,
+                FieldProblem::TooManyItems(items),
+            ));
         }
         let mut bits = Bits::default();
         let mut column = word.column;
         for item in word.text.split(',') {
             if !item.is_empty() {
-                let read = self.parse_item(item).map_err(|problem| error(column, item, problem))?;
+                let read = self
+                    .parse_item(item)
+                    .map_err(|problem| error(column, item, problem))?;
                 bits = bits.union(read);
             }
             column += item.chars().count() + 1;
@@ -187,6 +213,7 @@ impl Field {
         Ok(bits)
     }
 
+    /// Reads `*`, `a`, `a-b`, each with or without `/n`.
     fn parse_item(self, item: &str) -> Result<Bits, FieldProblem> {
         let (range, step) = match item.split_once('/') {
             Some((_, step)) if step.contains('/') => return Err(FieldProblem::Repeated('/')),
@@ -197,7 +224,10 @@ impl Field {
         let step = step.unwrap_or(1);
         let values = fold_sunday(self, span(low, high, step));
         // A step above 1 restricts, whatever it started from (robfig clears its star bit too).
-        Ok(Bits { values, star: starred && step == 1 })
+        Ok(Bits {
+            values,
+            star: starred && step == 1,
+        })
     }
 
     /// (lowest, highest, whether `*`) of the part before the step.
@@ -231,15 +261,21 @@ impl Field {
         Ok((low, high, false))
     }
 
+    /// Reads a number or a name; weekday 7 is still 7 here.
     fn parse_value(self, word: &str) -> Result<u32, FieldProblem> {
         let (min, max) = self.range();
-        let named = self.names().iter().zip(min..).find(|(name, _)| name.eq_ignore_ascii_case(word));
+        let named = self
+            .names()
+            .iter()
+            .zip(min..)
+            .find(|(name, _)| name.eq_ignore_ascii_case(word));
         if let Some((_, value)) = named {
             return Ok(value);
         }
-        let value = word
-            .parse::<i64>()
-            .map_err(|_| FieldProblem::Value { word: word.to_owned(), field: self })?;
+        let value = word.parse::<i64>().map_err(|_| FieldProblem::Value {
+            word: word.to_owned(),
+            field: self,
+        })?;
         let max = if self == Self::DayOfWeek { 7 } else { max };
         u32::try_from(value)
             .ok()
@@ -294,12 +330,18 @@ fn parse_step(text: &str) -> Result<u32, FieldProblem> {
 /// Bits `low`, `low + step`, ... up to `high`, all below 64.
 fn span(low: u32, high: u32, step: u32) -> u64 {
     let step = usize::try_from(step).unwrap_or(usize::MAX);
-    (low..=high).step_by(step).fold(0, |values, value| values | 1 << value)
+    (low..=high)
+        .step_by(step)
+        .fold(0, |values, value| values | 1 << value)
 }
 
 /// Weekday 7 is Sunday, 0.
 fn fold_sunday(field: Field, values: u64) -> u64 {
-    if field == Field::DayOfWeek { (values | values >> 7) & 0x7f } else { values }
+    if field == Field::DayOfWeek {
+        (values | values >> 7) & 0x7f
+    } else {
+        values
+    }
 }
 
 /// Maximal runs of neighbouring values.
@@ -314,6 +356,7 @@ fn runs(bits: Bits) -> Vec<(u32, u32)> {
     runs
 }
 
+/// Prints runs as a list: singles, pairs by comma, longer ones as ranges.
 fn print_runs(runs: impl Iterator<Item = (u32, u32)>) -> String {
     let parts = runs.map(|(low, high)| match high - low {
         0 => low.to_string(),

@@ -5,21 +5,20 @@
 
 use std::fmt;
 
-use jiff::civil::DateTime;
-use jiff::tz::Offset;
 use jiff::{SignedDuration, Timestamp};
 
+use super::clock_change::clock_change;
 use super::expression::{Expression, split_prefix, words};
 use super::field::Field;
-use super::occurrence::{Occurrence, Search};
 use super::window::{Activity, Problem, Window, WindowField};
-use super::zone::{Standing, Zone};
+use super::zone::Zone;
 
 /// How far ahead is looked: every yearly clock change, with a month to act.
-const HORIZON: SignedDuration = SignedDuration::from_hours(400 * 24);
+pub(super) const HORIZON: SignedDuration = SignedDuration::from_hours(400 * 24);
 
-/// Activities of one window looked at; more than enough for windows of an hour over the horizon.
-const MAX_ACTIVITIES: usize = 10_000;
+/// Activities of one window looked at: four a day over the horizon, and some. It bounds the work for
+/// windows of minutes, whose later activities are like the earlier ones.
+const MAX_ACTIVITIES: usize = 2_000;
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 
@@ -71,29 +70,39 @@ pub enum Code {
 /// Remarks about windows of one object, in their order.
 #[must_use]
 pub fn lint(windows: &[Window], bounds: Bounds, now: Timestamp) -> Vec<Finding> {
-    let ahead: Vec<Vec<Activity>> = windows.iter().map(|window| activities(window, now)).collect();
+    let ahead: Vec<Vec<Activity>> = windows
+        .iter()
+        .map(|window| activities(window, now))
+        .collect();
     let mut findings = Vec::new();
     for (at, (window, own)) in windows.iter().zip(&ahead).enumerate() {
         let others = windows.iter().zip(&ahead).enumerate();
-        let others = others.filter(|(other, _)| *other != at).map(|(_, other)| other);
+        let others = others
+            .filter(|(other, _)| *other != at)
+            .map(|(_, other)| other);
         let remarks = [
             problem(window),
             longer_than_a_day(window, own),
             hidden(window, own, others),
             above_max(window, bounds),
             not_above_min(window, bounds),
-            clock_change(window, now),
+            clock_change(window, now).map(|message| (Code::ClockChange, message)),
             odd_input(window, WindowField::Start),
             odd_input(window, WindowField::End),
             either_day(window, WindowField::Start),
             either_day(window, WindowField::End),
             zone_missing(window),
         ];
-        findings.extend(remarks.into_iter().flatten().map(|(code, message)| Finding {
-            cron: window.name().to_owned(),
-            code,
-            message,
-        }));
+        findings.extend(
+            remarks
+                .into_iter()
+                .flatten()
+                .map(|(code, message)| Finding {
+                    cron: window.name().to_owned(),
+                    code,
+                    message,
+                }),
+        );
     }
     findings
 }
@@ -135,8 +144,16 @@ impl fmt::Display for Code {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let severity = if self.code.is_error() { "error" } else { "warning" };
-        write!(f, "{severity}[{}] cron {}: {}", self.code, self.cron, self.message)
+        let severity = if self.code.is_error() {
+            "error"
+        } else {
+            "warning"
+        };
+        write!(
+            f,
+            "{severity}[{}] cron {}: {}",
+            self.code, self.cron, self.message
+        )
     }
 }
 
@@ -144,18 +161,27 @@ impl fmt::Display for Finding {
 
 fn activities(window: &Window, now: Timestamp) -> Vec<Activity> {
     let end = now.checked_add(HORIZON).unwrap_or(Timestamp::MAX);
-    let ahead = window.activities(now).take_while(|activity| activity.since < end);
+    let ahead = window
+        .activities(now)
+        .take_while(|activity| activity.since < end);
     ahead.take(MAX_ACTIVITIES).collect()
 }
 
 fn problem(window: &Window) -> Remark {
     let never = |field: WindowField, expression: &Expression| {
-        format!("its {} `{}` matches no date, so it is never active", field.name(), expression.text())
+        format!(
+            "its {} `{}` matches no date, so it is never active",
+            field.name(),
+            expression.text()
+        )
     };
     Some(match window.problem()? {
         Problem::ZeroLength => (
             Code::ZeroLength,
-            format!("it starts and ends at `{}`, so it is never active", window.start()),
+            format!(
+                "it starts and ends at `{}`, so it is never active",
+                window.start()
+            ),
         ),
         Problem::StartNeverFires => (Code::NeverFires, never(WindowField::Start, window.start())),
         Problem::EndNeverFires => (Code::NeverFires, never(WindowField::End, window.end())),
@@ -166,15 +192,22 @@ fn longer_than_a_day(window: &Window, ahead: &[Activity]) -> Remark {
     // One clock change of up to two hours (Troll) does not make a day's window a long one.
     let slack = SignedDuration::from_hours(2);
     let long = ahead.iter().find(|activity| {
-        activity.until.is_none_or(|until| until.duration_since(activity.since) > DAY + slack)
+        activity
+            .until
+            .is_none_or(|until| until.duration_since(activity.since) > DAY + slack)
     })?;
     let since = local(window.start_zone(), long.since);
     let message = match long.until {
         Some(until) => {
             let hours = until.duration_since(long.since).as_hours();
-            format!("from {since} it stays active for {hours} hours, until {}", local(window.end_zone(), until))
+            format!(
+                "from {since} it stays active for {hours} hours, until {}",
+                local(window.end_zone(), until)
+            )
         }
-        None => format!("from {since} it stays active without an end, each end meets a start"),
+        None => format!(
+            "from {since} it stays active with no end in sight, because each end meets a start"
+        ),
     };
     Some((Code::LongerThanADay, message))
 }
@@ -208,14 +241,21 @@ fn first_overlap(a: &[Activity], b: &[Activity]) -> Option<Timestamp> {
         if at < ends(x) && at < ends(y) {
             return Some(at);
         }
-        if ends(x) <= ends(y) { a.next() } else { b.next() };
+        if ends(x) <= ends(y) {
+            a.next()
+        } else {
+            b.next()
+        };
     }
 }
 
 fn above_max(window: &Window, bounds: Bounds) -> Remark {
     let target = window.target_replicas();
     (target > bounds.max).then(|| {
-        let message = format!("its target {target} is above maxReplicas {}, which wins", bounds.max);
+        let message = format!(
+            "its target {target} is above maxReplicas {}, which wins",
+            bounds.max
+        );
         (Code::TargetAboveMax, message)
     })
 }
@@ -234,11 +274,14 @@ fn not_above_min(window: &Window, bounds: Bounds) -> Remark {
 fn zone_missing(window: &Window) -> Remark {
     let needed = window.start().zone_name().is_none() || window.end().zone_name().is_none();
     (window.zone().is_assumed() && needed).then(|| {
-        (Code::TimeZoneMissing, "it names no timezone, so its times are read as UTC".to_owned())
+        (
+            Code::TimeZoneMissing,
+            "it names no timezone, so its times are read as UTC".to_owned(),
+        )
     })
 }
 
-fn expression(window: &Window, field: WindowField) -> &Expression {
+pub(super) fn expression(window: &Window, field: WindowField) -> &Expression {
     match field {
         WindowField::Start => window.start(),
         WindowField::End => window.end(),
@@ -261,12 +304,24 @@ fn odd_input(window: &Window, field: WindowField) -> Remark {
     let text = expression(window, field).text();
     let words = words(text);
     let (_, words) = split_prefix(&words);
-    let fields =
-        [Field::Minute, Field::Hour, Field::DayOfMonth, Field::Month, Field::DayOfWeek];
+    let fields = [
+        Field::Minute,
+        Field::Hour,
+        Field::DayOfMonth,
+        Field::Month,
+        Field::DayOfWeek,
+    ];
     // A descriptor is one word, and never odd.
-    let oddity = (words.len() == fields.len())
-        .then(|| words.iter().zip(fields).find_map(|(word, field)| odd_word(field, word.text)))??;
-    Some((Code::OddInput, format!("its {} `{text}` is read, but {oddity}", field.name())))
+    let oddity = (words.len() == fields.len()).then(|| {
+        words
+            .iter()
+            .zip(fields)
+            .find_map(|(word, field)| odd_word(field, word.text))
+    })??;
+    Some((
+        Code::OddInput,
+        format!("its {} `{text}` is read, but {oddity}", field.name()),
+    ))
 }
 
 fn odd_word(field: Field, word: &str) -> Option<String> {
@@ -275,109 +330,30 @@ fn odd_word(field: Field, word: &str) -> Option<String> {
 
 fn odd_item(field: Field, item: &str) -> Option<String> {
     let (low, high) = field.range();
-    let (range, step) = item.split_once('/').map_or((item, None), |(r, s)| (r, Some(s)));
+    let (range, step) = item
+        .split_once('/')
+        .map_or((item, None), |(r, s)| (r, Some(s)));
     if item.is_empty() {
-        return Some(format!("its {field} list has an empty item, which selects nothing"));
+        return Some(format!(
+            "its {field} list has an empty item, which selects nothing"
+        ));
     }
     if item.contains('+') {
         return Some(format!("the sign in its {field} `{item}` has no meaning"));
     }
     if range.starts_with(['*', '?']) && range.contains('-') {
-        return Some(format!("its {field} `{item}` means every value, not a range"));
+        return Some(format!(
+            "its {field} `{item}` means every value, not a range"
+        ));
     }
     let step = step?.parse::<u32>().unwrap_or(u32::MAX);
     (step > high - low)
         .then(|| format!("the step of its {field} `{item}` is longer than the field, so only the first value counts"))
 }
 
-// === clock changes ===
-
-/// A change of a zone's offset.
-struct Change {
-    at: Timestamp,
-    before: Offset,
-    after: Offset,
-}
-
-fn clock_change(window: &Window, now: Timestamp) -> Remark {
-    window.problem().is_none().then_some(())?;
-    let edges = [(WindowField::Start, window.start_zone()), (WindowField::End, window.end_zone())];
-    let at_edges = edges.into_iter().filter_map(|(field, zone)| {
-        changes(zone, now).find_map(|change| Some((change.at, edge(window, field, &change)?)))
-    });
-    let within = changes(window.start_zone(), now)
-        .find_map(|change| Some((change.at, inside(window, &change)?)));
-    // The edge's remark says more than the length's, for the same change.
-    let (_, message) = at_edges.chain(within).min_by_key(|(at, _)| *at)?;
-    Some((Code::ClockChange, message))
-}
-
-/// The changes of offset after `now`, within the horizon.
-fn changes(zone: &Zone, now: Timestamp) -> impl Iterator<Item = Change> + '_ {
-    let end = now.checked_add(HORIZON).unwrap_or(Timestamp::MAX);
-    let mut before = zone.rules().to_offset(now);
-    let ahead = zone.rules().following(now).take_while(move |next| next.timestamp() <= end);
-    ahead.filter_map(move |next| {
-        let change = Change { at: next.timestamp(), before, after: next.offset() };
-        before = change.after;
-        (change.before != change.after).then_some(change)
-    })
-}
-
-/// An edge of the window that the change skips or repeats.
-fn edge(window: &Window, field: WindowField, change: &Change) -> Option<String> {
-    let zone = match field {
-        WindowField::Start => window.start_zone(),
-        WindowField::End => window.end_zone(),
-    };
-    let mut search = Search::new(expression(window, field), zone);
-    let touched = touched_by(&mut search, change)?;
-    let (name, written) = (field.name(), minute(touched.civil));
-    let effect = match touched.standing {
-        Standing::Gap => format!("{written} is skipped, so its {name} moves to"),
-        Standing::Overlap => format!("{written} comes twice, and its {name} is the first, at"),
-        Standing::Once => return None,
-    };
-    Some(format!("{} in {}: {effect} {}", describe(change), zone.name(), local(zone, touched.at)))
-}
-
-/// The first occurrence written for a civil time that the change skips or repeats.
-fn touched_by(search: &mut Search<'_>, change: &Change) -> Option<Occurrence> {
-    let (before, after) =
-        (change.before.to_datetime(change.at), change.after.to_datetime(change.at));
-    let (from, to) = (before.min(after), before.max(after));
-    let found = search.after_civil(super::occurrence::before(from)?)?;
-    (found.civil < to).then_some(found)
-}
-
-/// The window going on across the change.
-fn inside(window: &Window, change: &Change) -> Option<String> {
-    let just_before = change.at.checked_sub(SignedDuration::from_nanos(1)).ok()?;
-    let state = window.state(just_before);
-    let until = state.until.filter(|until| *until > change.at)?;
-    let length = until.duration_since(state.since?);
-    let moved = i64::from(change.after.seconds() - change.before.seconds());
-    let usual = length + SignedDuration::from_secs(moved);
-    Some(format!(
-        "{} in {}: the window that is on then lasts {length:#} instead of {usual:#}",
-        describe(change),
-        window.start_zone().name(),
-    ))
-}
-
-fn describe(change: &Change) -> String {
-    let seconds = i64::from(change.after.seconds() - change.before.seconds());
-    let direction = if seconds > 0 { "forward" } else { "back" };
-    let by = SignedDuration::from_secs(seconds.abs());
-    let at = change.before.to_datetime(change.at);
-    format!("on {} the clocks go {direction} by {by:#} at {:02}:{:02}", at.date(), at.hour(), at.minute())
-}
-
-fn minute(civil: DateTime) -> String {
-    format!("{:02}:{:02}", civil.hour(), civil.minute())
-}
-
 /// An instant as the zone's clocks show it, with the offset.
-fn local(zone: &Zone, at: Timestamp) -> String {
-    at.to_zoned(zone.rules().clone()).strftime("%Y-%m-%d %H:%M%:z").to_string()
+pub(super) fn local(zone: &Zone, at: Timestamp) -> String {
+    at.to_zoned(zone.rules().clone())
+        .strftime("%Y-%m-%d %H:%M%:z")
+        .to_string()
 }

@@ -10,6 +10,7 @@
 //! is an argument, zones come from the compiled-in database. It proposes targets; joining them with
 //! other proposals happens elsewhere.
 
+mod clock_change;
 mod expression;
 mod field;
 mod lint;

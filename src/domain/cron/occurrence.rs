@@ -47,7 +47,9 @@ pub fn next_after(expression: &Expression, zone: &Zone, t: Timestamp) -> Option<
 /// - Bounded work; `None` means that the expression never fired before.
 #[must_use]
 pub fn last_at_or_before(expression: &Expression, zone: &Zone, t: Timestamp) -> Option<Timestamp> {
-    Search::new(expression, zone).at_or_before(t).map(|found| found.at)
+    Search::new(expression, zone)
+        .at_or_before(t)
+        .map(|found| found.at)
 }
 
 /// Every firing strictly after `t`, each instant once, in order.
@@ -70,6 +72,7 @@ pub fn occurrences<'e>(
 #[derive(Debug)]
 pub(super) struct Search<'e> {
     expression: &'e Expression,
+    except: Option<&'e Expression>,
     zone: &'e Zone,
     /// Months looked at plus candidates resolved.
     pub(super) steps: u32,
@@ -77,7 +80,18 @@ pub(super) struct Search<'e> {
 
 impl<'e> Search<'e> {
     pub(super) fn new(expression: &'e Expression, zone: &'e Zone) -> Self {
-        Self { expression, zone, steps: 0 }
+        Self {
+            expression,
+            except: None,
+            zone,
+            steps: 0,
+        }
+    }
+
+    /// Leaves out the civil times that `other` names too.
+    pub(super) fn except(mut self, other: &'e Expression) -> Self {
+        self.except = Some(other);
+        self
     }
 
     /// First occurrence whose instant is after `t`.
@@ -108,96 +122,108 @@ impl<'e> Search<'e> {
 
     /// First occurrence written for a civil time after `civil`.
     pub(super) fn after_civil(&mut self, civil: DateTime) -> Option<Occurrence> {
-        let found = match self.time_after(civil) {
-            Some(found) => found,
-            None => {
-                let date = self.day_at_or_after(civil.date().tomorrow().ok()?)?;
-                at_minute(date, self.expression.hour.at_or_after(0)?, self.first_minute()?)?
-            }
-        };
+        let (date, hour, minute) = parts(civil)?;
+        let same_day = self.first_time(date, hour, minute + 1);
+        let found = same_day.or_else(|| {
+            let date = self.day_at_or_after(date.tomorrow().ok()?)?;
+            self.first_time(date, 0, 0)
+        })?;
         self.resolve(found)
     }
 
     /// Last occurrence written for `civil` or a civil time before it.
     pub(super) fn at_or_before_civil(&mut self, civil: DateTime) -> Option<Occurrence> {
-        let found = match self.time_at_or_before(civil) {
-            Some(found) => found,
-            None => {
-                let date = self.day_at_or_before(civil.date().yesterday().ok()?)?;
-                at_minute(date, self.expression.hour.at_or_before(23)?, self.last_minute()?)?
-            }
-        };
+        let (date, hour, minute) = parts(civil)?;
+        let same_day = self.last_time(date, hour, minute);
+        let found = same_day.or_else(|| {
+            let date = self.day_at_or_before(date.yesterday().ok()?)?;
+            self.last_time(date, 23, 59)
+        })?;
         self.resolve(found)
     }
 
     fn resolve(&mut self, civil: DateTime) -> Option<Occurrence> {
         self.steps += 1;
         let (at, standing) = self.zone.resolve(civil)?;
-        Some(Occurrence { civil, at, standing })
+        Some(Occurrence {
+            civil,
+            at,
+            standing,
+        })
     }
 
-    fn first_minute(&self) -> Option<u32> {
-        self.expression.minute.at_or_after(0)
-    }
-
-    fn last_minute(&self) -> Option<u32> {
-        self.expression.minute.at_or_before(59)
-    }
-
-    /// A later time on the same day, if the day matches.
-    fn time_after(&self, civil: DateTime) -> Option<DateTime> {
-        let (date, hour, minute) = parts(civil)?;
-        if !self.matches(date) {
-            return None;
-        }
-        let same_hour = self.expression.hour.contains(hour);
-        match self.expression.minute.at_or_after(minute + 1).filter(|_| same_hour) {
-            Some(minute) => at_minute(date, hour, minute),
-            None => {
-                at_minute(date, self.expression.hour.at_or_after(hour + 1)?, self.first_minute()?)
+    /// First time of a day at or after `from_hour:from_minute`.
+    fn first_time(&self, date: Date, from_hour: u32, from_minute: u32) -> Option<DateTime> {
+        self.matches(date).then_some(())?;
+        let except = self.exception_on(date);
+        let mut hour = self.expression.hour.at_or_after(from_hour)?;
+        loop {
+            let from = if hour == from_hour { from_minute } else { 0 };
+            if let Some(minute) = self.minutes(hour, except).at_or_after(from) {
+                return at_minute(date, hour, minute);
             }
+            hour = self.expression.hour.at_or_after(hour + 1)?;
         }
     }
 
-    /// The same or an earlier time on the same day, if the day matches.
-    fn time_at_or_before(&self, civil: DateTime) -> Option<DateTime> {
-        let (date, hour, minute) = parts(civil)?;
-        if !self.matches(date) {
-            return None;
-        }
-        let same_hour = self.expression.hour.contains(hour);
-        match self.expression.minute.at_or_before(minute).filter(|_| same_hour) {
-            Some(minute) => at_minute(date, hour, minute),
-            None => {
-                let earlier = self.expression.hour.at_or_before(hour.checked_sub(1)?)?;
-                at_minute(date, earlier, self.last_minute()?)
+    /// Last time of a day at or before `to_hour:to_minute`.
+    fn last_time(&self, date: Date, to_hour: u32, to_minute: u32) -> Option<DateTime> {
+        self.matches(date).then_some(())?;
+        let except = self.exception_on(date);
+        let mut hour = self.expression.hour.at_or_before(to_hour)?;
+        loop {
+            let to = if hour == to_hour { to_minute } else { 59 };
+            if let Some(minute) = self.minutes(hour, except).at_or_before(to) {
+                return at_minute(date, hour, minute);
             }
+            hour = self.expression.hour.at_or_before(hour.checked_sub(1)?)?;
         }
     }
 
+    /// Whether the expression matches the day, the exception aside.
     fn matches(&self, date: Date) -> bool {
-        u32::try_from(date.day()).is_ok_and(|day| self.days_of(date) & (1 << day) != 0)
+        days_of(self.expression, date) & day_bit(date) != 0
     }
 
-    /// The matching days of the month of `date`, bit 1 for the first.
-    fn days_of(&self, date: Date) -> u64 {
-        if !u32::try_from(date.month()).is_ok_and(|month| self.expression.month.contains(month)) {
-            return 0;
-        }
-        let length = u32::try_from(date.days_in_month()).unwrap_or(0);
-        let in_month = (1_u64 << (length + 1)) - 2;
-        in_month
-            & match self.expression.days() {
-                Days::Both(of_month, of_week) => of_month.values() & weekday_mask(date, of_week),
-                Days::Either(of_month, of_week) => of_month.values() | weekday_mask(date, of_week),
+    /// The exception, if it names times on this day.
+    fn exception_on(&self, date: Date) -> Option<&'e Expression> {
+        self.except
+            .filter(|except| days_of(except, date) & day_bit(date) != 0)
+    }
+
+    /// Minutes of one hour of a day that matches.
+    fn minutes(&self, hour: u32, except: Option<&Expression>) -> Bits {
+        match except {
+            Some(except) if except.hour.contains(hour) => {
+                self.expression.minute.without(except.minute)
             }
+            _ => self.expression.minute,
+        }
     }
 
+    /// The days of the month of `date` with at least one time, bit 1 for the first.
+    fn days(&self, date: Date) -> u64 {
+        let days = days_of(self.expression, date);
+        match self.except {
+            Some(except) if self.nothing_left_of_a_day(except) => days & !days_of(except, date),
+            _ => days,
+        }
+    }
+
+    /// Whether the exception, on its days, names all our times.
+    fn nothing_left_of_a_day(&self, except: &Expression) -> bool {
+        self.expression.hour.without(except.hour).is_empty()
+            && self.expression.minute.without(except.minute).is_empty()
+    }
+
+    /// First day from `from` on with at least one time.
+    ///
+    /// One step per month: within it, days are a bit set.
     fn day_at_or_after(&mut self, from: Date) -> Option<Date> {
         let mut month = from;
         for _ in 0..SEARCH_MONTHS {
             self.steps += 1;
-            let rest = self.days_of(month) & (u64::MAX << u32::try_from(month.day()).ok()?);
+            let rest = self.days(month) & (u64::MAX << month.day());
             if rest != 0 {
                 return on_day(month, rest.trailing_zeros());
             }
@@ -206,18 +232,37 @@ impl<'e> Search<'e> {
         None
     }
 
+    /// Last day up to `to` with at least one time.
     fn day_at_or_before(&mut self, to: Date) -> Option<Date> {
         let mut month = to;
         for _ in 0..SEARCH_MONTHS {
             self.steps += 1;
-            let rest = self.days_of(month) & (u64::MAX >> (63 - u32::try_from(month.day()).ok()?));
+            let rest = self.days(month) & (u64::MAX >> (63 - month.day()));
             if rest != 0 {
-                return on_day(month, 63 - rest.leading_zeros());
+                return on_day(month, rest.ilog2());
             }
             month = month.first_of_month().yesterday().ok()?;
         }
         None
     }
+}
+
+fn day_bit(date: Date) -> u64 {
+    1 << date.day()
+}
+
+/// The days an expression matches in the month of `date`, bit 1 for the first.
+fn days_of(expression: &Expression, date: Date) -> u64 {
+    if !u32::try_from(date.month()).is_ok_and(|month| expression.month.contains(month)) {
+        return 0;
+    }
+    let length = u32::try_from(date.days_in_month()).unwrap_or(0);
+    let in_month = (1_u64 << (length + 1)) - 2;
+    in_month
+        & match expression.days() {
+            Days::Both(of_month, of_week) => of_month.values() & weekday_mask(date, of_week),
+            Days::Either(of_month, of_week) => of_month.values() | weekday_mask(date, of_week),
+        }
 }
 
 /// The days of the month of `date` which fall on the given weekdays, bit 1 for the first.
@@ -230,7 +275,11 @@ fn weekday_mask(date: Date, of_week: Bits) -> u64 {
 }
 
 fn parts(civil: DateTime) -> Option<(Date, u32, u32)> {
-    Some((civil.date(), u32::try_from(civil.hour()).ok()?, u32::try_from(civil.minute()).ok()?))
+    Some((
+        civil.date(),
+        u32::try_from(civil.hour()).ok()?,
+        u32::try_from(civil.minute()).ok()?,
+    ))
 }
 
 fn at_minute(date: Date, hour: u32, minute: u32) -> Option<DateTime> {

@@ -10,10 +10,10 @@ use super::expression::{Expression, ExpressionError};
 use super::occurrence::{Occurrence, Search, before};
 use super::zone::{Zone, ZoneError};
 
-/// Windows that touch end to start are followed this far when looking for the edges of activity.
+/// Windows that touch only as instants are followed this far when looking for the edges of activity.
 ///
-/// A day of hourly windows; a longer chain has no known beginning or end, which costs nothing but
-/// two timestamps of the status.
+/// Within one zone they do so in a gap alone. With an end in another zone than the start they may do
+/// so each day; beyond this many there is no edge in sight, which costs the status two timestamps.
 const MAX_CHAIN: u32 = 24;
 
 /// A cron as it is written: five fields of text and a number.
@@ -128,7 +128,13 @@ pub enum WindowError {
 #[must_use]
 pub fn largest_active(windows: &[Window], now: Timestamp) -> Option<&Window> {
     let active = windows.iter().filter(|window| window.is_active(now));
-    active.reduce(|best, next| if next.target_replicas > best.target_replicas { next } else { best })
+    active.reduce(|best, next| {
+        if next.target_replicas > best.target_replicas {
+            next
+        } else {
+            best
+        }
+    })
 }
 
 // === impl WindowField ===
@@ -183,17 +189,29 @@ impl Window {
     /// that can never be active is read, and says so in [`WindowState::problem`].
     pub fn parse(text: &WindowText<'_>, local: &Zone) -> Result<Self, WindowError> {
         let cron = || text.name.to_owned();
-        let zone = Zone::parse(text.timezone, local)
-            .map_err(|source| WindowError::Zone { cron: cron(), source })?;
+        let zone = Zone::parse(text.timezone, local).map_err(|source| WindowError::Zone {
+            cron: cron(),
+            source,
+        })?;
         let firing = |field, expression| {
-            Firing::parse(expression, &zone, local)
-                .map_err(|source| WindowError::Expression { cron: cron(), field, source })
+            Firing::parse(expression, &zone, local).map_err(|source| WindowError::Expression {
+                cron: cron(),
+                field,
+                source,
+            })
         };
         let start = firing(WindowField::Start, text.start)?;
         let end = firing(WindowField::End, text.end)?;
         let problem = find_problem(&start, &end);
         let target_replicas = text.target_replicas;
-        Ok(Self { name: text.name.into(), start, end, zone, target_replicas, problem })
+        Ok(Self {
+            name: text.name.into(),
+            start,
+            end,
+            zone,
+            target_replicas,
+            problem,
+        })
     }
 
     /// The cron's name.
@@ -259,15 +277,24 @@ impl Window {
     #[must_use]
     pub fn state(&self, now: Timestamp) -> WindowState {
         let problem = self.problem;
-        match self.active_start(now) {
-            Some(start) => {
-                let until = self.activity_end(start);
-                let since = self.activity_start(start);
-                WindowState { active: true, since, until, next_transition: until, problem }
+        if let Some(start) = self.active_start(now) {
+            let until = self.activity_end(start);
+            let since = self.activity_start(start);
+            WindowState {
+                active: true,
+                since,
+                until,
+                next_transition: until,
+                problem,
             }
-            None => {
-                let next_transition = self.next_start(now);
-                WindowState { active: false, since: None, until: None, next_transition, problem }
+        } else {
+            let next_transition = self.next_start(now);
+            WindowState {
+                active: false,
+                since: None,
+                until: None,
+                next_transition,
+                problem,
             }
         }
     }
@@ -284,7 +311,10 @@ impl Window {
                 state = self.state(from);
             }
             next = state.until;
-            Some(Activity { since: state.since.unwrap_or(from), until: state.until })
+            Some(Activity {
+                since: state.since.unwrap_or(from),
+                until: state.until,
+            })
         })
     }
 
@@ -317,7 +347,7 @@ impl Window {
     /// Where the activity that begins or goes on at `start` ends.
     fn activity_end(&self, mut start: Occurrence) -> Option<Timestamp> {
         for _ in 0..MAX_CHAIN {
-            let end = self.end_after(start)?;
+            let end = self.plain_ends().beyond(start, self.one_zone())?;
             match self.start_from(end) {
                 Some(next) if next.at == end.at => start = next,
                 _ => return Some(end.at),
@@ -329,9 +359,11 @@ impl Window {
     /// Where the activity that `start` belongs to began.
     fn activity_start(&self, mut start: Occurrence) -> Option<Timestamp> {
         for _ in 0..MAX_CHAIN {
-            let Some(end) = self.end_up_to(start) else { return Some(start.at) };
-            let first = self.start_from(end).unwrap_or(start);
-            let touching = (first.at == end.at).then(|| self.start_ended_by(end)).flatten();
+            let end = self.plain_ends().up_to(start, self.one_zone())?;
+            let first = self.start_from(end)?;
+            let touching = (first.at == end.at)
+                .then(|| self.start_ended_by(end))
+                .flatten();
             match touching {
                 Some(previous) => start = previous,
                 None => return Some(first.at),
@@ -340,21 +372,28 @@ impl Window {
         None
     }
 
-    /// A start before `end` whose window `end` ends.
+    /// A start before `end` whose activity `end` ends.
     fn start_ended_by(&self, end: Occurrence) -> Option<Occurrence> {
         let start = self.start.search().before(end, self.one_zone())?;
-        self.end_after(start).filter(|first| *first == end)?;
+        self.plain_ends()
+            .beyond(start, self.one_zone())
+            .filter(|first| *first == end)?;
         (start.at < end.at).then_some(start)
+    }
+
+    /// The ends at which no window starts, as far as civil times tell.
+    fn plain_ends(&self) -> Search<'_> {
+        let ends = self.end.search();
+        if self.one_zone() {
+            ends.except(&self.start.expression)
+        } else {
+            ends
+        }
     }
 
     /// First end after a start.
     fn end_after(&self, start: Occurrence) -> Option<Occurrence> {
         self.end.search().beyond(start, self.one_zone())
-    }
-
-    /// Last end up to a start.
-    fn end_up_to(&self, start: Occurrence) -> Option<Occurrence> {
-        self.end.search().up_to(start, self.one_zone())
     }
 
     /// First start from an end on.
@@ -404,7 +443,11 @@ impl Firing {
 impl Search<'_> {
     /// First occurrence after another.
     fn beyond(&mut self, other: Occurrence, one_zone: bool) -> Option<Occurrence> {
-        if one_zone { self.after_civil(other.civil) } else { self.after(other.at) }
+        if one_zone {
+            self.after_civil(other.civil)
+        } else {
+            self.after(other.at)
+        }
     }
 
     /// First occurrence from another on.
@@ -418,7 +461,11 @@ impl Search<'_> {
 
     /// Last occurrence up to another.
     fn up_to(&mut self, other: Occurrence, one_zone: bool) -> Option<Occurrence> {
-        if one_zone { self.at_or_before_civil(other.civil) } else { self.at_or_before(other.at) }
+        if one_zone {
+            self.at_or_before_civil(other.civil)
+        } else {
+            self.at_or_before(other.at)
+        }
     }
 
     /// Last occurrence before another.

@@ -76,7 +76,11 @@ impl Zone {
     /// Universal time.
     #[must_use]
     pub fn utc() -> Self {
-        Self { name: "UTC".into(), rules: TimeZone::UTC, origin: Origin::Named }
+        Self {
+            name: "UTC".into(),
+            rules: TimeZone::UTC,
+            origin: Origin::Named,
+        }
     }
 
     /// Reads a `timezone` field: a name, `""` for UTC, `Local` for the zone given.
@@ -85,8 +89,14 @@ impl Zone {
     /// [`ZoneError`] when the name is too long or unknown.
     pub fn parse(name: &str, local: &Self) -> Result<Self, ZoneError> {
         match name {
-            "" => Ok(Self { origin: Origin::Empty, ..Self::utc() }),
-            "Local" => Ok(Self { origin: Origin::Local, ..local.clone() }),
+            "" => Ok(Self {
+                origin: Origin::Empty,
+                ..Self::utc()
+            }),
+            "Local" => Ok(Self {
+                origin: Origin::Local,
+                ..local.clone()
+            }),
             _ => Self::named(name),
         }
     }
@@ -96,13 +106,21 @@ impl Zone {
         if chars > MAX_ZONE_CHARS {
             return Err(ZoneError::TooLong { chars });
         }
-        let unknown = || ZoneError::Unknown { name: name.to_owned() };
-        let rules = TimeZoneDatabase::bundled().get(name).map_err(|_| unknown())?;
+        let unknown = || ZoneError::Unknown {
+            name: name.to_owned(),
+        };
+        let rules = TimeZoneDatabase::bundled()
+            .get(name)
+            .map_err(|_| unknown())?;
         if rules.is_unknown() {
             return Err(unknown());
         }
         let name = rules.iana_name().unwrap_or(name).into();
-        Ok(Self { name, rules, origin: Origin::Named })
+        Ok(Self {
+            name,
+            rules,
+            origin: Origin::Named,
+        })
     }
 
     /// The zone's IANA name; `UTC` for an empty field, the actual zone for `Local`.
@@ -172,7 +190,8 @@ impl Zone {
         let civil = self.civil(t);
         match self.rules.to_ambiguous_timestamp(civil).offset() {
             AmbiguousOffset::Fold { before, after } if self.rules.to_offset(t) == after => {
-                let ahead = SignedDuration::from_secs(i64::from(before.seconds() - after.seconds()));
+                let ahead =
+                    SignedDuration::from_secs(i64::from(before.seconds() - after.seconds()));
                 civil.checked_add(ahead).unwrap_or(civil)
             }
             _ => civil,

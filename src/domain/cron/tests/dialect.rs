@@ -119,8 +119,11 @@ fn refusals_name_the_field_the_column_and_what_is_accepted() {
 #[test]
 fn too_long_texts_and_lists_are_refused() {
     let long = format!("0 9 * * 1{}", " ".repeat(120));
-    assert_eq!(Expression::parse(&long), Err(ExpressionError::TooLong { chars: 129 }));
-    assert!(Expression::parse(&long[..128]).is_ok());
+    assert_eq!(
+        Expression::parse(&long),
+        Err(ExpressionError::TooLong { chars: 129 })
+    );
+    assert!(Expression::parse(long.strip_suffix(' ').unwrap()).is_ok());
     let list = |items: usize| format!("{} * * * *", vec!["5"; items].join(","));
     assert_eq!(expression("5 * * * *"), expression(&list(60)));
     assert!(Expression::parse(&format!("{} * * * *", ",".repeat(64))).is_err());
@@ -136,11 +139,17 @@ fn zone_names_are_checked_with_their_cause_in_the_source() {
          Local, or nothing for UTC"
     );
     let long = "x".repeat(65);
-    assert_eq!(Zone::parse(&long, &Zone::utc()), Err(ZoneError::TooLong { chars: 65 }));
+    assert_eq!(
+        Zone::parse(&long, &Zone::utc()),
+        Err(ZoneError::TooLong { chars: 65 })
+    );
     assert!(Zone::parse("Etc/Unknown", &Zone::utc()).is_err());
     let local = zone("Asia/Tokyo");
     let names = ["", "Local", "europe/berlin"].map(|name| Zone::parse(name, &local).unwrap());
-    assert_eq!(names.each_ref().map(Zone::name), ["UTC", "Asia/Tokyo", "Europe/Berlin"]);
+    assert_eq!(
+        names.each_ref().map(Zone::name),
+        ["UTC", "Asia/Tokyo", "Europe/Berlin"]
+    );
     assert_eq!(names.each_ref().map(Zone::is_assumed), [true, false, false]);
     assert_eq!(names.each_ref().map(Zone::is_local), [false, true, false]);
 }
@@ -151,7 +160,10 @@ fn both_day_fields_restricted_match_either_and_a_star_makes_it_both() {
     let days = |text: &str| {
         let expression = expression(text);
         let firings = occurrences(&expression, &utc, at(&utc, "2026-09-01T00:00"));
-        firings.take(6).map(|found| found.civil.day()).collect::<Vec<_>>()
+        firings
+            .take(6)
+            .map(|found| found.civil.day())
+            .collect::<Vec<_>>()
     };
     // September 2026 begins on a Tuesday; its Fridays are 4, 11, 18, 25.
     assert_eq!(days("0 9 13 * 5"), [4, 11, 13, 18, 25, 2]);
@@ -163,18 +175,35 @@ fn both_day_fields_restricted_match_either_and_a_star_makes_it_both() {
 
 #[test]
 fn expressions_that_no_date_matches_are_told_apart() {
-    let never = ["0 0 30 2 *", "0 0 31 2,4,6,9,11 *", ", * * * *", "0 , * * *", "0 0 * , *", "0 0 , * *"];
+    let never = [
+        "0 0 30 2 *",
+        "0 0 31 2,4,6,9,11 *",
+        ", * * * *",
+        "0 , * * *",
+        "0 0 * , *",
+        "0 0 , * *",
+    ];
     for text in never {
         assert!(expression(text).never_fires(), "{text}");
     }
-    for text in ["0 0 29 2 *", "0 0 30 2 1", "0 0 31 2,3 *", "* * * * *", "0 0 , * 1"] {
+    for text in [
+        "0 0 29 2 *",
+        "0 0 30 2 1",
+        "0 0 31 2,3 *",
+        "* * * * *",
+        "0 0 , * 1",
+    ] {
         assert!(!expression(text).never_fires(), "{text}");
     }
 }
 
 #[test]
 fn same_times_are_recognised_however_they_are_written() {
-    let same = [("0 9 * * *", "00 9 ? * 0-6"), ("0 9 1-31 * 1", "0 9 * * *"), ("0 9 , * 1", "0 9 * * 1")];
+    let same = [
+        ("0 9 * * *", "00 9 ? * 0-6"),
+        ("0 9 1-31 * 1", "0 9 * * *"),
+        ("0 9 , * 1", "0 9 * * 1"),
+    ];
     for (a, b) in same {
         assert!(expression(a).same_times(&expression(b)), "{a} {b}");
     }

@@ -6,10 +6,11 @@ use jiff::civil::DateTime;
 use jiff::{SignedDuration, Timestamp, ToSpan as _};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
+use proptest::test_runner::RngSeed;
 
 use super::super::occurrence::Search;
 use super::super::{
-    Expression, Window, WindowText, Zone, largest_active, last_at_or_before, next_after,
+    Expression, Problem, Window, WindowText, Zone, largest_active, last_at_or_before, next_after,
 };
 use super::{expression, zone};
 
@@ -39,9 +40,18 @@ impl Fields {
     fn text(&self) -> String {
         let list = |values: &[i8]| match values {
             [] => "*".to_owned(),
-            _ => values.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
+            _ => values
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join(","),
         };
-        format!("{} {} * * {}", list(&self.minutes), list(&self.hours), list(&self.weekdays))
+        format!(
+            "{} {} * * {}",
+            list(&self.minutes),
+            list(&self.hours),
+            list(&self.weekdays)
+        )
     }
 
     fn matches(&self, civil: DateTime) -> bool {
@@ -60,12 +70,19 @@ fn fields() -> impl Strategy<Value = Fields> {
         prop_oneof![4 => subsequence(hours, 1..=3), 1 => Just(vec![])],
         prop_oneof![2 => Just(vec![]), 1 => subsequence((0..7).collect::<Vec<i8>>(), 1..=5)],
     )
-        .prop_map(|(minutes, hours, weekdays)| Fields { minutes, hours, weekdays })
+        .prop_map(|(minutes, hours, weekdays)| Fields {
+            minutes,
+            hours,
+            weekdays,
+        })
 }
 
 fn transitions(zone: &Zone) -> Vec<Timestamp> {
     let (from, to) = (stamp("2024-01-01T00:00Z"), stamp("2033-01-01T00:00Z"));
-    let ahead = zone.rules().following(from).take_while(|next| next.timestamp() < to);
+    let ahead = zone
+        .rules()
+        .following(from)
+        .take_while(|next| next.timestamp() < to);
     ahead.map(|next| next.timestamp()).collect()
 }
 
@@ -79,7 +96,9 @@ fn instants(zone: &Zone) -> impl Strategy<Value = Timestamp> + use<> {
     let changes: Vec<i64> = transitions(zone).iter().map(|at| at.as_second()).collect();
     let near = match changes.as_slice() {
         [] => any.clone().boxed(),
-        _ => (select(changes), -2_880_i64..2_880).prop_map(|(at, off)| at + off * 60).boxed(),
+        _ => (select(changes), -2_880_i64..2_880)
+            .prop_map(|(at, off)| at + off * 60)
+            .boxed(),
     };
     prop_oneof![3 => near, 1 => any].prop_map(|second| Timestamp::from_second(second).unwrap())
 }
@@ -104,7 +123,11 @@ struct Clock<'z> {
 
 impl<'z> Clock<'z> {
     fn new(zone: &'z Zone, from: Timestamp) -> Self {
-        Self { zone, now: from - MINUTE, shown: zone.rules().to_datetime(from - MINUTE) }
+        Self {
+            zone,
+            now: from - MINUTE,
+            shown: zone.rules().to_datetime(from - MINUTE),
+        }
     }
 }
 
@@ -127,14 +150,23 @@ impl Iterator for Clock<'_> {
 ///
 /// Begins a day earlier, so that the clock knows which times it has shown.
 fn stepped_firings(fields: &Fields, zone: &Zone, from: Timestamp, to: Timestamp) -> Vec<Timestamp> {
-    let minutes = Clock::new(zone, from - SignedDuration::from_hours(24)).take_while(|(now, _)| *now < to);
+    let minutes =
+        Clock::new(zone, from - SignedDuration::from_hours(24)).take_while(|(now, _)| *now < to);
     let fired = minutes.filter(|(_, passed)| passed.iter().any(|civil| fields.matches(*civil)));
-    fired.map(|(now, _)| now).filter(|now| *now >= from).collect()
+    fired
+        .map(|(now, _)| now)
+        .filter(|now| *now >= from)
+        .collect()
 }
 
 /// (instant, active) whenever that changes, by stepping: a firing of the end closes, then one of the
 /// start opens; nothing is known before the first firing.
-fn stepped_changes(start: &Fields, end: &Fields, zone: &Zone, span: (Timestamp, Timestamp)) -> Vec<(Timestamp, bool)> {
+fn stepped_changes(
+    start: &Fields,
+    end: &Fields,
+    zone: &Zone,
+    span: (Timestamp, Timestamp),
+) -> Vec<(Timestamp, bool)> {
     let mut changes = Vec::new();
     let mut active = None;
     for (now, passed) in Clock::new(zone, span.0).take_while(|(now, _)| *now < span.1) {
@@ -154,10 +186,42 @@ fn stepped_changes(start: &Fields, end: &Fields, zone: &Zone, span: (Timestamp, 
     changes
 }
 
+/// The same with the end in a zone of its own: at one instant the end comes first.
+fn stepped_across(
+    (start, start_zone): (&Fields, &Zone),
+    (end, end_zone): (&Fields, &Zone),
+    span: (Timestamp, Timestamp),
+) -> Vec<(Timestamp, bool)> {
+    let mut changes = Vec::new();
+    let mut active = None;
+    let minutes = Clock::new(start_zone, span.0).zip(Clock::new(end_zone, span.0));
+    for ((now, starts), (_, ends)) in minutes.take_while(|((now, _), _)| *now < span.1) {
+        let before = active;
+        if ends.iter().any(|civil| end.matches(*civil)) {
+            active = Some(false);
+        }
+        if starts.iter().any(|civil| start.matches(*civil)) {
+            active = Some(true);
+        }
+        if let (Some(now_active), true) = (active, active != before) {
+            changes.push((now, now_active));
+        }
+    }
+    changes
+}
+
 /// The same from the engine, from a known state on.
-fn engine_changes(window: &Window, mut from: (Timestamp, bool), to: Timestamp) -> Vec<(Timestamp, bool)> {
+fn engine_changes(
+    window: &Window,
+    mut from: (Timestamp, bool),
+    to: Timestamp,
+) -> Vec<(Timestamp, bool)> {
     let mut changes = vec![from];
-    while let Some(next) = window.state(from.0).next_transition.filter(|next| *next < to) {
+    while let Some(next) = window
+        .state(from.0)
+        .next_transition
+        .filter(|next| *next < to)
+    {
         from = (next, !from.1);
         changes.push(from);
     }
@@ -165,13 +229,22 @@ fn engine_changes(window: &Window, mut from: (Timestamp, bool), to: Timestamp) -
 }
 
 fn build(start: &str, end: &str, zone: &Zone) -> Window {
-    let text = WindowText { name: "cron", start, end, timezone: "Local", target_replicas: 7 };
+    let text = WindowText {
+        name: "cron",
+        start,
+        end,
+        timezone: "Local",
+        target_replicas: 7,
+    };
     Window::parse(&text, zone).unwrap()
 }
 
 /// Three days around `at`, with eight before them: every weekday is met on the way.
 fn around(at: Timestamp) -> (Timestamp, Timestamp) {
-    (at - SignedDuration::from_hours(9 * 24), at + SignedDuration::from_hours(48))
+    (
+        at - SignedDuration::from_hours(9 * 24),
+        at + SignedDuration::from_hours(48),
+    )
 }
 
 fn check_against_stepping(start: &Fields, end: &Fields, zone: &Zone, at: Timestamp) {
@@ -182,13 +255,42 @@ fn check_against_stepping(start: &Fields, end: &Fields, zone: &Zone, at: Timesta
     }
     let stepped = stepped_changes(start, end, zone, span);
     let Some(first) = stepped.first() else { return };
-    assert_eq!(window.is_active(first.0), first.1, "{start:?} {end:?} {}", zone.name());
+    assert_eq!(
+        window.is_active(first.0),
+        first.1,
+        "{start:?} {end:?} {}",
+        zone.name()
+    );
     let engine = engine_changes(&window, *first, span.1);
-    assert_eq!(engine, stepped, "{} -> {} in {}", start.text(), end.text(), zone.name());
+    assert_eq!(
+        engine,
+        stepped,
+        "{} -> {} in {}",
+        start.text(),
+        end.text(),
+        zone.name()
+    );
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 16, failure_persistence: None, rng_seed: RngSeed::Fixed(20_260_308), ..ProptestConfig::default() })]
+
+    #[test]
+    fn an_end_in_another_zone_is_paired_by_instants(
+        start in fields(), end in fields(), (zone, at) in zoned_instants(),
+        other in select(&["Australia/Lord_Howe", "America/Santiago", "Africa/Cairo"][..]),
+    ) {
+        let (other, span) = (super::zone(other), around(at));
+        let window = build(&start.text(), &format!("TZ={} {}", other.name(), end.text()), &zone);
+        let stepped = stepped_across((&start, &zone), (&end, &other), span);
+        if let (Some(first), None) = (stepped.first(), window.problem()) {
+            prop_assert_eq!(engine_changes(&window, *first, span.1), stepped);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, rng_seed: RngSeed::Fixed(20_260_308), ..ProptestConfig::default() })]
 
     #[test]
     fn activity_is_what_a_clock_stepped_by_minutes_sees(
@@ -215,7 +317,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, rng_seed: RngSeed::Fixed(20_260_308), ..ProptestConfig::default() })]
 
     #[test]
     fn next_is_later_minimal_and_constant_in_between(fields in fields(), (zone, t) in zoned_instants()) {
@@ -285,7 +387,7 @@ proptest! {
         let target = |windows: &[Window]| largest_active(windows, t).map(Window::target_replicas);
         let expected = windows.iter().filter(|window| window.state(t).active).map(Window::target_replicas).max();
         prop_assert_eq!(target(&windows), expected);
-        prop_assert!(target(&windows) >= target(&windows[1..]));
+        prop_assert!(target(&windows) >= target(windows.split_first().unwrap().1));
     }
 
     #[test]
@@ -306,7 +408,7 @@ proptest! {
     #[test]
     fn equal_start_and_end_are_never_active(fields in fields(), (zone, t) in zoned_instants()) {
         let window = build(&fields.text(), &fields.text().replace('*', "?"), &zone);
-        prop_assert_eq!(window.problem().map(|problem| problem.reason()), Some("ZeroLength"));
+        prop_assert_eq!(window.problem().map(Problem::reason), Some("ZeroLength"));
         prop_assert!(!window.state(t).active);
     }
 }
@@ -321,23 +423,44 @@ fn valid_field(min: u32, max: u32) -> impl Strategy<Value = String> {
         (min..=max, min..=max).prop_map(|(a, b)| format!("{}-{}", a.min(b), a.max(b))),
         (1_u32..40).prop_map(|step| format!("*/{step}")),
         (min..=max, 1_u32..40).prop_map(|(low, step)| format!("{low}/{step}")),
-        (min..=max, min..=max, 1_u32..9).prop_map(|(a, b, s)| format!("{}-{}/{s}", a.min(b), a.max(b))),
+        (min..=max, min..=max, 1_u32..9).prop_map(|(a, b, s)| format!(
+            "{}-{}/{s}",
+            a.min(b),
+            a.max(b)
+        )),
     ];
     let list = prop::collection::vec(item, 1..4).prop_map(|items| items.join(","));
-    list.prop_map(|list| if list.is_empty() { ",".to_owned() } else { list })
+    list.prop_map(|list| {
+        if list.is_empty() {
+            ",".to_owned()
+        } else {
+            list
+        }
+    })
 }
 
 fn valid_text() -> impl Strategy<Value = String> {
     let prefix = select(&["", "TZ=UTC ", "CRON_TZ=America/Argentina/ComodRivadavia "][..]);
-    let fields = (valid_field(0, 59), valid_field(0, 23), valid_field(1, 31), valid_field(1, 12), valid_field(0, 6));
-    let text = (prefix, fields)
-        .prop_map(|(prefix, (minute, hour, day, month, weekday))| format!("{prefix}{minute} {hour} {day} {month} {weekday}"));
+    let fields = (
+        valid_field(0, 59),
+        valid_field(0, 23),
+        valid_field(1, 31),
+        valid_field(1, 12),
+        valid_field(0, 6),
+    );
+    let text = (prefix, fields).prop_map(|(prefix, (minute, hour, day, month, weekday))| {
+        format!("{prefix}{minute} {hour} {day} {month} {weekday}")
+    });
     text.prop_filter("within the limit", |text| text.len() <= 128)
 }
 
 #[test]
 fn generated_sets_are_what_the_oracle_takes_them_for() {
-    let fields = Fields { minutes: vec![15], hours: vec![2, 3], weekdays: vec![] };
+    let fields = Fields {
+        minutes: vec![15],
+        hours: vec![2, 3],
+        weekdays: vec![],
+    };
     assert_eq!(fields.text(), "15 2,3 * * *");
     let new_york = zone("America/New_York");
     let (from, to) = (stamp("2026-03-08T05:00Z"), stamp("2026-03-08T09:00Z"));
@@ -349,9 +472,15 @@ fn generated_sets_are_what_the_oracle_takes_them_for() {
 #[test]
 #[ignore = "minutes: every zone, every clock change of nine years"]
 fn activity_is_right_at_every_clock_change_of_every_zone() {
-    let names: BTreeSet<String> =
-        jiff::tz::TimeZoneDatabase::bundled().available().map(|name| name.to_string()).collect();
-    let list = |minutes: &[i8], hours: &[i8]| Fields { minutes: minutes.into(), hours: hours.into(), weekdays: vec![] };
+    let names: BTreeSet<String> = jiff::tz::TimeZoneDatabase::bundled()
+        .available()
+        .map(|name| name.to_string())
+        .collect();
+    let list = |minutes: &[i8], hours: &[i8]| Fields {
+        minutes: minutes.into(),
+        hours: hours.into(),
+        weekdays: vec![],
+    };
     let pairs = [
         (list(&[0], &[0]), list(&[30], &[1])),
         (list(&[30], &[2]), list(&[0], &[5])),
@@ -359,7 +488,10 @@ fn activity_is_right_at_every_clock_change_of_every_zone() {
         (list(&[15, 45], &[]), list(&[0, 30], &[])),
     ];
     let mut checked = 0;
-    for name in names.iter().filter_map(|name| Zone::parse(name, &Zone::utc()).ok()) {
+    for name in names
+        .iter()
+        .filter_map(|name| Zone::parse(name, &Zone::utc()).ok())
+    {
         for change in transitions(&name) {
             for (start, end) in &pairs {
                 check_against_stepping(start, end, &name, change);

@@ -21,7 +21,13 @@ fn expression(text: &str) -> Expression {
 }
 
 fn window(start: &str, end: &str, timezone: &str) -> Window {
-    let text = WindowText { name: "cron", start, end, timezone, target_replicas: 7 };
+    let text = WindowText {
+        name: "cron",
+        start,
+        end,
+        timezone,
+        target_replicas: 7,
+    };
     Window::parse(&text, &Zone::utc()).unwrap()
 }
 
@@ -32,17 +38,23 @@ fn at(zone: &Zone, civil: &str) -> Timestamp {
 
 /// An instant as the zone's clocks show it, with weekday and offset.
 fn shown(zone: &Zone, at: Timestamp) -> String {
-    at.to_zoned(zone.rules().clone()).strftime("%a %d %H:%M%:::z").to_string()
+    at.to_zoned(zone.rules().clone())
+        .strftime("%a %d %H:%M%:::z")
+        .to_string()
 }
 
 /// Activities of a window that begin before the second civil time, from the first on.
 fn activities(window: &Window, from: &str, to: &str) -> Vec<String> {
     let zone = window.start_zone();
     let (from, to) = (at(zone, from), at(zone, to));
-    let ahead = window.activities(from).take_while(|activity| activity.since < to);
+    let ahead = window
+        .activities(from)
+        .take_while(|activity| activity.since < to);
     ahead
         .map(|activity| {
-            let until = activity.until.map_or("open".to_owned(), |until| shown(zone, until));
+            let until = activity
+                .until
+                .map_or("open".to_owned(), |until| shown(zone, until));
             format!("{} -> {until}", shown(zone, activity.since))
         })
         .collect()

@@ -1,8 +1,10 @@
 //! Windows by table: every case the predecessors get wrong, and the ordinary ones.
 
+use super::super::{Bounds, lint};
 use super::super::{Problem, WindowState, Zone, largest_active};
 use super::super::{Window, WindowError, WindowText};
 use super::{activities, at, window};
+use jiff::Timestamp;
 
 struct Row {
     case: &'static str,
@@ -173,8 +175,18 @@ fn windows_are_right_in_other_cases() {
 }
 
 fn check(rows: &[Row]) {
-    for Row { case, cron: (start, end, zone), span: (from, to), expected } in rows {
-        assert_eq!(activities(&window(start, end, zone), from, to), *expected, "{case}");
+    for Row {
+        case,
+        cron: (start, end, zone),
+        span: (from, to),
+        expected,
+    } in rows
+    {
+        assert_eq!(
+            activities(&window(start, end, zone), from, to),
+            *expected,
+            "{case}"
+        );
     }
 }
 
@@ -184,8 +196,20 @@ fn state_is_half_open_and_names_its_edges() {
     let utc = Zone::utc();
     let t = |civil| at(&utc, civil);
     let (nine, six) = (t("2026-11-20T09:00"), t("2026-11-20T18:00"));
-    let on = WindowState { active: true, since: Some(nine), until: Some(six), next_transition: Some(six), problem: None };
-    let off = |next| WindowState { active: false, since: None, until: None, next_transition: Some(next), problem: None };
+    let on = WindowState {
+        active: true,
+        since: Some(nine),
+        until: Some(six),
+        next_transition: Some(six),
+        problem: None,
+    };
+    let off = |next| WindowState {
+        active: false,
+        since: None,
+        until: None,
+        next_transition: Some(next),
+        problem: None,
+    };
     assert_eq!(window.state(t("2026-11-20T08:59:59.999999999")), off(nine));
     assert_eq!(window.state(nine), on);
     assert_eq!(window.state(t("2026-11-20T17:59:59.999999999")), on);
@@ -196,13 +220,35 @@ fn state_is_half_open_and_names_its_edges() {
 fn a_window_that_can_never_be_active_says_why() {
     let now = at(&Zone::utc(), "2026-11-20T09:00");
     let cases = [
-        (("0 9 * * *", "0 9 * * *"), Problem::ZeroLength, "ZeroLength"),
-        (("0 9 30 2 *", "0 9 30 2 *"), Problem::StartNeverFires, "NeverFires"),
-        (("0 9 * * *", "0 9 30 2 *"), Problem::EndNeverFires, "NeverFires"),
-        (("0 9 * * *", "TZ=UTC 0 9 * * *"), Problem::ZeroLength, "ZeroLength"),
+        (
+            ("0 9 * * *", "0 9 * * *"),
+            Problem::ZeroLength,
+            "ZeroLength",
+        ),
+        (
+            ("0 9 30 2 *", "0 9 30 2 *"),
+            Problem::StartNeverFires,
+            "NeverFires",
+        ),
+        (
+            ("0 9 * * *", "0 9 30 2 *"),
+            Problem::EndNeverFires,
+            "NeverFires",
+        ),
+        (
+            ("0 9 * * *", "TZ=UTC 0 9 * * *"),
+            Problem::ZeroLength,
+            "ZeroLength",
+        ),
     ];
     for ((start, end), problem, reason) in cases {
-        let expected = WindowState { active: false, since: None, until: None, next_transition: None, problem: Some(problem) };
+        let expected = WindowState {
+            active: false,
+            since: None,
+            until: None,
+            next_transition: None,
+            problem: Some(problem),
+        };
         assert_eq!(window(start, end, "").state(now), expected, "{start} {end}");
         assert_eq!(problem.reason(), reason);
     }
@@ -211,42 +257,87 @@ fn a_window_that_can_never_be_active_says_why() {
 #[test]
 fn the_same_clock_times_in_two_zones_are_a_window() {
     let window = window("0 9 * * *", "TZ=Europe/London 0 9 * * *", "Europe/Berlin");
-    assert_eq!(activities(&window, "2026-11-20T00:00", "2026-11-21T00:00"), ["Fri 20 09:00+01 -> Fri 20 10:00+01"]);
+    assert_eq!(
+        activities(&window, "2026-11-20T00:00", "2026-11-21T00:00"),
+        ["Fri 20 09:00+01 -> Fri 20 10:00+01"]
+    );
 }
 
 #[test]
 fn local_means_the_zone_that_the_caller_gives() {
     let tokyo = super::zone("Asia/Tokyo");
-    let text = WindowText { name: "day", start: "0 9 * * *", end: "TZ=Local 0 10 * * *", timezone: "Local", target_replicas: 3 };
+    let text = WindowText {
+        name: "day",
+        start: "0 9 * * *",
+        end: "TZ=Local 0 10 * * *",
+        timezone: "Local",
+        target_replicas: 3,
+    };
     let window = Window::parse(&text, &tokyo).unwrap();
     assert!(window.is_active(at(&tokyo, "2026-11-20T09:30")));
-    assert_eq!((window.name(), window.target_replicas(), window.zone().name()), ("day", 3, "Asia/Tokyo"));
+    assert_eq!(
+        (
+            window.name(),
+            window.target_replicas(),
+            window.zone().name()
+        ),
+        ("day", 3, "Asia/Tokyo")
+    );
 }
 
 #[test]
 fn an_unreadable_cron_names_itself_and_the_field() {
-    let text = WindowText { name: "day", start: "0 9 * * *", end: "0 10 * * *", timezone: "UTC", target_replicas: 3 };
+    let text = WindowText {
+        name: "day",
+        start: "0 9 * * *",
+        end: "0 10 * * *",
+        timezone: "UTC",
+        target_replicas: 3,
+    };
     let refused = |text: &WindowText<'_>| Window::parse(text, &Zone::utc()).unwrap_err();
     let messages = [
         refused(&WindowText { start: "9", ..text }),
-        refused(&WindowText { end: "@every 1h", ..text }),
-        refused(&WindowText { timezone: "CET/Nowhere", ..text }),
+        refused(&WindowText {
+            end: "@every 1h",
+            ..text
+        }),
+        refused(&WindowText {
+            timezone: "CET/Nowhere",
+            ..text
+        }),
     ];
     assert_eq!(
-        messages.each_ref().map(|error| (error.to_string(), error.reason())),
+        messages
+            .each_ref()
+            .map(|error| (error.to_string(), error.reason())),
         [
-            ("cron `day`: `start` is not usable".to_owned(), "InvalidExpression"),
-            ("cron `day`: `end` is not usable".to_owned(), "InvalidExpression"),
-            ("cron `day`: `timezone` is not usable".to_owned(), "InvalidTimeZone"),
+            (
+                "cron `day`: `start` is not usable".to_owned(),
+                "InvalidExpression"
+            ),
+            (
+                "cron `day`: `end` is not usable".to_owned(),
+                "InvalidExpression"
+            ),
+            (
+                "cron `day`: `timezone` is not usable".to_owned(),
+                "InvalidTimeZone"
+            ),
         ]
     );
-    assert!(matches!(messages[2], WindowError::Zone { .. }));
+    assert!(matches!(messages, [_, _, WindowError::Zone { .. }]));
 }
 
 #[test]
 fn of_several_active_windows_the_largest_target_counts() {
     let window = |name, start, end, target_replicas| {
-        let text = WindowText { name, start, end, timezone: "UTC", target_replicas };
+        let text = WindowText {
+            name,
+            start,
+            end,
+            timezone: "UTC",
+            target_replicas,
+        };
         Window::parse(&text, &Zone::utc()).unwrap()
     };
     let windows = [
@@ -257,5 +348,34 @@ fn of_several_active_windows_the_largest_target_counts() {
     let winner = |civil: &str| largest_active(&windows, at(&Zone::utc(), civil)).map(Window::name);
     let winners = ["07:59", "08:00", "12:00", "13:00", "14:00", "20:00"]
         .map(|time| winner(&format!("2026-11-20T{time}")));
-    assert_eq!(winners, [None, Some("day"), Some("noon"), Some("twin"), Some("day"), None]);
+    assert_eq!(
+        winners,
+        [
+            None,
+            Some("day"),
+            Some("noon"),
+            Some("twin"),
+            Some("day"),
+            None
+        ]
+    );
+}
+
+#[test]
+fn the_ends_of_time_are_no_trouble() {
+    let window = window("0 22 * * *", "30 2 * * *", "America/New_York");
+    let bounds = Bounds { min: 1, max: 9 };
+    let [first, last] = [Timestamp::MIN, Timestamp::MAX].map(|at| window.state(at));
+    assert_eq!(
+        (first.active, first.next_transition.is_some()),
+        (false, true)
+    );
+    // The next start is beyond what an instant can say.
+    assert_eq!((last.active, last.next_transition), (false, None));
+    let at_last = lint(std::slice::from_ref(&window), bounds, Timestamp::MAX);
+    assert_eq!(at_last, []);
+    assert_eq!(
+        lint(std::slice::from_ref(&window), bounds, Timestamp::MIN),
+        []
+    );
 }

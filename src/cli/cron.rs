@@ -1,0 +1,629 @@
+//! `foretide cron`: when a cron fires, when a window is active, and what is odd about either.
+//!
+//! Arguments and pure functions from them to text; reading files, the clock and the local zone is
+//! the caller's part, and so is printing.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use jiff::civil::DateTime;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use crate::domain::cron::{
+    Activity, Bounds, Expression, ExpressionError, Finding, Occurrence, Problem, Standing, Window,
+    WindowError, WindowField, WindowText, Zone, ZoneError, lint, occurrences,
+};
+
+/// `apiVersion` of the JSON that these commands print.
+const API_VERSION: &str = "foretide.io/v1alpha1";
+
+/// Arguments of `foretide cron`.
+#[derive(Debug, Args)]
+pub struct CronArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: CronCommand,
+}
+
+/// What `foretide cron` can do.
+#[derive(Debug, Subcommand)]
+pub enum CronCommand {
+    /// Print the next firings of an expression, or the next windows between two
+    Next(NextArgs),
+    /// Report what is odd about the crons of manifests
+    Lint(LintArgs),
+}
+
+/// Arguments of `foretide cron next`.
+#[derive(Debug, Args)]
+pub struct NextArgs {
+    /// Cron expression, or the start of a window
+    #[arg(long)]
+    pub expr: String,
+    /// End of the window
+    #[arg(long)]
+    pub end: Option<String>,
+    /// Time zone: an IANA name, Local, or nothing for UTC
+    #[arg(long = "tz", default_value = "")]
+    pub timezone: String,
+    /// How many to print
+    #[arg(short = 'n', long = "count", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub count: u16,
+    /// First moment to look at, in RFC 3339 or as the zone's clocks show it [default: now]
+    #[arg(long)]
+    pub from: Option<String>,
+    /// Form of the output
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+/// Arguments of `foretide cron lint`.
+#[derive(Debug, Args)]
+pub struct LintArgs {
+    /// Manifests to read; - for standard input
+    #[arg(short = 'f', long = "filename", required = true)]
+    pub files: Vec<PathBuf>,
+    /// Form of the output
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+/// Form of the output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Output {
+    /// For people
+    #[default]
+    Table,
+    /// For programs
+    Json,
+}
+
+/// The crons of one object, ready to be linted.
+#[derive(Debug)]
+pub struct Crons {
+    /// The object, as `namespace/name`.
+    pub object: String,
+    /// Its windows.
+    pub windows: Vec<Window>,
+    /// Its replica limits.
+    pub bounds: Bounds,
+}
+
+/// What lint has to say.
+#[derive(Debug, PartialEq, Eq)]
+pub struct LintReport {
+    /// The text to print.
+    pub text: String,
+    /// Whether some cron can never act, which is worth an exit status.
+    pub has_errors: bool,
+}
+
+/// Why there is nothing to print.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CronError {
+    /// `--expr` is not an expression.
+    #[error("--expr is not usable")]
+    Expression(#[source] ExpressionError),
+    /// `--end` is not an expression.
+    #[error("--end is not usable")]
+    End(#[source] ExpressionError),
+    /// `--tz` is not a zone.
+    #[error("--tz is not usable")]
+    Zone(#[source] ZoneError),
+    /// `--from` is not a time.
+    #[error("--from `{0}` is not a time: expected 2026-03-08T09:00 or 2026-03-08T09:00:00Z")]
+    From(String),
+    /// No date matches the expression.
+    #[error("`{0}` matches no date, so it never fires")]
+    NeverFires(String),
+    /// The window can never be active.
+    #[error("the window is never active: {}", problem_text(*.0))]
+    NeverActive(Problem),
+}
+
+impl From<WindowError> for CronError {
+    fn from(error: WindowError) -> Self {
+        match error {
+            WindowError::Expression {
+                field: WindowField::Start,
+                source,
+                ..
+            } => Self::Expression(source),
+            WindowError::Expression {
+                field: WindowField::End,
+                source,
+                ..
+            } => Self::End(source),
+            WindowError::Zone { source, .. } => Self::Zone(source),
+        }
+    }
+}
+
+fn problem_text(problem: Problem) -> &'static str {
+    match problem {
+        Problem::ZeroLength => "--expr and --end name the same times",
+        Problem::StartNeverFires => "no date matches --expr",
+        Problem::EndNeverFires => "no date matches --end",
+    }
+}
+
+/// Text of `foretide cron next`.
+///
+/// `local` is what `Local` means; `now` is where to begin without `--from`.
+///
+/// # Errors
+/// [`CronError`] naming the flag that is not usable, or why nothing will ever happen.
+pub fn next(args: &NextArgs, local: &Zone, now: Timestamp) -> Result<String, CronError> {
+    match &args.end {
+        Some(end) => next_windows(args, end, local, now),
+        None => next_firings(args, local, now),
+    }
+}
+
+/// Text of `foretide cron lint` for crons that could be read.
+#[must_use]
+pub fn lint_report(all: &[Crons], output: Output, now: Timestamp) -> LintReport {
+    let findings = all
+        .iter()
+        .map(|crons| (crons, lint(&crons.windows, crons.bounds, now)));
+    let findings: Vec<(&Crons, Vec<Finding>)> = findings.collect();
+    let mut each = findings.iter().flat_map(|(_, findings)| findings);
+    let has_errors = each.any(|finding| finding.code.is_error());
+    let text = match output {
+        Output::Table => lint_table(&findings),
+        Output::Json => print_json("CronFindings", lint_items(&findings)),
+    };
+    LintReport { text, has_errors }
+}
+
+// === firings ===
+
+fn next_firings(args: &NextArgs, local: &Zone, now: Timestamp) -> Result<String, CronError> {
+    let expression = Expression::parse(&args.expr).map_err(CronError::Expression)?;
+    let name = expression.zone_name().unwrap_or(&args.timezone);
+    let zone = Zone::parse(name, local).map_err(CronError::Zone)?;
+    if expression.never_fires() {
+        return Err(CronError::NeverFires(args.expr.clone()));
+    }
+    let from = just_before(begin(args, &zone, now)?);
+    let found = occurrences(&expression, &zone, from).take(usize::from(args.count));
+    let found: Vec<Occurrence> = found.collect();
+    Ok(match args.output {
+        Output::Table => firings_table(&found, &expression, &zone),
+        Output::Json => {
+            let items = found.iter().map(|found| firing_item(found, &zone));
+            print_json("CronFirings", items.collect())
+        }
+    })
+}
+
+fn firings_table(found: &[Occurrence], expression: &Expression, zone: &Zone) -> String {
+    let header = ["FIRES".into(), "UTC".into(), "REMARK".into()];
+    let rows = found.iter().map(|found| {
+        [
+            shown(found.at, zone),
+            found.at.to_string(),
+            standing_remark(found).unwrap_or_default(),
+        ]
+    });
+    format!("{expression} in {}\n{}", zone.name(), table(header, rows))
+}
+
+fn firing_item(found: &Occurrence, zone: &Zone) -> Value {
+    json!({
+        "at": found.at.to_string(),
+        "local": shown(found.at, zone),
+        "remark": standing_remark(found),
+    })
+}
+
+/// What the clocks do to one firing.
+fn standing_remark(found: &Occurrence) -> Option<String> {
+    let civil = found.civil.strftime("%H:%M");
+    match found.standing {
+        Standing::Once => None,
+        Standing::Gap => Some(format!("{civil} is skipped by the clocks")),
+        Standing::Overlap => Some(format!("{civil} comes twice; the first pass counts")),
+    }
+}
+
+// === windows ===
+
+fn next_windows(
+    args: &NextArgs,
+    end: &str,
+    local: &Zone,
+    now: Timestamp,
+) -> Result<String, CronError> {
+    let text = WindowText {
+        name: "",
+        start: &args.expr,
+        end,
+        timezone: &args.timezone,
+        target_replicas: 0,
+    };
+    let window = Window::parse(&text, local)?;
+    if let Some(problem) = window.problem() {
+        return Err(CronError::NeverActive(problem));
+    }
+    let from = begin(args, window.start_zone(), now)?;
+    let found: Vec<Activity> = window
+        .activities(from)
+        .take(usize::from(args.count))
+        .collect();
+    Ok(match args.output {
+        Output::Table => windows_table(&found, &window),
+        Output::Json => {
+            let items = found.iter().map(|activity| window_item(*activity, &window));
+            print_json("CronWindows", items.collect())
+        }
+    })
+}
+
+fn windows_table(found: &[Activity], window: &Window) -> String {
+    let header = [
+        "START".into(),
+        "END".into(),
+        "LENGTH".into(),
+        "REMARK".into(),
+    ];
+    let rows = found.iter().map(|activity| {
+        let until = activity.until.map(|until| shown(until, window.end_zone()));
+        [
+            shown(activity.since, window.start_zone()),
+            until.unwrap_or_else(|| "no end in sight".to_owned()),
+            length(*activity).unwrap_or_default(),
+            window_remark(*activity, window).unwrap_or_default(),
+        ]
+    });
+    let zone = window.start_zone().name();
+    format!(
+        "{} to {} in {zone}\n{}",
+        window.start(),
+        window.end(),
+        table(header, rows)
+    )
+}
+
+fn window_item(activity: Activity, window: &Window) -> Value {
+    json!({
+        "start": activity.since.to_string(),
+        "end": activity.until.map(|until| until.to_string()),
+        "localStart": shown(activity.since, window.start_zone()),
+        "localEnd": activity.until.map(|until| shown(until, window.end_zone())),
+        "length": length(activity),
+        "remark": window_remark(activity, window),
+    })
+}
+
+fn length(activity: Activity) -> Option<String> {
+    Some(format!(
+        "{:#}",
+        activity.until?.duration_since(activity.since)
+    ))
+}
+
+/// What the clocks do to one window: at its start, at its end, or on the way.
+fn window_remark(activity: Activity, window: &Window) -> Option<String> {
+    let edge = |name: &str, at, expression, zone| {
+        let found = occurrences(expression, zone, just_before(at)).next()?;
+        let remark = standing_remark(&found).filter(|_| found.at == at)?;
+        Some(format!("{name} {remark}"))
+    };
+    let start = edge("start", activity.since, window.start(), window.start_zone());
+    let end = || edge("end", activity.until?, window.end(), window.end_zone());
+    start
+        .or_else(end)
+        .or_else(|| within_remark(activity, window.start_zone()))
+}
+
+fn within_remark(activity: Activity, zone: &Zone) -> Option<String> {
+    let offset = |at| i64::from(zone.rules().to_offset(at).seconds());
+    let moved = offset(activity.until?) - offset(activity.since);
+    let direction = if moved > 0 { "forward" } else { "back" };
+    let by = SignedDuration::from_secs(moved.abs());
+    (moved != 0).then(|| format!("the clocks go {direction} by {by:#}"))
+}
+
+// === lint ===
+
+fn lint_table(findings: &[(&Crons, Vec<Finding>)]) -> String {
+    let mut text = String::new();
+    let mut count = 0;
+    for (crons, findings) in findings {
+        for finding in findings {
+            count += 1;
+            append(&mut text, &format!("{}: {finding}", crons.object));
+        }
+    }
+    let windows: usize = findings.iter().map(|(crons, _)| crons.windows.len()).sum();
+    append(&mut text, &format!("{windows} crons, {count} remarks"));
+    text
+}
+
+fn lint_items(findings: &[(&Crons, Vec<Finding>)]) -> Vec<Value> {
+    let item = |object: &str, finding: &Finding| {
+        json!({
+            "object": object,
+            "cron": finding.cron,
+            "code": finding.code.as_str(),
+            "severity": if finding.code.is_error() { "error" } else { "warning" },
+            "message": finding.message,
+        })
+    };
+    let all = findings.iter();
+    all.flat_map(|(crons, findings)| findings.iter().map(move |one| item(&crons.object, one)))
+        .collect()
+}
+
+// === times and text ===
+
+/// `--from`, or now.
+fn begin(args: &NextArgs, zone: &Zone, now: Timestamp) -> Result<Timestamp, CronError> {
+    let Some(from) = &args.from else {
+        return Ok(now);
+    };
+    let civil = || Some(zone.resolve(from.parse::<DateTime>().ok()?)?.0);
+    let at = from.parse::<Timestamp>().ok().or_else(civil);
+    at.ok_or_else(|| CronError::From(from.clone()))
+}
+
+/// The latest instant before another, so that a firing at that one is found.
+fn just_before(at: Timestamp) -> Timestamp {
+    at.checked_sub(SignedDuration::from_nanos(1)).unwrap_or(at)
+}
+
+/// An instant as the zone's clocks show it, with weekday and offset.
+fn shown(at: Timestamp, zone: &Zone) -> String {
+    at.to_zoned(zone.rules().clone())
+        .strftime("%a %Y-%m-%d %H:%M %:z")
+        .to_string()
+}
+
+/// Columns padded to their widest cell, two blanks apart; no blanks at the end of a line.
+fn table<const N: usize>(header: [String; N], rows: impl Iterator<Item = [String; N]>) -> String {
+    let rows: Vec<[String; N]> = std::iter::once(header).chain(rows).collect();
+    let widths = rows.iter().fold([0; N], |mut widths, row| {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+        widths
+    });
+    let mut text = String::new();
+    for row in &rows {
+        let cells = row
+            .iter()
+            .zip(widths)
+            .map(|(cell, width)| format!("{cell:width$}"));
+        append(&mut text, cells.collect::<Vec<_>>().join("  ").trim_end());
+    }
+    text
+}
+
+fn append(text: &mut String, line: &str) {
+    text.push_str(line);
+    text.push('\n');
+}
+
+fn print_json(kind: &str, items: Vec<Value>) -> String {
+    let items = Value::Array(items);
+    format!(
+        "{:#}\n",
+        json!({ "apiVersion": API_VERSION, "kind": kind, "items": items })
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Program {
+        #[command(flatten)]
+        cron: CronArgs,
+    }
+
+    fn zone(name: &str) -> Zone {
+        Zone::parse(name, &Zone::utc()).unwrap()
+    }
+
+    fn now() -> Timestamp {
+        "2026-11-20T09:30:00Z".parse().unwrap()
+    }
+
+    /// The output for flags of `cron next`.
+    fn run(flags: &[&str]) -> Result<String, CronError> {
+        let program = Program::try_parse_from(["foretide", "next"].iter().chain(flags)).unwrap();
+        let CronCommand::Next(args) = program.cron.command else {
+            panic!("not `next`")
+        };
+        next(&args, &zone("Asia/Tokyo"), now())
+    }
+
+    #[test]
+    fn firings_are_listed_with_offsets_and_what_the_clocks_do() {
+        let flags = [
+            "--expr",
+            "30 2 * * 6,0",
+            "--tz",
+            "America/New_York",
+            "-n",
+            "3",
+            "--from",
+            "2026-03-07T02:30",
+        ];
+        assert_eq!(
+            run(&flags).unwrap(),
+            "30 2 * * 0,6 in America/New_York\n\
+             FIRES                        UTC                   REMARK\n\
+             Sat 2026-03-07 02:30 -05:00  2026-03-07T07:30:00Z\n\
+             Sun 2026-03-08 03:00 -04:00  2026-03-08T07:00:00Z  02:30 is skipped by the clocks\n\
+             Sat 2026-03-14 02:30 -04:00  2026-03-14T06:30:00Z\n"
+        );
+    }
+
+    #[test]
+    fn windows_are_listed_with_lengths_and_what_the_clocks_do() {
+        let flags = [
+            "--expr",
+            "0 22 * * *",
+            "--end",
+            "30 1 * * *",
+            "--tz",
+            "America/New_York",
+            "-n",
+            "2",
+            "--from",
+            "2026-10-31T12:00:00-04:00",
+        ];
+        assert_eq!(
+            run(&flags).unwrap(),
+            "0 22 * * * to 30 1 * * * in America/New_York\n\
+             START                        END                          LENGTH  REMARK\n\
+             Sat 2026-10-31 22:00 -04:00  Sun 2026-11-01 01:30 -04:00  3h 30m  end 01:30 comes twice; the first pass counts\n\
+             Sun 2026-11-01 22:00 -05:00  Mon 2026-11-02 01:30 -05:00  3h 30m\n"
+        );
+        let across = run(&[
+            "--expr",
+            "0 22 * * *",
+            "--end",
+            "0 6 * * *",
+            "--tz",
+            "America/New_York",
+            "-n",
+            "1",
+            "--from",
+            "2026-10-31T12:00",
+        ]);
+        assert!(
+            across
+                .unwrap()
+                .ends_with("9h      the clocks go back by 1h\n")
+        );
+    }
+
+    #[test]
+    fn without_from_and_zone_it_begins_now_in_utc() {
+        let text = run(&["--expr", "30 9 * * *", "-n", "1"]).unwrap();
+        assert!(text.contains("Fri 2026-11-20 09:30 +00:00"), "{text}");
+        let text = run(&["--expr", "TZ=Local @daily", "-n", "1"]).unwrap();
+        assert!(text.contains("Sat 2026-11-21 00:00 +09:00"), "{text}");
+    }
+
+    #[test]
+    fn json_names_its_kind() {
+        let text = run(&[
+            "--expr",
+            "0 9 * * *",
+            "--end",
+            "0 18 * * *",
+            "-n",
+            "1",
+            "-o",
+            "json",
+        ])
+        .unwrap();
+        assert_eq!(
+            serde_json::from_str::<Value>(&text).unwrap(),
+            json!({
+                "apiVersion": "foretide.io/v1alpha1",
+                "kind": "CronWindows",
+                "items": [{
+                    "start": "2026-11-20T09:00:00Z",
+                    "end": "2026-11-20T18:00:00Z",
+                    "localStart": "Fri 2026-11-20 09:00 +00:00",
+                    "localEnd": "Fri 2026-11-20 18:00 +00:00",
+                    "length": "9h",
+                    "remark": null,
+                }],
+            })
+        );
+    }
+
+    #[test]
+    fn refusals_name_the_flag() {
+        let message = |flags: &[&str]| run(flags).unwrap_err().to_string();
+        assert_eq!(message(&["--expr", "9"]), "--expr is not usable");
+        assert_eq!(
+            message(&["--expr", "9", "--end", "9"]),
+            "--expr is not usable"
+        );
+        assert_eq!(
+            message(&["--expr", "@daily", "--end", "9"]),
+            "--end is not usable"
+        );
+        assert_eq!(
+            message(&["--expr", "0 9 * * *", "--tz", "Mars"]),
+            "--tz is not usable"
+        );
+        assert_eq!(
+            message(&["--expr", "0 9 30 2 *"]),
+            "`0 9 30 2 *` matches no date, so it never fires"
+        );
+        assert_eq!(
+            message(&["--expr", "0 9 * * *", "--end", "0 9 * * *"]),
+            "the window is never active: --expr and --end name the same times"
+        );
+        assert_eq!(
+            message(&["--expr", "0 9 * * *", "--from", "tomorrow"]),
+            "--from `tomorrow` is not a time: expected 2026-03-08T09:00 or 2026-03-08T09:00:00Z"
+        );
+    }
+
+    #[test]
+    fn lint_names_the_object_and_tells_errors_from_warnings() {
+        let window = |name, end, timezone| {
+            let text = WindowText {
+                name,
+                start: "0 9 * * *",
+                end,
+                timezone,
+                target_replicas: 7,
+            };
+            Window::parse(&text, &Zone::utc()).unwrap()
+        };
+        let crons = |windows| Crons {
+            object: "shop/web".to_owned(),
+            windows,
+            bounds: Bounds { min: 1, max: 9 },
+        };
+        let never = [crons(vec![
+            window("day", "0 9 * * *", "UTC"),
+            window("late", "0 18 * * *", ""),
+        ])];
+        let report = lint_report(&never, Output::Table, now());
+        let expected = "shop/web: error[ZeroLength] cron day: it starts and ends at `0 9 * * *`, so it is never active\n\
+            shop/web: warning[TimeZoneMissing] cron late: it names no timezone, so its times are read as UTC\n\
+            2 crons, 2 remarks\n";
+        assert_eq!(
+            report,
+            LintReport {
+                text: expected.to_owned(),
+                has_errors: true
+            }
+        );
+        let odd = [crons(vec![window("late", "0 18 * * *", "")])];
+        let report = lint_report(&odd, Output::Json, now());
+        let expected = json!({
+            "apiVersion": "foretide.io/v1alpha1",
+            "kind": "CronFindings",
+            "items": [{
+                "object": "shop/web",
+                "cron": "late",
+                "code": "TimeZoneMissing",
+                "severity": "warning",
+                "message": "it names no timezone, so its times are read as UTC",
+            }],
+        });
+        assert_eq!(
+            (
+                serde_json::from_str::<Value>(&report.text).unwrap(),
+                report.has_errors
+            ),
+            (expected, false)
+        );
+    }
+}

@@ -1,0 +1,120 @@
+//! Where the changes of a zone's clocks touch a window, for lint.
+//!
+//! Says what happens; the rules that make it happen are in `zone.rs` and `window.rs`.
+
+use jiff::civil::DateTime;
+use jiff::tz::Offset;
+use jiff::{SignedDuration, Timestamp};
+
+use super::lint::{HORIZON, expression, local};
+use super::occurrence::{Occurrence, Search, before as before_civil};
+use super::window::{Window, WindowField};
+use super::zone::{Standing, Zone};
+
+/// A change of a zone's offset.
+struct Change {
+    at: Timestamp,
+    before: Offset,
+    after: Offset,
+}
+
+/// What the first clock change that matters to a window does to it.
+pub(super) fn clock_change(window: &Window, now: Timestamp) -> Option<String> {
+    window.problem().is_none().then_some(())?;
+    let edges = [
+        (WindowField::Start, window.start_zone()),
+        (WindowField::End, window.end_zone()),
+    ];
+    let at_edges = edges.into_iter().filter_map(|(field, zone)| {
+        changes(zone, now).find_map(|change| Some((change.at, edge(window, field, &change)?)))
+    });
+    let within = changes(window.start_zone(), now)
+        .find_map(|change| Some((change.at, inside(window, &change)?)));
+    // The edge's remark says more than the length's, for the same change.
+    let (_, message) = at_edges.chain(within).min_by_key(|(at, _)| *at)?;
+    Some(message)
+}
+
+/// The changes of offset after `now`, within the horizon.
+fn changes(zone: &Zone, now: Timestamp) -> impl Iterator<Item = Change> + '_ {
+    let end = now.checked_add(HORIZON).unwrap_or(Timestamp::MAX);
+    let mut before = zone.rules().to_offset(now);
+    let ahead = zone
+        .rules()
+        .following(now)
+        .take_while(move |next| next.timestamp() <= end);
+    ahead.filter_map(move |next| {
+        let change = Change {
+            at: next.timestamp(),
+            before,
+            after: next.offset(),
+        };
+        before = change.after;
+        (change.before != change.after).then_some(change)
+    })
+}
+
+/// An edge of the window that the change skips or repeats.
+fn edge(window: &Window, field: WindowField, change: &Change) -> Option<String> {
+    let zone = match field {
+        WindowField::Start => window.start_zone(),
+        WindowField::End => window.end_zone(),
+    };
+    let mut search = Search::new(expression(window, field), zone);
+    let touched = touched_by(&mut search, change)?;
+    let (name, written) = (field.name(), minute(touched.civil));
+    let effect = match touched.standing {
+        Standing::Gap => format!("{written} is skipped, so its {name} moves to"),
+        Standing::Overlap => format!("{written} comes twice, and its {name} is the first, at"),
+        Standing::Once => return None,
+    };
+    Some(format!(
+        "{} in {}: {effect} {}",
+        describe(change),
+        zone.name(),
+        local(zone, touched.at)
+    ))
+}
+
+/// The first occurrence written for a civil time that the change skips or repeats.
+fn touched_by(search: &mut Search<'_>, change: &Change) -> Option<Occurrence> {
+    let (before, after) = (
+        change.before.to_datetime(change.at),
+        change.after.to_datetime(change.at),
+    );
+    let (from, to) = (before.min(after), before.max(after));
+    let found = search.after_civil(before_civil(from)?)?;
+    (found.civil < to).then_some(found)
+}
+
+/// The window going on across the change.
+fn inside(window: &Window, change: &Change) -> Option<String> {
+    let just_before = change.at.checked_sub(SignedDuration::from_nanos(1)).ok()?;
+    let state = window.state(just_before);
+    let until = state.until.filter(|until| *until > change.at)?;
+    let length = until.duration_since(state.since?);
+    let moved = i64::from(change.after.seconds() - change.before.seconds());
+    let usual = length + SignedDuration::from_secs(moved);
+    Some(format!(
+        "{} in {}: the window that is on then lasts {length:#} instead of {usual:#}",
+        describe(change),
+        window.start_zone().name(),
+    ))
+}
+
+fn describe(change: &Change) -> String {
+    let seconds = i64::from(change.after.seconds() - change.before.seconds());
+    let direction = if seconds > 0 { "forward" } else { "back" };
+    let by = SignedDuration::from_secs(seconds.abs());
+    let at = change.before.to_datetime(change.at);
+    format!(
+        "on {} the clocks go {direction} by {by:#} at {:02}:{:02}",
+        at.date(),
+        at.hour(),
+        at.minute()
+    )
+}
+
+fn minute(civil: DateTime) -> String {
+    format!("{:02}:{:02}", civil.hour(), civil.minute())
+}
