@@ -11,7 +11,7 @@ const SUSPECT_SECONDS: f64 = 1e11;
 
 /// Why a history cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CsvError {
+pub(super) enum CsvError {
     /// A line is not `timestamp,value`.
     #[error("{file}:{line}: found {found:?}, expected {expected}")]
     Line {
@@ -39,7 +39,7 @@ pub enum CsvError {
 ///
 /// # Errors
 /// The first line that cannot be read, or that there is none.
-pub fn parse(file: &str, text: &str) -> Result<Vec<Sample>, CsvError> {
+pub(super) fn parse(file: &str, text: &str) -> Result<Vec<Sample>, CsvError> {
     let mut samples = Vec::new();
     let text = text.trim_start_matches('\u{feff}');
     let lines = text.lines().map(str::trim).enumerate();

@@ -15,23 +15,23 @@ const STANDARD_INPUT: &str = "-";
 
 /// One object of a file.
 #[derive(Clone, Debug)]
-pub struct Document {
+pub(super) struct Document {
     file: String,
     root: Node,
 }
 
 /// A place in a file, as editors and terminals link it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub(super) struct Place {
     /// Name of the file.
-    pub file: String,
+    pub(super) file: String,
     /// Which line, from 1; absent where it is not known.
-    pub line: Option<u64>,
+    pub(super) line: Option<u64>,
 }
 
 /// Why a file gives no objects.
 #[derive(Debug, thiserror::Error)]
-pub enum ManifestError {
+pub(super) enum ManifestError {
     /// The file cannot be read.
     #[error("{file}: cannot be read")]
     Read {
@@ -78,7 +78,7 @@ struct Key {
 impl Document {
     /// The text of a member at the top, such as `kind`; empty if there is none.
     #[must_use]
-    pub fn text(&self, member: &str) -> &str {
+    pub(super) fn text(&self, member: &str) -> &str {
         match self.root.member(member).map(|(_, node)| &node.value) {
             Some(Tree::Scalar(Value::String(text))) => text,
             _ => "",
@@ -87,38 +87,38 @@ impl Document {
 
     /// Group and version before the slash, such as `apps`; empty for the core group.
     #[must_use]
-    pub fn group(&self) -> &str {
+    pub(super) fn group(&self) -> &str {
         self.text("apiVersion").split_once('/').map_or("", |(group, _)| group)
     }
 
     /// `metadata.name`; empty if there is none.
     #[must_use]
-    pub fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         self.metadata("name")
     }
 
     /// `metadata.namespace`; empty if there is none.
     #[must_use]
-    pub fn namespace(&self) -> String {
+    pub(super) fn namespace(&self) -> String {
         self.metadata("namespace")
     }
 
     /// The object as plain JSON.
     #[must_use]
-    pub fn value(&self) -> Value {
+    pub(super) fn value(&self) -> Value {
         self.root.plain()
     }
 
     /// Where the object begins.
     #[must_use]
-    pub fn place(&self) -> Place {
+    pub(super) fn place(&self) -> Place {
         Place { file: self.file.clone(), line: known(self.root.line) }
     }
 
     /// Where a field stands, such as `spec.crons[0].start`; where the nearest thing above it stands if
     /// the field itself is not there.
     #[must_use]
-    pub fn find(&self, path: &str) -> Place {
+    pub(super) fn find(&self, path: &str) -> Place {
         let mut node = &self.root;
         let mut line = node.line;
         for step in steps(path) {
@@ -154,7 +154,7 @@ impl fmt::Display for Place {
 ///
 /// # Errors
 /// A directory that cannot be listed.
-pub fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>, ManifestError> {
+pub(super) fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>, ManifestError> {
     let mut all = Vec::new();
     for path in named {
         if path.is_dir() {
@@ -170,7 +170,7 @@ pub fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>, ManifestError> {
 ///
 /// # Errors
 /// The file cannot be read, or is not YAML.
-pub fn read(path: &Path) -> Result<Vec<Document>, ManifestError> {
+pub(super) fn read(path: &Path) -> Result<Vec<Document>, ManifestError> {
     let text = text(path)?;
     parse(&path.display().to_string(), &text)
 }
@@ -179,7 +179,7 @@ pub fn read(path: &Path) -> Result<Vec<Document>, ManifestError> {
 ///
 /// # Errors
 /// The file cannot be read.
-pub fn text(path: &Path) -> Result<String, ManifestError> {
+pub(super) fn text(path: &Path) -> Result<String, ManifestError> {
     let text = if path.as_os_str() == STANDARD_INPUT {
         std::io::read_to_string(std::io::stdin().lock())
     } else {
@@ -192,7 +192,7 @@ pub fn text(path: &Path) -> Result<String, ManifestError> {
 ///
 /// # Errors
 /// It is not YAML.
-pub fn parse(file: &str, text: &str) -> Result<Vec<Document>, ManifestError> {
+pub(super) fn parse(file: &str, text: &str) -> Result<Vec<Document>, ManifestError> {
     let roots = serde_saphyr::from_multiple::<Node>(text).map_err(|error| ManifestError::Yaml {
         place: Place {
             file: file.to_owned(),

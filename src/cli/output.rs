@@ -1,4 +1,4 @@
-//! What a command answers and how that reaches the shell: exit codes, colour, tables, one writer.
+//! What a command answers and how that reaches the shell: colour, tables, one writer.
 //!
 //! Commands are functions that return an [`Answer`]; nothing else in the program prints. It refuses
 //! to know what any command is about.
@@ -9,22 +9,10 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
+use super::exit::{Exit, last_words};
+
 /// `apiVersion` of every JSON document that a command prints.
 pub const API_VERSION: &str = "foretide.io/v1alpha1";
-
-/// How a command ended, as the shell sees it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Exit {
-    /// All is well: 0.
-    #[default]
-    Ok,
-    /// The world did not play along, such as a cluster that cannot be reached: 1.
-    Runtime,
-    /// The command line asks for something that cannot be: 2, as clap does.
-    Usage,
-    /// A file holds something that cannot be used: 3.
-    Invalid,
-}
 
 /// What a command has to say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -78,19 +66,6 @@ pub enum Side {
     Left,
     /// Numbers.
     Right,
-}
-
-// === impl Exit ===
-
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
-        Self::from(match exit {
-            Exit::Ok => 0,
-            Exit::Runtime => 1,
-            Exit::Usage => 2,
-            Exit::Invalid => 3,
-        })
-    }
 }
 
 // === impl Answer ===
@@ -186,7 +161,7 @@ impl Screen {
 
 /// Text broken at blanks to lines of at most `width` characters, those after the first indented.
 #[must_use]
-pub fn wrapped(text: &str, width: usize, indent: &str) -> String {
+pub(super) fn wrapped(text: &str, width: usize, indent: &str) -> String {
     let mut lines = String::new();
     let mut used = 0;
     for word in text.split_whitespace() {
@@ -208,18 +183,22 @@ pub fn wrapped(text: &str, width: usize, indent: &str) -> String {
 /// Prints an outcome and turns it into the exit code.
 ///
 /// A reader that went away (`foretide crds | head`) is not an error.
-pub fn print(outcome: Result<Answer, Failure>) -> ExitCode {
-    let answer = outcome.unwrap_or_else(|failure| Answer {
-        text: String::new(),
-        notes: format!("error: {}\n", failure.message),
-        exit: failure.exit,
-    });
+pub(super) fn print(outcome: Result<Answer, Failure>) -> ExitCode {
+    let answer = match outcome {
+        Ok(answer) => answer,
+        Err(failure) => {
+            last_words(&failure.message);
+            return failure.exit.into();
+        }
+    };
     let printed = write(&mut io::stdout().lock(), &answer.text)
         .and_then(|()| write(&mut io::stderr().lock(), &answer.notes));
     match printed {
-        Ok(()) => answer.exit.into(),
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => answer.exit.into(),
-        Err(_) => Exit::Runtime.into(),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            last_words(&format!("the output cannot be written: {error}"));
+            Exit::Runtime.into()
+        }
+        Ok(()) | Err(_) => answer.exit.into(),
     }
 }
 

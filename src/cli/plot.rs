@@ -28,26 +28,26 @@ const HOLE: f64 = 3.0;
 
 /// What is drawn.
 #[derive(Clone, Copy)]
-pub struct Plot<'a> {
+pub(super) struct Plot<'a> {
     /// What was measured, in the order of time.
-    pub history: &'a [Sample],
+    pub(super) history: &'a [Sample],
     /// What is expected, in the order of time.
-    pub forecast: &'a [Sample],
+    pub(super) forecast: &'a [Sample],
     /// Where the one ends and the other begins.
-    pub now: Timestamp,
+    pub(super) now: Timestamp,
     /// The part of the forecast that counts, from now on; zero for none.
-    pub window: SignedDuration,
+    pub(super) window: SignedDuration,
     /// A value of the scale in words.
-    pub label: &'a dyn Fn(f64) -> String,
+    pub(super) label: &'a dyn Fn(f64) -> String,
 }
 
 /// How large the picture is, without axis and scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Size {
+pub(super) struct Size {
     /// Characters across.
-    pub columns: usize,
+    pub(super) columns: usize,
     /// Characters down.
-    pub rows: usize,
+    pub(super) rows: usize,
 }
 
 /// What a cell shows.
@@ -89,7 +89,7 @@ impl Plot<'_> {
     ///
     /// Empty if there is nothing to draw: no samples, or all at one instant.
     #[must_use]
-    pub fn render(&self, size: Size, screen: Screen) -> String {
+    pub(super) fn render(&self, size: Size, screen: Screen) -> String {
         let Some(axis) = self.axis(size.columns) else { return String::new() };
         let top = top(self.highest());
         let raster = self.raster(size, axis, top, screen);
