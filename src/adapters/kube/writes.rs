@@ -209,7 +209,7 @@ fn event_body(about: &ObjectMeta, event: &EventNote) -> Value {
         "kind": Resource::EVENT.kind,
         "metadata": {
             "namespace": about.namespace,
-            "generateName": format!("{}.", cut(name, 200)),
+            "generateName": format!("{}-", cut(name, 200)),
         },
         "eventTime": format!("{:.6}", Clock::system().now()),
         "reportingController": MANAGER,

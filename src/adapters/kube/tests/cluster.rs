@@ -421,7 +421,7 @@ async fn an_event_is_created_beside_its_autoscaler_and_its_note_is_cut_to_a_kibi
         body,
         json!({
             "apiVersion": "events.k8s.io/v1", "kind": "Event",
-            "metadata": {"namespace": "shop", "generateName": "web."},
+            "metadata": {"namespace": "shop", "generateName": "web-"},
             "eventTime": null,
             "reportingController": "foretide", "reportingInstance": "foretide",
             "type": "Warning", "reason": "TargetConflict", "action": "Hold",
