@@ -200,9 +200,9 @@ impl MetricsApi {
 
 impl Group {
     fn spoken(&self) -> Option<&'static str> {
-        let preferred = self.preferred_version.iter();
+        let mut preferred = self.preferred_version.iter();
         let known = |listed: &GroupVersion| VERSIONS.into_iter().find(|v| *v == listed.version);
-        preferred.filter_map(known).next().or_else(|| {
+        preferred.find_map(known).or_else(|| {
             VERSIONS
                 .into_iter()
                 .find(|v| self.versions.iter().any(|listed| listed.version == *v))
