@@ -92,11 +92,31 @@ impl Periods<'_> {
                 ))
             }
             Shape::Denoised(filter) => {
-                let parts = Components::of(fourier, self.level, self.step)?;
+                let newest = transformable(self.level.len() / self.period.max(1)) * self.period;
+                let level = self
+                    .level
+                    .get(self.level.len() - newest..)
+                    .unwrap_or(self.level);
+                let parts = Components::of(fourier, level, self.step)?;
                 parts.last_period(fourier, &filter, self.period)
             }
         }
     }
+}
+
+/// The largest number of periods up to this one without a prime factor above 11.
+///
+/// Transforms of other lengths cost four times as much, and a thirteenth period hardly changes the last one.
+fn transformable(periods: usize) -> usize {
+    let rest = |n| [2, 3, 5, 7, 11].into_iter().fold(n, divide_out);
+    (1..=periods).rev().find(|n| rest(*n) == 1).unwrap_or(1)
+}
+
+fn divide_out(mut n: usize, prime: usize) -> usize {
+    while n.is_multiple_of(prime) && n > 0 {
+        n /= prime;
+    }
+    n
 }
 
 /// Mean relative error in which too little counts more than too much.
@@ -151,6 +171,22 @@ mod tests {
         let idle = amplified_error(&[0.0, 2.0], [0.5, 2.0].into_iter());
         assert!((idle - 0.25).abs() < 1e-12, "{idle}");
         assert!(amplified_error(&[0.0], [1.0].into_iter()).is_finite());
+    }
+
+    #[test]
+    fn a_number_of_periods_is_lowered_to_one_that_transforms_fast() {
+        let cases = [
+            (1, 1),
+            (2, 2),
+            (11, 11),
+            (13, 12),
+            (14, 14),
+            (17, 16),
+            (29, 28),
+        ];
+        for (periods, expected) in cases {
+            assert_eq!(transformable(periods), expected);
+        }
     }
 
     #[test]

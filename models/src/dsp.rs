@@ -316,7 +316,9 @@ impl Forecaster for Dsp {
                 Err(refusal) => return Err(refusal),
             }
         };
-        point.iter_mut().for_each(|value| *value *= unit);
+        for value in &mut point {
+            *value *= unit;
+        }
         notes.extend(guard(&mut point, admitted.highest)?.then_some(Note::Clamped));
         let forecast = Forecast::new(self.name(), admitted.end, step, point, admitted.valid_until)?;
         Ok(forecast.with_period(period).with_notes(notes))
@@ -326,7 +328,9 @@ impl Forecaster for Dsp {
 /// Values without holes and extremes, in units of `unit`.
 fn prepared(admitted: &Admitted, season: SignedDuration, unit: f64) -> Vec<f64> {
     let mut values = admitted.filled(slots(season, admitted.step).unwrap_or(1));
-    values.iter_mut().for_each(|value| *value /= unit);
+    for value in &mut values {
+        *value /= unit;
+    }
     hold_extremes(&mut values);
     values
 }
@@ -479,83 +483,82 @@ mod tests {
         assert!((constant - 6.0).abs() < 1e-9);
     }
 
+    fn refused(config: Config) -> String {
+        Dsp::new(config).unwrap_err().field
+    }
+
     #[test]
     fn settings_out_of_range_are_refused_by_name() {
-        let fft = |fft: Fft| Config {
-            estimators: Estimators {
-                fft: vec![Fft::default(), fft],
-                max_value: vec![],
-            },
-            ..Config::default()
-        };
         let hours = SignedDuration::from_hours;
-        let maximum = MaxValue {
+        let history = |history_length| {
+            refused(Config {
+                history_length,
+                ..Config::default()
+            })
+        };
+        assert_eq!(history(hours(24)), "dsp.historyLength");
+        assert_eq!(history(SignedDuration::MAX), "dsp.historyLength");
+        let interval = |sample_interval| {
+            refused(Config {
+                sample_interval,
+                ..Config::default()
+            })
+        };
+        assert_eq!(interval(hours(2)), "dsp.sampleInterval");
+    }
+
+    #[test]
+    fn an_estimator_out_of_range_is_refused_by_its_place() {
+        let refused = |max_value, fft| {
+            let estimators = Estimators { max_value, fft };
+            refused(Config {
+                estimators,
+                ..Config::default()
+            })
+        };
+        let margin = MaxValue {
             margin_fraction: f64::NAN,
         };
-        let maximum = Estimators {
-            max_value: vec![maximum],
-            fft: vec![],
-        };
+        assert_eq!(
+            refused(vec![margin], vec![]),
+            "dsp.estimators.maxValue[0].marginFraction"
+        );
+        let fine = Fft::default();
         let cases = [
             (
-                Config {
-                    history_length: hours(24),
-                    ..Config::default()
-                },
-                "dsp.historyLength",
-            ),
-            (
-                Config {
-                    history_length: SignedDuration::MAX,
-                    ..Config::default()
-                },
-                "dsp.historyLength",
-            ),
-            (
-                Config {
-                    sample_interval: hours(2),
-                    ..Config::default()
-                },
-                "dsp.sampleInterval",
-            ),
-            (
-                Config {
-                    estimators: maximum,
-                    ..Config::default()
-                },
-                "dsp.estimators.maxValue[0].marginFraction",
-            ),
-            (
-                fft(Fft {
+                Fft {
                     margin_fraction: -1.0,
-                    ..Fft::default()
-                }),
-                "dsp.estimators.fft[1].marginFraction",
+                    ..fine
+                },
+                "marginFraction",
             ),
             (
-                fft(Fft {
+                Fft {
                     low_amplitude_threshold: f64::INFINITY,
-                    ..Fft::default()
-                }),
-                "dsp.estimators.fft[1].lowAmplitudeThreshold",
+                    ..fine
+                },
+                "lowAmplitudeThreshold",
             ),
             (
-                fft(Fft {
+                Fft {
                     high_frequency_threshold: -0.1,
-                    ..Fft::default()
-                }),
-                "dsp.estimators.fft[1].highFrequencyThreshold",
+                    ..fine
+                },
+                "highFrequencyThreshold",
             ),
             (
-                fft(Fft {
+                Fft {
                     max_num_of_spectrum_items: 2,
-                    ..Fft::default()
-                }),
-                "dsp.estimators.fft[1].maxNumOfSpectrumItems",
+                    ..fine
+                },
+                "maxNumOfSpectrumItems",
             ),
         ];
-        for (config, field) in cases {
-            assert_eq!(Dsp::new(config).unwrap_err().field, field);
+        for (fft, field) in cases {
+            assert_eq!(
+                refused(vec![], vec![fine, fft]),
+                format!("dsp.estimators.fft[1].{field}")
+            );
         }
     }
 

@@ -329,13 +329,14 @@ mod tests {
         )
     }
 
+    type Case<'a> = (&'a str, Vec<f64>, Vec<f64>);
+
     #[test]
     fn holes_are_filled_by_lines_seasons_and_the_last_value() {
         let season = 8;
         let long = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
         let hole = [9.0, N, N, N, N, N, N, N];
         let after = [9.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0];
-        type Case<'a> = (&'a str, Vec<f64>, Vec<f64>);
         let cases: [Case; 5] = [
             (
                 "a line",

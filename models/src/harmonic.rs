@@ -131,6 +131,8 @@ mod tests {
         parts.last_period(&mut fourier, &filter, 288).unwrap()
     }
 
+    type Case<'a> = (&'a str, Filter, &'a [(f64, f64)], &'a [(f64, f64)]);
+
     #[test]
     fn strong_or_slow_components_are_kept_whole_and_the_others_dropped_whole() {
         let filter = Filter {
@@ -149,7 +151,7 @@ mod tests {
             ..filter
         };
         // Amplitudes are half those of the sines: 0.1 (one percent of ten) is a sine of 0.2.
-        let cases: [(&str, Filter, &[(f64, f64)], &[(f64, f64)]); 6] = [
+        let cases: [Case; 6] = [
             ("strong and fast", filter, &[(40.0, 0.3)], &[(40.0, 0.3)]),
             (
                 "slow and weak beside strong",

@@ -285,7 +285,7 @@ impl Buckets {
         positive("maxValue", max_value)?;
         let field = "percentile.histogram.maxValue";
         let buckets = self.position(max_value);
-        if max_value < width || !(buckets < MAX_BUCKETS) {
+        if max_value < width || buckets.is_nan() || buckets >= MAX_BUCKETS {
             let expected = "at least one bucket and at most 100000";
             return Err(ConfigError::new(field, max_value, expected));
         }
@@ -469,74 +469,76 @@ mod tests {
         }
     }
 
+    fn refused(config: Config) -> String {
+        Percentile::new(config).unwrap_err().field
+    }
+
     #[test]
     fn settings_out_of_range_are_refused_by_name() {
-        let buckets = |buckets| Config {
-            histogram: Histogram {
-                buckets: Some(buckets),
-                ..Histogram::default()
-            },
-            ..Config::default()
-        };
-        let (max_value, first_bucket_size) = (100.0, 0.1);
-        let half_life = Histogram {
-            half_life: SignedDuration::ZERO,
-            ..Histogram::default()
-        };
-        let cases = [
+        let fine = Config::default;
+        let parts = [
             (
                 Config {
                     percentile: 1.5,
-                    ..Config::default()
+                    ..fine()
                 },
                 "percentile.percentile",
             ),
             (
                 Config {
                     target_utilization: 0.0,
-                    ..Config::default()
+                    ..fine()
                 },
                 "percentile.targetUtilization",
             ),
             (
                 Config {
                     min_sample_weight: f64::NAN,
-                    ..Config::default()
+                    ..fine()
                 },
                 "percentile.minSampleWeight",
             ),
-            (
-                Config {
-                    histogram: half_life,
-                    ..Config::default()
-                },
-                "percentile.histogram.halfLife",
-            ),
-            (
-                buckets(Buckets::Linear {
-                    max_value,
-                    bucket_size: 0.0,
-                }),
-                "percentile.histogram.bucketSize",
-            ),
-            (
-                buckets(Buckets::Linear {
-                    max_value,
-                    bucket_size: 1e-9,
-                }),
-                "percentile.histogram.maxValue",
-            ),
-            (
-                buckets(Buckets::Exponential {
-                    max_value,
-                    first_bucket_size,
-                    growth_ratio: 1.0,
-                }),
-                "percentile.histogram.bucketSizeGrowthRatio",
-            ),
         ];
-        for (config, field) in cases {
-            assert_eq!(Percentile::new(config).unwrap_err().field, field);
+        for (config, field) in parts {
+            assert_eq!(refused(config), field);
+        }
+    }
+
+    #[test]
+    fn a_histogram_out_of_range_is_refused_by_name() {
+        let refused = |histogram| {
+            refused(Config {
+                histogram,
+                ..Config::default()
+            })
+        };
+        let half_life = Histogram {
+            half_life: SignedDuration::ZERO,
+            ..Histogram::default()
+        };
+        assert_eq!(refused(half_life), "percentile.histogram.halfLife");
+        let (max_value, first_bucket_size) = (100.0, 0.1);
+        let linear = |bucket_size| Buckets::Linear {
+            max_value,
+            bucket_size,
+        };
+        let growing = |ratio| Buckets::Exponential {
+            max_value,
+            first_bucket_size,
+            growth_ratio: ratio,
+        };
+        let cases = [
+            (linear(0.0), "bucketSize"),
+            (linear(1e-9), "maxValue"),
+            (linear(101.0), "maxValue"),
+            (growing(1.0), "bucketSizeGrowthRatio"),
+        ];
+        for (buckets, field) in cases {
+            let histogram = Histogram {
+                buckets: Some(buckets),
+                ..Histogram::default()
+            };
+            assert_eq!(refused(histogram), format!("percentile.histogram.{field}"));
         }
     }
 }

@@ -56,7 +56,9 @@ impl Fourier {
         plan.process(&mut bins, &mut values)
             .map_err(|_| Refusal::NotFinite)?;
         let n = count(n);
-        values.iter_mut().for_each(|value| *value /= n);
+        for value in &mut values {
+            *value /= n;
+        }
         Ok(values)
     }
 
@@ -82,7 +84,9 @@ impl Fourier {
         if !variance.is_finite() || variance <= 0.0 {
             return Ok(None);
         }
-        lags.iter_mut().for_each(|lag| *lag /= variance);
+        for lag in &mut lags {
+            *lag /= variance;
+        }
         Ok(Some(lags))
     }
 }

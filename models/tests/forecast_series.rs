@@ -57,7 +57,7 @@ fn forecast_series() {
                         assert!(forecast.point().iter().all(fine), "{forecast:?}");
                     }
                     Err(refusal) => {
-                        assert!(!refusal.reason().is_empty() && !refusal.to_string().is_empty())
+                        assert!(!refusal.reason().is_empty() && !refusal.to_string().is_empty());
                     }
                 }
             }

@@ -1,5 +1,10 @@
 //! The laws every forecaster keeps, over generated and over poisoned histories.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers of tests: a failure here is a failed test"
+)]
+
 use std::f64::consts::TAU;
 
 use foretide_models::{
@@ -129,6 +134,7 @@ fn noisy(days: usize) -> Vec<f64> {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one table of cases")]
 fn a_poisoned_history_gives_a_bounded_forecast_or_a_reason() {
     let week = |f: &dyn Fn(usize) -> f64| (0..7 * DAY).map(f).collect::<Vec<f64>>();
     let hole = |from: usize, to: usize| {

@@ -288,11 +288,14 @@ fn delegates(workload: &Workload) -> bool {
 }
 
 fn as_child(hpa: &HpaView) -> Child {
-    let bound = |name: &str| hpa.spec.get(name).and_then(serde_json::Value::as_u64);
-    let count = |n: Option<u64>| Replicas::new(n.and_then(|n| u32::try_from(n).ok()).unwrap_or(1));
+    let count = |fields: &serde_json::Value, name: &str| {
+        let n = fields.get(name).and_then(serde_json::Value::as_u64);
+        n.and_then(|n| u32::try_from(n).ok()).map(Replicas::new)
+    };
     Child {
-        min: count(bound("minReplicas")),
-        max: count(bound("maxReplicas")),
+        min: count(&hpa.spec, "minReplicas").unwrap_or(Replicas::new(1)),
+        max: count(&hpa.spec, "maxReplicas").unwrap_or(Replicas::new(1)),
+        desired: count(&hpa.status, "desiredReplicas"),
         last_scale: hpa.last_scale.map(|at| at.saturating_add(CUT_OFF).unwrap_or(at)),
     }
 }

@@ -50,6 +50,9 @@ pub struct Child {
     pub min: Replicas,
     /// Its `maxReplicas`.
     pub max: Replicas,
+    /// Its `desiredReplicas`, if it has a status: what it scaled to, which another hand may have changed
+    /// since.
+    pub desired: Option<Replicas>,
     /// Its `lastScaleTime`. The API cuts it to seconds; what was cut off belongs added back, so that
     /// a change is never taken for older than it is.
     pub last_scale: Option<Timestamp>,
@@ -262,7 +265,8 @@ impl<'a> Step<'a> {
         let child = self.seen.child;
         let child_scaled = child.and_then(|child| child.last_scale);
         let sighting = Sighting { current: self.current(), child_scaled };
-        history = history.notice(self.behavior(), sighting);
+        let scaled_to = child.and_then(|child| child.desired);
+        history = history.notice(self.behavior(), sighting, scaled_to);
         history.begin_mirror(child.is_none(), self.current(), self.now);
         history
     }

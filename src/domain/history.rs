@@ -80,16 +80,22 @@ impl History {
         self
     }
 
-    /// Takes in a change that the child autoscaler made since the last decision.
+    /// Takes in a change that the child autoscaler made since the last decision: to `scaled_to`, if it
+    /// is known, else to what is there now.
     pub(super) fn notice(
         mut self,
         behavior: Option<&Behavior>,
         now: Sighting,
+        scaled_to: Option<Replicas>,
     ) -> Self {
         let before = self.sighting.replace(now);
         match (before, now.child_scaled) {
             (Some(before), Some(at)) if before.child_scaled.is_none_or(|last| at > last) => {
-                self.applied(behavior, before.current, now.current, at)
+                let to = scaled_to.unwrap_or(now.current);
+                let mut history = self.applied(behavior, before.current, to, at);
+                // A child never scales to zero: that was somebody's hand in the meantime, a pause.
+                history.log.scaled_to_zero = false;
+                history
             }
             _ => self,
         }

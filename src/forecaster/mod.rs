@@ -14,7 +14,7 @@ use std::{
 };
 
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
-use foretide_models::{Algorithm, Forecast, Refusal, Series};
+use foretide_models::{Algorithm, Forecast, OUTLIVES_HISTORY, Refusal, Series};
 use futures::{StreamExt, stream};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
@@ -275,8 +275,13 @@ impl Plan {
         let start = now.saturating_sub(span).unwrap_or(now);
         let series = Series::from_samples(&samples, step, start, now);
         self.forecaster
-            .forecast(&series, self.request.horizon + REFRESH_PERIOD)
+            .forecast(&series, self.horizon())
             .map_err(|refusal| Failure::Refused(refused(&refusal)))
+    }
+
+    /// Far enough that the asked-for span is covered until the forecast expires.
+    fn horizon(&self) -> SignedDuration {
+        self.request.horizon + OUTLIVES_HISTORY + self.forecaster.sample_interval()
     }
 
     /// How long until the next refresh; remembers failures for the next answer.

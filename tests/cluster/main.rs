@@ -1,2 +1,7 @@
-//! x
-fn main(){}
+//! Scenarios on a real control plane, real metrics-server and real Prometheus.
+//!
+//! Every controller runs in this process with the rights of `deploy/`, under a clock that may start
+//! elsewhere and run faster. Tests wait on conditions with deadlines and never for a time.
+
+mod wave;
+mod world;

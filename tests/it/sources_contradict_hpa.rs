@@ -365,8 +365,16 @@ fn a_failed_pod_is_ignored_and_a_silent_one_is_missing() -> bool {
             .map(|p| p.basis);
         basis.map(|b| (b.ready, b.missing, b.ignored))
     };
+    // Listed by the metrics API, but with nothing measured.
+    let mut listed_without_containers = with_third_pod(|_| ());
+    let mut third = PodUsage::clone(&usage("pod-2", 1000, 10));
+    third.containers.clear();
+    if let Some(Ok(Measured::Usage(all))) = listed_without_containers.readings.first_mut() {
+        all.push(Arc::new(third));
+    }
     counts(&with_third_pod(|pod| pod.phase = Phase::Failed)) == Some((2, 0, 1))
         && counts(&with_third_pod(|_| ())) == Some((2, 1, 0))
+        && counts(&listed_without_containers) == Some((2, 1, 0))
 }
 
 fn there_are_five_types_of_metrics() -> bool {

@@ -27,7 +27,8 @@ type Outcome = Fallible<()>;
 /// Runs one row; the error says what differs.
 type Check<R> = fn(&R) -> Outcome;
 
-const METADATA: [&str; 4] = ["about", "origin", "fuzz_origin", "quantity_origin"];
+/// What a row may say about itself, without effect.
+const ANNOTATIONS: [&str; 4] = ["name", "n", "source", "note"];
 
 macro_rules! gates {
     ($($test:ident: $key:literal => $check:expr;)+) => {
@@ -67,41 +68,44 @@ gates! {
 #[test]
 fn vectors_hpa_hold_rows_and_no_unknown_key() -> Outcome {
     let all = vectors()?;
-    let is_known = |key: &&String| KEYS.contains(&key.as_str()) || METADATA.contains(&key.as_str());
-    let unknown: Vec<_> = all.keys().filter(|key| !is_known(key)).collect();
+    // A key with a text is a remark on the file; every other key holds rows and must be known.
+    let is_known = |(key, group): &&(String, Value)| group.is_string() || is_key(key);
+    let unknown: Vec<_> = all
+        .iter()
+        .filter(|entry| !is_known(entry))
+        .map(|(key, _)| key)
+        .collect();
     assert!(unknown.is_empty(), "unknown keys: {unknown:?}");
     let rows: usize = all
-        .values()
-        .map(|group| rows_of(group).map_or(0, Vec::len))
+        .iter()
+        .map(|(_, group)| rows_of(group).map_or(0, Vec::len))
         .sum();
     println!("{rows} rows in all");
     assert!(rows > 0, "no rows at all");
     Ok(())
 }
 
+fn is_key(key: &str) -> bool {
+    KEYS.contains(&key)
+}
+
 /// Runs every row of one key and gives their number; all failures are reported together.
 fn run<R: DeserializeOwned>(key: &str, check: Check<R>) -> Fallible<usize> {
-    let all = vectors()?;
-    let Some(group) = all.get(key) else {
-        return Ok(0);
-    };
-    let rows = rows_of(group).ok_or_else(|| format!("{key} is not a list of rows"))?;
     let mut ran = 0;
     let mut failures = Vec::new();
-    for (i, row) in rows
-        .iter()
-        .enumerate()
-        .filter(|(_, row)| row.get("superseded").is_none())
-    {
-        let name = ["name", "text", "n"]
-            .iter()
-            .find_map(|k| row.get(*k))
-            .unwrap_or(&Value::Null);
-        let row = serde_json::from_value::<R>(row.clone());
-        if let Err(e) = row.map_err(Into::into).and_then(|row| check(&row)) {
-            failures.push(format!("{key} row {i} {name}: {e}"));
+    for (_, group) in vectors()?.iter().filter(|(k, _)| k == key) {
+        let rows = rows_of(group).ok_or_else(|| format!("{key} is not a list of rows"))?;
+        let current = |row: &&Value| row.get("superseded").is_none();
+        for (i, row) in rows.iter().enumerate().filter(|(_, row)| current(row)) {
+            if let Err(e) = read(row).and_then(|row| check(&row)) {
+                let name = ["name", "text", "n"].iter().find_map(|k| row.get(*k));
+                failures.push(format!(
+                    "{key} row {i} {}: {e}",
+                    name.unwrap_or(&Value::Null)
+                ));
+            }
+            ran += 1;
         }
-        ran += 1;
     }
     if failures.is_empty() {
         Ok(ran)
@@ -110,12 +114,19 @@ fn run<R: DeserializeOwned>(key: &str, check: Check<R>) -> Fallible<usize> {
     }
 }
 
+/// One row without its annotations.
+fn read<R: DeserializeOwned>(row: &Value) -> Fallible<R> {
+    let mut fields = row.as_object().ok_or("a row is not an object")?.clone();
+    fields.retain(|key, _| !ANNOTATIONS.contains(&key.as_str()));
+    Ok(serde_json::from_value(Value::Object(fields))?)
+}
+
 fn rows_of(group: &Value) -> Option<&Vec<Value>> {
     group.as_array().or_else(|| group.get("rows")?.as_array())
 }
 
-/// All keys of all HPA vector files.
-fn vectors() -> Fallible<BTreeMap<String, Value>> {
+/// All keys of all HPA vector files, with what they hold.
+fn vectors() -> Fallible<Vec<(String, Value)>> {
     #[expect(
         clippy::disallowed_methods,
         reason = "which vectors to run is a matter of the test run"
@@ -123,16 +134,18 @@ fn vectors() -> Fallible<BTreeMap<String, Value>> {
     let folder = std::env::var("FORETIDE_VECTORS");
     let committed = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/vectors");
     let folder = PathBuf::from(folder.unwrap_or_else(|_| committed.into()));
-    let mut all = BTreeMap::new();
+    let mut all = Vec::new();
     for entry in fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))? {
         let path = entry?.path();
-        let is_json = path
-            .extension()
-            .is_some_and(|extension| extension == "json");
+        if path.extension().is_none_or(|extension| extension != "json") {
+            continue;
+        }
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if is_json && name.starts_with("hpa") {
-            let file: BTreeMap<String, Value> = serde_json::from_str(&fs::read_to_string(&path)?)?;
-            all.extend(file);
+        let file: Value = serde_json::from_str(&fs::read_to_string(&path)?)?;
+        let keys = file.as_object().into_iter().flatten();
+        // The folder may hold vectors of other parts too.
+        if name.starts_with("hpa") || keys.clone().any(|(key, _)| is_key(key)) {
+            all.extend(keys.map(|(key, group)| (key.clone(), group.clone())));
         }
     }
     Ok(all)
@@ -321,14 +334,6 @@ impl SampleRow {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CalculatorRow {
-    #[serde(rename = "name")]
-    _name: Option<String>,
-    #[serde(rename = "n")]
-    _n: Option<u64>,
-    #[serde(rename = "source")]
-    _source: Option<String>,
-    #[serde(rename = "note")]
-    _note: Option<String>,
     function: String,
     current_replicas: i32,
     resource: Option<String>,
@@ -483,10 +488,6 @@ fn calculator(row: &CalculatorRow) -> Outcome {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct GroupRow {
-    #[serde(rename = "name")]
-    _name: Option<String>,
-    #[serde(rename = "source")]
-    _source: Option<String>,
     resource: String,
     cpu_initialization_period_s: Option<f64>,
     initial_readiness_delay_s: Option<f64>,
@@ -537,10 +538,6 @@ fn group_pods(row: &GroupRow) -> Outcome {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RequestsRow {
-    #[serde(rename = "name")]
-    _name: Option<String>,
-    #[serde(rename = "source")]
-    _source: Option<String>,
     resource: String,
     container: Option<String>,
     pod_level_resources_enabled: Option<bool>,
@@ -579,10 +576,6 @@ fn calculate_requests(row: &RequestsRow) -> Outcome {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RatioRow {
-    #[serde(rename = "name")]
-    _name: Option<String>,
-    #[serde(rename = "source")]
-    _source: Option<String>,
     function: String,
     metrics: BTreeMap<String, i64>,
     requests: Option<BTreeMap<String, i64>>,
@@ -628,8 +621,6 @@ struct QuantityRow {
     overflow: Option<bool>,
     #[serde(rename = "upstream_milli_value")]
     _upstream_milli_value: Option<i64>,
-    #[serde(rename = "note")]
-    _note: Option<String>,
     expect: QuantityExpect,
 }
 
@@ -673,10 +664,6 @@ fn quantity(row: &QuantityRow) -> Outcome {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct BuildRow {
-    #[serde(rename = "name")]
-    _name: Option<String>,
-    #[serde(rename = "source")]
-    _source: Option<String>,
     resource: String,
     raw_milli: i64,
     expect: BuildExpect,
@@ -883,10 +870,6 @@ impl LimitExpect {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ConvertRow {
-    #[serde(rename = "name")]
-    _name: Option<String>,
-    #[serde(rename = "source")]
-    _source: Option<String>,
     current_replicas: i32,
     desired_replicas: i32,
     min_replicas: i32,
@@ -942,10 +925,6 @@ fn convert_with_behavior(row: &ConvertRow) -> Outcome {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StabilizeRow {
-    #[serde(rename = "name")]
-    _name: Option<String>,
-    #[serde(rename = "source")]
-    _source: Option<String>,
     downscale_stabilization_window_s: Option<f64>,
     scale_up_window_s: Option<f64>,
     scale_down_window_s: Option<f64>,
@@ -1008,10 +987,6 @@ fn stabilize_with_behaviors(row: &StabilizeRow) -> Outcome {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RateRow {
-    #[serde(rename = "name")]
-    _name: Option<String>,
-    #[serde(rename = "source")]
-    _source: Option<String>,
     current_replicas: i32,
     scale_up_events: List<EventRow>,
     scale_down_events: List<EventRow>,
@@ -1050,10 +1025,6 @@ fn scale_down_limit(row: &RateRow) -> Outcome {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StoreRow {
-    #[serde(rename = "name")]
-    _name: Option<String>,
-    #[serde(rename = "source")]
-    _source: Option<String>,
     replica_change: i32,
     scaling_rules: Option<RulesRow>,
     previous_events: List<EventRow>,
@@ -1102,10 +1073,6 @@ fn store_scale_event(row: &StoreRow) -> Outcome {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NormalizeRow {
-    #[serde(rename = "n")]
-    _n: Option<u64>,
-    #[serde(rename = "name")]
-    _name: Option<String>,
     min_replicas: i32,
     max_replicas: i32,
     current_replicas: i32,
@@ -1292,12 +1259,6 @@ fn zero_rule(gate: bool, semantics: Option<&str>) -> Fallible<hpa::ZeroRule> {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ReconcileRow {
-    #[serde(rename = "name")]
-    _name: Option<String>,
-    #[serde(rename = "source")]
-    _source: Option<String>,
-    #[serde(rename = "note")]
-    _note: Option<String>,
     hpa: HpaRow,
     scale: ScaleRow,
     pods: List<PodRow>,
@@ -1385,6 +1346,21 @@ impl TargetRow {
     }
 }
 
+fn described(source: Option<&MetricSource>) -> hpa::ObjectRef {
+    let object = source.and_then(|source| source.described_object.as_ref());
+    let text = |key| {
+        object
+            .and_then(|o| o.get(key)?.as_str())
+            .unwrap_or_default()
+            .to_owned()
+    };
+    hpa::ObjectRef {
+        api_version: text("apiVersion"),
+        kind: text("kind"),
+        name: text("name"),
+    }
+}
+
 fn metric_spec(row: &MetricRow) -> Fallible<MetricSpec> {
     let absent = || format!("{} has no source", row.r#type);
     let source = |source: &Option<MetricSource>, kind| -> Fallible<_> {
@@ -1421,20 +1397,7 @@ fn metric_spec(row: &MetricRow) -> Fallible<MetricSpec> {
         }
         "Object" => {
             let (metric, target) = source(&row.object, MetricKind::Object)?;
-            let object = row
-                .object
-                .as_ref()
-                .and_then(|o| o.described_object.as_ref());
-            let text = |key| {
-                let field = object.and_then(|o| o.get(key)).and_then(Value::as_str);
-                field.unwrap_or_default().to_owned()
-            };
-            let (api_version, kind, name) = (text("apiVersion"), text("kind"), text("name"));
-            let described = hpa::ObjectRef {
-                api_version,
-                kind,
-                name,
-            };
+            let described = described(row.object.as_ref());
             MetricSpec::Object {
                 described,
                 metric,
@@ -1587,9 +1550,12 @@ struct ReconcileExpect {
     scale_down_events_after: List<EventAfter>,
 }
 
+/// Whether a selector tells pods apart.
+type Selection = Result<(), hpa::SelectorProblem>;
+
 impl ReconcileRow {
     /// Whether the scale's selector is usable, and the pods it selects.
-    fn select(&self) -> Fallible<(Result<(), hpa::SelectorProblem>, Vec<Arc<Pod>>)> {
+    fn select(&self) -> Fallible<(Selection, Vec<Arc<Pod>>)> {
         let parsed = hpa::Selector::parse(self.scale.selector.as_deref().unwrap_or_default());
         let selector = match parsed {
             Ok(selector) => selector,
@@ -1674,11 +1640,8 @@ fn reconcile(row: &ReconcileRow) -> Outcome {
             .collect::<Vec<_>>(),
         conditions: &previous.conditions,
     };
-    let history = row.history.as_ref().unwrap_or(&HistoryRow {
-        recommendations: None,
-        scale_up_events: None,
-        scale_down_events: None,
-    });
+    let no_history = HistoryRow::default();
+    let history = row.history.as_ref().unwrap_or(&no_history);
     let log = log(
         &history.recommendations,
         &history.scale_up_events,
@@ -1687,29 +1650,33 @@ fn reconcile(row: &ReconcileRow) -> Outcome {
     let pass = hpa::reconcile_reads(&spec, &reads, &log, &settings, NOW);
     let pass = pass.applied(&spec, &settings, row.write(), NOW);
     check_pass(row, &metrics, &pass, &previous)?;
-    // Over the same reads, the short form decides the same.
-    if let (Ok(scale), Ok(()), false) = (reads.scale, selector, log_says_zero(&previous)) {
-        let readings = reads.readings.to_vec();
-        let observation = Observation {
-            scale,
-            pods: pods.clone(),
-            readings,
-        };
-        let short = hpa::reconcile(&spec, &observation, &log, &settings, NOW);
-        same(
-            "short form",
-            (short.desired, short.verdict),
-            (pass.desired, pass.verdict),
-        )?;
-    }
-    Ok(())
+    check_short_form(&spec, &reads, &log, &settings, &pass)
 }
 
-fn log_says_zero(previous: &hpa::HpaStatus) -> bool {
-    previous
-        .conditions
-        .get(ConditionKind::ScaledToZero)
-        .is_some()
+/// Over the same reads, the short form decides the same; it knows no conditions.
+fn check_short_form(
+    spec: &Hpa<'_>,
+    reads: &hpa::Reads<'_>,
+    log: &hpa::Log,
+    settings: &Settings,
+    pass: &hpa::Pass,
+) -> Outcome {
+    let is_zero = reads.conditions.get(ConditionKind::ScaledToZero).is_some();
+    let (Ok(scale), Ok(()), false) = (reads.scale, reads.selector, is_zero) else {
+        return Ok(());
+    };
+    let (pods, readings) = (reads.pods.to_vec(), reads.readings.to_vec());
+    let observation = Observation {
+        scale,
+        pods,
+        readings,
+    };
+    let short = hpa::reconcile(spec, &observation, log, settings, NOW);
+    same(
+        "short form",
+        (short.desired, short.verdict),
+        (pass.desired, pass.verdict),
+    )
 }
 
 fn check_pass(
@@ -1734,13 +1701,39 @@ fn check_pass(
         pass.action().as_str(),
         want.reconcile_action.as_deref(),
     )?;
-    let error = |kind: Option<hpa::ErrorKind>| kind.map_or("none", hpa::ErrorKind::as_str);
     same_if(
         "error",
-        error(pass.error()),
+        error_word(pass.error()),
         want.reconcile_error.as_deref(),
     )?;
+    same_if(
+        "log",
+        readings_after(&pass.log),
+        want.recommendations_after.clone(),
+    )?;
+    let (up, down) = (
+        events_after(&pass.log.scale_up),
+        events_after(&pass.log.scale_down),
+    );
+    same_if("scale-up events", &up, want.scale_up_events_after.as_ref())?;
+    same_if(
+        "scale-down events",
+        &down,
+        want.scale_down_events_after.as_ref(),
+    )?;
+    check_metrics(want, metrics, pass, previous)
+}
 
+fn error_word(kind: Option<hpa::ErrorKind>) -> &'static str {
+    kind.map_or("none", hpa::ErrorKind::as_str)
+}
+
+fn check_metrics(
+    want: &ReconcileExpect,
+    metrics: &[MetricSpec],
+    pass: &hpa::Pass,
+    previous: &hpa::HpaStatus,
+) -> Outcome {
     let name = |metric: &MetricSpec| match metric {
         MetricSpec::Unknown(kind) => kind.clone(),
         known => known.kind().as_str().to_owned(),
@@ -1755,7 +1748,7 @@ fn check_pass(
         .collect();
     same_if("metric actions", &actions, want.metric_actions.as_ref())?;
     let fault = |p: &Result<_, Unavailable>| {
-        error(
+        error_word(
             p.as_ref()
                 .err()
                 .map(|e| hpa::ErrorKind::of_metric(e.reason)),
@@ -1775,20 +1768,5 @@ fn check_pass(
             .value
             .average_utilization
     });
-    same_if("cpu utilization", cpu, want.cpu_utilization.map(Some))?;
-    same_if(
-        "log",
-        readings_after(&pass.log),
-        want.recommendations_after.clone(),
-    )?;
-    let (up, down) = (
-        events_after(&pass.log.scale_up),
-        events_after(&pass.log.scale_down),
-    );
-    same_if("scale-up events", &up, want.scale_up_events_after.as_ref())?;
-    same_if(
-        "scale-down events",
-        &down,
-        want.scale_down_events_after.as_ref(),
-    )
+    same_if("cpu utilization", cpu, want.cpu_utilization.map(Some))
 }

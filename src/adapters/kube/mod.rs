@@ -18,6 +18,8 @@ mod watch;
 mod writes;
 
 #[cfg(test)]
+pub(in crate::adapters) mod fake;
+#[cfg(test)]
 mod tests;
 
 use std::{collections::BTreeSet, sync::Arc};
@@ -35,14 +37,13 @@ pub use self::{
     store::WatchReport,
 };
 pub(super) use self::{
-    client::Calls,
+    client::{Calls, Limits},
     discovery::Discovery,
     error::CallError,
     objects::milli_value,
     url::{query, root, segment},
 };
 use self::{
-    client::Limits,
     objects::{OnClock, StoredPod},
     store::{Store, Stored},
     url::Resource,
@@ -232,7 +233,12 @@ impl Cluster for KubeCluster {
     }
 
     fn every_hpa(&self) -> Vec<Arc<HpaView>> {
-        self.stores.hpas.all().iter().map(|hpa| self.on_clock(hpa)).collect()
+        self.stores
+            .hpas
+            .all()
+            .iter()
+            .map(|hpa| self.on_clock(hpa))
+            .collect()
     }
 
     fn predictions(&self, namespace: &str) -> Vec<Arc<TimeSeriesPrediction>> {

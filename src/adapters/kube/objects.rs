@@ -305,7 +305,9 @@ fn requests(resources: Option<Resources>, of: &str) -> Result<Option<Requests>, 
 
 /// A quantity in milli-units, rounded away from zero as the HPA does; beyond an `i64`, its last value.
 pub(in crate::adapters) fn milli_value(text: &str) -> Result<i64, String> {
-    let quantity: Quantity = text.parse().map_err(|error: QuantityError| error.to_string())?;
+    let quantity: Quantity = text
+        .parse()
+        .map_err(|error: QuantityError| error.to_string())?;
     Ok(quantity.milli_value().value)
 }
 

@@ -3,12 +3,10 @@
 //! The two versions differ in how they spell an answer and in nothing that matters here; discovery says
 //! which one is served, and is asked again once a minute.
 
-
-
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
-use super::{DEFAULT_WINDOW, MetricsApi, Amount, no_samples, not_read};
+use super::{Amount, DEFAULT_WINDOW, MetricsApi, no_samples, not_read};
 use crate::{
     adapters::kube::{CallError, query, root, segment},
     clock::Clock,
@@ -202,9 +200,9 @@ impl MetricsApi {
 
 impl Group {
     fn spoken(&self) -> Option<&'static str> {
-        let preferred = self.preferred_version.iter();
+        let mut preferred = self.preferred_version.iter();
         let known = |listed: &GroupVersion| VERSIONS.into_iter().find(|v| *v == listed.version);
-        preferred.filter_map(known).next().or_else(|| {
+        preferred.find_map(known).or_else(|| {
             VERSIONS
                 .into_iter()
                 .find(|v| self.versions.iter().any(|listed| listed.version == *v))

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{MetricsApi, Amount, no_samples, not_read};
+use super::{Amount, MetricsApi, no_samples, not_read};
 use crate::{
     adapters::kube::{CallError, query, root, segment},
     domain::observation::Unavailable,

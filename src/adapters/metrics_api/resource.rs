@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
-use super::{MetricsApi, Amount, no_samples, not_read};
+use super::{Amount, MetricsApi, no_samples, not_read};
 use crate::{
     adapters::kube::{root, segment},
     clock::Clock,

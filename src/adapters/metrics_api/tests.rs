@@ -1,1 +1,318 @@
+//! Exact requests to the metrics APIs, and samples from their answers.
 
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use super::MetricsApi;
+use crate::{
+    adapters::kube::{
+        Calls, Discovery, Limits,
+        fake::{FakeServer, Reply, Sent},
+    },
+    clock::Clock,
+    domain::{
+        hpa::ObjectRef,
+        observation::{Cause, ContainerUsage, PodSample, PodUsage, Requests, Unavailable},
+    },
+    ports::MetricQuery,
+};
+
+fn api(reply: impl Fn(&Sent) -> Reply + Send + Sync + 'static) -> (FakeServer, MetricsApi) {
+    let (server, client) = FakeServer::new(move |sent, _before| reply(sent));
+    let limits = Limits {
+        pause: std::time::Duration::ZERO,
+        ..Limits::default()
+    };
+    let calls = Arc::new(Calls::new(client, limits));
+    let discovery = Arc::new(Discovery::new(calls.clone()));
+    (server, MetricsApi::new(calls, discovery, Clock::system()))
+}
+
+fn at(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+fn asked<'a>(metric: &'a str, metric_selector: Option<&'a str>) -> MetricQuery<'a> {
+    MetricQuery {
+        namespace: "shop",
+        metric,
+        metric_selector,
+        pod_selector: "app=web,tier in (a,b)",
+    }
+}
+
+/// Discovery of the custom metrics API and of the kinds its objects have; values for the rest.
+fn custom(versions: &'static [&'static str], values: Value) -> (FakeServer, MetricsApi) {
+    api(move |sent| match sent.line.as_str() {
+        "GET /apis/custom.metrics.k8s.io" => {
+            let listed: Vec<_> = versions.iter().map(|v| json!({"version": v})).collect();
+            Reply::Ok(json!({"versions": listed, "preferredVersion": listed.first()}))
+        }
+        "GET /apis/networking.k8s.io/v1" => Reply::Ok(json!({"resources": [
+            {"name": "ingresses", "kind": "Ingress", "namespaced": true},
+        ]})),
+        "GET /api/v1" => Reply::Ok(json!({"resources": [
+            {"name": "nodes", "kind": "Node", "namespaced": false},
+            {"name": "services", "kind": "Service", "namespaced": true},
+        ]})),
+        _ => Reply::Ok(json!({"items": values})),
+    })
+}
+
+fn value(name: &str, window: &(&str, Value), amount: &str) -> Value {
+    json!({
+        "describedObject": {"kind": "Pod", "namespace": "shop", "name": name, "apiVersion": "/v1"},
+        "metric": {"name": "rps", "selector": null}, "metricName": "rps",
+        "timestamp": "2026-01-01T00:00:00Z", window.0: window.1, "value": amount,
+    })
+}
+
+#[tokio::test]
+async fn pod_usage_keeps_every_container_and_every_resource() {
+    let (server, api) = api(|_| {
+        Reply::Ok(json!({"kind": "PodMetricsList", "items": [{
+            "metadata": {"name": "web-1", "namespace": "shop", "creationTimestamp": "2026-01-01T00:00:07Z"},
+            "timestamp": "2026-01-01T00:00:00Z", "window": "1m0.5s",
+            "containers": [
+                {"name": "app", "usage": {"cpu": "123456789n", "memory": "10Ki"}},
+                {"name": "quiet", "usage": {}},
+            ],
+        }, {
+            "metadata": {"name": "web-2"}, "timestamp": "2026-01-01T00:00:00Z", "window": "10s",
+            "containers": null,
+        }]}))
+    });
+    let usage = api.usage("shop").await.unwrap();
+    let container = |name: &str, usage: &[(&str, i64)]| ContainerUsage {
+        name: name.into(),
+        usage: usage
+            .iter()
+            .map(|(resource, milli)| (*resource, *milli))
+            .collect::<Requests>(),
+    };
+    let want = [
+        PodUsage {
+            pod: "web-1".into(),
+            at: at("2026-01-01T00:00:00Z"),
+            window: SignedDuration::from_millis(60_500),
+            containers: vec![
+                container("app", &[("cpu", 124), ("memory", 10_240_000)]),
+                container("quiet", &[]),
+            ],
+        },
+        PodUsage {
+            pod: "web-2".into(),
+            at: at("2026-01-01T00:00:00Z"),
+            window: SignedDuration::from_secs(10),
+            containers: Vec::new(),
+        },
+    ];
+    assert_eq!(usage, want.map(Arc::new));
+    assert_eq!(
+        server.lines(),
+        ["GET /apis/metrics.k8s.io/v1beta1/namespaces/shop/pods"]
+    );
+}
+
+#[tokio::test]
+async fn a_pods_metric_is_read_in_the_version_the_server_prefers() {
+    let path = "namespaces/shop/pods/%2A/http%3Arps\
+                ?labelSelector=app%3Dweb%2Ctier%20in%20%28a%2Cb%29&metricLabelSelector=verb%3DGET";
+    for (versions, window, spoken) in [
+        (
+            &["v1beta1", "v1beta2"][..],
+            ("window", json!(30)),
+            "v1beta1",
+        ),
+        (
+            &["v1beta2", "v1beta1"],
+            ("windowSeconds", json!(30)),
+            "v1beta2",
+        ),
+        (
+            &["v1", "v1beta1", "v1beta2"],
+            ("windowSeconds", json!(30)),
+            "v1beta2",
+        ),
+    ] {
+        let values = json!([
+            value("web-1", &window, "1500m"),
+            value("web-2", &("x", json!(0)), "2")
+        ]);
+        let (server, api) = custom(versions, values);
+        let samples = api
+            .pods(&asked("http:rps", Some("verb=GET")))
+            .await
+            .unwrap();
+        let sample = |pod: &str, value, seconds| PodSample {
+            pod: pod.into(),
+            value,
+            at: at("2026-01-01T00:00:00Z"),
+            window: SignedDuration::from_secs(seconds),
+        };
+        assert_eq!(
+            samples,
+            [sample("web-1", 1500, 30), sample("web-2", 2000, 60)]
+        );
+        let request = format!("GET /apis/custom.metrics.k8s.io/{spoken}/{path}");
+        assert_eq!(
+            server.lines(),
+            [
+                "GET /apis/custom.metrics.k8s.io".to_owned(),
+                request.clone()
+            ]
+        );
+
+        api.pods(&asked("http:rps", Some("verb=GET")))
+            .await
+            .unwrap();
+        assert_eq!(server.lines()[2..], [request], "the version is remembered");
+    }
+}
+
+#[tokio::test]
+async fn an_objects_metric_is_asked_for_under_its_resource_and_scope() {
+    for (api_version, kind, path) in [
+        (
+            "networking.k8s.io/v1",
+            "Ingress",
+            "namespaces/shop/ingresses.networking.k8s.io/main/rps",
+        ),
+        ("v1", "Service", "namespaces/shop/services/main/rps"),
+        ("v1", "Node", "nodes/main/rps"),
+        ("v1", "Namespace", "namespaces/shop/metrics/rps"),
+    ] {
+        let (server, api) = custom(
+            &["v1beta2"],
+            json!([value("main", &("x", json!(0)), "7500m")]),
+        );
+        let object = ObjectRef {
+            api_version: api_version.into(),
+            kind: kind.into(),
+            name: "main".into(),
+        };
+        assert_eq!(
+            api.object(&object, &asked("rps", None)).await,
+            Ok(7500),
+            "{kind}"
+        );
+        let want = format!("GET /apis/custom.metrics.k8s.io/v1beta2/{path}");
+        assert_eq!(server.lines().last(), Some(&want));
+    }
+}
+
+#[tokio::test]
+async fn an_objects_metric_has_exactly_one_value() {
+    let object = ObjectRef {
+        api_version: "v1".into(),
+        kind: "Service".into(),
+        name: "a".into(),
+    };
+    let one = value("a", &("x", json!(0)), "1");
+    let (_server, api) = custom(&["v1beta2"], json!([one, one]));
+    let error = api.object(&object, &asked("rps", None)).await.unwrap_err();
+    assert_eq!(
+        error,
+        Unavailable::new(
+            Cause::NotRead,
+            "expected one value of metric rps of Service a in namespace shop, the server sent 2"
+        )
+    );
+    let unknown = ObjectRef {
+        kind: "Servise".into(),
+        ..object
+    };
+    let error = api.object(&unknown, &asked("rps", None)).await.unwrap_err();
+    assert!(
+        error.message.contains("knows no kind Servise in v1"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn an_external_metric_gives_all_its_series() {
+    let (server, api) = api(|_| {
+        Reply::Ok(json!({"items": [
+            {"metricName": "q", "metricLabels": {}, "timestamp": "2026-01-01T00:00:00Z", "value": "5"},
+            {"metricName": "q", "metricLabels": {}, "timestamp": "2026-01-01T00:00:00Z", "value": "1m"},
+        ]}))
+    });
+    assert_eq!(
+        api.external(&asked("queue|length", Some("q=a"))).await,
+        Ok(vec![5000, 1])
+    );
+    assert_eq!(api.external(&asked("queue", None)).await, Ok(vec![5000, 1]));
+    let root = "GET /apis/external.metrics.k8s.io/v1beta1/namespaces/shop";
+    assert_eq!(
+        server.lines(),
+        [
+            format!("{root}/queue%7Clength?labelSelector=q%3Da"),
+            format!("{root}/queue")
+        ]
+    );
+}
+
+#[tokio::test]
+async fn an_empty_answer_is_an_error_and_never_zero() {
+    for items in [json!([]), json!(null)] {
+        let (_server, api) = custom(&["v1beta2"], items);
+        let object = ObjectRef {
+            api_version: "v1".into(),
+            kind: "Service".into(),
+            name: "a".into(),
+        };
+        let metric = asked("rps", None);
+        assert_eq!(
+            api.usage("shop").await.unwrap_err().reason,
+            Cause::NoSamples
+        );
+        assert_eq!(
+            api.pods(&metric).await.unwrap_err().reason,
+            Cause::NoSamples
+        );
+        assert_eq!(
+            api.object(&object, &metric).await.unwrap_err().reason,
+            Cause::NoSamples
+        );
+        assert_eq!(
+            api.external(&metric).await.unwrap_err().reason,
+            Cause::NoSamples
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_failure_keeps_the_servers_words() {
+    let (_server, api) = api(|_| Reply::Fail(404, "the server could not find the metric rps"));
+    assert_eq!(
+        api.external(&asked("rps", None)).await,
+        Err(Unavailable::new(
+            Cause::NotRead,
+            "unable to read external metric rps in namespace shop: \
+             the server could not find the metric rps (HTTP 404)"
+        ))
+    );
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_an_error_and_not_a_number() {
+    for amount in [json!("much"), json!(null), json!(true), json!("NaN")] {
+        let (_server, api) = api(move |_| Reply::Ok(json!({"items": [{"value": amount}]})));
+        let error = api.external(&asked("rps", None)).await.unwrap_err();
+        assert_eq!(error.reason, Cause::NotRead, "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_metric_name_cannot_reach_another_path() {
+    for metric in ["..", "a/b", "%2e%2e", ""] {
+        let (server, api) = custom(&["v1beta2"], json!([]));
+        let error = api.external(&asked(metric, None)).await.unwrap_err();
+        assert_eq!(error.reason, Cause::NotRead, "{error}");
+        let error = api.pods(&asked(metric, None)).await.unwrap_err();
+        assert_eq!(error.reason, Cause::NotRead, "{error}");
+        assert_eq!(server.lines(), [] as [&str; 0]);
+    }
+}

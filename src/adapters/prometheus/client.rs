@@ -45,7 +45,12 @@ impl Endpoint {
     #[must_use]
     pub fn new(url: &str) -> Self {
         let timeout = Duration::from_secs(10);
-        Self { url: url.to_owned(), allow_http: false, timeout, bearer_token: None }
+        Self {
+            url: url.to_owned(),
+            allow_http: false,
+            timeout,
+            bearer_token: None,
+        }
     }
 }
 
@@ -90,7 +95,9 @@ pub struct Prometheus {
 
 impl std::fmt::Debug for Prometheus {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Prometheus").field("endpoint", &self.endpoint).finish_non_exhaustive()
+        f.debug_struct("Prometheus")
+            .field("endpoint", &self.endpoint)
+            .finish_non_exhaustive()
     }
 }
 
@@ -113,7 +120,11 @@ impl Prometheus {
             .map_err(|error| EndpointError::Setup(Box::new(error.without_url())))?;
         let client = Client::from(http, url.as_str())
             .map_err(|error| EndpointError::Setup(Box::new(error)))?;
-        Ok(Self { client, endpoint: url.to_string(), timeout: endpoint.timeout })
+        Ok(Self {
+            client,
+            endpoint: url.to_string(),
+            timeout: endpoint.timeout,
+        })
     }
 
     /// The query's value at one time, in whole seconds.
@@ -121,7 +132,11 @@ impl Prometheus {
     /// # Errors
     /// [`HistoryError`], [`HistoryError::Partial`] when the server warns; no series is an answer.
     pub async fn instant(&self, query: &Query, at: Timestamp) -> Result<Answer, HistoryError> {
-        let request = self.client.query(query).at(at.as_second()).timeout(self.server_timeout());
+        let request = self
+            .client
+            .query(query)
+            .at(at.as_second())
+            .timeout(self.server_timeout());
         self.whole(request.post_raw().await).await
     }
 
@@ -144,7 +159,10 @@ impl Prometheus {
 
     /// Milliseconds.
     fn server_timeout(&self) -> i64 {
-        let earlier = self.timeout.saturating_sub(SERVER_LEAD).max(self.timeout / 2);
+        let earlier = self
+            .timeout
+            .saturating_sub(SERVER_LEAD)
+            .max(self.timeout / 2);
         i64::try_from(earlier.as_millis()).unwrap_or(i64::MAX)
     }
 
@@ -160,20 +178,25 @@ impl Prometheus {
             parse(&body, SAMPLES_MAX)
         } else {
             let parsing = tokio::task::spawn_blocking(move || parse(&body, SAMPLES_MAX));
-            parsing.await.map_err(|error| malformed(&format!("parsing was ended: {error}")))?
+            parsing
+                .await
+                .map_err(|error| malformed(&format!("parsing was ended: {error}")))?
         };
         judge(status, answer).map_err(|verdict| match verdict {
-            HistoryError::Timeout { message, .. } => {
-                HistoryError::Timeout { endpoint: self.endpoint.clone(), message }
-            }
+            HistoryError::Timeout { message, .. } => HistoryError::Timeout {
+                endpoint: self.endpoint.clone(),
+                message,
+            },
             other => other,
         })
     }
 
     async fn body(&self, response: &mut Response) -> Result<Vec<u8>, HistoryError> {
         let mut body = Vec::new();
-        while let Some(chunk) =
-            response.chunk().await.map_err(|error| self.broken(error.without_url()))?
+        while let Some(chunk) = response
+            .chunk()
+            .await
+            .map_err(|error| self.broken(error.without_url()))?
         {
             if body.len() + chunk.len() > BODY_MAX {
                 let message = format!("the answer is larger than {} MiB", BODY_MAX >> 20);
@@ -185,11 +208,16 @@ impl Prometheus {
     }
 
     fn not_sent(&self, error: prometheus_http_query::Error) -> HistoryError {
-        let cause = error.source().and_then(|source| source.downcast_ref::<reqwest::Error>());
+        let cause = error
+            .source()
+            .and_then(|source| source.downcast_ref::<reqwest::Error>());
         if cause.is_some_and(reqwest::Error::is_timeout) {
             return self.late();
         }
-        HistoryError::Unreachable { endpoint: self.endpoint.clone(), source: Box::new(error) }
+        HistoryError::Unreachable {
+            endpoint: self.endpoint.clone(),
+            source: Box::new(error),
+        }
     }
 
     /// The connection was there, and the body is not all.
@@ -199,13 +227,19 @@ impl Prometheus {
         } else if error.is_decode() {
             malformed(&format!("the body cannot be unpacked: {error}"))
         } else {
-            HistoryError::Unreachable { endpoint: self.endpoint.clone(), source: Box::new(error) }
+            HistoryError::Unreachable {
+                endpoint: self.endpoint.clone(),
+                source: Box::new(error),
+            }
         }
     }
 
     fn late(&self) -> HistoryError {
         let message = format!("our deadline of {:?} passed", self.timeout);
-        HistoryError::Timeout { endpoint: self.endpoint.clone(), message }
+        HistoryError::Timeout {
+            endpoint: self.endpoint.clone(),
+            message,
+        }
     }
 }
 
@@ -257,13 +291,14 @@ fn install_crypto() {
 /// Joins HTTP status and body: the body's own words come first, the status speaks when it has none.
 fn judge(status: u16, answer: Result<Answer, ResponseError>) -> Result<Answer, HistoryError> {
     match answer {
-        Ok(answer) if !(200..300).contains(&status) => {
-            Err(by_status(status, &format!("with data in the body: {}", answer.warnings.join("; "))))
-        }
+        Ok(answer) if !(200..300).contains(&status) => Err(by_status(
+            status,
+            &format!("with data in the body: {}", answer.warnings.join("; ")),
+        )),
         Ok(answer) if answer.warnings.is_empty() => Ok(answer),
-        Ok(answer) => {
-            Err(HistoryError::Partial { message: excerpt(&answer.warnings.join("; ")) })
-        }
+        Ok(answer) => Err(HistoryError::Partial {
+            message: excerpt(&answer.warnings.join("; ")),
+        }),
         Err(ResponseError::Failed { kind, message }) => Err(by_kind(status, &kind, &message)),
         Err(ResponseError::TooManySamples(limit)) => Err(HistoryError::TooManySamples {
             message: format!("the answer has more than {limit}"),
@@ -282,12 +317,14 @@ fn by_kind(status: u16, kind: &str, message: &str) -> HistoryError {
             HistoryError::TooManySamples { message: told }
         }
         "bad_data" | "execution" => HistoryError::QueryRefused { message: told },
-        "timeout" | "canceled" => {
-            HistoryError::Timeout { endpoint: String::new(), message: told }
-        }
-        "too_many_requests" | "unavailable" | "internal" => {
-            HistoryError::Unavailable { status, message: told }
-        }
+        "timeout" | "canceled" => HistoryError::Timeout {
+            endpoint: String::new(),
+            message: told,
+        },
+        "too_many_requests" | "unavailable" | "internal" => HistoryError::Unavailable {
+            status,
+            message: told,
+        },
         other => by_status(status, &format!("{}: {told}", excerpt(other))),
     }
 }
@@ -303,7 +340,9 @@ fn by_status(status: u16, message: &str) -> HistoryError {
 }
 
 fn malformed(message: &str) -> HistoryError {
-    HistoryError::Malformed { message: excerpt(message) }
+    HistoryError::Malformed {
+        message: excerpt(message),
+    }
 }
 
 /// The one series of an answer. Several are not summed here: which of them belong together only the author of the
@@ -312,7 +351,10 @@ fn only_series(answer: Answer) -> Result<Vec<Sample>, HistoryError> {
     match answer.data {
         Data::Series(mut series) => match series.len() + answer.histograms {
             0 => Err(HistoryError::Empty),
-            1 => series.pop().map(|one| one.samples).ok_or(HistoryError::Empty),
+            1 => series
+                .pop()
+                .map(|one| one.samples)
+                .ok_or(HistoryError::Empty),
             several => Err(HistoryError::MultiSeries(several)),
         },
         Data::Scalar(_) | Data::Text(_) => Err(malformed("expected series, got a single value")),

@@ -1,4 +1,4 @@
-//! Building PromQL without string templates: every name is checked, every value escaped, and the text is parsed
+//! Building `PromQL` without string templates: every name is checked, every value escaped, and the text is parsed
 //! back and compared with what was meant before anyone may send it. Refuses names that need quoting (older servers
 //! cannot parse them) and has no way to splice foreign text into a query.
 
@@ -176,7 +176,10 @@ impl Matcher {
         let name = LabelName::new(label)?;
         let bytes = test.value().len();
         if bytes > LABEL_VALUE_MAX {
-            return Err(BuildError::LabelValue { label: label.to_owned(), bytes });
+            return Err(BuildError::LabelValue {
+                label: label.to_owned(),
+                bytes,
+            });
         }
         Ok(Self { name, test })
     }
@@ -239,7 +242,11 @@ impl Selector {
             && parsed.at.is_none()
             && parsed.matchers.or_matchers.is_empty()
             && parsed.matchers.matchers.len() == self.matchers.len()
-            && self.matchers.iter().zip(&parsed.matchers.matchers).all(|(ours, its)| ours.agrees(its))
+            && self
+                .matchers
+                .iter()
+                .zip(&parsed.matchers.matchers)
+                .all(|(ours, its)| ours.agrees(its))
     }
 }
 
@@ -266,7 +273,11 @@ impl Window {
     /// # Errors
     /// [`BuildError::Window`] for zero.
     pub const fn from_secs(seconds: u32) -> Result<Self, BuildError> {
-        if seconds == 0 { Err(BuildError::Window) } else { Ok(Self { seconds }) }
+        if seconds == 0 {
+            Err(BuildError::Window)
+        } else {
+            Ok(Self { seconds })
+        }
     }
 
     /// Three minutes: what crane's built-in queries look back.
@@ -294,7 +305,9 @@ pub enum Expression {
 
 impl Expression {
     fn agrees(&self, parsed: &Expr) -> bool {
-        let Expr::Aggregate(sum) = parsed else { return false };
+        let Expr::Aggregate(sum) = parsed else {
+            return false;
+        };
         if sum.op.to_string() != "sum" || sum.param.is_some() || sum.modifier.is_some() {
             return false;
         }
@@ -343,7 +356,7 @@ impl Query {
         Self(text)
     }
 
-    /// The PromQL.
+    /// The text, as it is sent.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -390,7 +403,17 @@ mod tests {
         for good in ["up", "job:rate:5m", "_x", ":", "A9"] {
             assert_eq!(MetricName::new(good).unwrap().as_str(), good);
         }
-        for bad in ["", "9x", "a-b", "a b", "up)", "a{", "ü", "up\n", &"a".repeat(257)] {
+        for bad in [
+            "",
+            "9x",
+            "a-b",
+            "a b",
+            "up)",
+            "a{",
+            "ü",
+            "up\n",
+            &"a".repeat(257),
+        ] {
             assert!(MetricName::new(bad).is_err(), "{bad}");
         }
         for bad in ["", "__name__", "a:b", "k8s.io", "a=\"b\"", "1a"] {
@@ -406,14 +429,19 @@ mod tests {
         let hostile = "x\"} or up{job=\"\\\n";
         let query = Query::build(&Expression::Sum(selector(hostile))).unwrap();
         assert_eq!(query.as_str(), r#"sum(up{job="x\"} or up{job=\"\\\n"})"#);
-        let all = RegexValue::new().literal(r"\.+*?()|[]{}^$-a").pattern("-[0-9]+");
+        let all = RegexValue::new()
+            .literal(r"\.+*?()|[]{}^$-a")
+            .pattern("-[0-9]+");
         assert_eq!(all.as_str(), r"\\\.\+\*\?\(\)\|\[\]\{\}\^\$-a-[0-9]+");
     }
 
     #[test]
     fn a_window_prints_in_the_largest_exact_unit() {
         let printed = |seconds| Window::from_secs(seconds).unwrap().to_string();
-        assert_eq!([printed(180), printed(90), printed(3600)], ["3m", "90s", "60m"]);
+        assert_eq!(
+            [printed(180), printed(90), printed(3600)],
+            ["3m", "90s", "60m"]
+        );
     }
 
     #[test]
@@ -432,7 +460,7 @@ mod tests {
         ] {
             assert!(!meant.agrees(&parser::parse(other).unwrap()), "{other}");
         }
-        assert!(meant.agrees(&parser::parse(r#"sum ( up { job = 'a' } )"#).unwrap()));
+        assert!(meant.agrees(&parser::parse("sum ( up { job = 'a' } )").unwrap()));
     }
 
     proptest! {
@@ -455,9 +483,16 @@ mod tests {
             .with_iterations(1500)
             .with_type::<(String, String, String)>()
             .for_each(|(metric, label, value)| {
-                let Ok(metric) = MetricName::new(metric) else { return };
-                let Ok(matcher) = Matcher::equal(label, value) else { return };
-                let selector = Selector { metric, matchers: vec![matcher] };
+                let Ok(metric) = MetricName::new(metric) else {
+                    return;
+                };
+                let Ok(matcher) = Matcher::equal(label, value) else {
+                    return;
+                };
+                let selector = Selector {
+                    metric,
+                    matchers: vec![matcher],
+                };
                 Query::build(&Expression::Sum(selector)).unwrap();
             });
     }

@@ -1,6 +1,6 @@
 //! The query that a metric's history is read with when nobody configured another: one per metric type, a total over
 //! the workload's pods, bound to its namespace. Past pods have no live owner to ask, so they are found by the name
-//! pattern of the target's kind. Refuses what cannot be said in PromQL without guessing, naming the annotation that
+//! pattern of the target's kind. Refuses what cannot be said in `PromQL` without guessing, naming the annotation that
 //! says it instead.
 
 use super::promql::{
@@ -75,7 +75,10 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { resource_matchers: Vec::new(), rate_window: Window::THREE_MINUTES }
+        Self {
+            resource_matchers: Vec::new(),
+            rate_window: Window::THREE_MINUTES,
+        }
     }
 }
 
@@ -88,7 +91,7 @@ pub enum Refused {
          give one in the annotation metric-query.autoscaling.crane.io/<metric>"
     )]
     Resource(String),
-    /// A name or value that PromQL cannot hold.
+    /// A name or value that `PromQL` cannot hold.
     #[error(
         "no built-in history query; give one in the annotation metric-query.autoscaling.crane.io/<metric>"
     )]
@@ -152,7 +155,12 @@ pub fn built_in(
         Metric::Pods { metric, selector } => {
             total(metric, vec![namespace, pods()?], selector, owner.namespace)?
         }
-        Metric::Object { metric, kind, name, selector } => {
+        Metric::Object {
+            metric,
+            kind,
+            name,
+            selector,
+        } => {
             let mut matchers = vec![namespace];
             matchers.extend(described(kind, name, owner.namespace)?);
             total(metric, matchers, selector, owner.namespace)?
@@ -166,7 +174,8 @@ pub fn built_in(
 
 /// The names of the pods that a workload of this kind makes, and as few others as names can tell.
 ///
-/// Deployment `n-<hash>-<5>`, `ReplicaSet` and `DaemonSet` `n-<5>`, `StatefulSet` `n-<ordinal>`; any other kind `n-...`,
+/// Deployment `n-<hash>-<5>`, `ReplicaSet` and `DaemonSet` `n-<5>`, `StatefulSet` `n-<ordinal>`; any other
+/// kind `n-...`,
 /// which also catches siblings such as `n-admin-0`.
 fn pod_pattern(kind: &str, name: &str) -> RegexValue {
     let suffix = match kind {
@@ -184,11 +193,13 @@ fn resource(
     settings: &Settings,
 ) -> Result<Expression, Refused> {
     matchers.extend(settings.resource_matchers.iter().cloned());
-    let selector = |metric: &str| {
-        MetricName::new(metric).map(|metric| Selector { metric, matchers })
-    };
+    let selector =
+        |metric: &str| MetricName::new(metric).map(|metric| Selector { metric, matchers });
     match name {
-        "cpu" => Ok(Expression::SumOfRate(selector(CPU_USAGE)?, settings.rate_window)),
+        "cpu" => Ok(Expression::SumOfRate(
+            selector(CPU_USAGE)?,
+            settings.rate_window,
+        )),
         "memory" => Ok(Expression::Sum(selector(MEMORY_USAGE)?)),
         other => Err(Refused::Resource(super::promql::excerpt(other))),
     }
@@ -206,10 +217,16 @@ fn total(
             matchers.push(matcher);
         } else if matcher != Matcher::equal(label, namespace)? {
             let label = label.to_owned();
-            return Err(Refused::Namespace { label, namespace: namespace.to_owned() });
+            return Err(Refused::Namespace {
+                label,
+                namespace: namespace.to_owned(),
+            });
         }
     }
-    Ok(Expression::Sum(Selector { metric: MetricName::new(metric)?, matchers }))
+    Ok(Expression::Sum(Selector {
+        metric: MetricName::new(metric)?,
+        matchers,
+    }))
 }
 
 /// The condition that picks one object; none for the object's own namespace, which is bound already.
@@ -221,11 +238,14 @@ fn described(kind: &str, name: &str, namespace: &str) -> Result<Option<Matcher>,
     if name == namespace {
         return Ok(None);
     }
-    Err(Refused::Namespace { label, namespace: namespace.to_owned() })
+    Err(Refused::Namespace {
+        label,
+        namespace: namespace.to_owned(),
+    })
 }
 
 /// Translates a Kubernetes label selector. An absent label counts as the empty value in both languages, so the four
-/// set operators have exact PromQL forms: `k in (a,b)` is `k=~"a|b"`, `k` is `k!=""`, `!k` is `k=""`.
+/// set operators have exact `PromQL` forms: `k in (a,b)` is `k=~"a|b"`, `k` is `k!=""`, `!k` is `k=""`.
 fn parse_selector(text: &str) -> Result<Vec<Matcher>, Refused> {
     let mut matchers = Vec::new();
     let mut rest = text.trim();
@@ -261,7 +281,10 @@ fn parse_requirement(text: &str) -> Result<Matcher, Refused> {
     }
     if let Some((label, value)) = text.split_once("!=") {
         let value = plain_value(value, text)?;
-        return Ok(Matcher::new(label.trim(), Match::NotEqual(value.to_owned()))?);
+        return Ok(Matcher::new(
+            label.trim(),
+            Match::NotEqual(value.to_owned()),
+        )?);
     }
     if let Some((label, value)) = text.split_once('=') {
         let value = plain_value(value.strip_prefix('=').unwrap_or(value), text)?;
@@ -284,15 +307,19 @@ fn parse_set(text: &str) -> Result<Matcher, Refused> {
     let mut pattern = RegexValue::new();
     for (index, value) in values.split(',').enumerate() {
         let value = plain_value(value, text)?;
-        pattern = if index == 0 { pattern } else { pattern.pattern("|") };
+        pattern = if index == 0 {
+            pattern
+        } else {
+            pattern.pattern("|")
+        };
         pattern = pattern.literal(value);
     }
-    let test = match operator {
+    let condition = match operator {
         "in" => Match::Like(pattern),
         "notin" => Match::Unlike(pattern),
         _ => return Err(refused()),
     };
-    Ok(Matcher::new(label, test)?)
+    Ok(Matcher::new(label, condition)?)
 }
 
 /// A label value of Kubernetes: letters, digits, `-`, `_`, `.`, or nothing.
@@ -312,10 +339,15 @@ mod tests {
 
     use super::*;
 
-    const WEB: Owner<'_> = Owner { namespace: "shop", kind: "Deployment", name: "web" };
+    const WEB: Owner<'_> = Owner {
+        namespace: "shop",
+        kind: "Deployment",
+        name: "web",
+    };
 
     fn text(metric: Metric<'_>) -> String {
-        built_in(WEB, metric, &Settings::default()).map_or_else(|e| e.to_string(), |q| q.to_string())
+        built_in(WEB, metric, &Settings::default())
+            .map_or_else(|e| e.to_string(), |q| q.to_string())
     }
 
     #[test]
@@ -333,19 +365,37 @@ mod tests {
                 format!(r#"sum(container_memory_working_set_bytes{{{pods},container!=""}})"#),
             ),
             (
-                Metric::ContainerResource { name: "cpu", container: "app" },
+                Metric::ContainerResource {
+                    name: "cpu",
+                    container: "app",
+                },
                 format!(
                     r#"sum(rate(container_cpu_usage_seconds_total{{{pods},container="app"}}[3m]))"#
                 ),
             ),
             (
-                Metric::ContainerResource { name: "memory", container: "app" },
+                Metric::ContainerResource {
+                    name: "memory",
+                    container: "app",
+                },
                 format!(r#"sum(container_memory_working_set_bytes{{{pods},container="app"}})"#),
             ),
             (
-                Metric::Pods { metric: "http_requests", selector: Some("path=checkout") },
+                Metric::Pods {
+                    metric: "http_requests",
+                    selector: Some("path=checkout"),
+                },
                 format!(r#"sum(http_requests{{{pods},path="checkout"}})"#),
             ),
+        ];
+        for (metric, expected) in table {
+            assert_eq!(text(metric), expected);
+        }
+    }
+
+    #[test]
+    fn metrics_of_objects_and_of_the_outside_are_bound_to_the_namespace() {
+        let table = [
             (
                 Metric::Object {
                     metric: "requests_per_second",
@@ -402,11 +452,21 @@ mod tests {
             ("!a,b=", r#"a="",b="""#),
             ("", ""),
         ] {
-            let got: Vec<String> =
-                parse_selector(selector).unwrap().iter().map(ToString::to_string).collect();
+            let got: Vec<String> = parse_selector(selector)
+                .unwrap()
+                .iter()
+                .map(ToString::to_string)
+                .collect();
             assert_eq!(got.join(","), expected, "{selector}");
         }
-        for bad in ["a=b,", "a like (b)", "a in (b", "a=\"b\"", "app.kubernetes.io/name=x", "a in (b,c"] {
+        for bad in [
+            "a=b,",
+            "a like (b)",
+            "a in (b",
+            "a=\"b\"",
+            "app.kubernetes.io/name=x",
+            "a in (b,c",
+        ] {
             assert!(parse_selector(bad).is_err(), "{bad}");
         }
     }
@@ -419,8 +479,15 @@ mod tests {
             external(r#"up) or sum(secret{namespace="other"}) #"#, None),
             external("up", Some("namespace=other")),
             external("up", Some("exported_namespace!=shop")),
-            Metric::Resource { name: "nvidia.com/gpu" },
-            Metric::Object { metric: "up", kind: "Namespace", name: "other", selector: None },
+            Metric::Resource {
+                name: "nvidia.com/gpu",
+            },
+            Metric::Object {
+                metric: "up",
+                kind: "Namespace",
+                name: "other",
+                selector: None,
+            },
         ] {
             let refused = built_in(WEB, metric, &Settings::default()).unwrap_err();
             assert_eq!(refused.reason(), "NoHistoryQuery");
@@ -436,7 +503,10 @@ mod tests {
         };
         let query = |metric| built_in(WEB, metric, &settings).unwrap().to_string();
         assert!(query(Metric::Resource { name: "cpu" }).ends_with(r#",job="kubelet"}[90s]))"#));
-        let pods = query(Metric::Pods { metric: "m", selector: None });
+        let pods = query(Metric::Pods {
+            metric: "m",
+            selector: None,
+        });
         assert!(!pods.contains("kubelet"), "{pods}");
     }
 

@@ -67,12 +67,17 @@ pub enum ResponseError {
 /// # Errors
 /// [`ResponseError`]; a truncated body is malformed, never a short answer.
 pub fn parse(body: &[u8], limit: usize) -> Result<Answer, ResponseError> {
-    let budget = Budget { left: Cell::new(limit), labels: Cell::new(limit) };
+    let budget = Budget {
+        left: Cell::new(limit),
+        labels: Cell::new(limit),
+    };
     let mut input = serde_json::Deserializer::from_slice(body);
-    let envelope = EnvelopeSeed(&budget).deserialize(&mut input).and_then(|envelope| {
-        input.end()?;
-        Ok(envelope)
-    });
+    let envelope = EnvelopeSeed(&budget)
+        .deserialize(&mut input)
+        .and_then(|envelope| {
+            input.end()?;
+            Ok(envelope)
+        });
     match envelope {
         Ok(envelope) => envelope.answer(),
         Err(_) if budget.is_spent() => Err(ResponseError::TooManySamples(limit)),
@@ -91,7 +96,11 @@ impl Budget {
         // Past the end the counter wraps to MAX, which marks it as overspent.
         let left = counter.get().wrapping_sub(1);
         counter.set(left);
-        if left == usize::MAX { Err(E::custom("too many samples")) } else { Ok(()) }
+        if left == usize::MAX {
+            Err(E::custom("too many samples"))
+        } else {
+            Ok(())
+        }
     }
 
     fn is_spent(&self) -> bool {
@@ -122,12 +131,17 @@ impl Envelope {
             other => return Err(malformed(&format!("status is {other:?}"))),
         }
         if self.partial {
-            self.warnings.push("the server marks the answer as partial".to_owned());
+            self.warnings
+                .push("the server marks the answer as partial".to_owned());
         }
         let RawData { kind, result } = self.data.ok_or_else(|| malformed("no data"))?;
         let kind = kind.ok_or_else(|| malformed("no resultType"))?;
         let (data, histograms) = result.ok_or_else(|| malformed("no result"))?.typed(&kind)?;
-        Ok(Answer { data, warnings: self.warnings, histograms })
+        Ok(Answer {
+            data,
+            warnings: self.warnings,
+            histograms,
+        })
     }
 }
 
@@ -169,13 +183,22 @@ impl RawResult {
 /// Seconds since 1970 (fractions are rounded to milliseconds) and a Go float.
 fn sample(at: f64, value: &str) -> Result<Sample, String> {
     let millis = (at * 1000.0).round();
-    let whole = if millis.abs() < 1e17 { as_whole(millis) } else { i64::MAX };
+    let whole = if millis.abs() < 1e17 {
+        as_whole(millis)
+    } else {
+        i64::MAX
+    };
     let at = Timestamp::from_millisecond(whole).map_err(|_| format!("time {at} out of range"))?;
-    let value = value.parse().map_err(|_| format!("value {value:?} is not a number"))?;
+    let value = value
+        .parse()
+        .map_err(|_| format!("value {value:?} is not a number"))?;
     Ok(Sample { at, value })
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the caller checked the range")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the caller checked the range"
+)]
 const fn as_whole(number: f64) -> i64 {
     number as i64
 }
@@ -206,7 +229,9 @@ impl<'de> Visitor<'de> for EnvelopeSeed<'_> {
                 "errorType" => envelope.kind = map.next_value::<Loose>()?.0,
                 "error" => envelope.error = map.next_value::<Loose>()?.0,
                 "warnings" => envelope.warnings.extend(notes(&mut map)?),
-                "infos" => envelope.warnings.extend(notes(&mut map)?.filter(is_about_data)),
+                "infos" => envelope
+                    .warnings
+                    .extend(notes(&mut map)?.filter(|note| is_about_data(note))),
                 "isPartial" => envelope.partial = map.next_value::<Option<bool>>()? == Some(true),
                 _ => {
                     map.next_value::<IgnoredAny>()?;
@@ -224,7 +249,7 @@ fn notes<'de, A: MapAccess<'de>>(map: &mut A) -> Result<impl Iterator<Item = Str
 }
 
 /// Style advice has this prefix since Prometheus 2.50; everything else is about missing data.
-fn is_about_data(note: &String) -> bool {
+fn is_about_data(note: &str) -> bool {
     !note.starts_with("PromQL info:")
 }
 
@@ -348,12 +373,18 @@ impl<'de> Visitor<'de> for ItemSeed<'_> {
         Ok(Item::Number(at))
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "seconds since 1970 are far below 2^53")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "seconds since 1970 are far below 2^53"
+    )]
     fn visit_u64<E>(self, at: u64) -> Result<Item, E> {
         Ok(Item::Number(at as f64))
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "seconds since 1970 are far below 2^53")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "seconds since 1970 are far below 2^53"
+    )]
     fn visit_i64<E>(self, at: i64) -> Result<Item, E> {
         Ok(Item::Number(at as f64))
     }
@@ -379,7 +410,9 @@ impl<'de> Visitor<'de> for ItemSeed<'_> {
         match samples {
             Some(samples) => Ok(Item::Series(Some(Labelled { labels, samples }))),
             None if histograms => Ok(Item::Series(None)),
-            None => Err(de::Error::custom("a series without value, values or histograms")),
+            None => Err(de::Error::custom(
+                "a series without value, values or histograms",
+            )),
         }
     }
 }

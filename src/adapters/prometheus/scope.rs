@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use promql_parser::label::{METRIC_NAME, MatchOp, Matcher, Matchers};
+use promql_parser::parser::value::ValueType;
 use promql_parser::parser::{
     self, AggregateExpr, BinModifier, BinaryExpr, Call, Expr, LabelModifier, Offset, VectorSelector,
 };
@@ -51,9 +52,14 @@ pub enum Refusal {
     /// More than 8 selectors.
     #[error("the query has more than {SELECTORS_MAX} selectors; split it or use a recording rule")]
     TooManySelectors,
-    /// Not PromQL, as far as we read it.
+    /// Not `PromQL`, as far as we read it.
     #[error("the query cannot be parsed: {0}")]
     Syntax(String),
+    /// A range vector or a string.
+    #[error(
+        "the query gives a {0}, expected a number at each time; wrap it in rate(...) or the like"
+    )]
+    NotANumber(String),
     /// A range or offset without a unit.
     #[error("duration {0:?} has no unit; write it as 5m or 30s")]
     Duration(String),
@@ -135,7 +141,10 @@ pub fn admit(
         return Err(Refusal::Empty);
     }
     if text.len() > limit {
-        return Err(Refusal::TooLong { bytes: text.len(), limit });
+        return Err(Refusal::TooLong {
+            bytes: text.len(),
+            limit,
+        });
     }
     match scope {
         PromqlScope::Any => Ok(Query::admitted(text.to_owned())),
@@ -145,8 +154,15 @@ pub fn admit(
 
 fn restrict(text: &str, namespace: &str, history: Duration) -> Result<Query, Refusal> {
     let mut tree = read(text)?;
-    let mut guard = Guard { namespace, history, selectors: 0 };
+    let mut guard = Guard {
+        namespace,
+        history,
+        selectors: 0,
+    };
     guard.expression(&mut tree, 0)?;
+    if let kind @ (ValueType::Matrix | ValueType::String) = tree.value_type() {
+        return Err(Refusal::NotANumber(kind.to_string()));
+    }
     let printed = tree.to_string();
     match read(&printed) {
         Ok(again) if again == tree => Ok(Query::admitted(printed)),
@@ -203,7 +219,11 @@ fn check_duration(word: &str) -> Result<(), Refusal> {
     let number = word.parse::<f64>().is_ok() || word.starts_with("0x");
     // An exponent may be cut in two by its sign (`1e+300`).
     let exponent = word.starts_with(|c: char| c.is_ascii_digit() || c == '.') && word.contains('e');
-    if number || exponent { Err(Refusal::Duration(excerpt(word))) } else { Ok(()) }
+    if number || exponent {
+        Err(Refusal::Duration(excerpt(word)))
+    } else {
+        Ok(())
+    }
 }
 
 /// The text in lower case with comments and the contents of strings left out.
@@ -272,7 +292,11 @@ impl Guard<'_> {
         if matches!(&it.modifier, Some(LabelModifier::Include(labels)) if labels.is_empty()) {
             it.modifier = None;
         }
-        for label in it.modifier.iter().flat_map(|modifier| &modifier.labels().labels) {
+        for label in it
+            .modifier
+            .iter()
+            .flat_map(|modifier| &modifier.labels().labels)
+        {
             check_label(label)?;
         }
         if let Some(parameter) = &mut it.param {
@@ -286,7 +310,11 @@ impl Guard<'_> {
         if let Some(modifier) = &mut it.modifier {
             check_modifier(modifier)?;
         }
-        if it.modifier.as_ref().is_some_and(|modifier| *modifier == BinModifier::default()) {
+        if it
+            .modifier
+            .as_ref()
+            .is_some_and(|modifier| *modifier == BinModifier::default())
+        {
             it.modifier = None;
         }
         self.expression(&mut it.lhs, depth + 1)?;
@@ -326,7 +354,11 @@ impl Guard<'_> {
         if !matchers.or_matchers.is_empty() {
             return Err(Refusal::OrMatchers);
         }
-        for matcher in matchers.matchers.iter().filter(|matcher| matcher.name != METRIC_NAME) {
+        for matcher in matchers
+            .matchers
+            .iter()
+            .filter(|matcher| matcher.name != METRIC_NAME)
+        {
             check_label(&matcher.name)?;
             let own = matcher.op == MatchOp::Equal && matcher.value == self.namespace;
             if is_tenant_label(&matcher.name) && !own {
@@ -334,8 +366,14 @@ impl Guard<'_> {
                 return Err(Refusal::Namespace { label, own });
             }
         }
-        matchers.matchers.retain(|matcher| matcher.name != TENANT_LABELS[0]);
-        matchers.matchers.push(Matcher::new(MatchOp::Equal, TENANT_LABELS[0], self.namespace));
+        matchers
+            .matchers
+            .retain(|matcher| matcher.name != TENANT_LABELS[0]);
+        matchers.matchers.push(Matcher::new(
+            MatchOp::Equal,
+            TENANT_LABELS[0],
+            self.namespace,
+        ));
         // The printer sorts them so; all hold together, and their order means nothing.
         matchers.matchers.sort_by_cached_key(ToString::to_string);
         Ok(())
@@ -343,13 +381,21 @@ impl Guard<'_> {
 
     const fn reach(&self, back: Duration) -> Result<(), Refusal> {
         let (asked, kept) = (back.as_secs(), self.history.as_secs());
-        if asked > kept { Err(Refusal::TooFarBack { asked, kept }) } else { Ok(()) }
+        if asked > kept {
+            Err(Refusal::TooFarBack { asked, kept })
+        } else {
+            Ok(())
+        }
     }
 }
 
 /// Exactly one metric, by name or by `__name__="..."`, with a name that needs no quotes.
 fn check_metric(it: &VectorSelector) -> Result<(), Refusal> {
-    let matchers = it.matchers.matchers.iter().chain(it.matchers.or_matchers.iter().flatten());
+    let matchers = it
+        .matchers
+        .matchers
+        .iter()
+        .chain(it.matchers.or_matchers.iter().flatten());
     let mut names = it.name.iter().cloned().collect::<Vec<_>>();
     for matcher in matchers.filter(|matcher| matcher.name == METRIC_NAME) {
         if matcher.op != MatchOp::Equal {
@@ -376,18 +422,28 @@ fn check_modifier(modifier: &mut BinModifier) -> Result<(), Refusal> {
     if matches!(&modifier.matching, Some(LabelModifier::Exclude(labels)) if labels.is_empty()) {
         modifier.matching = None;
     }
-    let matching = modifier.matching.iter().flat_map(|matching| &matching.labels().labels);
-    let grouping = modifier.card.labels().into_iter().flat_map(|labels| &labels.labels);
-    matching.chain(grouping).try_for_each(|label| check_label(label))
+    let matching = modifier
+        .matching
+        .iter()
+        .flat_map(|matching| &matching.labels().labels);
+    let grouping = modifier
+        .card
+        .labels()
+        .into_iter()
+        .flat_map(|labels| &labels.labels);
+    matching
+        .chain(grouping)
+        .try_for_each(|label| check_label(label))
 }
 
 /// Functions that write labels (`label_replace`, `label_join`, `count_values`) must not touch the namespace.
 fn refuse_tenant_text(function: &str, argument: &Expr) -> Result<(), Refusal> {
     match argument {
         Expr::Paren(it) => refuse_tenant_text(function, &it.expr),
-        Expr::StringLiteral(it) if is_tenant_label(&it.val) => {
-            Err(Refusal::Function(format!("{function} on label {:?}", it.val)))
-        }
+        Expr::StringLiteral(it) if is_tenant_label(&it.val) => Err(Refusal::Function(format!(
+            "{function} on label {:?}",
+            it.val
+        ))),
         _ => Ok(()),
     }
 }
@@ -398,7 +454,9 @@ pub(super) fn is_bound(text: &str, namespace: &str) -> bool {
     fn selectors(tree: &Expr, found: &mut Vec<VectorSelector>) {
         match tree {
             Expr::Aggregate(it) => {
-                it.param.iter().for_each(|parameter| selectors(parameter, found));
+                it.param
+                    .iter()
+                    .for_each(|parameter| selectors(parameter, found));
                 selectors(&it.expr, found);
             }
             Expr::Unary(it) => selectors(&it.expr, found),
@@ -408,7 +466,11 @@ pub(super) fn is_bound(text: &str, namespace: &str) -> bool {
             }
             Expr::Paren(it) => selectors(&it.expr, found),
             Expr::Subquery(it) => selectors(&it.expr, found),
-            Expr::Call(it) => it.args.args.iter().for_each(|argument| selectors(argument, found)),
+            Expr::Call(it) => it
+                .args
+                .args
+                .iter()
+                .for_each(|argument| selectors(argument, found)),
             Expr::VectorSelector(it) => found.push(it.clone()),
             Expr::MatrixSelector(it) => found.push(it.vs.clone()),
             Expr::NumberLiteral(_) | Expr::StringLiteral(_) | Expr::Extension(_) => {}

@@ -32,8 +32,13 @@ impl Step<'_> {
     /// ```text
     /// b    = max(min, min(floor, current))
     /// need = b if child(b) >= desired else desired
-    /// need > m, or need < m and desired < m and no hold -> need; else m, never above max
+    /// need > m                                        -> need
+    /// need < m, and desired < m or current < m, no hold -> need
+    /// else                                            -> m, but never above max
     /// ```
+    ///
+    /// A minimum above the current count would blind the child for nothing: somebody scaled down by
+    /// hand after it was reached.
     pub(super) fn shape(
         &self,
         pass: Option<&Pass>,
@@ -51,7 +56,8 @@ impl Step<'_> {
         let gets_there = answer(low, bounds.max).is_some_and(|count| count >= joined.desired);
         let need = if gets_there { low } else { joined.desired.max(bounds.min) };
         let min = self.seen.child.map_or(need, |Child { min, .. }| {
-            let may_lower = joined.desired < min && !history.holds(self.now);
+            let binds = joined.desired < min || self.current() < min;
+            let may_lower = binds && !history.holds(self.now);
             if need > min || (need < min && may_lower) { need } else { min.min(bounds.max) }
         });
         let expected = self.seen.child.and_then(|child| answer(child.min, child.max));

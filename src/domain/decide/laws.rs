@@ -1,1 +1,9 @@
-//! laws
+//! The laws of the two lanes, over a model of the real autoscaler.
+
+mod lockstep;
+mod phases;
+mod restarts;
+mod scenarios;
+mod steps;
+mod table;
+mod world;

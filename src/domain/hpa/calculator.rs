@@ -4,20 +4,20 @@
 //! follows from the metric's type and target. The calculator assumes nothing about missing data except
 //! against the direction of the change: a missing pod is idle when scaling up, busy when scaling down.
 //!
-//! Source: upstream `replica_calculator.go`, `metrics/client.go`, `computeReplicasForMetric`.
+//! Source: upstream `replica_calculator.go` and `computeReplicasForMetric`.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use super::{
-    Grouped, MetricKind, MetricSpec, Ratio, Sample, Settings, Target, Tolerance, group_pods,
-    pod_requests,
+    Grouped, MetricKind, MetricSpec, Ratio, Settings, Target, Tolerance, pod_requests,
     ratio::{as_f64, narrow, usage_ratio, utilization_ratio},
+    samples::{group, no_pods, no_ready_pods, resource_of, total},
 };
 use crate::domain::{
     Reading, Replicas, Scale,
-    observation::{Cause, Measured, Phase, Pod, PodUsage, Status, Unavailable},
+    observation::{Cause, Phase, Pod, Status, Unavailable},
 };
 
 /// What a computation sees besides the metric itself.
@@ -130,9 +130,13 @@ pub fn propose(
         (MetricKind::Object | MetricKind::External, Target::AverageValue(target)) => {
             Ok(by_total_per_pod(total()?, target, view))
         }
-        (_, Target::Utilization(target)) => by_utilization(metric, &grouped()?, target, view),
+        (MetricKind::Resource | MetricKind::ContainerResource, Target::Utilization(target)) => {
+            by_utilization(metric, &grouped()?, target, view)
+        }
         (_, Target::AverageValue(target)) => by_average(&grouped()?, target, view),
-        (_, Target::Value(_) | Target::Unusable) => Err(unusable_target(metric)),
+        (_, Target::Utilization(_) | Target::Value(_) | Target::Unusable) => {
+            Err(unusable_target(metric))
+        }
     }
 }
 
@@ -409,137 +413,132 @@ fn ceil_i64(x: f64) -> i64 {
     x.ceil() as i64
 }
 
-/// The resource and container of a metric that has them.
-fn resource_of(metric: &MetricSpec) -> (&str, Option<&str>) {
-    match metric {
-        MetricSpec::Resource { name, .. } => (name, None),
-        MetricSpec::ContainerResource {
-            name, container, ..
-        } => (name, Some(container)),
-        _ => ("", None),
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::observation::Measured;
 
-/// The samples of a metric that is read per pod, by group.
-fn group<'a>(
-    metric: &MetricSpec,
-    measured: &'a Measured,
-    view: &View<'a>,
-) -> Result<Grouped<'a>, Unavailable> {
-    let (resource, container) = resource_of(metric);
-    let samples = match (metric.kind(), measured) {
-        (MetricKind::Resource | MetricKind::ContainerResource, Measured::Usage(usage)) => {
-            if usage.is_empty() {
-                return Err(no_samples(metric, "resource"));
-            }
-            let of_pod =
-                |pod: &'a Arc<PodUsage>| Some((&*pod.pod, usage_of(pod, resource, container)?));
-            usage.iter().filter_map(of_pod).collect::<HashMap<_, _>>()
+    fn external(target: Target) -> MetricSpec {
+        MetricSpec::External {
+            metric: "queue".into(),
+            selector: None,
+            target,
         }
-        (MetricKind::Pods, Measured::Samples(samples)) => {
-            if samples.is_empty() {
-                return Err(no_samples(metric, "custom"));
-            }
-            let of_pod = |s: &'a crate::domain::observation::PodSample| {
-                (
-                    &*s.pod,
-                    Sample {
-                        value: s.value,
-                        at: s.at,
-                        window: s.window,
-                    },
-                )
-            };
-            samples.iter().map(of_pod).collect()
-        }
-        _ => return Err(mismatch(metric)),
-    };
-    if view.pods.is_empty() {
-        return Err(no_pods());
     }
-    let pods = group_pods(
-        view.pods,
-        samples,
-        resource == "cpu",
-        view.settings,
-        view.now,
-    );
-    if pods.ready.is_empty() && pods.strangers.is_empty() {
-        return Err(no_ready_pods());
+
+    fn ask(metric: &MetricSpec, reading: &Reading, count: u32) -> Result<MetricProposal, Cause> {
+        let settings = Settings::default();
+        let count = Replicas::new(count);
+        let view = View {
+            scale: Scale {
+                spec: count,
+                status: count,
+            },
+            pods: &[],
+            tolerance: Tolerance { down: 0.1, up: 0.1 },
+            settings: &settings,
+            now: Timestamp::UNIX_EPOCH,
+        };
+        propose(metric, reading, &view).map_err(|e| e.reason)
     }
-    Ok(pods)
-}
 
-/// The usage of a pod, or of one of its containers; `None` leaves the pod without a sample.
-fn usage_of(pod: &PodUsage, resource: &str, container: Option<&str>) -> Option<Sample> {
-    let value = match container {
-        Some(name) => pod
-            .containers
-            .iter()
-            .find(|c| &*c.name == name)?
-            .usage
-            .get(resource)?,
-        None if pod.containers.is_empty() => return None,
-        None => {
-            let mut usage = pod.containers.iter().map(|c| c.usage.get(resource));
-            narrow(usage.try_fold(0_i128, |sum, milli| Some(sum + i128::from(milli?)))?)
-        }
-    };
-    Some(Sample {
-        value,
-        at: pod.at,
-        window: pod.window,
-    })
-}
-
-/// The sum of an external metric's series, or the one value of an object.
-fn total(metric: &MetricSpec, measured: &Measured) -> Result<i64, Unavailable> {
-    let Measured::Total(values) = measured else {
-        return Err(mismatch(metric));
-    };
-    match (metric.kind(), values.as_slice()) {
-        (MetricKind::External, []) => Err(no_samples(metric, "external")),
-        (MetricKind::External, all) => Ok(narrow(all.iter().map(|v| i128::from(*v)).sum())),
-        (_, [one]) => Ok(*one),
-        (_, []) => Err(no_samples(metric, "custom")),
-        (_, all) => Err(Unavailable::new(
-            Cause::NotRead,
-            format!(
-                "expected one value for {}, got {}",
-                metric.identifier(),
-                all.len()
+    #[test]
+    fn a_total_needs_no_pods_but_to_multiply_with_them() {
+        let total = |milli| Ok(Measured::Total(vec![milli]));
+        let count = |metric: &MetricSpec, milli, count| {
+            ask(metric, &total(milli), count).map(|p| (p.replicas.get(), p.value))
+        };
+        let value = |milli| MetricValue {
+            value: Some(milli),
+            ..MetricValue::default()
+        };
+        let average = |average_value| MetricValue {
+            average_value,
+            ..MetricValue::default()
+        };
+        let (per_pod, whole) = (
+            external(Target::AverageValue(1000)),
+            external(Target::Value(1000)),
+        );
+        for (metric, milli, current, want) in [
+            (&per_pod, 2500, 0, Ok((3, average(None)))),
+            (&per_pod, 2500, 1, Ok((3, average(Some(2500))))),
+            (&per_pod, 2050, 2, Ok((2, average(Some(1025))))),
+            (
+                &per_pod,
+                i64::MAX,
+                2,
+                Ok((i32::MAX.unsigned_abs(), average(Some(i64::MAX)))),
             ),
-        )),
-    }
-}
-
-fn mismatch(metric: &MetricSpec) -> Unavailable {
-    let name = metric.identifier();
-    Unavailable::new(
-        Cause::NotRead,
-        format!("the reading of {name} is of another type of metric"),
-    )
-}
-
-fn no_samples(metric: &MetricSpec, api: &str) -> Unavailable {
-    let what = match metric {
-        MetricSpec::Resource { name, .. } | MetricSpec::ContainerResource { name, .. } => {
-            format!("metrics for resource {name}")
+            (&per_pod, -5000, 2, Ok((0, average(Some(-2500))))),
+            (&whole, 1050, 0, Ok((2, value(1050)))),
+            (&whole, 1050, 7, Ok((7, value(1050)))),
+            (&whole, 1200, 7, Err(Cause::NoPods)),
+        ] {
+            assert_eq!(
+                count(metric, milli, current),
+                want,
+                "{metric:?} {milli} at {current}"
+            );
         }
-        _ => format!("metric {}", metric.identifier()),
-    };
-    Unavailable::new(
-        Cause::NoSamples,
-        format!("unable to get {what}: no metrics returned from {api} metrics API"),
-    )
-}
+    }
 
-fn no_pods() -> Unavailable {
-    let message = "no pods returned by selector while calculating replica count";
-    Unavailable::new(Cause::NoPods, message)
-}
-
-fn no_ready_pods() -> Unavailable {
-    let message = "did not receive metrics for targeted pods (pods might be unready)";
-    Unavailable::new(Cause::NoReadyPods, message)
+    #[test]
+    fn what_cannot_be_computed_says_why() {
+        let target = Target::AverageValue(1000);
+        let object = |target| MetricSpec::Object {
+            described: super::super::ObjectRef {
+                api_version: "v1".into(),
+                kind: "Service".into(),
+                name: "web".into(),
+            },
+            metric: "qps".into(),
+            selector: None,
+            target,
+        };
+        let cpu = MetricSpec::Resource {
+            name: "cpu".into(),
+            target,
+        };
+        let total = |values: &[i64]| Ok(Measured::Total(values.to_vec()));
+        let failed = Err(Unavailable::new(Cause::NotRead, "503"));
+        for (metric, reading, want) in [
+            (
+                MetricSpec::Unknown("Sun".into()),
+                total(&[1]),
+                Cause::UnknownType,
+            ),
+            (
+                external(Target::Unusable),
+                total(&[1]),
+                Cause::UnusableTarget,
+            ),
+            (
+                external(Target::Utilization(5)),
+                total(&[1]),
+                Cause::UnusableTarget,
+            ),
+            (cpu.clone(), total(&[1]), Cause::NotRead),
+            (
+                cpu.clone(),
+                Ok(Measured::Usage(Vec::new())),
+                Cause::NoSamples,
+            ),
+            (external(target), total(&[]), Cause::NoSamples),
+            (object(target), total(&[]), Cause::NoSamples),
+            (object(target), total(&[1, 2]), Cause::NotRead),
+            (
+                external(target),
+                Ok(Measured::Samples(Vec::new())),
+                Cause::NotRead,
+            ),
+            (external(target), failed, Cause::NotRead),
+        ] {
+            assert_eq!(
+                ask(&metric, &reading, 3),
+                Err(want),
+                "{metric:?} {reading:?}"
+            );
+        }
+    }
 }

@@ -172,3 +172,75 @@ pub fn record_scale(
     }
     log
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::hpa::{Policy, PolicyKind, Rules};
+
+    const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
+
+    fn event(age_s: i64, change: u32, outdated: bool) -> ScaleEvent {
+        let at = NOW - SignedDuration::from_secs(age_s);
+        ScaleEvent {
+            at,
+            change: Replicas::new(change),
+            outdated,
+        }
+    }
+
+    #[test]
+    fn an_event_of_exactly_a_periods_age_counts_no_more_but_keeps_its_slot() {
+        let period = SignedDuration::from_secs(60);
+        let policy = Policy {
+            kind: PolicyKind::Pods,
+            value: 1,
+            period,
+        };
+        let rules = Rules {
+            policies: Some(vec![policy]),
+            ..Rules::default()
+        };
+        let behavior = Behavior {
+            scale_up: rules,
+            ..Behavior::default()
+        };
+        for (age_s, changed, after) in [
+            (59, 3, vec![event(59, 3, false), event(0, 2, false)]),
+            (60, 0, vec![event(60, 3, false), event(0, 2, false)]),
+            (61, 0, vec![event(0, 2, false)]),
+        ] {
+            let log = Log {
+                scale_up: vec![event(age_s, 3, false)],
+                ..Log::default()
+            };
+            assert_eq!(
+                log.changed(Direction::Up, period, NOW),
+                changed,
+                "{age_s} s"
+            );
+            let (from, to) = (Replicas::new(4), Replicas::new(6));
+            let got = record_scale(log, Some(&behavior), from, to, NOW);
+            assert_eq!(got.scale_up, after, "{age_s} s");
+        }
+    }
+
+    #[test]
+    fn a_mirror_holds_what_the_child_can_have_read() {
+        let mut log = Log::default().started(Replicas::new(3), NOW);
+        log.write(Replicas::new(4), NOW, |_| false);
+        log.mark_mirrored(NOW);
+        let later = NOW + SignedDuration::from_secs(15);
+        log.write(Replicas::new(9), later, |_| false);
+        let counts = |log: &Log| {
+            log.recommendations()
+                .iter()
+                .map(|r| r.replicas.get())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            (counts(&log), counts(&log.mirror())),
+            (vec![3, 4, 9], vec![3, 4])
+        );
+    }
+}

@@ -12,11 +12,14 @@ mod behavior;
 mod calculator;
 mod condition;
 mod grouping;
+#[cfg(test)]
+mod laws;
 mod log;
 mod metric;
 mod normalise;
 mod pass;
 mod ratio;
+mod samples;
 mod selector;
 
 use jiff::SignedDuration;

@@ -194,3 +194,84 @@ fn limit_by_behavior(
     }
     (stabilized, ConditionReason::DesiredWithinRange)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::hpa::Rules;
+
+    const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
+
+    fn log(readings: &[(i64, u32)]) -> Log {
+        let entry = |(age_s, count): &(i64, u32)| Recommendation {
+            at: NOW - SignedDuration::from_secs(*age_s),
+            replicas: Replicas::new(*count),
+            mirrored: true,
+        };
+        Log {
+            recommendations: Some(readings.iter().map(entry).collect()),
+            ..Log::default()
+        }
+    }
+
+    fn run(behavior: Option<&Behavior>, readings: &[(i64, u32)]) -> (u32, Vec<u32>) {
+        let bounds = ReplicaBounds::new(Replicas::new(1), Replicas::new(100));
+        let hpa = Hpa {
+            bounds,
+            metrics: &[],
+            behavior,
+        };
+        let step = Step {
+            current: Replicas::new(10),
+            recommended: Replicas::new(5),
+        };
+        let got = normalise(&hpa, step, log(readings), &Settings::default(), NOW);
+        let after = got
+            .log
+            .recommendations()
+            .iter()
+            .map(|r| r.replicas.get())
+            .collect();
+        (got.stabilized.get(), after)
+    }
+
+    #[test]
+    fn an_entry_of_exactly_the_windows_age_counts_without_a_behavior_only() {
+        let explicit = Behavior {
+            scale_down: Rules {
+                window: Some(SignedDuration::from_secs(300)),
+                ..Rules::default()
+            },
+            ..Behavior::default()
+        };
+        for (age_s, nil, some) in [(299, 9, 9), (300, 9, 5), (301, 5, 5)] {
+            assert_eq!(run(None, &[(age_s, 9)]).0, nil, "no behavior, {age_s} s");
+            assert_eq!(
+                run(Some(&explicit), &[(age_s, 9)]).0,
+                some,
+                "behavior, {age_s} s"
+            );
+        }
+    }
+
+    #[test]
+    fn the_last_slot_older_than_the_windows_is_used_again() {
+        let explicit = Behavior::default();
+        for (readings, nil, some) in [
+            (
+                &[(400, 7), (350, 8), (10, 9)][..],
+                vec![7, 5, 9],
+                vec![7, 5, 9],
+            ),
+            (&[(300, 7), (10, 9)][..], vec![7, 9, 5], vec![7, 9, 5]),
+            (&[][..], vec![5], vec![5]),
+        ] {
+            assert_eq!(run(None, readings).1, nil, "no behavior, {readings:?}");
+            assert_eq!(
+                run(Some(&explicit), readings).1,
+                some,
+                "behavior, {readings:?}"
+            );
+        }
+    }
+}

@@ -454,3 +454,120 @@ fn failure_reason(metric: &MetricSpec) -> ConditionReason {
         MetricKind::Unknown => ConditionReason::InvalidMetricSourceType,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::{
+        ReplicaBounds,
+        hpa::{Condition, Target},
+        observation::Measured,
+    };
+
+    const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
+
+    fn queue(per_pod: i64) -> MetricSpec {
+        let target = Target::AverageValue(per_pod);
+        MetricSpec::External {
+            metric: "queue".into(),
+            selector: None,
+            target,
+        }
+    }
+
+    /// A pass over queues of one target and their totals.
+    fn pass(min: u32, count: u32, totals: &[i64], log: &Log) -> (Pass, Pass) {
+        let metrics: Vec<_> = totals.iter().map(|_| queue(1000)).collect();
+        let bounds = ReplicaBounds::new(Replicas::new(min), Replicas::new(100));
+        let hpa = Hpa {
+            bounds,
+            metrics: &metrics,
+            behavior: None,
+        };
+        let count = Replicas::new(count);
+        let readings = totals.iter().map(|total| Ok(Measured::Total(vec![*total])));
+        let observation = Observation {
+            scale: Scale {
+                spec: count,
+                status: count,
+            },
+            pods: Vec::new(),
+            readings: readings.collect(),
+        };
+        let settings = Settings::default();
+        let pass = reconcile(&hpa, &observation, log, &settings, NOW);
+        (
+            pass.clone(),
+            pass.applied(&hpa, &settings, Applied::Written, NOW),
+        )
+    }
+
+    #[test]
+    fn the_first_of_the_metrics_that_ask_for_the_most_wins() {
+        let empty = Log {
+            recommendations: Some(Vec::new()),
+            ..Log::default()
+        };
+        let (pass, _) = pass(1, 3, &[2000, 5000, 5000], &empty);
+        assert_eq!(pass.verdict, Verdict::Computed { winner: 1 });
+        assert_eq!(pass.recommended, Some(Replicas::new(5)));
+    }
+
+    #[test]
+    fn scaling_to_zero_is_remembered_and_left_at_the_minimum() {
+        let empty = Log {
+            recommendations: Some(Vec::new()),
+            ..Log::default()
+        };
+        let zero = |pass: &Pass| {
+            let condition = pass.conditions.get(ConditionKind::ScaledToZero);
+            condition.map(|Condition { status, reason, .. }| (status, reason))
+        };
+        let (_, down) = pass(0, 3, &[0], &empty);
+        let marked = (Status::True, ConditionReason::ScaledToZero);
+        assert_eq!((down.desired, zero(&down)), (Replicas::ZERO, Some(marked)));
+        assert!(down.log.scaled_to_zero);
+        // The user raises the minimum meanwhile, above what a first step without behavior may reach.
+        let (_, up) = pass(6, 0, &[1000], &down.log);
+        let unmarked = (Status::False, ConditionReason::NotScaledToZero);
+        assert_eq!((up.desired, zero(&up)), (Replicas::new(6), Some(unmarked)));
+        assert!(!up.log.scaled_to_zero);
+        let (_, high) = pass(6, 0, &[50_000], &down.log);
+        assert_eq!(
+            high.desired,
+            Replicas::new(6),
+            "the doubling limit alone would stop at 4"
+        );
+    }
+
+    #[test]
+    fn zero_that_no_metric_can_leave_is_not_marked() {
+        let cpu = MetricSpec::Resource {
+            name: "cpu".into(),
+            target: Target::AverageValue(1),
+        };
+        let bounds = ReplicaBounds::new(Replicas::ZERO, Replicas::ZERO);
+        let hpa = Hpa {
+            bounds,
+            metrics: &[cpu],
+            behavior: None,
+        };
+        let count = Replicas::new(2);
+        let scale = Scale {
+            spec: count,
+            status: count,
+        };
+        let observation = Observation {
+            scale,
+            pods: Vec::new(),
+            readings: Vec::new(),
+        };
+        let settings = Settings::default();
+        let pass = reconcile(&hpa, &observation, &Log::default(), &settings, NOW);
+        let pass = pass.applied(&hpa, &settings, Applied::Written, NOW);
+        assert_eq!(
+            (pass.desired, pass.log.scaled_to_zero),
+            (Replicas::ZERO, false)
+        );
+    }
+}

@@ -101,6 +101,14 @@ mod tests {
         ] {
             assert_eq!(tenth.covers(ratio), want, "{ratio}");
         }
+        // Here 1 - 0.99 is a little more than 0.01.
+        assert!(
+            Tolerance {
+                down: 0.01,
+                up: 0.0
+            }
+            .covers(0.99)
+        );
         assert!(!Tolerance { down: 0.1, up: 0.0 }.covers(1.01));
     }
 

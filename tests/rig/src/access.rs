@@ -8,10 +8,9 @@ use k8s_openapi::{
     kube_aggregator::pkg::apis::apiregistration::v1::APIService,
 };
 use kube::{
-    Client, Resource,
+    Client,
     api::{Api, ListParams, Patch, PatchParams, PostParams},
 };
-use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use crate::{
@@ -22,7 +21,7 @@ use crate::{
 };
 
 /// How long nodes, registered APIs and the like may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 impl Cluster {
     /// Makes a namespace, or does nothing when it exists, and returns its name.
@@ -44,7 +43,8 @@ impl Cluster {
         let list = || async { api.list(&ListParams::default()).await };
         let first = list().await.map_err(Error::api("list nodes"))?.items.len();
         for (offset, size) in sizes.iter().enumerate() {
-            self.put(&api, &node(&format!("node-{}", first + offset), size)).await?;
+            self.put(&api, &node(&format!("node-{}", first + offset), size))
+                .await?;
         }
         let all_ready = || async {
             let nodes = list().await.map_err(|no| no.to_string())?;
@@ -73,7 +73,7 @@ impl Cluster {
         client_of(&self.layout().write_kubeconfig(&file, &description)?).await
     }
 
-    /// A kubeconfig for an existing ServiceAccount, with a token of a day: the identity that a
+    /// A kubeconfig for an existing service account, with a token of a day: the identity that a
     /// Deployment of that account would have, user `system:serviceaccount:NAMESPACE:NAME`.
     ///
     /// # Errors
@@ -90,7 +90,8 @@ impl Cluster {
             .await
             .map_err(Error::api(format!("make a token for {namespace}/{name}")))?;
         let token = answer.pointer("/status/token").cloned().unwrap_or_default();
-        self.layout().write_kubeconfig(&format!("{namespace}-{name}"), &json!({"token": token}))
+        self.layout()
+            .write_kubeconfig(&format!("{namespace}-{name}"), &json!({"token": token}))
     }
 
     /// Registers an HTTPS server on 127.0.0.1:`port` as the API `version.group`, and returns when
@@ -116,15 +117,27 @@ impl Cluster {
         .await?;
         let registrations: Api<APIService> = Api::all(self.client());
         let name = format!("{version}.{group}");
-        self.put(&registrations, &registration(&name, group, version, (&service, port))).await?;
+        self.put(
+            &registrations,
+            &registration(&name, group, version, (&service, port)),
+        )
+        .await?;
         let available = || async {
-            let seen = registrations.get(&name).await.map_err(|no| no.to_string())?;
+            let seen = registrations
+                .get(&name)
+                .await
+                .map_err(|no| no.to_string())?;
             available(&seen)?;
             // The discovery of the group is what clients ask next.
             let path = format!("/apis/{group}/{version}");
-            self.client().request_text(http_get(&path)).await.map_err(|no| no.to_string())
+            self.client()
+                .request_text(http_get(&path))
+                .await
+                .map_err(|no| no.to_string())
         };
-        within(PATIENCE, &format!("the API {name} is available"), available).await.map(drop)
+        within(PATIENCE, &format!("the API {name} is available"), available)
+            .await
+            .map(drop)
     }
 
     /// Lets the pods that match `selector` share `cores` of CPU equally, by annotating each with
@@ -141,12 +154,16 @@ impl Cluster {
             .into_iter()
             .filter(|pod| phase(pod) == "Running" && pod.metadata.deletion_timestamp.is_none())
             .collect();
-        let Ok(count) = u32::try_from(running.len()) else { return Ok(()) };
+        let Ok(count) = u32::try_from(running.len()) else {
+            return Ok(());
+        };
         let nano = (cores * 1e9 / f64::from(count.max(1))).round();
         let patch = json!({"metadata": {"annotations": {CPU_ANNOTATION: format!("{nano}n")}}});
         for pod in running {
             let name = pod.metadata.name.unwrap_or_default();
-            let patched = api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+            let patched = api
+                .patch(&name, &PatchParams::default(), &Patch::Merge(&patch))
+                .await;
             match patched {
                 // Gone since it was listed.
                 Err(kube::Error::Api(status)) if status.code == 404 => {}
@@ -155,30 +172,13 @@ impl Cluster {
         }
         Ok(())
     }
-
-    /// Writes an object given as JSON by server-side apply.
-    ///
-    /// # Errors
-    /// When the API server refuses.
-    pub async fn put<K>(&self, api: &Api<K>, object: &Value) -> Result<K>
-    where
-        K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + Clone + std::fmt::Debug,
-    {
-        let mut object = object.clone();
-        if let Some(fields) = object.as_object_mut() {
-            fields.insert("apiVersion".to_owned(), json!(K::api_version(&())));
-            fields.insert("kind".to_owned(), json!(K::kind(&())));
-        }
-        let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-        let parameters = PatchParams::apply("rig").force();
-        api.patch(name, &parameters, &Patch::Apply(&object))
-            .await
-            .map_err(Error::api(format!("apply {} {name}", K::kind(&()))))
-    }
 }
 
 fn phase(pod: &Pod) -> &str {
-    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+    pod.status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref())
+        .unwrap_or_default()
 }
 
 fn node(name: &str, size: &NodeSize) -> Value {
@@ -195,9 +195,14 @@ fn node(name: &str, size: &NodeSize) -> Value {
 
 /// Ready, and without the taints that keep pods away at first.
 fn is_open(node: &Node) -> bool {
-    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
-    let ready = conditions
-        .is_some_and(|all| all.iter().any(|one| one.type_ == "Ready" && one.status == "True"));
+    let conditions = node
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_ref());
+    let ready = conditions.is_some_and(|all| {
+        all.iter()
+            .any(|one| one.type_ == "Ready" && one.status == "True")
+    });
     let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
     ready && taints.is_none_or(Vec::is_empty)
 }
@@ -217,8 +222,14 @@ fn registration(name: &str, group: &str, version: &str, service: (&str, u16)) ->
 }
 
 fn available(registration: &APIService) -> Result<(), String> {
-    let conditions = registration.status.as_ref().and_then(|status| status.conditions.as_ref());
-    let condition = conditions.into_iter().flatten().find(|one| one.type_ == "Available");
+    let conditions = registration
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_ref());
+    let condition = conditions
+        .into_iter()
+        .flatten()
+        .find(|one| one.type_ == "Available");
     match condition {
         Some(one) if one.status == "True" => Ok(()),
         Some(one) => Err(one.message.clone().unwrap_or_default()),

@@ -91,7 +91,10 @@ pub(crate) fn read(log: &Path) -> Result<Vec<AuditEvent>> {
 
 /// The last line is left out while it is being written.
 fn parse(text: &str) -> Result<Vec<AuditEvent>> {
-    let whole = text.rfind('\n').and_then(|end| text.get(..end)).unwrap_or_default();
+    let whole = text
+        .rfind('\n')
+        .and_then(|end| text.get(..end))
+        .unwrap_or_default();
     let mut seen = BTreeSet::new();
     let mut events = Vec::new();
     for line in whole.lines() {
@@ -137,8 +140,11 @@ mod tests {
             )
             .replace('\n', " ")
         };
-        let text =
-            format!("{}\n{}\n{{\"stage\":", watch("ResponseStarted"), watch("ResponseComplete"));
+        let text = format!(
+            "{}\n{}\n{{\"stage\":",
+            watch("ResponseStarted"),
+            watch("ResponseComplete")
+        );
         let expected = AuditEvent {
             time: "2026-01-02T03:04:05Z".parse().unwrap(),
             verb: "watch".into(),

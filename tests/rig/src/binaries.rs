@@ -3,8 +3,7 @@
 //! the ordinary `go` client, each checked by `go.sum`.
 
 use std::{
-    fmt,
-    fs,
+    fmt, fs,
     hash::{DefaultHasher, Hash as _, Hasher as _},
     io::{BufRead as _, BufReader},
     path::{Path, PathBuf},
@@ -56,6 +55,11 @@ impl Component {
         }
     }
 
+    /// Whether it is a part of a cluster.
+    pub(crate) const fn in_cluster(self) -> bool {
+        !matches!(self, Self::Prometheus | Self::Promtool)
+    }
+
     /// Whether it is a face of the one `controlplane` program.
     const fn in_control_plane(self) -> bool {
         matches!(
@@ -84,7 +88,11 @@ struct Module {
 const CONTROL_PLANE: Module = Module {
     what: "etcd, Kubernetes, kwok and metrics-server",
     folder: "go/control-plane",
-    packages: &[".", "sigs.k8s.io/kwok/cmd/kwok", "sigs.k8s.io/metrics-server/cmd/metrics-server"],
+    packages: &[
+        ".",
+        "sigs.k8s.io/kwok/cmd/kwok",
+        "sigs.k8s.io/metrics-server/cmd/metrics-server",
+    ],
     ldflags: "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.3 \
               -X k8s.io/component-base/version.gitMajor=1 \
               -X k8s.io/component-base/version.gitMinor=36",
@@ -163,7 +171,9 @@ impl Binaries {
 
 /// The program of that name in the folder of ready-made ones.
 fn given(assets: Option<&Path>, component: Component) -> Option<PathBuf> {
-    assets.map(|folder| folder.join(component.name())).filter(|program| program.is_file())
+    assets
+        .map(|folder| folder.join(component.name()))
+        .filter(|program| program.is_file())
 }
 
 impl Module {
@@ -174,16 +184,27 @@ impl Module {
     /// The folder with this module's programs, built when needed.
     fn ensure(&self, assets: Option<&Path>) -> Result<PathBuf> {
         let bin = root().join("bin");
-        let name = Path::new(self.folder).file_name().unwrap_or_default().to_string_lossy();
+        let name = Path::new(self.folder)
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy();
         let finished = bin.join(format!("{name}-{:016x}", self.fingerprint()?));
-        if finished.is_dir() || self.components.iter().all(|one| given(assets, *one).is_some()) {
+        if finished.is_dir()
+            || self
+                .components
+                .iter()
+                .all(|one| given(assets, *one).is_some())
+        {
             return Ok(finished);
         }
         fs::create_dir_all(&bin).map_err(Error::file("create", &bin))?;
         let lock = bin.join(format!("{name}.lock"));
         let lock_file = fs::File::create(&lock).map_err(Error::file("create", &lock))?;
         if lock_file.try_lock().is_err() {
-            say(&format!("waiting for another process that builds {}", self.what));
+            say(&format!(
+                "waiting for another process that builds {}",
+                self.what
+            ));
             lock_file.lock().map_err(Error::file("lock", &lock))?;
         }
         // Somebody else may have built it while we waited. The lock falls with its file.
@@ -200,7 +221,9 @@ impl Module {
         for name in ["go.mod", "go.sum", "main.go"] {
             let path = self.sources().join(name);
             if name != "main.go" || path.exists() {
-                fs::read(&path).map_err(Error::file("read", &path))?.hash(&mut hasher);
+                fs::read(&path)
+                    .map_err(Error::file("read", &path))?
+                    .hash(&mut hasher);
             }
         }
         Ok(hasher.finish())
@@ -211,11 +234,21 @@ impl Module {
         let partial = finished.with_extension("partial");
         drop(fs::remove_dir_all(&partial));
         fs::create_dir_all(&partial).map_err(Error::file("create", &partial))?;
-        say(&format!("building {} (once; several minutes on first use)", self.what));
+        say(&format!(
+            "building {} (once; several minutes on first use)",
+            self.what
+        ));
         let mut go = Command::new("go");
         go.current_dir(self.sources())
             .env("CGO_ENABLED", "0")
-            .args(["build", "-v", "-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags"])
+            .args([
+                "build",
+                "-v",
+                "-mod=readonly",
+                "-trimpath",
+                "-buildvcs=false",
+                "-ldflags",
+            ])
             .args([self.ldflags, "-o"])
             .arg(&partial)
             .args(self.packages);
@@ -226,12 +259,22 @@ impl Module {
     }
 
     /// Runs Go, with a sign of life every ten seconds.
-    #[expect(clippy::disallowed_methods, reason = "how long a build takes is told to people only")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "how long a build takes is told to people only"
+    )]
     fn run(&self, go: &mut Command) -> Result<()> {
-        let spawned = go.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+        let spawned = go
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn();
         let mut process = spawned.map_err(|source| match source.kind() {
             std::io::ErrorKind::NotFound => Error::NoGo,
-            _ => Error::Spawn { program: "go".to_owned(), source },
+            _ => Error::Spawn {
+                program: "go".to_owned(),
+                source,
+            },
         })?;
         let lines = lines_of(process.stderr.take());
         let (begin, mut spoken) = (Instant::now(), Instant::now());
@@ -251,8 +294,15 @@ impl Module {
         if status.success() {
             return Ok(());
         }
-        let output = said.get(said.len().saturating_sub(30)..).unwrap_or_default().join("\n");
-        Err(Error::Build { what: self.what, folder: self.sources(), output })
+        let output = said
+            .get(said.len().saturating_sub(30)..)
+            .unwrap_or_default()
+            .join("\n");
+        Err(Error::Build {
+            what: self.what,
+            folder: self.sources(),
+            output,
+        })
     }
 }
 
@@ -267,7 +317,9 @@ fn progress(what: &str, elapsed: Duration, said: &[String]) -> String {
 fn lines_of(stream: Option<impl std::io::Read + Send + 'static>) -> mpsc::Receiver<String> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
-        let lines = stream.into_iter().flat_map(|stream| BufReader::new(stream).lines());
+        let lines = stream
+            .into_iter()
+            .flat_map(|stream| BufReader::new(stream).lines());
         for line in lines.map_while(std::io::Result::ok) {
             if sender.send(line).is_err() {
                 return;

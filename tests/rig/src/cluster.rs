@@ -13,8 +13,7 @@ use std::{
 use kube::Client;
 
 use crate::{
-    AuditEvent, Binaries, ClusterOptions, Component, Error, Result,
-    audit, dump,
+    AuditEvent, Binaries, ClusterOptions, Component, Error, Result, audit, dump,
     layout::Layout,
     place::say,
     process::{Child, is_free},
@@ -52,12 +51,21 @@ impl Cluster {
     pub async fn start(options: ClusterOptions) -> Result<Self> {
         crate::install_crypto();
         let mut options = options;
-        options.components.extend([Component::Etcd, Component::KubeApiserver]);
+        options
+            .components
+            .extend([Component::Etcd, Component::KubeApiserver]);
+        options.components.retain(|part| part.in_cluster());
         let binaries = binaries().await?;
         let layout = Layout::new(&options)?;
         let client = client_of(&layout.kubeconfig("admin")).await?;
         let processes = Mutex::default();
-        let cluster = Self { client, processes, options, binaries, layout };
+        let cluster = Self {
+            client,
+            processes,
+            options,
+            binaries,
+            layout,
+        };
         cluster.start_parts().await?;
         Ok(cluster)
     }
@@ -127,7 +135,13 @@ impl Cluster {
     /// [`Error::NotReady`] with the end of its log.
     pub async fn start_component(&self, component: Component) -> Result<()> {
         let port = self.layout.port(component);
-        let free = || async move { if is_free(port) { Ok(()) } else { Err("somebody listens") } };
+        let free = || async move {
+            if is_free(port) {
+                Ok(())
+            } else {
+                Err("somebody listens")
+            }
+        };
         within(READY, &format!("port {port} of {component} is free"), free).await?;
         self.spawn(component)?;
         match component {
@@ -166,7 +180,9 @@ impl Cluster {
     }
 
     fn processes(&self) -> MutexGuard<'_, BTreeMap<Component, Child>> {
-        self.processes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.processes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn runs(&self, component: Component) -> bool {
@@ -191,8 +207,16 @@ impl Cluster {
                 return Ok(Err(format!("it ended with {ended}")));
             }
             let request = http_get("/readyz");
-            let answer = self.client.request_text(request).await.map_err(|no| no.to_string())?;
-            if answer == "ok" { Ok(Ok(())) } else { Err(answer) }
+            let answer = self
+                .client
+                .request_text(request)
+                .await
+                .map_err(|no| no.to_string())?;
+            if answer == "ok" {
+                Ok(Ok(()))
+            } else {
+                Err(answer)
+            }
         };
         let outcome = within(READY, "the API server is ready", ready).await;
         let reason = match outcome {
@@ -200,8 +224,16 @@ impl Cluster {
             Ok(Err(reason)) => reason,
             Err(late) => late.to_string(),
         };
-        let log = self.processes().get(&component).map(Child::log_tail).unwrap_or_default();
-        Err(Error::NotReady { component: component.to_string(), reason, log })
+        let log = self
+            .processes()
+            .get(&component)
+            .map(Child::log_tail)
+            .unwrap_or_default();
+        Err(Error::NotReady {
+            component: component.to_string(),
+            reason,
+            log,
+        })
     }
 
     fn ended(&self, component: Component) -> Option<std::process::ExitStatus> {
@@ -214,7 +246,10 @@ impl Drop for Cluster {
         if std::thread::panicking() {
             let kubeconfig = self.layout.kubeconfig("admin");
             match dump::of_a_panic(self.folder(), &kubeconfig) {
-                Ok(folder) => say(&format!("the state of the cluster is in {}", folder.display())),
+                Ok(folder) => say(&format!(
+                    "the state of the cluster is in {}",
+                    folder.display()
+                )),
                 Err(failure) => say(&format!("the state of the cluster is lost: {failure}")),
             }
         }
@@ -227,7 +262,10 @@ impl Drop for Cluster {
 /// The programs, without holding up the runtime while they are built.
 pub(crate) async fn binaries() -> Result<Binaries> {
     let built = tokio::task::spawn_blocking(Binaries::ensure).await;
-    built.map_err(|gone| Error::Spawn { program: "go".to_owned(), source: gone.into() })?
+    built.map_err(|gone| Error::Spawn {
+        program: "go".to_owned(),
+        source: gone.into(),
+    })?
 }
 
 /// A client made from a kubeconfig file.

@@ -1,7 +1,7 @@
 //! The demo of `rig up`: the Deployment `php-apache` of the Kubernetes walkthrough, its past and
 //! its next day in Prometheus, and its load right now. It decides nothing about scaling.
 
-use std::time::Duration;
+use std::{io::Write as _, time::Duration};
 
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::Api;
@@ -20,17 +20,26 @@ const DAY: f64 = 86_400.0;
 const BEAT: Duration = Duration::from_secs(5);
 
 /// Unix seconds.
-#[expect(clippy::disallowed_methods, reason = "people live by the clock on the wall")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "people live by the clock on the wall"
+)]
 pub(crate) fn now() -> f64 {
     jiff::Timestamp::now().as_duration().as_secs_f64()
 }
 
 /// All days of the demand, and on to a day from `now`; nothing without demand.
 pub(crate) fn history(demand: Option<&Demand>, now: f64) -> History {
-    let Some(demand) = demand else { return History::new() };
+    let Some(demand) = demand else {
+        return History::new();
+    };
     // On the minute, as scrapes of one target come.
     let start = (demand.start() / 60.0).ceil() * 60.0;
-    let span = Span { start, end: now + DAY, step: 60.0 };
+    let span = Span {
+        start,
+        end: now + DAY,
+        step: 60.0,
+    };
     History::new().cpu_usage(["default", PAST_POD, NAME], span, |at| demand.cores(at))
 }
 
@@ -39,14 +48,24 @@ pub(crate) async fn deploy(cluster: &Cluster) -> rig::Result<()> {
     cluster.put(&deployments, &deployment()).await.map(drop)
 }
 
-/// Shares the demand of the moment among the pods, until it is dropped.
-pub(crate) async fn drive(cluster: &Cluster, demand: Option<&Demand>) -> rig::Result<()> {
-    let Some(demand) = demand else { return std::future::pending().await };
+/// Shares the demand of the moment among the pods, for ever.
+pub(crate) async fn drive(cluster: &Cluster, demand: &Demand) -> ! {
+    let selector = format!("run={NAME}");
     let mut beat = tokio::time::interval(BEAT);
     loop {
         beat.tick().await;
-        cluster.share_cpu("default", &format!("run={NAME}"), demand.cores(now())).await?;
+        let shared = cluster
+            .share_cpu("default", &selector, demand.cores(now()))
+            .await;
+        if let Err(failure) = shared {
+            // Somebody may be trying what happens without an API server: the next beat tries again.
+            complain(&failure);
+        }
     }
+}
+
+fn complain(failure: &rig::Error) {
+    drop(writeln!(std::io::stderr(), "rig: {failure}"));
 }
 
 fn deployment() -> Value {

@@ -101,6 +101,12 @@ pub enum Error {
         #[source]
         source: reqwest::Error,
     },
+    /// A YAML text is not made of Kubernetes objects.
+    #[error("not a manifest: {why}")]
+    Manifest {
+        /// What is wrong with it.
+        why: String,
+    },
     /// An address that is none.
     #[error("not a URL: {0}")]
     Url(String),
@@ -134,14 +140,24 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn file(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn file(
+        action: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
-        move |source| Self::File { action, path, source }
+        move |source| Self::File {
+            action,
+            path,
+            source,
+        }
     }
 
     pub(crate) fn api(action: impl Into<String>) -> impl FnOnce(kube::Error) -> Self {
         let action = action.into();
-        move |source| Self::Api { action, source: Box::new(source) }
+        move |source| Self::Api {
+            action,
+            source: Box::new(source),
+        }
     }
 
     pub(crate) fn json(what: impl Into<String>) -> impl FnOnce(serde_json::Error) -> Self {

@@ -14,6 +14,10 @@ pub const CPU_ANNOTATION: &str = "rig/cpu";
 /// The same for memory (`128Mi`); without it 1Mi.
 pub const MEMORY_ANNOTATION: &str = "rig/memory";
 
+/// With the value `false` on a pod, it runs but does not become ready. Read when the pod starts; to
+/// change a pod's readiness later, patch its status: nobody writes over it.
+pub const READY_ANNOTATION: &str = "rig/ready";
+
 /// Where the resource metrics of a node are served, in the words of its annotation.
 pub(crate) fn metrics_path(node: &str) -> String {
     format!("/metrics/nodes/{node}/metrics/resource")
@@ -31,7 +35,9 @@ pub(crate) fn configuration(pod_startup: Duration) -> String {
         resource_metrics(),
     ];
     // JSON documents separated as YAML ones.
-    documents.map(|document| format!("{document:#}\n")).join("---\n")
+    documents
+        .map(|document| format!("{document:#}\n"))
+        .join("---\n")
 }
 
 fn object(kind: &str, name: &str, spec: &Value) -> Value {
@@ -106,8 +112,10 @@ fn node_heartbeat() -> Value {
     )
 }
 
+/// The annotation is [`READY_ANNOTATION`].
 const POD_RUNNING: &str = r#"
 {{ $now := Now }}
+{{ $ready := ne (get (or .metadata.annotations dict) "rig/ready") "false" }}
 phase: Running
 startTime: {{ $now | Quote }}
 hostIP: 127.0.0.1
@@ -115,7 +123,7 @@ podIP: {{ index (PodIPsWith .spec.nodeName false .metadata.uid .metadata.name .m
 conditions:
 {{ range $type := (list "Initialized" "ContainersReady" "Ready") }}
 - type: {{ $type }}
-  status: "True"
+  status: "{{ if or $ready (eq $type "Initialized") }}True{{ else }}False{{ end }}"
   lastTransitionTime: {{ $now | Quote }}
 {{ end }}
 containerStatuses:
@@ -123,7 +131,7 @@ containerStatuses:
 - name: {{ .name | Quote }}
   image: {{ .image | Quote }}
   imageID: ""
-  ready: true
+  ready: {{ $ready }}
   started: true
   restartCount: 0
   state:
@@ -184,7 +192,11 @@ fn usage() -> Value {
         "cpu": from(CPU_ANNOTATION, "1m"),
         "memory": from(MEMORY_ANNOTATION, "1Mi"),
     });
-    object("ClusterResourceUsage", "usage", &json!({"usages": [{"usage": usage}]}))
+    object(
+        "ClusterResourceUsage",
+        "usage",
+        &json!({"usages": [{"usage": usage}]}),
+    )
 }
 
 /// The six families that metrics-server reads. It wants a start time that never moves backwards.
@@ -199,15 +211,21 @@ fn resource_metrics() -> Value {
             ],
         })
     };
-    let node = |name: &str, kind: &str, value: &str| {
-        json!({"name": name, "dimension": "node", "kind": kind, "value": value})
-    };
+    let node = |name: &str, kind: &str, value: &str| json!({"name": name, "dimension": "node", "kind": kind, "value": value});
     let cpu = r#"pod.CumulativeUsage("cpu", container.name)"#;
     let memory = r#"pod.Usage("memory", container.name)"#;
     let metrics = json!([
         node("scrape_error", "gauge", "0"),
-        node("node_cpu_usage_seconds_total", "counter", r#"node.CumulativeUsage("cpu")"#),
-        node("node_memory_working_set_bytes", "gauge", r#"node.Usage("memory")"#),
+        node(
+            "node_cpu_usage_seconds_total",
+            "counter",
+            r#"node.CumulativeUsage("cpu")"#
+        ),
+        node(
+            "node_memory_working_set_bytes",
+            "gauge",
+            r#"node.Usage("memory")"#
+        ),
         container("container_start_time_seconds", "gauge", "pod.SinceSecond()"),
         container("container_cpu_usage_seconds_total", "counter", cpu),
         container("container_memory_working_set_bytes", "gauge", memory),

@@ -17,7 +17,11 @@ use crate::{
 /// Users with a kubeconfig and a certificate: file name, common name, organisation.
 const USERS: [(&str, &str, Option<&str>); 6] = [
     ("admin", "admin", Some("system:masters")),
-    ("kube-controller-manager", "system:kube-controller-manager", None),
+    (
+        "kube-controller-manager",
+        "system:kube-controller-manager",
+        None,
+    ),
     ("kube-scheduler", "system:kube-scheduler", None),
     ("kwok", "kwok", Some("system:masters")),
     ("metrics-server", "metrics-server", Some("system:masters")),
@@ -66,15 +70,20 @@ impl Layout {
             self.write_kubeconfig(file, &identity.user())?;
         }
         let accounts = KeyPair::generate()?;
-        self.folder.write("accounts.key", accounts.serialize_pem())?;
-        self.folder.write("accounts.pub", accounts.public_key_pem())?;
-        self.folder.write("audit-policy.yaml", audit_policy().to_string())?;
-        self.folder.write("kwok.yaml", configuration(options.pod_startup))?;
+        self.folder
+            .write("accounts.key", accounts.serialize_pem())?;
+        self.folder
+            .write("accounts.pub", accounts.public_key_pem())?;
+        self.folder
+            .write("audit-policy.yaml", audit_policy().to_string())?;
+        self.folder
+            .write("kwok.yaml", configuration(options.pod_startup))?;
         Ok(())
     }
 
     fn write_identity(&self, name: &str, identity: &Identity) -> Result<()> {
-        self.folder.write(&format!("{name}.crt"), &identity.certificate)?;
+        self.folder
+            .write(&format!("{name}.crt"), &identity.certificate)?;
         self.folder.write(&format!("{name}.key"), &identity.key)?;
         Ok(())
     }
@@ -168,8 +177,14 @@ impl Layout {
         ];
         let mut flags: Vec<String> = fixed.split_whitespace().map(str::to_owned).collect();
         flags.extend(files.map(|(flag, file)| format!("--{flag}={}", self.file(file))));
-        flags.push(format!("--etcd-servers=http://127.0.0.1:{}", self.port(Component::Etcd)));
-        flags.push(format!("--secure-port={}", self.port(Component::KubeApiserver)));
+        flags.push(format!(
+            "--etcd-servers=http://127.0.0.1:{}",
+            self.port(Component::Etcd)
+        ));
+        flags.push(format!(
+            "--secure-port={}",
+            self.port(Component::KubeApiserver)
+        ));
         flags
     }
 
@@ -193,7 +208,10 @@ impl Layout {
         flags.extend([
             format!("--controllers={CONTROLLERS}"),
             "--use-service-account-credentials".to_owned(),
-            format!("--service-account-private-key-file={}", self.file("accounts.key")),
+            format!(
+                "--service-account-private-key-file={}",
+                self.file("accounts.key")
+            ),
             format!("--root-ca-file={}", self.file("ca.crt")),
             hpa_flag("sync-period", hpa.sync_period),
             hpa_flag("downscale-stabilization", hpa.downscale_stabilization),
@@ -229,7 +247,10 @@ impl Layout {
             "--kubelet-insecure-tls".to_owned(),
             "--kubelet-use-node-status-port".to_owned(),
             "--kubelet-preferred-address-types=InternalIP".to_owned(),
-            format!("--kubelet-client-certificate={}", self.file("metrics-server.crt")),
+            format!(
+                "--kubelet-client-certificate={}",
+                self.file("metrics-server.crt")
+            ),
             format!("--kubelet-client-key={}", self.file("metrics-server.key")),
             "--bind-address=127.0.0.1".to_owned(),
             format!("--secure-port={}", self.port(Component::MetricsServer)),
@@ -240,9 +261,13 @@ impl Layout {
 }
 
 fn three_kubeconfigs(path: &str) -> Vec<String> {
-    ["kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig"]
-        .map(|flag| format!("--{flag}={path}"))
-        .to_vec()
+    [
+        "kubeconfig",
+        "authentication-kubeconfig",
+        "authorization-kubeconfig",
+    ]
+    .map(|flag| format!("--{flag}={path}"))
+    .to_vec()
 }
 
 fn hpa_flag(name: &str, value: Duration) -> String {

@@ -1,4 +1,71 @@
-//! A real Kubernetes control plane and Prometheus on loopback.
+//! A real Kubernetes control plane and Prometheus on loopback, for tests and for people.
+//!
+//! [`Cluster::start`] gives etcd, kube-apiserver, kube-controller-manager, kube-scheduler, simulated
+//! nodes (kwok) and, on request, metrics-server: each the real program, built from the Go modules
+//! pinned in `go/` on first use ([`Binaries::ensure`]; `rig build` does it ahead). Only containers
+//! are simulated: pods become ready without running anything, after [`ClusterOptions::pod_startup`],
+//! and use what their annotation [`CPU_ANNOTATION`] says. [`Prometheus::start`] gives a Prometheus
+//! that knows a [`History`], the future part of it too. [`FakeMetrics`] serves metric APIs from a
+//! table where a test needs an exact reading.
+//!
+//! Everything listens on free ports of 127.0.0.1 and any number runs at once (a cluster takes some
+//! 700 MB and starts in three to five seconds). All of it ends with its value, and with the process
+//! however that ends. A cluster dropped by a panic leaves its objects and logs in [`failures`]; so a
+//! test should own its cluster and `unwrap`, not return errors. Two switches: `RIG_KEEP=1` keeps the folders of all
+//! runs, `KUBEBUILDER_ASSETS` names a folder of ready-made programs.
+//!
+//! The clock of these programs is the clock on the wall: a test waits on conditions with
+//! [`eventually`], never for a time.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use k8s_openapi::api::apps::v1::Deployment;
+//! use kube::Api;
+//! use rig::{Cluster, ClusterOptions, Component, History, Prometheus, Span, eventually};
+//! use serde_json::json;
+//!
+//! # async fn example() {
+//! let options = ClusterOptions::named("docs").with(Component::MetricsServer);
+//! let cluster = Cluster::start(options).await.unwrap();
+//! let shop = cluster.namespace("shop").await.unwrap();
+//!
+//! let deployments: Api<Deployment> = Api::namespaced(cluster.client(), &shop);
+//! let web = json!({
+//!     "metadata": {"name": "web"},
+//!     "spec": {
+//!         "replicas": 2,
+//!         "selector": {"matchLabels": {"app": "web"}},
+//!         "template": {
+//!             "metadata": {"labels": {"app": "web"}, "annotations": {rig::CPU_ANNOTATION: "170m"}},
+//!             "spec": {"containers": [{"name": "web", "image": "web:1"}]},
+//!         },
+//!     },
+//! });
+//! cluster.put(&deployments, &web).await.unwrap();
+//! eventually(Duration::from_secs(30), "two pods are ready", || async {
+//!     let status = deployments.get("web").await.map_err(|no| no.to_string())?.status;
+//!     let ready = status.and_then(|status| status.ready_replicas).unwrap_or_default();
+//!     if ready == 2 { Ok(()) } else { Err(format!("{ready} are")) }
+//! })
+//! .await;
+//!
+//! // Two days of a daily wave, one of them yet to come when `now` lies in the middle.
+//! let now = 1_767_225_600.0;
+//! let span = Span { start: now - 86_400.0, end: now + 86_400.0, step: 60.0 };
+//! let wave = |at: f64| 1.0 + (at / 86_400.0 * std::f64::consts::TAU).sin();
+//! let history = History::new().cpu_usage(["shop", "web-7c5d8b9f6d-x2v9k", "web"], span, wave);
+//! let prometheus = Prometheus::start(&history).await.unwrap();
+//!
+//! // The controller under test runs with the rights of its ServiceAccount, and no others.
+//! cluster.namespace("foretide-system").await.unwrap();
+//! cluster.apply(&std::fs::read_to_string("deploy/rbac.yaml").unwrap()).await.unwrap();
+//! let kubeconfig = cluster.service_account_kubeconfig("foretide-system", "foretide").await;
+//! # drop((kubeconfig, prometheus.url()));
+//! let refused = cluster.audit().unwrap().into_iter().filter(|event| event.code == 403);
+//! assert_eq!(refused.count(), 0);
+//! # }
+//! ```
+
 mod access;
 mod audit;
 mod binaries;
@@ -9,6 +76,7 @@ mod fake;
 mod history;
 mod kwok;
 mod layout;
+mod manifests;
 mod options;
 mod pki;
 mod place;
@@ -20,9 +88,9 @@ pub use audit::AuditEvent;
 pub use binaries::{Binaries, Component};
 pub use cluster::Cluster;
 pub use error::{Error, Result};
-pub use kwok::{CPU_ANNOTATION, MEMORY_ANNOTATION};
 pub use fake::{FakeMetrics, MetricsApi, PodUsage, Reading, Taken};
 pub use history::{Demand, History, Series, Span};
+pub use kwok::{CPU_ANNOTATION, MEMORY_ANNOTATION, READY_ANNOTATION};
 pub use options::{ClusterOptions, HpaFlags, NodeSize};
 pub use place::failures;
 pub use prometheus::Prometheus;

@@ -10,7 +10,10 @@ use clap::{Parser, Subcommand};
 use rig::{Binaries, Cluster, ClusterOptions, Component, Demand, HpaFlags, NodeSize, Prometheus};
 
 #[derive(Parser)]
-#[command(name = "rig", about = "A real Kubernetes control plane and Prometheus on loopback")]
+#[command(
+    name = "rig",
+    about = "A real Kubernetes control plane and Prometheus on loopback"
+)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -75,9 +78,16 @@ impl Up {
             cluster.kubeconfig_path().display(),
             prometheus.url(),
             demo::NAME,
-            if demand.is_some() { " under the load of the history, live" } else { "" },
+            if demand.is_some() {
+                " under the load of the history, live"
+            } else {
+                ""
+            },
         ));
-        demo::drive(&cluster, demand.as_ref()).await
+        match &demand {
+            Some(demand) => demo::drive(&cluster, demand).await,
+            None => std::future::pending().await,
+        }
     }
 }
 

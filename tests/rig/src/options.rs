@@ -10,7 +10,7 @@ use crate::Component;
 pub struct ClusterOptions {
     /// A word for folders and messages.
     pub name: String,
-    /// The parts to run. etcd and kube-apiserver always run.
+    /// The parts to run. etcd and kube-apiserver always run; Prometheus is no part of a cluster.
     pub components: BTreeSet<Component>,
     /// The nodes, `node-0` first.
     pub nodes: Vec<NodeSize>,
@@ -66,7 +66,10 @@ impl ClusterOptions {
     /// The default under a name of its own.
     #[must_use]
     pub fn named(name: &str) -> Self {
-        Self { name: name.to_owned(), ..Self::default() }
+        Self {
+            name: name.to_owned(),
+            ..Self::default()
+        }
     }
 
     /// Runs this part too.
@@ -109,7 +112,11 @@ impl NodeSize {
     /// A size from Kubernetes quantities.
     #[must_use]
     pub fn new(cpu: &str, memory: &str, pods: u32) -> Self {
-        Self { cpu: cpu.to_owned(), memory: memory.to_owned(), pods }
+        Self {
+            cpu: cpu.to_owned(),
+            memory: memory.to_owned(),
+            pods,
+        }
     }
 }
 
@@ -130,8 +137,8 @@ impl HpaFlags {
     pub const fn upstream() -> Self {
         Self {
             sync_period: Duration::from_secs(15),
-            downscale_stabilization: Duration::from_secs(300),
-            cpu_initialization_period: Duration::from_secs(300),
+            downscale_stabilization: Duration::from_mins(5),
+            cpu_initialization_period: Duration::from_mins(5),
             initial_readiness_delay: Duration::from_secs(30),
         }
     }

@@ -30,7 +30,10 @@ impl Pki {
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let key = KeyPair::generate()?;
         let ca_pem = params.self_signed(&key)?.pem();
-        Ok(Self { issuer: Issuer::new(params, key), ca_pem })
+        Ok(Self {
+            issuer: Issuer::new(params, key),
+            ca_pem,
+        })
     }
 
     pub(crate) fn ca_pem(&self) -> &str {
@@ -39,7 +42,13 @@ impl Pki {
 
     /// A server on loopback, also under the names by which the API server reaches its services.
     pub(crate) fn server(&self, name: &str) -> Result<Identity> {
-        let hosts = ["127.0.0.1", "10.0.0.1", "localhost", "kubernetes.default.svc", name];
+        let hosts = [
+            "127.0.0.1",
+            "10.0.0.1",
+            "localhost",
+            "kubernetes.default.svc",
+            name,
+        ];
         let mut params = CertificateParams::new(hosts.map(str::to_owned))?;
         params.distinguished_name.push(DnType::CommonName, name);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -51,7 +60,9 @@ impl Pki {
         let mut params = CertificateParams::new(Vec::new())?;
         params.distinguished_name.push(DnType::CommonName, user);
         if let Some(group) = group {
-            params.distinguished_name.push(DnType::OrganizationName, group);
+            params
+                .distinguished_name
+                .push(DnType::OrganizationName, group);
         }
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         self.sign(&params)
@@ -60,7 +71,10 @@ impl Pki {
     fn sign(&self, params: &CertificateParams) -> Result<Identity> {
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &self.issuer)?.pem();
-        Ok(Identity { certificate, key: key.serialize_pem() })
+        Ok(Identity {
+            certificate,
+            key: key.serialize_pem(),
+        })
     }
 
     /// A kubeconfig with everything inside, for a user described by `user` (the object of that name

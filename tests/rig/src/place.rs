@@ -31,7 +31,10 @@ pub(crate) fn say(line: &str) {
 /// this workspace.
 pub(crate) fn root() -> PathBuf {
     let beside_program = std::env::current_exe().ok().and_then(|program| {
-        program.ancestors().find(|up| up.join("CACHEDIR.TAG").is_file()).map(Path::to_path_buf)
+        program
+            .ancestors()
+            .find(|up| up.join("CACHEDIR.TAG").is_file())
+            .map(Path::to_path_buf)
     });
     beside_program
         .unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target"))
@@ -92,10 +95,17 @@ fn sweep(runs: &Path) {
     if !Path::new("/proc/self").exists() {
         return;
     }
-    let Ok(entries) = fs::read_dir(runs) else { return };
+    let Ok(entries) = fs::read_dir(runs) else {
+        return;
+    };
     for folder in entries.flatten().map(|entry| entry.path()) {
-        let name = folder.file_name().map(|name| name.to_string_lossy().into_owned());
-        let pid = name.as_deref().and_then(|name| name.split('-').next()).unwrap_or_default();
+        let name = folder
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned());
+        let pid = name
+            .as_deref()
+            .and_then(|name| name.split('-').next())
+            .unwrap_or_default();
         let gone = pid.parse::<u32>().is_ok() && !Path::new("/proc").join(pid).exists();
         if gone && !folder.join("keep").exists() {
             drop(fs::remove_dir_all(&folder));

@@ -31,9 +31,12 @@ impl Child {
             .stdin(Stdio::null())
             .stdout(open().map_err(Error::file("open", log))?)
             .stderr(open().map_err(Error::file("open", log))?);
-        let process =
-            spawn_from_lasting_thread(command).map_err(|source| Error::Spawn { program, source })?;
-        Ok(Self { process, log: log.to_path_buf() })
+        let process = spawn_from_lasting_thread(command)
+            .map_err(|source| Error::Spawn { program, source })?;
+        Ok(Self {
+            process,
+            log: log.to_path_buf(),
+        })
     }
 
     /// How the child ended, if it did.
@@ -65,18 +68,24 @@ pub(crate) fn tail(file: &Path, lines: usize) -> String {
     let text = fs::read(file).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let all: Vec<&str> = text.lines().collect();
-    all.get(all.len().saturating_sub(lines)..).unwrap_or_default().join("\n")
+    all.get(all.len().saturating_sub(lines)..)
+        .unwrap_or_default()
+        .join("\n")
 }
 
 /// The same command, run so that the kernel kills it when we end.
 fn bound_to_us(command: &Command) -> Command {
     static SETPRIV: LazyLock<bool> = LazyLock::new(|| {
-        let probe = Command::new("setpriv").args(["--pdeathsig", "KILL", "true"]).output();
+        let probe = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "true"])
+            .output();
         probe.is_ok_and(|probe| probe.status.success())
     });
     let mut bound = if *SETPRIV {
         let mut setpriv = Command::new("setpriv");
-        setpriv.args(["--pdeathsig", "KILL", "--"]).arg(command.get_program());
+        setpriv
+            .args(["--pdeathsig", "KILL", "--"])
+            .arg(command.get_program());
         setpriv
     } else {
         Command::new(command.get_program())
@@ -128,7 +137,9 @@ pub(crate) fn free_port() -> Result<u16> {
     // Processes that run at the same time start far apart.
     let start = std::process::id().wrapping_mul(641) % span;
     let candidates = (0..span).filter_map(|step| {
-        u16::try_from((start + step) % span).ok().map(|offset| first + offset)
+        u16::try_from((start + step) % span)
+            .ok()
+            .map(|offset| first + offset)
     });
     for port in candidates {
         if !taken.contains(&port) && is_free(port) {

@@ -24,7 +24,7 @@ storage: {tsdb: {out_of_order_time_window: 30m}}
 ";
 
 /// How long it may take to be ready on a busy machine.
-const READY: Duration = Duration::from_secs(60);
+const READY: Duration = Duration::from_mins(1);
 
 /// A Prometheus on loopback; it ends when it is dropped.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl Prometheus {
         Self::start_with_text(&history.to_open_metrics()).await
     }
 
-    /// As [`Prometheus::start`], from OpenMetrics text (families not interleaved, each series in
+    /// As [`Prometheus::start`], from `OpenMetrics` text (families not interleaved, each series in
     /// order of time, `# EOF` at the end).
     ///
     /// # Errors
@@ -77,7 +77,12 @@ impl Prometheus {
 
     /// Kills it, as `kill -9` does: connections are refused until [`Prometheus::restart`].
     pub fn kill(&self) {
-        drop(self.child.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(
+            self.child
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take(),
+        );
     }
 
     /// Starts it again, with the data and on the port it had, and returns when it is ready.
@@ -87,21 +92,34 @@ impl Prometheus {
     pub async fn restart(&self) -> Result<()> {
         self.kill();
         let port = self.port;
-        let free = || async move { if is_free(port) { Ok(()) } else { Err("somebody listens") } };
+        let free = || async move {
+            if is_free(port) {
+                Ok(())
+            } else {
+                Err("somebody listens")
+            }
+        };
         within(READY, &format!("port {port} of prometheus is free"), free).await?;
         let child = Child::spawn(&self.command(), &self.log())?;
         *self.child.lock().unwrap_or_else(PoisonError::into_inner) = Some(child);
         let ready = || async {
-            let answer = self.http.get(format!("{}/-/ready", self.url())).send().await;
-            answer.and_then(reqwest::Response::error_for_status).map_err(|no| no.to_string())
+            let answer = self
+                .http
+                .get(format!("{}/-/ready", self.url()))
+                .send()
+                .await;
+            answer
+                .and_then(reqwest::Response::error_for_status)
+                .map_err(|no| no.to_string())
         };
-        within(READY, "prometheus is ready", ready).await.map(drop).map_err(|late| {
-            Error::NotReady {
+        within(READY, "prometheus is ready", ready)
+            .await
+            .map(drop)
+            .map_err(|late| Error::NotReady {
                 component: Component::Prometheus.to_string(),
                 reason: late.to_string(),
                 log: crate::process::tail(&self.log(), 25),
-            }
-        })
+            })
     }
 
     /// Adds a history to what it holds. It is away for about a second.
@@ -121,9 +139,19 @@ impl Prometheus {
     pub async fn query(&self, promql: &str, at: f64) -> Result<Value> {
         let mut url = reqwest::Url::parse(&format!("{}/api/v1/query", self.url()))
             .map_err(|no| Error::Url(no.to_string()))?;
-        url.query_pairs_mut().append_pair("query", promql).append_pair("time", &at.to_string());
-        let failed = |source| Error::Query { query: promql.to_owned(), source };
-        let answer = self.http.get(url).send().await.and_then(reqwest::Response::error_for_status);
+        url.query_pairs_mut()
+            .append_pair("query", promql)
+            .append_pair("time", &at.to_string());
+        let failed = |source| Error::Query {
+            query: promql.to_owned(),
+            source,
+        };
+        let answer = self
+            .http
+            .get(url)
+            .send()
+            .await
+            .and_then(reqwest::Response::error_for_status);
         let body = answer.map_err(failed)?.bytes().await.map_err(failed)?;
         let mut body: Value = serde_json::from_slice(&body).map_err(Error::json("an answer"))?;
         Ok(body.get_mut("data").map(Value::take).unwrap_or_default())
@@ -136,23 +164,34 @@ impl Prometheus {
             .args(["tsdb", "create-blocks-from", "openmetrics", "--quiet"])
             .arg("--max-block-duration=168h")
             .args([&text, &self.data()]);
-        let run = tokio::process::Command::from(promtool).kill_on_drop(true).output().await;
+        let run = tokio::process::Command::from(promtool)
+            .kill_on_drop(true)
+            .output()
+            .await;
         let program = "promtool".to_owned();
         let ended = run.map_err(|source| Error::Spawn { program, source })?;
         fs::remove_file(&text).map_err(Error::file("remove", &text))?;
         if ended.status.success() {
             return Ok(());
         }
-        Err(Error::History { output: String::from_utf8_lossy(&ended.stderr).into_owned() })
+        Err(Error::History {
+            output: String::from_utf8_lossy(&ended.stderr).into_owned(),
+        })
     }
 
     fn command(&self) -> std::process::Command {
         let mut command = self.binaries.command(Component::Prometheus);
         command
-            .arg(option("config.file", &self.folder.path().join("prometheus.yml")))
+            .arg(option(
+                "config.file",
+                &self.folder.path().join("prometheus.yml"),
+            ))
             .arg(option("storage.tsdb.path", &self.data()))
             .arg(format!("--web.listen-address=127.0.0.1:{}", self.port))
-            .args(["--storage.tsdb.retention.time=90d", "--web.enable-remote-write-receiver"])
+            .args([
+                "--storage.tsdb.retention.time=90d",
+                "--web.enable-remote-write-receiver",
+            ])
             .arg("--log.level=warn");
         command
     }
@@ -171,6 +210,12 @@ fn option(name: &str, path: &Path) -> String {
 }
 
 fn http_client() -> Result<reqwest::Client> {
-    let built = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(10)).build();
-    built.map_err(|source| Error::Query { query: "anything".to_owned(), source })
+    let built = reqwest::Client::builder()
+        .no_proxy()
+        .timeout(Duration::from_secs(10))
+        .build();
+    built.map_err(|source| Error::Query {
+        query: "anything".to_owned(),
+        source,
+    })
 }

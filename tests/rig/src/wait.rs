@@ -15,11 +15,7 @@ const PAUSE: Duration = Duration::from_millis(150);
 /// panics rather than returns, so that a [`Cluster`](crate::Cluster) dropped on the way writes
 /// down its state.
 #[track_caller]
-pub fn eventually<T, E, F, Fut>(
-    deadline: Duration,
-    what: &str,
-    check: F,
-) -> impl Future<Output = T>
+pub fn eventually<T, E, F, Fut>(deadline: Duration, what: &str, check: F) -> impl Future<Output = T>
 where
     E: Display,
     F: FnMut() -> Fut,
@@ -28,7 +24,10 @@ where
     let caller = Location::caller();
     let waiting = within(deadline, what, check);
     async move {
-        #[expect(clippy::panic, reason = "a test's wait that fails must fail the test, by unwinding")]
+        #[expect(
+            clippy::panic,
+            reason = "a test's wait that fails must fail the test, by unwinding"
+        )]
         match waiting.await {
             Ok(value) => value,
             Err(failure) => panic!("{caller}: {failure}"),
@@ -60,6 +59,10 @@ where
             }
         };
         let outcome = tokio::time::timeout(deadline, polling).await;
-        outcome.map_err(|_| Error::Deadline { what, deadline, last })
+        outcome.map_err(|_| Error::Deadline {
+            what,
+            deadline,
+            last,
+        })
     }
 }

@@ -8,14 +8,18 @@ use k8s_openapi::api::{
     autoscaling::v2::HorizontalPodAutoscaler,
     core::v1::{Namespace, Pod, ServiceAccount},
 };
-use kube::{Api, Client, api::ListParams};
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
+    config::{KubeConfigOptions, Kubeconfig},
+};
 use rig::{
     Cluster, ClusterOptions, Component, FakeMetrics, HpaFlags, MetricsApi, NodeSize, PodUsage,
     Reading, eventually,
 };
 use serde_json::{Value, json};
 
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_mins(1);
 
 fn deployment(replicas: u32, used: &str) -> Value {
     json!({
@@ -33,7 +37,7 @@ fn deployment(replicas: u32, used: &str) -> Value {
     })
 }
 
-fn autoscaler(metrics: Value) -> Value {
+fn autoscaler(metrics: &Value) -> Value {
     json!({
         "metadata": {"name": "web"},
         "spec": {
@@ -44,16 +48,29 @@ fn autoscaler(metrics: Value) -> Value {
 }
 
 fn running(pods: &[Pod]) -> usize {
-    let phase = |pod: &&Pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
+    let phase = |pod: &&Pod| {
+        pod.status
+            .as_ref()
+            .and_then(|status| status.phase.as_deref())
+            == Some("Running")
+    };
     pods.iter().filter(phase).count()
 }
 
 async fn running_pods(client: Client, namespace: &str, expected: usize) -> Vec<Pod> {
     let pods: Api<Pod> = Api::namespaced(client, namespace);
     eventually(SOON, "the pods run", || async {
-        let list = pods.list(&ListParams::default()).await.map_err(|no| no.to_string())?.items;
+        let list = pods
+            .list(&ListParams::default())
+            .await
+            .map_err(|no| no.to_string())?
+            .items;
         let seen = running(&list);
-        if seen == expected { Ok(list) } else { Err(format!("{seen} of {expected} run")) }
+        if seen == expected {
+            Ok(list)
+        } else {
+            Err(format!("{seen} of {expected} run"))
+        }
     })
     .await
 }
@@ -61,9 +78,17 @@ async fn running_pods(client: Client, namespace: &str, expected: usize) -> Vec<P
 async fn desired(client: Client, namespace: &str, deadline: Duration, expected: i32) {
     let autoscalers: Api<HorizontalPodAutoscaler> = Api::namespaced(client, namespace);
     eventually(deadline, "the HPA wants so many replicas", || async {
-        let status = autoscalers.get("web").await.map_err(|no| no.to_string())?.status;
+        let status = autoscalers
+            .get("web")
+            .await
+            .map_err(|no| no.to_string())?
+            .status;
         let status = status.ok_or("no status yet")?;
-        if status.desired_replicas == expected { Ok(()) } else { Err(format!("{status:?}")) }
+        if status.desired_replicas == expected {
+            Ok(())
+        } else {
+            Err(format!("{status:?}"))
+        }
     })
     .await;
 }
@@ -74,66 +99,153 @@ async fn full_nodes_leave_pods_pending_and_the_api_server_comes_back_with_its_da
     let cluster = Cluster::start(options).await.unwrap();
     let namespace = cluster.namespace("shop").await.unwrap();
     let deployments: Api<Deployment> = Api::namespaced(cluster.client(), &namespace);
-    cluster.put(&deployments, &deployment(7, "1m")).await.unwrap();
+    cluster
+        .put(&deployments, &deployment(7, "1m"))
+        .await
+        .unwrap();
     let pods = running_pods(cluster.client(), &namespace, 5).await;
     assert_eq!(pods.len(), 7);
 
     cluster.stop_apiserver();
     assert!(deployments.get("web").await.is_err());
     cluster.start_apiserver().await.unwrap();
-    assert_eq!(deployments.get("web").await.unwrap().spec.unwrap().replicas, Some(7));
+    assert_eq!(
+        deployments.get("web").await.unwrap().spec.unwrap().replicas,
+        Some(7)
+    );
 
-    cluster.add_nodes(&[NodeSize::new("1", "4Gi", 110)]).await.unwrap();
+    cluster
+        .add_nodes(&[NodeSize::new("1", "4Gi", 110)])
+        .await
+        .unwrap();
     running_pods(cluster.client(), &namespace, 7).await;
+}
+
+/// Without nodes and scheduler: quicker to start.
+fn api_only(name: &str) -> ClusterOptions {
+    ClusterOptions::named(name)
+        .nodes(0, NodeSize::new("1", "1Gi", 1))
+        .without(Component::KubeScheduler)
+        .without(Component::Kwok)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn other_identities_have_only_their_own_rights_and_the_audit_log_tells() {
-    let options = ClusterOptions::named("rbac")
-        .nodes(0, NodeSize::new("1", "1Gi", 1))
-        .without(Component::KubeScheduler)
-        .without(Component::Kwok);
-    let cluster = Cluster::start(options).await.unwrap();
+    let cluster = Cluster::start(api_only("rbac")).await.unwrap();
     let accounts: Api<ServiceAccount> = Api::namespaced(cluster.client(), "default");
-    cluster.put(&accounts, &json!({"metadata": {"name": "reader"}})).await.unwrap();
-    let kubeconfig = cluster.service_account_kubeconfig("default", "reader").await.unwrap();
-    let file = kube::config::Kubeconfig::read_from(kubeconfig).unwrap();
-    let config = kube::Config::from_custom_kubeconfig(file, &Default::default()).await.unwrap();
+    cluster
+        .put(&accounts, &json!({"metadata": {"name": "reader"}}))
+        .await
+        .unwrap();
+    let kubeconfig = cluster
+        .service_account_kubeconfig("default", "reader")
+        .await
+        .unwrap();
+    let file = Kubeconfig::read_from(kubeconfig).unwrap();
+    let options = KubeConfigOptions::default();
+    let config = kube::Config::from_custom_kubeconfig(file, &options)
+        .await
+        .unwrap();
     let reader = Client::try_from(config).unwrap();
     let eve = cluster.client_as("eve", &["outsiders"]).await.unwrap();
-    let operator = cluster.client_as("root", &["system:masters"]).await.unwrap();
+    let operator = cluster
+        .client_as("root", &["system:masters"])
+        .await
+        .unwrap();
 
     for (client, allowed) in [(reader, false), (eve, false), (operator, true)] {
-        let listed = Api::<Namespace>::all(client).list(&ListParams::default()).await;
+        let listed = Api::<Namespace>::all(client)
+            .list(&ListParams::default())
+            .await;
         assert_eq!(listed.is_ok(), allowed);
     }
-    let requests = cluster.audit().unwrap().into_iter().filter(|event| event.resource == "namespaces");
+    let users = ["system:serviceaccount:default:reader", "eve", "root"];
+    let requests = cluster.audit().unwrap().into_iter();
     let seen: Vec<_> = requests
-        .filter(|event| ["eve", "root"].contains(&event.user.as_str()) || event.user.ends_with("reader"))
+        .filter(|event| event.resource == "namespaces" && users.contains(&event.user.as_str()))
         .map(|event| (event.user, event.verb, event.code))
         .collect();
-    let expected = [("system:serviceaccount:default:reader", 403), ("eve", 403), ("root", 200)]
-        .map(|(user, code)| (user.to_owned(), "list".to_owned(), code));
-    assert_eq!(seen, expected);
+    let expected = [(users[0], 403), (users[1], 403), (users[2], 200)];
+    assert_eq!(
+        seen,
+        expected.map(|(user, code)| (user.into(), "list".into(), code))
+    );
+}
 
-    // The end: a test that fails leaves the objects and the logs behind.
-    let failing = std::thread::Builder::new().name("a_failing_test".to_owned());
-    let failing = failing.spawn(move || {
-        let _cluster = cluster;
-        panic!("on purpose");
-    });
-    assert!(failing.unwrap().join().is_err());
-    let left: Vec<_> = std::fs::read_dir(rig::failures())
+/// A custom resource with a scale subresource, and one of its kind.
+const WORKLOAD: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: workloads.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {kind: Workload, plural: workloads}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+    subresources:
+      scale: {specReplicasPath: .spec.replicas, statusReplicasPath: .status.replicas}
+---
+apiVersion: example.com/v1
+kind: Workload
+metadata: {name: one}
+spec: {replicas: 3}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: ill, annotations: {rig/ready: 'false'}}
+spec: {containers: [{name: c, image: i}]}
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn manifests_are_applied_and_pods_take_their_time_and_may_stay_unready() {
+    let options = ClusterOptions::named("manifests").pod_startup(Duration::from_secs(3));
+    let cluster = Cluster::start(options).await.unwrap();
+    cluster.apply(WORKLOAD).await.unwrap();
+    let kind = GroupVersionKind::gvk("example.com", "v1", "Workload");
+    let resource = ApiResource::from_gvk(&kind);
+    let workloads: Api<DynamicObject> =
+        Api::namespaced_with(cluster.client(), "default", &resource);
+    let scale = workloads.get_scale("one").await.unwrap();
+    assert_eq!(scale.spec.unwrap().replicas, Some(3));
+
+    let pod = running_pods(cluster.client(), "default", 1).await.remove(0);
+    let status = pod.status.unwrap();
+    let ready = status
+        .conditions
         .unwrap()
-        .flatten()
-        .filter(|entry| entry.file_name().to_string_lossy().starts_with("a_failing_test"))
-        .map(|entry| entry.path())
-        .collect();
-    let complete = left.iter().any(|folder| {
-        folder.join("namespaces..json").exists() && folder.join("kube-apiserver.log").exists()
-    });
-    assert!(complete, "{left:?}");
-    left.iter().for_each(|folder| std::fs::remove_dir_all(folder).unwrap());
+        .into_iter()
+        .find(|one| one.type_ == "Ready");
+    assert_eq!(ready.unwrap().status, "False");
+    let created = pod.metadata.creation_timestamp.unwrap().0;
+    let started = status.start_time.unwrap().0.duration_since(created);
+    // Both are cut to whole seconds.
+    assert!(started.as_secs() >= 2, "{started:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_test_that_fails_leaves_objects_and_logs_behind() {
+    let cluster = Cluster::start(api_only("failing")).await.unwrap();
+    let run = cluster.folder().to_path_buf();
+    let left = format!(
+        "a_failing_test-{}",
+        run.file_name().unwrap().to_string_lossy()
+    );
+    let left = rig::failures().join(left);
+    let failing = std::thread::Builder::new()
+        .name("a_failing_test".to_owned())
+        .spawn(move || {
+            let _dropped_by_the_panic = cluster;
+            panic!("on purpose");
+        });
+    assert!(failing.unwrap().join().is_err());
+    assert!(!run.exists());
+    assert!(left.join("namespaces..json").exists());
+    assert!(left.join("kube-apiserver.log").exists());
+    std::fs::remove_dir_all(left).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -143,65 +255,120 @@ async fn the_hpa_controller_scales_by_the_real_metrics_server() {
     let namespace = cluster.namespace("shop").await.unwrap();
     let deployments: Api<Deployment> = Api::namespaced(cluster.client(), &namespace);
     let autoscalers: Api<HorizontalPodAutoscaler> = Api::namespaced(cluster.client(), &namespace);
-    cluster.put(&deployments, &deployment(2, "1m")).await.unwrap();
+    cluster
+        .put(&deployments, &deployment(2, "1m"))
+        .await
+        .unwrap();
     let target = json!({"type": "Utilization", "averageUtilization": 50});
     let metrics = json!([{"type": "Resource", "resource": {"name": "cpu", "target": target}}]);
-    cluster.put(&autoscalers, &autoscaler(metrics)).await.unwrap();
+    cluster
+        .put(&autoscalers, &autoscaler(&metrics))
+        .await
+        .unwrap();
     running_pods(cluster.client(), &namespace, 2).await;
     // 2 pods of 170 m are 85 % of 200 m: ceil(2 * 85 / 50) = 4.
-    cluster.share_cpu(&namespace, "app=web", 0.34).await.unwrap();
+    cluster
+        .share_cpu(&namespace, "app=web", 0.34)
+        .await
+        .unwrap();
     desired(cluster.client(), &namespace, SOON, 4).await;
     running_pods(cluster.client(), &namespace, 4).await;
 }
 
+/// A cluster with an HPA on two pods, read from the fake.
+struct Faked {
+    fake: FakeMetrics,
+    pods: Vec<String>,
+    cluster: Cluster,
+}
+
+impl Faked {
+    /// With no stabilization, so that each step shows at once.
+    async fn start() -> rig::Result<Self> {
+        let flags = HpaFlags {
+            downscale_stabilization: Duration::ZERO,
+            ..HpaFlags::quick()
+        };
+        let cluster = Cluster::start(ClusterOptions::named("fake").hpa(flags)).await?;
+        let apis = [
+            MetricsApi::Resource,
+            MetricsApi::Custom,
+            MetricsApi::External,
+        ];
+        let fake = FakeMetrics::start(&cluster, &apis).await?;
+        cluster.namespace("shop").await?;
+        let deployments: Api<Deployment> = Api::namespaced(cluster.client(), "shop");
+        cluster.put(&deployments, &deployment(2, "1m")).await?;
+        let pods = running_pods(cluster.client(), "shop", 2).await;
+        let pods = pods
+            .into_iter()
+            .filter_map(|pod| pod.metadata.name)
+            .collect();
+        Ok(Self {
+            fake,
+            pods,
+            cluster,
+        })
+    }
+
+    async fn scales_by(&self, metric: Value, expected: i32) {
+        let client = self.cluster.client();
+        let autoscalers: Api<HorizontalPodAutoscaler> = Api::namespaced(client, "shop");
+        let put = self
+            .cluster
+            .put(&autoscalers, &autoscaler(&json!([metric])))
+            .await;
+        assert_eq!(put.map(drop).map_err(|no| no.to_string()), Ok(()));
+        desired(self.cluster.client(), "shop", SOON, expected).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_hpa_controller_reads_every_kind_of_metric_from_the_fake() {
-    let flags = HpaFlags { downscale_stabilization: Duration::ZERO, ..HpaFlags::quick() };
-    let cluster = Cluster::start(ClusterOptions::named("fake").hpa(flags)).await.unwrap();
-    let apis = [MetricsApi::Resource, MetricsApi::Custom, MetricsApi::External];
-    let fake = FakeMetrics::start(&cluster, &apis).await.unwrap();
-    let namespace = cluster.namespace("shop").await.unwrap();
-    let deployments: Api<Deployment> = Api::namespaced(cluster.client(), &namespace);
-    let autoscalers: Api<HorizontalPodAutoscaler> = Api::namespaced(cluster.client(), &namespace);
-    cluster.put(&deployments, &deployment(2, "1m")).await.unwrap();
-    let pods = running_pods(cluster.client(), &namespace, 2).await;
-    let names: Vec<_> = pods.iter().filter_map(|pod| pod.metadata.name.clone()).collect();
+    let faked = Faked::start().await.unwrap();
+    let average = json!({"type": "AverageValue", "averageValue": "10"});
 
-    // One step per type; in each, ceil of what its comment says.
-    let average = |value: &str| json!({"type": "AverageValue", "averageValue": value});
-    let container = json!({"type": "ContainerResource", "containerResource": {
-        "name": "cpu", "container": "web", "target": {"type": "Utilization", "averageUtilization": 50},
-    }});
     // 2 pods x 150 m / (50 % of 200 m) = 3.
-    names.iter().for_each(|pod| fake.set_pod_usage(&namespace, pod, PodUsage::cpu("web", "150m")));
-    cluster.put(&autoscalers, &autoscaler(json!([container]))).await.unwrap();
-    desired(cluster.client(), &namespace, SOON, 3).await;
+    for pod in &faked.pods {
+        faked
+            .fake
+            .set_pod_usage("shop", pod, PodUsage::cpu("web", "150m"));
+    }
+    let half = json!({"type": "Utilization", "averageUtilization": 50});
+    let of_container = json!({"name": "cpu", "container": "web", "target": half});
+    let metric = json!({"type": "ContainerResource", "containerResource": of_container});
+    faked.scales_by(metric, 3).await;
 
-    let of_pods = json!({"type": "Pods", "pods": {
-        "metric": {"name": "requests"}, "target": average("10"),
-    }});
-    // The third pod has none: 2 x 40 / 10 over 3 pods, the missing one as 0 = 8.
-    names.iter().for_each(|pod| fake.set_pod_metric(&namespace, pod, "requests", Reading::new("40")));
-    cluster.put(&autoscalers, &autoscaler(json!([of_pods]))).await.unwrap();
-    desired(cluster.client(), &namespace, SOON, 8).await;
+    // 2 x 40 / 10 = 8: the third pod has none, which counts as 0 on the way up.
+    for pod in &faked.pods {
+        faked
+            .fake
+            .set_pod_metric("shop", pod, "requests", Reading::new("40"));
+    }
+    let of_pods = json!({"metric": {"name": "requests"}, "target": average});
+    faked
+        .scales_by(json!({"type": "Pods", "pods": of_pods}), 8)
+        .await;
 
-    let of_object = json!({"type": "Object", "object": {
-        "describedObject": {"apiVersion": "v1", "kind": "Service", "name": "front"},
-        "metric": {"name": "hits"}, "target": average("10"),
-    }});
     // 110 / 10 = 11.
-    fake.set_object_metric(&namespace, ("services", "front"), "hits", Reading::new("110"));
-    cluster.put(&autoscalers, &autoscaler(json!([of_object]))).await.unwrap();
-    desired(cluster.client(), &namespace, SOON, 11).await;
+    faked
+        .fake
+        .set_object_metric("shop", ("services", "front"), "hits", Reading::new("110"));
+    let front = json!({"apiVersion": "v1", "kind": "Service", "name": "front"});
+    let of_object = json!({
+        "describedObject": front, "metric": {"name": "hits"}, "target": average,
+    });
+    faked
+        .scales_by(json!({"type": "Object", "object": of_object}), 11)
+        .await;
 
-    let external = json!({"type": "External", "external": {
-        "metric": {"name": "queue", "selector": {"matchLabels": {"name": "orders"}}},
-        "target": average("10"),
-    }});
-    // (70 + 65) / 10 = 14; the other queue is not meant.
-    let series = |value: &str, name: &str| Reading::new(value).label("name", name);
-    let all = vec![series("70", "orders"), series("65", "orders"), series("500", "mail")];
-    fake.set_external(&namespace, "queue", all);
-    cluster.put(&autoscalers, &autoscaler(json!([external]))).await.unwrap();
-    desired(cluster.client(), &namespace, SOON, 14).await;
+    // (70 + 65) / 10 = 14: the other queue is not meant.
+    let series = [("70", "orders"), ("65", "orders"), ("500", "mail")];
+    let series = series.map(|(value, name)| Reading::new(value).label("name", name));
+    faked.fake.set_external("shop", "queue", series.to_vec());
+    let orders = json!({"name": "queue", "selector": {"matchLabels": {"name": "orders"}}});
+    let external = json!({"metric": orders, "target": average});
+    faked
+        .scales_by(json!({"type": "External", "external": external}), 14)
+        .await;
 }

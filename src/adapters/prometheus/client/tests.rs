@@ -17,7 +17,16 @@ fn minute(n: i64) -> Timestamp {
 }
 
 fn one() -> Vec<Sample> {
-    vec![Sample { at: minute(1), value: 1.0 }, Sample { at: minute(2), value: 2.0 }]
+    vec![
+        Sample {
+            at: minute(1),
+            value: 1.0,
+        },
+        Sample {
+            at: minute(2),
+            value: 2.0,
+        },
+    ]
 }
 
 /// A server on loopback that answers each range query as told.
@@ -41,12 +50,23 @@ where
 
 fn endpoint(address: SocketAddr) -> Endpoint {
     let url = format!("http://{address}/prom");
-    Endpoint { allow_http: true, timeout: Duration::from_secs(20), ..Endpoint::new(&url) }
+    Endpoint {
+        allow_http: true,
+        timeout: Duration::from_secs(20),
+        ..Endpoint::new(&url)
+    }
 }
 
 async fn range(endpoint: &Endpoint) -> Result<Vec<Sample>, HistoryError> {
     let prometheus = Prometheus::new(endpoint).unwrap();
-    prometheus.range("sum(up)", minute(1), minute(2), SignedDuration::from_secs(60)).await
+    prometheus
+        .range(
+            "sum(up)",
+            minute(1),
+            minute(2),
+            SignedDuration::from_mins(1),
+        )
+        .await
 }
 
 /// The outcome of a range query against a server that always says this.
@@ -64,7 +84,10 @@ async fn a_range_query_posts_a_form_under_the_prefix_and_reads_the_one_series() 
         async { ONE.into_response() }
     })
     .await;
-    let endpoint = Endpoint { bearer_token: Some("t0ken\n".to_owned()), ..endpoint(address) };
+    let endpoint = Endpoint {
+        bearer_token: Some("t0ken\n".to_owned()),
+        ..endpoint(address)
+    };
     assert_eq!(range(&endpoint).await.unwrap(), one());
     let (headers, form) = requests.recv().await.unwrap();
     let form: Vec<(&str, &str)> = form.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
@@ -79,7 +102,12 @@ async fn a_range_query_posts_a_form_under_the_prefix_and_reads_the_one_series() 
         ]
     );
     assert_eq!(headers[header::AUTHORIZATION], "Bearer t0ken");
-    assert!(headers[header::ACCEPT_ENCODING].to_str().unwrap().contains("gzip"));
+    assert!(
+        headers[header::ACCEPT_ENCODING]
+            .to_str()
+            .unwrap()
+            .contains("gzip")
+    );
     assert!(!format!("{endpoint:?}").contains("t0ken"));
 }
 
@@ -91,55 +119,104 @@ async fn an_instant_query_keeps_the_labels_apart() {
     let query = super::super::scope::admit(
         "up",
         "ns",
-        Duration::from_secs(60),
+        Duration::from_mins(1),
         super::super::PromqlScope::Namespace,
     );
-    let answer = prometheus.instant(&query.unwrap(), minute(1)).await.unwrap();
-    let Data::Series(series) = answer.data else { unreachable!() };
-    assert_eq!(series.iter().map(|one| one.labels["a"].as_str()).collect::<Vec<_>>(), ["1", "2"]);
+    let answer = prometheus
+        .instant(&query.unwrap(), minute(1))
+        .await
+        .unwrap();
+    let Data::Series(series) = answer.data else {
+        unreachable!()
+    };
+    assert_eq!(
+        series
+            .iter()
+            .map(|one| one.labels["a"].as_str())
+            .collect::<Vec<_>>(),
+        ["1", "2"]
+    );
 }
+
+/// Status, body, and the reason it comes to.
+const BAD: [(u16, &str, &str); 20] = [
+    (
+        200,
+        r#"{"status":"success","data":{"resultType":"matrix","result":[]}}"#,
+        "NoData",
+    ),
+    (
+        200,
+        r#"{"status":"success","data":{"resultType":"matrix","result":[{"metric":{},"histograms":[]}]}}"#,
+        "NoData",
+    ),
+    (
+        200,
+        r#"{"status":"success","data":{"resultType":"matrix","result":[{"metric":{"a":"1"},"values":[]},{"metric":{"a":"2"},"values":[]}]}}"#,
+        "MultiSeries",
+    ),
+    (
+        200,
+        r#"{"status":"success","warnings":["a store is down"],"data":{"resultType":"matrix","result":[{"metric":{},"values":[[60,"1"]]}]}}"#,
+        "Partial",
+    ),
+    (
+        200,
+        r#"{"status":"success","data":{"resultType":"scalar","result":[1,"1"]}}"#,
+        "Malformed",
+    ),
+    (
+        200,
+        r#"{"status":"success","data":{"resultType":"matrix","result":[{"metric"#,
+        "Malformed",
+    ),
+    (200, "<html>login</html>", "Malformed"),
+    (
+        200,
+        r#"{"status":"error","errorType":"x","error":"y"}"#,
+        "Malformed",
+    ),
+    (
+        400,
+        r#"{"status":"error","errorType":"bad_data","error":"parse error"}"#,
+        "QueryRefused",
+    ),
+    (
+        422,
+        r#"{"status":"error","errorType":"execution","error":"many-to-many"}"#,
+        "QueryRefused",
+    ),
+    (
+        422,
+        r#"{"status":"error","errorType":"execution","error":"query processing would load too many samples into memory"}"#,
+        "TooManySamples",
+    ),
+    (
+        503,
+        r#"{"status":"error","errorType":"timeout","error":"query timed out"}"#,
+        "Timeout",
+    ),
+    (
+        503,
+        r#"{"status":"error","errorType":"unavailable","error":"not ready"}"#,
+        "Unavailable",
+    ),
+    (
+        429,
+        r#"{"status":"error","errorType":"too_many_requests","error":"wait"}"#,
+        "Unavailable",
+    ),
+    (429, "slow down", "Unavailable"),
+    (502, "<html>Bad Gateway</html>", "Unavailable"),
+    (302, "", "Rejected"),
+    (401, "who are you", "Rejected"),
+    (404, "404 page not found", "Rejected"),
+    (500, ONE, "Unavailable"),
+];
 
 #[tokio::test]
 async fn every_bad_answer_has_its_reason() {
-    let cases = [
-        (200, r#"{"status":"success","data":{"resultType":"matrix","result":[]}}"#, "NoData"),
-        (
-            200,
-            r#"{"status":"success","data":{"resultType":"matrix","result":[{"metric":{},"histograms":[]}]}}"#,
-            "NoData",
-        ),
-        (
-            200,
-            r#"{"status":"success","data":{"resultType":"matrix","result":[{"metric":{"a":"1"},"values":[]},{"metric":{"a":"2"},"values":[]}]}}"#,
-            "MultiSeries",
-        ),
-        (
-            200,
-            r#"{"status":"success","warnings":["a store is down"],"data":{"resultType":"matrix","result":[{"metric":{},"values":[[60,"1"]]}]}}"#,
-            "Partial",
-        ),
-        (200, r#"{"status":"success","data":{"resultType":"scalar","result":[1,"1"]}}"#, "Malformed"),
-        (200, r#"{"status":"success","data":{"resultType":"matrix","result":[{"metric"#, "Malformed"),
-        (200, "<html>login</html>", "Malformed"),
-        (200, r#"{"status":"error","errorType":"x","error":"y"}"#, "Malformed"),
-        (400, r#"{"status":"error","errorType":"bad_data","error":"parse error"}"#, "QueryRefused"),
-        (422, r#"{"status":"error","errorType":"execution","error":"many-to-many"}"#, "QueryRefused"),
-        (
-            422,
-            r#"{"status":"error","errorType":"execution","error":"query processing would load too many samples into memory"}"#,
-            "TooManySamples",
-        ),
-        (503, r#"{"status":"error","errorType":"timeout","error":"query timed out"}"#, "Timeout"),
-        (503, r#"{"status":"error","errorType":"unavailable","error":"not ready"}"#, "Unavailable"),
-        (429, r#"{"status":"error","errorType":"too_many_requests","error":"wait"}"#, "Unavailable"),
-        (429, "slow down", "Unavailable"),
-        (502, "<html>Bad Gateway</html>", "Unavailable"),
-        (302, "", "Rejected"),
-        (401, "who are you", "Rejected"),
-        (404, "404 page not found", "Rejected"),
-        (500, ONE, "Unavailable"),
-    ];
-    for (status, body, reason) in cases {
+    for (status, body, reason) in BAD {
         let error = told(status, body).await.unwrap_err();
         assert_eq!(error.reason(), reason, "{status} {body}: {error}");
     }
@@ -151,16 +228,28 @@ async fn a_redirect_is_not_followed() {
     let location = format!("http://{target}/prom/api/v1/query_range");
     let address = serve(move |_, _| {
         let location = location.clone();
-        async move { (StatusCode::TEMPORARY_REDIRECT, [(header::LOCATION, location)]).into_response() }
+        async move {
+            (
+                StatusCode::TEMPORARY_REDIRECT,
+                [(header::LOCATION, location)],
+            )
+                .into_response()
+        }
     })
     .await;
-    assert_eq!(range(&endpoint(address)).await.unwrap_err().reason(), "Rejected");
+    assert_eq!(
+        range(&endpoint(address)).await.unwrap_err().reason(),
+        "Rejected"
+    );
 }
 
 #[tokio::test]
 async fn a_silent_server_ends_at_the_deadline() {
     let address = serve(|_, _| std::future::pending()).await;
-    let endpoint = Endpoint { timeout: Duration::from_millis(50), ..endpoint(address) };
+    let endpoint = Endpoint {
+        timeout: Duration::from_millis(50),
+        ..endpoint(address)
+    };
     let error = range(&endpoint).await.unwrap_err();
     assert_eq!(error.reason(), "Timeout");
     assert!(error.to_string().contains("50ms"), "{error}");
@@ -174,7 +263,10 @@ async fn a_body_that_stops_half_way_ends_at_the_deadline() {
         Body::from_stream(first.chain(futures::stream::pending())).into_response()
     })
     .await;
-    let endpoint = Endpoint { timeout: Duration::from_millis(80), ..endpoint(address) };
+    let endpoint = Endpoint {
+        timeout: Duration::from_millis(80),
+        ..endpoint(address)
+    };
     assert_eq!(range(&endpoint).await.unwrap_err().reason(), "Timeout");
 }
 
@@ -185,7 +277,10 @@ async fn a_connection_cut_in_the_body_is_never_a_short_answer() {
         Body::from_stream(futures::stream::iter(parts)).into_response()
     })
     .await;
-    assert_eq!(range(&endpoint(address)).await.unwrap_err().reason(), "Unreachable");
+    assert_eq!(
+        range(&endpoint(address)).await.unwrap_err().reason(),
+        "Unreachable"
+    );
 }
 
 #[tokio::test]
@@ -209,7 +304,11 @@ fn gzipped() -> Vec<u8> {
     for byte in text {
         crc ^= u32::from(*byte);
         for _ in 0..8 {
-            crc = if crc & 1 == 1 { (crc >> 1) ^ 0xEDB8_8320 } else { crc >> 1 };
+            crc = if crc & 1 == 1 {
+                (crc >> 1) ^ 0xEDB8_8320
+            } else {
+                crc >> 1
+            };
         }
     }
     let mut packed = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255, 1];
@@ -227,7 +326,10 @@ async fn gzip_is_unpacked_and_broken_gzip_is_an_error() {
     let address = serve(move |_, _| async move { packed(gzipped()) }).await;
     assert_eq!(range(&endpoint(address)).await.unwrap(), one());
     let address = serve(move |_, _| async move { packed(gzipped()[..40].to_vec()) }).await;
-    assert_eq!(range(&endpoint(address)).await.unwrap_err().reason(), "Malformed");
+    assert_eq!(
+        range(&endpoint(address)).await.unwrap_err().reason(),
+        "Malformed"
+    );
 }
 
 #[tokio::test]
@@ -235,13 +337,21 @@ async fn nobody_listening_is_unreachable() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
-    assert_eq!(range(&endpoint(address)).await.unwrap_err().reason(), "Unreachable");
+    assert_eq!(
+        range(&endpoint(address)).await.unwrap_err().reason(),
+        "Unreachable"
+    );
 }
 
 #[test]
 fn an_endpoint_is_a_base_url_and_encrypted_unless_allowed() {
     let problem = |url: &str, allow_http| {
-        Prometheus::new(&Endpoint { allow_http, ..Endpoint::new(url) }).unwrap_err().to_string()
+        Prometheus::new(&Endpoint {
+            allow_http,
+            ..Endpoint::new(url)
+        })
+        .unwrap_err()
+        .to_string()
     };
     assert!(Prometheus::new(&Endpoint::new("https://prom.example/base/")).is_ok());
     for (url, allow_http, message) in [
@@ -253,8 +363,14 @@ fn an_endpoint_is_a_base_url_and_encrypted_unless_allowed() {
         ("https://prom/?a=b", false, "holds credentials"),
     ] {
         let seen = problem(url, allow_http);
-        assert!(seen.contains(message) && !seen.contains("secret"), "{url}: {seen}");
+        assert!(
+            seen.contains(message) && !seen.contains("secret"),
+            "{url}: {seen}"
+        );
     }
-    let token = Endpoint { bearer_token: Some("a\nb".to_owned()), ..Endpoint::new("https://p") };
+    let token = Endpoint {
+        bearer_token: Some("a\nb".to_owned()),
+        ..Endpoint::new("https://p")
+    };
     assert!(matches!(Prometheus::new(&token), Err(EndpointError::Token)));
 }

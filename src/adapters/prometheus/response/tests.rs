@@ -6,7 +6,10 @@ fn at(seconds: f64, value: f64) -> Sample {
 
 fn series(labels: &[(&str, &str)], samples: Vec<Sample>) -> Labelled {
     let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-    Labelled { labels: labels.iter().map(own).collect(), samples }
+    Labelled {
+        labels: labels.iter().map(own).collect(),
+        samples,
+    }
 }
 
 fn read(body: &str) -> Result<Answer, ResponseError> {
@@ -34,7 +37,10 @@ fn each_result_type_is_read() {
             r#"{"status":"success","data":{"resultType":"vector","result":[
             {"metric":{"__name__":"up"},"value":[1435781451.781,"0"]}]}}"#
         ),
-        Data::Series(vec![series(&[("__name__", "up")], vec![at(1_435_781_451.781, 0.0)])])
+        Data::Series(vec![series(
+            &[("__name__", "up")],
+            vec![at(1_435_781_451.781, 0.0)]
+        )])
     );
     assert_eq!(
         data(r#"{"status":"success","data":{"resultType":"scalar","result":[5,"2"]}}"#),
@@ -50,14 +56,19 @@ fn each_result_type_is_read() {
 fn fields_may_come_in_any_order_with_others_between() {
     let body = r#"{"isPartial":false,"data":{"stats":{"x":[1]},"result":[
         {"values":[[1,"1"]],"new":{},"metric":{}}],"resultType":"matrix"},"trace":null,"status":"success"}"#;
-    assert_eq!(data(body), Data::Series(vec![series(&[], vec![at(1.0, 1.0)])]));
+    assert_eq!(
+        data(body),
+        Data::Series(vec![series(&[], vec![at(1.0, 1.0)])])
+    );
 }
 
 #[test]
 fn numbers_that_are_not_finite_are_passed_on() {
     let body = r#"{"status":"success","data":{"resultType":"matrix","result":[{"metric":{},
         "values":[[1,"NaN"],[2,"+Inf"],[3,"-Inf"]]}]}}"#;
-    let Data::Series(got) = data(body) else { unreachable!() };
+    let Data::Series(got) = data(body) else {
+        unreachable!()
+    };
     let values: Vec<f64> = got[0].samples.iter().map(|sample| sample.value).collect();
     assert!(values[0].is_nan());
     assert_eq!(values[1..], [f64::INFINITY, f64::NEG_INFINITY]);
@@ -70,7 +81,10 @@ fn native_histograms_are_counted_and_left_out() {
         {"metric":{"a":"both"},"values":[[1,"1"]],"histograms":[[2,{}]]}]}}"#;
     let answer = read(body).unwrap();
     assert_eq!(answer.histograms, 1);
-    assert_eq!(answer.data, Data::Series(vec![series(&[("a", "both")], vec![at(1.0, 1.0)])]));
+    assert_eq!(
+        answer.data,
+        Data::Series(vec![series(&[("a", "both")], vec![at(1.0, 1.0)])])
+    );
 }
 
 #[test]
@@ -81,10 +95,19 @@ fn warnings_are_kept_and_advice_on_style_is_not() {
         );
         read(&body).unwrap().warnings
     };
-    assert_eq!(note(r#""warnings":["store down"],"infos":null"#), ["store down"]);
+    assert_eq!(
+        note(r#""warnings":["store down"],"infos":null"#),
+        ["store down"]
+    );
     assert!(note(r#""infos":["PromQL info: metric might not be a counter"]"#).is_empty());
-    assert_eq!(note(r#""infos":["remote read failed"]"#), ["remote read failed"]);
-    assert_eq!(note(r#""isPartial":true"#), ["the server marks the answer as partial"]);
+    assert_eq!(
+        note(r#""infos":["remote read failed"]"#),
+        ["remote read failed"]
+    );
+    assert_eq!(
+        note(r#""isPartial":true"#),
+        ["the server marks the answer as partial"]
+    );
 }
 
 #[test]
@@ -98,7 +121,10 @@ fn the_servers_error_is_passed_on_whatever_its_type() {
             r#"{"status":"error","errorType":"too_many_requests","error":"slow down","data":null}"#,
             "too_many_requests: slow down",
         ),
-        (r#"{"status":"error","errorType":422,"error":["x"]}"#, r#"422: ["x"]"#),
+        (
+            r#"{"status":"error","errorType":422,"error":["x"]}"#,
+            r#"422: ["x"]"#,
+        ),
         (r#"{"status":"error"}"#, "unknown: no message"),
     ] {
         let error = read(body).unwrap_err();
@@ -113,7 +139,11 @@ fn what_is_not_an_answer_is_malformed() {
     assert!(read(whole).is_ok());
     for cut in 0..whole.len() {
         let error = read(&whole[..cut]).unwrap_err();
-        assert!(matches!(error, ResponseError::Malformed(_)), "{}", &whole[..cut]);
+        assert!(
+            matches!(error, ResponseError::Malformed(_)),
+            "{}",
+            &whole[..cut]
+        );
     }
     for body in [
         "<html>502 Bad Gateway</html>",
@@ -132,7 +162,10 @@ fn what_is_not_an_answer_is_malformed() {
         r#"{"status":"success","data":{"resultType":"scalar","result":[1,"one"]}}"#,
         r#"{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1,"1"]},5]}}"#,
     ] {
-        assert!(matches!(read(body), Err(ResponseError::Malformed(_))), "{body}");
+        assert!(
+            matches!(read(body), Err(ResponseError::Malformed(_))),
+            "{body}"
+        );
     }
     assert!(read(&format!("{whole} trailing")).is_err());
 }
@@ -160,16 +193,19 @@ const SEED: &str = r#"{"status":"success","data":{"resultType":"matrix","result"
 
 #[test]
 fn prom_response_json_of_arbitrary_bytes_is_an_answer_or_an_error() {
-    bolero::check!().with_iterations(3000).with_type::<(u8, Vec<u8>)>().for_each(|(from, bytes)| {
-        let _alone = parse(bytes, 100);
-        let mut body = SEED.as_bytes().to_vec();
-        let from = usize::from(*from) % body.len();
-        let to = (from + bytes.len() % 8).min(body.len());
-        body.splice(from..to, bytes.iter().take(8).copied());
-        if let Ok(answer) = parse(&body, 100)
-            && let Data::Series(series) = answer.data
-        {
-            assert!(series.iter().map(|one| one.samples.len()).sum::<usize>() <= 100);
-        }
-    });
+    bolero::check!()
+        .with_iterations(3000)
+        .with_type::<(u8, Vec<u8>)>()
+        .for_each(|(from, bytes)| {
+            let _alone = parse(bytes, 100);
+            let mut body = SEED.as_bytes().to_vec();
+            let from = usize::from(*from) % body.len();
+            let to = (from + bytes.len() % 8).min(body.len());
+            body.splice(from..to, bytes.iter().take(8).copied());
+            if let Ok(answer) = parse(&body, 100)
+                && let Data::Series(series) = answer.data
+            {
+                assert!(series.iter().map(|one| one.samples.len()).sum::<usize>() <= 100);
+            }
+        });
 }

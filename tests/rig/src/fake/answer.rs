@@ -61,15 +61,28 @@ pub(super) struct Request {
 impl Request {
     pub(super) fn parse(uri: &Uri) -> Result<Self, Failure> {
         let unknown = || Failure::NotFound(format!("no such path: {}", uri.path()));
-        let parts: Vec<&str> = uri.path().split('/').filter(|part| !part.is_empty()).collect();
-        let ["apis", group, version, path @ ..] = parts.as_slice() else { return Err(unknown()) };
+        let parts: Vec<&str> = uri
+            .path()
+            .split('/')
+            .filter(|part| !part.is_empty())
+            .collect();
+        let ["apis", group, version, path @ ..] = parts.as_slice() else {
+            return Err(unknown());
+        };
         let served = |api: &MetricsApi| api.group_version() == (*group, *version);
-        let api = MetricsApi::ALL.into_iter().find(served).ok_or_else(unknown)?;
+        let api = MetricsApi::ALL
+            .into_iter()
+            .find(served)
+            .ok_or_else(unknown)?;
         let query = Query::try_from_uri(uri).map_err(|no| Failure::BadRequest(no.to_string()))?;
         // The HPA controller writes `*` as `%2A`.
         let decode = |part: &&str| percent_decode_str(part).decode_utf8_lossy().into_owned();
         let path = path.iter().map(decode).collect();
-        Ok(Self { api, path, query: query.0 })
+        Ok(Self {
+            api,
+            path,
+            query: query.0,
+        })
     }
 
     fn parts(&self) -> Vec<&str> {
@@ -106,7 +119,7 @@ pub(super) fn answer(request: &Request, table: &Table, pods: &[Pod], now: Timest
     }
     let scene = Scene { table, pods, now };
     match (request.api, path.as_slice()) {
-        (MetricsApi::Resource, ["nodes"]) => Ok(list("NodeMetricsList", request.api, Vec::new())),
+        (MetricsApi::Resource, ["nodes"]) => Ok(list("NodeMetricsList", request.api, &[])),
         (MetricsApi::Resource, ["pods"] | ["namespaces", _, "pods"]) => Ok(scene.pod_metrics()),
         (MetricsApi::Resource, ["namespaces", namespace, "pods", name]) => {
             scene.one_pod(namespace, name)
@@ -117,7 +130,10 @@ pub(super) fn answer(request: &Request, table: &Table, pods: &[Pod], now: Timest
         (MetricsApi::External, ["namespaces", namespace, metric]) => {
             Ok(scene.external(request, namespace, metric))
         }
-        _ => Err(Failure::NotFound(format!("no such path: {}", path.join("/")))),
+        _ => Err(Failure::NotFound(format!(
+            "no such path: {}",
+            path.join("/")
+        ))),
     }
 }
 
@@ -134,22 +150,31 @@ impl Scene<'_> {
             let key = (pod.metadata.namespace.clone()?, pod.metadata.name.clone()?);
             self.table.usage.get(&key).map(|usage| self.pod(pod, usage))
         });
-        list("PodMetricsList", MetricsApi::Resource, items.collect())
+        list(
+            "PodMetricsList",
+            MetricsApi::Resource,
+            &items.collect::<Vec<_>>(),
+        )
     }
 
     fn one_pod(&self, namespace: &str, name: &str) -> Answer {
         let named = |pod: &&Pod| pod.metadata.name.as_deref() == Some(name);
-        let usage = self.table.usage.get(&(namespace.to_owned(), name.to_owned()));
+        let usage = self
+            .table
+            .usage
+            .get(&(namespace.to_owned(), name.to_owned()));
         match (self.pods.iter().find(named), usage) {
             (Some(pod), Some(usage)) => Ok(self.pod(pod, usage)),
-            _ => Err(Failure::NotFound(format!("podmetrics \"{namespace}/{name}\" not found"))),
+            _ => Err(Failure::NotFound(format!(
+                "podmetrics \"{namespace}/{name}\" not found"
+            ))),
         }
     }
 
     fn pod(&self, pod: &Pod, usage: &PodUsage) -> Value {
-        let containers = usage.containers.iter().map(|(name, (cpu, memory))| {
-            json!({"name": name, "usage": {"cpu": cpu, "memory": memory}})
-        });
+        let containers = usage.containers.iter().map(
+            |(name, (cpu, memory))| json!({"name": name, "usage": {"cpu": cpu, "memory": memory}}),
+        );
         let taken = whole_seconds(usage.taken.instant(self.now));
         json!({
             "kind": "PodMetrics",
@@ -170,10 +195,18 @@ impl Scene<'_> {
         let (resource, name, metric) = match rest {
             ["metrics", metric] => ("namespaces", namespace, *metric),
             [resource, name, metric] => (*resource, *name, *metric),
-            _ => return Err(Failure::BadRequest("expected RESOURCE/NAME/METRIC".to_owned())),
+            _ => {
+                return Err(Failure::BadRequest(
+                    "expected RESOURCE/NAME/METRIC".to_owned(),
+                ));
+            }
         };
         let names: Vec<&str> = match name {
-            "*" => self.pods.iter().filter_map(|pod| pod.metadata.name.as_deref()).collect(),
+            "*" => self
+                .pods
+                .iter()
+                .filter_map(|pod| pod.metadata.name.as_deref())
+                .collect(),
             name => vec![name],
         };
         let wanted = request.parameter("metricLabelSelector");
@@ -188,7 +221,7 @@ impl Scene<'_> {
             let message = format!("the server could not find the metric {metric} for {resource}");
             return Err(Failure::NotFound(format!("{message} {name}")));
         }
-        Ok(list("MetricValueList", MetricsApi::Custom, items))
+        Ok(list("MetricValueList", MetricsApi::Custom, &items))
     }
 
     fn metric_value(&self, key: [&str; 4], reading: &Reading) -> Value {
@@ -206,20 +239,26 @@ impl Scene<'_> {
         let key = (namespace.to_owned(), metric.to_owned());
         let wanted = request.parameter("labelSelector");
         let all = self.table.external.get(&key).into_iter().flatten();
-        let items = all.filter(|reading| selector::matches(wanted, &reading.labels)).map(|one| {
-            json!({
-                "metricName": metric,
-                "metricLabels": one.labels,
-                "timestamp": whole_seconds(one.taken.instant(self.now)),
-                "window": one.window.map(|window| window.as_secs()),
-                "value": one.value,
-            })
-        });
-        list("ExternalMetricValueList", MetricsApi::External, items.collect())
+        let items = all
+            .filter(|reading| selector::matches(wanted, &reading.labels))
+            .map(|one| {
+                json!({
+                    "metricName": metric,
+                    "metricLabels": one.labels,
+                    "timestamp": whole_seconds(one.taken.instant(self.now)),
+                    "window": one.window.map(|window| window.as_secs()),
+                    "value": one.value,
+                })
+            });
+        list(
+            "ExternalMetricValueList",
+            MetricsApi::External,
+            &items.collect::<Vec<_>>(),
+        )
     }
 }
 
-fn list(kind: &str, api: MetricsApi, items: Vec<Value>) -> Value {
+fn list(kind: &str, api: MetricsApi, items: &[Value]) -> Value {
     let (group, version) = api.group_version();
     json!({
         "kind": kind, "apiVersion": format!("{group}/{version}"), "metadata": {},
@@ -249,7 +288,12 @@ fn discovery(api: MetricsApi, table: &Table) -> Value {
         MetricsApi::External => table
             .external
             .keys()
-            .map(|(_, name)| (name.clone(), resource(name, "ExternalMetricValueList", &["get"])))
+            .map(|(_, name)| {
+                (
+                    name.clone(),
+                    resource(name, "ExternalMetricValueList", &["get"]),
+                )
+            })
             .collect(),
     };
     let (group, version) = api.group_version();

@@ -75,9 +75,15 @@ impl FakeMetrics {
         let identity = cluster.layout().pki.server("fake-metrics")?;
         let listening = TcpListener::bind(("127.0.0.1", 0)).await;
         let listener = listening.map_err(Error::file("listen on", "127.0.0.1"))?;
-        let port = listener.local_addr().map_err(Error::file("listen on", "127.0.0.1"))?.port();
+        let port = listener
+            .local_addr()
+            .map_err(Error::file("listen on", "127.0.0.1"))?
+            .port();
         let table = Arc::new(Mutex::new(Table::default()));
-        let world = World { table: Arc::clone(&table), client: cluster.client() };
+        let world = World {
+            table: Arc::clone(&table),
+            client: cluster.client(),
+        };
         let router = Router::new().fallback(respond).with_state(world);
         let server = tokio::spawn(serve(listener, acceptor(&identity)?, router));
         let fake = Self { table, server };
@@ -89,12 +95,16 @@ impl FakeMetrics {
 
     /// From now on this pod uses that much.
     pub fn set_pod_usage(&self, namespace: &str, pod: &str, usage: PodUsage) {
-        self.table().usage.insert((namespace.to_owned(), pod.to_owned()), usage);
+        self.table()
+            .usage
+            .insert((namespace.to_owned(), pod.to_owned()), usage);
     }
 
     /// This pod has no resource metrics any more.
     pub fn remove_pod_usage(&self, namespace: &str, pod: &str) {
-        self.table().usage.remove(&(namespace.to_owned(), pod.to_owned()));
+        self.table()
+            .usage
+            .remove(&(namespace.to_owned(), pod.to_owned()));
     }
 
     /// A metric of a pod (HPA type Pods).
@@ -118,7 +128,9 @@ impl FakeMetrics {
 
     /// All series of an external metric in a namespace; none at all removes it.
     pub fn set_external(&self, namespace: &str, metric: &str, series: Vec<Reading>) {
-        self.table().external.insert((namespace.to_owned(), metric.to_owned()), series);
+        self.table()
+            .external
+            .insert((namespace.to_owned(), metric.to_owned()), series);
     }
 
     /// While `failing`, every reading from this API is answered with 500; discovery goes on.
@@ -160,7 +172,12 @@ async fn respond(State(world): State<World>, uri: Uri) -> Response {
         Ok(body) => (StatusCode::OK, body),
         Err(failure) => (failure.code(), failure.status()),
     };
-    (code, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
+    (
+        code,
+        [(header::CONTENT_TYPE, "application/json")],
+        body.to_string(),
+    )
+        .into_response()
 }
 
 impl World {
@@ -180,18 +197,24 @@ impl World {
             None => Api::all(self.client.clone()),
         };
         let listing = api.list(&ListParams::default().labels(selector)).await;
-        listing.map(|list| list.items).map_err(|no| Failure::Internal(no.to_string()))
+        listing
+            .map(|list| list.items)
+            .map_err(|no| Failure::Internal(no.to_string()))
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "readings are as old as they say, by the real clock")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "readings are as old as they say, by the real clock"
+)]
 fn now() -> jiff::Timestamp {
     jiff::Timestamp::now()
 }
 
 fn acceptor(identity: &Identity) -> Result<TlsAcceptor> {
     let pem = |_| Error::Tls(rustls::Error::General("the server's own PEM".to_owned()));
-    let certificate = CertificateDer::from_pem_slice(identity.certificate.as_bytes()).map_err(pem)?;
+    let certificate =
+        CertificateDer::from_pem_slice(identity.certificate.as_bytes()).map_err(pem)?;
     let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).map_err(pem)?;
     let config = rustls::ServerConfig::builder()
         .with_no_client_auth()
@@ -202,10 +225,14 @@ fn acceptor(identity: &Identity) -> Result<TlsAcceptor> {
 /// Accepts until it is aborted. A connection that fails is its client's affair.
 async fn serve(listener: TcpListener, acceptor: TlsAcceptor, router: Router) {
     loop {
-        let Ok((stream, _)) = listener.accept().await else { continue };
+        let Ok((stream, _)) = listener.accept().await else {
+            continue;
+        };
         let (acceptor, router) = (acceptor.clone(), router.clone());
         tokio::spawn(async move {
-            let Ok(stream) = acceptor.accept(stream).await else { return };
+            let Ok(stream) = acceptor.accept(stream).await else {
+                return;
+            };
             let server = auto::Builder::new(TokioExecutor::new());
             let service = TowerToHyperService::new(router);
             drop(server.serve_connection(TokioIo::new(stream), service).await);

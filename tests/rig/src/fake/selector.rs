@@ -22,12 +22,19 @@ fn requirements(selector: &str) -> Vec<&str> {
         }
         character == ',' && depth == 0
     });
-    parts.map(str::trim).filter(|part| !part.is_empty()).collect()
+    parts
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+        .collect()
 }
 
 fn expression(requirement: &str) -> Expression {
     let set = |list: &str| -> BTreeSet<String> {
-        list.trim().trim_matches(['(', ')']).split(',').map(|one| one.trim().to_owned()).collect()
+        list.trim()
+            .trim_matches(['(', ')'])
+            .split(',')
+            .map(|one| one.trim().to_owned())
+            .collect()
     };
     let own = |text: &str| text.trim().to_owned();
     if let Some((key, list)) = requirement.split_once(" notin ") {
@@ -55,10 +62,29 @@ mod tests {
             .into_iter()
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .collect();
-        let met = ["", "a=b", "a==b,c=d", "a!=x", "c in (x, d)", "c notin (x,y),a", "!z"];
-        let missed = ["a=x", "a=b,c=x", "a!=b", "c in (x,y)", "c notin (d)", "z", "!a"];
+        let met = [
+            "",
+            "a=b",
+            "a==b,c=d",
+            "a!=x",
+            "c in (x, d)",
+            "c notin (x,y),a",
+            "!z",
+        ];
+        let missed = [
+            "a=x",
+            "a=b,c=x",
+            "a!=b",
+            "c in (x,y)",
+            "c notin (d)",
+            "z",
+            "!a",
+        ];
         let outcome = |all: &[&'static str]| -> Vec<_> {
-            all.iter().filter(|selector| matches(selector, &labels)).copied().collect()
+            all.iter()
+                .filter(|selector| matches(selector, &labels))
+                .copied()
+                .collect()
         };
         assert_eq!(outcome(&met), met);
         assert_eq!(outcome(&missed), Vec::<&str>::new());

@@ -82,7 +82,8 @@ impl PodUsage {
     /// The same with one more container.
     #[must_use]
     pub fn with(mut self, container: &str, cpu: &str, memory: &str) -> Self {
-        self.containers.insert(container.to_owned(), (cpu.to_owned(), memory.to_owned()));
+        self.containers
+            .insert(container.to_owned(), (cpu.to_owned(), memory.to_owned()));
         self
     }
 

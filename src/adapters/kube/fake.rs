@@ -1,0 +1,145 @@
+//! A scripted API server behind the real client: it records every request and answers by a function.
+//!
+//! Test support only. It knows HTTP and nothing of Kubernetes, so what is tested is our requests.
+
+use std::{
+    convert::Infallible,
+    future::pending,
+    sync::{Arc, Mutex},
+};
+
+use axum::{
+    Router,
+    body::{Body, Bytes, to_bytes},
+    extract::Request,
+    response::Response,
+};
+use futures::{StreamExt, stream};
+use kube::Client;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+/// One request as it arrived.
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::adapters) struct Sent {
+    /// Method, path and query.
+    pub(in crate::adapters) line: String,
+    /// Its content type, if it has a body.
+    pub(in crate::adapters) content_type: Option<String>,
+    /// Its body; null without one.
+    pub(in crate::adapters) body: Value,
+}
+
+/// What the server does with a request.
+pub(in crate::adapters) enum Reply {
+    /// 200 and a body.
+    Ok(Value),
+    /// An error status, as a `Status` object.
+    Fail(u16, &'static str),
+    /// A stream of watch events, then its end.
+    Events(Vec<Value>),
+    /// A stream of watch events that stays open.
+    EventsAndSilence(Vec<Value>),
+    /// No answer at all.
+    Hang,
+}
+
+/// The recorded side of the server.
+#[derive(Clone)]
+pub(in crate::adapters) struct FakeServer {
+    sent: Arc<Mutex<Vec<Sent>>>,
+    count: Arc<watch::Sender<usize>>,
+}
+
+impl FakeServer {
+    /// A server and a client of it; `reply` gets the request and how many came before it.
+    pub(in crate::adapters) fn new(
+        reply: impl Fn(&Sent, usize) -> Reply + Send + Sync + 'static,
+    ) -> (Self, Client) {
+        let server = Self {
+            sent: Arc::default(),
+            count: Arc::new(watch::Sender::new(0)),
+        };
+        let (recorder, reply) = (server.clone(), Arc::new(reply));
+        let router = Router::new().fallback(move |request: Request| {
+            let (recorder, reply) = (recorder.clone(), reply.clone());
+            async move {
+                let (sent, before) = recorder.record(request).await;
+                respond(reply(&sent, before)).await
+            }
+        });
+        (server, Client::new(router, "default"))
+    }
+
+    /// A server that gives the same answer to everything.
+    pub(in crate::adapters) fn always(
+        reply: impl Fn() -> Reply + Send + Sync + 'static,
+    ) -> (Self, Client) {
+        Self::new(move |_sent, _before| reply())
+    }
+
+    /// Everything that arrived.
+    pub(in crate::adapters) fn sent(&self) -> Vec<Sent> {
+        self.sent.lock().unwrap().clone()
+    }
+
+    /// The request lines of everything that arrived.
+    pub(in crate::adapters) fn lines(&self) -> Vec<String> {
+        self.sent().into_iter().map(|sent| sent.line).collect()
+    }
+
+    /// Waits until so many requests have arrived.
+    pub(in crate::adapters) async fn reached(&self, requests: usize) {
+        self.count
+            .subscribe()
+            .wait_for(|count| *count >= requests)
+            .await
+            .unwrap();
+    }
+
+    async fn record(&self, request: Request) -> (Sent, usize) {
+        let (parts, body) = request.into_parts();
+        let bytes = to_bytes(body, usize::MAX).await.unwrap();
+        let content_type = parts.headers.get("content-type");
+        let sent = Sent {
+            line: format!("{} {}", parts.method, parts.uri),
+            content_type: content_type.map(|value| value.to_str().unwrap().to_owned()),
+            body: serde_json::from_slice(&bytes).unwrap_or_default(),
+        };
+        let mut all = self.sent.lock().unwrap();
+        all.push(sent.clone());
+        let before = all.len() - 1;
+        self.count.send_replace(all.len());
+        (sent, before)
+    }
+}
+
+async fn respond(reply: Reply) -> Response {
+    let (code, body) = match reply {
+        Reply::Ok(value) => (200, Body::from(value.to_string())),
+        Reply::Fail(code, message) => (code, Body::from(failure(code, message).to_string())),
+        Reply::Events(events) => (200, Body::from_stream(lines(events))),
+        Reply::EventsAndSilence(events) => (
+            200,
+            Body::from_stream(lines(events).chain(stream::pending())),
+        ),
+        Reply::Hang => pending().await,
+    };
+    Response::builder().status(code).body(body).unwrap()
+}
+
+fn lines(events: Vec<Value>) -> impl futures::Stream<Item = Result<Bytes, Infallible>> {
+    stream::iter(
+        events
+            .into_iter()
+            .map(|event| Ok(Bytes::from(format!("{event}\n")))),
+    )
+}
+
+/// A `Status` object.
+pub(in crate::adapters) fn failure(code: u16, message: &str) -> Value {
+    json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {},
+        "status": "Failure", "message": message, "reason": "", "code": code,
+    })
+}

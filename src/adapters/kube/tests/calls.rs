@@ -1,0 +1,153 @@
+//! Bounds of a single call.
+
+use std::time::Duration;
+
+use futures::poll;
+use http::Method;
+use serde_json::{Value, json};
+
+use super::super::{
+    client::{Body, Calls, Limits},
+    error::CallError,
+    fake::{FakeServer, Reply},
+};
+use crate::ports::ClusterError;
+
+/// Limits that never wait where a failure is expected.
+fn limits() -> Limits {
+    Limits {
+        pause: Duration::ZERO,
+        ..Limits::default()
+    }
+}
+
+#[test]
+fn a_call_has_five_seconds_two_repetitions_and_seven_companions() {
+    let Limits {
+        deadline,
+        retries,
+        in_flight,
+        ..
+    } = Limits::default();
+    assert_eq!(
+        (deadline, retries, in_flight),
+        (Duration::from_secs(5), 2, 8)
+    );
+}
+
+#[tokio::test]
+async fn a_read_is_repeated_twice_after_a_transient_failure_and_then_given_up() {
+    let (server, client) = FakeServer::always(|| Reply::Fail(503, "overloaded"));
+    let error = Calls::new(client, limits())
+        .read::<Value>("/api/v1/pods")
+        .await
+        .unwrap_err();
+    assert_eq!(server.lines(), ["GET /api/v1/pods"; 3]);
+    assert_eq!(
+        error.about("Pod shop/web"),
+        ClusterError::Unreachable {
+            what: "Pod shop/web".into(),
+            message: "overloaded (HTTP 503)".into()
+        }
+    );
+}
+
+#[tokio::test]
+async fn a_read_takes_the_first_good_answer() {
+    let (server, client) = FakeServer::new(|_sent, before| match before {
+        0 => Reply::Fail(429, "slow down"),
+        _ => Reply::Ok(json!({"a": 1})),
+    });
+    let answer: Value = Calls::new(client, limits()).read("/x").await.unwrap();
+    assert_eq!((answer, server.lines().len()), (json!({"a": 1}), 2));
+}
+
+#[tokio::test]
+async fn only_reads_that_failed_by_chance_are_repeated() {
+    for code in [400, 401, 403, 404, 409, 410, 422, 500] {
+        let (server, client) = FakeServer::always(move || Reply::Fail(code, "no"));
+        assert!(
+            Calls::new(client, limits())
+                .read::<Value>("/x")
+                .await
+                .is_err()
+        );
+        assert_eq!(server.lines().len(), 1, "{code}");
+    }
+    let (server, client) = FakeServer::always(|| Reply::Fail(503, "overloaded"));
+    let patch = json!({});
+    let calls = Calls::new(client, limits());
+    let written = calls
+        .write::<Value>(Method::PATCH, "/x", Body::merge_patch(&patch))
+        .await;
+    assert!(written.unwrap_err().is_status(503));
+    assert_eq!(server.lines(), ["PATCH /x"]);
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_costs_the_deadline_and_no_more() {
+    let (_server, client) = FakeServer::always(|| Reply::Hang);
+    let calls = Calls::new(
+        client,
+        Limits {
+            deadline: Duration::ZERO,
+            ..limits()
+        },
+    );
+    let error = calls.read::<Value>("/x").await.unwrap_err();
+    assert!(matches!(error, CallError::Late(Duration::ZERO)), "{error}");
+    assert!(matches!(error.about("x"), ClusterError::Unreachable { .. }));
+}
+
+#[tokio::test]
+async fn a_call_beyond_the_limit_waits_for_its_turn_and_not_for_ever() {
+    let (server, client) = FakeServer::always(|| Reply::Hang);
+    let calls = Calls::new(
+        client,
+        Limits {
+            in_flight: 1,
+            queue: Duration::ZERO,
+            ..limits()
+        },
+    );
+    let mut first = Box::pin(calls.read::<Value>("/first"));
+    assert!(poll!(&mut first).is_pending());
+    let error = calls.read::<Value>("/second").await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "waited 0ns for one of 1 calls in flight to end"
+    );
+    drop(first);
+    assert!(!server.lines().iter().any(|line| line.contains("second")));
+}
+
+#[test]
+fn what_a_status_means_for_the_next_step() {
+    let what = || "Deployment shop/web".to_owned();
+    let words = || "the words".to_owned();
+    let refused = ClusterError::Refused {
+        what: what(),
+        message: words(),
+    };
+    let down = |message: &str| ClusterError::Unreachable {
+        what: what(),
+        message: message.into(),
+    };
+    for (code, want) in [
+        (400, refused.clone()),
+        (401, refused.clone()),
+        (403, refused.clone()),
+        (404, ClusterError::NotFound { what: what() }),
+        (409, ClusterError::Conflict { what: what() }),
+        (422, refused),
+        (429, down("the words")),
+        (500, down("the words (HTTP 500)")),
+        (504, down("the words (HTTP 504)")),
+    ] {
+        let error = CallError::Status {
+            code,
+            message: words(),
+        };
+        assert_eq!(error.about(what()), want, "{code}");
+    }
+}

@@ -1,0 +1,494 @@
+//! The port: exact requests, and what their answers become.
+
+use foretide_crds::{EffectiveHorizontalPodAutoscaler, TimeSeriesPredictionStatus};
+use jiff::Timestamp;
+use kube::Client;
+use serde_json::{Value, json};
+
+use super::super::{
+    Connection, KubeCluster,
+    client::Limits,
+    fake::{FakeServer, Reply, Sent},
+    store::Seen,
+    watch::Pace,
+};
+use crate::{
+    clock::Clock,
+    domain::{Replicas, ScaleTarget, observation::Scale},
+    ports::{Cluster, ClusterError, EventNote, ScaleView},
+};
+
+fn cluster(client: Client) -> KubeCluster {
+    let limits = Limits {
+        pause: std::time::Duration::ZERO,
+        ..Limits::default()
+    };
+    let clock = Clock::system();
+    KubeCluster::bounded(
+        Connection::over(client),
+        &[],
+        clock,
+        (limits, Pace::default()),
+    )
+}
+
+fn server(
+    reply: impl Fn(&Sent, usize) -> Reply + Send + Sync + 'static,
+) -> (FakeServer, KubeCluster) {
+    let (server, client) = FakeServer::new(reply);
+    (server, cluster(client))
+}
+
+fn target(api_version: &str, kind: &str) -> ScaleTarget {
+    ScaleTarget {
+        api_version: api_version.into(),
+        kind: kind.into(),
+        namespace: "shop".into(),
+        name: "web".into(),
+    }
+}
+
+fn seen(version: &str) -> ScaleView {
+    ScaleView {
+        scale: Scale {
+            spec: Replicas::new(2),
+            status: Replicas::new(2),
+        },
+        selector: "app=web".into(),
+        resource_version: version.into(),
+        uid: "u".into(),
+        template: None,
+    }
+}
+
+fn scale_object(replicas: i32) -> Value {
+    json!({
+        "kind": "Scale", "apiVersion": "autoscaling/v1",
+        "metadata": {"namespace": "shop", "name": "web", "uid": "u", "resourceVersion": "41"},
+        "spec": {"replicas": replicas},
+        "status": {"replicas": 1, "selector": "app=web"},
+    })
+}
+
+fn deployment() -> Value {
+    json!({
+        "metadata": {"namespace": "shop", "name": "web", "uid": "u", "resourceVersion": "40"},
+        "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}},
+        "status": {"replicas": 2},
+    })
+}
+
+fn resource_list(_sent: &Sent, _before: usize) -> Reply {
+    Reply::Ok(json!({"groupVersion": "example.com/v1", "resources": [
+        {"name": "queues", "kind": "Queue", "namespaced": true, "verbs": ["get"]},
+        {"name": "queues/scale", "kind": "Scale", "namespaced": true, "verbs": ["get", "patch"]},
+        {"name": "topics", "kind": "Topic", "namespaced": true, "verbs": ["get"]},
+        {"name": "regions", "kind": "Region", "namespaced": false, "verbs": ["get"]},
+        {"name": "regions/scale", "kind": "Scale", "namespaced": false, "verbs": ["get"]},
+    ]}))
+}
+
+#[tokio::test]
+async fn a_deployments_scale_comes_from_the_store_and_costs_no_request() {
+    let (server, cluster) = server(|_, _| Reply::Hang);
+    let web = target("apps/v1", "Deployment");
+    let before = cluster.scale(&web).await;
+    assert!(
+        matches!(before, Err(ClusterError::Unreachable { .. })),
+        "{before:?}"
+    );
+
+    let [deployments, ..] = &cluster.stores.workloads;
+    deployments.replace(None, Vec::from_iter(Seen::decode(deployment())));
+    let view = cluster.scale(&web).await.unwrap();
+    assert_eq!(
+        view,
+        ScaleView {
+            resource_version: "40".into(),
+            ..seen("")
+        }
+    );
+
+    let absent = ScaleTarget {
+        name: "gone".into(),
+        ..web
+    };
+    let what = "Deployment shop/gone".to_owned();
+    assert_eq!(
+        cluster.scale(&absent).await,
+        Err(ClusterError::NotFound { what })
+    );
+    assert_eq!(server.lines(), [] as [&str; 0]);
+    assert!(!cluster.is_synced(), "other kinds have no list yet");
+}
+
+#[tokio::test]
+async fn any_kind_with_a_scale_subresource_is_found_by_discovery() {
+    let (server, cluster) = server(|sent, before| {
+        if sent.line.ends_with("/scale") {
+            Reply::Ok(scale_object(2))
+        } else {
+            resource_list(sent, before)
+        }
+    });
+    let queue = target("example.com/v1", "Queue");
+    let view = cluster.scale(&queue).await.unwrap();
+    let scale = Scale {
+        spec: Replicas::new(2),
+        status: Replicas::new(1),
+    };
+    assert_eq!(
+        view,
+        ScaleView {
+            scale,
+            ..seen("41")
+        }
+    );
+    cluster.scale(&queue).await.unwrap();
+    assert_eq!(
+        server.lines(),
+        [
+            "GET /apis/example.com/v1",
+            "GET /apis/example.com/v1/namespaces/shop/queues/web/scale",
+            "GET /apis/example.com/v1/namespaces/shop/queues/web/scale",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn what_cannot_be_scaled_is_refused_with_what_was_expected_and_asked_for_once() {
+    let (server, cluster) = server(resource_list);
+    for (kind, want) in [
+        (
+            "Topic",
+            "Topic shop/web cannot be scaled: expected a namespaced kind with a scale subresource, \
+             and Topic of example.com/v1 is none",
+        ),
+        (
+            "Region",
+            "Region shop/web cannot be scaled: expected a namespaced kind with a scale subresource, \
+             and Region of example.com/v1 is none",
+        ),
+        (
+            "Quue",
+            "Quue shop/web cannot be scaled: the cluster knows no kind Quue in example.com/v1; \
+             correct scaleTargetRef or install its CRD",
+        ),
+    ] {
+        for _again in 0..2 {
+            let error = cluster
+                .scale(&target("example.com/v1", kind))
+                .await
+                .unwrap_err();
+            assert_eq!(error.to_string(), want);
+            assert!(matches!(error, ClusterError::NotScalable { .. }));
+        }
+    }
+    assert_eq!(server.lines(), ["GET /apis/example.com/v1"]);
+}
+
+#[tokio::test]
+async fn a_group_that_is_not_installed_is_not_scalable_and_one_that_is_down_is_unreachable() {
+    let (_server, missing) = server(|_, _| Reply::Fail(404, "page not found"));
+    let error = missing
+        .scale(&target("example.com/v1", "Queue"))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, ClusterError::NotScalable { .. }), "{error}");
+    let (_server, down) = server(|_, _| Reply::Fail(503, "unavailable"));
+    let error = down
+        .scale(&target("example.com/v1", "Queue"))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, ClusterError::Unreachable { .. }), "{error}");
+    let (server, odd) = server(|_, _| Reply::Hang);
+    let error = odd.scale(&target("../v1", "Queue")).await.unwrap_err();
+    assert!(matches!(error, ClusterError::Invalid { .. }), "{error}");
+    assert_eq!(server.lines(), [] as [&str; 0]);
+}
+
+#[tokio::test]
+async fn replicas_are_written_with_the_version_they_were_decided_from() {
+    let (server, cluster) = server(|_, _| Reply::Ok(scale_object(5)));
+    let web = target("apps/v1", "Deployment");
+    let written = cluster
+        .write_scale(&web, &seen("40"), Replicas::new(5))
+        .await;
+    assert_eq!(written, Ok(Replicas::new(5)));
+    let sent = Sent {
+        line: "PATCH /apis/apps/v1/namespaces/shop/deployments/web/scale?fieldManager=foretide"
+            .into(),
+        content_type: Some("application/merge-patch+json".into()),
+        body: json!({"metadata": {"resourceVersion": "40"}, "spec": {"replicas": 5}}),
+    };
+    assert_eq!(server.sent(), [sent]);
+
+    let blind = cluster.write_scale(&web, &seen(""), Replicas::new(5)).await;
+    assert!(
+        matches!(blind, Err(ClusterError::Invalid { .. })),
+        "{blind:?}"
+    );
+    assert_eq!(
+        server.lines().len(),
+        1,
+        "nothing is written without a version"
+    );
+}
+
+#[tokio::test]
+async fn a_scale_that_somebody_changed_meanwhile_is_a_conflict() {
+    let (server, cluster) = server(|_, _| Reply::Fail(409, "the object has been modified"));
+    let written = cluster
+        .write_scale(
+            &target("apps/v1", "StatefulSet"),
+            &seen("40"),
+            Replicas::new(5),
+        )
+        .await;
+    assert_eq!(
+        written,
+        Err(ClusterError::Conflict {
+            what: "StatefulSet shop/web".into()
+        })
+    );
+    assert_eq!(server.lines().len(), 1);
+}
+
+fn manifest(kind: &str) -> Value {
+    json!({
+        "kind": kind,
+        "metadata": {"namespace": "shop", "name": "ehpa-web"},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "maxReplicas": 3,
+        },
+    })
+}
+
+#[tokio::test]
+async fn our_objects_are_applied_whole_and_with_force() {
+    let (server, cluster) = server(|sent, _| Reply::Ok(sent.body.clone()));
+    let applied = cluster
+        .apply_hpa(&manifest("HorizontalPodAutoscaler"))
+        .await
+        .unwrap();
+    assert_eq!(
+        (applied.name.as_str(), &applied.spec["maxReplicas"]),
+        ("ehpa-web", &json!(3))
+    );
+    cluster
+        .apply_prediction(&manifest("TimeSeriesPrediction"))
+        .await
+        .unwrap();
+    let sent = |line: &str, kind| Sent {
+        line: line.into(),
+        content_type: Some("application/apply-patch+yaml".into()),
+        body: manifest(kind),
+    };
+    let hpa = "PATCH /apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers/ehpa-web\
+               ?fieldManager=foretide&force=true";
+    let tsp = "PATCH /apis/prediction.crane.io/v1alpha1/namespaces/shop/timeseriespredictions/ehpa-web\
+               ?fieldManager=foretide&force=true";
+    assert_eq!(
+        server.sent(),
+        [
+            sent(hpa, "HorizontalPodAutoscaler"),
+            sent(tsp, "TimeSeriesPrediction")
+        ]
+    );
+
+    let nameless = cluster
+        .apply_hpa(&json!({"metadata": {"namespace": "shop"}}))
+        .await;
+    assert!(
+        matches!(nameless, Err(ClusterError::Invalid { .. })),
+        "{nameless:?}"
+    );
+    assert_eq!(server.lines().len(), 2);
+}
+
+#[tokio::test]
+async fn a_status_is_applied_to_its_subresource() {
+    let (server, cluster) = server(|_, _| Reply::Ok(json!({})));
+    let status = TimeSeriesPredictionStatus::default();
+    cluster
+        .write_prediction_status("shop", "web", &status)
+        .await
+        .unwrap();
+    let status = foretide_crds::EffectiveHorizontalPodAutoscalerStatus {
+        expect_replicas: Some(4),
+        ..Default::default()
+    };
+    cluster.write_status("shop", "web", &status).await.unwrap();
+    let [prediction, autoscaler] = &server.sent()[..] else {
+        panic!("two writes")
+    };
+    assert_eq!(
+        prediction.line,
+        "PATCH /apis/prediction.crane.io/v1alpha1/namespaces/shop/timeseriespredictions/web/status\
+         ?fieldManager=foretide&force=true"
+    );
+    assert_eq!(
+        *autoscaler,
+        Sent {
+            line: "PATCH /apis/autoscaling.crane.io/v1alpha1/namespaces/shop/\
+                   effectivehorizontalpodautoscalers/web/status?fieldManager=foretide&force=true"
+                .into(),
+            content_type: Some("application/apply-patch+yaml".into()),
+            body: json!({
+                "apiVersion": "autoscaling.crane.io/v1alpha1",
+                "kind": "EffectiveHorizontalPodAutoscaler",
+                "metadata": {"namespace": "shop", "name": "web"},
+                "status": {"expectReplicas": 4},
+            }),
+        }
+    );
+}
+
+#[tokio::test]
+async fn an_adopted_autoscaler_is_given_back_by_a_json_patch() {
+    let (server, cluster) = server(|_, _| Reply::Ok(manifest("HorizontalPodAutoscaler")));
+    let patch = json!([{"op": "remove", "path": "/metadata/ownerReferences"}]);
+    cluster.patch_hpa("shop", "web", &patch).await.unwrap();
+    let sent = Sent {
+        line: "PATCH /apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers/web\
+               ?fieldManager=foretide"
+            .into(),
+        content_type: Some("application/json-patch+json".into()),
+        body: patch,
+    };
+    assert_eq!(server.sent(), [sent]);
+}
+
+#[tokio::test]
+async fn a_deletion_names_the_uid_it_means_and_absence_is_success() {
+    let (server, cluster) = server(|_, before| match before {
+        0 => Reply::Ok(json!({})),
+        1 => Reply::Fail(404, "not found"),
+        2 => Reply::Fail(409, "the UID in the precondition does not match"),
+        _ => Reply::Fail(403, "forbidden"),
+    });
+    assert_eq!(cluster.delete_hpa("shop", "web", "u1").await, Ok(()));
+    assert_eq!(cluster.delete_prediction("shop", "web", "u1").await, Ok(()));
+    let what = "HorizontalPodAutoscaler shop/web".to_owned();
+    let conflict = ClusterError::Conflict { what: what.clone() };
+    assert_eq!(cluster.delete_hpa("shop", "web", "u1").await, Err(conflict));
+    let refused = ClusterError::Refused {
+        what,
+        message: "forbidden".into(),
+    };
+    assert_eq!(cluster.delete_hpa("shop", "web", "u1").await, Err(refused));
+    assert_eq!(
+        server.sent()[0],
+        Sent {
+            line: "DELETE /apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers/web".into(),
+            content_type: Some("application/json".into()),
+            body: json!({
+                "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": "u1"},
+            }),
+        }
+    );
+}
+
+#[tokio::test]
+async fn an_event_is_created_beside_its_autoscaler_and_its_note_is_cut_to_a_kibibyte() {
+    let (server, cluster) = server(|_, _| Reply::Ok(json!({})));
+    let about: EffectiveHorizontalPodAutoscaler = serde_json::from_value(json!({
+        "apiVersion": "autoscaling.crane.io/v1alpha1", "kind": "EffectiveHorizontalPodAutoscaler",
+        "metadata": {"namespace": "shop", "name": "web", "uid": "u", "resourceVersion": "8"},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "maxReplicas": 10, "scaleStrategy": "Auto",
+        },
+    }))
+    .unwrap();
+    let event = EventNote {
+        warning: true,
+        reason: "TargetConflict",
+        action: "Hold",
+        note: format!("a{}", "é".repeat(600)),
+    };
+    cluster.emit(&about, &event).await.unwrap();
+    let Sent { line, mut body, .. } = server.sent().remove(0);
+    assert_eq!(line, "POST /apis/events.k8s.io/v1/namespaces/shop/events");
+    let time = body["eventTime"].take();
+    let time = time.as_str().unwrap();
+    assert!(
+        time.parse::<Timestamp>().is_ok() && time.len() == "2026-01-01T00:00:00.123456Z".len(),
+        "{time}"
+    );
+    assert_eq!(
+        body,
+        json!({
+            "apiVersion": "events.k8s.io/v1", "kind": "Event",
+            "metadata": {"namespace": "shop", "generateName": "web-"},
+            "eventTime": null,
+            "reportingController": "foretide", "reportingInstance": "foretide",
+            "type": "Warning", "reason": "TargetConflict", "action": "Hold",
+            "note": format!("a{}", "é".repeat(511)),
+            "regarding": {
+                "apiVersion": "autoscaling.crane.io/v1alpha1",
+                "kind": "EffectiveHorizontalPodAutoscaler",
+                "namespace": "shop", "name": "web", "uid": "u", "resourceVersion": "8",
+            },
+        })
+    );
+}
+
+#[tokio::test]
+async fn pods_come_by_selector_text_and_by_name() {
+    let (_server, cluster) = server(|_, _| Reply::Hang);
+    let pod = |name: &str, app: &str| {
+        Seen::decode(json!({
+            "metadata": {"namespace": "shop", "name": name, "labels": {"app": app}},
+            "spec": {"containers": []},
+        }))
+    };
+    let pods = [pod("b", "web"), pod("a", "web"), pod("c", "api")]
+        .into_iter()
+        .flatten();
+    cluster.stores.pods.replace(None, pods.collect());
+    let names = |selector| {
+        let pods = cluster.pods("shop", selector).unwrap();
+        pods.iter()
+            .map(|pod| pod.name.to_string())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names("app=web"), ["a", "b"]);
+    assert_eq!(names("app!=web"), ["c"]);
+    assert_eq!(names(""), ["a", "b", "c"]);
+    let error = cluster.pods("shop", "app=web=x").unwrap_err();
+    assert!(matches!(error, ClusterError::Invalid { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_cluster_is_synced_once_every_kind_has_been_listed() {
+    let (server, cluster) = server(|sent, _| {
+        let empty = json!({"metadata": {"resourceVersion": "1"}, "items": []});
+        if sent.line.contains("watch=true") {
+            Reply::Hang
+        } else {
+            Reply::Ok(empty)
+        }
+    });
+    tokio::select! {
+        () = cluster.run() => unreachable!("watches have no end"),
+        () = server.reached(14) => {}
+    }
+    assert!(cluster.is_synced());
+    let mut lists = server.lines();
+    lists.retain(|line| !line.contains("watch=true"));
+    lists.sort();
+    assert_eq!(
+        lists,
+        [
+            "GET /api/v1/pods?limit=500",
+            "GET /apis/apps/v1/deployments?limit=500",
+            "GET /apis/apps/v1/replicasets?limit=500",
+            "GET /apis/apps/v1/statefulsets?limit=500",
+            "GET /apis/autoscaling.crane.io/v1alpha1/effectivehorizontalpodautoscalers?limit=500",
+            "GET /apis/autoscaling/v2/horizontalpodautoscalers?limit=500",
+            "GET /apis/prediction.crane.io/v1alpha1/timeseriespredictions?limit=500",
+        ]
+    );
+}

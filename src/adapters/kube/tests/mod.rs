@@ -1,0 +1,6 @@
+//! The adapter against a scripted API server: exact requests, and what becomes of the answers.
+
+mod calls;
+mod cluster;
+mod objects;
+mod watches;
