@@ -16,7 +16,7 @@ use super::{
     output::{Answer, Failure, Paint, Screen, wrapped},
 };
 use crate::{
-    adapters::kube::Connection,
+    adapters::kube::{ConnectError, Connection},
     domain::{cron::Zone, hpa::MetricSpec},
     validate::{self, chain},
 };
@@ -78,9 +78,16 @@ async fn read(args: &ExplainArgs) -> Result<EffectiveHorizontalPodAutoscaler, Fa
     let (namespace, name) = &args.object;
     let file = args.kubeconfig.as_deref();
     let connection = Connection::from_kubeconfig(file, args.context.as_deref()).await;
-    let connection = connection.map_err(|error| Failure::runtime(chain(&error)))?;
+    let connection = connection.map_err(|error| unconnected(&error))?;
     let found = connection.autoscaler(namespace, name).await;
     found.map_err(|error| Failure::runtime(chain(&error)))
+}
+
+/// The client library's errors repeat their sources, so one of them is enough.
+fn unconnected(error: &ConnectError) -> Failure {
+    let cause = std::error::Error::source(error).map(|source| format!(": {source}"));
+    let cause = cause.unwrap_or_default();
+    Failure::runtime(format!("{error}{cause}; name one that works with --kubeconfig or --context"))
 }
 
 /// The status of an autoscaler in words and numbers.

@@ -9,8 +9,10 @@ use std::path::PathBuf;
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, Rules, TimeSeriesPrediction, Violation};
 use jiff::Timestamp;
 use kube::Resource;
+use serde_json::{Value, json};
 
 use super::{
+    cron::Output,
     exit::Exit,
     manifest::{self, Document, Place},
     output::{Answer, Failure, Paint, Screen},
@@ -29,6 +31,9 @@ pub struct ValidateArgs {
     /// File or directory of manifests, or - for standard input; repeatable
     #[arg(short = 'f', long = "filename", required = true, value_name = "FILE|DIR")]
     pub files: Vec<PathBuf>,
+    /// Form of the output
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
 }
 
 /// One thing to say about a manifest.
@@ -65,6 +70,18 @@ pub(super) struct Judgement {
     /// The autoscaler and what it asks for, if it is one that can be acted on.
     pub(super) accepted: Option<Box<(EffectiveHorizontalPodAutoscaler, Workload)>>,
     pub(super) remarks: Vec<Remark>,
+}
+
+// === impl Severity ===
+
+impl Severity {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+            Self::Note => "note",
+        }
+    }
 }
 
 // === impl Judge ===
@@ -166,7 +183,18 @@ pub(super) fn run(
             Err(error) => remarks.push(unreadable(&error)),
         }
     }
-    Ok(answer(&remarks, accepted, screen))
+    let (exit, summary) = summary(&remarks, accepted);
+    let answer = match args.output {
+        Output::Table => {
+            let lines = remarks.iter().map(|remark| line(remark, screen));
+            Answer::text(lines.chain([summary]).collect::<String>())
+        }
+        Output::Json => {
+            let items: Vec<_> = remarks.iter().map(item).collect();
+            Answer::json("ValidationReport", json!({ "valid": accepted, "items": items }))
+        }
+    };
+    Ok(Answer { exit, ..answer })
 }
 
 /// A file that gives no documents, as a remark.
@@ -180,28 +208,37 @@ fn unreadable(error: &manifest::ManifestError) -> Remark {
     remark(place, Severity::Error, message)
 }
 
-fn answer(remarks: &[Remark], accepted: usize, screen: Screen) -> Answer {
+/// Whether all is well, and how many of what there are.
+fn summary(remarks: &[Remark], accepted: usize) -> (Exit, String) {
     let count = |severity| remarks.iter().filter(|r| r.severity == severity).count();
-    let mut text: String = remarks.iter().map(|remark| line(remark, screen)).collect();
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
     let plural = |n: usize, word: &str| format!("{n} {word}{}", if n == 1 { "" } else { "s" });
-    text.push_str(&format!(
+    let summary = format!(
         "{} valid, {}, {}\n",
         plural(accepted, "autoscaler"),
         plural(errors, "error"),
         plural(warnings, "warning")
-    ));
-    let exit = if errors > 0 { Exit::Invalid } else { Exit::Ok };
-    Answer { text, exit, ..Answer::default() }
+    );
+    (if errors > 0 { Exit::Invalid } else { Exit::Ok }, summary)
+}
+
+fn item(remark: &Remark) -> Value {
+    json!({
+        "file": remark.place.file,
+        "line": remark.place.line,
+        "severity": remark.severity.as_str(),
+        "message": remark.message,
+    })
 }
 
 /// One remark as compilers write them.
 pub(super) fn line(remark: &Remark, screen: Screen) -> String {
-    let severity = match remark.severity {
-        Severity::Error => screen.paint(Paint::Error, "error"),
-        Severity::Warning => screen.paint(Paint::Warning, "warning"),
-        Severity::Note => screen.paint(Paint::Dim, "note"),
+    let paint = match remark.severity {
+        Severity::Error => Paint::Error,
+        Severity::Warning => Paint::Warning,
+        Severity::Note => Paint::Dim,
     };
+    let severity = screen.paint(paint, remark.severity.as_str());
     format!("{}: {severity}: {}\n", remark.place, remark.message)
 }
 

@@ -82,9 +82,9 @@ pub(super) fn set(
         reading(metric, outlook.and_then(|outlook| outlook.demand), &pods, at)
     });
     let mut assumptions = Vec::new();
-    assumptions.push(format!("{replicas} pods, {why}, all ready; {}", template.told_by));
+    assumptions.push(format!("{replicas} pods, {why}, all of them ready; {}", template.told_by));
     assumptions.extend(outlooks.iter().map(|outlook| shared(outlook, at)));
-    assumptions.push("no earlier decision to look back on".to_owned());
+    assumptions.push("no earlier decisions to look back on".to_owned());
     let observation = Observation {
         scale: Scale { spec: replicas, status: replicas },
         readings: readings.collect(),
@@ -98,7 +98,7 @@ fn shared(outlook: &Outlook, at: Timestamp) -> String {
     match outlook.demand {
         Some(demand) => {
             let demand = amount(demand, unit_of(&metric));
-            format!("{metric} in total {demand}, the last of {}, shared evenly", outlook.file)
+            format!("{metric} at {demand} in total, shared evenly: the latest of {}", outlook.file)
         }
         None => format!("{metric} unavailable: the last value of {} is too old at {at}", outlook.file),
     }

@@ -133,14 +133,16 @@ fn troubles(plan: &Plan, screen: Screen) -> String {
     text
 }
 
+/// What was taken for granted, a line each, and what the forecaster has to say about its work.
 fn assumptions(plan: &Plan, screen: Screen) -> String {
     let notes = plan.outlooks.iter().filter_map(made).flat_map(Forecast::notes);
-    let notes: Vec<_> = notes.map(ToString::to_string).collect();
-    let mut text = format!("assumed: {}", plan.assumptions.join("; "));
-    if !notes.is_empty() {
-        let _infallible = write!(text, "; about the forecast: {}", notes.join("; "));
+    let notes = notes.map(|note| format!("about the forecast: {note}"));
+    let assumed = plan.assumptions.iter().map(|assumption| format!("assumed: {assumption}"));
+    let mut text = String::new();
+    for line in assumed.chain(notes) {
+        let _infallible = writeln!(text, "{}", screen.paint(Paint::Dim, &wrapped(&line, WIDTH, "  ")));
     }
-    format!("{}\n", screen.paint(Paint::Dim, &wrapped(&text, WIDTH, "  ")))
+    text
 }
 
 /// The whole plan for programs: `decision` and `windows` as in an autoscaler's status.
