@@ -60,22 +60,25 @@ pub(super) fn proposals(decision: &DecisionStatus, units: Units<'_>, screen: Scr
 
 fn row(proposal: &ProposalStatus, units: Units<'_>) -> [String; 6] {
     let unit = units.unit(proposal);
-    let shown = |text: Option<&String>| match text.map(|text| (text.parse::<f64>(), text)) {
+    let shown = |text: Option<&String>, unit: Unit| match text.map(|text| (text.parse::<f64>(), text)) {
         Some((Ok(value), _)) => amount(value, unit),
         Some((Err(_), text)) => text.clone(),
         None => "-".to_owned(),
     };
-    let target = match (proposal.source, proposal.target.as_ref()) {
-        (ProposalSource::Forecast, Some(_)) => {
-            format!("{}/replica", shown(proposal.target.as_ref()))
+    let target = match (proposal.source, unit) {
+        (ProposalSource::Forecast, _) if proposal.target.is_none() => "-".to_owned(),
+        // The value beside it has named the unit.
+        (ProposalSource::Forecast, Unit::Cores) => {
+            format!("{}/replica", shown(proposal.target.as_ref(), Unit::Plain))
         }
-        (_, target) => shown(target),
+        (ProposalSource::Forecast, _) => format!("{}/replica", shown(proposal.target.as_ref(), unit)),
+        _ => shown(proposal.target.as_ref(), unit),
     };
     [
         source(proposal.source).to_owned(),
         proposal.name.clone(),
         proposal.replicas.map_or_else(|| "-".to_owned(), |count| count.to_string()),
-        shown(proposal.value.as_ref()),
+        shown(proposal.value.as_ref(), unit),
         target,
         proposal.reason.clone().unwrap_or_default(),
     ]
@@ -100,14 +103,16 @@ pub(super) fn steps(decision: &DecisionStatus, screen: Screen) -> String {
         step("limited", decision.limited),
         step("desired", decision.desired),
     ];
-    let mut line = steps.into_iter().flatten().collect::<Vec<_>>().join(arrow);
-    if let Some(floor) = decision.floor {
-        line.push_str(&format!(" (floor {floor})"));
+    let mut lines = steps.into_iter().flatten().collect::<Vec<_>>().join(arrow);
+    let floor = decision.floor.map(|floor| format!("floor of forecast and cron {floor}"));
+    let limit = decision.limit.as_ref().map(|limit| {
+        format!("changed by {}", screen.paint(Paint::Warning, limit))
+    });
+    let rest: Vec<_> = [floor, limit].into_iter().flatten().collect();
+    if !rest.is_empty() {
+        lines.push_str(&format!("\n{}", rest.join(", ")));
     }
-    if let Some(limit) = &decision.limit {
-        line.push_str(&screen.paint(Paint::Warning, &format!("  {limit}")));
-    }
-    line
+    lines
 }
 
 /// The cron windows, and when each changes next.

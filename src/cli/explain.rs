@@ -147,7 +147,7 @@ fn heading(ehpa: &EffectiveHorizontalPodAutoscaler, screen: Screen) -> String {
 }
 
 fn decision_blocks(decided: &DecisionStatus, metrics: &[MetricSpec], screen: Screen) -> [String; 3] {
-    let at = decided.time.as_ref().map(|time| format!("  {}", clock(time.0)));
+    let at = decided.time.as_ref().map(|time| format!(" {}", clock(time.0)));
     let message = decided.message.clone().unwrap_or_default();
     [
         format!("{}\n", screen.paint(Paint::Strong, &wrapped(&message, WIDTH, ""))),
@@ -179,13 +179,18 @@ fn conditions(conditions: &[Condition], screen: Screen) -> String {
         let head = screen.paint(Paint::Warning, &format!("{type_} {status} {reason}"));
         let _infallible = writeln!(text, "{head}");
         if !message.is_empty() {
-            let _infallible = writeln!(text, "  {}", wrapped(message, WIDTH - 2, "  "));
+            let _infallible = writeln!(text, "{}", indented(message));
         }
         if let Some(advice) = advice(reason) {
-            let _infallible = writeln!(text, "  {}", wrapped(&format!("To do: {advice}"), WIDTH - 2, "  "));
+            let _infallible = writeln!(text, "{}", indented(&format!("To do: {advice}")));
         }
     }
     text
+}
+
+/// Text under a head line.
+fn indented(text: &str) -> String {
+    format!("  {}", wrapped(text, WIDTH - 2, "  "))
 }
 
 fn is_good(condition: &Condition) -> bool {

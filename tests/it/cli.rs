@@ -65,7 +65,7 @@ fn a_validation_report_is_json_on_request() {
     let report = json("validate -o json -f tests/it/manifests/broken.yaml");
     assert_eq!(report["kind"], "ValidationReport");
     assert_eq!(report["apiVersion"], cli::API_VERSION);
-    assert_eq!(report["items"][0]["line"], 9);
+    assert_eq!(report["items"][0]["line"], 6);
     assert_eq!(report["items"][0]["severity"], "error");
 }
 
@@ -78,7 +78,7 @@ fn a_file_that_is_not_there_does_not_hide_the_others() {
 }
 
 const PLAN: &str = "plan -f examples/php-apache.yaml -f examples/php-apache-deployment.yaml \
-                    --csv examples/history/php-apache-cpu.csv --at 2026-03-05T07:00:00Z";
+                    --csv examples/history/php-apache-cpu.csv --at 2026-03-05T08:00:00Z";
 
 #[test]
 fn a_plan_shows_history_forecast_proposals_and_the_sentence_in_80_columns() {
@@ -122,13 +122,13 @@ fn a_request_stands_in_for_the_deployment() {
 fn a_plan_begins_with_the_replicas_it_is_told() {
     let plan = json(&format!("{PLAN} --replicas 2 -o json"));
     assert_eq!(plan["decision"]["currentReplicas"], 2);
-    assert_eq!(plan["decision"]["proposals"][0]["value"], "115");
+    // 0.367 cores on two pods that request 0.2 each.
+    assert_eq!(plan["decision"]["proposals"][0]["value"], "91");
 }
 
 #[test]
-fn a_plan_at_the_peak_is_capped_and_says_so() {
-    let peak = PLAN.replace("T07:00", "T13:00");
-    let plan = json(&format!("{peak} -o json"));
+fn a_plan_beyond_the_bounds_is_capped_and_says_so() {
+    let plan = json(&format!("{PLAN} --request cpu=50m -o json"));
     assert_eq!(plan["decision"]["desired"], 10);
     assert_eq!(plan["decision"]["limit"], "TooManyReplicas");
 }
@@ -144,7 +144,7 @@ fn a_plan_of_crons_alone_needs_no_history() {
 
 #[test]
 fn a_plan_long_after_the_history_has_neither_demand_nor_forecast() {
-    let plan = json(&format!("{} -o json", PLAN.replace("2026-03-05T07", "2026-03-09T07")));
+    let plan = json(&format!("{} -o json", PLAN.replace("2026-03-05", "2026-03-09")));
     let reasons: Vec<_> = plan["decision"]["proposals"].as_array().unwrap().iter().collect();
     assert_eq!(reasons[0]["reason"], "NoSamples");
     assert!(reasons.iter().all(|proposal| proposal["replicas"].is_null()), "{plan}");

@@ -61,7 +61,7 @@ fn heading(plan: &Plan, screen: Screen) -> String {
         workload.target.name,
         workload.bounds.min,
         workload.bounds.max,
-        screen.paint(Paint::Dim, &clock(plan.at))
+        screen.paint(Paint::Dim, &format!("{}; all times are UTC", clock(plan.at)))
     )
 }
 
@@ -83,21 +83,19 @@ fn picture(plan: &Plan, outlook: &Outlook, screen: Screen) -> String {
     if drawn.is_empty() { drawn } else { format!("{}\n{drawn}", legend(outlook, window, screen)) }
 }
 
+/// Two lines: what is drawn, and what the signs mean.
 fn legend(outlook: &Outlook, window: SignedDuration, screen: Screen) -> String {
     let metric = outlook.metric.identifier();
-    let (area, line) = if screen.unicode { ("⣿", "⠒⠒") } else { (":", "**") };
-    let mut text = format!("{metric} in total, UTC: {area} history");
+    let (area, line, strip) = if screen.unicode { ("⣿", "⠒⠒", "━━") } else { ("::", "**", "==") };
+    let mut signs = vec![format!("{area} history")];
     if made(outlook).is_some() {
-        let _infallible = write!(text, "  {} forecast", screen.paint(Paint::Future, line));
+        signs.push(format!("{} forecast", screen.paint(Paint::Future, line)));
     }
     if let Some(peak) = outlook.peak {
-        let window = format!("{window:#}");
-        let window_sign = if screen.unicode { "━━" } else { "==" };
-        let window_sign = screen.paint(Paint::Future, window_sign);
         let peak = amount(peak, unit_of(&metric));
-        let _infallible = write!(text, "  {window_sign} next {window}, peak {peak}");
+        signs.push(format!("{} next {window:#}: peak {peak}", screen.paint(Paint::Future, strip)));
     }
-    text
+    format!("{metric}, the total of all pods\n{}", signs.join("   "))
 }
 
 fn made(outlook: &Outlook) -> Option<&Forecast> {
