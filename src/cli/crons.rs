@@ -1,5 +1,7 @@
 //! The doors of `foretide cron` to the outside: manifests in, answers out.
 
+use std::fmt::Write as _;
+
 use jiff::Timestamp;
 
 use super::{
@@ -41,8 +43,13 @@ fn lint(args: &LintArgs, screen: Screen, local: &Zone, now: Timestamp) -> Result
         for document in manifest::read(&file).map_err(invalid)? {
             let judgement = judge.judge(&document);
             let Some(accepted) = judgement.accepted else {
-                let errors = judgement.remarks.iter().filter(|r| r.severity == Severity::Error);
-                let lines: String = errors.map(|remark| validate::line(remark, screen)).collect();
+                let errors = judgement
+                    .remarks
+                    .iter()
+                    .filter(|r| r.severity == Severity::Error);
+                let lines: String = errors
+                    .map(|remark| validate::line(remark, screen))
+                    .collect();
                 has_errors |= !lines.is_empty();
                 notes.push_str(&lines);
                 continue;
@@ -50,15 +57,27 @@ fn lint(args: &LintArgs, screen: Screen, local: &Zone, now: Timestamp) -> Result
             let workload = accepted.1;
             for (_, problem) in workload.cron_problems() {
                 has_errors = true;
-                notes.push_str(&format!("{}: {}\n", document.place(), problem.message));
+                let _infallible = writeln!(notes, "{}: {}", document.place(), problem.message);
             }
             let bounds = validate::bounds(&workload);
-            all.push(Crons { object: object(&document), windows: workload.windows, bounds });
+            all.push(Crons {
+                object: object(&document),
+                windows: workload.windows,
+                bounds,
+            });
         }
     }
     let report = cron::lint_report(&all, args.output, now);
-    let exit = if report.has_errors || has_errors { Exit::Invalid } else { Exit::Ok };
-    Ok(Answer { text: report.text, notes, exit })
+    let exit = if report.has_errors || has_errors {
+        Exit::Invalid
+    } else {
+        Exit::Ok
+    };
+    Ok(Answer {
+        text: report.text,
+        notes,
+        exit,
+    })
 }
 
 fn object(document: &manifest::Document) -> String {

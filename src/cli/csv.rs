@@ -43,8 +43,9 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Vec<Sample>, CsvError> {
     let mut samples = Vec::new();
     let text = text.trim_start_matches('\u{feff}');
     let lines = text.lines().map(str::trim).enumerate();
-    let mut lines =
-        lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')).peekable();
+    let mut lines = lines
+        .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
+        .peekable();
     lines.next_if(|(_, line)| is_header(line));
     for (index, line) in lines {
         let refused = |expected| CsvError::Line {
@@ -56,7 +57,9 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Vec<Sample>, CsvError> {
         samples.extend(sample(line).map_err(refused)?);
     }
     if samples.is_empty() {
-        return Err(CsvError::Empty { file: file.to_owned() });
+        return Err(CsvError::Empty {
+            file: file.to_owned(),
+        });
     }
     samples.sort_by_key(|sample| sample.at);
     Ok(samples)
@@ -65,7 +68,11 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Vec<Sample>, CsvError> {
 /// Names of columns: letters, where a sample would have digits.
 fn is_header(line: &str) -> bool {
     let (first, rest) = line.split_once(',').unwrap_or((line, ""));
-    let worded = |cell: &str| cell.trim().trim_matches('"').starts_with(|c: char| c.is_alphabetic());
+    let worded = |cell: &str| {
+        cell.trim()
+            .trim_matches('"')
+            .starts_with(|c: char| c.is_alphabetic())
+    };
     worded(first) && (worded(rest) || rest.is_empty())
 }
 
@@ -77,7 +84,10 @@ fn sample(line: &str) -> Result<Option<Sample>, &'static str> {
     if value.is_empty() || value.eq_ignore_ascii_case("nan") {
         return Ok(None);
     }
-    let number = value.parse::<f64>().ok().filter(|value| value.is_finite() && *value >= 0.0);
+    let number = value
+        .parse::<f64>()
+        .ok()
+        .filter(|value| value.is_finite() && *value >= 0.0);
     let value = number.ok_or("a value that is a number of at least 0, in base units")?;
     Ok(Some(Sample { at, value }))
 }
@@ -101,7 +111,10 @@ mod tests {
 
     fn read(text: &str) -> Result<Vec<(i64, f64)>, String> {
         let samples = parse("h.csv", text).map_err(|error| error.to_string())?;
-        Ok(samples.iter().map(|s| (s.at.as_second(), s.value)).collect())
+        Ok(samples
+            .iter()
+            .map(|s| (s.at.as_second(), s.value))
+            .collect())
     }
 
     #[test]
@@ -119,7 +132,10 @@ mod tests {
     #[test]
     fn the_line_that_cannot_be_read_is_named() {
         for (text, expected) in [
-            ("60,1\n\n120 2", "h.csv:3: found \"120 2\", expected timestamp,value"),
+            (
+                "60,1\n\n120 2",
+                "h.csv:3: found \"120 2\", expected timestamp,value",
+            ),
             (
                 "60,1\nsoon,2",
                 "h.csv:2: found \"soon,2\", expected a time such as 2026-03-02T08:00:00Z or seconds since 1970",
@@ -136,8 +152,14 @@ mod tests {
                 "1700000000000,1",
                 "h.csv:1: found \"1700000000000,1\", expected seconds since 1970 (these look like milliseconds)",
             ),
-            ("timestamp,value\n", "h.csv: no samples; expected lines such as 2026-03-02T08:00:00Z,0.42"),
-            ("", "h.csv: no samples; expected lines such as 2026-03-02T08:00:00Z,0.42"),
+            (
+                "timestamp,value\n",
+                "h.csv: no samples; expected lines such as 2026-03-02T08:00:00Z,0.42",
+            ),
+            (
+                "",
+                "h.csv: no samples; expected lines such as 2026-03-02T08:00:00Z,0.42",
+            ),
         ] {
             assert_eq!(read(text), Err(expected.to_owned()), "{text:?}");
         }

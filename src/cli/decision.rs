@@ -3,6 +3,8 @@
 //! It reads what `status.decision` holds, so that a plan made offline and a decision of a running
 //! controller look the same.
 
+use std::fmt::Write as _;
+
 use foretide_crds::{DecisionStatus, ProposalSource, ProposalStatus, WindowStatus};
 use jiff::Timestamp;
 
@@ -31,7 +33,10 @@ impl<'a> Units<'a> {
     }
 
     fn unit(self, proposal: &ProposalStatus) -> Unit {
-        let metric = self.metrics.iter().find(|metric| metric.identifier() == proposal.name);
+        let metric = self
+            .metrics
+            .iter()
+            .find(|metric| metric.identifier() == proposal.name);
         match (proposal.source, metric.map(MetricSpec::target)) {
             (ProposalSource::Observed, Some(Target::Utilization(_))) => Unit::Percent,
             (ProposalSource::Cron, _) => Unit::Plain,
@@ -54,30 +59,38 @@ pub(super) fn proposals(decision: &DecisionStatus, units: Units<'_>, screen: Scr
     if proposals.is_empty() {
         return String::new();
     }
-    let rows: Vec<_> = proposals.iter().map(|proposal| row(proposal, units)).collect();
+    let rows: Vec<_> = proposals
+        .iter()
+        .map(|proposal| row(proposal, units))
+        .collect();
     screen.table(header, &rows)
 }
 
 fn row(proposal: &ProposalStatus, units: Units<'_>) -> [String; 6] {
     let unit = units.unit(proposal);
-    let shown = |text: Option<&String>, unit: Unit| match text.map(|text| (text.parse::<f64>(), text)) {
-        Some((Ok(value), _)) => amount(value, unit),
-        Some((Err(_), text)) => text.clone(),
-        None => "-".to_owned(),
-    };
+    let shown =
+        |text: Option<&String>, unit: Unit| match text.map(|text| (text.parse::<f64>(), text)) {
+            Some((Ok(value), _)) => amount(value, unit),
+            Some((Err(_), text)) => text.clone(),
+            None => "-".to_owned(),
+        };
     let target = match (proposal.source, unit) {
         (ProposalSource::Forecast, _) if proposal.target.is_none() => "-".to_owned(),
         // The value beside it has named the unit.
         (ProposalSource::Forecast, Unit::Cores) => {
             format!("{}/replica", shown(proposal.target.as_ref(), Unit::Plain))
         }
-        (ProposalSource::Forecast, _) => format!("{}/replica", shown(proposal.target.as_ref(), unit)),
+        (ProposalSource::Forecast, _) => {
+            format!("{}/replica", shown(proposal.target.as_ref(), unit))
+        }
         _ => shown(proposal.target.as_ref(), unit),
     };
     [
         source(proposal.source).to_owned(),
         proposal.name.clone(),
-        proposal.replicas.map_or_else(|| "-".to_owned(), |count| count.to_string()),
+        proposal
+            .replicas
+            .map_or_else(|| "-".to_owned(), |count| count.to_string()),
         shown(proposal.value.as_ref(), unit),
         target,
         proposal.reason.clone().unwrap_or_default(),
@@ -104,20 +117,27 @@ pub(super) fn steps(decision: &DecisionStatus, screen: Screen) -> String {
         step("desired", decision.desired),
     ];
     let mut lines = steps.into_iter().flatten().collect::<Vec<_>>().join(arrow);
-    let floor = decision.floor.map(|floor| format!("floor of forecast and cron {floor}"));
-    let limit = decision.limit.as_ref().map(|limit| {
-        format!("changed by {}", screen.paint(Paint::Warning, limit))
-    });
+    let floor = decision
+        .floor
+        .map(|floor| format!("floor of forecast and cron {floor}"));
+    let limit = decision
+        .limit
+        .as_ref()
+        .map(|limit| format!("changed by {}", screen.paint(Paint::Warning, limit)));
     let rest: Vec<_> = [floor, limit].into_iter().flatten().collect();
     if !rest.is_empty() {
-        lines.push_str(&format!("\n{}", rest.join(", ")));
+        let _infallible = write!(lines, "\n{}", rest.join(", "));
     }
     lines
 }
 
 /// The cron windows, and when each changes next.
 pub(super) fn windows(windows: &[WindowStatus], screen: Screen) -> String {
-    let header = [("WINDOW", Side::Left), ("STATE", Side::Left), ("UNTIL", Side::Left)];
+    let header = [
+        ("WINDOW", Side::Left),
+        ("STATE", Side::Left),
+        ("UNTIL", Side::Left),
+    ];
     let rows: Vec<_> = windows
         .iter()
         .map(|window| {
@@ -129,7 +149,11 @@ pub(super) fn windows(windows: &[WindowStatus], screen: Screen) -> String {
             ]
         })
         .collect();
-    if rows.is_empty() { String::new() } else { screen.table(header, &rows) }
+    if rows.is_empty() {
+        String::new()
+    } else {
+        screen.table(header, &rows)
+    }
 }
 
 /// An instant to the minute; times are UTC.

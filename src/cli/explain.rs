@@ -56,7 +56,9 @@ fn parse_object(text: &str) -> Result<(String, String), String> {
         Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() => {
             Ok((namespace.to_owned(), name.to_owned()))
         }
-        _ => Err(format!("expected NAMESPACE/NAME such as shop/web, got {text:?}")),
+        _ => Err(format!(
+            "expected NAMESPACE/NAME such as shop/web, got {text:?}"
+        )),
     }
 }
 
@@ -65,7 +67,9 @@ fn parse_object(text: &str) -> Result<(String, String), String> {
 /// # Errors
 /// The cluster cannot be reached, or has no such object.
 pub(super) fn run(args: &ExplainArgs, screen: Screen, local: &Zone) -> Result<Answer, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
     let runtime = runtime.map_err(|error| Failure::runtime(chain(&error)))?;
     let ehpa = runtime.block_on(read(args))?;
     Ok(match args.output {
@@ -87,7 +91,9 @@ async fn read(args: &ExplainArgs) -> Result<EffectiveHorizontalPodAutoscaler, Fa
 fn unconnected(error: &ConnectError) -> Failure {
     let cause = std::error::Error::source(error).map(|source| format!(": {source}"));
     let cause = cause.unwrap_or_default();
-    Failure::runtime(format!("{error}{cause}; name one that works with --kubeconfig or --context"))
+    Failure::runtime(format!(
+        "{error}{cause}; name one that works with --kubeconfig or --context"
+    ))
 }
 
 /// The status of an autoscaler in words and numbers.
@@ -95,20 +101,34 @@ fn unconnected(error: &ConnectError) -> Failure {
 pub fn text(ehpa: &EffectiveHorizontalPodAutoscaler, screen: Screen, local: &Zone) -> String {
     let status = ehpa.status.clone().unwrap_or_default();
     let workload = validate::workload(ehpa, local);
-    let metrics = workload.as_ref().map(|w| w.metrics.clone()).unwrap_or_default();
+    let metrics = workload
+        .as_ref()
+        .map(|w| w.metrics.clone())
+        .unwrap_or_default();
     let mut blocks = vec![heading(ehpa, screen)];
     match &status.decision {
         Some(decided) => blocks.extend(decision_blocks(decided, &metrics, screen)),
         None => blocks.push(undecided(ehpa)),
     }
-    blocks.push(decision::windows(status.windows.as_deref().unwrap_or_default(), screen));
-    blocks.push(conditions(status.conditions.as_deref().unwrap_or_default(), screen));
+    blocks.push(decision::windows(
+        status.windows.as_deref().unwrap_or_default(),
+        screen,
+    ));
+    blocks.push(conditions(
+        status.conditions.as_deref().unwrap_or_default(),
+        screen,
+    ));
     if let Err(invalid) = workload {
-        let lines = invalid.0.iter().map(|v| format!("{}\n", wrapped(&format!("invalid: {v}"), WIDTH, "  ")));
+        let lines = invalid
+            .0
+            .iter()
+            .map(|v| format!("{}\n", wrapped(&format!("invalid: {v}"), WIDTH, "  ")));
         blocks.push(lines.collect());
     }
     if status.decision.is_some() && status.observed_generation != ehpa.metadata.generation {
-        blocks.push("The spec has changed since: this decision is about the spec before.\n".to_owned());
+        blocks.push(
+            "The spec has changed since: this decision is about the spec before.\n".to_owned(),
+        );
     }
     blocks.retain(|block| !block.is_empty());
     blocks.join("\n")
@@ -134,7 +154,11 @@ pub fn json(ehpa: &EffectiveHorizontalPodAutoscaler) -> Answer {
 
 fn heading(ehpa: &EffectiveHorizontalPodAutoscaler, screen: Screen) -> String {
     let spec = &ehpa.spec;
-    let object = format!("{}/{}", ehpa.namespace().unwrap_or_default(), ehpa.name_any());
+    let object = format!(
+        "{}/{}",
+        ehpa.namespace().unwrap_or_default(),
+        ehpa.name_any()
+    );
     format!(
         "{}  {} {}, {} to {} replicas, {:?}\n",
         screen.paint(Paint::Strong, &object),
@@ -146,11 +170,21 @@ fn heading(ehpa: &EffectiveHorizontalPodAutoscaler, screen: Screen) -> String {
     )
 }
 
-fn decision_blocks(decided: &DecisionStatus, metrics: &[MetricSpec], screen: Screen) -> [String; 3] {
-    let at = decided.time.as_ref().map(|time| format!(" {}", clock(time.0)));
+fn decision_blocks(
+    decided: &DecisionStatus,
+    metrics: &[MetricSpec],
+    screen: Screen,
+) -> [String; 3] {
+    let at = decided
+        .time
+        .as_ref()
+        .map(|time| format!(" {}", clock(time.0)));
     let message = decided.message.clone().unwrap_or_default();
     [
-        format!("{}\n", screen.paint(Paint::Strong, &wrapped(&message, WIDTH, ""))),
+        format!(
+            "{}\n",
+            screen.paint(Paint::Strong, &wrapped(&message, WIDTH, ""))
+        ),
         decision::proposals(decided, Units::of(metrics), screen),
         format!(
             "{}\n{}\n",
@@ -175,7 +209,13 @@ fn undecided(ehpa: &EffectiveHorizontalPodAutoscaler) -> String {
 fn conditions(conditions: &[Condition], screen: Screen) -> String {
     let mut text = String::new();
     for condition in conditions.iter().filter(|condition| !is_good(condition)) {
-        let Condition { type_, status, reason, message, .. } = condition;
+        let Condition {
+            type_,
+            status,
+            reason,
+            message,
+            ..
+        } = condition;
         let head = screen.paint(Paint::Warning, &format!("{type_} {status} {reason}"));
         let _infallible = writeln!(text, "{head}");
         if !message.is_empty() {
@@ -194,7 +234,11 @@ fn indented(text: &str) -> String {
 }
 
 fn is_good(condition: &Condition) -> bool {
-    let good = if GOOD_IF_FALSE.contains(&condition.type_.as_str()) { "False" } else { "True" };
+    let good = if GOOD_IF_FALSE.contains(&condition.type_.as_str()) {
+        "False"
+    } else {
+        "True"
+    };
     condition.status == good
 }
 

@@ -88,7 +88,9 @@ impl Document {
     /// Group and version before the slash, such as `apps`; empty for the core group.
     #[must_use]
     pub(super) fn group(&self) -> &str {
-        self.text("apiVersion").split_once('/').map_or("", |(group, _)| group)
+        self.text("apiVersion")
+            .split_once('/')
+            .map_or("", |(group, _)| group)
     }
 
     /// `metadata.name`; empty if there is none.
@@ -112,7 +114,10 @@ impl Document {
     /// Where the object begins.
     #[must_use]
     pub(super) fn place(&self) -> Place {
-        Place { file: self.file.clone(), line: known(self.root.line) }
+        Place {
+            file: self.file.clone(),
+            line: known(self.root.line),
+        }
     }
 
     /// Where a field stands, such as `spec.crons[0].start`; where the nearest thing above it stands if
@@ -122,15 +127,23 @@ impl Document {
         let mut node = &self.root;
         let mut line = node.line;
         for step in steps(path) {
-            let Some((at, below)) = node.step(step) else { break };
+            let Some((at, below)) = node.step(step) else {
+                break;
+            };
             line = at;
             node = below;
         }
-        Place { file: self.file.clone(), line: known(line) }
+        Place {
+            file: self.file.clone(),
+            line: known(line),
+        }
     }
 
     fn metadata(&self, member: &str) -> String {
-        let text = self.root.member("metadata").and_then(|(_, metadata)| metadata.member(member));
+        let text = self
+            .root
+            .member("metadata")
+            .and_then(|(_, metadata)| metadata.member(member));
         match text.map(|(_, node)| &node.value) {
             Some(Tree::Scalar(Value::String(text))) => text.clone(),
             _ => String::new(),
@@ -200,7 +213,10 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Vec<Document>, ManifestErr
         },
         message: first_line(&error.without_snippet().to_string()),
     })?;
-    let documents = roots.into_iter().map(|root| Document { file: file.to_owned(), root });
+    let documents = roots.into_iter().map(|root| Document {
+        file: file.to_owned(),
+        root,
+    });
     Ok(documents.flat_map(expanded).collect())
 }
 
@@ -209,7 +225,10 @@ fn expanded(document: Document) -> Vec<Document> {
     let is_list = document.text("kind") == "List" && document.text("apiVersion") == "v1";
     match document.root.member("items").map(|(_, items)| &items.value) {
         Some(Tree::List(items)) if is_list => {
-            let item = |root: &Node| Document { file: document.file.clone(), root: root.clone() };
+            let item = |root: &Node| Document {
+                file: document.file.clone(),
+                root: root.clone(),
+            };
             items.iter().map(item).collect()
         }
         _ => vec![document],
@@ -229,7 +248,10 @@ fn listed(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
 }
 
 fn unreadable(path: &Path, source: std::io::Error) -> ManifestError {
-    ManifestError::Read { file: path.display().to_string(), source }
+    ManifestError::Read {
+        file: path.display().to_string(),
+        source,
+    }
 }
 
 /// The location is said by the place, so the error's own lines about it are left out.
@@ -275,7 +297,9 @@ impl Node {
             Tree::Scalar(value) => value.clone(),
             Tree::List(items) => items.iter().map(Self::plain).collect(),
             Tree::Object(members) => {
-                let members = members.iter().map(|(key, node)| (key.name.clone(), node.plain()));
+                let members = members
+                    .iter()
+                    .map(|(key, node)| (key.name.clone(), node.plain()));
                 Value::Object(members.collect::<Map<_, _>>())
             }
         }
@@ -285,14 +309,20 @@ impl Node {
 impl<'de> Deserialize<'de> for Node {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let spanned = Spanned::<Tree>::deserialize(deserializer)?;
-        Ok(Self { line: spanned.referenced.line(), value: spanned.value })
+        Ok(Self {
+            line: spanned.referenced.line(),
+            value: spanned.value,
+        })
     }
 }
 
 impl<'de> Deserialize<'de> for Key {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let spanned = Spanned::<String>::deserialize(deserializer)?;
-        Ok(Self { line: spanned.referenced.line(), name: spanned.value })
+        Ok(Self {
+            line: spanned.referenced.line(),
+            name: spanned.value,
+        })
     }
 }
 
@@ -391,10 +421,17 @@ spec:
         let documents = parse("two.yaml", TWO).unwrap();
         assert_eq!(documents.len(), 2);
         assert_eq!(
-            documents.iter().map(|d| (d.text("kind"), d.name(), d.namespace())).collect::<Vec<_>>(),
+            documents
+                .iter()
+                .map(|d| (d.text("kind"), d.name(), d.namespace()))
+                .collect::<Vec<_>>(),
             [
                 ("Deployment", "web".to_owned(), "shop".to_owned()),
-                ("EffectiveHorizontalPodAutoscaler", String::new(), String::new()),
+                (
+                    "EffectiveHorizontalPodAutoscaler",
+                    String::new(),
+                    String::new()
+                ),
             ]
         );
         assert_eq!(documents[0].group(), "apps");
@@ -439,14 +476,21 @@ spec:
     fn a_list_is_its_items() {
         let text = "apiVersion: v1\nkind: List\nitems:\n- kind: A\n- kind: B\n";
         let documents = parse("list.yaml", text).unwrap();
-        let kinds: Vec<_> = documents.iter().map(|d| (d.text("kind"), d.place().line)).collect();
+        let kinds: Vec<_> = documents
+            .iter()
+            .map(|d| (d.text("kind"), d.place().line))
+            .collect();
         assert_eq!(kinds, [("A", Some(4)), ("B", Some(5))]);
     }
 
     #[test]
     fn what_is_not_yaml_is_refused_with_its_line() {
         let error = |text| parse("bad.yaml", text).unwrap_err().to_string();
-        assert!(error("a: 1\nb: [1, 2\n").starts_with("bad.yaml:"), "{}", error("a: 1\nb: [1, 2\n"));
+        assert!(
+            error("a: 1\nb: [1, 2\n").starts_with("bad.yaml:"),
+            "{}",
+            error("a: 1\nb: [1, 2\n")
+        );
         let twice = error("a: 1\nb: 2\na: 3\n");
         assert!(twice.starts_with("bad.yaml:3: "), "{twice}");
         assert!(twice.contains("duplicate"), "{twice}");

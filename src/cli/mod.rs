@@ -91,7 +91,10 @@ fn surroundings() -> Surroundings {
     let environment = config::terminal_environment();
     let colour = std::io::stdout().is_terminal() && !environment.plain;
     Surroundings {
-        screen: Screen { colour, unicode: environment.utf8 },
+        screen: Screen {
+            colour,
+            unicode: environment.utf8,
+        },
         local: config::system_zone(),
         now: Clock::system().now(),
     }
@@ -100,5 +103,5 @@ fn surroundings() -> Surroundings {
 /// All definitions as one stream of YAML documents.
 fn crds() -> String {
     let manifests = foretide_crds::manifests().into_iter();
-    manifests.map(|(_, yaml)| format!("---\n{yaml}")).collect()
+    manifests.flat_map(|(_, yaml)| ["---\n", yaml]).collect()
 }

@@ -74,7 +74,10 @@ impl Answer {
     /// Text for standard output, and all is well.
     #[must_use]
     pub fn text(text: impl Into<String>) -> Self {
-        Self { text: text.into(), ..Self::default() }
+        Self {
+            text: text.into(),
+            ..Self::default()
+        }
     }
 
     /// One JSON document of a kind of our own; `body` must be an object.
@@ -93,17 +96,26 @@ impl Answer {
 impl Failure {
     /// The command line asks for something that cannot be.
     pub fn usage(message: impl fmt::Display) -> Self {
-        Self { exit: Exit::Usage, message: message.to_string() }
+        Self {
+            exit: Exit::Usage,
+            message: message.to_string(),
+        }
     }
 
     /// A file holds something that cannot be used.
     pub fn invalid(message: impl fmt::Display) -> Self {
-        Self { exit: Exit::Invalid, message: message.to_string() }
+        Self {
+            exit: Exit::Invalid,
+            message: message.to_string(),
+        }
     }
 
     /// The world did not play along.
     pub fn runtime(message: impl fmt::Display) -> Self {
-        Self { exit: Exit::Runtime, message: message.to_string() }
+        Self {
+            exit: Exit::Runtime,
+            message: message.to_string(),
+        }
     }
 }
 
@@ -128,11 +140,7 @@ impl Screen {
 
     /// Columns as wide as their widest cell, two blanks apart, the header dim; no blanks at line ends.
     #[must_use]
-    pub fn table<const N: usize>(
-        self,
-        header: [(&str, Side); N],
-        rows: &[[String; N]],
-    ) -> String {
+    pub fn table<const N: usize>(self, header: [(&str, Side); N], rows: &[[String; N]]) -> String {
         let mut widths = header.map(|(name, _)| name.chars().count());
         for row in rows {
             for (width, cell) in widths.iter_mut().zip(row) {
@@ -213,7 +221,11 @@ mod tests {
 
     #[test]
     fn a_table_aligns_words_left_and_numbers_right_and_ends_lines_without_blanks() {
-        let header = [("NAME", Side::Left), ("N", Side::Right), ("NOTE", Side::Left)];
+        let header = [
+            ("NAME", Side::Left),
+            ("N", Side::Right),
+            ("NOTE", Side::Left),
+        ];
         let row = |cells: [&str; 3]| cells.map(str::to_owned);
         let rows = [row(["a", "10", ""]), row(["longer", "5", "x"])];
         assert_eq!(
@@ -224,7 +236,10 @@ mod tests {
 
     #[test]
     fn colour_is_used_only_where_the_screen_has_it() {
-        let screen = Screen { colour: true, unicode: true };
+        let screen = Screen {
+            colour: true,
+            unicode: true,
+        };
         assert_eq!(screen.paint(Paint::Error, "no"), "\u{1b}[31mno\u{1b}[0m");
         assert_eq!(screen.paint(Paint::Error, ""), "");
         assert_eq!(Screen::default().paint(Paint::Error, "no"), "no");

@@ -11,6 +11,7 @@
 
 mod outlook;
 mod scene;
+mod template;
 mod view;
 
 use std::path::PathBuf;
@@ -31,7 +32,7 @@ use crate::{
         cron::Zone,
         decide::{Decision, Seen, decide},
         history,
-        hpa::Settings,
+        hpa::{MetricSpec, Settings},
         workload::Workload,
     },
     validate::chain,
@@ -41,7 +42,12 @@ use crate::{
 #[derive(Debug, Clone, clap::Args)]
 pub struct PlanArgs {
     /// Manifest of the autoscaler, and of its workload if you have it; repeatable, - for standard input
-    #[arg(short = 'f', long = "filename", required = true, value_name = "FILE|DIR")]
+    #[arg(
+        short = 'f',
+        long = "filename",
+        required = true,
+        value_name = "FILE|DIR"
+    )]
     pub files: Vec<PathBuf>,
     /// Name of the autoscaler, where the manifests hold several
     #[arg(long)]
@@ -57,7 +63,7 @@ pub struct PlanArgs {
     #[arg(long, value_name = "TIME")]
     pub at: Option<Timestamp>,
     /// What each pod requests, where no manifest says it, such as cpu=200m; repeatable
-    #[arg(long, value_name = "RESOURCE=QUANTITY", value_parser = scene::parse_request)]
+    #[arg(long, value_name = "RESOURCE=QUANTITY", value_parser = template::parse_request)]
     pub request: Vec<(String, i64)>,
     /// Draw with ASCII characters only
     #[arg(long)]
@@ -88,7 +94,10 @@ pub(super) fn run(
     local: &Zone,
     now: Timestamp,
 ) -> Result<Answer, Failure> {
-    let screen = Screen { unicode: screen.unicode && !args.ascii, ..screen };
+    let screen = Screen {
+        unicode: screen.unicode && !args.ascii,
+        ..screen
+    };
     let plan = plan(args, local, now)?;
     Ok(match args.output {
         Output::Table => Answer::text(view::text(&plan, screen)),
@@ -102,14 +111,27 @@ fn plan(args: &PlanArgs, local: &Zone, now: Timestamp) -> Result<Plan, Failure> 
     let histories = histories(args, &workload)?;
     let mut assumptions = without_history(&mut workload, &histories);
     let at = moment(args.at, &histories, now)?;
-    let outlooks = outlook::look(&ehpa, &workload, histories, at)?;
+    let outlooks = outlook::look(&ehpa, &workload, histories, at);
     let scene = scene::set(args, &documents, (&workload, &outlooks), at)?;
     assumptions.splice(0..0, scene.assumptions);
-    let forecasts = outlooks.iter().filter_map(|outlook| outlook.reading(&scene.observation.pods));
-    let seen = Seen { forecasts: forecasts.collect(), observation: scene.observation, child: None };
+    let forecasts = outlooks
+        .iter()
+        .filter_map(|outlook| outlook.reading(&scene.observation.pods));
+    let seen = Seen {
+        forecasts: forecasts.collect(),
+        observation: scene.observation,
+        child: None,
+    };
     let memory = history::History::default();
     let (decision, _) = decide(&workload, &seen, &memory, &Settings::default(), at);
-    Ok(Plan { ehpa, workload, at, decision, outlooks, assumptions })
+    Ok(Plan {
+        ehpa,
+        workload,
+        at,
+        decision,
+        outlooks,
+        assumptions,
+    })
 }
 
 fn documents(files: &[PathBuf]) -> Result<Vec<Document>, Failure> {
@@ -128,8 +150,12 @@ fn chosen(
     local: &Zone,
     now: Timestamp,
 ) -> Result<(EffectiveHorizontalPodAutoscaler, Workload), Failure> {
-    let ours = documents.iter().filter(|d| validate::is::<EffectiveHorizontalPodAutoscaler>(d));
-    let ours: Vec<_> = ours.filter(|d| name.is_none_or(|name| d.name() == name)).collect();
+    let ours = documents
+        .iter()
+        .filter(|d| validate::is::<EffectiveHorizontalPodAutoscaler>(d));
+    let ours: Vec<_> = ours
+        .filter(|d| name.is_none_or(|name| d.name() == name))
+        .collect();
     let document = match (ours.as_slice(), name) {
         ([document], _) => *document,
         ([], None) => {
@@ -144,21 +170,37 @@ fn chosen(
         (several, _) => {
             let names: Vec<_> = several.iter().map(|document| document.name()).collect();
             let names = names.join(", ");
-            return Err(Failure::usage(format!("several autoscalers: choose one with --name: {names}")));
+            return Err(Failure::usage(format!(
+                "several autoscalers: choose one with --name: {names}"
+            )));
         }
     };
     let judgement = Judge::new(local, now).judge(document);
-    let errors = judgement.remarks.iter().filter(|remark| remark.severity == Severity::Error);
-    let errors: Vec<_> = errors.map(|r| format!("{}: {}", r.place, r.message)).collect();
-    judgement.accepted.map(|both| *both).ok_or_else(|| Failure::invalid(errors.join("\n")))
+    let errors = judgement
+        .remarks
+        .iter()
+        .filter(|remark| remark.severity == Severity::Error);
+    let errors: Vec<_> = errors
+        .map(|r| format!("{}: {}", r.place, r.message))
+        .collect();
+    judgement
+        .accepted
+        .map(|both| *both)
+        .ok_or_else(|| Failure::invalid(errors.join("\n")))
 }
 
 /// The histories by metric; one that names no metric is the first metric's.
 fn histories(args: &PlanArgs, workload: &Workload) -> Result<Vec<History>, Failure> {
-    let known: Vec<String> = workload.metrics.iter().map(|metric| metric.identifier()).collect();
+    let known: Vec<String> = workload
+        .metrics
+        .iter()
+        .map(MetricSpec::identifier)
+        .collect();
     let mut histories: Vec<History> = Vec::new();
     for flag in &args.csv {
-        let named = flag.split_once('=').filter(|(metric, _)| known.iter().any(|k| k == metric));
+        let named = flag
+            .split_once('=')
+            .filter(|(metric, _)| known.iter().any(|k| k == metric));
         let (metric, file) = match (named, known.first()) {
             (Some((metric, file)), _) => (metric, file),
             (None, Some(first)) => (first.as_str(), flag.as_str()),
@@ -174,7 +216,10 @@ fn histories(args: &PlanArgs, workload: &Workload) -> Result<Vec<History>, Failu
         histories.push(History::read(metric, file)?);
     }
     if histories.is_empty() && !known.is_empty() {
-        let message = format!("--csv FILE is needed: the history of {}", known.join(" or "));
+        let message = format!(
+            "--csv FILE is needed: the history of {}",
+            known.join(" or ")
+        );
         return Err(Failure::usage(message));
     }
     Ok(histories)
@@ -187,8 +232,9 @@ fn without_history(workload: &mut Workload, histories: &[History]) -> Vec<String
         .drain(..)
         .partition(|metric| histories.iter().any(|h| h.metric == metric.identifier()));
     workload.metrics = kept;
-    let left = left.iter().map(|metric| metric.identifier());
-    left.map(|metric| format!("without {metric}, of which no history is given")).collect()
+    let left = left.iter().map(MetricSpec::identifier);
+    left.map(|metric| format!("without {metric}, of which no history is given"))
+        .collect()
 }
 
 fn moment(
@@ -198,11 +244,15 @@ fn moment(
 ) -> Result<Timestamp, Failure> {
     let first = histories.iter().filter_map(History::first).min();
     match (at, first) {
-        (Some(at), Some(first)) if at < first => {
-            Err(Failure::usage(format!("--at {at} is before the history begins, at {first}")))
-        }
+        (Some(at), Some(first)) if at < first => Err(Failure::usage(format!(
+            "--at {at} is before the history begins, at {first}"
+        ))),
         (Some(at), _) => Ok(at),
-        (None, _) => Ok(histories.iter().filter_map(History::last).max().unwrap_or(now)),
+        (None, _) => Ok(histories
+            .iter()
+            .filter_map(History::last)
+            .max()
+            .unwrap_or(now)),
     }
 }
 

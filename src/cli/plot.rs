@@ -9,18 +9,14 @@
 //!                                                  time axis, now, window, scale --^
 //! ```
 
-use foretide_models::Sample;
-use jiff::{SignedDuration, Timestamp, tz::TimeZone};
+mod axis;
 
+use foretide_models::Sample;
+use jiff::{SignedDuration, Timestamp};
+
+use self::axis::{Axis, labels, real, second, ticks, whole};
 use super::output::{Paint, Screen};
 
-/// Fewest columns between two labels of the time axis.
-const LABEL_SPACING: usize = 11;
-/// Distances between labels, in seconds: round for people.
-const TICKS: [i64; 16] = [
-    60, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800, 1_209_600,
-    2_419_200, 31_536_000,
-];
 /// Tops of the scale, within a power of ten.
 const TOPS: [f64; 11] = [1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0];
 /// A hole in the samples longer than this many mean distances stays a hole.
@@ -74,14 +70,6 @@ struct Raster {
     cells: Vec<Cell>,
 }
 
-/// The horizontal axis: which column an instant stands in.
-#[derive(Clone, Copy)]
-struct Axis {
-    from: f64,
-    seconds: f64,
-    columns: usize,
-}
-
 // === impl Plot ===
 
 impl Plot<'_> {
@@ -90,7 +78,9 @@ impl Plot<'_> {
     /// Empty if there is nothing to draw: no samples, or all at one instant.
     #[must_use]
     pub(super) fn render(&self, size: Size, screen: Screen) -> String {
-        let Some(axis) = self.axis(size.columns) else { return String::new() };
+        let Some(axis) = self.axis(size.columns) else {
+            return String::new();
+        };
         let top = top(self.highest());
         let raster = self.raster(size, axis, top, screen);
         let now = axis.column(self.now);
@@ -98,7 +88,7 @@ impl Plot<'_> {
         for row in 0..size.rows {
             let canvas = raster.row(row, now, screen);
             let scale = self.scale(row, size.rows, top, screen);
-            text.push_str(&format!("{canvas}{scale}\n"));
+            text.extend([canvas.as_str(), scale.as_str(), "\n"]);
         }
         text.push_str(&self.ruler(axis, screen));
         text.push('\n');
@@ -108,21 +98,37 @@ impl Plot<'_> {
     }
 
     fn axis(&self, columns: usize) -> Option<Axis> {
-        let all = || self.history.iter().chain(self.forecast).map(|sample| sample.at);
+        let all = || {
+            self.history
+                .iter()
+                .chain(self.forecast)
+                .map(|sample| sample.at)
+        };
         let (from, to) = (all().min()?.min(self.now), all().max()?.max(self.now));
         let seconds = to.duration_since(from).as_secs_f64();
-        (seconds > 0.0 && columns > 0).then(|| Axis { from: second(from), seconds, columns })
+        (seconds > 0.0 && columns > 0).then(|| Axis {
+            from: second(from),
+            seconds,
+            columns,
+        })
     }
 
     fn highest(&self) -> f64 {
-        self.history.iter().chain(self.forecast).map(|sample| sample.value).fold(0.0, f64::max)
+        self.history
+            .iter()
+            .chain(self.forecast)
+            .map(|sample| sample.value)
+            .fold(0.0, f64::max)
     }
 
     fn raster(&self, size: Size, axis: Axis, top: f64, screen: Screen) -> Raster {
         let dots = if screen.unicode { (2, 4) } else { (1, 2) };
         let cells = vec![Cell::default(); size.columns * size.rows];
         let mut raster = Raster { size, dots, cells };
-        let fine = Axis { columns: size.columns * dots.0, ..axis };
+        let fine = Axis {
+            columns: size.columns * dots.0,
+            ..axis
+        };
         let height = size.rows * dots.1;
         for (x, level) in levels(self.history, fine).into_iter().enumerate() {
             let Some(level) = level else { continue };
@@ -148,7 +154,11 @@ impl Plot<'_> {
             row if row + 1 == rows && rows > 1 => Some(0.0),
             _ => None,
         };
-        let (tick, line) = if screen.unicode { ("┤", "│") } else { ("+", "|") };
+        let (tick, line) = if screen.unicode {
+            ("┤", "│")
+        } else {
+            ("+", "|")
+        };
         match value {
             Some(value) => screen.paint(Paint::Dim, &format!("{tick} {}", (self.label)(value))),
             None => screen.paint(Paint::Dim, line),
@@ -157,17 +167,26 @@ impl Plot<'_> {
 
     /// The time axis with its ticks, the window of the forecast and the instant of now.
     fn ruler(&self, axis: Axis, screen: Screen) -> String {
-        let (line, tick, window, now, corner) =
-            if screen.unicode { ("─", "┴", "━", "▲", "┘") } else { ("-", "+", "=", "^", "+") };
+        let (line, tick, window, now, corner) = if screen.unicode {
+            ("─", "┴", "━", "▲", "┘")
+        } else {
+            ("-", "+", "=", "^", "+")
+        };
         let at = axis.column(self.now);
         let until = self.now.checked_add(self.window).unwrap_or(self.now);
-        let window_end = if self.window.is_positive() { axis.column(until) } else { at };
+        let window_end = if self.window.is_positive() {
+            axis.column(until)
+        } else {
+            at
+        };
         let ticks: Vec<usize> = ticks(axis).map(|(column, _)| column).collect();
         let mut text = String::new();
         for column in 0..axis.columns {
             text.push_str(&match column {
                 column if column == at => screen.paint(Paint::Strong, now),
-                column if column > at && column <= window_end => screen.paint(Paint::Future, window),
+                column if column > at && column <= window_end => {
+                    screen.paint(Paint::Future, window)
+                }
                 column if ticks.contains(&column) => screen.paint(Paint::Dim, tick),
                 _ => screen.paint(Paint::Dim, line),
             });
@@ -187,15 +206,27 @@ impl Raster {
         if let Some(cell) = self.cells.get_mut(index) {
             let bit = (x % across) * down + y % down;
             cell.dots |= 1 << bit;
-            cell.ink = if cell.ink == Ink::History { Ink::History } else { ink };
+            cell.ink = if cell.ink == Ink::History {
+                Ink::History
+            } else {
+                ink
+            };
         }
     }
 
     fn row(&self, row: usize, now: usize, screen: Screen) -> String {
-        let cells = self.cells.iter().skip(row * self.size.columns).take(self.size.columns);
+        let cells = self
+            .cells
+            .iter()
+            .skip(row * self.size.columns)
+            .take(self.size.columns);
         let mut text = String::new();
         for (column, cell) in cells.enumerate() {
-            let glyph = if screen.unicode { braille(*cell) } else { ascii(*cell) };
+            let glyph = if screen.unicode {
+                braille(*cell)
+            } else {
+                ascii(*cell)
+            };
             text.push_str(&match cell.ink {
                 Ink::Blank if column == now && screen.unicode => screen.paint(Paint::Dim, "┊"),
                 Ink::Blank if column == now => screen.paint(Paint::Dim, "|"),
@@ -214,7 +245,10 @@ fn braille(cell: Cell) -> char {
     if cell.ink == Ink::Blank {
         return ' ';
     }
-    let set = BITS.iter().enumerate().filter(|(bit, _)| cell.dots & (1 << bit) != 0);
+    let set = BITS
+        .iter()
+        .enumerate()
+        .filter(|(bit, _)| cell.dots & (1 << bit) != 0);
     let pattern: u32 = set.map(|(_, value)| value).sum();
     char::from_u32(0x2800 + pattern).unwrap_or(' ')
 }
@@ -225,19 +259,6 @@ fn ascii(cell: Cell) -> char {
         (Ink::Forecast, _) => '*',
         (Ink::History, 0b01) => '.',
         (Ink::History, _) => ':',
-    }
-}
-
-// === impl Axis ===
-
-impl Axis {
-    fn column(self, at: Timestamp) -> usize {
-        let position = (second(at) - self.from) / self.seconds;
-        whole(position * real(self.columns)).min(self.columns.saturating_sub(1))
-    }
-
-    fn instant(self, column: f64) -> f64 {
-        self.from + self.seconds * column / real(self.columns)
     }
 }
 
@@ -289,82 +310,25 @@ fn top(highest: f64) -> f64 {
         return 1.0;
     }
     let power = 10_f64.powf(highest.log10().floor());
-    let fits = TOPS.iter().map(|top| top * power).find(|top| *top >= highest * 0.999_999);
+    let fits = TOPS
+        .iter()
+        .map(|top| top * power)
+        .find(|top| *top >= highest * 0.999_999);
     fits.unwrap_or(highest)
-}
-
-/// Columns of round instants, and those instants in seconds.
-fn ticks(axis: Axis) -> impl Iterator<Item = (usize, i64)> {
-    let least = axis.seconds * real(LABEL_SPACING) / real(axis.columns);
-    let longest = TICKS.last().copied().unwrap_or(1);
-    let step = TICKS.into_iter().find(|step| seconds(*step) >= least).unwrap_or(longest);
-    let first = instant_second(axis.from).div_euclid(step) + 1;
-    let last = instant_second(axis.from + axis.seconds).div_euclid(step);
-    (first..=last).filter_map(move |index| {
-        let at = index.checked_mul(step)?;
-        Some((axis.column(Timestamp::from_second(at).ok()?), at))
-    })
-}
-
-/// The row below the axis: `now`, and the round instants that leave it its place.
-fn labels(axis: Axis, now: usize) -> String {
-    let mut row = vec![' '; axis.columns + LABEL_SPACING];
-    put(&mut row, now, "now");
-    for (column, at) in ticks(axis) {
-        let Ok(at) = Timestamp::from_second(at) else { continue };
-        let civil = at.to_zoned(TimeZone::UTC);
-        let midnight = civil.hour() == 0 && civil.minute() == 0;
-        let text = if midnight { civil.strftime("%a %d %b") } else { civil.strftime("%H:%M") };
-        put(&mut row, column, &text.to_string());
-    }
-    row.into_iter().collect()
-}
-
-/// Writes a text centred on a column, unless it would touch another one or the left edge.
-fn put(row: &mut [char], column: usize, text: &str) {
-    let length = text.chars().count();
-    let Some(start) = column.checked_sub(length / 2) else { return };
-    let around = row.iter().skip(start.saturating_sub(1)).take(length + 2);
-    if around.into_iter().any(|c| *c != ' ') {
-        return;
-    }
-    let cells = row.iter_mut().skip(start);
-    cells.zip(text.chars()).for_each(|(cell, c)| *cell = c);
-}
-
-fn second(at: Timestamp) -> f64 {
-    at.as_duration().as_secs_f64()
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts of columns and rows")]
-fn real(count: usize) -> f64 {
-    count as f64
-}
-
-#[expect(clippy::cast_precision_loss, reason = "seconds of a calendar")]
-fn seconds(count: i64) -> f64 {
-    count as f64
 }
 
 fn ratio(part: usize, of: usize) -> f64 {
     real(part) / real(of)
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast saturates")]
-fn whole(x: f64) -> usize {
-    x.floor() as usize
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "the cast saturates")]
-fn instant_second(x: f64) -> i64 {
-    x.floor() as i64
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{axis::seconds, *};
 
-    const SCREEN: Screen = Screen { colour: false, unicode: true };
+    const SCREEN: Screen = Screen {
+        colour: false,
+        unicode: true,
+    };
 
     /// One sample an hour from a start, by a function of the hour.
     fn hourly(from: i64, hours: i64, value: impl Fn(f64) -> f64) -> Vec<Sample> {
@@ -393,7 +357,10 @@ mod tests {
 
     #[test]
     fn the_history_is_an_area_and_the_forecast_a_line() {
-        let size = Size { columns: 48, rows: 6 };
+        let size = Size {
+            columns: 48,
+            rows: 6,
+        };
         let expected = concat!(
             "           ⢀⣀⣠⣀⣀                  ┊    ⣀⣀⣤⣀⡀    ┤ 1.00\n",
             "         ⣠⣶⣿⣿⣿⣿⣿⣷⣦⡀               ┊ ⢀⡴⠋⠁   ⠉⠓⢦⡀ │\n",
@@ -409,8 +376,17 @@ mod tests {
 
     #[test]
     fn without_unicode_it_is_drawn_in_ascii() {
-        let size = Size { columns: 48, rows: 6 };
-        let text = drawn(Screen { colour: false, unicode: false }, size);
+        let size = Size {
+            columns: 48,
+            rows: 6,
+        };
+        let text = drawn(
+            Screen {
+                colour: false,
+                unicode: false,
+            },
+            size,
+        );
         assert!(text.is_ascii());
         let expected = concat!(
             "            ...                   |     ****    + 1.00\n",
@@ -427,8 +403,17 @@ mod tests {
 
     #[test]
     fn colour_changes_nothing_but_colour() {
-        let size = Size { columns: 30, rows: 4 };
-        let coloured = drawn(Screen { colour: true, unicode: true }, size);
+        let size = Size {
+            columns: 30,
+            rows: 4,
+        };
+        let coloured = drawn(
+            Screen {
+                colour: true,
+                unicode: true,
+            },
+            size,
+        );
         let mut plain = String::new();
         let mut rest = coloured.as_str();
         while let Some((text, code)) = rest.split_once("\u{1b}[") {
@@ -451,7 +436,13 @@ mod tests {
             window: SignedDuration::ZERO,
             label: &|_| String::new(),
         };
-        let text = plot.render(Size { columns: 20, rows: 1 }, SCREEN);
+        let text = plot.render(
+            Size {
+                columns: 20,
+                rows: 1,
+            },
+            SCREEN,
+        );
         assert_eq!(text.lines().next(), Some("⣿⣿⣿⣿⣿          ⣿⣿⣿⣿⣿┤ "));
     }
 
@@ -464,7 +455,16 @@ mod tests {
             window: SignedDuration::ZERO,
             label: &|_| String::new(),
         };
-        assert_eq!(plot.render(Size { columns: 20, rows: 4 }, SCREEN), "");
+        assert_eq!(
+            plot.render(
+                Size {
+                    columns: 20,
+                    rows: 4
+                },
+                SCREEN
+            ),
+            ""
+        );
     }
 
     #[test]
@@ -479,7 +479,11 @@ mod tests {
             (9.9, 10.0),
             (0.021, 0.025),
         ] {
-            assert!((top(highest) - expected).abs() < 1e-9, "{highest}: {}", top(highest));
+            assert!(
+                (top(highest) - expected).abs() < 1e-9,
+                "{highest}: {}",
+                top(highest)
+            );
         }
     }
 
@@ -489,7 +493,13 @@ mod tests {
         for value in odd {
             for seconds in [1, 59, 86_400, 40_000_000_000] {
                 let at = |second| Timestamp::from_second(second).unwrap();
-                let history = [Sample { at: at(0), value }, Sample { at: at(seconds), value: 1.0 }];
+                let history = [
+                    Sample { at: at(0), value },
+                    Sample {
+                        at: at(seconds),
+                        value: 1.0,
+                    },
+                ];
                 let plot = Plot {
                     history: &history,
                     forecast: &[],
@@ -498,7 +508,10 @@ mod tests {
                     label: &|value| format!("{value}"),
                 };
                 for size in [(1, 1), (7, 2), (80, 9), (0, 0)] {
-                    let size = Size { columns: size.0, rows: size.1 };
+                    let size = Size {
+                        columns: size.0,
+                        rows: size.1,
+                    };
                     assert!(plot.render(size, SCREEN).lines().count() <= size.rows + 2);
                 }
             }

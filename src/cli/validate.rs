@@ -29,7 +29,12 @@ use crate::{
 #[derive(Debug, Clone, clap::Args)]
 pub struct ValidateArgs {
     /// File or directory of manifests, or - for standard input; repeatable
-    #[arg(short = 'f', long = "filename", required = true, value_name = "FILE|DIR")]
+    #[arg(
+        short = 'f',
+        long = "filename",
+        required = true,
+        value_name = "FILE|DIR"
+    )]
     pub files: Vec<PathBuf>,
     /// Form of the output
     #[arg(short, long, value_enum, default_value_t)]
@@ -89,7 +94,12 @@ impl Severity {
 impl<'a> Judge<'a> {
     pub(super) fn new(local: &'a Zone, now: Timestamp) -> Self {
         let ehpa = Rules::of::<EffectiveHorizontalPodAutoscaler>();
-        Self { ehpa, tsp: Rules::of::<TimeSeriesPrediction>(), local, now }
+        Self {
+            ehpa,
+            tsp: Rules::of::<TimeSeriesPrediction>(),
+            local,
+            now,
+        }
     }
 
     /// Everything there is to say about one document.
@@ -106,7 +116,9 @@ impl<'a> Judge<'a> {
                 "" => "not a Kubernetes object: no `kind`; skipped".to_owned(),
                 _ => format!("{kind} ({version}) is not one of our kinds; skipped"),
             };
-            judgement.remarks.push(remark(document.place(), Severity::Note, message));
+            judgement
+                .remarks
+                .push(remark(document.place(), Severity::Note, message));
         }
         judgement
     }
@@ -115,21 +127,30 @@ impl<'a> Judge<'a> {
         let value = document.value();
         let mut remarks = refused(document, &self.ehpa.check(&value));
         if !remarks.is_empty() {
-            return Judgement { accepted: None, remarks };
+            return Judgement {
+                accepted: None,
+                remarks,
+            };
         }
         let ehpa = match serde_json::from_value::<EffectiveHorizontalPodAutoscaler>(value) {
             Ok(ehpa) => ehpa,
             Err(error) => {
                 let message = format!("cannot be read: {error}");
                 let remarks = vec![remark(document.place(), Severity::Error, message)];
-                return Judgement { accepted: None, remarks };
+                return Judgement {
+                    accepted: None,
+                    remarks,
+                };
             }
         };
         match validate::workload(&ehpa, self.local) {
             Ok(workload) => {
                 remarks.extend(problems(document, &ehpa, &workload));
                 remarks.extend(self.lints(document, &ehpa, &workload));
-                Judgement { accepted: Some(Box::new((ehpa, workload))), remarks }
+                Judgement {
+                    accepted: Some(Box::new((ehpa, workload))),
+                    remarks,
+                }
             }
             Err(invalid) => {
                 let each = invalid.0.iter();
@@ -137,7 +158,10 @@ impl<'a> Judge<'a> {
                     let place = document.find(&violation.field);
                     remark(place, Severity::Error, violation.to_string())
                 });
-                Judgement { accepted: None, remarks: each.collect() }
+                Judgement {
+                    accepted: None,
+                    remarks: each.collect(),
+                }
             }
         }
     }
@@ -151,7 +175,12 @@ impl<'a> Judge<'a> {
         let found = lint(&workload.windows, bounds(workload), self.now);
         let each = found.iter().map(|finding| {
             let place = document.find(&cron_path(ehpa, &finding.cron));
-            let message = format!("cron {}: {} [{}]", finding.cron, finding.message, finding.code.as_str());
+            let message = format!(
+                "cron {}: {} [{}]",
+                finding.cron,
+                finding.message,
+                finding.code.as_str()
+            );
             remark(place, Severity::Warning, message)
         });
         each.collect()
@@ -191,7 +220,10 @@ pub(super) fn run(
         }
         Output::Json => {
             let items: Vec<_> = remarks.iter().map(item).collect();
-            Answer::json("ValidationReport", json!({ "valid": accepted, "items": items }))
+            Answer::json(
+                "ValidationReport",
+                json!({ "valid": accepted, "items": items }),
+            )
         }
     };
     Ok(Answer { exit, ..answer })
@@ -201,9 +233,13 @@ pub(super) fn run(
 fn unreadable(error: &manifest::ManifestError) -> Remark {
     let (place, message) = match error {
         manifest::ManifestError::Yaml { place, message } => (place.clone(), message.clone()),
-        manifest::ManifestError::Read { file, source } => {
-            (Place { file: file.clone(), line: None }, format!("cannot be read: {source}"))
-        }
+        manifest::ManifestError::Read { file, source } => (
+            Place {
+                file: file.clone(),
+                line: None,
+            },
+            format!("cannot be read: {source}"),
+        ),
     };
     remark(place, Severity::Error, message)
 }
@@ -243,7 +279,11 @@ pub(super) fn line(remark: &Remark, screen: Screen) -> String {
 }
 
 fn remark(place: Place, severity: Severity, message: impl Into<String>) -> Remark {
-    Remark { place, severity, message: message.into() }
+    Remark {
+        place,
+        severity,
+        message: message.into(),
+    }
 }
 
 fn refused(document: &Document, violations: &[Violation]) -> Vec<Remark> {
@@ -274,13 +314,18 @@ fn problems(
 /// Path of the cron of a name.
 fn cron_path(ehpa: &EffectiveHorizontalPodAutoscaler, name: &str) -> String {
     let crons = ehpa.spec.crons.iter().flatten();
-    let position = crons.map(|cron| cron.name.as_deref().unwrap_or_default()).position(|n| n == name);
+    let position = crons
+        .map(|cron| cron.name.as_deref().unwrap_or_default())
+        .position(|n| n == name);
     position.map_or_else(|| "spec.crons".to_owned(), |i| format!("spec.crons[{i}]"))
 }
 
 /// The limits that cron targets are held against.
 pub(super) fn bounds(workload: &Workload) -> Bounds {
-    Bounds { min: workload.bounds.min.get(), max: workload.bounds.max.get() }
+    Bounds {
+        min: workload.bounds.min.get(),
+        max: workload.bounds.max.get(),
+    }
 }
 
 /// Whether a document is of a kind of ours.

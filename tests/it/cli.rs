@@ -14,14 +14,24 @@ use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
 
-const PLAIN: Screen = Screen { colour: false, unicode: true };
+const PLAIN: Screen = Screen {
+    colour: false,
+    unicode: true,
+};
 const HISTORY: &str = "examples/history/php-apache-cpu.csv";
 
 /// Answers one command line, the words of which are parted by blanks.
 fn answer(line: &str) -> Result<Answer, Failure> {
     let cli = Cli::try_parse_from(["foretide"].into_iter().chain(line.split_whitespace())).unwrap();
     let now = "2026-03-02T12:00:00Z".parse().unwrap();
-    cli::answer(&cli, &Surroundings { screen: PLAIN, local: Zone::utc(), now })
+    cli::answer(
+        &cli,
+        &Surroundings {
+            screen: PLAIN,
+            local: Zone::utc(),
+            now,
+        },
+    )
 }
 
 fn failure(line: &str) -> (Exit, String) {
@@ -34,7 +44,9 @@ fn json(line: &str) -> Value {
 }
 
 fn matches_snapshot(name: &str, text: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/snapshots").join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/it/snapshots")
+        .join(name);
     if std::env::var_os("UPDATE").is_some_and(|value| value == "1") {
         std::fs::write(&path, text).unwrap();
     }
@@ -50,7 +62,13 @@ fn autoscaler(file: &str) -> EffectiveHorizontalPodAutoscaler {
 fn every_example_is_valid() {
     let answer = answer("validate -f examples").unwrap();
     assert_eq!(answer.exit, Exit::Ok, "{}", answer.text);
-    assert!(answer.text.ends_with("3 autoscalers valid, 0 errors, 2 warnings\n"), "{}", answer.text);
+    assert!(
+        answer
+            .text
+            .ends_with("3 autoscalers valid, 0 errors, 2 warnings\n"),
+        "{}",
+        answer.text
+    );
 }
 
 #[test]
@@ -73,8 +91,20 @@ fn a_validation_report_is_json_on_request() {
 fn a_file_that_is_not_there_does_not_hide_the_others() {
     let answer = answer("validate -f nowhere.yaml -f examples/php-apache.yaml").unwrap();
     assert_eq!(answer.exit, Exit::Invalid);
-    assert!(answer.text.starts_with("nowhere.yaml: error: cannot be read: "), "{}", answer.text);
-    assert!(answer.text.ends_with("1 autoscaler valid, 1 error, 0 warnings\n"), "{}", answer.text);
+    assert!(
+        answer
+            .text
+            .starts_with("nowhere.yaml: error: cannot be read: "),
+        "{}",
+        answer.text
+    );
+    assert!(
+        answer
+            .text
+            .ends_with("1 autoscaler valid, 1 error, 0 warnings\n"),
+        "{}",
+        answer.text
+    );
 }
 
 const PLAN: &str = "plan -f examples/php-apache.yaml -f examples/php-apache-deployment.yaml \
@@ -83,7 +113,10 @@ const PLAN: &str = "plan -f examples/php-apache.yaml -f examples/php-apache-depl
 #[test]
 fn a_plan_shows_history_forecast_proposals_and_the_sentence_in_80_columns() {
     let text = answer(PLAN).unwrap().text;
-    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 80),
+        "{text}"
+    );
     matches_snapshot("plan.txt", &text);
 }
 
@@ -115,7 +148,10 @@ fn a_request_stands_in_for_the_deployment() {
     let by_request = with("--request cpu=200m");
     assert_eq!(by_request, with("-f examples/php-apache-deployment.yaml"));
     let twice = with("--request cpu=400m");
-    assert!(twice["desired"].as_i64() < by_request["desired"].as_i64(), "{twice}");
+    assert!(
+        twice["desired"].as_i64() < by_request["desired"].as_i64(),
+        "{twice}"
+    );
 }
 
 #[test]
@@ -144,10 +180,22 @@ fn a_plan_of_crons_alone_needs_no_history() {
 
 #[test]
 fn a_plan_long_after_the_history_has_neither_demand_nor_forecast() {
-    let plan = json(&format!("{} -o json", PLAN.replace("2026-03-05", "2026-03-09")));
-    let reasons: Vec<_> = plan["decision"]["proposals"].as_array().unwrap().iter().collect();
+    let plan = json(&format!(
+        "{} -o json",
+        PLAN.replace("2026-03-05", "2026-03-09")
+    ));
+    let reasons: Vec<_> = plan["decision"]["proposals"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .collect();
     assert_eq!(reasons[0]["reason"], "NoSamples");
-    assert!(reasons.iter().all(|proposal| proposal["replicas"].is_null()), "{plan}");
+    assert!(
+        reasons
+            .iter()
+            .all(|proposal| proposal["replicas"].is_null()),
+        "{plan}"
+    );
 }
 
 #[test]
@@ -205,7 +253,13 @@ fn what_a_plan_lacks_is_named_with_the_flag_that_gives_it() {
 
 #[test]
 fn flags_that_make_no_sense_are_a_usage_error() {
-    for line in ["plan", "explain web", "plan -f x --request cpu=0", "cron", "validate --all"] {
+    for line in [
+        "plan",
+        "explain web",
+        "plan -f x --request cpu=0",
+        "cron",
+        "validate --all",
+    ] {
         let words = ["foretide"].into_iter().chain(line.split_whitespace());
         let error = Cli::try_parse_from(words).unwrap_err();
         assert_eq!(error.exit_code(), 2, "{line}");
@@ -216,7 +270,10 @@ fn flags_that_make_no_sense_are_a_usage_error() {
 fn an_explanation_is_the_status_in_words() {
     let ehpa = autoscaler("tests/it/manifests/explained.yaml");
     let text = cli::explain::text(&ehpa, PLAIN, &Zone::utc());
-    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 80),
+        "{text}"
+    );
     matches_snapshot("explain.txt", &text);
 }
 
@@ -255,8 +312,14 @@ fn an_invalid_spec_is_explained_too() {
 fn the_definitions_are_printed_as_one_stream_of_yaml() {
     let text = answer("crds").unwrap().text;
     let definitions: Vec<CustomResourceDefinition> = serde_saphyr::from_multiple(&text).unwrap();
-    let kinds: Vec<_> = definitions.iter().map(|d| d.spec.names.kind.as_str()).collect();
-    assert_eq!(kinds, ["EffectiveHorizontalPodAutoscaler", "TimeSeriesPrediction"]);
+    let kinds: Vec<_> = definitions
+        .iter()
+        .map(|d| d.spec.names.kind.as_str())
+        .collect();
+    assert_eq!(
+        kinds,
+        ["EffectiveHorizontalPodAutoscaler", "TimeSeriesPrediction"]
+    );
 }
 
 #[test]

@@ -11,17 +11,23 @@ const FULL: &str = include_str!("manifests/full.yaml");
 #[test]
 fn ehpa_json() {
     let full: Value = serde_saphyr::from_str(FULL).unwrap();
-    assert!(read(full.clone()), "the object that is changed must be valid itself");
-    bolero::check!().with_iterations(3_000).with_type::<Vec<u8>>().for_each(|bytes| {
-        if let Ok(value) = serde_json::from_slice::<Value>(bytes) {
-            read(value);
-        }
-        let mut object = full.clone();
-        for change in bytes.chunks(8) {
-            alter(&mut object, change);
-        }
-        read(object);
-    });
+    assert!(
+        read(full.clone()),
+        "the object that is changed must be valid itself"
+    );
+    bolero::check!()
+        .with_iterations(3_000)
+        .with_type::<Vec<u8>>()
+        .for_each(|bytes| {
+            if let Ok(value) = serde_json::from_slice::<Value>(bytes) {
+                read(value);
+            }
+            let mut object = full.clone();
+            for change in bytes.chunks(8) {
+                alter(&mut object, change);
+            }
+            read(object);
+        });
 }
 
 /// Reads an object as the controller does, and the forecaster it asks for; whether it is valid.
@@ -42,7 +48,9 @@ fn read(object: Value) -> bool {
 
 /// Walks down by the first bytes, and puts the value that the last byte names there.
 fn alter(object: &mut Value, change: &[u8]) {
-    let Some((last, walk)) = change.split_last() else { return };
+    let Some((last, walk)) = change.split_last() else {
+        return;
+    };
     let mut at = object;
     for step in walk {
         let count = match &*at {

@@ -59,7 +59,11 @@ impl History {
     pub(super) fn read(metric: &str, file: &str) -> Result<Self, Failure> {
         let text = manifest::text(Path::new(file)).map_err(|e| Failure::invalid(chain(&e)))?;
         let samples = csv::parse(file, &text).map_err(Failure::invalid)?;
-        Ok(Self { metric: metric.to_owned(), file: file.to_owned(), samples })
+        Ok(Self {
+            metric: metric.to_owned(),
+            file: file.to_owned(),
+            samples,
+        })
     }
 
     pub(super) fn first(&self) -> Option<Timestamp> {
@@ -80,7 +84,10 @@ impl Outlook {
             Err(refused) => Err(refused.clone()),
             Ok(_) => self.predicted(pods),
         };
-        Some(ForecastReading { name: self.metric.identifier(), outcome })
+        Some(ForecastReading {
+            name: self.metric.identifier(),
+            outcome,
+        })
     }
 
     fn predicted(&self, pods: &[Arc<Pod>]) -> Result<Predicted, Refused> {
@@ -88,7 +95,10 @@ impl Outlook {
         let target =
             demand::target(&self.metric, pods, None).map_err(|error| refused(error.to_string()))?;
         let value = self.peak.ok_or_else(|| {
-            Refused::new(Reason::Expired, "the forecast does not reach over the prediction window")
+            Refused::new(
+                Reason::Expired,
+                "the forecast does not reach over the prediction window",
+            )
         })?;
         Ok(Predicted { value, target })
     }
@@ -100,12 +110,20 @@ pub(super) fn look(
     workload: &Workload,
     histories: Vec<History>,
     at: Timestamp,
-) -> Result<Vec<Outlook>, Failure> {
-    let window = workload.prediction.as_ref().map(|prediction| prediction.window);
+) -> Vec<Outlook> {
+    let window = workload
+        .prediction
+        .as_ref()
+        .map(|prediction| prediction.window);
     let mut outlooks = Vec::new();
     for history in histories {
-        let metric = workload.metrics.iter().find(|m| m.identifier() == history.metric);
-        let Some(metric) = metric.cloned() else { continue };
+        let metric = workload
+            .metrics
+            .iter()
+            .find(|m| m.identifier() == history.metric);
+        let Some(metric) = metric.cloned() else {
+            continue;
+        };
         let mut past = history.samples;
         past.retain(|sample| sample.at <= at);
         let forecast = ehpa.spec.prediction.as_ref().map(|prediction| {
@@ -113,17 +131,21 @@ pub(super) fn look(
                 .map_err(|violation| Refused::new(Reason::InvalidSpec, violation.to_string()))?;
             forecast(&*forecaster, &past, at, window.unwrap_or_default())
         });
-        let made = forecast.as_ref().and_then(|forecast| forecast.as_ref().ok());
+        let made = forecast
+            .as_ref()
+            .and_then(|forecast| forecast.as_ref().ok());
         outlooks.push(Outlook {
             demand: last_value(&past, at),
-            peak: made.zip(window).and_then(|(made, window)| made.peak(at, window)),
+            peak: made
+                .zip(window)
+                .and_then(|(made, window)| made.peak(at, window)),
             metric,
             file: history.file,
             past,
             forecast,
         });
     }
-    Ok(outlooks)
+    outlooks
 }
 
 fn forecast(
@@ -134,17 +156,23 @@ fn forecast(
 ) -> Result<Forecast, Refused> {
     let step = forecaster.sample_interval();
     let series = series(past, step, forecaster.history_length(), at);
-    let reach = [window, OUTLIVES_HISTORY, step].into_iter().fold(SignedDuration::ZERO, |a, b| {
-        a.checked_add(b).unwrap_or(SignedDuration::MAX)
-    });
-    forecaster.forecast(&series, reach.max(AHEAD)).map_err(|refusal| forecaster::refused(&refusal))
+    let reach = [window, OUTLIVES_HISTORY, step]
+        .into_iter()
+        .fold(SignedDuration::ZERO, |a, b| {
+            a.checked_add(b).unwrap_or(SignedDuration::MAX)
+        });
+    forecaster
+        .forecast(&series, reach.max(AHEAD))
+        .map_err(|refusal| forecaster::refused(&refusal))
 }
 
 /// The recording on the forecaster's grid: at each step the latest value not older than the lookback.
 fn series(past: &[Sample], step: SignedDuration, span: SignedDuration, at: Timestamp) -> Series {
     let seconds = step.as_secs().max(1);
     let floor = |at: Timestamp| at.as_second().div_euclid(seconds) * seconds;
-    let oldest = past.first().map_or_else(|| floor(at), |first| floor(first.at));
+    let oldest = past
+        .first()
+        .map_or_else(|| floor(at), |first| floor(first.at));
     let start = floor(at).saturating_sub(span.as_secs()).max(oldest);
     let start = start.div_euclid(seconds) * seconds;
     let lookback = lookback(past);
@@ -166,8 +194,11 @@ fn series(past: &[Sample], step: SignedDuration, span: SignedDuration, at: Times
 
 /// How old a value may be: as in Prometheus, and as long as two samples usually are apart.
 fn lookback(past: &[Sample]) -> SignedDuration {
-    let mut steps: Vec<SignedDuration> =
-        past.iter().zip(past.iter().skip(1)).map(|(a, b)| b.at.duration_since(a.at)).collect();
+    let mut steps: Vec<SignedDuration> = past
+        .iter()
+        .zip(past.iter().skip(1))
+        .map(|(a, b)| b.at.duration_since(a.at))
+        .collect();
     steps.sort();
     let usual = steps.get(steps.len() / 2).copied().unwrap_or_default();
     usual.checked_mul(2).unwrap_or(LOOKBACK).max(LOOKBACK)
@@ -193,7 +224,10 @@ mod tests {
     #[test]
     fn a_recording_is_read_as_a_range_query_reads_it() {
         let past = samples(&[(0, 1.0), (300, 2.0), (600, 3.0), (1800, 4.0)]);
-        let (step, hour) = (SignedDuration::from_secs(300), SignedDuration::from_hours(1));
+        let (step, hour) = (
+            SignedDuration::from_secs(300),
+            SignedDuration::from_hours(1),
+        );
         let at = Timestamp::from_second(1850).unwrap();
         let series = series(&past, step, hour, at);
         let nan = f64::NAN;

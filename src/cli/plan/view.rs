@@ -27,15 +27,29 @@ const PAST: SignedDuration = SignedDuration::from_hours(24);
 /// How much of the forecast is drawn, if the prediction window is shorter.
 const AHEAD: SignedDuration = SignedDuration::from_hours(12);
 /// The picture leaves room for its scale within the width of the text.
-const PICTURE: Size = Size { columns: 68, rows: 8 };
+const PICTURE: Size = Size {
+    columns: 68,
+    rows: 8,
+};
 
 /// The whole plan for people.
 pub(super) fn text(plan: &Plan, screen: Screen) -> String {
     let decided = autoscaler::decided(&plan.decision);
     let mut blocks = vec![heading(plan, screen)];
-    blocks.extend(plan.outlooks.iter().map(|outlook| picture(plan, outlook, screen)));
-    blocks.push(decision::proposals(&decided, Units::of(&plan.workload.metrics), screen));
-    blocks.push(decision::windows(&autoscaler::windows(&plan.decision), screen));
+    blocks.extend(
+        plan.outlooks
+            .iter()
+            .map(|outlook| picture(plan, outlook, screen)),
+    );
+    blocks.push(decision::proposals(
+        &decided,
+        Units::of(&plan.workload.metrics),
+        screen,
+    ));
+    blocks.push(decision::windows(
+        &autoscaler::windows(&plan.decision),
+        screen,
+    ));
     blocks.push(format!(
         "{}\n{}\n",
         decision::steps(&decided, screen),
@@ -61,16 +75,34 @@ fn heading(plan: &Plan, screen: Screen) -> String {
         workload.target.name,
         workload.bounds.min,
         workload.bounds.max,
-        screen.paint(Paint::Dim, &format!("{}; all times are UTC", clock(plan.at)))
+        screen.paint(
+            Paint::Dim,
+            &format!("{}; all times are UTC", clock(plan.at))
+        )
     )
 }
 
 fn picture(plan: &Plan, outlook: &Outlook, screen: Screen) -> String {
     let from = plan.at.checked_sub(PAST).unwrap_or(Timestamp::MIN);
-    let past: Vec<Sample> = outlook.past.iter().filter(|s| s.at >= from).copied().collect();
-    let window = plan.workload.prediction.as_ref().map(|p| p.window).unwrap_or_default();
-    let until = plan.at.checked_add(window.max(AHEAD)).unwrap_or(Timestamp::MAX);
-    let forecast = made(outlook).map(|forecast| path(forecast, plan.at, until)).unwrap_or_default();
+    let past: Vec<Sample> = outlook
+        .past
+        .iter()
+        .filter(|s| s.at >= from)
+        .copied()
+        .collect();
+    let window = plan
+        .workload
+        .prediction
+        .as_ref()
+        .map(|p| p.window)
+        .unwrap_or_default();
+    let until = plan
+        .at
+        .checked_add(window.max(AHEAD))
+        .unwrap_or(Timestamp::MAX);
+    let forecast = made(outlook)
+        .map(|forecast| path(forecast, plan.at, until))
+        .unwrap_or_default();
     let unit = unit_of(&outlook.metric.identifier());
     let plot = Plot {
         history: &past,
@@ -80,20 +112,31 @@ fn picture(plan: &Plan, outlook: &Outlook, screen: Screen) -> String {
         label: &|value| scale(value, unit),
     };
     let drawn = plot.render(PICTURE, screen);
-    if drawn.is_empty() { drawn } else { format!("{}\n{drawn}", legend(outlook, window, screen)) }
+    if drawn.is_empty() {
+        drawn
+    } else {
+        format!("{}\n{drawn}", legend(outlook, window, screen))
+    }
 }
 
 /// Two lines: what is drawn, and what the signs mean.
 fn legend(outlook: &Outlook, window: SignedDuration, screen: Screen) -> String {
     let metric = outlook.metric.identifier();
-    let (area, line, strip) = if screen.unicode { ("⣿", "⠒⠒", "━━") } else { ("::", "**", "==") };
+    let (area, line, strip) = if screen.unicode {
+        ("⣿", "⠒⠒", "━━")
+    } else {
+        ("::", "**", "==")
+    };
     let mut signs = vec![format!("{area} history")];
     if made(outlook).is_some() {
         signs.push(format!("{} forecast", screen.paint(Paint::Future, line)));
     }
     if let Some(peak) = outlook.peak {
         let peak = amount(peak, unit_of(&metric));
-        signs.push(format!("{} next {window:#}: peak {peak}", screen.paint(Paint::Future, strip)));
+        signs.push(format!(
+            "{} next {window:#}: peak {peak}",
+            screen.paint(Paint::Future, strip)
+        ));
     }
     format!("{metric}, the total of all pods\n{}", signs.join("   "))
 }
@@ -105,7 +148,12 @@ fn made(outlook: &Outlook) -> Option<&Forecast> {
 /// What is provided for: the upper path where there is one.
 fn path(forecast: &Forecast, from: Timestamp, until: Timestamp) -> Vec<Sample> {
     let within = forecast.samples().filter(|p| p.at >= from && p.at <= until);
-    within.map(|p| Sample { at: p.at, value: p.upper.unwrap_or(p.value) }).collect()
+    within
+        .map(|p| Sample {
+            at: p.at,
+            value: p.upper.unwrap_or(p.value),
+        })
+        .collect()
 }
 
 /// A value of the scale: short, since the legend names the unit.
@@ -118,10 +166,17 @@ fn scale(value: f64, unit: Unit) -> String {
 
 /// Proposals that are absent for a reason with something to say.
 fn troubles(plan: &Plan, screen: Screen) -> String {
-    let absent = plan.decision.proposals.iter().filter(|p| !p.message.is_empty());
+    let absent = plan
+        .decision
+        .proposals
+        .iter()
+        .filter(|p| !p.message.is_empty());
     let mut text = String::new();
     for proposal in absent {
-        let line = format!("{} {}: {}", proposal.source, proposal.name, proposal.message);
+        let line = format!(
+            "{} {}: {}",
+            proposal.source, proposal.name, proposal.message
+        );
         let line = screen.paint(Paint::Warning, &wrapped(&line, WIDTH, "  "));
         let _infallible = writeln!(text, "{line}");
     }
@@ -133,12 +188,23 @@ fn troubles(plan: &Plan, screen: Screen) -> String {
 
 /// What was taken for granted, a line each, and what the forecaster has to say about its work.
 fn assumptions(plan: &Plan, screen: Screen) -> String {
-    let notes = plan.outlooks.iter().filter_map(made).flat_map(Forecast::notes);
+    let notes = plan
+        .outlooks
+        .iter()
+        .filter_map(made)
+        .flat_map(Forecast::notes);
     let notes = notes.map(|note| format!("about the forecast: {note}"));
-    let assumed = plan.assumptions.iter().map(|assumption| format!("assumed: {assumption}"));
+    let assumed = plan
+        .assumptions
+        .iter()
+        .map(|assumption| format!("assumed: {assumption}"));
     let mut text = String::new();
     for line in assumed.chain(notes) {
-        let _infallible = writeln!(text, "{}", screen.paint(Paint::Dim, &wrapped(&line, WIDTH, "  ")));
+        let _infallible = writeln!(
+            text,
+            "{}",
+            screen.paint(Paint::Dim, &wrapped(&line, WIDTH, "  "))
+        );
     }
     text
 }
