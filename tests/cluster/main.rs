@@ -5,4 +5,5 @@
 
 mod cron;
 mod wave;
+mod winners;
 mod world;

@@ -1,6 +1,10 @@
 //! A world for one scenario: a cluster with our manifests applied, and controllers to run in it.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use foretide::{
     app,
@@ -12,7 +16,11 @@ use foretide::{
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use jiff::SignedDuration;
 use k8s_openapi::api::{apps::v1::Deployment, autoscaling::v2::HorizontalPodAutoscaler};
-use kube::{Api, Client};
+use futures::StreamExt;
+use kube::{
+    Api, Client,
+    runtime::{WatchStreamExt, watcher},
+};
 use rig::{AuditEvent, Cluster, ClusterOptions, HpaFlags, eventually};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -36,6 +44,28 @@ pub(crate) struct World {
 pub(crate) struct Controller {
     pub(crate) telemetry: Arc<Telemetry>,
     task: JoinHandle<()>,
+}
+
+/// The counts that a Deployment was given, in their order.
+pub(crate) struct Counts {
+    all: Arc<Mutex<Vec<i32>>>,
+    task: JoinHandle<()>,
+}
+
+impl Counts {
+    pub(crate) fn all(&self) -> Vec<i32> {
+        self.all.lock().unwrap().clone()
+    }
+
+    pub(crate) fn lowest(&self) -> i32 {
+        self.all().into_iter().min().unwrap_or_default()
+    }
+}
+
+impl Drop for Counts {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
 }
 
 impl Drop for Controller {
@@ -171,6 +201,21 @@ impl World {
             wanted(&status).ok_or_else(|| without_history(&status))
         })
         .await
+    }
+
+    /// Follows `spec.replicas` of a Deployment from now on.
+    pub(crate) fn watch_replicas(&self, name: &str) -> Counts {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let (all, deployments) = (Arc::clone(&seen), self.deployments());
+        let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
+        let task = tokio::spawn(async move {
+            let mut events = std::pin::pin!(watcher(deployments, only).applied_objects());
+            while let Some(event) = events.next().await {
+                let spec = event.ok().and_then(|deployment| deployment.spec);
+                seen.lock().unwrap().extend(spec.and_then(|spec| spec.replicas));
+            }
+        });
+        Counts { all, task }
     }
 
     /// What our controller asked of the API server so far.
