@@ -288,10 +288,12 @@ fn delegates(workload: &Workload) -> bool {
 
 fn as_child(hpa: &HpaView) -> Child {
     let bound = |name: &str| hpa.spec.get(name).and_then(serde_json::Value::as_u64);
+    let desired = hpa.status.get("desiredReplicas").and_then(serde_json::Value::as_u64);
     let count = |n: Option<u64>| Replicas::new(n.and_then(|n| u32::try_from(n).ok()).unwrap_or(1));
     Child {
         min: count(bound("minReplicas")),
         max: count(bound("maxReplicas")),
+        desired: desired.and_then(|n| u32::try_from(n).ok()).map(Replicas::new),
         last_scale: hpa.last_scale.map(|at| at.saturating_add(CUT_OFF).unwrap_or(at)),
     }
 }

@@ -178,7 +178,7 @@ pub fn decide(
     let floor = step.lane().floor(asked.raw, &history, now);
     let joined = step.join(asked.pass.as_ref(), &floor, &history);
     let shaping = step.shape(asked.pass.as_ref(), &floor, &joined, &history);
-    let outcome = Outcome { floor, joined, shaping, until: step.limit_until(&joined, &floor, &history) };
+    let outcome = Outcome { floor, joined, shaping, until: step.limit_until(&joined, &history) };
     step.remember(&mut history, &asked, shaping);
     (step.explained(asked, &outcome), history)
 }
@@ -326,7 +326,7 @@ impl<'a> Step<'a> {
     }
 
     /// Until when a window or a hold keeps the count where it is.
-    fn limit_until(&self, joined: &Joined, floor: &Floor, history: &History) -> Option<Timestamp> {
+    fn limit_until(&self, joined: &Joined, history: &History) -> Option<Timestamp> {
         let windows = Windows::in_force(self.behavior(), self.settings);
         let (window, up) = match joined.limit? {
             Limit::HistoryLost => return history.hold_until,
@@ -334,15 +334,17 @@ impl<'a> Step<'a> {
             Limit::ScaleUpStabilized => (windows.up, true),
             _ => return None,
         };
-        let floors = history.floors.iter().map(|f| (f.at, f.raw));
-        let readings = history.log.recommendations().iter().map(|r| (r.at, r.replicas));
-        let from_floor = joined.desired == floor.floor && joined.stabilized == floor.held?;
-        let entries: Vec<_> = if from_floor { floors.collect() } else { readings.collect() };
-        let holding = entries.into_iter().filter(|(at, count)| {
-            let binds = if up { *count <= joined.desired } else { *count >= joined.desired };
-            binds && windows.reaches(window, *at, self.now)
-        });
-        holding.map(|(at, _)| at).max()?.checked_add(window).ok()
+        let binds = |(at, count): &(Timestamp, Replicas)| {
+            let holds = if up { *count <= joined.desired } else { *count >= joined.desired };
+            holds && windows.reaches(window, *at, self.now)
+        };
+        let last = if joined.from_floor {
+            history.floors.iter().map(|f| (f.at, f.raw)).filter(binds).map(|(at, _)| at).max()
+        } else {
+            let readings = history.log.recommendations().iter().map(|r| (r.at, r.replicas));
+            readings.filter(binds).map(|(at, _)| at).max()
+        };
+        last?.checked_add(window).ok()
     }
 
     fn explained(&self, asked: Asked, outcome: &Outcome) -> Decision {

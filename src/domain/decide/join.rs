@@ -17,12 +17,14 @@ pub(in crate::domain) struct Joined {
     pub(in crate::domain) desired: Replicas,
     /// What changed it last.
     pub(in crate::domain) limit: Option<Limit>,
+    /// Whether the floor lane gave it.
+    pub(in crate::domain) from_floor: bool,
 }
 
 impl Joined {
     /// The same count at every stage.
     fn flat(count: Replicas, limit: Option<Limit>) -> Self {
-        Self { stabilized: count, limited: count, desired: count, limit }
+        Self { stabilized: count, limited: count, desired: count, limit, from_floor: false }
     }
 }
 
@@ -52,7 +54,7 @@ impl Step<'_> {
     /// The larger of the two lanes; the observed one if they agree.
     fn larger(&self, pass: &Pass, floor: &Floor) -> Joined {
         let observed = self.observed_lane(pass);
-        let floored = self.floor_lane(floor);
+        let floored = Self::floor_lane(floor);
         let leader = if floored.desired > observed.desired { floored } else { observed };
         Joined {
             stabilized: observed.stabilized.max(floored.stabilized),
@@ -78,10 +80,10 @@ impl Step<'_> {
             Some(recommended) if stabilized < recommended => Some(Limit::ScaleUpStabilized),
             _ => None,
         };
-        Joined { stabilized, limited: desired, desired, limit }
+        Joined { stabilized, limited: desired, desired, limit, from_floor: false }
     }
 
-    fn floor_lane(&self, floor: &Floor) -> Joined {
+    fn floor_lane(floor: &Floor) -> Joined {
         let raw = floor.raw.unwrap_or_default();
         let held = floor.held.unwrap_or_default();
         let limited = floor.limited.unwrap_or_default();
@@ -99,7 +101,7 @@ impl Step<'_> {
         } else {
             None
         };
-        Joined { stabilized: held, limited, desired, limit }
+        Joined { stabilized: held, limited, desired, limit, from_floor: true }
     }
 
     /// Nothing but cron windows, and none is open: the count stays where it is, within the bounds.
@@ -118,7 +120,7 @@ impl Step<'_> {
 
     /// The floor alone, as slow downwards as the user wrote.
     fn without_metrics(&self, floor: &Floor, history: &History) -> Joined {
-        let joined = self.floor_lane(floor);
+        let joined = Self::floor_lane(floor);
         let current = self.current();
         let lowers = joined.desired < current && current <= self.bounds().max;
         match self.behavior().filter(|_| lowers) {
