@@ -172,13 +172,23 @@ pub fn decide(
     settings: &Settings,
     now: Timestamp,
 ) -> (Decision, History) {
-    let step = Step { workload, seen, settings, now };
+    let step = Step {
+        workload,
+        seen,
+        settings,
+        now,
+    };
     let mut history = step.recall(history.clone());
     let asked = step.ask(&mut history);
     let floor = step.lane().floor(asked.raw, &history, now);
     let joined = step.join(asked.pass.as_ref(), &floor, &history);
     let shaping = step.shape(asked.pass.as_ref(), &floor, &joined, &history);
-    let outcome = Outcome { floor, joined, shaping, until: step.limit_until(&joined, &history) };
+    let outcome = Outcome {
+        floor,
+        joined,
+        shaping,
+        until: step.limit_until(&joined, &history),
+    };
     step.remember(&mut history, &asked, shaping);
     (step.explained(asked, &outcome), history)
 }
@@ -242,7 +252,10 @@ impl<'a> Step<'a> {
         let hpa = self.workload.hpa(self.bounds());
         self.current() == Replicas::ZERO
             && self.bounds().min > Replicas::ZERO
-            && !self.settings.zero.computes_at_zero(&hpa, history.log.scaled_to_zero)
+            && !self
+                .settings
+                .zero
+                .computes_at_zero(&hpa, history.log.scaled_to_zero)
     }
 
     fn lane(&self) -> Lane<'a> {
@@ -251,7 +264,11 @@ impl<'a> Step<'a> {
             behavior: self.behavior(),
             windows: Windows::in_force(self.behavior(), self.settings),
             current: self.current(),
-            slack: if self.delegates() { child::SYNC_PERIOD } else { SignedDuration::ZERO },
+            slack: if self.delegates() {
+                child::SYNC_PERIOD
+            } else {
+                SignedDuration::ZERO
+            },
         }
     }
 
@@ -264,7 +281,10 @@ impl<'a> Step<'a> {
         }
         let child = self.seen.child;
         let child_scaled = child.and_then(|child| child.last_scale);
-        let sighting = Sighting { current: self.current(), child_scaled };
+        let sighting = Sighting {
+            current: self.current(),
+            child_scaled,
+        };
         let scaled_to = child.and_then(|child| child.desired);
         history = history.notice(self.behavior(), sighting, scaled_to);
         history.begin_mirror(child.is_none(), self.current(), self.now);
@@ -275,7 +295,13 @@ impl<'a> Step<'a> {
     fn ask(&self, history: &mut History) -> Asked {
         let pass = (!self.workload.metrics.is_empty()).then(|| {
             let hpa = self.workload.hpa(self.bounds());
-            reconcile(&hpa, &self.seen.observation, &history.log, self.settings, self.now)
+            reconcile(
+                &hpa,
+                &self.seen.observation,
+                &history.log,
+                self.settings,
+                self.now,
+            )
         });
         let mut proposals = self.observed(pass.as_ref());
         let forecasts = self.forecast(history);
@@ -285,13 +311,20 @@ impl<'a> Step<'a> {
         let raw = floor_sources.filter_map(|proposal| proposal.replicas).max();
         proposals.extend(forecasts);
         proposals.extend(crons);
-        Asked { pass, proposals, windows, raw }
+        Asked {
+            pass,
+            proposals,
+            windows,
+            raw,
+        }
     }
 
     fn observed(&self, pass: Option<&Pass>) -> Vec<Proposal> {
         let metrics = self.workload.metrics.iter().enumerate();
         let outcome = |i| pass.and_then(|pass: &Pass| pass.proposals.get(i));
-        metrics.map(|(i, metric)| explain::observed(metric, outcome(i))).collect()
+        metrics
+            .map(|(i, metric)| explain::observed(metric, outcome(i)))
+            .collect()
     }
 
     fn forecast(&self, history: &mut History) -> Vec<Proposal> {
@@ -299,26 +332,43 @@ impl<'a> Step<'a> {
         let tolerance = Behavior::tolerance(self.behavior(), self.settings);
         let readings = self.seen.forecasts.iter().filter(|_| on);
         let propose = |reading: &ForecastReading| {
-            forecast::propose(reading, history.forecast_held.get(&reading.name).copied(), tolerance)
+            forecast::propose(
+                reading,
+                history.forecast_held.get(&reading.name).copied(),
+                tolerance,
+            )
         };
         let proposals: Vec<_> = readings.map(propose).collect();
-        let held = proposals.iter().filter_map(|p| Some((p.name.clone(), p.replicas?)));
+        let held = proposals
+            .iter()
+            .filter_map(|p| Some((p.name.clone(), p.replicas?)));
         history.forecast_held = held.collect();
         proposals
     }
 
     fn windows(&self) -> Vec<(String, WindowState)> {
         let windows = self.workload.windows.iter();
-        windows.map(|window| (window.name().to_owned(), window.state(self.now))).collect()
+        windows
+            .map(|window| (window.name().to_owned(), window.state(self.now)))
+            .collect()
     }
 
     fn cron(&self, states: &[(String, WindowState)]) -> Vec<Proposal> {
-        let usable = self.workload.windows.iter().zip(states).map(|(window, (name, state))| {
-            let target = Replicas::new(window.target_replicas());
-            let closed = state.problem.map_or(Reason::NoActiveWindow, Reason::from);
-            let reason = if state.active { Reason::WindowActive } else { closed };
-            cron_proposal(name, state.active.then_some(target), reason, String::new())
-        });
+        let usable = self
+            .workload
+            .windows
+            .iter()
+            .zip(states)
+            .map(|(window, (name, state))| {
+                let target = Replicas::new(window.target_replicas());
+                let closed = state.problem.map_or(Reason::NoActiveWindow, Reason::from);
+                let reason = if state.active {
+                    Reason::WindowActive
+                } else {
+                    closed
+                };
+                cron_proposal(name, state.active.then_some(target), reason, String::new())
+            });
         let broken = self.workload.cron_problems().map(|(name, problem)| {
             cron_proposal(name, None, problem.reason, problem.message.clone())
         });
@@ -335,25 +385,47 @@ impl<'a> Step<'a> {
             _ => return None,
         };
         let binds = |(at, count): &(Timestamp, Replicas)| {
-            let holds = if up { *count <= joined.desired } else { *count >= joined.desired };
+            let holds = if up {
+                *count <= joined.desired
+            } else {
+                *count >= joined.desired
+            };
             holds && windows.reaches(window, *at, self.now)
         };
         let last = if joined.from_floor {
-            history.floors.iter().map(|f| (f.at, f.raw)).filter(binds).map(|(at, _)| at).max()
+            history
+                .floors
+                .iter()
+                .map(|f| (f.at, f.raw))
+                .filter(binds)
+                .map(|(at, _)| at)
+                .max()
         } else {
-            let readings = history.log.recommendations().iter().map(|r| (r.at, r.replicas));
+            let readings = history
+                .log
+                .recommendations()
+                .iter()
+                .map(|r| (r.at, r.replicas));
             readings.filter(binds).map(|(at, _)| at).max()
         };
         last?.checked_add(window).ok()
     }
 
     fn explained(&self, asked: Asked, outcome: &Outcome) -> Decision {
-        let Outcome { floor, joined, shaping, until } = *outcome;
+        let Outcome {
+            floor,
+            joined,
+            shaping,
+            until,
+        } = *outcome;
         let winner = asked.winner();
         let mut decision = Decision {
             at: self.now,
             current: self.current(),
-            winner: winner.map(|(p, _)| Winner { source: p.source, name: p.name.clone() }),
+            winner: winner.map(|(p, _)| Winner {
+                source: p.source,
+                name: p.name.clone(),
+            }),
             maximum: winner.map(|(_, count)| count),
             stabilized: joined.stabilized,
             limited: joined.limited,

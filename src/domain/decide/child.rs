@@ -48,20 +48,40 @@ impl Step<'_> {
     ) -> Shaping {
         let bounds = self.bounds();
         let (Some(pass), true, false) = (pass, self.delegates(), self.crossed()) else {
-            return Shaping { bounds, expected: None };
+            return Shaping {
+                bounds,
+                expected: None,
+            };
         };
         let mirror = history.log.mirror();
         let answer = |min, max| self.answer(ReplicaBounds { min, max }, pass, &mirror);
         let low = bounds.min.max(floor.floor.min(self.current()));
         let gets_there = answer(low, bounds.max).is_some_and(|count| count >= joined.desired);
-        let need = if gets_there { low } else { joined.desired.max(bounds.min) };
+        let need = if gets_there {
+            low
+        } else {
+            joined.desired.max(bounds.min)
+        };
         let min = self.seen.child.map_or(need, |Child { min, .. }| {
             let binds = joined.desired < min || self.current() < min;
             let may_lower = binds && !history.holds(self.now);
-            if need > min || (need < min && may_lower) { need } else { min.min(bounds.max) }
+            if need > min || (need < min && may_lower) {
+                need
+            } else {
+                min.min(bounds.max)
+            }
         });
-        let expected = self.seen.child.and_then(|child| answer(child.min, child.max));
-        Shaping { bounds: ReplicaBounds { min, max: bounds.max }, expected }
+        let expected = self
+            .seen
+            .child
+            .and_then(|child| answer(child.min, child.max));
+        Shaping {
+            bounds: ReplicaBounds {
+                min,
+                max: bounds.max,
+            },
+            expected,
+        }
     }
 
     /// What the child answers to this reading under `bounds`; `None` if the reading was not computed.
@@ -76,8 +96,13 @@ impl Step<'_> {
         if !self.bounds().contains(current) {
             return None;
         }
-        let Some(recommended) = pass.recommended else { return Some(current) };
-        let step = hpa::Step { current, recommended };
+        let Some(recommended) = pass.recommended else {
+            return Some(current);
+        };
+        let step = hpa::Step {
+            current,
+            recommended,
+        };
         let spec = self.workload.hpa(bounds);
         Some(normalise(&spec, step, mirror.clone(), self.settings, self.now).desired)
     }

@@ -24,7 +24,13 @@ pub(in crate::domain) struct Joined {
 impl Joined {
     /// The same count at every stage.
     fn flat(count: Replicas, limit: Option<Limit>) -> Self {
-        Self { stabilized: count, limited: count, desired: count, limit, from_floor: false }
+        Self {
+            stabilized: count,
+            limited: count,
+            desired: count,
+            limit,
+            from_floor: false,
+        }
     }
 }
 
@@ -45,7 +51,11 @@ impl Step<'_> {
         };
         let lowers = joined.desired < current && current <= self.bounds().max;
         if lowers && history.holds(self.now) {
-            Joined { desired: current, limit: Some(Limit::HistoryLost), ..joined }
+            Joined {
+                desired: current,
+                limit: Some(Limit::HistoryLost),
+                ..joined
+            }
         } else {
             joined
         }
@@ -55,7 +65,11 @@ impl Step<'_> {
     fn larger(&self, pass: &Pass, floor: &Floor) -> Joined {
         let observed = self.observed_lane(pass);
         let floored = Self::floor_lane(floor);
-        let leader = if floored.desired > observed.desired { floored } else { observed };
+        let leader = if floored.desired > observed.desired {
+            floored
+        } else {
+            observed
+        };
         Joined {
             stabilized: observed.stabilized.max(floored.stabilized),
             limited: observed.limited.max(floored.limited),
@@ -80,7 +94,13 @@ impl Step<'_> {
             Some(recommended) if stabilized < recommended => Some(Limit::ScaleUpStabilized),
             _ => None,
         };
-        Joined { stabilized, limited: desired, desired, limit, from_floor: false }
+        Joined {
+            stabilized,
+            limited: desired,
+            desired,
+            limit,
+            from_floor: false,
+        }
     }
 
     fn floor_lane(floor: &Floor) -> Joined {
@@ -101,7 +121,13 @@ impl Step<'_> {
         } else {
             None
         };
-        Joined { stabilized: held, limited, desired, limit, from_floor: true }
+        Joined {
+            stabilized: held,
+            limited,
+            desired,
+            limit,
+            from_floor: true,
+        }
     }
 
     /// Nothing but cron windows, and none is open: the count stays where it is, within the bounds.
@@ -115,7 +141,10 @@ impl Step<'_> {
         } else {
             Limit::NoActiveWindow
         };
-        Joined { desired, ..Joined::flat(current, Some(limit)) }
+        Joined {
+            desired,
+            ..Joined::flat(current, Some(limit))
+        }
     }
 
     /// The floor alone, as slow downwards as the user wrote.
@@ -125,12 +154,19 @@ impl Step<'_> {
         let lowers = joined.desired < current && current <= self.bounds().max;
         match self.behavior().filter(|_| lowers) {
             Some(behavior) => {
-                let limit = behavior.down_limit(current, &history.log, self.now).min(current);
+                let limit = behavior
+                    .down_limit(current, &history.log, self.now)
+                    .min(current);
                 if limit <= joined.desired {
                     return joined;
                 }
                 let limited = joined.limited.max(limit);
-                Joined { limited, desired: limit, limit: Some(Limit::ScaleDownLimit), ..joined }
+                Joined {
+                    limited,
+                    desired: limit,
+                    limit: Some(Limit::ScaleDownLimit),
+                    ..joined
+                }
             }
             None => joined,
         }

@@ -63,12 +63,20 @@ impl Trace {
         let decision = world.decide(at(second));
         let raw = decision.floor_lane.raw.unwrap_or_default();
         self.floors.push((second, raw));
-        let active = world.workload.windows.iter().filter(|window| window.is_active(at(second)));
-        let cron = active.map(|window| Replicas::new(window.target_replicas())).max();
-        self.wanted.push((second, cron.unwrap_or_default(), world.workload.bounds));
+        let active = world
+            .workload
+            .windows
+            .iter()
+            .filter(|window| window.is_active(at(second)));
+        let cron = active
+            .map(|window| Replicas::new(window.target_replicas()))
+            .max();
+        self.wanted
+            .push((second, cron.unwrap_or_default(), world.workload.bounds));
         if world.child.is_none() {
             let reading = decision.observed.and_then(|pass| pass.recommended);
-            self.readings.extend(reading.map(|reading| (second, reading)));
+            self.readings
+                .extend(reading.map(|reading| (second, reading)));
             self.change(world, second, from, world.workload.bounds);
         }
         self.counts.push((second, world.count));
@@ -77,7 +85,8 @@ impl Trace {
     fn child_pass(&mut self, world: &mut World, second: i64) {
         let from = world.count;
         let reading = world.child_pass(at(second));
-        self.readings.extend(reading.map(|reading| (second, reading)));
+        self.readings
+            .extend(reading.map(|reading| (second, reading)));
         if let Some(bounds) = world.child.as_ref().map(|child| child.bounds) {
             self.change(world, second, from, bounds);
         }
@@ -86,7 +95,12 @@ impl Trace {
 
     fn change(&mut self, world: &World, second: i64, from: Replicas, bounds: ReplicaBounds) {
         if world.count != from {
-            self.changes.push(Change { second, from, to: world.count, bounds });
+            self.changes.push(Change {
+                second,
+                from,
+                to: world.count,
+                bounds,
+            });
         }
     }
 
@@ -115,8 +129,10 @@ fn one_policy_each() -> impl Strategy<Value = Behavior> {
             tolerance: None,
         })
     };
-    (rules(None), rules(Some(SignedDuration::ZERO)))
-        .prop_map(|(scale_up, scale_down)| Behavior { scale_up, scale_down })
+    (rules(None), rules(Some(SignedDuration::ZERO))).prop_map(|(scale_up, scale_down)| Behavior {
+        scale_up,
+        scale_down,
+    })
 }
 
 /// How far one policy lets a count go that was `start` at the beginning of its period.
@@ -236,4 +252,3 @@ proptest! {
         prop_assert_eq!(direct, delegated);
     }
 }
-

@@ -19,84 +19,143 @@ fn after(scenario: &Scenario, ticks: usize) -> Decision {
 }
 
 fn up(value: i32) -> Behavior {
-    let policy =
-        Policy { kind: PolicyKind::Pods, value, period: SignedDuration::from_secs(60) };
-    let scale_up = Rules { policies: Some(vec![policy]), ..Rules::default() };
-    Behavior { scale_up, ..Behavior::default() }
+    let policy = Policy {
+        kind: PolicyKind::Pods,
+        value,
+        period: SignedDuration::from_secs(60),
+    };
+    let scale_up = Rules {
+        policies: Some(vec![policy]),
+        ..Rules::default()
+    };
+    Behavior {
+        scale_up,
+        ..Behavior::default()
+    }
 }
 
 #[test]
 fn a_sentence_names_the_count_its_ground_and_its_limit() {
     let base = Scenario::default;
-    let four = || Scenario { start: 4, demand: vec![4.0], ..base() };
+    let four = || Scenario {
+        start: 4,
+        demand: vec![4.0],
+        ..base()
+    };
     let table = [
-        (four(), 1, "4 replicas: queue at 1 against a target of 1 asks for 4"),
         (
-            Scenario { forecast: vec![Some(6.6)], ..four() },
+            four(),
+            1,
+            "4 replicas: queue at 1 against a target of 1 asks for 4",
+        ),
+        (
+            Scenario {
+                forecast: vec![Some(6.6)],
+                ..four()
+            },
             1,
             "7 replicas: the forecast for load (6.6 over the next 60 min at 1 per replica) asks for 7, \
              above observed 4",
         ),
         (
-            Scenario { forecast: vec![Some(6.6), Some(4.1)], ..four() },
+            Scenario {
+                forecast: vec![Some(6.6), Some(4.1)],
+                ..four()
+            },
             3,
             "7 replicas: the forecast for load (4.1 over the next 60 min at 1 per replica) asks for 5, \
              above observed 4; held by the scale-down window until 00:05 UTC",
         ),
         (
-            Scenario { demand: vec![9.0, 3.0], start: 9, ..base() },
+            Scenario {
+                demand: vec![9.0, 3.0],
+                start: 9,
+                ..base()
+            },
             3,
             "9 replicas: queue at 0.334 against a target of 1 asks for 3; \
              held by the scale-down window until 00:05 UTC",
         ),
         (
-            Scenario { crons: vec![(0, 30, 9)], forecast: vec![Some(9.0)], ..four() },
+            Scenario {
+                crons: vec![(0, 30, 9)],
+                forecast: vec![Some(9.0)],
+                ..four()
+            },
             1,
             "9 replicas: the forecast for load (9 over the next 60 min at 1 per replica) asks for 9, \
              as does cron, above observed 4",
         ),
         (
-            Scenario { crons: vec![(0, 30, 90)], ..four() },
+            Scenario {
+                crons: vec![(0, 30, 90)],
+                ..four()
+            },
             1,
             "60 replicas: the cron window cron-0 asks for 90 until 00:30 UTC, above observed 4; \
              capped at maxReplicas 60",
         ),
         (
-            Scenario { demand: vec![50.0], ..four() },
+            Scenario {
+                demand: vec![50.0],
+                ..four()
+            },
             1,
             "8 replicas: queue at 12.5 against a target of 1 asks for 50; \
              scaling up may reach 8 in this step",
         ),
         (
-            Scenario { behavior: Some(up(2)), forecast: vec![Some(9.0)], ..four() },
+            Scenario {
+                behavior: Some(up(2)),
+                forecast: vec![Some(9.0)],
+                ..four()
+            },
             1,
             "6 replicas: the forecast for load (9 over the next 60 min at 1 per replica) asks for 9, \
              above observed 4; scaling up may reach 6 in this step",
         ),
         (
-            Scenario { edits: vec![(0, Edit::Bounds(5, 60))], ..four() },
+            Scenario {
+                edits: vec![(0, Edit::Bounds(5, 60))],
+                ..four()
+            },
             1,
             "5 replicas: no metric, forecast or cron asks for a count; raised to minReplicas 5",
         ),
         (
-            Scenario { outage: vec![true], ..four() },
+            Scenario {
+                outage: vec![true],
+                ..four()
+            },
             1,
             "4 replicas: no metric, forecast or cron asks for a count; \
              not lowered while metrics are unavailable: queue (MetricNotRead)",
         ),
         (
-            Scenario { edits: vec![(0, Edit::Scale(0))], ..four() },
+            Scenario {
+                edits: vec![(0, Edit::Scale(0))],
+                ..four()
+            },
             1,
             "0 replicas: the workload is at zero, which counts as a pause; scale it up to resume",
         ),
         (
-            Scenario { metrics: Metrics::None, crons: vec![(30, 40, 9)], start: 1, bounds: (1, 9), ..base() },
+            Scenario {
+                metrics: Metrics::None,
+                crons: vec![(30, 40, 9)],
+                start: 1,
+                bounds: (1, 9),
+                ..base()
+            },
             1,
             "1 replica: no cron window is open, so the current count stays; \
              cron-0 opens at 00:30 UTC",
         ),
         (
-            Scenario { edits: vec![(0, Edit::Bounds(5, 3))], ..four() },
+            Scenario {
+                edits: vec![(0, Edit::Bounds(5, 3))],
+                ..four()
+            },
             1,
             "no decision: maxReplicas 3 is below minReplicas 5",
         ),
@@ -108,7 +167,11 @@ fn a_sentence_names_the_count_its_ground_and_its_limit() {
 
 #[test]
 fn lost_history_says_until_when_it_holds() {
-    let scenario = Scenario { start: 9, demand: vec![3.0], ..Scenario::default() };
+    let scenario = Scenario {
+        start: 9,
+        demand: vec![3.0],
+        ..Scenario::default()
+    };
     let mut world = World::new(&scenario, Mode::Direct);
     world.history = History::lost(at(0), None, &world.settings);
     world.history.log.recommendations = Some(vec![]);
@@ -142,7 +205,10 @@ fn every_number_between_the_sources_and_the_result_is_kept() {
         decision.limit,
         decision.winner.clone(),
     );
-    let winner = Winner { source: Source::Cron, name: "cron-0".into() };
+    let winner = Winner {
+        source: Source::Cron,
+        name: "cron-0".into(),
+    };
     let want = (
         Some(n(90)),
         n(90),
@@ -153,7 +219,11 @@ fn every_number_between_the_sources_and_the_result_is_kept() {
         Some(winner),
     );
     assert_eq!(got, want);
-    let asked: Vec<_> = decision.proposals.iter().map(|p| (p.source, p.replicas, p.reason)).collect();
+    let asked: Vec<_> = decision
+        .proposals
+        .iter()
+        .map(|p| (p.source, p.replicas, p.reason))
+        .collect();
     assert_eq!(
         asked,
         [
@@ -165,7 +235,10 @@ fn every_number_between_the_sources_and_the_result_is_kept() {
 }
 
 fn table(conditions: &[Condition]) -> Vec<(&'static str, Status, &'static str)> {
-    conditions.iter().map(|c| (c.kind.as_str(), c.status, c.reason)).collect()
+    conditions
+        .iter()
+        .map(|c| (c.kind.as_str(), c.status, c.reason))
+        .collect()
 }
 
 #[test]
@@ -188,7 +261,12 @@ fn conditions_say_which_source_is_out_and_which_limit_bit() {
     ];
     assert_eq!(table(&after(&scenario, 1).conditions), want);
 
-    let out = Scenario { outage: vec![true], crons: vec![], forecast: vec![], ..scenario };
+    let out = Scenario {
+        outage: vec![true],
+        crons: vec![],
+        forecast: vec![],
+        ..scenario
+    };
     let mut world = World::new(&out, Mode::Direct);
     world.workload.strategy = Strategy::Preview;
     let broken = "the expression has 4 fields: expected five";
@@ -208,18 +286,42 @@ fn conditions_say_which_source_is_out_and_which_limit_bit() {
     assert_eq!(table(&decision.conditions), want);
     assert_eq!(decision.conditions[1].message, format!("nightly: {broken}"));
 
-    world.workload.prediction = Scenario { forecast: vec![None], ..out }.workload(Mode::Direct).prediction;
+    world.workload.prediction = Scenario {
+        forecast: vec![None],
+        ..out
+    }
+    .workload(Mode::Direct)
+    .prediction;
     let decision = world.decide(at(TICK));
-    assert_eq!(table(&decision.conditions)[1], ("PredictionReady", Unknown, "Pending"));
+    assert_eq!(
+        table(&decision.conditions)[1],
+        ("PredictionReady", Unknown, "Pending")
+    );
 }
 
 #[test]
 fn a_window_that_can_never_open_says_why() {
-    let scenario = Scenario { crons: vec![(5, 5, 9)], ..Scenario::default() };
+    let scenario = Scenario {
+        crons: vec![(5, 5, 9)],
+        ..Scenario::default()
+    };
     let world = World::new(&scenario, Mode::Direct);
-    assert!(world.workload.windows.iter().all(|window: &Window| window.problem().is_some()));
+    assert!(
+        world
+            .workload
+            .windows
+            .iter()
+            .all(|window: &Window| window.problem().is_some())
+    );
     let decision = after(&scenario, 1);
-    let cron = decision.proposals.iter().find(|p| p.source == Source::Cron).unwrap();
+    let cron = decision
+        .proposals
+        .iter()
+        .find(|p| p.source == Source::Cron)
+        .unwrap();
     assert_eq!((cron.replicas, cron.reason), (None, Reason::ZeroLength));
-    assert_eq!(table(&decision.conditions)[1], ("CronReady", Status::False, "ZeroLength"));
+    assert_eq!(
+        table(&decision.conditions)[1],
+        ("CronReady", Status::False, "ZeroLength")
+    );
 }

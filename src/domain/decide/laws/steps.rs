@@ -28,12 +28,23 @@ impl State {
         world.run(ticks);
         world.edit(ticks);
         let now = at(i64::try_from(ticks).unwrap() * TICK);
-        Self { seen: world.seen(now), workload: world.workload, history: world.history, now }
+        Self {
+            seen: world.seen(now),
+            workload: world.workload,
+            history: world.history,
+            now,
+        }
     }
 
     fn decide(&self) -> (Decision, History) {
         let settings = crate::domain::hpa::Settings::default();
-        decide(&self.workload, &self.seen, &self.history, &settings, self.now)
+        decide(
+            &self.workload,
+            &self.seen,
+            &self.history,
+            &settings,
+            self.now,
+        )
     }
 
     fn desired(&self) -> Replicas {
@@ -55,9 +66,8 @@ impl State {
 
 fn state(up: Up) -> impl Strategy<Value = State> {
     let mode = prop_oneof![Just(Mode::Direct), Just(Mode::Delegated)];
-    (scenario(up), mode, 0..TICKS).prop_map(|(scenario, mode, tick)| {
-        State::after(&scenario, mode, tick)
-    })
+    (scenario(up), mode, 0..TICKS)
+        .prop_map(|(scenario, mode, tick)| State::after(&scenario, mode, tick))
 }
 
 proptest! {

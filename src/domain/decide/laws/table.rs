@@ -19,7 +19,11 @@ fn plain(scenario: &Scenario, ticks: usize) -> Vec<u32> {
         world.edit(tick);
         let now = at(i64::try_from(tick).unwrap() * TICK);
         let (metrics, bounds) = (&world.workload.metrics, world.workload.bounds);
-        let hpa = Hpa { bounds, metrics, behavior: world.workload.behavior.as_ref() };
+        let hpa = Hpa {
+            bounds,
+            metrics,
+            behavior: world.workload.behavior.as_ref(),
+        };
         let pass = reconcile(&hpa, &world.observe(now), &log, &world.settings, now);
         let pass = pass.applied(&hpa, &world.settings, Applied::Written, now);
         let desired = pass.desired;
@@ -31,9 +35,19 @@ fn plain(scenario: &Scenario, ticks: usize) -> Vec<u32> {
 }
 
 fn up(kind: PolicyKind, value: i32, period: i64) -> Behavior {
-    let policy = Policy { kind, value, period: SignedDuration::from_secs(period) };
-    let scale_up = Rules { policies: Some(vec![policy]), ..Rules::default() };
-    Behavior { scale_up, ..Behavior::default() }
+    let policy = Policy {
+        kind,
+        value,
+        period: SignedDuration::from_secs(period),
+    };
+    let scale_up = Rules {
+        policies: Some(vec![policy]),
+        ..Rules::default()
+    };
+    Behavior {
+        scale_up,
+        ..Behavior::default()
+    }
 }
 
 /// Rule refused: `minReplicas = floor`, always. The child would read nothing while the floor climbs.
@@ -46,7 +60,11 @@ fn a_climbing_floor_does_not_slow_the_child_down() {
     };
     assert_eq!(plain(&climbing, 7), [4, 8, 16, 32, 60, 60, 60]);
     for mode in MODES {
-        assert_eq!(World::new(&climbing, mode).run(7), [4, 8, 16, 32, 60, 60, 60], "{mode:?}");
+        assert_eq!(
+            World::new(&climbing, mode).run(7),
+            [4, 8, 16, 32, 60, 60, 60],
+            "{mode:?}"
+        );
     }
 }
 
@@ -63,7 +81,11 @@ fn a_reading_taken_while_the_floor_is_above_current_is_not_lost() {
     };
     assert_eq!(plain(&rising, 4), [8, 16, 18, 18]);
     for mode in MODES {
-        assert_eq!(World::new(&rising, mode).run(4), [8, 16, 18, 18], "{mode:?}");
+        assert_eq!(
+            World::new(&rising, mode).run(4),
+            [8, 16, 18, 18],
+            "{mode:?}"
+        );
     }
 }
 
@@ -73,7 +95,11 @@ fn a_constant_forecast_ends_at_its_own_count() {
     let mut demand = vec![13.0; 4];
     demand.extend([11.0; 30]);
     demand.push(6.0);
-    let falling = Scenario { demand, forecast: vec![Some(10.0)], ..Scenario::default() };
+    let falling = Scenario {
+        demand,
+        forecast: vec![Some(10.0)],
+        ..Scenario::default()
+    };
     for mode in MODES {
         let counts = World::new(&falling, mode).run(70);
         assert!(counts.contains(&11), "{mode:?} comes by 11: {counts:?}");
@@ -94,7 +120,11 @@ fn a_lowered_minimum_is_followed_without_waiting_for_the_window() {
     };
     for mode in MODES {
         let counts = World::new(&scenario, mode).run(30);
-        assert_eq!(counts[25..], [10, 10, 3, 3, 3], "{mode:?}: at 405 s, not at 705 s");
+        assert_eq!(
+            counts[25..],
+            [10, 10, 3, 3, 3],
+            "{mode:?}: at 405 s, not at 705 s"
+        );
     }
 }
 
@@ -116,7 +146,11 @@ fn the_child_is_expected_to_answer_from_what_it_has_read() {
     assert_eq!(ahead.count, n(20), "what the child answers");
     let decision = world.decide(now);
     assert_eq!(decision.mirror_desired, Some(n(20)));
-    assert_eq!(decision.observed.map(|pass| pass.desired), Some(n(30)), "what the full log says");
+    assert_eq!(
+        decision.observed.map(|pass| pass.desired),
+        Some(n(30)),
+        "what the full log says"
+    );
 }
 
 /// Exception: a floor under explicit policies, at different phases, climbs up to one pass of the child
@@ -152,7 +186,10 @@ fn a_floor_under_an_explicit_policy_climbs_a_pass_later_per_step_in_delegated() 
 #[test]
 fn within_an_explicit_scale_up_window_delegated_may_rise_earlier() {
     let window = Some(SignedDuration::from_secs(120));
-    let scale_up = Rules { window, ..Rules::default() };
+    let scale_up = Rules {
+        window,
+        ..Rules::default()
+    };
     let mut demand = vec![2.0; 28];
     demand.push(30.0);
     // The window opens at 300 s, and nothing asked until 285 s: the count may be lifted at 405 s, in
@@ -160,13 +197,19 @@ fn within_an_explicit_scale_up_window_delegated_may_rise_earlier() {
     let scenario = Scenario {
         demand,
         crons: vec![(5, 40, 20)],
-        behavior: Some(Behavior { scale_up, ..Behavior::default() }),
+        behavior: Some(Behavior {
+            scale_up,
+            ..Behavior::default()
+        }),
         ..Scenario::default()
     };
     let direct = World::new(&scenario, Mode::Direct).run(60);
     let delegated = World::new(&scenario, Mode::Delegated).run(60);
     assert_eq!(direct[26..37], [2, 20, 20, 20, 20, 20, 20, 20, 20, 30, 30]);
-    assert_eq!(delegated[26..37], [2, 20, 20, 20, 20, 20, 20, 20, 30, 30, 30]);
+    assert_eq!(
+        delegated[26..37],
+        [2, 20, 20, 20, 20, 20, 20, 20, 30, 30, 30]
+    );
     assert_eq!(direct.last(), delegated.last());
 }
 
@@ -174,7 +217,10 @@ fn within_an_explicit_scale_up_window_delegated_may_rise_earlier() {
 /// within the tolerance of 10.9; from 12 it is not left.
 #[test]
 fn a_forecast_that_is_over_may_leave_another_count_behind() {
-    let rising = Scenario { demand: vec![11.9, 10.9], ..Scenario::default() };
+    let rising = Scenario {
+        demand: vec![11.9, 10.9],
+        ..Scenario::default()
+    };
     assert_eq!(plain(&rising, 60).last(), Some(&12));
     let mut forecast = vec![Some(14.0); 40];
     forecast.push(None);
@@ -226,10 +272,22 @@ fn a_smaller_window_takes_over_after_the_scale_down_window() {
         value: 2,
         period: SignedDuration::from_secs(60),
     };
-    let scale_down = Rules { policies: Some(vec![policy]), ..Rules::default() };
-    let behavior = Some(Behavior { scale_down, ..Behavior::default() });
-    let slow = Scenario { behavior, ..scenario };
-    assert_eq!(count_at(&slow, 50)[34..46], [9, 7, 7, 7, 7, 5, 5, 5, 5, 4, 4, 4]);
+    let scale_down = Rules {
+        policies: Some(vec![policy]),
+        ..Rules::default()
+    };
+    let behavior = Some(Behavior {
+        scale_down,
+        ..Behavior::default()
+    });
+    let slow = Scenario {
+        behavior,
+        ..scenario
+    };
+    assert_eq!(
+        count_at(&slow, 50)[34..46],
+        [9, 7, 7, 7, 7, 5, 5, 5, 5, 4, 4, 4]
+    );
 }
 
 /// At zero by hand is a pause in both modes: no lane acts, and nothing is caught up on afterwards.
@@ -268,7 +326,12 @@ fn our_own_zero_ends_with_a_raised_minimum() {
 #[test]
 fn a_floor_below_the_observed_count_is_not_written_again_and_again() {
     let forecast = (0..72).map(|tick| Some(f64::from(4 + tick % 5))).collect();
-    let scenario = Scenario { start: 12, demand: vec![12.0], forecast, ..Scenario::default() };
+    let scenario = Scenario {
+        start: 12,
+        demand: vec![12.0],
+        forecast,
+        ..Scenario::default()
+    };
     let mut world = World::new(&scenario, Mode::Delegated);
     world.run(72);
     assert!(world.writes <= 5, "{} writes", world.writes);

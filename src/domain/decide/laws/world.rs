@@ -9,9 +9,7 @@ use crate::domain::cron::{Window, WindowText, Zone};
 use crate::domain::decide::{Child, Decision, Seen, decide};
 use crate::domain::forecast::{ForecastReading, ForecastTarget, Predicted, Refused};
 use crate::domain::history::{History, history_after_applied};
-use crate::domain::hpa::{
-    Applied, Behavior, Hpa, Log, MetricSpec, Settings, Target, reconcile,
-};
+use crate::domain::hpa::{Applied, Behavior, Hpa, Log, MetricSpec, Settings, Target, reconcile};
 use crate::domain::observation::{
     Cause, Container, Measured, Phase, Pod, PodSample, Readiness, Requests, Status, Unavailable,
 };
@@ -90,8 +88,16 @@ fn at_tick<T: Copy>(series: &[T], tick: usize) -> Option<T> {
 impl Scenario {
     pub(super) fn workload(&self, mode: Mode) -> Workload {
         let target = Target::AverageValue(1000);
-        let pods = MetricSpec::Pods { metric: "load".into(), selector: None, target };
-        let external = MetricSpec::External { metric: "queue".into(), selector: None, target };
+        let pods = MetricSpec::Pods {
+            metric: "load".into(),
+            selector: None,
+            target,
+        };
+        let external = MetricSpec::External {
+            metric: "queue".into(),
+            selector: None,
+            target,
+        };
         let window = |(i, (start, end, target_replicas)): (usize, &(u8, u8, u32))| {
             let text = WindowText {
                 name: &format!("cron-{i}"),
@@ -134,12 +140,17 @@ impl Scenario {
     }
 
     fn forecasts(&self, tick: usize) -> Vec<ForecastReading> {
-        let Some(value) = at_tick(&self.forecast, tick) else { return vec![] };
+        let Some(value) = at_tick(&self.forecast, tick) else {
+            return vec![];
+        };
         let target = ForecastTarget::PerPod(1.0);
         let outcome = value
             .map(|value| Predicted { value, target })
             .ok_or_else(|| Refused::new(Reason::NoData, "the query answered with nothing"));
-        vec![ForecastReading { name: "pods.load".into(), outcome }]
+        vec![ForecastReading {
+            name: "pods.load".into(),
+            outcome,
+        }]
     }
 }
 
@@ -187,7 +198,10 @@ impl World {
     /// Sets the count; the newest pods go first.
     pub(super) fn scale_to(&mut self, count: Replicas, now: Timestamp) {
         self.count = count;
-        let ready = Readiness { status: Status::True, since: now };
+        let ready = Readiness {
+            status: Status::True,
+            since: now,
+        };
         while self.pods.len() < count.get() as usize {
             self.names += 1;
             self.pods.push(Arc::new(Pod {
@@ -196,7 +210,10 @@ impl World {
                 deleting: false,
                 ready: Some(ready),
                 started: Some(now),
-                containers: Arc::new([Container { name: "app".into(), requests: Requests::default() }]),
+                containers: Arc::new([Container {
+                    name: "app".into(),
+                    requests: Requests::default(),
+                }]),
                 pod_level_requests: None,
             }));
         }
@@ -205,7 +222,12 @@ impl World {
 
     /// Carries out what somebody else does at the beginning of `tick`.
     pub(super) fn edit(&mut self, tick: usize) {
-        let due: Vec<_> = self.scenario.edits.iter().filter(|(t, _)| *t == tick).collect();
+        let due: Vec<_> = self
+            .scenario
+            .edits
+            .iter()
+            .filter(|(t, _)| *t == tick)
+            .collect();
         for edit in due.into_iter().map(|(_, edit)| *edit).collect::<Vec<_>>() {
             match edit {
                 Edit::Bounds(min, max) => self.workload.bounds = ReplicaBounds::new(n(min), n(max)),
@@ -229,7 +251,10 @@ impl World {
             false => reading(metric),
         });
         Observation {
-            scale: Scale { spec: self.count, status: self.count },
+            scale: Scale {
+                spec: self.count,
+                status: self.count,
+            },
             pods: self.pods.clone(),
             readings: readings.collect(),
         }
@@ -242,7 +267,12 @@ impl World {
         let up: Vec<_> = self.pods.iter().filter(up).collect();
         let value = milli(demand / f64::from(u32::try_from(up.len().max(1)).unwrap()));
         let window = SignedDuration::from_secs(60);
-        let sample = |pod: &&Arc<Pod>| PodSample { pod: pod.name.clone(), value, at: now, window };
+        let sample = |pod: &&Arc<Pod>| PodSample {
+            pod: pod.name.clone(),
+            value,
+            at: now,
+            window,
+        };
         Ok(Measured::Samples(up.iter().map(sample).collect()))
     }
 
@@ -281,7 +311,12 @@ impl World {
     fn shape(&mut self, bounds: ReplicaBounds) {
         let child = self.child.get_or_insert_with(|| {
             let bounds = ReplicaBounds::new(n(0), n(0));
-            ModelChild { bounds, log: Log::default(), last_scale: None, desired: None }
+            ModelChild {
+                bounds,
+                log: Log::default(),
+                last_scale: None,
+                desired: None,
+            }
         });
         self.writes += usize::from(child.bounds != bounds);
         child.bounds = bounds;
@@ -301,7 +336,11 @@ impl World {
         if let Some(child) = &mut self.child {
             child.log = pass.log;
             child.desired = Some(desired);
-            child.last_scale = if rescales { Some(now) } else { child.last_scale };
+            child.last_scale = if rescales {
+                Some(now)
+            } else {
+                child.last_scale
+            };
         }
         if rescales {
             self.scale_to(desired, now);
