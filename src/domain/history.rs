@@ -122,7 +122,9 @@ impl History {
         match &mut self.log.recommendations {
             None => self.log.recommendations = Some(vec![start]),
             Some(all) if fresh => {
-                all.iter_mut().for_each(|r| r.mirrored = false);
+                for reading in all.iter_mut() {
+                    reading.mirrored = false;
+                }
                 all.push(start);
             }
             Some(_) => {}

@@ -1,5 +1,7 @@
 //! The join of the two lanes, and what may overrule both: a pause, a hold, the bounds.
 
+use std::cmp::Ordering;
+
 use super::{Limit, Step};
 use crate::domain::Replicas;
 use crate::domain::floor::Floor;
@@ -108,19 +110,15 @@ impl Step<'_> {
         let held = floor.held.unwrap_or_default();
         let limited = floor.limited.unwrap_or_default();
         let desired = floor.floor;
-        let limit = if desired < limited {
-            Some(Limit::TooManyReplicas)
-        } else if desired > limited {
-            Some(Limit::TooFewReplicas)
-        } else if limited < held {
-            Some(Limit::ScaleUpLimit)
-        } else if held > raw {
-            Some(Limit::ScaleDownStabilized)
-        } else if held < raw {
-            Some(Limit::ScaleUpStabilized)
-        } else {
-            None
-        };
+        let clamped = by_comparing(
+            desired,
+            limited,
+            Limit::TooFewReplicas,
+            Limit::TooManyReplicas,
+        );
+        let slowed = (limited < held).then_some(Limit::ScaleUpLimit);
+        let (up, down) = (Limit::ScaleDownStabilized, Limit::ScaleUpStabilized);
+        let limit = clamped.or(slowed).or(by_comparing(held, raw, up, down));
         Joined {
             stabilized: held,
             limited,
@@ -134,13 +132,8 @@ impl Step<'_> {
     fn unasked(&self) -> Joined {
         let current = self.current();
         let desired = self.bounds().clamp(current);
-        let limit = if desired > current {
-            Limit::TooFewReplicas
-        } else if desired < current {
-            Limit::TooManyReplicas
-        } else {
-            Limit::NoActiveWindow
-        };
+        let (up, down) = (Limit::TooFewReplicas, Limit::TooManyReplicas);
+        let limit = by_comparing(desired, current, up, down).unwrap_or(Limit::NoActiveWindow);
         Joined {
             desired,
             ..Joined::flat(current, Some(limit))
@@ -180,5 +173,14 @@ fn limited_by(pass: &Pass) -> Option<Limit> {
         ConditionReason::ScaleUpLimit => Some(Limit::ScaleUpLimit),
         ConditionReason::ScaleDownLimit => Some(Limit::ScaleDownLimit),
         _ => Some(Limit::TooFewReplicas),
+    }
+}
+
+/// Which limit turned `before` into `after`, if they differ.
+fn by_comparing(after: Replicas, before: Replicas, raised: Limit, lowered: Limit) -> Option<Limit> {
+    match after.cmp(&before) {
+        Ordering::Greater => Some(raised),
+        Ordering::Less => Some(lowered),
+        Ordering::Equal => None,
     }
 }

@@ -233,17 +233,19 @@ fn scaling_active(decision: &Decision) -> Condition {
 
 fn scaling_limited(decision: &Decision) -> Condition {
     let kind = ConditionKind::ScalingLimited;
-    match decision.limit {
-        Some(
-            limit @ (Limit::TooFewReplicas
-            | Limit::TooManyReplicas
-            | Limit::ScaleUpLimit
-            | Limit::ScaleDownLimit),
-        ) => Condition::new(kind, Status::True, limit.as_str(), decision.limit_clause()),
-        _ => {
-            let reason = hpa::ConditionReason::DesiredWithinRange.as_str();
-            Condition::new(kind, Status::False, reason, String::new())
-        }
+    let limit = decision.limit.filter(|limit| {
+        matches!(
+            limit,
+            Limit::TooFewReplicas
+                | Limit::TooManyReplicas
+                | Limit::ScaleUpLimit
+                | Limit::ScaleDownLimit
+        )
+    });
+    let within = hpa::ConditionReason::DesiredWithinRange.as_str();
+    match limit {
+        Some(limit) => Condition::new(kind, Status::True, limit.as_str(), decision.limit_clause()),
+        None => Condition::new(kind, Status::False, within, String::new()),
     }
 }
 

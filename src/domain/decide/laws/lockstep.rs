@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 
 use super::scenarios::{TICKS, Up, cases, scenario};
-use super::world::{Scenario, TICK, World, at};
+use super::world::{Scenario, World, tick_at};
 use crate::domain::workload::Mode;
 
 fn trajectories(scenario: &Scenario) -> (Vec<u32>, Vec<u32>) {
@@ -45,7 +45,7 @@ proptest! {
         let mut world = World::new(&scenario, Mode::Delegated);
         for tick in 0..TICKS {
             world.edit(tick);
-            let now = at(i64::try_from(tick).unwrap() * TICK);
+            let now = tick_at(tick);
             let mut ahead = world.clone();
             ahead.child_pass(now);
             let decision = world.decide(now);

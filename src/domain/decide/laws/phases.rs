@@ -106,8 +106,12 @@ impl Trace {
 
     /// The count `period` before `second`, by the changes of the trace.
     fn count_before(&self, start: Replicas, second: i64, period: i64) -> Replicas {
-        let past = self.changes.iter().filter(|c| c.second <= second - period);
-        past.last().map_or(start, |c| c.to)
+        let mut past = self
+            .changes
+            .iter()
+            .rev()
+            .filter(|c| c.second <= second - period);
+        past.next().map_or(start, |c| c.to)
     }
 }
 

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::scenarios::{TICKS, Up, cases, scenario};
-use super::world::{TICK, World, at};
+use super::world::{World, tick_at};
 use crate::domain::history::{History, RawFloor, Sighting};
 use crate::domain::hpa::{Log, Recommendation, ScaleEvent};
 use crate::domain::workload::Mode;
@@ -79,11 +79,11 @@ proptest! {
         let mut kept = World::new(&scenario, mode);
         kept.run(lost_at);
         let mut lost = kept.clone();
-        let now = at(i64::try_from(lost_at).unwrap() * TICK);
+        let now = tick_at(lost_at);
         lost.history = History::lost(now, lost.workload.behavior.as_ref(), &lost.settings);
         let until = lost.history.hold_until.unwrap();
         for tick in lost_at..TICKS {
-            let now = at(i64::try_from(tick).unwrap() * TICK);
+            let now = tick_at(tick);
             kept.tick(tick);
             lost.edit(tick);
             let before = lost.count;

@@ -34,47 +34,26 @@ fn up(value: i32) -> Behavior {
     }
 }
 
-#[test]
-fn a_sentence_names_the_count_its_ground_and_its_limit() {
-    let base = Scenario::default;
-    let four = || Scenario {
+fn four() -> Scenario {
+    Scenario {
         start: 4,
         demand: vec![4.0],
-        ..base()
-    };
+        ..Scenario::default()
+    }
+}
+
+#[test]
+fn a_sentence_names_the_count_and_its_ground() {
+    let forecast = vec![Some(6.6)];
     let table = [
         (
             four(),
-            1,
             "4 replicas: queue at 1 against a target of 1 asks for 4",
         ),
         (
-            Scenario {
-                forecast: vec![Some(6.6)],
-                ..four()
-            },
-            1,
+            Scenario { forecast, ..four() },
             "7 replicas: the forecast for load (6.6 over the next 60 min at 1 per replica) asks for 7, \
              above observed 4",
-        ),
-        (
-            Scenario {
-                forecast: vec![Some(6.6), Some(4.1)],
-                ..four()
-            },
-            3,
-            "7 replicas: the forecast for load (4.1 over the next 60 min at 1 per replica) asks for 5, \
-             above observed 4; held by the scale-down window until 00:05 UTC",
-        ),
-        (
-            Scenario {
-                demand: vec![9.0, 3.0],
-                start: 9,
-                ..base()
-            },
-            3,
-            "9 replicas: queue at 0.334 against a target of 1 asks for 3; \
-             held by the scale-down window until 00:05 UTC",
         ),
         (
             Scenario {
@@ -82,16 +61,45 @@ fn a_sentence_names_the_count_its_ground_and_its_limit() {
                 forecast: vec![Some(9.0)],
                 ..four()
             },
-            1,
             "9 replicas: the forecast for load (9 over the next 60 min at 1 per replica) asks for 9, \
              as does cron, above observed 4",
         ),
         (
             Scenario {
+                edits: vec![(0, Edit::Scale(0))],
+                ..four()
+            },
+            "0 replicas: the workload is at zero, which counts as a pause; scale it up to resume",
+        ),
+        (
+            Scenario {
+                edits: vec![(0, Edit::Bounds(5, 3))],
+                ..four()
+            },
+            "no decision: maxReplicas 3 is below minReplicas 5",
+        ),
+    ];
+    for (scenario, want) in table {
+        assert_eq!(after(&scenario, 1).message(), want);
+    }
+}
+
+#[test]
+fn a_sentence_ends_with_the_bound_or_the_policy_that_bit() {
+    let (base, forecast) = (Scenario::default, vec![Some(9.0)]);
+    let cron_only = Scenario {
+        metrics: Metrics::None,
+        start: 1,
+        bounds: (1, 9),
+        crons: vec![(30, 40, 9)],
+        ..base()
+    };
+    let table = [
+        (
+            Scenario {
                 crons: vec![(0, 30, 90)],
                 ..four()
             },
-            1,
             "60 replicas: the cron window cron-0 asks for 90 until 00:30 UTC, above observed 4; \
              capped at maxReplicas 60",
         ),
@@ -100,17 +108,15 @@ fn a_sentence_names_the_count_its_ground_and_its_limit() {
                 demand: vec![50.0],
                 ..four()
             },
-            1,
             "8 replicas: queue at 12.5 against a target of 1 asks for 50; \
              scaling up may reach 8 in this step",
         ),
         (
             Scenario {
                 behavior: Some(up(2)),
-                forecast: vec![Some(9.0)],
+                forecast,
                 ..four()
             },
-            1,
             "6 replicas: the forecast for load (9 over the next 60 min at 1 per replica) asks for 9, \
              above observed 4; scaling up may reach 6 in this step",
         ),
@@ -119,7 +125,6 @@ fn a_sentence_names_the_count_its_ground_and_its_limit() {
                 edits: vec![(0, Edit::Bounds(5, 60))],
                 ..four()
             },
-            1,
             "5 replicas: no metric, forecast or cron asks for a count; raised to minReplicas 5",
         ),
         (
@@ -127,41 +132,41 @@ fn a_sentence_names_the_count_its_ground_and_its_limit() {
                 outage: vec![true],
                 ..four()
             },
-            1,
             "4 replicas: no metric, forecast or cron asks for a count; \
              not lowered while metrics are unavailable: queue (MetricNotRead)",
         ),
         (
-            Scenario {
-                edits: vec![(0, Edit::Scale(0))],
-                ..four()
-            },
-            1,
-            "0 replicas: the workload is at zero, which counts as a pause; scale it up to resume",
-        ),
-        (
-            Scenario {
-                metrics: Metrics::None,
-                crons: vec![(30, 40, 9)],
-                start: 1,
-                bounds: (1, 9),
-                ..base()
-            },
-            1,
+            cron_only,
             "1 replica: no cron window is open, so the current count stays; \
              cron-0 opens at 00:30 UTC",
         ),
+    ];
+    for (scenario, want) in table {
+        assert_eq!(after(&scenario, 1).message(), want);
+    }
+}
+
+#[test]
+fn a_sentence_says_until_when_a_window_holds() {
+    let forecast = vec![Some(6.6), Some(4.1)];
+    let table = [
+        (
+            Scenario { forecast, ..four() },
+            "7 replicas: the forecast for load (4.1 over the next 60 min at 1 per replica) asks for 5, \
+             above observed 4; held by the scale-down window until 00:05 UTC",
+        ),
         (
             Scenario {
-                edits: vec![(0, Edit::Bounds(5, 3))],
+                demand: vec![9.0, 3.0],
+                start: 9,
                 ..four()
             },
-            1,
-            "no decision: maxReplicas 3 is below minReplicas 5",
+            "9 replicas: queue at 0.334 against a target of 1 asks for 3; \
+             held by the scale-down window until 00:05 UTC",
         ),
     ];
-    for (scenario, ticks, want) in table {
-        assert_eq!(after(&scenario, ticks).message(), want);
+    for (scenario, want) in table {
+        assert_eq!(after(&scenario, 3).message(), want);
     }
 }
 

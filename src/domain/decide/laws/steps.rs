@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::scenarios::{TICKS, Up, cases, scenario};
-use super::world::{Scenario, TICK, World, at, n};
+use super::world::{Scenario, World, n, tick_at};
 use crate::domain::decide::{Decision, Seen, decide};
 use crate::domain::forecast::Refused;
 use crate::domain::history::History;
@@ -27,7 +27,7 @@ impl State {
         let mut world = World::new(scenario, mode);
         world.run(ticks);
         world.edit(ticks);
-        let now = at(i64::try_from(ticks).unwrap() * TICK);
+        let now = tick_at(ticks);
         Self {
             seen: world.seen(now),
             workload: world.workload,
@@ -81,7 +81,7 @@ proptest! {
     #[test]
     fn raising_a_forecast_never_lowers_the_count(state in state(Up::Anything), more in 1.0..3.0_f64) {
         let mut raised = state.clone();
-        for forecast in raised.seen.forecasts.iter_mut() {
+        for forecast in &mut raised.seen.forecasts {
             if let Ok(predicted) = &mut forecast.outcome {
                 predicted.value = predicted.value * more + 0.1;
             }

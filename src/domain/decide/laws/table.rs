@@ -3,7 +3,7 @@
 
 use jiff::SignedDuration;
 
-use super::world::{Edit, Metrics, Scenario, TICK, World, at, n};
+use super::world::{Edit, Metrics, Scenario, TICK, World, at, n, tick_at};
 use crate::domain::hpa::{
     Applied, Behavior, Hpa, Log, Policy, PolicyKind, Rules, Settings, reconcile,
 };
@@ -17,7 +17,7 @@ fn plain(scenario: &Scenario, ticks: usize) -> Vec<u32> {
     let mut log = Log::default();
     let step = |tick| {
         world.edit(tick);
-        let now = at(i64::try_from(tick).unwrap() * TICK);
+        let now = tick_at(tick);
         let (metrics, bounds) = (&world.workload.metrics, world.workload.bounds);
         let hpa = Hpa {
             bounds,

@@ -16,7 +16,7 @@ use crate::domain::observation::{
 use crate::domain::proposal::Reason;
 use crate::domain::strategy::Action;
 use crate::domain::workload::{Mode, Prediction, Strategy, Workload};
-use crate::domain::{Observation, Reading, ReplicaBounds, Replicas, Scale, ScaleTarget};
+use crate::domain::{Observation, ReplicaBounds, Replicas, Scale, ScaleTarget};
 
 /// Passes are this far apart, ours and the child's.
 pub(super) const TICK: i64 = 15;
@@ -79,6 +79,11 @@ pub(super) fn n(count: u32) -> Replicas {
 /// Second `s` of every world.
 pub(super) fn at(s: i64) -> Timestamp {
     Timestamp::from_second(1_767_225_600 + s).unwrap()
+}
+
+/// The beginning of a tick.
+pub(super) fn tick_at(tick: usize) -> Timestamp {
+    at(i64::try_from(tick).unwrap() * TICK)
 }
 
 fn at_tick<T: Copy>(series: &[T], tick: usize) -> Option<T> {
@@ -231,7 +236,7 @@ impl World {
         for edit in due.into_iter().map(|(_, edit)| *edit).collect::<Vec<_>>() {
             match edit {
                 Edit::Bounds(min, max) => self.workload.bounds = ReplicaBounds::new(n(min), n(max)),
-                Edit::Scale(count) => self.scale_to(n(count), at(tick as i64 * TICK)),
+                Edit::Scale(count) => self.scale_to(n(count), tick_at(tick)),
             }
         }
     }
@@ -243,13 +248,12 @@ impl World {
         let reading = |metric: &MetricSpec| match metric {
             MetricSpec::External { .. } => Ok(Measured::Total(vec![milli(demand)])),
             _ if out => Err(Unavailable::new(Cause::NotRead, "connection refused")),
-            _ => self.samples(demand, now),
+            _ => Ok(self.samples(demand, now)),
         };
         let all_out = out && self.scenario.metrics == Metrics::External;
-        let readings = self.workload.metrics.iter().map(|metric| match all_out {
-            true => Err(Unavailable::new(Cause::NotRead, "connection refused")),
-            false => reading(metric),
-        });
+        let refused = || Err(Unavailable::new(Cause::NotRead, "connection refused"));
+        let readings = self.workload.metrics.iter();
+        let readings = readings.map(|m| if all_out { refused() } else { reading(m) });
         Observation {
             scale: Scale {
                 spec: self.count,
@@ -260,7 +264,7 @@ impl World {
         }
     }
 
-    fn samples(&self, demand: f64, now: Timestamp) -> Reading {
+    fn samples(&self, demand: f64, now: Timestamp) -> Measured {
         let up = |pod: &&Arc<Pod>| {
             now.duration_since(pod.started.unwrap()).as_secs() >= self.scenario.startup
         };
@@ -273,7 +277,7 @@ impl World {
             at: now,
             window,
         };
-        Ok(Measured::Samples(up.iter().map(sample).collect()))
+        Measured::Samples(up.iter().map(sample).collect())
     }
 
     pub(super) fn seen(&self, now: Timestamp) -> Seen {
@@ -351,7 +355,7 @@ impl World {
     /// A tick in lock-step: what others do, our pass, and the child's on the same reading.
     pub(super) fn tick(&mut self, tick: usize) -> Decision {
         self.edit(tick);
-        let now = at(tick as i64 * TICK);
+        let now = tick_at(tick);
         let decision = self.decide(now);
         self.child_pass(now);
         decision
@@ -371,6 +375,7 @@ fn tick_of(now: Timestamp) -> usize {
     usize::try_from(now.duration_since(at(0)).as_secs().max(0) / TICK).unwrap()
 }
 
+#[expect(clippy::cast_possible_truncation, reason = "demands are small")]
 fn milli(value: f64) -> i64 {
     (value * 1000.0).round() as i64
 }
