@@ -463,10 +463,17 @@ impl<'a> Step<'a> {
         if self.delegates() && self.current() >= shaping.bounds.min {
             history.log.mark_mirrored(self.now);
         }
-        if self.workload.has_floor_sources() && !paused {
+        let remembers = history
+            .floors
+            .iter()
+            .any(|floor| floor.raw > Replicas::ZERO);
+        if paused {
+            return;
+        }
+        if self.workload.has_floor_sources() || remembers {
             let windows = Windows::in_force(self.behavior(), self.settings);
             history.log_floor(asked.raw, windows, self.now);
-        } else if !self.workload.has_floor_sources() {
+        } else {
             history.floors.clear();
         }
     }

@@ -41,10 +41,13 @@ proptest! {
     }
 
     #[test]
-    fn the_child_answers_as_expected_to_every_reading(scenario in scenario(Up::Anything)) {
+    fn the_child_answers_as_expected_to_every_reading(
+        scenario in scenario(Up::Anything), deleted in 0..TICKS,
+    ) {
         let mut world = World::new(&scenario, Mode::Delegated);
         for tick in 0..TICKS {
             world.edit(tick);
+            world.child = world.child.filter(|_| tick != deleted);
             let now = tick_at(tick);
             let mut ahead = world.clone();
             ahead.child_pass(now);

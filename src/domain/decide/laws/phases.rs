@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use proptest::prelude::*;
 
 use super::scenarios::{TICKS, Up, cases, policy, scenario};
-use super::world::{Edit, Metrics, Scenario, TICK, World, at};
+use super::world::{Edit, Metrics, Scenario, TICK, World, at, tick_at};
 use crate::domain::hpa::{Behavior, Direction, Log, Policy, Rules};
 use crate::domain::workload::Mode;
 use crate::domain::{ReplicaBounds, Replicas};
@@ -208,6 +208,24 @@ proptest! {
             let highest = recent.map(|(_, count)| *count).max().unwrap_or_default();
             let least = highest.min(change.bounds.max).min(change.from);
             prop_assert!(change.to >= least, "{:?} below {}\n{:?}", change, least, trace);
+        }
+    }
+
+    #[test]
+    fn a_delegated_pass_never_scales_down_below_what_goes_without_forecast_and_cron(
+        scenario in scenario(Up::Silent), childs in 1..TICK,
+    ) {
+        let mut world = World::new(&scenario, Mode::Delegated);
+        for tick in 0..TICKS {
+            world.edit(tick);
+            let (now, before) = (tick_at(tick), world.count);
+            let mut without = world.clone();
+            without.workload.prediction = None;
+            without.workload.windows.clear();
+            let without = without.decide(now).desired;
+            world.decide(now);
+            world.child_pass(at(i64::try_from(tick).unwrap() * TICK + childs));
+            prop_assert!(world.count >= before.min(without), "{} < {}", world.count, without);
         }
     }
 

@@ -117,6 +117,15 @@ proptest! {
     }
 
     #[test]
+    fn a_child_has_the_bounds_of_the_user_and_at_most_a_higher_minimum(state in state(Up::Anything)) {
+        if let Action::Child { min, max } = state.decide().0.action {
+            let bounds = state.workload.bounds;
+            prop_assert_eq!(max, bounds.max);
+            prop_assert!(bounds.contains(min), "{} of {:?}", min, bounds);
+        }
+    }
+
+    #[test]
     fn crossed_bounds_write_nothing_and_keep_the_history(mut state in state(Up::Anything)) {
         state.workload.bounds = ReplicaBounds::new(n(5), n(4));
         let (decision, history) = state.decide();

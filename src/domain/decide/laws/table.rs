@@ -4,9 +4,11 @@
 use jiff::SignedDuration;
 
 use super::world::{Edit, Metrics, Scenario, TICK, World, at, n, tick_at};
+use crate::domain::history::History;
 use crate::domain::hpa::{
-    Applied, Behavior, Hpa, Log, Policy, PolicyKind, Rules, Settings, reconcile,
+    Applied, Behavior, Hpa, Log, Policy, PolicyKind, Rules, ScaleEvent, reconcile,
 };
+use crate::domain::strategy::Action;
 use crate::domain::workload::Mode;
 
 const MODES: [Mode; 2] = [Mode::Direct, Mode::Delegated];
@@ -300,6 +302,12 @@ fn zero_by_hand_is_a_pause() {
         ..Scenario::default()
     };
     for mode in MODES {
+        let mut paused = World::new(&scenario, mode);
+        paused.run(20);
+        assert!(
+            paused.child.is_none_or(|child| child.bounds.min == n(2)),
+            "{mode:?}"
+        );
         let counts = World::new(&scenario, mode).run(32);
         assert_eq!(counts[10..30], [0; 20], "{mode:?}");
         assert!(counts[30] > 0, "{mode:?}");
@@ -325,16 +333,147 @@ fn our_own_zero_ends_with_a_raised_minimum() {
 /// writes nothing.
 #[test]
 fn a_floor_below_the_observed_count_is_not_written_again_and_again() {
-    let forecast = (0..72).map(|tick| Some(f64::from(4 + tick % 5))).collect();
+    let forecast = (0..72)
+        .map(|tick| Some(f64::from(4 + tick * 2 % 7)))
+        .collect();
+    let window = Some(SignedDuration::ZERO);
+    let scale_down = Rules {
+        window,
+        ..Rules::default()
+    };
+    let behavior = Some(Behavior {
+        scale_down,
+        ..Behavior::default()
+    });
     let scenario = Scenario {
         start: 12,
         demand: vec![12.0],
         forecast,
+        behavior,
         ..Scenario::default()
     };
     let mut world = World::new(&scenario, Mode::Delegated);
     world.run(72);
     assert!(world.writes <= 5, "{} writes", world.writes);
     assert_eq!(world.count, n(12));
-    assert_eq!(world.settings, Settings::default());
+}
+
+/// The tolerance of a forecast is the autoscaler's, around its own last proposal.
+#[test]
+fn a_forecast_that_hardly_moves_moves_nothing() {
+    let forecast = [10.0, 10.9, 9.2, 11.0, 11.2].map(Some).to_vec();
+    let scenario = Scenario {
+        forecast,
+        ..Scenario::default()
+    };
+    for mode in MODES {
+        assert_eq!(
+            World::new(&scenario, mode).run(5),
+            [10, 10, 10, 10, 12],
+            "{mode:?}"
+        );
+    }
+}
+
+/// A delegated workload between two of our passes, with the child's minimum at `min`.
+fn delegated(scenario: &Scenario, min: u32) -> World {
+    let mut world = World::new(scenario, Mode::Delegated);
+    world.run(2);
+    if let Some(child) = &mut world.child {
+        child.bounds.min = n(min);
+    }
+    world
+}
+
+#[test]
+fn lost_history_does_not_lower_the_minimum_of_the_child() {
+    let scenario = Scenario {
+        start: 8,
+        demand: vec![8.0],
+        ..Scenario::default()
+    };
+    let now = tick_at(2);
+    for (lost, max, min) in [(false, 60, 2), (true, 60, 20), (true, 15, 15)] {
+        let mut world = delegated(&scenario, 20);
+        world.workload.bounds.max = n(max);
+        if lost {
+            world.history = History::lost(now, None, &world.settings);
+        }
+        let action = world.decide(now).action;
+        assert_eq!(
+            action,
+            Action::Child {
+                min: n(min),
+                max: n(max)
+            },
+            "lost: {lost}"
+        );
+    }
+}
+
+/// A scale-down of 3 that is 50 s old makes room for 4 + 3 now, but not in the child's next pass.
+#[test]
+fn a_delegated_floor_reckons_with_the_pass_of_the_child() {
+    let scenario = Scenario {
+        start: 5,
+        demand: vec![5.0],
+        forecast: vec![None, None, Some(20.0)],
+        behavior: Some(up(PolicyKind::Pods, 4, 60)),
+        ..Scenario::default()
+    };
+    let mut world = delegated(&scenario, 2);
+    world.history.log.scale_down = vec![ScaleEvent {
+        at: at(2 * TICK - 50),
+        change: n(3),
+        outdated: false,
+    }];
+    let mut direct = world.clone();
+    direct.workload.mode = Mode::Direct;
+    let now = tick_at(2);
+    assert_eq!(
+        world.decide(now).action,
+        Action::Child {
+            min: n(9),
+            max: n(60)
+        }
+    );
+    assert_eq!(
+        direct.decide(now).action,
+        Action::Scale {
+            from: n(5),
+            to: n(12)
+        }
+    );
+}
+
+/// The child went from 21 to 20, then somebody set 1: the child's change is one replica.
+#[test]
+fn a_change_by_hand_after_one_by_the_child_does_not_count_as_the_child_s() {
+    let behavior = Some(Behavior::default());
+    let demand = vec![21.0, 21.0, 20.0];
+    let edits = vec![(3, Edit::Scale(1))];
+    let window = Some(SignedDuration::ZERO);
+    let scale_down = Rules {
+        window,
+        tolerance: Some(0.0),
+        ..Rules::default()
+    };
+    let behavior = behavior.map(|b| Behavior { scale_down, ..b });
+    let scenario = Scenario {
+        start: 21,
+        demand,
+        edits,
+        behavior,
+        ..Scenario::default()
+    };
+    let mut world = World::new(&scenario, Mode::Delegated);
+    world.run(4);
+    let changes: Vec<_> = world
+        .history
+        .log
+        .scale_down
+        .iter()
+        .map(|e| e.change)
+        .collect();
+    assert_eq!(changes, [n(1)]);
 }
