@@ -11,6 +11,7 @@
 //! arguments give the same decision, and the history comes back as a value. It refuses to act:
 //! [`strategy`](super::strategy) says what to do, others do it.
 
+mod ask;
 mod child;
 mod join;
 #[cfg(test)]
@@ -25,14 +26,15 @@ use jiff::{SignedDuration, Timestamp};
 use super::cron::WindowState;
 use super::explain::{self, Condition};
 use super::floor::{Floor, Lane};
-use super::forecast::{self, ForecastReading};
+use super::forecast::ForecastReading;
 use super::history::{History, Sighting, Windows};
-use super::hpa::{Behavior, Pass, Settings, reconcile};
-use super::proposal::{Proposal, Reason, Source, Unit};
+use super::hpa::{Behavior, Pass, Settings};
+use super::proposal::{Proposal, Source};
 use super::strategy::{self, Action};
 use super::workload::{Mode, Strategy, Workload};
 use super::{Observation, ReplicaBounds, Replicas};
 
+use ask::Asked;
 use child::Shaping;
 pub(super) use join::Joined;
 
@@ -206,27 +208,12 @@ struct Step<'a> {
     now: Timestamp,
 }
 
-/// What the sources ask for.
-struct Asked {
-    pass: Option<Pass>,
-    proposals: Vec<Proposal>,
-    windows: Vec<(String, WindowState)>,
-    raw: Option<Replicas>,
-}
-
 /// What came of it.
 struct Outcome {
     floor: Floor,
     joined: Joined,
     shaping: Shaping,
     until: Option<Timestamp>,
-}
-
-impl Asked {
-    fn winner(&self) -> Option<(&Proposal, Replicas)> {
-        let present = self.proposals.iter().filter_map(|p| Some((p, p.replicas?)));
-        present.reduce(|best, next| if next.1 > best.1 { next } else { best })
-    }
 }
 
 impl<'a> Step<'a> {
@@ -293,90 +280,6 @@ impl<'a> Step<'a> {
         history = history.notice(self.behavior(), sighting, scaled_to);
         history.begin_mirror(child.is_none(), self.current(), self.now);
         history
-    }
-
-    /// Asks every source, and keeps what each forecast proposed.
-    fn ask(&self, history: &mut History) -> Asked {
-        let pass = (!self.workload.metrics.is_empty()).then(|| {
-            let hpa = self.workload.hpa(self.bounds());
-            reconcile(
-                &hpa,
-                &self.seen.observation,
-                &history.log,
-                self.settings,
-                self.now,
-            )
-        });
-        let mut proposals = self.observed(pass.as_ref());
-        let forecasts = self.forecast(history);
-        let windows = self.windows();
-        let crons = self.cron(&windows);
-        let floor_sources = forecasts.iter().chain(&crons);
-        let raw = floor_sources.filter_map(|proposal| proposal.replicas).max();
-        proposals.extend(forecasts);
-        proposals.extend(crons);
-        Asked {
-            pass,
-            proposals,
-            windows,
-            raw,
-        }
-    }
-
-    fn observed(&self, pass: Option<&Pass>) -> Vec<Proposal> {
-        let metrics = self.workload.metrics.iter().enumerate();
-        let outcome = |i| pass.and_then(|pass: &Pass| pass.proposals.get(i));
-        metrics
-            .map(|(i, metric)| explain::observed(metric, outcome(i)))
-            .collect()
-    }
-
-    fn forecast(&self, history: &mut History) -> Vec<Proposal> {
-        let on = self.workload.prediction.is_some();
-        let tolerance = Behavior::tolerance(self.behavior(), self.settings);
-        let readings = self.seen.forecasts.iter().filter(|_| on);
-        let propose = |reading: &ForecastReading| {
-            forecast::propose(
-                reading,
-                history.forecast_held.get(&reading.name).copied(),
-                tolerance,
-            )
-        };
-        let proposals: Vec<_> = readings.map(propose).collect();
-        let held = proposals
-            .iter()
-            .filter_map(|p| Some((p.name.clone(), p.replicas?)));
-        history.forecast_held = held.collect();
-        proposals
-    }
-
-    fn windows(&self) -> Vec<(String, WindowState)> {
-        let windows = self.workload.windows.iter();
-        windows
-            .map(|window| (window.name().to_owned(), window.state(self.now)))
-            .collect()
-    }
-
-    fn cron(&self, states: &[(String, WindowState)]) -> Vec<Proposal> {
-        let usable = self
-            .workload
-            .windows
-            .iter()
-            .zip(states)
-            .map(|(window, (name, state))| {
-                let target = Replicas::new(window.target_replicas());
-                let closed = state.problem.map_or(Reason::NoActiveWindow, Reason::from);
-                let reason = if state.active {
-                    Reason::WindowActive
-                } else {
-                    closed
-                };
-                cron_proposal(name, state.active.then_some(target), reason, String::new())
-            });
-        let broken = self.workload.cron_problems().map(|(name, problem)| {
-            cron_proposal(name, None, problem.reason, problem.message.clone())
-        });
-        usable.chain(broken).collect()
     }
 
     /// Until when a window or a hold keeps the count where it is.
@@ -476,23 +379,5 @@ impl<'a> Step<'a> {
         } else {
             history.floors.clear();
         }
-    }
-}
-
-fn cron_proposal(
-    name: &str,
-    replicas: Option<Replicas>,
-    reason: Reason,
-    message: String,
-) -> Proposal {
-    Proposal {
-        source: Source::Cron,
-        name: name.to_owned(),
-        replicas,
-        value: None,
-        target: None,
-        unit: Unit::Plain,
-        reason,
-        message,
     }
 }
