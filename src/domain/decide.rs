@@ -275,6 +275,7 @@ impl<'a> Step<'a> {
         let sighting = Sighting {
             current: self.current(),
             child_scaled,
+            awaited: None,
         };
         let scaled_to = child.and_then(|child| child.desired);
         history = history.notice(self.behavior(), sighting, scaled_to);
@@ -362,6 +363,9 @@ impl<'a> Step<'a> {
         let paused = self.paused(history);
         if let Some(pass) = &asked.pass {
             history.log = pass.log.clone();
+        }
+        if let Some(sighting) = &mut history.sighting {
+            sighting.awaited = shaping.awaited;
         }
         if self.delegates() && self.current() >= shaping.bounds.min {
             history.log.mark_mirrored(self.now);

@@ -42,6 +42,8 @@ pub struct Sighting {
     pub current: Replicas,
     /// The child autoscaler's `lastScaleTime` then.
     pub child_scaled: Option<Timestamp>,
+    /// The count that the child was then left to reach by itself, if that was above `current`.
+    pub awaited: Option<Replicas>,
 }
 
 impl History {
@@ -98,7 +100,10 @@ impl History {
         now: Sighting,
         scaled_to: Option<Replicas>,
     ) -> Self {
-        let before = self.sighting.replace(now);
+        let before = self.sighting;
+        let still = before.filter(|before| before.current == now.current);
+        let awaited = still.and_then(|before| before.awaited);
+        self.sighting = Some(Sighting { awaited, ..now });
         match (before, now.child_scaled) {
             (Some(before), Some(at)) if before.child_scaled.is_none_or(|last| at > last) => {
                 let to = scaled_to.unwrap_or(now.current);
@@ -109,6 +114,14 @@ impl History {
             }
             _ => self,
         }
+    }
+
+    /// Whether the child was left to reach a higher count by itself and did not move: it has read
+    /// less than we think.
+    pub(super) fn waits_in_vain(&self, current: Replicas) -> bool {
+        self.sighting.is_some_and(|last| {
+            last.current == current && last.awaited.is_some_and(|awaited| awaited > current)
+        })
     }
 
     /// Starts the log, and with a `fresh` child autoscaler what that child remembers: as every new
@@ -269,6 +282,7 @@ mod tests {
             let sighting = Sighting {
                 current: n(current),
                 child_scaled: scaled.map(at),
+                awaited: None,
             };
             history.notice(Some(&behavior), sighting, to.map(n))
         };

@@ -24,6 +24,8 @@ pub(super) struct Shaping {
     pub(super) bounds: ReplicaBounds,
     /// What it is expected to answer under the bounds it has.
     pub(super) expected: Option<Replicas>,
+    /// What it is left to reach by itself, if that is above the count.
+    pub(super) awaited: Option<Replicas>,
 }
 
 impl Step<'_> {
@@ -36,6 +38,10 @@ impl Step<'_> {
     /// need < m, and desired < m or current < m, no hold -> need
     /// else                                            -> m, but never above max
     /// ```
+    ///
+    /// During a hold `b` is the current count: what the child has read is as lost as the rest. And a
+    /// child that was left to reach a count and did not move has read less than is known here; it is
+    /// not waited for a second time.
     ///
     /// A minimum above the current count would blind the child for nothing: somebody scaled down by
     /// hand after it was reached.
@@ -51,12 +57,18 @@ impl Step<'_> {
             return Shaping {
                 bounds,
                 expected: None,
+                awaited: None,
             };
         };
         let mirror = history.log.mirror();
         let answer = |min, max| self.answer(ReplicaBounds { min, max }, pass, &mirror);
-        let low = bounds.min.max(floor.floor.min(self.current()));
-        let gets_there = answer(low, bounds.max).is_some_and(|count| count >= joined.desired);
+        let low = if history.holds(self.now) {
+            bounds.clamp(self.current())
+        } else {
+            bounds.min.max(floor.floor.min(self.current()))
+        };
+        let gets_there = answer(low, bounds.max).is_some_and(|count| count >= joined.desired)
+            && !history.waits_in_vain(self.current());
         let need = if gets_there {
             low
         } else {
@@ -81,6 +93,7 @@ impl Step<'_> {
                 max: bounds.max,
             },
             expected,
+            awaited: (gets_there && joined.desired > self.current()).then_some(joined.desired),
         }
     }
 

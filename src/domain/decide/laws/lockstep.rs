@@ -47,7 +47,7 @@ proptest! {
         let mut world = World::new(&scenario, Mode::Delegated);
         for tick in 0..TICKS {
             world.edit(tick);
-            world.child = world.child.filter(|_| tick != deleted);
+            world.child = world.child.filter(|_| tick != deleted || scenario.behavior.is_some());
             let now = tick_at(tick);
             let mut ahead = world.clone();
             ahead.child_pass(now);

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::scenarios::{TICKS, Up, cases, scenario};
 use super::world::{World, tick_at};
-use crate::domain::history::{History, RawFloor, Sighting};
+use crate::domain::history::{History, RawFloor};
 use crate::domain::hpa::{Log, Recommendation, ScaleEvent};
 use crate::domain::workload::Mode;
 
@@ -41,10 +41,7 @@ fn through_status(history: &History) -> History {
         floors,
         forecast_held: history.forecast_held.clone(),
         hold_until: history.hold_until,
-        sighting: history.sighting.map(|s| Sighting {
-            current: s.current,
-            child_scaled: s.child_scaled,
-        }),
+        sighting: history.sighting,
     }
 }
 
