@@ -203,7 +203,8 @@ fn last_scale(memory: &Memory, applied: &Applied) -> Option<Timestamp> {
     memory.last_scale.max(child.and_then(|child| child.last_scale))
 }
 
-fn decided(decision: &Decision) -> DecisionStatus {
+/// A decision as `status.decision` shows it.
+pub(crate) fn decided(decision: &Decision) -> DecisionStatus {
     let count = |replicas: Replicas| Some(replicas.as_i32());
     DecisionStatus {
         time: Some(Time(decision.at)),
@@ -240,7 +241,8 @@ const fn source(source: Source) -> ProposalSource {
     }
 }
 
-fn windows(decision: &Decision) -> Vec<WindowStatus> {
+/// The windows of a decision as `status.windows` shows them.
+pub(crate) fn windows(decision: &Decision) -> Vec<WindowStatus> {
     decision
         .windows
         .iter()

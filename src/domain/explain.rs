@@ -12,6 +12,7 @@ use super::proposal::{Proposal, Reason, Source, Unit};
 
 pub(super) use condition::conditions;
 pub use condition::{Condition, ConditionKind};
+pub use sentence::amount;
 
 /// One metric's outcome in the observed lane as a proposal; `None` if the lane did not look at it.
 pub(super) fn observed(

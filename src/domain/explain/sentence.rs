@@ -165,8 +165,9 @@ fn short(identifier: &str) -> String {
     }
 }
 
-/// A value with its unit.
-fn amount(value: f64, unit: Unit) -> String {
+/// A value with its unit, as people read it: `0.54 cores`, `47 %`, `1.5 GiB`.
+#[must_use]
+pub fn amount(value: f64, unit: Unit) -> String {
     match unit {
         Unit::Cores => format!("{} cores", number(value)),
         Unit::Percent => format!("{} %", number(value)),
