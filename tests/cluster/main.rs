@@ -4,6 +4,8 @@
 //! elsewhere and run faster. Tests wait on conditions with deadlines and never for a time.
 
 mod cron;
+mod hands;
+mod preview;
 mod wave;
 mod winners;
 mod world;
