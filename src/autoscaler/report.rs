@@ -408,7 +408,7 @@ fn counts(decision: &Decision) -> Counts {
     }
 }
 
-/// One record per change at `info`; without a change at `debug`.
+/// One record per change at `info`; without a change, and where nobody shall act, at `debug`.
 fn log(applied: &Applied) {
     let planned = &applied.planned;
     let (namespace, name) = (&planned.target.namespace, planned.ehpa.name_any());
@@ -420,7 +420,7 @@ fn log(applied: &Applied) {
         Err(error) => {
             tracing::warn!(%namespace, %name, %target, current, desired, %error, "not carried out");
         }
-        Ok(_) if current != desired => {
+        Ok(effect) if effect.scaled.is_some() || (planned.delegates && current != desired) => {
             tracing::info!(%namespace, %name, %target, current, desired, "{message}");
         }
         Ok(_) => tracing::debug!(%namespace, %name, %target, current, desired, "{message}"),

@@ -71,7 +71,10 @@ fn value(proposal: &MetricProposal, unit: Unit) -> Option<f64> {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "shown to people, not computed with")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "shown to people, not computed with"
+)]
 fn base_units(milli: i64) -> f64 {
     milli as f64 / 1000.0
 }

@@ -1,6 +1,8 @@
 //! Integration tests: everything through the public surface, in one binary.
 
 #[cfg(test)]
+mod architecture;
+#[cfg(test)]
 mod cli;
 #[cfg(test)]
 mod fuzz;
