@@ -1,6 +1,6 @@
 //! Flags and environment of `foretide controller`, and the validated configuration they become.
 //!
-//! The only reader of the environment (through clap). It refuses to open files or connections: a
+//! The only reader of the environment (through clap, but for what a terminal can show). It refuses to open files or connections: a
 //! [`Config`] is a value that `app::run` is given.
 
 use std::{net::SocketAddr, path::PathBuf};
@@ -185,6 +185,27 @@ pub fn parse_duration(text: &str) -> Result<SignedDuration, String> {
 pub fn parse_zone(text: &str) -> Result<Zone, String> {
     Zone::parse(text, &Zone::utc())
         .map_err(|_| format!("expected an IANA time zone such as Europe/Prague, got {text:?}"))
+}
+
+/// What the environment says about the terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TerminalEnvironment {
+    /// `NO_COLOR` is set, or the terminal is a dumb one.
+    pub plain: bool,
+    /// The locale does not say that it is something else than UTF-8.
+    pub utf8: bool,
+}
+
+/// Reads `NO_COLOR`, `TERM` and the locale (`LC_ALL`, `LC_CTYPE`, `LANG`).
+#[must_use]
+pub fn terminal_environment() -> TerminalEnvironment {
+    let text = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(text);
+    let locale = locale.map(|name| name.to_string_lossy().to_lowercase());
+    TerminalEnvironment {
+        plain: text("NO_COLOR").is_some() || text("TERM").is_some_and(|term| term == "dumb"),
+        utf8: locale.is_none_or(|name| name.contains("utf-8") || name.contains("utf8")),
+    }
 }
 
 /// The zone of this process; UTC where it has no name.

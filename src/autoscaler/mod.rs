@@ -31,6 +31,7 @@ use self::{
     memory::Memories,
     schedule::{Entry, Schedule},
 };
+pub(crate) use self::report::{decided, windows};
 use crate::{
     clock::Clock,
     domain::{

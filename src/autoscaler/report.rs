@@ -203,7 +203,8 @@ fn last_scale(memory: &Memory, applied: &Applied) -> Option<Timestamp> {
     memory.last_scale.max(child.and_then(|child| child.last_scale))
 }
 
-fn decided(decision: &Decision) -> DecisionStatus {
+/// A decision as `status.decision` shows it.
+pub(crate) fn decided(decision: &Decision) -> DecisionStatus {
     let count = |replicas: Replicas| Some(replicas.as_i32());
     DecisionStatus {
         time: Some(Time(decision.at)),
@@ -240,7 +241,8 @@ const fn source(source: Source) -> ProposalSource {
     }
 }
 
-fn windows(decision: &Decision) -> Vec<WindowStatus> {
+/// The windows of a decision as `status.windows` shows them.
+pub(crate) fn windows(decision: &Decision) -> Vec<WindowStatus> {
     decision
         .windows
         .iter()
@@ -406,7 +408,7 @@ fn counts(decision: &Decision) -> Counts {
     }
 }
 
-/// One record per change at `info`; without a change at `debug`.
+/// One record per change at `info`; without a change, and where nobody shall act, at `debug`.
 fn log(applied: &Applied) {
     let planned = &applied.planned;
     let (namespace, name) = (&planned.target.namespace, planned.ehpa.name_any());
@@ -418,7 +420,7 @@ fn log(applied: &Applied) {
         Err(error) => {
             tracing::warn!(%namespace, %name, %target, current, desired, %error, "not carried out");
         }
-        Ok(_) if current != desired => {
+        Ok(effect) if effect.scaled.is_some() || (planned.delegates && current != desired) => {
             tracing::info!(%namespace, %name, %target, current, desired, "{message}");
         }
         Ok(_) => tracing::debug!(%namespace, %name, %target, current, desired, "{message}"),

@@ -145,7 +145,7 @@ mod tests {
     use crate::domain::observation::{Readiness, Requests};
 
     fn container(name: &str, cpu: Option<i64>) -> Container {
-        let requests = cpu.map(|milli| ("cpu".into(), milli)).into_iter().collect::<Requests>();
+        let requests = cpu.map(|milli| ("cpu", milli)).into_iter().collect::<Requests>();
         Container { name: name.into(), requests }
     }
 

@@ -55,7 +55,10 @@ pub struct Refused {
 impl Refused {
     /// There is no prediction for `reason`; `message` says it to people.
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into() }
+        Self {
+            reason,
+            message: message.into(),
+        }
     }
 }
 
@@ -78,7 +81,10 @@ impl Predicted {
         if asked.is_finite() && asked >= 0.0 {
             Ok(asked)
         } else {
-            let message = format!("the forecast is {}: expected a number not below zero", self.value);
+            let message = format!(
+                "the forecast is {}: expected a number not below zero",
+                self.value
+            );
             Err(Refused::new(Reason::NumericalFailure, message))
         }
     }
@@ -89,14 +95,22 @@ impl Predicted {
 /// `held` stays while `pods / held` is within the tolerance, else `ceil(pods)`. What it returns is
 /// the next `held`.
 #[must_use]
-pub fn propose(reading: &ForecastReading, held: Option<Replicas>, tolerance: Tolerance) -> Proposal {
+pub fn propose(
+    reading: &ForecastReading,
+    held: Option<Replicas>,
+    tolerance: Tolerance,
+) -> Proposal {
     let outcome = reading.outcome.as_ref().map_err(Clone::clone);
     let predicted = outcome.as_ref().ok().copied().copied();
     let asked = outcome.and_then(Predicted::pods);
     let (replicas, reason, message) = match asked {
         Ok(pods) => match held.filter(|h| tolerance.covers(pods / h.as_f64())) {
             Some(held) => (Some(held), Reason::WithinTolerance, String::new()),
-            None => (Some(Replicas::from_f64_ceil(pods)), Reason::ForecastReady, String::new()),
+            None => (
+                Some(Replicas::from_f64_ceil(pods)),
+                Reason::ForecastReady,
+                String::new(),
+            ),
         },
         Err(refused) => (None, refused.reason, refused.message),
     };
@@ -111,5 +125,105 @@ pub fn propose(reading: &ForecastReading, held: Option<Replicas>, tolerance: Tol
         unit: unit_of(&reading.name),
         reason,
         message,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TENTH: Tolerance = Tolerance { down: 0.1, up: 0.1 };
+
+    fn reading(value: f64, target: ForecastTarget) -> ForecastReading {
+        ForecastReading {
+            name: "resource.cpu".into(),
+            outcome: Ok(Predicted { value, target }),
+        }
+    }
+
+    #[test]
+    fn a_count_is_the_total_over_the_target_rounded_up_and_kept_within_the_tolerance_of_itself() {
+        use Reason::{ForecastReady, WithinTolerance};
+        for (value, target, held, want, reason) in [
+            (1.32, 0.2, None, 7, ForecastReady),
+            (1.4, 0.2, None, 7, ForecastReady),
+            (1.41, 0.2, None, 8, ForecastReady),
+            (0.0, 0.2, None, 0, ForecastReady),
+            (0.0, 0.2, Some(0), 0, ForecastReady),
+            (0.1, 0.2, Some(0), 1, ForecastReady),
+            (10.0, 1.0, Some(11), 11, WithinTolerance),
+            (9.9, 1.0, Some(11), 11, WithinTolerance),
+            (9.89, 1.0, Some(11), 10, ForecastReady),
+            (12.1, 1.0, Some(11), 11, WithinTolerance),
+            (12.2, 1.0, Some(11), 13, ForecastReady),
+            (1e300, 1e-3, None, 2_147_483_647, ForecastReady),
+        ] {
+            let reading = reading(value, ForecastTarget::PerPod(target));
+            let got = propose(&reading, held.map(Replicas::new), TENTH);
+            let want = (Some(Replicas::new(want)), reason);
+            assert_eq!(
+                (got.replicas, got.reason),
+                want,
+                "{value} / {target}, held {held:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_ratio_is_taken_of_the_pods_it_was_predicted_for() {
+        let pods = Replicas::new(4);
+        let reading = reading(
+            150.0,
+            ForecastTarget::Ratio {
+                target: 100.0,
+                pods,
+            },
+        );
+        assert_eq!(
+            propose(&reading, None, TENTH).replicas,
+            Some(Replicas::new(6))
+        );
+    }
+
+    #[test]
+    fn what_is_no_number_of_pods_is_no_proposal() {
+        use Reason::{NotForecastable, NumericalFailure};
+        for (value, target, reason) in [
+            (f64::NAN, 1.0, NumericalFailure),
+            (f64::INFINITY, 1.0, NumericalFailure),
+            (-1.0, 1.0, NumericalFailure),
+            (1e308, 1e-10, NumericalFailure),
+            (1.0, 0.0, NotForecastable),
+            (1.0, -2.0, NotForecastable),
+            (1.0, f64::NAN, NotForecastable),
+        ] {
+            let reading = reading(value, ForecastTarget::PerPod(target));
+            let got = propose(&reading, Some(Replicas::new(3)), TENTH);
+            assert_eq!(
+                (got.replicas, got.reason),
+                (None, reason),
+                "{value} / {target}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_refusal_keeps_its_reason_and_its_words() {
+        let refused = Refused::new(Reason::InsufficientHistory, "40 samples of 120");
+        let reading = ForecastReading {
+            name: "resource.memory".into(),
+            outcome: Err(refused),
+        };
+        let want = Proposal {
+            source: Source::Forecast,
+            name: "resource.memory".into(),
+            replicas: None,
+            value: None,
+            target: None,
+            unit: super::super::proposal::Unit::Bytes,
+            reason: Reason::InsufficientHistory,
+            message: "40 samples of 120".into(),
+        };
+        assert_eq!(propose(&reading, Some(Replicas::new(3)), TENTH), want);
     }
 }

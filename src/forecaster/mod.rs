@@ -306,7 +306,8 @@ fn unread_reason(error: &HistoryError) -> Reason {
     }
 }
 
-fn refused(refusal: &Refusal) -> Refused {
+/// A forecaster's refusal in the words of proposals.
+pub(crate) fn refused(refusal: &Refusal) -> Refused {
     let reason = match refusal {
         Refusal::InsufficientHistory { .. } => Reason::InsufficientHistory,
         Refusal::StaleHistory { .. } => Reason::StaleHistory,

@@ -118,6 +118,12 @@ impl Reader<'_> {
     }
 
     fn target(&mut self, kind: MetricKind, wire: &MetricTarget) -> Target {
+        let field = format!("{}.{}", self.field, block(kind));
+        Reader { field: &field, violations: self.violations }.target_of(kind, wire)
+    }
+
+    fn target_of(&mut self, kind: MetricKind, wire: &MetricTarget) -> Target {
+        let before = self.violations.len();
         let written = WrittenTarget {
             kind: &wire.type_,
             average_utilization: wire.average_utilization,
@@ -128,6 +134,8 @@ impl Reader<'_> {
         let positive = match target {
             Target::Utilization(percent) => percent > 0,
             Target::AverageValue(milli) | Target::Value(milli) => milli > 0,
+            // What could not be read is said already.
+            Target::Unusable if self.violations.len() > before => true,
             Target::Unusable => {
                 self.refuse(".target", &wire.type_, target_fields(kind));
                 true
@@ -232,6 +240,18 @@ impl Reader<'_> {
 
     fn refuse(&mut self, part: &str, found: &str, expected: String) {
         self.violations.push(Violation::new(format!("{}{part}", self.field), found, expected));
+    }
+}
+
+/// Name of the block beside `type`.
+fn block(kind: MetricKind) -> &'static str {
+    match kind {
+        MetricKind::Resource => "resource",
+        MetricKind::ContainerResource => "containerResource",
+        MetricKind::Pods => "pods",
+        MetricKind::Object => "object",
+        MetricKind::External => "external",
+        MetricKind::Unknown => "type",
     }
 }
 

@@ -179,14 +179,15 @@ fn windows(
 /// Why it is left out.
 pub fn window(cron: &CronSpec, local: &Zone) -> Result<Window, Problem> {
     let name = cron.name.clone().unwrap_or_default();
-    let problem = |message: String| Problem {
+    let problem = |reason: Reason, message: String| Problem {
         subject: Subject::Cron(name.clone()),
-        reason: Reason::InvalidCron,
+        reason,
         message,
     };
     let target = cron.target_replicas.and_then(|n| u32::try_from(n).ok());
     let target = target.ok_or_else(|| {
-        problem(format!("cron `{name}`: targetReplicas must be a number of at least 0"))
+        let message = format!("cron `{name}`: targetReplicas must be a number of at least 0");
+        problem(Reason::InvalidCron, message)
     })?;
     let text = WindowText {
         name: &name,
@@ -195,7 +196,8 @@ pub fn window(cron: &CronSpec, local: &Zone) -> Result<Window, Problem> {
         timezone: cron.timezone.as_deref().unwrap_or_default(),
         target_replicas: target,
     };
-    Window::parse(&text, local).map_err(|error: WindowError| problem(chain(&error)))
+    Window::parse(&text, local)
+        .map_err(|error: WindowError| problem(Reason::from(&error), chain(&error)))
 }
 
 fn prediction(

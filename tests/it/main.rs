@@ -3,6 +3,10 @@
 #[cfg(test)]
 mod architecture;
 #[cfg(test)]
+mod cli;
+#[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod sources_contradict_hpa;
 #[cfg(test)]
 mod vectors_hpa;

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use http::{Method, Request, header};
+use http::{HeaderValue, Method, Request, header};
 use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
@@ -120,22 +120,16 @@ impl Connection {
         Self::new(Config::incluster().map_err(|e| ConnectError::NotInCluster(Box::new(e)))?)
     }
 
-    fn new(mut config: Config) -> Result<Self, ConnectError> {
+    fn new(config: Config) -> Result<Self, ConnectError> {
         // The first caller wins; later installations say so and change nothing.
         let _installed = rustls::crypto::ring::default_provider()
             .install_default()
             .is_ok();
-        config.connect_timeout = Some(CONNECT_TIMEOUT);
-        config.read_timeout = Some(READ_TIMEOUT);
-        config.write_timeout = Some(WRITE_TIMEOUT);
-        config.reset_reader_on_write = true;
-        config.default_retry = false;
-        let mut watching = config.clone();
-        watching.read_timeout = Some(WATCH_TIMEOUT + WATCH_MARGIN);
         let client =
             |config| Client::try_from(config).map_err(|e| ConnectError::Client(Box::new(e)));
+        let (calling, watching) = tuned(config);
         Ok(Self {
-            unary: client(config)?,
+            unary: client(calling)?,
             watch: client(watching)?,
         })
     }
@@ -297,10 +291,60 @@ fn request(
         .map_err(|e| CallError::Request(e.to_string()))
 }
 
+/// The settings of the two clients: for calls, and for watches.
+fn tuned(mut config: Config) -> (Config, Config) {
+    let agent = HeaderValue::from_static(concat!("foretide/", env!("CARGO_PKG_VERSION")));
+    config.headers.push((header::USER_AGENT, agent));
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    config.read_timeout = Some(READ_TIMEOUT);
+    config.write_timeout = Some(WRITE_TIMEOUT);
+    config.reset_reader_on_write = true;
+    config.default_retry = false;
+    let mut watching = config.clone();
+    watching.read_timeout = Some(WATCH_TIMEOUT + WATCH_MARGIN);
+    (config, watching)
+}
+
 /// A random span below `bound`, so that clients that failed together do not come back together.
 pub(super) fn jitter(bound: Duration) -> Duration {
     // A fresh `RandomState` is seeded by the operating system's randomness.
     let random = RandomState::new().build_hasher().finish();
     let millis = u64::try_from(bound.as_millis()).unwrap_or(u64::MAX);
     Duration::from_millis(random.checked_rem(millis).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_client_waits_for_ever_or_repeats_by_itself() {
+        let (calling, watching) = tuned(Config::new("https://cluster.example".parse().unwrap()));
+        for (config, read) in [(calling, 10), (watching, 55)] {
+            assert_eq!(config.connect_timeout, Some(Duration::from_secs(3)));
+            assert_eq!(config.read_timeout, Some(Duration::from_secs(read)));
+            assert_eq!(config.write_timeout, Some(Duration::from_secs(5)));
+            assert!(config.reset_reader_on_write && !config.default_retry);
+        }
+    }
+
+    #[test]
+    fn jitter_stays_below_its_bound() {
+        assert_eq!(jitter(Duration::ZERO), Duration::ZERO);
+        for _again in 0..100 {
+            assert!(jitter(Duration::from_millis(7)) < Duration::from_millis(7));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_kubeconfig_that_cannot_be_used_is_named() {
+        let file = Path::new("/nowhere/kubeconfig");
+        let error = Connection::from_kubeconfig(Some(file), None)
+            .await
+            .unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "cannot use kubeconfig /nowhere/kubeconfig"
+        );
+    }
 }

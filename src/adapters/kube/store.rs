@@ -180,7 +180,7 @@ impl<V: Stored> Store<V> {
     /// The objects of a namespace that satisfy all requirements, by name.
     pub(super) fn select(&self, namespace: &str, requirements: &[Expression]) -> Vec<Arc<V>> {
         let shelves = self.read();
-        let Some(shelf) = shelves.by_namespace.get(namespace) else {
+        let Some(inside) = shelves.by_namespace.get(namespace) else {
             return Vec::new();
         };
         let satisfies = |object: &&Arc<V>| {
@@ -188,11 +188,11 @@ impl<V: Stored> Store<V> {
                 .iter()
                 .all(|r| selector::matches(r, |key| label(object.labels(), key)))
         };
-        match shelf.narrowest(requirements) {
-            None => shelf.objects.values().filter(satisfies).cloned().collect(),
+        match inside.narrowest(requirements) {
+            None => inside.objects.values().filter(satisfies).cloned().collect(),
             Some(names) => names
                 .iter()
-                .filter_map(|name| shelf.objects.get(name))
+                .filter_map(|name| inside.objects.get(name))
                 .filter(satisfies)
                 .cloned()
                 .collect(),
@@ -322,9 +322,9 @@ impl<V: Stored> Shelves<V> {
 
     fn remove(&mut self, namespace: &str, name: &str) -> Option<Arc<V>> {
         self.unreadable.remove(&(namespace.into(), name.into()));
-        let shelf = self.by_namespace.get_mut(namespace)?;
-        let removed = shelf.remove(name);
-        if shelf.objects.is_empty() {
+        let inside = self.by_namespace.get_mut(namespace)?;
+        let removed = inside.remove(name);
+        if inside.objects.is_empty() {
             self.by_namespace.remove(namespace);
         }
         removed

@@ -20,7 +20,7 @@ use super::{
     client::{WATCH_MARGIN, WATCH_TIMEOUT, jitter},
     error::CallError,
     store::{Seen, Store, Stored},
-    url,
+    url::{self, Resource},
 };
 use crate::clock::Clock;
 
@@ -215,15 +215,15 @@ impl<V: Stored> Watch<V> {
         match event {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                 advance(version, &object);
-                Seen::decode(object)
-                    .into_iter()
-                    .for_each(|seen| self.store.apply(seen));
+                if let Some(seen) = Seen::decode(object) {
+                    self.store.apply(seen);
+                }
             }
             WatchEvent::Deleted(object) => {
                 advance(version, &object);
-                Seen::decode(object)
-                    .into_iter()
-                    .for_each(|seen| self.store.delete(&seen));
+                if let Some(seen) = Seen::decode(object) {
+                    self.store.delete(&seen);
+                }
             }
             WatchEvent::Bookmark(bookmark) => *version = bookmark.metadata.resource_version,
             WatchEvent::Error(status) => return Err(End::from(CallError::from(*status))),
@@ -255,19 +255,23 @@ impl<V: Stored> Watch<V> {
     fn report(&self, error: &CallError, outage: &mut Outage) {
         self.store.counts.failed();
         outage.failures = outage.failures.saturating_add(1);
-        let (kind, scope) = (self.store.resource.kind, self.scope.as_deref());
-        if outage.failures > 1 {
-            tracing::debug!(kind, scope, %error, "watch failed again");
-        } else if error.is_status(404) {
-            let crd = self.store.resource.api_version;
-            tracing::warn!(
-                kind,
-                scope,
-                "the cluster has no kind {kind} ({crd}); waiting for it, install the CRDs (`foretide crds`)"
-            );
+        if outage.failures == 1 {
+            self.warn(error);
         } else {
-            tracing::warn!(kind, scope, %error, "watch failed; trying again");
+            tracing::debug!(kind = self.store.resource.kind, %error, "watch failed again");
         }
+    }
+
+    fn warn(&self, error: &CallError) {
+        let Resource {
+            kind, api_version, ..
+        } = self.store.resource;
+        let message = if error.is_status(404) {
+            "the cluster does not serve this kind yet; install the CRDs (`foretide crds`)"
+        } else {
+            "watch failed; trying again"
+        };
+        tracing::warn!(kind, api_version, scope = self.scope.as_deref(), %error, "{message}");
     }
 
     async fn pause(&self, outage: &Outage) {

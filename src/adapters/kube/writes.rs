@@ -70,13 +70,13 @@ pub(super) async fn write_scale(
             "the scale was seen without a resourceVersion".to_owned(),
         ));
     }
-    let patch = json!({
+    let change = json!({
         "metadata": {"resourceVersion": version},
         "spec": {"replicas": replicas.as_i32()},
     });
     let url = format!("{path}{}", query(&[("fieldManager", MANAGER)]));
     let scale: ScaleObject = calls
-        .write(Method::PATCH, &url, Body::merge_patch(&patch))
+        .write(Method::PATCH, &url, Body::merge_patch(&change))
         .await?;
     Ok(ScaleView::from(scale).scale.spec)
 }
@@ -143,12 +143,12 @@ pub(super) async fn patch(
     calls: &Calls,
     resource: Resource,
     (namespace, name): (&str, &str),
-    patch: &Value,
+    operations: &Value,
 ) -> Result<Value, CallError> {
     let path = resource.object(namespace, name)?;
     let url = format!("{path}{}", query(&[("fieldManager", MANAGER)]));
     calls
-        .write(Method::PATCH, &url, Body::json_patch(patch))
+        .write(Method::PATCH, &url, Body::json_patch(operations))
         .await
 }
 
@@ -209,7 +209,7 @@ fn event_body(about: &ObjectMeta, event: &EventNote) -> Value {
         "kind": Resource::EVENT.kind,
         "metadata": {
             "namespace": about.namespace,
-            "generateName": format!("{}.", cut(name, 200)),
+            "generateName": format!("{}-", cut(name, 200)),
         },
         "eventTime": format!("{:.6}", Clock::system().now()),
         "reportingController": MANAGER,

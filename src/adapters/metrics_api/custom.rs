@@ -84,7 +84,7 @@ impl MetricsApi {
         if items.is_empty() {
             return Err(no_samples(&what));
         }
-        Ok(items.into_iter().map(|item| item.on(self.clock)).collect())
+        Ok(items.into_iter().map(|item| item.on(&self.clock)).collect())
     }
 
     /// A metric of one object.
@@ -200,9 +200,9 @@ impl MetricsApi {
 
 impl Group {
     fn spoken(&self) -> Option<&'static str> {
-        let preferred = self.preferred_version.iter();
+        let mut preferred = self.preferred_version.iter();
         let known = |listed: &GroupVersion| VERSIONS.into_iter().find(|v| *v == listed.version);
-        preferred.filter_map(known).next().or_else(|| {
+        preferred.find_map(known).or_else(|| {
             VERSIONS
                 .into_iter()
                 .find(|v| self.versions.iter().any(|listed| listed.version == *v))
@@ -213,7 +213,7 @@ impl Group {
 // === impl Item ===
 
 impl Item {
-    fn on(self, clock: Clock) -> PodSample {
+    fn on(self, clock: &Clock) -> PodSample {
         PodSample {
             pod: self.described_object.name.into(),
             value: self.value.0,

@@ -61,7 +61,7 @@ fn custom(versions: &'static [&'static str], values: Value) -> (FakeServer, Metr
     })
 }
 
-fn value(name: &str, window: (&str, Value), amount: &str) -> Value {
+fn value(name: &str, window: &(&str, Value), amount: &str) -> Value {
     json!({
         "describedObject": {"kind": "Pod", "namespace": "shop", "name": name, "apiVersion": "/v1"},
         "metric": {"name": "rps", "selector": null}, "metricName": "rps",
@@ -138,8 +138,8 @@ async fn a_pods_metric_is_read_in_the_version_the_server_prefers() {
         ),
     ] {
         let values = json!([
-            value("web-1", window, "1500m"),
-            value("web-2", ("x", json!(0)), "2")
+            value("web-1", &window, "1500m"),
+            value("web-2", &("x", json!(0)), "2")
         ]);
         let (server, api) = custom(versions, values);
         let samples = api
@@ -186,7 +186,7 @@ async fn an_objects_metric_is_asked_for_under_its_resource_and_scope() {
     ] {
         let (server, api) = custom(
             &["v1beta2"],
-            json!([value("main", ("x", json!(0)), "7500m")]),
+            json!([value("main", &("x", json!(0)), "7500m")]),
         );
         let object = ObjectRef {
             api_version: api_version.into(),
@@ -210,7 +210,7 @@ async fn an_objects_metric_has_exactly_one_value() {
         kind: "Service".into(),
         name: "a".into(),
     };
-    let one = value("a", ("x", json!(0)), "1");
+    let one = value("a", &("x", json!(0)), "1");
     let (_server, api) = custom(&["v1beta2"], json!([one, one]));
     let error = api.object(&object, &asked("rps", None)).await.unwrap_err();
     assert_eq!(

@@ -124,64 +124,29 @@ async fn a_call_beyond_the_limit_waits_for_its_turn_and_not_for_ever() {
 #[test]
 fn what_a_status_means_for_the_next_step() {
     let what = || "Deployment shop/web".to_owned();
-    let message = || "the words".to_owned();
-    let numbered = |code| format!("the words (HTTP {code})");
+    let words = || "the words".to_owned();
+    let refused = ClusterError::Refused {
+        what: what(),
+        message: words(),
+    };
+    let down = |message: &str| ClusterError::Unreachable {
+        what: what(),
+        message: message.into(),
+    };
     for (code, want) in [
-        (
-            400,
-            ClusterError::Refused {
-                what: what(),
-                message: message(),
-            },
-        ),
-        (
-            401,
-            ClusterError::Refused {
-                what: what(),
-                message: message(),
-            },
-        ),
-        (
-            403,
-            ClusterError::Refused {
-                what: what(),
-                message: message(),
-            },
-        ),
+        (400, refused.clone()),
+        (401, refused.clone()),
+        (403, refused.clone()),
         (404, ClusterError::NotFound { what: what() }),
         (409, ClusterError::Conflict { what: what() }),
-        (
-            422,
-            ClusterError::Refused {
-                what: what(),
-                message: message(),
-            },
-        ),
-        (
-            429,
-            ClusterError::Unreachable {
-                what: what(),
-                message: message(),
-            },
-        ),
-        (
-            500,
-            ClusterError::Unreachable {
-                what: what(),
-                message: numbered(500),
-            },
-        ),
-        (
-            504,
-            ClusterError::Unreachable {
-                what: what(),
-                message: numbered(504),
-            },
-        ),
+        (422, refused),
+        (429, down("the words")),
+        (500, down("the words (HTTP 500)")),
+        (504, down("the words (HTTP 504)")),
     ] {
         let error = CallError::Status {
             code,
-            message: message(),
+            message: words(),
         };
         assert_eq!(error.about(what()), want, "{code}");
     }

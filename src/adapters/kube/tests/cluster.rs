@@ -124,9 +124,12 @@ async fn a_deployments_scale_comes_from_the_store_and_costs_no_request() {
 
 #[tokio::test]
 async fn any_kind_with_a_scale_subresource_is_found_by_discovery() {
-    let (server, cluster) = server(|sent, before| match sent.line.ends_with("/scale") {
-        true => Reply::Ok(scale_object(2)),
-        false => resource_list(sent, before),
+    let (server, cluster) = server(|sent, before| {
+        if sent.line.ends_with("/scale") {
+            Reply::Ok(scale_object(2))
+        } else {
+            resource_list(sent, before)
+        }
     });
     let queue = target("example.com/v1", "Queue");
     let view = cluster.scale(&queue).await.unwrap();
@@ -418,7 +421,7 @@ async fn an_event_is_created_beside_its_autoscaler_and_its_note_is_cut_to_a_kibi
         body,
         json!({
             "apiVersion": "events.k8s.io/v1", "kind": "Event",
-            "metadata": {"namespace": "shop", "generateName": "web."},
+            "metadata": {"namespace": "shop", "generateName": "web-"},
             "eventTime": null,
             "reportingController": "foretide", "reportingInstance": "foretide",
             "type": "Warning", "reason": "TargetConflict", "action": "Hold",

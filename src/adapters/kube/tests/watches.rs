@@ -45,7 +45,7 @@ fn list(version: &str, next: &str, items: &[Value]) -> Reply {
     Reply::Ok(json!({"metadata": {"resourceVersion": version, "continue": next}, "items": items}))
 }
 
-fn event(kind: &str, object: Value) -> Value {
+fn event(kind: &str, object: &Value) -> Value {
     json!({"type": kind, "object": object})
 }
 
@@ -53,7 +53,7 @@ fn bookmark(version: &str) -> Value {
     let metadata = json!({"resourceVersion": version});
     event(
         "BOOKMARK",
-        json!({"kind": "Pod", "apiVersion": "v1", "metadata": metadata}),
+        &json!({"kind": "Pod", "apiVersion": "v1", "metadata": metadata}),
     )
 }
 
@@ -95,16 +95,16 @@ async fn a_store_follows_the_list_and_its_changes_and_is_listed_anew_when_they_a
         2 => {
             assert_eq!(names(&seen_by_server), ["a", "b", "c"]);
             Reply::Events(vec![
-                event("ADDED", pod("d", 11)),
-                event("DELETED", pod("b", 12)),
-                event("MODIFIED", pod("a", 13)),
+                event("ADDED", &pod("d", 11)),
+                event("DELETED", &pod("b", 12)),
+                event("MODIFIED", &pod("a", 13)),
                 bookmark("20"),
             ])
         }
         3 => {
             assert_eq!(names(&seen_by_server), ["a", "c", "d"]);
             let gone = failure(410, "too old resource version");
-            Reply::EventsAndSilence(vec![event("ADDED", pod("e", 21)), event("ERROR", gone)])
+            Reply::EventsAndSilence(vec![event("ADDED", &pod("e", 21)), event("ERROR", &gone)])
         }
         4 => {
             assert_eq!(
@@ -144,7 +144,7 @@ async fn an_outage_is_counted_and_outlived() {
         3 => Reply::Fail(410, "the continue token has expired"),
         4 => list("11", "", &[pod("a", 1)]),
         5 => Reply::Fail(500, "etcd has no leader"),
-        6 => Reply::EventsAndSilence(vec![event("ADDED", pod("b", 12)), json!("not an event")]),
+        6 => Reply::EventsAndSilence(vec![event("ADDED", &pod("b", 12)), json!("not an event")]),
         _ => Reply::Hang,
     });
     follow(&store, pace(), (server.clone(), client, 8)).await;
@@ -164,9 +164,12 @@ async fn an_outage_is_counted_and_outlived() {
 #[tokio::test]
 async fn a_watch_that_stays_silent_is_opened_again_and_at_last_listed_anew() {
     let store = pods(None);
-    let (server, client) = FakeServer::new(|sent, _before| match sent.line.contains("limit") {
-        true => list("10", "", &[]),
-        false => Reply::Hang,
+    let (server, client) = FakeServer::new(|sent, _before| {
+        if sent.line.contains("limit") {
+            list("10", "", &[])
+        } else {
+            Reply::Hang
+        }
     });
     let impatient = Pace {
         silence: Duration::ZERO,
@@ -192,7 +195,7 @@ async fn a_version_that_is_forgotten_at_once_again_and_again_costs_a_pause_each_
     });
     let store = pods(None);
     let patient = Pace {
-        pause: Duration::from_secs(3600),
+        pause: Duration::from_hours(1),
         ..Pace::default()
     };
     let watch = Watch {
@@ -226,7 +229,7 @@ async fn an_object_that_cannot_be_read_hurts_only_itself() {
             &[pod("a", 1), bad.clone(), json!({"metadata": {}}), json!(7)],
         ),
         1 => Reply::Events(vec![bookmark("11")]),
-        2 => Reply::EventsAndSilence(vec![event("MODIFIED", pod("bad", 12))]),
+        2 => Reply::EventsAndSilence(vec![event("MODIFIED", &pod("bad", 12))]),
         _ => Reply::Hang,
     });
     follow(&store, pace(), (server.clone(), client.clone(), 2)).await;
