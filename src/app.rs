@@ -74,9 +74,16 @@ pub async fn run_with(
 ) -> Result<(), AppError> {
     let listener = TcpListener::bind(config.listen)
         .await
-        .map_err(|source| AppError::Listen { addr: config.listen, source })?;
+        .map_err(|source| AppError::Listen {
+            addr: config.listen,
+            source,
+        })?;
     let connection = connect(&config.access).await?;
-    let cluster = Arc::new(KubeCluster::new(connection, &config.namespaces, clock.clone()));
+    let cluster = Arc::new(KubeCluster::new(
+        connection,
+        &config.namespaces,
+        clock.clone(),
+    ));
     let forecasts = Arc::new(Forecasts::default());
     let forecaster = Forecaster::new(
         Arc::clone(&cluster),
@@ -120,21 +127,34 @@ async fn connect(access: &KubeAccess) -> Result<Connection, ConnectError> {
 }
 
 fn history(config: &Config) -> Result<Option<Source<Prometheus, QueryRules>>, EndpointError> {
-    let Some(url) = &config.prometheus else { return Ok(None) };
+    let Some(url) = &config.prometheus else {
+        return Ok(None);
+    };
     // The administrator wrote this address, so plain http is their choice.
-    let endpoint = Endpoint { allow_http: true, ..Endpoint::new(url) };
+    let endpoint = Endpoint {
+        allow_http: true,
+        ..Endpoint::new(url)
+    };
     let scope = match config.promql_scope {
         ScopeArg::Namespace => PromqlScope::Namespace,
         ScopeArg::Any => PromqlScope::Any,
     };
-    let queries = QueryRules { scope, ..QueryRules::default() };
-    Ok(Some(Source { reader: Prometheus::new(&endpoint)?, queries }))
+    let queries = QueryRules {
+        scope,
+        ..QueryRules::default()
+    };
+    Ok(Some(Source {
+        reader: Prometheus::new(&endpoint)?,
+        queries,
+    }))
 }
 
 async fn report_watches(cluster: &KubeCluster, telemetry: &Telemetry, clock: &Clock) {
     loop {
         for watch in cluster.watches() {
-            let age = watch.heard.map_or(0.0, |heard| clock.wall_age(heard).as_secs_f64());
+            let age = watch
+                .heard
+                .map_or(0.0, |heard| clock.wall_age(heard).as_secs_f64());
             telemetry.watched(watch.kind, age, watch.errors);
         }
         clock.sleep(WATCH_REPORT_PERIOD).await;
