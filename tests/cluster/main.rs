@@ -4,6 +4,9 @@
 //! elsewhere and run faster. Tests wait on conditions with deadlines and never for a time.
 
 mod hands;
+mod manifests;
+mod ownership;
 mod preview;
+mod targets;
 mod wave;
 mod world;
