@@ -151,37 +151,29 @@ impl<C: Cluster> Writer<'_, C> {
         outcome.map(Some)
     }
 
-    /// Makes the child, adopted or our own, be what the decision asks for.
+    /// Makes the child, adopted or our own, be what the decision asks for; never both.
     async fn keep_child(&self, min: Replicas, max: Replicas) -> Result<Effect, ClusterError> {
         let siblings = &self.planned.sighting.siblings;
         let ehpa = &self.planned.ehpa;
-        let adopting = child::wants_adoption(ehpa);
-        match (&siblings.adopted, &siblings.foreign) {
-            (Some(adopted), _) if adopting => {
-                let manifest = child::adoption(ehpa, adopted, min, max);
-                self.keep(&manifest, Some(adopted), Deed::Restored).await
-            }
-            (None, Some(foreign)) if adopting => {
-                let manifest = child::adoption(ehpa, foreign, min, max);
-                self.keep(&manifest, None, Deed::Adopted).await
-            }
-            (Some(adopted), _) => {
-                give_back(self.cluster, self.telemetry, adopted).await?;
-                Ok(Effect {
-                    deeds: vec![Deed::GivenBack],
-                    ..Effect::default()
-                })
-            }
-            (None, _) => {
-                let manifest = child::manifest(ehpa, min, max);
-                let deed = if siblings.owned.is_some() {
-                    Deed::Restored
-                } else {
-                    Deed::Created
-                };
-                self.keep(&manifest, siblings.owned.as_ref(), deed).await
-            }
+        let adopted = siblings.adopted.as_ref();
+        let taken = adopted.or(siblings.foreign.as_ref());
+        if let Some(taken) = taken.filter(|_| child::wants_adoption(ehpa)) {
+            self.remove_owned().await?;
+            let manifest = child::adoption(ehpa, taken, min, max);
+            let deed = if adopted.is_some() {
+                Deed::Restored
+            } else {
+                Deed::Adopted
+            };
+            return self.keep(&manifest, Some(taken), deed).await;
         }
+        let manifest = child::manifest(ehpa, min, max);
+        let deed = if siblings.owned.is_some() {
+            Deed::Restored
+        } else {
+            Deed::Created
+        };
+        self.keep(&manifest, siblings.owned.as_ref(), deed).await
     }
 
     async fn keep(
@@ -236,15 +228,20 @@ impl<C: Cluster> Writer<'_, C> {
             give_back(self.cluster, self.telemetry, adopted).await?;
             effect.deeds.push(Deed::GivenBack);
         }
-        if let Some(owned) = &siblings.owned {
-            let outcome = self
-                .cluster
-                .delete_hpa(&owned.namespace, &owned.name, &owned.uid)
-                .await;
-            self.telemetry.wrote(Write::Hpa, outcome.is_ok());
-            outcome?;
-            effect.deeds.push(Deed::Removed);
-        }
+        effect.deeds.extend(self.remove_owned().await?);
         Ok(effect)
+    }
+
+    async fn remove_owned(&self) -> Result<Option<Deed>, ClusterError> {
+        let Some(owned) = &self.planned.sighting.siblings.owned else {
+            return Ok(None);
+        };
+        let outcome = self
+            .cluster
+            .delete_hpa(&owned.namespace, &owned.name, &owned.uid)
+            .await;
+        self.telemetry.wrote(Write::Hpa, outcome.is_ok());
+        outcome?;
+        Ok(Some(Deed::Removed))
     }
 }

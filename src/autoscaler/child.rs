@@ -188,23 +188,29 @@ pub fn return_patch(adopted: &HpaView) -> Option<Value> {
     ]))
 }
 
-/// The JSON patch that drops a `behavior` that somebody added by hand; `None` when there is none.
+/// The JSON patch for a `behavior` with more in it than we wrote; `None` when there is none.
+///
+/// Server-side apply leaves alone what another hand added beside our fields; this does not.
 #[must_use]
 pub fn surplus_patch(desired: &Value, live: &HpaView) -> Option<Value> {
-    let wanted = desired.pointer("/spec/behavior").is_some();
-    (!wanted
-        && live
-            .spec
-            .get("behavior")
-            .is_some_and(|value| !value.is_null()))
-    .then(|| json!([{ "op": "remove", "path": "/spec/behavior" }]))
+    let (wanted, found) = (desired.pointer("/spec/behavior"), live.spec.get("behavior"));
+    let found = found.filter(|value| !value.is_null())?;
+    match wanted {
+        None => Some(json!([{ "op": "remove", "path": "/spec/behavior" }])),
+        Some(wanted) if is_part_of(found, wanted) => None,
+        Some(wanted) => {
+            Some(json!([{ "op": "replace", "path": "/spec/behavior", "value": wanted }]))
+        }
+    }
 }
 
 /// Whether the live autoscaler is what `desired` (a manifest of this module) asks for.
 #[must_use]
 pub fn is_as_written(desired: &Value, live: &HpaView) -> bool {
     let part = |path: &str| desired.pointer(path).unwrap_or(&Value::Null);
+    let metrics = live.spec.get("metrics").unwrap_or(&Value::Null);
     is_part_of(part("/spec"), &live.spec)
+        && is_part_of(metrics, part("/spec/metrics"))
         && is_part_of(part("/metadata/labels"), &live.labels)
         && is_part_of(part("/metadata/annotations"), &live.annotations)
         && surplus_patch(desired, live).is_none()

@@ -12,7 +12,7 @@ use foretide_crds::{
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
-use super::{report::Outline, shadow::Shadow};
+use super::{apply::Effect, as_child, report::Outline, shadow::Shadow};
 use crate::{
     domain::{
         Replicas,
@@ -38,6 +38,8 @@ pub(super) struct Memory {
     pub(super) written: Option<Outline>,
     /// When the last change of the scale was applied.
     pub(super) last_scale: Option<Timestamp>,
+    /// The `minReplicas` that the child autoscaler was left with, if there is one.
+    pub(super) child_min: Option<Replicas>,
     /// What the child autoscaler is expected to answer.
     pub(super) shadow: Shadow,
 }
@@ -85,7 +87,17 @@ impl Memory {
             history: History::default(),
             written: None,
             last_scale: last_scale.map(|time| time.0),
+            child_min: None,
             shadow: Shadow::default(),
+        }
+    }
+
+    /// Remembers how the child autoscaler was left. One that was put right may have read and logged
+    /// what we did not: its answers are not compared until it has settled again.
+    pub(super) fn delegated(&mut self, effect: &Effect) {
+        self.child_min = effect.child.as_deref().map(|hpa| as_child(hpa).min);
+        if !effect.deeds.is_empty() {
+            self.shadow = Shadow::default();
         }
     }
 

@@ -237,18 +237,19 @@ impl<C: Cluster> Autoscaler<C> {
         let memory = self.memories.of(&due.ehpa);
         memory.recall(&due.ehpa, &sighting.scale.uid, settings, now);
         let workload = in_force(&due, &sighting);
+        let acting = sighting.siblings.acting().map(|hpa| &**hpa);
         let seen = decide::Seen {
             observation: sighting.observation.clone(),
             forecasts: sighting.forecasts.clone(),
-            child: sighting.siblings.acting().map(|hpa| as_child(hpa)),
+            child: acting.map(|hpa| as_left(hpa, memory.child_min)),
         };
         let (decision, history) = decide(&workload, &seen, &memory.history, settings, now);
         memory.history = history;
-        let acting = sighting.siblings.acting().map(|hpa| &**hpa);
+        let untouched = acting.filter(|hpa| as_child(hpa) == as_left(hpa, memory.child_min));
         if let Some(agreed) =
             memory
                 .shadow
-                .watch(&decision, acting, settings.downscale_stabilization)
+                .watch(&decision, untouched, settings.downscale_stabilization)
         {
             self.telemetry.compared(agreed);
         }
@@ -272,6 +273,7 @@ impl<C: Cluster> Autoscaler<C> {
             };
             match &applied.outcome {
                 Ok(effect) => {
+                    self.memories.of(&applied.planned.ehpa).delegated(effect);
                     if let Some(to) = effect.scaled {
                         let from = applied.planned.decision.current;
                         self.memories
@@ -298,9 +300,11 @@ impl<C: Cluster> Autoscaler<C> {
     }
 }
 
-/// The workload as it is decided: a target that belongs to somebody else is only previewed.
+/// The workload as it is decided: a target that belongs to somebody else is only previewed. What was
+/// adopted and may no longer be is somebody else's again.
 fn in_force(due: &Due, sighting: &Sighting) -> Arc<Workload> {
-    if sighting.siblings.foreign.is_none() || may_adopt(due) {
+    let siblings = &sighting.siblings;
+    if (siblings.foreign.is_none() && siblings.adopted.is_none()) || may_adopt(due) {
         return Arc::clone(&due.workload);
     }
     let preview = Workload {
@@ -318,6 +322,15 @@ fn may_adopt(due: &Due) -> bool {
 /// Whether a child autoscaler writes the scale.
 fn delegates(workload: &Workload) -> bool {
     workload.strategy == Strategy::Auto && workload.mode_in_force() == Mode::Delegated
+}
+
+/// The child with the minimum that we left it with: another one is an edit by hand, to be undone.
+fn as_left(hpa: &HpaView, min: Option<Replicas>) -> Child {
+    let live = as_child(hpa);
+    Child {
+        min: min.unwrap_or(live.min),
+        ..live
+    }
 }
 
 fn as_child(hpa: &HpaView) -> Child {

@@ -5,7 +5,10 @@
 
 mod cron;
 mod hands;
+mod manifests;
+mod ownership;
 mod preview;
+mod targets;
 mod wave;
 mod winners;
 mod world;
