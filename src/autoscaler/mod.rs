@@ -223,9 +223,11 @@ impl<C: Cluster> Autoscaler<C> {
         let (decision, history) = decide(&workload, &seen, &memory.history, settings, now);
         memory.history = history;
         let acting = sighting.siblings.acting().map(|hpa| &**hpa);
-        if let Some(agreed) =
-            memory.shadow.watch(&decision, acting, settings.downscale_stabilization)
-        {
+        let values = shadow::values(&decision);
+        let pods = &sighting.observation.pods;
+        let sync = shadow::Sync::of(&decision, values.as_deref(), pods, &memory.history.log);
+        let rules = shadow::Rules { behavior: workload.behavior.as_ref(), settings };
+        if let Some(agreed) = memory.shadow.watch(&sync, acting, rules) {
             self.telemetry.compared(agreed);
         }
         let target = workload.target.clone();

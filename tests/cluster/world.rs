@@ -1,6 +1,10 @@
 //! A world for one scenario: a cluster with our manifests applied, and controllers to run in it.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use foretide::{
     app,
@@ -87,6 +91,16 @@ impl World {
                 ..Settings::default()
             },
         }
+    }
+
+    /// The flags of this cluster's HPA controller.
+    pub const fn hpa_flags(&self) -> &HpaFlags {
+        &self.flags
+    }
+
+    /// The identity of a controller, for one that runs as a process.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
     }
 
     /// Runs a controller.
