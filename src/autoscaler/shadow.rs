@@ -216,7 +216,12 @@ impl Shadow {
             return Some(true);
         }
         let explained = ranges().any(|(low, high)| low <= desired && desired <= high);
-        (!explained && calm).then_some(false)
+        if explained || !calm {
+            return None;
+        }
+        let (child, expected) = (&self.child, ranges().collect::<Vec<_>>());
+        tracing::warn!(%child, ?answer, ?expected, "the child autoscaler answered otherwise");
+        Some(false)
     }
 
     /// The lowest and the highest answer that the child may give: with every reading of ours in its
