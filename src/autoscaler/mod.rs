@@ -25,6 +25,7 @@ use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 
+pub(crate) use self::report::{decided, windows};
 use self::{
     apply::{Applied, Planned},
     gather::{Due, Seen, Sighting},
@@ -92,7 +93,15 @@ impl<C: Cluster> Autoscaler<C> {
         telemetry: Arc<Telemetry>,
     ) -> Self {
         let schedule = Schedule::new(setup.sync_period);
-        Self { cluster, clock, setup, forecasts, telemetry, schedule, memories: Memories::default() }
+        Self {
+            cluster,
+            clock,
+            setup,
+            forecasts,
+            telemetry,
+            schedule,
+            memories: Memories::default(),
+        }
     }
 
     /// Syncs, for ever.
@@ -103,7 +112,11 @@ impl<C: Cluster> Autoscaler<C> {
             if synced {
                 self.sync().await;
             }
-            let wait = if synced { self.schedule.until_next(self.clock.now()) } else { FIRST_LOOK };
+            let wait = if synced {
+                self.schedule.until_next(self.clock.now())
+            } else {
+                FIRST_LOOK
+            };
             tokio::select! {
                 () = self.clock.sleep(wait) => {}
                 changed = self.cluster.changed() => self.expedite(&changed),
@@ -136,7 +149,8 @@ impl<C: Cluster> Autoscaler<C> {
                 name: ehpa.name_any(),
             };
             if changed.contains(&key) {
-                self.schedule.again(&ehpa.uid().unwrap_or_default(), now, SignedDuration::ZERO);
+                self.schedule
+                    .again(&ehpa.uid().unwrap_or_default(), now, SignedDuration::ZERO);
             }
         }
     }
@@ -159,7 +173,10 @@ impl<C: Cluster> Autoscaler<C> {
             })
             .collect();
         let due = self.schedule.due(&entries, self.clock.now());
-        let due: Vec<_> = due.into_iter().filter_map(|position| staying.get(position)).collect();
+        let due: Vec<_> = due
+            .into_iter()
+            .filter_map(|position| staying.get(position))
+            .collect();
         let mut validated = Vec::with_capacity(due.len());
         for ehpa in due {
             validated.extend(self.understand(ehpa).await);
@@ -180,14 +197,19 @@ impl<C: Cluster> Autoscaler<C> {
             }
         }
         let workload = memory.workload.clone()?;
-        Some(Due { ehpa: Arc::clone(ehpa), workload })
+        Some(Due {
+            ehpa: Arc::clone(ehpa),
+            workload,
+        })
     }
 
     /// Adopted autoscalers whose adopter is gone become what they were.
     async fn give_back_orphans(&self, uids: &HashSet<String>) {
-        let orphans = self.cluster.every_hpa().into_iter().filter(|hpa| {
-            child::adopted_by(hpa).is_some_and(|uid| !uids.contains(uid))
-        });
+        let orphans = self
+            .cluster
+            .every_hpa()
+            .into_iter()
+            .filter(|hpa| child::adopted_by(hpa).is_some_and(|uid| !uids.contains(uid)));
         for orphan in orphans {
             if let Err(error) = apply::give_back(&*self.cluster, &self.telemetry, &orphan).await {
                 let (namespace, name) = (&orphan.namespace, &orphan.name);
@@ -225,26 +247,38 @@ impl<C: Cluster> Autoscaler<C> {
         memory.history = history;
         let untouched = acting.filter(|hpa| as_child(hpa) == as_left(hpa, memory.child_min));
         if let Some(agreed) =
-            memory.shadow.watch(&decision, untouched, settings.downscale_stabilization)
+            memory
+                .shadow
+                .watch(&decision, untouched, settings.downscale_stabilization)
         {
             self.telemetry.compared(agreed);
         }
         let target = workload.target.clone();
         let delegates = delegates(&workload);
-        Planned { ehpa: due.ehpa, target, sighting, decision, delegates }
+        Planned {
+            ehpa: due.ehpa,
+            target,
+            sighting,
+            decision,
+            delegates,
+        }
     }
 
     /// Remembers what was applied: changes of our own count as scale events.
     fn take_in(&mut self, applied: &[Applied]) {
         let now = self.clock.now();
         for applied in applied {
-            let Some(uid) = applied.planned.ehpa.uid() else { continue };
+            let Some(uid) = applied.planned.ehpa.uid() else {
+                continue;
+            };
             match &applied.outcome {
                 Ok(effect) => {
                     self.memories.of(&applied.planned.ehpa).delegated(effect);
                     if let Some(to) = effect.scaled {
                         let from = applied.planned.decision.current;
-                        self.memories.of(&applied.planned.ehpa).changed(from, to, now);
+                        self.memories
+                            .of(&applied.planned.ehpa)
+                            .changed(from, to, now);
                     }
                 }
                 Err(_) => self.schedule.again(&uid, now, AFTER_CONFLICT),
@@ -293,7 +327,10 @@ fn delegates(workload: &Workload) -> bool {
 /// The child with the minimum that we left it with: another one is an edit by hand, to be undone.
 fn as_left(hpa: &HpaView, min: Option<Replicas>) -> Child {
     let live = as_child(hpa);
-    Child { min: min.unwrap_or(live.min), ..live }
+    Child {
+        min: min.unwrap_or(live.min),
+        ..live
+    }
 }
 
 fn as_child(hpa: &HpaView) -> Child {
@@ -305,6 +342,8 @@ fn as_child(hpa: &HpaView) -> Child {
         min: count(&hpa.spec, "minReplicas").unwrap_or(Replicas::new(1)),
         max: count(&hpa.spec, "maxReplicas").unwrap_or(Replicas::new(1)),
         desired: count(&hpa.status, "desiredReplicas"),
-        last_scale: hpa.last_scale.map(|at| at.saturating_add(CUT_OFF).unwrap_or(at)),
+        last_scale: hpa
+            .last_scale
+            .map(|at| at.saturating_add(CUT_OFF).unwrap_or(at)),
     }
 }

@@ -90,8 +90,15 @@ pub(super) async fn report_unreadable<C: Cluster>(
     now: Timestamp,
 ) {
     let able = ("AbleToScale", "FailedGetScale", error.to_string());
-    report_trouble(cluster, telemetry, memory, ehpa, &[("Ready", able.1, able.2.clone()), able], now)
-        .await;
+    report_trouble(
+        cluster,
+        telemetry,
+        memory,
+        ehpa,
+        &[("Ready", able.1, able.2.clone()), able],
+        now,
+    )
+    .await;
 }
 
 /// Reports a spec that cannot be acted on; what was asked for before stays in force.
@@ -106,7 +113,15 @@ pub(super) async fn report_invalid<C: Cluster>(
         Some(_) => format!("{invalid}; the last valid spec stays in force"),
         None => format!("{invalid}; nothing is done until this is mended"),
     };
-    report_trouble(cluster, telemetry, memory, ehpa, &[("Ready", "InvalidSpec", message)], now).await;
+    report_trouble(
+        cluster,
+        telemetry,
+        memory,
+        ehpa,
+        &[("Ready", "InvalidSpec", message)],
+        now,
+    )
+    .await;
 }
 
 /// Writes conditions that are False, leaving the rest of the status as it is; an event goes with the
@@ -131,7 +146,12 @@ async fn report_trouble<C: Cluster>(
         return;
     }
     if let Some((_, reason, message)) = troubles.first() {
-        let event = EventNote { warning: true, reason, action: "Decide", note: message.clone() };
+        let event = EventNote {
+            warning: true,
+            reason,
+            action: "Decide",
+            note: message.clone(),
+        };
         emit(cluster, telemetry, ehpa, &event).await;
     }
     write(cluster, telemetry, memory, ehpa, status).await;
@@ -146,13 +166,19 @@ async fn write<C: Cluster>(
 ) {
     let outline = Outline::of(&status);
     let stands = memory.written.get_or_insert_with(|| {
-        Outline::of(ehpa.status.as_ref().unwrap_or(&EffectiveHorizontalPodAutoscalerStatus::default()))
+        Outline::of(
+            ehpa.status
+                .as_ref()
+                .unwrap_or(&EffectiveHorizontalPodAutoscalerStatus::default()),
+        )
     });
     if *stands == outline {
         return;
     }
     let namespace = ehpa.namespace().unwrap_or_default();
-    let outcome = cluster.write_status(&namespace, &ehpa.name_any(), &status).await;
+    let outcome = cluster
+        .write_status(&namespace, &ehpa.name_any(), &status)
+        .await;
     telemetry.wrote(Write::Status, outcome.is_ok());
     match outcome {
         Ok(()) => memory.written = Some(outline),
@@ -184,7 +210,11 @@ fn status(
     now: Timestamp,
 ) -> EffectiveHorizontalPodAutoscalerStatus {
     let decision = &applied.planned.decision;
-    let scaled = applied.outcome.as_ref().ok().and_then(|effect| effect.scaled);
+    let scaled = applied
+        .outcome
+        .as_ref()
+        .ok()
+        .and_then(|effect| effect.scaled);
     EffectiveHorizontalPodAutoscalerStatus {
         expect_replicas: Some(decision.desired.as_i32()),
         current_replicas: Some(scaled.unwrap_or(decision.current).as_i32()),
@@ -199,11 +229,18 @@ fn status(
 
 /// The later of our own last change and the child's.
 fn last_scale(memory: &Memory, applied: &Applied) -> Option<Timestamp> {
-    let child = applied.outcome.as_ref().ok().and_then(|effect| effect.child.as_ref());
-    memory.last_scale.max(child.and_then(|child| child.last_scale))
+    let child = applied
+        .outcome
+        .as_ref()
+        .ok()
+        .and_then(|effect| effect.child.as_ref());
+    memory
+        .last_scale
+        .max(child.and_then(|child| child.last_scale))
 }
 
-fn decided(decision: &Decision) -> DecisionStatus {
+/// A decision as `status.decision` shows it.
+pub(crate) fn decided(decision: &Decision) -> DecisionStatus {
     let count = |replicas: Replicas| Some(replicas.as_i32());
     DecisionStatus {
         time: Some(Time(decision.at)),
@@ -240,7 +277,8 @@ const fn source(source: Source) -> ProposalSource {
     }
 }
 
-fn windows(decision: &Decision) -> Vec<WindowStatus> {
+/// The windows of a decision as `status.windows` shows them.
+pub(crate) fn windows(decision: &Decision) -> Vec<WindowStatus> {
     decision
         .windows
         .iter()
@@ -257,7 +295,11 @@ fn windows(decision: &Decision) -> Vec<WindowStatus> {
 fn conditions(applied: &Applied) -> Vec<Condition> {
     let planned = &applied.planned;
     let mut conditions: Vec<Condition> = planned.decision.conditions.iter().map(rendered).collect();
-    let child = applied.outcome.as_ref().ok().and_then(|effect| effect.child.as_ref());
+    let child = applied
+        .outcome
+        .as_ref()
+        .ok()
+        .and_then(|effect| effect.child.as_ref());
     for own in child.map(|child| of_child(child)).unwrap_or_default() {
         conditions.retain(|condition| condition.type_ != own.type_);
         conditions.push(own);
@@ -272,10 +314,18 @@ fn conditions(applied: &Applied) -> Vec<Condition> {
 fn trouble(applied: &Applied) -> Option<Condition> {
     let ready = ConditionKind::Ready.as_str();
     if let Err(error) = &applied.outcome {
-        return Some(condition(ready, "False", failure(applied), &error.to_string()));
+        return Some(condition(
+            ready,
+            "False",
+            failure(applied),
+            &error.to_string(),
+        ));
     }
     let foreign = applied.planned.sighting.siblings.foreign.as_ref()?;
-    let adopted = applied.outcome.as_ref().is_ok_and(|effect| effect.deeds.contains(&Deed::Adopted));
+    let adopted = applied
+        .outcome
+        .as_ref()
+        .is_ok_and(|effect| effect.deeds.contains(&Deed::Adopted));
     let message = format!(
         "horizontalpodautoscaler {} scales the same target and is left alone; delete it, or annotate \
          this object with {}: \"true\" to take it over (mode Delegated); until then everything is \
@@ -294,7 +344,12 @@ fn failure(applied: &Applied) -> &'static str {
 }
 
 fn rendered(own: &explain::Condition) -> Condition {
-    condition(own.kind.as_str(), own.status.as_str(), own.reason, &own.message)
+    condition(
+        own.kind.as_str(),
+        own.status.as_str(),
+        own.reason,
+        &own.message,
+    )
 }
 
 fn of_child(child: &HpaView) -> Vec<Condition> {
@@ -304,9 +359,14 @@ fn of_child(child: &HpaView) -> Vec<Condition> {
         .flatten()
         .filter_map(|value| {
             let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default();
-            OF_THE_CHILD
-                .contains(&text("type"))
-                .then(|| condition(text("type"), text("status"), text("reason"), text("message")))
+            OF_THE_CHILD.contains(&text("type")).then(|| {
+                condition(
+                    text("type"),
+                    text("status"),
+                    text("reason"),
+                    text("message"),
+                )
+            })
         })
         .collect()
 }
@@ -328,9 +388,15 @@ fn since(
     ehpa: &EffectiveHorizontalPodAutoscaler,
     now: Timestamp,
 ) -> Vec<Condition> {
-    let known = ehpa.status.as_ref().and_then(|status| status.conditions.as_deref());
+    let known = ehpa
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_deref());
     for condition in &mut conditions {
-        let before = known.into_iter().flatten().find(|known| known.type_ == condition.type_);
+        let before = known
+            .into_iter()
+            .flatten()
+            .find(|known| known.type_ == condition.type_);
         condition.last_transition_time = before
             .filter(|before| before.status == condition.status)
             .map_or(Time(now), |before| before.last_transition_time.clone());
@@ -341,7 +407,10 @@ fn since(
 }
 
 fn position(kind: &str) -> usize {
-    ConditionKind::ALL.iter().position(|known| known.as_str() == kind).unwrap_or(usize::MAX)
+    ConditionKind::ALL
+        .iter()
+        .position(|known| known.as_str() == kind)
+        .unwrap_or(usize::MAX)
 }
 
 fn events(applied: &Applied) -> Vec<EventNote> {
@@ -368,7 +437,10 @@ fn effect_events(applied: &Applied, effect: &Effect) -> Vec<EventNote> {
             applied.planned.decision.message()
         ),
     });
-    let name = effect.child.as_ref().map_or("", |child| child.name.as_str());
+    let name = effect
+        .child
+        .as_ref()
+        .map_or("", |child| child.name.as_str());
     let deeds = effect.deeds.iter().map(|deed| deed.event(name));
     deeds.chain(scaled).collect()
 }
@@ -378,24 +450,46 @@ fn effect_events(applied: &Applied, effect: &Effect) -> Vec<EventNote> {
 impl Deed {
     fn event(self, name: &str) -> EventNote {
         let (reason, note) = match self {
-            Self::Created => ("HPACreated", format!("created horizontalpodautoscaler {name}")),
-            Self::Restored => {
-                ("HPARestored", format!("horizontalpodautoscaler {name} was not as written; put right"))
-            }
-            Self::Adopted => ("HPAAdopted", format!("took over horizontalpodautoscaler {name}")),
-            Self::GivenBack => {
-                ("HPAGivenBack", "gave the adopted horizontalpodautoscaler back".to_owned())
-            }
-            Self::Removed => ("HPARemoved", "removed the child horizontalpodautoscaler".to_owned()),
+            Self::Created => (
+                "HPACreated",
+                format!("created horizontalpodautoscaler {name}"),
+            ),
+            Self::Restored => (
+                "HPARestored",
+                format!("horizontalpodautoscaler {name} was not as written; put right"),
+            ),
+            Self::Adopted => (
+                "HPAAdopted",
+                format!("took over horizontalpodautoscaler {name}"),
+            ),
+            Self::GivenBack => (
+                "HPAGivenBack",
+                "gave the adopted horizontalpodautoscaler back".to_owned(),
+            ),
+            Self::Removed => (
+                "HPARemoved",
+                "removed the child horizontalpodautoscaler".to_owned(),
+            ),
         };
-        EventNote { warning: false, reason, action: "Delegate", note }
+        EventNote {
+            warning: false,
+            reason,
+            action: "Delegate",
+            note,
+        }
     }
 }
 
 fn counts(decision: &Decision) -> Counts {
     let largest = |source: Source| {
-        let of_source = decision.proposals.iter().filter(|proposal| proposal.source == source);
-        of_source.filter_map(|proposal| proposal.replicas).max().map(Replicas::get)
+        let of_source = decision
+            .proposals
+            .iter()
+            .filter(|proposal| proposal.source == source);
+        of_source
+            .filter_map(|proposal| proposal.replicas)
+            .max()
+            .map(Replicas::get)
     };
     Counts {
         current: decision.current.get(),

@@ -51,17 +51,27 @@ impl Shadow {
             return None;
         };
         if self.child != child.uid {
-            *self = Self { child: child.uid.clone(), since: Some(decision.at), ..Self::default() };
+            *self = Self {
+                child: child.uid.clone(),
+                since: Some(decision.at),
+                ..Self::default()
+            };
         }
         self.expected.extend(Expectation::of(decision, child));
         while self.expected.len() > MEMORY {
             self.expected.pop_front();
         }
-        let settled = self.since.is_some_and(|since| decision.at.duration_since(since) > window);
+        let settled = self
+            .since
+            .is_some_and(|since| decision.at.duration_since(since) > window);
         if !settled || self.compared.as_ref() == Some(&child.status) {
             return None;
         }
-        let verdict = self.expected.iter().rev().find_map(|expected| expected.judge(child))?;
+        let verdict = self
+            .expected
+            .iter()
+            .rev()
+            .find_map(|expected| expected.judge(child))?;
         self.compared = Some(child.status.clone());
         Some(verdict)
     }
@@ -72,8 +82,11 @@ impl Shadow {
 impl Expectation {
     fn of(decision: &Decision, child: &HpaView) -> Option<Self> {
         let pass = decision.observed.as_ref()?;
-        let values: Option<Vec<_>> =
-            pass.proposals.iter().map(|p| p.as_ref().ok().map(|p| p.value)).collect();
+        let values: Option<Vec<_>> = pass
+            .proposals
+            .iter()
+            .map(|p| p.as_ref().ok().map(|p| p.value))
+            .collect();
         Some(Self {
             current: decision.current,
             values: values.filter(|values| !values.is_empty())?,
@@ -85,7 +98,10 @@ impl Expectation {
     /// Whether the child answered to the same inputs as expected; `None` for other inputs.
     fn judge(&self, child: &HpaView) -> Option<bool> {
         let count = |name: &str| child.status.get(name).and_then(Value::as_u64);
-        let observed = child.status.get("observedGeneration").and_then(Value::as_i64);
+        let observed = child
+            .status
+            .get("observedGeneration")
+            .and_then(Value::as_i64);
         let same = count("currentReplicas") == Some(self.current.get().into())
             && child.generation == self.generation
             && observed.is_none_or(|observed| Some(observed) == self.generation)
@@ -95,14 +111,26 @@ impl Expectation {
 
     fn same_values(&self, statuses: &[Value]) -> bool {
         statuses.len() == self.values.len()
-            && statuses.iter().zip(&self.values).all(|(status, value)| reported(status) == Some(*value))
+            && statuses
+                .iter()
+                .zip(&self.values)
+                .all(|(status, value)| reported(status) == Some(*value))
     }
 }
 
 /// The value that a child reports for one metric, in the shape of our own.
 fn reported(status: &Value) -> Option<MetricValue> {
-    let blocks = ["resource", "containerResource", "pods", "object", "external"];
-    let current = blocks.iter().find_map(|block| status.get(block))?.get("current")?;
+    let blocks = [
+        "resource",
+        "containerResource",
+        "pods",
+        "object",
+        "external",
+    ];
+    let current = blocks
+        .iter()
+        .find_map(|block| status.get(block))?
+        .get("current")?;
     let milli = |name: &str| {
         let text = current.get(name)?.as_str()?;
         Some(text.parse::<Quantity>().ok()?.milli_value().value)

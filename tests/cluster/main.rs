@@ -3,10 +3,12 @@
 //! Every controller runs in this process with the rights of `deploy/`, under a clock that may start
 //! elsewhere and run faster. Tests wait on conditions with deadlines and never for a time.
 
+mod cron;
 mod hands;
 mod manifests;
 mod ownership;
 mod preview;
 mod targets;
 mod wave;
+mod winners;
 mod world;

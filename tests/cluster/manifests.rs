@@ -15,9 +15,18 @@ use crate::{
 /// Every document in `examples/`, by file.
 fn examples() -> Vec<(String, String)> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("examples");
-    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let files = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
     let manifests = files.filter(|path| path.extension().is_some_and(|end| end == "yaml"));
-    manifests.map(|path| (path.display().to_string(), std::fs::read_to_string(path).unwrap())).collect()
+    manifests
+        .map(|path| {
+            (
+                path.display().to_string(),
+                std::fs::read_to_string(path).unwrap(),
+            )
+        })
+        .collect()
 }
 
 /// What `kubectl create` sends: unknown fields are refused, too.
@@ -28,7 +37,11 @@ async fn create(world: &World, object: &Value) -> Result<Value, String> {
     );
     let request = Request::post(path).header("Content-Type", "application/json");
     let request = request.body(object.to_string().into_bytes()).unwrap();
-    world.client.request(request).await.map_err(|error| error.to_string())
+    world
+        .client
+        .request(request)
+        .await
+        .map_err(|error| error.to_string())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -42,7 +55,9 @@ async fn the_examples_apply_unchanged_and_nonsense_is_refused_with_our_words() {
     assert!(examples.len() >= 3, "{examples:?}");
     for (file, yaml) in examples {
         let written: Vec<Value> = serde_saphyr::from_multiple(&yaml).unwrap();
-        let ours = written.iter().filter(|object| object["kind"] == "EffectiveHorizontalPodAutoscaler");
+        let ours = written
+            .iter()
+            .filter(|object| object["kind"] == "EffectiveHorizontalPodAutoscaler");
         for object in ours {
             let name = object["metadata"]["name"].as_str().unwrap();
             let created = create(&world, object).await.unwrap();
@@ -62,16 +77,39 @@ async fn the_examples_apply_unchanged_and_nonsense_is_refused_with_our_words() {
         json!({ "crons": [cron] })
     };
     let refused = [
-        (json!({ "minReplicas": 9 }), "minReplicas must not exceed maxReplicas; lower minReplicas"),
-        (json!({ "maxReplicas": 0 }), "maxReplicas must be between 1 and 10000"),
-        (json!({ "specificReplicas": -1 }), "leave it out to let Preview only watch"),
-        (json!({ "scaleStrategy": "Manual" }), "supported values: \"Auto\", \"Preview\""),
-        (json!({ "maxReplica": 3 }), "unknown field \"spec.maxReplica\""),
-        (cron("start", json!("0 9 * *")), "a cron expression has five fields"),
-        (cron("end", json!("@every 1h")), "'@every' has no fixed times of day"),
+        (
+            json!({ "minReplicas": 9 }),
+            "minReplicas must not exceed maxReplicas; lower minReplicas",
+        ),
+        (
+            json!({ "maxReplicas": 0 }),
+            "maxReplicas must be between 1 and 10000",
+        ),
+        (
+            json!({ "specificReplicas": -1 }),
+            "leave it out to let Preview only watch",
+        ),
+        (
+            json!({ "scaleStrategy": "Manual" }),
+            "supported values: \"Auto\", \"Preview\"",
+        ),
+        (
+            json!({ "maxReplica": 3 }),
+            "unknown field \"spec.maxReplica\"",
+        ),
+        (
+            cron("start", json!("0 9 * *")),
+            "a cron expression has five fields",
+        ),
+        (
+            cron("end", json!("@every 1h")),
+            "'@every' has no fixed times of day",
+        ),
         (cron("end", Value::Null), "a cron needs start and end"),
-        (json!({ "crons": [cron("name", json!("a"))["crons"][0], cron("name", json!("a"))["crons"][0]] }),
-            "each cron needs a name of its own"),
+        (
+            json!({ "crons": [cron("name", json!("a"))["crons"][0], cron("name", json!("a"))["crons"][0]] }),
+            "each cron needs a name of its own",
+        ),
     ];
     for (fields, words) in refused {
         let object = ehpa(deployment("shop"), (1, 8), &fields);
