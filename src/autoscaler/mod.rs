@@ -246,11 +246,14 @@ impl<C: Cluster> Autoscaler<C> {
         let (decision, history) = decide(&workload, &seen, &memory.history, settings, now);
         memory.history = history;
         let untouched = acting.filter(|hpa| as_child(hpa) == as_left(hpa, memory.child_min));
-        if let Some(agreed) =
-            memory
-                .shadow
-                .watch(&decision, untouched, settings.downscale_stabilization)
-        {
+        let values = shadow::values(&decision);
+        let pods = &sighting.observation.pods;
+        let sync = shadow::Sync::of(&decision, values.as_deref(), pods, &memory.history.log);
+        let rules = shadow::Rules {
+            behavior: workload.behavior.as_ref(),
+            settings,
+        };
+        if let Some(agreed) = memory.shadow.watch(&sync, untouched, rules) {
             self.telemetry.compared(agreed);
         }
         let target = workload.target.clone();

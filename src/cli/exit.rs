@@ -49,3 +49,20 @@ pub(crate) fn usage(message: &str) -> ExitCode {
 pub(crate) fn last_words(message: &str) {
     let _heard = writeln!(std::io::stderr().lock(), "foretide: {message}").is_ok();
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_end_has_its_code() {
+        for (exit, code) in [
+            (Exit::Ok, 0),
+            (Exit::Runtime, 1),
+            (Exit::Usage, 2),
+            (Exit::Invalid, 3),
+        ] {
+            assert_eq!(ExitCode::from(exit), ExitCode::from(code), "{exit:?}");
+        }
+    }
+}

@@ -3,7 +3,9 @@
 //! Every controller runs in this process with the rights of `deploy/`, under a clock that may start
 //! elsewhere and run faster. Tests wait on conditions with deadlines and never for a time.
 
+mod conformance;
 mod cron;
+mod faults;
 mod hands;
 mod manifests;
 mod ownership;

@@ -1,7 +1,7 @@
 //! A world for one scenario: a cluster with our manifests applied, and controllers to run in it.
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -132,6 +132,16 @@ impl World {
                 ..Settings::default()
             },
         }
+    }
+
+    /// The flags of this cluster's HPA controller.
+    pub(crate) const fn hpa_flags(&self) -> &HpaFlags {
+        &self.flags
+    }
+
+    /// The identity of a controller, for one that runs as a process.
+    pub(crate) fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
     }
 
     /// Runs a controller.

@@ -218,10 +218,13 @@ fn without_comment(line: &str) -> &str {
     comment.map_or(line, |at| &line[..at])
 }
 
-/// Whether `name` stands in `text` other than as the tail of a longer word.
+/// Whether `name` stands in `text` other than as a part of a longer word.
 fn says(text: &str, name: &str) -> bool {
+    let begins = |at: usize| !name.starts_with(is_word) || !text[..at].ends_with(is_word);
+    let ends =
+        |at: usize| !name.ends_with(is_word) || !text[at + name.len()..].starts_with(is_word);
     text.match_indices(name)
-        .any(|(at, _)| !name.starts_with(is_word) || !text[..at].ends_with(is_word))
+        .any(|(at, _)| begins(at) && ends(at))
 }
 
 fn is_word(c: char) -> bool {

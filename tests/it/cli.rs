@@ -12,7 +12,7 @@ use foretide::{
 };
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const PLAIN: Screen = Screen {
     colour: false,
@@ -39,7 +39,7 @@ fn failure(line: &str) -> (Exit, String) {
     (failure.exit, failure.message)
 }
 
-fn json(line: &str) -> Value {
+fn as_json(line: &str) -> Value {
     serde_json::from_str(&answer(line).unwrap().text).unwrap()
 }
 
@@ -80,7 +80,7 @@ fn what_is_wrong_is_said_with_file_line_and_field() {
 
 #[test]
 fn a_validation_report_is_json_on_request() {
-    let report = json("validate -o json -f tests/it/manifests/broken.yaml");
+    let report = as_json("validate -o json -f tests/it/manifests/broken.yaml");
     assert_eq!(report["kind"], "ValidationReport");
     assert_eq!(report["apiVersion"], cli::API_VERSION);
     assert_eq!(report["items"][0]["line"], 6);
@@ -128,7 +128,7 @@ fn a_plan_is_drawn_in_ascii_on_request() {
 
 #[test]
 fn a_plan_as_json_decides_as_the_plan_in_words_does() {
-    let plan = json(&format!("{PLAN} -o json"));
+    let plan = as_json(&format!("{PLAN} -o json"));
     let text = answer(PLAN).unwrap().text;
     assert_eq!(plan["kind"], "Plan");
     assert_eq!(plan["apiVersion"], cli::API_VERSION);
@@ -143,7 +143,7 @@ fn a_plan_as_json_decides_as_the_plan_in_words_does() {
 fn a_request_stands_in_for_the_deployment() {
     let with = |rest: &str| {
         let line = format!("plan -f examples/php-apache.yaml --csv {HISTORY} -o json {rest}");
-        json(&format!("{line} --at 2026-03-05T07:00:00Z"))["decision"].clone()
+        as_json(&format!("{line} --at 2026-03-05T07:00:00Z"))["decision"].clone()
     };
     let by_request = with("--request cpu=200m");
     assert_eq!(by_request, with("-f examples/php-apache-deployment.yaml"));
@@ -156,7 +156,7 @@ fn a_request_stands_in_for_the_deployment() {
 
 #[test]
 fn a_plan_begins_with_the_replicas_it_is_told() {
-    let plan = json(&format!("{PLAN} --replicas 2 -o json"));
+    let plan = as_json(&format!("{PLAN} --replicas 2 -o json"));
     assert_eq!(plan["decision"]["currentReplicas"], 2);
     // 0.367 cores on two pods that request 0.2 each.
     assert_eq!(plan["decision"]["proposals"][0]["value"], "91");
@@ -164,7 +164,7 @@ fn a_plan_begins_with_the_replicas_it_is_told() {
 
 #[test]
 fn a_plan_beyond_the_bounds_is_capped_and_says_so() {
-    let plan = json(&format!("{PLAN} --request cpu=50m -o json"));
+    let plan = as_json(&format!("{PLAN} --request cpu=50m -o json"));
     assert_eq!(plan["decision"]["desired"], 10);
     assert_eq!(plan["decision"]["limit"], "TooManyReplicas");
 }
@@ -173,14 +173,14 @@ fn a_plan_beyond_the_bounds_is_capped_and_says_so() {
 fn a_plan_of_crons_alone_needs_no_history() {
     let at = "2026-03-05T07:00:00Z";
     let line = format!("plan -f examples/php-apache-local.yaml --at {at} --replicas 3 -o json");
-    let plan = json(&line);
+    let plan = as_json(&line);
     assert_eq!(plan["decision"]["desired"], 80);
     assert_eq!(plan["decision"]["winner"], "cron");
 }
 
 #[test]
 fn a_plan_long_after_the_history_has_neither_demand_nor_forecast() {
-    let plan = json(&format!(
+    let plan = as_json(&format!(
         "{} -o json",
         PLAN.replace("2026-03-05", "2026-03-09")
     ));
@@ -249,6 +249,66 @@ fn what_a_plan_lacks_is_named_with_the_flag_that_gives_it() {
     ] {
         assert_eq!(failure(&line), (exit, expected.to_owned()), "{line}");
     }
+}
+
+const FULL: &str = "plan -f tests/it/manifests/full.yaml --at 2026-03-05T08:00:00Z -o json";
+
+#[test]
+fn each_metric_has_a_history_of_its_own_and_those_without_are_left_out() {
+    let plan = as_json(&format!(
+        "{FULL} --csv pods.requests={HISTORY} --csv external.queue={HISTORY} --replicas 2"
+    ));
+    let proposals = plan["decision"]["proposals"].as_array().unwrap();
+    let names: Vec<_> = proposals
+        .iter()
+        .map(|p| (&p["source"], &p["name"]))
+        .collect();
+    let expected = json!([
+        ["observed", "pods.requests"],
+        ["observed", "external.queue"],
+        ["forecast", "pods.requests"],
+        ["forecast", "external.queue"],
+        ["cron", "day"],
+    ]);
+    assert_eq!(json!(names), expected);
+    let assumptions = plan["assumptions"].as_array().unwrap();
+    let left_out: Vec<_> = assumptions
+        .iter()
+        .filter_map(|assumption| assumption.as_str()?.strip_prefix("without "))
+        .collect();
+    assert_eq!(
+        left_out,
+        [
+            "resource.cpu, of which no history is given",
+            "container-resource.memory.app, of which no history is given",
+            "object.requests, of which no history is given",
+        ]
+    );
+}
+
+#[test]
+fn a_pod_requests_what_its_containers_and_sidecars_request() {
+    let decision = |rest: &str| {
+        let line = format!("{FULL} --csv resource.cpu={HISTORY} {rest}");
+        as_json(&line)["decision"].clone()
+    };
+    let written = decision("-f tests/it/manifests/workload.yaml");
+    assert_eq!(written, decision("--request cpu=200m"));
+}
+
+#[test]
+fn a_workload_without_requests_is_named_with_its_line() {
+    let line = format!(
+        "plan -f examples/php-apache.yaml -f tests/it/manifests/workload.yaml --csv {HISTORY}"
+    );
+    let (exit, message) = failure(&line);
+    assert_eq!(exit, Exit::Invalid);
+    let place = "tests/it/manifests/workload.yaml:15: ";
+    assert!(message.starts_with(place), "{message}");
+    assert!(
+        message.contains("container \"app\" has no cpu request"),
+        "{message}"
+    );
 }
 
 #[test]

@@ -142,8 +142,8 @@ fn requests_unknown(template: &Template, error: &NoTarget) -> Failure {
     let NoTarget::MissingRequest { resource, .. } = error else {
         return Failure::invalid(error);
     };
-    if template.is_written() {
-        return Failure::invalid(format!("{}: {error}", template.told_by));
+    if let Some(place) = &template.place {
+        return Failure::invalid(format!("{place}: {error}"));
     }
     Failure::usage(format!(
         "what a pod requests of {resource} is not known: add the workload's manifest with -f, or give \

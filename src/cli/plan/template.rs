@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{Failure, PlanArgs};
 use crate::{
-    cli::manifest::Document,
+    cli::manifest::{Document, Place},
     domain::{
         ScaleTarget,
         hpa::MetricSpec,
@@ -25,18 +25,10 @@ const CONTAINER: &str = "app";
 pub(super) struct Template {
     pub(super) containers: Arc<[Container]>,
     pub(super) pod_level: Option<Requests>,
+    /// Where it is written; absent if it is made up.
+    pub(super) place: Option<Place>,
+    /// Who says what it requests, as half a sentence.
     pub(super) told_by: String,
-}
-
-// === impl Template ===
-
-impl Template {
-    /// Whether the containers are those of a manifest, and not made up.
-    pub(super) fn is_written(&self) -> bool {
-        self.containers
-            .iter()
-            .any(|container| *container.name != *CONTAINER)
-    }
 }
 
 /// Reads one `--request`.
@@ -72,6 +64,7 @@ pub(super) fn template(
         return Ok(Template {
             containers: unnamed(workload, &requests),
             pod_level: None,
+            place: None,
             told_by,
         });
     }
@@ -83,6 +76,7 @@ pub(super) fn template(
         None => Ok(Template {
             containers: unnamed(workload, &Requests::default()),
             pod_level: None,
+            place: None,
             told_by: "requests unknown".to_owned(),
         }),
     }
@@ -143,6 +137,7 @@ fn written(document: &Document) -> Result<Template, Failure> {
     Ok(Template {
         containers: containers.collect::<Result<_, _>>()?,
         pod_level: pod_level.transpose().map_err(unusable)?,
+        place: Some(document.place()),
         told_by: format!("requests as in {}", document.place()),
     })
 }
