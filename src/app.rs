@@ -5,8 +5,9 @@
 
 use std::{future::Future, net::SocketAddr, sync::Arc};
 
+use futures::FutureExt;
 use jiff::SignedDuration;
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, task::JoinSet};
 
 use crate::{
     adapters::{
@@ -105,15 +106,32 @@ pub async fn run_with(
         Arc::clone(&telemetry),
     );
     let router = http::router(Arc::clone(&telemetry));
+    let mut parts = JoinSet::new();
+    let watched = Arc::clone(&cluster);
+    parts.spawn(async move { watched.run().await }.map(|()| "watch of the Kubernetes API"));
+    parts.spawn(autoscaler.run().map(|()| "autoscaler"));
+    parts.spawn(forecaster.run().map(|()| "forecaster"));
+    parts.spawn(report_watches(cluster, telemetry, clock).map(|()| "watch report"));
+    parts.spawn(
+        axum::serve(listener, router)
+            .into_future()
+            .map(|_| "HTTP server"),
+    );
     tracing::info!(listen = %config.listen, "controller started");
-    let ended = |part| Err(AppError::Ended { part });
+    until(shutdown, parts).await
+}
+
+/// Waits for the word to stop, or for a part to end, which none does by itself.
+async fn until(
+    shutdown: impl Future<Output = ()>,
+    mut parts: JoinSet<&'static str>,
+) -> Result<(), AppError> {
     tokio::select! {
         () = shutdown => Ok(()),
-        () = cluster.run() => ended("watch of the Kubernetes API"),
-        () = autoscaler.run() => ended("autoscaler"),
-        () = forecaster.run() => ended("forecaster"),
-        () = report_watches(&cluster, &telemetry, &clock) => ended("watch report"),
-        _ = axum::serve(listener, router).into_future() => ended("HTTP server"),
+        ended = parts.join_next() => {
+            let part = ended.and_then(Result::ok).unwrap_or("part that panicked");
+            Err(AppError::Ended { part })
+        }
     }
 }
 
@@ -149,7 +167,7 @@ fn history(config: &Config) -> Result<Option<Source<Prometheus, QueryRules>>, En
     }))
 }
 
-async fn report_watches(cluster: &KubeCluster, telemetry: &Telemetry, clock: &Clock) {
+async fn report_watches(cluster: Arc<KubeCluster>, telemetry: Arc<Telemetry>, clock: Clock) {
     loop {
         for watch in cluster.watches() {
             let age = watch

@@ -124,7 +124,7 @@ async fn see<C: Cluster>(
     let uid = due.ehpa.uid().unwrap_or_default();
     Ok(Sighting {
         siblings: Siblings::of(&uid, &workload.target, &cluster.hpas(namespace)),
-        forecasts: predicted(forecasts, &uid, workload, &pods, &scale, now),
+        forecasts: predicted(forecasts, due, &pods, &scale, now),
         observation: Observation {
             scale: scale.scale,
             pods,
@@ -215,23 +215,25 @@ impl<C: Cluster> Sight<'_, C> {
     }
 }
 
+/// What the forecasts in force say about every metric of a workload.
 fn predicted(
     forecasts: &Forecasts,
-    uid: &str,
-    workload: &Workload,
+    due: &Due,
     pods: &[Arc<Pod>],
     scale: &ScaleView,
     now: Timestamp,
 ) -> Vec<ForecastReading> {
+    let (uid, workload) = (due.ehpa.uid().unwrap_or_default(), &due.workload);
     let Some(prediction) = &workload.prediction else {
         return Vec::new();
     };
     let read = |metric: &MetricSpec| {
         let key = SeriesKey {
-            uid: uid.to_owned(),
+            uid: uid.clone(),
             metric: metric.identifier(),
         };
-        let target = demand::target(metric, pods, scale.template.as_deref()).map_err(no_target)?;
+        let target = demand::target(metric, pods, scale.template.as_deref())
+            .map_err(|error| no_target(&error))?;
         let value = forecasts.peak(&key, now, prediction.window)?;
         Ok(Predicted { value, target })
     };
@@ -245,7 +247,7 @@ fn predicted(
         .collect()
 }
 
-fn no_target(error: NoTarget) -> Refused {
+fn no_target(error: &NoTarget) -> Refused {
     let reason = match error {
         NoTarget::MissingRequest { .. } => Reason::MissingRequest,
         NoTarget::NotForecastable { .. } => Reason::NotForecastable,

@@ -30,6 +30,7 @@ use self::{
     apply::{Applied, Planned},
     gather::{Due, Seen, Sighting},
     memory::Memories,
+    report::Reporter,
     schedule::{Entry, Schedule},
 };
 use crate::{
@@ -191,9 +192,15 @@ impl<C: Cluster> Autoscaler<C> {
         match understood {
             Ok(workload) => memory.workload = Some(Arc::new(workload)),
             Err(invalid) => {
-                let (cluster, telemetry) = (&*self.cluster, &*self.telemetry);
                 let now = self.clock.now();
-                report::report_invalid(cluster, telemetry, memory, (ehpa, &invalid), now).await;
+                let (cluster, telemetry) = (&*self.cluster, &*self.telemetry);
+                Reporter {
+                    cluster,
+                    telemetry,
+                    now,
+                }
+                .invalid(memory, ehpa, &invalid)
+                .await;
             }
         }
         let workload = memory.workload.clone()?;
@@ -290,15 +297,22 @@ impl<C: Cluster> Autoscaler<C> {
     }
 
     async fn report(&mut self, applied: &[Applied], unreadable: &[Unreadable]) {
+        let (cluster, telemetry) = (Arc::clone(&self.cluster), Arc::clone(&self.telemetry));
         let now = self.clock.now();
-        let (cluster, telemetry) = (&*self.cluster, &*self.telemetry);
+        let reporter = Reporter {
+            cluster: &*cluster,
+            telemetry: &telemetry,
+            now,
+        };
         for applied in applied {
-            let memory = self.memories.of(&applied.planned.ehpa);
-            report::report(cluster, telemetry, memory, applied, now).await;
+            reporter
+                .applied(self.memories.of(&applied.planned.ehpa), applied)
+                .await;
         }
         for (ehpa, error) in unreadable {
-            let memory = self.memories.of(ehpa);
-            report::report_unreadable(cluster, telemetry, memory, (ehpa, error), now).await;
+            reporter
+                .unreadable(self.memories.of(ehpa), ehpa, error)
+                .await;
         }
     }
 }

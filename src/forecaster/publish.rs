@@ -5,7 +5,7 @@
 //! when the published samples no longer reach a window ahead. An object that is not ours is told so,
 //! once, and left alone.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use foretide_crds::{
     EffectiveHorizontalPodAutoscaler, PredictedSample, PredictedSeries, PredictionMetricStatus,
@@ -81,38 +81,48 @@ async fn fill<C: Cluster>(
 
 /// Predictions without their autoscaler's wish: ours are deleted, others are told that they are not.
 async fn sweep<C: Cluster>(cluster: &C, autoscalers: &[Predicting], now: Timestamp) {
-    let wanted = |uid: &str| {
-        autoscalers
-            .iter()
-            .any(|(ehpa, _)| ehpa.uid().as_deref() == Some(uid))
-    };
+    let wanted: HashSet<String> = autoscalers
+        .iter()
+        .filter_map(|(ehpa, _)| ehpa.uid())
+        .collect();
+    let known = cluster.autoscalers();
+    let known: HashSet<String> = known.iter().filter_map(|ehpa| ehpa.uid()).collect();
     for tsp in cluster.every_prediction() {
-        let (namespace, name) = (tsp.namespace().unwrap_or_default(), tsp.name_any());
         let outcome = match controller_uid(&tsp) {
-            Some(owner) if wanted(owner) => Ok(()),
-            Some(owner)
-                if cluster
-                    .autoscalers()
-                    .iter()
-                    .any(|e| e.uid().as_deref() == Some(owner)) =>
-            {
-                cluster
-                    .delete_prediction(&namespace, &name, &tsp.uid().unwrap_or_default())
-                    .await
+            Some(owner) if known.contains(owner) && !wanted.contains(owner) => {
+                delete(cluster, &tsp).await
             }
-            Some(_) => Ok(()),
-            None if is_told(&tsp) => Ok(()),
-            None => {
-                let status = not_managed(tsp.status.as_ref(), now);
-                cluster
-                    .write_prediction_status(&namespace, &name, &status)
-                    .await
-            }
+            None if !is_told(&tsp) => tell(cluster, &tsp, now).await,
+            Some(_) | None => Ok(()),
         };
         if let Err(error) = outcome {
+            let (namespace, name) = (tsp.namespace().unwrap_or_default(), tsp.name_any());
             tracing::warn!(%namespace, %name, %error, "prediction not tidied up");
         }
     }
+}
+
+async fn delete<C: Cluster>(cluster: &C, tsp: &TimeSeriesPrediction) -> Result<(), ClusterError> {
+    let (namespace, uid) = (
+        tsp.namespace().unwrap_or_default(),
+        tsp.uid().unwrap_or_default(),
+    );
+    cluster
+        .delete_prediction(&namespace, &tsp.name_any(), &uid)
+        .await
+}
+
+/// Says on an object that is not ours that nobody fills it.
+async fn tell<C: Cluster>(
+    cluster: &C,
+    tsp: &TimeSeriesPrediction,
+    now: Timestamp,
+) -> Result<(), ClusterError> {
+    let namespace = tsp.namespace().unwrap_or_default();
+    let status = not_managed(tsp.status.as_ref(), now);
+    cluster
+        .write_prediction_status(&namespace, &tsp.name_any(), &status)
+        .await
 }
 
 fn controller_uid(tsp: &TimeSeriesPrediction) -> Option<&String> {

@@ -259,18 +259,13 @@ impl Reader<'_> {
             .parse::<Quantity>()
             .ok()
             .map(|quantity| quantity.approx_f64());
-        match ratio.filter(|ratio| *ratio >= 0.0) {
-            Some(ratio) => Some(ratio),
-            None => {
-                let part = format!("{part}.tolerance");
-                self.refuse(
-                    &part,
-                    text,
-                    "a ratio of at least 0, such as 0.05".to_owned(),
-                );
-                None
-            }
+        let ratio = ratio.filter(|ratio| *ratio >= 0.0);
+        if ratio.is_none() {
+            let part = format!("{part}.tolerance");
+            let expected = "a ratio of at least 0, such as 0.05";
+            self.refuse(&part, text, expected.to_owned());
         }
+        ratio
     }
 
     fn refuse(&mut self, part: &str, found: &str, expected: String) {

@@ -145,6 +145,7 @@ impl World {
     }
 
     /// Runs a controller.
+    #[expect(clippy::unused_self, reason = "the world runs it, as a scenario says")]
     pub(crate) fn run(&self, config: Config, clock: Clock) -> Controller {
         let telemetry = Arc::new(Telemetry::default());
         let seen = Arc::clone(&telemetry);
