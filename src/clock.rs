@@ -47,13 +47,19 @@ impl Clock {
     #[must_use]
     pub fn starting_at(start: Timestamp, rate: f64) -> Self {
         let course = RwLock::new(Course::new(start, rate));
-        Self(Some(Arc::new(Settable { course, set: Notify::new() })))
+        Self(Some(Arc::new(Settable {
+            course,
+            set: Notify::new(),
+        })))
     }
 
     /// Sets a settable clock, and wakes whoever sleeps by it; the wall clock cannot be set.
     pub fn set(&self, to: Timestamp, rate: f64) {
         if let Some(settable) = &self.0 {
-            *settable.course.write().unwrap_or_else(PoisonError::into_inner) = Course::new(to, rate);
+            *settable
+                .course
+                .write()
+                .unwrap_or_else(PoisonError::into_inner) = Course::new(to, rate);
             settable.set.notify_waiters();
         }
     }
@@ -77,9 +83,14 @@ impl Clock {
     /// The identity for [`Clock::system`]; an age of a minute is a minute on every clock.
     #[must_use]
     pub fn from_wall(&self, foreign: Timestamp) -> Timestamp {
-        let Some(course) = self.course() else { return foreign };
+        let Some(course) = self.course() else {
+            return foreign;
+        };
         let wall = wall_now();
-        course.at(wall).checked_sub(wall.duration_since(foreign)).unwrap_or(foreign)
+        course
+            .at(wall)
+            .checked_sub(wall.duration_since(foreign))
+            .unwrap_or(foreign)
     }
 
     /// How long ago a wall-clock time was, on the wall clock.
@@ -104,7 +115,12 @@ impl Clock {
 
     fn course(&self) -> Option<Course> {
         let settable = self.0.as_deref()?;
-        Some(*settable.course.read().unwrap_or_else(PoisonError::into_inner))
+        Some(
+            *settable
+                .course
+                .read()
+                .unwrap_or_else(PoisonError::into_inner),
+        )
     }
 }
 
@@ -112,17 +128,30 @@ impl Clock {
 
 impl Course {
     fn new(shown: Timestamp, rate: f64) -> Self {
-        let rate = if rate.is_finite() && rate > 0.0 { rate } else { 1.0 };
-        Self { wall: wall_now(), shown, rate }
+        let rate = if rate.is_finite() && rate > 0.0 {
+            rate
+        } else {
+            1.0
+        };
+        Self {
+            wall: wall_now(),
+            shown,
+            rate,
+        }
     }
 
     fn at(&self, wall: Timestamp) -> Timestamp {
         let elapsed = wall.duration_since(self.wall).as_secs_f64() * self.rate;
-        self.shown.saturating_add(SignedDuration::from_secs_f64(elapsed)).unwrap_or(self.shown)
+        self.shown
+            .saturating_add(SignedDuration::from_secs_f64(elapsed))
+            .unwrap_or(self.shown)
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "the one reading of the wall clock")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one reading of the wall clock"
+)]
 fn wall_now() -> Timestamp {
     Timestamp::now()
 }
@@ -137,7 +166,11 @@ mod tests {
 
     #[test]
     fn a_fast_clock_runs_by_its_rate() {
-        let course = Course { wall: at(0), shown: at(5_000), rate: 60.0 };
+        let course = Course {
+            wall: at(0),
+            shown: at(5_000),
+            rate: 60.0,
+        };
         assert_eq!(course.at(at(0)), at(5_000));
         assert_eq!(course.at(at(10)), at(5_600));
     }

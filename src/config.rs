@@ -53,7 +53,12 @@ pub struct ControllerArgs {
     #[arg(long, env = "FORETIDE_HPA_INITIAL_READINESS_DELAY", value_parser = parse_duration, default_value = "30s")]
     pub hpa_initial_readiness_delay: SignedDuration,
     /// Which log records are written, such as info or foretide=debug.
-    #[arg(long, env = "FORETIDE_LOG", value_name = "FILTER", default_value = "info")]
+    #[arg(
+        long,
+        env = "FORETIDE_LOG",
+        value_name = "FILTER",
+        default_value = "info"
+    )]
     pub log: String,
     /// Write log records as JSON.
     #[arg(long, env = "FORETIDE_LOG_JSON")]
@@ -138,10 +143,12 @@ impl TryFrom<ControllerArgs> for Config {
             ..Settings::default()
         };
         Ok(Self {
-            access: args.kubeconfig.map_or(KubeAccess::InCluster, |path| KubeAccess::Kubeconfig {
-                path,
-                context: args.context,
-            }),
+            access: args
+                .kubeconfig
+                .map_or(KubeAccess::InCluster, |path| KubeAccess::Kubeconfig {
+                    path,
+                    context: args.context,
+                }),
             namespaces: args.namespaces,
             prometheus: args.prometheus.map(prometheus_url).transpose()?,
             promql_scope: args.promql_scope,
@@ -154,16 +161,22 @@ impl TryFrom<ControllerArgs> for Config {
 }
 
 fn tolerance(ratio: f64) -> Result<f64, ConfigError> {
-    (ratio.is_finite() && ratio >= 0.0).then_some(ratio).ok_or(ConfigError::Tolerance)
+    (ratio.is_finite() && ratio >= 0.0)
+        .then_some(ratio)
+        .ok_or(ConfigError::Tolerance)
 }
 
 fn positive(flag: &'static str, span: SignedDuration) -> Result<SignedDuration, ConfigError> {
-    span.is_positive().then_some(span).ok_or(ConfigError::NotPositive { flag })
+    span.is_positive()
+        .then_some(span)
+        .ok_or(ConfigError::NotPositive { flag })
 }
 
 fn prometheus_url(value: String) -> Result<String, ConfigError> {
     let scheme = value.starts_with("http://") || value.starts_with("https://");
-    let url = reqwest::Url::parse(&value).ok().filter(|url| scheme && url.has_host());
+    let url = reqwest::Url::parse(&value)
+        .ok()
+        .filter(|url| scheme && url.has_host());
     match url {
         Some(_) => Ok(value.trim_end_matches('/').to_owned()),
         None => Err(ConfigError::Prometheus { value }),
@@ -175,7 +188,8 @@ fn prometheus_url(value: String) -> Result<String, ConfigError> {
 /// # Errors
 /// One sentence with an example.
 pub fn parse_duration(text: &str) -> Result<SignedDuration, String> {
-    text.parse().map_err(|_| format!("expected a duration such as 15s or 5m, got {text:?}"))
+    text.parse()
+        .map_err(|_| format!("expected a duration such as 15s or 5m, got {text:?}"))
 }
 
 /// A zone of the bundled database.
@@ -212,7 +226,9 @@ pub fn terminal_environment() -> TerminalEnvironment {
 #[must_use]
 pub fn system_zone() -> Zone {
     let system = TimeZone::system();
-    let named = system.iana_name().and_then(|name| Zone::parse(name, &Zone::utc()).ok());
+    let named = system
+        .iana_name()
+        .and_then(|name| Zone::parse(name, &Zone::utc()).ok());
     named.unwrap_or_else(Zone::utc)
 }
 
@@ -252,10 +268,25 @@ mod tests {
     #[test]
     fn values_that_cannot_work_are_refused_by_the_name_of_their_flag() {
         for (flags, expected) in [
-            (["--sync-period", "0s"], ConfigError::NotPositive { flag: "sync-period" }),
+            (
+                ["--sync-period", "0s"],
+                ConfigError::NotPositive {
+                    flag: "sync-period",
+                },
+            ),
             (["--hpa-tolerance", "NaN"], ConfigError::Tolerance),
-            (["--prometheus", "prom:9090"], ConfigError::Prometheus { value: "prom:9090".into() }),
-            (["--prometheus", "http://"], ConfigError::Prometheus { value: "http://".into() }),
+            (
+                ["--prometheus", "prom:9090"],
+                ConfigError::Prometheus {
+                    value: "prom:9090".into(),
+                },
+            ),
+            (
+                ["--prometheus", "http://"],
+                ConfigError::Prometheus {
+                    value: "http://".into(),
+                },
+            ),
         ] {
             assert_eq!(config(&flags).unwrap_err(), expected, "{flags:?}");
         }

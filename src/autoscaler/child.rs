@@ -49,16 +49,29 @@ impl Siblings {
     /// Sorts the autoscalers of a namespace by whose they are.
     #[must_use]
     pub fn of(uid: &str, target: &ScaleTarget, hpas: &[Arc<HpaView>]) -> Self {
-        let owned = hpas.iter().find(|hpa| hpa.controller_uid.as_deref() == Some(uid)).cloned();
-        let adopted = hpas.iter().find(|hpa| adopted_by(hpa) == Some(uid)).cloned();
+        let owned = hpas
+            .iter()
+            .find(|hpa| hpa.controller_uid.as_deref() == Some(uid))
+            .cloned();
+        let adopted = hpas
+            .iter()
+            .find(|hpa| adopted_by(hpa) == Some(uid))
+            .cloned();
         let ours = |hpa: &HpaView| {
-            [&owned, &adopted].into_iter().flatten().any(|mine| mine.uid == hpa.uid)
+            [&owned, &adopted]
+                .into_iter()
+                .flatten()
+                .any(|mine| mine.uid == hpa.uid)
         };
         let foreign = hpas
             .iter()
             .find(|hpa| !ours(hpa) && same_target(&hpa.target, target))
             .cloned();
-        Self { owned, adopted, foreign }
+        Self {
+            owned,
+            adopted,
+            foreign,
+        }
     }
 
     /// The autoscaler that acts for us.
@@ -77,7 +90,9 @@ pub fn adopted_by(hpa: &HpaView) -> Option<&str> {
 /// Whether the user asked us to take over a foreign autoscaler.
 #[must_use]
 pub fn wants_adoption(ehpa: &EffectiveHorizontalPodAutoscaler) -> bool {
-    ehpa.annotations().get(ADOPT).is_some_and(|value| value == "true")
+    ehpa.annotations()
+        .get(ADOPT)
+        .is_some_and(|value| value == "true")
 }
 
 /// `ehpa-<name>`, cut and told apart by a hash where that would be too long.
@@ -173,19 +188,29 @@ pub fn return_patch(adopted: &HpaView) -> Option<Value> {
     ]))
 }
 
-/// The JSON patch that drops a `behavior` that somebody added by hand; `None` when there is none.
+/// The JSON patch for a `behavior` with more in it than we wrote; `None` when there is none.
+///
+/// Server-side apply leaves alone what another hand added beside our fields; this does not.
 #[must_use]
 pub fn surplus_patch(desired: &Value, live: &HpaView) -> Option<Value> {
-    let wanted = desired.pointer("/spec/behavior").is_some();
-    (!wanted && live.spec.get("behavior").is_some_and(|value| !value.is_null()))
-        .then(|| json!([{ "op": "remove", "path": "/spec/behavior" }]))
+    let (wanted, found) = (desired.pointer("/spec/behavior"), live.spec.get("behavior"));
+    let found = found.filter(|value| !value.is_null())?;
+    match wanted {
+        None => Some(json!([{ "op": "remove", "path": "/spec/behavior" }])),
+        Some(wanted) if is_part_of(found, wanted) => None,
+        Some(wanted) => {
+            Some(json!([{ "op": "replace", "path": "/spec/behavior", "value": wanted }]))
+        }
+    }
 }
 
 /// Whether the live autoscaler is what `desired` (a manifest of this module) asks for.
 #[must_use]
 pub fn is_as_written(desired: &Value, live: &HpaView) -> bool {
     let part = |path: &str| desired.pointer(path).unwrap_or(&Value::Null);
+    let metrics = live.spec.get("metrics").unwrap_or(&Value::Null);
     is_part_of(part("/spec"), &live.spec)
+        && is_part_of(metrics, part("/spec/metrics"))
         && is_part_of(part("/metadata/labels"), &live.labels)
         && is_part_of(part("/metadata/annotations"), &live.annotations)
         && surplus_patch(desired, live).is_none()
@@ -196,7 +221,10 @@ pub fn is_as_written(desired: &Value, live: &HpaView) -> bool {
 pub fn differs_in_bounds_only(desired: &Value, live: &HpaView) -> bool {
     let mut moved = live.clone();
     for bound in ["minReplicas", "maxReplicas"] {
-        let wanted = desired.pointer(&format!("/spec/{bound}")).cloned().unwrap_or_default();
+        let wanted = desired
+            .pointer(&format!("/spec/{bound}"))
+            .cloned()
+            .unwrap_or_default();
         if let Some(spec) = moved.spec.as_object_mut() {
             spec.insert(bound.to_owned(), wanted);
         }
@@ -205,12 +233,18 @@ pub fn differs_in_bounds_only(desired: &Value, live: &HpaView) -> bool {
 }
 
 fn pointer(annotation: &str) -> String {
-    format!("/metadata/annotations/{}", annotation.replace('~', "~0").replace('/', "~1"))
+    format!(
+        "/metadata/annotations/{}",
+        annotation.replace('~', "~0").replace('/', "~1")
+    )
 }
 
 fn same_target(one: &ScaleTarget, other: &ScaleTarget) -> bool {
     let group = |target: &ScaleTarget| {
-        target.api_version.rsplit_once('/').map_or(String::new(), |(group, _)| group.to_owned())
+        target
+            .api_version
+            .rsplit_once('/')
+            .map_or(String::new(), |(group, _)| group.to_owned())
     };
     one.kind == other.kind && one.name == other.name && group(one) == group(other)
 }
@@ -275,7 +309,9 @@ fn with_defaults(behavior: &Value) -> Value {
 }
 
 fn overlay(defaults: Value, given: Map<String, Value>) -> Value {
-    let Value::Object(mut merged) = defaults else { return Value::Object(given) };
+    let Value::Object(mut merged) = defaults else {
+        return Value::Object(given);
+    };
     merged.extend(given.into_iter().filter(|(_, value)| !value.is_null()));
     Value::Object(merged)
 }
@@ -290,7 +326,10 @@ pub fn is_part_of(desired: &Value, live: &Value) -> bool {
         }),
         (Value::Array(wanted), Value::Array(found)) => {
             wanted.len() == found.len()
-                && wanted.iter().zip(found).all(|(value, live)| is_part_of(value, live))
+                && wanted
+                    .iter()
+                    .zip(found)
+                    .all(|(value, live)| is_part_of(value, live))
         }
         (wanted, found) => wanted == found || same_quantity(wanted, found),
     }
@@ -303,4 +342,155 @@ fn same_quantity(one: &Value, other: &Value) -> bool {
         _ => None,
     };
     matches!((quantity(one), quantity(other)), (Some(one), Some(other)) if one == other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UP: &str = r#"{"scaleUp": {"selectPolicy": "Disabled"}}"#;
+
+    fn ehpa(behavior: Option<&str>) -> EffectiveHorizontalPodAutoscaler {
+        let mut object = json!({
+            "apiVersion": "autoscaling.crane.io/v1alpha1",
+            "kind": "EffectiveHorizontalPodAutoscaler",
+            "metadata": {"name": "web", "namespace": "shop", "uid": "ours"},
+            "spec": {
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+                "maxReplicas": 10,
+                "metrics": [{"type": "External", "external": {
+                    "metric": {"name": "queue"},
+                    "target": {"type": "AverageValue", "averageValue": "1000m"},
+                }}],
+            },
+        });
+        if let Some(behavior) = behavior {
+            object["spec"]["behavior"] = serde_json::from_str(behavior).unwrap();
+        }
+        serde_json::from_value(object).unwrap()
+    }
+
+    /// What the API server stores of a manifest.
+    fn stored(manifest: &Value) -> HpaView {
+        let part = |pointer: &str| manifest.pointer(pointer).cloned().unwrap_or(json!({}));
+        let text = |pointer: &str| part(pointer).as_str().unwrap_or_default().to_owned();
+        HpaView {
+            namespace: text("/metadata/namespace"),
+            name: text("/metadata/name"),
+            uid: "its own".into(),
+            controller_uid: None,
+            labels: part("/metadata/labels"),
+            annotations: part("/metadata/annotations"),
+            target: ScaleTarget {
+                api_version: text("/spec/scaleTargetRef/apiVersion"),
+                kind: text("/spec/scaleTargetRef/kind"),
+                namespace: text("/metadata/namespace"),
+                name: text("/spec/scaleTargetRef/name"),
+            },
+            spec: part("/spec"),
+            status: json!({}),
+            generation: Some(1),
+            last_scale: None,
+        }
+    }
+
+    fn child(behavior: Option<&str>) -> Value {
+        manifest(&ehpa(behavior), Replicas::new(2), Replicas::new(10))
+    }
+
+    #[test]
+    fn an_edit_by_hand_shows_and_another_spelling_of_the_same_does_not() {
+        let window = "/spec/behavior/scaleDown/stabilizationWindowSeconds";
+        let metric = "/spec/metrics/0/external";
+        for (behavior, pointer, value, as_written) in [
+            (None, "/spec/minReplicas", json!(2), true),
+            (None, "/spec/minReplicas", json!(3), false),
+            (None, "/spec/behavior", json!({"scaleUp": {}}), false),
+            (None, "/spec/behavior", Value::Null, true),
+            (Some(UP), window, json!(0), false),
+            (Some(UP), window, Value::Null, true),
+            (None, "/metadata/labels/team", json!("a"), true),
+            (
+                None,
+                "/metadata/labels/app.kubernetes.io~1managed-by",
+                json!("me"),
+                false,
+            ),
+            (
+                None,
+                &*format!("{metric}/target/averageValue"),
+                json!("1"),
+                true,
+            ),
+            (
+                None,
+                &*format!("{metric}/target/averageValue"),
+                json!("2"),
+                false,
+            ),
+            (
+                None,
+                &*format!("{metric}/metric/selector"),
+                json!({"matchLabels": {"a": "b"}}),
+                false,
+            ),
+        ] {
+            let desired = child(behavior);
+            let mut live = desired.clone();
+            let (parent, field) = pointer.rsplit_once('/').unwrap();
+            let field = field.replace("~1", "/");
+            live.pointer_mut(parent).unwrap()[&field] = value.clone();
+            let found = is_as_written(&desired, &stored(&live));
+            assert_eq!(found, as_written, "{pointer} = {value}");
+        }
+    }
+
+    #[test]
+    fn what_was_added_to_a_behavior_is_taken_out_again() {
+        let added = |behavior: Option<&str>| {
+            let mut live = child(behavior);
+            live["spec"]["behavior"]["scaleDown"]["stabilizationWindowSeconds"] = json!(0);
+            surplus_patch(&child(behavior), &stored(&live))
+        };
+        let ours = child(Some(UP))["spec"]["behavior"].clone();
+        assert_eq!(
+            added(None),
+            Some(json!([{"op": "remove", "path": "/spec/behavior"}]))
+        );
+        assert_eq!(
+            added(Some(UP)),
+            Some(json!([{"op": "replace", "path": "/spec/behavior", "value": ours}]))
+        );
+        for behavior in [None, Some(UP)] {
+            assert_eq!(
+                surplus_patch(&child(behavior), &stored(&child(behavior))),
+                None
+            );
+        }
+    }
+
+    #[test]
+    fn an_adopted_autoscaler_remembers_what_it_was_through_every_later_write() {
+        let mut foreign = stored(&child(Some(UP)));
+        foreign.spec["maxReplicas"] = json!(99);
+        let was = foreign.spec.clone();
+        let mut adopted = foreign;
+        for min in [1, 2, 3] {
+            let manifest = adoption(&ehpa(None), &adopted, Replicas::new(min), Replicas::new(10));
+            adopted = HpaView {
+                uid: adopted.uid,
+                ..stored(&manifest)
+            };
+            assert_eq!(adopted_by(&adopted), Some("ours"));
+        }
+        assert_eq!(
+            return_patch(&adopted),
+            Some(json!([
+                {"op": "test", "path": "/metadata/uid", "value": "its own"},
+                {"op": "replace", "path": "/spec", "value": was},
+                {"op": "remove", "path": "/metadata/annotations/autoscaling.foretide.io~1adopted-by"},
+                {"op": "remove", "path": "/metadata/annotations/autoscaling.foretide.io~1original-spec"},
+            ]))
+        );
+    }
 }

@@ -1,39 +1,157 @@
 //! The permanent conformance check: our observed lane beside the child autoscaler's own answers.
 //!
-//! Every sync leaves an expectation: for this count, these readings and these bounds the child will
-//! answer so. When the child's status shows a pass over the same inputs, the answers are compared.
-//! Nothing is compared before one stabilization window has passed for both sides, because logs that
-//! began at different times may rightly differ. It changes nothing.
+//! Every sync leaves an expectation: for this count and these values the metrics ask for so many.
+//! When the child's status shows a pass over the same inputs, its answer is compared with ours. Two
+//! things cannot be known from outside: when exactly the child had its pass, and which of our
+//! readings it made too. So the answer is reckoned for every possibility, and only what cannot be
+//! explained by any of them is a disagreement; what some explain and some do not is no comparison.
+//! Nothing is compared before both logs are older than they reach back, nor after the child has read
+//! something that we have not. It changes nothing.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use crate::{
-    domain::{Replicas, decide::Decision, hpa::MetricValue, quantity::Quantity},
+    domain::{
+        ReplicaBounds, Replicas,
+        decide::Decision,
+        hpa::{
+            Behavior, Direction, Hpa, Log, MetricValue, Recommendation, Settings, Step, normalise,
+        },
+        observation::Pod,
+        quantity::Quantity,
+    },
     ports::HpaView,
 };
 
-/// How many syncs an expectation may wait for the child's status.
-const MEMORY: usize = 4;
+/// How many different expectations are kept.
+const MEMORY: usize = 8;
+/// How far apart a pass of the child and the sync that sees the same may be: its own default period.
+const SLACK: SignedDuration = SignedDuration::from_secs(15);
 
-/// What the child is expected to answer to one reading.
-#[derive(Debug, Clone, PartialEq)]
-struct Expectation {
-    current: Replicas,
-    values: Vec<MetricValue>,
-    generation: Option<i64>,
-    desired: Replicas,
+/// What one sync saw of one workload.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sync<'a> {
+    /// When.
+    pub(super) at: Timestamp,
+    /// `spec.replicas`.
+    pub(super) current: Replicas,
+    /// The value of every metric; `None` if one could not be read.
+    pub(super) values: Option<&'a [MetricValue]>,
+    /// What the metrics ask for, if they were computed.
+    pub(super) recommended: Option<Replicas>,
+    /// The pods, sorted by name.
+    pub(super) pods: &'a [Arc<Pod>],
+    /// The changes of the scale so far.
+    pub(super) changes: &'a Log,
 }
 
-/// The expectations about one child, and which of its answers was compared last.
+/// By which rules an answer comes about.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rules<'a> {
+    /// The user's behavior.
+    pub(super) behavior: Option<&'a Behavior>,
+    /// The controller's flags.
+    pub(super) settings: &'a Settings,
+}
+
+/// The child's bounds, and the generation of its spec that has them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Terms {
+    generation: Option<i64>,
+    bounds: ReplicaBounds,
+}
+
+/// What the child is expected to start from when it reads the same.
+#[derive(Debug, Clone, PartialEq)]
+struct Expectation {
+    step: Step,
+    values: Vec<MetricValue>,
+    terms: Terms,
+    /// The syncs that saw it, first and last.
+    first: Timestamp,
+    last: Timestamp,
+    /// The changes of the scale before it, for rate limits.
+    changes: Log,
+}
+
+/// A reading of ours that the child may have made too.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Read {
+    at: Timestamp,
+    replicas: Replicas,
+    /// Whether the child's status has shown that it did.
+    shared: bool,
+}
+
+/// The expectations about one child, and what is known of its log.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Shadow {
-    since: Option<Timestamp>,
     child: String,
+    whole_from: Option<Timestamp>,
     expected: VecDeque<Expectation>,
-    compared: Option<Value>,
+    reads: VecDeque<Read>,
+    pods: Vec<Arc<Pod>>,
+    status: Value,
+    compared: bool,
+}
+
+// === impl Sync ===
+
+impl<'a> Sync<'a> {
+    /// The same of a decision; `values` are its proposals' values, parallel to the metrics.
+    pub(super) fn of(
+        decision: &'a Decision,
+        values: Option<&'a [MetricValue]>,
+        pods: &'a [Arc<Pod>],
+        changes: &'a Log,
+    ) -> Self {
+        let recommended = decision.observed.as_ref().and_then(|pass| pass.recommended);
+        Self {
+            at: decision.at,
+            current: decision.current,
+            values,
+            recommended,
+            pods,
+            changes,
+        }
+    }
+}
+
+/// The values of a decision's metrics; `None` unless there are some and all could be read.
+pub(super) fn values(decision: &Decision) -> Option<Vec<MetricValue>> {
+    let proposals = &decision.observed.as_ref()?.proposals;
+    let values: Option<Vec<_>> = proposals
+        .iter()
+        .map(|proposal| proposal.as_ref().ok().map(|p| p.value))
+        .collect();
+    values.filter(|values| !values.is_empty())
+}
+
+// === impl Rules ===
+
+impl Rules<'_> {
+    /// How far back an answer depends on the past.
+    fn reach(&self) -> SignedDuration {
+        match self.behavior {
+            None => self.settings.downscale_stabilization,
+            Some(behavior) => [Direction::Up, Direction::Down]
+                .into_iter()
+                .map(|way| {
+                    behavior
+                        .window(way, self.settings)
+                        .max(behavior.longest_period(way))
+                })
+                .max()
+                .unwrap_or_default(),
+        }
+    }
+
+    fn slack(&self) -> SignedDuration {
+        SLACK.min(self.reach() / 3)
+    }
 }
 
 // === impl Shadow ===
@@ -42,67 +160,264 @@ impl Shadow {
     /// Takes one sync in; says whether an answer of the child could be compared, and whether it agreed.
     pub(super) fn watch(
         &mut self,
-        decision: &Decision,
+        sync: &Sync<'_>,
         child: Option<&HpaView>,
-        window: SignedDuration,
+        rules: Rules<'_>,
     ) -> Option<bool> {
         let Some(child) = child else {
             *self = Self::default();
             return None;
         };
         if self.child != child.uid {
-            *self = Self { child: child.uid.clone(), since: Some(decision.at), ..Self::default() };
+            *self = Self {
+                child: child.uid.clone(),
+                ..Self::default()
+            };
+            self.distrust(sync.at, rules);
         }
-        self.expected.extend(Expectation::of(decision, child));
+        let before = std::mem::replace(&mut self.pods, sync.pods.to_vec());
+        self.expect(sync, child, rules);
+        let fresh = self.status != child.status;
+        if fresh {
+            self.status = child.status.clone();
+            self.compared = false;
+        }
+        let answer = Answer::of(child)?;
+        let calm = fresh && undisturbed(&before, sync.pods, &answer);
+        let verdict = self.judge(&answer, (fresh, calm), sync.at, rules);
+        self.compared |= verdict.is_some();
+        verdict
+    }
+
+    /// The child may have read what we have not: its log is a stranger until that is out of reach.
+    fn distrust(&mut self, now: Timestamp, rules: Rules<'_>) {
+        self.whole_from = now.checked_add(rules.reach() + rules.slack()).ok();
+    }
+
+    fn expect(&mut self, sync: &Sync<'_>, child: &HpaView, rules: Rules<'_>) {
+        let oldest = sync
+            .at
+            .checked_sub(rules.reach() + rules.slack() * 2)
+            .unwrap_or(sync.at);
+        self.reads.retain(|read| read.at >= oldest);
+        let Some(expectation) = Expectation::of(sync, child) else {
+            return;
+        };
+        let replicas = expectation.step.recommended;
+        self.reads.push_back(Read {
+            at: sync.at,
+            replicas,
+            shared: false,
+        });
+        match self
+            .expected
+            .back_mut()
+            .filter(|last| last.is_like(&expectation))
+        {
+            Some(last) => last.last = sync.at,
+            None => self.expected.push_back(expectation),
+        }
         while self.expected.len() > MEMORY {
             self.expected.pop_front();
         }
-        let settled = self.since.is_some_and(|since| decision.at.duration_since(since) > window);
-        if !settled || self.compared.as_ref() == Some(&child.status) {
+    }
+
+    fn judge(
+        &mut self,
+        answer: &Answer,
+        (fresh, calm): (bool, bool),
+        now: Timestamp,
+        rules: Rules<'_>,
+    ) -> Option<bool> {
+        let same: Vec<_> = self
+            .expected
+            .iter()
+            .filter(|e| e.is_met_by(answer))
+            .cloned()
+            .collect();
+        if same.is_empty() && fresh {
+            self.distrust(now, rules);
+        }
+        for read in &mut self.reads {
+            read.shared |= same.iter().any(|e| e.first <= read.at && read.at <= e.last);
+        }
+        if self.compared || self.whole_from.is_none_or(|from| now < from) || same.is_empty() {
             return None;
         }
-        let verdict = self.expected.iter().rev().find_map(|expected| expected.judge(child))?;
-        self.compared = Some(child.status.clone());
-        Some(verdict)
+        let ranges = || {
+            same.iter()
+                .map(|expectation| self.range(expectation, now, rules))
+        };
+        let desired = answer.desired;
+        if ranges().any(|range| range == (desired, desired)) {
+            return Some(true);
+        }
+        let explained = ranges().any(|(low, high)| low <= desired && desired <= high);
+        if explained || !calm {
+            return None;
+        }
+        let (child, expected) = (&self.child, ranges().collect::<Vec<_>>());
+        tracing::warn!(%child, ?answer, ?expected, "the child autoscaler answered otherwise");
+        Some(false)
+    }
+
+    /// The lowest and the highest answer that the child may give: with every reading of ours in its
+    /// log or only those it has shown, its pass a little earlier or a little later.
+    fn range(
+        &self,
+        expectation: &Expectation,
+        now: Timestamp,
+        rules: Rules<'_>,
+    ) -> (Replicas, Replicas) {
+        let hpa = Hpa {
+            bounds: expectation.terms.bounds,
+            metrics: &[],
+            behavior: rules.behavior,
+        };
+        let slack = rules.slack();
+        let instants = [now.checked_sub(slack), Ok(now), now.checked_add(slack)];
+        let logs = [true, false].map(|shared_only| self.log(expectation, shared_only));
+        let answers = instants.into_iter().flatten().flat_map(|at| {
+            let answer = move |log: &Log| {
+                normalise(&hpa, expectation.step, log.clone(), rules.settings, at).desired
+            };
+            logs.each_ref().map(answer)
+        });
+        let answers: Vec<_> = answers.collect();
+        let low = answers.iter().min().copied().unwrap_or_default();
+        (low, answers.into_iter().max().unwrap_or_default())
+    }
+
+    fn log(&self, expectation: &Expectation, shared_only: bool) -> Log {
+        let known = self.reads.iter().filter(|read| read.at <= expectation.last);
+        let chosen = known.filter(|read| read.shared || !shared_only);
+        let entries = chosen.map(|read| Recommendation {
+            at: read.at,
+            replicas: read.replicas,
+            mirrored: true,
+        });
+        Log {
+            recommendations: Some(entries.collect()),
+            ..expectation.changes.clone()
+        }
     }
 }
 
 // === impl Expectation ===
 
 impl Expectation {
-    fn of(decision: &Decision, child: &HpaView) -> Option<Self> {
-        let pass = decision.observed.as_ref()?;
-        let values: Option<Vec<_>> =
-            pass.proposals.iter().map(|p| p.as_ref().ok().map(|p| p.value)).collect();
-        Some(Self {
-            current: decision.current,
-            values: values.filter(|values| !values.is_empty())?,
+    fn of(sync: &Sync<'_>, child: &HpaView) -> Option<Self> {
+        let terms = Terms {
             generation: child.generation,
-            desired: decision.mirror_desired?,
+            bounds: bounds(child)?,
+        };
+        if !terms.bounds.contains(sync.current) {
+            return None;
+        }
+        let step = Step {
+            current: sync.current,
+            recommended: sync.recommended?,
+        };
+        let values = sync.values?.to_vec();
+        let changes = Log {
+            recommendations: None,
+            ..sync.changes.clone()
+        };
+        Some(Self {
+            step,
+            values,
+            terms,
+            first: sync.at,
+            last: sync.at,
+            changes,
         })
     }
 
-    /// Whether the child answered to the same inputs as expected; `None` for other inputs.
-    fn judge(&self, child: &HpaView) -> Option<bool> {
-        let count = |name: &str| child.status.get(name).and_then(Value::as_u64);
-        let observed = child.status.get("observedGeneration").and_then(Value::as_i64);
-        let same = count("currentReplicas") == Some(self.current.get().into())
-            && child.generation == self.generation
-            && observed.is_none_or(|observed| Some(observed) == self.generation)
-            && self.same_values(child.status.get("currentMetrics")?.as_array()?);
-        same.then(|| count("desiredReplicas") == Some(self.desired.get().into()))
+    fn is_like(&self, other: &Self) -> bool {
+        self.step == other.step && self.values == other.values && self.terms == other.terms
     }
 
-    fn same_values(&self, statuses: &[Value]) -> bool {
-        statuses.len() == self.values.len()
-            && statuses.iter().zip(&self.values).all(|(status, value)| reported(status) == Some(*value))
+    /// Whether the child answered to these inputs.
+    fn is_met_by(&self, answer: &Answer) -> bool {
+        self.step.current == answer.current
+            && self.terms.generation == answer.generation
+            && self.values == answer.values
     }
+}
+
+/// What a child's status says about its last pass.
+#[derive(Debug, Clone, PartialEq)]
+struct Answer {
+    generation: Option<i64>,
+    current: Replicas,
+    desired: Replicas,
+    values: Vec<MetricValue>,
+}
+
+// === impl Answer ===
+
+impl Answer {
+    /// `None` for a status without a pass, or with a pass that read no metrics.
+    fn of(child: &HpaView) -> Option<Self> {
+        let count = |name: &str| {
+            let n = child.status.get(name).and_then(Value::as_u64)?;
+            u32::try_from(n).ok().map(Replicas::new)
+        };
+        let statuses = child.status.get("currentMetrics")?.as_array()?;
+        let values: Option<Vec<_>> = statuses.iter().map(reported).collect();
+        let observed = child
+            .status
+            .get("observedGeneration")
+            .and_then(Value::as_i64);
+        Some(Self {
+            generation: observed.or(child.generation),
+            current: count("currentReplicas")?,
+            desired: count("desiredReplicas")?,
+            values: values.filter(|values| !values.is_empty())?,
+        })
+    }
+}
+
+fn bounds(child: &HpaView) -> Option<ReplicaBounds> {
+    let count = |name: &str| {
+        let n = child.spec.get(name).and_then(Value::as_u64)?;
+        u32::try_from(n).ok().map(Replicas::new)
+    };
+    Some(ReplicaBounds {
+        min: count("minReplicas")?,
+        max: count("maxReplicas")?,
+    })
+}
+
+/// Whether the pods stayed as they were, but for those that the child's own answer made or removed.
+fn undisturbed(before: &[Arc<Pod>], now: &[Arc<Pod>], answer: &Answer) -> bool {
+    let found = |pods: &[Arc<Pod>], name: &str| {
+        pods.binary_search_by(|pod| (*pod.name).cmp(name))
+            .ok()
+            .and_then(|i| pods.get(i).cloned())
+    };
+    let kept = before.iter().all(|pod| match found(now, &pod.name) {
+        Some(same) if same == *pod => true,
+        Some(same) => same.deleting && answer.desired < answer.current,
+        None => answer.desired < answer.current,
+    });
+    let fresh = now.iter().any(|pod| found(before, &pod.name).is_none());
+    kept && (!fresh || answer.desired > answer.current)
 }
 
 /// The value that a child reports for one metric, in the shape of our own.
 fn reported(status: &Value) -> Option<MetricValue> {
-    let blocks = ["resource", "containerResource", "pods", "object", "external"];
-    let current = blocks.iter().find_map(|block| status.get(block))?.get("current")?;
+    let blocks = [
+        "resource",
+        "containerResource",
+        "pods",
+        "object",
+        "external",
+    ];
+    let current = blocks
+        .iter()
+        .find_map(|block| status.get(block))?
+        .get("current")?;
     let milli = |name: &str| {
         let text = current.get(name)?.as_str()?;
         Some(text.parse::<Quantity>().ok()?.milli_value().value)

@@ -9,7 +9,7 @@
 //! A child autoscaler is given bounds under which it reaches `desired` by itself; only where it would
 //! not, its minimum is `desired`, because below its minimum it reads no metrics. Pure: the same
 //! arguments give the same decision, and the history comes back as a value. It refuses to act:
-//! [`strategy`](super::strategy) says what to do, others do it.
+//! [`strategy`] says what to do, others do it.
 
 mod ask;
 mod child;

@@ -24,22 +24,9 @@ pub struct ForecastReading {
 pub struct Predicted {
     /// The peak of the total demand over the prediction window, in base units.
     pub value: f64,
-    /// What one pod is meant to carry.
-    pub target: ForecastTarget,
-}
-
-/// What a prediction is divided by.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum ForecastTarget {
-    /// So much per pod: `average value`, or a utilization times the mean request.
-    PerPod(f64),
-    /// So much for all pods together, as predicted for `pods` of them: the ratio times `pods`.
-    Ratio {
-        /// The value to hold.
-        target: f64,
-        /// The count for which the prediction was made.
-        pods: Replicas,
-    },
+    /// What one pod is meant to carry, in the same unit: an average value, or a utilization times the
+    /// mean request.
+    pub target: f64,
 }
 
 /// Why there is no prediction.
@@ -69,15 +56,12 @@ impl Predicted {
     /// [`Reason::NumericalFailure`] if the prediction is not a number of pods: not finite, or
     /// negative; [`Reason::NotForecastable`] if the target is not above zero.
     pub fn pods(&self) -> Result<f64, Refused> {
-        let (target, pods) = match self.target {
-            ForecastTarget::PerPod(target) => (target, 1.0),
-            ForecastTarget::Ratio { target, pods } => (target, pods.as_f64()),
-        };
+        let target = self.target;
         if !(target.is_finite() && target > 0.0) {
             let message = format!("the target is {target}: expected a number above zero");
             return Err(Refused::new(Reason::NotForecastable, message));
         }
-        let asked = self.value / target * pods;
+        let asked = self.value / target;
         if asked.is_finite() && asked >= 0.0 {
             Ok(asked)
         } else {
@@ -119,9 +103,7 @@ pub fn propose(
         name: reading.name.clone(),
         replicas,
         value: predicted.map(|p| p.value),
-        target: predicted.map(|p| match p.target {
-            ForecastTarget::PerPod(target) | ForecastTarget::Ratio { target, .. } => target,
-        }),
+        target: predicted.map(|p| p.target),
         unit: unit_of(&reading.name),
         reason,
         message,
@@ -134,7 +116,7 @@ mod tests {
 
     const TENTH: Tolerance = Tolerance { down: 0.1, up: 0.1 };
 
-    fn reading(value: f64, target: ForecastTarget) -> ForecastReading {
+    fn reading(value: f64, target: f64) -> ForecastReading {
         ForecastReading {
             name: "resource.cpu".into(),
             outcome: Ok(Predicted { value, target }),
@@ -158,7 +140,7 @@ mod tests {
             (12.2, 1.0, Some(11), 13, ForecastReady),
             (1e300, 1e-3, None, 2_147_483_647, ForecastReady),
         ] {
-            let reading = reading(value, ForecastTarget::PerPod(target));
+            let reading = reading(value, target);
             let got = propose(&reading, held.map(Replicas::new), TENTH);
             let want = (Some(Replicas::new(want)), reason);
             assert_eq!(
@@ -167,22 +149,6 @@ mod tests {
                 "{value} / {target}, held {held:?}"
             );
         }
-    }
-
-    #[test]
-    fn a_ratio_is_taken_of_the_pods_it_was_predicted_for() {
-        let pods = Replicas::new(4);
-        let reading = reading(
-            150.0,
-            ForecastTarget::Ratio {
-                target: 100.0,
-                pods,
-            },
-        );
-        assert_eq!(
-            propose(&reading, None, TENTH).replicas,
-            Some(Replicas::new(6))
-        );
     }
 
     #[test]
@@ -197,7 +163,7 @@ mod tests {
             (1.0, -2.0, NotForecastable),
             (1.0, f64::NAN, NotForecastable),
         ] {
-            let reading = reading(value, ForecastTarget::PerPod(target));
+            let reading = reading(value, target);
             let got = propose(&reading, Some(Replicas::new(3)), TENTH);
             assert_eq!(
                 (got.replicas, got.reason),

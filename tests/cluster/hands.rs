@@ -60,7 +60,9 @@ pub(crate) async fn edit<K>(api: &Api<K>, name: &str, patch: Value)
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug,
 {
-    api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    api.patch(name, &PatchParams::default(), &Patch::Merge(patch))
+        .await
+        .unwrap();
 }
 
 /// A deletion by hand, as `kubectl delete` does it.
@@ -80,25 +82,43 @@ pub(crate) async fn gone<K>(api: &Api<K>, name: &str)
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug,
 {
-    eventually(PATIENCE, &format!("{} {name} is gone", K::kind(&())), || async {
-        let found = api.get_opt(name).await.map_err(|error| error.to_string())?;
-        if found.is_none() { Ok(()) } else { Err("it is still there") }.map_err(str::to_owned)
-    })
+    eventually(
+        PATIENCE,
+        &format!("{} {name} is gone", K::kind(&())),
+        || async {
+            let found = api.get_opt(name).await.map_err(|error| error.to_string())?;
+            if found.is_none() {
+                Ok(())
+            } else {
+                Err("it is still there")
+            }
+            .map_err(str::to_owned)
+        },
+    )
     .await;
 }
 
 /// A condition of a status, as `status/reason`, and its message.
 pub(crate) fn condition(status: &Value, kind: &str) -> Option<(String, String)> {
-    let found = status.get("conditions")?.as_array()?.iter().find(|c| c["type"] == kind)?;
+    let found = status
+        .get("conditions")?
+        .as_array()?
+        .iter()
+        .find(|c| c["type"] == kind)?;
     let text = |name: &str| found[name].as_str().unwrap_or_default().to_owned();
-    Some((format!("{}/{}", text("status"), text("reason")), text("message")))
+    Some((
+        format!("{}/{}", text("status"), text("reason")),
+        text("message"),
+    ))
 }
 
 impl Controller {
     /// How many syncs had something to do so far.
     pub(crate) fn syncs(&self) -> u64 {
         let text = self.telemetry.encode();
-        let line = text.lines().find_map(|line| line.strip_prefix("foretide_sync_duration_seconds_count "));
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("foretide_sync_duration_seconds_count "));
         line.unwrap().parse().unwrap()
     }
 
@@ -107,7 +127,11 @@ impl Controller {
         let until = self.syncs() + count;
         eventually(PATIENCE, &format!("{count} further syncs"), || async {
             let seen = self.syncs();
-            if seen >= until { Ok(()) } else { Err(format!("{seen} of {until}")) }
+            if seen >= until {
+                Ok(())
+            } else {
+                Err(format!("{seen} of {until}"))
+            }
         })
         .await;
     }
@@ -118,13 +142,18 @@ impl World {
     pub(crate) async fn scale_by_hand(&self, name: &str, replicas: i32) {
         let patch = json!({ "spec": { "replicas": replicas } });
         let scale = self.deployments();
-        scale.patch_scale(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+        scale
+            .patch_scale(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+            .unwrap();
     }
 
     /// Waits until the condition of an autoscaler is `wanted` (`status/reason`); gives its message.
     pub(crate) async fn condition(&self, name: &str, kind: &str, wanted: &str) -> String {
         self.status(name, &format!("{kind}={wanted}"), |status| {
-            condition(status, kind).filter(|(is, _)| is == wanted).map(|(_, message)| message)
+            condition(status, kind)
+                .filter(|(is, _)| is == wanted)
+                .map(|(_, message)| message)
         })
         .await
     }
@@ -139,7 +168,10 @@ impl World {
 
     /// What the controller wrote so far, refused writes included.
     pub(crate) fn writes(&self) -> Vec<AuditEvent> {
-        self.requests().into_iter().filter(AuditEvent::is_write).collect()
+        self.requests()
+            .into_iter()
+            .filter(AuditEvent::is_write)
+            .collect()
     }
 }
 

@@ -19,23 +19,37 @@ const CHILD: &str = "ehpa-shop";
 #[tokio::test(flavor = "multi_thread")]
 async fn a_preview_only_shows_until_it_is_pinned_and_switching_moves_the_child_alone() {
     let world = World::start(ClusterOptions::named("preview")).await;
-    let metrics = FakeMetrics::start(&world.cluster, &[MetricsApi::External]).await.unwrap();
+    let metrics = FakeMetrics::start(&world.cluster, &[MetricsApi::External])
+        .await
+        .unwrap();
     ask_for(&metrics, 5);
     world.deployment("shop", 3, "20m").await;
     world.ready("shop", "3", |count| count == 3).await;
     let more = json!({ "scaleStrategy": "Preview", "metrics": by_queue(), "prediction": {} });
-    world.apply(&ehpa(deployment("shop"), (1, 8), &more).to_string()).await;
+    world
+        .apply(&ehpa(deployment("shop"), (1, 8), &more).to_string())
+        .await;
     let controller = world.run(world.config(), Clock::system());
 
     // It shows what it would do, and does nothing.
     world.decides("shop", 5).await;
     let predictions: Api<TimeSeriesPrediction> = Api::namespaced(world.client.clone(), NAMESPACE);
-    eventually(PATIENCE, "the prediction says why there is none", || async {
-        let tsp = predictions.get(CHILD).await.map_err(|error| error.to_string())?;
-        let status = tsp.status.unwrap_or_default();
-        let metrics = status.prediction_metrics.unwrap_or_default();
-        metrics.first().and_then(|metric| metric.reason.clone()).ok_or("no reason yet".to_owned())
-    })
+    eventually(
+        PATIENCE,
+        "the prediction says why there is none",
+        || async {
+            let tsp = predictions
+                .get(CHILD)
+                .await
+                .map_err(|error| error.to_string())?;
+            let status = tsp.status.unwrap_or_default();
+            let metrics = status.prediction_metrics.unwrap_or_default();
+            metrics
+                .first()
+                .and_then(|metric| metric.reason.clone())
+                .ok_or("no reason yet".to_owned())
+        },
+    )
     .await;
     controller.further_syncs(3).await;
     assert_eq!(world.replicas("shop").await, 3);
@@ -47,12 +61,20 @@ async fn a_preview_only_shows_until_it_is_pinned_and_switching_moves_the_child_a
         "timeseriespredictions",
         "timeseriespredictions/status",
     ];
-    assert!(wrote.iter().all(|what| allowed.contains(&what.as_str())), "{wrote:?}");
+    assert!(
+        wrote.iter().all(|what| allowed.contains(&what.as_str())),
+        "{wrote:?}"
+    );
     assert!(wrote.contains("timeseriespredictions/status"), "{wrote:?}");
 
     // A pinned count is held, within the bounds, against any hand; the decision goes on beside it.
     let ehpas = world.ehpas();
-    edit(&ehpas, "shop", json!({ "spec": { "specificReplicas": 20 } })).await;
+    edit(
+        &ehpas,
+        "shop",
+        json!({ "spec": { "specificReplicas": 20 } }),
+    )
+    .await;
     world.ready("shop", "8", |count| count == 8).await;
     world.scale_by_hand("shop", 3).await;
     world.ready("shop", "8 again", |count| count == 8).await;
@@ -63,7 +85,12 @@ async fn a_preview_only_shows_until_it_is_pinned_and_switching_moves_the_child_a
     assert_eq!(world.hpas().get_opt(CHILD).await.unwrap(), None);
 
     // Auto: the child exists and scales.
-    edit(&ehpas, "shop", json!({ "spec": { "scaleStrategy": "Auto" } })).await;
+    edit(
+        &ehpas,
+        "shop",
+        json!({ "spec": { "scaleStrategy": "Auto" } }),
+    )
+    .await;
     world.ready("shop", "5", |count| count == 5).await;
     let first = world.hpas().get(CHILD).await.unwrap().uid();
 
@@ -77,7 +104,12 @@ async fn a_preview_only_shows_until_it_is_pinned_and_switching_moves_the_child_a
     assert_eq!(world.replicas("shop").await, 5);
 
     // Auto once more: a new child.
-    edit(&ehpas, "shop", json!({ "spec": { "scaleStrategy": "Auto" } })).await;
+    edit(
+        &ehpas,
+        "shop",
+        json!({ "spec": { "scaleStrategy": "Auto" } }),
+    )
+    .await;
     world.ready("shop", "7", |count| count == 7).await;
     assert_ne!(world.hpas().get(CHILD).await.unwrap().uid(), first);
 
@@ -89,6 +121,10 @@ async fn a_preview_only_shows_until_it_is_pinned_and_switching_moves_the_child_a
     let after = world.writes().len();
     assert_eq!(world.replicas("shop").await, 7);
     drop(controller);
-    assert_eq!(world.writes().len(), after, "something was written after the deletion");
+    assert_eq!(
+        world.writes().len(),
+        after,
+        "something was written after the deletion"
+    );
     world.assert_nothing_forbidden();
 }

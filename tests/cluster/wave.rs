@@ -22,12 +22,21 @@ fn demand(at: f64) -> f64 {
 async fn the_floor_rises_before_the_peak_of_a_daily_wave_and_comes_down_after_it() {
     let options = ClusterOptions::named("wave").with(Component::MetricsServer);
     let world = World::start(options).await;
-    let span = Span { start: MIDNIGHT - 4.0 * DAY, end: MIDNIGHT + 2.0 * DAY, step: 60.0 };
-    let history =
-        History::new().cpu_usage(["default", "php-apache-6d5f8c9b7d-x2v9k", "app"], span, demand);
+    let span = Span {
+        start: MIDNIGHT - 4.0 * DAY,
+        end: MIDNIGHT + 2.0 * DAY,
+        step: 60.0,
+    };
+    let history = History::new().cpu_usage(
+        ["default", "php-apache-6d5f8c9b7d-x2v9k", "app"],
+        span,
+        demand,
+    );
     let prometheus = Prometheus::start(&history).await.unwrap();
     world.deployment("php-apache", 1, "20m").await;
-    world.apply(include_str!("../../examples/php-apache.yaml")).await;
+    world
+        .apply(include_str!("../../examples/php-apache.yaml"))
+        .await;
 
     // From 04:00 on, eight hours a minute: noon is one minute away.
     let start = Timestamp::from_second(MIDNIGHT as i64 + 4 * 3600).unwrap();
@@ -41,19 +50,27 @@ async fn the_floor_rises_before_the_peak_of_a_daily_wave_and_comes_down_after_it
     let controller = world.run(config, clock.clone());
 
     // 0.9 cores at noon, 0.1 per replica: nine, and they are ready before they are needed.
-    world.ready("php-apache", "at least 4", |count| (4..9).contains(&count)).await;
+    world
+        .ready("php-apache", "at least 4", |count| (4..9).contains(&count))
+        .await;
     world.ready("php-apache", "9", |count| count == 9).await;
     let at = clock.now();
     assert!(at < noon, "nine replicas only at {at}");
     world
-        .status("php-apache", "a winning forecast and a sentence", |status| {
-            let decision = status.get("decision")?;
-            let winner = decision.get("winner")?.as_str()? == "forecast";
-            let sentence = decision.get("message")?.as_str()?.contains("forecast");
-            (winner && sentence).then_some(())
-        })
+        .status(
+            "php-apache",
+            "a winning forecast and a sentence",
+            |status| {
+                let decision = status.get("decision")?;
+                let winner = decision.get("winner")?.as_str()? == "forecast";
+                let sentence = decision.get("message")?.as_str()?.contains("forecast");
+                (winner && sentence).then_some(())
+            },
+        )
         .await;
-    let lowered = world.ready("php-apache", "fewer than 7", |count| count < 7).await;
+    let lowered = world
+        .ready("php-apache", "fewer than 7", |count| count < 7)
+        .await;
     assert!(lowered >= 1);
     drop(controller);
     world.assert_nothing_forbidden();

@@ -1,7 +1,7 @@
 //! A world for one scenario: a cluster with our manifests applied, and controllers to run in it.
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -14,9 +14,9 @@ use foretide::{
     telemetry::{Telemetry, start_logging},
 };
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
+use futures::StreamExt;
 use jiff::SignedDuration;
 use k8s_openapi::api::{apps::v1::Deployment, autoscaling::v2::HorizontalPodAutoscaler};
-use futures::StreamExt;
 use kube::{
     Api, Client,
     runtime::{WatchStreamExt, watcher},
@@ -88,14 +88,26 @@ impl World {
             cluster.apply(yaml).await.unwrap();
         }
         let deploy = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("deploy");
-        for file in ["10-namespace.yaml", "20-controller-rbac.yaml", "21-user-rbac.yaml"] {
-            cluster.apply(&std::fs::read_to_string(deploy.join(file)).unwrap()).await.unwrap();
+        for file in [
+            "10-namespace.yaml",
+            "20-controller-rbac.yaml",
+            "21-user-rbac.yaml",
+        ] {
+            cluster
+                .apply(&std::fs::read_to_string(deploy.join(file)).unwrap())
+                .await
+                .unwrap();
         }
         let kubeconfig = cluster
             .service_account_kubeconfig("foretide-system", "foretide-controller")
             .await
             .unwrap();
-        Self { cluster, client, kubeconfig, flags }
+        Self {
+            cluster,
+            client,
+            kubeconfig,
+            flags,
+        }
     }
 
     /// The configuration of a controller with the rights of `deploy/`, which syncs every second of
@@ -103,7 +115,10 @@ impl World {
     pub(crate) fn config(&self) -> Config {
         let span = |duration: Duration| SignedDuration::try_from(duration).unwrap();
         Config {
-            access: KubeAccess::Kubeconfig { path: self.kubeconfig.clone(), context: None },
+            access: KubeAccess::Kubeconfig {
+                path: self.kubeconfig.clone(),
+                context: None,
+            },
             namespaces: Vec::new(),
             prometheus: None,
             promql_scope: ScopeArg::Namespace,
@@ -119,7 +134,18 @@ impl World {
         }
     }
 
+    /// The flags of this cluster's HPA controller.
+    pub(crate) const fn hpa_flags(&self) -> &HpaFlags {
+        &self.flags
+    }
+
+    /// The identity of a controller, for one that runs as a process.
+    pub(crate) fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
     /// Runs a controller.
+    #[expect(clippy::unused_self, reason = "the world runs it, as a scenario says")]
     pub(crate) fn run(&self, config: Config, clock: Clock) -> Controller {
         let telemetry = Arc::new(Telemetry::default());
         let seen = Arc::clone(&telemetry);
@@ -179,12 +205,27 @@ impl World {
 
     /// Waits until a Deployment has a count that `wanted` accepts, pods ready.
     pub(crate) async fn ready(&self, name: &str, what: &str, wanted: impl Fn(i32) -> bool) -> i32 {
-        eventually(PATIENCE, &format!("{name} has {what} ready replicas"), || async {
-            let deployment = self.deployments().get(name).await.map_err(|error| error.to_string())?;
-            let asked = deployment.spec.and_then(|spec| spec.replicas).unwrap_or(1);
-            let ready = deployment.status.and_then(|status| status.ready_replicas).unwrap_or(0);
-            if wanted(asked) && asked == ready { Ok(asked) } else { Err(format!("{ready} of {asked}")) }
-        })
+        eventually(
+            PATIENCE,
+            &format!("{name} has {what} ready replicas"),
+            || async {
+                let deployment = self
+                    .deployments()
+                    .get(name)
+                    .await
+                    .map_err(|error| error.to_string())?;
+                let asked = deployment.spec.and_then(|spec| spec.replicas).unwrap_or(1);
+                let ready = deployment
+                    .status
+                    .and_then(|status| status.ready_replicas)
+                    .unwrap_or(0);
+                if wanted(asked) && asked == ready {
+                    Ok(asked)
+                } else {
+                    Err(format!("{ready} of {asked}"))
+                }
+            },
+        )
         .await
     }
 
@@ -196,7 +237,11 @@ impl World {
         wanted: impl Fn(&Value) -> Option<T>,
     ) -> T {
         eventually(PATIENCE, &format!("{name} shows {what}"), || async {
-            let ehpa = self.ehpas().get(name).await.map_err(|error| error.to_string())?;
+            let ehpa = self
+                .ehpas()
+                .get(name)
+                .await
+                .map_err(|error| error.to_string())?;
             let status = serde_json::to_value(ehpa.status).map_err(|error| error.to_string())?;
             wanted(&status).ok_or_else(|| without_history(&status))
         })
@@ -212,7 +257,9 @@ impl World {
             let mut events = std::pin::pin!(watcher(deployments, only).applied_objects());
             while let Some(event) = events.next().await {
                 let spec = event.ok().and_then(|deployment| deployment.spec);
-                seen.lock().unwrap().extend(spec.and_then(|spec| spec.replicas));
+                seen.lock()
+                    .unwrap()
+                    .extend(spec.and_then(|spec| spec.replicas));
             }
         });
         Counts { all, task }
@@ -227,9 +274,15 @@ impl World {
 
     /// Fails if the API server ever refused the controller a right.
     pub(crate) fn assert_nothing_forbidden(&self) {
-        let forbidden: Vec<_> =
-            self.requests().into_iter().filter(|event| event.code == 403).collect();
-        assert!(forbidden.is_empty(), "rights are missing in deploy/: {forbidden:#?}");
+        let forbidden: Vec<_> = self
+            .requests()
+            .into_iter()
+            .filter(|event| event.code == 403)
+            .collect();
+        assert!(
+            forbidden.is_empty(),
+            "rights are missing in deploy/: {forbidden:#?}"
+        );
     }
 }
 

@@ -9,4 +9,6 @@ mod fuzz;
 #[cfg(test)]
 mod sources_contradict_hpa;
 #[cfg(test)]
+mod sync;
+#[cfg(test)]
 mod vectors_hpa;

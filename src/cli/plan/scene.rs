@@ -17,7 +17,7 @@ use crate::{
         Observation, Reading, Replicas, Scale,
         demand::{self, NoTarget},
         explain::{amount, unit_of},
-        forecast::{ForecastTarget, Predicted},
+        forecast::Predicted,
         hpa::MetricSpec,
         observation::{
             Cause, ContainerUsage, Measured, Phase, Pod, PodSample, PodUsage, Readiness, Requests,
@@ -128,7 +128,7 @@ fn needed(
             }
             Err(NoTarget::NotForecastable { .. }) => continue,
         };
-        if let (Some(value), ForecastTarget::PerPod(_)) = (outlook.demand, target) {
+        if let Some(value) = outlook.demand {
             let pods = Predicted { value, target }
                 .pods()
                 .map(Replicas::from_f64_ceil);

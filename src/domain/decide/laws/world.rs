@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::domain::cron::{Window, WindowText, Zone};
 use crate::domain::decide::{Child, Decision, Seen, decide};
-use crate::domain::forecast::{ForecastReading, ForecastTarget, Predicted, Refused};
+use crate::domain::forecast::{ForecastReading, Predicted, Refused};
 use crate::domain::history::{History, history_after_applied};
 use crate::domain::hpa::{Applied, Behavior, Hpa, Log, MetricSpec, Settings, Target, reconcile};
 use crate::domain::observation::{
@@ -148,7 +148,7 @@ impl Scenario {
         let Some(value) = at_tick(&self.forecast, tick) else {
             return vec![];
         };
-        let target = ForecastTarget::PerPod(1.0);
+        let target = 1.0;
         let outcome = value
             .map(|value| Predicted { value, target })
             .ok_or_else(|| Refused::new(Reason::NoData, "the query answered with nothing"));

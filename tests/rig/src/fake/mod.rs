@@ -112,6 +112,12 @@ impl FakeMetrics {
         self.set_object_metric(namespace, ("pods", pod), metric, reading);
     }
 
+    /// This pod does not have that metric any more.
+    pub fn remove_pod_metric(&self, namespace: &str, pod: &str, metric: &str) {
+        let key = [namespace, "pods", pod, metric].map(str::to_owned);
+        self.table().custom.remove(&key);
+    }
+
     /// A metric of one object (HPA type Object), named as in the path of the API: resource with its
     /// group (`deployments.apps`, `services`, `ingresses.networking.k8s.io`) and name. For a metric
     /// of the namespace itself the resource is `namespaces`.

@@ -1,0 +1,303 @@
+//! Parts of the world die: Prometheus, the API server, the controller itself. Scaling goes on.
+
+use std::{process::Stdio, time::Duration};
+
+use foretide::{clock::Clock, config::Config};
+use jiff::Timestamp;
+use kube::api::{Patch, PatchParams};
+use rig::{
+    ClusterOptions, FakeMetrics, History, MetricsApi, Prometheus, Reading, Series, Span, eventually,
+};
+use serde_json::{Value, json};
+use tokio::process::{Child, Command};
+
+use crate::world::{NAMESPACE, PATIENCE, World};
+
+/// A midnight; the wave has its peak at noon.
+const MIDNIGHT: f64 = 1_767_225_600.0;
+const DAY: f64 = 86_400.0;
+/// The user that the API server sees the real HPA controller's requests come from.
+const HPA_CONTROLLER: &str = "system:serviceaccount:kube-system:horizontal-pod-autoscaler";
+
+/// Total demand: 10 at midnight, 90 at noon, and at least 85 for an hour and a half on both sides.
+fn demand(at: f64) -> f64 {
+    50.0 - 40.0 * ((at - MIDNIGHT) / DAY * std::f64::consts::TAU).cos()
+}
+
+/// An autoscaler of Deployment `name`: one replica for every 10 of the external metric `name`.
+fn autoscaler(name: &str, extra: &Value) -> Value {
+    let metric = json!({
+        "type": "External",
+        "external": {
+            "metric": { "name": name },
+            "target": { "type": "AverageValue", "averageValue": "10" },
+        },
+    });
+    let mut spec = json!({
+        "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": name },
+        "minReplicas": 1,
+        "maxReplicas": 30,
+        "metrics": [metric],
+    });
+    spec.as_object_mut()
+        .unwrap()
+        .extend(extra.as_object().unwrap().clone());
+    json!({
+        "apiVersion": "autoscaling.crane.io/v1alpha1",
+        "kind": "EffectiveHorizontalPodAutoscaler",
+        "metadata": { "name": name, "namespace": NAMESPACE },
+        "spec": spec,
+    })
+}
+
+/// From now on the external metric `name` is `total`.
+fn load(fake: &FakeMetrics, name: &str, total: u32) {
+    fake.set_external(NAMESPACE, name, vec![Reading::new(&total.to_string())]);
+}
+
+/// The proposal of a source as status shows it.
+fn proposal<'a>(status: &'a Value, source: &str) -> Option<&'a Value> {
+    let proposals = status.pointer("/decision/proposals")?.as_array()?;
+    proposals
+        .iter()
+        .find(|proposal| proposal["source"] == source)
+}
+
+/// Whether a source asks for this count; `None` for a proposal that is there and absent.
+fn asks(status: &Value, source: &str, count: Option<u64>) -> Option<()> {
+    (proposal(status, source)?
+        .get("replicas")
+        .and_then(Value::as_u64)
+        == count)
+        .then_some(())
+}
+
+/// How often the real HPA controller has written a scale.
+fn scalings(world: &World) -> usize {
+    let events = world.cluster.audit().unwrap().into_iter();
+    let scalings = events.filter(|event| {
+        event.user == HPA_CONTROLLER && event.subresource == "scale" && event.is_write()
+    });
+    scalings.count()
+}
+
+async fn edit(world: &World, name: &str, spec: &Value) {
+    let patch = Patch::Merge(json!({ "spec": spec }));
+    world
+        .ehpas()
+        .patch(name, &PatchParams::default(), &patch)
+        .await
+        .unwrap();
+}
+
+/// Waits until the child autoscaler has this bound: somebody acts on an edit.
+async fn child_has_max(world: &World, name: &str, max: i32) {
+    eventually(
+        PATIENCE,
+        &format!("the child of {name} has maxReplicas {max}"),
+        || async {
+            let children = world.hpas().get(&format!("ehpa-{name}")).await;
+            let found = children
+                .map_err(|no| no.to_string())?
+                .spec
+                .map(|spec| spec.max_replicas);
+            if found == Some(max) {
+                Ok(())
+            } else {
+                Err(format!("{found:?}"))
+            }
+        },
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_prometheus_and_after_an_outage_of_the_api_server_scaling_goes_on() {
+    let world = World::start(ClusterOptions::named("outages")).await;
+    let fake = FakeMetrics::start(&world.cluster, &[MetricsApi::External])
+        .await
+        .unwrap();
+    let span = Span {
+        start: MIDNIGHT - 4.0 * DAY,
+        end: MIDNIGHT + 2.0 * DAY,
+        step: 60.0,
+    };
+    let series = Series::of(&[("namespace", NAMESPACE)], span, demand);
+    let prometheus = Prometheus::start(&History::new().gauge("orders", series))
+        .await
+        .unwrap();
+    load(&fake, "orders", 30);
+    world.deployment("orders", 1, "1m").await;
+    let prediction = json!({
+        "predictionWindowSeconds": 3600,
+        "predictionAlgorithm": {
+            "algorithmType": "dsp",
+            "dsp": { "sampleInterval": "60s", "historyLength": "3d" },
+        },
+    });
+    let spec = json!({ "prediction": prediction });
+    world.apply(&autoscaler("orders", &spec).to_string()).await;
+
+    // From 11:00 on, a minute a second: a forecast outlives its history by ten seconds.
+    let eleven = Timestamp::from_second(MIDNIGHT as i64 + 11 * 3600).unwrap();
+    let config = Config {
+        prometheus: Some(prometheus.url()),
+        sync_period: jiff::SignedDuration::from_secs(30),
+        ..world.config()
+    };
+    let _controller = world.run(config, Clock::starting_at(eleven, 60.0));
+    world
+        .ready("orders", "9 or 10", |count| (9..=10).contains(&count))
+        .await;
+    world
+        .status("orders", "a forecast above 3", |status| {
+            asks(status, "observed", Some(3))?;
+            (proposal(status, "forecast")?["replicas"].as_u64()? >= 9).then_some(())
+        })
+        .await;
+
+    // The load surges above the forecast; then Prometheus dies, and with time the forecast.
+    load(&fake, "orders", 140);
+    world.ready("orders", "14", |count| count == 14).await;
+    let before = scalings(&world);
+    prometheus.kill();
+    let absent = |status: &Value| {
+        asks(status, "forecast", None)?;
+        let reason = proposal(status, "forecast")?["reason"].as_str()?;
+        asks(status, "observed", Some(14))?;
+        let conditions = status["conditions"].as_array()?;
+        let ready = conditions
+            .iter()
+            .find(|one| one["type"] == "PredictionReady")?;
+        (ready["status"] == "False" || ready["status"] == "Unknown").then(|| reason.to_owned())
+    };
+    let reason = world.status("orders", "an absent forecast", absent).await;
+    assert_eq!(reason, "QueryError");
+
+    // Only the load moves the count from here on, and it still does, both ways.
+    load(&fake, "orders", 180);
+    world.ready("orders", "18", |count| count == 18).await;
+    assert_eq!(
+        scalings(&world),
+        before + 1,
+        "14 to 18 is all there was to do"
+    );
+    load(&fake, "orders", 60);
+    world.ready("orders", "6", |count| count == 6).await;
+
+    prometheus.restart().await.unwrap();
+    world
+        .ready("orders", "a forecast's count", |count| count >= 8)
+        .await;
+
+    world.assert_nothing_forbidden();
+
+    // The API server goes away and comes back: new load and new spec are acted on. (In its first
+    // second it refuses everybody, because it has not read the roles yet.)
+    world.cluster.stop_apiserver();
+    assert!(world.deployments().get("orders").await.is_err());
+    world.cluster.start_apiserver().await.unwrap();
+    load(&fake, "orders", 250);
+    world.ready("orders", "25", |count| count == 25).await;
+    world
+        .status("orders", "the new load", |status| {
+            asks(status, "observed", Some(25))
+        })
+        .await;
+    edit(&world, "orders", &json!({ "maxReplicas": 20 })).await;
+    child_has_max(&world, "orders", 20).await;
+    world.ready("orders", "20", |count| count == 20).await;
+}
+
+/// The shipped binary, as a process of its own with the rights of `deploy/`.
+fn binary(world: &World) -> Child {
+    let flags = world.hpa_flags();
+    let seconds = |span: Duration| format!("{}s", span.as_secs());
+    Command::new(env!("CARGO_BIN_EXE_foretide"))
+        .arg("controller")
+        .arg("--kubeconfig")
+        .arg(world.kubeconfig())
+        .args(["--sync-period", "1s", "--listen", "127.0.0.1:0"])
+        .args([
+            "--hpa-downscale-stabilization",
+            &seconds(flags.downscale_stabilization),
+        ])
+        .args([
+            "--hpa-cpu-initialization-period",
+            &seconds(flags.cpu_initialization_period),
+        ])
+        .args([
+            "--hpa-initial-readiness-delay",
+            &seconds(flags.initial_readiness_delay),
+        ])
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_child_scales_on_while_the_controller_is_dead_and_its_successor_makes_no_dip() {
+    let world = World::start(ClusterOptions::named("killed")).await;
+    let fake = FakeMetrics::start(&world.cluster, &[MetricsApi::External])
+        .await
+        .unwrap();
+    load(&fake, "orders", 20);
+    world.deployment("orders", 1, "1m").await;
+    // Open since the last full minute, until the next new year.
+    let window = json!({
+        "name": "floor", "start": "* * * * *", "end": "0 0 1 1 *", "targetReplicas": 6,
+    });
+    let spec = json!({ "crons": [window] });
+    world.apply(&autoscaler("orders", &spec).to_string()).await;
+
+    let mut first = binary(&world);
+    world.ready("orders", "6", |count| count == 6).await;
+    world
+        .status("orders", "an open window", |status| {
+            asks(status, "cron", Some(6))
+        })
+        .await;
+    first.kill().await.unwrap();
+    load(&fake, "orders", 110);
+    world.ready("orders", "11", |count| count == 11).await;
+    load(&fake, "orders", 20);
+    world.ready("orders", "6", |count| count == 6).await;
+
+    // The window goes while nobody looks. The successor knows little of the past, so it holds.
+    edit(
+        &world,
+        "orders",
+        &json!({ "crons": null, "maxReplicas": 25 }),
+    )
+    .await;
+    let before = scalings(&world);
+    let mut second = binary(&world);
+    child_has_max(&world, "orders", 25).await;
+    let held = world
+        .status("orders", "a hold", |status| {
+            (status.pointer("/decision/limit")? == "HistoryLost").then(|| status.clone())
+        })
+        .await;
+    assert_eq!(held.pointer("/decision/desired"), Some(&json!(6)), "{held}");
+    world.ready("orders", "2", |count| count == 2).await;
+    assert_eq!(
+        scalings(&world),
+        before + 1,
+        "6 to 2 is all there was to do"
+    );
+
+    let id = second.id().unwrap().to_string();
+    let told = Command::new("sh")
+        .args(["-c", &format!("kill -TERM {id}")])
+        .status()
+        .await
+        .unwrap();
+    assert!(told.success());
+    let ended = tokio::time::timeout(PATIENCE, second.wait())
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(ended.code(), Some(0));
+    world.assert_nothing_forbidden();
+}
