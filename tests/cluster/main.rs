@@ -3,6 +3,7 @@
 //! Every controller runs in this process with the rights of `deploy/`, under a clock that may start
 //! elsewhere and run faster. Tests wait on conditions with deadlines and never for a time.
 
+mod beside;
 mod conformance;
 mod faults;
 mod wave;
