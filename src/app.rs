@@ -5,8 +5,9 @@
 
 use std::{future::Future, net::SocketAddr, sync::Arc};
 
+use futures::FutureExt;
 use jiff::SignedDuration;
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, task::JoinSet};
 
 use crate::{
     adapters::{
@@ -74,14 +75,21 @@ pub async fn run_with(
 ) -> Result<(), AppError> {
     let listener = TcpListener::bind(config.listen)
         .await
-        .map_err(|source| AppError::Listen { addr: config.listen, source })?;
+        .map_err(|source| AppError::Listen {
+            addr: config.listen,
+            source,
+        })?;
     let connection = connect(&config.access).await?;
-    let cluster = Arc::new(KubeCluster::new(connection, &config.namespaces, clock));
+    let cluster = Arc::new(KubeCluster::new(
+        connection,
+        &config.namespaces,
+        clock.clone(),
+    ));
     let forecasts = Arc::new(Forecasts::default());
     let forecaster = Forecaster::new(
         Arc::clone(&cluster),
         history(&config)?,
-        (clock, config.local_zone.clone()),
+        (clock.clone(), config.local_zone.clone()),
         Arc::clone(&forecasts),
         Arc::clone(&telemetry),
     );
@@ -90,18 +98,40 @@ pub async fn run_with(
         local_zone: config.local_zone,
         settings: config.settings,
     };
-    let autoscaler =
-        Autoscaler::new(Arc::clone(&cluster), clock, setup, forecasts, Arc::clone(&telemetry));
+    let autoscaler = Autoscaler::new(
+        Arc::clone(&cluster),
+        clock.clone(),
+        setup,
+        forecasts,
+        Arc::clone(&telemetry),
+    );
     let router = http::router(Arc::clone(&telemetry));
+    let mut parts = JoinSet::new();
+    let watched = Arc::clone(&cluster);
+    parts.spawn(async move { watched.run().await }.map(|()| "watch of the Kubernetes API"));
+    parts.spawn(autoscaler.run().map(|()| "autoscaler"));
+    parts.spawn(forecaster.run().map(|()| "forecaster"));
+    parts.spawn(report_watches(cluster, telemetry, clock).map(|()| "watch report"));
+    parts.spawn(
+        axum::serve(listener, router)
+            .into_future()
+            .map(|_| "HTTP server"),
+    );
     tracing::info!(listen = %config.listen, "controller started");
-    let ended = |part| Err(AppError::Ended { part });
+    until(shutdown, parts).await
+}
+
+/// Waits for the word to stop, or for a part to end, which none does by itself.
+async fn until(
+    shutdown: impl Future<Output = ()>,
+    mut parts: JoinSet<&'static str>,
+) -> Result<(), AppError> {
     tokio::select! {
         () = shutdown => Ok(()),
-        () = cluster.run() => ended("watch of the Kubernetes API"),
-        () = autoscaler.run() => ended("autoscaler"),
-        () = forecaster.run() => ended("forecaster"),
-        () = report_watches(&cluster, &telemetry, clock) => ended("watch report"),
-        _ = axum::serve(listener, router).into_future() => ended("HTTP server"),
+        ended = parts.join_next() => {
+            let part = ended.and_then(Result::ok).unwrap_or("part that panicked");
+            Err(AppError::Ended { part })
+        }
     }
 }
 
@@ -115,21 +145,34 @@ async fn connect(access: &KubeAccess) -> Result<Connection, ConnectError> {
 }
 
 fn history(config: &Config) -> Result<Option<Source<Prometheus, QueryRules>>, EndpointError> {
-    let Some(url) = &config.prometheus else { return Ok(None) };
+    let Some(url) = &config.prometheus else {
+        return Ok(None);
+    };
     // The administrator wrote this address, so plain http is their choice.
-    let endpoint = Endpoint { allow_http: true, ..Endpoint::new(url) };
+    let endpoint = Endpoint {
+        allow_http: true,
+        ..Endpoint::new(url)
+    };
     let scope = match config.promql_scope {
         ScopeArg::Namespace => PromqlScope::Namespace,
         ScopeArg::Any => PromqlScope::Any,
     };
-    let queries = QueryRules { scope, ..QueryRules::default() };
-    Ok(Some(Source { reader: Prometheus::new(&endpoint)?, queries }))
+    let queries = QueryRules {
+        scope,
+        ..QueryRules::default()
+    };
+    Ok(Some(Source {
+        reader: Prometheus::new(&endpoint)?,
+        queries,
+    }))
 }
 
-async fn report_watches(cluster: &KubeCluster, telemetry: &Telemetry, clock: Clock) {
+async fn report_watches(cluster: Arc<KubeCluster>, telemetry: Arc<Telemetry>, clock: Clock) {
     loop {
         for watch in cluster.watches() {
-            let age = watch.heard.map_or(0.0, |heard| clock.wall_age(heard).as_secs_f64());
+            let age = watch
+                .heard
+                .map_or(0.0, |heard| clock.wall_age(heard).as_secs_f64());
             telemetry.watched(watch.kind, age, watch.errors);
         }
         clock.sleep(WATCH_REPORT_PERIOD).await;

@@ -1,18 +1,33 @@
 //! The controller's clock: the only place that reads the wall clock.
 //!
-//! The shipped binary runs on [`Clock::system`]. A clock may also start at another instant and run at
-//! another rate, so that a test lives through a day in a minute against real servers. Times that come
-//! from other machines are wall-clock times: [`Clock::from_wall`] carries them over by their age.
+//! The shipped binary runs on [`Clock::system`]. Another clock may be set to any instant and rate,
+//! also while it runs, so that a test lives through a day in a minute against real servers. Times
+//! that come from other machines are wall-clock times: [`Clock::from_wall`] carries them over by
+//! their age.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
 
 use jiff::{SignedDuration, Timestamp};
+use tokio::sync::Notify;
 
-/// A clock with an origin and a rate, both fixed at creation.
+/// The wall clock, or one that can be set; clones share the setting.
+#[derive(Debug, Clone)]
+pub struct Clock(Option<Arc<Settable>>);
+
+#[derive(Debug)]
+struct Settable {
+    course: RwLock<Course>,
+    set: Notify,
+}
+
+/// How a settable clock runs since it was last set.
 #[derive(Debug, Clone, Copy)]
-pub struct Clock {
-    started_wall: Timestamp,
-    started: Timestamp,
+struct Course {
+    wall: Timestamp,
+    shown: Timestamp,
     rate: f64,
 }
 
@@ -22,8 +37,7 @@ impl Clock {
     /// The wall clock.
     #[must_use]
     pub fn system() -> Self {
-        let wall = wall_now();
-        Self { started_wall: wall, started: wall, rate: 1.0 }
+        Self(None)
     }
 
     /// A clock that reads `start` now and runs `rate` times as fast as the wall clock.
@@ -32,25 +46,35 @@ impl Clock {
     /// `rate` is a ratio; values that are not finite and positive are taken as 1.
     #[must_use]
     pub fn starting_at(start: Timestamp, rate: f64) -> Self {
-        let rate = if rate.is_finite() && rate > 0.0 { rate } else { 1.0 };
-        Self { started_wall: wall_now(), started: start, rate }
+        let course = RwLock::new(Course::new(start, rate));
+        Self(Some(Arc::new(Settable {
+            course,
+            set: Notify::new(),
+        })))
+    }
+
+    /// Sets a settable clock, and wakes whoever sleeps by it; the wall clock cannot be set.
+    pub fn set(&self, to: Timestamp, rate: f64) {
+        if let Some(settable) = &self.0 {
+            *settable
+                .course
+                .write()
+                .unwrap_or_else(PoisonError::into_inner) = Course::new(to, rate);
+            settable.set.notify_waiters();
+        }
     }
 
     /// The time on this clock.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         let wall = wall_now();
-        if self.is_wall() {
-            return wall;
-        }
-        let elapsed = wall.duration_since(self.started_wall).as_secs_f64() * self.rate;
-        self.started.saturating_add(SignedDuration::from_secs_f64(elapsed)).unwrap_or(self.started)
+        self.course().map_or(wall, |course| course.at(wall))
     }
 
-    /// Whether this clock reads the wall clock, so that foreign times need no carrying over.
+    /// Whether this is the wall clock, on which foreign times need no carrying over.
     #[must_use]
     pub fn is_wall(&self) -> bool {
-        self.started == self.started_wall && (self.rate - 1.0).abs() < f64::EPSILON
+        self.0.is_none()
     }
 
     /// A wall-clock time of another machine, carried over to this clock by its age.
@@ -59,11 +83,14 @@ impl Clock {
     /// The identity for [`Clock::system`]; an age of a minute is a minute on every clock.
     #[must_use]
     pub fn from_wall(&self, foreign: Timestamp) -> Timestamp {
-        if self.is_wall() {
+        let Some(course) = self.course() else {
             return foreign;
-        }
-        let age = wall_now().duration_since(foreign);
-        self.now().checked_sub(age).unwrap_or(foreign)
+        };
+        let wall = wall_now();
+        course
+            .at(wall)
+            .checked_sub(wall.duration_since(foreign))
+            .unwrap_or(foreign)
     }
 
     /// How long ago a wall-clock time was, on the wall clock.
@@ -72,20 +99,103 @@ impl Clock {
         wall_now().duration_since(foreign)
     }
 
-    /// How long the wall clock takes for `span` of this clock.
-    #[must_use]
-    pub fn wall_span(&self, span: SignedDuration) -> Duration {
-        let seconds = (span.as_secs_f64() / self.rate).max(0.0);
-        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+    /// Waits for `span` of this clock, or until it is set.
+    pub async fn sleep(&self, span: SignedDuration) {
+        let rate = self.course().map_or(1.0, |course| course.rate);
+        let wall = Duration::try_from_secs_f64((span.as_secs_f64() / rate).max(0.0));
+        let wait = tokio::time::sleep(wall.unwrap_or(Duration::MAX));
+        match &self.0 {
+            None => wait.await,
+            Some(settable) => tokio::select! {
+                () = wait => {}
+                () = settable.set.notified() => {}
+            },
+        }
     }
 
-    /// Waits for `span` of this clock.
-    pub async fn sleep(&self, span: SignedDuration) {
-        tokio::time::sleep(self.wall_span(span)).await;
+    fn course(&self) -> Option<Course> {
+        let settable = self.0.as_deref()?;
+        Some(
+            *settable
+                .course
+                .read()
+                .unwrap_or_else(PoisonError::into_inner),
+        )
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "the one reading of the wall clock")]
+// === impl Course ===
+
+impl Course {
+    fn new(shown: Timestamp, rate: f64) -> Self {
+        let rate = if rate.is_finite() && rate > 0.0 {
+            rate
+        } else {
+            1.0
+        };
+        Self {
+            wall: wall_now(),
+            shown,
+            rate,
+        }
+    }
+
+    fn at(&self, wall: Timestamp) -> Timestamp {
+        let elapsed = wall.duration_since(self.wall).as_secs_f64() * self.rate;
+        self.shown
+            .saturating_add(SignedDuration::from_secs_f64(elapsed))
+            .unwrap_or(self.shown)
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one reading of the wall clock"
+)]
 fn wall_now() -> Timestamp {
     Timestamp::now()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(1_700_000_000 + seconds).unwrap()
+    }
+
+    #[test]
+    fn a_fast_clock_runs_by_its_rate() {
+        let course = Course {
+            wall: at(0),
+            shown: at(5_000),
+            rate: 60.0,
+        };
+        assert_eq!(course.at(at(0)), at(5_000));
+        assert_eq!(course.at(at(10)), at(5_600));
+    }
+
+    #[test]
+    fn a_clone_shows_what_the_original_was_set_to() {
+        let clock = Clock::starting_at(at(0), 1.0);
+        let clone = clock.clone();
+        clock.set(at(86_400), 1.0);
+        assert!(clone.now() >= at(86_400));
+    }
+
+    #[test]
+    fn foreign_times_are_carried_over_by_their_age() {
+        let clock = Clock::starting_at(at(0), 1.0);
+        let age = |shown: Timestamp| clock.now().duration_since(shown).as_secs();
+        let foreign = wall_now() - SignedDuration::from_secs(90);
+        assert_eq!(age(clock.from_wall(foreign)), 90);
+        assert_eq!(Clock::system().from_wall(foreign), foreign);
+    }
+
+    #[test]
+    fn a_rate_that_makes_no_sense_is_the_rate_of_the_wall() {
+        for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            assert!((Course::new(at(0), rate).rate - 1.0).abs() < f64::EPSILON);
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Flags and environment of `foretide controller`, and the validated configuration they become.
 //!
-//! The only reader of the environment (through clap). It refuses to open files or connections: a
+//! The only reader of the environment (through clap, but for what a terminal can show). It refuses to open files or connections: a
 //! [`Config`] is a value that `app::run` is given.
 
 use std::{net::SocketAddr, path::PathBuf};
@@ -53,7 +53,12 @@ pub struct ControllerArgs {
     #[arg(long, env = "FORETIDE_HPA_INITIAL_READINESS_DELAY", value_parser = parse_duration, default_value = "30s")]
     pub hpa_initial_readiness_delay: SignedDuration,
     /// Which log records are written, such as info or foretide=debug.
-    #[arg(long, env = "FORETIDE_LOG", value_name = "FILTER", default_value = "info")]
+    #[arg(
+        long,
+        env = "FORETIDE_LOG",
+        value_name = "FILTER",
+        default_value = "info"
+    )]
     pub log: String,
     /// Write log records as JSON.
     #[arg(long, env = "FORETIDE_LOG_JSON")]
@@ -138,10 +143,12 @@ impl TryFrom<ControllerArgs> for Config {
             ..Settings::default()
         };
         Ok(Self {
-            access: args.kubeconfig.map_or(KubeAccess::InCluster, |path| KubeAccess::Kubeconfig {
-                path,
-                context: args.context,
-            }),
+            access: args
+                .kubeconfig
+                .map_or(KubeAccess::InCluster, |path| KubeAccess::Kubeconfig {
+                    path,
+                    context: args.context,
+                }),
             namespaces: args.namespaces,
             prometheus: args.prometheus.map(prometheus_url).transpose()?,
             promql_scope: args.promql_scope,
@@ -154,16 +161,22 @@ impl TryFrom<ControllerArgs> for Config {
 }
 
 fn tolerance(ratio: f64) -> Result<f64, ConfigError> {
-    (ratio.is_finite() && ratio >= 0.0).then_some(ratio).ok_or(ConfigError::Tolerance)
+    (ratio.is_finite() && ratio >= 0.0)
+        .then_some(ratio)
+        .ok_or(ConfigError::Tolerance)
 }
 
 fn positive(flag: &'static str, span: SignedDuration) -> Result<SignedDuration, ConfigError> {
-    span.is_positive().then_some(span).ok_or(ConfigError::NotPositive { flag })
+    span.is_positive()
+        .then_some(span)
+        .ok_or(ConfigError::NotPositive { flag })
 }
 
 fn prometheus_url(value: String) -> Result<String, ConfigError> {
     let scheme = value.starts_with("http://") || value.starts_with("https://");
-    let url = reqwest::Url::parse(&value).ok().filter(|url| scheme && url.has_host());
+    let url = reqwest::Url::parse(&value)
+        .ok()
+        .filter(|url| scheme && url.has_host());
     match url {
         Some(_) => Ok(value.trim_end_matches('/').to_owned()),
         None => Err(ConfigError::Prometheus { value }),
@@ -175,7 +188,8 @@ fn prometheus_url(value: String) -> Result<String, ConfigError> {
 /// # Errors
 /// One sentence with an example.
 pub fn parse_duration(text: &str) -> Result<SignedDuration, String> {
-    text.parse().map_err(|_| format!("expected a duration such as 15s or 5m, got {text:?}"))
+    text.parse()
+        .map_err(|_| format!("expected a duration such as 15s or 5m, got {text:?}"))
 }
 
 /// A zone of the bundled database.
@@ -187,11 +201,34 @@ pub fn parse_zone(text: &str) -> Result<Zone, String> {
         .map_err(|_| format!("expected an IANA time zone such as Europe/Prague, got {text:?}"))
 }
 
+/// What the environment says about the terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TerminalEnvironment {
+    /// `NO_COLOR` is set, or the terminal is a dumb one.
+    pub plain: bool,
+    /// The locale does not say that it is something else than UTF-8.
+    pub utf8: bool,
+}
+
+/// Reads `NO_COLOR`, `TERM` and the locale (`LC_ALL`, `LC_CTYPE`, `LANG`).
+#[must_use]
+pub fn terminal_environment() -> TerminalEnvironment {
+    let text = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(text);
+    let locale = locale.map(|name| name.to_string_lossy().to_lowercase());
+    TerminalEnvironment {
+        plain: text("NO_COLOR").is_some() || text("TERM").is_some_and(|term| term == "dumb"),
+        utf8: locale.is_none_or(|name| name.contains("utf-8") || name.contains("utf8")),
+    }
+}
+
 /// The zone of this process; UTC where it has no name.
 #[must_use]
 pub fn system_zone() -> Zone {
     let system = TimeZone::system();
-    let named = system.iana_name().and_then(|name| Zone::parse(name, &Zone::utc()).ok());
+    let named = system
+        .iana_name()
+        .and_then(|name| Zone::parse(name, &Zone::utc()).ok());
     named.unwrap_or_else(Zone::utc)
 }
 
@@ -231,10 +268,25 @@ mod tests {
     #[test]
     fn values_that_cannot_work_are_refused_by_the_name_of_their_flag() {
         for (flags, expected) in [
-            (["--sync-period", "0s"], ConfigError::NotPositive { flag: "sync-period" }),
+            (
+                ["--sync-period", "0s"],
+                ConfigError::NotPositive {
+                    flag: "sync-period",
+                },
+            ),
             (["--hpa-tolerance", "NaN"], ConfigError::Tolerance),
-            (["--prometheus", "prom:9090"], ConfigError::Prometheus { value: "prom:9090".into() }),
-            (["--prometheus", "http://"], ConfigError::Prometheus { value: "http://".into() }),
+            (
+                ["--prometheus", "prom:9090"],
+                ConfigError::Prometheus {
+                    value: "prom:9090".into(),
+                },
+            ),
+            (
+                ["--prometheus", "http://"],
+                ConfigError::Prometheus {
+                    value: "http://".into(),
+                },
+            ),
         ] {
             assert_eq!(config(&flags).unwrap_err(), expected, "{flags:?}");
         }

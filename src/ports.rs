@@ -206,7 +206,7 @@ pub struct MetricQuery<'a> {
 pub struct EventNote {
     /// Whether it is a `Warning` (else `Normal`).
     pub warning: bool,
-    /// UpperCamelCase reason from a closed set.
+    /// `UpperCamelCase` reason from a closed set.
     pub reason: &'static str,
     /// What was done or attempted.
     pub action: &'static str,

@@ -101,7 +101,13 @@ pub struct Telemetry {
 // === impl Write ===
 
 impl Write {
-    const ALL: [Self; 5] = [Self::Scale, Self::Hpa, Self::Prediction, Self::Status, Self::Event];
+    const ALL: [Self; 5] = [
+        Self::Scale,
+        Self::Hpa,
+        Self::Prediction,
+        Self::Status,
+        Self::Event,
+    ];
 
     const fn label(self) -> &'static str {
         match self {
@@ -145,7 +151,11 @@ impl Telemetry {
             "Replicas of an autoscaler by stage: current, observed, forecast, cron, desired",
             self.replicas.clone(),
         );
-        registry.register("writes", "Writes to the API server by kind and result", self.writes.clone());
+        registry.register(
+            "writes",
+            "Writes to the API server by kind and result",
+            self.writes.clone(),
+        );
         registry.register_with_unit(
             "sync_duration",
             "Duration of one sync over everything due",
@@ -168,7 +178,11 @@ impl Telemetry {
             "Forecasts that were refused, by reason",
             self.refusals.clone(),
         );
-        registry.register("watch_errors", "Failures of a watch, by kind", self.watch_errors.clone());
+        registry.register(
+            "watch_errors",
+            "Failures of a watch, by kind",
+            self.watch_errors.clone(),
+        );
         registry.register_with_unit(
             "watch_staleness",
             "Time since a watch last heard from the API server, by kind",
@@ -180,7 +194,10 @@ impl Telemetry {
     fn start_at_zero(&self) {
         for write in Write::ALL {
             for result in ["ok", "error"] {
-                drop(self.writes.get_or_create(&WriteLabels { kind: write.label(), result }));
+                drop(self.writes.get_or_create(&WriteLabels {
+                    kind: write.label(),
+                    result,
+                }));
             }
         }
     }
@@ -202,7 +219,9 @@ impl Telemetry {
             let labels = StageLabels::of(object, stage);
             match replicas {
                 Some(replicas) => {
-                    self.replicas.get_or_create(&labels).set(i64::from(replicas));
+                    self.replicas
+                        .get_or_create(&labels)
+                        .set(i64::from(replicas));
                 }
                 None => {
                     self.replicas.remove(&labels);
@@ -221,7 +240,12 @@ impl Telemetry {
     /// Counts one write.
     pub fn wrote(&self, write: Write, ok: bool) {
         let result = if ok { "ok" } else { "error" };
-        self.writes.get_or_create(&WriteLabels { kind: write.label(), result }).inc();
+        self.writes
+            .get_or_create(&WriteLabels {
+                kind: write.label(),
+                result,
+            })
+            .inc();
     }
 
     /// Publishes the duration of one sync and the number of known objects.
@@ -246,13 +270,19 @@ impl Telemetry {
 
     /// Counts one refused forecast.
     pub fn refused(&self, reason: &str) {
-        self.refusals.get_or_create(&ReasonLabels { reason: reason.to_owned() }).inc();
+        self.refusals
+            .get_or_create(&ReasonLabels {
+                reason: reason.to_owned(),
+            })
+            .inc();
     }
 
     /// Publishes the health of one watch.
     pub fn watched(&self, kind: &'static str, age_seconds: f64, errors: u64) {
         let labels = WatchLabels { kind };
-        self.watch_age_seconds.get_or_create(&labels).set(age_seconds);
+        self.watch_age_seconds
+            .get_or_create(&labels)
+            .set(age_seconds);
         let counter = self.watch_errors.get_or_create(&labels);
         counter.inc_by(errors.saturating_sub(counter.get()));
     }
@@ -270,7 +300,13 @@ impl Telemetry {
 }
 
 impl Counts {
-    const NONE: Self = Self { current: 0, desired: 0, observed: None, forecast: None, cron: None };
+    const NONE: Self = Self {
+        current: 0,
+        desired: 0,
+        observed: None,
+        forecast: None,
+        cron: None,
+    };
 
     const fn stages(self) -> [(&'static str, Option<u32>); 5] {
         [
@@ -285,7 +321,11 @@ impl Counts {
 
 impl StageLabels {
     fn of(object: &ObjectLabels, stage: &'static str) -> Self {
-        Self { namespace: object.namespace.clone(), name: object.name.clone(), stage }
+        Self {
+            namespace: object.namespace.clone(),
+            name: object.name.clone(),
+            stage,
+        }
     }
 }
 
@@ -295,7 +335,11 @@ impl StageLabels {
 pub fn start_logging(filter: &str, json: bool) {
     let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
     let subscriber = fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    let started = if json { subscriber.json().try_init() } else { subscriber.try_init() };
+    let started = if json {
+        subscriber.json().try_init()
+    } else {
+        subscriber.try_init()
+    };
     if started.is_err() {
         tracing::debug!("logging was already started");
     }
@@ -306,15 +350,23 @@ mod tests {
     use super::*;
 
     fn object() -> ObjectLabels {
-        ObjectLabels { namespace: "shop".into(), name: "web".into() }
+        ObjectLabels {
+            namespace: "shop".into(),
+            name: "web".into(),
+        }
     }
 
     #[test]
     fn a_deleted_object_leaves_no_series_behind() {
         let telemetry = Telemetry::default();
         let empty = telemetry.encode();
-        let counts =
-            Counts { current: 2, desired: 7, observed: Some(3), forecast: Some(7), cron: None };
+        let counts = Counts {
+            current: 2,
+            desired: 7,
+            observed: Some(3),
+            forecast: Some(7),
+            cron: None,
+        };
         telemetry.decided(&object(), counts);
         let text = telemetry.encode();
         assert!(
@@ -328,16 +380,31 @@ mod tests {
     #[test]
     fn counters_exist_before_anything_happened() {
         let text = Telemetry::default().encode();
-        assert!(text.contains(r#"foretide_writes_total{kind="scale",result="ok"} 0"#), "{text}");
+        assert!(
+            text.contains(r#"foretide_writes_total{kind="scale",result="ok"} 0"#),
+            "{text}"
+        );
         assert!(text.contains("foretide_hpa_comparisons_total 0"), "{text}");
     }
 
     #[test]
     fn a_proposal_that_goes_away_takes_its_series_with_it() {
         let telemetry = Telemetry::default();
-        let with = Counts { current: 2, desired: 7, observed: None, forecast: Some(7), cron: None };
+        let with = Counts {
+            current: 2,
+            desired: 7,
+            observed: None,
+            forecast: Some(7),
+            cron: None,
+        };
         telemetry.decided(&object(), with);
-        telemetry.decided(&object(), Counts { forecast: None, ..with });
+        telemetry.decided(
+            &object(),
+            Counts {
+                forecast: None,
+                ..with
+            },
+        );
         assert!(!telemetry.encode().contains("stage=\"forecast\""));
     }
 }

@@ -78,7 +78,13 @@ pub(super) async fn apply<C: Cluster>(
 ) -> Vec<Applied> {
     stream::iter(planned)
         .map(|planned| async move {
-            let outcome = Writer { cluster, telemetry, planned: &planned }.carry_out().await;
+            let outcome = Writer {
+                cluster,
+                telemetry,
+                planned: &planned,
+            }
+            .carry_out()
+            .await;
             Applied { planned, outcome }
         })
         .buffered(CONCURRENT_WRITES)
@@ -94,11 +100,19 @@ pub(super) async fn give_back<C: Cluster>(
 ) -> Result<(), ClusterError> {
     let Some(patch) = child::return_patch(adopted) else {
         return Err(ClusterError::Invalid {
-            what: format!("horizontalpodautoscaler {}/{}", adopted.namespace, adopted.name),
-            message: format!("expected its former spec in annotation {}", child::ORIGINAL_SPEC),
+            what: format!(
+                "horizontalpodautoscaler {}/{}",
+                adopted.namespace, adopted.name
+            ),
+            message: format!(
+                "expected its former spec in annotation {}",
+                child::ORIGINAL_SPEC
+            ),
         });
     };
-    let outcome = cluster.patch_hpa(&adopted.namespace, &adopted.name, &patch).await;
+    let outcome = cluster
+        .patch_hpa(&adopted.namespace, &adopted.name, &patch)
+        .await;
     telemetry.wrote(Write::Hpa, outcome.is_ok());
     outcome.map(drop)
 }
@@ -129,35 +143,37 @@ impl<C: Cluster> Writer<'_, C> {
         if seen.scale.spec == to {
             return Ok(None);
         }
-        let outcome = self.cluster.write_scale(&self.planned.target, seen, to).await;
+        let outcome = self
+            .cluster
+            .write_scale(&self.planned.target, seen, to)
+            .await;
         self.telemetry.wrote(Write::Scale, outcome.is_ok());
         outcome.map(Some)
     }
 
-    /// Makes the child, adopted or our own, be what the decision asks for.
+    /// Makes the child, adopted or our own, be what the decision asks for; never both.
     async fn keep_child(&self, min: Replicas, max: Replicas) -> Result<Effect, ClusterError> {
         let siblings = &self.planned.sighting.siblings;
         let ehpa = &self.planned.ehpa;
-        let adopting = child::wants_adoption(ehpa);
-        match (&siblings.adopted, &siblings.foreign) {
-            (Some(adopted), _) if adopting => {
-                let manifest = child::adoption(ehpa, adopted, min, max);
-                self.keep(&manifest, Some(adopted), Deed::Restored).await
-            }
-            (None, Some(foreign)) if adopting => {
-                let manifest = child::adoption(ehpa, foreign, min, max);
-                self.keep(&manifest, None, Deed::Adopted).await
-            }
-            (Some(adopted), _) => {
-                give_back(self.cluster, self.telemetry, adopted).await?;
-                Ok(Effect { deeds: vec![Deed::GivenBack], ..Effect::default() })
-            }
-            (None, _) => {
-                let manifest = child::manifest(ehpa, min, max);
-                let deed = if siblings.owned.is_some() { Deed::Restored } else { Deed::Created };
-                self.keep(&manifest, siblings.owned.as_ref(), deed).await
-            }
+        let adopted = siblings.adopted.as_ref();
+        let taken = adopted.or(siblings.foreign.as_ref());
+        if let Some(taken) = taken.filter(|_| child::wants_adoption(ehpa)) {
+            self.remove_owned().await?;
+            let manifest = child::adoption(ehpa, taken, min, max);
+            let deed = if adopted.is_some() {
+                Deed::Restored
+            } else {
+                Deed::Adopted
+            };
+            return self.keep(&manifest, Some(taken), deed).await;
         }
+        let manifest = child::manifest(ehpa, min, max);
+        let deed = if siblings.owned.is_some() {
+            Deed::Restored
+        } else {
+            Deed::Created
+        };
+        self.keep(&manifest, siblings.owned.as_ref(), deed).await
     }
 
     async fn keep(
@@ -167,13 +183,20 @@ impl<C: Cluster> Writer<'_, C> {
         deed: Deed,
     ) -> Result<Effect, ClusterError> {
         if let Some(live) = live.filter(|live| child::is_as_written(manifest, live)) {
-            return Ok(Effect { child: Some(Arc::clone(live)), ..Effect::default() });
+            return Ok(Effect {
+                child: Some(Arc::clone(live)),
+                ..Effect::default()
+            });
         }
         let bounds_only = live.is_some_and(|live| child::differs_in_bounds_only(manifest, live));
         let outcome = self.write(manifest, live).await;
         self.telemetry.wrote(Write::Hpa, outcome.is_ok());
         let deeds = if bounds_only { Vec::new() } else { vec![deed] };
-        Ok(Effect { child: Some(outcome?), deeds, ..Effect::default() })
+        Ok(Effect {
+            child: Some(outcome?),
+            deeds,
+            ..Effect::default()
+        })
     }
 
     async fn write(
@@ -185,7 +208,9 @@ impl<C: Cluster> Writer<'_, C> {
         match live.and_then(|live| child::surplus_patch(manifest, live)) {
             None => Ok(written),
             Some(patch) => {
-                self.cluster.patch_hpa(&written.namespace, &written.name, &patch).await
+                self.cluster
+                    .patch_hpa(&written.namespace, &written.name, &patch)
+                    .await
             }
         }
     }
@@ -203,12 +228,20 @@ impl<C: Cluster> Writer<'_, C> {
             give_back(self.cluster, self.telemetry, adopted).await?;
             effect.deeds.push(Deed::GivenBack);
         }
-        if let Some(owned) = &siblings.owned {
-            let outcome = self.cluster.delete_hpa(&owned.namespace, &owned.name, &owned.uid).await;
-            self.telemetry.wrote(Write::Hpa, outcome.is_ok());
-            outcome?;
-            effect.deeds.push(Deed::Removed);
-        }
+        effect.deeds.extend(self.remove_owned().await?);
         Ok(effect)
+    }
+
+    async fn remove_owned(&self) -> Result<Option<Deed>, ClusterError> {
+        let Some(owned) = &self.planned.sighting.siblings.owned else {
+            return Ok(None);
+        };
+        let outcome = self
+            .cluster
+            .delete_hpa(&owned.namespace, &owned.name, &owned.uid)
+            .await;
+        self.telemetry.wrote(Write::Hpa, outcome.is_ok());
+        outcome?;
+        Ok(Some(Deed::Removed))
     }
 }

@@ -49,16 +49,29 @@ impl Siblings {
     /// Sorts the autoscalers of a namespace by whose they are.
     #[must_use]
     pub fn of(uid: &str, target: &ScaleTarget, hpas: &[Arc<HpaView>]) -> Self {
-        let owned = hpas.iter().find(|hpa| hpa.controller_uid.as_deref() == Some(uid)).cloned();
-        let adopted = hpas.iter().find(|hpa| adopted_by(hpa) == Some(uid)).cloned();
+        let owned = hpas
+            .iter()
+            .find(|hpa| hpa.controller_uid.as_deref() == Some(uid))
+            .cloned();
+        let adopted = hpas
+            .iter()
+            .find(|hpa| adopted_by(hpa) == Some(uid))
+            .cloned();
         let ours = |hpa: &HpaView| {
-            [&owned, &adopted].into_iter().flatten().any(|mine| mine.uid == hpa.uid)
+            [&owned, &adopted]
+                .into_iter()
+                .flatten()
+                .any(|mine| mine.uid == hpa.uid)
         };
         let foreign = hpas
             .iter()
             .find(|hpa| !ours(hpa) && same_target(&hpa.target, target))
             .cloned();
-        Self { owned, adopted, foreign }
+        Self {
+            owned,
+            adopted,
+            foreign,
+        }
     }
 
     /// The autoscaler that acts for us.
@@ -77,7 +90,9 @@ pub fn adopted_by(hpa: &HpaView) -> Option<&str> {
 /// Whether the user asked us to take over a foreign autoscaler.
 #[must_use]
 pub fn wants_adoption(ehpa: &EffectiveHorizontalPodAutoscaler) -> bool {
-    ehpa.annotations().get(ADOPT).is_some_and(|value| value == "true")
+    ehpa.annotations()
+        .get(ADOPT)
+        .is_some_and(|value| value == "true")
 }
 
 /// `ehpa-<name>`, cut and told apart by a hash where that would be too long.
@@ -173,19 +188,29 @@ pub fn return_patch(adopted: &HpaView) -> Option<Value> {
     ]))
 }
 
-/// The JSON patch that drops a `behavior` that somebody added by hand; `None` when there is none.
+/// The JSON patch for a `behavior` with more in it than we wrote; `None` when there is none.
+///
+/// Server-side apply leaves alone what another hand added beside our fields; this does not.
 #[must_use]
 pub fn surplus_patch(desired: &Value, live: &HpaView) -> Option<Value> {
-    let wanted = desired.pointer("/spec/behavior").is_some();
-    (!wanted && live.spec.get("behavior").is_some_and(|value| !value.is_null()))
-        .then(|| json!([{ "op": "remove", "path": "/spec/behavior" }]))
+    let (wanted, found) = (desired.pointer("/spec/behavior"), live.spec.get("behavior"));
+    let found = found.filter(|value| !value.is_null())?;
+    match wanted {
+        None => Some(json!([{ "op": "remove", "path": "/spec/behavior" }])),
+        Some(wanted) if is_part_of(found, wanted) => None,
+        Some(wanted) => {
+            Some(json!([{ "op": "replace", "path": "/spec/behavior", "value": wanted }]))
+        }
+    }
 }
 
 /// Whether the live autoscaler is what `desired` (a manifest of this module) asks for.
 #[must_use]
 pub fn is_as_written(desired: &Value, live: &HpaView) -> bool {
     let part = |path: &str| desired.pointer(path).unwrap_or(&Value::Null);
+    let metrics = live.spec.get("metrics").unwrap_or(&Value::Null);
     is_part_of(part("/spec"), &live.spec)
+        && is_part_of(metrics, part("/spec/metrics"))
         && is_part_of(part("/metadata/labels"), &live.labels)
         && is_part_of(part("/metadata/annotations"), &live.annotations)
         && surplus_patch(desired, live).is_none()
@@ -196,7 +221,10 @@ pub fn is_as_written(desired: &Value, live: &HpaView) -> bool {
 pub fn differs_in_bounds_only(desired: &Value, live: &HpaView) -> bool {
     let mut moved = live.clone();
     for bound in ["minReplicas", "maxReplicas"] {
-        let wanted = desired.pointer(&format!("/spec/{bound}")).cloned().unwrap_or_default();
+        let wanted = desired
+            .pointer(&format!("/spec/{bound}"))
+            .cloned()
+            .unwrap_or_default();
         if let Some(spec) = moved.spec.as_object_mut() {
             spec.insert(bound.to_owned(), wanted);
         }
@@ -205,12 +233,18 @@ pub fn differs_in_bounds_only(desired: &Value, live: &HpaView) -> bool {
 }
 
 fn pointer(annotation: &str) -> String {
-    format!("/metadata/annotations/{}", annotation.replace('~', "~0").replace('/', "~1"))
+    format!(
+        "/metadata/annotations/{}",
+        annotation.replace('~', "~0").replace('/', "~1")
+    )
 }
 
 fn same_target(one: &ScaleTarget, other: &ScaleTarget) -> bool {
     let group = |target: &ScaleTarget| {
-        target.api_version.rsplit_once('/').map_or(String::new(), |(group, _)| group.to_owned())
+        target
+            .api_version
+            .rsplit_once('/')
+            .map_or(String::new(), |(group, _)| group.to_owned())
     };
     one.kind == other.kind && one.name == other.name && group(one) == group(other)
 }
@@ -275,7 +309,9 @@ fn with_defaults(behavior: &Value) -> Value {
 }
 
 fn overlay(defaults: Value, given: Map<String, Value>) -> Value {
-    let Value::Object(mut merged) = defaults else { return Value::Object(given) };
+    let Value::Object(mut merged) = defaults else {
+        return Value::Object(given);
+    };
     merged.extend(given.into_iter().filter(|(_, value)| !value.is_null()));
     Value::Object(merged)
 }
@@ -290,7 +326,10 @@ pub fn is_part_of(desired: &Value, live: &Value) -> bool {
         }),
         (Value::Array(wanted), Value::Array(found)) => {
             wanted.len() == found.len()
-                && wanted.iter().zip(found).all(|(value, live)| is_part_of(value, live))
+                && wanted
+                    .iter()
+                    .zip(found)
+                    .all(|(value, live)| is_part_of(value, live))
         }
         (wanted, found) => wanted == found || same_quantity(wanted, found),
     }

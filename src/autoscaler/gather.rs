@@ -93,7 +93,10 @@ async fn usage_by_namespace<C: Cluster>(cluster: &C, due: &[Due]) -> Usage {
 }
 
 const fn reads_usage(metric: &MetricSpec) -> bool {
-    matches!(metric, MetricSpec::Resource { .. } | MetricSpec::ContainerResource { .. })
+    matches!(
+        metric,
+        MetricSpec::Resource { .. } | MetricSpec::ContainerResource { .. }
+    )
 }
 
 async fn see<C: Cluster>(
@@ -109,14 +112,24 @@ async fn see<C: Cluster>(
     let pods = cluster.pods(namespace, &scale.selector)?;
     let mut readings = Vec::with_capacity(workload.metrics.len());
     for metric in &workload.metrics {
-        let sight = Sight { cluster, namespace, selector: &scale.selector, pods: &pods, usage };
+        let sight = Sight {
+            cluster,
+            namespace,
+            selector: &scale.selector,
+            pods: &pods,
+            usage,
+        };
         readings.push(sight.read(metric).await);
     }
     let uid = due.ehpa.uid().unwrap_or_default();
     Ok(Sighting {
         siblings: Siblings::of(&uid, &workload.target, &cluster.hpas(namespace)),
-        forecasts: predicted(forecasts, &uid, workload, &pods, &scale, now),
-        observation: Observation { scale: scale.scale, pods, readings },
+        forecasts: predicted(forecasts, due, &pods, &scale, now),
+        observation: Observation {
+            scale: scale.scale,
+            pods,
+            readings,
+        },
         scale,
     })
 }
@@ -136,18 +149,33 @@ impl<C: Cluster> Sight<'_, C> {
     async fn read(&self, metric: &MetricSpec) -> Reading {
         match metric {
             MetricSpec::Resource { .. } | MetricSpec::ContainerResource { .. } => self.usage(),
-            MetricSpec::Pods { metric, selector, .. } => {
+            MetricSpec::Pods {
+                metric, selector, ..
+            } => {
                 let query = self.query(metric, selector.as_deref());
-                self.cluster.pods_metric(&query).await.map(Measured::Samples)
+                self.cluster
+                    .pods_metric(&query)
+                    .await
+                    .map(Measured::Samples)
             }
-            MetricSpec::Object { described, metric, selector, .. } => {
+            MetricSpec::Object {
+                described,
+                metric,
+                selector,
+                ..
+            } => {
                 let query = self.query(metric, selector.as_deref());
                 let value = self.cluster.object_metric(described, &query).await?;
                 Ok(Measured::Total(vec![value]))
             }
-            MetricSpec::External { metric, selector, .. } => {
+            MetricSpec::External {
+                metric, selector, ..
+            } => {
                 let query = self.query(metric, selector.as_deref());
-                self.cluster.external_metric(&query).await.map(Measured::Total)
+                self.cluster
+                    .external_metric(&query)
+                    .await
+                    .map(Measured::Total)
             }
             MetricSpec::Unknown(kind) => Err(Unavailable::new(
                 Cause::UnknownType,
@@ -162,12 +190,19 @@ impl<C: Cluster> Sight<'_, C> {
     /// The usage of the workload's own pods, out of its namespace's list.
     fn usage(&self) -> Reading {
         let of_namespace = self.usage.get(self.namespace).cloned().unwrap_or_else(|| {
-            Err(Unavailable::new(Cause::NotRead, "pod usage was not asked for in this pass"))
+            Err(Unavailable::new(
+                Cause::NotRead,
+                "pod usage was not asked for in this pass",
+            ))
         })?;
         let own = |usage: &Arc<PodUsage>| {
-            self.pods.binary_search_by(|pod| (*pod.name).cmp(&*usage.pod)).is_ok()
+            self.pods
+                .binary_search_by(|pod| (*pod.name).cmp(&*usage.pod))
+                .is_ok()
         };
-        Ok(Measured::Usage(of_namespace.into_iter().filter(own).collect()))
+        Ok(Measured::Usage(
+            of_namespace.into_iter().filter(own).collect(),
+        ))
     }
 
     fn query<'q>(&'q self, metric: &'q str, selector: Option<&'q str>) -> MetricQuery<'q> {
@@ -180,29 +215,39 @@ impl<C: Cluster> Sight<'_, C> {
     }
 }
 
+/// What the forecasts in force say about every metric of a workload.
 fn predicted(
     forecasts: &Forecasts,
-    uid: &str,
-    workload: &Workload,
+    due: &Due,
     pods: &[Arc<Pod>],
     scale: &ScaleView,
     now: Timestamp,
 ) -> Vec<ForecastReading> {
-    let Some(prediction) = &workload.prediction else { return Vec::new() };
+    let (uid, workload) = (due.ehpa.uid().unwrap_or_default(), &due.workload);
+    let Some(prediction) = &workload.prediction else {
+        return Vec::new();
+    };
     let read = |metric: &MetricSpec| {
-        let key = SeriesKey { uid: uid.to_owned(), metric: metric.identifier() };
-        let target = demand::target(metric, pods, scale.template.as_deref()).map_err(no_target)?;
+        let key = SeriesKey {
+            uid: uid.clone(),
+            metric: metric.identifier(),
+        };
+        let target = demand::target(metric, pods, scale.template.as_deref())
+            .map_err(|error| no_target(&error))?;
         let value = forecasts.peak(&key, now, prediction.window)?;
         Ok(Predicted { value, target })
     };
     workload
         .metrics
         .iter()
-        .map(|metric| ForecastReading { name: metric.identifier(), outcome: read(metric) })
+        .map(|metric| ForecastReading {
+            name: metric.identifier(),
+            outcome: read(metric),
+        })
         .collect()
 }
 
-fn no_target(error: NoTarget) -> Refused {
+fn no_target(error: &NoTarget) -> Refused {
     let reason = match error {
         NoTarget::MissingRequest { .. } => Reason::MissingRequest,
         NoTarget::NotForecastable { .. } => Reason::NotForecastable,

@@ -12,7 +12,7 @@ use foretide_crds::{
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
-use super::{report::Outline, shadow::Shadow};
+use super::{apply::Effect, as_child, report::Outline, shadow::Shadow};
 use crate::{
     domain::{
         Replicas,
@@ -38,6 +38,8 @@ pub(super) struct Memory {
     pub(super) written: Option<Outline>,
     /// When the last change of the scale was applied.
     pub(super) last_scale: Option<Timestamp>,
+    /// The `minReplicas` that the child autoscaler was left with, if there is one.
+    pub(super) child_min: Option<Replicas>,
     /// What the child autoscaler is expected to answer.
     pub(super) shadow: Shadow,
 }
@@ -71,7 +73,10 @@ impl Memories {
 
 impl Memory {
     fn new(ehpa: &EffectiveHorizontalPodAutoscaler) -> Self {
-        let last_scale = ehpa.status.as_ref().and_then(|status| status.last_scale_time.as_ref());
+        let last_scale = ehpa
+            .status
+            .as_ref()
+            .and_then(|status| status.last_scale_time.as_ref());
         Self {
             labels: ObjectLabels {
                 namespace: ehpa.metadata.namespace.clone().unwrap_or_default(),
@@ -82,13 +87,26 @@ impl Memory {
             history: History::default(),
             written: None,
             last_scale: last_scale.map(|time| time.0),
+            child_min: None,
             shadow: Shadow::default(),
+        }
+    }
+
+    /// Remembers how the child autoscaler was left. One that was put right may have read and logged
+    /// what we did not: its answers are not compared until it has settled again.
+    pub(super) fn delegated(&mut self, effect: &Effect) {
+        self.child_min = effect.child.as_deref().map(|hpa| as_child(hpa).min);
+        if !effect.deeds.is_empty() {
+            self.shadow = Shadow::default();
         }
     }
 
     /// Remembers a change of the scale that was applied by us.
     pub(super) fn changed(&mut self, from: Replicas, to: Replicas, at: Timestamp) {
-        let behavior = self.workload.as_ref().and_then(|workload| workload.behavior.as_ref());
+        let behavior = self
+            .workload
+            .as_ref()
+            .and_then(|workload| workload.behavior.as_ref());
         self.history = std::mem::take(&mut self.history).applied(behavior, from, to, at);
         self.last_scale = Some(at);
     }
@@ -123,12 +141,16 @@ impl Memory {
 
 /// The history in the shape that status keeps it in.
 pub(super) fn kept(history: &History) -> HistoryStatus {
-    let observed = history.log.recommendations().iter().map(|entry| RecommendationStatus {
-        time: MicroTime(entry.at),
-        lane: Lane::Observed,
-        replicas: entry.replicas.as_i32(),
-        mirrored: Some(entry.mirrored),
-    });
+    let observed = history
+        .log
+        .recommendations()
+        .iter()
+        .map(|entry| RecommendationStatus {
+            time: MicroTime(entry.at),
+            lane: Lane::Observed,
+            replicas: entry.replicas.as_i32(),
+            mirrored: Some(entry.mirrored),
+        });
     let floors = history.floors.iter().map(|entry| RecommendationStatus {
         time: MicroTime(entry.at),
         lane: Lane::Floor,
@@ -150,14 +172,29 @@ pub(super) fn kept(history: &History) -> HistoryStatus {
 /// A lost history, as far as status kept it; entries of the future are not believed.
 fn restored(status: &HistoryStatus, lost: History, now: Timestamp) -> History {
     let past = |time: &MicroTime| time.0 <= now;
-    let entries = || status.recommendations.iter().flatten().filter(|entry| past(&entry.time));
-    let recommendations = entries().filter(|entry| entry.lane == Lane::Observed).map(|entry| {
-        let replicas = Replicas::from_i32(entry.replicas);
-        Recommendation { at: entry.time.0, replicas, mirrored: entry.mirrored.unwrap_or(false) }
-    });
+    let entries = || {
+        status
+            .recommendations
+            .iter()
+            .flatten()
+            .filter(|entry| past(&entry.time))
+    };
+    let recommendations = entries()
+        .filter(|entry| entry.lane == Lane::Observed)
+        .map(|entry| {
+            let replicas = Replicas::from_i32(entry.replicas);
+            Recommendation {
+                at: entry.time.0,
+                replicas,
+                mirrored: entry.mirrored.unwrap_or(false),
+            }
+        });
     let floors = entries()
         .filter(|entry| entry.lane == Lane::Floor)
-        .map(|entry| RawFloor { at: entry.time.0, raw: Replicas::from_i32(entry.replicas) });
+        .map(|entry| RawFloor {
+            at: entry.time.0,
+            raw: Replicas::from_i32(entry.replicas),
+        });
     let (ups, downs): (Vec<_>, Vec<_>) = status
         .events
         .iter()

@@ -25,10 +25,12 @@ use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 
+pub(crate) use self::report::{decided, windows};
 use self::{
     apply::{Applied, Planned},
     gather::{Due, Seen, Sighting},
     memory::Memories,
+    report::Reporter,
     schedule::{Entry, Schedule},
 };
 use crate::{
@@ -92,7 +94,15 @@ impl<C: Cluster> Autoscaler<C> {
         telemetry: Arc<Telemetry>,
     ) -> Self {
         let schedule = Schedule::new(setup.sync_period);
-        Self { cluster, clock, setup, forecasts, telemetry, schedule, memories: Memories::default() }
+        Self {
+            cluster,
+            clock,
+            setup,
+            forecasts,
+            telemetry,
+            schedule,
+            memories: Memories::default(),
+        }
     }
 
     /// Syncs, for ever.
@@ -103,7 +113,11 @@ impl<C: Cluster> Autoscaler<C> {
             if synced {
                 self.sync().await;
             }
-            let wait = if synced { self.schedule.until_next(self.clock.now()) } else { FIRST_LOOK };
+            let wait = if synced {
+                self.schedule.until_next(self.clock.now())
+            } else {
+                FIRST_LOOK
+            };
             tokio::select! {
                 () = self.clock.sleep(wait) => {}
                 changed = self.cluster.changed() => self.expedite(&changed),
@@ -136,7 +150,8 @@ impl<C: Cluster> Autoscaler<C> {
                 name: ehpa.name_any(),
             };
             if changed.contains(&key) {
-                self.schedule.again(&ehpa.uid().unwrap_or_default(), now, SignedDuration::ZERO);
+                self.schedule
+                    .again(&ehpa.uid().unwrap_or_default(), now, SignedDuration::ZERO);
             }
         }
     }
@@ -159,7 +174,10 @@ impl<C: Cluster> Autoscaler<C> {
             })
             .collect();
         let due = self.schedule.due(&entries, self.clock.now());
-        let due: Vec<_> = due.into_iter().filter_map(|position| staying.get(position)).collect();
+        let due: Vec<_> = due
+            .into_iter()
+            .filter_map(|position| staying.get(position))
+            .collect();
         let mut validated = Vec::with_capacity(due.len());
         for ehpa in due {
             validated.extend(self.understand(ehpa).await);
@@ -174,20 +192,31 @@ impl<C: Cluster> Autoscaler<C> {
         match understood {
             Ok(workload) => memory.workload = Some(Arc::new(workload)),
             Err(invalid) => {
-                let (cluster, telemetry) = (&*self.cluster, &*self.telemetry);
                 let now = self.clock.now();
-                report::report_invalid(cluster, telemetry, memory, (ehpa, &invalid), now).await;
+                let (cluster, telemetry) = (&*self.cluster, &*self.telemetry);
+                Reporter {
+                    cluster,
+                    telemetry,
+                    now,
+                }
+                .invalid(memory, ehpa, &invalid)
+                .await;
             }
         }
         let workload = memory.workload.clone()?;
-        Some(Due { ehpa: Arc::clone(ehpa), workload })
+        Some(Due {
+            ehpa: Arc::clone(ehpa),
+            workload,
+        })
     }
 
     /// Adopted autoscalers whose adopter is gone become what they were.
     async fn give_back_orphans(&self, uids: &HashSet<String>) {
-        let orphans = self.cluster.every_hpa().into_iter().filter(|hpa| {
-            child::adopted_by(hpa).is_some_and(|uid| !uids.contains(uid))
-        });
+        let orphans = self
+            .cluster
+            .every_hpa()
+            .into_iter()
+            .filter(|hpa| child::adopted_by(hpa).is_some_and(|uid| !uids.contains(uid)));
         for orphan in orphans {
             if let Err(error) = apply::give_back(&*self.cluster, &self.telemetry, &orphan).await {
                 let (namespace, name) = (&orphan.namespace, &orphan.name);
@@ -215,36 +244,51 @@ impl<C: Cluster> Autoscaler<C> {
         let memory = self.memories.of(&due.ehpa);
         memory.recall(&due.ehpa, &sighting.scale.uid, settings, now);
         let workload = in_force(&due, &sighting);
+        let acting = sighting.siblings.acting().map(|hpa| &**hpa);
         let seen = decide::Seen {
             observation: sighting.observation.clone(),
             forecasts: sighting.forecasts.clone(),
-            child: sighting.siblings.acting().map(|hpa| as_child(hpa)),
+            child: acting.map(|hpa| as_left(hpa, memory.child_min)),
         };
         let (decision, history) = decide(&workload, &seen, &memory.history, settings, now);
         memory.history = history;
-        let acting = sighting.siblings.acting().map(|hpa| &**hpa);
+        let untouched = acting.filter(|hpa| as_child(hpa) == as_left(hpa, memory.child_min));
         let values = shadow::values(&decision);
         let pods = &sighting.observation.pods;
         let sync = shadow::Sync::of(&decision, values.as_deref(), pods, &memory.history.log);
-        let rules = shadow::Rules { behavior: workload.behavior.as_ref(), settings };
-        if let Some(agreed) = memory.shadow.watch(&sync, acting, rules) {
+        let rules = shadow::Rules {
+            behavior: workload.behavior.as_ref(),
+            settings,
+        };
+        if let Some(agreed) = memory.shadow.watch(&sync, untouched, rules) {
             self.telemetry.compared(agreed);
         }
         let target = workload.target.clone();
         let delegates = delegates(&workload);
-        Planned { ehpa: due.ehpa, target, sighting, decision, delegates }
+        Planned {
+            ehpa: due.ehpa,
+            target,
+            sighting,
+            decision,
+            delegates,
+        }
     }
 
     /// Remembers what was applied: changes of our own count as scale events.
     fn take_in(&mut self, applied: &[Applied]) {
         let now = self.clock.now();
         for applied in applied {
-            let Some(uid) = applied.planned.ehpa.uid() else { continue };
+            let Some(uid) = applied.planned.ehpa.uid() else {
+                continue;
+            };
             match &applied.outcome {
                 Ok(effect) => {
+                    self.memories.of(&applied.planned.ehpa).delegated(effect);
                     if let Some(to) = effect.scaled {
                         let from = applied.planned.decision.current;
-                        self.memories.of(&applied.planned.ehpa).changed(from, to, now);
+                        self.memories
+                            .of(&applied.planned.ehpa)
+                            .changed(from, to, now);
                     }
                 }
                 Err(_) => self.schedule.again(&uid, now, AFTER_CONFLICT),
@@ -253,22 +297,31 @@ impl<C: Cluster> Autoscaler<C> {
     }
 
     async fn report(&mut self, applied: &[Applied], unreadable: &[Unreadable]) {
+        let (cluster, telemetry) = (Arc::clone(&self.cluster), Arc::clone(&self.telemetry));
         let now = self.clock.now();
-        let (cluster, telemetry) = (&*self.cluster, &*self.telemetry);
+        let reporter = Reporter {
+            cluster: &*cluster,
+            telemetry: &telemetry,
+            now,
+        };
         for applied in applied {
-            let memory = self.memories.of(&applied.planned.ehpa);
-            report::report(cluster, telemetry, memory, applied, now).await;
+            reporter
+                .applied(self.memories.of(&applied.planned.ehpa), applied)
+                .await;
         }
         for (ehpa, error) in unreadable {
-            let memory = self.memories.of(ehpa);
-            report::report_unreadable(cluster, telemetry, memory, (ehpa, error), now).await;
+            reporter
+                .unreadable(self.memories.of(ehpa), ehpa, error)
+                .await;
         }
     }
 }
 
-/// The workload as it is decided: a target that belongs to somebody else is only previewed.
+/// The workload as it is decided: a target that belongs to somebody else is only previewed. What was
+/// adopted and may no longer be is somebody else's again.
 fn in_force(due: &Due, sighting: &Sighting) -> Arc<Workload> {
-    if sighting.siblings.foreign.is_none() || may_adopt(due) {
+    let siblings = &sighting.siblings;
+    if (siblings.foreign.is_none() && siblings.adopted.is_none()) || may_adopt(due) {
         return Arc::clone(&due.workload);
     }
     let preview = Workload {
@@ -288,6 +341,15 @@ fn delegates(workload: &Workload) -> bool {
     workload.strategy == Strategy::Auto && workload.mode_in_force() == Mode::Delegated
 }
 
+/// The child with the minimum that we left it with: another one is an edit by hand, to be undone.
+fn as_left(hpa: &HpaView, min: Option<Replicas>) -> Child {
+    let live = as_child(hpa);
+    Child {
+        min: min.unwrap_or(live.min),
+        ..live
+    }
+}
+
 fn as_child(hpa: &HpaView) -> Child {
     let count = |fields: &serde_json::Value, name: &str| {
         let n = fields.get(name).and_then(serde_json::Value::as_u64);
@@ -297,6 +359,8 @@ fn as_child(hpa: &HpaView) -> Child {
         min: count(&hpa.spec, "minReplicas").unwrap_or(Replicas::new(1)),
         max: count(&hpa.spec, "maxReplicas").unwrap_or(Replicas::new(1)),
         desired: count(&hpa.status, "desiredReplicas"),
-        last_scale: hpa.last_scale.map(|at| at.saturating_add(CUT_OFF).unwrap_or(at)),
+        last_scale: hpa
+            .last_scale
+            .map(|at| at.saturating_add(CUT_OFF).unwrap_or(at)),
     }
 }

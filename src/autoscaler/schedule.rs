@@ -41,7 +41,10 @@ impl Schedule {
     /// An empty schedule; `period` is the time between two decisions about one object.
     #[must_use]
     pub(super) fn new(period: SignedDuration) -> Self {
-        Self { period, slots: HashMap::new() }
+        Self {
+            period,
+            slots: HashMap::new(),
+        }
     }
 
     /// The positions in `known` of the objects due at `now`, longest overdue first.
@@ -62,7 +65,10 @@ impl Schedule {
         due.sort_unstable();
         for (_, position) in &due {
             if let Some(entry) = known.get(*position) {
-                let slot = Slot { generation: entry.generation, next: self.next_slot(entry, now) };
+                let slot = Slot {
+                    generation: entry.generation,
+                    next: self.next_slot(entry, now),
+                };
                 self.slots.insert(entry.uid.to_owned(), slot);
             }
         }
@@ -72,14 +78,22 @@ impl Schedule {
     /// How long from `now` until the next object is due; at most one period.
     #[must_use]
     pub(super) fn until_next(&self, now: Timestamp) -> SignedDuration {
-        let next = self.slots.values().map(|slot| slot.next.duration_since(now)).min();
-        next.unwrap_or(self.period).clamp(SignedDuration::ZERO, self.period)
+        let next = self
+            .slots
+            .values()
+            .map(|slot| slot.next.duration_since(now))
+            .min();
+        next.unwrap_or(self.period)
+            .clamp(SignedDuration::ZERO, self.period)
     }
 
     /// Makes an object due again after `delay`, before its regular turn.
     pub(super) fn again(&mut self, uid: &str, now: Timestamp, delay: SignedDuration) {
         if let Some(slot) = self.slots.get_mut(uid) {
-            slot.next = now.saturating_add(delay).unwrap_or(slot.next).min(slot.next);
+            slot.next = now
+                .saturating_add(delay)
+                .unwrap_or(slot.next)
+                .min(slot.next);
         }
     }
 
@@ -100,7 +114,8 @@ impl Schedule {
         let offset = i128::from(hasher.finish()).rem_euclid(period);
         let since = (i128::from(now.as_millisecond()) - offset).rem_euclid(period);
         let wait = i64::try_from(period - since).unwrap_or(i64::MAX);
-        now.saturating_add(SignedDuration::from_millis(wait)).unwrap_or(Timestamp::MAX)
+        now.saturating_add(SignedDuration::from_millis(wait))
+            .unwrap_or(Timestamp::MAX)
     }
 }
 
@@ -117,7 +132,11 @@ mod tests {
     }
 
     fn entry(uid: &'static str, generation: i64) -> Entry<'static> {
-        Entry { uid, namespace: "shop", generation }
+        Entry {
+            uid,
+            namespace: "shop",
+            generation,
+        }
     }
 
     #[test]

@@ -109,15 +109,24 @@ impl<'a> Sync<'a> {
         changes: &'a Log,
     ) -> Self {
         let recommended = decision.observed.as_ref().and_then(|pass| pass.recommended);
-        Self { at: decision.at, current: decision.current, values, recommended, pods, changes }
+        Self {
+            at: decision.at,
+            current: decision.current,
+            values,
+            recommended,
+            pods,
+            changes,
+        }
     }
 }
 
 /// The values of a decision's metrics; `None` unless there are some and all could be read.
 pub(super) fn values(decision: &Decision) -> Option<Vec<MetricValue>> {
     let proposals = &decision.observed.as_ref()?.proposals;
-    let values: Option<Vec<_>> =
-        proposals.iter().map(|proposal| proposal.as_ref().ok().map(|p| p.value)).collect();
+    let values: Option<Vec<_>> = proposals
+        .iter()
+        .map(|proposal| proposal.as_ref().ok().map(|p| p.value))
+        .collect();
     values.filter(|values| !values.is_empty())
 }
 
@@ -130,7 +139,11 @@ impl Rules<'_> {
             None => self.settings.downscale_stabilization,
             Some(behavior) => [Direction::Up, Direction::Down]
                 .into_iter()
-                .map(|way| behavior.window(way, self.settings).max(behavior.longest_period(way)))
+                .map(|way| {
+                    behavior
+                        .window(way, self.settings)
+                        .max(behavior.longest_period(way))
+                })
                 .max()
                 .unwrap_or_default(),
         }
@@ -156,7 +169,10 @@ impl Shadow {
             return None;
         };
         if self.child != child.uid {
-            *self = Self { child: child.uid.clone(), ..Self::default() };
+            *self = Self {
+                child: child.uid.clone(),
+                ..Self::default()
+            };
             self.distrust(sync.at, rules);
         }
         let before = std::mem::replace(&mut self.pods, sync.pods.to_vec());
@@ -179,12 +195,25 @@ impl Shadow {
     }
 
     fn expect(&mut self, sync: &Sync<'_>, child: &HpaView, rules: Rules<'_>) {
-        let oldest = sync.at.checked_sub(rules.reach() + rules.slack() * 2).unwrap_or(sync.at);
+        let oldest = sync
+            .at
+            .checked_sub(rules.reach() + rules.slack() * 2)
+            .unwrap_or(sync.at);
         self.reads.retain(|read| read.at >= oldest);
-        let Some(expectation) = Expectation::of(sync, child) else { return };
+        let Some(expectation) = Expectation::of(sync, child) else {
+            return;
+        };
         let replicas = expectation.step.recommended;
-        self.reads.push_back(Read { at: sync.at, replicas, shared: false });
-        match self.expected.back_mut().filter(|last| last.is_like(&expectation)) {
+        self.reads.push_back(Read {
+            at: sync.at,
+            replicas,
+            shared: false,
+        });
+        match self
+            .expected
+            .back_mut()
+            .filter(|last| last.is_like(&expectation))
+        {
             Some(last) => last.last = sync.at,
             None => self.expected.push_back(expectation),
         }
@@ -200,7 +229,12 @@ impl Shadow {
         now: Timestamp,
         rules: Rules<'_>,
     ) -> Option<bool> {
-        let same: Vec<_> = self.expected.iter().filter(|e| e.is_met_by(answer)).cloned().collect();
+        let same: Vec<_> = self
+            .expected
+            .iter()
+            .filter(|e| e.is_met_by(answer))
+            .cloned()
+            .collect();
         if same.is_empty() && fresh {
             self.distrust(now, rules);
         }
@@ -210,7 +244,10 @@ impl Shadow {
         if self.compared || self.whole_from.is_none_or(|from| now < from) || same.is_empty() {
             return None;
         }
-        let ranges = || same.iter().map(|expectation| self.range(expectation, now, rules));
+        let ranges = || {
+            same.iter()
+                .map(|expectation| self.range(expectation, now, rules))
+        };
         let desired = answer.desired;
         if ranges().any(|range| range == (desired, desired)) {
             return Some(true);
@@ -232,8 +269,11 @@ impl Shadow {
         now: Timestamp,
         rules: Rules<'_>,
     ) -> (Replicas, Replicas) {
-        let hpa =
-            Hpa { bounds: expectation.terms.bounds, metrics: &[], behavior: rules.behavior };
+        let hpa = Hpa {
+            bounds: expectation.terms.bounds,
+            metrics: &[],
+            behavior: rules.behavior,
+        };
         let slack = rules.slack();
         let instants = [now.checked_sub(slack), Ok(now), now.checked_add(slack)];
         let logs = [true, false].map(|shared_only| self.log(expectation, shared_only));
@@ -251,9 +291,15 @@ impl Shadow {
     fn log(&self, expectation: &Expectation, shared_only: bool) -> Log {
         let known = self.reads.iter().filter(|read| read.at <= expectation.last);
         let chosen = known.filter(|read| read.shared || !shared_only);
-        let entries =
-            chosen.map(|read| Recommendation { at: read.at, replicas: read.replicas, mirrored: true });
-        Log { recommendations: Some(entries.collect()), ..expectation.changes.clone() }
+        let entries = chosen.map(|read| Recommendation {
+            at: read.at,
+            replicas: read.replicas,
+            mirrored: true,
+        });
+        Log {
+            recommendations: Some(entries.collect()),
+            ..expectation.changes.clone()
+        }
     }
 }
 
@@ -261,14 +307,30 @@ impl Shadow {
 
 impl Expectation {
     fn of(sync: &Sync<'_>, child: &HpaView) -> Option<Self> {
-        let terms = Terms { generation: child.generation, bounds: bounds(child)? };
+        let terms = Terms {
+            generation: child.generation,
+            bounds: bounds(child)?,
+        };
         if !terms.bounds.contains(sync.current) {
             return None;
         }
-        let step = Step { current: sync.current, recommended: sync.recommended? };
+        let step = Step {
+            current: sync.current,
+            recommended: sync.recommended?,
+        };
         let values = sync.values?.to_vec();
-        let changes = Log { recommendations: None, ..sync.changes.clone() };
-        Some(Self { step, values, terms, first: sync.at, last: sync.at, changes })
+        let changes = Log {
+            recommendations: None,
+            ..sync.changes.clone()
+        };
+        Some(Self {
+            step,
+            values,
+            terms,
+            first: sync.at,
+            last: sync.at,
+            changes,
+        })
     }
 
     fn is_like(&self, other: &Self) -> bool {
@@ -303,7 +365,10 @@ impl Answer {
         };
         let statuses = child.status.get("currentMetrics")?.as_array()?;
         let values: Option<Vec<_>> = statuses.iter().map(reported).collect();
-        let observed = child.status.get("observedGeneration").and_then(Value::as_i64);
+        let observed = child
+            .status
+            .get("observedGeneration")
+            .and_then(Value::as_i64);
         Some(Self {
             generation: observed.or(child.generation),
             current: count("currentReplicas")?,
@@ -318,13 +383,18 @@ fn bounds(child: &HpaView) -> Option<ReplicaBounds> {
         let n = child.spec.get(name).and_then(Value::as_u64)?;
         u32::try_from(n).ok().map(Replicas::new)
     };
-    Some(ReplicaBounds { min: count("minReplicas")?, max: count("maxReplicas")? })
+    Some(ReplicaBounds {
+        min: count("minReplicas")?,
+        max: count("maxReplicas")?,
+    })
 }
 
 /// Whether the pods stayed as they were, but for those that the child's own answer made or removed.
 fn undisturbed(before: &[Arc<Pod>], now: &[Arc<Pod>], answer: &Answer) -> bool {
     let found = |pods: &[Arc<Pod>], name: &str| {
-        pods.binary_search_by(|pod| (*pod.name).cmp(name)).ok().and_then(|i| pods.get(i).cloned())
+        pods.binary_search_by(|pod| (*pod.name).cmp(name))
+            .ok()
+            .and_then(|i| pods.get(i).cloned())
     };
     let kept = before.iter().all(|pod| match found(now, &pod.name) {
         Some(same) if same == *pod => true,
@@ -337,8 +407,17 @@ fn undisturbed(before: &[Arc<Pod>], now: &[Arc<Pod>], answer: &Answer) -> bool {
 
 /// The value that a child reports for one metric, in the shape of our own.
 fn reported(status: &Value) -> Option<MetricValue> {
-    let blocks = ["resource", "containerResource", "pods", "object", "external"];
-    let current = blocks.iter().find_map(|block| status.get(block))?.get("current")?;
+    let blocks = [
+        "resource",
+        "containerResource",
+        "pods",
+        "object",
+        "external",
+    ];
+    let current = blocks
+        .iter()
+        .find_map(|block| status.get(block))?
+        .get("current")?;
     let milli = |name: &str| {
         let text = current.get(name)?.as_str()?;
         Some(text.parse::<Quantity>().ok()?.milli_value().value)
@@ -371,7 +450,10 @@ mod tests {
     }
 
     fn value(average: i64) -> Vec<MetricValue> {
-        vec![MetricValue { average_value: Some(average * 1000), ..MetricValue::default() }]
+        vec![MetricValue {
+            average_value: Some(average * 1000),
+            ..MetricValue::default()
+        }]
     }
 
     fn pod(name: &str) -> Arc<Pod> {
@@ -436,12 +518,22 @@ mod tests {
                 pods: &self.pods,
                 changes: &changes,
             };
-            self.shadow.watch(&sync, Some(child), Rules { behavior: PLAIN, settings: &settings })
+            self.shadow.watch(
+                &sync,
+                Some(child),
+                Rules {
+                    behavior: PLAIN,
+                    settings: &settings,
+                },
+            )
         }
 
         /// At rest with 4 replicas until both logs are whole; then the clock reads 400.
         fn settled() -> Self {
-            let mut watch = Self { pods: vec![pod("a"), pod("b")], ..Self::default() };
+            let mut watch = Self {
+                pods: vec![pod("a"), pod("b")],
+                ..Self::default()
+            };
             let verdicts: Vec<_> = (0..26)
                 .filter_map(|i| watch.sync(i * 15, (4, 10, 4), &child((4, 4), 10)))
                 .collect();
@@ -466,8 +558,16 @@ mod tests {
             assert_eq!(watch.sync(400, (4, 15, 6), &child((4, 4), 10)), None);
             let answered = child((4, answer), 15);
             // The scale has moved on by the time we see the answer.
-            assert_eq!(watch.sync(415, (answer, 15, 6), &answered), verdict, "{answer}");
-            assert_eq!(watch.sync(430, (answer, 15, 6), &answered), None, "compared already");
+            assert_eq!(
+                watch.sync(415, (answer, 15, 6), &answered),
+                verdict,
+                "{answer}"
+            );
+            assert_eq!(
+                watch.sync(430, (answer, 15, 6), &answered),
+                None,
+                "compared already"
+            );
         }
     }
 
@@ -476,7 +576,10 @@ mod tests {
         for (answer, verdict) in [(4, Some(true)), (2, Some(false))] {
             let mut watch = Watch::settled();
             watch.sync(400, (4, 5, 2), &child((4, 4), 10));
-            assert_eq!(watch.sync(415, (answer, 5, 2), &child((4, answer), 5)), verdict);
+            assert_eq!(
+                watch.sync(415, (answer, 5, 2), &child((4, answer), 5)),
+                verdict
+            );
         }
     }
 
@@ -488,13 +591,21 @@ mod tests {
                 watch.sync(second, (4, 5, 2), &child((4, 4), 5));
             }
             // The last 4 was read at 375, 300 s before.
-            assert_eq!(watch.sync(675, (4, 6, 2), &child((4, answer), 6)), None, "{answer}");
+            assert_eq!(
+                watch.sync(675, (4, 6, 2), &child((4, answer), 6)),
+                None,
+                "{answer}"
+            );
         }
         let mut watch = Watch::settled();
         for second in (390..=660).step_by(15) {
             watch.sync(second, (4, 5, 2), &child((4, 4), 5));
         }
-        assert_eq!(watch.sync(675, (4, 6, 2), &child((4, 7), 6)), Some(false), "no log explains 7");
+        assert_eq!(
+            watch.sync(675, (4, 6, 2), &child((4, 7), 6)),
+            Some(false),
+            "no log explains 7"
+        );
     }
 
     #[test]
@@ -505,7 +616,10 @@ mod tests {
         for second in (415..=690).step_by(15) {
             assert_eq!(watch.sync(second, (20, 11, 20), &wrong), None, "{second}");
         }
-        assert_eq!(watch.sync(730, (20, 10, 20), &child((20, 20), 10)), Some(true));
+        assert_eq!(
+            watch.sync(730, (20, 10, 20), &child((20, 20), 10)),
+            Some(true)
+        );
     }
 
     #[test]
@@ -515,7 +629,11 @@ mod tests {
             // A peak between two passes of the child.
             watch.sync(400, (4, 20, 8), &child((4, 4), 10));
             watch.sync(401, (4, 11, 4), &child((4, 4), 10));
-            assert_eq!(watch.sync(415, (4, 11, 4), &child((4, answer), 11)), verdict, "{answer}");
+            assert_eq!(
+                watch.sync(415, (4, 11, 4), &child((4, answer), 11)),
+                verdict,
+                "{answer}"
+            );
         }
     }
 
@@ -547,7 +665,10 @@ mod tests {
     #[test]
     fn another_child_begins_afresh() {
         let mut watch = Watch::settled();
-        let other = HpaView { uid: "other".into(), ..child((4, 9), 10) };
+        let other = HpaView {
+            uid: "other".into(),
+            ..child((4, 9), 10)
+        };
         assert_eq!(watch.sync(400, (4, 10, 4), &other), None);
     }
 }

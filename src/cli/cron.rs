@@ -10,13 +10,11 @@ use jiff::civil::DateTime;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
+use super::output::{API_VERSION, Screen, Side};
 use crate::domain::cron::{
     Activity, Bounds, Expression, ExpressionError, Finding, Occurrence, Problem, Standing, Window,
     WindowError, WindowField, WindowText, Zone, ZoneError, lint, occurrences,
 };
-
-/// `apiVersion` of the JSON that these commands print.
-const API_VERSION: &str = "foretide.io/v1alpha1";
 
 /// Arguments of `foretide cron`.
 #[derive(Debug, Args)]
@@ -199,7 +197,7 @@ fn next_firings(args: &NextArgs, local: &Zone, now: Timestamp) -> Result<String,
 }
 
 fn firings_table(found: &[Occurrence], expression: &Expression, zone: &Zone) -> String {
-    let header = ["FIRES".into(), "UTC".into(), "REMARK".into()];
+    let header = ["FIRES", "UTC", "REMARK"];
     let rows = found.iter().map(|found| {
         [
             shown(found.at, zone),
@@ -262,12 +260,7 @@ fn next_windows(
 }
 
 fn windows_table(found: &[Activity], window: &Window) -> String {
-    let header = [
-        "START".into(),
-        "END".into(),
-        "LENGTH".into(),
-        "REMARK".into(),
-    ];
+    let header = ["START", "END", "LENGTH", "REMARK"];
     let rows = found.iter().map(|activity| {
         let until = activity.until.map(|until| shown(until, window.end_zone()));
         [
@@ -381,24 +374,10 @@ fn shown(at: Timestamp, zone: &Zone) -> String {
         .to_string()
 }
 
-/// Columns padded to their widest cell, two blanks apart; no blanks at the end of a line.
-fn table<const N: usize>(header: [String; N], rows: impl Iterator<Item = [String; N]>) -> String {
-    let rows: Vec<[String; N]> = std::iter::once(header).chain(rows).collect();
-    let widths = rows.iter().fold([0; N], |mut widths, row| {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = cell.chars().count().max(*width);
-        }
-        widths
-    });
-    let mut text = String::new();
-    for row in &rows {
-        let cells = row
-            .iter()
-            .zip(widths)
-            .map(|(cell, width)| format!("{cell:width$}"));
-        append(&mut text, cells.collect::<Vec<_>>().join("  ").trim_end());
-    }
-    text
+/// Columns of words.
+fn table<const N: usize>(header: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
+    let header = header.map(|name| (name, Side::Left));
+    Screen::default().table(header, &rows.collect::<Vec<_>>())
 }
 
 fn append(text: &mut String, line: &str) {

@@ -1,6 +1,34 @@
 //! Exit codes, one meaning each, and the last words that go with them.
 
+use std::io::Write as _;
 use std::process::ExitCode;
+
+/// How a command ended, as the shell sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Exit {
+    /// All is well: 0.
+    #[default]
+    Ok,
+    /// The world did not play along, such as a cluster that cannot be reached: 1.
+    Runtime,
+    /// The command line asks for something that cannot be: 2, as clap does.
+    Usage,
+    /// A file holds something that cannot be used: 3.
+    Invalid,
+}
+
+// === impl Exit ===
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(match exit {
+            Exit::Ok => 0,
+            Exit::Runtime => 1,
+            Exit::Usage => 2,
+            Exit::Invalid => 3,
+        })
+    }
+}
 
 /// Everything went well.
 pub(crate) const OK: ExitCode = ExitCode::SUCCESS;
@@ -8,21 +36,33 @@ pub(crate) const OK: ExitCode = ExitCode::SUCCESS;
 /// A runtime error.
 pub(crate) fn failed(message: &str) -> ExitCode {
     last_words(message);
-    ExitCode::from(1)
+    Exit::Runtime.into()
 }
 
 /// Arguments that cannot be used.
 pub(crate) fn usage(message: &str) -> ExitCode {
     last_words(message);
-    ExitCode::from(2)
+    Exit::Usage.into()
 }
 
-/// Input files that are not valid.
-pub(crate) fn invalid(message: &str) -> ExitCode {
-    last_words(message);
-    ExitCode::from(3)
+/// Says why on standard error; one that is closed has nobody to tell.
+pub(crate) fn last_words(message: &str) {
+    let _heard = writeln!(std::io::stderr().lock(), "foretide: {message}").is_ok();
 }
 
-fn last_words(message: &str) {
-    eprintln!("foretide: {message}");
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_end_has_its_code() {
+        for (exit, code) in [
+            (Exit::Ok, 0),
+            (Exit::Runtime, 1),
+            (Exit::Usage, 2),
+            (Exit::Invalid, 3),
+        ] {
+            assert_eq!(ExitCode::from(exit), ExitCode::from(code), "{exit:?}");
+        }
+    }
 }

@@ -9,11 +9,16 @@
 //! A child autoscaler is given bounds under which it reaches `desired` by itself; only where it would
 //! not, its minimum is `desired`, because below its minimum it reads no metrics. Pure: the same
 //! arguments give the same decision, and the history comes back as a value. It refuses to act:
-//! [`strategy`](super::strategy) says what to do, others do it.
+//! [`strategy`] says what to do, others do it.
 
+mod ask;
 mod child;
 mod join;
 #[cfg(test)]
+#[expect(
+    clippy::indexing_slicing,
+    reason = "an index out of range fails the test, as it should"
+)]
 mod laws;
 
 use jiff::{SignedDuration, Timestamp};
@@ -21,14 +26,15 @@ use jiff::{SignedDuration, Timestamp};
 use super::cron::WindowState;
 use super::explain::{self, Condition};
 use super::floor::{Floor, Lane};
-use super::forecast::{self, ForecastReading};
+use super::forecast::ForecastReading;
 use super::history::{History, Sighting, Windows};
-use super::hpa::{Behavior, Pass, Settings, reconcile};
-use super::proposal::{Proposal, Reason, Source, Unit};
+use super::hpa::{Behavior, Pass, Settings};
+use super::proposal::{Proposal, Source};
 use super::strategy::{self, Action};
 use super::workload::{Mode, Strategy, Workload};
 use super::{Observation, ReplicaBounds, Replicas};
 
+use ask::Asked;
 use child::Shaping;
 pub(super) use join::Joined;
 
@@ -172,13 +178,23 @@ pub fn decide(
     settings: &Settings,
     now: Timestamp,
 ) -> (Decision, History) {
-    let step = Step { workload, seen, settings, now };
+    let step = Step {
+        workload,
+        seen,
+        settings,
+        now,
+    };
     let mut history = step.recall(history.clone());
     let asked = step.ask(&mut history);
     let floor = step.lane().floor(asked.raw, &history, now);
     let joined = step.join(asked.pass.as_ref(), &floor, &history);
     let shaping = step.shape(asked.pass.as_ref(), &floor, &joined, &history);
-    let outcome = Outcome { floor, joined, shaping, until: step.limit_until(&joined, &floor, &history) };
+    let outcome = Outcome {
+        floor,
+        joined,
+        shaping,
+        until: step.limit_until(&joined, &history),
+    };
     step.remember(&mut history, &asked, shaping);
     (step.explained(asked, &outcome), history)
 }
@@ -192,27 +208,12 @@ struct Step<'a> {
     now: Timestamp,
 }
 
-/// What the sources ask for.
-struct Asked {
-    pass: Option<Pass>,
-    proposals: Vec<Proposal>,
-    windows: Vec<(String, WindowState)>,
-    raw: Option<Replicas>,
-}
-
 /// What came of it.
 struct Outcome {
     floor: Floor,
     joined: Joined,
     shaping: Shaping,
     until: Option<Timestamp>,
-}
-
-impl Asked {
-    fn winner(&self) -> Option<(&Proposal, Replicas)> {
-        let present = self.proposals.iter().filter_map(|p| Some((p, p.replicas?)));
-        present.reduce(|best, next| if next.1 > best.1 { next } else { best })
-    }
 }
 
 impl<'a> Step<'a> {
@@ -242,7 +243,10 @@ impl<'a> Step<'a> {
         let hpa = self.workload.hpa(self.bounds());
         self.current() == Replicas::ZERO
             && self.bounds().min > Replicas::ZERO
-            && !self.settings.zero.computes_at_zero(&hpa, history.log.scaled_to_zero)
+            && !self
+                .settings
+                .zero
+                .computes_at_zero(&hpa, history.log.scaled_to_zero)
     }
 
     fn lane(&self) -> Lane<'a> {
@@ -251,7 +255,11 @@ impl<'a> Step<'a> {
             behavior: self.behavior(),
             windows: Windows::in_force(self.behavior(), self.settings),
             current: self.current(),
-            slack: if self.delegates() { child::SYNC_PERIOD } else { SignedDuration::ZERO },
+            slack: if self.delegates() {
+                child::SYNC_PERIOD
+            } else {
+                SignedDuration::ZERO
+            },
         }
     }
 
@@ -264,69 +272,19 @@ impl<'a> Step<'a> {
         }
         let child = self.seen.child;
         let child_scaled = child.and_then(|child| child.last_scale);
-        let sighting = Sighting { current: self.current(), child_scaled };
+        let sighting = Sighting {
+            current: self.current(),
+            child_scaled,
+            awaited: None,
+        };
         let scaled_to = child.and_then(|child| child.desired);
         history = history.notice(self.behavior(), sighting, scaled_to);
         history.begin_mirror(child.is_none(), self.current(), self.now);
         history
     }
 
-    /// Asks every source, and keeps what each forecast proposed.
-    fn ask(&self, history: &mut History) -> Asked {
-        let pass = (!self.workload.metrics.is_empty()).then(|| {
-            let hpa = self.workload.hpa(self.bounds());
-            reconcile(&hpa, &self.seen.observation, &history.log, self.settings, self.now)
-        });
-        let mut proposals = self.observed(pass.as_ref());
-        let forecasts = self.forecast(history);
-        let windows = self.windows();
-        let crons = self.cron(&windows);
-        let floor_sources = forecasts.iter().chain(&crons);
-        let raw = floor_sources.filter_map(|proposal| proposal.replicas).max();
-        proposals.extend(forecasts);
-        proposals.extend(crons);
-        Asked { pass, proposals, windows, raw }
-    }
-
-    fn observed(&self, pass: Option<&Pass>) -> Vec<Proposal> {
-        let metrics = self.workload.metrics.iter().enumerate();
-        let outcome = |i| pass.and_then(|pass: &Pass| pass.proposals.get(i));
-        metrics.map(|(i, metric)| explain::observed(metric, outcome(i))).collect()
-    }
-
-    fn forecast(&self, history: &mut History) -> Vec<Proposal> {
-        let on = self.workload.prediction.is_some();
-        let tolerance = Behavior::tolerance(self.behavior(), self.settings);
-        let readings = self.seen.forecasts.iter().filter(|_| on);
-        let propose = |reading: &ForecastReading| {
-            forecast::propose(reading, history.forecast_held.get(&reading.name).copied(), tolerance)
-        };
-        let proposals: Vec<_> = readings.map(propose).collect();
-        let held = proposals.iter().filter_map(|p| Some((p.name.clone(), p.replicas?)));
-        history.forecast_held = held.collect();
-        proposals
-    }
-
-    fn windows(&self) -> Vec<(String, WindowState)> {
-        let windows = self.workload.windows.iter();
-        windows.map(|window| (window.name().to_owned(), window.state(self.now))).collect()
-    }
-
-    fn cron(&self, states: &[(String, WindowState)]) -> Vec<Proposal> {
-        let usable = self.workload.windows.iter().zip(states).map(|(window, (name, state))| {
-            let target = Replicas::new(window.target_replicas());
-            let closed = state.problem.map_or(Reason::NoActiveWindow, Reason::from);
-            let reason = if state.active { Reason::WindowActive } else { closed };
-            cron_proposal(name, state.active.then_some(target), reason, String::new())
-        });
-        let broken = self.workload.cron_problems().map(|(name, problem)| {
-            cron_proposal(name, None, problem.reason, problem.message.clone())
-        });
-        usable.chain(broken).collect()
-    }
-
     /// Until when a window or a hold keeps the count where it is.
-    fn limit_until(&self, joined: &Joined, floor: &Floor, history: &History) -> Option<Timestamp> {
+    fn limit_until(&self, joined: &Joined, history: &History) -> Option<Timestamp> {
         let windows = Windows::in_force(self.behavior(), self.settings);
         let (window, up) = match joined.limit? {
             Limit::HistoryLost => return history.hold_until,
@@ -334,24 +292,48 @@ impl<'a> Step<'a> {
             Limit::ScaleUpStabilized => (windows.up, true),
             _ => return None,
         };
-        let floors = history.floors.iter().map(|f| (f.at, f.raw));
-        let readings = history.log.recommendations().iter().map(|r| (r.at, r.replicas));
-        let from_floor = joined.desired == floor.floor && joined.stabilized == floor.held?;
-        let entries: Vec<_> = if from_floor { floors.collect() } else { readings.collect() };
-        let holding = entries.into_iter().filter(|(at, count)| {
-            let binds = if up { *count <= joined.desired } else { *count >= joined.desired };
-            binds && windows.reaches(window, *at, self.now)
-        });
-        holding.map(|(at, _)| at).max()?.checked_add(window).ok()
+        let binds = |(at, count): &(Timestamp, Replicas)| {
+            let holds = if up {
+                *count <= joined.desired
+            } else {
+                *count >= joined.desired
+            };
+            holds && windows.reaches(window, *at, self.now)
+        };
+        let last = if joined.from_floor {
+            history
+                .floors
+                .iter()
+                .map(|f| (f.at, f.raw))
+                .filter(binds)
+                .map(|(at, _)| at)
+                .max()
+        } else {
+            let readings = history
+                .log
+                .recommendations()
+                .iter()
+                .map(|r| (r.at, r.replicas));
+            readings.filter(binds).map(|(at, _)| at).max()
+        };
+        last?.checked_add(window).ok()
     }
 
     fn explained(&self, asked: Asked, outcome: &Outcome) -> Decision {
-        let Outcome { floor, joined, shaping, until } = *outcome;
+        let Outcome {
+            floor,
+            joined,
+            shaping,
+            until,
+        } = *outcome;
         let winner = asked.winner();
         let mut decision = Decision {
             at: self.now,
             current: self.current(),
-            winner: winner.map(|(p, _)| Winner { source: p.source, name: p.name.clone() }),
+            winner: winner.map(|(p, _)| Winner {
+                source: p.source,
+                name: p.name.clone(),
+            }),
             maximum: winner.map(|(_, count)| count),
             stabilized: joined.stabilized,
             limited: joined.limited,
@@ -382,32 +364,24 @@ impl<'a> Step<'a> {
         if let Some(pass) = &asked.pass {
             history.log = pass.log.clone();
         }
+        if let Some(sighting) = &mut history.sighting {
+            sighting.awaited = shaping.awaited;
+        }
         if self.delegates() && self.current() >= shaping.bounds.min {
             history.log.mark_mirrored(self.now);
         }
-        if self.workload.has_floor_sources() && !paused {
+        let remembers = history
+            .floors
+            .iter()
+            .any(|floor| floor.raw > Replicas::ZERO);
+        if paused {
+            return;
+        }
+        if self.workload.has_floor_sources() || remembers {
             let windows = Windows::in_force(self.behavior(), self.settings);
             history.log_floor(asked.raw, windows, self.now);
-        } else if !self.workload.has_floor_sources() {
+        } else {
             history.floors.clear();
         }
-    }
-}
-
-fn cron_proposal(
-    name: &str,
-    replicas: Option<Replicas>,
-    reason: Reason,
-    message: String,
-) -> Proposal {
-    Proposal {
-        source: Source::Cron,
-        name: name.to_owned(),
-        replicas,
-        value: None,
-        target: None,
-        unit: Unit::Plain,
-        reason,
-        message,
     }
 }

@@ -12,6 +12,7 @@ use super::proposal::{Proposal, Reason, Source, Unit};
 
 pub(super) use condition::conditions;
 pub use condition::{Condition, ConditionKind};
+pub use sentence::amount;
 
 /// One metric's outcome in the observed lane as a proposal; `None` if the lane did not look at it.
 pub(super) fn observed(
@@ -70,7 +71,10 @@ fn value(proposal: &MetricProposal, unit: Unit) -> Option<f64> {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "shown to people, not computed with")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "shown to people, not computed with"
+)]
 fn base_units(milli: i64) -> f64 {
     milli as f64 / 1000.0
 }

@@ -24,22 +24,9 @@ pub struct ForecastReading {
 pub struct Predicted {
     /// The peak of the total demand over the prediction window, in base units.
     pub value: f64,
-    /// What one pod is meant to carry.
-    pub target: ForecastTarget,
-}
-
-/// What a prediction is divided by.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum ForecastTarget {
-    /// So much per pod: `average value`, or a utilization times the mean request.
-    PerPod(f64),
-    /// So much for all pods together, as predicted for `pods` of them: the ratio times `pods`.
-    Ratio {
-        /// The value to hold.
-        target: f64,
-        /// The count for which the prediction was made.
-        pods: Replicas,
-    },
+    /// What one pod is meant to carry, in the same unit: an average value, or a utilization times the
+    /// mean request.
+    pub target: f64,
 }
 
 /// Why there is no prediction.
@@ -55,7 +42,10 @@ pub struct Refused {
 impl Refused {
     /// There is no prediction for `reason`; `message` says it to people.
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into() }
+        Self {
+            reason,
+            message: message.into(),
+        }
     }
 }
 
@@ -66,19 +56,19 @@ impl Predicted {
     /// [`Reason::NumericalFailure`] if the prediction is not a number of pods: not finite, or
     /// negative; [`Reason::NotForecastable`] if the target is not above zero.
     pub fn pods(&self) -> Result<f64, Refused> {
-        let (target, pods) = match self.target {
-            ForecastTarget::PerPod(target) => (target, 1.0),
-            ForecastTarget::Ratio { target, pods } => (target, pods.as_f64()),
-        };
+        let target = self.target;
         if !(target.is_finite() && target > 0.0) {
             let message = format!("the target is {target}: expected a number above zero");
             return Err(Refused::new(Reason::NotForecastable, message));
         }
-        let asked = self.value / target * pods;
+        let asked = self.value / target;
         if asked.is_finite() && asked >= 0.0 {
             Ok(asked)
         } else {
-            let message = format!("the forecast is {}: expected a number not below zero", self.value);
+            let message = format!(
+                "the forecast is {}: expected a number not below zero",
+                self.value
+            );
             Err(Refused::new(Reason::NumericalFailure, message))
         }
     }
@@ -89,14 +79,22 @@ impl Predicted {
 /// `held` stays while `pods / held` is within the tolerance, else `ceil(pods)`. What it returns is
 /// the next `held`.
 #[must_use]
-pub fn propose(reading: &ForecastReading, held: Option<Replicas>, tolerance: Tolerance) -> Proposal {
+pub fn propose(
+    reading: &ForecastReading,
+    held: Option<Replicas>,
+    tolerance: Tolerance,
+) -> Proposal {
     let outcome = reading.outcome.as_ref().map_err(Clone::clone);
     let predicted = outcome.as_ref().ok().copied().copied();
     let asked = outcome.and_then(Predicted::pods);
     let (replicas, reason, message) = match asked {
         Ok(pods) => match held.filter(|h| tolerance.covers(pods / h.as_f64())) {
             Some(held) => (Some(held), Reason::WithinTolerance, String::new()),
-            None => (Some(Replicas::from_f64_ceil(pods)), Reason::ForecastReady, String::new()),
+            None => (
+                Some(Replicas::from_f64_ceil(pods)),
+                Reason::ForecastReady,
+                String::new(),
+            ),
         },
         Err(refused) => (None, refused.reason, refused.message),
     };
@@ -105,11 +103,93 @@ pub fn propose(reading: &ForecastReading, held: Option<Replicas>, tolerance: Tol
         name: reading.name.clone(),
         replicas,
         value: predicted.map(|p| p.value),
-        target: predicted.map(|p| match p.target {
-            ForecastTarget::PerPod(target) | ForecastTarget::Ratio { target, .. } => target,
-        }),
+        target: predicted.map(|p| p.target),
         unit: unit_of(&reading.name),
         reason,
         message,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TENTH: Tolerance = Tolerance { down: 0.1, up: 0.1 };
+
+    fn reading(value: f64, target: f64) -> ForecastReading {
+        ForecastReading {
+            name: "resource.cpu".into(),
+            outcome: Ok(Predicted { value, target }),
+        }
+    }
+
+    #[test]
+    fn a_count_is_the_total_over_the_target_rounded_up_and_kept_within_the_tolerance_of_itself() {
+        use Reason::{ForecastReady, WithinTolerance};
+        for (value, target, held, want, reason) in [
+            (1.32, 0.2, None, 7, ForecastReady),
+            (1.4, 0.2, None, 7, ForecastReady),
+            (1.41, 0.2, None, 8, ForecastReady),
+            (0.0, 0.2, None, 0, ForecastReady),
+            (0.0, 0.2, Some(0), 0, ForecastReady),
+            (0.1, 0.2, Some(0), 1, ForecastReady),
+            (10.0, 1.0, Some(11), 11, WithinTolerance),
+            (9.9, 1.0, Some(11), 11, WithinTolerance),
+            (9.89, 1.0, Some(11), 10, ForecastReady),
+            (12.1, 1.0, Some(11), 11, WithinTolerance),
+            (12.2, 1.0, Some(11), 13, ForecastReady),
+            (1e300, 1e-3, None, 2_147_483_647, ForecastReady),
+        ] {
+            let reading = reading(value, target);
+            let got = propose(&reading, held.map(Replicas::new), TENTH);
+            let want = (Some(Replicas::new(want)), reason);
+            assert_eq!(
+                (got.replicas, got.reason),
+                want,
+                "{value} / {target}, held {held:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_of_pods_is_no_proposal() {
+        use Reason::{NotForecastable, NumericalFailure};
+        for (value, target, reason) in [
+            (f64::NAN, 1.0, NumericalFailure),
+            (f64::INFINITY, 1.0, NumericalFailure),
+            (-1.0, 1.0, NumericalFailure),
+            (1e308, 1e-10, NumericalFailure),
+            (1.0, 0.0, NotForecastable),
+            (1.0, -2.0, NotForecastable),
+            (1.0, f64::NAN, NotForecastable),
+        ] {
+            let reading = reading(value, target);
+            let got = propose(&reading, Some(Replicas::new(3)), TENTH);
+            assert_eq!(
+                (got.replicas, got.reason),
+                (None, reason),
+                "{value} / {target}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_refusal_keeps_its_reason_and_its_words() {
+        let refused = Refused::new(Reason::InsufficientHistory, "40 samples of 120");
+        let reading = ForecastReading {
+            name: "resource.memory".into(),
+            outcome: Err(refused),
+        };
+        let want = Proposal {
+            source: Source::Forecast,
+            name: "resource.memory".into(),
+            replicas: None,
+            value: None,
+            target: None,
+            unit: super::super::proposal::Unit::Bytes,
+            reason: Reason::InsufficientHistory,
+            message: "40 samples of 120".into(),
+        };
+        assert_eq!(propose(&reading, Some(Replicas::new(3)), TENTH), want);
     }
 }

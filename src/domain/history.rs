@@ -42,6 +42,8 @@ pub struct Sighting {
     pub current: Replicas,
     /// The child autoscaler's `lastScaleTime` then.
     pub child_scaled: Option<Timestamp>,
+    /// The count that the child was then left to reach by itself, if that was above `current`.
+    pub awaited: Option<Replicas>,
 }
 
 impl History {
@@ -50,8 +52,13 @@ impl History {
     #[must_use]
     pub fn lost(now: Timestamp, behavior: Option<&Behavior>, settings: &Settings) -> Self {
         let window = Windows::in_force(behavior, settings).down;
-        let period = behavior.map(|b| b.longest_period(Direction::Down)).unwrap_or_default();
-        Self { hold_until: now.checked_add(window.max(period)).ok(), ..Self::default() }
+        let period = behavior
+            .map(|b| b.longest_period(Direction::Down))
+            .unwrap_or_default();
+        Self {
+            hold_until: now.checked_add(window.max(period)).ok(),
+            ..Self::default()
+        }
     }
 
     /// Whether lost history forbids a scale-down at `now`.
@@ -73,7 +80,12 @@ impl History {
         to: Replicas,
         at: Timestamp,
     ) -> Self {
-        let known = self.log.scale_up.iter().chain(&self.log.scale_down).any(|e| e.at == at);
+        let known = self
+            .log
+            .scale_up
+            .iter()
+            .chain(&self.log.scale_down)
+            .any(|e| e.at == at);
         if !known {
             self.log = record_scale(self.log, behavior, from, to, at);
         }
@@ -88,7 +100,10 @@ impl History {
         now: Sighting,
         scaled_to: Option<Replicas>,
     ) -> Self {
-        let before = self.sighting.replace(now);
+        let before = self.sighting;
+        let still = before.filter(|before| before.current == now.current);
+        let awaited = still.and_then(|before| before.awaited);
+        self.sighting = Some(Sighting { awaited, ..now });
         match (before, now.child_scaled) {
             (Some(before), Some(at)) if before.child_scaled.is_none_or(|last| at > last) => {
                 let to = scaled_to.unwrap_or(now.current);
@@ -101,14 +116,28 @@ impl History {
         }
     }
 
+    /// Whether the child was left to reach a higher count by itself and did not move: it has read
+    /// less than we think.
+    pub(super) fn waits_in_vain(&self, current: Replicas) -> bool {
+        self.sighting.is_some_and(|last| {
+            last.current == current && last.awaited.is_some_and(|awaited| awaited > current)
+        })
+    }
+
     /// Starts the log, and with a `fresh` child autoscaler what that child remembers: as every new
     /// autoscaler it begins with the current count, and has read nothing before.
     pub(super) fn begin_mirror(&mut self, fresh: bool, current: Replicas, now: Timestamp) {
-        let start = Recommendation { at: now, replicas: current, mirrored: true };
+        let start = Recommendation {
+            at: now,
+            replicas: current,
+            mirrored: true,
+        };
         match &mut self.log.recommendations {
             None => self.log.recommendations = Some(vec![start]),
             Some(all) if fresh => {
-                all.iter_mut().for_each(|r| r.mirrored = false);
+                for reading in all.iter_mut() {
+                    reading.mirrored = false;
+                }
                 all.push(start);
             }
             Some(_) => {}
@@ -119,7 +148,8 @@ impl History {
     pub(super) fn log_floor(&mut self, raw: Option<Replicas>, windows: Windows, now: Timestamp) {
         let raw = raw.unwrap_or_default();
         let reach = windows.down.max(windows.up);
-        self.floors.retain(|floor| now.duration_since(floor.at) <= reach);
+        self.floors
+            .retain(|floor| now.duration_since(floor.at) <= reach);
         match self.floors.last_mut().filter(|last| last.raw == raw) {
             Some(last) => last.at = last.at.max(now),
             None => self.floors.push(RawFloor { at: now, raw }),
@@ -172,5 +202,136 @@ impl Windows {
     pub(super) fn reaches(self, window: SignedDuration, at: Timestamp, now: Timestamp) -> bool {
         let age = now.duration_since(at);
         age < window || (self.inclusive && age == window)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::hpa::{Policy, PolicyKind, Rules, ScaleEvent};
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn n(count: u32) -> Replicas {
+        Replicas::new(count)
+    }
+
+    fn slow_down(window: Option<i64>, period: i64) -> Behavior {
+        let period = SignedDuration::from_secs(period);
+        let policies = Some(vec![Policy {
+            kind: PolicyKind::Pods,
+            value: 1,
+            period,
+        }]);
+        let window = window.map(SignedDuration::from_secs);
+        let scale_down = Rules {
+            window,
+            policies,
+            ..Rules::default()
+        };
+        Behavior {
+            scale_down,
+            ..Behavior::default()
+        }
+    }
+
+    #[test]
+    fn lost_history_holds_for_the_window_or_the_longest_period() {
+        for (behavior, seconds) in [
+            (None, 300),
+            (Some(slow_down(None, 60)), 300),
+            (Some(slow_down(Some(0), 60)), 60),
+            (Some(slow_down(Some(120), 60)), 120),
+            (Some(slow_down(Some(120), 1800)), 1800),
+            (Some(Behavior::default()), 300),
+        ] {
+            let history = History::lost(at(1000), behavior.as_ref(), &Settings::default());
+            assert_eq!(history.hold_until, Some(at(1000 + seconds)), "{behavior:?}");
+            assert!(history.holds(at(999 + seconds)) && !history.holds(at(1000 + seconds)));
+        }
+    }
+
+    #[test]
+    fn floors_keep_the_last_instant_of_each_value_and_only_what_a_window_reaches() {
+        let windows = Windows::in_force(None, &Settings::default());
+        let mut history = History::default();
+        for (second, raw) in [
+            (0, Some(4)),
+            (15, Some(4)),
+            (30, None),
+            (45, Some(6)),
+            (60, Some(4)),
+            (345, None),
+        ] {
+            history.log_floor(raw.map(n), windows, at(second));
+        }
+        let want = [(45, 6), (60, 4), (345, 0)];
+        let want = want.map(|(second, raw)| RawFloor {
+            at: at(second),
+            raw: n(raw),
+        });
+        assert_eq!(history.floors, want);
+    }
+
+    #[test]
+    fn a_change_of_the_child_is_recorded_once_and_at_its_own_time() {
+        let behavior = slow_down(None, 60);
+        let notice = |history: History, current, scaled: Option<i64>, to: Option<u32>| {
+            let sighting = Sighting {
+                current: n(current),
+                child_scaled: scaled.map(at),
+                awaited: None,
+            };
+            history.notice(Some(&behavior), sighting, to.map(n))
+        };
+        let first = notice(History::default(), 5, Some(100), Some(5));
+        assert_eq!(first.log, Log::default(), "nothing is known of before");
+        let up = notice(first, 8, Some(200), Some(8));
+        let event = |second, change| ScaleEvent {
+            at: at(second),
+            change: n(change),
+            outdated: false,
+        };
+        assert_eq!(up.log.scale_up, [event(200, 3)]);
+        let by_hand = notice(up.clone(), 2, Some(200), Some(8));
+        assert_eq!(by_hand.log, up.log, "a change by hand is nobody's event");
+        let both = notice(up.clone(), 0, Some(300), Some(7));
+        assert_eq!(both.log.scale_down, [event(300, 1)]);
+        assert!(!both.log.scaled_to_zero);
+        let told = up.applied(Some(&behavior), n(8), n(9), at(210));
+        let again = notice(told, 9, Some(210), None);
+        assert_eq!(
+            again.log.scale_up,
+            [event(200, 3), event(210, 1)],
+            "not a second time"
+        );
+    }
+
+    #[test]
+    fn a_new_child_has_read_nothing_but_the_current_count() {
+        let mut history = History::default();
+        history.begin_mirror(false, n(3), at(0));
+        history
+            .log
+            .recommendations
+            .as_mut()
+            .unwrap()
+            .push(Recommendation {
+                at: at(15),
+                replicas: n(9),
+                mirrored: true,
+            });
+        history.begin_mirror(false, n(4), at(30));
+        assert_eq!(history.log.mirror().recommendations().len(), 2);
+        history.begin_mirror(true, n(4), at(45));
+        let start = Recommendation {
+            at: at(45),
+            replicas: n(4),
+            mirrored: true,
+        };
+        assert_eq!(history.log.mirror().recommendations(), [start]);
+        assert_eq!(history.log.recommendations().len(), 3);
     }
 }

@@ -198,7 +198,10 @@ impl From<Cause> for Reason {
 impl From<&WindowError> for Reason {
     fn from(error: &WindowError) -> Self {
         match error {
-            WindowError::Expression { source: ExpressionError::Zone(_), .. }
+            WindowError::Expression {
+                source: ExpressionError::Zone(_),
+                ..
+            }
             | WindowError::Zone { .. } => Self::InvalidTimeZone,
             WindowError::Expression { .. } => Self::InvalidExpression,
         }

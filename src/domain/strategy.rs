@@ -75,25 +75,39 @@ pub(super) fn action(
     child: ReplicaBounds,
 ) -> Action {
     if joined.limit == Some(Limit::InvalidBounds) {
-        return Action::Hold { reason: HoldReason::InvalidBounds };
+        return Action::Hold {
+            reason: HoldReason::InvalidBounds,
+        };
     }
     match (workload.strategy, workload.mode_in_force()) {
         (Strategy::Preview, _) => preview(workload, current),
         // An autoscaler does not leave zero by itself unless it went there.
-        (Strategy::Auto, Mode::Delegated) if current > Replicas::ZERO || joined.desired == current => {
-            Action::Child { min: child.min, max: child.max }
+        (Strategy::Auto, Mode::Delegated)
+            if current > Replicas::ZERO || joined.desired == current =>
+        {
+            Action::Child {
+                min: child.min,
+                max: child.max,
+            }
         }
-        (Strategy::Auto, _) if joined.desired == current => {
-            Action::Hold { reason: HoldReason::AtDesired }
-        }
-        (Strategy::Auto, _) => Action::Scale { from: current, to: joined.desired },
+        (Strategy::Auto, _) if joined.desired == current => Action::Hold {
+            reason: HoldReason::AtDesired,
+        },
+        (Strategy::Auto, _) => Action::Scale {
+            from: current,
+            to: joined.desired,
+        },
     }
 }
 
 fn preview(workload: &Workload, current: Replicas) -> Action {
     match workload.specific_replicas.map(|n| workload.bounds.clamp(n)) {
-        None => Action::Hold { reason: HoldReason::Preview },
-        Some(to) if to == current => Action::Hold { reason: HoldReason::Pinned },
+        None => Action::Hold {
+            reason: HoldReason::Preview,
+        },
+        Some(to) if to == current => Action::Hold {
+            reason: HoldReason::Pinned,
+        },
         Some(to) => Action::Pin { to },
     }
 }

@@ -101,20 +101,28 @@ impl Workload {
     /// Whether forecasts or cron windows are configured at all, usable or not.
     #[must_use]
     pub fn has_floor_sources(&self) -> bool {
-        self.prediction.is_some() || !self.windows.is_empty() || self.cron_problems().next().is_some()
+        self.prediction.is_some()
+            || !self.windows.is_empty()
+            || self.cron_problems().next().is_some()
     }
 
     /// The crons that are left out.
     pub fn cron_problems(&self) -> impl Iterator<Item = (&str, &Problem)> {
-        self.problems.iter().filter_map(|problem| match &problem.subject {
-            Subject::Cron(name) => Some((name.as_str(), problem)),
-            Subject::Field(_) => None,
-        })
+        self.problems
+            .iter()
+            .filter_map(|problem| match &problem.subject {
+                Subject::Cron(name) => Some((name.as_str(), problem)),
+                Subject::Field(_) => None,
+            })
     }
 
     /// The autoscaler the user wrote, with other bounds.
     #[must_use]
     pub fn hpa(&self, bounds: ReplicaBounds) -> Hpa<'_> {
-        Hpa { bounds, metrics: &self.metrics, behavior: self.behavior.as_ref() }
+        Hpa {
+            bounds,
+            metrics: &self.metrics,
+            behavior: self.behavior.as_ref(),
+        }
     }
 }

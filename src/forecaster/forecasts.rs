@@ -39,13 +39,19 @@ pub struct Forecasts {
 impl Forecasts {
     /// Puts a fresh forecast in force.
     pub fn renew(&self, key: SeriesKey, forecast: Forecast) {
-        let entry = Entry { forecast: Some(Arc::new(forecast)), trouble: None };
+        let entry = Entry {
+            forecast: Some(Arc::new(forecast)),
+            trouble: None,
+        };
         self.write(|entries| entries.insert(key, entry));
     }
 
     /// Withdraws a forecast: the history itself says that there is none to be had.
     pub fn withdraw(&self, key: SeriesKey, refused: Refused) {
-        let entry = Entry { forecast: None, trouble: Some(refused) };
+        let entry = Entry {
+            forecast: None,
+            trouble: Some(refused),
+        };
         self.write(|entries| entries.insert(key, entry));
     }
 
@@ -87,13 +93,18 @@ impl Forecasts {
     }
 
     fn write<T>(&self, change: impl FnOnce(&mut HashMap<SeriesKey, Entry>) -> T) {
-        drop(change(&mut self.entries.write().unwrap_or_else(PoisonError::into_inner)));
+        drop(change(
+            &mut self.entries.write().unwrap_or_else(PoisonError::into_inner),
+        ));
     }
 }
 
 fn missing(expired: bool) -> Refused {
     if expired {
-        return Refused::new(Reason::Expired, "the forecast has expired and no newer one came");
+        return Refused::new(
+            Reason::Expired,
+            "the forecast has expired and no newer one came",
+        );
     }
     Refused::new(Reason::Pending, "no forecast has been computed yet")
 }

@@ -25,7 +25,9 @@ use self::{
 };
 use crate::{
     clock::Clock,
-    domain::{cron::Zone, forecast::Refused, hpa::MetricSpec, proposal::Reason, workload::Workload},
+    domain::{
+        cron::Zone, forecast::Refused, hpa::MetricSpec, proposal::Reason, workload::Workload,
+    },
     ports::{Cluster, Demand, DemandQueries, HistoryError, HistoryReader},
     telemetry::Telemetry,
     validate::{self, chain},
@@ -158,7 +160,10 @@ impl<C: Cluster, H: HistoryReader, Q: DemandQueries> Forecaster<C, H, Q> {
         for (ehpa, workload) in autoscalers {
             for metric in &workload.metrics {
                 let uid = ehpa.uid().unwrap_or_default();
-                let key = SeriesKey { uid, metric: metric.identifier() };
+                let key = SeriesKey {
+                    uid,
+                    metric: metric.identifier(),
+                };
                 wanted.insert(key.clone());
                 let request = self.request(ehpa, workload, metric);
                 let kept = request.and_then(|request| self.keep(key.clone(), request, now));
@@ -170,13 +175,18 @@ impl<C: Cluster, H: HistoryReader, Q: DemandQueries> Forecaster<C, H, Q> {
         }
         self.plans.retain(|key, _| wanted.contains(key));
         let plans = &self.plans;
-        self.histories.retain(|history| plans.values().any(|plan| plan.history == *history));
+        self.histories
+            .retain(|history| plans.values().any(|plan| plan.history == *history));
         self.forecasts.retain(|key| wanted.contains(key));
     }
 
     /// Keeps a plan whose request is unchanged, so that its turn and its failures go on.
     fn keep(&mut self, key: SeriesKey, request: Request, now: Timestamp) -> Result<(), Refused> {
-        if self.plans.get(&key).is_none_or(|plan| plan.request != request) {
+        if self
+            .plans
+            .get(&key)
+            .is_none_or(|plan| plan.request != request)
+        {
             self.plans.insert(key, Plan::new(request, now)?);
         }
         Ok(())
@@ -193,8 +203,9 @@ impl<C: Cluster, H: HistoryReader, Q: DemandQueries> Forecaster<C, H, Q> {
             Refused::new(Reason::QueryError, message)
         })?;
         let prediction = ehpa.spec.prediction.clone().unwrap_or_default();
-        let invalid =
-            |violation: validate::Violation| Refused::new(Reason::InvalidSpec, violation.to_string());
+        let invalid = |violation: validate::Violation| {
+            Refused::new(Reason::InvalidSpec, violation.to_string())
+        };
         let algorithm = validate::algorithm(&prediction).map_err(invalid)?;
         let forecaster = validate::forecaster(&prediction).map_err(invalid)?;
         let annotation = format!("{QUERY_ANNOTATION}{}", metric.identifier());
@@ -204,20 +215,31 @@ impl<C: Cluster, H: HistoryReader, Q: DemandQueries> Forecaster<C, H, Q> {
             written: ehpa.annotations().get(&annotation).map(String::as_str),
             span: forecaster.history_length(),
         })?;
-        let window = workload.prediction.as_ref().map_or(SignedDuration::ZERO, |p| p.window);
-        Ok(Request { query, algorithm, horizon: window + window })
+        let window = workload
+            .prediction
+            .as_ref()
+            .map_or(SignedDuration::ZERO, |p| p.window);
+        Ok(Request {
+            query,
+            algorithm,
+            horizon: window + window,
+        })
     }
 
     /// Refreshes every series whose turn it is, a few at a time.
     async fn refresh(&mut self, now: Timestamp) {
-        let Some(source) = self.source.clone() else { return };
+        let Some(source) = self.source.clone() else {
+            return;
+        };
         let due: Vec<SeriesKey> = self
             .plans
             .iter()
             .filter(|(_, plan)| plan.next <= now)
             .map(|(key, _)| key.clone())
             .collect();
-        let due = due.into_iter().filter_map(|key| self.plans.remove_entry(&key));
+        let due = due
+            .into_iter()
+            .filter_map(|key| self.plans.remove_entry(&key));
         let due: Vec<_> = due.collect();
         let (reader, histories) = (&source.reader, &self.histories);
         let refreshed: Vec<_> = stream::iter(due)
@@ -229,7 +251,9 @@ impl<C: Cluster, H: HistoryReader, Q: DemandQueries> Forecaster<C, H, Q> {
             .collect()
             .await;
         for (key, mut plan, outcome) in refreshed {
-            plan.next = now.saturating_add(plan.wait(&outcome)).unwrap_or(Timestamp::MAX);
+            plan.next = now
+                .saturating_add(plan.wait(&outcome))
+                .unwrap_or(Timestamp::MAX);
             self.record(key.clone(), outcome);
             self.plans.insert(key, plan);
         }
@@ -256,12 +280,23 @@ impl<C: Cluster, H: HistoryReader, Q: DemandQueries> Forecaster<C, H, Q> {
 
 impl Plan {
     fn new(request: Request, now: Timestamp) -> Result<Self, Refused> {
-        let unusable = |error: &dyn std::error::Error| Refused::new(Reason::InvalidSpec, chain(error));
-        let forecaster = request.algorithm.clone().build().map_err(|error| unusable(&error))?;
-        let (step, span) = (forecaster.sample_interval(), forecaster.history_length());
-        let history = history::Request::new(&request.query, step, span)
+        let unusable =
+            |error: &dyn std::error::Error| Refused::new(Reason::InvalidSpec, chain(error));
+        let forecaster = request
+            .algorithm
+            .clone()
+            .build()
             .map_err(|error| unusable(&error))?;
-        Ok(Self { request, forecaster, history, next: now, failures: 0 })
+        let (step, span) = (forecaster.sample_interval(), forecaster.history_length());
+        let history =
+            history::Request::new(&request.query, step, span).map_err(|error| unusable(&error))?;
+        Ok(Self {
+            request,
+            forecaster,
+            history,
+            next: now,
+            failures: 0,
+        })
     }
 
     async fn refresh<H: HistoryReader>(
@@ -270,8 +305,14 @@ impl Plan {
         histories: &HistoryCache,
         now: Timestamp,
     ) -> Result<Forecast, Failure> {
-        let samples = histories.read(reader, &self.history, now).await.map_err(Failure::Unread)?;
-        let (step, span) = (self.forecaster.sample_interval(), self.forecaster.history_length());
+        let samples = histories
+            .read(reader, &self.history, now)
+            .await
+            .map_err(Failure::Unread)?;
+        let (step, span) = (
+            self.forecaster.sample_interval(),
+            self.forecaster.history_length(),
+        );
         let start = now.saturating_sub(span).unwrap_or(now);
         let series = Series::from_samples(&samples, step, start, now);
         self.forecaster
@@ -306,7 +347,8 @@ fn unread_reason(error: &HistoryError) -> Reason {
     }
 }
 
-fn refused(refusal: &Refusal) -> Refused {
+/// A forecaster's refusal in the words of proposals.
+pub(crate) fn refused(refusal: &Refusal) -> Refused {
     let reason = match refusal {
         Refusal::InsufficientHistory { .. } => Reason::InsufficientHistory,
         Refusal::StaleHistory { .. } => Reason::StaleHistory,

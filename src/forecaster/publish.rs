@@ -5,7 +5,7 @@
 //! when the published samples no longer reach a window ahead. An object that is not ours is told so,
 //! once, and left alone.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use foretide_crds::{
     EffectiveHorizontalPodAutoscaler, PredictedSample, PredictedSeries, PredictionMetricStatus,
@@ -66,40 +66,71 @@ async fn fill<C: Cluster>(
     }
     let before = live.and_then(|tsp| tsp.status.clone()).unwrap_or_default();
     let after = status(forecasts, ehpa, workload, &before, now);
-    let window = workload.prediction.as_ref().map_or(SignedDuration::ZERO, |p| p.window);
+    let window = workload
+        .prediction
+        .as_ref()
+        .map_or(SignedDuration::ZERO, |p| p.window);
     if is_worth_writing(&before, &after, window, now) {
         let name = child::child_name(&ehpa.name_any());
-        cluster.write_prediction_status(&workload.target.namespace, &name, &after).await?;
+        cluster
+            .write_prediction_status(&workload.target.namespace, &name, &after)
+            .await?;
     }
     Ok(())
 }
 
 /// Predictions without their autoscaler's wish: ours are deleted, others are told that they are not.
 async fn sweep<C: Cluster>(cluster: &C, autoscalers: &[Predicting], now: Timestamp) {
-    let wanted = |uid: &str| autoscalers.iter().any(|(ehpa, _)| ehpa.uid().as_deref() == Some(uid));
+    let wanted: HashSet<String> = autoscalers
+        .iter()
+        .filter_map(|(ehpa, _)| ehpa.uid())
+        .collect();
+    let known = cluster.autoscalers();
+    let known: HashSet<String> = known.iter().filter_map(|ehpa| ehpa.uid()).collect();
     for tsp in cluster.every_prediction() {
-        let (namespace, name) = (tsp.namespace().unwrap_or_default(), tsp.name_any());
         let outcome = match controller_uid(&tsp) {
-            Some(owner) if wanted(owner) => Ok(()),
-            Some(owner) if cluster.autoscalers().iter().any(|e| e.uid().as_deref() == Some(owner)) => {
-                cluster.delete_prediction(&namespace, &name, &tsp.uid().unwrap_or_default()).await
+            Some(owner) if known.contains(owner) && !wanted.contains(owner) => {
+                delete(cluster, &tsp).await
             }
-            Some(_) => Ok(()),
-            None if is_told(&tsp) => Ok(()),
-            None => {
-                let status = not_managed(tsp.status.as_ref(), now);
-                cluster.write_prediction_status(&namespace, &name, &status).await
-            }
+            None if !is_told(&tsp) => tell(cluster, &tsp, now).await,
+            Some(_) | None => Ok(()),
         };
         if let Err(error) = outcome {
+            let (namespace, name) = (tsp.namespace().unwrap_or_default(), tsp.name_any());
             tracing::warn!(%namespace, %name, %error, "prediction not tidied up");
         }
     }
 }
 
+async fn delete<C: Cluster>(cluster: &C, tsp: &TimeSeriesPrediction) -> Result<(), ClusterError> {
+    let (namespace, uid) = (
+        tsp.namespace().unwrap_or_default(),
+        tsp.uid().unwrap_or_default(),
+    );
+    cluster
+        .delete_prediction(&namespace, &tsp.name_any(), &uid)
+        .await
+}
+
+/// Says on an object that is not ours that nobody fills it.
+async fn tell<C: Cluster>(
+    cluster: &C,
+    tsp: &TimeSeriesPrediction,
+    now: Timestamp,
+) -> Result<(), ClusterError> {
+    let namespace = tsp.namespace().unwrap_or_default();
+    let status = not_managed(tsp.status.as_ref(), now);
+    cluster
+        .write_prediction_status(&namespace, &tsp.name_any(), &status)
+        .await
+}
+
 fn controller_uid(tsp: &TimeSeriesPrediction) -> Option<&String> {
     let owners = tsp.metadata.owner_references.iter().flatten();
-    owners.into_iter().find(|owner| owner.controller == Some(true)).map(|owner| &owner.uid)
+    owners
+        .into_iter()
+        .find(|owner| owner.controller == Some(true))
+        .map(|owner| &owner.uid)
 }
 
 fn manifest(ehpa: &EffectiveHorizontalPodAutoscaler, workload: &Workload) -> Value {
@@ -111,15 +142,19 @@ fn manifest(ehpa: &EffectiveHorizontalPodAutoscaler, workload: &Workload) -> Val
         .iter()
         .map(|metric| {
             let mut entry = described(metric);
-            if let (Some(algorithm), Some(fields)) =
-                (algorithm.and_then(|a| serde_json::to_value(a).ok()), entry.as_object_mut())
-            {
+            if let (Some(algorithm), Some(fields)) = (
+                algorithm.and_then(|a| serde_json::to_value(a).ok()),
+                entry.as_object_mut(),
+            ) {
                 fields.insert("algorithm".into(), algorithm);
             }
             entry
         })
         .collect();
-    let window = workload.prediction.as_ref().map_or(0, |prediction| prediction.window.as_secs());
+    let window = workload
+        .prediction
+        .as_ref()
+        .map_or(0, |prediction| prediction.window.as_secs());
     json!({
         "apiVersion": "prediction.crane.io/v1alpha1",
         "kind": "TimeSeriesPrediction",
@@ -154,12 +189,18 @@ fn status(
     now: Timestamp,
 ) -> TimeSeriesPredictionStatus {
     let uid = ehpa.uid().unwrap_or_default();
-    let window = workload.prediction.as_ref().map_or(SignedDuration::ZERO, |p| p.window);
+    let window = workload
+        .prediction
+        .as_ref()
+        .map_or(SignedDuration::ZERO, |p| p.window);
     let metrics: Vec<PredictionMetricStatus> = workload
         .metrics
         .iter()
         .map(|metric| {
-            let key = SeriesKey { uid: uid.clone(), metric: metric.identifier() };
+            let key = SeriesKey {
+                uid: uid.clone(),
+                metric: metric.identifier(),
+            };
             metric_status(forecasts, &key, window, now)
         })
         .collect();
@@ -176,7 +217,10 @@ fn status(
 
 fn partial(metric: &PredictionMetricStatus) -> String {
     let name = metric.resource_identifier.as_deref().unwrap_or_default();
-    format!("{name} is not predicted: {}", metric.message.as_deref().unwrap_or_default())
+    format!(
+        "{name} is not predicted: {}",
+        metric.message.as_deref().unwrap_or_default()
+    )
 }
 
 fn metric_status(
@@ -192,9 +236,15 @@ fn metric_status(
     match forecasts.in_force(key, now) {
         Ok(forecast) => {
             status.ready = true;
-            let samples = samples(&forecast, now, now.saturating_add(window + window).unwrap_or(now));
-            status.prediction =
-                Some(vec![PredictedSeries { samples: Some(samples), ..PredictedSeries::default() }]);
+            let samples = samples(
+                &forecast,
+                now,
+                now.saturating_add(window + window).unwrap_or(now),
+            );
+            status.prediction = Some(vec![PredictedSeries {
+                samples: Some(samples),
+                ..PredictedSeries::default()
+            }]);
         }
         Err(refused) => {
             status.reason = Some(refused.reason.as_str().to_owned());
@@ -249,11 +299,17 @@ fn last_sample(metric: &PredictionMetricStatus) -> Option<i64> {
 }
 
 fn is_told(tsp: &TimeSeriesPrediction) -> bool {
-    let conditions = tsp.status.as_ref().and_then(|status| status.conditions.as_deref());
+    let conditions = tsp
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_deref());
     conditions.is_some_and(|found| found.iter().any(|c| c.reason == "NotManaged"))
 }
 
-fn not_managed(before: Option<&TimeSeriesPredictionStatus>, now: Timestamp) -> TimeSeriesPredictionStatus {
+fn not_managed(
+    before: Option<&TimeSeriesPredictionStatus>,
+    now: Timestamp,
+) -> TimeSeriesPredictionStatus {
     let message = "this object belongs to no EffectiveHorizontalPodAutoscaler and is left alone; \
                    put a prediction into one to get a forecast";
     let condition = ready(false, "NotManaged", message);
@@ -277,7 +333,10 @@ fn ready(ready: bool, reason: &str, message: &str) -> Condition {
 
 /// The condition with its transition time: kept while its status stays.
 fn since(mut condition: Condition, known: Option<&[Condition]>, now: Timestamp) -> Condition {
-    let before = known.into_iter().flatten().find(|c| c.type_ == condition.type_);
+    let before = known
+        .into_iter()
+        .flatten()
+        .find(|c| c.type_ == condition.type_);
     condition.last_transition_time = before
         .filter(|before| before.status == condition.status)
         .map_or(Time(now), |before| before.last_transition_time.clone());

@@ -31,7 +31,10 @@ async fn ready(State(telemetry): State<Arc<Telemetry>>) -> (StatusCode, &'static
     if telemetry.is_ready() {
         (StatusCode::OK, "ok\n")
     } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "waiting for the first lists of the Kubernetes API\n")
+        (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "waiting for the first lists of the Kubernetes API\n",
+        )
     }
 }
 

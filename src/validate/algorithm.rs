@@ -23,7 +23,11 @@ pub fn algorithm(prediction: &Prediction) -> Result<Algorithm, Violation> {
     let block = prediction.prediction_algorithm.clone().unwrap_or_default();
     if block.calibrate == Some(true) {
         let expected = "false: calibration is not available for this algorithm yet";
-        return Err(Violation::new(format!("{BLOCK}.calibrate"), "true", expected));
+        return Err(Violation::new(
+            format!("{BLOCK}.calibrate"),
+            "true",
+            expected,
+        ));
     }
     match block.algorithm_type.unwrap_or(AlgorithmType::Auto) {
         AlgorithmType::Auto | AlgorithmType::Dsp => {
@@ -35,7 +39,11 @@ pub fn algorithm(prediction: &Prediction) -> Result<Algorithm, Violation> {
         AlgorithmType::SeasonalNaive => {
             seasonal_naive(&block.seasonal_naive.unwrap_or_default()).map(Algorithm::SeasonalNaive)
         }
-        other => Err(Violation::new(format!("{BLOCK}.algorithmType"), format!("{other:?}"), KNOWN)),
+        other => Err(Violation::new(
+            format!("{BLOCK}.algorithmType"),
+            format!("{other:?}"),
+            KNOWN,
+        )),
     }
 }
 
@@ -45,7 +53,11 @@ pub fn algorithm(prediction: &Prediction) -> Result<Algorithm, Violation> {
 /// The first field that cannot be used.
 pub fn forecaster(prediction: &Prediction) -> Result<Box<dyn Forecaster>, Violation> {
     algorithm(prediction)?.build().map_err(|error| {
-        Violation::new(format!("{BLOCK}.{}", error.field), error.value, error.expected)
+        Violation::new(
+            format!("{BLOCK}.{}", error.field),
+            error.value,
+            error.expected,
+        )
     })
 }
 
@@ -66,40 +78,56 @@ fn dsp(block: &wire::Dsp) -> Result<dsp::Config, Violation> {
 }
 
 fn estimators(block: &wire::Estimators) -> Result<dsp::Estimators, Violation> {
-    let at = |kind: &str, i: usize, name: &str| format!("{BLOCK}.dsp.estimators.{kind}[{i}].{name}");
-    let maxima = block.max_value.iter().flatten().enumerate().map(|(i, estimator)| {
-        let margin = number(&at("maxValue", i, "marginFraction"), estimator.margin_fraction.as_deref())?;
-        Ok(dsp::MaxValue { margin_fraction: margin.unwrap_or_default() })
-    });
-    let filters = block.fft.iter().flatten().enumerate().map(|(i, estimator)| {
-        let of = |name: &str, text: Option<&str>| number(&at("fft", i, name), text);
-        let items = |name: &str, count: Option<i32>| whole(&at("fft", i, name), count);
-        let default = dsp::Fft::default();
-        Ok(dsp::Fft {
-            margin_fraction: of("marginFraction", estimator.margin_fraction.as_deref())?
-                .unwrap_or(default.margin_fraction),
-            low_amplitude_threshold: of(
-                "lowAmplitudeThreshold",
-                estimator.low_amplitude_threshold.as_deref(),
-            )?
-            .unwrap_or(default.low_amplitude_threshold),
-            high_frequency_threshold: of(
-                "highFrequencyThreshold",
-                estimator.high_frequency_threshold.as_deref(),
-            )?
-            .unwrap_or(default.high_frequency_threshold),
-            min_num_of_spectrum_items: items(
-                "minNumOfSpectrumItems",
-                estimator.min_num_of_spectrum_items,
-            )?
-            .unwrap_or(default.min_num_of_spectrum_items),
-            max_num_of_spectrum_items: items(
-                "maxNumOfSpectrumItems",
-                estimator.max_num_of_spectrum_items,
-            )?
-            .unwrap_or(default.max_num_of_spectrum_items),
-        })
-    });
+    let at =
+        |kind: &str, i: usize, name: &str| format!("{BLOCK}.dsp.estimators.{kind}[{i}].{name}");
+    let maxima = block
+        .max_value
+        .iter()
+        .flatten()
+        .enumerate()
+        .map(|(i, estimator)| {
+            let margin = number(
+                &at("maxValue", i, "marginFraction"),
+                estimator.margin_fraction.as_deref(),
+            )?;
+            Ok(dsp::MaxValue {
+                margin_fraction: margin.unwrap_or_default(),
+            })
+        });
+    let filters = block
+        .fft
+        .iter()
+        .flatten()
+        .enumerate()
+        .map(|(i, estimator)| {
+            let of = |name: &str, text: Option<&str>| number(&at("fft", i, name), text);
+            let items = |name: &str, count: Option<i32>| whole(&at("fft", i, name), count);
+            let default = dsp::Fft::default();
+            Ok(dsp::Fft {
+                margin_fraction: of("marginFraction", estimator.margin_fraction.as_deref())?
+                    .unwrap_or(default.margin_fraction),
+                low_amplitude_threshold: of(
+                    "lowAmplitudeThreshold",
+                    estimator.low_amplitude_threshold.as_deref(),
+                )?
+                .unwrap_or(default.low_amplitude_threshold),
+                high_frequency_threshold: of(
+                    "highFrequencyThreshold",
+                    estimator.high_frequency_threshold.as_deref(),
+                )?
+                .unwrap_or(default.high_frequency_threshold),
+                min_num_of_spectrum_items: items(
+                    "minNumOfSpectrumItems",
+                    estimator.min_num_of_spectrum_items,
+                )?
+                .unwrap_or(default.min_num_of_spectrum_items),
+                max_num_of_spectrum_items: items(
+                    "maxNumOfSpectrumItems",
+                    estimator.max_num_of_spectrum_items,
+                )?
+                .unwrap_or(default.max_num_of_spectrum_items),
+            })
+        });
     Ok(dsp::Estimators {
         max_value: maxima.collect::<Result<_, Violation>>()?,
         fft: filters.collect::<Result<_, Violation>>()?,
@@ -137,15 +165,21 @@ fn histogram(block: &wire::Histogram) -> Result<percentile::Histogram, Violation
         of("bucketSizeGrowthRatio", &block.bucket_size_growth_ratio)?,
     ) {
         (Some(max_value), _, Some(first_bucket_size), Some(growth_ratio)) => {
-            Some(percentile::Buckets::Exponential { max_value, first_bucket_size, growth_ratio })
+            Some(percentile::Buckets::Exponential {
+                max_value,
+                first_bucket_size,
+                growth_ratio,
+            })
         }
-        (Some(max_value), Some(bucket_size), _, _) => {
-            Some(percentile::Buckets::Linear { max_value, bucket_size })
-        }
+        (Some(max_value), Some(bucket_size), _, _) => Some(percentile::Buckets::Linear {
+            max_value,
+            bucket_size,
+        }),
         _ => None,
     };
     Ok(percentile::Histogram {
-        half_life: duration(&at("halfLife"), block.half_life.as_deref())?.unwrap_or(default.half_life),
+        half_life: duration(&at("halfLife"), block.half_life.as_deref())?
+            .unwrap_or(default.half_life),
         epsilon: of("epsilon", &block.epsilon)?.unwrap_or(default.epsilon),
         buckets,
     })
@@ -159,7 +193,11 @@ fn seasonal_naive(block: &wire::SeasonalNaive) -> Result<seasonal::Config, Viola
         Some(wire::Statistic::Median) => seasonal::Statistic::Median,
         Some(wire::Statistic::Max) => seasonal::Statistic::Max,
     };
-    let cycles = if statistic == seasonal::Statistic::Last { 1 } else { 7 };
+    let cycles = if statistic == seasonal::Statistic::Last {
+        1
+    } else {
+        7
+    };
     Ok(seasonal::Config {
         sample_interval: duration(&at("sampleInterval"), block.sample_interval.as_deref())?
             .unwrap_or(default.sample_interval),
@@ -183,11 +221,17 @@ fn season(field: &str, text: Option<&str>) -> Result<seasonal::Season, Violation
 /// crane's durations: whole days as `3d`, or a Go duration such as `60s` or `1h30m`.
 fn duration(field: &str, text: Option<&str>) -> Result<Option<SignedDuration>, Violation> {
     let Some(text) = text else { return Ok(None) };
-    let days = text.strip_suffix('d').and_then(|days| days.parse::<u32>().ok());
+    let days = text
+        .strip_suffix('d')
+        .and_then(|days| days.parse::<u32>().ok());
     let span = match days {
         Some(days) => SignedDuration::from_hours(i64::from(days) * 24),
         None => text.parse().map_err(|_| {
-            Violation::new(field, format!("{text:?}"), "a duration such as 60s, 1h30m or 3d")
+            Violation::new(
+                field,
+                format!("{text:?}"),
+                "a duration such as 60s, 1h30m or 3d",
+            )
         })?,
     };
     Ok(Some(span))
@@ -195,9 +239,17 @@ fn duration(field: &str, text: Option<&str>) -> Result<Option<SignedDuration>, V
 
 fn number(field: &str, text: Option<&str>) -> Result<Option<f64>, Violation> {
     let Some(text) = text else { return Ok(None) };
-    let number = text.trim().parse::<f64>().ok().filter(|number| number.is_finite());
+    let number = text
+        .trim()
+        .parse::<f64>()
+        .ok()
+        .filter(|number| number.is_finite());
     let number = number.ok_or_else(|| {
-        Violation::new(field, format!("{text:?}"), "a number as text, such as \"0.15\"")
+        Violation::new(
+            field,
+            format!("{text:?}"),
+            "a number as text, such as \"0.15\"",
+        )
     })?;
     Ok(Some(number))
 }
@@ -222,8 +274,10 @@ mod tests {
         let asked = prediction(
             "predictionAlgorithm: {algorithmType: dsp, dsp: {sampleInterval: 60s, historyLength: 3d}}",
         );
-        let expected =
-            dsp::Config { history_length: SignedDuration::from_hours(72), ..dsp::Config::default() };
+        let expected = dsp::Config {
+            history_length: SignedDuration::from_hours(72),
+            ..dsp::Config::default()
+        };
         assert_eq!(algorithm(&asked), Ok(Algorithm::Dsp(expected)));
     }
 
@@ -236,9 +290,18 @@ mod tests {
     #[test]
     fn a_value_that_cannot_be_read_is_named_and_never_replaced() {
         for (yaml, field) in [
-            ("{algorithmType: dsp, dsp: {historyLength: 1w}}", "dsp.historyLength"),
-            ("{algorithmType: percentile, percentile: {percentile: most}}", "percentile.percentile"),
-            ("{algorithmType: seasonalNaive, seasonalNaive: {period: 12h}}", "seasonalNaive.period"),
+            (
+                "{algorithmType: dsp, dsp: {historyLength: 1w}}",
+                "dsp.historyLength",
+            ),
+            (
+                "{algorithmType: percentile, percentile: {percentile: most}}",
+                "percentile.percentile",
+            ),
+            (
+                "{algorithmType: seasonalNaive, seasonalNaive: {period: 12h}}",
+                "seasonalNaive.period",
+            ),
             ("{algorithmType: linear}", "algorithmType"),
             ("{algorithmType: dsp, calibrate: true}", "calibrate"),
             (
@@ -257,6 +320,10 @@ mod tests {
         let asked =
             prediction("predictionAlgorithm: {algorithmType: dsp, dsp: {sampleInterval: 7s}}");
         let violation = forecaster(&asked).unwrap_err();
-        assert_eq!(violation.field, format!("{BLOCK}.dsp.sampleInterval"), "{violation}");
+        assert_eq!(
+            violation.field,
+            format!("{BLOCK}.dsp.sampleInterval"),
+            "{violation}"
+        );
     }
 }

@@ -4,8 +4,8 @@ use foretide_crds::Passthrough;
 use jiff::SignedDuration;
 use k8s_openapi::{
     api::autoscaling::v2::{
-        HPAScalingRules, HorizontalPodAutoscalerBehavior, MetricIdentifier, MetricSpec as WireMetric,
-        MetricTarget,
+        HPAScalingRules, HorizontalPodAutoscalerBehavior, MetricIdentifier,
+        MetricSpec as WireMetric, MetricTarget,
     },
     apimachinery::pkg::{api::resource::Quantity as WireQuantity, apis::meta::v1::LabelSelector},
 };
@@ -28,7 +28,13 @@ pub(super) fn metrics(
     for (position, metric) in raw.iter().enumerate() {
         let field = format!("spec.metrics[{position}]");
         match metric.typed() {
-            Ok(wire) => read.push(Reader { field: &field, violations }.metric(wire)),
+            Ok(wire) => read.push(
+                Reader {
+                    field: &field,
+                    violations,
+                }
+                .metric(wire),
+            ),
             Err(error) => violations.push(Violation::new(
                 field,
                 metric.raw().to_string(),
@@ -46,7 +52,10 @@ pub(super) fn behavior(
 ) -> Behavior {
     match raw.typed() {
         Ok(wire) => {
-            let mut reader = Reader { field: "spec.behavior", violations };
+            let mut reader = Reader {
+                field: "spec.behavior",
+                violations,
+            };
             Behavior {
                 scale_up: reader.rules("scaleUp", wire.scale_up),
                 scale_down: reader.rules("scaleDown", wire.scale_down),
@@ -79,11 +88,12 @@ impl Reader<'_> {
                 name: source.name,
             }),
             "ContainerResource" => {
-                wire.container_resource.map(|source| MetricSpec::ContainerResource {
-                    target: self.target(MetricKind::ContainerResource, &source.target),
-                    name: source.name,
-                    container: source.container,
-                })
+                wire.container_resource
+                    .map(|source| MetricSpec::ContainerResource {
+                        target: self.target(MetricKind::ContainerResource, &source.target),
+                        name: source.name,
+                        container: source.container,
+                    })
             }
             "Pods" => wire.pods.map(|source| MetricSpec::Pods {
                 target: self.target(MetricKind::Pods, &source.target),
@@ -118,6 +128,16 @@ impl Reader<'_> {
     }
 
     fn target(&mut self, kind: MetricKind, wire: &MetricTarget) -> Target {
+        let field = format!("{}.{}", self.field, block(kind));
+        Reader {
+            field: &field,
+            violations: self.violations,
+        }
+        .target_of(kind, wire)
+    }
+
+    fn target_of(&mut self, kind: MetricKind, wire: &MetricTarget) -> Target {
+        let before = self.violations.len();
         let written = WrittenTarget {
             kind: &wire.type_,
             average_utilization: wire.average_utilization,
@@ -128,13 +148,19 @@ impl Reader<'_> {
         let positive = match target {
             Target::Utilization(percent) => percent > 0,
             Target::AverageValue(milli) | Target::Value(milli) => milli > 0,
+            // What could not be read is said already.
+            Target::Unusable if self.violations.len() > before => true,
             Target::Unusable => {
                 self.refuse(".target", &wire.type_, target_fields(kind));
                 true
             }
         };
         if !positive {
-            self.refuse(".target", &format!("{target:?}"), "a value above zero".to_owned());
+            self.refuse(
+                ".target",
+                &format!("{target:?}"),
+                "a value above zero".to_owned(),
+            );
         }
         target
     }
@@ -144,14 +170,20 @@ impl Reader<'_> {
         match text.parse::<Quantity>() {
             Ok(quantity) => Some(quantity.milli_value().value),
             Err(error) => {
-                self.refuse(part, text, format!("a quantity such as 100m, 2 or 1Gi ({error})"));
+                self.refuse(
+                    part,
+                    text,
+                    format!("a quantity such as 100m, 2 or 1Gi ({error})"),
+                );
                 None
             }
         }
     }
 
     fn rules(&mut self, direction: &str, wire: Option<HPAScalingRules>) -> Rules {
-        let Some(wire) = wire else { return Rules::default() };
+        let Some(wire) = wire else {
+            return Rules::default();
+        };
         let part = format!(".{direction}");
         Rules {
             window: self.seconds(&part, wire.stabilization_window_seconds),
@@ -162,7 +194,11 @@ impl Reader<'_> {
                     .filter_map(|policy| {
                         let read = self.policy(&part, &policy.type_, policy.value)?;
                         let period = self.period(&part, policy.period_seconds)?;
-                        Some(Policy { kind: read, value: policy.value, period })
+                        Some(Policy {
+                            kind: read,
+                            value: policy.value,
+                            period,
+                        })
                     })
                     .collect()
             }),
@@ -219,19 +255,37 @@ impl Reader<'_> {
 
     fn tolerance(&mut self, part: &str, wire: Option<&WireQuantity>) -> Option<f64> {
         let text = &wire?.0;
-        let ratio = text.parse::<Quantity>().ok().map(|quantity| quantity.approx_f64());
-        match ratio.filter(|ratio| *ratio >= 0.0) {
-            Some(ratio) => Some(ratio),
-            None => {
-                let part = format!("{part}.tolerance");
-                self.refuse(&part, text, "a ratio of at least 0, such as 0.05".to_owned());
-                None
-            }
+        let ratio = text
+            .parse::<Quantity>()
+            .ok()
+            .map(|quantity| quantity.approx_f64());
+        let ratio = ratio.filter(|ratio| *ratio >= 0.0);
+        if ratio.is_none() {
+            let part = format!("{part}.tolerance");
+            let expected = "a ratio of at least 0, such as 0.05";
+            self.refuse(&part, text, expected.to_owned());
         }
+        ratio
     }
 
     fn refuse(&mut self, part: &str, found: &str, expected: String) {
-        self.violations.push(Violation::new(format!("{}{part}", self.field), found, expected));
+        self.violations.push(Violation::new(
+            format!("{}{part}", self.field),
+            found,
+            expected,
+        ));
+    }
+}
+
+/// Name of the block beside `type`.
+fn block(kind: MetricKind) -> &'static str {
+    match kind {
+        MetricKind::Resource => "resource",
+        MetricKind::ContainerResource => "containerResource",
+        MetricKind::Pods => "pods",
+        MetricKind::Object => "object",
+        MetricKind::External => "external",
+        MetricKind::Unknown => "type",
     }
 }
 
@@ -256,15 +310,23 @@ fn selector(metric: &MetricIdentifier) -> Option<String> {
 /// Deterministic: labels in their order, then expressions as written.
 #[must_use]
 pub fn selector_text(selector: &LabelSelector) -> String {
-    let labels = selector.match_labels.iter().flatten().map(|(key, value)| format!("{key}={value}"));
-    let expressions = selector.match_expressions.iter().flatten().map(|expression| {
-        let values = expression.values.clone().unwrap_or_default().join(",");
-        match expression.operator.as_str() {
-            "In" => format!("{} in ({values})", expression.key),
-            "NotIn" => format!("{} notin ({values})", expression.key),
-            "DoesNotExist" => format!("!{}", expression.key),
-            _ => expression.key.clone(),
-        }
-    });
+    let labels = selector
+        .match_labels
+        .iter()
+        .flatten()
+        .map(|(key, value)| format!("{key}={value}"));
+    let expressions = selector
+        .match_expressions
+        .iter()
+        .flatten()
+        .map(|expression| {
+            let values = expression.values.clone().unwrap_or_default().join(",");
+            match expression.operator.as_str() {
+                "In" => format!("{} in ({values})", expression.key),
+                "NotIn" => format!("{} notin ({values})", expression.key),
+                "DoesNotExist" => format!("!{}", expression.key),
+                _ => expression.key.clone(),
+            }
+        });
     labels.chain(expressions).collect::<Vec<_>>().join(",")
 }

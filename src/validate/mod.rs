@@ -11,8 +11,8 @@ mod metric;
 use std::fmt;
 
 use foretide_crds::{
-    CronSpec, EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerSpec, Mode as WireMode,
-    ScaleStrategy,
+    CronSpec, EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerSpec,
+    Mode as WireMode, ScaleStrategy,
 };
 use jiff::SignedDuration;
 use kube::ResourceExt;
@@ -59,18 +59,30 @@ impl Violation {
         found: impl Into<String>,
         expected: impl Into<String>,
     ) -> Self {
-        Self { field: field.into(), found: found.into(), expected: expected.into() }
+        Self {
+            field: field.into(),
+            found: found.into(),
+            expected: expected.into(),
+        }
     }
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is {}, expected {}", self.field, self.found, self.expected)
+        write!(
+            f,
+            "{} is {}, expected {}",
+            self.field, self.found, self.expected
+        )
     }
 }
 
 fn sentence(violations: &[Violation]) -> String {
-    violations.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    violations
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join("; ")
 }
 
 /// What the user asks for, as the domain understands it.
@@ -97,14 +109,23 @@ pub fn workload(
             WireMode::Delegated => Mode::Delegated,
             WireMode::Direct => Mode::Direct,
         },
-        specific_replicas: spec.specific_replicas.map(|n| count("spec.specificReplicas", n, &mut violations)),
+        specific_replicas: spec
+            .specific_replicas
+            .map(|n| count("spec.specificReplicas", n, &mut violations)),
         metrics: metrics(spec, &mut violations),
-        behavior: spec.behavior.as_ref().map(|raw| metric::behavior(raw, &mut violations)),
+        behavior: spec
+            .behavior
+            .as_ref()
+            .map(|raw| metric::behavior(raw, &mut violations)),
         windows: windows(spec, local, &mut problems),
         prediction: prediction(spec, &mut problems),
         problems,
     };
-    if violations.is_empty() { Ok(workload) } else { Err(Invalid(violations)) }
+    if violations.is_empty() {
+        Ok(workload)
+    } else {
+        Err(Invalid(violations))
+    }
 }
 
 fn target(ehpa: &EffectiveHorizontalPodAutoscaler) -> ScaleTarget {
@@ -121,7 +142,11 @@ fn bounds(
     spec: &EffectiveHorizontalPodAutoscalerSpec,
     violations: &mut Vec<Violation>,
 ) -> ReplicaBounds {
-    let min = count("spec.minReplicas", spec.min_replicas.unwrap_or(1), violations);
+    let min = count(
+        "spec.minReplicas",
+        spec.min_replicas.unwrap_or(1),
+        violations,
+    );
     let max = count("spec.maxReplicas", spec.max_replicas, violations);
     if max == Replicas::ZERO {
         violations.push(Violation::new("spec.maxReplicas", "0", "at least 1"));
@@ -138,7 +163,11 @@ fn bounds(
 
 fn count(field: &str, n: i32, violations: &mut Vec<Violation>) -> Replicas {
     if !(0..=MAX_REPLICAS).contains(&n) {
-        violations.push(Violation::new(field, n.to_string(), format!("0 to {MAX_REPLICAS}")));
+        violations.push(Violation::new(
+            field,
+            n.to_string(),
+            format!("0 to {MAX_REPLICAS}"),
+        ));
     }
     Replicas::from_i32(n)
 }
@@ -151,7 +180,10 @@ fn metrics(
     let raw = spec.metrics.as_deref().unwrap_or_default();
     let has_crons = spec.crons.as_ref().is_some_and(|crons| !crons.is_empty());
     if raw.is_empty() && !has_crons {
-        return vec![MetricSpec::Resource { name: "cpu".into(), target: Target::Utilization(80) }];
+        return vec![MetricSpec::Resource {
+            name: "cpu".into(),
+            target: Target::Utilization(80),
+        }];
     }
     metric::metrics(raw, violations)
 }
@@ -179,14 +211,15 @@ fn windows(
 /// Why it is left out.
 pub fn window(cron: &CronSpec, local: &Zone) -> Result<Window, Problem> {
     let name = cron.name.clone().unwrap_or_default();
-    let problem = |message: String| Problem {
+    let problem = |reason: Reason, message: String| Problem {
         subject: Subject::Cron(name.clone()),
-        reason: Reason::InvalidCron,
+        reason,
         message,
     };
     let target = cron.target_replicas.and_then(|n| u32::try_from(n).ok());
     let target = target.ok_or_else(|| {
-        problem(format!("cron `{name}`: targetReplicas must be a number of at least 0"))
+        let message = format!("cron `{name}`: targetReplicas must be a number of at least 0");
+        problem(Reason::InvalidCron, message)
     })?;
     let text = WindowText {
         name: &name,
@@ -195,7 +228,8 @@ pub fn window(cron: &CronSpec, local: &Zone) -> Result<Window, Problem> {
         timezone: cron.timezone.as_deref().unwrap_or_default(),
         target_replicas: target,
     };
-    Window::parse(&text, local).map_err(|error: WindowError| problem(chain(&error)))
+    Window::parse(&text, local)
+        .map_err(|error: WindowError| problem(Reason::from(&error), chain(&error)))
 }
 
 fn prediction(
@@ -217,7 +251,10 @@ fn prediction(
         }
         Some(seconds) => {
             let field = "spec.prediction.predictionWindowSeconds";
-            problem(field, format!("{field} is {seconds}, expected 60 to 604800; 3600 is used"));
+            problem(
+                field,
+                format!("{field} is {seconds}, expected 60 to 604800; 3600 is used"),
+            );
             PREDICTION_WINDOW
         }
     };
@@ -228,7 +265,10 @@ fn prediction(
             String::new()
         }
     };
-    Some(Prediction { window, algorithm: name })
+    Some(Prediction {
+        window,
+        algorithm: name,
+    })
 }
 
 /// An error and its sources in one sentence.

@@ -5,7 +5,9 @@ use foretide::{clock::Clock, config::Config};
 use futures::future::join_all;
 use jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use rig::{ClusterOptions, FakeMetrics, History, MetricsApi, NodeSize, Prometheus, Reading, Series, Span};
+use rig::{
+    ClusterOptions, FakeMetrics, History, MetricsApi, NodeSize, Prometheus, Reading, Series, Span,
+};
 use serde_json::{Value, json};
 
 use crate::world::{NAMESPACE, World};
@@ -31,7 +33,9 @@ fn spec(name: &str, per_replica: &str, extra: &Value) -> Value {
         "maxReplicas": 90,
         "metrics": [metric],
     });
-    spec.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+    spec.as_object_mut()
+        .unwrap()
+        .extend(extra.as_object().unwrap().clone());
     spec
 }
 
@@ -57,7 +61,11 @@ async fn ours(world: &World, name: &str, spec: Value) {
 
 async fn edit(world: &World, name: &str, spec: &Value) {
     let patch = Patch::Merge(json!({ "spec": spec }));
-    world.ehpas().patch(name, &PatchParams::default(), &patch).await.unwrap();
+    world
+        .ehpas()
+        .patch(name, &PatchParams::default(), &patch)
+        .await
+        .unwrap();
 }
 
 fn load(fake: &FakeMetrics, total: u32) {
@@ -66,7 +74,12 @@ fn load(fake: &FakeMetrics, total: u32) {
 
 async fn settle(world: &World, names: &[&str], count: i32) {
     let what = format!("exactly {count}");
-    join_all(names.iter().map(|name| world.ready(name, &what, |found| found == count))).await;
+    join_all(
+        names
+            .iter()
+            .map(|name| world.ready(name, &what, |found| found == count)),
+    )
+    .await;
 }
 
 /// In how many steps the real HPA controller has scaled a Deployment so far.
@@ -85,7 +98,9 @@ fn steps(world: &World, name: &str) -> usize {
 async fn both_modes_settle_where_a_plain_hpa_does_and_a_floor_slows_nothing() {
     let options = ClusterOptions::named("beside").nodes(3, NodeSize::new("64", "64Gi", 110));
     let world = World::start(options).await;
-    let fake = FakeMetrics::start(&world.cluster, &[MetricsApi::External]).await.unwrap();
+    let fake = FakeMetrics::start(&world.cluster, &[MetricsApi::External])
+        .await
+        .unwrap();
     load(&fake, 20);
     let explicit = json!({ "behavior": {
         "scaleUp": { "policies": [{ "type": "Pods", "value": 3, "periodSeconds": 1 }] },
@@ -96,10 +111,21 @@ async fn both_modes_settle_where_a_plain_hpa_does_and_a_floor_slows_nothing() {
         extra["mode"] = json!("Direct");
         extra
     };
-    let all = ["plain", "delegated", "direct", "plain-slow", "delegated-slow", "direct-slow"];
+    let all = [
+        "plain",
+        "delegated",
+        "direct",
+        "plain-slow",
+        "delegated-slow",
+        "direct-slow",
+    ];
     for name in all {
         world.deployment(name, 2, "1m").await;
-        let extra = if name.ends_with("slow") { explicit.clone() } else { json!({}) };
+        let extra = if name.ends_with("slow") {
+            explicit.clone()
+        } else {
+            json!({})
+        };
         match name.split('-').next() {
             Some("plain") => plain(&world, name, spec(name, "10", &extra)).await,
             Some("direct") => ours(&world, name, spec(name, "10", &direct(&extra))).await,
@@ -143,13 +169,22 @@ async fn both_modes_settle_where_a_plain_hpa_does_and_a_floor_slows_nothing() {
     settle(&world, &slow, 26).await;
     let taken = [0, 1].map(|i| steps(&world, slow[i]) - before[i]);
     assert_eq!(taken[0], 8, "2 to 26 by 3");
-    assert!(taken[1] <= taken[0] + 1, "{} steps with a floor, {} without", taken[1], taken[0]);
+    assert!(
+        taken[1] <= taken[0] + 1,
+        "{} steps with a floor, {} without",
+        taken[1],
+        taken[0]
+    );
     let (comparisons, disagreements) = controller.telemetry.comparisons();
     assert!(comparisons >= 10, "{comparisons}");
     assert_eq!(disagreements, 0, "of {comparisons}");
     drop(controller);
     for name in floored {
-        world.ehpas().delete(name, &DeleteParams::default()).await.unwrap();
+        world
+            .ehpas()
+            .delete(name, &DeleteParams::default())
+            .await
+            .unwrap();
     }
 
     outrun_a_forecast(&world, &fake).await;
@@ -158,10 +193,16 @@ async fn both_modes_settle_where_a_plain_hpa_does_and_a_floor_slows_nothing() {
 
 /// A forecast that rises all morning; a load that suddenly is far above it.
 async fn outrun_a_forecast(world: &World, fake: &FakeMetrics) {
-    let span = Span { start: MIDNIGHT - 4.0 * DAY, end: MIDNIGHT + 2.0 * DAY, step: 60.0 };
+    let span = Span {
+        start: MIDNIGHT - 4.0 * DAY,
+        end: MIDNIGHT + 2.0 * DAY,
+        step: 60.0,
+    };
     let demand = |at: f64| 50.0 - 40.0 * ((at - MIDNIGHT) / DAY * std::f64::consts::TAU).cos();
     let series = Series::of(&[("namespace", NAMESPACE)], span, demand);
-    let prometheus = Prometheus::start(&History::new().gauge(METRIC, series)).await.unwrap();
+    let prometheus = Prometheus::start(&History::new().gauge(METRIC, series))
+        .await
+        .unwrap();
     load(fake, 10);
     let prediction = json!({ "prediction": {
         "predictionWindowSeconds": 3600,
@@ -183,7 +224,9 @@ async fn outrun_a_forecast(world: &World, fake: &FakeMetrics) {
         ..world.config()
     };
     let _controller = world.run(config, Clock::starting_at(four, 240.0));
-    world.ready("ahead", "a floor's count", |count| count >= 36).await;
+    world
+        .ready("ahead", "a floor's count", |count| count >= 36)
+        .await;
     settle(world, &["without"], 10).await;
     let names = ["without", "ahead"];
     let before = names.map(|name| steps(world, name));
@@ -191,5 +234,8 @@ async fn outrun_a_forecast(world: &World, fake: &FakeMetrics) {
     settle(world, &names, 85).await;
     let [without, ahead] = [0, 1].map(|i| steps(world, names[i]) - before[i]);
     assert_eq!(without, 4, "10, 20, 40, 80, 85");
-    assert!(ahead <= without, "{ahead} steps above a forecast, {without} without one");
+    assert!(
+        ahead <= without,
+        "{ahead} steps above a forecast, {without} without one"
+    );
 }

@@ -63,11 +63,23 @@ enum Load {
 }
 
 const fn step(load: Load, settles: i32, proposal: i32, reading: &'static str) -> Step {
-    Step { load, settles, proposal, reading }
+    Step {
+        load,
+        settles,
+        proposal,
+        reading,
+    }
 }
 
 fn subject(name: &'static str, metric: Value, script: Vec<Step>) -> Subject {
-    Subject { name, request: "20m", node: "node-1", metric, behavior: None, script }
+    Subject {
+        name,
+        request: "20m",
+        node: "node-1",
+        metric,
+        behavior: None,
+        script,
+    }
 }
 
 fn average(value: &str) -> Value {
@@ -101,29 +113,37 @@ fn subjects() -> Vec<Subject> {
     use Load::{Each, First, LastUnready, Series, SeriesAndLastUnready};
     let plain = json!({ "type": "Value", "value": "100" });
     vec![
-        subject("container", container_cpu(), vec![
-            step(Each("10m"), 2, 2, "50"),
-            // 1.7 x 2; then two are missing: 34 of 80 is 42 %, which is the other direction.
-            step(Each("17m"), 4, 4, "85"),
-            step(Each("10m"), 4, 4, "50"),
-            // 20 % of three; the missing one counts as 100 %: 32 of 80, 0.8 x 4.
-            step(First(3, "4m"), 4, 4, "20"),
-            step(Each("2m"), 2, 1, "10"),
-            step(Each("17m"), 4, 4, "85"),
-            // 95 %, but the unready one counts as idle: 57 of 80 is 71 %, 1.42 x 4; then 57 of 120.
-            step(LastUnready("19m"), 6, 6, "95"),
-        ]),
+        subject(
+            "container",
+            container_cpu(),
+            vec![
+                step(Each("10m"), 2, 2, "50"),
+                // 1.7 x 2; then two are missing: 34 of 80 is 42 %, which is the other direction.
+                step(Each("17m"), 4, 4, "85"),
+                step(Each("10m"), 4, 4, "50"),
+                // 20 % of three; the missing one counts as 100 %: 32 of 80, 0.8 x 4.
+                step(First(3, "4m"), 4, 4, "20"),
+                step(Each("2m"), 2, 1, "10"),
+                step(Each("17m"), 4, 4, "85"),
+                // 95 %, but the unready one counts as idle: 57 of 80 is 71 %, 1.42 x 4; then 57 of 120.
+                step(LastUnready("19m"), 6, 6, "95"),
+            ],
+        ),
         Subject {
             request: "5",
             node: "node-0",
             // Three pods fit on the node; the others stay pending and count as idle.
-            ..subject("wide", container_cpu(), vec![
-                step(Each("2500m"), 2, 2, "50"),
-                step(Each("5"), 4, 4, "100"),
-                step(Each("5"), 6, 6, "100"),
-                // 0.4 x 3 that run, and so on down.
-                step(Each("1"), 2, 1, "20"),
-            ])
+            ..subject(
+                "wide",
+                container_cpu(),
+                vec![
+                    step(Each("2500m"), 2, 2, "50"),
+                    step(Each("5"), 4, 4, "100"),
+                    step(Each("5"), 6, 6, "100"),
+                    // 0.4 x 3 that run, and so on down.
+                    step(Each("1"), 2, 1, "20"),
+                ],
+            )
         },
         subject(
             "memory",
@@ -148,37 +168,53 @@ fn subjects() -> Vec<Subject> {
                 step(First(3, "9500m"), 4, 4, "9500m"),
             ],
         ),
-        subject("object-value", of_service("object-value", &plain), vec![
-            step(Series(&["100"]), 2, 2, "100"),
-            step(Series(&["250"]), 12, 30, "250"),
-            step(Series(&["105"]), 12, 12, "105"),
-            step(Series(&["40"]), 2, 1, "40"),
-            // Only ready pods are multiplied.
-            step(SeriesAndLastUnready(&["250"]), 12, 28, "250"),
-        ]),
-        subject("object-average", of_service("object-average", &average("10")), vec![
-            step(Series(&["20"]), 2, 2, "10"),
-            step(Series(&["75"]), 8, 8, "9375m"),
-            step(Series(&["31"]), 4, 4, "7750m"),
-            step(SeriesAndLastUnready(&["120"]), 12, 12, "10"),
-        ]),
-        subject("external-value", external("external-value", &plain), vec![
-            step(Series(&["60", "40"]), 2, 2, "100"),
-            step(Series(&["100", "50"]), 12, 18, "150"),
-            step(Series(&["90"]), 12, 12, "90"),
-            step(Series(&["0"]), 2, 0, "0"),
-        ]),
+        subject(
+            "object-value",
+            of_service("object-value", &plain),
+            vec![
+                step(Series(&["100"]), 2, 2, "100"),
+                step(Series(&["250"]), 12, 30, "250"),
+                step(Series(&["105"]), 12, 12, "105"),
+                step(Series(&["40"]), 2, 1, "40"),
+                // Only ready pods are multiplied.
+                step(SeriesAndLastUnready(&["250"]), 12, 28, "250"),
+            ],
+        ),
+        subject(
+            "object-average",
+            of_service("object-average", &average("10")),
+            vec![
+                step(Series(&["20"]), 2, 2, "10"),
+                step(Series(&["75"]), 8, 8, "9375m"),
+                step(Series(&["31"]), 4, 4, "7750m"),
+                step(SeriesAndLastUnready(&["120"]), 12, 12, "10"),
+            ],
+        ),
+        subject(
+            "external-value",
+            external("external-value", &plain),
+            vec![
+                step(Series(&["60", "40"]), 2, 2, "100"),
+                step(Series(&["100", "50"]), 12, 18, "150"),
+                step(Series(&["90"]), 12, 12, "90"),
+                step(Series(&["0"]), 2, 0, "0"),
+            ],
+        ),
         Subject {
             behavior: Some(json!({
                 "scaleUp": { "policies": [{ "type": "Pods", "value": 3, "periodSeconds": 4 }] },
                 "scaleDown": { "stabilizationWindowSeconds": 6 },
             })),
-            ..subject("external-average", external("external-average", &average("10")), vec![
-                step(Series(&["12", "8"]), 2, 2, "10"),
-                step(Series(&["80", "15"]), 10, 10, "9500m"),
-                step(Series(&["36"]), 4, 4, "9"),
-                step(Series(&["300"]), 12, 30, "25"),
-            ])
+            ..subject(
+                "external-average",
+                external("external-average", &average("10")),
+                vec![
+                    step(Series(&["12", "8"]), 2, 2, "10"),
+                    step(Series(&["80", "15"]), 10, 10, "9500m"),
+                    step(Series(&["36"]), 4, 4, "9"),
+                    step(Series(&["300"]), 12, 30, "25"),
+                ],
+            )
         },
     ]
 }
@@ -252,7 +288,10 @@ impl Stage<'_> {
         let chosen = ListParams::default().labels(&format!("app={}", subject.name));
         let mut pods = api.list(&chosen).await.unwrap().items;
         pods.retain(|pod| {
-            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+            let phase = pod
+                .status
+                .as_ref()
+                .and_then(|status| status.phase.as_deref());
             phase == Some("Running") && pod.metadata.deletion_timestamp.is_none()
         });
         pods.sort_by(|one, other| one.metadata.name.cmp(&other.metadata.name));
@@ -280,14 +319,18 @@ impl Stage<'_> {
             let name = pod.metadata.name.unwrap();
             match subject.name {
                 "pods" if position < count => {
-                    self.fake.set_pod_metric(NAMESPACE, &name, "rate", Reading::new(value));
+                    self.fake
+                        .set_pod_metric(NAMESPACE, &name, "rate", Reading::new(value));
                 }
                 "pods" => self.fake.remove_pod_metric(NAMESPACE, &name, "rate"),
                 _ if position >= count => self.fake.remove_pod_usage(NAMESPACE, &name),
                 "memory" => {
                     let containers =
                         BTreeMap::from([("app".to_owned(), ("1m".to_owned(), value.to_owned()))]);
-                    let usage = PodUsage { containers, ..PodUsage::cpu("app", "1m") };
+                    let usage = PodUsage {
+                        containers,
+                        ..PodUsage::cpu("app", "1m")
+                    };
                     self.fake.set_pod_usage(NAMESPACE, &name, usage);
                 }
                 // The other container is not meant by the metric.
@@ -302,12 +345,16 @@ impl Stage<'_> {
     fn set_total(&self, subject: &Subject, values: &[&str]) {
         if subject.name.starts_with("object") {
             let front = ("services", "front");
-            self.fake.set_object_metric(NAMESPACE, front, subject.name, Reading::new(values[0]));
+            self.fake
+                .set_object_metric(NAMESPACE, front, subject.name, Reading::new(values[0]));
             return;
         }
-        let series = values.iter().map(|value| Reading::new(value).label("counts", "yes"));
+        let series = values
+            .iter()
+            .map(|value| Reading::new(value).label("counts", "yes"));
         let other = Reading::new("9000").label("counts", "no");
-        self.fake.set_external(NAMESPACE, subject.name, series.chain([other]).collect());
+        self.fake
+            .set_external(NAMESPACE, subject.name, series.chain([other]).collect());
     }
 
     /// As a pod that runs and never was ready.
@@ -318,16 +365,23 @@ impl Stage<'_> {
         let unready = json!({ "type": "Ready", "status": "False", "lastTransitionTime": started });
         let patch = Patch::Strategic(json!({ "status": { "conditions": [unready] } }));
         let name = pod.metadata.name.unwrap();
-        api.patch_status(&name, &PatchParams::default(), &patch).await.unwrap();
+        api.patch_status(&name, &PatchParams::default(), &patch)
+            .await
+            .unwrap();
     }
 
     /// Waits until the child has read this step's value and is where it should be, and until our
     /// status asks for the same.
     async fn settled(&self, subject: &Subject, step: &Step) {
-        let what = format!("{} settles at {} by {}", subject.name, step.settles, step.reading);
+        let what = format!(
+            "{} settles at {} by {}",
+            subject.name, step.settles, step.reading
+        );
         eventually(PATIENCE, &what, || async {
             let seen = Seen::of(self.world, subject.name).await?;
-            seen.is(step).then_some(()).ok_or_else(|| format!("{seen:?}"))
+            seen.is(step)
+                .then_some(())
+                .ok_or_else(|| format!("{seen:?}"))
         })
         .await;
     }
@@ -346,10 +400,17 @@ struct Seen {
 
 impl Seen {
     async fn of(world: &World, name: &str) -> Result<Self, String> {
-        let hpa = world.hpas().get(&format!("ehpa-{name}")).await.map_err(|no| no.to_string())?;
+        let hpa = world
+            .hpas()
+            .get(&format!("ehpa-{name}"))
+            .await
+            .map_err(|no| no.to_string())?;
         let child = hpa.status.ok_or("no status of the child yet")?;
         let ehpa = world.ehpas().get(name).await.map_err(|no| no.to_string())?;
-        let decision = ehpa.status.and_then(|status| status.decision).ok_or("no decision yet")?;
+        let decision = ehpa
+            .status
+            .and_then(|status| status.decision)
+            .ok_or("no decision yet")?;
         let decision = serde_json::to_value(decision).map_err(|no| no.to_string())?;
         let metrics = serde_json::to_value(&child.current_metrics).map_err(|no| no.to_string())?;
         Ok(Self {
@@ -377,7 +438,10 @@ fn reading(metrics: &Value) -> Option<String> {
     let current = blocks.filter_map(|block| block.get("current")).next()?;
     let percent = current.get("averageUtilization").and_then(Value::as_i64);
     let text = |name: &str| Some(current.get(name)?.as_str()?.to_owned());
-    percent.map(|n| n.to_string()).or_else(|| text("averageValue")).or_else(|| text("value"))
+    percent
+        .map(|n| n.to_string())
+        .or_else(|| text("averageValue"))
+        .or_else(|| text("value"))
 }
 
 /// Waits until the controller has compared so often, and checks that it never disagreed.
@@ -385,7 +449,11 @@ async fn compared(controller: &Controller, least: usize) {
     let what = format!("{least} comparisons with the child autoscalers");
     eventually(PATIENCE, &what, || async {
         let (comparisons, _) = controller.telemetry.comparisons();
-        if comparisons >= least as u64 { Ok(()) } else { Err(comparisons) }
+        if comparisons >= least as u64 {
+            Ok(())
+        } else {
+            Err(comparisons)
+        }
     })
     .await;
     let (comparisons, disagreements) = controller.telemetry.comparisons();
@@ -398,16 +466,28 @@ async fn every_kind_of_metric_is_answered_as_the_real_hpa_controller_answers_it(
         .nodes(2, NodeSize::new("16", "64Gi", 110))
         .pod_startup(Duration::from_millis(500));
     let world = World::start(options).await;
-    let apis = [MetricsApi::Resource, MetricsApi::Custom, MetricsApi::External];
+    let apis = [
+        MetricsApi::Resource,
+        MetricsApi::Custom,
+        MetricsApi::External,
+    ];
     let fake = FakeMetrics::start(&world.cluster, &apis).await.unwrap();
-    let stage = Stage { world: &world, fake };
+    let stage = Stage {
+        world: &world,
+        fake,
+    };
     let subjects = subjects();
     join_all(subjects.iter().map(|subject| subject.prepare(&stage))).await;
 
     // Faster than the HPA controller, so that its every reading is ours too.
     let sync_period = jiff::SignedDuration::from_millis(250);
-    let controller =
-        world.run(Config { sync_period, ..world.config() }, Clock::system());
+    let controller = world.run(
+        Config {
+            sync_period,
+            ..world.config()
+        },
+        Clock::system(),
+    );
     for subject in &subjects {
         stage.settled(subject, &subject.script[0]).await;
     }
@@ -415,7 +495,10 @@ async fn every_kind_of_metric_is_answered_as_the_real_hpa_controller_answers_it(
     join_all(subjects.iter().map(|subject| subject.perform(&stage))).await;
     let steps: usize = subjects.iter().map(|subject| subject.script.len()).sum();
     compared(&controller, steps).await;
-    println!("{:?} comparisons and disagreements", controller.telemetry.comparisons());
+    println!(
+        "{:?} comparisons and disagreements",
+        controller.telemetry.comparisons()
+    );
     world.assert_nothing_forbidden();
 }
 
@@ -426,26 +509,46 @@ async fn cpu_of_the_real_metrics_server_is_answered_as_the_real_hpa_controller_a
     world.deployment("web", 2, "100m").await;
     let target = json!({ "type": "Utilization", "averageUtilization": 50 });
     let metric = json!({ "type": "Resource", "resource": { "name": "cpu", "target": target } });
-    let web = Subject { metric, ..subject("web", Value::Null, Vec::new()) };
+    let web = Subject {
+        metric,
+        ..subject("web", Value::Null, Vec::new())
+    };
     world.apply(&web.autoscaler().to_string()).await;
     let sync_period = jiff::SignedDuration::from_millis(250);
-    let controller =
-        world.run(Config { sync_period, ..world.config() }, Clock::system());
+    let controller = world.run(
+        Config {
+            sync_period,
+            ..world.config()
+        },
+        Clock::system(),
+    );
     // The pods share what there is to do: 0.1 cores each are the target.
     for (cores, expected) in [(0.2, 2), (0.8, 8), (0.3, 3)] {
         let what = format!("{cores} cores settle at {expected}");
         eventually(PATIENCE, &what, || async {
-            world.cluster.share_cpu(NAMESPACE, "app=web", cores).await.map_err(|no| no.to_string())?;
+            world
+                .cluster
+                .share_cpu(NAMESPACE, "app=web", cores)
+                .await
+                .map_err(|no| no.to_string())?;
             let seen = Seen::of(&world, "web").await?;
             let all = [seen.replicas, seen.child_current, seen.child_desired];
-            let percent: f64 = seen.child_reading.parse().map_err(|_| format!("{seen:?}"))?;
+            let percent: f64 = seen
+                .child_reading
+                .parse()
+                .map_err(|_| format!("{seen:?}"))?;
             let there = (percent - cores / f64::from(expected) * 500.0).abs() < 1.5;
             let ours = [seen.our_desired, seen.our_proposal] == [Some(i64::from(expected)); 2];
-            (all == [expected; 3] && there && ours).then_some(()).ok_or_else(|| format!("{seen:?}"))
+            (all == [expected; 3] && there && ours)
+                .then_some(())
+                .ok_or_else(|| format!("{seen:?}"))
         })
         .await;
     }
     compared(&controller, 3).await;
-    println!("{:?} comparisons and disagreements", controller.telemetry.comparisons());
+    println!(
+        "{:?} comparisons and disagreements",
+        controller.telemetry.comparisons()
+    );
     world.assert_nothing_forbidden();
 }

@@ -39,7 +39,9 @@ fn autoscaler(name: &str, extra: &Value) -> Value {
         "maxReplicas": 30,
         "metrics": [metric],
     });
-    spec.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+    spec.as_object_mut()
+        .unwrap()
+        .extend(extra.as_object().unwrap().clone());
     json!({
         "apiVersion": "autoscaling.crane.io/v1alpha1",
         "kind": "EffectiveHorizontalPodAutoscaler",
@@ -56,12 +58,18 @@ fn load(fake: &FakeMetrics, name: &str, total: u32) {
 /// The proposal of a source as status shows it.
 fn proposal<'a>(status: &'a Value, source: &str) -> Option<&'a Value> {
     let proposals = status.pointer("/decision/proposals")?.as_array()?;
-    proposals.iter().find(|proposal| proposal["source"] == source)
+    proposals
+        .iter()
+        .find(|proposal| proposal["source"] == source)
 }
 
 /// Whether a source asks for this count; `None` for a proposal that is there and absent.
 fn asks(status: &Value, source: &str, count: Option<u64>) -> Option<()> {
-    (proposal(status, source)?.get("replicas").and_then(Value::as_u64) == count).then_some(())
+    (proposal(status, source)?
+        .get("replicas")
+        .and_then(Value::as_u64)
+        == count)
+        .then_some(())
 }
 
 /// How often the real HPA controller has written a scale.
@@ -75,26 +83,49 @@ fn scalings(world: &World) -> usize {
 
 async fn edit(world: &World, name: &str, spec: &Value) {
     let patch = Patch::Merge(json!({ "spec": spec }));
-    world.ehpas().patch(name, &PatchParams::default(), &patch).await.unwrap();
+    world
+        .ehpas()
+        .patch(name, &PatchParams::default(), &patch)
+        .await
+        .unwrap();
 }
 
 /// Waits until the child autoscaler has this bound: somebody acts on an edit.
 async fn child_has_max(world: &World, name: &str, max: i32) {
-    eventually(PATIENCE, &format!("the child of {name} has maxReplicas {max}"), || async {
-        let children = world.hpas().get(&format!("ehpa-{name}")).await;
-        let found = children.map_err(|no| no.to_string())?.spec.map(|spec| spec.max_replicas);
-        if found == Some(max) { Ok(()) } else { Err(format!("{found:?}")) }
-    })
+    eventually(
+        PATIENCE,
+        &format!("the child of {name} has maxReplicas {max}"),
+        || async {
+            let children = world.hpas().get(&format!("ehpa-{name}")).await;
+            let found = children
+                .map_err(|no| no.to_string())?
+                .spec
+                .map(|spec| spec.max_replicas);
+            if found == Some(max) {
+                Ok(())
+            } else {
+                Err(format!("{found:?}"))
+            }
+        },
+    )
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_prometheus_and_after_an_outage_of_the_api_server_scaling_goes_on() {
     let world = World::start(ClusterOptions::named("outages")).await;
-    let fake = FakeMetrics::start(&world.cluster, &[MetricsApi::External]).await.unwrap();
-    let span = Span { start: MIDNIGHT - 4.0 * DAY, end: MIDNIGHT + 2.0 * DAY, step: 60.0 };
+    let fake = FakeMetrics::start(&world.cluster, &[MetricsApi::External])
+        .await
+        .unwrap();
+    let span = Span {
+        start: MIDNIGHT - 4.0 * DAY,
+        end: MIDNIGHT + 2.0 * DAY,
+        step: 60.0,
+    };
     let series = Series::of(&[("namespace", NAMESPACE)], span, demand);
-    let prometheus = Prometheus::start(&History::new().gauge("orders", series)).await.unwrap();
+    let prometheus = Prometheus::start(&History::new().gauge("orders", series))
+        .await
+        .unwrap();
     load(&fake, "orders", 30);
     world.deployment("orders", 1, "1m").await;
     let prediction = json!({
@@ -115,7 +146,9 @@ async fn without_prometheus_and_after_an_outage_of_the_api_server_scaling_goes_o
         ..world.config()
     };
     let _controller = world.run(config, Clock::starting_at(eleven, 60.0));
-    world.ready("orders", "9 or 10", |count| (9..=10).contains(&count)).await;
+    world
+        .ready("orders", "9 or 10", |count| (9..=10).contains(&count))
+        .await;
     world
         .status("orders", "a forecast above 3", |status| {
             asks(status, "observed", Some(3))?;
@@ -133,7 +166,9 @@ async fn without_prometheus_and_after_an_outage_of_the_api_server_scaling_goes_o
         let reason = proposal(status, "forecast")?["reason"].as_str()?;
         asks(status, "observed", Some(14))?;
         let conditions = status["conditions"].as_array()?;
-        let ready = conditions.iter().find(|one| one["type"] == "PredictionReady")?;
+        let ready = conditions
+            .iter()
+            .find(|one| one["type"] == "PredictionReady")?;
         (ready["status"] == "False" || ready["status"] == "Unknown").then(|| reason.to_owned())
     };
     let reason = world.status("orders", "an absent forecast", absent).await;
@@ -142,12 +177,18 @@ async fn without_prometheus_and_after_an_outage_of_the_api_server_scaling_goes_o
     // Only the load moves the count from here on, and it still does, both ways.
     load(&fake, "orders", 180);
     world.ready("orders", "18", |count| count == 18).await;
-    assert_eq!(scalings(&world), before + 1, "14 to 18 is all there was to do");
+    assert_eq!(
+        scalings(&world),
+        before + 1,
+        "14 to 18 is all there was to do"
+    );
     load(&fake, "orders", 60);
     world.ready("orders", "6", |count| count == 6).await;
 
     prometheus.restart().await.unwrap();
-    world.ready("orders", "a forecast's count", |count| count >= 8).await;
+    world
+        .ready("orders", "a forecast's count", |count| count >= 8)
+        .await;
 
     world.assert_nothing_forbidden();
 
@@ -158,7 +199,11 @@ async fn without_prometheus_and_after_an_outage_of_the_api_server_scaling_goes_o
     world.cluster.start_apiserver().await.unwrap();
     load(&fake, "orders", 250);
     world.ready("orders", "25", |count| count == 25).await;
-    world.status("orders", "the new load", |status| asks(status, "observed", Some(25))).await;
+    world
+        .status("orders", "the new load", |status| {
+            asks(status, "observed", Some(25))
+        })
+        .await;
     edit(&world, "orders", &json!({ "maxReplicas": 20 })).await;
     child_has_max(&world, "orders", 20).await;
     world.ready("orders", "20", |count| count == 20).await;
@@ -173,9 +218,18 @@ fn binary(world: &World) -> Child {
         .arg("--kubeconfig")
         .arg(world.kubeconfig())
         .args(["--sync-period", "1s", "--listen", "127.0.0.1:0"])
-        .args(["--hpa-downscale-stabilization", &seconds(flags.downscale_stabilization)])
-        .args(["--hpa-cpu-initialization-period", &seconds(flags.cpu_initialization_period)])
-        .args(["--hpa-initial-readiness-delay", &seconds(flags.initial_readiness_delay)])
+        .args([
+            "--hpa-downscale-stabilization",
+            &seconds(flags.downscale_stabilization),
+        ])
+        .args([
+            "--hpa-cpu-initialization-period",
+            &seconds(flags.cpu_initialization_period),
+        ])
+        .args([
+            "--hpa-initial-readiness-delay",
+            &seconds(flags.initial_readiness_delay),
+        ])
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .spawn()
@@ -185,7 +239,9 @@ fn binary(world: &World) -> Child {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_child_scales_on_while_the_controller_is_dead_and_its_successor_makes_no_dip() {
     let world = World::start(ClusterOptions::named("killed")).await;
-    let fake = FakeMetrics::start(&world.cluster, &[MetricsApi::External]).await.unwrap();
+    let fake = FakeMetrics::start(&world.cluster, &[MetricsApi::External])
+        .await
+        .unwrap();
     load(&fake, "orders", 20);
     world.deployment("orders", 1, "1m").await;
     // Open since the last full minute, until the next new year.
@@ -197,7 +253,11 @@ async fn the_child_scales_on_while_the_controller_is_dead_and_its_successor_make
 
     let mut first = binary(&world);
     world.ready("orders", "6", |count| count == 6).await;
-    world.status("orders", "an open window", |status| asks(status, "cron", Some(6))).await;
+    world
+        .status("orders", "an open window", |status| {
+            asks(status, "cron", Some(6))
+        })
+        .await;
     first.kill().await.unwrap();
     load(&fake, "orders", 110);
     world.ready("orders", "11", |count| count == 11).await;
@@ -205,7 +265,12 @@ async fn the_child_scales_on_while_the_controller_is_dead_and_its_successor_make
     world.ready("orders", "6", |count| count == 6).await;
 
     // The window goes while nobody looks. The successor knows little of the past, so it holds.
-    edit(&world, "orders", &json!({ "crons": null, "maxReplicas": 25 })).await;
+    edit(
+        &world,
+        "orders",
+        &json!({ "crons": null, "maxReplicas": 25 }),
+    )
+    .await;
     let before = scalings(&world);
     let mut second = binary(&world);
     child_has_max(&world, "orders", 25).await;
@@ -216,12 +281,23 @@ async fn the_child_scales_on_while_the_controller_is_dead_and_its_successor_make
         .await;
     assert_eq!(held.pointer("/decision/desired"), Some(&json!(6)), "{held}");
     world.ready("orders", "2", |count| count == 2).await;
-    assert_eq!(scalings(&world), before + 1, "6 to 2 is all there was to do");
+    assert_eq!(
+        scalings(&world),
+        before + 1,
+        "6 to 2 is all there was to do"
+    );
 
     let id = second.id().unwrap().to_string();
-    let told = Command::new("sh").args(["-c", &format!("kill -TERM {id}")]).status().await.unwrap();
+    let told = Command::new("sh")
+        .args(["-c", &format!("kill -TERM {id}")])
+        .status()
+        .await
+        .unwrap();
     assert!(told.success());
-    let ended = tokio::time::timeout(PATIENCE, second.wait()).await.unwrap().unwrap();
+    let ended = tokio::time::timeout(PATIENCE, second.wait())
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(ended.code(), Some(0));
     world.assert_nothing_forbidden();
 }

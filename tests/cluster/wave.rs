@@ -22,38 +22,55 @@ fn demand(at: f64) -> f64 {
 async fn the_floor_rises_before_the_peak_of_a_daily_wave_and_comes_down_after_it() {
     let options = ClusterOptions::named("wave").with(Component::MetricsServer);
     let world = World::start(options).await;
-    let span = Span { start: MIDNIGHT - 4.0 * DAY, end: MIDNIGHT + 2.0 * DAY, step: 60.0 };
-    let history =
-        History::new().cpu_usage(["default", "php-apache-6d5f8c9b7d-x2v9k", "app"], span, demand);
+    let span = Span {
+        start: MIDNIGHT - 4.0 * DAY,
+        end: MIDNIGHT + 2.0 * DAY,
+        step: 60.0,
+    };
+    let history = History::new().cpu_usage(
+        ["default", "php-apache-6d5f8c9b7d-x2v9k", "app"],
+        span,
+        demand,
+    );
     let prometheus = Prometheus::start(&history).await.unwrap();
     world.deployment("php-apache", 1, "20m").await;
-    world.apply(include_str!("../../examples/php-apache.yaml")).await;
+    world
+        .apply(include_str!("../../examples/php-apache.yaml"))
+        .await;
 
-    // From 08:00 on, four hours a minute: the load is 0.3 cores and rising, noon is one minute away.
-    let eight = Timestamp::from_second(MIDNIGHT as i64 + 8 * 3600).unwrap();
-    let clock = Clock::starting_at(eight, 240.0);
+    // From 04:00 on, eight hours a minute: noon is one minute away.
+    let start = Timestamp::from_second(MIDNIGHT as i64 + 4 * 3600).unwrap();
+    let noon = Timestamp::from_second(MIDNIGHT as i64 + 12 * 3600).unwrap();
+    let clock = Clock::starting_at(start, 480.0);
     let config = Config {
         prometheus: Some(prometheus.url()),
-        sync_period: jiff::SignedDuration::from_secs(60),
+        sync_period: jiff::SignedDuration::from_secs(120),
         ..world.config()
     };
-    let controller = world.run(config, clock);
+    let controller = world.run(config, clock.clone());
 
-    // 0.3 cores need three replicas at 0.1 each; an hour later 0.4 are expected: four.
-    let raised = world.ready("php-apache", "at least 4", |count| count >= 4).await;
-    let at = clock.now();
-    let noon = Timestamp::from_second(MIDNIGHT as i64 + 12 * 3600).unwrap();
-    assert!(at < noon, "{raised} replicas only at {at}");
-    world.ready("php-apache", "9 or 10", |count| count >= 9).await;
+    // 0.9 cores at noon, 0.1 per replica: nine, and they are ready before they are needed.
     world
-        .status("php-apache", "a winning forecast and a sentence", |status| {
-            let decision = status.get("decision")?;
-            let winner = decision.get("winner")?.as_str()? == "forecast";
-            let sentence = decision.get("message")?.as_str()?.contains("forecast");
-            (winner && sentence).then_some(())
-        })
+        .ready("php-apache", "at least 4", |count| (4..9).contains(&count))
         .await;
-    let lowered = world.ready("php-apache", "fewer than 7", |count| count < 7).await;
+    world.ready("php-apache", "9", |count| count == 9).await;
+    let at = clock.now();
+    assert!(at < noon, "nine replicas only at {at}");
+    world
+        .status(
+            "php-apache",
+            "a winning forecast and a sentence",
+            |status| {
+                let decision = status.get("decision")?;
+                let winner = decision.get("winner")?.as_str()? == "forecast";
+                let sentence = decision.get("message")?.as_str()?.contains("forecast");
+                (winner && sentence).then_some(())
+            },
+        )
+        .await;
+    let lowered = world
+        .ready("php-apache", "fewer than 7", |count| count < 7)
+        .await;
     assert!(lowered >= 1);
     drop(controller);
     world.assert_nothing_forbidden();

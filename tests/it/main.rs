@@ -1,6 +1,14 @@
 //! Integration tests: everything through the public surface, in one binary.
 
 #[cfg(test)]
+mod architecture;
+#[cfg(test)]
+mod cli;
+#[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod sources_contradict_hpa;
+#[cfg(test)]
+mod sync;
 #[cfg(test)]
 mod vectors_hpa;

@@ -9,6 +9,7 @@ mod changes;
 mod client;
 mod discovery;
 mod error;
+mod look;
 mod objects;
 mod selector;
 mod store;
@@ -101,7 +102,7 @@ impl KubeCluster {
     ) -> Self {
         let calls = Arc::new(Calls::new(connection.unary.clone(), limits));
         let discovery = Arc::new(Discovery::new(calls.clone()));
-        let metrics = MetricsApi::new(calls.clone(), discovery.clone(), clock);
+        let metrics = MetricsApi::new(calls.clone(), discovery.clone(), clock.clone());
         let changes = Arc::new(Changes::default());
         let stores = Stores::new(namespaces, &changes);
         Self {
@@ -185,7 +186,7 @@ impl KubeCluster {
         if self.clock.is_wall() {
             value.clone()
         } else {
-            Arc::new(value.on(self.clock))
+            Arc::new(value.on(&self.clock))
         }
     }
 }

@@ -29,7 +29,7 @@ use crate::{
 /// A value with wall-clock times in it, as it looks on another clock.
 pub(super) trait OnClock: Clone {
     /// The same value with its times carried over by their age.
-    fn on(&self, clock: Clock) -> Self;
+    fn on(&self, clock: &Clock) -> Self;
 }
 
 /// A pod, and the labels it is found by.
@@ -217,7 +217,7 @@ impl Stored for StoredPod {
 }
 
 impl OnClock for Pod {
-    fn on(&self, clock: Clock) -> Self {
+    fn on(&self, clock: &Clock) -> Self {
         let ready = |at: Readiness| Readiness {
             since: clock.from_wall(at.since),
             ..at
@@ -382,7 +382,7 @@ impl Stored for HpaView {
 }
 
 impl OnClock for HpaView {
-    fn on(&self, clock: Clock) -> Self {
+    fn on(&self, clock: &Clock) -> Self {
         Self {
             last_scale: self.last_scale.map(|at| clock.from_wall(at)),
             ..self.clone()

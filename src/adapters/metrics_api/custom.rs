@@ -84,7 +84,7 @@ impl MetricsApi {
         if items.is_empty() {
             return Err(no_samples(&what));
         }
-        Ok(items.into_iter().map(|item| item.on(self.clock)).collect())
+        Ok(items.into_iter().map(|item| item.on(&self.clock)).collect())
     }
 
     /// A metric of one object.
@@ -213,7 +213,7 @@ impl Group {
 // === impl Item ===
 
 impl Item {
-    fn on(self, clock: Clock) -> PodSample {
+    fn on(self, clock: &Clock) -> PodSample {
         PodSample {
             pod: self.described_object.name.into(),
             value: self.value.0,

@@ -62,7 +62,7 @@ impl MetricsApi {
         }
         Ok(items
             .into_iter()
-            .map(|item| Arc::new(item.on(self.clock)))
+            .map(|item| Arc::new(item.on(&self.clock)))
             .collect())
     }
 }
@@ -70,7 +70,7 @@ impl MetricsApi {
 // === impl PodMetrics ===
 
 impl PodMetrics {
-    fn on(self, clock: Clock) -> PodUsage {
+    fn on(self, clock: &Clock) -> PodUsage {
         let containers = self
             .containers
             .into_iter()

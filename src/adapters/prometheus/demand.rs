@@ -42,8 +42,11 @@ impl QueryRules {
 
     fn built_in(&self, demand: &Demand<'_>) -> Result<String, Refused> {
         let target = demand.target;
-        let owner =
-            Owner { namespace: &target.namespace, kind: &target.kind, name: &target.name };
+        let owner = Owner {
+            namespace: &target.namespace,
+            kind: &target.kind,
+            name: &target.name,
+        };
         built_in(owner, of(demand.metric)?, &self.settings)
             .map(|query| query.as_str().to_owned())
             .map_err(|refused| Refused::new(Reason::QueryRefused, chain(&refused)))
@@ -53,21 +56,32 @@ impl QueryRules {
 fn of(metric: &MetricSpec) -> Result<Metric<'_>, Refused> {
     Ok(match metric {
         MetricSpec::Resource { name, .. } => Metric::Resource { name },
-        MetricSpec::ContainerResource { name, container, .. } => {
-            Metric::ContainerResource { name, container }
-        }
-        MetricSpec::Pods { metric, selector, .. } => {
-            Metric::Pods { metric, selector: selector.as_deref() }
-        }
-        MetricSpec::Object { described, metric, selector, .. } => Metric::Object {
+        MetricSpec::ContainerResource {
+            name, container, ..
+        } => Metric::ContainerResource { name, container },
+        MetricSpec::Pods {
+            metric, selector, ..
+        } => Metric::Pods {
+            metric,
+            selector: selector.as_deref(),
+        },
+        MetricSpec::Object {
+            described,
+            metric,
+            selector,
+            ..
+        } => Metric::Object {
             metric,
             kind: &described.kind,
             name: &described.name,
             selector: selector.as_deref(),
         },
-        MetricSpec::External { metric, selector, .. } => {
-            Metric::External { metric, selector: selector.as_deref() }
-        }
+        MetricSpec::External {
+            metric, selector, ..
+        } => Metric::External {
+            metric,
+            selector: selector.as_deref(),
+        },
         MetricSpec::Unknown(kind) => {
             let message = format!("metric type {kind:?} has no history query");
             return Err(Refused::new(Reason::NotForecastable, message));

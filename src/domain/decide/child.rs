@@ -24,6 +24,8 @@ pub(super) struct Shaping {
     pub(super) bounds: ReplicaBounds,
     /// What it is expected to answer under the bounds it has.
     pub(super) expected: Option<Replicas>,
+    /// What it is left to reach by itself, if that is above the count.
+    pub(super) awaited: Option<Replicas>,
 }
 
 impl Step<'_> {
@@ -37,6 +39,10 @@ impl Step<'_> {
     /// else                                            -> m, but never above max
     /// ```
     ///
+    /// During a hold `b` is the current count: what the child has read is as lost as the rest. And a
+    /// child that was left to reach a count and did not move has read less than is known here; it is
+    /// not waited for a second time.
+    ///
     /// A minimum above the current count would blind the child for nothing: somebody scaled down by
     /// hand after it was reached.
     pub(super) fn shape(
@@ -48,20 +54,47 @@ impl Step<'_> {
     ) -> Shaping {
         let bounds = self.bounds();
         let (Some(pass), true, false) = (pass, self.delegates(), self.crossed()) else {
-            return Shaping { bounds, expected: None };
+            return Shaping {
+                bounds,
+                expected: None,
+                awaited: None,
+            };
         };
         let mirror = history.log.mirror();
         let answer = |min, max| self.answer(ReplicaBounds { min, max }, pass, &mirror);
-        let low = bounds.min.max(floor.floor.min(self.current()));
-        let gets_there = answer(low, bounds.max).is_some_and(|count| count >= joined.desired);
-        let need = if gets_there { low } else { joined.desired.max(bounds.min) };
+        let low = if history.holds(self.now) {
+            bounds.clamp(self.current())
+        } else {
+            bounds.min.max(floor.floor.min(self.current()))
+        };
+        let gets_there = answer(low, bounds.max).is_some_and(|count| count >= joined.desired)
+            && !history.waits_in_vain(self.current());
+        let need = if gets_there {
+            low
+        } else {
+            joined.desired.max(bounds.min)
+        };
         let min = self.seen.child.map_or(need, |Child { min, .. }| {
             let binds = joined.desired < min || self.current() < min;
             let may_lower = binds && !history.holds(self.now);
-            if need > min || (need < min && may_lower) { need } else { min.min(bounds.max) }
+            if need > min || (need < min && may_lower) {
+                need
+            } else {
+                min.min(bounds.max)
+            }
         });
-        let expected = self.seen.child.and_then(|child| answer(child.min, child.max));
-        Shaping { bounds: ReplicaBounds { min, max: bounds.max }, expected }
+        let expected = self
+            .seen
+            .child
+            .and_then(|child| answer(child.min, child.max));
+        Shaping {
+            bounds: ReplicaBounds {
+                min,
+                max: bounds.max,
+            },
+            expected,
+            awaited: (gets_there && joined.desired > self.current()).then_some(joined.desired),
+        }
     }
 
     /// What the child answers to this reading under `bounds`; `None` if the reading was not computed.
@@ -76,8 +109,13 @@ impl Step<'_> {
         if !self.bounds().contains(current) {
             return None;
         }
-        let Some(recommended) = pass.recommended else { return Some(current) };
-        let step = hpa::Step { current, recommended };
+        let Some(recommended) = pass.recommended else {
+            return Some(current);
+        };
+        let step = hpa::Step {
+            current,
+            recommended,
+        };
         let spec = self.workload.hpa(bounds);
         Some(normalise(&spec, step, mirror.clone(), self.settings, self.now).desired)
     }

@@ -1,5 +1,7 @@
 //! The join of the two lanes, and what may overrule both: a pause, a hold, the bounds.
 
+use std::cmp::Ordering;
+
 use super::{Limit, Step};
 use crate::domain::Replicas;
 use crate::domain::floor::Floor;
@@ -17,12 +19,20 @@ pub(in crate::domain) struct Joined {
     pub(in crate::domain) desired: Replicas,
     /// What changed it last.
     pub(in crate::domain) limit: Option<Limit>,
+    /// Whether the floor lane gave it.
+    pub(in crate::domain) from_floor: bool,
 }
 
 impl Joined {
     /// The same count at every stage.
     fn flat(count: Replicas, limit: Option<Limit>) -> Self {
-        Self { stabilized: count, limited: count, desired: count, limit }
+        Self {
+            stabilized: count,
+            limited: count,
+            desired: count,
+            limit,
+            from_floor: false,
+        }
     }
 }
 
@@ -43,7 +53,11 @@ impl Step<'_> {
         };
         let lowers = joined.desired < current && current <= self.bounds().max;
         if lowers && history.holds(self.now) {
-            Joined { desired: current, limit: Some(Limit::HistoryLost), ..joined }
+            Joined {
+                desired: current,
+                limit: Some(Limit::HistoryLost),
+                ..joined
+            }
         } else {
             joined
         }
@@ -52,8 +66,12 @@ impl Step<'_> {
     /// The larger of the two lanes; the observed one if they agree.
     fn larger(&self, pass: &Pass, floor: &Floor) -> Joined {
         let observed = self.observed_lane(pass);
-        let floored = self.floor_lane(floor);
-        let leader = if floored.desired > observed.desired { floored } else { observed };
+        let floored = Self::floor_lane(floor);
+        let leader = if floored.desired > observed.desired {
+            floored
+        } else {
+            observed
+        };
         Joined {
             stabilized: observed.stabilized.max(floored.stabilized),
             limited: observed.limited.max(floored.limited),
@@ -78,57 +96,70 @@ impl Step<'_> {
             Some(recommended) if stabilized < recommended => Some(Limit::ScaleUpStabilized),
             _ => None,
         };
-        Joined { stabilized, limited: desired, desired, limit }
+        Joined {
+            stabilized,
+            limited: desired,
+            desired,
+            limit,
+            from_floor: false,
+        }
     }
 
-    fn floor_lane(&self, floor: &Floor) -> Joined {
+    fn floor_lane(floor: &Floor) -> Joined {
         let raw = floor.raw.unwrap_or_default();
         let held = floor.held.unwrap_or_default();
         let limited = floor.limited.unwrap_or_default();
         let desired = floor.floor;
-        let limit = if desired < limited {
-            Some(Limit::TooManyReplicas)
-        } else if desired > limited {
-            Some(Limit::TooFewReplicas)
-        } else if limited < held {
-            Some(Limit::ScaleUpLimit)
-        } else if held > raw {
-            Some(Limit::ScaleDownStabilized)
-        } else if held < raw {
-            Some(Limit::ScaleUpStabilized)
-        } else {
-            None
-        };
-        Joined { stabilized: held, limited, desired, limit }
+        let clamped = by_comparing(
+            desired,
+            limited,
+            Limit::TooFewReplicas,
+            Limit::TooManyReplicas,
+        );
+        let slowed = (limited < held).then_some(Limit::ScaleUpLimit);
+        let (up, down) = (Limit::ScaleDownStabilized, Limit::ScaleUpStabilized);
+        let limit = clamped.or(slowed).or(by_comparing(held, raw, up, down));
+        Joined {
+            stabilized: held,
+            limited,
+            desired,
+            limit,
+            from_floor: true,
+        }
     }
 
     /// Nothing but cron windows, and none is open: the count stays where it is, within the bounds.
     fn unasked(&self) -> Joined {
         let current = self.current();
         let desired = self.bounds().clamp(current);
-        let limit = if desired > current {
-            Limit::TooFewReplicas
-        } else if desired < current {
-            Limit::TooManyReplicas
-        } else {
-            Limit::NoActiveWindow
-        };
-        Joined { desired, ..Joined::flat(current, Some(limit)) }
+        let (up, down) = (Limit::TooFewReplicas, Limit::TooManyReplicas);
+        let limit = by_comparing(desired, current, up, down).unwrap_or(Limit::NoActiveWindow);
+        Joined {
+            desired,
+            ..Joined::flat(current, Some(limit))
+        }
     }
 
     /// The floor alone, as slow downwards as the user wrote.
     fn without_metrics(&self, floor: &Floor, history: &History) -> Joined {
-        let joined = self.floor_lane(floor);
+        let joined = Self::floor_lane(floor);
         let current = self.current();
         let lowers = joined.desired < current && current <= self.bounds().max;
         match self.behavior().filter(|_| lowers) {
             Some(behavior) => {
-                let limit = behavior.down_limit(current, &history.log, self.now).min(current);
+                let limit = behavior
+                    .down_limit(current, &history.log, self.now)
+                    .min(current);
                 if limit <= joined.desired {
                     return joined;
                 }
                 let limited = joined.limited.max(limit);
-                Joined { limited, desired: limit, limit: Some(Limit::ScaleDownLimit), ..joined }
+                Joined {
+                    limited,
+                    desired: limit,
+                    limit: Some(Limit::ScaleDownLimit),
+                    ..joined
+                }
             }
             None => joined,
         }
@@ -142,5 +173,14 @@ fn limited_by(pass: &Pass) -> Option<Limit> {
         ConditionReason::ScaleUpLimit => Some(Limit::ScaleUpLimit),
         ConditionReason::ScaleDownLimit => Some(Limit::ScaleDownLimit),
         _ => Some(Limit::TooFewReplicas),
+    }
+}
+
+/// Which limit turned `before` into `after`, if they differ.
+fn by_comparing(after: Replicas, before: Replicas, raised: Limit, lowered: Limit) -> Option<Limit> {
+    match after.cmp(&before) {
+        Ordering::Greater => Some(raised),
+        Ordering::Less => Some(lowered),
+        Ordering::Equal => None,
     }
 }

@@ -4,6 +4,7 @@ mod lockstep;
 mod phases;
 mod restarts;
 mod scenarios;
+mod sentences;
 mod steps;
 mod table;
 mod world;

@@ -65,7 +65,12 @@ impl ConditionKind {
 
 impl Condition {
     fn new(kind: ConditionKind, status: Status, reason: &'static str, message: String) -> Self {
-        Self { kind, status, reason, message }
+        Self {
+            kind,
+            status,
+            reason,
+            message,
+        }
     }
 }
 
@@ -88,18 +93,22 @@ fn ready(workload: &Workload, decision: &Decision) -> Condition {
         let reason = Limit::InvalidBounds.as_str();
         return Condition::new(kind, Status::False, reason, decision.message());
     }
-    let broken = workload.problems.iter().filter_map(|problem| match &problem.subject {
-        Subject::Field(path) => Some((problem.reason, format!("{path}: {}", problem.message))),
-        Subject::Cron(_) => None,
-    });
+    let broken = workload
+        .problems
+        .iter()
+        .filter_map(|problem| match &problem.subject {
+            Subject::Field(path) => Some((problem.reason, format!("{path}: {}", problem.message))),
+            Subject::Cron(_) => None,
+        });
     let broken: Vec<_> = broken.collect();
     match (broken.first(), workload.strategy) {
-        (Some((reason, _)), _) => {
-            Condition::new(kind, Status::False, reason.as_str(), join(broken.iter().map(|b| &*b.1)))
-        }
-        (None, Strategy::Auto) => {
-            Condition::new(kind, Status::True, "Decided", decision.message())
-        }
+        (Some((reason, _)), _) => Condition::new(
+            kind,
+            Status::False,
+            reason.as_str(),
+            join(broken.iter().map(|b| &*b.1)),
+        ),
+        (None, Strategy::Auto) => Condition::new(kind, Status::True, "Decided", decision.message()),
         (None, Strategy::Preview) => {
             Condition::new(kind, Status::True, "Preview", decision.message())
         }
@@ -108,43 +117,71 @@ fn ready(workload: &Workload, decision: &Decision) -> Condition {
 
 fn prediction(workload: &Workload, decision: &Decision) -> Option<Condition> {
     workload.prediction.as_ref()?;
-    let forecasts = || decision.proposals.iter().filter(|p| p.source == Source::Forecast);
+    let forecasts = || {
+        decision
+            .proposals
+            .iter()
+            .filter(|p| p.source == Source::Forecast)
+    };
     let absent: Vec<_> = forecasts().filter(|p| p.replicas.is_none()).collect();
     let (status, reason, message) = match absent.first() {
         Some(first) if absent.iter().all(|p| p.reason == Reason::Pending) => {
             (Status::Unknown, first.reason, reasons(&absent))
         }
         Some(first) => (Status::False, first.reason, reasons(&absent)),
-        None if forecasts().next().is_none() => {
-            (Status::Unknown, Reason::Pending, "no forecast has been computed yet".to_owned())
-        }
-        None => (Status::True, Reason::ForecastReady, "every forecast is there".to_owned()),
+        None if forecasts().next().is_none() => (
+            Status::Unknown,
+            Reason::Pending,
+            "no forecast has been computed yet".to_owned(),
+        ),
+        None => (
+            Status::True,
+            Reason::ForecastReady,
+            "every forecast is there".to_owned(),
+        ),
     };
-    Some(Condition::new(ConditionKind::PredictionReady, status, reason.as_str(), message))
+    Some(Condition::new(
+        ConditionKind::PredictionReady,
+        status,
+        reason.as_str(),
+        message,
+    ))
 }
 
 fn cron(workload: &Workload, decision: &Decision) -> Option<Condition> {
     if workload.windows.is_empty() && workload.cron_problems().next().is_none() {
         return None;
     }
-    let crons = decision.proposals.iter().filter(|p| p.source == Source::Cron);
-    let fine = |p: &&&Proposal| {
-        !matches!(p.reason, Reason::WindowActive | Reason::NoActiveWindow)
-    };
+    let crons = decision
+        .proposals
+        .iter()
+        .filter(|p| p.source == Source::Cron);
+    let fine = |p: &&&Proposal| !matches!(p.reason, Reason::WindowActive | Reason::NoActiveWindow);
     let crons: Vec<_> = crons.collect();
     let broken: Vec<_> = crons.iter().filter(fine).copied().collect();
-    let active: Vec<_> = crons.iter().filter(|p| p.replicas.is_some()).copied().collect();
+    let active: Vec<_> = crons
+        .iter()
+        .filter(|p| p.replicas.is_some())
+        .copied()
+        .collect();
     let (status, reason, message) = match (broken.first(), active.is_empty()) {
         (Some(first), _) => (Status::False, first.reason, reasons(&broken)),
         (None, false) => {
             let names = join(active.iter().map(|p| p.name.as_str()));
             (Status::True, Reason::WindowActive, format!("open: {names}"))
         }
-        (None, true) => {
-            (Status::True, Reason::NoActiveWindow, "no cron window is open".to_owned())
-        }
+        (None, true) => (
+            Status::True,
+            Reason::NoActiveWindow,
+            "no cron window is open".to_owned(),
+        ),
     };
-    Some(Condition::new(ConditionKind::CronReady, status, reason.as_str(), message))
+    Some(Condition::new(
+        ConditionKind::CronReady,
+        status,
+        reason.as_str(),
+        message,
+    ))
 }
 
 fn able_to_scale(decision: &Decision) -> Condition {
@@ -154,7 +191,12 @@ fn able_to_scale(decision: &Decision) -> Condition {
         ) => limit.as_str(),
         _ => "ReadyForNewScale",
     };
-    Condition::new(ConditionKind::AbleToScale, Status::True, reason, decision.limit_clause())
+    Condition::new(
+        ConditionKind::AbleToScale,
+        Status::True,
+        reason,
+        decision.limit_clause(),
+    )
 }
 
 fn scaling_active(decision: &Decision) -> Condition {
@@ -179,7 +221,11 @@ fn scaling_active(decision: &Decision) -> Condition {
         }
         (None, _) => {
             let active = decision.winner.is_some();
-            let reason = if active { Reason::WindowActive } else { Reason::NoActiveWindow };
+            let reason = if active {
+                Reason::WindowActive
+            } else {
+                Reason::NoActiveWindow
+            };
             Condition::new(kind, Status::True, reason.as_str(), String::new())
         }
     }
@@ -187,17 +233,19 @@ fn scaling_active(decision: &Decision) -> Condition {
 
 fn scaling_limited(decision: &Decision) -> Condition {
     let kind = ConditionKind::ScalingLimited;
-    match decision.limit {
-        Some(
-            limit @ (Limit::TooFewReplicas
-            | Limit::TooManyReplicas
-            | Limit::ScaleUpLimit
-            | Limit::ScaleDownLimit),
-        ) => Condition::new(kind, Status::True, limit.as_str(), decision.limit_clause()),
-        _ => {
-            let reason = hpa::ConditionReason::DesiredWithinRange.as_str();
-            Condition::new(kind, Status::False, reason, String::new())
-        }
+    let limit = decision.limit.filter(|limit| {
+        matches!(
+            limit,
+            Limit::TooFewReplicas
+                | Limit::TooManyReplicas
+                | Limit::ScaleUpLimit
+                | Limit::ScaleDownLimit
+        )
+    });
+    let within = hpa::ConditionReason::DesiredWithinRange.as_str();
+    match limit {
+        Some(limit) => Condition::new(kind, Status::True, limit.as_str(), decision.limit_clause()),
+        None => Condition::new(kind, Status::False, within, String::new()),
     }
 }
 

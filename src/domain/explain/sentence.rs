@@ -37,7 +37,9 @@ impl Decision {
     /// What changed the count last, without the count; empty if nothing did.
     #[must_use]
     pub fn limit_clause(&self) -> String {
-        let until = self.limit_until.map(|at| format!(" until {}", clock(at, self.at)));
+        let until = self
+            .limit_until
+            .map(|at| format!(" until {}", clock(at, self.at)));
         let until = until.unwrap_or_default();
         match self.limit {
             None | Some(Limit::Paused | Limit::InvalidBounds) => String::new(),
@@ -54,10 +56,13 @@ impl Decision {
             Some(Limit::HistoryLost) => format!("not lowered{until}: the history was lost"),
             Some(Limit::MetricUnavailable) => self.unavailable(),
             Some(Limit::NoActiveWindow) => {
-                let next = self.windows.iter().filter_map(|(name, w)| Some((w.next_transition?, name)));
-                let next = next.min().map(|(at, name)| {
-                    format!("; {name} opens at {}", clock(at, self.at))
-                });
+                let next = self
+                    .windows
+                    .iter()
+                    .filter_map(|(name, w)| Some((w.next_transition?, name)));
+                let next = next
+                    .min()
+                    .map(|(at, name)| format!("; {name} opens at {}", clock(at, self.at)));
                 let next = next.unwrap_or_default();
                 format!("no cron window is open, so the current count stays{next}")
             }
@@ -67,8 +72,13 @@ impl Decision {
     fn unavailable(&self) -> String {
         let absent = self.proposals.iter();
         let absent = absent.filter(|p| p.source == Source::Observed && p.replicas.is_none());
-        let names: Vec<_> = absent.map(|p| format!("{} ({})", short(&p.name), p.reason)).collect();
-        format!("not lowered while metrics are unavailable: {}", names.join(", "))
+        let names: Vec<_> = absent
+            .map(|p| format!("{} ({})", short(&p.name), p.reason))
+            .collect();
+        format!(
+            "not lowered while metrics are unavailable: {}",
+            names.join(", ")
+        )
     }
 
     /// Whose proposal is the largest, from which numbers, and what it is above.
@@ -81,11 +91,13 @@ impl Decision {
             let _infallible = write!(text, " until {}", clock(until, self.at));
         }
         let others = [Source::Observed, Source::Forecast, Source::Cron].into_iter();
-        let others = others.filter(|source| *source != winner.source).filter_map(|source| {
-            let of_source = self.proposals.iter().filter(|p| p.source == source);
-            let largest = of_source.filter_map(|p| p.replicas).max()?;
-            Some((source, largest))
-        });
+        let others = others
+            .filter(|source| *source != winner.source)
+            .filter_map(|source| {
+                let of_source = self.proposals.iter().filter(|p| p.source == source);
+                let largest = of_source.filter_map(|p| p.replicas).max()?;
+                Some((source, largest))
+            });
         let (same, below): (Vec<_>, Vec<_>) = others.partition(|(_, other)| *other == count);
         for (word, list) in [("as does", same), ("above", below)] {
             let names = list.iter().map(|(source, other)| match word {
@@ -123,7 +135,9 @@ impl Decision {
             (Source::Observed, None) => name,
             (Source::Forecast, Some((value, target))) => {
                 let (value, target) = (amount(value, proposal.unit), plain(target, proposal.unit));
-                let ahead = self.prediction_window.map(|w| format!(" over the next {}", span(w)));
+                let ahead = self
+                    .prediction_window
+                    .map(|w| format!(" over the next {}", span(w)));
                 let ahead = ahead.unwrap_or_default();
                 format!("the forecast for {name} ({value}{ahead} at {target} per replica)")
             }
@@ -151,8 +165,9 @@ fn short(identifier: &str) -> String {
     }
 }
 
-/// A value with its unit.
-fn amount(value: f64, unit: Unit) -> String {
+/// A value with its unit, as people read it: `0.54 cores`, `47 %`, `1.5 GiB`.
+#[must_use]
+pub fn amount(value: f64, unit: Unit) -> String {
     match unit {
         Unit::Cores => format!("{} cores", number(value)),
         Unit::Percent => format!("{} %", number(value)),

@@ -2,7 +2,7 @@
 //!
 //! [`reconcile`] is one pass of the upstream controller as a function of what it read: which count
 //! each metric asks for ([`propose`]), what stabilization, rate limits and bounds leave of it
-//! ([`normalise`]), which conditions it sets, and the log it keeps. All arithmetic is in milli-units
+//! ([`normalise()`]), which conditions it sets, and the log it keeps. All arithmetic is in milli-units
 //! (`i64`, sums and products in `i128`) and in `f64` in the order upstream writes it, because the
 //! roundings are part of the result. Reading the cluster and writing the scale stay outside.
 //!

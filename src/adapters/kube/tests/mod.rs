@@ -2,5 +2,6 @@
 
 mod calls;
 mod cluster;
+mod look;
 mod objects;
 mod watches;

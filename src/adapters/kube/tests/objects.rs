@@ -210,13 +210,13 @@ fn ages_are_the_same_on_a_clock_in_another_year() {
         pod_level_requests: None,
     };
     assert_eq!(
-        pod.on(Clock::system()),
+        pod.on(&Clock::system()),
         pod,
         "the wall clock changes nothing"
     );
 
     let clock = Clock::starting_at(at("2031-06-01T12:00:00Z"), 1.0);
-    let carried = pod.on(clock);
+    let carried = pod.on(&clock);
     let age = clock
         .now()
         .duration_since(carried.started.unwrap())

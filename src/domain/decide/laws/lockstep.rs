@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 
 use super::scenarios::{TICKS, Up, cases, scenario};
-use super::world::{Scenario, TICK, World, at};
+use super::world::{Scenario, World, tick_at};
 use crate::domain::workload::Mode;
 
 fn trajectories(scenario: &Scenario) -> (Vec<u32>, Vec<u32>) {
@@ -41,11 +41,14 @@ proptest! {
     }
 
     #[test]
-    fn the_child_answers_as_expected_to_every_reading(scenario in scenario(Up::Anything)) {
+    fn the_child_answers_as_expected_to_every_reading(
+        scenario in scenario(Up::Anything), deleted in 0..TICKS,
+    ) {
         let mut world = World::new(&scenario, Mode::Delegated);
         for tick in 0..TICKS {
             world.edit(tick);
-            let now = at(i64::try_from(tick).unwrap() * TICK);
+            world.child = world.child.filter(|_| tick != deleted || scenario.behavior.is_some());
+            let now = tick_at(tick);
             let mut ahead = world.clone();
             ahead.child_pass(now);
             let decision = world.decide(now);

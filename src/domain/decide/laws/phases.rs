@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use proptest::prelude::*;
 
 use super::scenarios::{TICKS, Up, cases, policy, scenario};
-use super::world::{Edit, Metrics, Scenario, TICK, World, at};
+use super::world::{Edit, Metrics, Scenario, TICK, World, at, tick_at};
 use crate::domain::hpa::{Behavior, Direction, Log, Policy, Rules};
 use crate::domain::workload::Mode;
 use crate::domain::{ReplicaBounds, Replicas};
@@ -63,12 +63,20 @@ impl Trace {
         let decision = world.decide(at(second));
         let raw = decision.floor_lane.raw.unwrap_or_default();
         self.floors.push((second, raw));
-        let active = world.workload.windows.iter().filter(|window| window.is_active(at(second)));
-        let cron = active.map(|window| Replicas::new(window.target_replicas())).max();
-        self.wanted.push((second, cron.unwrap_or_default(), world.workload.bounds));
+        let active = world
+            .workload
+            .windows
+            .iter()
+            .filter(|window| window.is_active(at(second)));
+        let cron = active
+            .map(|window| Replicas::new(window.target_replicas()))
+            .max();
+        self.wanted
+            .push((second, cron.unwrap_or_default(), world.workload.bounds));
         if world.child.is_none() {
             let reading = decision.observed.and_then(|pass| pass.recommended);
-            self.readings.extend(reading.map(|reading| (second, reading)));
+            self.readings
+                .extend(reading.map(|reading| (second, reading)));
             self.change(world, second, from, world.workload.bounds);
         }
         self.counts.push((second, world.count));
@@ -77,7 +85,8 @@ impl Trace {
     fn child_pass(&mut self, world: &mut World, second: i64) {
         let from = world.count;
         let reading = world.child_pass(at(second));
-        self.readings.extend(reading.map(|reading| (second, reading)));
+        self.readings
+            .extend(reading.map(|reading| (second, reading)));
         if let Some(bounds) = world.child.as_ref().map(|child| child.bounds) {
             self.change(world, second, from, bounds);
         }
@@ -86,14 +95,23 @@ impl Trace {
 
     fn change(&mut self, world: &World, second: i64, from: Replicas, bounds: ReplicaBounds) {
         if world.count != from {
-            self.changes.push(Change { second, from, to: world.count, bounds });
+            self.changes.push(Change {
+                second,
+                from,
+                to: world.count,
+                bounds,
+            });
         }
     }
 
     /// The count `period` before `second`, by the changes of the trace.
     fn count_before(&self, start: Replicas, second: i64, period: i64) -> Replicas {
-        let past = self.changes.iter().filter(|c| c.second <= second - period);
-        past.last().map_or(start, |c| c.to)
+        let mut past = self
+            .changes
+            .iter()
+            .rev()
+            .filter(|c| c.second <= second - period);
+        past.next().map_or(start, |c| c.to)
     }
 }
 
@@ -115,8 +133,10 @@ fn one_policy_each() -> impl Strategy<Value = Behavior> {
             tolerance: None,
         })
     };
-    (rules(None), rules(Some(SignedDuration::ZERO)))
-        .prop_map(|(scale_up, scale_down)| Behavior { scale_up, scale_down })
+    (rules(None), rules(Some(SignedDuration::ZERO))).prop_map(|(scale_up, scale_down)| Behavior {
+        scale_up,
+        scale_down,
+    })
 }
 
 /// How far one policy lets a count go that was `start` at the beginning of its period.
@@ -192,6 +212,24 @@ proptest! {
     }
 
     #[test]
+    fn a_delegated_pass_never_scales_down_below_what_goes_without_forecast_and_cron(
+        scenario in scenario(Up::Silent),
+    ) {
+        let mut world = World::new(&scenario, Mode::Delegated);
+        for tick in 0..TICKS {
+            world.edit(tick);
+            let (now, before) = (tick_at(tick), world.count);
+            let mut without = world.clone();
+            without.workload.prediction = None;
+            without.workload.windows.clear();
+            let without = without.decide(now).desired;
+            world.decide(now);
+            world.child_pass(now);
+            prop_assert!(world.count >= before.min(without), "{} < {}", world.count, without);
+        }
+    }
+
+    #[test]
     fn cron_and_bounds_are_followed_within_31_seconds(
         scenario in scenario(Up::Silent), mode in mode(), phases in phases(),
     ) {
@@ -236,4 +274,3 @@ proptest! {
         prop_assert_eq!(direct, delegated);
     }
 }
-

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 
 use super::scenarios::{TICKS, Up, cases, scenario};
-use super::world::{World, at, TICK};
-use crate::domain::history::{History, RawFloor, Sighting};
+use super::world::{World, tick_at};
+use crate::domain::history::{History, RawFloor};
 use crate::domain::hpa::{Log, Recommendation, ScaleEvent};
 use crate::domain::workload::Mode;
 
@@ -13,12 +13,24 @@ fn through_status(history: &History) -> History {
     let mut readings: Vec<Recommendation> = history.log.recommendations().to_vec();
     readings.sort_by_key(|reading| reading.at);
     let events = |events: &[ScaleEvent]| {
-        let mut events: Vec<_> =
-            events.iter().map(|e| ScaleEvent { outdated: false, ..*e }).collect();
+        let mut events: Vec<_> = events
+            .iter()
+            .map(|e| ScaleEvent {
+                outdated: false,
+                ..*e
+            })
+            .collect();
         events.sort_by_key(|event| event.at);
         events
     };
-    let floors = history.floors.iter().map(|f| RawFloor { at: f.at, raw: f.raw }).collect();
+    let floors = history
+        .floors
+        .iter()
+        .map(|f| RawFloor {
+            at: f.at,
+            raw: f.raw,
+        })
+        .collect();
     History {
         log: Log {
             recommendations: history.log.recommendations.is_some().then_some(readings),
@@ -29,9 +41,7 @@ fn through_status(history: &History) -> History {
         floors,
         forecast_held: history.forecast_held.clone(),
         hold_until: history.hold_until,
-        sighting: history
-            .sighting
-            .map(|s| Sighting { current: s.current, child_scaled: s.child_scaled }),
+        sighting: history.sighting,
     }
 }
 
@@ -66,11 +76,11 @@ proptest! {
         let mut kept = World::new(&scenario, mode);
         kept.run(lost_at);
         let mut lost = kept.clone();
-        let now = at(i64::try_from(lost_at).unwrap() * TICK);
+        let now = tick_at(lost_at);
         lost.history = History::lost(now, lost.workload.behavior.as_ref(), &lost.settings);
         let until = lost.history.hold_until.unwrap();
         for tick in lost_at..TICKS {
-            let now = at(i64::try_from(tick).unwrap() * TICK);
+            let now = tick_at(tick);
             kept.tick(tick);
             lost.edit(tick);
             let before = lost.count;

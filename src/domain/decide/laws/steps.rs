@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::scenarios::{TICKS, Up, cases, scenario};
-use super::world::{Scenario, TICK, World, at, n};
+use super::world::{Scenario, World, n, tick_at};
 use crate::domain::decide::{Decision, Seen, decide};
 use crate::domain::forecast::Refused;
 use crate::domain::history::History;
@@ -27,13 +27,24 @@ impl State {
         let mut world = World::new(scenario, mode);
         world.run(ticks);
         world.edit(ticks);
-        let now = at(i64::try_from(ticks).unwrap() * TICK);
-        Self { seen: world.seen(now), workload: world.workload, history: world.history, now }
+        let now = tick_at(ticks);
+        Self {
+            seen: world.seen(now),
+            workload: world.workload,
+            history: world.history,
+            now,
+        }
     }
 
     fn decide(&self) -> (Decision, History) {
         let settings = crate::domain::hpa::Settings::default();
-        decide(&self.workload, &self.seen, &self.history, &settings, self.now)
+        decide(
+            &self.workload,
+            &self.seen,
+            &self.history,
+            &settings,
+            self.now,
+        )
     }
 
     fn desired(&self) -> Replicas {
@@ -55,9 +66,8 @@ impl State {
 
 fn state(up: Up) -> impl Strategy<Value = State> {
     let mode = prop_oneof![Just(Mode::Direct), Just(Mode::Delegated)];
-    (scenario(up), mode, 0..TICKS).prop_map(|(scenario, mode, tick)| {
-        State::after(&scenario, mode, tick)
-    })
+    (scenario(up), mode, 0..TICKS)
+        .prop_map(|(scenario, mode, tick)| State::after(&scenario, mode, tick))
 }
 
 proptest! {
@@ -71,7 +81,7 @@ proptest! {
     #[test]
     fn raising_a_forecast_never_lowers_the_count(state in state(Up::Anything), more in 1.0..3.0_f64) {
         let mut raised = state.clone();
-        for forecast in raised.seen.forecasts.iter_mut() {
+        for forecast in &mut raised.seen.forecasts {
             if let Ok(predicted) = &mut forecast.outcome {
                 predicted.value = predicted.value * more + 0.1;
             }
@@ -103,6 +113,15 @@ proptest! {
         prop_assert!(paused || state.workload.bounds.contains(decision.desired), "{:?}", decision);
         if paused {
             prop_assert_eq!(decision.desired, Replicas::ZERO);
+        }
+    }
+
+    #[test]
+    fn a_child_has_the_bounds_of_the_user_and_at_most_a_higher_minimum(state in state(Up::Anything)) {
+        if let Action::Child { min, max } = state.decide().0.action {
+            let bounds = state.workload.bounds;
+            prop_assert_eq!(max, bounds.max);
+            prop_assert!(bounds.contains(min), "{} of {:?}", min, bounds);
         }
     }
 

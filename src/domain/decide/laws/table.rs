@@ -3,10 +3,12 @@
 
 use jiff::SignedDuration;
 
-use super::world::{Edit, Metrics, Scenario, TICK, World, at, n};
+use super::world::{Edit, Metrics, Scenario, TICK, World, at, n, tick_at};
+use crate::domain::history::History;
 use crate::domain::hpa::{
-    Applied, Behavior, Hpa, Log, Policy, PolicyKind, Rules, Settings, reconcile,
+    Applied, Behavior, Hpa, Log, Policy, PolicyKind, Rules, ScaleEvent, reconcile,
 };
+use crate::domain::strategy::Action;
 use crate::domain::workload::Mode;
 
 const MODES: [Mode; 2] = [Mode::Direct, Mode::Delegated];
@@ -17,9 +19,13 @@ fn plain(scenario: &Scenario, ticks: usize) -> Vec<u32> {
     let mut log = Log::default();
     let step = |tick| {
         world.edit(tick);
-        let now = at(i64::try_from(tick).unwrap() * TICK);
+        let now = tick_at(tick);
         let (metrics, bounds) = (&world.workload.metrics, world.workload.bounds);
-        let hpa = Hpa { bounds, metrics, behavior: world.workload.behavior.as_ref() };
+        let hpa = Hpa {
+            bounds,
+            metrics,
+            behavior: world.workload.behavior.as_ref(),
+        };
         let pass = reconcile(&hpa, &world.observe(now), &log, &world.settings, now);
         let pass = pass.applied(&hpa, &world.settings, Applied::Written, now);
         let desired = pass.desired;
@@ -31,9 +37,19 @@ fn plain(scenario: &Scenario, ticks: usize) -> Vec<u32> {
 }
 
 fn up(kind: PolicyKind, value: i32, period: i64) -> Behavior {
-    let policy = Policy { kind, value, period: SignedDuration::from_secs(period) };
-    let scale_up = Rules { policies: Some(vec![policy]), ..Rules::default() };
-    Behavior { scale_up, ..Behavior::default() }
+    let policy = Policy {
+        kind,
+        value,
+        period: SignedDuration::from_secs(period),
+    };
+    let scale_up = Rules {
+        policies: Some(vec![policy]),
+        ..Rules::default()
+    };
+    Behavior {
+        scale_up,
+        ..Behavior::default()
+    }
 }
 
 /// Rule refused: `minReplicas = floor`, always. The child would read nothing while the floor climbs.
@@ -46,7 +62,11 @@ fn a_climbing_floor_does_not_slow_the_child_down() {
     };
     assert_eq!(plain(&climbing, 7), [4, 8, 16, 32, 60, 60, 60]);
     for mode in MODES {
-        assert_eq!(World::new(&climbing, mode).run(7), [4, 8, 16, 32, 60, 60, 60], "{mode:?}");
+        assert_eq!(
+            World::new(&climbing, mode).run(7),
+            [4, 8, 16, 32, 60, 60, 60],
+            "{mode:?}"
+        );
     }
 }
 
@@ -63,7 +83,11 @@ fn a_reading_taken_while_the_floor_is_above_current_is_not_lost() {
     };
     assert_eq!(plain(&rising, 4), [8, 16, 18, 18]);
     for mode in MODES {
-        assert_eq!(World::new(&rising, mode).run(4), [8, 16, 18, 18], "{mode:?}");
+        assert_eq!(
+            World::new(&rising, mode).run(4),
+            [8, 16, 18, 18],
+            "{mode:?}"
+        );
     }
 }
 
@@ -73,7 +97,11 @@ fn a_constant_forecast_ends_at_its_own_count() {
     let mut demand = vec![13.0; 4];
     demand.extend([11.0; 30]);
     demand.push(6.0);
-    let falling = Scenario { demand, forecast: vec![Some(10.0)], ..Scenario::default() };
+    let falling = Scenario {
+        demand,
+        forecast: vec![Some(10.0)],
+        ..Scenario::default()
+    };
     for mode in MODES {
         let counts = World::new(&falling, mode).run(70);
         assert!(counts.contains(&11), "{mode:?} comes by 11: {counts:?}");
@@ -94,7 +122,11 @@ fn a_lowered_minimum_is_followed_without_waiting_for_the_window() {
     };
     for mode in MODES {
         let counts = World::new(&scenario, mode).run(30);
-        assert_eq!(counts[25..], [10, 10, 3, 3, 3], "{mode:?}: at 405 s, not at 705 s");
+        assert_eq!(
+            counts[25..],
+            [10, 10, 3, 3, 3],
+            "{mode:?}: at 405 s, not at 705 s"
+        );
     }
 }
 
@@ -116,7 +148,11 @@ fn the_child_is_expected_to_answer_from_what_it_has_read() {
     assert_eq!(ahead.count, n(20), "what the child answers");
     let decision = world.decide(now);
     assert_eq!(decision.mirror_desired, Some(n(20)));
-    assert_eq!(decision.observed.map(|pass| pass.desired), Some(n(30)), "what the full log says");
+    assert_eq!(
+        decision.observed.map(|pass| pass.desired),
+        Some(n(30)),
+        "what the full log says"
+    );
 }
 
 /// Exception: a floor under explicit policies, at different phases, climbs up to one pass of the child
@@ -152,7 +188,10 @@ fn a_floor_under_an_explicit_policy_climbs_a_pass_later_per_step_in_delegated() 
 #[test]
 fn within_an_explicit_scale_up_window_delegated_may_rise_earlier() {
     let window = Some(SignedDuration::from_secs(120));
-    let scale_up = Rules { window, ..Rules::default() };
+    let scale_up = Rules {
+        window,
+        ..Rules::default()
+    };
     let mut demand = vec![2.0; 28];
     demand.push(30.0);
     // The window opens at 300 s, and nothing asked until 285 s: the count may be lifted at 405 s, in
@@ -160,13 +199,19 @@ fn within_an_explicit_scale_up_window_delegated_may_rise_earlier() {
     let scenario = Scenario {
         demand,
         crons: vec![(5, 40, 20)],
-        behavior: Some(Behavior { scale_up, ..Behavior::default() }),
+        behavior: Some(Behavior {
+            scale_up,
+            ..Behavior::default()
+        }),
         ..Scenario::default()
     };
     let direct = World::new(&scenario, Mode::Direct).run(60);
     let delegated = World::new(&scenario, Mode::Delegated).run(60);
     assert_eq!(direct[26..37], [2, 20, 20, 20, 20, 20, 20, 20, 20, 30, 30]);
-    assert_eq!(delegated[26..37], [2, 20, 20, 20, 20, 20, 20, 20, 30, 30, 30]);
+    assert_eq!(
+        delegated[26..37],
+        [2, 20, 20, 20, 20, 20, 20, 20, 30, 30, 30]
+    );
     assert_eq!(direct.last(), delegated.last());
 }
 
@@ -174,7 +219,10 @@ fn within_an_explicit_scale_up_window_delegated_may_rise_earlier() {
 /// within the tolerance of 10.9; from 12 it is not left.
 #[test]
 fn a_forecast_that_is_over_may_leave_another_count_behind() {
-    let rising = Scenario { demand: vec![11.9, 10.9], ..Scenario::default() };
+    let rising = Scenario {
+        demand: vec![11.9, 10.9],
+        ..Scenario::default()
+    };
     assert_eq!(plain(&rising, 60).last(), Some(&12));
     let mut forecast = vec![Some(14.0); 40];
     forecast.push(None);
@@ -226,10 +274,22 @@ fn a_smaller_window_takes_over_after_the_scale_down_window() {
         value: 2,
         period: SignedDuration::from_secs(60),
     };
-    let scale_down = Rules { policies: Some(vec![policy]), ..Rules::default() };
-    let behavior = Some(Behavior { scale_down, ..Behavior::default() });
-    let slow = Scenario { behavior, ..scenario };
-    assert_eq!(count_at(&slow, 50)[34..46], [9, 7, 7, 7, 7, 5, 5, 5, 5, 4, 4, 4]);
+    let scale_down = Rules {
+        policies: Some(vec![policy]),
+        ..Rules::default()
+    };
+    let behavior = Some(Behavior {
+        scale_down,
+        ..Behavior::default()
+    });
+    let slow = Scenario {
+        behavior,
+        ..scenario
+    };
+    assert_eq!(
+        count_at(&slow, 50)[34..46],
+        [9, 7, 7, 7, 7, 5, 5, 5, 5, 4, 4, 4]
+    );
 }
 
 /// At zero by hand is a pause in both modes: no lane acts, and nothing is caught up on afterwards.
@@ -242,6 +302,12 @@ fn zero_by_hand_is_a_pause() {
         ..Scenario::default()
     };
     for mode in MODES {
+        let mut paused = World::new(&scenario, mode);
+        paused.run(20);
+        assert!(
+            paused.child.is_none_or(|child| child.bounds.min == n(2)),
+            "{mode:?}"
+        );
         let counts = World::new(&scenario, mode).run(32);
         assert_eq!(counts[10..30], [0; 20], "{mode:?}");
         assert!(counts[30] > 0, "{mode:?}");
@@ -267,11 +333,147 @@ fn our_own_zero_ends_with_a_raised_minimum() {
 /// writes nothing.
 #[test]
 fn a_floor_below_the_observed_count_is_not_written_again_and_again() {
-    let forecast = (0..72).map(|tick| Some(f64::from(4 + tick % 5))).collect();
-    let scenario = Scenario { start: 12, demand: vec![12.0], forecast, ..Scenario::default() };
+    let forecast = (0..72)
+        .map(|tick| Some(f64::from(4 + tick * 2 % 7)))
+        .collect();
+    let window = Some(SignedDuration::ZERO);
+    let scale_down = Rules {
+        window,
+        ..Rules::default()
+    };
+    let behavior = Some(Behavior {
+        scale_down,
+        ..Behavior::default()
+    });
+    let scenario = Scenario {
+        start: 12,
+        demand: vec![12.0],
+        forecast,
+        behavior,
+        ..Scenario::default()
+    };
     let mut world = World::new(&scenario, Mode::Delegated);
     world.run(72);
     assert!(world.writes <= 5, "{} writes", world.writes);
     assert_eq!(world.count, n(12));
-    assert_eq!(world.settings, Settings::default());
+}
+
+/// The tolerance of a forecast is the autoscaler's, around its own last proposal.
+#[test]
+fn a_forecast_that_hardly_moves_moves_nothing() {
+    let forecast = [10.0, 10.9, 9.2, 11.0, 11.2].map(Some).to_vec();
+    let scenario = Scenario {
+        forecast,
+        ..Scenario::default()
+    };
+    for mode in MODES {
+        assert_eq!(
+            World::new(&scenario, mode).run(5),
+            [10, 10, 10, 10, 12],
+            "{mode:?}"
+        );
+    }
+}
+
+/// A delegated workload between two of our passes, with the child's minimum at `min`.
+fn delegated(scenario: &Scenario, min: u32) -> World {
+    let mut world = World::new(scenario, Mode::Delegated);
+    world.run(2);
+    if let Some(child) = &mut world.child {
+        child.bounds.min = n(min);
+    }
+    world
+}
+
+#[test]
+fn lost_history_does_not_lower_the_minimum_of_the_child() {
+    let scenario = Scenario {
+        start: 8,
+        demand: vec![8.0],
+        ..Scenario::default()
+    };
+    let now = tick_at(2);
+    for (lost, max, min) in [(false, 60, 2), (true, 60, 20), (true, 15, 15)] {
+        let mut world = delegated(&scenario, 20);
+        world.workload.bounds.max = n(max);
+        if lost {
+            world.history = History::lost(now, None, &world.settings);
+        }
+        let action = world.decide(now).action;
+        assert_eq!(
+            action,
+            Action::Child {
+                min: n(min),
+                max: n(max)
+            },
+            "lost: {lost}"
+        );
+    }
+}
+
+/// A scale-down of 3 that is 50 s old makes room for 4 + 3 now, but not in the child's next pass.
+#[test]
+fn a_delegated_floor_reckons_with_the_pass_of_the_child() {
+    let scenario = Scenario {
+        start: 5,
+        demand: vec![5.0],
+        forecast: vec![None, None, Some(20.0)],
+        behavior: Some(up(PolicyKind::Pods, 4, 60)),
+        ..Scenario::default()
+    };
+    let mut world = delegated(&scenario, 2);
+    world.history.log.scale_down = vec![ScaleEvent {
+        at: at(2 * TICK - 50),
+        change: n(3),
+        outdated: false,
+    }];
+    let mut direct = world.clone();
+    direct.workload.mode = Mode::Direct;
+    let now = tick_at(2);
+    assert_eq!(
+        world.decide(now).action,
+        Action::Child {
+            min: n(9),
+            max: n(60)
+        }
+    );
+    assert_eq!(
+        direct.decide(now).action,
+        Action::Scale {
+            from: n(5),
+            to: n(12)
+        }
+    );
+}
+
+/// The child went from 21 to 20, then somebody set 1: the child's change is one replica.
+#[test]
+fn a_change_by_hand_after_one_by_the_child_does_not_count_as_the_child_s() {
+    let behavior = Some(Behavior::default());
+    let demand = vec![21.0, 21.0, 20.0];
+    let edits = vec![(3, Edit::Scale(1))];
+    let window = Some(SignedDuration::ZERO);
+    let scale_down = Rules {
+        window,
+        tolerance: Some(0.0),
+        ..Rules::default()
+    };
+    let behavior = behavior.map(|b| Behavior { scale_down, ..b });
+    let scenario = Scenario {
+        start: 21,
+        demand,
+        edits,
+        behavior,
+        ..Scenario::default()
+    };
+    let mut world = World::new(&scenario, Mode::Delegated);
+    world.run(4);
+    let changes: Vec<_> = world
+        .history
+        .log
+        .scale_down
+        .iter()
+        .map(|e| e.change)
+        .collect();
+    assert_eq!(changes, [n(1)]);
 }

@@ -7,18 +7,16 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::domain::cron::{Window, WindowText, Zone};
 use crate::domain::decide::{Child, Decision, Seen, decide};
-use crate::domain::forecast::{ForecastReading, ForecastTarget, Predicted, Refused};
+use crate::domain::forecast::{ForecastReading, Predicted, Refused};
 use crate::domain::history::{History, history_after_applied};
-use crate::domain::hpa::{
-    Applied, Behavior, Hpa, Log, MetricSpec, Settings, Target, reconcile,
-};
+use crate::domain::hpa::{Applied, Behavior, Hpa, Log, MetricSpec, Settings, Target, reconcile};
 use crate::domain::observation::{
     Cause, Container, Measured, Phase, Pod, PodSample, Readiness, Requests, Status, Unavailable,
 };
 use crate::domain::proposal::Reason;
 use crate::domain::strategy::Action;
 use crate::domain::workload::{Mode, Prediction, Strategy, Workload};
-use crate::domain::{Observation, Reading, ReplicaBounds, Replicas, Scale, ScaleTarget};
+use crate::domain::{Observation, ReplicaBounds, Replicas, Scale, ScaleTarget};
 
 /// Passes are this far apart, ours and the child's.
 pub(super) const TICK: i64 = 15;
@@ -83,6 +81,11 @@ pub(super) fn at(s: i64) -> Timestamp {
     Timestamp::from_second(1_767_225_600 + s).unwrap()
 }
 
+/// The beginning of a tick.
+pub(super) fn tick_at(tick: usize) -> Timestamp {
+    at(i64::try_from(tick).unwrap() * TICK)
+}
+
 fn at_tick<T: Copy>(series: &[T], tick: usize) -> Option<T> {
     series.get(tick).or(series.last()).copied()
 }
@@ -90,8 +93,16 @@ fn at_tick<T: Copy>(series: &[T], tick: usize) -> Option<T> {
 impl Scenario {
     pub(super) fn workload(&self, mode: Mode) -> Workload {
         let target = Target::AverageValue(1000);
-        let pods = MetricSpec::Pods { metric: "load".into(), selector: None, target };
-        let external = MetricSpec::External { metric: "queue".into(), selector: None, target };
+        let pods = MetricSpec::Pods {
+            metric: "load".into(),
+            selector: None,
+            target,
+        };
+        let external = MetricSpec::External {
+            metric: "queue".into(),
+            selector: None,
+            target,
+        };
         let window = |(i, (start, end, target_replicas)): (usize, &(u8, u8, u32))| {
             let text = WindowText {
                 name: &format!("cron-{i}"),
@@ -134,12 +145,17 @@ impl Scenario {
     }
 
     fn forecasts(&self, tick: usize) -> Vec<ForecastReading> {
-        let Some(value) = at_tick(&self.forecast, tick) else { return vec![] };
-        let target = ForecastTarget::PerPod(1.0);
+        let Some(value) = at_tick(&self.forecast, tick) else {
+            return vec![];
+        };
+        let target = 1.0;
         let outcome = value
             .map(|value| Predicted { value, target })
             .ok_or_else(|| Refused::new(Reason::NoData, "the query answered with nothing"));
-        vec![ForecastReading { name: "pods.load".into(), outcome }]
+        vec![ForecastReading {
+            name: "pods.load".into(),
+            outcome,
+        }]
     }
 }
 
@@ -187,7 +203,10 @@ impl World {
     /// Sets the count; the newest pods go first.
     pub(super) fn scale_to(&mut self, count: Replicas, now: Timestamp) {
         self.count = count;
-        let ready = Readiness { status: Status::True, since: now };
+        let ready = Readiness {
+            status: Status::True,
+            since: now,
+        };
         while self.pods.len() < count.get() as usize {
             self.names += 1;
             self.pods.push(Arc::new(Pod {
@@ -196,7 +215,10 @@ impl World {
                 deleting: false,
                 ready: Some(ready),
                 started: Some(now),
-                containers: Arc::new([Container { name: "app".into(), requests: Requests::default() }]),
+                containers: Arc::new([Container {
+                    name: "app".into(),
+                    requests: Requests::default(),
+                }]),
                 pod_level_requests: None,
             }));
         }
@@ -205,11 +227,16 @@ impl World {
 
     /// Carries out what somebody else does at the beginning of `tick`.
     pub(super) fn edit(&mut self, tick: usize) {
-        let due: Vec<_> = self.scenario.edits.iter().filter(|(t, _)| *t == tick).collect();
+        let due: Vec<_> = self
+            .scenario
+            .edits
+            .iter()
+            .filter(|(t, _)| *t == tick)
+            .collect();
         for edit in due.into_iter().map(|(_, edit)| *edit).collect::<Vec<_>>() {
             match edit {
                 Edit::Bounds(min, max) => self.workload.bounds = ReplicaBounds::new(n(min), n(max)),
-                Edit::Scale(count) => self.scale_to(n(count), at(tick as i64 * TICK)),
+                Edit::Scale(count) => self.scale_to(n(count), tick_at(tick)),
             }
         }
     }
@@ -221,29 +248,36 @@ impl World {
         let reading = |metric: &MetricSpec| match metric {
             MetricSpec::External { .. } => Ok(Measured::Total(vec![milli(demand)])),
             _ if out => Err(Unavailable::new(Cause::NotRead, "connection refused")),
-            _ => self.samples(demand, now),
+            _ => Ok(self.samples(demand, now)),
         };
         let all_out = out && self.scenario.metrics == Metrics::External;
-        let readings = self.workload.metrics.iter().map(|metric| match all_out {
-            true => Err(Unavailable::new(Cause::NotRead, "connection refused")),
-            false => reading(metric),
-        });
+        let refused = || Err(Unavailable::new(Cause::NotRead, "connection refused"));
+        let readings = self.workload.metrics.iter();
+        let readings = readings.map(|m| if all_out { refused() } else { reading(m) });
         Observation {
-            scale: Scale { spec: self.count, status: self.count },
+            scale: Scale {
+                spec: self.count,
+                status: self.count,
+            },
             pods: self.pods.clone(),
             readings: readings.collect(),
         }
     }
 
-    fn samples(&self, demand: f64, now: Timestamp) -> Reading {
+    fn samples(&self, demand: f64, now: Timestamp) -> Measured {
         let up = |pod: &&Arc<Pod>| {
             now.duration_since(pod.started.unwrap()).as_secs() >= self.scenario.startup
         };
         let up: Vec<_> = self.pods.iter().filter(up).collect();
         let value = milli(demand / f64::from(u32::try_from(up.len().max(1)).unwrap()));
         let window = SignedDuration::from_secs(60);
-        let sample = |pod: &&Arc<Pod>| PodSample { pod: pod.name.clone(), value, at: now, window };
-        Ok(Measured::Samples(up.iter().map(sample).collect()))
+        let sample = |pod: &&Arc<Pod>| PodSample {
+            pod: pod.name.clone(),
+            value,
+            at: now,
+            window,
+        };
+        Measured::Samples(up.iter().map(sample).collect())
     }
 
     pub(super) fn seen(&self, now: Timestamp) -> Seen {
@@ -281,7 +315,12 @@ impl World {
     fn shape(&mut self, bounds: ReplicaBounds) {
         let child = self.child.get_or_insert_with(|| {
             let bounds = ReplicaBounds::new(n(0), n(0));
-            ModelChild { bounds, log: Log::default(), last_scale: None, desired: None }
+            ModelChild {
+                bounds,
+                log: Log::default(),
+                last_scale: None,
+                desired: None,
+            }
         });
         self.writes += usize::from(child.bounds != bounds);
         child.bounds = bounds;
@@ -301,7 +340,11 @@ impl World {
         if let Some(child) = &mut self.child {
             child.log = pass.log;
             child.desired = Some(desired);
-            child.last_scale = if rescales { Some(now) } else { child.last_scale };
+            child.last_scale = if rescales {
+                Some(now)
+            } else {
+                child.last_scale
+            };
         }
         if rescales {
             self.scale_to(desired, now);
@@ -312,7 +355,7 @@ impl World {
     /// A tick in lock-step: what others do, our pass, and the child's on the same reading.
     pub(super) fn tick(&mut self, tick: usize) -> Decision {
         self.edit(tick);
-        let now = at(tick as i64 * TICK);
+        let now = tick_at(tick);
         let decision = self.decide(now);
         self.child_pass(now);
         decision
@@ -332,6 +375,7 @@ fn tick_of(now: Timestamp) -> usize {
     usize::try_from(now.duration_since(at(0)).as_secs().max(0) / TICK).unwrap()
 }
 
+#[expect(clippy::cast_possible_truncation, reason = "demands are small")]
 fn milli(value: f64) -> i64 {
     (value * 1000.0).round() as i64
 }

@@ -1,0 +1,268 @@
+//! `foretide explain`: why an autoscaler in a cluster has decided as it has.
+//!
+//! The object's status says it all; this file reads the object once and puts the status into words.
+//! It computes nothing, so it can never disagree with what was done.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use foretide_crds::{DecisionStatus, EffectiveHorizontalPodAutoscaler};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::ResourceExt;
+use serde_json::json;
+
+use super::{
+    decision::{self, Units, WIDTH, clock},
+    output::{Answer, Failure, Paint, Screen, wrapped},
+};
+use crate::{
+    adapters::kube::{ConnectError, Connection},
+    domain::{cron::Zone, hpa::MetricSpec},
+    validate::{self, chain},
+};
+
+/// Arguments of `foretide explain`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct ExplainArgs {
+    /// The autoscaler
+    #[arg(value_name = "NAMESPACE/NAME", value_parser = parse_object)]
+    pub object: (String, String),
+    /// Kubeconfig file [default: $KUBECONFIG, then ~/.kube/config]
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig [default: its current one]
+    #[arg(long)]
+    pub context: Option<String>,
+    /// Form of the output
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Form,
+}
+
+/// Form of the output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum Form {
+    /// For people
+    #[default]
+    Text,
+    /// For programs
+    Json,
+}
+
+/// Conditions that are as they should be with this status; all others with `True`.
+const GOOD_IF_FALSE: [&str; 1] = ["ScalingLimited"];
+
+fn parse_object(text: &str) -> Result<(String, String), String> {
+    match text.split_once('/') {
+        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() => {
+            Ok((namespace.to_owned(), name.to_owned()))
+        }
+        _ => Err(format!(
+            "expected NAMESPACE/NAME such as shop/web, got {text:?}"
+        )),
+    }
+}
+
+/// Answers `foretide explain`.
+///
+/// # Errors
+/// The cluster cannot be reached, or has no such object.
+pub(super) fn run(args: &ExplainArgs, screen: Screen, local: &Zone) -> Result<Answer, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = runtime.map_err(|error| Failure::runtime(chain(&error)))?;
+    let ehpa = runtime.block_on(read(args))?;
+    Ok(match args.output {
+        Form::Text => Answer::text(text(&ehpa, screen, local)),
+        Form::Json => json(&ehpa),
+    })
+}
+
+async fn read(args: &ExplainArgs) -> Result<EffectiveHorizontalPodAutoscaler, Failure> {
+    let (namespace, name) = &args.object;
+    let file = args.kubeconfig.as_deref();
+    let connection = Connection::from_kubeconfig(file, args.context.as_deref()).await;
+    let connection = connection.map_err(|error| unconnected(&error))?;
+    let found = connection.autoscaler(namespace, name).await;
+    found.map_err(|error| Failure::runtime(chain(&error)))
+}
+
+/// The client library's errors repeat their sources, so one of them is enough.
+fn unconnected(error: &ConnectError) -> Failure {
+    let cause = std::error::Error::source(error).map(|source| format!(": {source}"));
+    let cause = cause.unwrap_or_default();
+    Failure::runtime(format!(
+        "{error}{cause}; name one that works with --kubeconfig or --context"
+    ))
+}
+
+/// The status of an autoscaler in words and numbers.
+#[must_use]
+pub fn text(ehpa: &EffectiveHorizontalPodAutoscaler, screen: Screen, local: &Zone) -> String {
+    let status = ehpa.status.clone().unwrap_or_default();
+    let workload = validate::workload(ehpa, local);
+    let metrics = workload
+        .as_ref()
+        .map(|w| w.metrics.clone())
+        .unwrap_or_default();
+    let mut blocks = vec![heading(ehpa, screen)];
+    match &status.decision {
+        Some(decided) => blocks.extend(decision_blocks(decided, &metrics, screen)),
+        None => blocks.push(undecided(ehpa)),
+    }
+    blocks.push(decision::windows(
+        status.windows.as_deref().unwrap_or_default(),
+        screen,
+    ));
+    blocks.push(conditions(
+        status.conditions.as_deref().unwrap_or_default(),
+        screen,
+    ));
+    if let Err(invalid) = workload {
+        let lines = invalid
+            .0
+            .iter()
+            .map(|v| format!("{}\n", wrapped(&format!("invalid: {v}"), WIDTH, "  ")));
+        blocks.push(lines.collect());
+    }
+    if status.decision.is_some() && status.observed_generation != ehpa.metadata.generation {
+        blocks.push(
+            "The spec has changed since: this decision is about the spec before.\n".to_owned(),
+        );
+    }
+    blocks.retain(|block| !block.is_empty());
+    blocks.join("\n")
+}
+
+/// `status.decision` and `status.windows` under our own version and kind.
+#[must_use]
+pub fn json(ehpa: &EffectiveHorizontalPodAutoscaler) -> Answer {
+    let status = ehpa.status.clone().unwrap_or_default();
+    let body = json!({
+        "metadata": {
+            "name": ehpa.name_any(),
+            "namespace": ehpa.namespace(),
+            "generation": ehpa.metadata.generation,
+        },
+        "observedGeneration": status.observed_generation,
+        "decision": status.decision,
+        "windows": status.windows,
+        "conditions": status.conditions,
+    });
+    Answer::json("Explanation", body)
+}
+
+fn heading(ehpa: &EffectiveHorizontalPodAutoscaler, screen: Screen) -> String {
+    let spec = &ehpa.spec;
+    let object = format!(
+        "{}/{}",
+        ehpa.namespace().unwrap_or_default(),
+        ehpa.name_any()
+    );
+    format!(
+        "{}  {} {}, {} to {} replicas, {:?}\n",
+        screen.paint(Paint::Strong, &object),
+        spec.scale_target_ref.kind,
+        spec.scale_target_ref.name,
+        spec.min_replicas.unwrap_or(1),
+        spec.max_replicas,
+        spec.scale_strategy.unwrap_or_default(),
+    )
+}
+
+fn decision_blocks(
+    decided: &DecisionStatus,
+    metrics: &[MetricSpec],
+    screen: Screen,
+) -> [String; 3] {
+    let at = decided
+        .time
+        .as_ref()
+        .map(|time| format!(" {}", clock(time.0)));
+    let message = decided.message.clone().unwrap_or_default();
+    [
+        format!(
+            "{}\n",
+            screen.paint(Paint::Strong, &wrapped(&message, WIDTH, ""))
+        ),
+        decision::proposals(decided, Units::of(metrics), screen),
+        format!(
+            "{}\n{}\n",
+            decision::steps(decided, screen),
+            screen.paint(Paint::Dim, &format!("decided{}", at.unwrap_or_default()))
+        ),
+    ]
+}
+
+fn undecided(ehpa: &EffectiveHorizontalPodAutoscaler) -> String {
+    let seen = ehpa.status.is_some();
+    let text = if seen {
+        "Nothing was decided yet; the conditions say why."
+    } else {
+        "Nothing was decided yet, and no controller has written a status: check that the controller \
+         runs and watches this namespace."
+    };
+    format!("{}\n", wrapped(text, WIDTH, ""))
+}
+
+/// The conditions that are not as they should be, each with what to do.
+fn conditions(conditions: &[Condition], screen: Screen) -> String {
+    let mut text = String::new();
+    for condition in conditions.iter().filter(|condition| !is_good(condition)) {
+        let Condition {
+            type_,
+            status,
+            reason,
+            message,
+            ..
+        } = condition;
+        let head = screen.paint(Paint::Warning, &format!("{type_} {status} {reason}"));
+        let _infallible = writeln!(text, "{head}");
+        if !message.is_empty() {
+            let _infallible = writeln!(text, "{}", indented(message));
+        }
+        if let Some(advice) = advice(reason) {
+            let _infallible = writeln!(text, "{}", indented(&format!("To do: {advice}")));
+        }
+    }
+    text
+}
+
+/// Text under a head line.
+fn indented(text: &str) -> String {
+    format!("  {}", wrapped(text, WIDTH - 2, "  "))
+}
+
+fn is_good(condition: &Condition) -> bool {
+    let good = if GOOD_IF_FALSE.contains(&condition.type_.as_str()) {
+        "False"
+    } else {
+        "True"
+    };
+    condition.status == good
+}
+
+/// What helps against a reason, where the message does not say it already.
+fn advice(reason: &str) -> Option<&'static str> {
+    Some(match reason {
+        "MissingRequest" => "set resources.requests of every container, or target an averageValue",
+        "MetricNotRead" | "FailedGetResourceMetric" => {
+            "check that metrics-server (or the metrics adapter) runs: kubectl get apiservices"
+        }
+        "NoPods" => "check that the workload's selector selects its pods",
+        "InsufficientHistory" | "Pending" => {
+            "wait: forecasts need two days of history; scaling goes on without them"
+        }
+        "StaleHistory" | "NoData" => "check in Prometheus that the metric is still being collected",
+        "QueryError" => "check that the controller's --prometheus is right and reachable",
+        "QueryRefused" => "restrict the query to the object's own namespace",
+        "TooManyReplicas" => "raise maxReplicas if the workload needs more",
+        "TooFewReplicas" => "lower minReplicas if fewer are enough",
+        "ScalingDisabled" => "scale the workload to 1 or more to end the pause",
+        "FailedGetScale" => "check spec.scaleTargetRef: the workload must exist and have a scale",
+        "InvalidSpec" | "InvalidExpression" | "InvalidTimeZone" | "InvalidCron" => {
+            "correct the field; `foretide validate -f FILE` checks it before it is applied"
+        }
+        _ => return None,
+    })
+}

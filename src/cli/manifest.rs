@@ -1,0 +1,504 @@
+//! YAML files as Kubernetes objects that remember their lines.
+//!
+//! A [`Document`] gives plain JSON to those who judge it, and the line of a field path to those who
+//! report what was judged. It refuses to judge by itself.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+use serde_saphyr::Spanned;
+
+/// File name that stands for standard input.
+const STANDARD_INPUT: &str = "-";
+
+/// One object of a file.
+#[derive(Clone, Debug)]
+pub(super) struct Document {
+    file: String,
+    root: Node,
+}
+
+/// A place in a file, as editors and terminals link it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Name of the file.
+    pub(super) file: String,
+    /// Which line, from 1; absent where it is not known.
+    pub(super) line: Option<u64>,
+}
+
+/// Why a file gives no objects.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ManifestError {
+    /// The file cannot be read.
+    #[error("{file}: cannot be read")]
+    Read {
+        /// Name of the file.
+        file: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The file is not YAML.
+    #[error("{place}: {message}")]
+    Yaml {
+        /// Where it stops being YAML.
+        place: Place,
+        /// What was found there.
+        message: String,
+    },
+}
+
+/// A value and the line it begins on.
+#[derive(Clone, Debug)]
+struct Node {
+    line: u64,
+    value: Tree,
+}
+
+/// A value of YAML, with everything below it.
+#[derive(Clone, Debug)]
+enum Tree {
+    Scalar(Value),
+    List(Vec<Node>),
+    Object(Vec<(Key, Node)>),
+}
+
+/// Name of a member, and its line.
+#[derive(Clone, Debug)]
+struct Key {
+    line: u64,
+    name: String,
+}
+
+// === impl Document ===
+
+impl Document {
+    /// The text of a member at the top, such as `kind`; empty if there is none.
+    #[must_use]
+    pub(super) fn text(&self, member: &str) -> &str {
+        match self.root.member(member).map(|(_, node)| &node.value) {
+            Some(Tree::Scalar(Value::String(text))) => text,
+            _ => "",
+        }
+    }
+
+    /// Group and version before the slash, such as `apps`; empty for the core group.
+    #[must_use]
+    pub(super) fn group(&self) -> &str {
+        self.text("apiVersion")
+            .split_once('/')
+            .map_or("", |(group, _)| group)
+    }
+
+    /// `metadata.name`; empty if there is none.
+    #[must_use]
+    pub(super) fn name(&self) -> String {
+        self.metadata("name")
+    }
+
+    /// `metadata.namespace`; empty if there is none.
+    #[must_use]
+    pub(super) fn namespace(&self) -> String {
+        self.metadata("namespace")
+    }
+
+    /// The object as plain JSON.
+    #[must_use]
+    pub(super) fn value(&self) -> Value {
+        self.root.plain()
+    }
+
+    /// Where the object begins.
+    #[must_use]
+    pub(super) fn place(&self) -> Place {
+        Place {
+            file: self.file.clone(),
+            line: known(self.root.line),
+        }
+    }
+
+    /// Where a field stands, such as `spec.crons[0].start`; where the nearest thing above it stands if
+    /// the field itself is not there.
+    #[must_use]
+    pub(super) fn find(&self, path: &str) -> Place {
+        let mut node = &self.root;
+        let mut line = node.line;
+        for step in steps(path) {
+            let Some((at, below)) = node.step(step) else {
+                break;
+            };
+            line = at;
+            node = below;
+        }
+        Place {
+            file: self.file.clone(),
+            line: known(line),
+        }
+    }
+
+    fn metadata(&self, member: &str) -> String {
+        let text = self
+            .root
+            .member("metadata")
+            .and_then(|(_, metadata)| metadata.member(member));
+        match text.map(|(_, node)| &node.value) {
+            Some(Tree::Scalar(Value::String(text))) => text.clone(),
+            _ => String::new(),
+        }
+    }
+}
+
+// === impl Place ===
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "{}:{line}", self.file),
+            None => f.write_str(&self.file),
+        }
+    }
+}
+
+/// The files that a list of files and directories names; of a directory, its `.yaml`, `.yml` and
+/// `.json` files in the order of their names, those of its subdirectories not.
+///
+/// # Errors
+/// A directory that cannot be listed.
+pub(super) fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>, ManifestError> {
+    let mut all = Vec::new();
+    for path in named {
+        if path.is_dir() {
+            all.extend(listed(path).map_err(|source| unreadable(path, source))?);
+        } else {
+            all.push(path.clone());
+        }
+    }
+    Ok(all)
+}
+
+/// The objects of one file; those of a `List` one by one. `-` is standard input.
+///
+/// # Errors
+/// The file cannot be read, or is not YAML.
+pub(super) fn read(path: &Path) -> Result<Vec<Document>, ManifestError> {
+    let text = text(path)?;
+    parse(&path.display().to_string(), &text)
+}
+
+/// The text of a file; `-` is standard input.
+///
+/// # Errors
+/// The file cannot be read.
+pub(super) fn text(path: &Path) -> Result<String, ManifestError> {
+    let text = if path.as_os_str() == STANDARD_INPUT {
+        std::io::read_to_string(std::io::stdin().lock())
+    } else {
+        std::fs::read_to_string(path)
+    };
+    text.map_err(|source| unreadable(path, source))
+}
+
+/// The objects of a text.
+///
+/// # Errors
+/// It is not YAML.
+pub(super) fn parse(file: &str, text: &str) -> Result<Vec<Document>, ManifestError> {
+    let roots = serde_saphyr::from_multiple::<Node>(text).map_err(|error| ManifestError::Yaml {
+        place: Place {
+            file: file.to_owned(),
+            line: error.location().and_then(|at| known(at.line())),
+        },
+        message: first_line(&error.without_snippet().to_string()),
+    })?;
+    let documents = roots.into_iter().map(|root| Document {
+        file: file.to_owned(),
+        root,
+    });
+    Ok(documents.flat_map(expanded).collect())
+}
+
+/// The items of a `List`, or the object itself.
+fn expanded(document: Document) -> Vec<Document> {
+    let is_list = document.text("kind") == "List" && document.text("apiVersion") == "v1";
+    match document.root.member("items").map(|(_, items)| &items.value) {
+        Some(Tree::List(items)) if is_list => {
+            let item = |root: &Node| Document {
+                file: document.file.clone(),
+                root: root.clone(),
+            };
+            items.iter().map(item).collect()
+        }
+        _ => vec![document],
+    }
+}
+
+fn listed(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let is_manifest = |path: &PathBuf| {
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        path.is_file() && matches!(extension, Some("yaml" | "yml" | "json"))
+    };
+    let entries = std::fs::read_dir(directory)?.map(|entry| entry.map(|entry| entry.path()));
+    let mut paths = entries.collect::<std::io::Result<Vec<_>>>()?;
+    paths.retain(is_manifest);
+    paths.sort();
+    Ok(paths)
+}
+
+fn unreadable(path: &Path, source: std::io::Error) -> ManifestError {
+    ManifestError::Read {
+        file: path.display().to_string(),
+        source,
+    }
+}
+
+/// The location is said by the place, so the error's own lines about it are left out.
+fn first_line(message: &str) -> String {
+    message.lines().next().unwrap_or_default().to_owned()
+}
+
+fn known(line: u64) -> Option<u64> {
+    (line > 0).then_some(line)
+}
+
+/// `spec.crons[0].start` as `spec`, `crons`, `0`, `start`.
+fn steps(path: &str) -> impl Iterator<Item = &str> {
+    path.split(['.', '[', ']']).filter(|step| !step.is_empty())
+}
+
+// === impl Node ===
+
+impl Node {
+    fn member(&self, name: &str) -> Option<(u64, &Self)> {
+        match &self.value {
+            Tree::Object(members) => {
+                let (key, node) = members.iter().find(|(key, _)| key.name == name)?;
+                Some((if key.line > 0 { key.line } else { node.line }, node))
+            }
+            Tree::Scalar(_) | Tree::List(_) => None,
+        }
+    }
+
+    fn step(&self, step: &str) -> Option<(u64, &Self)> {
+        match &self.value {
+            Tree::List(items) => {
+                let node = items.get(step.parse::<usize>().ok()?)?;
+                Some((node.line, node))
+            }
+            Tree::Object(_) => self.member(step),
+            Tree::Scalar(_) => None,
+        }
+    }
+
+    fn plain(&self) -> Value {
+        match &self.value {
+            Tree::Scalar(value) => value.clone(),
+            Tree::List(items) => items.iter().map(Self::plain).collect(),
+            Tree::Object(members) => {
+                let members = members
+                    .iter()
+                    .map(|(key, node)| (key.name.clone(), node.plain()));
+                Value::Object(members.collect::<Map<_, _>>())
+            }
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let spanned = Spanned::<Tree>::deserialize(deserializer)?;
+        Ok(Self {
+            line: spanned.referenced.line(),
+            value: spanned.value,
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Key {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let spanned = Spanned::<String>::deserialize(deserializer)?;
+        Ok(Self {
+            line: spanned.referenced.line(),
+            name: spanned.value,
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Tree {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TreeVisitor)
+    }
+}
+
+struct TreeVisitor;
+
+impl<'de> Visitor<'de> for TreeVisitor {
+    type Value = Tree;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Tree, E> {
+        Ok(Tree::Scalar(Value::Null))
+    }
+
+    fn visit_none<E>(self) -> Result<Tree, E> {
+        Ok(Tree::Scalar(Value::Null))
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Tree, D::Error> {
+        Tree::deserialize(deserializer)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Tree, E> {
+        Ok(Tree::Scalar(value.into()))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Tree, E> {
+        Ok(Tree::Scalar(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Tree, E> {
+        Ok(Tree::Scalar(value.into()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Tree, E> {
+        Ok(Tree::Scalar(value.into()))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Tree, E> {
+        Ok(Tree::Scalar(value.into()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Tree, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = list.next_element()? {
+            items.push(item);
+        }
+        Ok(Tree::List(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Tree, A::Error> {
+        let mut members = Vec::new();
+        while let Some(member) = object.next_entry()? {
+            members.push(member);
+        }
+        Ok(Tree::Object(members))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const TWO: &str = "\
+# first comes a comment
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+---
+apiVersion: autoscaling.crane.io/v1alpha1
+kind: EffectiveHorizontalPodAutoscaler
+spec:
+  maxReplicas: 10
+  crons:
+    - name: day
+      start: \"0 9 * * *\"
+    -
+      name: night
+  quoted: '10'
+  ratio: 0.5
+  nothing:
+";
+
+    #[test]
+    fn documents_are_plain_json_to_those_who_judge_them() {
+        let documents = parse("two.yaml", TWO).unwrap();
+        assert_eq!(documents.len(), 2);
+        assert_eq!(
+            documents
+                .iter()
+                .map(|d| (d.text("kind"), d.name(), d.namespace()))
+                .collect::<Vec<_>>(),
+            [
+                ("Deployment", "web".to_owned(), "shop".to_owned()),
+                (
+                    "EffectiveHorizontalPodAutoscaler",
+                    String::new(),
+                    String::new()
+                ),
+            ]
+        );
+        assert_eq!(documents[0].group(), "apps");
+        assert_eq!(
+            documents[1].value(),
+            json!({
+                "apiVersion": "autoscaling.crane.io/v1alpha1",
+                "kind": "EffectiveHorizontalPodAutoscaler",
+                "spec": {
+                    "maxReplicas": 10,
+                    "crons": [{"name": "day", "start": "0 9 * * *"}, {"name": "night"}],
+                    "quoted": "10",
+                    "ratio": 0.5,
+                    "nothing": null,
+                },
+            })
+        );
+    }
+
+    #[test]
+    fn a_field_is_found_by_its_path_and_a_missing_one_by_what_is_above_it() {
+        let documents = parse("two.yaml", TWO).unwrap();
+        let line = |path| documents[1].find(path).line;
+        for (path, expected) in [
+            ("spec.maxReplicas", 9),
+            ("spec.crons", 10),
+            ("spec.crons[0]", 11),
+            ("spec.crons[0].start", 12),
+            ("spec.crons[0].end", 11),
+            ("spec.crons[1].name", 14),
+            ("spec.crons[7].name", 10),
+            ("spec.scaleTargetRef.kind", 8),
+            ("spec.crons[].name", 10),
+            ("", 6),
+        ] {
+            assert_eq!(line(path), Some(expected), "{path}");
+        }
+        assert_eq!(documents[1].find("spec.ratio").to_string(), "two.yaml:16");
+    }
+
+    #[test]
+    fn a_list_is_its_items() {
+        let text = "apiVersion: v1\nkind: List\nitems:\n- kind: A\n- kind: B\n";
+        let documents = parse("list.yaml", text).unwrap();
+        let kinds: Vec<_> = documents
+            .iter()
+            .map(|d| (d.text("kind"), d.place().line))
+            .collect();
+        assert_eq!(kinds, [("A", Some(4)), ("B", Some(5))]);
+    }
+
+    #[test]
+    fn what_is_not_yaml_is_refused_with_its_line() {
+        let error = |text| parse("bad.yaml", text).unwrap_err().to_string();
+        assert!(
+            error("a: 1\nb: [1, 2\n").starts_with("bad.yaml:"),
+            "{}",
+            error("a: 1\nb: [1, 2\n")
+        );
+        let twice = error("a: 1\nb: 2\na: 3\n");
+        assert!(twice.starts_with("bad.yaml:3: "), "{twice}");
+        assert!(twice.contains("duplicate"), "{twice}");
+    }
+
+    #[test]
+    fn an_empty_file_has_no_objects() {
+        assert_eq!(parse("e.yaml", "").unwrap().len(), 0);
+        assert_eq!(parse("e.yaml", "# nothing\n---\n").unwrap().len(), 0);
+    }
+}

@@ -1,0 +1,261 @@
+//! What a command answers and how that reaches the shell: colour, tables, one writer.
+//!
+//! Commands are functions that return an [`Answer`]; nothing else in the program prints. It refuses
+//! to know what any command is about.
+
+use std::fmt::{self, Write as _};
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+use super::exit::{Exit, last_words};
+
+/// `apiVersion` of every JSON document that a command prints.
+pub const API_VERSION: &str = "foretide.io/v1alpha1";
+
+/// What a command has to say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// For standard output.
+    pub text: String,
+    /// For standard error; empty for nothing.
+    pub notes: String,
+    /// How it ended.
+    pub exit: Exit,
+}
+
+/// Why a command has nothing to say.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// How it ended.
+    pub exit: Exit,
+    /// What was expected, what was found, and what to do.
+    pub message: String,
+}
+
+/// What the terminal can show.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Screen {
+    /// Whether to use colour.
+    pub colour: bool,
+    /// Whether to use characters beyond ASCII for drawing.
+    pub unicode: bool,
+}
+
+/// The few colours in use, by what they mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Paint {
+    /// The one thing to see first.
+    Strong,
+    /// What only helps to find one's way.
+    Dim,
+    /// Whatever is about the future.
+    Future,
+    /// What needs attention.
+    Warning,
+    /// What is wrong.
+    Error,
+}
+
+/// On which side of its column a cell stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Words.
+    Left,
+    /// Numbers.
+    Right,
+}
+
+// === impl Answer ===
+
+impl Answer {
+    /// Text for standard output, and all is well.
+    #[must_use]
+    pub fn text(text: impl Into<String>) -> Self {
+        Self {
+            text: text.into(),
+            ..Self::default()
+        }
+    }
+
+    /// One JSON document of a kind of our own; `body` must be an object.
+    #[must_use]
+    pub fn json(kind: &str, body: Value) -> Self {
+        let mut document = json!({ "apiVersion": API_VERSION, "kind": kind });
+        if let (Value::Object(into), Value::Object(members)) = (&mut document, body) {
+            into.extend(members);
+        }
+        Self::text(format!("{document:#}\n"))
+    }
+}
+
+// === impl Failure ===
+
+impl Failure {
+    /// The command line asks for something that cannot be.
+    pub fn usage(message: impl fmt::Display) -> Self {
+        Self {
+            exit: Exit::Usage,
+            message: message.to_string(),
+        }
+    }
+
+    /// A file holds something that cannot be used.
+    pub fn invalid(message: impl fmt::Display) -> Self {
+        Self {
+            exit: Exit::Invalid,
+            message: message.to_string(),
+        }
+    }
+
+    /// The world did not play along.
+    pub fn runtime(message: impl fmt::Display) -> Self {
+        Self {
+            exit: Exit::Runtime,
+            message: message.to_string(),
+        }
+    }
+}
+
+// === impl Screen ===
+
+impl Screen {
+    /// `text` in a colour, or as it is.
+    #[must_use]
+    pub fn paint(self, paint: Paint, text: &str) -> String {
+        if !self.colour || text.is_empty() {
+            return text.to_owned();
+        }
+        let code = match paint {
+            Paint::Strong => "1",
+            Paint::Dim => "2",
+            Paint::Future => "36",
+            Paint::Warning => "33",
+            Paint::Error => "31",
+        };
+        format!("\u{1b}[{code}m{text}\u{1b}[0m")
+    }
+
+    /// Columns as wide as their widest cell, two blanks apart, the header dim; no blanks at line ends.
+    #[must_use]
+    pub fn table<const N: usize>(self, header: [(&str, Side); N], rows: &[[String; N]]) -> String {
+        let mut widths = header.map(|(name, _)| name.chars().count());
+        for row in rows {
+            for (width, cell) in widths.iter_mut().zip(row) {
+                *width = cell.chars().count().max(*width);
+            }
+        }
+        let line = |cells: [&str; N]| {
+            let mut text = String::new();
+            for ((cell, width), (_, side)) in cells.iter().zip(widths).zip(header) {
+                let padded = match side {
+                    Side::Left => format!("{cell:<width$}  "),
+                    Side::Right => format!("{cell:>width$}  "),
+                };
+                text.push_str(&padded);
+            }
+            text.trim_end().to_owned()
+        };
+        let mut text = self.paint(Paint::Dim, &line(header.map(|(name, _)| name)));
+        text.push('\n');
+        for row in rows {
+            let _infallible = writeln!(text, "{}", line(row.each_ref().map(String::as_str)));
+        }
+        text
+    }
+}
+
+/// Text broken at blanks to lines of at most `width` characters, those after the first indented.
+#[must_use]
+pub(super) fn wrapped(text: &str, width: usize, indent: &str) -> String {
+    let mut lines = String::new();
+    let mut used = 0;
+    for word in text.split_whitespace() {
+        let length = word.chars().count();
+        if used > 0 && used + 1 + length > width {
+            lines.push('\n');
+            lines.push_str(indent);
+            used = indent.chars().count();
+        } else if used > 0 {
+            lines.push(' ');
+            used += 1;
+        }
+        lines.push_str(word);
+        used += length;
+    }
+    lines
+}
+
+/// Prints an outcome and turns it into the exit code.
+///
+/// A reader that went away (`foretide crds | head`) is not an error.
+pub(super) fn print(outcome: Result<Answer, Failure>) -> ExitCode {
+    let answer = match outcome {
+        Ok(answer) => answer,
+        Err(failure) => {
+            last_words(&failure.message);
+            return failure.exit.into();
+        }
+    };
+    let printed = write(&mut io::stdout().lock(), &answer.text)
+        .and_then(|()| write(&mut io::stderr().lock(), &answer.notes));
+    match printed {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            last_words(&format!("the output cannot be written: {error}"));
+            Exit::Runtime.into()
+        }
+        Ok(()) | Err(_) => answer.exit.into(),
+    }
+}
+
+fn write(to: &mut impl Write, text: &str) -> io::Result<()> {
+    to.write_all(text.as_bytes())?;
+    to.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_aligns_words_left_and_numbers_right_and_ends_lines_without_blanks() {
+        let header = [
+            ("NAME", Side::Left),
+            ("N", Side::Right),
+            ("NOTE", Side::Left),
+        ];
+        let row = |cells: [&str; 3]| cells.map(str::to_owned);
+        let rows = [row(["a", "10", ""]), row(["longer", "5", "x"])];
+        assert_eq!(
+            Screen::default().table(header, &rows),
+            "NAME     N  NOTE\na       10\nlonger   5  x\n"
+        );
+    }
+
+    #[test]
+    fn colour_is_used_only_where_the_screen_has_it() {
+        let screen = Screen {
+            colour: true,
+            unicode: true,
+        };
+        assert_eq!(screen.paint(Paint::Error, "no"), "\u{1b}[31mno\u{1b}[0m");
+        assert_eq!(screen.paint(Paint::Error, ""), "");
+        assert_eq!(Screen::default().paint(Paint::Error, "no"), "no");
+    }
+
+    #[test]
+    fn long_text_breaks_at_blanks() {
+        assert_eq!(wrapped("one two three", 8, "  "), "one two\n  three");
+        assert_eq!(wrapped("unbreakable", 4, ""), "unbreakable");
+    }
+
+    #[test]
+    fn json_carries_its_version_and_kind_first() {
+        let answer = Answer::json("Plan", json!({ "desired": 3 }));
+        let read: Value = serde_json::from_str(&answer.text).unwrap();
+        let expected = json!({ "apiVersion": API_VERSION, "kind": "Plan", "desired": 3 });
+        assert_eq!(read, expected);
+    }
+}

@@ -1,0 +1,195 @@
+//! What a pod of the workload requests: from the workload's manifest, or from `--request`.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Container as WireContainer, PodSpec};
+use serde_json::Value;
+
+use super::{Failure, PlanArgs};
+use crate::{
+    cli::manifest::{Document, Place},
+    domain::{
+        ScaleTarget,
+        hpa::MetricSpec,
+        observation::{Container, Requests},
+        quantity::Quantity,
+        workload::Workload,
+    },
+};
+
+/// Name of a container of which no manifest tells the name.
+const CONTAINER: &str = "app";
+
+/// One pod of the workload, and where it comes from.
+pub(super) struct Template {
+    pub(super) containers: Arc<[Container]>,
+    pub(super) pod_level: Option<Requests>,
+    /// Where it is written; absent if it is made up.
+    pub(super) place: Option<Place>,
+    /// Who says what it requests, as half a sentence.
+    pub(super) told_by: String,
+}
+
+/// Reads one `--request`.
+pub(super) fn parse_request(text: &str) -> Result<(String, i64), String> {
+    let expected = || format!("expected RESOURCE=QUANTITY such as cpu=200m, got {text:?}");
+    let (resource, quantity) = text.split_once('=').ok_or_else(expected)?;
+    let quantity: Quantity = quantity.parse().map_err(|error| format!("{error}"))?;
+    let milli = quantity.milli_value().value;
+    if resource.is_empty() || milli <= 0 {
+        return Err(expected());
+    }
+    Ok((resource.to_owned(), milli))
+}
+
+/// What the flags say, else what the manifest of the scale target says, else nothing.
+pub(super) fn template(
+    args: &PlanArgs,
+    documents: &[Document],
+    workload: &Workload,
+) -> Result<Template, Failure> {
+    if !args.request.is_empty() {
+        let requests: Requests = args
+            .request
+            .iter()
+            .map(|(resource, milli)| (resource.as_str(), *milli))
+            .collect();
+        let flags = args
+            .request
+            .iter()
+            .map(|(resource, milli)| format!("{resource} {}", thousandths(*milli)));
+        let flags = flags.collect::<Vec<_>>().join(" and ");
+        let told_by = format!("each requests {flags}, as --request says");
+        return Ok(Template {
+            containers: unnamed(workload, &requests),
+            pod_level: None,
+            place: None,
+            told_by,
+        });
+    }
+    match documents
+        .iter()
+        .find(|document| is_target(document, &workload.target))
+    {
+        Some(document) => written(document),
+        None => Ok(Template {
+            containers: unnamed(workload, &Requests::default()),
+            pod_level: None,
+            place: None,
+            told_by: "requests unknown".to_owned(),
+        }),
+    }
+}
+
+/// A milli amount as it is written: `200m`, `2`.
+fn thousandths(milli: i64) -> String {
+    if milli % 1000 == 0 {
+        (milli / 1000).to_string()
+    } else {
+        format!("{milli}m")
+    }
+}
+
+fn is_target(document: &Document, target: &ScaleTarget) -> bool {
+    let group = target
+        .api_version
+        .split_once('/')
+        .map_or("", |(group, _)| group);
+    let same_namespace = document.namespace() == target.namespace
+        || document.namespace().is_empty()
+        || target.namespace.is_empty();
+    document.text("kind") == target.kind
+        && document.group() == group
+        && document.name() == target.name
+        && same_namespace
+}
+
+/// The pod template of a manifest.
+fn written(document: &Document) -> Result<Template, Failure> {
+    let unusable = |what: String| {
+        let place = document.find("spec.template.spec");
+        Failure::invalid(format!(
+            "{place}: {} has no usable spec.template.spec: {what}",
+            document.name()
+        ))
+    };
+    let value = document.value();
+    let spec = value
+        .pointer("/spec/template/spec")
+        .cloned()
+        .unwrap_or(Value::Null);
+    let spec: PodSpec =
+        serde_json::from_value(spec).map_err(|error| unusable(error.to_string()))?;
+    let sidecars = spec.init_containers.iter().flatten();
+    let sidecars = sidecars.filter(|init| init.restart_policy.as_deref() == Some("Always"));
+    let containers = spec.containers.iter().chain(sidecars).map(|container| {
+        container_of(container)
+            .map_err(|error| unusable(format!("container {}: {error}", container.name)))
+    });
+    let pod_level = spec.resources.and_then(|resources| resources.requests);
+    let pod_level = pod_level.map(|requests| {
+        requests
+            .iter()
+            .map(|(name, quantity)| Ok((name.clone(), milli(&quantity.0)?)))
+            .collect()
+    });
+    Ok(Template {
+        containers: containers.collect::<Result<_, _>>()?,
+        pod_level: pod_level.transpose().map_err(unusable)?,
+        place: Some(document.place()),
+        told_by: format!("requests as in {}", document.place()),
+    })
+}
+
+fn container_of(container: &WireContainer) -> Result<Container, String> {
+    let requests = container
+        .resources
+        .as_ref()
+        .and_then(|resources| resources.requests.as_ref());
+    let requests = requests.into_iter().flatten();
+    let requests = requests.map(|(name, quantity)| Ok((name.clone(), milli(&quantity.0)?)));
+    Ok(Container {
+        name: container.name.as_str().into(),
+        requests: requests.collect::<Result<Requests, String>>()?,
+    })
+}
+
+fn milli(quantity: &str) -> Result<i64, String> {
+    let quantity: Quantity = quantity.parse().map_err(|error| format!("{error}"))?;
+    Ok(quantity.milli_value().value)
+}
+
+/// The containers that the metrics name, or one without a name of its own.
+fn unnamed(workload: &Workload, requests: &Requests) -> Arc<[Container]> {
+    let named = workload.metrics.iter().filter_map(|metric| match metric {
+        MetricSpec::ContainerResource { container, .. } => Some(container.clone()),
+        _ => None,
+    });
+    let mut containers: BTreeSet<String> = named.collect();
+    if containers.is_empty() {
+        containers.insert(CONTAINER.to_owned());
+    }
+    let container = |name: String| Container {
+        name: name.into(),
+        requests: requests.clone(),
+    };
+    containers.into_iter().map(container).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_a_resource_and_an_amount_above_zero() {
+        assert_eq!(parse_request("cpu=200m"), Ok(("cpu".to_owned(), 200)));
+        assert_eq!(
+            parse_request("memory=1Gi"),
+            Ok(("memory".to_owned(), 1_073_741_824_000))
+        );
+        for bad in ["cpu", "cpu=", "=1", "cpu=0", "cpu=-1", "cpu=lots"] {
+            assert!(parse_request(bad).is_err(), "{bad}");
+        }
+    }
+}

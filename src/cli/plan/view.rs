@@ -1,0 +1,247 @@
+//! A plan in words and numbers, and as JSON.
+
+use std::fmt::Write as _;
+
+use foretide_models::{Forecast, Sample};
+use jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
+use serde_json::{Value, json};
+
+use super::{Plan, outlook::Outlook};
+use crate::{
+    autoscaler,
+    cli::{
+        decision::{self, Units, WIDTH, clock},
+        output::{Paint, Screen, wrapped},
+        plot::{Plot, Size},
+    },
+    domain::{
+        explain::{amount, unit_of},
+        proposal::Unit,
+        workload::{Mode, Strategy},
+    },
+};
+
+/// How much of the past is drawn.
+const PAST: SignedDuration = SignedDuration::from_hours(24);
+/// How much of the forecast is drawn, if the prediction window is shorter.
+const AHEAD: SignedDuration = SignedDuration::from_hours(12);
+/// The picture leaves room for its scale within the width of the text.
+const PICTURE: Size = Size {
+    columns: 68,
+    rows: 8,
+};
+
+/// The whole plan for people.
+pub(super) fn text(plan: &Plan, screen: Screen) -> String {
+    let decided = autoscaler::decided(&plan.decision);
+    let mut blocks = vec![heading(plan, screen)];
+    blocks.extend(
+        plan.outlooks
+            .iter()
+            .map(|outlook| picture(plan, outlook, screen)),
+    );
+    blocks.push(decision::proposals(
+        &decided,
+        Units::of(&plan.workload.metrics),
+        screen,
+    ));
+    blocks.push(decision::windows(
+        &autoscaler::windows(&plan.decision),
+        screen,
+    ));
+    blocks.push(format!(
+        "{}\n{}\n",
+        decision::steps(&decided, screen),
+        screen.paint(Paint::Strong, &wrapped(&plan.decision.message(), WIDTH, ""))
+    ));
+    blocks.push(troubles(plan, screen));
+    blocks.push(assumptions(plan, screen));
+    blocks.retain(|block| !block.is_empty());
+    blocks.join("\n")
+}
+
+fn heading(plan: &Plan, screen: Screen) -> String {
+    let workload = &plan.workload;
+    let strategy = match (workload.strategy, workload.mode_in_force()) {
+        (Strategy::Preview, _) => "Preview",
+        (Strategy::Auto, Mode::Delegated) => "Auto, Delegated",
+        (Strategy::Auto, Mode::Direct) => "Auto, Direct",
+    };
+    format!(
+        "{}  {} {}, {} to {} replicas, {strategy}\n{}\n",
+        screen.paint(Paint::Strong, &plan.ehpa.name_any()),
+        workload.target.kind,
+        workload.target.name,
+        workload.bounds.min,
+        workload.bounds.max,
+        screen.paint(
+            Paint::Dim,
+            &format!("{}; all times are UTC", clock(plan.at))
+        )
+    )
+}
+
+fn picture(plan: &Plan, outlook: &Outlook, screen: Screen) -> String {
+    let from = plan.at.checked_sub(PAST).unwrap_or(Timestamp::MIN);
+    let past: Vec<Sample> = outlook
+        .past
+        .iter()
+        .filter(|s| s.at >= from)
+        .copied()
+        .collect();
+    let window = plan
+        .workload
+        .prediction
+        .as_ref()
+        .map(|p| p.window)
+        .unwrap_or_default();
+    let until = plan
+        .at
+        .checked_add(window.max(AHEAD))
+        .unwrap_or(Timestamp::MAX);
+    let forecast = made(outlook)
+        .map(|forecast| path(forecast, plan.at, until))
+        .unwrap_or_default();
+    let unit = unit_of(&outlook.metric.identifier());
+    let plot = Plot {
+        history: &past,
+        forecast: &forecast,
+        now: plan.at,
+        window: made(outlook).map(|_| window).unwrap_or_default(),
+        label: &|value| scale(value, unit),
+    };
+    let drawn = plot.render(PICTURE, screen);
+    if drawn.is_empty() {
+        drawn
+    } else {
+        format!("{}\n{drawn}", legend(outlook, window, screen))
+    }
+}
+
+/// Two lines: what is drawn, and what the signs mean.
+fn legend(outlook: &Outlook, window: SignedDuration, screen: Screen) -> String {
+    let metric = outlook.metric.identifier();
+    let (area, line, strip) = if screen.unicode {
+        ("⣿", "⠒⠒", "━━")
+    } else {
+        ("::", "**", "==")
+    };
+    let mut signs = vec![format!("{area} history")];
+    if made(outlook).is_some() {
+        signs.push(format!("{} forecast", screen.paint(Paint::Future, line)));
+    }
+    if let Some(peak) = outlook.peak {
+        let peak = amount(peak, unit_of(&metric));
+        signs.push(format!(
+            "{} next {window:#}: peak {peak}",
+            screen.paint(Paint::Future, strip)
+        ));
+    }
+    format!("{metric}, the total of all pods\n{}", signs.join("   "))
+}
+
+fn made(outlook: &Outlook) -> Option<&Forecast> {
+    outlook.forecast.as_ref()?.as_ref().ok()
+}
+
+/// What is provided for: the upper path where there is one.
+fn path(forecast: &Forecast, from: Timestamp, until: Timestamp) -> Vec<Sample> {
+    let within = forecast.samples().filter(|p| p.at >= from && p.at <= until);
+    within
+        .map(|p| Sample {
+            at: p.at,
+            value: p.upper.unwrap_or(p.value),
+        })
+        .collect()
+}
+
+/// A value of the scale: short, since the legend names the unit.
+fn scale(value: f64, unit: Unit) -> String {
+    match unit {
+        Unit::Bytes => amount(value, unit),
+        Unit::Cores | Unit::Percent | Unit::Plain => amount(value, Unit::Plain),
+    }
+}
+
+/// Proposals that are absent for a reason with something to say.
+fn troubles(plan: &Plan, screen: Screen) -> String {
+    let absent = plan
+        .decision
+        .proposals
+        .iter()
+        .filter(|p| !p.message.is_empty());
+    let mut text = String::new();
+    for proposal in absent {
+        let line = format!(
+            "{} {}: {}",
+            proposal.source, proposal.name, proposal.message
+        );
+        let line = screen.paint(Paint::Warning, &wrapped(&line, WIDTH, "  "));
+        let _infallible = writeln!(text, "{line}");
+    }
+    for problem in &plan.workload.problems {
+        let _infallible = writeln!(text, "{}", wrapped(&problem.message, WIDTH, "  "));
+    }
+    text
+}
+
+/// What was taken for granted, a line each, and what the forecaster has to say about its work.
+fn assumptions(plan: &Plan, screen: Screen) -> String {
+    let notes = plan
+        .outlooks
+        .iter()
+        .filter_map(made)
+        .flat_map(Forecast::notes);
+    let notes = notes.map(|note| format!("about the forecast: {note}"));
+    let assumed = plan
+        .assumptions
+        .iter()
+        .map(|assumption| format!("assumed: {assumption}"));
+    let mut text = String::new();
+    for line in assumed.chain(notes) {
+        let _infallible = writeln!(
+            text,
+            "{}",
+            screen.paint(Paint::Dim, &wrapped(&line, WIDTH, "  "))
+        );
+    }
+    text
+}
+
+/// The whole plan for programs: `decision` and `windows` as in an autoscaler's status.
+pub(super) fn json(plan: &Plan) -> Value {
+    let (ehpa, workload) = (&plan.ehpa, &plan.workload);
+    json!({
+        "metadata": { "name": ehpa.name_any(), "namespace": ehpa.namespace() },
+        "at": plan.at.to_string(),
+        "bounds": { "min": workload.bounds.min.get(), "max": workload.bounds.max.get() },
+        "decision": autoscaler::decided(&plan.decision),
+        "windows": autoscaler::windows(&plan.decision),
+        "forecasts": plan.outlooks.iter().filter_map(outlook_json).collect::<Vec<_>>(),
+        "problems": workload.problems.iter().map(|problem| {
+            json!({ "reason": problem.reason.as_str(), "message": problem.message })
+        }).collect::<Vec<_>>(),
+        "assumptions": plan.assumptions,
+    })
+}
+
+fn outlook_json(outlook: &Outlook) -> Option<Value> {
+    let metric = outlook.metric.identifier();
+    Some(match outlook.forecast.as_ref()? {
+        Err(refused) => {
+            json!({ "metric": metric, "reason": refused.reason.as_str(), "message": refused.message })
+        }
+        Ok(forecast) => json!({
+            "metric": metric,
+            "method": forecast.method(),
+            "peak": outlook.peak,
+            "notes": forecast.notes().iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "samples": forecast.samples().map(|p| json!({
+                "timestamp": p.at.as_second(),
+                "value": p.value,
+                "upper": p.upper,
+            })).collect::<Vec<_>>(),
+        }),
+    })
+}

@@ -1,0 +1,520 @@
+//! A small picture of a history and its forecast, in characters.
+//!
+//! The history is an area, the forecast a line, so that they differ without colour. Braille dots where
+//! the screen has them, ASCII where not. Times are UTC. It refuses to know what the numbers mean:
+//! the caller names them.
+//!
+//! ```text
+//! samples --level per column of dots--> Raster (dots and ink per cell) --glyphs--> rows
+//!                                                  time axis, now, window, scale --^
+//! ```
+
+mod axis;
+
+use foretide_models::Sample;
+use jiff::{SignedDuration, Timestamp};
+
+use self::axis::{Axis, labels, real, second, ticks, whole};
+use super::output::{Paint, Screen};
+
+/// Tops of the scale, within a power of ten.
+const TOPS: [f64; 11] = [1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0];
+/// A hole in the samples longer than this many mean distances stays a hole.
+const HOLE: f64 = 3.0;
+
+/// What is drawn.
+#[derive(Clone, Copy)]
+pub(super) struct Plot<'a> {
+    /// What was measured, in the order of time.
+    pub(super) history: &'a [Sample],
+    /// What is expected, in the order of time.
+    pub(super) forecast: &'a [Sample],
+    /// Where the one ends and the other begins.
+    pub(super) now: Timestamp,
+    /// The part of the forecast that counts, from now on; zero for none.
+    pub(super) window: SignedDuration,
+    /// A value of the scale in words.
+    pub(super) label: &'a dyn Fn(f64) -> String,
+}
+
+/// How large the picture is, without axis and scale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Size {
+    /// Characters across.
+    pub(super) columns: usize,
+    /// Characters down.
+    pub(super) rows: usize,
+}
+
+/// What a cell shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Ink {
+    #[default]
+    Blank,
+    History,
+    Forecast,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Cell {
+    /// One bit per dot, column by column, from the bottom.
+    dots: u8,
+    ink: Ink,
+}
+
+/// Dots on cells.
+struct Raster {
+    size: Size,
+    /// Dots across and down one cell.
+    dots: (usize, usize),
+    cells: Vec<Cell>,
+}
+
+// === impl Plot ===
+
+impl Plot<'_> {
+    /// The picture, a line per row, each ended.
+    ///
+    /// Empty if there is nothing to draw: no samples, or all at one instant.
+    #[must_use]
+    pub(super) fn render(&self, size: Size, screen: Screen) -> String {
+        let Some(axis) = self.axis(size.columns) else {
+            return String::new();
+        };
+        let top = top(self.highest());
+        let raster = self.raster(size, axis, top, screen);
+        let now = axis.column(self.now);
+        let mut text = String::new();
+        for row in 0..size.rows {
+            let canvas = raster.row(row, now, screen);
+            let scale = self.scale(row, size.rows, top, screen);
+            text.extend([canvas.as_str(), scale.as_str(), "\n"]);
+        }
+        text.push_str(&self.ruler(axis, screen));
+        text.push('\n');
+        text.push_str(&screen.paint(Paint::Dim, labels(axis, now).trim_end()));
+        text.push('\n');
+        text
+    }
+
+    fn axis(&self, columns: usize) -> Option<Axis> {
+        let all = || {
+            self.history
+                .iter()
+                .chain(self.forecast)
+                .map(|sample| sample.at)
+        };
+        let (from, to) = (all().min()?.min(self.now), all().max()?.max(self.now));
+        let seconds = to.duration_since(from).as_secs_f64();
+        (seconds > 0.0 && columns > 0).then(|| Axis {
+            from: second(from),
+            seconds,
+            columns,
+        })
+    }
+
+    fn highest(&self) -> f64 {
+        self.history
+            .iter()
+            .chain(self.forecast)
+            .map(|sample| sample.value)
+            .fold(0.0, f64::max)
+    }
+
+    fn raster(&self, size: Size, axis: Axis, top: f64, screen: Screen) -> Raster {
+        let dots = if screen.unicode { (2, 4) } else { (1, 2) };
+        let cells = vec![Cell::default(); size.columns * size.rows];
+        let mut raster = Raster { size, dots, cells };
+        let fine = Axis {
+            columns: size.columns * dots.0,
+            ..axis
+        };
+        let height = size.rows * dots.1;
+        for (x, level) in levels(self.history, fine).into_iter().enumerate() {
+            let Some(level) = level else { continue };
+            (0..dot(level, top, height)).for_each(|y| raster.set(x, y, Ink::History));
+        }
+        let mut before = None;
+        for (x, level) in levels(self.forecast, fine).into_iter().enumerate() {
+            let y = level.map(|level| dot(level, top, height).saturating_sub(1));
+            if let Some(y) = y {
+                let joined = before.unwrap_or(y);
+                (y.min(joined)..=y.max(joined)).for_each(|y| raster.set(x, y, Ink::Forecast));
+            }
+            before = y;
+        }
+        raster
+    }
+
+    /// The right-hand scale: a value at the top, in the middle and at the bottom.
+    fn scale(&self, row: usize, rows: usize, top: f64, screen: Screen) -> String {
+        let value = match row {
+            0 => Some(top),
+            row if row == rows / 2 && rows > 3 => Some(top * ratio(rows - row, rows)),
+            row if row + 1 == rows && rows > 1 => Some(0.0),
+            _ => None,
+        };
+        let (tick, line) = if screen.unicode {
+            ("┤", "│")
+        } else {
+            ("+", "|")
+        };
+        match value {
+            Some(value) => screen.paint(Paint::Dim, &format!("{tick} {}", (self.label)(value))),
+            None => screen.paint(Paint::Dim, line),
+        }
+    }
+
+    /// The time axis with its ticks, the window of the forecast and the instant of now.
+    fn ruler(&self, axis: Axis, screen: Screen) -> String {
+        let (line, tick, window, now, corner) = if screen.unicode {
+            ("─", "┴", "━", "▲", "┘")
+        } else {
+            ("-", "+", "=", "^", "+")
+        };
+        let at = axis.column(self.now);
+        let until = self.now.checked_add(self.window).unwrap_or(self.now);
+        let window_end = if self.window.is_positive() {
+            axis.column(until)
+        } else {
+            at
+        };
+        let ticks: Vec<usize> = ticks(axis).map(|(column, _)| column).collect();
+        let mut text = String::new();
+        for column in 0..axis.columns {
+            text.push_str(&match column {
+                column if column == at => screen.paint(Paint::Strong, now),
+                column if column > at && column <= window_end => {
+                    screen.paint(Paint::Future, window)
+                }
+                column if ticks.contains(&column) => screen.paint(Paint::Dim, tick),
+                _ => screen.paint(Paint::Dim, line),
+            });
+        }
+        text.push_str(&screen.paint(Paint::Dim, corner));
+        text
+    }
+}
+
+// === impl Raster ===
+
+impl Raster {
+    fn set(&mut self, x: usize, y: usize, ink: Ink) {
+        let (across, down) = self.dots;
+        let row = (self.size.rows * down).saturating_sub(y + 1) / down;
+        let index = row * self.size.columns + x / across;
+        if let Some(cell) = self.cells.get_mut(index) {
+            let bit = (x % across) * down + y % down;
+            cell.dots |= 1 << bit;
+            cell.ink = if cell.ink == Ink::History {
+                Ink::History
+            } else {
+                ink
+            };
+        }
+    }
+
+    fn row(&self, row: usize, now: usize, screen: Screen) -> String {
+        let cells = self
+            .cells
+            .iter()
+            .skip(row * self.size.columns)
+            .take(self.size.columns);
+        let mut text = String::new();
+        for (column, cell) in cells.enumerate() {
+            let glyph = if screen.unicode {
+                braille(*cell)
+            } else {
+                ascii(*cell)
+            };
+            text.push_str(&match cell.ink {
+                Ink::Blank if column == now && screen.unicode => screen.paint(Paint::Dim, "┊"),
+                Ink::Blank if column == now => screen.paint(Paint::Dim, "|"),
+                Ink::Forecast => screen.paint(Paint::Future, &glyph.to_string()),
+                Ink::Blank | Ink::History => glyph.to_string(),
+            });
+        }
+        text
+    }
+}
+
+/// Two by four dots as one character.
+fn braille(cell: Cell) -> char {
+    // Bits of Unicode's pattern for our bits: left column from the bottom, then the right one.
+    const BITS: [u32; 8] = [0x40, 0x04, 0x02, 0x01, 0x80, 0x20, 0x10, 0x08];
+    if cell.ink == Ink::Blank {
+        return ' ';
+    }
+    let set = BITS
+        .iter()
+        .enumerate()
+        .filter(|(bit, _)| cell.dots & (1 << bit) != 0);
+    let pattern: u32 = set.map(|(_, value)| value).sum();
+    char::from_u32(0x2800 + pattern).unwrap_or(' ')
+}
+
+fn ascii(cell: Cell) -> char {
+    match (cell.ink, cell.dots) {
+        (Ink::Blank, _) => ' ',
+        (Ink::Forecast, _) => '*',
+        (Ink::History, 0b01) => '.',
+        (Ink::History, _) => ':',
+    }
+}
+
+/// Per column the highest sample in it, or what lies between its neighbours.
+fn levels(samples: &[Sample], axis: Axis) -> Vec<Option<f64>> {
+    let mut levels = vec![None; axis.columns];
+    for sample in samples {
+        if let Some(level) = levels.get_mut(axis.column(sample.at)) {
+            *level = Some(level.map_or(sample.value, |known: f64| known.max(sample.value)));
+        }
+    }
+    let hole = longest_step(samples);
+    for pair in samples.windows(2) {
+        let [left, right] = pair else { continue };
+        let (from, to) = (second(left.at), second(right.at));
+        if to - from > hole {
+            continue;
+        }
+        for column in axis.column(left.at)..axis.column(right.at) {
+            let at = axis.instant(real(column) + 0.5).clamp(from, to);
+            let value = left.value + (right.value - left.value) * (at - from) / (to - from);
+            if let Some(level @ None) = levels.get_mut(column) {
+                *level = Some(value);
+            }
+        }
+    }
+    levels
+}
+
+/// Samples further apart than this have a hole between them.
+fn longest_step(samples: &[Sample]) -> f64 {
+    match samples {
+        [first, .., last] => {
+            HOLE * (second(last.at) - second(first.at)) / real(samples.len().saturating_sub(1))
+        }
+        _ => 0.0,
+    }
+}
+
+/// How many dots high a value is; at least one if it is not zero.
+fn dot(value: f64, top: f64, height: usize) -> usize {
+    let dots = whole((value / top * real(height)).round()).min(height);
+    dots.max(usize::from(value > 0.0))
+}
+
+/// The lowest round number that is not below the highest value.
+fn top(highest: f64) -> f64 {
+    if highest.is_nan() || highest <= 0.0 {
+        return 1.0;
+    }
+    let power = 10_f64.powf(highest.log10().floor());
+    let fits = TOPS
+        .iter()
+        .map(|top| top * power)
+        .find(|top| *top >= highest * 0.999_999);
+    fits.unwrap_or(highest)
+}
+
+fn ratio(part: usize, of: usize) -> f64 {
+    real(part) / real(of)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{axis::seconds, *};
+
+    const SCREEN: Screen = Screen {
+        colour: false,
+        unicode: true,
+    };
+
+    /// One sample an hour from a start, by a function of the hour.
+    fn hourly(from: i64, hours: i64, value: impl Fn(f64) -> f64) -> Vec<Sample> {
+        let sample = |hour: i64| Sample {
+            at: Timestamp::from_second(hour * 3600).unwrap(),
+            value: value(seconds(hour)),
+        };
+        (from..from + hours).map(sample).collect()
+    }
+
+    fn wave(hour: f64) -> f64 {
+        0.5 - 0.4 * (hour / 24.0 * std::f64::consts::TAU).cos()
+    }
+
+    fn drawn(screen: Screen, size: Size) -> String {
+        let (history, forecast) = (hourly(0, 31, wave), hourly(31, 12, wave));
+        let plot = Plot {
+            history: &history,
+            forecast: &forecast,
+            now: Timestamp::from_second(30 * 3600).unwrap(),
+            window: SignedDuration::from_hours(3),
+            label: &|value| format!("{value:.2}"),
+        };
+        plot.render(size, screen)
+    }
+
+    #[test]
+    fn the_history_is_an_area_and_the_forecast_a_line() {
+        let size = Size {
+            columns: 48,
+            rows: 6,
+        };
+        let expected = concat!(
+            "           ⢀⣀⣠⣀⣀                  ┊    ⣀⣀⣤⣀⡀    ┤ 1.00\n",
+            "         ⣠⣶⣿⣿⣿⣿⣿⣷⣦⡀               ┊ ⢀⡴⠋⠁   ⠉⠓⢦⡀ │\n",
+            "       ⣠⣼⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣤⡀             ┊⠴⠋         ⠹⢤│\n",
+            "     ⣠⣾⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣦          ⢀⣴⡇            ⠈┤ 0.50\n",
+            "   ⣠⣶⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣷⣦⡀     ⢀⣴⣾⣿⡇             │\n",
+            "⣴⣶⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣷⣶⣤⣶⣾⣿⣿⣿⣿⡇             ┤ 0.00\n",
+            "─────────────┴─────────────┴──────▲━━━───┴──────┘\n",
+            "           12:00      Fri 02 Jan now   12:00\n",
+        );
+        assert_eq!(drawn(SCREEN, size), expected);
+    }
+
+    #[test]
+    fn without_unicode_it_is_drawn_in_ascii() {
+        let size = Size {
+            columns: 48,
+            rows: 6,
+        };
+        let text = drawn(
+            Screen {
+                colour: false,
+                unicode: false,
+            },
+            size,
+        );
+        assert!(text.is_ascii());
+        let expected = concat!(
+            "            ...                   |     ****    + 1.00\n",
+            "          .::::::.                |  ****  ***  |\n",
+            "       ..::::::::::.              |***       ***|\n",
+            "     .:::::::::::::::.           .:            *+ 0.50\n",
+            "   .:::::::::::::::::::..     ..:::             |\n",
+            "..::::::::::::::::::::::::...::::::             + 0.00\n",
+            "-------------+-------------+------^===---+------+\n",
+            "           12:00      Fri 02 Jan now   12:00\n",
+        );
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn colour_changes_nothing_but_colour() {
+        let size = Size {
+            columns: 30,
+            rows: 4,
+        };
+        let coloured = drawn(
+            Screen {
+                colour: true,
+                unicode: true,
+            },
+            size,
+        );
+        let mut plain = String::new();
+        let mut rest = coloured.as_str();
+        while let Some((text, code)) = rest.split_once("\u{1b}[") {
+            plain.push_str(text);
+            rest = code.split_once('m').unwrap().1;
+        }
+        plain.push_str(rest);
+        assert_ne!(coloured, plain);
+        assert_eq!(plain, drawn(SCREEN, size));
+    }
+
+    #[test]
+    fn a_hole_in_the_history_stays_a_hole() {
+        let mut history = hourly(0, 20, |_| 1.0);
+        history.extend(hourly(60, 20, |_| 1.0));
+        let plot = Plot {
+            history: &history,
+            forecast: &[],
+            now: Timestamp::from_second(80 * 3600).unwrap(),
+            window: SignedDuration::ZERO,
+            label: &|_| String::new(),
+        };
+        let text = plot.render(
+            Size {
+                columns: 20,
+                rows: 1,
+            },
+            SCREEN,
+        );
+        assert_eq!(text.lines().next(), Some("⣿⣿⣿⣿⣿          ⣿⣿⣿⣿⣿┤ "));
+    }
+
+    #[test]
+    fn nothing_to_draw_is_no_picture() {
+        let plot = Plot {
+            history: &hourly(0, 1, |_| 1.0),
+            forecast: &[],
+            now: Timestamp::from_second(0).unwrap(),
+            window: SignedDuration::ZERO,
+            label: &|_| String::new(),
+        };
+        assert_eq!(
+            plot.render(
+                Size {
+                    columns: 20,
+                    rows: 4
+                },
+                SCREEN
+            ),
+            ""
+        );
+    }
+
+    #[test]
+    fn the_scale_ends_on_a_round_number() {
+        for (highest, expected) in [
+            (0.0, 1.0),
+            (f64::NAN, 1.0),
+            (0.93, 1.0),
+            (1.0, 1.0),
+            (1.01, 1.2),
+            (7.0, 8.0),
+            (9.9, 10.0),
+            (0.021, 0.025),
+        ] {
+            assert!(
+                (top(highest) - expected).abs() < 1e-9,
+                "{highest}: {}",
+                top(highest)
+            );
+        }
+    }
+
+    #[test]
+    fn any_numbers_make_a_picture_without_a_panic() {
+        let odd = [0.0, -0.0, 1e-300, 1e300, f64::MAX];
+        for value in odd {
+            for seconds in [1, 59, 86_400, 40_000_000_000] {
+                let at = |second| Timestamp::from_second(second).unwrap();
+                let history = [
+                    Sample { at: at(0), value },
+                    Sample {
+                        at: at(seconds),
+                        value: 1.0,
+                    },
+                ];
+                let plot = Plot {
+                    history: &history,
+                    forecast: &[],
+                    now: at(seconds),
+                    window: SignedDuration::MAX,
+                    label: &|value| format!("{value}"),
+                };
+                for size in [(1, 1), (7, 2), (80, 9), (0, 0)] {
+                    let size = Size {
+                        columns: size.0,
+                        rows: size.1,
+                    };
+                    assert!(plot.render(size, SCREEN).lines().count() <= size.rows + 2);
+                }
+            }
+        }
+    }
+}

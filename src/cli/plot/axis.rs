@@ -1,0 +1,112 @@
+//! The time axis of a picture: which column an instant stands in, and which instants are labelled.
+//!
+//! Labels stand at round times of day in UTC and never touch each other.
+
+use jiff::{Timestamp, tz::TimeZone};
+
+/// Fewest columns between two labels of the time axis.
+const LABEL_SPACING: usize = 11;
+/// Distances between labels, in seconds: round for people.
+const TICKS: [i64; 16] = [
+    60, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800,
+    1_209_600, 2_419_200, 31_536_000,
+];
+
+/// The horizontal axis: which column an instant stands in.
+#[derive(Clone, Copy)]
+pub(super) struct Axis {
+    pub(super) from: f64,
+    pub(super) seconds: f64,
+    pub(super) columns: usize,
+}
+
+// === impl Axis ===
+
+impl Axis {
+    pub(super) fn column(self, at: Timestamp) -> usize {
+        let position = (second(at) - self.from) / self.seconds;
+        whole(position * real(self.columns)).min(self.columns.saturating_sub(1))
+    }
+
+    pub(super) fn instant(self, column: f64) -> f64 {
+        self.from + self.seconds * column / real(self.columns)
+    }
+}
+
+/// Columns of round instants, and those instants in seconds.
+pub(super) fn ticks(axis: Axis) -> impl Iterator<Item = (usize, i64)> {
+    let least = axis.seconds * real(LABEL_SPACING) / real(axis.columns);
+    let rarest = TICKS.last().copied().unwrap_or(1);
+    let step = TICKS
+        .into_iter()
+        .find(|step| seconds(*step) >= least)
+        .unwrap_or(rarest);
+    let first = instant_second(axis.from).div_euclid(step) + 1;
+    let newest = instant_second(axis.from + axis.seconds).div_euclid(step);
+    (first..=newest).filter_map(move |index| {
+        let at = index.checked_mul(step)?;
+        Some((axis.column(Timestamp::from_second(at).ok()?), at))
+    })
+}
+
+/// The row below the axis: `now`, and the round instants that leave it its place.
+pub(super) fn labels(axis: Axis, now: usize) -> String {
+    let mut row = vec![' '; axis.columns + LABEL_SPACING];
+    put(&mut row, now, "now");
+    for (column, at) in ticks(axis) {
+        let Ok(at) = Timestamp::from_second(at) else {
+            continue;
+        };
+        let civil = at.to_zoned(TimeZone::UTC);
+        let midnight = civil.hour() == 0 && civil.minute() == 0;
+        let text = if midnight {
+            civil.strftime("%a %d %b")
+        } else {
+            civil.strftime("%H:%M")
+        };
+        put(&mut row, column, &text.to_string());
+    }
+    row.into_iter().collect()
+}
+
+/// Writes a text centred on a column, unless it would touch another one or the left edge.
+fn put(row: &mut [char], column: usize, text: &str) {
+    let length = text.chars().count();
+    let Some(start) = column.checked_sub(length / 2) else {
+        return;
+    };
+    let around = row.iter().skip(start.saturating_sub(1)).take(length + 2);
+    if around.into_iter().any(|c| *c != ' ') {
+        return;
+    }
+    let cells = row.iter_mut().skip(start);
+    cells.zip(text.chars()).for_each(|(cell, c)| *cell = c);
+}
+
+pub(super) fn second(at: Timestamp) -> f64 {
+    at.as_duration().as_secs_f64()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of columns and rows")]
+pub(super) fn real(count: usize) -> f64 {
+    count as f64
+}
+
+#[expect(clippy::cast_precision_loss, reason = "seconds of a calendar")]
+pub(super) fn seconds(count: i64) -> f64 {
+    count as f64
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the cast saturates"
+)]
+pub(super) fn whole(x: f64) -> usize {
+    x.floor() as usize
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the cast saturates")]
+fn instant_second(x: f64) -> i64 {
+    x.floor() as i64
+}

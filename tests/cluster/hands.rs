@@ -1,0 +1,184 @@
+//! What people do to the objects by hand, and how long the controller takes to answer.
+
+use std::fmt::Debug;
+
+use kube::{
+    Api, Resource,
+    api::{DeleteParams, Patch, PatchParams, PropagationPolicy},
+};
+use rig::{AuditEvent, FakeMetrics, Reading, eventually};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::world::{Controller, NAMESPACE, PATIENCE, World};
+
+/// The external metric of these scenarios: its value, over ten, is the count that it asks for.
+pub(crate) const QUEUE: &str = "queue";
+
+/// Makes `QUEUE` ask for that many replicas.
+pub(crate) fn ask_for(metrics: &FakeMetrics, replicas: u32) {
+    let value = (replicas * 10).to_string();
+    metrics.set_external(NAMESPACE, QUEUE, vec![Reading::new(&value)]);
+}
+
+/// The `metrics` of an autoscaler that follows `QUEUE`.
+pub(crate) fn by_queue() -> Value {
+    json!([{
+        "type": "External",
+        "external": {
+            "metric": { "name": QUEUE },
+            "target": { "type": "AverageValue", "averageValue": "10" },
+        },
+    }])
+}
+
+/// An autoscaler called like its target, with more fields of `spec` than the bounds.
+pub(crate) fn ehpa(target: (&str, &str, &str), (min, max): (i32, i32), more: &Value) -> Value {
+    let (api_version, kind, name) = target;
+    let mut spec = json!({
+        "scaleTargetRef": { "apiVersion": api_version, "kind": kind, "name": name },
+        "minReplicas": min,
+        "maxReplicas": max,
+    });
+    let fields = more.as_object().unwrap().clone();
+    spec.as_object_mut().unwrap().extend(fields);
+    json!({
+        "apiVersion": "autoscaling.crane.io/v1alpha1",
+        "kind": "EffectiveHorizontalPodAutoscaler",
+        "metadata": { "name": name, "namespace": NAMESPACE },
+        "spec": spec,
+    })
+}
+
+/// The API path of a Deployment kind.
+pub(crate) const fn deployment(name: &str) -> (&str, &str, &str) {
+    ("apps/v1", "Deployment", name)
+}
+
+/// A merge patch by hand.
+pub(crate) async fn edit<K>(api: &Api<K>, name: &str, patch: Value)
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug,
+{
+    api.patch(name, &PatchParams::default(), &Patch::Merge(patch))
+        .await
+        .unwrap();
+}
+
+/// A deletion by hand, as `kubectl delete` does it.
+pub(crate) async fn delete<K>(api: &Api<K>, name: &str)
+where
+    K: Resource + DeserializeOwned + Clone + Debug,
+{
+    let background = DeleteParams {
+        propagation_policy: Some(PropagationPolicy::Background),
+        ..DeleteParams::default()
+    };
+    api.delete(name, &background).await.unwrap();
+}
+
+/// Waits until an object is gone.
+pub(crate) async fn gone<K>(api: &Api<K>, name: &str)
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug,
+{
+    eventually(
+        PATIENCE,
+        &format!("{} {name} is gone", K::kind(&())),
+        || async {
+            let found = api.get_opt(name).await.map_err(|error| error.to_string())?;
+            if found.is_none() {
+                Ok(())
+            } else {
+                Err("it is still there")
+            }
+            .map_err(str::to_owned)
+        },
+    )
+    .await;
+}
+
+/// A condition of a status, as `status/reason`, and its message.
+pub(crate) fn condition(status: &Value, kind: &str) -> Option<(String, String)> {
+    let found = status
+        .get("conditions")?
+        .as_array()?
+        .iter()
+        .find(|c| c["type"] == kind)?;
+    let text = |name: &str| found[name].as_str().unwrap_or_default().to_owned();
+    Some((
+        format!("{}/{}", text("status"), text("reason")),
+        text("message"),
+    ))
+}
+
+impl Controller {
+    /// How many syncs had something to do so far.
+    pub(crate) fn syncs(&self) -> u64 {
+        let text = self.telemetry.encode();
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("foretide_sync_duration_seconds_count "));
+        line.unwrap().parse().unwrap()
+    }
+
+    /// Waits for `count` further syncs: what they did not do, they do not want to do.
+    pub(crate) async fn further_syncs(&self, count: u64) {
+        let until = self.syncs() + count;
+        eventually(PATIENCE, &format!("{count} further syncs"), || async {
+            let seen = self.syncs();
+            if seen >= until {
+                Ok(())
+            } else {
+                Err(format!("{seen} of {until}"))
+            }
+        })
+        .await;
+    }
+}
+
+impl World {
+    /// Sets the replicas of a Deployment by hand, through its scale.
+    pub(crate) async fn scale_by_hand(&self, name: &str, replicas: i32) {
+        let patch = json!({ "spec": { "replicas": replicas } });
+        let scale = self.deployments();
+        scale
+            .patch_scale(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+            .unwrap();
+    }
+
+    /// Waits until the condition of an autoscaler is `wanted` (`status/reason`); gives its message.
+    pub(crate) async fn condition(&self, name: &str, kind: &str, wanted: &str) -> String {
+        self.status(name, &format!("{kind}={wanted}"), |status| {
+            condition(status, kind)
+                .filter(|(is, _)| is == wanted)
+                .map(|(_, message)| message)
+        })
+        .await
+    }
+
+    /// Waits until an autoscaler decides on that count.
+    pub(crate) async fn decides(&self, name: &str, replicas: i32) {
+        self.status(name, &format!("{replicas} expected replicas"), |status| {
+            (status.get("expectReplicas")?.as_i64()? == i64::from(replicas)).then_some(())
+        })
+        .await;
+    }
+
+    /// What the controller wrote so far, refused writes included.
+    pub(crate) fn writes(&self) -> Vec<AuditEvent> {
+        self.requests()
+            .into_iter()
+            .filter(AuditEvent::is_write)
+            .collect()
+    }
+}
+
+/// What a write wrote, such as `deployments/scale`.
+pub(crate) fn written(event: &AuditEvent) -> String {
+    match event.subresource.as_str() {
+        "" => event.resource.clone(),
+        subresource => format!("{}/{subresource}", event.resource),
+    }
+}

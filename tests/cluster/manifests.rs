@@ -1,0 +1,119 @@
+//! The examples apply as they are and come back as they were; what cannot be meant is refused with
+//! words that help.
+
+use std::path::PathBuf;
+
+use http::Request;
+use rig::ClusterOptions;
+use serde_json::{Value, json};
+
+use crate::{
+    hands::{delete, deployment, ehpa, gone},
+    world::{NAMESPACE, World},
+};
+
+/// Every document in `examples/`, by file.
+fn examples() -> Vec<(String, String)> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let files = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let manifests = files.filter(|path| path.extension().is_some_and(|end| end == "yaml"));
+    manifests
+        .map(|path| {
+            (
+                path.display().to_string(),
+                std::fs::read_to_string(path).unwrap(),
+            )
+        })
+        .collect()
+}
+
+/// What `kubectl create` sends: unknown fields are refused, too.
+async fn create(world: &World, object: &Value) -> Result<Value, String> {
+    let path = format!(
+        "/apis/autoscaling.crane.io/v1alpha1/namespaces/{NAMESPACE}/effectivehorizontalpodautoscalers\
+         ?fieldValidation=Strict"
+    );
+    let request = Request::post(path).header("Content-Type", "application/json");
+    let request = request.body(object.to_string().into_bytes()).unwrap();
+    world
+        .client
+        .request(request)
+        .await
+        .map_err(|error| error.to_string())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_examples_apply_unchanged_and_nonsense_is_refused_with_our_words() {
+    let options = ClusterOptions::named("manifests")
+        .without(rig::Component::KubeControllerManager)
+        .without(rig::Component::KubeScheduler)
+        .without(rig::Component::Kwok);
+    let world = World::start(options).await;
+    let examples = examples();
+    assert!(examples.len() >= 3, "{examples:?}");
+    for (file, yaml) in examples {
+        let written: Vec<Value> = serde_saphyr::from_multiple(&yaml).unwrap();
+        let ours = written
+            .iter()
+            .filter(|object| object["kind"] == "EffectiveHorizontalPodAutoscaler");
+        for object in ours {
+            let name = object["metadata"]["name"].as_str().unwrap();
+            let created = create(&world, object).await.unwrap();
+            assert_eq!(created["spec"], object["spec"], "{file}, created");
+            delete(&world.ehpas(), name).await;
+            gone(&world.ehpas(), name).await;
+            world.apply(&object.to_string()).await;
+            let read = world.ehpas().get(name).await.unwrap();
+            let typed = serde_json::to_value(&read.spec).unwrap();
+            assert_eq!(typed, object["spec"], "{file}, applied and read");
+        }
+    }
+
+    let cron = |field: &str, value: Value| {
+        let mut cron = json!({ "start": "0 9 * * *", "end": "0 18 * * *", "targetReplicas": 5 });
+        cron[field] = value;
+        json!({ "crons": [cron] })
+    };
+    let refused = [
+        (
+            json!({ "minReplicas": 9 }),
+            "minReplicas must not exceed maxReplicas; lower minReplicas",
+        ),
+        (
+            json!({ "maxReplicas": 0 }),
+            "maxReplicas must be between 1 and 10000",
+        ),
+        (
+            json!({ "specificReplicas": -1 }),
+            "leave it out to let Preview only watch",
+        ),
+        (
+            json!({ "scaleStrategy": "Manual" }),
+            "supported values: \"Auto\", \"Preview\"",
+        ),
+        (
+            json!({ "maxReplica": 3 }),
+            "unknown field \"spec.maxReplica\"",
+        ),
+        (
+            cron("start", json!("0 9 * *")),
+            "a cron expression has five fields",
+        ),
+        (
+            cron("end", json!("@every 1h")),
+            "'@every' has no fixed times of day",
+        ),
+        (cron("end", Value::Null), "a cron needs start and end"),
+        (
+            json!({ "crons": [cron("name", json!("a"))["crons"][0], cron("name", json!("a"))["crons"][0]] }),
+            "each cron needs a name of its own",
+        ),
+    ];
+    for (fields, words) in refused {
+        let object = ehpa(deployment("shop"), (1, 8), &fields);
+        let answer = create(&world, &object).await.unwrap_err();
+        assert!(answer.contains(words), "{fields}: {answer}");
+    }
+}

@@ -1,0 +1,358 @@
+//! The dependency rule, read from the sources: who may name whom, and what the pure parts never touch.
+//!
+//! Compilers and lints see one line at a time; this looks at whole folders. It reads text, not types:
+//! line comments are cut off, grouped imports are taken apart, and whatever else it cannot see stays
+//! with `Cargo.toml` and `clippy.toml`.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// One row of the rule: in these places, none of these names.
+struct Rule {
+    /// Folders or files, relative to the repository.
+    places: &'static [&'static str],
+    /// Files inside them that the rule does not hold for.
+    except: &'static [&'static str],
+    /// Modules of the service that may not be named through `crate::`.
+    modules: &'static [&'static str],
+    /// Text that may not occur.
+    text: &'static [&'static str],
+    reason: &'static str,
+}
+
+/// What is neither a number nor a decision: other systems, time, tasks, the process, the log.
+const IMPURE: &[&str] = &[
+    "kube::",
+    "k8s_openapi::",
+    "foretide_crds",
+    "reqwest::",
+    "axum::",
+    "tokio::",
+    "futures::",
+    "async fn",
+    ".await",
+    "::now()",
+    "SystemTime",
+    "Instant",
+    "std::env",
+    "std::fs",
+    "std::net",
+    "std::process",
+    "std::thread",
+    "tracing::",
+    "tracing_subscriber",
+];
+
+const RULES: &[Rule] = &[
+    Rule {
+        places: &["src/domain"],
+        except: &[],
+        modules: &[
+            "adapters",
+            "app",
+            "autoscaler",
+            "cli",
+            "clock",
+            "config",
+            "forecaster",
+            "http",
+            "ports",
+            "telemetry",
+            "validate",
+        ],
+        text: IMPURE,
+        reason: "decisions are pure: values in, values out, and `now` is an argument",
+    },
+    Rule {
+        places: &["models/src"],
+        except: &[],
+        modules: &[],
+        text: IMPURE,
+        reason: "forecasts are pure: numbers in, numbers out",
+    },
+    Rule {
+        places: &["crds/src"],
+        except: &[],
+        modules: &[],
+        text: &[
+            "tokio::",
+            "kube::Client",
+            "kube::Api",
+            "kube::client",
+            "reqwest::",
+            "foretide::",
+        ],
+        reason: "wire types have no client and no opinion",
+    },
+    Rule {
+        places: &["src/ports.rs"],
+        except: &[],
+        modules: &[
+            "adapters",
+            "app",
+            "autoscaler",
+            "cli",
+            "config",
+            "forecaster",
+            "http",
+        ],
+        text: &["kube::", "reqwest::", "tokio::"],
+        reason: "a port speaks the words of the domain, whoever stands behind it",
+    },
+    Rule {
+        places: &["src/adapters"],
+        except: &[],
+        modules: &["app", "autoscaler", "cli", "config", "forecaster", "http"],
+        text: &[],
+        reason: "the edge answers questions; it knows nobody who asks them",
+    },
+    Rule {
+        places: &["src"],
+        except: &["src/adapters", "src/app.rs", "src/cli/explain.rs"],
+        modules: &["adapters"],
+        text: &[
+            "kube::Client",
+            "kube::Api",
+            "kube::client",
+            "prometheus_http_query",
+        ],
+        reason: "only app names concrete adapters (and `explain`, which reads one object of a cluster)",
+    },
+    Rule {
+        places: &["src/http"],
+        except: &[],
+        modules: &[
+            "adapters",
+            "app",
+            "autoscaler",
+            "cli",
+            "forecaster",
+            "ports",
+        ],
+        text: &["kube::"],
+        reason: "pages and probes render what they are handed",
+    },
+    Rule {
+        places: &["src/validate"],
+        except: &[],
+        modules: &[
+            "adapters",
+            "app",
+            "autoscaler",
+            "cli",
+            "clock",
+            "forecaster",
+            "http",
+            "ports",
+        ],
+        text: &[
+            "kube::Client",
+            "kube::Api",
+            "async fn",
+            ".await",
+            "std::env",
+            "tracing::",
+        ],
+        reason: "the one door from a spec to the domain is a pure function",
+    },
+    Rule {
+        places: &["src"],
+        except: &["src/config.rs"],
+        modules: &[],
+        text: &["std::env::"],
+        reason: "only config reads the environment",
+    },
+];
+
+/// One place that breaks a rule.
+#[derive(Debug, PartialEq, Eq)]
+struct Breach {
+    line: usize,
+    name: String,
+}
+
+// === impl Rule ===
+
+impl Rule {
+    fn breaches(&self, source: &str) -> Vec<Breach> {
+        let code: Vec<&str> = source.lines().map(without_comment).collect();
+        let texts = code.iter().zip(1..).flat_map(|(text, line)| {
+            let found = self.text.iter().filter(|name| says(text, name));
+            found.map(move |name| Breach {
+                line,
+                name: (*name).to_owned(),
+            })
+        });
+        let modules = modules_named(&code.join("\n"));
+        let modules = modules
+            .into_iter()
+            .filter(|found| self.modules.contains(&&*found.name));
+        let mut all: Vec<_> = texts.chain(modules).collect();
+        all.sort_by_key(|breach| breach.line);
+        all
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let mut files = Vec::new();
+        for place in self.places {
+            rust_files(&root.join(place), &mut files);
+        }
+        files.retain(|file| {
+            !self
+                .except
+                .iter()
+                .any(|except| file.starts_with(root.join(except)))
+        });
+        files.sort();
+        files
+    }
+}
+
+/// A line up to its comment; the slashes of a URL are not one.
+fn without_comment(line: &str) -> &str {
+    let starts = line.match_indices("//").map(|(at, _)| at);
+    let comment = starts.into_iter().find(|at| !line[..*at].ends_with(':'));
+    comment.map_or(line, |at| &line[..at])
+}
+
+/// Whether `name` stands in `text` other than as a part of a longer word.
+fn says(text: &str, name: &str) -> bool {
+    let begins = |at: usize| !name.starts_with(is_word) || !text[..at].ends_with(is_word);
+    let ends =
+        |at: usize| !name.ends_with(is_word) || !text[at + name.len()..].starts_with(is_word);
+    text.match_indices(name)
+        .any(|(at, _)| begins(at) && ends(at))
+}
+
+fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// Every module named as `crate::module`, alone or in a group such as `crate::{one::Thing, two}`.
+fn modules_named(code: &str) -> Vec<Breach> {
+    let mut found = Vec::new();
+    for (at, path) in code.match_indices("crate::") {
+        let rest = &code[at + path.len()..];
+        let mut depth = 0;
+        let mut fresh = true;
+        for (offset, c) in rest.char_indices() {
+            match c {
+                '{' => depth += 1,
+                '}' => depth -= 1,
+                ',' if depth == 1 => fresh = true,
+                c if is_word(c) && fresh && depth <= 1 => {
+                    let word: String = rest[offset..].chars().take_while(|c| is_word(*c)).collect();
+                    let line = 1 + code[..at + path.len() + offset].matches('\n').count();
+                    found.push(Breach { line, name: word });
+                    fresh = false;
+                }
+                _ => {}
+            }
+            if depth == 0 {
+                break;
+            }
+        }
+    }
+    found
+}
+
+fn rust_files(place: &Path, into: &mut Vec<PathBuf>) {
+    if place.is_file() {
+        into.push(place.to_owned());
+        return;
+    }
+    let entries =
+        fs::read_dir(place).unwrap_or_else(|error| panic!("{}: {error}", place.display()));
+    for entry in entries {
+        let path = entry.expect("a readable folder").path();
+        if path.is_dir() {
+            rust_files(&path, into);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            into.push(path);
+        }
+    }
+}
+
+#[test]
+fn nobody_names_what_the_dependency_rule_forbids() {
+    let mut report = Vec::new();
+    for rule in RULES {
+        let files = rule.files();
+        assert!(!files.is_empty(), "nothing to look at in {:?}", rule.places);
+        for file in files {
+            let source = fs::read_to_string(&file).expect("a readable source");
+            for Breach { line, name } in rule.breaches(&source) {
+                report.push(format!(
+                    "{}:{line}: {name} ({})",
+                    file.display(),
+                    rule.reason
+                ));
+            }
+        }
+    }
+    assert!(
+        report.is_empty(),
+        "the dependency rule is broken:\n{}",
+        report.join("\n")
+    );
+}
+
+#[test]
+fn the_pure_parts_were_looked_at_in_full() {
+    let files: Vec<_> = RULES.iter().take(2).flat_map(Rule::files).collect();
+    for part in [
+        "src/domain/decide.rs",
+        "src/domain/hpa/calculator.rs",
+        "models/src/dsp.rs",
+    ] {
+        assert!(
+            files.iter().any(|file| file.ends_with(part)),
+            "{part} is not among {files:?}"
+        );
+    }
+}
+
+#[test]
+fn planted_violations_are_found_where_they_stand() {
+    let planted = "\
+//! Says kube:: and tokio::sleep in a comment.
+use crate::{
+    clock::Clock, // why
+    domain::{Replicas, adapters},
+    telemetry,
+};
+use crate::adapters::kube::Connection;
+fn now() -> Timestamp { jiff::Timestamp::now() }
+const URL: &str = \"http://tokio::\"; // kube::
+use my_kube::Thing;
+";
+    let pure = RULES.first().expect("a first rule");
+    let found = pure.breaches(planted);
+    let found: Vec<_> = found
+        .iter()
+        .map(|breach| (breach.line, &*breach.name))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            (3, "clock"),
+            (5, "telemetry"),
+            (7, "kube::"),
+            (7, "adapters"),
+            (8, "::now()"),
+            (9, "tokio::")
+        ]
+    );
+}
+
+#[test]
+fn clean_code_has_no_breaches() {
+    let clean =
+        "use super::{Replicas, floor};\nuse crate::domain::hpa;\nfn at(now: Timestamp) {}\n";
+    for rule in RULES {
+        assert_eq!(rule.breaches(clean), [], "{}", rule.reason);
+    }
+}

@@ -1,0 +1,402 @@
+//! The command line as its users see it, over the examples and a few broken files.
+//!
+//! Commands run as functions: text in, text and exit code out. Long answers are compared with files
+//! under `snapshots/`; `UPDATE=1` writes them anew.
+
+use std::path::Path;
+
+use clap::Parser;
+use foretide::{
+    cli::{self, Answer, Cli, Exit, Failure, Screen, Surroundings},
+    domain::cron::Zone,
+};
+use foretide_crds::EffectiveHorizontalPodAutoscaler;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use serde_json::{Value, json};
+
+const PLAIN: Screen = Screen {
+    colour: false,
+    unicode: true,
+};
+const HISTORY: &str = "examples/history/php-apache-cpu.csv";
+
+/// Answers one command line, the words of which are parted by blanks.
+fn answer(line: &str) -> Result<Answer, Failure> {
+    let cli = Cli::try_parse_from(["foretide"].into_iter().chain(line.split_whitespace())).unwrap();
+    let now = "2026-03-02T12:00:00Z".parse().unwrap();
+    cli::answer(
+        &cli,
+        &Surroundings {
+            screen: PLAIN,
+            local: Zone::utc(),
+            now,
+        },
+    )
+}
+
+fn failure(line: &str) -> (Exit, String) {
+    let failure = answer(line).unwrap_err();
+    (failure.exit, failure.message)
+}
+
+fn as_json(line: &str) -> Value {
+    serde_json::from_str(&answer(line).unwrap().text).unwrap()
+}
+
+fn matches_snapshot(name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/it/snapshots")
+        .join(name);
+    if std::env::var_os("UPDATE").is_some_and(|value| value == "1") {
+        std::fs::write(&path, text).unwrap();
+    }
+    let stored = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(text, stored, "{name} differs; UPDATE=1 writes it anew");
+}
+
+fn autoscaler(file: &str) -> EffectiveHorizontalPodAutoscaler {
+    serde_saphyr::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
+}
+
+#[test]
+fn every_example_is_valid() {
+    let answer = answer("validate -f examples").unwrap();
+    assert_eq!(answer.exit, Exit::Ok, "{}", answer.text);
+    assert!(
+        answer
+            .text
+            .ends_with("3 autoscalers valid, 0 errors, 2 warnings\n"),
+        "{}",
+        answer.text
+    );
+}
+
+#[test]
+fn what_is_wrong_is_said_with_file_line_and_field() {
+    let answer = answer("validate -f tests/it/manifests/broken.yaml").unwrap();
+    assert_eq!(answer.exit, Exit::Invalid);
+    matches_snapshot("validate-broken.txt", &answer.text);
+}
+
+#[test]
+fn a_validation_report_is_json_on_request() {
+    let report = as_json("validate -o json -f tests/it/manifests/broken.yaml");
+    assert_eq!(report["kind"], "ValidationReport");
+    assert_eq!(report["apiVersion"], cli::API_VERSION);
+    assert_eq!(report["items"][0]["line"], 6);
+    assert_eq!(report["items"][0]["severity"], "error");
+}
+
+#[test]
+fn a_file_that_is_not_there_does_not_hide_the_others() {
+    let answer = answer("validate -f nowhere.yaml -f examples/php-apache.yaml").unwrap();
+    assert_eq!(answer.exit, Exit::Invalid);
+    assert!(
+        answer
+            .text
+            .starts_with("nowhere.yaml: error: cannot be read: "),
+        "{}",
+        answer.text
+    );
+    assert!(
+        answer
+            .text
+            .ends_with("1 autoscaler valid, 1 error, 0 warnings\n"),
+        "{}",
+        answer.text
+    );
+}
+
+const PLAN: &str = "plan -f examples/php-apache.yaml -f examples/php-apache-deployment.yaml \
+                    --csv examples/history/php-apache-cpu.csv --at 2026-03-05T08:00:00Z";
+
+#[test]
+fn a_plan_shows_history_forecast_proposals_and_the_sentence_in_80_columns() {
+    let text = answer(PLAN).unwrap().text;
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 80),
+        "{text}"
+    );
+    matches_snapshot("plan.txt", &text);
+}
+
+#[test]
+fn a_plan_is_drawn_in_ascii_on_request() {
+    let text = answer(&format!("{PLAN} --ascii")).unwrap().text;
+    assert!(text.is_ascii(), "{text}");
+}
+
+#[test]
+fn a_plan_as_json_decides_as_the_plan_in_words_does() {
+    let plan = as_json(&format!("{PLAN} -o json"));
+    let text = answer(PLAN).unwrap().text;
+    assert_eq!(plan["kind"], "Plan");
+    assert_eq!(plan["apiVersion"], cli::API_VERSION);
+    let desired = plan["decision"]["desired"].as_i64().unwrap();
+    assert!(text.contains(&format!("desired {desired}")), "{text}");
+    let message = plan["decision"]["message"].as_str().unwrap();
+    assert!(text.replace('\n', " ").contains(message), "{text}");
+    assert!(plan["forecasts"][0]["samples"].as_array().unwrap().len() > 60);
+}
+
+#[test]
+fn a_request_stands_in_for_the_deployment() {
+    let with = |rest: &str| {
+        let line = format!("plan -f examples/php-apache.yaml --csv {HISTORY} -o json {rest}");
+        as_json(&format!("{line} --at 2026-03-05T07:00:00Z"))["decision"].clone()
+    };
+    let by_request = with("--request cpu=200m");
+    assert_eq!(by_request, with("-f examples/php-apache-deployment.yaml"));
+    let twice = with("--request cpu=400m");
+    assert!(
+        twice["desired"].as_i64() < by_request["desired"].as_i64(),
+        "{twice}"
+    );
+}
+
+#[test]
+fn a_plan_begins_with_the_replicas_it_is_told() {
+    let plan = as_json(&format!("{PLAN} --replicas 2 -o json"));
+    assert_eq!(plan["decision"]["currentReplicas"], 2);
+    // 0.367 cores on two pods that request 0.2 each.
+    assert_eq!(plan["decision"]["proposals"][0]["value"], "91");
+}
+
+#[test]
+fn a_plan_beyond_the_bounds_is_capped_and_says_so() {
+    let plan = as_json(&format!("{PLAN} --request cpu=50m -o json"));
+    assert_eq!(plan["decision"]["desired"], 10);
+    assert_eq!(plan["decision"]["limit"], "TooManyReplicas");
+}
+
+#[test]
+fn a_plan_of_crons_alone_needs_no_history() {
+    let at = "2026-03-05T07:00:00Z";
+    let line = format!("plan -f examples/php-apache-local.yaml --at {at} --replicas 3 -o json");
+    let plan = as_json(&line);
+    assert_eq!(plan["decision"]["desired"], 80);
+    assert_eq!(plan["decision"]["winner"], "cron");
+}
+
+#[test]
+fn a_plan_long_after_the_history_has_neither_demand_nor_forecast() {
+    let plan = as_json(&format!(
+        "{} -o json",
+        PLAN.replace("2026-03-05", "2026-03-09")
+    ));
+    let reasons: Vec<_> = plan["decision"]["proposals"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .collect();
+    assert_eq!(reasons[0]["reason"], "NoSamples");
+    assert!(
+        reasons
+            .iter()
+            .all(|proposal| proposal["replicas"].is_null()),
+        "{plan}"
+    );
+}
+
+#[test]
+fn what_a_plan_lacks_is_named_with_the_flag_that_gives_it() {
+    let ehpa = "plan -f examples/php-apache.yaml";
+    for (line, exit, expected) in [
+        (
+            ehpa.to_owned(),
+            Exit::Usage,
+            "--csv FILE is needed: the history of resource.cpu",
+        ),
+        (
+            format!("{ehpa} --csv {HISTORY}"),
+            Exit::Usage,
+            "what a pod requests of cpu is not known: add the workload's manifest with -f, or give \
+             --request cpu=200m",
+        ),
+        (
+            format!("{ehpa} --csv tests/it/manifests/broken.csv"),
+            Exit::Invalid,
+            "tests/it/manifests/broken.csv:3: found \"2026-03-05T00:05:00Z,0,4\", expected a value that \
+             is a number of at least 0, in base units",
+        ),
+        (
+            format!("{ehpa} --csv {HISTORY} --at 2020-01-01T00:00:00Z"),
+            Exit::Usage,
+            "--at 2020-01-01T00:00:00Z is before the history begins, at 2026-03-01T00:00:00Z",
+        ),
+        (
+            format!("{ehpa} --csv {HISTORY} --csv {HISTORY}"),
+            Exit::Usage,
+            "--csv: two histories of resource.cpu; write --csv METRIC=FILE with a metric of resource.cpu",
+        ),
+        (
+            "plan -f examples".to_owned(),
+            Exit::Usage,
+            "several autoscalers: choose one with --name: php-apache-local, \
+             php-apache-multi-dimensions, php-apache",
+        ),
+        (
+            "plan -f examples/php-apache-deployment.yaml".to_owned(),
+            Exit::Invalid,
+            "no EffectiveHorizontalPodAutoscaler in the manifests; name its file with -f",
+        ),
+        (
+            "plan -f tests/it/manifests/broken.yaml --name crossed".to_owned(),
+            Exit::Invalid,
+            "tests/it/manifests/broken.yaml:17: spec.minReplicas: minReplicas must not exceed \
+             maxReplicas; lower minReplicas or raise maxReplicas",
+        ),
+    ] {
+        assert_eq!(failure(&line), (exit, expected.to_owned()), "{line}");
+    }
+}
+
+const FULL: &str = "plan -f tests/it/manifests/full.yaml --at 2026-03-05T08:00:00Z -o json";
+
+#[test]
+fn each_metric_has_a_history_of_its_own_and_those_without_are_left_out() {
+    let plan = as_json(&format!(
+        "{FULL} --csv pods.requests={HISTORY} --csv external.queue={HISTORY} --replicas 2"
+    ));
+    let proposals = plan["decision"]["proposals"].as_array().unwrap();
+    let names: Vec<_> = proposals
+        .iter()
+        .map(|p| (&p["source"], &p["name"]))
+        .collect();
+    let expected = json!([
+        ["observed", "pods.requests"],
+        ["observed", "external.queue"],
+        ["forecast", "pods.requests"],
+        ["forecast", "external.queue"],
+        ["cron", "day"],
+    ]);
+    assert_eq!(json!(names), expected);
+    let assumptions = plan["assumptions"].as_array().unwrap();
+    let left_out: Vec<_> = assumptions
+        .iter()
+        .filter_map(|assumption| assumption.as_str()?.strip_prefix("without "))
+        .collect();
+    assert_eq!(
+        left_out,
+        [
+            "resource.cpu, of which no history is given",
+            "container-resource.memory.app, of which no history is given",
+            "object.requests, of which no history is given",
+        ]
+    );
+}
+
+#[test]
+fn a_pod_requests_what_its_containers_and_sidecars_request() {
+    let decision = |rest: &str| {
+        let line = format!("{FULL} --csv resource.cpu={HISTORY} {rest}");
+        as_json(&line)["decision"].clone()
+    };
+    let written = decision("-f tests/it/manifests/workload.yaml");
+    assert_eq!(written, decision("--request cpu=200m"));
+}
+
+#[test]
+fn a_workload_without_requests_is_named_with_its_line() {
+    let line = format!(
+        "plan -f examples/php-apache.yaml -f tests/it/manifests/workload.yaml --csv {HISTORY}"
+    );
+    let (exit, message) = failure(&line);
+    assert_eq!(exit, Exit::Invalid);
+    let place = "tests/it/manifests/workload.yaml:15: ";
+    assert!(message.starts_with(place), "{message}");
+    assert!(
+        message.contains("container \"app\" has no cpu request"),
+        "{message}"
+    );
+}
+
+#[test]
+fn flags_that_make_no_sense_are_a_usage_error() {
+    for line in [
+        "plan",
+        "explain web",
+        "plan -f x --request cpu=0",
+        "cron",
+        "validate --all",
+    ] {
+        let words = ["foretide"].into_iter().chain(line.split_whitespace());
+        let error = Cli::try_parse_from(words).unwrap_err();
+        assert_eq!(error.exit_code(), 2, "{line}");
+    }
+}
+
+#[test]
+fn an_explanation_is_the_status_in_words() {
+    let ehpa = autoscaler("tests/it/manifests/explained.yaml");
+    let text = cli::explain::text(&ehpa, PLAIN, &Zone::utc());
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 80),
+        "{text}"
+    );
+    matches_snapshot("explain.txt", &text);
+}
+
+#[test]
+fn an_explanation_as_json_is_the_decision_of_the_status() {
+    let ehpa = autoscaler("tests/it/manifests/explained.yaml");
+    let written: Value = serde_json::to_value(&ehpa).unwrap();
+    let explained: Value = serde_json::from_str(&cli::explain::json(&ehpa).text).unwrap();
+    assert_eq!(explained["kind"], "Explanation");
+    assert_eq!(explained["apiVersion"], cli::API_VERSION);
+    for part in ["decision", "windows", "conditions", "observedGeneration"] {
+        assert_eq!(explained[part], written["status"][part], "{part}");
+    }
+}
+
+#[test]
+fn an_object_without_a_status_says_what_to_check() {
+    let text = cli::explain::text(&autoscaler("examples/php-apache.yaml"), PLAIN, &Zone::utc());
+    assert_eq!(
+        text,
+        "/php-apache  Deployment php-apache, 1 to 10 replicas, Auto\n\n\
+         Nothing was decided yet, and no controller has written a status: check that the\n\
+         controller runs and watches this namespace.\n"
+    );
+}
+
+#[test]
+fn an_invalid_spec_is_explained_too() {
+    let mut ehpa = autoscaler("examples/php-apache.yaml");
+    ehpa.spec.min_replicas = Some(99);
+    let text = cli::explain::text(&ehpa, PLAIN, &Zone::utc());
+    assert!(text.contains("invalid: spec.minReplicas is 99"), "{text}");
+}
+
+#[test]
+fn the_definitions_are_printed_as_one_stream_of_yaml() {
+    let text = answer("crds").unwrap().text;
+    let definitions: Vec<CustomResourceDefinition> = serde_saphyr::from_multiple(&text).unwrap();
+    let kinds: Vec<_> = definitions
+        .iter()
+        .map(|d| d.spec.names.kind.as_str())
+        .collect();
+    assert_eq!(
+        kinds,
+        ["EffectiveHorizontalPodAutoscaler", "TimeSeriesPrediction"]
+    );
+}
+
+#[test]
+fn the_next_firings_are_counted_from_now() {
+    let answer = answer("cron next --expr @daily -n 1 -o json").unwrap();
+    let firings: Value = serde_json::from_str(&answer.text).unwrap();
+    assert_eq!(firings["items"][0]["at"], "2026-03-03T00:00:00Z");
+    let (exit, message) = failure("cron next --expr @never");
+    assert_eq!(exit, Exit::Usage);
+    assert!(message.starts_with("--expr is not usable: "), "{message}");
+}
+
+#[test]
+fn crons_that_cannot_be_used_fail_the_lint_and_are_said_beside_it() {
+    let fine = answer("cron lint -f examples").unwrap();
+    assert_eq!((fine.exit, fine.notes.as_str()), (Exit::Ok, ""));
+    let broken = answer("cron lint -f tests/it/manifests/broken.yaml").unwrap();
+    assert_eq!(broken.exit, Exit::Invalid);
+    assert!(broken.notes.contains("Mars/Olympus"), "{}", broken.notes);
+}

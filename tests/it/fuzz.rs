@@ -1,0 +1,102 @@
+//! No object, however odd, makes reading it panic. Runs as a test here, under a fuzzer with
+//! `cargo bolero test`.
+
+use foretide::{domain::cron::Zone, validate};
+use foretide_crds::EffectiveHorizontalPodAutoscaler;
+use serde_json::{Value, json};
+
+/// Every field that has a meaning of its own, once.
+const FULL: &str = include_str!("manifests/full.yaml");
+
+#[test]
+fn ehpa_json() {
+    let full: Value = serde_saphyr::from_str(FULL).unwrap();
+    assert!(
+        read(full.clone()),
+        "the object that is changed must be valid itself"
+    );
+    bolero::check!()
+        .with_iterations(3_000)
+        .with_type::<Vec<u8>>()
+        .for_each(|bytes| {
+            if let Ok(value) = serde_json::from_slice::<Value>(bytes) {
+                read(value);
+            }
+            let mut object = full.clone();
+            for change in bytes.chunks(8) {
+                alter(&mut object, change);
+            }
+            read(object);
+        });
+}
+
+/// Reads an object as the controller does, and the forecaster it asks for; whether it is valid.
+fn read(object: Value) -> bool {
+    let Ok(ehpa) = serde_json::from_value::<EffectiveHorizontalPodAutoscaler>(object) else {
+        return false;
+    };
+    let workload = validate::workload(&ehpa, &Zone::utc());
+    if let Some(prediction) = &ehpa.spec.prediction {
+        let forecaster = validate::forecaster(prediction);
+        drop(forecaster);
+    }
+    if let Err(invalid) = &workload {
+        assert!(!invalid.to_string().is_empty());
+    }
+    workload.is_ok()
+}
+
+/// Walks down by the first bytes, and puts the value that the last byte names there.
+fn alter(object: &mut Value, change: &[u8]) {
+    let Some((last, walk)) = change.split_last() else {
+        return;
+    };
+    let mut at = object;
+    for step in walk {
+        let count = match &*at {
+            Value::Object(members) => members.len(),
+            Value::Array(items) => items.len(),
+            _ => 0,
+        };
+        if count == 0 || *step == 0 {
+            break;
+        }
+        let index = usize::from(*step) % count;
+        at = match at {
+            Value::Object(members) => members.values_mut().nth(index).unwrap(),
+            Value::Array(items) => &mut items[index],
+            _ => unreachable!(),
+        };
+    }
+    *at = odd(*last, at);
+}
+
+/// A value that somebody might write, and one that nobody should.
+fn odd(which: u8, old: &Value) -> Value {
+    match which % 24 {
+        0 => Value::Null,
+        1 => json!(-1),
+        2 => json!(0),
+        3 => json!(i64::MAX),
+        4 => json!(i32::MAX),
+        5 => json!(i32::MIN),
+        6 => json!(0.5),
+        7 => json!(1e300),
+        8 => json!(""),
+        9 => json!("9223372036854775807Ei"),
+        10 => json!("-1n"),
+        11 => json!("0 0 30 2 *"),
+        12 => json!("TZ=Europe/Berlin 30 2 * * *"),
+        13 => json!("Local"),
+        14 => json!("999999999d"),
+        15 => json!("1e999"),
+        16 => json!("\u{1f980}"),
+        17 => json!([]),
+        18 => json!({}),
+        19 => json!([old, old]),
+        20 => json!({ "name": old }),
+        21 => json!(true),
+        22 => json!("x".repeat(300)),
+        _ => json!("Object"),
+    }
+}
