@@ -8,7 +8,11 @@
 //! Nothing is compared before both logs are older than they reach back, nor after the child has read
 //! something that we have not. It changes nothing.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::VecDeque,
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+};
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -57,19 +61,13 @@ pub(super) struct Rules<'a> {
     pub(super) settings: &'a Settings,
 }
 
-/// The child's bounds, and the generation of its spec that has them.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Terms {
-    generation: Option<i64>,
-    bounds: ReplicaBounds,
-}
-
 /// What the child is expected to start from when it reads the same.
 #[derive(Debug, Clone, PartialEq)]
 struct Expectation {
     step: Step,
     values: Vec<MetricValue>,
-    terms: Terms,
+    /// The child's bounds as the sync saw them.
+    bounds: ReplicaBounds,
     /// The syncs that saw it, first and last.
     first: Timestamp,
     last: Timestamp,
@@ -90,6 +88,8 @@ struct Read {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Shadow {
     child: String,
+    /// Of the child's metrics and behavior.
+    spec: u64,
     whole_from: Option<Timestamp>,
     expected: VecDeque<Expectation>,
     reads: VecDeque<Read>,
@@ -168,9 +168,11 @@ impl Shadow {
             *self = Self::default();
             return None;
         };
-        if self.child != child.uid {
+        let spec = fingerprint(child);
+        if self.child != child.uid || self.spec != spec {
             *self = Self {
                 child: child.uid.clone(),
+                spec,
                 ..Self::default()
             };
             self.distrust(sync.at, rules);
@@ -244,9 +246,12 @@ impl Shadow {
         if self.compared || self.whole_from.is_none_or(|from| now < from) || same.is_empty() {
             return None;
         }
+        // The pass may have come before or after the last change of the bounds.
         let ranges = || {
-            same.iter()
-                .map(|expectation| self.range(expectation, now, rules))
+            same.iter().flat_map(|expectation| {
+                [expectation.bounds, answer.bounds]
+                    .map(|bounds| self.range(expectation, bounds, now, rules))
+            })
         };
         let desired = answer.desired;
         if ranges().any(|range| range == (desired, desired)) {
@@ -266,11 +271,12 @@ impl Shadow {
     fn range(
         &self,
         expectation: &Expectation,
+        bounds: ReplicaBounds,
         now: Timestamp,
         rules: Rules<'_>,
     ) -> (Replicas, Replicas) {
         let hpa = Hpa {
-            bounds: expectation.terms.bounds,
+            bounds,
             metrics: &[],
             behavior: rules.behavior,
         };
@@ -307,11 +313,8 @@ impl Shadow {
 
 impl Expectation {
     fn of(sync: &Sync<'_>, child: &HpaView) -> Option<Self> {
-        let terms = Terms {
-            generation: child.generation,
-            bounds: bounds(child)?,
-        };
-        if !terms.bounds.contains(sync.current) {
+        let bounds = bounds(child)?;
+        if !bounds.contains(sync.current) {
             return None;
         }
         let step = Step {
@@ -326,7 +329,7 @@ impl Expectation {
         Some(Self {
             step,
             values,
-            terms,
+            bounds,
             first: sync.at,
             last: sync.at,
             changes,
@@ -334,21 +337,20 @@ impl Expectation {
     }
 
     fn is_like(&self, other: &Self) -> bool {
-        self.step == other.step && self.values == other.values && self.terms == other.terms
+        self.step == other.step && self.values == other.values && self.bounds == other.bounds
     }
 
     /// Whether the child answered to these inputs.
     fn is_met_by(&self, answer: &Answer) -> bool {
-        self.step.current == answer.current
-            && self.terms.generation == answer.generation
-            && self.values == answer.values
+        self.step.current == answer.current && self.values == answer.values
     }
 }
 
 /// What a child's status says about its last pass.
 #[derive(Debug, Clone, PartialEq)]
 struct Answer {
-    generation: Option<i64>,
+    /// The bounds that it has now.
+    bounds: ReplicaBounds,
     current: Replicas,
     desired: Replicas,
     values: Vec<MetricValue>,
@@ -369,13 +371,27 @@ impl Answer {
             .status
             .get("observedGeneration")
             .and_then(Value::as_i64);
+        if observed.is_some_and(|observed| Some(observed) != child.generation) {
+            return None;
+        }
         Some(Self {
-            generation: observed.or(child.generation),
+            bounds: bounds(child)?,
             current: count("currentReplicas")?,
             desired: count("desiredReplicas")?,
             values: values.filter(|values| !values.is_empty())?,
         })
     }
+}
+
+/// A change of this makes other answers of the same inputs. (`metadata.generation` would tell, but
+/// the API server keeps none for this kind before it writes `observedGeneration`.)
+fn fingerprint(child: &HpaView) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for field in ["metrics", "behavior"] {
+        let written = child.spec.get(field).map(Value::to_string);
+        written.hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
 fn bounds(child: &HpaView) -> Option<ReplicaBounds> {
@@ -669,6 +685,49 @@ mod tests {
             uid: "other".into(),
             ..child((4, 9), 10)
         };
+        assert_eq!(watch.sync(400, (4, 10, 4), &other), None);
+    }
+
+    #[test]
+    fn a_minimum_that_was_changed_meanwhile_explains_either_answer() {
+        for (answer, verdict) in [(12, true), (6, true), (9, false)] {
+            let mut watch = Watch::settled();
+            let bounded = |min: u32| HpaView {
+                spec: json!({ "minReplicas": min, "maxReplicas": 50 }),
+                ..child((12, answer), 5)
+            };
+            for second in (400..=800).step_by(15) {
+                watch.sync(
+                    second,
+                    (12, 6, 6),
+                    &HpaView {
+                        status: child((12, 12), 6).status,
+                        ..bounded(12)
+                    },
+                );
+            }
+            watch.sync(
+                801,
+                (12, 5, 6),
+                &HpaView {
+                    status: child((12, 12), 6).status,
+                    ..bounded(12)
+                },
+            );
+            let verdict = Some(verdict);
+            assert_eq!(
+                watch.sync(815, (answer, 5, 6), &bounded(1)),
+                verdict,
+                "{answer}"
+            );
+        }
+    }
+
+    #[test]
+    fn other_metrics_begin_afresh() {
+        let mut watch = Watch::settled();
+        let mut other = child((4, 9), 10);
+        other.spec["metrics"] = json!([{ "type": "Pods" }]);
         assert_eq!(watch.sync(400, (4, 10, 4), &other), None);
     }
 }

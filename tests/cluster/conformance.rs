@@ -495,10 +495,31 @@ async fn every_kind_of_metric_is_answered_as_the_real_hpa_controller_answers_it(
     join_all(subjects.iter().map(|subject| subject.perform(&stage))).await;
     let steps: usize = subjects.iter().map(|subject| subject.script.len()).sum();
     compared(&controller, steps).await;
-    println!(
-        "{:?} comparisons and disagreements",
-        controller.telemetry.comparisons()
-    );
+    drop(controller);
+
+    // One that thinks of another tolerance is found out.
+    let mut mistaken = Config {
+        sync_period,
+        ..world.config()
+    };
+    mistaken.settings.tolerance = 0.5;
+    let controller = world.run(mistaken, Clock::system());
+    let counts = || controller.telemetry.comparisons();
+    eventually(PATIENCE, "a comparison", || async {
+        (counts().0 > 0).then_some(()).ok_or("none")
+    })
+    .await;
+    let queue = subjects
+        .iter()
+        .find(|subject| subject.name == "external-value")
+        .unwrap();
+    stage.set(queue, &Load::Series(&["145"])).await;
+    eventually(PATIENCE, "a disagreement", || async {
+        (counts().1 > 0)
+            .then_some(())
+            .ok_or_else(|| format!("{:?}", counts()))
+    })
+    .await;
     world.assert_nothing_forbidden();
 }
 
@@ -546,9 +567,5 @@ async fn cpu_of_the_real_metrics_server_is_answered_as_the_real_hpa_controller_a
         .await;
     }
     compared(&controller, 3).await;
-    println!(
-        "{:?} comparisons and disagreements",
-        controller.telemetry.comparisons()
-    );
     world.assert_nothing_forbidden();
 }
