@@ -190,7 +190,11 @@ impl<C: Cluster> Autoscaler<C> {
         let understood = validate::workload(ehpa, &self.setup.local_zone);
         let memory = self.memories.of(ehpa);
         match understood {
-            Ok(workload) => memory.workload = Some(Arc::new(workload)),
+            Ok(workload) => {
+                memory.workload = Some(Arc::new(workload));
+                memory.invalid = None;
+            }
+            Err(invalid) if memory.workload.is_some() => memory.invalid = Some(invalid),
             Err(invalid) => {
                 let now = self.clock.now();
                 let (cluster, telemetry) = (&*self.cluster, &*self.telemetry);
@@ -291,7 +295,10 @@ impl<C: Cluster> Autoscaler<C> {
                             .changed(from, to, now);
                     }
                 }
-                Err(_) => self.schedule.again(&uid, now, AFTER_CONFLICT),
+                Err(ClusterError::Conflict { .. }) => {
+                    self.schedule.again(&uid, now, AFTER_CONFLICT);
+                }
+                Err(_) => {}
             }
         }
     }

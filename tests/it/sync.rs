@@ -40,6 +40,7 @@ struct State {
     replicas: BTreeMap<String, u32>,
     millicores: i64,
     conflicts: u32,
+    refuses: bool,
     writes: Vec<String>,
 }
 
@@ -223,6 +224,12 @@ impl Cluster for Memory {
         replicas: Replicas,
     ) -> Result<Replicas, ClusterError> {
         let mut state = self.state();
+        if state.refuses {
+            return Err(ClusterError::Refused {
+                what: target.name.clone(),
+                message: "quota".into(),
+            });
+        }
         if state.conflicts > 0 {
             state.conflicts -= 1;
             return Err(ClusterError::Conflict {
@@ -454,6 +461,34 @@ async fn a_spec_that_cannot_be_acted_on_leaves_the_last_valid_one_in_force() {
         writes.contains(&"event web InvalidSpec".to_owned()),
         "{writes:?}"
     );
+    assert_eq!(
+        world.memory.ready("web"),
+        ("False".into(), "InvalidSpec".into())
+    );
+    world.sync(30).await;
+    for pass in 3..6 {
+        let writes = world.sync(pass * 15).await;
+        assert_eq!(writes, Vec::<String>::new(), "pass {pass}");
+    }
+}
+
+#[tokio::test]
+async fn a_write_that_is_refused_is_told_once_and_tried_again_at_the_next_turn() {
+    let memory = Memory::default();
+    memory.put("web", 2, &format!("mode: Direct, maxReplicas: 10, {CPU}"));
+    memory.state().millicores = 350;
+    memory.state().refuses = true;
+    let mut world = World::new(memory);
+    let writes = world.sync(0).await;
+    assert_eq!(writes, ["event web FailedUpdateScale", "status web"]);
+    let turns = [2, 15, 30, 45];
+    for second in turns {
+        let writes = world.sync(second).await;
+        assert_eq!(writes, Vec::<String>::new(), "second {second}");
+    }
+    world.memory.state().refuses = false;
+    let writes = world.sync(60).await;
+    assert_eq!(writes, ["scale web 4", "event web Scaled", "status web"]);
 }
 
 #[tokio::test]
