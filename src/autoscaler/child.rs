@@ -41,14 +41,29 @@ pub struct Siblings {
     pub adopted: Option<Arc<HpaView>>,
     /// Another autoscaler of the same target that is not ours.
     pub foreign: Option<Arc<HpaView>>,
+    /// An autoscaler that is not ours and has the name that our child would have.
+    pub namesake: Option<Arc<HpaView>>,
 }
 
 // === impl Siblings ===
 
 impl Siblings {
     /// Sorts the autoscalers of a namespace by whose they are.
+    ///
+    /// The children of `rivals`, UIDs of objects of our own kind, are nobody's concern here: who of
+    /// them acts is settled among them.
     #[must_use]
-    pub fn of(uid: &str, target: &ScaleTarget, hpas: &[Arc<HpaView>]) -> Self {
+    pub fn of(
+        ehpa: &EffectiveHorizontalPodAutoscaler,
+        target: &ScaleTarget,
+        hpas: &[Arc<HpaView>],
+        rivals: &[String],
+    ) -> Self {
+        let uid = ehpa.metadata.uid.as_deref().unwrap_or_default();
+        let of_a_rival = |hpa: &HpaView| {
+            let owner = hpa.controller_uid.as_ref();
+            owner.is_some_and(|owner| rivals.contains(owner))
+        };
         let owned = hpas
             .iter()
             .find(|hpa| hpa.controller_uid.as_deref() == Some(uid))
@@ -65,12 +80,18 @@ impl Siblings {
         };
         let foreign = hpas
             .iter()
-            .find(|hpa| !ours(hpa) && same_target(&hpa.target, target))
+            .find(|hpa| !ours(hpa) && !of_a_rival(hpa) && same_target(&hpa.target, target))
+            .cloned();
+        let name = child_name(&ehpa.name_any());
+        let namesake = hpas
+            .iter()
+            .find(|hpa| hpa.name == name && !ours(hpa))
             .cloned();
         Self {
             owned,
             adopted,
             foreign,
+            namesake,
         }
     }
 
@@ -85,6 +106,13 @@ impl Siblings {
 #[must_use]
 pub fn adopted_by(hpa: &HpaView) -> Option<&str> {
     hpa.annotations.get(ADOPTED_BY)?.as_str()
+}
+
+/// Whether nobody but its user has a say in this autoscaler: it has no controller, and nobody has
+/// adopted it.
+#[must_use]
+pub fn is_unclaimed(hpa: &HpaView) -> bool {
+    hpa.controller_uid.is_none() && adopted_by(hpa).is_none()
 }
 
 /// Whether the user asked us to take over a foreign autoscaler.
@@ -240,13 +268,14 @@ fn pointer(annotation: &str) -> String {
 }
 
 fn same_target(one: &ScaleTarget, other: &ScaleTarget) -> bool {
-    let group = |target: &ScaleTarget| {
-        target
-            .api_version
-            .rsplit_once('/')
-            .map_or(String::new(), |(group, _)| group.to_owned())
-    };
-    one.kind == other.kind && one.name == other.name && group(one) == group(other)
+    one.kind == other.kind
+        && one.name == other.name
+        && group(&one.api_version) == group(&other.api_version)
+}
+
+/// The group of an `apiVersion`; empty for the core group.
+pub(super) fn group(api_version: &str) -> &str {
+    api_version.rsplit_once('/').map_or("", |(group, _)| group)
 }
 
 fn spec(ehpa: &EffectiveHorizontalPodAutoscaler, min: Replicas, max: Replicas) -> Value {

@@ -57,6 +57,13 @@ fn trouble(applied: &Applied, invalid: Option<&Invalid>) -> Option<Condition> {
     if let Some(invalid) = invalid {
         return Some(not_ready(INVALID_SPEC, &kept_in_force(invalid)));
     }
+    if let Some(older) = &applied.planned.older {
+        let message = format!(
+            "effectivehorizontalpodautoscaler {older} scales the same target and is older; delete one \
+             of the two; until then everything is computed here as in Preview"
+        );
+        return Some(not_ready("TargetConflict", &message));
+    }
     let foreign = applied.planned.sighting.siblings.foreign.as_ref()?;
     let adopted = applied
         .outcome
