@@ -499,6 +499,50 @@ mod tests {
     }
 
     #[test]
+    fn an_autoscaler_is_whose_it_says_and_nobody_s_if_it_says_nothing() {
+        let object = ehpa(None);
+        let target = stored(&child(None)).target;
+        let hpa = |name: &str, controller: Option<&str>, adopter: Option<&str>| {
+            let annotations = adopter.map_or(json!({}), |uid| json!({ ADOPTED_BY: uid }));
+            let (name, controller_uid) = (name.into(), controller.map(str::to_owned));
+            Arc::new(HpaView {
+                uid: format!("{name}-{controller_uid:?}-{adopter:?}"),
+                name,
+                controller_uid,
+                annotations,
+                ..stored(&child(None))
+            })
+        };
+        for (hpa, whose, unclaimed) in [
+            (hpa("any", Some("ours"), None), "owned", false),
+            (hpa("any", None, Some("ours")), "adopted", false),
+            (hpa("any", None, None), "foreign", true),
+            (hpa("any", Some("keda"), None), "foreign", false),
+            (hpa("any", None, Some("other")), "foreign", false),
+            (hpa("any", Some("rival"), None), "", false),
+            (hpa("ehpa-web", None, None), "foreign namesake", true),
+        ] {
+            let all = [Arc::clone(&hpa)];
+            let found = Siblings::of(&object, &target, &all, &["rival".to_owned()]);
+            let is = |which| {
+                if str::contains(whose, which) {
+                    Some(Arc::clone(&hpa))
+                } else {
+                    None
+                }
+            };
+            let want = Siblings {
+                owned: is("owned"),
+                adopted: is("adopted"),
+                foreign: is("foreign"),
+                namesake: is("namesake"),
+            };
+            assert_eq!(found, want, "{}", hpa.uid);
+            assert_eq!(is_unclaimed(&hpa), unclaimed, "{}", hpa.uid);
+        }
+    }
+
+    #[test]
     fn an_adopted_autoscaler_remembers_what_it_was_through_every_later_write() {
         let mut foreign = stored(&child(Some(UP)));
         foreign.spec["maxReplicas"] = json!(99);
