@@ -5,7 +5,7 @@
 //! unreadable scale stops an object. It decides nothing and writes nothing.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -148,10 +148,12 @@ async fn see<C: Cluster>(
             pods: &pods,
             usage: &shared.usage,
         };
-        readings.push(match has_selector(&scale) {
-            true => sight.read(metric).await,
-            false => Err(no_selector(&workload.target)),
-        });
+        let reading = if has_selector(&scale) {
+            sight.read(metric).await
+        } else {
+            Err(no_selector(&workload.target))
+        };
+        readings.push(reading);
     }
     let hpas = shared.hpas.get(namespace).map_or(&[][..], Vec::as_slice);
     Ok(Sighting {
@@ -268,11 +270,15 @@ fn predicted(
     let Some(prediction) = &workload.prediction else {
         return Vec::new();
     };
-    let read = |metric: &MetricSpec| {
+    let mut asked = HashSet::new();
+    let mut read = |metric: &MetricSpec| {
         let key = SeriesKey {
             uid: uid.clone(),
             metric: metric.identifier(),
         };
+        if !asked.insert(key.metric.clone()) {
+            return Err(twin(&key.metric));
+        }
         let target = demand::target(metric, pods, scale.template.as_deref())
             .map_err(|error| no_target(&error))?;
         let value = forecasts.peak(&key, now, prediction.window)?;
@@ -286,6 +292,11 @@ fn predicted(
             outcome: read(metric),
         })
         .collect()
+}
+
+fn twin(metric: &str) -> Refused {
+    let message = format!("{metric} stands twice in spec.metrics: only the first one is forecast");
+    Refused::new(Reason::NotForecastable, message)
 }
 
 fn no_target(error: &NoTarget) -> Refused {

@@ -164,7 +164,10 @@ impl<C: Cluster, H: HistoryReader, Q: DemandQueries> Forecaster<C, H, Q> {
                     uid,
                     metric: metric.identifier(),
                 };
-                wanted.insert(key.clone());
+                // A second metric of the same identifier has no forecast of its own.
+                if !wanted.insert(key.clone()) {
+                    continue;
+                }
                 let request = self.request(ehpa, workload, metric);
                 let kept = request.and_then(|request| self.keep(key.clone(), request, now));
                 if let Err(refused) = kept {
