@@ -169,9 +169,10 @@ impl Cluster for Memory {
                 spec: replicas,
                 status: replicas,
             },
-            selector: match self.state().unselective {
-                true => String::new(),
-                false => target.name.clone(),
+            selector: if self.state().unselective {
+                String::new()
+            } else {
+                target.name.clone()
             },
             resource_version: "1".into(),
             uid: format!("target-{}", target.name),
