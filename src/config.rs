@@ -3,7 +3,7 @@
 //! The only reader of the environment (through clap, but for what a terminal can show). It refuses to open files or connections: a
 //! [`Config`] is a value that `app::run` is given.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf};
 
 use jiff::{SignedDuration, tz::TimeZone};
 
@@ -118,6 +118,12 @@ pub enum ConfigError {
         /// The flag.
         flag: &'static str,
     },
+    /// A duration that may be zero is below it.
+    #[error("--{flag} must not be negative, for example 5m")]
+    Negative {
+        /// The flag.
+        flag: &'static str,
+    },
     /// A ratio that must be finite and not negative is not.
     #[error("--hpa-tolerance must be a ratio of at least 0, for example 0.1")]
     Tolerance,
@@ -137,9 +143,18 @@ impl TryFrom<ControllerArgs> for Config {
     fn try_from(args: ControllerArgs) -> Result<Self, ConfigError> {
         let settings = Settings {
             tolerance: tolerance(args.hpa_tolerance)?,
-            downscale_stabilization: args.hpa_downscale_stabilization,
-            cpu_initialization_period: args.hpa_cpu_initialization_period,
-            initial_readiness_delay: args.hpa_initial_readiness_delay,
+            downscale_stabilization: not_negative(
+                "hpa-downscale-stabilization",
+                args.hpa_downscale_stabilization,
+            )?,
+            cpu_initialization_period: not_negative(
+                "hpa-cpu-initialization-period",
+                args.hpa_cpu_initialization_period,
+            )?,
+            initial_readiness_delay: not_negative(
+                "hpa-initial-readiness-delay",
+                args.hpa_initial_readiness_delay,
+            )?,
             ..Settings::default()
         };
         Ok(Self {
@@ -149,7 +164,7 @@ impl TryFrom<ControllerArgs> for Config {
                     path,
                     context: args.context,
                 }),
-            namespaces: args.namespaces,
+            namespaces: distinct(args.namespaces),
             prometheus: args.prometheus.map(prometheus_url).transpose()?,
             promql_scope: args.promql_scope,
             listen: args.listen,
@@ -170,6 +185,19 @@ fn positive(flag: &'static str, span: SignedDuration) -> Result<SignedDuration, 
     span.is_positive()
         .then_some(span)
         .ok_or(ConfigError::NotPositive { flag })
+}
+
+fn not_negative(flag: &'static str, span: SignedDuration) -> Result<SignedDuration, ConfigError> {
+    (!span.is_negative())
+        .then_some(span)
+        .ok_or(ConfigError::Negative { flag })
+}
+
+/// Each namespace once, in order; an empty one, as an empty variable gives it, is none.
+fn distinct(namespaces: Vec<String>) -> Vec<String> {
+    let named = namespaces.into_iter().filter(|name| !name.is_empty());
+    let distinct: BTreeSet<String> = named.collect();
+    distinct.into_iter().collect()
 }
 
 fn prometheus_url(value: String) -> Result<String, ConfigError> {
@@ -266,6 +294,12 @@ mod tests {
     }
 
     #[test]
+    fn a_namespace_given_twice_counts_once_and_an_empty_one_not_at_all() {
+        let config = config(&["--namespace", "b,a,,b", "--namespace", ""]).unwrap();
+        assert_eq!(config.namespaces, ["a", "b"]);
+    }
+
+    #[test]
     fn values_that_cannot_work_are_refused_by_the_name_of_their_flag() {
         for (flags, expected) in [
             (
@@ -275,6 +309,12 @@ mod tests {
                 },
             ),
             (["--hpa-tolerance", "NaN"], ConfigError::Tolerance),
+            (
+                ["--hpa-initial-readiness-delay=-30s", "--log-json"],
+                ConfigError::Negative {
+                    flag: "hpa-initial-readiness-delay",
+                },
+            ),
             (
                 ["--prometheus", "prom:9090"],
                 ConfigError::Prometheus {

@@ -33,6 +33,8 @@ pub(super) struct Planned {
     pub(super) decision: Decision,
     /// Whether a child autoscaler writes the scale, by strategy and mode.
     pub(super) delegates: bool,
+    /// Name of the older object that acts on the same target in the place of this one.
+    pub(super) older: Option<String>,
 }
 
 /// What became of a decision.
@@ -166,6 +168,22 @@ impl<C: Cluster> Writer<'_, C> {
                 Deed::Adopted
             };
             return self.keep(&manifest, Some(taken), deed).await;
+        }
+        if let Some(namesake) = siblings
+            .namesake
+            .as_ref()
+            .filter(|_| siblings.owned.is_none())
+        {
+            return Err(ClusterError::Refused {
+                what: format!(
+                    "horizontalpodautoscaler {}/{}",
+                    namesake.namespace, namesake.name
+                ),
+                message:
+                    "one of this name is there and not ours, so it is left alone; delete it, or \
+                          give this object another name"
+                        .to_owned(),
+            });
         }
         let manifest = child::manifest(ehpa, min, max);
         let deed = if siblings.owned.is_some() {

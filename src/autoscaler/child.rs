@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     domain::{Replicas, ScaleTarget},
-    owned::{is_part_of, owned_metadata},
+    owned::{child_name, is_part_of, owned_metadata},
     ports::HpaView,
 };
 
@@ -31,14 +31,29 @@ pub struct Siblings {
     pub adopted: Option<Arc<HpaView>>,
     /// Another autoscaler of the same target that is not ours.
     pub foreign: Option<Arc<HpaView>>,
+    /// An autoscaler that is not ours and has the name that our child would have.
+    pub namesake: Option<Arc<HpaView>>,
 }
 
 // === impl Siblings ===
 
 impl Siblings {
     /// Sorts the autoscalers of a namespace by whose they are.
+    ///
+    /// The children of `rivals`, UIDs of objects of our own kind, are nobody's concern here: who of
+    /// them acts is settled among them.
     #[must_use]
-    pub fn of(uid: &str, target: &ScaleTarget, hpas: &[Arc<HpaView>]) -> Self {
+    pub fn of(
+        ehpa: &EffectiveHorizontalPodAutoscaler,
+        target: &ScaleTarget,
+        hpas: &[Arc<HpaView>],
+        rivals: &[String],
+    ) -> Self {
+        let uid = ehpa.metadata.uid.as_deref().unwrap_or_default();
+        let of_a_rival = |hpa: &HpaView| {
+            let owner = hpa.controller_uid.as_ref();
+            owner.is_some_and(|owner| rivals.contains(owner))
+        };
         let owned = hpas
             .iter()
             .find(|hpa| hpa.controller_uid.as_deref() == Some(uid))
@@ -55,12 +70,18 @@ impl Siblings {
         };
         let foreign = hpas
             .iter()
-            .find(|hpa| !ours(hpa) && same_target(&hpa.target, target))
+            .find(|hpa| !ours(hpa) && !of_a_rival(hpa) && same_target(&hpa.target, target))
+            .cloned();
+        let name = child_name(&ehpa.name_any());
+        let namesake = hpas
+            .iter()
+            .find(|hpa| hpa.name == name && !ours(hpa))
             .cloned();
         Self {
             owned,
             adopted,
             foreign,
+            namesake,
         }
     }
 
@@ -75,6 +96,13 @@ impl Siblings {
 #[must_use]
 pub fn adopted_by(hpa: &HpaView) -> Option<&str> {
     hpa.annotations.get(ADOPTED_BY)?.as_str()
+}
+
+/// Whether nobody but its user has a say in this autoscaler: it has no controller, and nobody has
+/// adopted it.
+#[must_use]
+pub fn is_unclaimed(hpa: &HpaView) -> bool {
+    hpa.controller_uid.is_none() && adopted_by(hpa).is_none()
 }
 
 /// Whether the user asked us to take over a foreign autoscaler.
@@ -189,13 +217,14 @@ fn pointer(annotation: &str) -> String {
 }
 
 fn same_target(one: &ScaleTarget, other: &ScaleTarget) -> bool {
-    let group = |target: &ScaleTarget| {
-        target
-            .api_version
-            .rsplit_once('/')
-            .map_or(String::new(), |(group, _)| group.to_owned())
-    };
-    one.kind == other.kind && one.name == other.name && group(one) == group(other)
+    one.kind == other.kind
+        && one.name == other.name
+        && group(&one.api_version) == group(&other.api_version)
+}
+
+/// The group of an `apiVersion`; empty for the core group.
+pub(super) fn group(api_version: &str) -> &str {
+    api_version.rsplit_once('/').map_or("", |(group, _)| group)
 }
 
 fn spec(ehpa: &EffectiveHorizontalPodAutoscaler, min: Replicas, max: Replicas) -> Value {
@@ -387,6 +416,50 @@ mod tests {
                 surplus_patch(&child(behavior), &stored(&child(behavior))),
                 None
             );
+        }
+    }
+
+    #[test]
+    fn an_autoscaler_is_whose_it_says_and_nobody_s_if_it_says_nothing() {
+        let object = ehpa(None);
+        let target = stored(&child(None)).target;
+        let hpa = |name: &str, controller: Option<&str>, adopter: Option<&str>| {
+            let annotations = adopter.map_or(json!({}), |uid| json!({ ADOPTED_BY: uid }));
+            let (name, controller_uid) = (name.into(), controller.map(str::to_owned));
+            Arc::new(HpaView {
+                uid: format!("{name}-{controller_uid:?}-{adopter:?}"),
+                name,
+                controller_uid,
+                annotations,
+                ..stored(&child(None))
+            })
+        };
+        for (hpa, whose, unclaimed) in [
+            (hpa("any", Some("ours"), None), "owned", false),
+            (hpa("any", None, Some("ours")), "adopted", false),
+            (hpa("any", None, None), "foreign", true),
+            (hpa("any", Some("keda"), None), "foreign", false),
+            (hpa("any", None, Some("other")), "foreign", false),
+            (hpa("any", Some("rival"), None), "", false),
+            (hpa("ehpa-web", None, None), "foreign namesake", true),
+        ] {
+            let all = [Arc::clone(&hpa)];
+            let found = Siblings::of(&object, &target, &all, &["rival".to_owned()]);
+            let is = |which| {
+                if str::contains(whose, which) {
+                    Some(Arc::clone(&hpa))
+                } else {
+                    None
+                }
+            };
+            let want = Siblings {
+                owned: is("owned"),
+                adopted: is("adopted"),
+                foreign: is("foreign"),
+                namesake: is("namesake"),
+            };
+            assert_eq!(found, want, "{}", hpa.uid);
+            assert_eq!(is_unclaimed(&hpa), unclaimed, "{}", hpa.uid);
         }
     }
 

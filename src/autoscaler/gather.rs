@@ -5,7 +5,7 @@
 //! unreadable scale stops an object. It decides nothing and writes nothing.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -14,9 +14,10 @@ use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use kube::ResourceExt;
 
-use super::child::Siblings;
+use super::{child::Siblings, rivals::Rivals};
 use crate::{
     domain::{
+        ScaleTarget,
         demand::{self, NoTarget},
         forecast::{ForecastReading, Predicted, Refused},
         hpa::MetricSpec,
@@ -25,7 +26,7 @@ use crate::{
         workload::Workload,
     },
     forecaster::forecasts::{Forecasts, SeriesKey},
-    ports::{Cluster, ClusterError, MetricQuery, ScaleView},
+    ports::{Cluster, ClusterError, HpaView, MetricQuery, ScaleView},
 };
 
 /// How many reads run at once.
@@ -38,6 +39,8 @@ pub(super) struct Due {
     pub(super) ehpa: Arc<EffectiveHorizontalPodAutoscaler>,
     /// What it means.
     pub(super) workload: Arc<Workload>,
+    /// Who else acts on the same target.
+    pub(super) rivals: Rivals,
 }
 
 /// What was seen of one object's workload.
@@ -56,7 +59,14 @@ pub(super) struct Sighting {
 /// A due object and what was seen of it.
 pub(super) type Seen = (Due, Result<Sighting, ClusterError>);
 
+/// Usage of every pod by namespace, sorted by the pod's name.
 type Usage = HashMap<String, Result<Vec<Arc<PodUsage>>, Unavailable>>;
+
+/// What the due objects of one namespace share, read once for all of them.
+struct Shared {
+    usage: Usage,
+    hpas: HashMap<String, Vec<Arc<HpaView>>>,
+}
 
 /// Sees everything that `due` needs.
 pub(super) async fn gather<C: Cluster>(
@@ -65,10 +75,17 @@ pub(super) async fn gather<C: Cluster>(
     due: Vec<Due>,
     now: Timestamp,
 ) -> Vec<Seen> {
-    let usage = &usage_by_namespace(cluster, &due).await;
+    let namespaces: BTreeSet<&String> = due.iter().map(namespace).collect();
+    let hpas = namespaces
+        .into_iter()
+        .map(|namespace| (namespace.clone(), cluster.hpas(namespace)));
+    let shared = &Shared {
+        hpas: hpas.collect(),
+        usage: usage_by_namespace(cluster, &due).await,
+    };
     stream::iter(due)
         .map(|due| async move {
-            let sighting = see(cluster, forecasts, &due, usage, now).await;
+            let sighting = see(cluster, forecasts, &due, shared, now).await;
             (due, sighting)
         })
         .buffered(CONCURRENT_READS)
@@ -80,16 +97,23 @@ async fn usage_by_namespace<C: Cluster>(cluster: &C, due: &[Due]) -> Usage {
     let namespaces: BTreeSet<String> = due
         .iter()
         .filter(|due| due.workload.metrics.iter().any(reads_usage))
-        .map(|due| due.workload.target.namespace.clone())
+        .map(|due| namespace(due).clone())
         .collect();
     stream::iter(namespaces)
         .map(|namespace| async move {
-            let usage = cluster.usage(&namespace).await;
+            let mut usage = cluster.usage(&namespace).await;
+            if let Ok(usage) = &mut usage {
+                usage.sort_unstable_by(|one, other| one.pod.cmp(&other.pod));
+            }
             (namespace, usage)
         })
         .buffer_unordered(CONCURRENT_READS)
         .collect()
         .await
+}
+
+fn namespace(due: &Due) -> &String {
+    &due.workload.target.namespace
 }
 
 const fn reads_usage(metric: &MetricSpec) -> bool {
@@ -103,13 +127,18 @@ async fn see<C: Cluster>(
     cluster: &C,
     forecasts: &Forecasts,
     due: &Due,
-    usage: &Usage,
+    shared: &Shared,
     now: Timestamp,
 ) -> Result<Sighting, ClusterError> {
     let workload = &due.workload;
     let namespace = &workload.target.namespace;
     let scale = cluster.scale(&workload.target).await?;
-    let pods = cluster.pods(namespace, &scale.selector)?;
+    // The empty selector selects every pod of the namespace: other people's.
+    let pods = if has_selector(&scale) {
+        cluster.pods(namespace, &scale.selector)?
+    } else {
+        Vec::new()
+    };
     let mut readings = Vec::with_capacity(workload.metrics.len());
     for metric in &workload.metrics {
         let sight = Sight {
@@ -117,13 +146,18 @@ async fn see<C: Cluster>(
             namespace,
             selector: &scale.selector,
             pods: &pods,
-            usage,
+            usage: &shared.usage,
         };
-        readings.push(sight.read(metric).await);
+        let reading = if has_selector(&scale) {
+            sight.read(metric).await
+        } else {
+            Err(no_selector(&workload.target))
+        };
+        readings.push(reading);
     }
-    let uid = due.ehpa.uid().unwrap_or_default();
+    let hpas = shared.hpas.get(namespace).map_or(&[][..], Vec::as_slice);
     Ok(Sighting {
-        siblings: Siblings::of(&uid, &workload.target, &cluster.hpas(namespace)),
+        siblings: Siblings::of(&due.ehpa, &workload.target, hpas, &due.rivals.uids),
         forecasts: predicted(forecasts, due, &pods, &scale, now),
         observation: Observation {
             scale: scale.scale,
@@ -132,6 +166,20 @@ async fn see<C: Cluster>(
         },
         scale,
     })
+}
+
+fn has_selector(scale: &ScaleView) -> bool {
+    !scale.selector.trim().is_empty()
+}
+
+fn no_selector(target: &ScaleTarget) -> Unavailable {
+    Unavailable::new(
+        Cause::NoPods,
+        format!(
+            "the scale of {target} has no status.selector, so its pods cannot be told from others; its \
+             kind needs a labelSelectorPath"
+        ),
+    )
 }
 
 /// Where one workload's metrics are read from.
@@ -189,20 +237,15 @@ impl<C: Cluster> Sight<'_, C> {
 
     /// The usage of the workload's own pods, out of its namespace's list.
     fn usage(&self) -> Reading {
-        let of_namespace = self.usage.get(self.namespace).cloned().unwrap_or_else(|| {
-            Err(Unavailable::new(
-                Cause::NotRead,
-                "pod usage was not asked for in this pass",
-            ))
-        })?;
-        let own = |usage: &Arc<PodUsage>| {
-            self.pods
-                .binary_search_by(|pod| (*pod.name).cmp(&*usage.pod))
-                .is_ok()
+        let not_asked =
+            || Unavailable::new(Cause::NotRead, "pod usage was not asked for in this pass");
+        let of_namespace = self.usage.get(self.namespace).ok_or_else(not_asked)?;
+        let of_namespace = of_namespace.as_ref().map_err(Clone::clone)?;
+        let own = |pod: &Arc<Pod>| {
+            let found = of_namespace.binary_search_by(|usage| (*usage.pod).cmp(&*pod.name));
+            found.ok().and_then(|i| of_namespace.get(i).cloned())
         };
-        Ok(Measured::Usage(
-            of_namespace.into_iter().filter(own).collect(),
-        ))
+        Ok(Measured::Usage(self.pods.iter().filter_map(own).collect()))
     }
 
     fn query<'q>(&'q self, metric: &'q str, selector: Option<&'q str>) -> MetricQuery<'q> {
@@ -227,11 +270,15 @@ fn predicted(
     let Some(prediction) = &workload.prediction else {
         return Vec::new();
     };
-    let read = |metric: &MetricSpec| {
+    let mut asked = HashSet::new();
+    let mut read = |metric: &MetricSpec| {
         let key = SeriesKey {
             uid: uid.clone(),
             metric: metric.identifier(),
         };
+        if !asked.insert(key.metric.clone()) {
+            return Err(twin(&key.metric));
+        }
         let target = demand::target(metric, pods, scale.template.as_deref())
             .map_err(|error| no_target(&error))?;
         let value = forecasts.peak(&key, now, prediction.window)?;
@@ -245,6 +292,11 @@ fn predicted(
             outcome: read(metric),
         })
         .collect()
+}
+
+fn twin(metric: &str) -> Refused {
+    let message = format!("{metric} stands twice in spec.metrics: only the first one is forecast");
+    Refused::new(Reason::NotForecastable, message)
 }
 
 fn no_target(error: &NoTarget) -> Refused {

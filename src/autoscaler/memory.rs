@@ -21,6 +21,7 @@ use crate::{
         workload::Workload,
     },
     telemetry::ObjectLabels,
+    validate::Invalid,
 };
 
 /// What is remembered of one object.
@@ -30,12 +31,16 @@ pub(super) struct Memory {
     pub(super) labels: ObjectLabels,
     /// The last spec that could be acted on.
     pub(super) workload: Option<Arc<Workload>>,
+    /// Why the spec as it stands cannot be acted on, if so.
+    pub(super) invalid: Option<Invalid>,
     /// Identity of the scale target that `history` is about.
     pub(super) target_uid: Option<String>,
     /// Stabilization and rate limits.
     pub(super) history: History,
     /// What was last written to status.
     pub(super) written: Option<Outline>,
+    /// The reason of the last warning, while what it warned of lasts.
+    pub(super) warned: Option<&'static str>,
     /// When the last change of the scale was applied.
     pub(super) last_scale: Option<Timestamp>,
     /// The `minReplicas` that the child autoscaler was left with, if there is one.
@@ -83,9 +88,11 @@ impl Memory {
                 name: ehpa.metadata.name.clone().unwrap_or_default(),
             },
             workload: None,
+            invalid: None,
             target_uid: None,
             history: History::default(),
             written: None,
+            warned: None,
             last_scale: last_scale.map(|time| time.0),
             child_min: None,
             shadow: Shadow::default(),

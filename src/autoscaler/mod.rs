@@ -13,6 +13,7 @@ pub mod child;
 mod gather;
 mod memory;
 mod report;
+mod rivals;
 mod schedule;
 mod shadow;
 
@@ -31,6 +32,7 @@ use self::{
     gather::{Due, Seen, Sighting},
     memory::Memories,
     report::Reporter,
+    rivals::Rivals,
     schedule::{Entry, Schedule},
 };
 use crate::{
@@ -178,19 +180,30 @@ impl<C: Cluster> Autoscaler<C> {
             .into_iter()
             .filter_map(|position| staying.get(position))
             .collect();
+        let mut rivals = rivals::among(&staying);
         let mut validated = Vec::with_capacity(due.len());
         for ehpa in due {
-            validated.extend(self.understand(ehpa).await);
+            let uid = ehpa.metadata.uid.as_deref().unwrap_or_default();
+            let rivals = rivals.remove(uid).unwrap_or_default();
+            validated.extend(self.understand(ehpa, rivals).await);
         }
         validated
     }
 
     /// What an object asks for; one that cannot be understood keeps what it last asked for.
-    async fn understand(&mut self, ehpa: &Arc<EffectiveHorizontalPodAutoscaler>) -> Option<Due> {
+    async fn understand(
+        &mut self,
+        ehpa: &Arc<EffectiveHorizontalPodAutoscaler>,
+        rivals: Rivals,
+    ) -> Option<Due> {
         let understood = validate::workload(ehpa, &self.setup.local_zone);
         let memory = self.memories.of(ehpa);
         match understood {
-            Ok(workload) => memory.workload = Some(Arc::new(workload)),
+            Ok(workload) => {
+                memory.workload = Some(Arc::new(workload));
+                memory.invalid = None;
+            }
+            Err(invalid) if memory.workload.is_some() => memory.invalid = Some(invalid),
             Err(invalid) => {
                 let now = self.clock.now();
                 let (cluster, telemetry) = (&*self.cluster, &*self.telemetry);
@@ -207,6 +220,7 @@ impl<C: Cluster> Autoscaler<C> {
         Some(Due {
             ehpa: Arc::clone(ehpa),
             workload,
+            rivals,
         })
     }
 
@@ -271,6 +285,7 @@ impl<C: Cluster> Autoscaler<C> {
             sighting,
             decision,
             delegates,
+            older: due.rivals.older,
         }
     }
 
@@ -291,7 +306,10 @@ impl<C: Cluster> Autoscaler<C> {
                             .changed(from, to, now);
                     }
                 }
-                Err(_) => self.schedule.again(&uid, now, AFTER_CONFLICT),
+                Err(ClusterError::Conflict { .. }) => {
+                    self.schedule.again(&uid, now, AFTER_CONFLICT);
+                }
+                Err(_) => {}
             }
         }
     }
@@ -321,7 +339,8 @@ impl<C: Cluster> Autoscaler<C> {
 /// adopted and may no longer be is somebody else's again.
 fn in_force(due: &Due, sighting: &Sighting) -> Arc<Workload> {
     let siblings = &sighting.siblings;
-    if (siblings.foreign.is_none() && siblings.adopted.is_none()) || may_adopt(due) {
+    let alone = siblings.foreign.is_none() && siblings.adopted.is_none();
+    if due.rivals.older.is_none() && (alone || may_adopt(due, sighting)) {
         return Arc::clone(&due.workload);
     }
     let preview = Workload {
@@ -332,8 +351,12 @@ fn in_force(due: &Due, sighting: &Sighting) -> Arc<Workload> {
     Arc::new(preview)
 }
 
-fn may_adopt(due: &Due) -> bool {
-    delegates(&due.workload) && child::wants_adoption(&due.ehpa)
+fn may_adopt(due: &Due, sighting: &Sighting) -> bool {
+    let siblings = &sighting.siblings;
+    let free = |hpa: &Arc<HpaView>| siblings.adopted.is_some() || child::is_unclaimed(hpa);
+    delegates(&due.workload)
+        && child::wants_adoption(&due.ehpa)
+        && siblings.foreign.as_ref().is_none_or(free)
 }
 
 /// Whether a child autoscaler writes the scale.

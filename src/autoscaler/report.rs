@@ -50,6 +50,10 @@ impl<C: Cluster> Reporter<'_, C> {
         for event in events::events(applied) {
             self.emit(ehpa, &event).await;
         }
+        match events::warning(applied, memory.invalid.as_ref()) {
+            Some(warning) => self.warn(memory, ehpa, &warning).await,
+            None => memory.warned = None,
+        }
         let status = status::status(memory, applied, self.now);
         self.write(memory, ehpa, status).await;
     }
@@ -66,19 +70,21 @@ impl<C: Cluster> Reporter<'_, C> {
             .await;
     }
 
-    /// Reports a spec that cannot be acted on; what was asked for before stays in force.
+    /// Reports a spec that cannot be acted on, of an object that never had another: nothing is
+    /// decided.
     pub(super) async fn invalid(
         &self,
         memory: &mut Memory,
         ehpa: &EffectiveHorizontalPodAutoscaler,
         invalid: &Invalid,
     ) {
-        let message = match memory.workload {
-            Some(_) => format!("{invalid}; the last valid spec stays in force"),
-            None => format!("{invalid}; nothing is done until this is mended"),
-        };
-        self.trouble(memory, ehpa, &[("Ready", "InvalidSpec", message)])
-            .await;
+        let message = format!("{invalid}; nothing is done until this is mended");
+        self.trouble(
+            memory,
+            ehpa,
+            &[("Ready", conditions::INVALID_SPEC, message)],
+        )
+        .await;
     }
 
     /// Writes conditions that are False, leaving the rest of the status as it is; an event goes with
@@ -102,18 +108,31 @@ impl<C: Cluster> Reporter<'_, C> {
         }
         if let Some((_, reason, note)) = troubles.first() {
             let note = note.clone();
-            self.emit(
-                ehpa,
-                &EventNote {
-                    warning: true,
-                    reason,
-                    action: "Decide",
-                    note,
-                },
-            )
-            .await;
+            let warning = EventNote {
+                warning: true,
+                reason,
+                action: "Decide",
+                note,
+            };
+            self.warn(memory, ehpa, &warning).await;
         }
         self.write(memory, ehpa, status).await;
+    }
+
+    /// Emits a warning unless the same was the last one, or status has been saying it since before we
+    /// were started.
+    async fn warn(
+        &self,
+        memory: &mut Memory,
+        ehpa: &EffectiveHorizontalPodAutoscaler,
+        warning: &EventNote,
+    ) {
+        let before = memory.warned.replace(warning.reason);
+        let told = before == Some(warning.reason)
+            || (memory.written.is_none() && conditions::not_ready(ehpa) == Some(warning.reason));
+        if !told {
+            self.emit(ehpa, warning).await;
+        }
     }
 
     async fn write(

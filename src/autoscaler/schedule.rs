@@ -22,6 +22,10 @@ pub(super) struct Entry<'a> {
     pub(super) generation: i64,
 }
 
+/// How many instants of a period objects may share: every look goes through all objects, so that
+/// looks must not grow in number with the namespaces.
+const INSTANTS: u64 = 32;
+
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     generation: i64,
@@ -53,7 +57,8 @@ impl Schedule {
     ///
     /// # Guarantees
     /// - A new object and an object of a new generation are due.
-    /// - Between two calls at most a period apart, no object waits longer than two periods.
+    /// - Between two calls at most a period apart, no object waits longer than two periods, also when
+    ///   the clock is put back in between.
     pub(super) fn due(&mut self, known: &[Entry<'_>], now: Timestamp) -> Vec<usize> {
         let uids: HashSet<&str> = known.iter().map(|entry| entry.uid).collect();
         self.slots.retain(|uid, _| uids.contains(uid.as_str()));
@@ -100,7 +105,9 @@ impl Schedule {
     fn overdue_since(&self, entry: &Entry<'_>, now: Timestamp) -> Option<Timestamp> {
         match self.slots.get(entry.uid) {
             Some(slot) if slot.generation == entry.generation => {
-                (slot.next <= now).then_some(slot.next)
+                // A turn further off than a period was set before the clock was put back.
+                let put_back = slot.next.duration_since(now) > self.period;
+                (slot.next <= now || put_back).then_some(slot.next)
             }
             _ => Some(Timestamp::MIN),
         }
@@ -111,7 +118,7 @@ impl Schedule {
         let period = self.period.as_millis().max(1);
         let mut hasher = DefaultHasher::new();
         entry.namespace.hash(&mut hasher);
-        let offset = i128::from(hasher.finish()).rem_euclid(period);
+        let offset = i128::from(hasher.finish() % INSTANTS) * period / i128::from(INSTANTS);
         let since = (i128::from(now.as_millisecond()) - offset).rem_euclid(period);
         let wait = i64::try_from(period - since).unwrap_or(i64::MAX);
         now.saturating_add(SignedDuration::from_millis(wait))
@@ -164,6 +171,36 @@ mod tests {
         let wait = schedule.until_next(at(0));
         let then = at(i64::try_from(wait.as_millis()).unwrap());
         assert_eq!(schedule.due(&known, then).len(), 2);
+    }
+
+    #[test]
+    fn a_thousand_namespaces_share_a_few_instants() {
+        let names: Vec<String> = (0..1000).map(|n| format!("team-{n}")).collect();
+        let known: Vec<Entry<'_>> = names
+            .iter()
+            .map(|name| Entry {
+                uid: name,
+                namespace: name,
+                generation: 1,
+            })
+            .collect();
+        let mut schedule = Schedule::new(PERIOD);
+        schedule.due(&known, at(0));
+        let (mut now, mut looks) = (0, 0);
+        while now < 15_000 {
+            let wait = schedule.until_next(at(now)).as_millis();
+            now += i64::try_from(wait).unwrap().max(1);
+            looks += i32::from(!schedule.due(&known, at(now)).is_empty());
+        }
+        assert!((16..=33).contains(&looks), "{looks}");
+    }
+
+    #[test]
+    fn a_clock_that_is_put_back_stops_nothing() {
+        let mut schedule = Schedule::new(PERIOD);
+        schedule.due(&[entry("a", 1)], at(3_600_000));
+        assert_eq!(schedule.due(&[entry("a", 1)], at(0)), [0]);
+        assert_eq!(schedule.due(&[entry("a", 1)], at(1)), Vec::<usize>::new());
     }
 
     #[test]

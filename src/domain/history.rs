@@ -184,18 +184,6 @@ impl History {
     }
 }
 
-/// The history after an applied change; see [`History::applied`].
-#[must_use]
-pub fn history_after_applied(
-    history: History,
-    behavior: Option<&Behavior>,
-    from: Replicas,
-    to: Replicas,
-    at: Timestamp,
-) -> History {
-    history.applied(behavior, from, to, at)
-}
-
 /// How far back each direction looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Windows {

@@ -171,7 +171,10 @@ impl<C: Cluster, H: HistoryReader, Q: DemandQueries> Forecaster<C, H, Q> {
                     uid,
                     metric: metric.identifier(),
                 };
-                wanted.insert(key.clone());
+                // A second metric of the same identifier has no forecast of its own.
+                if !wanted.insert(key.clone()) {
+                    continue;
+                }
                 let request = self.request(ehpa, workload, metric);
                 let kept = request.and_then(|request| self.keep(key.clone(), request, now));
                 if let Err(refused) = kept {
@@ -181,9 +184,8 @@ impl<C: Cluster, H: HistoryReader, Q: DemandQueries> Forecaster<C, H, Q> {
             }
         }
         self.plans.retain(|key, _| wanted.contains(key));
-        let plans = &self.plans;
-        self.histories
-            .retain(|history| plans.values().any(|plan| plan.history == *history));
+        let read: HashSet<_> = self.plans.values().map(|plan| &plan.history).collect();
+        self.histories.retain(|history| read.contains(history));
         self.forecasts.retain(|key| wanted.contains(key));
     }
 
@@ -238,10 +240,12 @@ impl<C: Cluster, H: HistoryReader, Q: DemandQueries> Forecaster<C, H, Q> {
         let Some(source) = self.source.clone() else {
             return;
         };
+        // A turn beyond the longest wait was set before the clock was put back.
+        let latest = now.saturating_add(REFRESH_PERIOD).unwrap_or(Timestamp::MAX);
         let due: Vec<SeriesKey> = self
             .plans
             .iter()
-            .filter(|(_, plan)| plan.next <= now)
+            .filter(|(_, plan)| plan.next <= now || plan.next > latest)
             .map(|(key, _)| key.clone())
             .collect();
         let due = due
@@ -249,15 +253,14 @@ impl<C: Cluster, H: HistoryReader, Q: DemandQueries> Forecaster<C, H, Q> {
             .filter_map(|key| self.plans.remove_entry(&key));
         let due: Vec<_> = due.collect();
         let (reader, histories) = (&source.reader, &self.histories);
-        let refreshed: Vec<_> = stream::iter(due)
+        let mut refreshed = stream::iter(due)
             .map(|(key, plan)| async move {
                 let outcome = plan.refresh(reader, histories, now).await;
                 (key, plan, outcome)
             })
-            .buffer_unordered(CONCURRENT_REFRESHES)
-            .collect()
-            .await;
-        for (key, mut plan, outcome) in refreshed {
+            .buffer_unordered(CONCURRENT_REFRESHES);
+        // Each as it comes: one slow answer does not hold back the others.
+        while let Some((key, mut plan, outcome)) = refreshed.next().await {
             plan.next = now
                 .saturating_add(plan.wait(&outcome))
                 .unwrap_or(Timestamp::MAX);

@@ -5,7 +5,10 @@
 //! when the published samples no longer reach a window ahead. An object that is not ours is told so,
 //! once, and left alone.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use foretide_crds::{
     EffectiveHorizontalPodAutoscaler, PredictedSample, PredictedSeries, PredictionMetricStatus,
@@ -26,7 +29,8 @@ use crate::{
 
 type Predicting = (Arc<EffectiveHorizontalPodAutoscaler>, Workload);
 
-/// Most samples that one status carries for one metric, so that an object stays small.
+/// Most samples that one status carries for one metric, so that an object stays small; of more, every
+/// n-th is shown, so that they still reach as far.
 const MAX_SAMPLES: usize = 1_000;
 
 /// Creates, fills and removes predictions until they are as they should be.
@@ -36,11 +40,16 @@ pub(super) async fn publish<C: Cluster>(
     autoscalers: &[Predicting],
     now: Timestamp,
 ) {
+    let existing = cluster.every_prediction();
+    let existing: HashMap<_, _> = existing
+        .iter()
+        .map(|tsp| ((tsp.namespace().unwrap_or_default(), tsp.name_any()), tsp))
+        .collect();
     for (ehpa, workload) in autoscalers {
         let uid = ehpa.uid().unwrap_or_default();
-        let existing = cluster.predictions(&workload.target.namespace);
         let name = child_name(&ehpa.name_any());
-        let ours = existing.iter().find(|tsp| tsp.name_any() == name);
+        let key = (workload.target.namespace.clone(), name.clone());
+        let ours = existing.get(&key).copied();
         if ours.is_some_and(|tsp| controller_uid(tsp) != Some(&uid)) {
             continue;
         }
@@ -260,10 +269,12 @@ fn metric_status(
 
 fn samples(forecast: &Forecast, from: Timestamp, to: Timestamp) -> Vec<PredictedSample> {
     let number = |value: f64| format!("{value:.5}");
-    forecast
-        .samples()
-        .filter(|sample| sample.at >= from && sample.at <= to)
-        .take(MAX_SAMPLES)
+    let within = || {
+        let samples = forecast.samples();
+        samples.filter(|sample| sample.at >= from && sample.at <= to)
+    };
+    within()
+        .step_by(within().count().div_ceil(MAX_SAMPLES).max(1))
         .map(|sample| PredictedSample {
             value: Some(number(sample.value)),
             timestamp: Some(sample.at.as_second()),
@@ -272,7 +283,8 @@ fn samples(forecast: &Forecast, from: Timestamp, to: Timestamp) -> Vec<Predicted
         .collect()
 }
 
-/// Whether readiness or a reason changed, or the published samples end within a window.
+/// Whether readiness or a reason changed, or the published samples end within a window and there are
+/// later ones.
 fn is_worth_writing(
     before: &TimeSeriesPredictionStatus,
     after: &TimeSeriesPredictionStatus,
@@ -280,8 +292,7 @@ fn is_worth_writing(
     now: Timestamp,
 ) -> bool {
     let outline = |status: &TimeSeriesPredictionStatus| {
-        let metrics = status.prediction_metrics.iter().flatten();
-        metrics
+        metrics_of(status)
             .map(|m| (m.resource_identifier.clone(), m.ready, m.reason.clone()))
             .collect::<Vec<_>>()
     };
@@ -289,12 +300,17 @@ fn is_worth_writing(
         return true;
     }
     let horizon = now.saturating_add(window).unwrap_or(now).as_second();
-    before
-        .prediction_metrics
-        .iter()
-        .flatten()
-        .filter(|metric| metric.ready)
-        .any(|metric| last_sample(metric).is_none_or(|last| last < horizon))
+    let metrics = |status| metrics_of(status).filter(|metric| metric.ready);
+    metrics(before).zip(metrics(after)).any(|(before, after)| {
+        let last = last_sample(before);
+        last.is_none_or(|last| last < horizon) && last < last_sample(after)
+    })
+}
+
+fn metrics_of(
+    status: &TimeSeriesPredictionStatus,
+) -> impl Iterator<Item = &PredictionMetricStatus> {
+    status.prediction_metrics.iter().flatten()
 }
 
 fn last_sample(metric: &PredictionMetricStatus) -> Option<i64> {
@@ -345,4 +361,65 @@ fn since(mut condition: Condition, known: Option<&[Condition]>, now: Timestamp) 
         .filter(|before| before.status == condition.status)
         .map_or(Time(now), |before| before.last_transition_time.clone());
     condition
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::constant(1_767_225_600, 0);
+    const MINUTE: SignedDuration = SignedDuration::from_mins(1);
+
+    fn shown(window: SignedDuration, now: Timestamp) -> TimeSeriesPredictionStatus {
+        let points = usize::try_from((window + window).as_secs() / 60 + 20).unwrap();
+        let forecast =
+            Forecast::new("test", NOW, MINUTE, vec![1.0; points], Timestamp::MAX).unwrap();
+        let forecasts = Forecasts::default();
+        let key = SeriesKey {
+            uid: "uid".into(),
+            metric: "resource.cpu".into(),
+        };
+        forecasts.renew(key.clone(), forecast);
+        TimeSeriesPredictionStatus {
+            prediction_metrics: Some(vec![metric_status(&forecasts, &key, window, now)]),
+            conditions: None,
+        }
+    }
+
+    #[test]
+    fn samples_are_few_reach_two_windows_ahead_and_are_written_again_after_one() {
+        for window in [1, 17, 168].map(SignedDuration::from_hours) {
+            let before = shown(window, NOW);
+            let series = before.prediction_metrics.as_ref().unwrap()[0]
+                .prediction
+                .as_ref();
+            let count = series.unwrap()[0].samples.as_ref().unwrap().len();
+            assert!(count <= MAX_SAMPLES, "{window:#}: {count}");
+            for (later, due) in [
+                (MINUTE, false),
+                (window / 2, false),
+                (window + MINUTE, true),
+            ] {
+                let now = NOW + later;
+                let after = shown(window, now);
+                assert_eq!(
+                    is_worth_writing(&before, &after, window, now),
+                    due,
+                    "{window:#} {later:#}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn samples_that_cannot_be_later_are_not_written_again() {
+        let window = MINUTE * 30;
+        let before = shown(window, NOW);
+        assert!(!is_worth_writing(
+            &before,
+            &before,
+            window,
+            NOW + MINUTE * 50
+        ));
+    }
 }

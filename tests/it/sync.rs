@@ -40,6 +40,8 @@ struct State {
     replicas: BTreeMap<String, u32>,
     millicores: i64,
     conflicts: u32,
+    refuses: bool,
+    unselective: bool,
     writes: Vec<String>,
 }
 
@@ -167,7 +169,11 @@ impl Cluster for Memory {
                 spec: replicas,
                 status: replicas,
             },
-            selector: target.name.clone(),
+            selector: if self.state().unselective {
+                String::new()
+            } else {
+                target.name.clone()
+            },
             resource_version: "1".into(),
             uid: format!("target-{}", target.name),
             template: None,
@@ -223,6 +229,12 @@ impl Cluster for Memory {
         replicas: Replicas,
     ) -> Result<Replicas, ClusterError> {
         let mut state = self.state();
+        if state.refuses {
+            return Err(ClusterError::Refused {
+                what: target.name.clone(),
+                message: "quota".into(),
+            });
+        }
         if state.conflicts > 0 {
             state.conflicts -= 1;
             return Err(ClusterError::Conflict {
@@ -453,6 +465,92 @@ async fn a_spec_that_cannot_be_acted_on_leaves_the_last_valid_one_in_force() {
     assert!(
         writes.contains(&"event web InvalidSpec".to_owned()),
         "{writes:?}"
+    );
+    assert_eq!(
+        world.memory.ready("web"),
+        ("False".into(), "InvalidSpec".into())
+    );
+    world.sync(30).await;
+    for pass in 3..6 {
+        let writes = world.sync(pass * 15).await;
+        assert_eq!(writes, Vec::<String>::new(), "pass {pass}");
+    }
+}
+
+#[tokio::test]
+async fn a_write_that_is_refused_is_told_once_and_tried_again_at_the_next_turn() {
+    let memory = Memory::default();
+    memory.put("web", 2, &format!("mode: Direct, maxReplicas: 10, {CPU}"));
+    memory.state().millicores = 350;
+    memory.state().refuses = true;
+    let mut world = World::new(memory);
+    let writes = world.sync(0).await;
+    assert_eq!(writes, ["event web FailedUpdateScale", "status web"]);
+    let turns = [2, 15, 30, 45];
+    for second in turns {
+        let writes = world.sync(second).await;
+        assert_eq!(writes, Vec::<String>::new(), "second {second}");
+    }
+    world.memory.state().refuses = false;
+    let writes = world.sync(60).await;
+    assert_eq!(writes, ["scale web 4", "event web Scaled", "status web"]);
+}
+
+#[tokio::test]
+async fn of_two_objects_on_one_target_the_younger_one_only_shows() {
+    let memory = Memory::default();
+    for name in ["web", "web-too"] {
+        memory.put(name, 2, &format!("maxReplicas: 10, {CPU}"));
+    }
+    memory.edit("web-too", |ehpa| {
+        ehpa.spec.scale_target_ref.name = "web".into()
+    });
+    memory.state().millicores = 200;
+    let mut world = World::new(memory);
+    world.sync(0).await;
+    assert_eq!(
+        world.memory.ready("web-too"),
+        ("False".into(), "TargetConflict".into())
+    );
+    assert_eq!(world.memory.ready("web").0, "True");
+    for pass in 1..5 {
+        let writes = world.sync(pass * 15).await;
+        assert_eq!(writes, Vec::<String>::new(), "pass {pass}");
+    }
+    let hpas: Vec<_> = world.memory.state().hpas.keys().cloned().collect();
+    assert_eq!(hpas, ["ehpa-web"]);
+}
+
+#[tokio::test]
+async fn an_autoscaler_that_happens_to_have_the_name_of_the_child_is_not_written() {
+    let memory = Memory::default();
+    memory.put("api", 2, &format!("maxReplicas: 10, {CPU}"));
+    let mut world = World::new(memory);
+    world.sync(0).await;
+    let mut foreign = world.memory.state().hpas.remove("ehpa-api").unwrap();
+    (foreign.name, foreign.controller_uid) = ("ehpa-web".into(), None);
+    foreign.target.name = "other".into();
+    world.memory.state().hpas.insert("ehpa-web".into(), foreign);
+    world
+        .memory
+        .put("web", 2, &format!("maxReplicas: 10, {CPU}"));
+    let writes = world.sync(1).await;
+    assert_eq!(writes, ["event web FailedReconcileHPA", "status web"]);
+}
+
+#[tokio::test]
+async fn a_target_without_a_selector_is_not_scaled_by_the_pods_of_others() {
+    let memory = Memory::default();
+    memory.put("web", 8, &format!("mode: Direct, maxReplicas: 10, {CPU}"));
+    memory.state().millicores = 100;
+    memory.state().unselective = true;
+    let mut world = World::new(memory);
+    world.sync(0).await;
+    let decision = world.memory.status("web").decision.unwrap();
+    assert_eq!(decision.desired, Some(8));
+    assert_eq!(
+        decision.proposals.unwrap()[0].reason.as_deref(),
+        Some("NoPods")
     );
 }
 

@@ -15,15 +15,19 @@ use crate::{
         explain::{self, ConditionKind},
         strategy::Action,
     },
-    ports::HpaView,
+    ports::{ClusterError, HpaView},
+    validate::Invalid,
 };
+
+/// The reason of a spec that cannot be acted on.
+pub(super) const INVALID_SPEC: &str = "InvalidSpec";
 
 /// The conditions that a child's own replace.
 const OF_THE_CHILD: [&str; 3] = ["AbleToScale", "ScalingActive", "ScalingLimited"];
 
 /// The conditions of a decision; a child's own replace three of them, a foreign autoscaler or a
-/// failed write make Ready False.
-pub(super) fn of(applied: &Applied) -> Vec<Condition> {
+/// failed write or a spec that cannot be acted on make Ready False.
+pub(super) fn of(applied: &Applied, invalid: Option<&Invalid>) -> Vec<Condition> {
     let planned = &applied.planned;
     let mut conditions: Vec<Condition> = planned.decision.conditions.iter().map(rendered).collect();
     let child = applied
@@ -35,22 +39,30 @@ pub(super) fn of(applied: &Applied) -> Vec<Condition> {
         conditions.retain(|condition| condition.type_ != own.type_);
         conditions.push(own);
     }
-    if let Some(trouble) = trouble(applied) {
+    if let Some(trouble) = trouble(applied, invalid) {
         conditions.retain(|condition| condition.type_ != trouble.type_);
         conditions.insert(0, trouble);
     }
     conditions
 }
 
-fn trouble(applied: &Applied) -> Option<Condition> {
-    let ready = ConditionKind::Ready.as_str();
-    if let Err(error) = &applied.outcome {
-        return Some(condition(
-            ready,
-            "False",
-            failure(applied),
-            &error.to_string(),
-        ));
+fn trouble(applied: &Applied, invalid: Option<&Invalid>) -> Option<Condition> {
+    let not_ready =
+        |reason, message: &str| condition(ConditionKind::Ready.as_str(), "False", reason, message);
+    match &applied.outcome {
+        // Decided again in a moment: nothing that anybody need see.
+        Err(ClusterError::Conflict { .. }) | Ok(_) => {}
+        Err(error) => return Some(not_ready(failure(applied), &error.to_string())),
+    }
+    if let Some(invalid) = invalid {
+        return Some(not_ready(INVALID_SPEC, &kept_in_force(invalid)));
+    }
+    if let Some(older) = &applied.planned.older {
+        let message = format!(
+            "effectivehorizontalpodautoscaler {older} scales the same target and is older; delete one \
+             of the two; until then everything is computed here as in Preview"
+        );
+        return Some(not_ready("TargetConflict", &message));
     }
     let foreign = applied.planned.sighting.siblings.foreign.as_ref()?;
     let adopted = applied
@@ -64,7 +76,20 @@ fn trouble(applied: &Applied) -> Option<Condition> {
         foreign.name,
         child::ADOPT
     );
-    (!adopted).then(|| condition(ready, "False", "TargetConflict", &message))
+    (!adopted).then(|| not_ready("TargetConflict", &message))
+}
+
+/// What is told about a spec that cannot be acted on while an earlier one is.
+pub(super) fn kept_in_force(invalid: &Invalid) -> String {
+    format!("{invalid}; the last valid spec stays in force")
+}
+
+/// Why an object's status says that it is not ready, if it does.
+pub(super) fn not_ready(ehpa: &EffectiveHorizontalPodAutoscaler) -> Option<&str> {
+    let known = ehpa.status.as_ref()?.conditions.as_deref()?;
+    let is_ready = |known: &&Condition| known.type_ == ConditionKind::Ready.as_str();
+    let ready = known.iter().find(is_ready)?;
+    (ready.status == "False").then_some(&*ready.reason)
 }
 
 pub(super) fn failure(applied: &Applied) -> &'static str {

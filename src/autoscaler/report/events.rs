@@ -1,22 +1,32 @@
-//! What the owner of an object may want to hear about: one event per deed, none without a change.
+//! What the owner of an object may want to hear about: one event per deed, none without a change, and
+//! what went wrong, which is told once for as long as it lasts.
 
 use crate::{
     autoscaler::apply::{Applied, Deed, Effect},
     ports::{ClusterError, EventNote},
+    validate::Invalid,
 };
 
-use super::conditions::failure;
+use super::conditions::{INVALID_SPEC, failure, kept_in_force};
 
 pub(super) fn events(applied: &Applied) -> Vec<EventNote> {
+    let effect = applied.outcome.as_ref().ok();
+    effect.map_or_else(Vec::new, |effect| effect_events(applied, effect))
+}
+
+/// What went wrong, if anything did: a write that was not accepted, or a spec that cannot be acted on.
+pub(super) fn warning(applied: &Applied, invalid: Option<&Invalid>) -> Option<EventNote> {
+    let warning = |reason, action, note| EventNote {
+        warning: true,
+        reason,
+        action,
+        note,
+    };
     match &applied.outcome {
-        Ok(effect) => effect_events(applied, effect),
-        Err(ClusterError::Conflict { .. }) => Vec::new(),
-        Err(error) => vec![EventNote {
-            warning: true,
-            reason: failure(applied),
-            action: "Scale",
-            note: error.to_string(),
-        }],
+        Err(ClusterError::Conflict { .. }) | Ok(_) => {
+            invalid.map(|invalid| warning(INVALID_SPEC, "Decide", kept_in_force(invalid)))
+        }
+        Err(error) => Some(warning(failure(applied), "Scale", error.to_string())),
     }
 }
 

@@ -64,7 +64,11 @@ pub(super) fn status(
         expect_replicas: Some(decision.desired.as_i32()),
         current_replicas: Some(scaled.unwrap_or(decision.current).as_i32()),
         last_scale_time: last_scale(memory, applied).map(Time),
-        conditions: Some(conditions::since(conditions::of(applied), ehpa, now)),
+        conditions: Some(conditions::since(
+            conditions::of(applied, memory.invalid.as_ref()),
+            ehpa,
+            now,
+        )),
         observed_generation: ehpa.metadata.generation,
         decision: Some(decided(decision)),
         windows: (!decision.windows.is_empty()).then(|| windows(decision)),

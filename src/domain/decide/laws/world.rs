@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::domain::cron::{Window, WindowText, Zone};
 use crate::domain::decide::{Child, Decision, Seen, decide};
 use crate::domain::forecast::{ForecastReading, Predicted, Refused};
-use crate::domain::history::{History, history_after_applied};
+use crate::domain::history::History;
 use crate::domain::hpa::{Applied, Behavior, Hpa, Log, MetricSpec, Settings, Target, reconcile};
 use crate::domain::observation::{
     Cause, Container, Measured, Phase, Pod, PodSample, Readiness, Requests, Status, Unavailable,
@@ -303,7 +303,7 @@ impl World {
             Action::Pin { to } => self.scale_to(to, now),
             Action::Scale { from, to } => {
                 let behavior = self.workload.behavior.as_ref();
-                self.history = history_after_applied(self.history.clone(), behavior, from, to, now);
+                self.history = self.history.clone().applied(behavior, from, to, now);
                 self.scale_to(to, now);
                 self.writes += 1;
             }
