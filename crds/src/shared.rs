@@ -160,7 +160,7 @@ pub struct FftEstimator {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub margin_fraction: Option<String>,
 
-    /// Amplitude below which a frequency counts as weak, in the metric's own unit, written as
+    /// Amplitude below which a frequency counts as weak, in percent of the mean, written as
     /// text. Default `"1.0"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub low_amplitude_threshold: Option<String>,

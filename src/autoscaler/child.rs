@@ -4,17 +4,15 @@
 //! its controller UID, an adopted one by an annotation; every other autoscaler on the same target is
 //! foreign and is never written.
 
-use std::{
-    hash::{DefaultHasher, Hash, Hasher},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use kube::ResourceExt;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    domain::{Replicas, ScaleTarget, quantity::Quantity},
+    domain::{Replicas, ScaleTarget},
+    owned::{is_part_of, owned_metadata},
     ports::HpaView,
 };
 
@@ -24,14 +22,6 @@ pub const ADOPT: &str = "autoscaling.foretide.io/adopt";
 pub const ADOPTED_BY: &str = "autoscaling.foretide.io/adopted-by";
 /// Annotation on an adopted autoscaler: its `spec` as it was, for the day it is given back.
 pub const ORIGINAL_SPEC: &str = "autoscaling.foretide.io/original-spec";
-/// Value of the label `app.kubernetes.io/managed-by` on everything we create.
-pub const MANAGED_BY: &str = "foretide";
-
-/// Longest name that the API server takes.
-const MAX_NAME: usize = 253;
-/// Longest label value that the API server takes.
-const MAX_LABEL: usize = 63;
-
 /// The autoscalers of a namespace, seen from one of our objects.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Siblings {
@@ -93,47 +83,6 @@ pub fn wants_adoption(ehpa: &EffectiveHorizontalPodAutoscaler) -> bool {
     ehpa.annotations()
         .get(ADOPT)
         .is_some_and(|value| value == "true")
-}
-
-/// `ehpa-<name>`, cut and told apart by a hash where that would be too long.
-#[must_use]
-pub fn child_name(name: &str) -> String {
-    let full = format!("ehpa-{name}");
-    if full.len() <= MAX_NAME {
-        return full;
-    }
-    let mut hasher = DefaultHasher::new();
-    name.hash(&mut hasher);
-    let suffix = format!("-{:016x}", hasher.finish());
-    let kept: String = full.chars().take(MAX_NAME - suffix.len()).collect();
-    format!("{kept}{suffix}")
-}
-
-/// Metadata of something we create for `ehpa`: name, labels, and the owner it is collected with.
-#[must_use]
-pub fn owned_metadata(ehpa: &EffectiveHorizontalPodAutoscaler) -> Value {
-    json!({
-        "name": child_name(&ehpa.name_any()),
-        "namespace": ehpa.namespace().unwrap_or_default(),
-        "labels": labels(&ehpa.name_any()),
-        "ownerReferences": [{
-            "apiVersion": "autoscaling.crane.io/v1alpha1",
-            "kind": "EffectiveHorizontalPodAutoscaler",
-            "name": ehpa.name_any(),
-            "uid": ehpa.uid().unwrap_or_default(),
-            "controller": true,
-            "blockOwnerDeletion": false,
-        }],
-    })
-}
-
-fn labels(name: &str) -> Value {
-    let mut labels = Map::new();
-    labels.insert("app.kubernetes.io/managed-by".into(), MANAGED_BY.into());
-    if name.len() <= MAX_LABEL {
-        labels.insert("app.kubernetes.io/part-of".into(), name.into());
-    }
-    Value::Object(labels)
 }
 
 /// The child as it shall be: the user's target, metrics and behavior, and our bounds.
@@ -316,30 +265,153 @@ fn overlay(defaults: Value, given: Map<String, Value>) -> Value {
     Value::Object(merged)
 }
 
-/// Whether `live` holds everything of `desired`; lists must agree in length, quantities in value.
-#[must_use]
-pub fn is_part_of(desired: &Value, live: &Value) -> bool {
-    match (desired, live) {
-        (Value::Null, _) => true,
-        (Value::Object(wanted), Value::Object(found)) => wanted.iter().all(|(key, value)| {
-            value.is_null() || found.get(key).is_some_and(|live| is_part_of(value, live))
-        }),
-        (Value::Array(wanted), Value::Array(found)) => {
-            wanted.len() == found.len()
-                && wanted
-                    .iter()
-                    .zip(found)
-                    .all(|(value, live)| is_part_of(value, live))
-        }
-        (wanted, found) => wanted == found || same_quantity(wanted, found),
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn same_quantity(one: &Value, other: &Value) -> bool {
-    let quantity = |value: &Value| match value {
-        Value::String(text) => text.parse::<Quantity>().ok(),
-        Value::Number(number) => number.to_string().parse::<Quantity>().ok(),
-        _ => None,
-    };
-    matches!((quantity(one), quantity(other)), (Some(one), Some(other)) if one == other)
+    const UP: &str = r#"{"scaleUp": {"selectPolicy": "Disabled"}}"#;
+
+    fn ehpa(behavior: Option<&str>) -> EffectiveHorizontalPodAutoscaler {
+        let mut object = json!({
+            "apiVersion": "autoscaling.crane.io/v1alpha1",
+            "kind": "EffectiveHorizontalPodAutoscaler",
+            "metadata": {"name": "web", "namespace": "shop", "uid": "ours"},
+            "spec": {
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+                "maxReplicas": 10,
+                "metrics": [{"type": "External", "external": {
+                    "metric": {"name": "queue"},
+                    "target": {"type": "AverageValue", "averageValue": "1000m"},
+                }}],
+            },
+        });
+        if let Some(behavior) = behavior {
+            object["spec"]["behavior"] = serde_json::from_str(behavior).unwrap();
+        }
+        serde_json::from_value(object).unwrap()
+    }
+
+    /// What the API server stores of a manifest.
+    fn stored(manifest: &Value) -> HpaView {
+        let part = |pointer: &str| manifest.pointer(pointer).cloned().unwrap_or(json!({}));
+        let text = |pointer: &str| part(pointer).as_str().unwrap_or_default().to_owned();
+        HpaView {
+            namespace: text("/metadata/namespace"),
+            name: text("/metadata/name"),
+            uid: "its own".into(),
+            controller_uid: None,
+            labels: part("/metadata/labels"),
+            annotations: part("/metadata/annotations"),
+            target: ScaleTarget {
+                api_version: text("/spec/scaleTargetRef/apiVersion"),
+                kind: text("/spec/scaleTargetRef/kind"),
+                namespace: text("/metadata/namespace"),
+                name: text("/spec/scaleTargetRef/name"),
+            },
+            spec: part("/spec"),
+            status: json!({}),
+            generation: Some(1),
+            last_scale: None,
+        }
+    }
+
+    fn child(behavior: Option<&str>) -> Value {
+        manifest(&ehpa(behavior), Replicas::new(2), Replicas::new(10))
+    }
+
+    #[test]
+    fn an_edit_by_hand_shows_and_another_spelling_of_the_same_does_not() {
+        let window = "/spec/behavior/scaleDown/stabilizationWindowSeconds";
+        let metric = "/spec/metrics/0/external";
+        for (behavior, pointer, value, as_written) in [
+            (None, "/spec/minReplicas", json!(2), true),
+            (None, "/spec/minReplicas", json!(3), false),
+            (None, "/spec/behavior", json!({"scaleUp": {}}), false),
+            (None, "/spec/behavior", Value::Null, true),
+            (Some(UP), window, json!(0), false),
+            (Some(UP), window, Value::Null, true),
+            (None, "/metadata/labels/team", json!("a"), true),
+            (
+                None,
+                "/metadata/labels/app.kubernetes.io~1managed-by",
+                json!("me"),
+                false,
+            ),
+            (
+                None,
+                &*format!("{metric}/target/averageValue"),
+                json!("1"),
+                true,
+            ),
+            (
+                None,
+                &*format!("{metric}/target/averageValue"),
+                json!("2"),
+                false,
+            ),
+            (
+                None,
+                &*format!("{metric}/metric/selector"),
+                json!({"matchLabels": {"a": "b"}}),
+                false,
+            ),
+        ] {
+            let desired = child(behavior);
+            let mut live = desired.clone();
+            let (parent, field) = pointer.rsplit_once('/').unwrap();
+            let field = field.replace("~1", "/");
+            live.pointer_mut(parent).unwrap()[&field] = value.clone();
+            let found = is_as_written(&desired, &stored(&live));
+            assert_eq!(found, as_written, "{pointer} = {value}");
+        }
+    }
+
+    #[test]
+    fn what_was_added_to_a_behavior_is_taken_out_again() {
+        let added = |behavior: Option<&str>| {
+            let mut live = child(behavior);
+            live["spec"]["behavior"]["scaleDown"]["stabilizationWindowSeconds"] = json!(0);
+            surplus_patch(&child(behavior), &stored(&live))
+        };
+        let ours = child(Some(UP))["spec"]["behavior"].clone();
+        assert_eq!(
+            added(None),
+            Some(json!([{"op": "remove", "path": "/spec/behavior"}]))
+        );
+        assert_eq!(
+            added(Some(UP)),
+            Some(json!([{"op": "replace", "path": "/spec/behavior", "value": ours}]))
+        );
+        for behavior in [None, Some(UP)] {
+            assert_eq!(
+                surplus_patch(&child(behavior), &stored(&child(behavior))),
+                None
+            );
+        }
+    }
+
+    #[test]
+    fn an_adopted_autoscaler_remembers_what_it_was_through_every_later_write() {
+        let mut foreign = stored(&child(Some(UP)));
+        foreign.spec["maxReplicas"] = json!(99);
+        let was = foreign.spec.clone();
+        let mut adopted = foreign;
+        for min in [1, 2, 3] {
+            let manifest = adoption(&ehpa(None), &adopted, Replicas::new(min), Replicas::new(10));
+            adopted = HpaView {
+                uid: adopted.uid,
+                ..stored(&manifest)
+            };
+            assert_eq!(adopted_by(&adopted), Some("ours"));
+        }
+        assert_eq!(
+            return_patch(&adopted),
+            Some(json!([
+                {"op": "test", "path": "/metadata/uid", "value": "its own"},
+                {"op": "replace", "path": "/spec", "value": was},
+                {"op": "remove", "path": "/metadata/annotations/autoscaling.foretide.io~1adopted-by"},
+                {"op": "remove", "path": "/metadata/annotations/autoscaling.foretide.io~1original-spec"},
+            ]))
+        );
+    }
 }

@@ -209,7 +209,7 @@ async fn any_kind_with_a_scale_subresource_is_scaled_and_others_are_told_why_not
 /// One right: verb, group, and resource with its subresource.
 type Right = (String, String, String);
 
-/// What the ClusterRole of `deploy/` grants.
+/// What the `ClusterRole` of `deploy/` grants.
 fn granted() -> BTreeSet<Right> {
     let yaml = include_str!("../../deploy/20-controller-rbac.yaml");
     let documents: Vec<Value> = serde_saphyr::from_multiple(yaml).unwrap();
