@@ -434,8 +434,8 @@ impl Seen {
 
 /// The value that the first of some metric statuses reports: percent before an average.
 fn reading(metrics: &Value) -> Option<String> {
-    let blocks = metrics.get(0)?.as_object()?.values();
-    let current = blocks.filter_map(|block| block.get("current")).next()?;
+    let mut blocks = metrics.get(0)?.as_object()?.values();
+    let current = blocks.find_map(|block| block.get("current"))?;
     let percent = current.get("averageUtilization").and_then(Value::as_i64);
     let text = |name: &str| Some(current.get(name)?.as_str()?.to_owned());
     percent
