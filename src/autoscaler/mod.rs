@@ -201,6 +201,7 @@ impl<C: Cluster> Autoscaler<C> {
         match understood {
             Ok(workload) => {
                 memory.workload = Some(Arc::new(workload));
+                memory.spec = Some(Arc::clone(ehpa));
                 memory.invalid = None;
             }
             Err(invalid) if memory.workload.is_some() => memory.invalid = Some(invalid),
@@ -217,8 +218,9 @@ impl<C: Cluster> Autoscaler<C> {
             }
         }
         let workload = memory.workload.clone()?;
+        let ehpa = memory.as_last_valid(ehpa);
         Some(Due {
-            ehpa: Arc::clone(ehpa),
+            ehpa,
             workload,
             rivals,
         })

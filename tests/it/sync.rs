@@ -626,3 +626,18 @@ async fn preview_takes_the_child_away_and_writes_no_scale() {
     let writes = [world.sync(16).await, world.sync(31).await].concat();
     assert_eq!(writes, Vec::<String>::new());
 }
+
+#[tokio::test]
+async fn a_child_is_not_given_the_metrics_of_a_spec_that_cannot_be_acted_on() {
+    let memory = Memory::default();
+    memory.put("web", 2, &format!("maxReplicas: 10, {CPU}"));
+    memory.state().millicores = 150;
+    let mut world = World::new(memory);
+    world.sync(0).await;
+    world.memory.edit("web", |ehpa| {
+        let nonsense = serde_json::json!({"type": "Resource", "resource": 7});
+        ehpa.spec.metrics = Some(vec![foretide_crds::Passthrough::from_raw(nonsense)]);
+    });
+    let writes = [world.sync(15).await, world.sync(30).await].concat();
+    assert_eq!(writes, ["event web InvalidSpec", "status web"]);
+}
