@@ -10,11 +10,13 @@ use super::expression::{Expression, ExpressionError};
 use super::occurrence::{Occurrence, Search, before};
 use super::zone::{Zone, ZoneError};
 
-/// Windows that touch only as instants are followed this far when looking for the edges of activity.
+/// Windows that touch as instants, or that a gap leaves nothing of, are followed this far when
+/// looking for the edges of activity.
 ///
-/// Within one zone they do so in a gap alone. With an end in another zone than the start they may do
-/// so each day; beyond this many there is no edge in sight, which costs the status two timestamps.
-const MAX_CHAIN: u32 = 24;
+/// Within one zone only gaps make such windows, the ends written for the minute of a start being left
+/// out. With an end in another zone they may touch each hour or day: hourly this is six weeks, daily
+/// almost three years. Beyond it no edge is in sight, which costs the status two timestamps.
+const MAX_CHAIN: u32 = 1_000;
 
 /// A cron as it is written: five fields of text and a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -272,7 +274,7 @@ impl Window {
     ///
     /// # Guarantees
     /// - Active exactly from a start up to the next end, whatever the zone's clocks do.
-    /// - The same `since` and `until` for every instant between them.
+    /// - The same `since` and `until` for every instant between them, as far as they are in sight.
     /// - Bounded work.
     #[must_use]
     pub fn state(&self, now: Timestamp) -> WindowState {
@@ -328,18 +330,17 @@ impl Window {
     }
 
     /// The next instant at which a window of some length starts.
-    fn next_start(&self, now: Timestamp) -> Option<Timestamp> {
+    fn next_start(&self, mut now: Timestamp) -> Option<Timestamp> {
         if self.problem.is_some() {
             return None;
         }
-        let mut start = self.start.search().after(now)?;
         for _ in 0..MAX_CHAIN {
+            let start = self.start.search().after(now)?.at;
             // Start and end skipped by the same gap: nothing of that window is left.
-            let end = self.end_after(start)?;
-            if end.at > start.at {
-                return Some(start.at);
+            if self.is_active(start) {
+                return Some(start);
             }
-            start = self.start_from(end)?;
+            now = start;
         }
         None
     }
@@ -347,10 +348,10 @@ impl Window {
     /// Where the activity that begins or goes on at `start` ends.
     fn activity_end(&self, mut start: Occurrence) -> Option<Timestamp> {
         for _ in 0..MAX_CHAIN {
-            let end = self.plain_ends().beyond(start, self.one_zone())?;
-            match self.start_from(end) {
-                Some(next) if next.at == end.at => start = next,
-                _ => return Some(end.at),
+            let end = self.plain_ends().beyond(start, self.one_zone())?.at;
+            match self.active_start(end) {
+                Some(next) => start = next,
+                None => return Some(end),
             }
         }
         None
@@ -360,25 +361,13 @@ impl Window {
     fn activity_start(&self, mut start: Occurrence) -> Option<Timestamp> {
         for _ in 0..MAX_CHAIN {
             let end = self.plain_ends().up_to(start, self.one_zone())?;
-            let first = self.start_from(end)?;
-            let touching = (first.at == end.at)
-                .then(|| self.start_ended_by(end))
-                .flatten();
-            match touching {
+            let first = self.start.search().from(end, self.one_zone())?.at;
+            match self.active_start(just_before(first)?) {
                 Some(previous) => start = previous,
-                None => return Some(first.at),
+                None => return Some(first),
             }
         }
         None
-    }
-
-    /// A start before `end` whose activity `end` ends.
-    fn start_ended_by(&self, end: Occurrence) -> Option<Occurrence> {
-        let start = self.start.search().before(end, self.one_zone())?;
-        self.plain_ends()
-            .beyond(start, self.one_zone())
-            .filter(|first| *first == end)?;
-        (start.at < end.at).then_some(start)
     }
 
     /// The ends at which no window starts, as far as civil times tell.
@@ -394,11 +383,6 @@ impl Window {
     /// First end after a start.
     fn end_after(&self, start: Occurrence) -> Option<Occurrence> {
         self.end.search().beyond(start, self.one_zone())
-    }
-
-    /// First start from an end on.
-    fn start_from(&self, end: Occurrence) -> Option<Occurrence> {
-        self.start.search().from(end, self.one_zone())
     }
 
     /// Whether the civil times of starts and ends can be compared.
@@ -455,7 +439,7 @@ impl Search<'_> {
         if one_zone {
             self.after_civil(before(other.civil)?)
         } else {
-            self.after(other.at.checked_sub(SignedDuration::from_nanos(1)).ok()?)
+            self.after(just_before(other.at)?)
         }
     }
 
@@ -467,13 +451,8 @@ impl Search<'_> {
             self.at_or_before(other.at)
         }
     }
+}
 
-    /// Last occurrence before another.
-    fn before(&mut self, other: Occurrence, one_zone: bool) -> Option<Occurrence> {
-        if one_zone {
-            self.at_or_before_civil(before(other.civil)?)
-        } else {
-            self.at_or_before(other.at.checked_sub(SignedDuration::from_nanos(1)).ok()?)
-        }
-    }
+fn just_before(t: Timestamp) -> Option<Timestamp> {
+    t.checked_sub(SignedDuration::from_nanos(1)).ok()
 }

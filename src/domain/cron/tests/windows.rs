@@ -138,6 +138,11 @@ const OTHERS: &[Row] = &[
         expected: &["Mon 09 02:10-04 -> Mon 09 02:50-04", "Tue 10 02:10-04 -> Tue 10 02:50-04"],
     },
     Row {
+        case: "two ends in one gap and a start where it ends: one activity, from either side",
+        cron: ("0 3 * * *", "15,45 2 * * *", "America/New_York"), span: ("2026-03-08T04:00", "2026-03-09T02:30"),
+        expected: &["Sat 07 03:00-05 -> Mon 09 02:15-04"],
+    },
+    Row {
         case: "Apia left out 30 December 2011: that day's start is the next midnight",
         cron: ("0 10 * * *", "0 9 * * *", "Pacific/Apia"), span: ("2011-12-29T09:30", "2012-01-01T00:00"),
         expected: &["Thu 29 10:00-10 -> Sat 31 09:00+14", "Sat 31 10:00+14 -> Sun 01 09:00+14"],
@@ -151,6 +156,16 @@ const OTHERS: &[Row] = &[
         case: "the end in a zone of its own",
         cron: ("0 9 * * *", "CRON_TZ=Asia/Tokyo 0 20 * * *", "UTC"), span: ("2026-11-20T00:00", "2026-11-21T00:00"),
         expected: &["Fri 20 09:00+00 -> Fri 20 11:00+00"],
+    },
+    Row {
+        case: "an hourly end in a zone of its own touches each start of two days: one activity",
+        cron: ("0 * * * 5,6", "TZ=Africa/Cairo 0 * * * *", "UTC"), span: ("2026-11-19T12:00", "2026-11-23T00:00"),
+        expected: &["Fri 20 00:00+00 -> Sun 22 00:00+00"],
+    },
+    Row {
+        case: "the clock times of a gap and its end, in one zone: the start comes first, nothing is left",
+        cron: ("59 0 * * *", "0 1 * * *", "America/Santiago"), span: ("2026-09-05T00:00", "2026-09-07T12:00"),
+        expected: &["Sat 05 00:59-04 -> Sat 05 01:00-04", "Mon 07 00:59-03 -> Mon 07 01:00-03"],
     },
     Row {
         case: "a prefix goes before the timezone field",
