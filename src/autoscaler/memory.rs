@@ -31,6 +31,8 @@ pub(super) struct Memory {
     pub(super) labels: ObjectLabels,
     /// The last spec that could be acted on.
     pub(super) workload: Option<Arc<Workload>>,
+    /// The object as it was with that spec: what a child is made of.
+    pub(super) valid: Option<Arc<EffectiveHorizontalPodAutoscaler>>,
     /// Why the spec as it stands cannot be acted on, if so.
     pub(super) invalid: Option<Invalid>,
     /// Identity of the scale target that `history` is about.
@@ -88,6 +90,7 @@ impl Memory {
                 name: ehpa.metadata.name.clone().unwrap_or_default(),
             },
             workload: None,
+            valid: None,
             invalid: None,
             target_uid: None,
             history: History::default(),

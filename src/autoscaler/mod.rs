@@ -201,6 +201,7 @@ impl<C: Cluster> Autoscaler<C> {
         match understood {
             Ok(workload) => {
                 memory.workload = Some(Arc::new(workload));
+                memory.valid = Some(Arc::clone(ehpa));
                 memory.invalid = None;
             }
             Err(invalid) if memory.workload.is_some() => memory.invalid = Some(invalid),
@@ -280,6 +281,10 @@ impl<C: Cluster> Autoscaler<C> {
         let target = workload.target.clone();
         let delegates = delegates(&workload);
         Planned {
+            valid: memory
+                .valid
+                .clone()
+                .unwrap_or_else(|| Arc::clone(&due.ehpa)),
             ehpa: due.ehpa,
             target,
             sighting,
