@@ -22,6 +22,7 @@ pub mod config;
 pub mod domain;
 pub mod forecaster;
 pub mod http;
+pub mod owned;
 pub mod ports;
 pub mod telemetry;
 pub mod validate;

@@ -4,17 +4,15 @@
 //! its controller UID, an adopted one by an annotation; every other autoscaler on the same target is
 //! foreign and is never written.
 
-use std::{
-    hash::{DefaultHasher, Hash, Hasher},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use kube::ResourceExt;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    domain::{Replicas, ScaleTarget, quantity::Quantity},
+    domain::{Replicas, ScaleTarget},
+    owned::{child_name, is_part_of, owned_metadata},
     ports::HpaView,
 };
 
@@ -24,14 +22,6 @@ pub const ADOPT: &str = "autoscaling.foretide.io/adopt";
 pub const ADOPTED_BY: &str = "autoscaling.foretide.io/adopted-by";
 /// Annotation on an adopted autoscaler: its `spec` as it was, for the day it is given back.
 pub const ORIGINAL_SPEC: &str = "autoscaling.foretide.io/original-spec";
-/// Value of the label `app.kubernetes.io/managed-by` on everything we create.
-pub const MANAGED_BY: &str = "foretide";
-
-/// Longest name that the API server takes.
-const MAX_NAME: usize = 253;
-/// Longest label value that the API server takes.
-const MAX_LABEL: usize = 63;
-
 /// The autoscalers of a namespace, seen from one of our objects.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Siblings {
@@ -121,47 +111,6 @@ pub fn wants_adoption(ehpa: &EffectiveHorizontalPodAutoscaler) -> bool {
     ehpa.annotations()
         .get(ADOPT)
         .is_some_and(|value| value == "true")
-}
-
-/// `ehpa-<name>`, cut and told apart by a hash where that would be too long.
-#[must_use]
-pub fn child_name(name: &str) -> String {
-    let full = format!("ehpa-{name}");
-    if full.len() <= MAX_NAME {
-        return full;
-    }
-    let mut hasher = DefaultHasher::new();
-    name.hash(&mut hasher);
-    let suffix = format!("-{:016x}", hasher.finish());
-    let kept: String = full.chars().take(MAX_NAME - suffix.len()).collect();
-    format!("{kept}{suffix}")
-}
-
-/// Metadata of something we create for `ehpa`: name, labels, and the owner it is collected with.
-#[must_use]
-pub fn owned_metadata(ehpa: &EffectiveHorizontalPodAutoscaler) -> Value {
-    json!({
-        "name": child_name(&ehpa.name_any()),
-        "namespace": ehpa.namespace().unwrap_or_default(),
-        "labels": labels(&ehpa.name_any()),
-        "ownerReferences": [{
-            "apiVersion": "autoscaling.crane.io/v1alpha1",
-            "kind": "EffectiveHorizontalPodAutoscaler",
-            "name": ehpa.name_any(),
-            "uid": ehpa.uid().unwrap_or_default(),
-            "controller": true,
-            "blockOwnerDeletion": false,
-        }],
-    })
-}
-
-fn labels(name: &str) -> Value {
-    let mut labels = Map::new();
-    labels.insert("app.kubernetes.io/managed-by".into(), MANAGED_BY.into());
-    if name.len() <= MAX_LABEL {
-        labels.insert("app.kubernetes.io/part-of".into(), name.into());
-    }
-    Value::Object(labels)
 }
 
 /// The child as it shall be: the user's target, metrics and behavior, and our bounds.
@@ -343,34 +292,6 @@ fn overlay(defaults: Value, given: Map<String, Value>) -> Value {
     };
     merged.extend(given.into_iter().filter(|(_, value)| !value.is_null()));
     Value::Object(merged)
-}
-
-/// Whether `live` holds everything of `desired`; lists must agree in length, quantities in value.
-#[must_use]
-pub fn is_part_of(desired: &Value, live: &Value) -> bool {
-    match (desired, live) {
-        (Value::Null, _) => true,
-        (Value::Object(wanted), Value::Object(found)) => wanted.iter().all(|(key, value)| {
-            value.is_null() || found.get(key).is_some_and(|live| is_part_of(value, live))
-        }),
-        (Value::Array(wanted), Value::Array(found)) => {
-            wanted.len() == found.len()
-                && wanted
-                    .iter()
-                    .zip(found)
-                    .all(|(value, live)| is_part_of(value, live))
-        }
-        (wanted, found) => wanted == found || same_quantity(wanted, found),
-    }
-}
-
-fn same_quantity(one: &Value, other: &Value) -> bool {
-    let quantity = |value: &Value| match value {
-        Value::String(text) => text.parse::<Quantity>().ok(),
-        Value::Number(number) => number.to_string().parse::<Quantity>().ok(),
-        _ => None,
-    };
-    matches!((quantity(one), quantity(other)), (Some(one), Some(other)) if one == other)
 }
 
 #[cfg(test)]

@@ -8,7 +8,11 @@
 //! Nothing is compared before both logs are older than they reach back, nor after the child has read
 //! something that we have not. It changes nothing.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::VecDeque,
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+};
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -57,19 +61,13 @@ pub(super) struct Rules<'a> {
     pub(super) settings: &'a Settings,
 }
 
-/// The child's bounds, and the generation of its spec that has them.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Terms {
-    generation: Option<i64>,
-    bounds: ReplicaBounds,
-}
-
 /// What the child is expected to start from when it reads the same.
 #[derive(Debug, Clone, PartialEq)]
 struct Expectation {
     step: Step,
     values: Vec<MetricValue>,
-    terms: Terms,
+    /// The child's bounds as the sync saw them.
+    bounds: ReplicaBounds,
     /// The syncs that saw it, first and last.
     first: Timestamp,
     last: Timestamp,
@@ -90,6 +88,8 @@ struct Read {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Shadow {
     child: String,
+    /// Of the child's metrics and behavior.
+    spec: u64,
     whole_from: Option<Timestamp>,
     expected: VecDeque<Expectation>,
     reads: VecDeque<Read>,
@@ -168,9 +168,11 @@ impl Shadow {
             *self = Self::default();
             return None;
         };
-        if self.child != child.uid {
+        let spec = fingerprint(child);
+        if self.child != child.uid || self.spec != spec {
             *self = Self {
                 child: child.uid.clone(),
+                spec,
                 ..Self::default()
             };
             self.distrust(sync.at, rules);
@@ -244,9 +246,12 @@ impl Shadow {
         if self.compared || self.whole_from.is_none_or(|from| now < from) || same.is_empty() {
             return None;
         }
+        // The pass may have come before or after the last change of the bounds.
         let ranges = || {
-            same.iter()
-                .map(|expectation| self.range(expectation, now, rules))
+            same.iter().flat_map(|expectation| {
+                [expectation.bounds, answer.bounds]
+                    .map(|bounds| self.range(expectation, bounds, now, rules))
+            })
         };
         let desired = answer.desired;
         if ranges().any(|range| range == (desired, desired)) {
@@ -266,11 +271,12 @@ impl Shadow {
     fn range(
         &self,
         expectation: &Expectation,
+        bounds: ReplicaBounds,
         now: Timestamp,
         rules: Rules<'_>,
     ) -> (Replicas, Replicas) {
         let hpa = Hpa {
-            bounds: expectation.terms.bounds,
+            bounds,
             metrics: &[],
             behavior: rules.behavior,
         };
@@ -307,11 +313,8 @@ impl Shadow {
 
 impl Expectation {
     fn of(sync: &Sync<'_>, child: &HpaView) -> Option<Self> {
-        let terms = Terms {
-            generation: child.generation,
-            bounds: bounds(child)?,
-        };
-        if !terms.bounds.contains(sync.current) {
+        let bounds = bounds(child)?;
+        if !bounds.contains(sync.current) {
             return None;
         }
         let step = Step {
@@ -326,7 +329,7 @@ impl Expectation {
         Some(Self {
             step,
             values,
-            terms,
+            bounds,
             first: sync.at,
             last: sync.at,
             changes,
@@ -334,21 +337,20 @@ impl Expectation {
     }
 
     fn is_like(&self, other: &Self) -> bool {
-        self.step == other.step && self.values == other.values && self.terms == other.terms
+        self.step == other.step && self.values == other.values && self.bounds == other.bounds
     }
 
     /// Whether the child answered to these inputs.
     fn is_met_by(&self, answer: &Answer) -> bool {
-        self.step.current == answer.current
-            && self.terms.generation == answer.generation
-            && self.values == answer.values
+        self.step.current == answer.current && self.values == answer.values
     }
 }
 
 /// What a child's status says about its last pass.
 #[derive(Debug, Clone, PartialEq)]
 struct Answer {
-    generation: Option<i64>,
+    /// The bounds that it has now.
+    bounds: ReplicaBounds,
     current: Replicas,
     desired: Replicas,
     values: Vec<MetricValue>,
@@ -369,13 +371,27 @@ impl Answer {
             .status
             .get("observedGeneration")
             .and_then(Value::as_i64);
+        if observed.is_some_and(|observed| Some(observed) != child.generation) {
+            return None;
+        }
         Some(Self {
-            generation: observed.or(child.generation),
+            bounds: bounds(child)?,
             current: count("currentReplicas")?,
             desired: count("desiredReplicas")?,
             values: values.filter(|values| !values.is_empty())?,
         })
     }
+}
+
+/// A change of this makes other answers of the same inputs. (`metadata.generation` would tell, but
+/// the API server keeps none for this kind before it writes `observedGeneration`.)
+fn fingerprint(child: &HpaView) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for field in ["metrics", "behavior"] {
+        let written = child.spec.get(field).map(Value::to_string);
+        written.hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
 fn bounds(child: &HpaView) -> Option<ReplicaBounds> {
@@ -430,4 +446,288 @@ fn reported(status: &Value) -> Option<MetricValue> {
         average_value: milli("averageValue"),
         value: milli("value"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::domain::observation::Phase;
+
+    const PLAIN: Option<&Behavior> = None;
+
+    fn n(replicas: u32) -> Replicas {
+        Replicas::new(replicas)
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_700_000_000 + second).unwrap()
+    }
+
+    fn value(average: i64) -> Vec<MetricValue> {
+        vec![MetricValue {
+            average_value: Some(average * 1000),
+            ..MetricValue::default()
+        }]
+    }
+
+    fn pod(name: &str) -> Arc<Pod> {
+        Arc::new(Pod {
+            name: name.into(),
+            phase: Phase::Running,
+            deleting: false,
+            ready: None,
+            started: None,
+            containers: Arc::new([]),
+            pod_level_requests: None,
+        })
+    }
+
+    /// A child with bounds 1 to 50 whose last pass saw `current` and an average of `average`.
+    fn child((current, desired): (u32, u32), average: i64) -> HpaView {
+        let current_value = json!({ "current": { "averageValue": average.to_string() } });
+        HpaView {
+            namespace: "shop".into(),
+            name: "ehpa-web".into(),
+            uid: "child".into(),
+            controller_uid: None,
+            labels: Value::Null,
+            annotations: Value::Null,
+            target: crate::domain::ScaleTarget {
+                api_version: "apps/v1".into(),
+                kind: "Deployment".into(),
+                name: "web".into(),
+                namespace: "shop".into(),
+            },
+            spec: json!({ "minReplicas": 1, "maxReplicas": 50 }),
+            status: json!({
+                "currentReplicas": current, "desiredReplicas": desired,
+                "currentMetrics": [{ "type": "Pods", "pods": current_value }],
+            }),
+            generation: Some(1),
+            last_scale: None,
+        }
+    }
+
+    /// A shadow beside a child without `behavior` and a window of five minutes.
+    #[derive(Default)]
+    struct Watch {
+        shadow: Shadow,
+        pods: Vec<Arc<Pod>>,
+    }
+
+    impl Watch {
+        /// A sync at `second` that sees `current` and an average of `average`, asking for `recommended`.
+        fn sync(
+            &mut self,
+            second: i64,
+            (current, average, recommended): (u32, i64, u32),
+            child: &HpaView,
+        ) -> Option<bool> {
+            let (values, changes, settings) = (value(average), Log::default(), Settings::default());
+            let sync = Sync {
+                at: at(second),
+                current: n(current),
+                values: Some(&values),
+                recommended: Some(n(recommended)),
+                pods: &self.pods,
+                changes: &changes,
+            };
+            self.shadow.watch(
+                &sync,
+                Some(child),
+                Rules {
+                    behavior: PLAIN,
+                    settings: &settings,
+                },
+            )
+        }
+
+        /// At rest with 4 replicas until both logs are whole; then the clock reads 400.
+        fn settled() -> Self {
+            let mut watch = Self {
+                pods: vec![pod("a"), pod("b")],
+                ..Self::default()
+            };
+            let verdicts: Vec<_> = (0..26)
+                .filter_map(|i| watch.sync(i * 15, (4, 10, 4), &child((4, 4), 10)))
+                .collect();
+            assert_eq!(verdicts, [true], "one status is compared once");
+            watch
+        }
+    }
+
+    #[test]
+    fn nothing_is_compared_before_both_logs_are_whole() {
+        let mut watch = Watch::default();
+        let verdicts = (0..=300).step_by(15);
+        let mut verdicts =
+            verdicts.filter_map(|second| watch.sync(second, (4, 10, 4), &child((4, 9), 10)));
+        assert_eq!(verdicts.next(), None);
+    }
+
+    #[test]
+    fn an_answer_to_the_same_reading_agrees_or_not() {
+        for (answer, verdict) in [(6, Some(true)), (5, Some(false)), (4, Some(false))] {
+            let mut watch = Watch::settled();
+            assert_eq!(watch.sync(400, (4, 15, 6), &child((4, 4), 10)), None);
+            let answered = child((4, answer), 15);
+            // The scale has moved on by the time we see the answer.
+            assert_eq!(
+                watch.sync(415, (answer, 15, 6), &answered),
+                verdict,
+                "{answer}"
+            );
+            assert_eq!(
+                watch.sync(430, (answer, 15, 6), &answered),
+                None,
+                "compared already"
+            );
+        }
+    }
+
+    #[test]
+    fn a_held_scale_down_is_expected_and_an_early_one_is_not() {
+        for (answer, verdict) in [(4, Some(true)), (2, Some(false))] {
+            let mut watch = Watch::settled();
+            watch.sync(400, (4, 5, 2), &child((4, 4), 10));
+            assert_eq!(
+                watch.sync(415, (answer, 5, 2), &child((4, answer), 5)),
+                verdict
+            );
+        }
+    }
+
+    #[test]
+    fn around_the_end_of_a_window_either_answer_is_possible() {
+        for answer in [4, 2] {
+            let mut watch = Watch::settled();
+            for second in (390..=660).step_by(15) {
+                watch.sync(second, (4, 5, 2), &child((4, 4), 5));
+            }
+            // The last 4 was read at 375, 300 s before.
+            assert_eq!(
+                watch.sync(675, (4, 6, 2), &child((4, answer), 6)),
+                None,
+                "{answer}"
+            );
+        }
+        let mut watch = Watch::settled();
+        for second in (390..=660).step_by(15) {
+            watch.sync(second, (4, 5, 2), &child((4, 4), 5));
+        }
+        assert_eq!(
+            watch.sync(675, (4, 6, 2), &child((4, 7), 6)),
+            Some(false),
+            "no log explains 7"
+        );
+    }
+
+    #[test]
+    fn a_reading_that_we_have_not_made_makes_the_child_a_stranger_for_a_window() {
+        let mut watch = Watch::settled();
+        assert_eq!(watch.sync(400, (4, 10, 4), &child((4, 20), 50)), None);
+        let wrong = child((20, 30), 11);
+        for second in (415..=690).step_by(15) {
+            assert_eq!(watch.sync(second, (20, 11, 20), &wrong), None, "{second}");
+        }
+        assert_eq!(
+            watch.sync(730, (20, 10, 20), &child((20, 20), 10)),
+            Some(true)
+        );
+    }
+
+    #[test]
+    fn a_reading_that_only_we_have_made_may_or_may_not_hold_the_child() {
+        for (answer, verdict) in [(4, None), (8, None), (2, Some(false))] {
+            let mut watch = Watch::settled();
+            // A peak between two passes of the child.
+            watch.sync(400, (4, 20, 8), &child((4, 4), 10));
+            watch.sync(401, (4, 11, 4), &child((4, 4), 10));
+            assert_eq!(
+                watch.sync(415, (4, 11, 4), &child((4, answer), 11)),
+                verdict,
+                "{answer}"
+            );
+        }
+    }
+
+    #[test]
+    fn pods_that_changed_in_between_excuse_an_answer() {
+        let mut watch = Watch::settled();
+        watch.sync(400, (4, 15, 6), &child((4, 4), 10));
+        watch.pods.push(pod("c"));
+        assert_eq!(watch.sync(415, (4, 15, 6), &child((4, 4), 15)), None);
+    }
+
+    #[test]
+    fn pods_that_the_answer_made_excuse_nothing() {
+        let mut watch = Watch::settled();
+        watch.sync(400, (4, 15, 6), &child((4, 4), 10));
+        watch.pods.push(pod("c"));
+        assert_eq!(watch.sync(415, (5, 15, 6), &child((4, 5), 15)), Some(false));
+    }
+
+    #[test]
+    fn a_pass_without_metrics_says_nothing_and_hides_nothing() {
+        let mut watch = Watch::settled();
+        let mut blind = child((4, 6), 0);
+        blind.status["currentMetrics"] = Value::Null;
+        assert_eq!(watch.sync(400, (4, 15, 6), &blind), None);
+        assert_eq!(watch.sync(415, (4, 15, 6), &child((4, 6), 15)), Some(true));
+    }
+
+    #[test]
+    fn another_child_begins_afresh() {
+        let mut watch = Watch::settled();
+        let other = HpaView {
+            uid: "other".into(),
+            ..child((4, 9), 10)
+        };
+        assert_eq!(watch.sync(400, (4, 10, 4), &other), None);
+    }
+
+    #[test]
+    fn a_minimum_that_was_changed_meanwhile_explains_either_answer() {
+        for (answer, verdict) in [(12, true), (6, true), (9, false)] {
+            let mut watch = Watch::settled();
+            let bounded = |min: u32| HpaView {
+                spec: json!({ "minReplicas": min, "maxReplicas": 50 }),
+                ..child((12, answer), 5)
+            };
+            for second in (400..=800).step_by(15) {
+                watch.sync(
+                    second,
+                    (12, 6, 6),
+                    &HpaView {
+                        status: child((12, 12), 6).status,
+                        ..bounded(12)
+                    },
+                );
+            }
+            watch.sync(
+                801,
+                (12, 5, 6),
+                &HpaView {
+                    status: child((12, 12), 6).status,
+                    ..bounded(12)
+                },
+            );
+            let verdict = Some(verdict);
+            assert_eq!(
+                watch.sync(815, (answer, 5, 6), &bounded(1)),
+                verdict,
+                "{answer}"
+            );
+        }
+    }
+
+    #[test]
+    fn other_metrics_begin_afresh() {
+        let mut watch = Watch::settled();
+        let mut other = child((4, 9), 10);
+        other.spec["metrics"] = json!([{ "type": "Pods" }]);
+        assert_eq!(watch.sync(400, (4, 10, 4), &other), None);
+    }
 }

@@ -364,9 +364,7 @@ impl<'a> Step<'a> {
         if let Some(pass) = &asked.pass {
             history.log = pass.log.clone();
         }
-        if let Some(sighting) = &mut history.sighting {
-            sighting.awaited = shaping.awaited;
-        }
+        history.await_child(shaping.awaited, self.now);
         if self.delegates() && self.current() >= shaping.bounds.min {
             history.log.mark_mirrored(self.now);
         }

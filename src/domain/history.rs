@@ -42,8 +42,17 @@ pub struct Sighting {
     pub current: Replicas,
     /// The child autoscaler's `lastScaleTime` then.
     pub child_scaled: Option<Timestamp>,
-    /// The count that the child was then left to reach by itself, if that was above `current`.
-    pub awaited: Option<Replicas>,
+    /// The count above `current` that the child was left to reach by itself, if any.
+    pub awaited: Option<Awaited>,
+}
+
+/// A count that the child autoscaler is to reach by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Awaited {
+    /// The count.
+    pub replicas: Replicas,
+    /// Since when the child could have gone there.
+    pub since: Timestamp,
 }
 
 impl History {
@@ -116,12 +125,23 @@ impl History {
         }
     }
 
-    /// Whether the child was left to reach a higher count by itself and did not move: it has read
-    /// less than we think.
-    pub(super) fn waits_in_vain(&self, current: Replicas) -> bool {
+    /// Whether the child was left to reach a higher count by itself and did not move for `patience`:
+    /// it has read less than we think.
+    pub(super) fn waits_in_vain(&self, patience: SignedDuration, now: Timestamp) -> bool {
         self.sighting.is_some_and(|last| {
-            last.current == current && last.awaited.is_some_and(|awaited| awaited > current)
+            let higher = last
+                .awaited
+                .filter(|awaited| awaited.replicas > last.current);
+            higher.is_some_and(|awaited| now.duration_since(awaited.since) >= patience)
         })
+    }
+
+    /// Notes the count that the child is left to reach from here, and since when it could have.
+    pub(super) fn await_child(&mut self, replicas: Option<Replicas>, now: Timestamp) {
+        if let Some(sighting) = &mut self.sighting {
+            let since = sighting.awaited.map_or(now, |awaited| awaited.since);
+            sighting.awaited = replicas.map(|replicas| Awaited { replicas, since });
+        }
     }
 
     /// Starts the log, and with a `fresh` child autoscaler what that child remembers: as every new
@@ -295,6 +315,37 @@ mod tests {
             [event(200, 3), event(210, 1)],
             "not a second time"
         );
+    }
+
+    #[test]
+    fn a_child_has_a_whole_period_before_it_is_waited_for_no_longer() {
+        let period = SignedDuration::from_secs(15);
+        let seen = |history: History, second: i64, current: u32| {
+            let sighting = Sighting {
+                current: n(current),
+                child_scaled: None,
+                awaited: None,
+            };
+            let mut history = history.notice(None, sighting, None);
+            let vain = history.waits_in_vain(period, at(second));
+            history.await_child(Some(n(9)), at(second));
+            (history, vain)
+        };
+        let mut history = History::default();
+        for (second, current, expected) in [
+            (0, 4, false),
+            (1, 4, false),
+            (14, 4, false),
+            (15, 4, true),
+            (16, 4, true),
+            (17, 8, false),
+            (31, 8, false),
+            (32, 8, true),
+        ] {
+            let vain;
+            (history, vain) = seen(history, second, current);
+            assert_eq!(vain, expected, "{second}");
+        }
     }
 
     #[test]

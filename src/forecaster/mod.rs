@@ -91,7 +91,11 @@ pub struct Forecaster<C, H, Q> {
     telemetry: Arc<Telemetry>,
     histories: HistoryCache,
     plans: HashMap<SeriesKey, Plan>,
+    valid: HashMap<String, Predicting>,
 }
+
+/// An autoscaler with a prediction, as it last was valid, and what it means.
+type Predicting = (Arc<EffectiveHorizontalPodAutoscaler>, Workload);
 
 // === impl Forecaster ===
 
@@ -114,6 +118,7 @@ impl<C: Cluster, H: HistoryReader, Q: DemandQueries> Forecaster<C, H, Q> {
             telemetry,
             histories: HistoryCache::default(),
             plans: HashMap::new(),
+            valid: HashMap::new(),
         }
     }
 
@@ -136,26 +141,28 @@ impl<C: Cluster, H: HistoryReader, Q: DemandQueries> Forecaster<C, H, Q> {
         publish::publish(&*self.cluster, &self.forecasts, &autoscalers, now).await;
     }
 
-    /// The autoscalers with predictions, and what they mean.
-    fn predicting(&self) -> Vec<(Arc<EffectiveHorizontalPodAutoscaler>, Workload)> {
-        self.cluster
-            .autoscalers()
-            .into_iter()
-            .filter(|ehpa| ehpa.spec.prediction.is_some())
-            .filter(|ehpa| ehpa.metadata.deletion_timestamp.is_none())
-            .filter_map(|ehpa| {
-                let workload = validate::workload(&ehpa, &self.local_zone).ok()?;
-                Some((ehpa, workload))
-            })
-            .collect()
+    /// The autoscalers with predictions, and what they mean; one whose spec is not valid now keeps
+    /// the forecasts that it last asked for.
+    fn predicting(&mut self) -> Vec<Predicting> {
+        let mut known = self.cluster.autoscalers();
+        known.retain(|ehpa| ehpa.metadata.deletion_timestamp.is_none());
+        let uids: HashSet<String> = known.iter().filter_map(|ehpa| ehpa.uid()).collect();
+        self.valid.retain(|uid, _| uids.contains(uid));
+        for ehpa in known {
+            let uid = ehpa.uid().unwrap_or_default();
+            if let Ok(workload) = validate::workload(&ehpa, &self.local_zone) {
+                if ehpa.spec.prediction.is_some() {
+                    self.valid.insert(uid, (ehpa, workload));
+                } else {
+                    self.valid.remove(&uid);
+                }
+            }
+        }
+        self.valid.values().cloned().collect()
     }
 
     /// Brings the plans in line with what is asked for; a changed request starts afresh.
-    fn plan(
-        &mut self,
-        autoscalers: &[(Arc<EffectiveHorizontalPodAutoscaler>, Workload)],
-        now: Timestamp,
-    ) {
+    fn plan(&mut self, autoscalers: &[Predicting], now: Timestamp) {
         let mut wanted = HashSet::new();
         for (ehpa, workload) in autoscalers {
             for metric in &workload.metrics {

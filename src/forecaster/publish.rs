@@ -22,8 +22,8 @@ use serde_json::{Value, json};
 
 use super::forecasts::{Forecasts, SeriesKey};
 use crate::{
-    autoscaler::child::{self, is_part_of},
     domain::{hpa::MetricSpec, workload::Workload},
+    owned::{child_name, is_part_of, owned_metadata},
     ports::{Cluster, ClusterError},
 };
 
@@ -47,7 +47,7 @@ pub(super) async fn publish<C: Cluster>(
         .collect();
     for (ehpa, workload) in autoscalers {
         let uid = ehpa.uid().unwrap_or_default();
-        let name = child::child_name(&ehpa.name_any());
+        let name = child_name(&ehpa.name_any());
         let key = (workload.target.namespace.clone(), name.clone());
         let ours = existing.get(&key).copied();
         if ours.is_some_and(|tsp| controller_uid(tsp) != Some(&uid)) {
@@ -57,7 +57,7 @@ pub(super) async fn publish<C: Cluster>(
             tracing::warn!(namespace = %workload.target.namespace, %name, %error, "prediction not written");
         }
     }
-    sweep(cluster, autoscalers, now).await;
+    sweep(cluster, now).await;
 }
 
 async fn fill<C: Cluster>(
@@ -80,7 +80,7 @@ async fn fill<C: Cluster>(
         .as_ref()
         .map_or(SignedDuration::ZERO, |p| p.window);
     if is_worth_writing(&before, &after, window, now) {
-        let name = child::child_name(&ehpa.name_any());
+        let name = child_name(&ehpa.name_any());
         cluster
             .write_prediction_status(&workload.target.namespace, &name, &after)
             .await?;
@@ -89,13 +89,17 @@ async fn fill<C: Cluster>(
 }
 
 /// Predictions without their autoscaler's wish: ours are deleted, others are told that they are not.
-async fn sweep<C: Cluster>(cluster: &C, autoscalers: &[Predicting], now: Timestamp) {
-    let wanted: HashSet<String> = autoscalers
-        .iter()
-        .filter_map(|(ehpa, _)| ehpa.uid())
-        .collect();
+async fn sweep<C: Cluster>(cluster: &C, now: Timestamp) {
     let known = cluster.autoscalers();
-    let known: HashSet<String> = known.iter().filter_map(|ehpa| ehpa.uid()).collect();
+    let uids = |predicting: bool| {
+        let chosen = known
+            .iter()
+            .filter(move |ehpa| !predicting || ehpa.spec.prediction.is_some());
+        chosen
+            .filter_map(|ehpa| ehpa.uid())
+            .collect::<HashSet<String>>()
+    };
+    let (wanted, known) = (uids(true), uids(false));
     for tsp in cluster.every_prediction() {
         let outcome = match controller_uid(&tsp) {
             Some(owner) if known.contains(owner) && !wanted.contains(owner) => {
@@ -167,7 +171,7 @@ fn manifest(ehpa: &EffectiveHorizontalPodAutoscaler, workload: &Workload) -> Val
     json!({
         "apiVersion": "prediction.crane.io/v1alpha1",
         "kind": "TimeSeriesPrediction",
-        "metadata": child::owned_metadata(ehpa),
+        "metadata": owned_metadata(ehpa),
         "spec": {
             "targetRef": {
                 "apiVersion": target.api_version,

@@ -4,10 +4,12 @@
 use std::f64::consts::TAU;
 
 use foretide::{clock::Clock, config::Config};
+use foretide_crds::TimeSeriesPrediction;
 use jiff::Timestamp;
+use kube::Api;
 use rig::{ClusterOptions, Component, History, Prometheus, Span};
 
-use crate::world::World;
+use crate::world::{NAMESPACE, World};
 
 /// A midnight; the wave has its peak at noon.
 const MIDNIGHT: f64 = 1_767_225_600.0;
@@ -56,15 +58,40 @@ async fn the_floor_rises_before_the_peak_of_a_daily_wave_and_comes_down_after_it
     world.ready("php-apache", "9", |count| count == 9).await;
     let at = clock.now();
     assert!(at < noon, "nine replicas only at {at}");
+    let tsps: Api<TimeSeriesPrediction> = Api::namespaced(world.client.clone(), NAMESPACE);
+    let predicted = tsps.get("ehpa-php-apache").await.unwrap().status.unwrap();
+    let metrics = predicted.prediction_metrics.unwrap();
+    assert_eq!(metrics.len(), 1, "{metrics:?}");
+    assert!(metrics[0].ready, "{metrics:?}");
+    let samples = metrics[0].prediction.as_deref().unwrap()[0]
+        .samples
+        .as_deref()
+        .unwrap();
+    assert!(
+        samples.len() > 60,
+        "an hour and more of minutes: {}",
+        samples.len()
+    );
+    let child = world.hpas().get("ehpa-php-apache").await.unwrap();
+    let owner = &child.metadata.owner_references.unwrap()[0];
+    assert_eq!(
+        (owner.kind.as_str(), owner.name.as_str()),
+        ("EffectiveHorizontalPodAutoscaler", "php-apache")
+    );
     world
         .status(
             "php-apache",
             "a winning forecast and a sentence",
             |status| {
                 let decision = status.get("decision")?;
+                let proposals = decision.get("proposals")?.as_array()?;
+                let sources = proposals
+                    .iter()
+                    .map(|p| p["source"].as_str().unwrap_or_default());
+                let both = sources.collect::<Vec<_>>() == ["observed", "forecast"];
                 let winner = decision.get("winner")?.as_str()? == "forecast";
                 let sentence = decision.get("message")?.as_str()?.contains("forecast");
-                (winner && sentence).then_some(())
+                (both && winner && sentence).then_some(())
             },
         )
         .await;

@@ -19,7 +19,7 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tokio::{sync::Semaphore, time::timeout};
 
-use super::error::CallError;
+use super::{error::CallError, gate::WriteGate};
 
 /// How long the server keeps one watch open before it must be renewed.
 pub(super) const WATCH_TIMEOUT: Duration = Duration::from_secs(50);
@@ -80,6 +80,7 @@ pub(in crate::adapters) struct Calls {
     client: Client,
     turns: Semaphore,
     limits: Limits,
+    gate: WriteGate,
 }
 
 // === impl Connection ===
@@ -171,6 +172,7 @@ impl Calls {
         Self {
             client,
             turns: Semaphore::new(limits.in_flight),
+            gate: WriteGate::default(),
             limits,
         }
     }
@@ -185,13 +187,21 @@ impl Calls {
         serde_json::from_str(&text).map_err(|source| CallError::Answer(source.to_string()))
     }
 
-    /// Sends a changing request once: whether a lost one took effect is for the next sync to see.
+    /// The gate of every write.
+    pub(super) fn gate(&self) -> &WriteGate {
+        &self.gate
+    }
+
+    /// Sends a changing request once, if the gate is open: whether a lost one took effect is for the next sync to see.
     pub(in crate::adapters) async fn write<T: DeserializeOwned>(
         &self,
         method: Method,
         url: &str,
         body: Body<'_>,
     ) -> Result<T, CallError> {
+        if !self.gate.is_open() {
+            return Err(CallError::Closed);
+        }
         let bytes =
             serde_json::to_vec(body.value).map_err(|e| CallError::Request(e.to_string()))?;
         let request = request(method, url, Some(body.content_type), bytes)?;

@@ -26,6 +26,9 @@ pub(in crate::adapters) enum CallError {
     /// The call did not get its turn.
     #[error("waited {:?} for one of {} calls in flight to end", .0.queue, .0.in_flight)]
     Crowded(Limits),
+    /// The write gate is closed.
+    #[error("this process may not write now: another one leads")]
+    Closed,
     /// No connection, or it broke.
     #[error("{0}")]
     Transport(String),
@@ -45,7 +48,11 @@ impl CallError {
         match self {
             Self::Status { code, .. } => matches!(code, 429 | 502 | 503 | 504),
             Self::Transport(_) => true,
-            Self::Late(_) | Self::Crowded(_) | Self::Answer(_) | Self::Request(_) => false,
+            Self::Late(_)
+            | Self::Crowded(_)
+            | Self::Closed
+            | Self::Answer(_)
+            | Self::Request(_) => false,
         }
     }
 
@@ -68,12 +75,14 @@ impl CallError {
                 what,
                 message: self.to_string(),
             },
-            Self::Status { .. } | Self::Late(_) | Self::Crowded(_) | Self::Transport(_) => {
-                ClusterError::Unreachable {
-                    what,
-                    message: self.to_string(),
-                }
-            }
+            Self::Status { .. }
+            | Self::Late(_)
+            | Self::Crowded(_)
+            | Self::Closed
+            | Self::Transport(_) => ClusterError::Unreachable {
+                what,
+                message: self.to_string(),
+            },
         }
     }
 }

@@ -9,6 +9,7 @@ mod changes;
 mod client;
 mod discovery;
 mod error;
+mod gate;
 mod look;
 mod objects;
 mod selector;
@@ -34,6 +35,7 @@ use tokio::task::JoinSet;
 pub use self::{
     changes::Changes,
     client::{ConnectError, Connection},
+    gate::WriteGate,
     store::WatchReport,
 };
 pub(super) use self::{
@@ -134,6 +136,12 @@ impl KubeCluster {
         if let Some(Err(error)) = tasks.join_next().await {
             tracing::error!(%error, "a watch died");
         }
+    }
+
+    /// The gate of every write to this cluster, for whoever elects a leader; open from the start.
+    #[must_use]
+    pub fn gate(&self) -> &WriteGate {
+        self.calls.gate()
     }
 
     /// How every watch is doing, one report per kind.

@@ -40,8 +40,8 @@ impl Step<'_> {
     /// ```
     ///
     /// During a hold `b` is the current count: what the child has read is as lost as the rest. And a
-    /// child that was left to reach a count and did not move has read less than is known here; it is
-    /// not waited for a second time.
+    /// child that was left to reach a count and did not move for a whole period of its own has read
+    /// less than is known here; it is waited for no longer.
     ///
     /// A minimum above the current count would blind the child for nothing: somebody scaled down by
     /// hand after it was reached.
@@ -67,8 +67,8 @@ impl Step<'_> {
         } else {
             bounds.min.max(floor.floor.min(self.current()))
         };
-        let gets_there = answer(low, bounds.max).is_some_and(|count| count >= joined.desired)
-            && !history.waits_in_vain(self.current());
+        let can = answer(low, bounds.max).is_some_and(|count| count >= joined.desired);
+        let gets_there = can && !history.waits_in_vain(SYNC_PERIOD, self.now);
         let need = if gets_there {
             low
         } else {
@@ -93,7 +93,7 @@ impl Step<'_> {
                 max: bounds.max,
             },
             expected,
-            awaited: (gets_there && joined.desired > self.current()).then_some(joined.desired),
+            awaited: (can && joined.desired > self.current()).then_some(joined.desired),
         }
     }
 

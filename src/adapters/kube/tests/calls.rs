@@ -151,3 +151,18 @@ fn what_a_status_means_for_the_next_step() {
         assert_eq!(error.about(what()), want, "{code}");
     }
 }
+
+#[tokio::test]
+async fn a_closed_gate_sends_no_write_and_lets_reads_through() {
+    let (server, client) = FakeServer::always(|| Reply::Ok(json!({})));
+    let calls = Calls::new(client, limits());
+    calls.gate().set(false);
+    let nothing = json!({});
+    let write = || calls.write::<Value>(Method::PATCH, "/x", Body::json(&nothing));
+    let refused = write().await.unwrap_err();
+    assert!(matches!(refused, CallError::Closed), "{refused}");
+    calls.read::<Value>("/x").await.unwrap();
+    calls.gate().set(true);
+    write().await.unwrap();
+    assert_eq!(server.lines(), ["GET /x", "PATCH /x"]);
+}

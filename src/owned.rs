@@ -1,0 +1,132 @@
+//! What we create for an autoscaler: its name, its labels, its owner, and whether it stands as
+//! written.
+//!
+//! Pure. A child autoscaler and a prediction are both called `ehpa-<name>`, are collected with the
+//! object that they are for, and are compared by what was written, because the API server adds
+//! defaults of its own.
+
+use foretide_crds::EffectiveHorizontalPodAutoscaler;
+use kube::ResourceExt;
+use serde_json::{Map, Value, json};
+
+use crate::domain::quantity::Quantity;
+
+/// Value of the label `app.kubernetes.io/managed-by` on everything we create.
+pub const MANAGED_BY: &str = "foretide";
+
+/// Longest name that the API server takes.
+const MAX_NAME: usize = 253;
+/// Longest label value that the API server takes.
+const MAX_LABEL: usize = 63;
+
+/// `ehpa-<name>`, cut and told apart by a hash where that would be too long.
+#[must_use]
+pub fn child_name(name: &str) -> String {
+    let full = format!("ehpa-{name}");
+    if full.len() <= MAX_NAME {
+        return full;
+    }
+    let suffix = format!("-{:016x}", fnv1a(name.as_bytes()));
+    let kept: String = full.chars().take(MAX_NAME - suffix.len()).collect();
+    format!("{kept}{suffix}")
+}
+
+/// The 64-bit FNV-1a hash: names must not change with the standard library's hasher.
+///
+/// # Source
+/// Fowler, Noll, Vo; offset basis and prime of the 64-bit variant (IETF draft-eastlake-fnv).
+fn fnv1a(bytes: &[u8]) -> u64 {
+    let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, mix)
+}
+
+/// Metadata of something we create for `ehpa`: name, labels, and the owner it is collected with.
+#[must_use]
+pub fn owned_metadata(ehpa: &EffectiveHorizontalPodAutoscaler) -> Value {
+    json!({
+        "name": child_name(&ehpa.name_any()),
+        "namespace": ehpa.namespace().unwrap_or_default(),
+        "labels": labels(&ehpa.name_any()),
+        "ownerReferences": [{
+            "apiVersion": "autoscaling.crane.io/v1alpha1",
+            "kind": "EffectiveHorizontalPodAutoscaler",
+            "name": ehpa.name_any(),
+            "uid": ehpa.uid().unwrap_or_default(),
+            "controller": true,
+            "blockOwnerDeletion": false,
+        }],
+    })
+}
+
+fn labels(name: &str) -> Value {
+    let mut labels = Map::new();
+    labels.insert("app.kubernetes.io/managed-by".into(), MANAGED_BY.into());
+    if name.len() <= MAX_LABEL {
+        labels.insert("app.kubernetes.io/part-of".into(), name.into());
+    }
+    Value::Object(labels)
+}
+
+/// Whether `live` holds everything of `desired`; lists must agree in length, quantities in value.
+#[must_use]
+pub fn is_part_of(desired: &Value, live: &Value) -> bool {
+    match (desired, live) {
+        (Value::Null, _) => true,
+        (Value::Object(wanted), Value::Object(found)) => wanted.iter().all(|(key, value)| {
+            value.is_null() || found.get(key).is_some_and(|live| is_part_of(value, live))
+        }),
+        (Value::Array(wanted), Value::Array(found)) => {
+            wanted.len() == found.len()
+                && wanted
+                    .iter()
+                    .zip(found)
+                    .all(|(value, live)| is_part_of(value, live))
+        }
+        (wanted, found) => wanted == found || same_quantity(wanted, found),
+    }
+}
+
+fn same_quantity(one: &Value, other: &Value) -> bool {
+    let quantity = |value: &Value| match value {
+        Value::String(text) => text.parse::<Quantity>().ok(),
+        Value::Number(number) => number.to_string().parse::<Quantity>().ok(),
+        _ => None,
+    };
+    matches!((quantity(one), quantity(other)), (Some(one), Some(other)) if one == other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_kept_whole_where_it_fits_and_told_apart_where_not() {
+        assert_eq!(child_name("web"), "ehpa-web");
+        let (one, other) = (child_name(&"a".repeat(252)), child_name(&"a".repeat(253)));
+        assert_eq!((one.len(), other.len()), (MAX_NAME, MAX_NAME));
+        assert_ne!(one, other);
+    }
+
+    #[test]
+    fn the_hash_is_the_published_one() {
+        assert_eq!(fnv1a(b""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(fnv1a(b"a"), 0xaf63_dc4c_8601_ec8c);
+        assert_eq!(fnv1a(b"foobar"), 0x8594_4171_f739_67e8);
+    }
+
+    #[test]
+    fn what_is_written_may_be_spelled_otherwise_and_have_more_beside_it() {
+        for (written, live, same) in [
+            (json!({"a": 1}), json!({"a": 1, "b": 2}), true),
+            (json!({"a": null}), json!({}), true),
+            (json!({"a": "0.1"}), json!({"a": "100m"}), true),
+            (json!({"a": 2}), json!({"a": "2"}), true),
+            (json!({"a": "100m"}), json!({"a": "1"}), false),
+            (json!([1, 2]), json!([1]), false),
+            (json!({"a": 1}), json!({}), false),
+            (json!({"a": "x"}), json!({"a": "y"}), false),
+        ] {
+            assert_eq!(is_part_of(&written, &live), same, "{written} {live}");
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Delegated, Direct and a plain HPA beside each other under the same load: they settle at the same
+//! counts, and a floor never makes anything slower.
+
+use foretide::{clock::Clock, config::Config};
+use futures::future::join_all;
+use jiff::Timestamp;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use rig::{
+    ClusterOptions, FakeMetrics, History, MetricsApi, NodeSize, Prometheus, Reading, Series, Span,
+};
+use serde_json::{Value, json};
+
+use crate::world::{NAMESPACE, World};
+
+/// The metric that all of them read.
+const METRIC: &str = "orders";
+/// The user that the API server sees the real HPA controller's requests come from.
+const HPA_CONTROLLER: &str = "system:serviceaccount:kube-system:horizontal-pod-autoscaler";
+/// A midnight; the wave has its peak at noon.
+const MIDNIGHT: f64 = 1_767_225_600.0;
+const DAY: f64 = 86_400.0;
+
+/// Bounds, behavior and the one metric: one replica for every 10.
+fn spec(name: &str, per_replica: &str, extra: &Value) -> Value {
+    let target = json!({ "type": "AverageValue", "averageValue": per_replica });
+    let metric = json!({
+        "type": "External",
+        "external": { "metric": { "name": METRIC }, "target": target },
+    });
+    let mut spec = json!({
+        "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": name },
+        "minReplicas": 2,
+        "maxReplicas": 90,
+        "metrics": [metric],
+    });
+    spec.as_object_mut()
+        .unwrap()
+        .extend(extra.as_object().unwrap().clone());
+    spec
+}
+
+async fn plain(world: &World, name: &str, spec: Value) {
+    let hpa = json!({
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": { "name": name, "namespace": NAMESPACE },
+        "spec": spec,
+    });
+    world.apply(&hpa.to_string()).await;
+}
+
+async fn ours(world: &World, name: &str, spec: Value) {
+    let ehpa = json!({
+        "apiVersion": "autoscaling.crane.io/v1alpha1",
+        "kind": "EffectiveHorizontalPodAutoscaler",
+        "metadata": { "name": name, "namespace": NAMESPACE },
+        "spec": spec,
+    });
+    world.apply(&ehpa.to_string()).await;
+}
+
+async fn edit(world: &World, name: &str, spec: &Value) {
+    let patch = Patch::Merge(json!({ "spec": spec }));
+    world
+        .ehpas()
+        .patch(name, &PatchParams::default(), &patch)
+        .await
+        .unwrap();
+}
+
+fn load(fake: &FakeMetrics, total: u32) {
+    fake.set_external(NAMESPACE, METRIC, vec![Reading::new(&total.to_string())]);
+}
+
+async fn settle(world: &World, names: &[&str], count: i32) {
+    let what = format!("exactly {count}");
+    join_all(
+        names
+            .iter()
+            .map(|name| world.ready(name, &what, |found| found == count)),
+    )
+    .await;
+}
+
+/// In how many steps the real HPA controller has scaled a Deployment so far.
+fn steps(world: &World, name: &str) -> usize {
+    let events = world.cluster.audit().unwrap().into_iter();
+    let steps = events.filter(|event| {
+        event.user == HPA_CONTROLLER
+            && event.subresource == "scale"
+            && event.is_write()
+            && event.name == name
+    });
+    steps.count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn both_modes_settle_where_a_plain_hpa_does_and_a_floor_slows_nothing() {
+    let options = ClusterOptions::named("beside").nodes(3, NodeSize::new("64", "64Gi", 110));
+    let world = World::start(options).await;
+    let fake = FakeMetrics::start(&world.cluster, &[MetricsApi::External])
+        .await
+        .unwrap();
+    load(&fake, 20);
+    let explicit = json!({ "behavior": {
+        "scaleUp": { "policies": [{ "type": "Pods", "value": 3, "periodSeconds": 1 }] },
+        "scaleDown": { "stabilizationWindowSeconds": 6 },
+    } });
+    let direct = |extra: &Value| {
+        let mut extra = extra.clone();
+        extra["mode"] = json!("Direct");
+        extra
+    };
+    let all = [
+        "plain",
+        "delegated",
+        "direct",
+        "plain-slow",
+        "delegated-slow",
+        "direct-slow",
+    ];
+    for name in all {
+        world.deployment(name, 2, "1m").await;
+        let extra = if name.ends_with("slow") {
+            explicit.clone()
+        } else {
+            json!({})
+        };
+        match name.split('-').next() {
+            Some("plain") => plain(&world, name, spec(name, "10", &extra)).await,
+            Some("direct") => ours(&world, name, spec(name, "10", &direct(&extra))).await,
+            _ => ours(&world, name, spec(name, "10", &extra)).await,
+        }
+    }
+    let controller = world.run(world.config(), Clock::system());
+    // 31 of 10 replicas is 0.31 each; 43 of 4 is inside the tolerance.
+    for (total, count) in [(20, 2), (95, 10), (31, 4), (43, 4), (120, 12), (60, 6)] {
+        load(&fake, total);
+        settle(&world, &all, count).await;
+    }
+
+    // A floor of 9 for both modes: the larger of floor and load, with and without explicit limits.
+    let floored = ["delegated", "direct", "delegated-slow", "direct-slow"];
+    let window = |count: u32| {
+        let open = ("* * * * *", "0 0 1 1 *");
+        json!({ "crons": [
+            { "name": "floor", "start": open.0, "end": open.1, "targetReplicas": count },
+        ] })
+    };
+    for name in floored {
+        edit(&world, name, &window(9)).await;
+    }
+    settle(&world, &floored, 9).await;
+    load(&fake, 150);
+    settle(&world, &all, 15).await;
+    load(&fake, 20);
+    settle(&world, &floored, 9).await;
+    for name in floored {
+        edit(&world, name, &json!({ "crons": null })).await;
+    }
+    settle(&world, &all, 2).await;
+
+    // A floor that climbs by explicit steps, and a load that climbs with it and beyond.
+    let slow = ["plain-slow", "delegated-slow", "direct-slow"];
+    let before = slow.map(|name| steps(&world, name));
+    edit(&world, "delegated-slow", &window(20)).await;
+    edit(&world, "direct-slow", &window(20)).await;
+    load(&fake, 260);
+    settle(&world, &slow, 26).await;
+    let taken = [0, 1].map(|i| steps(&world, slow[i]) - before[i]);
+    assert_eq!(taken[0], 8, "2 to 26 by 3");
+    assert!(
+        taken[1] <= taken[0] + 1,
+        "{} steps with a floor, {} without",
+        taken[1],
+        taken[0]
+    );
+    let (comparisons, disagreements) = controller.telemetry.comparisons();
+    assert!(comparisons >= 10, "{comparisons}");
+    assert_eq!(disagreements, 0, "of {comparisons}");
+    drop(controller);
+    for name in floored {
+        world
+            .ehpas()
+            .delete(name, &DeleteParams::default())
+            .await
+            .unwrap();
+    }
+
+    outrun_a_forecast(&world, &fake).await;
+    world.assert_nothing_forbidden();
+}
+
+/// A forecast that rises all morning; a load that suddenly is far above it.
+async fn outrun_a_forecast(world: &World, fake: &FakeMetrics) {
+    let span = Span {
+        start: MIDNIGHT - 4.0 * DAY,
+        end: MIDNIGHT + 2.0 * DAY,
+        step: 60.0,
+    };
+    let demand = |at: f64| 50.0 - 40.0 * ((at - MIDNIGHT) / DAY * std::f64::consts::TAU).cos();
+    let series = Series::of(&[("namespace", NAMESPACE)], span, demand);
+    let prometheus = Prometheus::start(&History::new().gauge(METRIC, series))
+        .await
+        .unwrap();
+    load(fake, 10);
+    let prediction = json!({ "prediction": {
+        "predictionWindowSeconds": 3600,
+        "predictionAlgorithm": {
+            "algorithmType": "dsp",
+            "dsp": { "sampleInterval": "60s", "historyLength": "3d" },
+        },
+    } });
+    for name in ["without", "ahead"] {
+        world.deployment(name, 10, "1m").await;
+    }
+    plain(world, "without", spec("without", "1", &json!({}))).await;
+    ours(world, "ahead", spec("ahead", "1", &prediction)).await;
+    // Four minutes a second: between 04:00 and 08:00 the floor gains a replica every two seconds or less.
+    let four = Timestamp::from_second(MIDNIGHT as i64 + 4 * 3600).unwrap();
+    let config = Config {
+        prometheus: Some(prometheus.url()),
+        sync_period: jiff::SignedDuration::from_secs(60),
+        ..world.config()
+    };
+    let _controller = world.run(config, Clock::starting_at(four, 240.0));
+    world
+        .ready("ahead", "a floor's count", |count| count >= 36)
+        .await;
+    settle(world, &["without"], 10).await;
+    let names = ["without", "ahead"];
+    let before = names.map(|name| steps(world, name));
+    load(fake, 85);
+    settle(world, &names, 85).await;
+    let [without, ahead] = [0, 1].map(|i| steps(world, names[i]) - before[i]);
+    assert_eq!(without, 4, "10, 20, 40, 80, 85");
+    assert!(
+        ahead <= without,
+        "{ahead} steps above a forecast, {without} without one"
+    );
+}
