@@ -25,6 +25,8 @@ const CONCURRENT_WRITES: usize = 8;
 pub(super) struct Planned {
     /// The object.
     pub(super) ehpa: Arc<EffectiveHorizontalPodAutoscaler>,
+    /// The object with the spec that the decision was made from, where its own cannot be acted on.
+    pub(super) valid: Arc<EffectiveHorizontalPodAutoscaler>,
     /// Its scale target.
     pub(super) target: ScaleTarget,
     /// What was seen.
@@ -161,7 +163,7 @@ impl<C: Cluster> Writer<'_, C> {
         let taken = adopted.or(siblings.foreign.as_ref());
         if let Some(taken) = taken.filter(|_| child::wants_adoption(ehpa)) {
             self.remove_owned().await?;
-            let manifest = child::adoption(ehpa, taken, min, max);
+            let manifest = child::adoption(&self.planned.valid, taken, min, max);
             let deed = if adopted.is_some() {
                 Deed::Restored
             } else {
@@ -185,7 +187,7 @@ impl<C: Cluster> Writer<'_, C> {
                         .to_owned(),
             });
         }
-        let manifest = child::manifest(ehpa, min, max);
+        let manifest = child::manifest(&self.planned.valid, min, max);
         let deed = if siblings.owned.is_some() {
             Deed::Restored
         } else {

@@ -31,8 +31,8 @@ pub(super) struct Memory {
     pub(super) labels: ObjectLabels,
     /// The last spec that could be acted on.
     pub(super) workload: Option<Arc<Workload>>,
-    /// The object as it was when it last could be acted on.
-    pub(super) spec: Option<Arc<EffectiveHorizontalPodAutoscaler>>,
+    /// The object as it was with that spec: what a child is made of.
+    pub(super) valid: Option<Arc<EffectiveHorizontalPodAutoscaler>>,
     /// Why the spec as it stands cannot be acted on, if so.
     pub(super) invalid: Option<Invalid>,
     /// Identity of the scale target that `history` is about.
@@ -90,7 +90,7 @@ impl Memory {
                 name: ehpa.metadata.name.clone().unwrap_or_default(),
             },
             workload: None,
-            spec: None,
+            valid: None,
             invalid: None,
             target_uid: None,
             history: History::default(),
@@ -108,20 +108,6 @@ impl Memory {
         self.child_min = effect.child.as_deref().map(|hpa| as_child(hpa).min);
         if !effect.deeds.is_empty() {
             self.shadow = Shadow::default();
-        }
-    }
-
-    /// The object as it stands, but with the spec that is in force: the last one that was valid.
-    pub(super) fn as_last_valid(
-        &self,
-        ehpa: &Arc<EffectiveHorizontalPodAutoscaler>,
-    ) -> Arc<EffectiveHorizontalPodAutoscaler> {
-        match &self.spec {
-            Some(valid) if self.invalid.is_some() => Arc::new(EffectiveHorizontalPodAutoscaler {
-                spec: valid.spec.clone(),
-                ..EffectiveHorizontalPodAutoscaler::clone(ehpa)
-            }),
-            _ => Arc::clone(ehpa),
         }
     }
 

@@ -201,7 +201,7 @@ impl<C: Cluster> Autoscaler<C> {
         match understood {
             Ok(workload) => {
                 memory.workload = Some(Arc::new(workload));
-                memory.spec = Some(Arc::clone(ehpa));
+                memory.valid = Some(Arc::clone(ehpa));
                 memory.invalid = None;
             }
             Err(invalid) if memory.workload.is_some() => memory.invalid = Some(invalid),
@@ -218,9 +218,8 @@ impl<C: Cluster> Autoscaler<C> {
             }
         }
         let workload = memory.workload.clone()?;
-        let ehpa = memory.as_last_valid(ehpa);
         Some(Due {
-            ehpa,
+            ehpa: Arc::clone(ehpa),
             workload,
             rivals,
         })
@@ -282,6 +281,10 @@ impl<C: Cluster> Autoscaler<C> {
         let target = workload.target.clone();
         let delegates = delegates(&workload);
         Planned {
+            valid: memory
+                .valid
+                .clone()
+                .unwrap_or_else(|| Arc::clone(&due.ehpa)),
             ehpa: due.ehpa,
             target,
             sighting,

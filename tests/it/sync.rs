@@ -478,6 +478,21 @@ async fn a_spec_that_cannot_be_acted_on_leaves_the_last_valid_one_in_force() {
 }
 
 #[tokio::test]
+async fn a_child_is_never_made_of_a_spec_that_cannot_be_acted_on() {
+    let memory = Memory::default();
+    memory.put("web", 2, &format!("maxReplicas: 10, {CPU}"));
+    memory.state().millicores = 200;
+    let mut world = World::new(memory);
+    world.sync(0).await;
+    world.memory.edit("web", |ehpa| {
+        ehpa.spec.min_replicas = Some(20);
+        ehpa.spec.scale_target_ref.name = "other".into();
+    });
+    let writes = world.sync(15).await;
+    assert_eq!(writes, ["event web InvalidSpec", "status web"]);
+}
+
+#[tokio::test]
 async fn a_write_that_is_refused_is_told_once_and_tried_again_at_the_next_turn() {
     let memory = Memory::default();
     memory.put("web", 2, &format!("mode: Direct, maxReplicas: 10, {CPU}"));
@@ -503,7 +518,7 @@ async fn of_two_objects_on_one_target_the_younger_one_only_shows() {
         memory.put(name, 2, &format!("maxReplicas: 10, {CPU}"));
     }
     memory.edit("web-too", |ehpa| {
-        ehpa.spec.scale_target_ref.name = "web".into()
+        ehpa.spec.scale_target_ref.name = "web".into();
     });
     memory.state().millicores = 200;
     let mut world = World::new(memory);
