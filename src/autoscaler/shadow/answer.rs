@@ -1,0 +1,116 @@
+//! What a child's status tells of its last pass, and what it does not tell but its spec and the pods
+//! do. It reads; it judges nothing.
+
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+};
+
+use serde_json::Value;
+
+use crate::{
+    domain::{ReplicaBounds, Replicas, hpa::MetricValue, observation::Pod, quantity::Quantity},
+    ports::HpaView,
+};
+
+/// What a child's status says about its last pass.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Answer {
+    /// The bounds that it has now.
+    pub(super) bounds: ReplicaBounds,
+    pub(super) current: Replicas,
+    pub(super) desired: Replicas,
+    pub(super) values: Vec<MetricValue>,
+}
+
+// === impl Answer ===
+
+impl Answer {
+    /// `None` for a status without a pass, or with a pass that read no metrics.
+    pub(super) fn of(child: &HpaView) -> Option<Self> {
+        let count = |name: &str| {
+            let n = child.status.get(name).and_then(Value::as_u64)?;
+            u32::try_from(n).ok().map(Replicas::new)
+        };
+        let statuses = child.status.get("currentMetrics")?.as_array()?;
+        let values: Option<Vec<_>> = statuses.iter().map(reported).collect();
+        let observed = child
+            .status
+            .get("observedGeneration")
+            .and_then(Value::as_i64);
+        if observed.is_some_and(|observed| Some(observed) != child.generation) {
+            return None;
+        }
+        Some(Self {
+            bounds: bounds(child)?,
+            current: count("currentReplicas")?,
+            desired: count("desiredReplicas")?,
+            values: values.filter(|values| !values.is_empty())?,
+        })
+    }
+}
+
+/// A change of this makes other answers of the same inputs. (`metadata.generation` would tell, but
+/// the API server keeps none for this kind before it writes `observedGeneration`.)
+pub(super) fn fingerprint(child: &HpaView) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for field in ["metrics", "behavior"] {
+        let written = child.spec.get(field).map(Value::to_string);
+        written.hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+pub(super) fn bounds(child: &HpaView) -> Option<ReplicaBounds> {
+    let count = |name: &str| {
+        let n = child.spec.get(name).and_then(Value::as_u64)?;
+        u32::try_from(n).ok().map(Replicas::new)
+    };
+    Some(ReplicaBounds {
+        min: count("minReplicas")?,
+        max: count("maxReplicas")?,
+    })
+}
+
+/// Whether the pods stayed as they were, but for those that the child's own answer made or removed.
+pub(super) fn undisturbed(before: &[Arc<Pod>], now: &[Arc<Pod>], answer: &Answer) -> bool {
+    let found = |pods: &[Arc<Pod>], name: &str| {
+        pods.binary_search_by(|pod| (*pod.name).cmp(name))
+            .ok()
+            .and_then(|i| pods.get(i).cloned())
+    };
+    let kept = before.iter().all(|pod| match found(now, &pod.name) {
+        Some(same) if same == *pod => true,
+        Some(same) => same.deleting && answer.desired < answer.current,
+        None => answer.desired < answer.current,
+    });
+    let fresh = now.iter().any(|pod| found(before, &pod.name).is_none());
+    kept && (!fresh || answer.desired > answer.current)
+}
+
+/// The value that a child reports for one metric, in the shape of our own.
+fn reported(status: &Value) -> Option<MetricValue> {
+    let blocks = [
+        "resource",
+        "containerResource",
+        "pods",
+        "object",
+        "external",
+    ];
+    let current = blocks
+        .iter()
+        .find_map(|block| status.get(block))?
+        .get("current")?;
+    let milli = |name: &str| {
+        let text = current.get(name)?.as_str()?;
+        Some(text.parse::<Quantity>().ok()?.milli_value().value)
+    };
+    Some(MetricValue {
+        average_utilization: current
+            .get("averageUtilization")
+            .and_then(Value::as_i64)
+            .and_then(|n| i32::try_from(n).ok()),
+        average_value: milli("averageValue"),
+        value: milli("value"),
+    })
+}
