@@ -229,7 +229,6 @@ async fn an_object_that_cannot_be_read_hurts_only_itself() {
             &[pod("a", 1), bad.clone(), json!({"metadata": {}}), json!(7)],
         ),
         1 => Reply::Events(vec![bookmark("11")]),
-        2 => Reply::EventsAndSilence(vec![event("MODIFIED", &pod("bad", 12))]),
         _ => Reply::Hang,
     });
     follow(&store, pace(), (server.clone(), client.clone(), 2)).await;
