@@ -36,7 +36,7 @@ async fn seven_windows_step_the_replicas_through_a_night_that_changes_the_clocks
     let world = World::start(ClusterOptions::named("cron").nodes(1, nodes)).await;
     world.deployment("php-apache", 80, "0m").await;
     // In New York the clocks go from 02:00 to 03:00 on 8 March 2026; 20:00 on the 7th is 01:00 UTC.
-    let instants: [(&str, &str, i32); 4] = [
+    let instants: [(&str, &str, i32); 6] = [
         ("the evening window ends", "2026-03-08T01:00:00Z", 10),
         (
             "the morning window starts, an hour earlier in UTC",
@@ -45,6 +45,8 @@ async fn seven_windows_step_the_replicas_through_a_night_that_changes_the_clocks
         ),
         ("the morning window ends", "2026-03-08T13:00:00Z", 10),
         ("the noon window starts", "2026-03-08T15:00:00Z", 80),
+        ("the noon window ends", "2026-03-08T18:00:00Z", 10),
+        ("the evening window starts", "2026-03-08T21:00:00Z", 80),
     ];
     // Half an hour before the first change, sixty times as fast as the wall.
     let start: Timestamp = "2026-03-08T00:30:00Z".parse().unwrap();
