@@ -18,7 +18,7 @@ use prometheus_client::{
     },
     registry::{Registry, Unit},
 };
-use tracing_subscriber::{EnvFilter, fmt};
+use tracing_subscriber::{EnvFilter, filter::ParseError, fmt};
 
 /// Log fields and metric labels that say which object a record is about.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -329,11 +329,24 @@ impl StageLabels {
     }
 }
 
-/// Starts logging to standard error, as lines for people or as JSON.
+/// A log filter that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("--log expects levels such as info or foretide=debug,warn; {filter:?} is none")]
+pub struct BadFilter {
+    filter: String,
+    #[source]
+    source: ParseError,
+}
+
+/// Starts logging to standard error, as lines for people or as JSON; once per process.
 ///
-/// `RUST_LOG`-style filters come from `filter`; a filter that cannot be read falls back to `info`.
-pub fn start_logging(filter: &str, json: bool) {
-    let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
+/// # Errors
+/// [`BadFilter`], before anything is logged.
+pub fn start_logging(filter: &str, json: bool) -> Result<(), BadFilter> {
+    let filter = EnvFilter::try_new(filter).map_err(|source| BadFilter {
+        filter: filter.to_owned(),
+        source,
+    })?;
     let subscriber = fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let started = if json {
         subscriber.json().try_init()
@@ -343,6 +356,7 @@ pub fn start_logging(filter: &str, json: bool) {
     if started.is_err() {
         tracing::debug!("logging was already started");
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -375,6 +389,12 @@ mod tests {
         );
         telemetry.forget(&object());
         assert_eq!(telemetry.encode(), empty);
+    }
+
+    #[test]
+    fn a_filter_that_makes_no_sense_is_refused_with_an_example() {
+        let error = start_logging("foretide=loud", false).unwrap_err();
+        assert!(error.to_string().contains("foretide=debug"), "{error}");
     }
 
     #[test]

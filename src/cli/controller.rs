@@ -15,7 +15,9 @@ use crate::{
 
 /// Runs the controller; returns when it was told to stop or could not go on.
 pub(super) fn run(args: ControllerArgs) -> ExitCode {
-    telemetry::start_logging(&args.log, args.log_json);
+    if let Err(error) = telemetry::start_logging(&args.log, args.log_json) {
+        return exit::usage(&chain(&error));
+    }
     let config = match Config::try_from(args) {
         Ok(config) => config,
         Err(error) => return exit::usage(&error.to_string()),

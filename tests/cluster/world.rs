@@ -77,10 +77,7 @@ impl Drop for Controller {
 impl World {
     /// Starts a cluster and applies `crds/` and `deploy/`, as a user would.
     pub(crate) async fn start(options: ClusterOptions) -> Self {
-        start_logging(
-            option_env!("FORETIDE_TEST_LOG").unwrap_or("foretide=debug,warn"),
-            false,
-        );
+        start_logging("foretide=debug,warn", false).unwrap();
         let flags = options.hpa.clone();
         let cluster = Cluster::start(options).await.unwrap();
         let client = cluster.client();
