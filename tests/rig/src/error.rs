@@ -1,10 +1,10 @@
 //! What can go wrong when parts are built, started or asked. One enum for the whole crate, because
 //! its callers, tests and people, do the same with every one of them: read it. It never recovers.
 
-use std::{io, path::PathBuf, time::Duration};
+use std::{fmt, io, path::PathBuf, time::Duration};
 
 /// A failure of the rig itself, in words that say what to do about it.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The Go toolchain is missing.
@@ -139,6 +139,21 @@ pub enum Error {
     },
 }
 
+// === impl Error ===
+
+/// The same words as for people, sources included: a test unwraps, and a panic prints this.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")?;
+        let mut source = std::error::Error::source(self);
+        while let Some(inner) = source {
+            write!(f, ": {inner}")?;
+            source = inner.source();
+        }
+        Ok(())
+    }
+}
+
 impl Error {
     pub(crate) fn file(
         action: &'static str,
@@ -168,3 +183,17 @@ impl Error {
 
 /// A result of the rig.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_that_unwraps_is_told_what_to_install() {
+        let told = format!("{:?}", Error::NoGo);
+        assert!(
+            told.starts_with("go is not on PATH") && told.contains("install Go"),
+            "{told}"
+        );
+    }
+}
