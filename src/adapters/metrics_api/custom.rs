@@ -6,7 +6,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
-use super::{Amount, DEFAULT_WINDOW, MetricsApi, no_samples, not_read};
+use super::{Amount, DEFAULT_WINDOW, MetricsApi, some};
 use crate::{
     adapters::kube::{CallError, query, root, segment},
     clock::Clock,
@@ -77,13 +77,7 @@ impl MetricsApi {
         };
         let mut pairs = vec![("labelSelector", asked.pod_selector)];
         pairs.extend(asked.metric_selector.map(|s| ("metricLabelSelector", s)));
-        let items = self
-            .values(path(), &pairs)
-            .await
-            .map_err(|error| not_read(&what, &error))?;
-        if items.is_empty() {
-            return Err(no_samples(&what));
-        }
+        let items = some(&what, self.values(path(), &pairs).await)?;
         Ok(items.into_iter().map(|item| item.on(&self.clock)).collect())
     }
 
@@ -103,10 +97,7 @@ impl MetricsApi {
             .map(|s| ("metricLabelSelector", s))
             .into_iter()
             .collect();
-        let items = self
-            .values(path, &pairs)
-            .await
-            .map_err(|error| not_read(&what, &error))?;
+        let items = some(&what, self.values(path, &pairs).await)?;
         match items.as_slice() {
             [
                 Item {
@@ -114,7 +105,6 @@ impl MetricsApi {
                     ..
                 },
             ] => Ok(*milli),
-            [] => Err(no_samples(&what)),
             many => {
                 let message = format!(
                     "expected one value of {what}, the server sent {}",

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{Amount, MetricsApi, no_samples, not_read};
+use super::{Amount, MetricsApi, some};
 use crate::{
     adapters::kube::{CallError, query, root, segment},
     domain::observation::Unavailable,
@@ -35,13 +35,7 @@ impl MetricsApi {
             Ok(url) => self.calls.read(&url).await,
             Err(error) => Err(error),
         };
-        let items = list
-            .map_err(|error| not_read(&what, &error))?
-            .items
-            .unwrap_or_default();
-        if items.is_empty() {
-            return Err(no_samples(&what));
-        }
+        let items = some(&what, list.map(|list| list.items.unwrap_or_default()))?;
         Ok(items
             .into_iter()
             .map(

@@ -70,13 +70,14 @@ impl<'de> Deserialize<'de> for Amount {
     }
 }
 
-fn not_read(what: &str, error: &CallError) -> Unavailable {
-    Unavailable::new(Cause::NotRead, format!("unable to read {what}: {error}"))
-}
-
-fn no_samples(what: &str) -> Unavailable {
-    Unavailable::new(
-        Cause::NoSamples,
-        format!("the API server returned no samples of {what}"),
-    )
+/// What an API answered about `what`; an empty list is no answer.
+fn some<T>(what: &str, answer: Result<Vec<T>, CallError>) -> Result<Vec<T>, Unavailable> {
+    let items = answer.map_err(|error| {
+        Unavailable::new(Cause::NotRead, format!("unable to read {what}: {error}"))
+    })?;
+    if items.is_empty() {
+        let message = format!("the API server returned no samples of {what}");
+        return Err(Unavailable::new(Cause::NoSamples, message));
+    }
+    Ok(items)
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
-use super::{Amount, MetricsApi, no_samples, not_read};
+use super::{Amount, MetricsApi, some};
 use crate::{
     adapters::kube::{root, segment},
     clock::Clock,
@@ -53,13 +53,7 @@ impl MetricsApi {
             Ok(path) => self.calls.read(&path).await,
             Err(error) => Err(error),
         };
-        let items = list
-            .map_err(|error| not_read(&what, &error))?
-            .items
-            .unwrap_or_default();
-        if items.is_empty() {
-            return Err(no_samples(&what));
-        }
+        let items = some(&what, list.map(|list| list.items.unwrap_or_default()))?;
         Ok(items
             .into_iter()
             .map(|item| Arc::new(item.on(&self.clock)))
