@@ -34,8 +34,6 @@ pub trait Cluster: Send + Sync + 'static {
     fn autoscalers(&self) -> Vec<Arc<EffectiveHorizontalPodAutoscaler>>;
     /// Every `HorizontalPodAutoscaler` of a namespace.
     fn hpas(&self, namespace: &str) -> Vec<Arc<HpaView>>;
-    /// Every `TimeSeriesPrediction` of a namespace.
-    fn predictions(&self, namespace: &str) -> Vec<Arc<TimeSeriesPrediction>>;
     /// Every `TimeSeriesPrediction` of the watched namespaces.
     fn every_prediction(&self) -> Vec<Arc<TimeSeriesPrediction>>;
     /// Every `HorizontalPodAutoscaler` of the watched namespaces.

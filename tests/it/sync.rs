@@ -142,10 +142,6 @@ impl Cluster for Memory {
         self.every_hpa()
     }
 
-    fn predictions(&self, _: &str) -> Vec<Arc<TimeSeriesPrediction>> {
-        Vec::new()
-    }
-
     fn every_prediction(&self) -> Vec<Arc<TimeSeriesPrediction>> {
         Vec::new()
     }

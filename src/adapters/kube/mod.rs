@@ -249,10 +249,6 @@ impl Cluster for KubeCluster {
             .collect()
     }
 
-    fn predictions(&self, namespace: &str) -> Vec<Arc<TimeSeriesPrediction>> {
-        self.stores.predictions.in_namespace(namespace)
-    }
-
     fn pods(&self, namespace: &str, selector: &str) -> Result<Vec<Arc<Pod>>, ClusterError> {
         let requirements = selector::parse(selector).map_err(|message| ClusterError::Invalid {
             what: format!("the pod selector of namespace {namespace}"),
