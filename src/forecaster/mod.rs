@@ -190,13 +190,18 @@ impl<C: Cluster, H: HistoryReader, Q: DemandQueries> Forecaster<C, H, Q> {
     }
 
     /// Keeps a plan whose request is unchanged, so that its turn and its failures go on.
-    fn keep(&mut self, key: SeriesKey, request: Request, now: Timestamp) -> Result<(), Refused> {
+    fn keep(
+        &mut self,
+        key: SeriesKey,
+        (request, forecaster): (Request, Box<dyn foretide_models::Forecaster>),
+        now: Timestamp,
+    ) -> Result<(), Refused> {
         if self
             .plans
             .get(&key)
             .is_none_or(|plan| plan.request != request)
         {
-            self.plans.insert(key, Plan::new(request, now)?);
+            self.plans.insert(key, Plan::new(request, forecaster, now)?);
         }
         Ok(())
     }
@@ -206,7 +211,7 @@ impl<C: Cluster, H: HistoryReader, Q: DemandQueries> Forecaster<C, H, Q> {
         ehpa: &EffectiveHorizontalPodAutoscaler,
         workload: &Workload,
         metric: &MetricSpec,
-    ) -> Result<Request, Refused> {
+    ) -> Result<(Request, Box<dyn foretide_models::Forecaster>), Refused> {
         let source = self.source.as_deref().ok_or_else(|| {
             let message = "no history is configured: start the controller with --prometheus URL";
             Refused::new(Reason::QueryError, message)
@@ -216,7 +221,7 @@ impl<C: Cluster, H: HistoryReader, Q: DemandQueries> Forecaster<C, H, Q> {
             Refused::new(Reason::InvalidSpec, violation.to_string())
         };
         let algorithm = validate::algorithm(&prediction).map_err(invalid)?;
-        let forecaster = validate::forecaster(&prediction).map_err(invalid)?;
+        let forecaster = validate::build(algorithm.clone()).map_err(invalid)?;
         let annotation = format!("{QUERY_ANNOTATION}{}", metric.identifier());
         let query = source.queries.query(&Demand {
             target: &workload.target,
@@ -228,11 +233,12 @@ impl<C: Cluster, H: HistoryReader, Q: DemandQueries> Forecaster<C, H, Q> {
             .prediction
             .as_ref()
             .map_or(SignedDuration::ZERO, |p| p.window);
-        Ok(Request {
+        let request = Request {
             query,
             algorithm,
             horizon: window + window,
-        })
+        };
+        Ok((request, forecaster))
     }
 
     /// Refreshes every series whose turn it is, a few at a time.
@@ -289,17 +295,14 @@ impl<C: Cluster, H: HistoryReader, Q: DemandQueries> Forecaster<C, H, Q> {
 // === impl Plan ===
 
 impl Plan {
-    fn new(request: Request, now: Timestamp) -> Result<Self, Refused> {
-        let unusable =
-            |error: &dyn std::error::Error| Refused::new(Reason::InvalidSpec, chain(error));
-        let forecaster = request
-            .algorithm
-            .clone()
-            .build()
-            .map_err(|error| unusable(&error))?;
+    fn new(
+        request: Request,
+        forecaster: Box<dyn foretide_models::Forecaster>,
+        now: Timestamp,
+    ) -> Result<Self, Refused> {
         let (step, span) = (forecaster.sample_interval(), forecaster.history_length());
-        let history =
-            history::Request::new(&request.query, step, span).map_err(|error| unusable(&error))?;
+        let history = history::Request::new(&request.query, step, span)
+            .map_err(|error| Refused::new(Reason::InvalidSpec, chain(&error)))?;
         Ok(Self {
             request,
             forecaster,

@@ -52,7 +52,15 @@ pub fn algorithm(prediction: &Prediction) -> Result<Algorithm, Violation> {
 /// # Errors
 /// The first field that cannot be used.
 pub fn forecaster(prediction: &Prediction) -> Result<Box<dyn Forecaster>, Violation> {
-    algorithm(prediction)?.build().map_err(|error| {
+    build(algorithm(prediction)?)
+}
+
+/// The forecaster of settings that were read from a spec, checked.
+///
+/// # Errors
+/// The first setting that is out of range, by its path in the spec.
+pub fn build(algorithm: Algorithm) -> Result<Box<dyn Forecaster>, Violation> {
+    algorithm.build().map_err(|error| {
         Violation::new(
             format!("{BLOCK}.{}", error.field),
             error.value,
