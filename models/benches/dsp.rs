@@ -23,7 +23,7 @@ fn history(days: u32, weekly: bool) -> Series {
 }
 
 fn forecast(c: &mut Criterion) {
-    let Ok(forecaster) = Algorithm::Dsp(dsp::Config::default()).build() else {
+    let Ok(mut forecaster) = Algorithm::Dsp(dsp::Config::default()).build() else {
         return;
     };
     let horizon = SignedDuration::from_hours(2);

@@ -278,7 +278,7 @@ impl Forecaster for Dsp {
         self.config.sample_interval
     }
 
-    fn forecast(&self, history: &Series, horizon: SignedDuration) -> Result<Forecast, Refusal> {
+    fn forecast(&mut self, history: &Series, horizon: SignedDuration) -> Result<Forecast, Refusal> {
         let step = self.config.sample_interval;
         let wanted = path_length(horizon, step)?;
         let demands = Demands {
@@ -452,20 +452,20 @@ mod tests {
 
     #[test]
     fn a_constant_or_steady_series_is_its_own_forecast() {
-        let level = |dsp: &Dsp, history: &Series| {
+        let level = |dsp: &mut Dsp, history: &Series| {
             let forecast = dsp.forecast(history, STEP).unwrap();
             (forecast.point()[0], forecast.notes().to_vec())
         };
         let wobble = |h: f64| 5.0 + 0.1 * ((h * 12.0).powi(2) * 0.37).sin();
-        let defaults = Dsp::new(Config {
+        let mut defaults = Dsp::new(Config {
             sample_interval: STEP,
             ..Config::default()
         })
         .unwrap();
-        let (constant, notes) = level(&defaults, &history(2, |_| 5.0));
+        let (constant, notes) = level(&mut defaults, &history(2, |_| 5.0));
         assert!((constant - 5.0).abs() < 1e-9);
         assert_eq!(notes, [Note::Constant]);
-        let (steady, notes) = level(&defaults, &history(3, wobble));
+        let (steady, notes) = level(&mut defaults, &history(3, wobble));
         assert!((steady - 5.0).abs() < 0.1, "{steady}");
         assert_eq!(notes, [Note::Steady]);
         let estimators = Estimators {
@@ -479,7 +479,7 @@ mod tests {
             estimators,
             ..Config::default()
         };
-        let (constant, _) = level(&Dsp::new(margin).unwrap(), &history(2, |_| 5.0));
+        let (constant, _) = level(&mut Dsp::new(margin).unwrap(), &history(2, |_| 5.0));
         assert!((constant - 6.0).abs() < 1e-9);
     }
 

@@ -42,6 +42,38 @@ pub struct Forecast {
     period: Option<SignedDuration>,
     notes: Vec<Note>,
     valid_until: Timestamp,
+    peak: Option<Peak>,
+    quality: Option<Quality>,
+}
+
+/// What to provide for: a forecaster's direct answer to "how much at most until added capacity can serve?".
+///
+/// # Units
+/// `value` is in the unit of the history.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Peak {
+    /// The decision window: the span from the end of the history on that the answer covers.
+    pub window: SignedDuration,
+    /// The demand that the highest of the window stays within, with probability `quantile`.
+    pub value: f64,
+    /// The quantile in use, in `(0, 1)`.
+    pub quantile: f64,
+}
+
+/// How a forecaster that measures itself has done, out of sample, over the last three days.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Quality {
+    /// The part of the decision windows whose highest demand stayed within the forecast; honest when near the quantile.
+    pub coverage: Option<f64>,
+    /// One minus the ratio of its pinball loss to that of "it stays as it is" with the same calibration: 0 is no
+    /// better, 1 is perfect.
+    pub skill: Option<f64>,
+    /// The first sample that it learnt from.
+    pub learnt_from: Timestamp,
+    /// How alike a day is to the one before, as an autocorrelation.
+    pub daily: Option<f64>,
+    /// How alike a week is to the one before, as an autocorrelation.
+    pub weekly: Option<f64>,
 }
 
 /// One predicted value.
@@ -137,6 +169,8 @@ impl Forecast {
             period,
             notes,
             valid_until,
+            peak: None,
+            quality: None,
         })
     }
 
@@ -151,6 +185,23 @@ impl Forecast {
         }
         self.upper = Some(upper);
         Ok(self)
+    }
+
+    /// Adds the direct answer about the decision window; without one, the path gives it.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFinite`] if the value is not finite or is negative.
+    pub fn with_peak(mut self, peak: Peak) -> Result<Self, Refusal> {
+        check(&[peak.value])?;
+        self.peak = Some(peak);
+        Ok(self)
+    }
+
+    /// Adds how well the forecaster has done lately.
+    #[must_use]
+    pub fn with_quality(mut self, quality: Quality) -> Self {
+        self.quality = Some(quality);
+        self
     }
 
     /// Says which period was found.
@@ -219,6 +270,28 @@ impl Forecast {
     #[must_use]
     pub fn valid_until(&self) -> Timestamp {
         self.valid_until
+    }
+
+    /// What to provide for at `now`: the forecaster's direct answer where it gave one, else the [`peak`](Self::peak) of
+    /// the path over `window`. `None` once the forecast has expired, or when the path does not cover the window.
+    #[must_use]
+    pub fn demand(&self, now: Timestamp, window: SignedDuration) -> Option<f64> {
+        match self.direct() {
+            Some(peak) => (now <= self.valid_until).then_some(peak.value),
+            None => self.peak(now, window),
+        }
+    }
+
+    /// The forecaster's direct answer about its decision window, if it gives one.
+    #[must_use]
+    pub fn direct(&self) -> Option<&Peak> {
+        self.peak.as_ref()
+    }
+
+    /// How well the forecaster has done lately, if it measures that.
+    #[must_use]
+    pub fn quality(&self) -> Option<&Quality> {
+        self.quality.as_ref()
     }
 
     /// Highest value predicted for `[from, from + window]`: of the upper path where there is one.

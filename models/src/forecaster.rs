@@ -8,7 +8,7 @@ use jiff::SignedDuration;
 use crate::forecast::Forecast;
 use crate::refusal::Refusal;
 use crate::series::{MAX_SLOTS, Series, slots};
-use crate::{dsp, percentile, seasonal};
+use crate::{auto, dsp, percentile, seasonal};
 
 /// What is fetched beyond the configured history, so that one late sample does not make it too short.
 ///
@@ -16,13 +16,20 @@ use crate::{dsp, percentile, seasonal};
 /// crane queries one hour more than configured, too.
 pub(crate) const SLACK: SignedDuration = SignedDuration::from_hours(1);
 
+/// How soon the path of most forecasters is worth computing anew: well inside
+/// [`OUTLIVES_HISTORY`](crate::OUTLIVES_HISTORY).
+pub const REFRESH_PERIOD: SignedDuration = SignedDuration::from_mins(4);
+
 /// Predicts a series from its past.
 ///
+/// One value forecasts one series, and each history it is asked with continues the one before. It may keep what it
+/// learnt and take in only what is new; that changes the cost of an answer, not the answer.
+///
 /// # Guarantees
-/// - A pure function of configuration, history and horizon: no clock, no randomness, no state.
+/// - A pure function of configuration, history and horizon: no clock, no randomness.
 /// - The forecast starts where the history ends, and is finite and within `[0, 1.5 * maximum of the history]`.
 /// - No input makes it panic.
-pub trait Forecaster: fmt::Debug + Send + Sync {
+pub trait Forecaster: fmt::Debug + Send {
     /// The algorithm's name, as the API spells it.
     fn name(&self) -> &'static str;
 
@@ -32,17 +39,24 @@ pub trait Forecaster: fmt::Debug + Send + Sync {
     /// The step the history must have.
     fn sample_interval(&self) -> SignedDuration;
 
+    /// How soon a new answer is worth having.
+    fn refresh_period(&self) -> SignedDuration {
+        self.sample_interval().max(REFRESH_PERIOD)
+    }
+
     /// Predicts at least `horizon` beyond the end of the history.
     ///
     /// # Errors
     /// A [`Refusal`] when there is no honest answer. It means "no proposal", never zero.
-    fn forecast(&self, history: &Series, horizon: SignedDuration) -> Result<Forecast, Refusal>;
+    fn forecast(&mut self, history: &Series, horizon: SignedDuration) -> Result<Forecast, Refusal>;
 }
 
 /// A forecaster's settings, not yet checked.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Algorithm {
+    /// See [`auto`].
+    Auto(auto::Config),
     /// See [`dsp`].
     Dsp(dsp::Config),
     /// See [`seasonal`].
@@ -75,6 +89,7 @@ impl Algorithm {
     /// [`ConfigError`] naming the first field that is out of range; nothing is replaced by a default.
     pub fn build(self) -> Result<Box<dyn Forecaster>, ConfigError> {
         Ok(match self {
+            Self::Auto(config) => Box::new(auto::Auto::new(config)?),
             Self::Dsp(config) => Box::new(dsp::Dsp::new(config)?),
             Self::SeasonalNaive(config) => Box::new(seasonal::SeasonalNaive::new(config)?),
             Self::Percentile(config) => Box::new(percentile::Percentile::new(config)?),

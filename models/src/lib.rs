@@ -1,10 +1,13 @@
 #![doc = include_str!("../README.md")]
 
+pub mod auto;
 mod choose;
+mod conformal;
 pub mod dsp;
 mod forecast;
 mod forecaster;
 mod gaps;
+mod grid;
 mod harmonic;
 pub mod percentile;
 mod period;
@@ -13,7 +16,7 @@ pub mod seasonal;
 mod series;
 mod spectrum;
 
-pub use forecast::{CEILING_RATIO, Forecast, Note, OUTLIVES_HISTORY, Prediction};
-pub use forecaster::{Algorithm, ConfigError, Forecaster};
+pub use forecast::{CEILING_RATIO, Forecast, Note, OUTLIVES_HISTORY, Peak, Prediction, Quality};
+pub use forecaster::{Algorithm, ConfigError, Forecaster, REFRESH_PERIOD};
 pub use refusal::Refusal;
 pub use series::{MAX_SLOTS, Sample, Series};

@@ -200,7 +200,7 @@ impl Forecaster for Percentile {
         self.config.sample_interval
     }
 
-    fn forecast(&self, history: &Series, horizon: SignedDuration) -> Result<Forecast, Refusal> {
+    fn forecast(&mut self, history: &Series, horizon: SignedDuration) -> Result<Forecast, Refusal> {
         let step = self.config.sample_interval;
         let wanted = path_length(horizon, step)?;
         let demands = Demands {

@@ -156,7 +156,7 @@ impl Forecaster for SeasonalNaive {
         self.config.sample_interval
     }
 
-    fn forecast(&self, history: &Series, horizon: SignedDuration) -> Result<Forecast, Refusal> {
+    fn forecast(&mut self, history: &Series, horizon: SignedDuration) -> Result<Forecast, Refusal> {
         let Config {
             sample_interval: step,
             season,
@@ -258,7 +258,7 @@ mod tests {
     }
 
     fn first_two(config: Config, history: &Series) -> Vec<f64> {
-        let naive = SeasonalNaive::new(config).unwrap();
+        let mut naive = SeasonalNaive::new(config).unwrap();
         naive
             .forecast(history, SignedDuration::from_hours(2))
             .unwrap()
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn fewer_cycles_than_configured_are_used_and_noted() {
-        let naive = SeasonalNaive::new(config(7, Statistic::Median)).unwrap();
+        let mut naive = SeasonalNaive::new(config(7, Statistic::Median)).unwrap();
         let forecast = naive.forecast(&history(2), STEP).unwrap();
         assert_eq!(forecast.notes(), [Note::FewerCycles { used: 2 }]);
         assert_eq!(forecast.period(), Some(DAY));

@@ -49,7 +49,7 @@ fn forecast_series() {
         .for_each(|bytes: &[u8]| {
             let history = history(bytes);
             let highest = history.values().iter().copied().fold(0.0, f64::max);
-            for forecaster in algorithms().map(|algorithm| algorithm.build().unwrap()) {
+            for mut forecaster in algorithms().map(|algorithm| algorithm.build().unwrap()) {
                 match forecaster.forecast(&history, SignedDuration::from_hours(48)) {
                     Ok(forecast) => {
                         let ceiling = (1.5 * highest).min(f64::MAX);

@@ -94,7 +94,7 @@ fn worst(a: &[f64], b: &[f64]) -> f64 {
 /// Finite, not negative, at most 1.5 times the highest sample; the same again when asked again.
 fn assert_bounded(history: &Series) -> Vec<Result<Forecast, Refusal>> {
     let ceiling = (1.5 * highest(history)).min(f64::MAX);
-    let answer = |forecaster: Box<dyn Forecaster>| {
+    let answer = |mut forecaster: Box<dyn Forecaster>| {
         let answer = forecaster.forecast(history, HORIZON);
         assert_eq!(
             answer,
@@ -222,7 +222,7 @@ fn one_absurd_sample_changes_almost_nothing() {
     let clean = noisy(7);
     let mut poisoned = clean.clone();
     poisoned[500] = 1e308;
-    for forecaster in everyone() {
+    for mut forecaster in everyone() {
         let [a, b] = [&clean, &poisoned].map(|values| {
             forecaster
                 .forecast(&series(values.clone()), HORIZON)
@@ -283,7 +283,7 @@ proptest! {
         };
         let history = series((0..days * DAY).map(f).collect());
         let truth: Vec<f64> = (days * DAY..(days + 1) * DAY).map(f).collect();
-        for forecaster in [exact_dsp(), naive(1, seasonal::Statistic::Last, false)] {
+        for mut forecaster in [exact_dsp(), naive(1, seasonal::Statistic::Last, false)] {
             let forecast = forecaster.forecast(&history, HORIZON).unwrap();
             prop_assert!(worst(forecast.point(), &truth) <= 0.01 * highest(&history), "{forecaster:?}");
         }
@@ -293,8 +293,9 @@ proptest! {
     #[test]
     fn scaling_the_history_scales_the_forecast(power in -30_i32..30, odd in 0.1..10.0_f64, shift in 0.0..50.0_f64) {
         let values = noisy(5);
-        for forecaster in everyone() {
-            let of = |f: &dyn Fn(f64) -> f64| {
+        for mut forecaster in everyone() {
+            let name = forecaster.name();
+            let mut of = |f: &dyn Fn(f64) -> f64| {
                 let history = series(values.iter().copied().map(f).collect());
                 forecaster.forecast(&history, HORIZON).unwrap().point().to_vec()
             };
@@ -302,12 +303,12 @@ proptest! {
             for factor in [2.0_f64.powi(power), odd] {
                 let back: Vec<f64> = of(&|v| v * factor).iter().map(|v| v / factor).collect();
                 // A bucket of the percentile's histogram may flip at its edge: a fifth of a percent.
-                let tolerance = if forecaster.name() == "percentile" { 0.05 } else { 1e-9 };
-                prop_assert!(worst(&plain, &back) <= tolerance, "{forecaster:?} x {factor}");
+                let tolerance = if name == "percentile" { 0.05 } else { 1e-9 };
+                prop_assert!(worst(&plain, &back) <= tolerance, "{name} x {factor}");
             }
         }
-        let forecaster = naive(3, seasonal::Statistic::Median, false);
-        let of = |by: f64| {
+        let mut forecaster = naive(3, seasonal::Statistic::Median, false);
+        let mut of = |by: f64| {
             let history = series(values.iter().map(|v| v + by).collect());
             forecaster.forecast(&history, HORIZON).unwrap().point().to_vec()
         };
@@ -323,7 +324,7 @@ proptest! {
             let values = (0..days * DAY).map(daily).collect();
             Series::from_values(START + SignedDuration::from_hours(24 * by), STEP, values)
         };
-        for forecaster in everyone() {
+        for mut forecaster in everyone() {
             let plain = forecaster.forecast(&periodic(days), HORIZON).unwrap();
             let longer = forecaster.forecast(&periodic(days + more), HORIZON).unwrap();
             let delayed = forecaster.forecast(&later(days, 1), HORIZON).unwrap();
@@ -341,7 +342,7 @@ proptest! {
         let mut holey: Vec<f64> = history.iter().enumerate().map(lossy).collect();
         holey[5 * DAY - 1] = history[5 * DAY - 1];
         let amplitude = 11.0;
-        for forecaster in everyone() {
+        for mut forecaster in everyone() {
             let whole = forecaster.forecast(&series(history.clone()), HORIZON).unwrap();
             let mended = forecaster.forecast(&series(holey.clone()), HORIZON).unwrap();
             let moved = worst(whole.point(), mended.point());
@@ -362,9 +363,9 @@ proptest! {
             poisoned[*at] = *value;
         }
         // Maxima and the last value keep what they saw by definition: not asked here.
-        for forecaster in [default_dsp(), exact_dsp(), naive(3, seasonal::Statistic::Median, false)] {
+        for mut forecaster in [default_dsp(), exact_dsp(), naive(3, seasonal::Statistic::Median, false)] {
             let mean = |values: &[f64]| values.iter().sum::<f64>() / 144.0;
-            let of = |v: &[f64]| forecaster.forecast(&series(v.to_vec()), HORIZON);
+            let mut of = |v: &[f64]| forecaster.forecast(&series(v.to_vec()), HORIZON);
             let before = of(&clean).unwrap();
             if let Ok(after) = of(&poisoned) {
                 let moved = (mean(after.point()) - mean(before.point())).abs();

@@ -281,7 +281,7 @@ fn predicted(
         }
         let target = demand::target(metric, pods, scale.template.as_deref())
             .map_err(|error| no_target(&error))?;
-        let value = forecasts.peak(&key, now, prediction.window)?;
+        let value = forecasts.demand(&key, now, prediction.window)?;
         Ok(Predicted { value, target })
     };
     workload

@@ -82,14 +82,14 @@ impl Forecasts {
     ///
     /// # Errors
     /// Why there is none.
-    pub fn peak(
+    pub fn demand(
         &self,
         key: &SeriesKey,
         now: Timestamp,
         window: SignedDuration,
     ) -> Result<f64, Refused> {
         let forecast = self.in_force(key, now)?;
-        forecast.peak(now, window).ok_or_else(|| missing(true))
+        forecast.demand(now, window).ok_or_else(|| missing(true))
     }
 
     fn write<T>(&self, change: impl FnOnce(&mut HashMap<SeriesKey, Entry>) -> T) {

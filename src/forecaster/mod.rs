@@ -14,7 +14,7 @@ use std::{
 };
 
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
-use foretide_models::{Algorithm, Forecast, OUTLIVES_HISTORY, Refusal, Series};
+use foretide_models::{Algorithm, Forecast, OUTLIVES_HISTORY, REFRESH_PERIOD, Refusal, Series};
 use futures::{StreamExt, stream};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
@@ -37,8 +37,6 @@ use crate::{
 const QUERY_ANNOTATION: &str = "metric-query.autoscaling.crane.io/";
 /// How often the forecaster looks for work.
 const PASS_PERIOD: SignedDuration = SignedDuration::from_secs(5);
-/// How often a series is refreshed: well inside the 600 s that a forecast outlives its history.
-const REFRESH_PERIOD: SignedDuration = SignedDuration::from_mins(4);
 /// First wait after a failed query; doubles up to the refresh period.
 const RETRY_AFTER: SignedDuration = SignedDuration::from_secs(15);
 /// How many series are refreshed at once.
@@ -260,7 +258,7 @@ impl<C: Cluster, H: HistoryReader, Q: DemandQueries> Forecaster<C, H, Q> {
         let due: Vec<_> = due.collect();
         let (reader, histories) = (&source.reader, &self.histories);
         let mut refreshed = stream::iter(due)
-            .map(|(key, plan)| async move {
+            .map(|(key, mut plan)| async move {
                 let outcome = plan.refresh(reader, histories, now).await;
                 (key, plan, outcome)
             })
@@ -313,7 +311,7 @@ impl Plan {
     }
 
     async fn refresh<H: HistoryReader>(
-        &self,
+        &mut self,
         reader: &H,
         histories: &HistoryCache,
         now: Timestamp,
@@ -344,9 +342,10 @@ impl Plan {
             Err(Failure::Unread(_)) => self.failures.saturating_add(1),
             Ok(_) | Err(Failure::Refused(_)) => 0,
         };
+        let usual = self.forecaster.refresh_period();
         match self.failures {
-            0 => REFRESH_PERIOD,
-            n => (RETRY_AFTER * 2_i32.saturating_pow((n - 1).min(8))).min(REFRESH_PERIOD),
+            0 => usual,
+            n => (RETRY_AFTER * 2_i32.saturating_pow((n - 1).min(8))).min(usual),
         }
     }
 }

@@ -127,9 +127,9 @@ pub(super) fn look(
         let mut past = history.samples;
         past.retain(|sample| sample.at <= at);
         let forecast = ehpa.spec.prediction.as_ref().map(|prediction| {
-            let forecaster = validate::forecaster(prediction)
+            let mut forecaster = validate::forecaster(prediction)
                 .map_err(|violation| Refused::new(Reason::InvalidSpec, violation.to_string()))?;
-            forecast(&*forecaster, &past, at, window.unwrap_or_default())
+            forecast(&mut *forecaster, &past, at, window.unwrap_or_default())
         });
         let made = forecast
             .as_ref()
@@ -138,7 +138,7 @@ pub(super) fn look(
             demand: last_value(&past, at),
             peak: made
                 .zip(window)
-                .and_then(|(made, window)| made.peak(at, window)),
+                .and_then(|(made, window)| made.demand(at, window)),
             metric,
             file: history.file,
             past,
@@ -149,7 +149,7 @@ pub(super) fn look(
 }
 
 fn forecast(
-    forecaster: &dyn Forecaster,
+    forecaster: &mut dyn Forecaster,
     past: &[Sample],
     at: Timestamp,
     window: SignedDuration,
