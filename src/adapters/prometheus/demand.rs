@@ -72,6 +72,10 @@ fn of(metric: &MetricSpec) -> Result<Metric<'_>, Refused> {
             ..
         } => Metric::Object {
             metric,
+            group: described
+                .api_version
+                .split_once('/')
+                .map_or("", |(group, _version)| group),
             kind: &described.kind,
             name: &described.name,
             selector: selector.as_deref(),
