@@ -222,10 +222,7 @@ fn total(
 }
 
 /// The conditions of a metric's selector; one on the namespace must be what holds anyway, and is left out.
-pub(super) fn conditions(
-    selector: Option<&str>,
-    namespace: &str,
-) -> Result<Vec<Matcher>, Refused> {
+pub(super) fn conditions(selector: Option<&str>, namespace: &str) -> Result<Vec<Matcher>, Refused> {
     let mut matchers = Vec::new();
     for matcher in selector.map_or_else(|| Ok(Vec::new()), parse_selector)? {
         let label = matcher.label().as_str();
@@ -243,7 +240,11 @@ pub(super) fn conditions(
 }
 
 /// The condition that picks one object; none for the object's own namespace, which is bound already.
-fn described(kind: &str, name: &str, namespace: &str) -> Result<Option<Matcher>, Refused> {
+pub(super) fn described(
+    kind: &str,
+    name: &str,
+    namespace: &str,
+) -> Result<Option<Matcher>, Refused> {
     let label = kind.to_ascii_lowercase();
     if label != "namespace" {
         return Ok(Some(Matcher::equal(&label, name)?));
