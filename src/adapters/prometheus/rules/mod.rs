@@ -350,7 +350,7 @@ impl Rule {
             matchers.push(Matcher::equal(&namespace_label(&self.labels), namespace)?);
         }
         let mut group_by = Vec::new();
-        for (label, test) in object {
+        if let Some((label, test)) = object {
             let matcher = Matcher::new(label.as_str(), test)?;
             if !matchers.contains(&matcher) {
                 matchers.push(matcher);
