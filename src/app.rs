@@ -207,28 +207,23 @@ impl AdapterRules {
     }
 
     /// Takes what is there now; the log says so when it is something else than before.
+    #[expect(
+        clippy::cognitive_complexity,
+        reason = "the branches are those of the log macros"
+    )]
     async fn look(&self) {
         let Some(origin) = &self.origin else {
             return;
         };
-        let source = origin.to_string();
-        match self.book.shelve(self.read(origin).await) {
-            Shelved::Unchanged => {}
-            Shelved::Taken { rules, faults } => {
-                for fault in faults {
-                    tracing::warn!(source, %fault, "this prometheus-adapter rule cannot be used");
-                }
-                tracing::info!(source, rules, "prometheus-adapter rules read");
-            }
-            Shelved::Kept(error) => tracing::warn!(
-                source,
-                error,
-                "prometheus-adapter rules cannot be read; those in force, if any, stay"
-            ),
-            Shelved::Gone => tracing::warn!(
-                source,
-                "no prometheus-adapter rules found; built-in history queries are used"
-            ),
+        let shelved = self.book.shelve(self.read(origin).await);
+        if shelved == Shelved::Unchanged {
+            return;
+        }
+        let rules = self.book.rules().len();
+        if let Some(problem) = shelved.problem() {
+            tracing::warn!(%origin, rules, problem, "prometheus-adapter rules");
+        } else {
+            tracing::info!(%origin, rules, "prometheus-adapter rules read");
         }
     }
 

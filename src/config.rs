@@ -38,7 +38,7 @@ pub struct ControllerArgs {
         conflicts_with = "prometheus_adapter_configmap"
     )]
     pub prometheus_adapter_config: Option<PathBuf>,
-    /// The same from a ConfigMap of the cluster, as NAMESPACE/NAME or NAMESPACE/NAME/KEY; without KEY, config.yaml.
+    /// The same from the cluster: NAMESPACE/NAME or NAMESPACE/NAME/KEY of a config map; without KEY, config.yaml.
     #[arg(
         long,
         env = "FORETIDE_PROMETHEUS_ADAPTER_CONFIGMAP",

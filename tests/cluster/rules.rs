@@ -20,7 +20,7 @@ use crate::{
 const START: f64 = 1_767_225_600.0;
 const DAY: f64 = 86_400.0;
 
-/// What `deploy/README.md` tells to add, for this ConfigMap.
+/// What `deploy/README.md` tells to add, for this config map.
 const RIGHTS: &str = r#"
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role

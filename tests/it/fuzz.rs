@@ -160,7 +160,7 @@ fn ask(config: &str, word: &str) {
             kind: "Deployment",
             name: word,
         };
-        let history = std::time::Duration::from_secs(86_400);
+        let history = std::time::Duration::from_hours(24);
         for scope in [PromqlScope::Namespace, PromqlScope::Any] {
             if let Some(Err(error)) = rules.query(&Asked {
                 owner,

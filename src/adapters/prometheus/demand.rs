@@ -134,11 +134,11 @@ mod tests {
         let pods = r#"namespace="shop",pod=~"^web-[0-9]+$""#;
         let built_in = format!("sum(hits_per_second{{{pods}}})");
         let ruled = format!("sum(rate(hits_total{{{pods}}}[1m]))");
-        let rules = r#"rules: [{seriesQuery: hits_total, name: {as: hits_per_second}, resources: {template: <<.Resource>>},
+        let config = r#"rules: [{seriesQuery: hits_total, name: {as: hits_per_second}, resources: {template: <<.Resource>>},
             metricsQuery: "sum(rate(<<.Series>>{<<.LabelMatchers>>}[1m])) by (<<.GroupBy>>)"}]"#;
 
         assert_eq!(query(None), Ok(built_in.clone()));
-        queries.adapter.shelve(Ok(Some(rules.to_owned())));
+        queries.adapter.shelve(Ok(Some(config.to_owned())));
         assert_eq!(query(None), Ok(ruled));
         assert_eq!(
             query(Some("sum(x)")),

@@ -85,6 +85,27 @@ impl RuleBook {
     }
 }
 
+// === impl Shelved ===
+
+impl Shelved {
+    /// What a person should look after, and what is done meanwhile.
+    #[must_use]
+    pub fn problem(&self) -> Option<String> {
+        match self {
+            Self::Unchanged => None,
+            Self::Taken { faults, .. } if faults.is_empty() => None,
+            Self::Taken { faults, .. } => {
+                let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+                Some(format!("not used: {}", faults.join("; ")))
+            }
+            Self::Kept(why) => Some(format!(
+                "cannot be read, so those in force before, if any, stay: {why}"
+            )),
+            Self::Gone => Some("not found, so built-in queries are used".to_owned()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,5 +139,23 @@ mod tests {
             assert_eq!(book.shelve(found), expected, "step {step}");
             assert_eq!(book.rules().len(), in_force, "step {step}");
         }
+    }
+
+    #[test]
+    fn every_problem_says_what_is_done_meanwhile() {
+        let book = RuleBook::default();
+        let problem = |found| book.shelve(found).problem().unwrap_or_default();
+        let text = |text: &str| Ok(Some(text.to_owned()));
+        assert_eq!(problem(text("rules: []")), "");
+        assert_eq!(problem(text("rules: []")), "");
+        assert_eq!(
+            problem(text("rules: [1, {seriesQuery: x}]")),
+            "not used: rules[0]: expected a mapping of fields, found a number; rules[1].metricsQuery: is missing"
+        );
+        assert_eq!(
+            problem(Err("no answer".to_owned())),
+            "cannot be read, so those in force before, if any, stay: no answer"
+        );
+        assert_eq!(problem(Ok(None)), "not found, so built-in queries are used");
     }
 }

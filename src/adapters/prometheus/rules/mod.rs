@@ -146,12 +146,11 @@ impl Rules {
         rules.custom = rules.kept(root.each("rules")?, Rule::read);
         rules.external = rules.kept(root.each("externalRules")?, Rule::read);
         let resources = root.fields("resourceRules")?;
-        let resource = |name| move |fields| ResourceRule::read(name, &fields);
         let cpu = rules.kept(vec![resources.fields("cpu")], |fields| {
-            resource("cpu")(fields)
+            ResourceRule::read("cpu", fields)
         });
         let memory = rules.kept(vec![resources.fields("memory")], |fields| {
-            resource("memory")(fields)
+            ResourceRule::read("memory", fields)
         });
         rules.resources = cpu.into_iter().chain(memory).flatten().collect();
         Ok(rules)
@@ -217,11 +216,11 @@ impl Rules {
     fn kept<'a, T>(
         &mut self,
         items: Vec<Result<Fields<'a>, Fault>>,
-        read: impl Fn(Fields<'a>) -> Result<(T, Option<Fault>), Fault>,
+        read: impl Fn(&Fields<'a>) -> Result<(T, Option<Fault>), Fault>,
     ) -> Vec<T> {
         let mut kept = Vec::new();
         for item in items {
-            match item.and_then(&read) {
+            match item.and_then(|fields| read(&fields)) {
                 Ok((rule, fault)) => {
                     kept.push(rule);
                     self.faults.extend(fault);
@@ -275,13 +274,13 @@ fn first_of(queries: Vec<Query>) -> Query {
 // === impl Rule ===
 
 impl Rule {
-    fn read(fields: Fields<'_>) -> Result<(Self, Option<Fault>), Fault> {
-        let query = template(&fields, "metricsQuery");
+    fn read(fields: &Fields<'_>) -> Result<(Self, Option<Fault>), Fault> {
+        let query = template(fields, "metricsQuery");
         let fault = query.as_ref().err().cloned();
         let rule = Self {
             at: fields.at().to_owned(),
-            naming: Naming::read(&fields)?,
-            labels: Labels::read(&fields)?,
+            naming: Naming::read(fields)?,
+            labels: Labels::read(fields)?,
             query,
         };
         Ok((rule, fault))

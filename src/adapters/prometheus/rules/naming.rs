@@ -370,11 +370,16 @@ mod tests {
         }
     }
 
+    fn believed(table: &[(serde_json::Value, &str, &[&str])]) {
+        for (rule, metric, expected) in table {
+            let names = series_of(rule, metric).unwrap();
+            assert_eq!(names, *expected, "{metric} by {rule}");
+        }
+    }
+
     #[test]
-    fn a_metric_is_traced_back_to_the_series_that_the_adapter_makes_it_of() {
-        let any = r#"{namespace!=""}"#;
+    fn a_series_that_is_named_needs_no_reading_backwards() {
         let table = [
-            // One series, by name; what it is shown as does not need to be read backwards.
             (
                 json!({"seriesQuery": "http_requests_total"}),
                 "http_requests_total",
@@ -400,8 +405,15 @@ mod tests {
                 "mine",
                 &["a", "b"],
             ),
-            // Captures.
-            (json!({"seriesQuery": any}), "queue", &["queue"]),
+        ];
+        believed(&table);
+    }
+
+    #[test]
+    fn captures_are_read_backwards() {
+        let any = r#"{namespace!=""}"#;
+        let table = [
+            (json!({"seriesQuery": any}), "queue", &["queue"][..]),
             (
                 json!({"seriesQuery": any, "name": {"matches": "^(.*)_total$"}}),
                 "x",
@@ -442,11 +454,18 @@ mod tests {
                 "doubled",
                 &["aa"],
             ),
-            // Conditions on the name hold before anything is believed.
+        ];
+        believed(&table);
+    }
+
+    #[test]
+    fn conditions_on_the_name_hold_before_a_series_is_believed() {
+        let any = r#"{namespace!=""}"#;
+        let table = [
             (
                 json!({"seriesQuery": r#"{__name__=~"^http_.*"}"#, "name": {"matches": "^(.*)_total$"}}),
                 "x",
-                &[],
+                &[][..],
             ),
             (
                 json!({"seriesQuery": r#"{__name__!~"^container_.*",n!=""}"#}),
@@ -463,16 +482,9 @@ mod tests {
                 "http_x",
                 &["http_x"],
             ),
-            // Not the name of a series.
-            (json!({"seriesQuery": any}), "queue-length", &[]),
+            (json!({"seriesQuery": any}), "not-a-series", &[]),
         ];
-        for (rule, metric, expected) in table {
-            assert_eq!(
-                series_of(&rule, metric).unwrap(),
-                expected,
-                "{metric} by {rule}"
-            );
-        }
+        believed(&table);
     }
 
     #[test]

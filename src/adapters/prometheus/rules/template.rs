@@ -141,12 +141,12 @@ impl Template {
                 Piece::Series => {
                     text.push_str(blanks.series.ok_or(TemplateError::Series)?.as_str());
                 }
-                Piece::Matchers => text.push_str(&format!("{MATCHERS}=\"all\"")),
+                Piece::Matchers => text.extend([MATCHERS, "=\"all\""]),
                 Piece::GroupBy => {
                     let labels: Vec<&str> = blanks.group_by.iter().map(LabelName::as_str).collect();
                     text.push_str(&labels.join(","));
                 }
-                Piece::Value(_) => text.push_str(&format!("{VALUE}{index}")),
+                Piece::Value(_) => text.extend([VALUE, index.to_string().as_str()]),
             }
         }
         Ok(text)
@@ -273,8 +273,8 @@ impl Filling<'_> {
         let mut conditions = self.blanks.matchers.iter();
         let condition = conditions.find(|matcher| matcher.label().as_str() == label);
         match (condition.map(Matcher::test), &written.op) {
-            (Some(test @ Match::Equal(_)), MatchOp::Equal) => Ok(test.clone()),
-            (Some(test @ Match::Like(_)), MatchOp::Re(_)) => Ok(test.clone()),
+            (Some(test @ Match::Equal(_)), MatchOp::Equal)
+            | (Some(test @ Match::Like(_)), MatchOp::Re(_)) => Ok(test.clone()),
             (Some(Match::Equal(value)), MatchOp::Re(_)) => {
                 Ok(Match::Like(RegexValue::new().literal(value)))
             }
@@ -353,7 +353,7 @@ mod tests {
                 r#"sum(x{namespace="shop",pod=~"^a\\.b-[0-9]+$"})"#.to_owned(),
             ),
             (
-                r#"sum(x{path=~'<<index .LabelValuesByName `path`>>'})"#,
+                r"sum(x{path=~'<<index .LabelValuesByName `path`>>'})",
                 r#"sum(x{path=~"'x\"\\} or up\\{a=\""})"#.to_owned(),
             ),
         ];

@@ -107,7 +107,7 @@ fn asked(metric: Metric<'_>, scope: PromqlScope) -> Asked<'_> {
     Asked {
         owner: WEB,
         metric,
-        history: Duration::from_secs(14 * 86_400),
+        history: Duration::from_hours(14 * 24),
         scope,
     }
 }
