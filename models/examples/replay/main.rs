@@ -1,0 +1,112 @@
+//! Replays a folder of demand traces against an autoscaler that is told the forecasts of every contender, and prints
+//! what each would have cost and what it would have failed to serve.
+
+mod golden;
+mod tournament;
+mod traces;
+
+use std::fs;
+use std::io::{Write as _, stderr, stdout};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use golden::Golden;
+use tournament::{Entry, Failure};
+use traces::Trace;
+
+const USAGE: &str = "usage: replay FOLDER [--csv OUT] [--plot DIR] [--golden DIR]
+
+FOLDER holds index.csv, with the columns name and klass, and a <name>.csv for each: timestamp,value every 60 s.";
+
+/// What was asked for.
+#[derive(Debug, Default)]
+struct Arguments {
+    folder: PathBuf,
+    csv: Option<PathBuf>,
+    plot: Option<PathBuf>,
+    golden: Option<PathBuf>,
+}
+
+// === impl Arguments ===
+
+impl Arguments {
+    fn parse(mut words: impl Iterator<Item = String>) -> Result<Self, Failure> {
+        let mut arguments = Self::default();
+        while let Some(word) = words.next() {
+            let place = match word.as_str() {
+                "--csv" => &mut arguments.csv,
+                "--plot" => &mut arguments.plot,
+                "--golden" => &mut arguments.golden,
+                flag if flag.starts_with('-') => {
+                    return Err(format!("{flag} is unknown\n{USAGE}").into());
+                }
+                folder => {
+                    arguments.folder = folder.into();
+                    continue;
+                }
+            };
+            let value = words
+                .next()
+                .ok_or_else(|| format!("{word} needs a value\n{USAGE}"))?;
+            *place = Some(value.into());
+        }
+        if arguments.folder.as_os_str().is_empty() {
+            return Err(USAGE.into());
+        }
+        Ok(arguments)
+    }
+}
+
+fn main() -> ExitCode {
+    match Arguments::parse(std::env::args().skip(1)).and_then(|arguments| replay(&arguments)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(&explain(error.as_ref()));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn replay(arguments: &Arguments) -> Result<(), Failure> {
+    let golden = arguments.golden.as_deref().map(Golden::read).transpose()?;
+    let traces = Trace::read_all(&arguments.folder)?;
+    let entries = tournament::play(&traces, &say)?;
+    if let Some(path) = &arguments.csv {
+        fs::write(path, csv(&traces, &entries))?;
+    }
+    let mut report = String::new();
+    if let Some(golden) = &golden {
+        report.push_str(&golden.compare(&traces, &entries));
+    }
+    stdout().write_all(report.as_bytes())?;
+    Ok(())
+}
+
+/// The rows, in the form of the golden file.
+fn csv(traces: &[Trace], entries: &[Entry]) -> String {
+    let mut text = golden::heading() + "\n";
+    for entry in entries {
+        let name = traces.get(entry.trace).map_or("", |trace| &trace.name);
+        text += &format!(
+            "{name},{},{},{}\n",
+            entry.start_up,
+            entry.method(),
+            entry.score
+        );
+    }
+    text
+}
+
+/// The message of an error and of what caused it.
+fn explain(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(": ")
+}
+
+/// One line of progress; nobody is told if nobody reads it.
+fn say(line: &str) {
+    let _: Result<(), _> = writeln!(stderr(), "{line}");
+}
