@@ -1,7 +1,10 @@
 //! Replays a folder of demand traces against an autoscaler that is told the forecasts of every contender, and prints
 //! what each would have cost and what it would have failed to serve.
 
+mod goals;
 mod golden;
+mod report;
+mod results;
 mod tournament;
 mod traces;
 
@@ -11,6 +14,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use golden::Golden;
+use results::Results;
 use tournament::{Entry, Failure};
 use traces::Trace;
 
@@ -74,9 +78,16 @@ fn replay(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(path) = &arguments.csv {
         fs::write(path, csv(&traces, &entries))?;
     }
-    let mut report = String::new();
+    let results = Results::new(&traces, &entries, golden.as_ref());
+    let mut report = report::tables(&results);
+    for contender in results.contenders() {
+        if results.settings(contender).contains(&"q=0.9") {
+            report += &goals::table(&results, contender);
+        }
+    }
     if let Some(golden) = &golden {
-        report.push_str(&golden.compare(&traces, &entries));
+        report += "\n**Largest deviations from the golden file: absolute (relative, of values above 0.01)**\n\n";
+        report += &golden.compare(&traces, &entries);
     }
     stdout().write_all(report.as_bytes())?;
     Ok(())
