@@ -60,3 +60,43 @@ pub fn highest_of_next(workload: &Workload<'_>, window: usize) -> Vec<f64> {
         .map(|window| window.iter().copied().fold(0.0, f64::max))
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accuracy_is_what_a_hand_computes() {
+        let mut demand = vec![0.0; 31];
+        demand.extend([10.0, 20.0, 5.0, 5.0]);
+        let workload = Workload::counted_from(&demand, 31).unwrap();
+        let came = highest_of_next(&workload, 1);
+        assert_eq!(came, [20.0, 20.0, 5.0]);
+        let mut forecast = vec![Some(1e9); 30];
+        forecast.extend([Some(10.0), None, Some(7.0), Some(1e9)]);
+        let path = Path {
+            setting: 0.0,
+            forecast,
+        };
+        // The mean demand is 10; 10 too low, none, 2 too high.
+        let accuracy = Accuracy::of(&workload, &path, &came).unwrap();
+        let seen = [
+            (accuracy.pinball_90, 10.0 * (0.9 * 10.0 + 0.1 * 2.0) / 2.0),
+            (accuracy.pinball_95, 10.0 * (0.95 * 10.0 + 0.05 * 2.0) / 2.0),
+            (accuracy.absolute, 60.0),
+            (accuracy.coverage, 50.0),
+            (accuracy.answered, 200.0 / 3.0),
+        ];
+        for (seen, expected) in seen {
+            assert!(
+                (seen - expected).abs() < 1e-9,
+                "{seen}, expected {expected}"
+            );
+        }
+        let silent = Path {
+            setting: 0.0,
+            forecast: vec![None; 34],
+        };
+        assert_eq!(Accuracy::of(&workload, &silent, &came), None);
+    }
+}

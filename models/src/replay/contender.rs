@@ -123,3 +123,95 @@ pub(super) fn highest(known: &[f64], from: usize, window: usize) -> Option<f64> 
 pub(super) fn level(known: &[f64], end: usize, minutes: usize) -> Option<f64> {
     mean(known.get(end.checked_sub(minutes)?..end)?.iter().copied())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Answers with the newest value, and notes what it was shown.
+    #[derive(Default)]
+    struct Witness {
+        learnt: Vec<usize>,
+        asked: Vec<usize>,
+        quantiles: bool,
+    }
+
+    impl Contender for Witness {
+        fn name(&self) -> &'static str {
+            "witness"
+        }
+
+        fn knob(&self) -> Knob {
+            if self.quantiles {
+                Knob::Quantile(&[0.5, 0.9])
+            } else {
+                Knob::Margin
+            }
+        }
+
+        fn learn(&mut self, known: &[f64]) {
+            self.learnt.push(known.len());
+        }
+
+        fn at(&mut self, known: &[f64]) -> Vec<f64> {
+            self.asked.push(known.len());
+            let newest = known[known.len() - 1];
+            vec![newest, 2.0 * newest]
+        }
+    }
+
+    fn rising() -> Vec<f64> {
+        (1..=40_u32).map(f64::from).collect()
+    }
+
+    #[test]
+    fn a_contender_sees_every_minute_once_and_never_the_future() {
+        let demand = rising();
+        let workload = Workload::counted_from(&demand, 33).unwrap();
+        let mut witness = Witness::default();
+        let paths = paths(&mut witness, &workload);
+        assert_eq!(witness.learnt, [1, 2]);
+        assert_eq!(witness.asked, (3..40).collect::<Vec<_>>());
+        assert_eq!(paths.len(), MARGINS.len());
+        assert!(paths.iter().all(|path| path.forecast.len() == 37));
+    }
+
+    #[test]
+    fn a_margin_raises_the_forecast_up_to_the_ceiling() {
+        let demand = rising();
+        let workload = Workload::counted_from(&demand, 33).unwrap();
+        let paths = paths(&mut Witness::default(), &workload);
+        let first = |setting: f64| {
+            let path = paths
+                .iter()
+                .find(|path| (path.setting - setting).abs() < 1e-9);
+            path.and_then(|path| path.forecast[0])
+        };
+        assert_eq!(
+            [0.0, 0.25, 0.5, 1.2].map(first),
+            [3.0, 3.75, 4.5, 4.5].map(Some)
+        );
+    }
+
+    #[test]
+    fn a_contender_with_quantiles_has_a_path_for_each() {
+        let demand = rising();
+        let workload = Workload::counted_from(&demand, 33).unwrap();
+        let mut witness = Witness {
+            quantiles: true,
+            ..Witness::default()
+        };
+        let paths = paths(&mut witness, &workload);
+        let firsts: Vec<_> = paths
+            .iter()
+            .map(|path| (path.setting, path.forecast[0]))
+            .collect();
+        assert_eq!(firsts, [(0.5, Some(3.0)), (0.9, Some(4.5))]);
+    }
+
+    #[test]
+    fn settings_are_written_as_in_the_tables() {
+        assert_eq!(Knob::Margin.label(0.1), "+10 %");
+        assert_eq!(Knob::Quantile(&[]).label(0.95), "q=0.95");
+    }
+}

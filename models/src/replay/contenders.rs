@@ -268,3 +268,143 @@ fn instant(minute: usize) -> Timestamp {
         .checked_add(span(minute))
         .unwrap_or(Timestamp::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replay::{Accuracy, Workload, highest_of_next, paths};
+    use crate::{Refusal, seasonal};
+
+    fn named(name: &str, window: usize) -> Plain {
+        Plain::all(window)
+            .into_iter()
+            .find(|plain| plain.name() == name)
+            .unwrap()
+    }
+
+    #[test]
+    fn each_naive_contender_repeats_what_its_name_says() {
+        // Eight days of one step each: day 0 is at 1, 3, 5, 7, 2, 4, 6, 8; the last minute of the window is 0.5 higher.
+        let levels = [1.0, 3.0, 5.0, 7.0, 2.0, 4.0, 6.0, 8.0];
+        let mut known: Vec<f64> = levels.iter().flat_map(|&level| vec![level; DAY]).collect();
+        known.extend([12.0; 15]);
+        for day in 0..8 {
+            known[day * DAY + 17] += 0.5;
+        }
+        let cases = [
+            ("hpa", 12.0),
+            ("snaive-day", 8.5),
+            ("snaive-week", 3.5),
+            ("snaive-day*level", 8.5 * 1.5),
+            ("median-7d", 5.5),
+            ("max-7d", 8.5),
+        ];
+        for (name, expected) in cases {
+            assert_eq!(named(name, 2).at(&known), [expected], "{name}");
+        }
+        assert_eq!(
+            named("snaive-day", 1).at(&known),
+            [8.0],
+            "the window ends before"
+        );
+    }
+
+    #[test]
+    fn without_the_past_they_need_they_are_silent() {
+        let known = [1.0; 100];
+        for plain in Plain::all(5) {
+            let silent = named(plain.name(), 5).at(&known).is_empty();
+            assert_eq!(silent, plain.name() != "hpa", "{}", plain.name());
+        }
+    }
+
+    #[test]
+    fn the_level_ratio_is_bounded() {
+        let known = |yesterday: f64, now: f64| [vec![yesterday; DAY], vec![now; 15]].concat();
+        let at = |yesterday, now| named("snaive-day*level", 2).at(&known(yesterday, now));
+        assert_eq!(at(1.0, 100.0), [5.0]);
+        assert_eq!(at(100.0, 1.0), [20.0]);
+        assert_eq!(at(0.0, 1.0), [0.0]);
+    }
+
+    #[test]
+    fn a_calibrated_level_covers_what_was_asked_for() {
+        // Noise from a linear congruence: as irregular as needed, and always the same.
+        let noise = |state: &mut u32| {
+            *state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            Some(10.0 + f64::from(*state >> 16) / 65536.0)
+        };
+        let demand: Vec<f64> = (0..7200).scan(7, |state, _| noise(state)).collect();
+        let workload = Workload::new(&demand).unwrap();
+        let mut contender = Calibrated::new(&[0.5, 0.9], 5);
+        let came = highest_of_next(&workload, 5);
+        let paths = paths(&mut contender, &workload);
+        for (path, asked) in paths.iter().zip([50.0, 90.0]) {
+            let accuracy = Accuracy::of(&workload, path, &came).unwrap();
+            assert!(
+                (accuracy.coverage - asked).abs() < 2.0,
+                "{asked}: {accuracy:?}"
+            );
+        }
+    }
+
+    /// Forecasts how often it was asked; refuses every second time.
+    #[derive(Debug, Default)]
+    struct Stub {
+        asked: u32,
+        seen: Vec<usize>,
+    }
+
+    impl Forecaster for Stub {
+        fn name(&self) -> &'static str {
+            "stub"
+        }
+
+        fn history_length(&self) -> SignedDuration {
+            SignedDuration::from_mins(30)
+        }
+
+        fn sample_interval(&self) -> SignedDuration {
+            MINUTE
+        }
+
+        fn forecast(
+            &mut self,
+            history: &Series,
+            horizon: SignedDuration,
+        ) -> Result<Forecast, Refusal> {
+            self.asked += 1;
+            self.seen.push(history.len());
+            if self.asked == 2 {
+                return Err(Refusal::ZeroSeries);
+            }
+            let length = u32::try_from(whole_minutes(horizon)).unwrap_or(0);
+            let path = (0..length)
+                .map(|i| f64::from(self.asked) * 10_000.0 + f64::from(i))
+                .collect();
+            Forecast::new("stub", history.end(), MINUTE, path, history.end())
+        }
+    }
+
+    #[test]
+    fn a_refitted_forecaster_goes_on_with_its_last_forecast() {
+        let demand = [1.0; 100];
+        let mut contender = Refitted::new("stub", Box::new(Stub::default()), 10, 4);
+        let answers: Vec<f64> = (50..80).flat_map(|t| contender.at(&demand[..t])).collect();
+        let fitted = |first: u32, fit: u32| {
+            (first..).map(move |i| f64::from(fit) * 10_000.0 + f64::from(i + 4))
+        };
+        let expected: Vec<f64> = fitted(0, 1).take(20).chain(fitted(0, 3).take(10)).collect();
+        assert_eq!(answers, expected);
+    }
+
+    #[test]
+    fn a_forecaster_of_the_crate_plays_as_the_naive_one_does() {
+        let demand: Vec<f64> = (0..3000_u32).map(|t| f64::from(t % 97) + 1.0).collect();
+        let forecaster =
+            Box::new(seasonal::SeasonalNaive::new(seasonal::Config::default()).unwrap());
+        let mut contender = Refitted::new("seasonalNaive", forecaster, 1, 5);
+        let (mine, theirs) = (contender.at(&demand), named("snaive-day", 5).at(&demand));
+        assert!((mine[0] - theirs[0]).abs() < 1e-9, "{mine:?} {theirs:?}");
+    }
+}

@@ -240,7 +240,7 @@ impl<'a> Workload<'a> {
 impl Autoscaler {
     /// One minute: what is asked for, after the demand of the minute before and the forecast for what comes.
     fn step(&mut self, observed: f64, forecast: Option<f64>) -> u32 {
-        let proposal = self.propose(observed, self.current);
+        let proposal = self.propose(observed, Some(self.current));
         let told = forecast.map(|forecast| self.propose(forecast, self.held()));
         self.forecast = told;
         let desired = proposal
@@ -255,21 +255,22 @@ impl Autoscaler {
         self.current
     }
 
-    fn held(&self) -> u32 {
-        match (self.hold, self.forecast) {
-            (Hold::LastProposal, Some(last)) => last,
-            _ => self.current,
+    /// What a forecast must differ from.
+    fn held(&self) -> Option<u32> {
+        match self.hold {
+            Hold::Current => Some(self.current),
+            Hold::LastProposal => self.forecast,
         }
     }
 
     /// `held` again if it should carry about this demand, else what should.
-    fn propose(&self, demand: f64, held: u32) -> u32 {
-        let ratio = demand / (f64::from(held) * self.target);
-        if (ratio - 1.0).abs() <= TOLERANCE {
-            held
-        } else {
-            replicas(demand, self.target)
-        }
+    fn propose(&self, demand: f64, held: Option<u32>) -> u32 {
+        let about = |held: &u32| {
+            let ratio = demand / (f64::from(*held) * self.target);
+            (ratio - 1.0).abs() <= TOLERANCE
+        };
+        held.filter(about)
+            .unwrap_or_else(|| replicas(demand, self.target))
     }
 }
 
@@ -324,4 +325,159 @@ fn replicas(demand: f64, target: f64) -> u32 {
     )]
     let needed = (demand / target - 1e-9).ceil() as u32;
     needed.min(*REPLICAS.end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Demand of the minutes before each decision, and then no change; a replica carries 10.
+    fn asked(hold: Hold, observed: &[f64], forecast: &[Option<f64>]) -> Vec<u32> {
+        let still = std::iter::repeat_n(observed[observed.len() - 1], 40);
+        let demand: Vec<f64> = observed.iter().copied().chain(still).collect();
+        let workload = Workload::counted_from(&demand, 31).unwrap();
+        let rules = Rules { start_up: 0, hold };
+        let run = run(&workload.with_target(10.0), rules, forecast);
+        run.asked[..observed.len()].to_vec()
+    }
+
+    #[test]
+    fn the_autoscaler_follows_demand_by_its_rules() {
+        type Case = (&'static str, &'static [f64], &'static [u32]);
+        let cases: &[Case] = &[
+            ("begins at what is needed", &[41.0], &[5]),
+            (
+                "within 10 % nothing changes",
+                &[50.0, 54.9, 45.1],
+                &[5, 5, 5],
+            ),
+            ("beyond 10 % it does", &[50.0, 55.1, 66.1], &[5, 6, 7]),
+            (
+                "grows at once and without limit",
+                &[10.0, 9000.0],
+                &[1, 900],
+            ),
+            (
+                "a billionth is rounding",
+                &[30.0, 50.000_000_005, 60.000_1],
+                &[3, 5, 7],
+            ),
+            ("never below one", &[0.0, 0.0, 1.0], &[1, 1, 1]),
+            ("never above the limit", &[10.0, 1e9], &[1, 100_000]),
+            (
+                "shrinks once five minutes proposed less",
+                &[100.0, 50.0, 50.0, 50.0, 50.0, 50.0, 50.0],
+                &[10, 10, 10, 10, 10, 5, 5],
+            ),
+            (
+                "shrinks to the highest of the last five minutes",
+                &[100.0, 50.0, 80.0, 50.0, 50.0, 50.0, 50.0, 50.0],
+                &[10, 10, 10, 10, 10, 8, 8, 5],
+            ),
+            (
+                "a proposal within tolerance counts as what is there",
+                &[100.0, 91.0, 50.0, 50.0, 50.0, 50.0, 50.0],
+                &[10, 10, 10, 10, 10, 10, 5],
+            ),
+        ];
+        for (name, observed, expected) in cases {
+            assert_eq!(asked(Hold::Current, observed, &[]), *expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_forecast_is_one_more_proposal_and_the_highest_wins() {
+        type Case = (
+            &'static str,
+            Hold,
+            &'static [f64],
+            &'static [f64],
+            &'static [u32],
+        );
+        let (current, last) = (Hold::Current, Hold::LastProposal);
+        let cases: &[Case] = &[
+            ("higher", current, &[50.0, 50.0], &[50.0, 80.0], &[5, 8]),
+            ("lower", current, &[50.0, 50.0], &[10.0, 10.0], &[5, 5]),
+            (
+                "within tolerance",
+                current,
+                &[50.0, 50.0],
+                &[54.0, 54.9],
+                &[5, 5],
+            ),
+            (
+                "against the current count, a count a little too high stays",
+                current,
+                &[110.0, 60.0, 60.0, 60.0, 60.0, 60.0, 60.0],
+                &[100.0; 7],
+                &[11; 7],
+            ),
+            (
+                "against its own last proposal, it does not",
+                last,
+                &[110.0, 60.0, 60.0, 60.0, 60.0, 60.0, 60.0],
+                &[100.0; 7],
+                &[11, 11, 11, 11, 11, 10, 10],
+            ),
+            (
+                "its own last proposal stays",
+                last,
+                &[50.0; 3],
+                &[80.0, 87.9, 88.1],
+                &[8, 8, 9],
+            ),
+        ];
+        for (name, hold, observed, forecast, expected) in cases {
+            let forecast: Vec<_> = forecast.iter().copied().map(Some).collect();
+            assert_eq!(asked(*hold, observed, &forecast), *expected, "{name}");
+        }
+        let none = [None, Some(80.0), None];
+        assert_eq!(asked(current, &[50.0; 3], &none), [5, 8, 8], "no proposal");
+    }
+
+    #[test]
+    fn a_replica_serves_after_its_start_up_and_is_gone_at_once() {
+        let asked = [2, 5, 5, 5, 3, 5];
+        assert_eq!(serving(&asked, 2), [2, 2, 2, 5, 3, 3]);
+        assert_eq!(serving(&asked, 0), asked);
+        assert_eq!(serving(&asked, 9), [2; 6]);
+    }
+
+    #[test]
+    fn what_counts_begins_after_seven_days_or_four_days_before_the_end() {
+        let begins = |minutes: usize| {
+            let demand = vec![50.0; minutes];
+            Workload::new(&demand)
+                .map(|workload| (workload.first(), workload.from(), workload.target()))
+        };
+        assert_eq!(begins(21 * 720), Ok((10_050, 10_080, 5.0)));
+        assert_eq!(begins(21 * 720 - 1), Ok((9329, 9359, 5.0)));
+        assert_eq!(begins(7200), Ok((1410, 1440, 5.0)));
+        assert_eq!(begins(7199), Err(WorkloadError::TooShort { minutes: 7199 }));
+        assert_eq!(
+            Workload::new(&[0.0; 7200]).unwrap_err(),
+            WorkloadError::Idle
+        );
+        let error = Workload::counted_from(&[1.0, f64::INFINITY], 0).unwrap_err();
+        let message = "demand of minute 1 is inf; expected a finite number of at least zero";
+        assert_eq!(error.to_string(), message);
+    }
+
+    #[test]
+    fn a_run_begins_half_an_hour_before_what_counts_and_ends_with_the_demand() {
+        let demand = vec![50.0; 7200];
+        let workload = Workload::new(&demand).unwrap();
+        let run = run(&workload, Rules::default(), &[]);
+        assert_eq!(
+            run,
+            Run {
+                asked: vec![10; 5790],
+                ready: vec![10; 5790]
+            }
+        );
+        assert_eq!(
+            workload.counted(&run.asked).len(),
+            workload.counted_demand().len()
+        );
+    }
 }

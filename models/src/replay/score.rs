@@ -161,3 +161,32 @@ fn changes(asked: &[u32], skip: usize) -> usize {
         .filter(|(before, after)| before != after)
         .count()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_score_is_what_a_hand_computes() {
+        // Thirty-one minutes that do not count, then loads of 10, 12, 8 and 15 targets.
+        let mut demand = vec![100.0; 31];
+        demand.extend([100.0, 120.0, 80.0, 150.0]);
+        let workload = Workload::counted_from(&demand, 31)
+            .unwrap()
+            .with_target(10.0);
+        let lead_in = [vec![10; 29], vec![9]].concat();
+        let run = Run {
+            asked: [lead_in.clone(), vec![10, 10, 12, 12]].concat(),
+            ready: [lead_in, vec![10; 4]].concat(),
+        };
+        // Tolerated 11, capacity 14.29. Below: 1 and 4; hard: 0.714; spare: 4; changes: 9 to 10, 10 to 12.
+        let expected = "50.000000,11.111111,25.000000,1.587302,0.977778,720.0000,2.109091";
+        let score = Score::of(&workload, &run);
+        assert_eq!(score.to_string(), expected);
+        assert_eq!(Score::from(score.values()), score);
+        assert_eq!(
+            Score::COLUMNS.join(","),
+            "under,unmet,over,unmet_hard,rh,actions,j"
+        );
+    }
+}

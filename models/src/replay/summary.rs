@@ -103,3 +103,69 @@ pub fn median(mut values: Vec<f64>) -> Option<f64> {
     let lower = values.get((values.len() - 1) / 2)?;
     Some(f64::midpoint(*lower, *upper))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn between_two_settings_the_curve_is_straight() {
+        let curve = Curve::through([(1.2, 1.0), (1.0, 5.0), (1.1, 2.0)]);
+        let cases = [
+            (1.0, Some(5.0)),
+            (1.05, Some(3.5)),
+            (1.1, Some(2.0)),
+            (1.175, Some(1.25)),
+            (1.2, Some(1.0)),
+            (0.99, None),
+            (1.21, None),
+        ];
+        for (replicas, expected) in cases {
+            let rounded = curve.at(replicas).map(|under| (under * 1e9).round() / 1e9);
+            assert_eq!(rounded, expected, "{replicas}");
+        }
+        assert_eq!(Curve::default().at(1.0), None);
+    }
+
+    #[test]
+    fn means_of_a_set_compare_with_the_replay_without_a_forecast() {
+        let score = |under, replicas, cost| Score {
+            under,
+            unmet: 2.0 * under,
+            over: 3.0 * under,
+            unmet_hard: 0.0,
+            replicas,
+            actions: 10.0 * under,
+            cost,
+        };
+        let pairs = [
+            (score(1.0, 2.0, 0.09), score(8.0, 1.0, 0.39)),
+            (score(4.0, 2.0, 0.39), score(8.0, 4.0, 0.39)),
+        ];
+        let Means {
+            replicas,
+            under,
+            under_median,
+            unmet,
+            over,
+            actions,
+            cost,
+        } = Means::of(&pairs).unwrap();
+        let seen = [replicas, under, under_median, unmet, over, actions, cost];
+        let expected = [1.0, 2.5, 2.5, 5.0, 7.5, 25.0, 0.5];
+        for (seen, expected) in seen.into_iter().zip(expected) {
+            assert!(
+                (seen - expected).abs() < 1e-12,
+                "{seen}, expected {expected}"
+            );
+        }
+        assert_eq!(Means::of(&[]), None);
+    }
+
+    #[test]
+    fn the_median_of_an_even_number_is_between_the_two_in_the_middle() {
+        assert_eq!(median(vec![4.0, 1.0, 9.0]), Some(4.0));
+        assert_eq!(median(vec![4.0, 1.0, 9.0, 2.0]), Some(3.0));
+        assert_eq!(median(vec![]), None);
+    }
+}
