@@ -6,7 +6,7 @@ use foretide_models::replay::mean;
 
 use crate::report::number;
 use crate::results::{Part, Results};
-use crate::tournament::START_UPS;
+use crate::tournament::{AUTO_OBJECTIVE, START_UPS};
 
 /// What is asked at start-ups of 2, 5 and 10 minutes.
 const AT_CRANE: [f64; 3] = [0.35, 0.70, 1.05];
@@ -146,6 +146,21 @@ fn at_two_minutes(results: &Results<'_>, contender: &str) -> Vec<Goal> {
             pinball,
         ),
     ];
+    if contender == "auto" {
+        let under = results
+            .means(AUTO_OBJECTIVE, "a=1 %", part)
+            .map(|means| means.under);
+        goals.push(goal(
+            "U asked to stay below 1 %, S = 2, %",
+            Limit::AtMost(1.2),
+            under,
+        ));
+        goals.push(goal(
+            "U asked to stay below 1 %, S = 2, %",
+            Limit::AtLeast(0.8),
+            under,
+        ));
+    }
     for (setting, asked) in [("q=0.8", 80.0), ("q=0.9", 90.0), ("q=0.95", 95.0)] {
         let seen: Vec<f64> = results
             .entries(contender, setting, part)
@@ -182,7 +197,7 @@ impl Limit {
     fn text(self) -> String {
         match self {
             Self::AtMost(most) => format!("<= {most:.2}"),
-            Self::AtLeast(least) => format!(">= {least:.0}"),
+            Self::AtLeast(least) => format!(">= {least:.2}"),
         }
     }
 }

@@ -2,12 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use foretide_models::replay::Score;
+use foretide_models::replay::{Contender as _, Learning, Score};
 
-use crate::tournament::{Entry, Failure};
+use crate::tournament::{AUTO_GOLDEN, Entry, Failure};
 use crate::traces::{Trace, fields, read};
+
+/// The columns of `auto_<trace>.csv` that are compared: level, prediction, and four quantiles.
+const MODEL: [&str; 6] = ["L5", "p", "F50", "F80", "F90", "F95"];
+
+/// The quantiles of the last four of them, and the start-up they were made for.
+const QUANTILES: &[f64] = &[0.5, 0.8, 0.9, 0.95];
+const START_UP: usize = 2;
 
 /// What identifies a row: trace, start-up and method.
 type Key = (String, usize, String);
@@ -15,6 +22,7 @@ type Key = (String, usize, String);
 /// The rows of `sim_open.csv`.
 #[derive(Debug)]
 pub struct Golden {
+    folder: PathBuf,
     rows: BTreeMap<Key, Score>,
 }
 
@@ -44,7 +52,15 @@ impl Golden {
             })?;
             rows.insert(row.0, row.1);
         }
-        Ok(Self { rows })
+        Ok(Self {
+            folder: folder.to_owned(),
+            rows,
+        })
+    }
+
+    /// Where the files are.
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// The score of a method on a trace.
@@ -62,7 +78,8 @@ impl Golden {
                 continue;
             };
             let method = entry.method();
-            let Some(golden) = self.score(&trace.name, entry.start_up, &method) else {
+            let theirs = method.replace(AUTO_GOLDEN, "auto");
+            let Some(golden) = self.score(&trace.name, entry.start_up, &theirs) else {
                 continue;
             };
             let (rows, worst) = methods.entry(method).or_default();
@@ -86,6 +103,64 @@ impl Deviation {
             self.relative = self.relative.max(off / golden.abs());
         }
     }
+}
+
+/// Per trace that has a file `auto_<trace>.csv` and column of it: the largest deviation of the model.
+pub fn compare_model(folder: &Path, traces: &[Trace]) -> Result<String, Failure> {
+    let mut text = format!(
+        "| trace | minutes | {} |\n|---|---|---|---|---|---|---|---|\n",
+        MODEL.join(" | ")
+    );
+    for trace in traces {
+        let path = folder.join(format!("auto_{}.csv", trace.name));
+        if !path.exists() {
+            continue;
+        }
+        let rows = rows(&path)?;
+        let worst = deviations(trace, &rows)?;
+        let _ = write!(text, "| {} | {} |", trace.name, rows.len());
+        for Deviation { absolute, relative } in worst {
+            let _ = write!(text, " {absolute:.1e} ({relative:.1e}) |");
+        }
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+/// The numbers of a file `t,y_prev,c,L5,p,F50,F80,F90,F95`.
+fn rows(path: &Path) -> Result<Vec<[f64; 9]>, Failure> {
+    let text = read(path)?;
+    let numbers = |(at, line): (usize, &str)| {
+        let numbers: Option<Vec<f64>> = fields(line)
+            .iter()
+            .map(|field| field.parse().ok())
+            .collect();
+        let numbers = numbers.and_then(|numbers| numbers.try_into().ok());
+        numbers.ok_or_else(|| {
+            format!("{}, line {}: expected nine numbers", path.display(), at + 1).into()
+        })
+    };
+    text.lines().enumerate().skip(1).map(numbers).collect()
+}
+
+fn deviations(trace: &Trace, rows: &[[f64; 9]]) -> Result<[Deviation; 6], Failure> {
+    let offset = rows.first().ok_or("no rows")?[2];
+    let mut model = Learning::with_offset("auto", QUANTILES, START_UP, offset);
+    let mut golden = rows.iter().peekable();
+    let mut worst = [Deviation::default(); 6];
+    for t in 1..trace.demand.len() {
+        let answer = model.at(trace.demand.get(..t).unwrap_or_default());
+        #[expect(clippy::cast_precision_loss, reason = "minutes of weeks are exact")]
+        let Some(row) = golden.next_if(|row| (row[0] - t as f64).abs() < 0.5) else {
+            continue;
+        };
+        let (level, point) = model.point().ok_or("the model has no point forecast")?;
+        let seen = [level, point].into_iter().chain(answer);
+        for ((worst, seen), golden) in worst.iter_mut().zip(seen).zip(row.iter().skip(3)) {
+            worst.widen(seen, *golden);
+        }
+    }
+    Ok(worst)
 }
 
 /// The heading of the file.

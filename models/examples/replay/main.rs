@@ -81,13 +81,15 @@ fn replay(arguments: &Arguments) -> Result<(), Failure> {
     let results = Results::new(&traces, &entries, golden.as_ref());
     let mut report = report::tables(&results);
     for contender in results.contenders() {
-        if results.settings(contender).contains(&"q=0.9") {
+        if contender.starts_with("auto") && results.settings(contender).contains(&"q=0.9") {
             report += &goals::table(&results, contender);
         }
     }
     if let Some(golden) = &golden {
         report += "\n**Largest deviations from the golden file: absolute (relative, of values above 0.01)**\n\n";
         report += &golden.compare(&traces, &entries);
+        report += "\n**Largest deviations of the model on the last day**\n\n";
+        report += &golden::compare_model(golden.folder(), &traces)?;
     }
     stdout().write_all(report.as_bytes())?;
     Ok(())

@@ -7,7 +7,9 @@ use crate::tournament::START_UPS;
 use foretide_models::replay::Means;
 
 /// The settings that have a row, if a contender has them.
-const SHOWN: [&str; 5] = ["+0 %", "q=0.5", "q=0.8", "q=0.9", "q=0.95"];
+const SHOWN: [&str; 9] = [
+    "+0 %", "q=0.5", "q=0.8", "q=0.9", "q=0.95", "a=0.5 %", "a=1 %", "a=2 %", "a=5 %",
+];
 
 /// Settings that have a row for the autoscaler alone: a lowered target.
 const HEADROOM: [&str; 2] = ["+10 %", "+20 %"];
@@ -38,7 +40,7 @@ const LEGEND: &str = "RH: replica-hours against the autoscaler alone, geometric 
 gJ: cost, geometric mean. U at RH: on the straight lines between the settings of a contender; - is beyond them. pin90, pin95, \
 MAE: percent of the mean demand, of the highest demand of the decision window; of a contender with margins, at the best \
 margin. cov: percent of minutes whose window stayed within the forecast. Minutes without a forecast are left out of these \
-four.\n";
+four; answered: percent of minutes with one.\n";
 
 /// One row per contender and setting, over all traces.
 fn whole(text: &mut String, results: &Results<'_>, part: Part<'_>) {
@@ -49,9 +51,9 @@ fn whole(text: &mut String, results: &Results<'_>, part: Part<'_>) {
     let _ = write!(
         text,
         "\n**All traces, start-up {} min**\n\n| contender | knob | RH | U % | U med % | unmet % | O % | actions/d | gJ | \
-         U at RH 1.10 | 1.15 | 1.20 | {at_crane} | pin90 | pin95 | MAE | cov % |\n{}\n",
+         U at RH 1.10 | 1.15 | 1.20 | {at_crane} | pin90 | pin95 | MAE | cov % | answered % |\n{}\n",
         part.start_up,
-        "|---".repeat(17) + "|",
+        "|---".repeat(18) + "|",
     );
     for contender in results.contenders() {
         for (n, setting) in shown(results, contender).into_iter().enumerate() {
@@ -63,18 +65,18 @@ fn whole(text: &mut String, results: &Results<'_>, part: Part<'_>) {
             } else {
                 " |".repeat(7)
             };
-            let coverage =
-                results.accuracy((contender, setting), part, |accuracy| accuracy.coverage);
+            let accuracy = |of| results.accuracy((contender, setting), part, of);
             let _ = writeln!(
                 text,
-                "| {contender} | {setting} | {} |{at_equal} {} |",
+                "| {contender} | {setting} | {} |{at_equal} {} | {} |",
                 columns(&means),
-                number(coverage, 1),
+                number(accuracy(|accuracy| accuracy.coverage), 1),
+                number(accuracy(|accuracy| accuracy.answered), 1),
             );
         }
     }
     if let Some(crane) = crane {
-        let blank = " |".repeat(8);
+        let blank = " |".repeat(9);
         let _ = writeln!(
             text,
             "| {CRANE} (from the file) | | {} |{blank}",

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use foretide_models::replay::{
-    Accuracy, Calibrated, Contender, Knob, Path, Plain, Refitted, Rules, Score, Workload,
-    highest_of_next, paths, run,
+    Accuracy, Calibrated, Contender, Hold, Knob, Learning, Path, Plain, Refitted, Rules, Score,
+    Workload, highest_of_next, paths, run,
 };
 use foretide_models::{Algorithm, dsp};
 
@@ -20,6 +20,18 @@ const BEYOND: usize = 3;
 
 /// The quantiles of calibrated contenders.
 const QUANTILES: &[f64] = &[0.3, 0.5, 0.8, 0.9, 0.95, 0.98];
+
+/// The parts of under-provisioned minutes that `auto` is asked for, in percent.
+const PERCENTS: &[f64] = &[0.5, 1.0, 2.0, 5.0];
+
+/// `auto`, with the tolerance of the controller: relative to the last proposal of the forecast.
+pub const AUTO_HELD: &str = "auto, own tolerance";
+
+/// `auto`, asked for a part of under-provisioned minutes.
+pub const AUTO_OBJECTIVE: &str = "auto, objective";
+
+/// `auto` under the conditions of the golden file.
+pub const AUTO_GOLDEN: &str = "auto (golden)";
 
 /// How one contender did on one trace, at one setting of its knob.
 #[derive(Debug, Clone)]
@@ -41,12 +53,11 @@ pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 impl Entry {
     /// Contender and setting in one word, as the golden file has it.
     pub fn method(&self) -> String {
+        let contender = self.contender.replace(',', "");
         match self.setting.as_str() {
-            "+0 %" => self.contender.to_owned(),
-            margin if margin.starts_with('+') => {
-                format!("{}{}", self.contender, margin.replace(' ', ""))
-            }
-            quantile => format!("{} {quantile}", self.contender),
+            "+0 %" => contender,
+            margin if margin.starts_with('+') => format!("{contender}{}", margin.replace(' ', "")),
+            setting => format!("{contender} {setting}"),
         }
     }
 }
@@ -85,39 +96,88 @@ fn pick<'a>(traces: &'a [Trace], next: &AtomicUsize) -> Option<(usize, &'a Trace
 
 fn play_one(trace: usize, of: &Trace) -> Result<Vec<Entry>, Failure> {
     let workload = Workload::new(&of.demand)?;
-    let mut crane_like = crane_like()?;
-    let (name, knob) = (crane_like.name(), crane_like.knob());
-    let hour = paths(&mut crane_like, &workload);
+    let hour = Played::by(&mut crane_like()?, &workload);
     let mut entries = Vec::new();
     for start_up in START_UPS {
-        let came = highest_of_next(&workload, start_up + BEYOND);
-        let mut enter = |contender, knob: Knob, paths: &[Path]| {
-            entries.extend(paths.iter().map(|path| {
-                let rules = Rules {
-                    start_up,
-                    ..Rules::default()
-                };
-                Entry {
-                    trace,
-                    start_up,
-                    contender,
-                    setting: knob.label(path.setting),
-                    score: Score::of(&workload, &run(&workload, rules, &path.forecast)),
-                    accuracy: Accuracy::of(&workload, path, &came),
-                }
-            }));
+        let table = Table {
+            trace,
+            start_up,
+            workload: &workload,
+            came: highest_of_next(&workload, start_up + BEYOND),
         };
-        for mut contender in contenders(start_up + BEYOND) {
-            let asked = paths(contender.as_mut(), &workload);
-            enter(contender.name(), contender.knob(), &asked);
+        for mut contender in contenders(start_up) {
+            entries.extend(table.enter(&Played::by(contender.as_mut(), &workload), Hold::Current));
         }
-        enter(name, knob, &hour);
+        entries.extend(table.enter(&hour, Hold::Current));
+        let mut auto = Played::by(&mut Learning::quantiles(QUANTILES, start_up), &workload);
+        entries.extend(table.enter(&auto, Hold::Current));
+        auto.contender = AUTO_HELD;
+        entries.extend(table.enter(&auto, Hold::LastProposal));
+        let mut objectives = Learning::objectives(PERCENTS, start_up, &workload);
+        let mut objectives = Played::by(&mut objectives, &workload);
+        objectives.contender = AUTO_OBJECTIVE;
+        entries.extend(table.enter(&objectives, Hold::Current));
+        let offset = Learning::offset(&of.demand);
+        let mut given = Learning::with_offset(AUTO_GOLDEN, QUANTILES, start_up, offset);
+        entries.extend(table.enter(&Played::by(&mut given, &workload), Hold::Current));
     }
     Ok(entries)
 }
 
-/// Those whose window is the decision's.
-fn contenders(window: usize) -> Vec<Box<dyn Contender>> {
+/// What a contender answered in the course of a run.
+#[derive(Debug)]
+struct Played {
+    contender: &'static str,
+    knob: Knob,
+    paths: Vec<Path>,
+}
+
+/// Where entries come from.
+#[derive(Debug)]
+struct Table<'a> {
+    trace: usize,
+    start_up: usize,
+    workload: &'a Workload<'a>,
+    /// The highest demand of each decision window.
+    came: Vec<f64>,
+}
+
+// === impl Played ===
+
+impl Played {
+    fn by(contender: &mut dyn Contender, workload: &Workload<'_>) -> Self {
+        Self {
+            contender: contender.name(),
+            knob: contender.knob(),
+            paths: paths(contender, workload),
+        }
+    }
+}
+
+// === impl Table ===
+
+impl Table<'_> {
+    /// An entry for every setting of the knob.
+    fn enter(&self, played: &Played, hold: Hold) -> Vec<Entry> {
+        let rules = Rules {
+            start_up: self.start_up,
+            hold,
+        };
+        let entry = |path: &Path| Entry {
+            trace: self.trace,
+            start_up: self.start_up,
+            contender: played.contender,
+            setting: played.knob.label(path.setting),
+            score: Score::of(self.workload, &run(self.workload, rules, &path.forecast)),
+            accuracy: Accuracy::of(self.workload, path, &self.came),
+        };
+        played.paths.iter().map(entry).collect()
+    }
+}
+
+/// Those without a model, whose window is the decision's.
+fn contenders(start_up: usize) -> Vec<Box<dyn Contender>> {
+    let window = start_up + BEYOND;
     let mut all: Vec<Box<dyn Contender>> = Vec::new();
     for plain in Plain::all(window) {
         all.push(Box::new(plain));

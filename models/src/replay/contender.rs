@@ -23,8 +23,7 @@ pub trait Contender {
 
     /// The demand to provide for from minute `known.len()` on, in the unit of the metric; `known` is all before it.
     ///
-    /// One value per setting of its [`Knob::Quantile`], in that order; of [`Knob::Margin`], one value. Empty: no
-    /// forecast.
+    /// One value per setting of its knob, in that order; of [`Knob::Margin`], one value. Empty: no forecast.
     fn at(&mut self, known: &[f64]) -> Vec<f64>;
 }
 
@@ -35,6 +34,8 @@ pub enum Knob {
     Margin,
     /// It is asked for each of these quantiles, in `(0, 1)`, rising.
     Quantile(&'static [f64]),
+    /// It is asked to stay below each of these parts of under-provisioned minutes, in percent.
+    Percent(&'static [f64]),
 }
 
 /// Parts of a forecast that are put on top of it, to see what safety costs.
@@ -65,16 +66,17 @@ impl Knob {
     pub fn settings(&self) -> &'static [f64] {
         match self {
             Self::Margin => &MARGINS,
-            Self::Quantile(quantiles) => quantiles,
+            Self::Quantile(settings) | Self::Percent(settings) => settings,
         }
     }
 
-    /// How a setting is written: `+10 %` or `q=0.9`.
+    /// How a setting is written: `+10 %`, `q=0.9` or `a=1 %`.
     #[must_use]
     pub fn label(&self, setting: f64) -> String {
         match self {
             Self::Margin => format!("+{:.0} %", 100.0 * setting),
             Self::Quantile(_) => format!("q={setting}"),
+            Self::Percent(_) => format!("a={setting} %"),
         }
     }
 }
@@ -101,7 +103,7 @@ pub fn paths(contender: &mut dyn Contender, workload: &Workload<'_>) -> Vec<Path
         for (i, path) in paths.iter_mut().enumerate() {
             let value = match knob {
                 Knob::Margin => answer.first().map(|value| value * (1.0 + path.setting)),
-                Knob::Quantile(_) => answer.get(i).copied(),
+                Knob::Quantile(_) | Knob::Percent(_) => answer.get(i).copied(),
             };
             path.forecast
                 .push(value.map(|value| value.min(CEILING * highest)));
@@ -213,5 +215,6 @@ mod tests {
     fn settings_are_written_as_in_the_tables() {
         assert_eq!(Knob::Margin.label(0.1), "+10 %");
         assert_eq!(Knob::Quantile(&[]).label(0.95), "q=0.95");
+        assert_eq!(Knob::Percent(&[]).label(0.5), "a=0.5 %");
     }
 }

@@ -1,5 +1,5 @@
 //! The contenders: naive repetitions, a calibrated "it stays as it is", and any forecaster of this crate refitted now
-//! and then. `auto` has its own file. Next: `contender`.
+//! and then. Next: `learning`, `contender`.
 
 use jiff::{SignedDuration, Timestamp};
 

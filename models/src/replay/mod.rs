@@ -42,6 +42,7 @@
 mod accuracy;
 mod contender;
 mod contenders;
+mod learning;
 mod score;
 mod summary;
 
@@ -52,6 +53,7 @@ use crate::series::count;
 pub use accuracy::{Accuracy, highest_of_next};
 pub use contender::{Contender, Knob, MARGINS, Path, paths};
 pub use contenders::{Calibrated, Plain, Refitted};
+pub use learning::Learning;
 pub use score::Score;
 pub use summary::{Curve, Means, geometric_mean, mean, median};
 
