@@ -1,6 +1,6 @@
 //! What a forecaster has to reach, and whether it did on these traces.
 
-use std::fmt::Write as _;
+use std::fmt::{Error, Write as _};
 
 use foretide_models::replay::mean;
 
@@ -32,7 +32,7 @@ enum Limit {
 }
 
 /// The table of goals of one contender; those that these replays can judge.
-pub fn table(results: &Results<'_>, contender: &str) -> String {
+pub(crate) fn table(results: &Results<'_>, contender: &str) -> Result<String, Error> {
     let mut text = format!(
         "\n**Goals, {contender}.** U and RH were set for another set of traces and depend on the set; cuts less so.\n\n\
          | goal | must | seen | met |\n|---|---|---|---|\n"
@@ -48,14 +48,14 @@ pub fn table(results: &Results<'_>, contender: &str) -> String {
             Some(_) => "no",
             None => "not judged",
         };
-        let _ = writeln!(
+        writeln!(
             text,
             "| {what} | {} | {} | {met} |",
             must.text(),
             number(seen, 3)
-        );
+        )?;
     }
-    text
+    Ok(text)
 }
 
 fn by_start_up(results: &Results<'_>, contender: &str, (i, start_up): (usize, usize)) -> Vec<Goal> {
@@ -146,6 +146,7 @@ fn at_two_minutes(results: &Results<'_>, contender: &str) -> Vec<Goal> {
             pinball,
         ),
     ];
+    goals.extend(coverage(results, contender, part));
     if contender == "auto" {
         let under = results
             .means(AUTO_OBJECTIVE, "a=1 %", part)
@@ -161,6 +162,13 @@ fn at_two_minutes(results: &Results<'_>, contender: &str) -> Vec<Goal> {
             under,
         ));
     }
+    goals
+}
+
+/// How far coverage is from what was asked.
+fn coverage(results: &Results<'_>, contender: &str, part: Part<'_>) -> Vec<Goal> {
+    let goal = |what, must, seen| Goal { what, must, seen };
+    let mut goals = Vec::new();
     for (setting, asked) in [("q=0.8", 80.0), ("q=0.9", 90.0), ("q=0.95", 95.0)] {
         let seen: Vec<f64> = results
             .entries(contender, setting, part)
@@ -171,12 +179,12 @@ fn at_two_minutes(results: &Results<'_>, contender: &str) -> Vec<Goal> {
             .iter()
             .map(|seen| f64::from((seen - asked).abs() <= 2.0));
         goals.push(goal(
-            &format!("coverage at {setting}, S = 2: the mean is off by, points"),
+            format!("coverage at {setting}, S = 2: the mean is off by, points"),
             Limit::AtMost(1.0),
             off,
         ));
         goals.push(goal(
-            &format!("coverage at {setting}, S = 2: traces within 2 points, %"),
+            format!("coverage at {setting}, S = 2: traces within 2 points, %"),
             Limit::AtLeast(80.0),
             mean(near).map(|part| 100.0 * part),
         ));

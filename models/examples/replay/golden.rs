@@ -1,7 +1,7 @@
 //! The results of another implementation, to compare with.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::fmt::{Error, Write as _};
 use std::path::{Path, PathBuf};
 
 use foretide_models::replay::{Contender as _, Learning, Score};
@@ -21,7 +21,7 @@ type Key = (String, usize, String);
 
 /// The rows of `sim_open.csv`.
 #[derive(Debug)]
-pub struct Golden {
+pub(crate) struct Golden {
     folder: PathBuf,
     rows: BTreeMap<Key, Score>,
 }
@@ -37,7 +37,7 @@ struct Deviation {
 
 impl Golden {
     /// Reads `sim_open.csv` of a folder.
-    pub fn read(folder: &Path) -> Result<Self, Failure> {
+    pub(crate) fn read(folder: &Path) -> Result<Self, Failure> {
         let path = folder.join("sim_open.csv");
         let text = read(&path)?;
         let mut rows = BTreeMap::new();
@@ -59,19 +59,19 @@ impl Golden {
     }
 
     /// Where the files are.
-    pub fn folder(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
     /// The score of a method on a trace.
-    pub fn score(&self, trace: &str, start_up: usize, method: &str) -> Option<Score> {
+    pub(crate) fn score(&self, trace: &str, start_up: usize, method: &str) -> Option<Score> {
         self.rows
             .get(&(trace.to_owned(), start_up, method.to_owned()))
             .copied()
     }
 
     /// Per method and column the largest absolute and relative deviation of the entries.
-    pub fn compare(&self, traces: &[Trace], entries: &[Entry]) -> String {
+    pub(crate) fn compare(&self, traces: &[Trace], entries: &[Entry]) -> Result<String, Error> {
         let mut methods: BTreeMap<String, (usize, [Deviation; 7])> = BTreeMap::new();
         for entry in entries {
             let Some(trace) = traces.get(entry.trace) else {
@@ -106,7 +106,7 @@ impl Deviation {
 }
 
 /// Per trace that has a file `auto_<trace>.csv` and column of it: the largest deviation of the model.
-pub fn compare_model(folder: &Path, traces: &[Trace]) -> Result<String, Failure> {
+pub(crate) fn compare_model(folder: &Path, traces: &[Trace]) -> Result<String, Failure> {
     let mut text = format!(
         "| trace | minutes | {} |\n|---|---|---|---|---|---|---|---|\n",
         MODEL.join(" | ")
@@ -118,9 +118,9 @@ pub fn compare_model(folder: &Path, traces: &[Trace]) -> Result<String, Failure>
         }
         let rows = rows(&path)?;
         let worst = deviations(trace, &rows)?;
-        let _ = write!(text, "| {} | {} |", trace.name, rows.len());
+        write!(text, "| {} | {} |", trace.name, rows.len())?;
         for Deviation { absolute, relative } in worst {
-            let _ = write!(text, " {absolute:.1e} ({relative:.1e}) |");
+            write!(text, " {absolute:.1e} ({relative:.1e}) |")?;
         }
         text.push('\n');
     }
@@ -164,7 +164,7 @@ fn deviations(trace: &Trace, rows: &[[f64; 9]]) -> Result<[Deviation; 6], Failur
 }
 
 /// The heading of the file.
-pub fn heading() -> String {
+pub(crate) fn heading() -> String {
     format!("name,S,method,{}", Score::COLUMNS.join(","))
 }
 
@@ -185,18 +185,18 @@ fn parse(line: &str) -> Option<(Key, Score)> {
     ))
 }
 
-fn table(methods: &BTreeMap<String, (usize, [Deviation; 7])>) -> String {
+fn table(methods: &BTreeMap<String, (usize, [Deviation; 7])>) -> Result<String, Error> {
     let mut text = String::from("| method | rows |");
     for column in Score::COLUMNS {
-        let _ = write!(text, " {column} |");
+        write!(text, " {column} |")?;
     }
     text.push_str("\n|---|---|---|---|---|---|---|---|---|\n");
     for (method, (rows, worst)) in methods {
-        let _ = write!(text, "| {method} | {rows} |");
+        write!(text, "| {method} | {rows} |")?;
         for Deviation { absolute, relative } in worst {
-            let _ = write!(text, " {absolute:.1e} ({relative:.1e}) |");
+            write!(text, " {absolute:.1e} ({relative:.1e}) |")?;
         }
         text.push('\n');
     }
-    text
+    Ok(text)
 }

@@ -3,6 +3,7 @@
 
 mod goals;
 mod golden;
+mod plot;
 mod report;
 mod results;
 mod tournament;
@@ -78,16 +79,25 @@ fn replay(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(path) = &arguments.csv {
         fs::write(path, csv(&traces, &entries))?;
     }
+    if let Some(folder) = &arguments.plot {
+        fs::create_dir_all(folder)?;
+        for trace in &traces {
+            fs::write(
+                folder.join(format!("{}.svg", trace.name)),
+                plot::draw(trace)?,
+            )?;
+        }
+    }
     let results = Results::new(&traces, &entries, golden.as_ref());
-    let mut report = report::tables(&results);
+    let mut report = report::tables(&results)?;
     for contender in results.contenders() {
         if contender.starts_with("auto") && results.settings(contender).contains(&"q=0.9") {
-            report += &goals::table(&results, contender);
+            report += &goals::table(&results, contender)?;
         }
     }
     if let Some(golden) = &golden {
         report += "\n**Largest deviations from the golden file: absolute (relative, of values above 0.01)**\n\n";
-        report += &golden.compare(&traces, &entries);
+        report += &golden.compare(&traces, &entries)?;
         report += "\n**Largest deviations of the model on the last day**\n\n";
         report += &golden::compare_model(golden.folder(), &traces)?;
     }
@@ -97,17 +107,19 @@ fn replay(arguments: &Arguments) -> Result<(), Failure> {
 
 /// The rows, in the form of the golden file.
 fn csv(traces: &[Trace], entries: &[Entry]) -> String {
-    let mut text = golden::heading() + "\n";
-    for entry in entries {
+    let row = |entry: &Entry| {
         let name = traces.get(entry.trace).map_or("", |trace| &trace.name);
-        text += &format!(
+        format!(
             "{name},{},{},{}\n",
             entry.start_up,
             entry.method(),
             entry.score
-        );
-    }
-    text
+        )
+    };
+    let rows = entries.iter().map(row);
+    std::iter::once(golden::heading() + "\n")
+        .chain(rows)
+        .collect()
 }
 
 /// The message of an error and of what caused it.
@@ -119,7 +131,11 @@ fn explain(error: &(dyn std::error::Error + 'static)) -> String {
         .join(": ")
 }
 
-/// One line of progress; nobody is told if nobody reads it.
+/// One line of progress.
+#[expect(
+    clippy::let_underscore_must_use,
+    reason = "nobody is to be told that nobody reads it"
+)]
 fn say(line: &str) {
     let _: Result<(), _> = writeln!(stderr(), "{line}");
 }

@@ -1,6 +1,6 @@
 //! The tables: every contender at its settings, by kind of load, and the goals.
 
-use std::fmt::Write as _;
+use std::fmt::{Error, Result as Written, Write as _};
 
 use crate::results::{CRANE, Part, Results};
 use crate::tournament::START_UPS;
@@ -18,7 +18,7 @@ const HEADROOM: [&str; 2] = ["+10 %", "+20 %"];
 const COSTS: [f64; 3] = [1.10, 1.15, 1.20];
 
 /// All tables.
-pub fn tables(results: &Results<'_>) -> String {
+pub(crate) fn tables(results: &Results<'_>) -> Result<String, Error> {
     let mut text = String::from(LEGEND);
     for start_up in START_UPS {
         whole(
@@ -28,12 +28,12 @@ pub fn tables(results: &Results<'_>) -> String {
                 start_up,
                 class: None,
             },
-        );
+        )?;
     }
     for start_up in START_UPS {
-        by_class(&mut text, results, start_up);
+        by_class(&mut text, results, start_up)?;
     }
-    text
+    Ok(text)
 }
 
 const LEGEND: &str = "RH: replica-hours against the autoscaler alone, geometric mean. U, unmet, O: mean percent (U med: median). \
@@ -43,50 +43,51 @@ margin. cov: percent of minutes whose window stayed within the forecast. Minutes
 four; answered: percent of minutes with one.\n";
 
 /// One row per contender and setting, over all traces.
-fn whole(text: &mut String, results: &Results<'_>, part: Part<'_>) {
+fn whole(text: &mut String, results: &Results<'_>, part: Part<'_>) -> Written {
     let crane = results.crane(part);
     let at_crane = crane.map_or("U at crane's RH".to_owned(), |crane| {
         format!("U at RH {:.3} ({CRANE})", crane.replicas)
     });
-    let _ = write!(
+    write!(
         text,
         "\n**All traces, start-up {} min**\n\n| contender | knob | RH | U % | U med % | unmet % | O % | actions/d | gJ | \
          U at RH 1.10 | 1.15 | 1.20 | {at_crane} | pin90 | pin95 | MAE | cov % | answered % |\n{}\n",
         part.start_up,
         "|---".repeat(18) + "|",
-    );
+    )?;
     for contender in results.contenders() {
         for (n, setting) in shown(results, contender).into_iter().enumerate() {
             let Some(means) = results.means(contender, setting, part) else {
                 continue;
             };
             let at_equal = if n == 0 {
-                equal(results, contender, part)
+                equal(results, contender, part)?
             } else {
                 " |".repeat(7)
             };
             let accuracy = |of| results.accuracy((contender, setting), part, of);
-            let _ = writeln!(
+            writeln!(
                 text,
                 "| {contender} | {setting} | {} |{at_equal} {} | {} |",
                 columns(&means),
                 number(accuracy(|accuracy| accuracy.coverage), 1),
                 number(accuracy(|accuracy| accuracy.answered), 1),
-            );
+            )?;
         }
     }
     if let Some(crane) = crane {
         let blank = " |".repeat(9);
-        let _ = writeln!(
+        writeln!(
             text,
             "| {CRANE} (from the file) | | {} |{blank}",
             columns(&crane)
-        );
+        )?;
     }
+    Ok(())
 }
 
 /// The settings that have a row.
-pub fn shown<'a>(results: &Results<'a>, contender: &str) -> Vec<&'a str> {
+pub(crate) fn shown<'a>(results: &Results<'a>, contender: &str) -> Vec<&'a str> {
     let wanted = |setting: &&str| {
         SHOWN.contains(setting) || contender == "hpa" && HEADROOM.contains(setting)
     };
@@ -113,7 +114,7 @@ fn columns(means: &Means) -> String {
 }
 
 /// What is said once per contender: under-provisioning at equal cost, and losses.
-fn equal(results: &Results<'_>, contender: &str, part: Part<'_>) -> String {
+fn equal(results: &Results<'_>, contender: &str, part: Part<'_>) -> Result<String, Error> {
     let curve = results.curve(contender, part);
     let crane = results.crane(part).map(|crane| crane.replicas);
     let at_cost = COSTS.map(|cost| curve.at(cost)).into_iter();
@@ -123,30 +124,31 @@ fn equal(results: &Results<'_>, contender: &str, part: Part<'_>) -> String {
         results.loss(contender, "q=0.95", part, |accuracy| accuracy.pinball_95),
         results.loss(contender, "q=0.5", part, |accuracy| accuracy.absolute),
     ];
-    at_cost
-        .chain(losses)
-        .map(|value| format!(" {} |", number(value, 2)))
-        .collect()
+    let mut text = String::new();
+    for value in at_cost.chain(losses) {
+        write!(text, " {} |", number(value, 2))?;
+    }
+    Ok(text)
 }
 
 /// A number, or a dash for none.
-pub fn number(value: Option<f64>, decimals: usize) -> String {
+pub(crate) fn number(value: Option<f64>, decimals: usize) -> String {
     value.map_or("-".to_owned(), |value| format!("{value:.decimals$}"))
 }
 
 /// One column per kind of load.
-fn by_class(text: &mut String, results: &Results<'_>, start_up: usize) {
+fn by_class(text: &mut String, results: &Results<'_>, start_up: usize) -> Written {
     let classes = results.classes();
-    let _ = write!(
+    write!(
         text,
         "\n**By kind of load, start-up {start_up} min: RH / U / O / actions a day**\n\n| contender |"
-    );
+    )?;
     for class in &classes {
-        let _ = write!(text, " {class} |");
+        write!(text, " {class} |")?;
     }
-    let _ = writeln!(text, "\n{}", "|---".repeat(classes.len() + 1) + "|");
+    writeln!(text, "\n{}", "|---".repeat(classes.len() + 1) + "|")?;
     let mut row = |name: String, means: &dyn Fn(Part<'_>) -> Option<Means>| {
-        let _ = write!(text, "| {name} |");
+        write!(text, "| {name} |")?;
         for class in &classes {
             let cell = means(Part {
                 start_up,
@@ -162,15 +164,15 @@ fn by_class(text: &mut String, results: &Results<'_>, start_up: usize) {
                 } = means;
                 format!("{replicas:.3} / {under:.2} / {over:.2} / {actions:.0}")
             });
-            let _ = write!(text, " {cell} |");
+            write!(text, " {cell} |")?;
         }
-        text.push('\n');
+        writeln!(text)
     };
     for contender in results.contenders() {
         for setting in shown(results, contender) {
             row(format!("{contender} {setting}"), &|part| {
                 results.means(contender, setting, part)
-            });
+            })?;
         }
     }
     if results
@@ -182,6 +184,7 @@ fn by_class(text: &mut String, results: &Results<'_>, start_up: usize) {
     {
         row(format!("{CRANE} (from the file)"), &|part| {
             results.crane(part)
-        });
+        })?;
     }
+    Ok(())
 }

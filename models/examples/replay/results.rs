@@ -9,11 +9,11 @@ use crate::tournament::Entry;
 use crate::traces::Trace;
 
 /// The method of another implementation whose rows are taken from its file.
-pub const CRANE: &str = "crane15-W60";
+pub(crate) const CRANE: &str = "crane15-W60";
 
 /// All entries of a set of traces.
 #[derive(Debug)]
-pub struct Results<'a> {
+pub(crate) struct Results<'a> {
     traces: &'a [Trace],
     entries: &'a [Entry],
     golden: Option<&'a Golden>,
@@ -23,16 +23,20 @@ pub struct Results<'a> {
 
 /// A part of a set.
 #[derive(Debug, Clone, Copy)]
-pub struct Part<'a> {
-    pub start_up: usize,
+pub(crate) struct Part<'a> {
+    pub(crate) start_up: usize,
     /// The kind of load; none: all.
-    pub class: Option<&'a str>,
+    pub(crate) class: Option<&'a str>,
 }
 
 // === impl Results ===
 
 impl<'a> Results<'a> {
-    pub fn new(traces: &'a [Trace], entries: &'a [Entry], golden: Option<&'a Golden>) -> Self {
+    pub(crate) fn new(
+        traces: &'a [Trace],
+        entries: &'a [Entry],
+        golden: Option<&'a Golden>,
+    ) -> Self {
         let alone = entries
             .iter()
             .filter(|entry| entry.contender == "hpa" && entry.setting == "+0 %");
@@ -48,7 +52,7 @@ impl<'a> Results<'a> {
     }
 
     /// The kinds of load, in the order in which they appear.
-    pub fn classes(&self) -> Vec<&'a str> {
+    pub(crate) fn classes(&self) -> Vec<&'a str> {
         let mut classes: Vec<&str> = Vec::new();
         for trace in self.traces {
             if !classes.contains(&trace.class.as_str()) {
@@ -59,7 +63,7 @@ impl<'a> Results<'a> {
     }
 
     /// The contenders, in the order in which they played.
-    pub fn contenders(&self) -> Vec<&'static str> {
+    pub(crate) fn contenders(&self) -> Vec<&'static str> {
         let mut names = Vec::new();
         for entry in self.entries {
             if !names.contains(&entry.contender) {
@@ -70,7 +74,7 @@ impl<'a> Results<'a> {
     }
 
     /// The settings of a contender's knob, rising.
-    pub fn settings(&self, contender: &str) -> Vec<&'a str> {
+    pub(crate) fn settings(&self, contender: &str) -> Vec<&'a str> {
         let mut settings = Vec::new();
         for entry in self
             .entries
@@ -86,7 +90,7 @@ impl<'a> Results<'a> {
     }
 
     /// The entries of one setting.
-    pub fn entries(
+    pub(crate) fn entries(
         &self,
         contender: &'a str,
         setting: &'a str,
@@ -102,7 +106,7 @@ impl<'a> Results<'a> {
         })
     }
 
-    pub fn means(&self, contender: &str, setting: &str, part: Part<'_>) -> Option<Means> {
+    pub(crate) fn means(&self, contender: &str, setting: &str, part: Part<'_>) -> Option<Means> {
         let pair = |entry: &Entry| {
             let alone = self.alone.get(&(entry.trace, entry.start_up))?;
             Some((entry.score, *alone))
@@ -115,7 +119,7 @@ impl<'a> Results<'a> {
     }
 
     /// The means of the rows that the golden file has of crane; none without a file that has all of them.
-    pub fn crane(&self, part: Part<'_>) -> Option<Means> {
+    pub(crate) fn crane(&self, part: Part<'_>) -> Option<Means> {
         let golden = self.golden?;
         let of_part = self.entries("hpa", "+0 %", part);
         let pairs: Option<Vec<_>> = of_part
@@ -127,14 +131,14 @@ impl<'a> Results<'a> {
         Means::of(&pairs?)
     }
 
-    pub fn curve(&self, contender: &str, part: Part<'_>) -> Curve {
+    pub(crate) fn curve(&self, contender: &str, part: Part<'_>) -> Curve {
         let settings = self.settings(contender).into_iter();
         let means = settings.filter_map(|setting| self.means(contender, setting, part));
         Curve::through(means.map(|means| (means.replicas, means.under)))
     }
 
     /// The mean over the traces that have a forecast.
-    pub fn accuracy(
+    pub(crate) fn accuracy(
         &self,
         (contender, setting): (&str, &str),
         part: Part<'_>,
@@ -147,7 +151,7 @@ impl<'a> Results<'a> {
     }
 
     /// The accuracy at this quantile; of a contender with margins, that at its best margin.
-    pub fn loss(
+    pub(crate) fn loss(
         &self,
         contender: &str,
         quantile: &str,

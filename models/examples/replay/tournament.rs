@@ -13,7 +13,7 @@ use foretide_models::{Algorithm, dsp};
 use crate::traces::Trace;
 
 /// Minutes that a replica takes to start.
-pub const START_UPS: [usize; 3] = [2, 5, 10];
+pub(crate) const START_UPS: [usize; 3] = [2, 5, 10];
 
 /// Minutes beyond the start-up that a decision is made for.
 const BEYOND: usize = 3;
@@ -25,34 +25,34 @@ const QUANTILES: &[f64] = &[0.3, 0.5, 0.8, 0.9, 0.95, 0.98];
 const PERCENTS: &[f64] = &[0.5, 1.0, 2.0, 5.0];
 
 /// `auto`, with the tolerance of the controller: relative to the last proposal of the forecast.
-pub const AUTO_HELD: &str = "auto, own tolerance";
+pub(crate) const AUTO_HELD: &str = "auto, own tolerance";
 
 /// `auto`, asked for a part of under-provisioned minutes.
-pub const AUTO_OBJECTIVE: &str = "auto, objective";
+pub(crate) const AUTO_OBJECTIVE: &str = "auto, objective";
 
 /// `auto` under the conditions of the golden file.
-pub const AUTO_GOLDEN: &str = "auto (golden)";
+pub(crate) const AUTO_GOLDEN: &str = "auto (golden)";
 
 /// How one contender did on one trace, at one setting of its knob.
 #[derive(Debug, Clone)]
-pub struct Entry {
-    pub trace: usize,
-    pub start_up: usize,
-    pub contender: &'static str,
+pub(crate) struct Entry {
+    pub(crate) trace: usize,
+    pub(crate) start_up: usize,
+    pub(crate) contender: &'static str,
     /// The setting of its knob: `+0 %` or `q=0.9`.
-    pub setting: String,
-    pub score: Score,
-    pub accuracy: Option<Accuracy>,
+    pub(crate) setting: String,
+    pub(crate) score: Score,
+    pub(crate) accuracy: Option<Accuracy>,
 }
 
 /// What can go wrong with one trace.
-pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 // === impl Entry ===
 
 impl Entry {
     /// Contender and setting in one word, as the golden file has it.
-    pub fn method(&self) -> String {
+    pub(crate) fn method(&self) -> String {
         let contender = self.contender.replace(',', "");
         match self.setting.as_str() {
             "+0 %" => contender,
@@ -63,7 +63,10 @@ impl Entry {
 }
 
 /// All entries, by trace.
-pub fn play(traces: &[Trace], progress: &(dyn Fn(&str) + Sync)) -> Result<Vec<Entry>, Failure> {
+pub(crate) fn play(
+    traces: &[Trace],
+    progress: &(dyn Fn(&str) + Sync),
+) -> Result<Vec<Entry>, Failure> {
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let results = Mutex::new(Vec::new());
     let work = || {

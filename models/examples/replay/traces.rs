@@ -16,19 +16,19 @@ const DAY: usize = 1440;
 
 /// The demand of one workload.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Trace {
-    pub name: String,
+pub(crate) struct Trace {
+    pub(crate) name: String,
     /// What kind of load it is: column `klass` of the index.
-    pub class: String,
+    pub(crate) class: String,
     /// Seconds since 1970 of the first minute.
-    pub start: i64,
+    pub(crate) start: i64,
     /// One value a minute, without holes.
-    pub demand: Vec<f64>,
+    pub(crate) demand: Vec<f64>,
 }
 
 /// Why a folder cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub enum TraceError {
+pub(crate) enum TraceError {
     #[error("cannot read {path}")]
     File {
         path: PathBuf,
@@ -49,7 +49,7 @@ pub enum TraceError {
 
 impl Trace {
     /// All traces that `index.csv` of a folder names, in its order.
-    pub fn read_all(folder: &Path) -> Result<Vec<Self>, TraceError> {
+    pub(crate) fn read_all(folder: &Path) -> Result<Vec<Self>, TraceError> {
         let index = folder.join("index.csv");
         let text = read(&index)?;
         let mut lines = text
@@ -92,7 +92,7 @@ impl Trace {
 }
 
 /// The whole file as text.
-pub fn read(path: &Path) -> Result<String, TraceError> {
+pub(crate) fn read(path: &Path) -> Result<String, TraceError> {
     fs::read_to_string(path).map_err(|source| TraceError::File {
         path: path.to_owned(),
         source,
@@ -100,7 +100,7 @@ pub fn read(path: &Path) -> Result<String, TraceError> {
 }
 
 /// The fields of a line; a field may be quoted, and then hold commas and doubled quotes.
-pub fn fields(line: &str) -> Vec<String> {
+pub(crate) fn fields(line: &str) -> Vec<String> {
     let (mut fields, mut field, mut quoted) = (Vec::new(), String::new(), false);
     let mut characters = line.chars().peekable();
     while let Some(character) = characters.next() {

@@ -457,7 +457,7 @@ mod tests {
         assert_eq!(begins(7200), Ok((1410, 1440, 5.0)));
         assert_eq!(begins(7199), Err(WorkloadError::TooShort { minutes: 7199 }));
         assert_eq!(
-            Workload::new(&[0.0; 7200]).unwrap_err(),
+            Workload::new(&vec![0.0; 7200]).unwrap_err(),
             WorkloadError::Idle
         );
         let error = Workload::counted_from(&[1.0, f64::INFINITY], 0).unwrap_err();
