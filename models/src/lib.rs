@@ -9,6 +9,8 @@ mod forecaster;
 mod gaps;
 mod grid;
 mod harmonic;
+pub mod holt_winters;
+pub mod linear;
 pub mod percentile;
 mod period;
 mod refusal;
