@@ -8,7 +8,7 @@ use jiff::SignedDuration;
 use crate::forecast::Forecast;
 use crate::refusal::Refusal;
 use crate::series::{MAX_SLOTS, Series, slots};
-use crate::{auto, dsp, holt_winters, linear, percentile, seasonal};
+use crate::{auto, calibrate, dsp, holt_winters, linear, percentile, seasonal};
 
 /// What is fetched beyond the configured history, so that one late sample does not make it too short.
 ///
@@ -75,6 +75,8 @@ pub enum Algorithm {
     HoltWinters(holt_winters::Config),
     /// See [`linear`].
     Linear(linear::Config),
+    /// Another one with a measured margin: see [`calibrate`].
+    Calibrated(Box<Algorithm>, calibrate::Config),
 }
 
 /// A setting that no forecaster can work with.
@@ -107,6 +109,9 @@ impl Algorithm {
             Self::Percentile(config) => Box::new(percentile::Percentile::new(config)?),
             Self::HoltWinters(config) => Box::new(holt_winters::HoltWinters::new(config)?),
             Self::Linear(config) => Box::new(linear::Linear::new(config)?),
+            Self::Calibrated(inner, config) => {
+                Box::new(calibrate::Calibrated::new(inner.build()?, &config)?)
+            }
         })
     }
 }

@@ -12,7 +12,7 @@ use crate::series::{Series, count, slots};
 /// # Source
 /// Seasonal-naive forecasts of real traces stay usable with a third of the samples gone; beyond that the filler
 /// outweighs what was seen.
-const MAX_MISSING: f64 = 0.30;
+pub(crate) const MAX_MISSING: f64 = 0.30;
 
 /// Holes up to here are bridged by a straight line; longer ones by the same time one season away.
 ///

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 pub mod auto;
+pub mod calibrate;
 mod choose;
 mod conformal;
 pub mod dsp;

@@ -156,6 +156,15 @@ impl Forecaster for SeasonalNaive {
         self.config.sample_interval
     }
 
+    /// What it says of an instant does not change within a season, unless the present level counts.
+    fn refit_interval(&self) -> SignedDuration {
+        if self.config.level_ratio {
+            SignedDuration::from_mins(5)
+        } else {
+            SignedDuration::from_hours(1)
+        }
+    }
+
     fn forecast(&mut self, history: &Series, horizon: SignedDuration) -> Result<Forecast, Refusal> {
         let Config {
             sample_interval: step,
