@@ -6,6 +6,8 @@ use std::fmt;
 use jiff::SignedDuration;
 
 use crate::forecast::Forecast;
+#[cfg(feature = "augurs")]
+use crate::mstl;
 use crate::refusal::Refusal;
 use crate::series::{MAX_SLOTS, Series, slots};
 use crate::{auto, calibrate, dsp, holt_winters, linear, percentile, seasonal};
@@ -75,6 +77,9 @@ pub enum Algorithm {
     HoltWinters(holt_winters::Config),
     /// See [`linear`].
     Linear(linear::Config),
+    /// See [`mstl`].
+    #[cfg(feature = "augurs")]
+    Mstl(mstl::Config),
     /// Another one with a measured margin: see [`calibrate`].
     Calibrated(Box<Algorithm>, calibrate::Config),
 }
@@ -109,6 +114,8 @@ impl Algorithm {
             Self::Percentile(config) => Box::new(percentile::Percentile::new(config)?),
             Self::HoltWinters(config) => Box::new(holt_winters::HoltWinters::new(config)?),
             Self::Linear(config) => Box::new(linear::Linear::new(config)?),
+            #[cfg(feature = "augurs")]
+            Self::Mstl(config) => Box::new(mstl::Mstl::new(config)?),
             Self::Calibrated(inner, config) => {
                 Box::new(calibrate::Calibrated::new(inner.build()?, &config)?)
             }

@@ -12,6 +12,8 @@ mod grid;
 mod harmonic;
 pub mod holt_winters;
 pub mod linear;
+#[cfg(feature = "augurs")]
+pub mod mstl;
 pub mod percentile;
 mod period;
 mod refusal;

@@ -156,7 +156,7 @@ impl Calibrated {
             return Ok(rest);
         }
         if age > 0 && !self.hindsight.was_refused(origin) {
-            let past = before(history, age, self.inner.history_length());
+            let past = history.before(age, self.inner.history_length());
             let reach = span(self.grid, wanted + self.hindsight.reach());
             let answer = self.inner.forecast(&past, reach).ok();
             let path = answer.as_ref().map(Forecast::point);
@@ -198,7 +198,7 @@ impl Calibrated {
             for origin in unasked.into_iter().filter(|origin| *origin > oldest) {
                 let age = usize::try_from(now - origin).unwrap_or(0);
                 let reach = span(self.grid, self.hindsight.reach());
-                let answer = self.inner.forecast(&before(history, age, length), reach);
+                let answer = self.inner.forecast(&history.before(age, length), reach);
                 let path = answer.as_ref().ok().map(Forecast::point);
                 self.hindsight.note(origin, path);
             }
@@ -260,7 +260,7 @@ impl Forecaster for Calibrated {
             let (have, need) = (history.step(), step);
             return Err(Refusal::StepMismatch { have, need });
         }
-        let now = absolute(history.end(), step);
+        let now = history.end_slot();
         let mut point = self.path(history, now, horizon)?;
         self.look_back(history, now);
         let demands = Demands {
@@ -302,21 +302,6 @@ impl Forecaster for Calibrated {
             quantile: self.quantile,
         })
     }
-}
-
-/// The number of the slot that begins at or holds this instant, counted from the epoch.
-fn absolute(at: Timestamp, step: SignedDuration) -> i64 {
-    let slot = at.as_nanosecond().div_euclid(step.as_nanos().max(1));
-    i64::try_from(slot).unwrap_or(i64::MAX)
-}
-
-/// The history as it was `age` steps ago, no longer than `length`.
-fn before(history: &Series, age: usize, length: SignedDuration) -> Series {
-    let end = history.len().saturating_sub(age);
-    let kept = slots(length, history.step()).unwrap_or(usize::MAX);
-    let start = end.saturating_sub(kept);
-    let values = history.values().get(start..end).unwrap_or_default();
-    Series::from_values(history.time_at(start), history.step(), values.to_vec())
 }
 
 fn span(grid: Grid, steps: usize) -> SignedDuration {
@@ -471,7 +456,7 @@ mod tests {
         });
         // Two days are complete an hour after the fixed instant, and the next one is eleven hours away.
         let history = series(0, 2 * DAY + 6, daily);
-        let history = before(&history, 0, STEP * i32::try_from(2 * DAY).unwrap());
+        let history = history.before(0, STEP * i32::try_from(2 * DAY).unwrap());
         let forecast = calibrated(inner).forecast(&history, HORIZON).unwrap();
         assert_eq!(forecast.start(), history.end());
         assert_eq!(forecast.method(), "dsp");
