@@ -164,10 +164,12 @@ impl HoltWinters {
     }
 
     fn learn(&self, values: &[f64], season: usize) -> State {
-        let first = values.get(..season).unwrap_or(values);
-        let mut state = State::starting_at(first);
-        for (i, value) in values.iter().enumerate().skip(first.len()) {
-            state.correct(i % season, *value, &self.config);
+        let mut seasons = values.chunks(season);
+        let mut state = State::starting_at(seasons.next().unwrap_or_default());
+        for values in seasons {
+            for (phase, value) in values.iter().enumerate() {
+                state.correct(phase, *value, &self.config);
+            }
         }
         state
     }
