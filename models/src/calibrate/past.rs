@@ -86,17 +86,12 @@ impl<'a> Past<'a> {
 
     /// What to add, as a logarithm, so that a part `quantile` of the windows stays within; `None` with too few errors.
     pub(super) fn margin(&self, hindsight: &Hindsight, quantile: f64) -> Option<f64> {
-        let from = self.index(oldest(self.grid, self.now));
-        let recent = self
-            .values
-            .len()
-            .saturating_sub(self.grid.minutes(BEFORE_JUDGED));
-        let looked_at = |at: usize| at >= recent || self.is_time_of_day(at);
-        let said = |at: usize| looked_at(at).then(|| self.said(hindsight, at)).flatten();
-        let errors = self.errors(from, said);
+        let now = self.values.len();
+        let known = now.checked_sub(self.window + 1)?;
+        let error_at = |at| self.error(at, self.said(hindsight, at)?);
         let mut ranked = Ranked::default();
-        self.rank(&mut ranked, &errors, from, self.values.len())
-            .then(|| ranked.quantile(quantile))
+        let enough = ranked.rank_by(error_at, self.grid, now, known);
+        enough.then(|| ranked.quantile(quantile))
     }
 
     /// A value of the history's unit with a margin, short of the bounds of every forecast.
@@ -122,7 +117,8 @@ impl<'a> Past<'a> {
         let errors = self.errors(from, &said);
         let (mut score, mut ranked) = (Score::default(), Ranked::default());
         for start in (judged..self.values.len()).step_by(hour) {
-            if !self.rank(&mut ranked, &errors, from, start) {
+            let known = start.checked_sub(self.window + 1 + from);
+            if !known.is_some_and(|known| ranked.rank(&errors, self.grid, start - from, known)) {
                 continue;
             }
             let margin = ranked.quantile(quantile);
@@ -135,24 +131,25 @@ impl<'a> Past<'a> {
         score
     }
 
-    /// Ranks the errors known at `now`, steps being counted from `from`.
-    fn rank(&self, ranked: &mut Ranked, errors: &Errors, from: usize, now: usize) -> bool {
-        let known = now.checked_sub(self.window + 1 + from);
-        known.is_some_and(|known| ranked.rank(errors, self.grid, now - from, known))
-    }
-
     /// The errors of what was said from `from` on, steps being counted from there.
     fn errors(&self, from: usize, said: impl Fn(usize) -> Option<f64>) -> Errors {
         let mut errors = Errors::with_capacity(self.values.len().saturating_sub(from));
         for at in from..self.values.len() {
-            let Some(said) = said(at) else { continue };
-            let Some(came) = self.came(at) else { continue };
-            let error = ((came + self.shift) / (said + self.shift)).ln();
-            if error.is_finite() {
-                errors.record(at - from, error);
+            if let Some(error) = said(at).and_then(|said| self.error(at, said)) {
+                errors.record(at - from, f64::from(error));
             }
         }
         errors
+    }
+
+    /// By how much, as a logarithm, what came of the window that begins here exceeded what was said of it.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "errors are kept and ranked with seven digits"
+    )]
+    fn error(&self, at: usize, said: f64) -> Option<f32> {
+        let error = ((self.came(at)? + self.shift) / (said + self.shift)).ln();
+        Some(error as f32).filter(|error| error.is_finite())
     }
 
     /// The highest of the window that begins here, once it is over and unless too much of it is missing.
@@ -181,18 +178,6 @@ impl<'a> Past<'a> {
     fn raised(&self, value: f64, margin: f64) -> f64 {
         let raised = (value + self.shift) * margin.exp() - self.shift;
         raised.clamp(0.0, CEILING_RATIO)
-    }
-
-    /// Whether an instant lies around this time of day.
-    fn is_time_of_day(&self, at: usize) -> bool {
-        let (day, around) = (self.grid.day(), self.grid.minutes(AROUND));
-        let age = (self.values.len() - at) % day;
-        age <= around || day - age <= around
-    }
-
-    fn index(&self, step: i64) -> usize {
-        let age = usize::try_from(self.now - step).unwrap_or(0);
-        self.values.len().saturating_sub(age)
     }
 
     /// In parts of the highest; `None` of nothing.
