@@ -29,7 +29,7 @@ pub(super) struct Past<'a> {
     window: usize,
     /// The number of the step just after the last value.
     now: i64,
-    /// What is added before taking logarithms: twice the mean.
+    /// What is added before taking logarithms: twice the mean of the last week.
     shift: f64,
 }
 
@@ -68,7 +68,7 @@ impl<'a> Past<'a> {
             now,
             shift: 0.0,
         };
-        past.shift = 2.0 * past.mean(past.values).unwrap_or(0.0);
+        past.shift = past.twice_the_mean();
         past
     }
 
@@ -80,7 +80,7 @@ impl<'a> Past<'a> {
             now: self.now - steps(age),
             ..*self
         };
-        past.shift = 2.0 * past.mean(past.values).unwrap_or(0.0);
+        past.shift = past.twice_the_mean();
         past
     }
 
@@ -178,6 +178,13 @@ impl<'a> Past<'a> {
     fn raised(&self, value: f64, margin: f64) -> f64 {
         let raised = (value + self.shift) * margin.exp() - self.shift;
         raised.clamp(0.0, CEILING_RATIO)
+    }
+
+    /// Of the last week, so that it does not depend on how much more there is.
+    fn twice_the_mean(&self) -> f64 {
+        let older = self.values.len().saturating_sub(7 * self.grid.day());
+        let week = self.values.get(older..).unwrap_or_default();
+        2.0 * self.mean(week).unwrap_or(0.0)
     }
 
     /// In parts of the highest; `None` of nothing.
