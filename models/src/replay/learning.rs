@@ -173,7 +173,7 @@ mod tests {
         for (path, asked) in paths(&mut contender, &workload).iter().zip([50.0, 90.0]) {
             let accuracy = Accuracy::of(&workload, path, &came).unwrap();
             assert!(
-                (accuracy.coverage - asked).abs() < 3.0,
+                (accuracy.coverage - asked).abs() < 4.0,
                 "{asked}: {accuracy:?}"
             );
             assert!(accuracy.answered > 99.9, "{accuracy:?}");
