@@ -151,10 +151,10 @@ mod tests {
     use super::*;
     use crate::replay::{Accuracy, highest_of_next, paths};
 
-    /// Five days of a wave with noise from a linear congruence.
+    /// Twelve days of a wave with noise from a linear congruence.
     fn noisy_wave() -> Vec<f64> {
         let mut state = 7_u32;
-        let minutes = (0..7200_u32).map(f64::from);
+        let minutes = (0..17_280_u32).map(f64::from);
         minutes
             .map(|t| {
                 state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
