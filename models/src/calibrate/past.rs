@@ -89,7 +89,7 @@ impl<'a> Past<'a> {
         let now = self.values.len();
         let known = now.checked_sub(self.window + 1)?;
         let error_at = |at| self.error(at, self.said(hindsight, at)?);
-        let mut ranked = Ranked::default();
+        let mut ranked = Ranked::new(self.grid);
         let enough = ranked.rank_by(error_at, self.grid, now, known);
         enough.then(|| ranked.quantile(quantile))
     }
@@ -115,7 +115,7 @@ impl<'a> Past<'a> {
         let judged = self.values.len().saturating_sub(self.grid.minutes(JUDGED));
         let from = judged.saturating_sub(self.grid.minutes(BEFORE_JUDGED));
         let errors = self.errors(from, &said);
-        let (mut score, mut ranked) = (Score::default(), Ranked::default());
+        let (mut score, mut ranked) = (Score::default(), Ranked::new(self.grid));
         for start in (judged..self.values.len()).step_by(hour) {
             let known = start.checked_sub(self.window + 1 + from);
             if !known.is_some_and(|known| ranked.rank(&errors, self.grid, start - from, known)) {
