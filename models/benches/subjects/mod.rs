@@ -18,7 +18,8 @@ pub fn demand(minute: usize, weekly: bool) -> f64 {
     let quiet = weekly && day.rem_euclid(7.0) >= 5.0;
     let noise = (minute * 12.9898).sin() * 43_758.545;
     let wave = 10.0 + 4.0 * (TAU * day).sin() + (3.0 * TAU * day).cos();
-    if quiet { 0.3 } else { 1.0 }.mul_add(wave, noise.rem_euclid(1.0))
+    let level: f64 = if quiet { 0.3 } else { 1.0 };
+    level * wave + noise.rem_euclid(1.0)
 }
 
 /// So many days of it at one minute.

@@ -14,6 +14,7 @@
 //! Features, constants and fallbacks were chosen and measured on 48 real workload traces; the method and the figures
 //! are in `docs/forecasting.md`.
 
+mod derived;
 mod features;
 mod intake;
 mod likeness;

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use jiff::SignedDuration;
 
 use super::Aim;
+use super::derived::Derived;
 use super::features::{DAYS, Distances, Row, Scale, Scene, View, Window};
 use super::objective::{HELD_MINUTES, LADDER, Objective, Rungs};
 use super::past::Past;
@@ -27,9 +28,9 @@ const TAU: f64 = 0.8;
 /// Minutes between two solutions of the model, two refreshes of the quantile, and two looks at the whole history.
 const SOLVE_EVERY: i64 = 10;
 const QUANTILE_EVERY: i64 = 5;
-const EXTREMES_EVERY: i64 = 60;
+const EXTREMES_EVERY: i64 = 360;
 /// Minutes between two comparisons with "it stays as it is".
-const COMPARE_EVERY: i64 = 120;
+const COMPARE_EVERY: i64 = 240;
 /// The offset of the logarithm, as a multiple of the mean.
 const OFFSET: f64 = 2.0;
 /// How far the average may leave the mean that the scale was made from, as a ratio, before the scale is made anew.
@@ -69,6 +70,8 @@ pub struct Online {
     average: f64,
     aim: Aim,
     learner: Option<Learner>,
+    /// Kept while a whole history is learnt.
+    derived: Option<Derived>,
 }
 
 /// Everything that is made anew when the scale changes.
@@ -115,7 +118,7 @@ struct Issued {
     bounds: Option<((f64, f64), f64)>,
 }
 
-/// What is added to a prediction to make it a bound: set every two hours, so that learning a whole history is cheap and
+/// What is added to a prediction to make it a bound: set every four hours, so that learning a whole history is cheap and
 /// comes to the same as having watched it.
 #[derive(Debug, Clone, Default)]
 struct Margins {
@@ -168,6 +171,7 @@ impl Online {
             aim,
             average: 0.0,
             learner: None,
+            derived: None,
         }
     }
 
@@ -190,6 +194,7 @@ impl Online {
     pub fn calibrate(&mut self) {
         let every = self.grid.minutes(QUANTILE_EVERY);
         let at = self.past.end() / every * every;
+        self.derived = None;
         let Some(learner) = &mut self.learner else {
             return;
         };
@@ -267,6 +272,7 @@ impl Online {
             past: &self.past,
             scale: learner.scale,
             grid: self.grid,
+            derived: None,
         };
         let scene = learner.scene.as_ref()?;
         let mut ahead = learner.path.as_ref()?.ahead(&view, scene, steps);
@@ -303,8 +309,9 @@ impl Online {
                     past: &self.past,
                     scale: learner.scale,
                     grid: self.grid,
+                    derived: None,
                 };
-                learner.step(&view, self.window, now);
+                learner.advance(&view, &mut self.derived, self.window, now);
             }
             (None, None) => {}
         }
@@ -334,10 +341,14 @@ impl Online {
             past: &self.past,
             scale,
             grid: self.grid,
+            derived: None,
         };
-        for step in self.past.first() + self.grid.minutes(FEATURES_FROM)..=now {
-            learner.step(&view, self.window, step);
+        let first = self.past.first();
+        let mut derived = Some(Derived::new(first, &[self.window.to - self.window.from, 0]));
+        for step in first + self.grid.minutes(FEATURES_FROM)..=now {
+            learner.advance(&view, &mut derived, self.window, step);
         }
+        self.derived = derived;
         self.learner = Some(learner);
     }
 }
@@ -415,6 +426,21 @@ impl Learner {
             + self.path.as_ref().map_or(0, Path::bytes)
     }
 
+    /// One [`step`](Self::step), with what can be looked up instead of reckoned.
+    fn advance(
+        &mut self,
+        view: &View<'_>,
+        derived: &mut Option<Derived>,
+        window: Window,
+        now: usize,
+    ) {
+        if let Some(derived) = derived {
+            derived.extend(view, now);
+        }
+        let derived = derived.as_ref();
+        self.step(&View { derived, ..*view }, window, now);
+    }
+
     /// Learns what has become known just before `now`, and predicts the window that begins there.
     fn step(&mut self, view: &View<'_>, window: Window, now: usize) {
         self.see(view, now);
@@ -437,10 +463,14 @@ impl Learner {
             bounds: None,
         });
         let young = !(self.calibrated && self.settled);
-        if now.is_multiple_of(grid.minutes(COMPARE_EVERY))
-            || young && now.is_multiple_of(grid.minutes(QUANTILE_EVERY))
-        {
+        let of_quantile = now.is_multiple_of(grid.minutes(QUANTILE_EVERY));
+        if now.is_multiple_of(grid.minutes(COMPARE_EVERY)) || young && of_quantile {
             self.compare(grid, window, now);
+        }
+        // An objective is judged by what it would really have said.
+        if self.objective.is_some() && of_quantile {
+            self.calibrate(grid, window, now);
+            self.margins.rungs = LADDER.map(|rung| self.ranked.quantile(rung));
         }
         self.announce(view, now);
         if let Some(path) = &mut self.path {
@@ -496,7 +526,7 @@ impl Learner {
         self.calibrated = self.ranked.rank(&self.errors, grid, now, known);
     }
 
-    /// Every two hours: sets the margins that the model and "it stays as it is" are compared by.
+    /// Every four hours: sets the margins that the model and "it stays as it is" are compared by.
     fn compare(&mut self, grid: Grid, window: Window, now: usize) {
         self.calibrate(grid, window, now);
         let known = now.saturating_sub(window.to + 1);
@@ -506,7 +536,7 @@ impl Learner {
             quantile,
             model: self.calibrated.then(|| self.ranked.quantile(quantile)),
             persistence: self.settled.then(|| self.persistence.quantile(quantile)),
-            rungs: LADDER.map(|rung| self.ranked.quantile(rung)),
+            rungs: self.margins.rungs,
         };
         let oldest = now.saturating_sub(DAYS * grid.day() + grid.minutes(60));
         self.errors.forget_before(oldest);

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use crate::series::count;
 
 /// Steps that are dropped at once when the memory is full, so that forgetting costs nothing per step.
-const FORGOTTEN_AT_ONCE: usize = 360;
+const FORGOTTEN_AT_ONCE: usize = 120;
 
 /// Demand by step; the first step ever seen is 0.
 #[derive(Debug, Clone)]

@@ -14,7 +14,7 @@ use crate::series::count;
 const HORIZONS: [i64; 8] = [1, 2, 5, 10, 20, 30, 45, 60];
 /// Minutes between two predictions, and between two solutions of the model and looks at its errors.
 const EVERY: i64 = 5;
-const SOLVE_EVERY: i64 = 30;
+const SOLVE_EVERY: i64 = 60;
 /// The loss minds both sides alike.
 const TAU: f64 = 0.5;
 /// How much of the present's distance from similar days is left an hour later.
@@ -72,7 +72,7 @@ impl Path {
             ahead,
             ridge: Ridge::new(TAU, half_life),
             issued: VecDeque::with_capacity(ahead / every + 2),
-            errors: Errors::with_capacity(DAYS * coarse.day() + ahead + 20),
+            errors: Errors::with_capacity(DAYS * coarse.day() + ahead + 60),
             predicted: 0.0,
             made_at: 0,
             level: 0.0,
@@ -107,7 +107,7 @@ impl Path {
         }
     }
 
-    /// Brings the upper band up to date, as it was at the last multiple of half an hour before `now`.
+    /// Brings the upper band up to date, as it was at the last full hour before `now`.
     pub(super) fn calibrate(&mut self, now: usize, quantile: f64) {
         let at = now / self.solve_every * self.solve_every;
         if self.ranked_at != at {
