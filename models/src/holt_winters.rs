@@ -208,7 +208,9 @@ impl Forecaster for HoltWinters {
         // In parts of the highest sample, so that no sum overflows.
         let highest = admitted.highest;
         let mut values = admitted.filled(length);
-        values.iter_mut().for_each(|value| *value /= highest);
+        for value in &mut values {
+            *value /= highest;
+        }
         let state = self.learn(&values, length);
         let mut point: Vec<f64> = (0..wanted)
             .map(|ahead| state.ahead(ahead, values.len()) * highest)
@@ -370,83 +372,30 @@ mod tests {
 
     #[test]
     fn settings_out_of_range_are_refused_by_name() {
-        let day = Config::default();
-        let cases = [
+        type Change = fn(&mut Config);
+        let cases: [(Change, &str); 10] = [
+            (|c| (c.alpha, c.beta, c.gamma) = (0.9, 0.9, 0.9), "beta"),
+            (|c| c.alpha = 0.0, "alpha"),
+            (|c| c.alpha = f64::NAN, "alpha"),
+            (|c| c.beta = 1.5, "beta"),
+            (|c| c.gamma = -0.1, "gamma"),
+            (|c| c.season = SignedDuration::from_secs(3601), "season"),
+            (|c| c.season = SignedDuration::MAX, "season"),
             (
-                Config {
-                    alpha: 0.9,
-                    beta: 0.9,
-                    gamma: 0.9,
-                    ..day.clone()
-                },
-                "holtWinters.beta",
+                |c| c.history_length = SignedDuration::from_hours(47),
+                "historyLength",
             ),
+            (|c| c.history_length = SignedDuration::MAX, "historyLength"),
             (
-                Config {
-                    alpha: 0.0,
-                    ..day.clone()
-                },
-                "holtWinters.alpha",
-            ),
-            (
-                Config {
-                    alpha: f64::NAN,
-                    ..day.clone()
-                },
-                "holtWinters.alpha",
-            ),
-            (
-                Config {
-                    beta: 1.5,
-                    ..day.clone()
-                },
-                "holtWinters.beta",
-            ),
-            (
-                Config {
-                    gamma: -0.1,
-                    ..day.clone()
-                },
-                "holtWinters.gamma",
-            ),
-            (
-                Config {
-                    season: SignedDuration::from_secs(3601),
-                    ..day.clone()
-                },
-                "holtWinters.season",
-            ),
-            (
-                Config {
-                    season: SignedDuration::MAX,
-                    ..day.clone()
-                },
-                "holtWinters.season",
-            ),
-            (
-                Config {
-                    history_length: SignedDuration::from_hours(47),
-                    ..day.clone()
-                },
-                "holtWinters.historyLength",
-            ),
-            (
-                Config {
-                    history_length: SignedDuration::MAX,
-                    ..day.clone()
-                },
-                "holtWinters.historyLength",
-            ),
-            (
-                Config {
-                    sample_interval: SignedDuration::ZERO,
-                    ..day
-                },
-                "holtWinters.sampleInterval",
+                |c| c.sample_interval = SignedDuration::ZERO,
+                "sampleInterval",
             ),
         ];
-        for (config, field) in cases {
-            assert_eq!(HoltWinters::new(config).unwrap_err().field, field);
+        for (change, field) in cases {
+            let mut config = Config::default();
+            change(&mut config);
+            let error = HoltWinters::new(config).unwrap_err();
+            assert_eq!(error.field, format!("holtWinters.{field}"));
         }
     }
 

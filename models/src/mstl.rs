@@ -1,5 +1,5 @@
 //! MSTL and exponential smoothing, by the crates of augurs: the day, and from two weeks on the week, are taken apart
-//! from the rest by repeated local regression, and the rest is continued by AutoETS. It is here to be compared with;
+//! from the rest by repeated local regression, and the rest is continued by `AutoETS`. It is here to be compared with;
 //! it costs a thousand times what the others do. Next: `calibrate`.
 
 use augurs_core::{Fit, Predict};
@@ -171,7 +171,7 @@ fn means(values: &[f64], bin: usize, highest: f64) -> Vec<f64> {
         .collect()
 }
 
-/// So many values more, by MSTL with these periods and AutoETS for what has none.
+/// So many values more, by MSTL with these periods and `AutoETS` for what has none.
 fn continued(means: &[f64], periods: Vec<usize>, wanted: usize) -> Result<Vec<f64>, Refusal> {
     let trend = AutoETS::non_seasonal().into_trend_model();
     let fitted = MSTLModel::new(periods, trend)

@@ -1,13 +1,13 @@
 //! Arbitrary bytes as a history: every forecaster answers with a bounded forecast or a refusal, and never panics.
 
 use foretide_models::{
-    Algorithm, Series, calibrate, dsp, holt_winters, linear, percentile, seasonal,
+    Algorithm, Series, auto, calibrate, dsp, holt_winters, linear, percentile, seasonal,
 };
 use jiff::{SignedDuration, Timestamp};
 
 const STEP: SignedDuration = SignedDuration::from_hours(1);
 
-fn algorithms() -> [Algorithm; 6] {
+fn algorithms() -> [Algorithm; 7] {
     let dsp = dsp::Config {
         sample_interval: STEP,
         ..dsp::Config::default()
@@ -28,7 +28,12 @@ fn algorithms() -> [Algorithm; 6] {
         sample_interval: STEP,
         ..linear::Config::default()
     };
+    let automatic = auto::Config {
+        sample_interval: STEP,
+        ..auto::Config::default()
+    };
     [
+        Algorithm::Auto(automatic),
         Algorithm::Dsp(dsp),
         Algorithm::SeasonalNaive(naive),
         Algorithm::Percentile(floor),

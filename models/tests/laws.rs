@@ -8,8 +8,8 @@
 use std::f64::consts::TAU;
 
 use foretide_models::{
-    Algorithm, Forecast, Refusal, Sample, Series, calibrate, dsp, holt_winters, linear, percentile,
-    seasonal,
+    Algorithm, Forecast, Refusal, Sample, Series, auto, calibrate, dsp, holt_winters, linear,
+    percentile, seasonal,
 };
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
@@ -73,6 +73,13 @@ fn line() -> Algorithm {
     })
 }
 
+fn automatic() -> Algorithm {
+    Algorithm::Auto(auto::Config {
+        sample_interval: STEP,
+        ..auto::Config::default()
+    })
+}
+
 fn calibrated(inner: Algorithm) -> Algorithm {
     Algorithm::Calibrated(Box::new(inner), calibrate::Config::default())
 }
@@ -101,6 +108,7 @@ fn bare() -> Vec<Algorithm> {
 fn everyone() -> Vec<Algorithm> {
     let mut everyone = bare();
     everyone.extend([
+        automatic(),
         calibrated(naive(2, seasonal::Statistic::Last, true)),
         calibrated(holt_winters()),
         calibrated(line()),
@@ -446,7 +454,7 @@ proptest! {
         }
         // Maxima and the last value keep what they saw by definition: not asked here.
         let median = naive(3, seasonal::Statistic::Median, false);
-        for algorithm in [default_dsp(), exact_dsp(), median.clone(), calibrated(median)] {
+        for algorithm in [automatic(), default_dsp(), exact_dsp(), median.clone(), calibrated(median)] {
             let mean = |values: &[f64]| values.iter().sum::<f64>() / 144.0;
             let of = |v: &[f64]| ask(&algorithm, &series(v.to_vec()));
             let before = of(&clean).unwrap();

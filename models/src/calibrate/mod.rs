@@ -400,7 +400,7 @@ mod tests {
     #[test]
     fn what_was_kept_changes_nothing() {
         let noisy = |i: usize| {
-            let hole = i % 97 == 0;
+            let hole = i.is_multiple_of(97);
             if hole { f64::NAN } else { daily(i) + noise(i) }
         };
         for algorithm in [naive(), holt_winters(), linear()] {
