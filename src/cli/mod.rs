@@ -3,6 +3,7 @@
 //! Every command but `controller` is a function from its arguments, the screen, a zone and an instant
 //! to an [`Answer`]; [`run`] reads clock and environment, and prints.
 
+pub mod backtest;
 mod controller;
 pub mod cron;
 mod crons;
@@ -10,10 +11,12 @@ mod csv;
 mod decision;
 mod exit;
 pub mod explain;
+pub mod inputs;
 mod manifest;
 mod output;
 pub mod plan;
 mod plot;
+mod template;
 pub mod validate;
 
 use std::io::IsTerminal;
@@ -41,6 +44,8 @@ enum Command {
     Controller(Box<config::ControllerArgs>),
     /// Decide once, offline, from a manifest and a recorded history
     Plan(plan::PlanArgs),
+    /// Run the controller's decisions over a recorded history, and count what would have come of it
+    Backtest(backtest::BacktestArgs),
     /// Say why an autoscaler in a cluster has its number of replicas
     Explain(explain::ExplainArgs),
     /// Check manifests, without a cluster
@@ -80,6 +85,7 @@ pub fn answer(cli: &Cli, around: &Surroundings) -> Result<Answer, Failure> {
     match &cli.command {
         Command::Controller(_) => Err(Failure::usage("the controller does not end with an answer")),
         Command::Plan(args) => plan::run(args, *screen, local, *now),
+        Command::Backtest(args) => backtest::run(args, *screen, (local, *now), &mut |_| {}),
         Command::Explain(args) => explain::run(args, *screen, local),
         Command::Validate(args) => validate::run(args, *screen, local, *now),
         Command::Cron(args) => crons::run(args, *screen, local, *now),
