@@ -11,13 +11,18 @@
 
 mod bound;
 mod lab;
+mod pane;
 mod view;
 
 use clap::ValueEnum;
 use jiff::{SignedDuration, Timestamp};
 
 use self::bound::{Bound, Outcome};
-pub(super) use self::lab::Lab;
+pub(super) use self::{
+    lab::{Asked, Lab},
+    pane::{Pane, legend},
+    view::verdict,
+};
 use super::{
     exit::Exit,
     inputs::Inputs,

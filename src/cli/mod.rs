@@ -9,6 +9,7 @@ pub mod cron;
 mod crons;
 mod csv;
 mod decision;
+pub mod demo;
 mod exit;
 pub mod explain;
 pub mod inputs;
@@ -16,6 +17,7 @@ mod manifest;
 mod output;
 pub mod plan;
 mod plot;
+mod stage;
 mod template;
 pub mod validate;
 
@@ -40,6 +42,8 @@ pub struct Cli {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
+    /// Watch it scale an example beside a plain HPA, in half a minute and without a cluster
+    Demo(demo::DemoArgs),
     /// Run the controller
     Controller(Box<config::ControllerArgs>),
     /// Decide once, offline, from a manifest and a recorded history
@@ -72,6 +76,10 @@ pub struct Surroundings {
 pub fn run(cli: Cli) -> ExitCode {
     match cli.command {
         Command::Controller(args) => controller::run(*args),
+        Command::Demo(args) if !args.no_animation && std::io::stdout().is_terminal() => {
+            stage::play(&args, &surroundings())
+        }
+        Command::Backtest(args) => stage::backtest(&args, &surroundings()),
         _ => output::print(answer(&cli, &surroundings())),
     }
 }
@@ -85,6 +93,7 @@ pub fn answer(cli: &Cli, around: &Surroundings) -> Result<Answer, Failure> {
     match &cli.command {
         Command::Controller(_) => Err(Failure::usage("the controller does not end with an answer")),
         Command::Plan(args) => plan::run(args, *screen, local, *now),
+        Command::Demo(args) => demo::run(args, *screen, (local, *now)),
         Command::Backtest(args) => backtest::run(args, *screen, (local, *now), &mut |_| {}),
         Command::Explain(args) => explain::run(args, *screen, local),
         Command::Validate(args) => validate::run(args, *screen, local, *now),

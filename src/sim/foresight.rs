@@ -19,6 +19,8 @@ use crate::domain::{
 pub(super) struct Foresight<'a> {
     track: &'a Track,
     window: SignedDuration,
+    /// How far the path reaches at least, for whoever looks at it.
+    ahead: SignedDuration,
     forecaster: Option<Box<dyn Forecaster>>,
     series: Series,
     next: Timestamp,
@@ -51,6 +53,7 @@ impl<'a> Foresight<'a> {
         Self {
             track,
             window,
+            ahead: SignedDuration::ZERO,
             forecaster,
             series,
             next: begin,
@@ -61,6 +64,11 @@ impl<'a> Foresight<'a> {
     /// The forecast that was made last, if one could be made.
     pub(super) fn latest(&self) -> Option<&Forecast> {
         self.latest.as_ref().ok()
+    }
+
+    /// Asks for paths of at least this length.
+    pub(super) fn look_ahead(&mut self, ahead: SignedDuration) {
+        self.ahead = ahead;
     }
 
     /// What the forecaster says at `now`, to pods that serve now.
@@ -89,7 +97,7 @@ impl<'a> Foresight<'a> {
         let horizon = horizon
             .into_iter()
             .fold(SignedDuration::ZERO, SignedDuration::saturating_add);
-        let made = forecaster.forecast(&self.series, horizon);
+        let made = forecaster.forecast(&self.series, horizon.max(self.ahead));
         self.latest = made.map_err(|refusal| Refused::from(&refusal));
         self.next = now
             .checked_add(forecaster.refresh_period())

@@ -187,6 +187,15 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// The same run, whose forecasts reach at least this far, to be looked at; decisions stay the same.
+    #[must_use]
+    pub fn looking_ahead(mut self, ahead: SignedDuration) -> Self {
+        for foresight in &mut self.foresights {
+            foresight.look_ahead(ahead);
+        }
+        self
+    }
+
     /// The decision of the next minute, and what came of it.
     pub fn minute(&mut self) -> (Minute, Decision) {
         let now = self.now;

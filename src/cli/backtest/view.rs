@@ -2,23 +2,35 @@
 
 use std::fmt::Write as _;
 
+use foretide_models::Sample;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use super::{Fared, Report, bound::more_percent};
+use super::{Fared, Pane, Report, bound::more_percent, legend};
 use crate::{
     cli::{
         decision::{WIDTH, clock},
         output::{Paint, Screen, Side, wrapped},
+        plot::Size,
     },
     domain::explain::{amount, unit_of},
     sim::{MINUTE, Minute, Score},
 };
 
+/// Each picture leaves room for its scale within the width of the text.
+const PICTURE: Size = Size {
+    columns: 72,
+    rows: 6,
+};
+
 /// The whole report for people.
 pub(super) fn text(report: &Report, screen: Screen) -> String {
-    let mut blocks = vec![heading(report, screen), table(report, screen)];
+    let mut blocks = vec![
+        heading(report, screen),
+        pictures(report, screen),
+        table(report, screen),
+    ];
     if let Some(plain) = &report.plain {
         let words = verdict(&report.ours.score, &plain.score);
         blocks.push(format!(
@@ -39,10 +51,9 @@ fn heading(report: &Report, screen: Screen) -> String {
     let workload = &lab.workload;
     let span = lab.until.duration_since(lab.from);
     let about = format!(
-        "{} to {}, {} of it, minute by minute",
+        "{} from {} on, minute by minute",
+        days(span.as_secs_f64()),
         clock(lab.from),
-        clock(lab.until),
-        days(span.as_secs_f64())
     );
     format!(
         "{}  {} {}, {} to {} replicas\n{}\n",
@@ -65,6 +76,46 @@ fn days(seconds: f64) -> String {
 
 fn fared(report: &Report) -> impl Iterator<Item = &Fared> {
     [&report.ours].into_iter().chain(&report.plain)
+}
+
+/// One picture per contender, on one scale.
+fn pictures(report: &Report, screen: Screen) -> String {
+    let lab = &report.lab;
+    let foreseen = foreseen(&report.ours.minutes);
+    let about = (!foreseen.is_empty()).then_some("foreseen");
+    let mut text = format!("{}\n", legend(about, screen));
+    let top = top(fared(report).flat_map(|fared| &fared.minutes));
+    for fared in fared(report) {
+        let is_ours = std::ptr::eq(fared, &report.ours);
+        let pane = Pane {
+            minutes: &fared.minutes,
+            forecast: if is_ours { &foreseen } else { &[] },
+            span: (lab.from, lab.until),
+            top,
+            now: None,
+        };
+        let _infallible = writeln!(text, "\n{}", screen.paint(Paint::Strong, fared.name));
+        text.push_str(&pane.draw(PICTURE, screen));
+    }
+    text
+}
+
+/// For each minute what the forecast in force asked for.
+fn foreseen(minutes: &[Minute]) -> Vec<Sample> {
+    let foreseen = minutes.iter().filter_map(|minute| {
+        Some(Sample {
+            at: minute.at,
+            value: minute.foreseen?,
+        })
+    });
+    foreseen.collect()
+}
+
+/// The highest count that was needed or served.
+fn top<'a>(minutes: impl Iterator<Item = &'a Minute>) -> f64 {
+    let needed = |minute: &Minute| minute.load.map_or(0.0, |load| load.replicas());
+    let highest = minutes.map(|minute| needed(minute).max(minute.ready.as_f64()));
+    highest.fold(1.0, f64::max).ceil()
 }
 
 /// One row per contender.
@@ -106,6 +157,8 @@ pub(in crate::cli) fn verdict(ours: &Score, plain: &Score) -> String {
             0 => "no under-provisioned minutes with either".to_owned(),
             _ => "as many under-provisioned minutes".to_owned(),
         }
+    } else if ours.under == 0 {
+        format!("no under-provisioned minutes instead of {}", plain.under)
     } else if ours.under < plain.under {
         format!("{} fewer under-provisioned minutes", part(1.0 - a / b))
     } else if plain.under == 0 {
