@@ -3,6 +3,7 @@
 //! Each assumption comes back as a sentence. It refuses histories that are too short to learn from and judge by.
 
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
+use foretide_models::{Algorithm, auto};
 use jiff::{SignedDuration, Timestamp};
 
 use super::{BacktestArgs, Failure};
@@ -126,7 +127,8 @@ impl Lab {
 
     /// The autoscaler as it is written, switched on.
     pub(in crate::cli) fn ours(&self) -> Run<'_> {
-        let forecasters = self.course.tracks.iter().map(|_| self.built()).collect();
+        let targets = self.course.targets().into_iter();
+        let forecasters = targets.map(|target| self.built(target)).collect();
         Run::new(&self.course, self.workload.clone(), forecasters)
     }
 
@@ -145,12 +147,32 @@ impl Lab {
         minutes(self.from, self.until)
     }
 
-    fn built(&self) -> Built {
+    /// The forecaster of a metric, told what the controller would have measured of its workload.
+    fn built(&self, per_replica: Option<f64>) -> Built {
         let prediction = self.ehpa.spec.prediction.as_ref();
         let prediction =
             prediction.ok_or_else(|| Refused::new(Reason::Pending, "no prediction"))?;
-        validate::forecaster(prediction)
+        let algorithm = validate::algorithm(prediction).map(|algorithm| match algorithm {
+            Algorithm::Auto(config) => Algorithm::Auto(auto::Config {
+                lead_time: self.course.start_up,
+                aim: aim(config.aim, per_replica),
+                ..config
+            }),
+            other => other,
+        });
+        algorithm
+            .and_then(validate::build)
             .map_err(|violation| Refused::new(Reason::InvalidSpec, violation.to_string()))
+    }
+}
+
+fn aim(written: auto::Aim, per_replica: Option<f64>) -> auto::Aim {
+    match written {
+        auto::Aim::UnderProvisioned { percent, .. } => auto::Aim::UnderProvisioned {
+            percent,
+            per_replica,
+        },
+        quantile @ auto::Aim::Quantile(_) => quantile,
     }
 }
 

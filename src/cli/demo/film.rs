@@ -153,9 +153,8 @@ fn totals(fared: &Fared, screen: Screen) -> String {
     } else {
         Paint::Dim
     };
-    let last = fared.minutes.last().map_or(0, |minute| minute.asked.get());
     format!(
-        "{}  {}  replica-hours {:>6.1}  scale actions {:>3}  replicas {last:>3}",
+        "{}  {}   replica-hours {:>5.1}   scale actions {:>3}",
         screen.paint(Paint::Strong, &format!("{:<9}", fared.name)),
         screen.paint(paint, &under),
         score.replica_hours(),

@@ -68,15 +68,15 @@ impl Scene {
         match self {
             Self::Shop => "a web shop with a rush at nine and at one",
             Self::Batch => "batch jobs at every full hour",
-            Self::Surge => "a web shop, and a surge that nothing announces",
+            Self::Surge => "a web shop, a surge unannounced",
         }
     }
 
     /// The top of the scale, in replicas.
     pub(super) const fn top(self) -> f64 {
         match self {
-            Self::Shop | Self::Batch => 20.0,
-            Self::Surge => 30.0,
+            Self::Shop | Self::Batch => 18.0,
+            Self::Surge => 24.0,
         }
     }
 
