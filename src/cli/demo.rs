@@ -19,9 +19,9 @@ use super::{
 use crate::domain::cron::Zone;
 
 /// How long a frame stands at the usual speed.
-const FRAME: Duration = Duration::from_millis(100);
+const FRAME: Duration = Duration::from_millis(80);
 /// How many frames the whole play has.
-const FRAMES: u32 = 288;
+const FRAMES: u32 = 360;
 
 /// Arguments of `foretide demo`.
 #[derive(Debug, Clone, clap::Args)]

@@ -4,7 +4,7 @@
 
 use clap::ValueEnum;
 use foretide_models::Sample;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use crate::{
     cli::{
@@ -25,6 +25,9 @@ const BEGIN: i64 = 1_772_323_200;
 const DAY: i64 = 1440;
 /// Which day is shown, counted from 0: the second Tuesday.
 const SHOWN: i64 = 9;
+/// Which minutes of it: from six in the morning to six in the evening.
+const SHOWN_FROM: i64 = 360;
+const SHOWN_UNTIL: i64 = 1080;
 /// What each pod requests, in milli-cores.
 const REQUEST: i64 = 200;
 
@@ -53,10 +56,9 @@ impl Scene {
             file: "demo".to_owned(),
             recording: Recording::new(self.samples()),
         };
-        let from = minute(SHOWN * DAY);
         let asked = Asked {
-            from: Some(from),
-            until: from.checked_add(SignedDuration::from_hours(24)).ok(),
+            from: Some(minute(SHOWN * DAY + SHOWN_FROM)),
+            until: Some(minute(SHOWN * DAY + SHOWN_UNTIL)),
             ..Asked::default()
         };
         let requests = [("cpu".to_owned(), REQUEST)];
@@ -66,7 +68,7 @@ impl Scene {
     /// Half a sentence for the heading.
     pub(super) const fn about(self) -> &'static str {
         match self {
-            Self::Shop => "a web shop with a rush at nine and at one",
+            Self::Shop => "a web shop with rushes at 9 and 13",
             Self::Batch => "batch jobs at every full hour",
             Self::Surge => "a web shop, a surge unannounced",
         }
@@ -157,7 +159,7 @@ mod tests {
     fn every_scene_is_a_usable_example_that_fits_its_scale() {
         for scene in [Scene::Shop, Scene::Batch, Scene::Surge] {
             let lab = scene.lab(&Zone::utc(), Timestamp::UNIX_EPOCH).unwrap();
-            assert_eq!(lab.minutes(), 1440, "{scene:?}");
+            assert_eq!(lab.minutes(), 720, "{scene:?}");
             assert_eq!(lab.workload.problems, [], "{scene:?}");
             let highest = scene.samples().iter().map(|s| s.value).fold(0.0, f64::max);
             assert!(highest / 0.1 <= scene.top(), "{scene:?}: {highest}");
