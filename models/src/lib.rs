@@ -12,6 +12,7 @@ mod harmonic;
 pub mod percentile;
 mod period;
 mod refusal;
+pub mod replay;
 pub mod seasonal;
 mod series;
 mod spectrum;

@@ -19,6 +19,7 @@ mod hands;
 mod manifests;
 mod ownership;
 mod preview;
+mod rules;
 mod targets;
 mod wave;
 mod winners;
