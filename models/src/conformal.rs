@@ -113,10 +113,34 @@ impl Ranked {
     /// to a fifth at the edges; (b) the last two days, fading to three tenths. Returns whether there are enough to say
     /// anything.
     pub(crate) fn rank(&mut self, errors: &Errors, grid: Grid, now: usize, known: usize) -> bool {
+        // A young history has no errors to spare.
+        let young = errors.values.len() < LEAST * grid.minutes(EVERY);
+        let every = if young { 1 } else { grid.minutes(EVERY) };
+        self.rank_each(|step| errors.get(step), grid, (now, known), every)
+    }
+
+    /// As [`rank`](Self::rank), of errors that are reckoned when asked for.
+    pub(crate) fn rank_by(
+        &mut self,
+        error_at: impl Fn(usize) -> Option<f32>,
+        grid: Grid,
+        now: usize,
+        known: usize,
+    ) -> bool {
+        self.rank_each(error_at, grid, (now, known), grid.minutes(EVERY))
+    }
+
+    fn rank_each(
+        &mut self,
+        error_at: impl Fn(usize) -> Option<f32>,
+        grid: Grid,
+        (now, known): (usize, usize),
+        every: usize,
+    ) -> bool {
         self.ranks.clear();
-        let of_the_hour = self.add_time_of_day(errors, grid, now, known);
+        let of_the_hour = self.add_time_of_day(&error_at, grid, (now, known));
         let split = self.ranks.len();
-        let lately = self.add_recent(errors, grid, known);
+        let lately = self.add_recent(&error_at, grid, known, every);
         if of_the_hour > 0.0 && lately > 0.0 {
             let scale = of_the_hour / lately;
             for rank in self.ranks.iter_mut().skip(split) {
@@ -149,7 +173,12 @@ impl Ranked {
         found.map_or(0.0, |rank| f64::from(rank.error()))
     }
 
-    fn add_time_of_day(&mut self, errors: &Errors, grid: Grid, now: usize, known: usize) -> f32 {
+    fn add_time_of_day(
+        &mut self,
+        error_at: &impl Fn(usize) -> Option<f32>,
+        grid: Grid,
+        (now, known): (usize, usize),
+    ) -> f32 {
         let (reach, every) = (grid.minutes(NEARBY), grid.minutes(EVERY));
         let centres = (1..=DAYS).map_while(|day| now.checked_sub(day * grid.day()));
         let mut sum = 0.0;
@@ -157,19 +186,22 @@ impl Ranked {
             let first = centre.saturating_sub(reach - reach % every);
             for at in (first..=known.min(centre + reach)).step_by(every) {
                 let weight = fade(at.abs_diff(centre), reach, NEARBY_FADES);
-                sum += self.add(errors.get(at), weight);
+                sum += self.add(error_at(at), weight);
             }
         }
         sum
     }
 
-    fn add_recent(&mut self, errors: &Errors, grid: Grid, known: usize) -> f32 {
+    fn add_recent(
+        &mut self,
+        error_at: &impl Fn(usize) -> Option<f32>,
+        grid: Grid,
+        known: usize,
+        every: usize,
+    ) -> f32 {
         let reach = grid.minutes(RECENT);
-        // A young history has no errors to spare.
-        let young = errors.values.len() < LEAST * grid.minutes(EVERY);
-        let every = if young { 1 } else { grid.minutes(EVERY) };
         let ages = (0..reach.min(known + 1)).step_by(every);
-        ages.map(|age| self.add(errors.get(known - age), fade(age, reach, RECENT_FADES)))
+        ages.map(|age| self.add(error_at(known - age), fade(age, reach, RECENT_FADES)))
             .sum()
     }
 

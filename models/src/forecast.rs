@@ -124,6 +124,8 @@ pub enum Note {
         /// How many were used.
         used: usize,
     },
+    /// Too few outcomes are known yet to measure a margin; nothing was added to the forecast.
+    Uncalibrated,
 }
 
 // === impl Note ===
@@ -150,6 +152,9 @@ impl fmt::Display for Note {
             Self::NumericalFallback => {
                 f.write_str("the model could not be solved; the present level is expected to stay")
             }
+            Self::Uncalibrated => f.write_str(
+                "too few outcomes are known yet to calibrate the forecast; it is the bare one",
+            ),
             Self::FewerCycles { used } => write!(f, "only {used} cycles of history were available"),
         }
     }

@@ -218,7 +218,8 @@ impl<C: Cluster, H: HistoryReader, Q: DemandQueries> Forecaster<C, H, Q> {
         let invalid = |violation: validate::Violation| {
             Refused::new(Reason::InvalidSpec, violation.to_string())
         };
-        let algorithm = validate::algorithm(&prediction).map_err(invalid)?;
+        let algorithm =
+            validate::algorithm(&prediction, validate::Known::default()).map_err(invalid)?;
         let forecaster = validate::build(algorithm.clone()).map_err(invalid)?;
         let annotation = format!("{QUERY_ANNOTATION}{}", metric.identifier());
         let query = source.queries.query(&Demand {

@@ -129,7 +129,7 @@ impl Calibrated {
             window,
             offset: None,
             errors: Errors::with_capacity(8 * DAY),
-            ranked: Ranked::default(),
+            ranked: Ranked::new(Grid::new(MINUTE)),
             raised_by: Vec::new(),
         }
     }
