@@ -3,7 +3,6 @@
 //! Each assumption comes back as a sentence. It refuses histories that are too short to learn from and judge by.
 
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
-use foretide_models::{Algorithm, auto};
 use jiff::{SignedDuration, Timestamp};
 
 use super::{BacktestArgs, Failure};
@@ -22,7 +21,7 @@ use crate::{
         workload::{Strategy, Workload},
     },
     sim::{self, Built, Course, MINUTE, Run, Track},
-    validate,
+    validate::{self, Known},
 };
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
@@ -152,27 +151,13 @@ impl Lab {
         let prediction = self.ehpa.spec.prediction.as_ref();
         let prediction =
             prediction.ok_or_else(|| Refused::new(Reason::Pending, "no prediction"))?;
-        let algorithm = validate::algorithm(prediction).map(|algorithm| match algorithm {
-            Algorithm::Auto(config) => Algorithm::Auto(auto::Config {
-                lead_time: self.course.start_up,
-                aim: aim(config.aim, per_replica),
-                ..config
-            }),
-            other => other,
-        });
-        algorithm
+        let known = Known {
+            lead_time: Some(self.course.start_up),
+            per_replica,
+        };
+        validate::algorithm(prediction, known)
             .and_then(validate::build)
             .map_err(|violation| Refused::new(Reason::InvalidSpec, violation.to_string()))
-    }
-}
-
-fn aim(written: auto::Aim, per_replica: Option<f64>) -> auto::Aim {
-    match written {
-        auto::Aim::UnderProvisioned { percent, .. } => auto::Aim::UnderProvisioned {
-            percent,
-            per_replica,
-        },
-        quantile @ auto::Aim::Quantile(_) => quantile,
     }
 }
 
