@@ -42,6 +42,10 @@ bench:
 deny:
     cargo deny check
 
+# An example, played beside a plain HPA.
+demo:
+    cargo run --release -- demo
+
 # A plan of the example, without a cluster.
 plan:
     cargo run -- plan -f examples/php-apache.yaml --csv examples/history/php-apache-cpu.csv --request cpu=200m --at 2026-03-05T08:00:00Z

@@ -24,5 +24,6 @@ pub mod forecaster;
 pub mod http;
 pub mod owned;
 pub mod ports;
+pub mod sim;
 pub mod telemetry;
 pub mod validate;

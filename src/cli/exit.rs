@@ -15,6 +15,8 @@ pub enum Exit {
     Usage,
     /// A file holds something that cannot be used: 3.
     Invalid,
+    /// A bound that was set with `--fail-if` is exceeded: 4.
+    Threshold,
 }
 
 // === impl Exit ===
@@ -26,6 +28,7 @@ impl From<Exit> for ExitCode {
             Exit::Runtime => 1,
             Exit::Usage => 2,
             Exit::Invalid => 3,
+            Exit::Threshold => 4,
         })
     }
 }
@@ -61,6 +64,7 @@ mod tests {
             (Exit::Runtime, 1),
             (Exit::Usage, 2),
             (Exit::Invalid, 3),
+            (Exit::Threshold, 4),
         ] {
             assert_eq!(ExitCode::from(exit), ExitCode::from(code), "{exit:?}");
         }

@@ -3,17 +3,22 @@
 //! Every command but `controller` is a function from its arguments, the screen, a zone and an instant
 //! to an [`Answer`]; [`run`] reads clock and environment, and prints.
 
+pub mod backtest;
 mod controller;
 pub mod cron;
 mod crons;
 mod csv;
 mod decision;
+pub mod demo;
 mod exit;
 pub mod explain;
+pub mod inputs;
 mod manifest;
 mod output;
 pub mod plan;
 mod plot;
+mod stage;
+mod template;
 pub mod validate;
 
 use std::io::IsTerminal;
@@ -37,10 +42,14 @@ pub struct Cli {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
+    /// Watch it scale an example beside a plain HPA, in half a minute and without a cluster
+    Demo(demo::DemoArgs),
     /// Run the controller
     Controller(Box<config::ControllerArgs>),
     /// Decide once, offline, from a manifest and a recorded history
     Plan(plan::PlanArgs),
+    /// Run the controller's decisions over a recorded history, and count what would have come of it
+    Backtest(backtest::BacktestArgs),
     /// Say why an autoscaler in a cluster has its number of replicas
     Explain(explain::ExplainArgs),
     /// Check manifests, without a cluster
@@ -67,6 +76,10 @@ pub struct Surroundings {
 pub fn run(cli: Cli) -> ExitCode {
     match cli.command {
         Command::Controller(args) => controller::run(*args),
+        Command::Demo(args) if !args.no_animation && std::io::stdout().is_terminal() => {
+            stage::play(&args, &surroundings())
+        }
+        Command::Backtest(args) => stage::backtest(&args, &surroundings()),
         _ => output::print(answer(&cli, &surroundings())),
     }
 }
@@ -80,6 +93,8 @@ pub fn answer(cli: &Cli, around: &Surroundings) -> Result<Answer, Failure> {
     match &cli.command {
         Command::Controller(_) => Err(Failure::usage("the controller does not end with an answer")),
         Command::Plan(args) => plan::run(args, *screen, local, *now),
+        Command::Demo(args) => demo::run(args, *screen, (local, *now)),
+        Command::Backtest(args) => backtest::run(args, *screen, (local, *now), &mut |_| {}),
         Command::Explain(args) => explain::run(args, *screen, local),
         Command::Validate(args) => validate::run(args, *screen, local, *now),
         Command::Cron(args) => crons::run(args, *screen, local, *now),

@@ -1,8 +1,8 @@
 //! A small picture of a history and its forecast, in characters.
 //!
-//! The history is an area, the forecast a line, so that they differ without colour. Braille dots where
-//! the screen has them, ASCII where not. Times are UTC. It refuses to know what the numbers mean:
-//! the caller names them.
+//! The history is an area, the forecast a line, capacity a line of steps, so that they differ without
+//! colour. Braille dots where the screen has them, ASCII where not. Times are UTC. It refuses to know
+//! what the numbers mean: the caller names them.
 //!
 //! ```text
 //! samples --level per column of dots--> Raster (dots and ink per cell) --glyphs--> rows
@@ -10,11 +10,15 @@
 //! ```
 
 mod axis;
+mod steps;
 
 use foretide_models::Sample;
 use jiff::{SignedDuration, Timestamp};
 
-use self::axis::{Axis, labels, real, second, ticks, whole};
+use self::{
+    axis::{Axis, labels, real, second, ticks, whole},
+    steps::Piece,
+};
 use super::output::{Paint, Screen};
 
 /// Tops of the scale, within a power of ten.
@@ -29,8 +33,16 @@ pub(super) struct Plot<'a> {
     pub(super) history: &'a [Sample],
     /// What is expected, in the order of time.
     pub(super) forecast: &'a [Sample],
-    /// Where the one ends and the other begins.
-    pub(super) now: Timestamp,
+    /// What there was of capacity, in the order of time: a line of steps.
+    pub(super) capacity: &'a [Sample],
+    /// Instants to mark on the time axis: those in which capacity fell short.
+    pub(super) short: &'a [Timestamp],
+    /// What the time axis covers; else all that is drawn.
+    pub(super) span: Option<(Timestamp, Timestamp)>,
+    /// The top of the scale; else a round number above all that is drawn.
+    pub(super) top: Option<f64>,
+    /// Where history ends and forecast begins.
+    pub(super) now: Option<Timestamp>,
     /// The part of the forecast that counts, from now on; zero for none.
     pub(super) window: SignedDuration,
     /// A value of the scale in words.
@@ -53,6 +65,11 @@ enum Ink {
     Blank,
     History,
     Forecast,
+    Capacity {
+        piece: Piece,
+        /// Whether the history reaches over it.
+        covered: bool,
+    },
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -72,7 +89,22 @@ struct Raster {
 
 // === impl Plot ===
 
-impl Plot<'_> {
+impl<'a> Plot<'a> {
+    /// Nothing to draw yet.
+    pub(super) const fn new(label: &'a dyn Fn(f64) -> String) -> Self {
+        Self {
+            history: &[],
+            forecast: &[],
+            capacity: &[],
+            short: &[],
+            span: None,
+            top: None,
+            now: None,
+            window: SignedDuration::ZERO,
+            label,
+        }
+    }
+
     /// The picture, a line per row, each ended.
     ///
     /// Empty if there is nothing to draw: no samples, or all at one instant.
@@ -81,9 +113,9 @@ impl Plot<'_> {
         let Some(axis) = self.axis(size.columns) else {
             return String::new();
         };
-        let top = top(self.highest());
+        let top = self.top.unwrap_or_else(|| top(self.highest()));
         let raster = self.raster(size, axis, top, screen);
-        let now = axis.column(self.now);
+        let now = self.now.map(|now| axis.column(now));
         let mut text = String::new();
         for row in 0..size.rows {
             let canvas = raster.row(row, now, screen);
@@ -98,13 +130,12 @@ impl Plot<'_> {
     }
 
     fn axis(&self, columns: usize) -> Option<Axis> {
-        let all = || {
-            self.history
-                .iter()
-                .chain(self.forecast)
-                .map(|sample| sample.at)
+        let all = || self.drawn().map(|sample| sample.at).chain(self.now);
+        let (from, to) = match self.span {
+            Some(span) => span,
+            None => (all().min()?, all().max()?),
         };
-        let (from, to) = (all().min()?.min(self.now), all().max()?.max(self.now));
+        self.drawn().next()?;
         let seconds = to.duration_since(from).as_secs_f64();
         (seconds > 0.0 && columns > 0).then(|| Axis {
             from: second(from),
@@ -114,11 +145,13 @@ impl Plot<'_> {
     }
 
     fn highest(&self) -> f64 {
-        self.history
-            .iter()
-            .chain(self.forecast)
-            .map(|sample| sample.value)
-            .fold(0.0, f64::max)
+        let values = self.drawn().map(|sample| sample.value);
+        values.fold(0.0, f64::max)
+    }
+
+    fn drawn(&self) -> impl Iterator<Item = &Sample> {
+        let past = self.history.iter().chain(self.capacity);
+        past.chain(self.forecast)
     }
 
     fn raster(&self, size: Size, axis: Axis, top: f64, screen: Screen) -> Raster {
@@ -142,6 +175,15 @@ impl Plot<'_> {
                 (y.min(joined)..=y.max(joined)).for_each(|y| raster.set(x, y, Ink::Forecast));
             }
             before = y;
+        }
+        let level =
+            |level: Option<f64>| Some(dot(level?, top, height).div_ceil(dots.1).saturating_sub(1));
+        let heights: Vec<_> = highest(self.capacity, axis)
+            .into_iter()
+            .map(level)
+            .collect();
+        for (column, row, piece) in steps::pieces(&heights) {
+            raster.line(column, row, piece);
         }
         raster
     }
@@ -167,24 +209,23 @@ impl Plot<'_> {
 
     /// The time axis with its ticks, the window of the forecast and the instant of now.
     fn ruler(&self, axis: Axis, screen: Screen) -> String {
-        let (line, tick, window, now, corner) = if screen.unicode {
-            ("─", "┴", "━", "▲", "┘")
+        let (line, tick, window, now, short_of, corner) = if screen.unicode {
+            ("─", "┴", "━", "▲", "╳", "┘")
         } else {
-            ("-", "+", "=", "^", "+")
+            ("-", "+", "=", "^", "x", "+")
         };
-        let at = axis.column(self.now);
-        let until = self.now.checked_add(self.window).unwrap_or(self.now);
-        let window_end = if self.window.is_positive() {
-            axis.column(until)
-        } else {
-            at
-        };
+        let at = self.now.map(|now| axis.column(now));
+        let until = self.now.and_then(|now| now.checked_add(self.window).ok());
+        let until = until.filter(|_| self.window.is_positive());
+        let window_end = until.map_or(at, |until| Some(axis.column(until)));
+        let short: Vec<usize> = self.short.iter().map(|at| axis.column(*at)).collect();
         let ticks: Vec<usize> = ticks(axis).map(|(column, _)| column).collect();
         let mut text = String::new();
         for column in 0..axis.columns {
             text.push_str(&match column {
-                column if column == at => screen.paint(Paint::Strong, now),
-                column if column > at && column <= window_end => {
+                column if short.contains(&column) => screen.paint(Paint::Error, short_of),
+                column if Some(column) == at => screen.paint(Paint::Strong, now),
+                column if at.is_some_and(|at| column > at) && Some(column) <= window_end => {
                     screen.paint(Paint::Future, window)
                 }
                 column if ticks.contains(&column) => screen.paint(Paint::Dim, tick),
@@ -214,7 +255,17 @@ impl Raster {
         }
     }
 
-    fn row(&self, row: usize, now: usize, screen: Screen) -> String {
+    /// A piece of a line that stands on row `height` from the bottom, over whatever is there.
+    fn line(&mut self, column: usize, height: usize, piece: Piece) {
+        let row = self.size.rows.saturating_sub(height + 1);
+        let full = u8::MAX >> (8 - self.dots.0 * self.dots.1);
+        if let Some(cell) = self.cells.get_mut(row * self.size.columns + column) {
+            let covered = cell.ink == Ink::History && cell.dots == full;
+            cell.ink = Ink::Capacity { piece, covered };
+        }
+    }
+
+    fn row(&self, row: usize, now: Option<usize>, screen: Screen) -> String {
         let cells = self
             .cells
             .iter()
@@ -228,8 +279,14 @@ impl Raster {
                 ascii(*cell)
             };
             text.push_str(&match cell.ink {
-                Ink::Blank if column == now && screen.unicode => screen.paint(Paint::Dim, "┊"),
-                Ink::Blank if column == now => screen.paint(Paint::Dim, "|"),
+                Ink::Blank if Some(column) == now && screen.unicode => {
+                    screen.paint(Paint::Dim, "┊")
+                }
+                Ink::Blank if Some(column) == now => screen.paint(Paint::Dim, "|"),
+                Ink::Capacity { covered: true, .. } => {
+                    screen.paint(Paint::Error, &glyph.to_string())
+                }
+                Ink::Capacity { .. } => screen.paint(Paint::Strong, &glyph.to_string()),
                 Ink::Forecast => screen.paint(Paint::Future, &glyph.to_string()),
                 Ink::Blank | Ink::History => glyph.to_string(),
             });
@@ -242,8 +299,10 @@ impl Raster {
 fn braille(cell: Cell) -> char {
     // Bits of Unicode's pattern for our bits: left column from the bottom, then the right one.
     const BITS: [u32; 8] = [0x40, 0x04, 0x02, 0x01, 0x80, 0x20, 0x10, 0x08];
-    if cell.ink == Ink::Blank {
-        return ' ';
+    match cell.ink {
+        Ink::Blank => return ' ',
+        Ink::Capacity { piece, .. } => return piece.glyph(true),
+        Ink::History | Ink::Forecast => {}
     }
     let set = BITS
         .iter()
@@ -257,19 +316,26 @@ fn ascii(cell: Cell) -> char {
     match (cell.ink, cell.dots) {
         (Ink::Blank, _) => ' ',
         (Ink::Forecast, _) => '*',
+        (Ink::Capacity { piece, .. }, _) => piece.glyph(false),
         (Ink::History, 0b01) => '.',
         (Ink::History, _) => ':',
     }
 }
 
-/// Per column the highest sample in it, or what lies between its neighbours.
-fn levels(samples: &[Sample], axis: Axis) -> Vec<Option<f64>> {
+/// Per column the highest sample in it.
+fn highest(samples: &[Sample], axis: Axis) -> Vec<Option<f64>> {
     let mut levels = vec![None; axis.columns];
     for sample in samples {
         if let Some(level) = levels.get_mut(axis.column(sample.at)) {
             *level = Some(level.map_or(sample.value, |known: f64| known.max(sample.value)));
         }
     }
+    levels
+}
+
+/// Per column the highest sample in it, or what lies between its neighbours.
+fn levels(samples: &[Sample], axis: Axis) -> Vec<Option<f64>> {
+    let mut levels = highest(samples, axis);
     let hole = longest_step(samples);
     for pair in samples.windows(2) {
         let [left, right] = pair else { continue };
@@ -348,9 +414,9 @@ mod tests {
         let plot = Plot {
             history: &history,
             forecast: &forecast,
-            now: Timestamp::from_second(30 * 3600).unwrap(),
+            now: Timestamp::from_second(30 * 3600).ok(),
             window: SignedDuration::from_hours(3),
-            label: &|value| format!("{value:.2}"),
+            ..Plot::new(&|value| format!("{value:.2}"))
         };
         plot.render(size, screen)
     }
@@ -431,10 +497,8 @@ mod tests {
         history.extend(hourly(60, 20, |_| 1.0));
         let plot = Plot {
             history: &history,
-            forecast: &[],
-            now: Timestamp::from_second(80 * 3600).unwrap(),
-            window: SignedDuration::ZERO,
-            label: &|_| String::new(),
+            now: Timestamp::from_second(80 * 3600).ok(),
+            ..Plot::new(&|_| String::new())
         };
         let text = plot.render(
             Size {
@@ -450,10 +514,8 @@ mod tests {
     fn nothing_to_draw_is_no_picture() {
         let plot = Plot {
             history: &hourly(0, 1, |_| 1.0),
-            forecast: &[],
-            now: Timestamp::from_second(0).unwrap(),
-            window: SignedDuration::ZERO,
-            label: &|_| String::new(),
+            now: Timestamp::from_second(0).ok(),
+            ..Plot::new(&|_| String::new())
         };
         assert_eq!(
             plot.render(
@@ -502,10 +564,10 @@ mod tests {
                 ];
                 let plot = Plot {
                     history: &history,
-                    forecast: &[],
-                    now: at(seconds),
+                    capacity: &history,
+                    now: Some(at(seconds)),
                     window: SignedDuration::MAX,
-                    label: &|value| format!("{value}"),
+                    ..Plot::new(&|value| format!("{value}"))
                 };
                 for size in [(1, 1), (7, 2), (80, 9), (0, 0)] {
                     let size = Size {

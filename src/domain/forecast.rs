@@ -5,6 +5,8 @@
 //! tolerance *of that proposal*: relative to the current count it would stick wherever the count
 //! happens to be. No forecast is no proposal, with a reason, and never zero.
 
+use foretide_models::Refusal;
+
 use super::Replicas;
 use super::explain::unit_of;
 use super::hpa::Tolerance;
@@ -46,6 +48,21 @@ impl Refused {
             reason,
             message: message.into(),
         }
+    }
+}
+
+/// A forecaster's refusal in the words of proposals.
+impl From<&Refusal> for Refused {
+    fn from(refusal: &Refusal) -> Self {
+        let reason = match refusal {
+            Refusal::InsufficientHistory { .. } => Reason::InsufficientHistory,
+            Refusal::StaleHistory { .. } => Reason::StaleHistory,
+            Refusal::TooManyGaps { .. } => Reason::TooManyGaps,
+            Refusal::ZeroSeries => Reason::ZeroSeries,
+            Refusal::NotPeriodic { .. } => Reason::NotPeriodic,
+            _ => Reason::NumericalFailure,
+        };
+        Self::new(reason, refusal.to_string())
     }
 }
 

@@ -14,7 +14,7 @@ use std::{
 };
 
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
-use foretide_models::{Algorithm, Forecast, OUTLIVES_HISTORY, REFRESH_PERIOD, Refusal, Series};
+use foretide_models::{Algorithm, Forecast, OUTLIVES_HISTORY, REFRESH_PERIOD, Series};
 use futures::{StreamExt, stream};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
@@ -329,7 +329,7 @@ impl Plan {
         let series = Series::from_samples(&samples, step, start, now);
         self.forecaster
             .forecast(&series, self.horizon())
-            .map_err(|refusal| Failure::Refused(refused(&refusal)))
+            .map_err(|refusal| Failure::Refused(Refused::from(&refusal)))
     }
 
     /// Far enough that the asked-for span is covered until the forecast expires.
@@ -358,17 +358,4 @@ fn unread_reason(error: &HistoryError) -> Reason {
         HistoryError::Partial { .. } => Reason::PartialHistory,
         _ => Reason::QueryError,
     }
-}
-
-/// A forecaster's refusal in the words of proposals.
-pub(crate) fn refused(refusal: &Refusal) -> Refused {
-    let reason = match refusal {
-        Refusal::InsufficientHistory { .. } => Reason::InsufficientHistory,
-        Refusal::StaleHistory { .. } => Reason::StaleHistory,
-        Refusal::TooManyGaps { .. } => Reason::TooManyGaps,
-        Refusal::ZeroSeries => Reason::ZeroSeries,
-        Refusal::NotPeriodic { .. } => Reason::NotPeriodic,
-        _ => Reason::NumericalFailure,
-    };
-    Refused::new(reason, refusal.to_string())
 }

@@ -251,6 +251,123 @@ fn what_a_plan_lacks_is_named_with_the_flag_that_gives_it() {
     }
 }
 
+const BACKTEST: &str = "backtest -f examples/php-apache.yaml -f examples/php-apache-deployment.yaml \
+                        --csv examples/history/php-apache-cpu.csv";
+
+#[test]
+fn a_backtest_shows_both_contenders_and_their_difference_in_80_columns() {
+    let answer = answer(BACKTEST).unwrap();
+    assert_eq!((answer.exit, answer.notes.as_str()), (Exit::Ok, ""));
+    let text = answer.text;
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 80),
+        "{text}"
+    );
+    matches_snapshot("backtest.txt", &text);
+}
+
+#[test]
+fn a_backtest_as_json_and_as_csv_tells_the_same_numbers() {
+    let rest = "--from 2026-03-04T00:00:00Z --until 2026-03-05T00:00:00Z";
+    let report = as_json(&format!("{BACKTEST} {rest} -o json"));
+    assert_eq!(report["kind"], "Backtest");
+    assert_eq!(report["apiVersion"], cli::API_VERSION);
+    let csv = answer(&format!("{BACKTEST} {rest} -o csv")).unwrap().text;
+    let mut rows = csv.lines();
+    assert_eq!(
+        rows.next(),
+        Some("time,resource.cpu,needed,foreseen,foretide_asked,foretide_ready,hpa_asked,hpa_ready")
+    );
+    let rows: Vec<Vec<&str>> = rows.map(|row| row.split(',').collect()).collect();
+    assert_eq!(rows.len(), 1440);
+    let number = |row: &Vec<&str>, column: usize| row[column].parse::<f64>().unwrap();
+    for (contender, asked) in [(0, 4), (1, 6)] {
+        let contender = &report["contenders"][contender];
+        let hours = rows.iter().map(|row| number(row, asked)).sum::<f64>() / 60.0;
+        assert!((contender["replicaHours"].as_f64().unwrap() - hours).abs() < 1e-6);
+        let short = |row: &&Vec<&str>| number(row, 2) > 1.1 * number(row, asked + 1) + 1e-9;
+        let under = rows.iter().filter(short).count();
+        assert_eq!(contender["underProvisionedMinutes"], under, "{contender}");
+        assert_eq!(contender["minutes"], 1440);
+    }
+    let message = report["difference"]["message"].as_str().unwrap();
+    let text = answer(&format!("{BACKTEST} {rest}")).unwrap().text;
+    assert!(text.replace('\n', " ").contains(message), "{text}");
+}
+
+#[test]
+fn a_backtest_fails_a_pipeline_by_a_code_of_its_own() {
+    let line = format!("{BACKTEST} --from 2026-03-05T00:00:00Z --fail-if");
+    let fine = answer(&format!("{line} under>50% --fail-if cost>100%")).unwrap();
+    assert_eq!((fine.exit, fine.notes.as_str()), (Exit::Ok, ""));
+    let failed = answer(&format!("{line} actions>3 --fail-if under>50%")).unwrap();
+    assert_eq!(failed.exit, Exit::Threshold);
+    let actions = "foretide: --fail-if 'actions>3' holds: actions is ";
+    assert!(failed.notes.starts_with(actions), "{}", failed.notes);
+    assert_eq!(failed.notes.lines().count(), 1, "{}", failed.notes);
+    let (exit, message) = failure(&format!("{line} cost>1% --compare none"));
+    let expected =
+        "--fail-if 'cost>1%' needs --compare hpa: it is relative to the plain HPA".to_owned();
+    assert_eq!((exit, message), (Exit::Usage, expected));
+}
+
+#[test]
+fn a_backtest_of_slower_pods_has_more_minutes_without_enough_of_them() {
+    let under = |start_up: &str| {
+        let report = as_json(&format!(
+            "{BACKTEST} --from 2026-03-05T00:00:00Z --start-up {start_up} -o json"
+        ));
+        let under = report["contenders"][1]["underProvisionedMinutes"].as_u64();
+        (report["startUpSeconds"].as_u64(), under.unwrap())
+    };
+    let (fast, slow) = (under("0s"), under("10m"));
+    assert_eq!((fast.0, slow.0), (Some(0), Some(600)));
+    assert!(fast.1 < slow.1, "{fast:?} {slow:?}");
+}
+
+#[test]
+fn what_a_backtest_lacks_is_said() {
+    let line = "backtest -f examples/php-apache.yaml --request cpu=200m";
+    for (rest, exit, expected) in [
+        (
+            "--csv tests/it/manifests/short.csv",
+            Exit::Invalid,
+            "the history holds 26h, at least 72h are needed: two days to learn from and one to judge by \
+             (better two weeks); give a longer one, or say with --warm-up how much is enough",
+        ),
+        (
+            "--csv examples/history/php-apache-cpu.csv --from 2026-04-01T00:00:00Z",
+            Exit::Usage,
+            "nothing is left to judge between 2026-04-01T00:00:00Z and 2026-03-06T00:00:00Z: the history \
+             goes from 2026-03-01T00:00:00Z to 2026-03-06T00:00:00Z",
+        ),
+        (
+            "",
+            Exit::Usage,
+            "--csv FILE is needed: the history of resource.cpu",
+        ),
+    ] {
+        let line = format!("{line} {rest}");
+        assert_eq!(failure(&line), (exit, expected.to_owned()), "{line}");
+    }
+    let short = format!("{line} --csv tests/it/manifests/short.csv --warm-up 24h -o json");
+    let report = as_json(&short);
+    let absent = &report["contenders"][0]["withoutForecast"][0];
+    assert_eq!(absent["reason"], "InsufficientHistory", "{report}");
+    assert_eq!(absent["minutes"], 120);
+}
+
+#[test]
+fn the_demo_ends_with_a_picture_and_a_sentence_in_80_columns_and_28_lines() {
+    for scene in ["shop", "batch", "surge"] {
+        let text = answer(&format!("demo --scene {scene}")).unwrap().text;
+        let narrow = text.lines().all(|line| line.chars().count() <= 80);
+        assert!(narrow && text.lines().count() <= 28, "{text}");
+    }
+    matches_snapshot("demo.txt", &answer("demo").unwrap().text);
+    assert!(answer("demo --ascii").unwrap().text.is_ascii());
+}
+
 const FULL: &str = "plan -f tests/it/manifests/full.yaml --at 2026-03-05T08:00:00Z -o json";
 
 #[test]
@@ -319,6 +436,9 @@ fn flags_that_make_no_sense_are_a_usage_error() {
         "plan -f x --request cpu=0",
         "cron",
         "validate --all",
+        "backtest -f x --fail-if under<1%",
+        "backtest -f x --warm-up 1d --from 2026-03-02T12:00:00Z",
+        "demo --speed 0",
     ] {
         let words = ["foretide"].into_iter().chain(line.split_whitespace());
         let error = Cli::try_parse_from(words).unwrap_err();

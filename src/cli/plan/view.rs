@@ -104,12 +104,13 @@ fn picture(plan: &Plan, outlook: &Outlook, screen: Screen) -> String {
         .map(|forecast| path(forecast, plan.at, until))
         .unwrap_or_default();
     let unit = unit_of(&outlook.metric.identifier());
+    let label = |value| scale(value, unit);
     let plot = Plot {
         history: &past,
         forecast: &forecast,
-        now: plan.at,
+        now: Some(plan.at),
         window: made(outlook).map(|_| window).unwrap_or_default(),
-        label: &|value| scale(value, unit),
+        ..Plot::new(&label)
     };
     let drawn = plot.render(PICTURE, screen);
     if drawn.is_empty() {

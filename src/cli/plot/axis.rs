@@ -50,9 +50,11 @@ pub(super) fn ticks(axis: Axis) -> impl Iterator<Item = (usize, i64)> {
 }
 
 /// The row below the axis: `now`, and the round instants that leave it its place.
-pub(super) fn labels(axis: Axis, now: usize) -> String {
+pub(super) fn labels(axis: Axis, now: Option<usize>) -> String {
     let mut row = vec![' '; axis.columns + LABEL_SPACING];
-    put(&mut row, now, "now");
+    if let Some(now) = now {
+        put(&mut row, now, "now");
+    }
     for (column, at) in ticks(axis) {
         let Ok(at) = Timestamp::from_second(at) else {
             continue;

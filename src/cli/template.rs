@@ -6,9 +6,11 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Container as WireContainer, PodSpec};
 use serde_json::Value;
 
-use super::{Failure, PlanArgs};
+use super::{
+    manifest::{Document, Place},
+    output::Failure,
+};
 use crate::{
-    cli::manifest::{Document, Place},
     domain::{
         ScaleTarget,
         hpa::MetricSpec,
@@ -16,6 +18,7 @@ use crate::{
         quantity::Quantity,
         workload::Workload,
     },
+    sim,
 };
 
 /// Name of a container of which no manifest tells the name.
@@ -23,8 +26,7 @@ const CONTAINER: &str = "app";
 
 /// One pod of the workload, and where it comes from.
 pub(super) struct Template {
-    pub(super) containers: Arc<[Container]>,
-    pub(super) pod_level: Option<Requests>,
+    pub(super) pod: sim::Template,
     /// Where it is written; absent if it is made up.
     pub(super) place: Option<Place>,
     /// Who says what it requests, as half a sentence.
@@ -45,25 +47,22 @@ pub(super) fn parse_request(text: &str) -> Result<(String, i64), String> {
 
 /// What the flags say, else what the manifest of the scale target says, else nothing.
 pub(super) fn template(
-    args: &PlanArgs,
+    flags: &[(String, i64)],
     documents: &[Document],
     workload: &Workload,
 ) -> Result<Template, Failure> {
-    if !args.request.is_empty() {
-        let requests: Requests = args
-            .request
+    if !flags.is_empty() {
+        let requests: Requests = flags
             .iter()
             .map(|(resource, milli)| (resource.as_str(), *milli))
             .collect();
-        let flags = args
-            .request
+        let flags = flags
             .iter()
             .map(|(resource, milli)| format!("{resource} {}", thousandths(*milli)));
         let flags = flags.collect::<Vec<_>>().join(" and ");
         let told_by = format!("each requests {flags}, as --request says");
         return Ok(Template {
-            containers: unnamed(workload, &requests),
-            pod_level: None,
+            pod: unnamed(workload, &requests),
             place: None,
             told_by,
         });
@@ -74,8 +73,7 @@ pub(super) fn template(
     {
         Some(document) => written(document),
         None => Ok(Template {
-            containers: unnamed(workload, &Requests::default()),
-            pod_level: None,
+            pod: unnamed(workload, &Requests::default()),
             place: None,
             told_by: "requests unknown".to_owned(),
         }),
@@ -135,8 +133,10 @@ fn written(document: &Document) -> Result<Template, Failure> {
             .collect()
     });
     Ok(Template {
-        containers: containers.collect::<Result<_, _>>()?,
-        pod_level: pod_level.transpose().map_err(unusable)?,
+        pod: sim::Template {
+            containers: containers.collect::<Result<_, _>>()?,
+            pod_level: pod_level.transpose().map_err(unusable)?,
+        },
         place: Some(document.place()),
         told_by: format!("requests as in {}", document.place()),
     })
@@ -161,7 +161,7 @@ fn milli(quantity: &str) -> Result<i64, String> {
 }
 
 /// The containers that the metrics name, or one without a name of its own.
-fn unnamed(workload: &Workload, requests: &Requests) -> Arc<[Container]> {
+fn unnamed(workload: &Workload, requests: &Requests) -> sim::Template {
     let named = workload.metrics.iter().filter_map(|metric| match metric {
         MetricSpec::ContainerResource { container, .. } => Some(container.clone()),
         _ => None,
@@ -174,7 +174,10 @@ fn unnamed(workload: &Workload, requests: &Requests) -> Arc<[Container]> {
         name: name.into(),
         requests: requests.clone(),
     };
-    containers.into_iter().map(container).collect()
+    sim::Template {
+        containers: containers.into_iter().map(container).collect::<Arc<[_]>>(),
+        pod_level: None,
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,201 @@
+//! `--fail-if`: bounds on a back-test that make a pipeline fail, such as `under>1%`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::{Failure, Rival};
+use crate::sim::Score;
+
+/// What would be accepted.
+const EXPECTED: &str = "expected under>PERCENT%, cost>PERCENT% or actions>NUMBER, such as under>1%";
+
+/// What must not be exceeded.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bound {
+    quantity: Quantity,
+    limit: f64,
+}
+
+/// What is bounded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Quantity {
+    /// Under-provisioned minutes, in percent of all.
+    Under,
+    /// Replica-hours more than those of the plain HPA, in percent.
+    Cost,
+    /// Changes of the count.
+    Actions,
+}
+
+/// A bound, held against a score.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Outcome {
+    pub(super) bound: Bound,
+    pub(super) value: f64,
+    pub(super) exceeded: bool,
+}
+
+// === impl Quantity ===
+
+impl Quantity {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Under => "under",
+            Self::Cost => "cost",
+            Self::Actions => "actions",
+        }
+    }
+
+    const fn unit(self) -> &'static str {
+        match self {
+            Self::Under | Self::Cost => "%",
+            Self::Actions => "",
+        }
+    }
+}
+
+// === impl Bound ===
+
+impl Bound {
+    /// Holds it against a score.
+    pub(super) fn outcome(self, ours: &Score, plain: Option<&Score>) -> Outcome {
+        let value = match self.quantity {
+            Quantity::Under => ours.under_percent(),
+            Quantity::Cost => plain.map_or(0.0, |plain| more_percent(ours, plain)),
+            Quantity::Actions => f64::from(ours.actions),
+        };
+        Outcome {
+            bound: self,
+            value,
+            exceeded: value > self.limit,
+        }
+    }
+}
+
+impl FromStr for Bound {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let refused = || format!("{EXPECTED}; got {text:?}");
+        let (quantity, limit) = text.split_once('>').ok_or_else(refused)?;
+        let quantity = [Quantity::Under, Quantity::Cost, Quantity::Actions]
+            .into_iter()
+            .find(|known| known.as_str() == quantity.trim())
+            .ok_or_else(refused)?;
+        let limit = limit.trim();
+        let limit = match quantity.unit() {
+            "" => Some(limit),
+            unit => limit.strip_suffix(unit),
+        };
+        let limit = limit.and_then(|limit| limit.trim().parse::<f64>().ok());
+        let limit = limit
+            .filter(|limit| limit.is_finite())
+            .ok_or_else(refused)?;
+        Ok(Self { quantity, limit })
+    }
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, unit) = (self.quantity.as_str(), self.quantity.unit());
+        write!(f, "{name}>{}{unit}", self.limit)
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, unit) = (self.bound.quantity.as_str(), self.bound.quantity.unit());
+        let value = (self.value * 100.0).round() / 100.0;
+        let verdict = if self.exceeded {
+            "holds"
+        } else {
+            "does not hold"
+        };
+        write!(
+            f,
+            "--fail-if '{}' {verdict}: {name} is {value}{unit}",
+            self.bound
+        )
+    }
+}
+
+/// A cost is relative to somebody else's.
+pub(super) fn check(bounds: &[Bound], rival: Rival) -> Result<(), Failure> {
+    let of_cost = bounds.iter().find(|bound| bound.quantity == Quantity::Cost);
+    match of_cost {
+        Some(bound) if rival == Rival::None => Err(Failure::usage(format!(
+            "--fail-if '{bound}' needs --compare hpa: it is relative to the plain HPA"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// By how many percent one's replica-hours exceed the other's.
+pub(super) fn more_percent(ours: &Score, plain: &Score) -> f64 {
+    let plain = plain.replica_hours();
+    if plain > 0.0 {
+        100.0 * (ours.replica_hours() / plain - 1.0)
+    } else {
+        0.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_is_a_quantity_and_a_limit_in_its_unit() {
+        for (text, shown) in [
+            ("under>1%", "under>1%"),
+            (" cost > 10.5 % ", "cost>10.5%"),
+            ("actions>50", "actions>50"),
+            ("cost>-5%", "cost>-5%"),
+        ] {
+            assert_eq!(text.parse::<Bound>().unwrap().to_string(), shown);
+        }
+        for bad in [
+            "under",
+            "under>1",
+            "under<1%",
+            "actions>5%",
+            "price>1%",
+            "under>NaN%",
+            "",
+        ] {
+            let error = bad.parse::<Bound>().unwrap_err();
+            assert_eq!(error, format!("{EXPECTED}; got {bad:?}"));
+        }
+    }
+
+    #[test]
+    fn a_bound_is_exceeded_above_its_limit_and_not_at_it() {
+        let ours = Score {
+            minutes: 200,
+            under: 2,
+            replica_minutes: 110,
+            actions: 7,
+            ..Score::default()
+        };
+        let plain = Score {
+            replica_minutes: 100,
+            ..Score::default()
+        };
+        for (bound, exceeded) in [
+            ("under>1%", false),
+            ("under>0.9%", true),
+            ("cost>9%", true),
+            ("cost>11%", false),
+            ("actions>7", false),
+            ("actions>6", true),
+        ] {
+            let outcome = bound.parse::<Bound>().unwrap().outcome(&ours, Some(&plain));
+            assert_eq!(outcome.exceeded, exceeded, "{outcome}");
+        }
+        let outcome = "under>0.9%".parse::<Bound>().unwrap().outcome(&ours, None);
+        assert_eq!(
+            outcome.to_string(),
+            "--fail-if 'under>0.9%' holds: under is 1%"
+        );
+    }
+}

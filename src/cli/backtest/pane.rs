@@ -1,0 +1,76 @@
+//! How one contender fared, as a picture: demand as an area, the replicas that served as a line of steps, and the
+//! forecast as a line. All are counted in replicas, so that several metrics fit one scale.
+
+use foretide_models::Sample;
+use jiff::Timestamp;
+
+use crate::{
+    cli::{
+        output::{Paint, Screen},
+        plot::{Plot, Size},
+    },
+    sim::Minute,
+};
+
+/// One picture.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::cli) struct Pane<'a> {
+    /// The minutes so far.
+    pub(in crate::cli) minutes: &'a [Minute],
+    /// What was or is foreseen, in replicas.
+    pub(in crate::cli) forecast: &'a [Sample],
+    /// What the time axis covers.
+    pub(in crate::cli) span: (Timestamp, Timestamp),
+    /// The top of the scale.
+    pub(in crate::cli) top: f64,
+    /// The present, if it is to be shown.
+    pub(in crate::cli) now: Option<Timestamp>,
+}
+
+// === impl Pane ===
+
+impl Pane<'_> {
+    /// The picture, a line per row; under each time in which too few replicas served, the axis is marked.
+    pub(in crate::cli) fn draw(&self, size: Size, screen: Screen) -> String {
+        let sample = |minute: &Minute, value: f64| Sample {
+            at: minute.at,
+            value,
+        };
+        let minutes = self.minutes.iter();
+        let demand = minutes
+            .clone()
+            .filter_map(|m| Some(sample(m, m.load?.replicas())));
+        let capacity = minutes.clone().map(|m| sample(m, m.ready.as_f64()));
+        let short = minutes.filter(|m| m.is_under()).map(|m| m.at);
+        let label = |value: f64| format!("{:>2}", (value * 10.0).round() / 10.0);
+        let plot = Plot {
+            history: &demand.collect::<Vec<_>>(),
+            capacity: &capacity.collect::<Vec<_>>(),
+            short: &short.collect::<Vec<_>>(),
+            forecast: self.forecast,
+            span: Some(self.span),
+            top: Some(self.top),
+            now: self.now,
+            ..Plot::new(&label)
+        };
+        plot.render(size, screen)
+    }
+}
+
+/// What the signs mean, in one line; `forecast` says what the forecast is about.
+pub(in crate::cli) fn legend(forecast: Option<&str>, screen: Screen) -> String {
+    let (area, steps, line, short) = if screen.unicode {
+        ("⣿", "─", "⠒⠒", "╳")
+    } else {
+        ("::", "-", "**", "x")
+    };
+    let mut signs = vec![
+        format!("{area} replicas needed"),
+        format!("{} replicas that serve", screen.paint(Paint::Strong, steps)),
+    ];
+    if let Some(about) = forecast {
+        signs.push(format!("{} {about}", screen.paint(Paint::Future, line)));
+    }
+    signs.push(format!("{} too few", screen.paint(Paint::Error, short)));
+    signs.join("   ")
+}

@@ -1,0 +1,350 @@
+//! A back-test in words and numbers, as JSON, and as one row per minute.
+
+use std::fmt::Write as _;
+
+use foretide_models::Sample;
+use jiff::Timestamp;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+
+use super::{Fared, Pane, Report, bound::more_percent, legend};
+use crate::{
+    cli::{
+        decision::{WIDTH, clock},
+        output::{Paint, Screen, Side, wrapped},
+        plot::Size,
+    },
+    domain::explain::{amount, unit_of},
+    sim::{MINUTE, Minute, Score},
+};
+
+/// Each picture leaves room for its scale within the width of the text.
+const PICTURE: Size = Size {
+    columns: 72,
+    rows: 6,
+};
+
+/// The whole report for people.
+pub(super) fn text(report: &Report, screen: Screen) -> String {
+    let mut blocks = vec![
+        heading(report, screen),
+        pictures(report, screen),
+        table(report, screen),
+    ];
+    if let Some(plain) = &report.plain {
+        let words = verdict(&report.ours.score, &plain.score);
+        blocks.push(format!(
+            "{}\n",
+            screen.paint(Paint::Strong, &wrapped(&words, WIDTH, ""))
+        ));
+    }
+    blocks.push(worst(report));
+    blocks.push(absences(report, screen));
+    blocks.push(outcomes(report, screen));
+    blocks.push(assumptions(report, screen));
+    blocks.retain(|block| !block.is_empty());
+    blocks.join("\n")
+}
+
+fn heading(report: &Report, screen: Screen) -> String {
+    let lab = &report.lab;
+    let workload = &lab.workload;
+    let span = lab.until.duration_since(lab.from);
+    let about = format!(
+        "{} from {} on, minute by minute",
+        days(span.as_secs_f64()),
+        clock(lab.from),
+    );
+    format!(
+        "{}  {} {}, {} to {} replicas\n{}\n",
+        screen.paint(Paint::Strong, &lab.ehpa.name_any()),
+        workload.target.kind,
+        workload.target.name,
+        workload.bounds.min,
+        workload.bounds.max,
+        screen.paint(Paint::Dim, &about)
+    )
+}
+
+fn days(seconds: f64) -> String {
+    let (count, unit) = match seconds / 86_400.0 {
+        days if days >= 2.0 => (days, "days"),
+        days => (days * 24.0, "hours"),
+    };
+    format!("{} {unit}", (count * 10.0).round() / 10.0)
+}
+
+fn fared(report: &Report) -> impl Iterator<Item = &Fared> {
+    [&report.ours].into_iter().chain(&report.plain)
+}
+
+/// One picture per contender, on one scale.
+fn pictures(report: &Report, screen: Screen) -> String {
+    let lab = &report.lab;
+    let foreseen = foreseen(&report.ours.minutes);
+    let about = (!foreseen.is_empty()).then_some("foreseen");
+    let mut text = format!("{}\n", legend(about, screen));
+    let top = top(fared(report).flat_map(|fared| &fared.minutes));
+    for fared in fared(report) {
+        let is_ours = std::ptr::eq(fared, &report.ours);
+        let pane = Pane {
+            minutes: &fared.minutes,
+            forecast: if is_ours { &foreseen } else { &[] },
+            span: (lab.from, lab.until),
+            top,
+            now: None,
+        };
+        let _infallible = writeln!(text, "\n{}", screen.paint(Paint::Strong, fared.name));
+        text.push_str(&pane.draw(PICTURE, screen));
+    }
+    text
+}
+
+/// For each minute what the forecast in force asked for.
+fn foreseen(minutes: &[Minute]) -> Vec<Sample> {
+    let foreseen = minutes.iter().filter_map(|minute| {
+        Some(Sample {
+            at: minute.at,
+            value: minute.foreseen?,
+        })
+    });
+    foreseen.collect()
+}
+
+/// The highest count that was needed or served.
+fn top<'a>(minutes: impl Iterator<Item = &'a Minute>) -> f64 {
+    let needed = |minute: &Minute| minute.load.map_or(0.0, |load| load.replicas());
+    let highest = minutes.map(|minute| needed(minute).max(minute.ready.as_f64()));
+    highest.fold(1.0, f64::max).ceil()
+}
+
+/// One row per contender.
+fn table(report: &Report, screen: Screen) -> String {
+    let header = [
+        ("", Side::Left),
+        ("UNDER-PROVISIONED", Side::Right),
+        ("", Side::Right),
+        ("REPLICA-HOURS", Side::Right),
+        ("SCALE ACTIONS", Side::Right),
+    ];
+    let row = |fared: &Fared| {
+        let score = &fared.score;
+        [
+            fared.name.to_owned(),
+            format!("{} min", score.under),
+            format!("{:.2} %", score.under_percent()),
+            format!("{:.1}", score.replica_hours()),
+            score.actions.to_string(),
+        ]
+    };
+    let rows: Vec<_> = fared(report).map(row).collect();
+    let mut text = screen.table(header, &rows);
+    let unknown = report.ours.score.unknown;
+    if unknown > 0 {
+        let _infallible = writeln!(
+            text,
+            "{unknown} min without a recorded demand are not judged"
+        );
+    }
+    text
+}
+
+/// The difference in words.
+pub(in crate::cli) fn verdict(ours: &Score, plain: &Score) -> String {
+    let (a, b) = (f64::from(ours.under), f64::from(plain.under));
+    let minutes = if ours.under == plain.under {
+        match ours.under {
+            0 => "no under-provisioned minutes with either".to_owned(),
+            _ => "as many under-provisioned minutes".to_owned(),
+        }
+    } else if ours.under == 0 {
+        format!("no under-provisioned minutes instead of {}", plain.under)
+    } else if ours.under < plain.under {
+        format!("{} fewer under-provisioned minutes", part(1.0 - a / b))
+    } else if plain.under == 0 {
+        format!("{} under-provisioned minutes instead of none", ours.under)
+    } else {
+        format!("{} more under-provisioned minutes", part(a / b - 1.0))
+    };
+    let cost = more_percent(ours, plain) / 100.0;
+    let cost = match cost {
+        cost if cost.abs() < 0.005 => "the same replica-hours".to_owned(),
+        cost if cost > 0.0 => format!("{} more replica-hours", part(cost)),
+        cost => format!("{} fewer replica-hours", part(-cost)),
+    };
+    format!("{minutes} for {cost} than a plain HPA")
+}
+
+/// A part in whole percents; all but everything is not everything.
+fn part(ratio: f64) -> String {
+    match (ratio * 100.0).round() {
+        percent if percent >= 100.0 && ratio < 1.0 => "over 99 %".to_owned(),
+        percent if percent < 1.0 => "less than 1 %".to_owned(),
+        percent => format!("{percent} %"),
+    }
+}
+
+fn worst(report: &Report) -> String {
+    let mut text = String::new();
+    for fared in fared(report) {
+        let Some(minute) = &fared.score.worst else {
+            let _infallible = writeln!(text, "{}: never under-provisioned", fared.name);
+            continue;
+        };
+        let (Some(load), Some(needed)) = (minute.load, minute.needed()) else {
+            continue;
+        };
+        let track = report.lab.course.tracks.get(load.track);
+        let metric = track
+            .map(|track| track.metric.identifier())
+            .unwrap_or_default();
+        let line = format!(
+            "{}, worst moment: {}, {} of {metric} needed {needed} replicas, {} served ({} asked for)",
+            fared.name,
+            clock(minute.at),
+            amount(load.demand, unit_of(&metric)),
+            minute.ready,
+            minute.asked,
+        );
+        let _infallible = writeln!(text, "{}", wrapped(&line, WIDTH, "  "));
+    }
+    text
+}
+
+/// Why forecasts were absent, and for how long.
+fn absences(report: &Report, screen: Screen) -> String {
+    let mut text = String::new();
+    let all = report.lab.minutes();
+    for ((metric, reason), absence) in &report.ours.score.absent {
+        let line = format!(
+            "no forecast of {metric} for {} of {all} min: {reason}: {}",
+            absence.minutes, absence.message
+        );
+        let line = screen.paint(Paint::Warning, &wrapped(&line, WIDTH, "  "));
+        let _infallible = writeln!(text, "{line}");
+    }
+    for problem in &report.lab.workload.problems {
+        let _infallible = writeln!(text, "{}", wrapped(&problem.message, WIDTH, "  "));
+    }
+    text
+}
+
+fn outcomes(report: &Report, screen: Screen) -> String {
+    let mut text = String::new();
+    for outcome in &report.outcomes {
+        let paint = if outcome.exceeded {
+            Paint::Error
+        } else {
+            Paint::Dim
+        };
+        let _infallible = writeln!(text, "{}", screen.paint(paint, &outcome.to_string()));
+    }
+    text
+}
+
+fn assumptions(report: &Report, screen: Screen) -> String {
+    let mut text = String::new();
+    for assumption in &report.lab.assumptions {
+        let line = wrapped(&format!("assumed: {assumption}"), WIDTH, "  ");
+        let _infallible = writeln!(text, "{}", screen.paint(Paint::Dim, &line));
+    }
+    text
+}
+
+/// Every number for programs.
+pub(super) fn json(report: &Report) -> Value {
+    let lab = &report.lab;
+    json!({
+        "metadata": { "name": lab.ehpa.name_any(), "namespace": lab.ehpa.namespace() },
+        "from": lab.from.to_string(),
+        "until": lab.until.to_string(),
+        "startUpSeconds": lab.course.start_up.as_secs(),
+        "bounds": { "min": lab.workload.bounds.min.get(), "max": lab.workload.bounds.max.get() },
+        "contenders": fared(report).map(|fared| contender(report, fared)).collect::<Vec<_>>(),
+        "difference": report.plain.as_ref().map(|plain| json!({
+            "underProvisionedMinutes": i64::from(report.ours.score.under) - i64::from(plain.score.under),
+            "replicaHoursPercent": more_percent(&report.ours.score, &plain.score),
+            "message": verdict(&report.ours.score, &plain.score),
+        })),
+        "failIf": report.outcomes.iter().map(|outcome| json!({
+            "bound": outcome.bound.to_string(),
+            "value": outcome.value,
+            "exceeded": outcome.exceeded,
+        })).collect::<Vec<_>>(),
+        "assumptions": lab.assumptions,
+    })
+}
+
+fn contender(report: &Report, fared: &Fared) -> Value {
+    let score = &fared.score;
+    json!({
+        "name": fared.name,
+        "minutes": score.minutes,
+        "unknownMinutes": score.unknown,
+        "underProvisionedMinutes": score.under,
+        "underProvisionedPercent": score.under_percent(),
+        "missingPercent": score.missing_percent(),
+        "replicaHours": score.replica_hours(),
+        "neededReplicaHours": score.needed * MINUTE.as_secs_f64() / 3600.0,
+        "scaleActions": score.actions,
+        "worst": score.worst.as_ref().map(|minute| worst_json(report, minute)),
+        "withoutForecast": score.absent.iter().map(|((metric, reason), absence)| json!({
+            "metric": metric,
+            "reason": reason,
+            "minutes": absence.minutes,
+            "message": absence.message,
+        })).collect::<Vec<_>>(),
+    })
+}
+
+fn worst_json(report: &Report, minute: &Minute) -> Value {
+    let load = minute.load;
+    let track = load.and_then(|load| report.lab.course.tracks.get(load.track));
+    json!({
+        "at": minute.at.to_string(),
+        "metric": track.map(|track| track.metric.identifier()),
+        "demand": load.map(|load| load.demand),
+        "targetPerReplica": load.map(|load| load.target),
+        "neededReplicas": minute.needed().map(crate::domain::Replicas::get),
+        "readyReplicas": minute.ready.get(),
+        "askedReplicas": minute.asked.get(),
+    })
+}
+
+/// One row per minute; what is not known is empty.
+pub(super) fn csv(report: &Report) -> String {
+    let tracks = &report.lab.course.tracks;
+    let mut text = "time".to_owned();
+    for track in tracks {
+        let _infallible = write!(text, ",{}", track.metric.identifier());
+    }
+    text.push_str(",needed,foreseen,foretide_asked,foretide_ready");
+    text.push_str(if report.plain.is_some() {
+        ",hpa_asked,hpa_ready\n"
+    } else {
+        "\n"
+    });
+    let plain = report.plain.as_ref().map(|plain| plain.minutes.as_slice());
+    for (index, minute) in report.ours.minutes.iter().enumerate() {
+        let end = minute.at.checked_add(MINUTE).unwrap_or(Timestamp::MAX);
+        let _infallible = write!(text, "{}", minute.at);
+        for track in tracks {
+            cell(&mut text, track.recording.minute_to(end));
+        }
+        cell(&mut text, minute.load.map(|load| load.replicas()));
+        cell(&mut text, minute.foreseen);
+        let _infallible = write!(text, ",{},{}", minute.asked, minute.ready);
+        if let Some(plain) = plain.and_then(|plain| plain.get(index)) {
+            let _infallible = write!(text, ",{},{}", plain.asked, plain.ready);
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn cell(text: &mut String, value: Option<f64>) {
+    text.push(',');
+    if let Some(value) = value {
+        let _infallible = write!(text, "{}", (value * 1e6).round() / 1e6);
+    }
+}

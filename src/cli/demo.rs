@@ -1,0 +1,219 @@
+//! `foretide demo`: a back-test of an example, played as a moving picture: Foretide above, a plain HPA below.
+//!
+//! Nothing in it is staged: the decisions, forecasts and numbers are those of `foretide backtest`, over demand that
+//! [`scene`] makes up. The pace comes from whoever calls [`play`]; it refuses to look at a clock.
+
+mod film;
+mod scene;
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use self::{film::Film, scene::Scene};
+use super::{
+    backtest::Lab,
+    output::{Answer, Failure, Screen},
+};
+use crate::domain::cron::Zone;
+
+/// How long a frame stands at the usual speed.
+const FRAME: Duration = Duration::from_millis(80);
+/// How many frames the whole play has.
+const FRAMES: u32 = 360;
+
+/// Arguments of `foretide demo`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct DemoArgs {
+    /// What happens
+    #[arg(long, value_enum, default_value_t)]
+    pub scene: Scene,
+    /// How fast it plays: 2 is twice as fast; at 1 it takes about half a minute
+    #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = parse_speed)]
+    pub speed: f64,
+    /// Print the final picture at once; so it is, too, where standard output is no terminal
+    #[arg(long)]
+    pub no_animation: bool,
+    /// Draw with ASCII characters only
+    #[arg(long)]
+    pub ascii: bool,
+}
+
+/// Whether the play goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    Frame,
+    Stop,
+}
+
+fn parse_speed(text: &str) -> Result<f64, String> {
+    let speed = text.parse::<f64>().ok();
+    speed
+        .filter(|speed| (0.01..=1000.0).contains(speed))
+        .ok_or_else(|| format!("expected a factor from 0.01 to 1000, got {text:?}"))
+}
+
+/// The final picture and what it adds up to, at once.
+///
+/// # Errors
+/// The example cannot be used, which its tests rule out.
+pub(super) fn run(
+    args: &DemoArgs,
+    screen: Screen,
+    (local, now): (&Zone, Timestamp),
+) -> Result<Answer, Failure> {
+    let lab = args.scene.lab(local, now)?;
+    let mut film = Film::new(&lab, args.scene);
+    film.advance(lab.minutes());
+    let screen = drawn_on(args, screen);
+    Ok(Answer::text(format!(
+        "{}\n{}",
+        film.frame(screen),
+        film.credits(screen)
+    )))
+}
+
+/// Plays it on a terminal: `wait` lets each frame stand, and says whether another one shall follow.
+///
+/// The cursor is hidden meanwhile, and shown again however it ends.
+///
+/// # Errors
+/// The example cannot be used, or the terminal cannot be written to.
+pub(super) fn play(
+    args: &DemoArgs,
+    screen: Screen,
+    (local, now): (&Zone, Timestamp),
+    (to, wait): (&mut dyn Write, &mut dyn FnMut(Duration) -> Next),
+) -> Result<(), Failure> {
+    let lab = args.scene.lab(local, now)?;
+    let screen = drawn_on(args, screen);
+    let played = frames(&lab, args, screen, (&mut *to, wait));
+    let shown = write!(to, "{SHOW_CURSOR}").and_then(|()| to.flush());
+    match played.and(shown) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::runtime(format!(
+            "the output cannot be written: {error}"
+        ))),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+const HIDE_CURSOR: &str = "\u{1b}[?25l";
+const SHOW_CURSOR: &str = "\u{1b}[?25h";
+/// Clears what an older frame left behind the end of a line.
+const CLEAR_LINE: &str = "\u{1b}[K";
+
+fn frames(
+    lab: &Lab,
+    args: &DemoArgs,
+    screen: Screen,
+    (to, wait): (&mut dyn Write, &mut dyn FnMut(Duration) -> Next),
+) -> io::Result<()> {
+    let mut film = Film::new(lab, args.scene);
+    let step = lab.minutes().div_ceil(FRAMES);
+    let stands = FRAME.div_f64(args.speed);
+    write!(to, "{HIDE_CURSOR}")?;
+    loop {
+        film.advance(step);
+        let frame = film.frame(screen);
+        for line in frame.lines() {
+            writeln!(to, "{line}{CLEAR_LINE}")?;
+        }
+        to.flush()?;
+        if film.is_over() {
+            return write!(to, "{CLEAR_LINE}\n{}", film.credits(screen));
+        }
+        if wait(stands) == Next::Stop {
+            return Ok(());
+        }
+        // The next frame overwrites this one.
+        write!(to, "\u{1b}[{}A", frame.lines().count())?;
+    }
+}
+
+fn drawn_on(args: &DemoArgs, screen: Screen) -> Screen {
+    Screen {
+        unicode: screen.unicode && !args.ascii,
+        ..screen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAIN: Screen = Screen {
+        colour: false,
+        unicode: true,
+    };
+
+    fn args() -> DemoArgs {
+        DemoArgs {
+            scene: Scene::default(),
+            speed: 1.0,
+            no_animation: false,
+            ascii: false,
+        }
+    }
+
+    fn played(frames: usize) -> (String, Vec<Duration>) {
+        let mut stood = Vec::new();
+        let mut out = Vec::new();
+        let mut wait = |span: Duration| {
+            stood.push(span);
+            if stood.len() == frames {
+                Next::Stop
+            } else {
+                Next::Frame
+            }
+        };
+        let around = (&Zone::utc(), Timestamp::UNIX_EPOCH);
+        play(&args(), PLAIN, around, (&mut out, &mut wait)).unwrap();
+        (String::from_utf8(out).unwrap(), stood)
+    }
+
+    #[test]
+    fn played_to_its_end_it_leaves_the_final_picture_and_takes_about_half_a_minute() {
+        let (text, stood) = played(usize::MAX);
+        let around = (&Zone::utc(), Timestamp::UNIX_EPOCH);
+        let answer = run(&args(), PLAIN, around).unwrap().text;
+        let last = text.rsplit("A").next().unwrap();
+        let last = last.replace(CLEAR_LINE, "").replace(SHOW_CURSOR, "");
+        assert!(
+            answer.ends_with(&last[last.find('\n').unwrap()..]),
+            "{last}"
+        );
+        let seconds = stood.iter().sum::<Duration>().as_secs();
+        assert!((25..=35).contains(&seconds), "{seconds} s");
+    }
+
+    #[test]
+    fn stopped_early_it_shows_the_cursor_again() {
+        let (text, stood) = played(3);
+        assert_eq!(stood.len(), 3);
+        assert!(text.starts_with(HIDE_CURSOR));
+        assert!(text.ends_with(SHOW_CURSOR));
+    }
+
+    #[test]
+    fn every_frame_covers_the_one_before() {
+        let (text, _) = played(40);
+        let ups = text
+            .split("\u{1b}[")
+            .filter_map(|code| code.split_once('A'));
+        let heights: Vec<_> = ups.filter_map(|(n, _)| n.parse::<usize>().ok()).collect();
+        assert_eq!(heights.len(), 39);
+        assert!(
+            heights.windows(2).all(|pair| pair[0] == pair[1]),
+            "{heights:?}"
+        );
+    }
+
+    #[test]
+    fn a_speed_is_a_factor_above_zero() {
+        assert_eq!(parse_speed("2.5"), Ok(2.5));
+        for bad in ["0", "-1", "NaN", "fast"] {
+            assert!(parse_speed(bad).is_err(), "{bad}");
+        }
+    }
+}

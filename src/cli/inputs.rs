@@ -1,0 +1,200 @@
+//! What the offline commands are given: manifests with one autoscaler, and recorded histories of its metrics.
+//!
+//! It refuses to choose: of several autoscalers one must be named, of several metrics each history names its own.
+
+use std::path::{Path, PathBuf};
+
+use foretide_crds::EffectiveHorizontalPodAutoscaler;
+use jiff::Timestamp;
+
+use super::{
+    csv,
+    manifest::{self, Document},
+    output::Failure,
+    template,
+    validate::{self, Judge, Severity},
+};
+use crate::{
+    domain::{cron::Zone, demand::NoTarget, hpa::MetricSpec, workload::Workload},
+    sim::Recording,
+    validate::chain,
+};
+
+/// Flags that all offline commands share.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Inputs {
+    /// Manifest of the autoscaler, and of its workload if you have it; repeatable, - for standard input
+    #[arg(
+        short = 'f',
+        long = "filename",
+        required = true,
+        value_name = "FILE|DIR"
+    )]
+    pub files: Vec<PathBuf>,
+    /// Name of the autoscaler, where the manifests hold several
+    #[arg(long)]
+    pub name: Option<String>,
+    /// History of a metric: lines of timestamp,value, where value is the workload's total in base units
+    /// (cores, bytes, requests per second); METRIC, such as resource.memory, where the spec has several
+    #[arg(long, value_name = "[METRIC=]FILE")]
+    pub csv: Vec<String>,
+    /// What each pod requests, where no manifest says it, such as cpu=200m; repeatable
+    #[arg(long, value_name = "RESOURCE=QUANTITY", value_parser = template::parse_request)]
+    pub request: Vec<(String, i64)>,
+}
+
+/// The recorded history of one metric.
+#[derive(Clone, Debug)]
+pub(super) struct History {
+    /// Identifier of the metric.
+    pub(super) metric: String,
+    /// Where it was read.
+    pub(super) file: String,
+    /// What was read.
+    pub(super) recording: Recording,
+}
+
+// === impl History ===
+
+impl History {
+    fn read(metric: &str, file: &str) -> Result<Self, Failure> {
+        let text = manifest::text(Path::new(file)).map_err(|e| Failure::invalid(chain(&e)))?;
+        let samples = csv::parse(file, &text).map_err(Failure::invalid)?;
+        Ok(Self {
+            metric: metric.to_owned(),
+            file: file.to_owned(),
+            recording: Recording::new(samples),
+        })
+    }
+}
+
+// === impl Inputs ===
+
+impl Inputs {
+    /// All objects of the manifests.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub(super) fn documents(&self) -> Result<Vec<Document>, Failure> {
+        let invalid = |error: manifest::ManifestError| Failure::invalid(chain(&error));
+        let mut documents = Vec::new();
+        for file in manifest::files(&self.files).map_err(invalid)? {
+            documents.extend(manifest::read(&file).map_err(invalid)?);
+        }
+        Ok(documents)
+    }
+
+    /// The histories by metric; one that names no metric is the first metric's.
+    ///
+    /// # Errors
+    /// A history is missing, given twice, or cannot be read.
+    pub(super) fn histories(&self, workload: &Workload) -> Result<Vec<History>, Failure> {
+        let known: Vec<String> = workload
+            .metrics
+            .iter()
+            .map(MetricSpec::identifier)
+            .collect();
+        let mut histories: Vec<History> = Vec::new();
+        for flag in &self.csv {
+            let named = flag
+                .split_once('=')
+                .filter(|(metric, _)| known.iter().any(|k| k == metric));
+            let (metric, file) = match (named, known.first()) {
+                (Some((metric, file)), _) => (metric, file),
+                (None, Some(first)) => (first.as_str(), flag.as_str()),
+                (None, None) => return Err(Failure::usage("--csv: the autoscaler has no metrics")),
+            };
+            if histories.iter().any(|history| history.metric == metric) {
+                let known = known.join(", ");
+                let message = format!(
+                    "--csv: two histories of {metric}; write --csv METRIC=FILE with a metric of {known}"
+                );
+                return Err(Failure::usage(message));
+            }
+            histories.push(History::read(metric, file)?);
+        }
+        if histories.is_empty() && !known.is_empty() {
+            let message = format!(
+                "--csv FILE is needed: the history of {}",
+                known.join(" or ")
+            );
+            return Err(Failure::usage(message));
+        }
+        Ok(histories)
+    }
+}
+
+/// The one autoscaler among the documents, or the one of a name.
+///
+/// # Errors
+/// There is none, or several, or it is not valid.
+pub(super) fn chosen(
+    documents: &[Document],
+    name: Option<&str>,
+    local: &Zone,
+    now: Timestamp,
+) -> Result<(EffectiveHorizontalPodAutoscaler, Workload), Failure> {
+    let ours = documents
+        .iter()
+        .filter(|d| validate::is::<EffectiveHorizontalPodAutoscaler>(d));
+    let ours: Vec<_> = ours
+        .filter(|d| name.is_none_or(|name| d.name() == name))
+        .collect();
+    let document = match (ours.as_slice(), name) {
+        ([document], _) => *document,
+        ([], None) => {
+            return Err(Failure::invalid(
+                "no EffectiveHorizontalPodAutoscaler in the manifests; name its file with -f",
+            ));
+        }
+        ([], Some(name)) => {
+            let message = format!("no EffectiveHorizontalPodAutoscaler {name} in the manifests");
+            return Err(Failure::invalid(message));
+        }
+        (several, _) => {
+            let names: Vec<_> = several.iter().map(|document| document.name()).collect();
+            let names = names.join(", ");
+            return Err(Failure::usage(format!(
+                "several autoscalers: choose one with --name: {names}"
+            )));
+        }
+    };
+    let judgement = Judge::new(local, now).judge(document);
+    let errors = judgement
+        .remarks
+        .iter()
+        .filter(|remark| remark.severity == Severity::Error);
+    let errors: Vec<_> = errors
+        .map(|r| format!("{}: {}", r.place, r.message))
+        .collect();
+    judgement
+        .accepted
+        .map(|both| *both)
+        .ok_or_else(|| Failure::invalid(errors.join("\n")))
+}
+
+/// Leaves out the metrics that have no history, and says so.
+pub(super) fn without_history(workload: &mut Workload, histories: &[History]) -> Vec<String> {
+    let (kept, left): (Vec<_>, Vec<_>) = workload
+        .metrics
+        .drain(..)
+        .partition(|metric| histories.iter().any(|h| h.metric == metric.identifier()));
+    workload.metrics = kept;
+    let left = left.iter().map(MetricSpec::identifier);
+    left.map(|metric| format!("without {metric}, of which no history is given"))
+        .collect()
+}
+
+/// A utilization is asked for, and nothing says what the pods request.
+pub(super) fn requests_unknown(template: &template::Template, error: &NoTarget) -> Failure {
+    let NoTarget::MissingRequest { resource, .. } = error else {
+        return Failure::invalid(error);
+    };
+    if let Some(place) = &template.place {
+        return Failure::invalid(format!("{place}: {error}"));
+    }
+    Failure::usage(format!(
+        "what a pod requests of {resource} is not known: add the workload's manifest with -f, or give \
+         --request {resource}=200m"
+    ))
+}

@@ -1,0 +1,122 @@
+//! The forecasts of one metric while the virtual clock runs: asked for as often as the forecaster wants to be
+//! asked, with nothing but the past, and in force until they expire.
+
+use std::sync::Arc;
+
+use foretide_models::{Forecast, Forecaster, OUTLIVES_HISTORY, Series};
+use jiff::{SignedDuration, Timestamp};
+
+use super::Track;
+use crate::domain::{
+    demand,
+    forecast::{ForecastReading, Predicted, Refused},
+    observation::{Container, Pod},
+    proposal::Reason,
+};
+
+/// A forecaster at work on one metric.
+#[derive(Debug)]
+pub(super) struct Foresight<'a> {
+    track: &'a Track,
+    window: SignedDuration,
+    /// How far the path reaches at least, for whoever looks at it.
+    ahead: SignedDuration,
+    forecaster: Option<Box<dyn Forecaster>>,
+    series: Series,
+    next: Timestamp,
+    latest: Result<Forecast, Refused>,
+}
+
+// === impl Foresight ===
+
+impl<'a> Foresight<'a> {
+    /// A forecaster that has seen nothing yet, or why there is none.
+    pub(super) fn new(
+        track: &'a Track,
+        forecaster: Result<Box<dyn Forecaster>, Refused>,
+        window: SignedDuration,
+        begin: Timestamp,
+    ) -> Self {
+        let (forecaster, refused) = match forecaster {
+            Ok(forecaster) => (Some(forecaster), None),
+            Err(refused) => (None, Some(refused)),
+        };
+        let series = forecaster.as_ref().map_or_else(
+            || Series::from_values(begin, SignedDuration::ZERO, Vec::new()),
+            |f| {
+                track
+                    .recording
+                    .series(f.sample_interval(), f.history_length(), begin)
+            },
+        );
+        let pending = || Refused::new(Reason::Pending, "no forecast has been computed yet");
+        Self {
+            track,
+            window,
+            ahead: SignedDuration::ZERO,
+            forecaster,
+            series,
+            next: begin,
+            latest: Err(refused.unwrap_or_else(pending)),
+        }
+    }
+
+    /// The forecast that was made last, if one could be made.
+    pub(super) fn latest(&self) -> Option<&Forecast> {
+        self.latest.as_ref().ok()
+    }
+
+    /// Asks for paths of at least this length.
+    pub(super) fn look_ahead(&mut self, ahead: SignedDuration) {
+        self.ahead = ahead;
+    }
+
+    /// What the forecaster says at `now`, to pods that serve now.
+    pub(super) fn reading(
+        &mut self,
+        pods: &[Arc<Pod>],
+        template: &[Container],
+        now: Timestamp,
+    ) -> ForecastReading {
+        self.refresh(now);
+        ForecastReading {
+            name: self.track.metric.identifier(),
+            outcome: self.predicted(pods, template, now),
+        }
+    }
+
+    fn refresh(&mut self, now: Timestamp) {
+        let Some(forecaster) = self.forecaster.as_mut().filter(|_| now >= self.next) else {
+            return;
+        };
+        let step = forecaster.sample_interval();
+        let recording = &self.track.recording;
+        recording.extend(&mut self.series, forecaster.history_length(), now);
+        // As the controller asks: far enough that the window is covered until the forecast expires.
+        let horizon = [self.window, OUTLIVES_HISTORY, step];
+        let horizon = horizon
+            .into_iter()
+            .fold(SignedDuration::ZERO, SignedDuration::saturating_add);
+        let made = forecaster.forecast(&self.series, horizon.max(self.ahead));
+        self.latest = made.map_err(|refusal| Refused::from(&refusal));
+        self.next = now
+            .checked_add(forecaster.refresh_period())
+            .unwrap_or(Timestamp::MAX);
+    }
+
+    fn predicted(
+        &self,
+        pods: &[Arc<Pod>],
+        template: &[Container],
+        now: Timestamp,
+    ) -> Result<Predicted, Refused> {
+        let forecast = self.latest.as_ref().map_err(Clone::clone)?;
+        let target = demand::target(&self.track.metric, pods, Some(template))
+            .map_err(|error| Refused::new(Reason::NotForecastable, error.to_string()))?;
+        let value = forecast.demand(now, self.window).ok_or_else(|| {
+            let message = "the forecast has expired and no newer one came";
+            Refused::new(Reason::Expired, message)
+        })?;
+        Ok(Predicted { value, target })
+    }
+}

@@ -1,0 +1,294 @@
+//! A simulated workload on a virtual clock: the controller's own decisions, minute by minute over a recorded
+//! history.
+//!
+//! ```text
+//!  Recording --the past only--> forecaster --+
+//!      |                                     v
+//!      +--demand of the last minute--> decide() --count--> Fleet (pods take time to start)
+//!      |                                                     |
+//!      +--demand of the next minute-------------------> enough of them? --> Score
+//! ```
+//!
+//! Pure: no I/O and no clock. What a cluster would tell is made up in one place each: pods in [`Fleet`], readings
+//! in [`measure`]. The workload acts in Direct mode, in which the controller reaches the counts of Delegated, too.
+//! It refuses to be cleverer than the controller: whatever is decided here, [`decide`] decided.
+
+mod fleet;
+mod foresight;
+pub mod measure;
+mod recording;
+mod score;
+
+use foretide_models::{Forecast, Forecaster};
+use jiff::{SignedDuration, Timestamp};
+
+pub use fleet::{Fleet, Template};
+pub use recording::Recording;
+pub use score::{Score, TOLERATED};
+
+use self::foresight::Foresight;
+use crate::domain::{
+    Observation, Replicas, Scale,
+    decide::{Decision, Seen, decide},
+    demand,
+    forecast::Refused,
+    history::History,
+    hpa::{MetricSpec, Settings},
+    strategy::Action,
+    workload::{Mode, Strategy, Workload},
+};
+
+/// How often is decided, and over how much is judged.
+pub const MINUTE: SignedDuration = SignedDuration::from_mins(1);
+
+/// A metric and the demand that was recorded of it.
+#[derive(Clone, Debug)]
+pub struct Track {
+    /// The metric.
+    pub metric: MetricSpec,
+    /// Its total demand.
+    pub recording: Recording,
+}
+
+/// What every contender meets alike.
+#[derive(Clone, Debug)]
+pub struct Course {
+    /// One per metric of the workload, in its order.
+    pub tracks: Vec<Track>,
+    /// What the pods are like.
+    pub template: Template,
+    /// How long a pod takes from being asked for to serving.
+    pub start_up: SignedDuration,
+    /// The first decision.
+    pub begin: Timestamp,
+}
+
+/// A forecaster that was built from a spec, or why it could not be.
+pub type Built = Result<Box<dyn Forecaster>, Refused>;
+
+/// One contender on its way along a course.
+#[derive(Debug)]
+pub struct Run<'a> {
+    course: &'a Course,
+    workload: Workload,
+    foresights: Vec<Foresight<'a>>,
+    targets: Vec<Option<f64>>,
+    settings: Settings,
+    fleet: Fleet,
+    history: History,
+    now: Timestamp,
+}
+
+/// One minute of one contender.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Minute {
+    /// When it began: the instant of the decision.
+    pub at: Timestamp,
+    /// What had to be served in it; `None` where nothing was recorded, or nothing has a target per replica.
+    pub load: Option<Load>,
+    /// How many replicas were asked for.
+    pub asked: Replicas,
+    /// How many served.
+    pub ready: Replicas,
+    /// How many replicas the forecast in force asked for, before rounding.
+    pub foreseen: Option<f64>,
+    /// Whether the count was changed.
+    pub changed: bool,
+}
+
+/// The demand of a minute; of several metrics the one that needs the most replicas.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Load {
+    /// Which track.
+    pub track: usize,
+    /// The total, in the metric's base unit.
+    pub demand: f64,
+    /// What one replica carries, in the same unit.
+    pub target: f64,
+}
+
+// === impl Load ===
+
+impl Load {
+    /// How many replicas carry it at their target: `demand / target`.
+    #[must_use]
+    pub fn replicas(&self) -> f64 {
+        self.demand / self.target
+    }
+}
+
+// === impl Course ===
+
+impl Course {
+    /// What a replica of the template carries of each metric; `None` for a metric without a target per replica.
+    #[must_use]
+    pub fn targets(&self) -> Vec<Option<f64>> {
+        let one = [self.template.serving("one", self.begin)];
+        let target = |track: &Track| demand::target(&track.metric, &one, None).ok();
+        self.tracks.iter().map(target).collect()
+    }
+
+    /// The demand of the minute that begins at `at`.
+    fn load(&self, targets: &[Option<f64>], at: Timestamp) -> Option<Load> {
+        let end = at.checked_add(MINUTE).ok()?;
+        let tracks = self.tracks.iter().zip(targets).enumerate();
+        let loads = tracks.filter_map(|(track, (of, target))| {
+            Some(Load {
+                track,
+                demand: of.recording.minute_to(end)?,
+                target: (*target)?,
+            })
+        });
+        loads.max_by(|a, b| a.replicas().total_cmp(&b.replicas()))
+    }
+
+    /// As many pods as the demand before the first decision needs, within the bounds and at least one.
+    fn first_count(&self, workload: &Workload) -> Replicas {
+        let before = self.begin.checked_sub(MINUTE).unwrap_or(self.begin);
+        let load = self.load(&self.targets(), before);
+        let needed = load.map_or(0.0, |load| load.replicas());
+        let needed = Replicas::from_f64_ceil(needed).max(Replicas::new(1));
+        workload.bounds.clamp(needed)
+    }
+}
+
+// === impl Run ===
+
+impl<'a> Run<'a> {
+    /// A contender at the beginning of its course.
+    ///
+    /// The workload acts, also if it is previewed; `forecasters` belong to the tracks, in their order, and none
+    /// are asked without a prediction in the workload.
+    #[must_use]
+    pub fn new(course: &'a Course, workload: Workload, forecasters: Vec<Built>) -> Self {
+        let workload = acting(workload);
+        let window = workload.prediction.as_ref().map(|p| p.window);
+        let tracks = course.tracks.iter().zip(forecasters);
+        let foresights = window.map_or_else(Vec::new, |window| {
+            let begin = course.begin;
+            let all = tracks.map(|(track, built)| Foresight::new(track, built, window, begin));
+            all.collect()
+        });
+        let fleet = Fleet::new(
+            &workload.target.name,
+            course.template.clone(),
+            course.start_up,
+            (course.first_count(&workload), course.begin),
+        );
+        Self {
+            course,
+            workload,
+            foresights,
+            targets: course.targets(),
+            settings: Settings::default(),
+            fleet,
+            history: History::default(),
+            now: course.begin,
+        }
+    }
+
+    /// The same run, whose forecasts reach at least this far, to be looked at; decisions stay the same.
+    #[must_use]
+    pub fn looking_ahead(mut self, ahead: SignedDuration) -> Self {
+        for foresight in &mut self.foresights {
+            foresight.look_ahead(ahead);
+        }
+        self
+    }
+
+    /// The decision of the next minute, and what came of it.
+    pub fn minute(&mut self) -> (Minute, Decision) {
+        let now = self.now;
+        self.fleet.advance(now);
+        let seen = self.seen();
+        let (decision, history) = decide(&self.workload, &seen, &self.history, &self.settings, now);
+        self.history = history;
+        let before = self.fleet.count();
+        self.act(decision.action);
+        let minute = Minute {
+            at: now,
+            load: self.course.load(&self.targets, now),
+            asked: self.fleet.count(),
+            ready: self.fleet.ready(),
+            foreseen: foreseen(&seen),
+            changed: self.fleet.count() != before,
+        };
+        self.now = now.checked_add(MINUTE).unwrap_or(Timestamp::MAX);
+        (minute, decision)
+    }
+
+    /// The forecast of the first metric that was made last.
+    #[must_use]
+    pub fn forecast(&self) -> Option<&Forecast> {
+        self.foresights.first().and_then(Foresight::latest)
+    }
+
+    /// What would be read at the beginning of the minute: the demand of the one before, of those who served it.
+    fn seen(&mut self) -> Seen {
+        let now = self.now;
+        let count = self.fleet.count();
+        let since = now.checked_sub(MINUTE).unwrap_or(now);
+        let served = self.fleet.serving_since(since);
+        let readings = self.course.tracks.iter().map(|track| {
+            let demand = track.recording.minute_to(now);
+            measure::reading(&track.metric, demand, served, now)
+        });
+        let observation = Observation {
+            scale: Scale {
+                spec: count,
+                status: count,
+            },
+            readings: readings.collect(),
+            pods: self.fleet.pods().to_vec(),
+        };
+        let pods = &observation.pods;
+        let containers = &self.course.template.containers;
+        let forecasts = self.foresights.iter_mut();
+        Seen {
+            forecasts: forecasts
+                .map(|foresight| foresight.reading(pods, containers, now))
+                .collect(),
+            observation,
+            child: None,
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        let (Action::Scale { to, .. } | Action::Pin { to }) = action else {
+            return;
+        };
+        let from = self.fleet.count();
+        let behavior = self.workload.behavior.as_ref();
+        self.history = std::mem::take(&mut self.history).applied(behavior, from, to, self.now);
+        self.fleet.scale_to(to, self.now);
+    }
+}
+
+/// The same workload, switched on, and with us as the only writer of its scale.
+fn acting(mut workload: Workload) -> Workload {
+    workload.strategy = Strategy::Auto;
+    workload.mode = Mode::Direct;
+    workload
+}
+
+/// The same workload without forecasts and cron windows: what a plain autoscaler does.
+#[must_use]
+pub fn plain(mut workload: Workload) -> Workload {
+    workload.prediction = None;
+    workload.windows.clear();
+    workload.problems.clear();
+    workload
+}
+
+/// The most replicas that a forecast asks for.
+fn foreseen(seen: &Seen) -> Option<f64> {
+    let predicted = seen
+        .forecasts
+        .iter()
+        .filter_map(|f| f.outcome.as_ref().ok());
+    let pods = predicted.filter_map(|predicted| predicted.pods().ok());
+    pods.reduce(f64::max)
+}
+
+#[cfg(test)]
+mod tests;

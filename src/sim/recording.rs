@@ -1,0 +1,186 @@
+//! A recorded history, read as a range query reads Prometheus: at an instant the latest value, if it is not too
+//! old. It refuses to interpolate, and to look past the instant it is asked for.
+
+use foretide_models::{MAX_SLOTS, Sample, Series};
+use jiff::{SignedDuration, Timestamp};
+
+/// For how long a value stands where nothing newer was recorded: Prometheus' own lookback.
+const LOOKBACK: SignedDuration = SignedDuration::from_mins(5);
+/// A sample every so often is all that a minute needs.
+const MINUTE: SignedDuration = SignedDuration::from_mins(1);
+
+/// The total demand for one metric as it was recorded, in the metric's base unit.
+#[derive(Clone, Debug)]
+pub struct Recording {
+    samples: Vec<Sample>,
+    lookback: SignedDuration,
+}
+
+// === impl Recording ===
+
+impl Recording {
+    /// Takes samples in any order.
+    #[must_use]
+    pub fn new(mut samples: Vec<Sample>) -> Self {
+        samples.sort_by_key(|sample| sample.at);
+        let lookback = lookback(&samples);
+        Self { samples, lookback }
+    }
+
+    /// All samples, oldest first.
+    #[must_use]
+    pub fn samples(&self) -> &[Sample] {
+        &self.samples
+    }
+
+    /// When the recording begins.
+    #[must_use]
+    pub fn first(&self) -> Option<Timestamp> {
+        self.samples.first().map(|sample| sample.at)
+    }
+
+    /// When it ends.
+    #[must_use]
+    pub fn last(&self) -> Option<Timestamp> {
+        self.samples.last().map(|sample| sample.at)
+    }
+
+    /// What was recorded up to `at`, which is all that may be known then.
+    #[must_use]
+    pub fn until(&self, at: Timestamp) -> &[Sample] {
+        let known = self.samples.partition_point(|sample| sample.at <= at);
+        self.samples.get(..known).unwrap_or_default()
+    }
+
+    /// The latest value at `at`; `None` if it is too old, which is five minutes, or twice the usual distance
+    /// between samples where that is longer.
+    #[must_use]
+    pub fn value_at(&self, at: Timestamp) -> Option<f64> {
+        let latest = self.until(at).last()?;
+        (at.duration_since(latest.at) < self.lookback).then_some(latest.value)
+    }
+
+    /// The demand of the minute that ends at `end`: the mean of its samples, or the latest value where it has none.
+    #[must_use]
+    pub fn minute_to(&self, end: Timestamp) -> Option<f64> {
+        let within = |sample: &&Sample| end.duration_since(sample.at) < MINUTE;
+        let samples = self.until(end).iter().rev().take_while(within);
+        let (sum, count) = samples.fold((0.0, 0_u32), |(sum, count), sample| {
+            (sum + sample.value, count + 1)
+        });
+        if count == 0 {
+            self.value_at(end)
+        } else {
+            Some(sum / f64::from(count))
+        }
+    }
+
+    /// The newest `span` at `at` on a grid of `step`; slots without a value are missing.
+    #[must_use]
+    pub fn series(&self, step: SignedDuration, span: SignedDuration, at: Timestamp) -> Series {
+        let seconds = step.as_secs().max(1);
+        let floor = |at: Timestamp| at.as_second().div_euclid(seconds) * seconds;
+        let oldest = self.first().map_or_else(|| floor(at), floor);
+        let start = floor(at).saturating_sub(span.as_secs()).max(oldest);
+        let start = Timestamp::from_second(start.div_euclid(seconds) * seconds).unwrap_or(at);
+        let mut series = Series::from_values(start, step, Vec::new());
+        self.extend(&mut series, span, at);
+        series
+    }
+
+    /// Reads on: what a series of this recording lacks up to `at`; keeps its newest `span`.
+    ///
+    /// # Guarantees
+    /// The values are those of [`series`](Self::series) for `at`.
+    pub fn extend(&self, series: &mut Series, span: SignedDuration, at: Timestamp) {
+        let mut read = 0;
+        while series.end() <= at && read < MAX_SLOTS && series.step().is_positive() {
+            let slot = series.end();
+            match self.value_at(slot) {
+                Some(value) => series.push(Sample { at: slot, value }),
+                None => series.advance_to(slot),
+            }
+            read += 1;
+        }
+        let slots = span.as_secs() / series.step().as_secs().max(1);
+        series.truncate_front(usize::try_from(slots).unwrap_or(0).saturating_add(1));
+    }
+}
+
+/// How old a value may be: as in Prometheus, and as long as two samples usually are apart.
+fn lookback(samples: &[Sample]) -> SignedDuration {
+    let pairs = samples.iter().zip(samples.iter().skip(1));
+    let mut steps: Vec<SignedDuration> = pairs.map(|(a, b)| b.at.duration_since(a.at)).collect();
+    steps.sort();
+    let usual = steps.get(steps.len() / 2).copied().unwrap_or_default();
+    usual.checked_mul(2).unwrap_or(LOOKBACK).max(LOOKBACK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn recording(pairs: &[(i64, f64)]) -> Recording {
+        let sample = |&(second, value): &(i64, f64)| Sample {
+            at: at(second),
+            value,
+        };
+        Recording::new(pairs.iter().map(sample).collect())
+    }
+
+    const STEP: SignedDuration = SignedDuration::from_secs(300);
+    const HOUR: SignedDuration = SignedDuration::from_hours(1);
+
+    #[test]
+    fn it_is_read_as_a_range_query_reads_it() {
+        let recording = recording(&[(0, 1.0), (300, 2.0), (600, 3.0), (1800, 4.0)]);
+        let nan = f64::NAN;
+        let expected = vec![1.0, 2.0, 3.0, 3.0, nan, nan, 4.0];
+        let expected = Series::from_values(Timestamp::UNIX_EPOCH, STEP, expected);
+        assert_eq!(recording.series(STEP, HOUR, at(1850)), expected);
+    }
+
+    #[test]
+    fn a_long_one_is_cut_to_what_the_forecaster_wants() {
+        let recording = recording(&[(0, 1.0), (300, 2.0), (600, 3.0)]);
+        let expected = Series::from_values(at(300), STEP, vec![2.0, 3.0]);
+        assert_eq!(recording.series(STEP, STEP, at(600)), expected);
+    }
+
+    #[test]
+    fn reading_on_gives_what_reading_at_once_gives() {
+        let recording = recording(&[(0, 1.0), (290, 2.0), (615, 3.0), (3000, 4.0), (3300, 5.0)]);
+        let mut grown = recording.series(STEP, HOUR, at(0));
+        for second in (0..8000).step_by(130) {
+            recording.extend(&mut grown, HOUR, at(second));
+            assert_eq!(grown, recording.series(STEP, HOUR, at(second)), "{second}");
+        }
+    }
+
+    #[test]
+    fn an_old_value_is_no_demand_and_the_future_is_not_known() {
+        let recording = recording(&[(60, 2.0), (0, 1.0)]);
+        for (second, expected) in [
+            (-1, None),
+            (59, Some(1.0)),
+            (60, Some(2.0)),
+            (359, Some(2.0)),
+            (360, None),
+        ] {
+            assert_eq!(recording.value_at(at(second)), expected, "{second}");
+        }
+        assert_eq!(Recording::new(vec![]).value_at(at(0)), None);
+    }
+
+    #[test]
+    fn a_minute_is_the_mean_of_its_samples() {
+        let recording = recording(&[(15, 1.0), (30, 2.0), (60, 3.0)]);
+        assert_eq!(recording.minute_to(at(60)), Some(2.0));
+        assert_eq!(recording.minute_to(at(120)), Some(3.0));
+        assert_eq!(recording.minute_to(at(0)), None);
+    }
+}
