@@ -98,6 +98,7 @@ impl Memory {
             name: name.into(),
             phase: Phase::Running,
             deleting: false,
+            created: None,
             ready: Some(Readiness {
                 status: Status::True,
                 since: Timestamp::UNIX_EPOCH,

@@ -87,6 +87,7 @@ impl Outlook {
         Some(ForecastReading {
             name: self.metric.identifier(),
             outcome,
+            grounds: None,
         })
     }
 

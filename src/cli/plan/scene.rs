@@ -159,6 +159,7 @@ fn pod(template: &Template, workload: &Workload, index: u32, at: Timestamp) -> A
         name: format!("{}-{index}", workload.target.name).into(),
         phase: Phase::Running,
         deleting: false,
+        created: None,
         ready: Some(Readiness {
             status: Status::True,
             since,
