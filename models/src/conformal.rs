@@ -77,7 +77,8 @@ impl Errors {
         self.first = 0;
     }
 
-    fn get(&self, step: usize) -> Option<f32> {
+    /// The error of the forecast made at `step`, if there is one.
+    pub(crate) fn get(&self, step: usize) -> Option<f32> {
         let at = step.checked_sub(self.first)?;
         self.values.get(at).copied().filter(|error| !error.is_nan())
     }
@@ -92,10 +93,21 @@ impl Ranked {
     /// to a fifth at the edges; (b) the last two days, fading to three tenths. Returns whether there are enough to say
     /// anything.
     pub(crate) fn rank(&mut self, errors: &Errors, grid: Grid, now: usize, known: usize) -> bool {
+        self.rank_by(|step| errors.get(step), grid, now, known)
+    }
+
+    /// As [`rank`](Self::rank), of errors that are reckoned when asked for.
+    pub(crate) fn rank_by(
+        &mut self,
+        error_at: impl Fn(usize) -> Option<f32>,
+        grid: Grid,
+        now: usize,
+        known: usize,
+    ) -> bool {
         self.errors.clear();
-        let of_the_hour = self.add_time_of_day(errors, grid, now, known);
+        let of_the_hour = self.add_time_of_day(&error_at, grid, now, known);
         let split = self.errors.len();
-        let lately = self.add_recent(errors, grid, known);
+        let lately = self.add_recent(&error_at, grid, known);
         if of_the_hour > 0.0 && lately > 0.0 {
             let scale = of_the_hour / lately;
             for (_, weight) in self.errors.iter_mut().skip(split) {
@@ -125,7 +137,13 @@ impl Ranked {
         found.map_or(0.0, |(error, _)| f64::from(*error))
     }
 
-    fn add_time_of_day(&mut self, errors: &Errors, grid: Grid, now: usize, known: usize) -> f32 {
+    fn add_time_of_day(
+        &mut self,
+        error_at: &impl Fn(usize) -> Option<f32>,
+        grid: Grid,
+        now: usize,
+        known: usize,
+    ) -> f32 {
         let (reach, every) = (grid.minutes(NEARBY), grid.minutes(EVERY));
         let centres = (1..=DAYS).map_while(|day| now.checked_sub(day * grid.day()));
         let mut sum = 0.0;
@@ -133,7 +151,7 @@ impl Ranked {
             let first = centre.saturating_sub(reach - reach % every);
             for at in (first..=known.min(centre + reach)).step_by(every) {
                 sum += self.add(
-                    errors.get(at),
+                    error_at(at),
                     fade(at.abs_diff(centre), reach, NEARBY_FADES),
                 );
             }
@@ -141,10 +159,15 @@ impl Ranked {
         sum
     }
 
-    fn add_recent(&mut self, errors: &Errors, grid: Grid, known: usize) -> f32 {
+    fn add_recent(
+        &mut self,
+        error_at: &impl Fn(usize) -> Option<f32>,
+        grid: Grid,
+        known: usize,
+    ) -> f32 {
         let (reach, every) = (grid.minutes(RECENT), grid.minutes(EVERY));
         let ages = (0..reach.min(known + 1)).step_by(every);
-        ages.map(|age| self.add(errors.get(known - age), fade(age, reach, RECENT_FADES)))
+        ages.map(|age| self.add(error_at(known - age), fade(age, reach, RECENT_FADES)))
             .sum()
     }
 

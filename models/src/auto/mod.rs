@@ -1,8 +1,17 @@
 //! The default forecaster: one online linear model that predicts directly the highest demand until added capacity can
 //! serve, and an honest upper quantile of it.
 
+mod features;
+mod objective;
+mod online;
+mod past;
+mod path;
+mod ridge;
+mod track;
+
 use jiff::SignedDuration;
 
+pub use self::online::{Online, Settings};
 use crate::forecast::Forecast;
 use crate::forecaster::{ConfigError, Forecaster};
 use crate::refusal::Refusal;

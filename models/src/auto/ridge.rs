@@ -1,0 +1,220 @@
+//! An online linear model: recursive ridge regression that forgets, with a loss that minds being too low.
+//! Knows nothing of demand or time. Next: `mod`.
+//!
+//! # Formula
+//! `G = r G + u x x'`, `b = r b + u z x`; every ten steps `(G + diag(lambda)) beta = b + lambda * prior`.
+
+use super::features::{FEATURES, GROWTH_OF_SIMILAR_DAYS, Row};
+
+/// Updates before the first solution.
+const LEAST_UPDATES: u32 = 120;
+/// The ridge: a part of the diagonal, and the least of it relative to the intercept's.
+const RIDGE: (f64, f64) = (0.01, 1e-4);
+/// The ridge of the intercept.
+const RIDGE_OF_INTERCEPT: f64 = 1e-6;
+/// What the prior believes of the growth of similar days: it is repeated in part.
+const PRIOR: f64 = 0.4;
+/// The first guess of the size of an error, how fast the guess moves, and how large an error counts.
+const SIGMA: f64 = 0.05;
+const SIGMA_MOVES: f64 = 0.002;
+/// Errors of more than this many sigmas have less weight.
+const HUBER: f64 = 3.0;
+
+/// The model and what it has learnt.
+#[derive(Debug, Clone)]
+pub(super) struct Ridge {
+    /// The lower triangle, row by row.
+    gram: [Row; FEATURES],
+    moment: Row,
+    beta: Row,
+    sigma: f64,
+    updates: u32,
+    /// Weight of a loss when the prediction was too low, between 0 and 1.
+    tau: f64,
+    /// What is kept of the past at each update.
+    retention: f64,
+}
+
+// === impl Ridge ===
+
+impl Ridge {
+    /// A model that has learnt nothing: it repeats a part of the growth of similar days.
+    pub(super) fn new(tau: f64, half_life: f64) -> Self {
+        Self {
+            gram: [[0.0; FEATURES]; FEATURES],
+            moment: [0.0; FEATURES],
+            beta: prior(),
+            sigma: SIGMA,
+            updates: 0,
+            tau,
+            retention: (-1.0 / half_life).exp2(),
+        }
+    }
+
+    /// The prediction for these features.
+    pub(super) fn predict(&self, row: &Row) -> f64 {
+        dot(&self.beta, row)
+    }
+
+    /// Learns that `row` was followed by `outcome`, `error` more than was predicted.
+    pub(super) fn learn(&mut self, row: &Row, outcome: f64, error: f64) {
+        let size = error.abs();
+        let side = if error > 0.0 {
+            self.tau
+        } else {
+            1.0 - self.tau
+        };
+        let huber = if size > 0.0 {
+            (HUBER * self.sigma / size).min(1.0)
+        } else {
+            1.0
+        };
+        let weight = huber * 2.0 * side;
+        self.sigma += SIGMA_MOVES * (size.min(6.0 * self.sigma + 0.01) - self.sigma);
+        for (i, (sums, x)) in self.gram.iter_mut().zip(row).enumerate() {
+            let weighted = weight * x;
+            for (sum, y) in sums.iter_mut().zip(row).take(i + 1) {
+                *sum = self.retention * *sum + weighted * y;
+            }
+        }
+        for (sum, x) in self.moment.iter_mut().zip(row) {
+            *sum = self.retention * *sum + weight * outcome * x;
+        }
+        self.updates = self.updates.saturating_add(1);
+    }
+
+    /// Brings the coefficients up to date with what was learnt; keeps them where the equations have no solution.
+    pub(super) fn solve(&mut self) -> bool {
+        if self.updates < LEAST_UPDATES {
+            return true;
+        }
+        let mut gram = self.gram;
+        let mut right = self.moment;
+        let prior = prior();
+        let (part, least) = RIDGE;
+        let floor = least * self.gram[0][0];
+        for j in 0..FEATURES {
+            let ridge = if j == 0 {
+                RIDGE_OF_INTERCEPT * self.gram[0][0]
+            } else {
+                part * self.gram[j][j].max(floor)
+            };
+            gram[j][j] += ridge;
+            right[j] += ridge * prior[j];
+        }
+        let solved = cholesky(&mut gram).map(|()| substitute(&gram, right));
+        match solved.filter(|beta| beta.iter().all(|b| b.is_finite())) {
+            Some(beta) => self.beta = beta,
+            None => return false,
+        }
+        true
+    }
+}
+
+fn prior() -> Row {
+    let mut prior = [0.0; FEATURES];
+    prior[GROWTH_OF_SIMILAR_DAYS] = PRIOR;
+    prior
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+/// Replaces a lower triangle `A` by the `L` of `A = L L'`; `None` if `A` is not positive definite.
+fn cholesky(a: &mut [Row; FEATURES]) -> Option<()> {
+    for i in 0..FEATURES {
+        for j in 0..=i {
+            let rest = a[i][j] - dot(&a[i][..j], &a[j][..j]);
+            if i == j {
+                if !(rest > 0.0) {
+                    return None;
+                }
+                a[i][i] = rest.sqrt();
+            } else {
+                a[i][j] = rest / a[j][j];
+            }
+        }
+    }
+    Some(())
+}
+
+/// Solves `L L' x = right`.
+fn substitute(l: &[Row; FEATURES], right: Row) -> Row {
+    let mut x = right;
+    for i in 0..FEATURES {
+        x[i] = (x[i] - dot(&l[i][..i], &x[..i])) / l[i][i];
+    }
+    for i in (0..FEATURES).rev() {
+        let below: f64 = (i + 1..FEATURES).map(|j| l[j][i] * x[j]).sum();
+        x[i] = (x[i] - below) / l[i][i];
+    }
+    x
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows that vary in every feature, without randomness.
+    fn row(i: u32) -> Row {
+        std::array::from_fn(|j| {
+            if j == 0 {
+                1.0
+            } else {
+                (f64::from(i) * (0.37 + 0.61 * crate::series::count(j))).sin()
+            }
+        })
+    }
+
+    #[test]
+    fn a_linear_law_is_learnt() {
+        let law: Row = std::array::from_fn(|j| 0.1 * crate::series::count(j) - 0.7);
+        let mut ridge = Ridge::new(0.5, 1440.0);
+        for i in 0..3000 {
+            let outcome = dot(&law, &row(i));
+            ridge.learn(&row(i), outcome, outcome - ridge.predict(&row(i)));
+            if i % 10 == 0 {
+                assert!(ridge.solve());
+            }
+        }
+        let off = (ridge.predict(&row(5000)) - dot(&law, &row(5000))).abs();
+        assert!(off < 0.05, "{off}");
+    }
+
+    #[test]
+    fn before_anything_is_learnt_a_part_of_the_growth_of_similar_days_is_repeated() {
+        let ridge = Ridge::new(0.8, 1440.0);
+        let mut row = [0.0; FEATURES];
+        row[GROWTH_OF_SIMILAR_DAYS] = 2.0;
+        assert!((ridge.predict(&row) - 0.8).abs() < 1e-12);
+    }
+
+    #[test]
+    fn equations_without_a_solution_leave_the_coefficients_alone() {
+        let mut ridge = Ridge::new(0.8, 1440.0);
+        for _ in 0..200 {
+            ridge.learn(&[f64::NAN; FEATURES], 1.0, 1.0);
+        }
+        assert!(!ridge.solve());
+        assert_eq!(ridge.beta, prior());
+    }
+
+    #[test]
+    fn too_low_hurts_more_than_too_high() {
+        // The outcome alternates between 0 and 1: the expectile of 0.8 lies at 0.8.
+        let mut ridge = Ridge::new(0.8, 1440.0);
+        let mut one = [0.0; FEATURES];
+        one[0] = 1.0;
+        for i in 0..20_000_u32 {
+            let outcome = f64::from(i % 2);
+            ridge.learn(&one, outcome, outcome - ridge.predict(&one));
+            ridge.solve();
+        }
+        assert!(
+            (ridge.predict(&one) - 0.8).abs() < 0.02,
+            "{}",
+            ridge.predict(&one)
+        );
+    }
+}
