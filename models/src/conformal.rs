@@ -150,10 +150,7 @@ impl Ranked {
         for centre in centres {
             let first = centre.saturating_sub(reach - reach % every);
             for at in (first..=known.min(centre + reach)).step_by(every) {
-                sum += self.add(
-                    error_at(at),
-                    fade(at.abs_diff(centre), reach, NEARBY_FADES),
-                );
+                sum += self.add(error_at(at), fade(at.abs_diff(centre), reach, NEARBY_FADES));
             }
         }
         sum

@@ -111,19 +111,13 @@ pub struct Occasion<'a> {
     pub live: &'a [Sample],
 }
 
-/// A kept value.
-#[derive(Debug, Clone, Copy)]
-struct Kept {
-    value: f64,
-    /// Whether it is a live minute that stands in for what the reader would say.
-    live: bool,
-}
-
 /// The kept past of one request.
 #[derive(Debug)]
 struct History {
     request: Request,
-    samples: BTreeMap<i64, Kept>,
+    /// Values by second: what the reader said up to `answered`, live minutes beyond.
+    samples: BTreeMap<i64, f64>,
+    answered: Option<i64>,
     /// The earliest second that was asked for with success.
     asked_from: Option<i64>,
     /// When the whole window was last asked for.
@@ -139,6 +133,7 @@ impl History {
         Self {
             request,
             samples: BTreeMap::new(),
+            answered: None,
             asked_from: None,
             whole_at: i64::MIN,
             agrees: false,
@@ -162,8 +157,7 @@ impl History {
 
     /// The newest second that the reader had a sample for.
     fn newest(&self) -> Option<i64> {
-        let mut answered = self.samples.iter().rev().filter(|(_, kept)| !kept.live);
-        answered.next().map(|(at, _)| *at)
+        self.answered.filter(|at| self.samples.contains_key(at))
     }
 
     /// What is to be read: all of the window, or from a little before the newest answer on; nothing while live
@@ -212,13 +206,14 @@ impl History {
             self.asked_from
                 .map_or(range.from, |from| from.min(range.from)),
         );
+        let answered = self.answered.unwrap_or(i64::MIN);
         self.samples
-            .retain(|at, kept| !(kept.live && (range.from..=range.to).contains(at)));
+            .retain(|at, _| *at <= answered || !(range.from..=range.to).contains(at));
         for sample in samples {
             let at = sample.at.as_second();
             if (range.from..=range.to).contains(&at) {
-                let value = sample.value;
-                self.samples.insert(at, Kept { value, live: false });
+                self.samples.insert(at, sample.value);
+                self.answered = self.answered.max(Some(at));
             }
         }
     }
@@ -232,8 +227,7 @@ impl History {
             let at = sample.at.as_second();
             let wanted = at > newest && at <= window.to && at % self.request.step == 0;
             if wanted {
-                let value = sample.value;
-                self.samples.insert(at, Kept { value, live: true });
+                self.samples.insert(at, sample.value);
             }
         }
     }
@@ -242,8 +236,9 @@ impl History {
     /// would show. The middle one of the ratios of the newest 30 common samples must be within a tenth of one.
     fn compare(&mut self, live: &[Sample], now: Timestamp) {
         let common = live.iter().rev().filter_map(|sample| {
-            let told = self.samples.get(&sample.at.as_second())?;
-            (!told.live && told.value.is_finite()).then(|| ratio(sample.value, told.value))
+            let at = sample.at.as_second();
+            let told = self.samples.get(&at).filter(|told| told.is_finite())?;
+            (Some(at) <= self.answered).then(|| ratio(sample.value, *told))
         });
         let mut ratios: Vec<f64> = common.take(COMPARED_SAMPLES).collect();
         ratios.sort_unstable_by(f64::total_cmp);
@@ -275,8 +270,8 @@ impl History {
         let kept: Vec<Sample> = self
             .samples
             .range(window.from..=window.to)
-            .filter_map(|(at, kept)| {
-                let (at, value) = (Timestamp::from_second(*at).ok()?, kept.value);
+            .filter_map(|(at, value)| {
+                let (at, value) = (Timestamp::from_second(*at).ok()?, *value);
                 Some(Sample { at, value })
             })
             .collect();

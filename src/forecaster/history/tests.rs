@@ -290,7 +290,7 @@ async fn live_minutes_carry_a_history_that_is_not_answered_for_two_hours() {
     }
     assert_eq!(lasted, 120);
     // An hour without a query, then one try in ten minutes, then one in each minute.
-    assert_eq!(reader.asked().len(), 2 + 1 + 7 + 59);
+    assert_eq!(reader.asked().len(), 1 + 7 + 59);
 }
 
 #[tokio::test]
