@@ -200,6 +200,21 @@ impl Telemetry {
             self.disagreements.clone(),
         );
         registry.register(
+            "watch_errors",
+            "Failures of a watch, by kind",
+            self.watch_errors.clone(),
+        );
+        registry.register_with_unit(
+            "watch_staleness",
+            "Time since a watch last heard from the API server, by kind",
+            Unit::Seconds,
+            self.watch_age_seconds.clone(),
+        );
+        self.register_forecasts(&mut registry);
+    }
+
+    fn register_forecasts(&self, registry: &mut Registry) {
+        registry.register(
             "forecast_refusals",
             "Forecasts that were refused, by reason",
             self.refusals.clone(),
@@ -224,17 +239,6 @@ impl Telemetry {
             "Time since the newest sample that a forecast knows",
             Unit::Seconds,
             self.model_age_seconds.clone(),
-        );
-        registry.register(
-            "watch_errors",
-            "Failures of a watch, by kind",
-            self.watch_errors.clone(),
-        );
-        registry.register_with_unit(
-            "watch_staleness",
-            "Time since a watch last heard from the API server, by kind",
-            Unit::Seconds,
-            self.watch_age_seconds.clone(),
         );
     }
 

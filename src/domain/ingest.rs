@@ -176,15 +176,20 @@ mod tests {
     #[test]
     fn an_absurd_moment_is_taken_out_and_an_absurd_level_is_believed() {
         for (run, rejected) in [(0, 0), (1, 1), (5, 5), (6, 0), (60, 0)] {
-            let mut values = vec![2.0; 1000];
-            values[500..500 + run].fill(1e308);
+            let level = |i| {
+                if (500..500 + run).contains(&i) {
+                    1e308
+                } else {
+                    2.0
+                }
+            };
+            let values: Vec<f64> = (0..1000).map(level).collect();
             let (kept, why) = gated(minutes(&values));
             assert_eq!(kept, 1000 - rejected, "{run}");
             assert_eq!(why, vec![Rejection::Absurd; rejected], "{run}");
         }
         // Of few samples none is usual.
-        let mut few = vec![2.0; 60];
-        few[30] = 1e6;
+        let few: Vec<f64> = (0..60).map(|i| if i == 30 { 1e6 } else { 2.0 }).collect();
         assert_eq!(gated(minutes(&few)), (60, vec![]));
     }
 }

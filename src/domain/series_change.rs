@@ -63,7 +63,9 @@ pub fn unit_change(series: &Series) -> Option<UnitChange> {
 
 /// Whether the value at `at` is far from the one before it.
 fn leaps(values: &[f64], at: usize) -> bool {
-    let value = values.get(at).copied().unwrap_or(f64::NAN);
+    let Some(value) = values.get(at).copied().filter(|value| !value.is_nan()) else {
+        return false;
+    };
     let before = values.get(..at).unwrap_or_default().iter().rev();
     let before = before.copied().find(|value| !value.is_nan());
     let ratio = before.map_or(f64::NAN, |before| value / before);
@@ -123,10 +125,12 @@ mod tests {
             let changed = series(2000, |i, v| if i >= 1900 { v * factor } else { v });
             assert_eq!(found(&changed), Some((1900, factor)));
         }
-        let twice = series(5000, |i, v| match i {
-            0..2000 => v,
-            2000..4000 => v * 1000.0,
-            _ => v,
+        let twice = series(5000, |i, v| {
+            if (2000..4000).contains(&i) {
+                v * 1000.0
+            } else {
+                v
+            }
         });
         assert_eq!(found(&twice), Some((4000, 1e-3)));
     }

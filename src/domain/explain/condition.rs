@@ -136,8 +136,8 @@ fn prediction(workload: &Workload, decision: &Decision) -> Option<Condition> {
         ),
         None => {
             let remarks = forecasts().filter_map(|p| p.grounds.as_ref()?.remark);
-            let noted: Vec<_> = forecasts().filter(|p| !p.message.is_empty()).collect();
-            let notes = noted.iter().map(|p| format!("; {}: {}", p.name, p.message));
+            let remarked = forecasts().filter(|p| !p.message.is_empty());
+            let notes = remarked.map(|p| format!("; {}: {}", p.name, p.message));
             (
                 Status::True,
                 remarks.into_iter().next().unwrap_or(Reason::ForecastReady),
