@@ -38,8 +38,8 @@ pub use manifests::{definition, definitions, manifests, render};
 pub use passthrough::Passthrough;
 pub use rules::{Rules, Violation};
 pub use shared::{
-    Algorithm, AlgorithmType, Dsp, Estimators, FftEstimator, Histogram, HoltWinters, Linear,
-    MaxValueEstimator, Percentile, SeasonalNaive, Statistic,
+    Algorithm, AlgorithmType, Auto, Dsp, Estimators, FftEstimator, Histogram, HoltWinters, Linear,
+    MaxValueEstimator, Mstl, Percentile, SeasonalNaive, Statistic,
 };
 pub use time_series_prediction::{
     ExpressionQuery, Label, MetricQuery, PredictedSample, PredictedSeries, PredictionMetric,

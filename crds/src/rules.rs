@@ -329,7 +329,7 @@ mod tests {
 
     const ALGORITHM: &str = "spec/prediction/predictionAlgorithm";
 
-    const ACCEPTED: [(&str, &str); 29] = [
+    const ACCEPTED: [(&str, &str); 31] = [
         ("spec/minReplicas", "10"),
         ("spec/minReplicas", "0"),
         ("spec/minReplicas", "null"),
@@ -364,6 +364,8 @@ mod tests {
         ),
         (ALGORITHM, r#"{"holtWinters": {"season": "12h"}}"#),
         (ALGORITHM, r#"{"linear": {"samples": 2}}"#),
+        (ALGORITHM, r#"{"auto": {"sampleInterval": "5m"}}"#),
+        (ALGORITHM, r#"{"mstl": {"historyLength": "28d"}}"#),
         ("spec/crons/0/start", "\"@daily\""),
         ("spec/crons/0/start", "\"TZ=Asia/Tokyo 0 9 * * *\""),
         ("spec/crons/0/start", "\"CRON_TZ=Asia/Tokyo @hourly\""),
@@ -482,7 +484,7 @@ mod tests {
     ];
 
     /// Member of `predictionAlgorithm`, text or number set there, words of the answer.
-    const REFUSED_PARAMETERS: [(&str, &str, &str); 10] = [
+    const REFUSED_PARAMETERS: [(&str, &str, &str); 12] = [
         ("dsp/historyLength", "\"1w\"", "such as '14d'"),
         ("dsp/historyLength", "\"1d12h\"", "such as '14d'"),
         ("dsp/historyLength", "\"59m\"", "between 1h and 30d"),
@@ -493,6 +495,8 @@ mod tests {
         ("seasonalNaive/cycles", "31", "between 1 and 30"),
         ("holtWinters/season", "\"16d\"", "between 1h and 15d"),
         ("linear/samples", "1", "between 2 and 10000"),
+        ("auto/sampleInterval", "\"14s\"", "between 15s and 24h"),
+        ("mstl/historyLength", "\"59m\"", "between 1h and 30d"),
     ];
 
     /// Asserts that setting `value` at `pointer` is answered once, there, with `advice`.

@@ -46,6 +46,11 @@ pub struct Algorithm {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calibrate: Option<bool>,
 
+    /// Parameters of `auto`: learns online what the next minutes bring, from the last ones and from
+    /// the same time on past days.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auto: Option<Auto>,
+
     /// Parameters of `dsp`: finds a daily or weekly period in the history by Fourier transform and
     /// repeats it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -67,6 +72,10 @@ pub struct Algorithm {
     /// Parameters of `linear`: a straight line through the last samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub linear: Option<Linear>,
+
+    /// Parameters of `mstl`: several seasons by repeated smoothing. Needs a build that has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mstl: Option<Mstl>,
 }
 
 /// Name of a forecasting algorithm.
@@ -93,6 +102,18 @@ pub enum AlgorithmType {
     /// Any other name, as written.
     #[serde(untagged)]
     Unknown(String),
+}
+
+/// Parameters of the algorithm `auto`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Auto {
+    /// Time between two samples of the history, such as `60s`; at least 15 s. Default `60s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16))]
+    #[x_kube(validation = Rule::new(IS_DURATION).message(SAMPLE_INTERVAL_FORM))]
+    #[x_kube(validation = Rule::new(seconds_between(15, 86_400)).message(SAMPLE_INTERVAL_RANGE))]
+    pub sample_interval: Option<String>,
 }
 
 /// Parameters of the algorithm `dsp`.
@@ -347,6 +368,26 @@ pub struct Linear {
     #[x_kube(validation = Rule::new("self >= 2 && self <= 10000")
         .message("samples must be between 2 and 10000; a line needs two points"))]
     pub samples: Option<i32>,
+}
+
+/// Parameters of the algorithm `mstl`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Mstl {
+    /// Time between two samples of the history, such as `60s`; at least 15 s. Default `60s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16))]
+    #[x_kube(validation = Rule::new(IS_DURATION).message(SAMPLE_INTERVAL_FORM))]
+    #[x_kube(validation = Rule::new(seconds_between(15, 86_400)).message(SAMPLE_INTERVAL_RANGE))]
+    pub sample_interval: Option<String>,
+
+    /// How much history to learn from, such as `14d`; 1 h to 30 d. Two days are needed for a daily
+    /// pattern, two weeks for a weekly one. Default `14d`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16))]
+    #[x_kube(validation = Rule::new(IS_DURATION).message(HISTORY_LENGTH_FORM))]
+    #[x_kube(validation = Rule::new(seconds_between(3_600, 2_592_000)).message(HISTORY_LENGTH_RANGE))]
+    pub history_length: Option<String>,
 }
 
 // === impl AlgorithmType ===

@@ -21,6 +21,8 @@ use crate::refusal::Refusal;
 use crate::series::{Series, count, slots};
 use crate::spectrum::Fourier;
 
+/// How often crane looks for periods anew.
+const REFIT_INTERVAL: SignedDuration = SignedDuration::from_hours(12);
 const TWO_DAYS: SignedDuration = SignedDuration::from_hours(48);
 
 /// A series without period is steady if its standard deviation is at most this part of its mean.
@@ -276,6 +278,11 @@ impl Forecaster for Dsp {
 
     fn sample_interval(&self) -> SignedDuration {
         self.config.sample_interval
+    }
+
+    /// As crane: half a day.
+    fn refit_interval(&self) -> SignedDuration {
+        REFIT_INTERVAL
     }
 
     fn forecast(&mut self, history: &Series, horizon: SignedDuration) -> Result<Forecast, Refusal> {

@@ -116,6 +116,8 @@ pub enum Note {
         /// How many were used.
         used: usize,
     },
+    /// Too few outcomes are known yet to measure a margin; nothing was added to the forecast.
+    Uncalibrated,
 }
 
 // === impl Note ===
@@ -134,6 +136,9 @@ impl fmt::Display for Note {
             Self::Clamped => {
                 f.write_str("the forecast was lowered to 1.5 times the highest sample")
             }
+            Self::Uncalibrated => f.write_str(
+                "too few outcomes are known yet to calibrate the forecast; it is the bare one",
+            ),
             Self::FewerCycles { used } => write!(f, "only {used} cycles of history were available"),
         }
     }

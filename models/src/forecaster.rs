@@ -6,9 +6,11 @@ use std::fmt;
 use jiff::SignedDuration;
 
 use crate::forecast::Forecast;
+#[cfg(feature = "augurs")]
+use crate::mstl;
 use crate::refusal::Refusal;
 use crate::series::{MAX_SLOTS, Series, slots};
-use crate::{auto, dsp, percentile, seasonal};
+use crate::{auto, calibrate, dsp, holt_winters, linear, percentile, seasonal};
 
 /// What is fetched beyond the configured history, so that one late sample does not make it too short.
 ///
@@ -19,6 +21,9 @@ pub(crate) const SLACK: SignedDuration = SignedDuration::from_hours(1);
 /// How soon the path of most forecasters is worth computing anew: well inside
 /// [`OUTLIVES_HISTORY`](crate::OUTLIVES_HISTORY).
 pub const REFRESH_PERIOD: SignedDuration = SignedDuration::from_mins(4);
+
+/// How far apart the paths of a forecaster that is cheap to ask are judged in hindsight.
+const REFIT_INTERVAL: SignedDuration = SignedDuration::from_mins(5);
 
 /// Predicts a series from its past.
 ///
@@ -44,6 +49,11 @@ pub trait Forecaster: fmt::Debug + Send {
         self.sample_interval().max(REFRESH_PERIOD)
     }
 
+    /// How old a path may be and still be as good as a new one: how far apart a judgement in hindsight needs to ask.
+    fn refit_interval(&self) -> SignedDuration {
+        REFIT_INTERVAL
+    }
+
     /// Predicts at least `horizon` beyond the end of the history.
     ///
     /// # Errors
@@ -63,6 +73,15 @@ pub enum Algorithm {
     SeasonalNaive(seasonal::Config),
     /// See [`percentile`].
     Percentile(percentile::Config),
+    /// See [`holt_winters`].
+    HoltWinters(holt_winters::Config),
+    /// See [`linear`].
+    Linear(linear::Config),
+    /// See [`mstl`].
+    #[cfg(feature = "augurs")]
+    Mstl(mstl::Config),
+    /// Another one with a measured margin: see [`calibrate`].
+    Calibrated(Box<Algorithm>, calibrate::Config),
 }
 
 /// A setting that no forecaster can work with.
@@ -93,6 +112,13 @@ impl Algorithm {
             Self::Dsp(config) => Box::new(dsp::Dsp::new(config)?),
             Self::SeasonalNaive(config) => Box::new(seasonal::SeasonalNaive::new(config)?),
             Self::Percentile(config) => Box::new(percentile::Percentile::new(config)?),
+            Self::HoltWinters(config) => Box::new(holt_winters::HoltWinters::new(config)?),
+            Self::Linear(config) => Box::new(linear::Linear::new(config)?),
+            #[cfg(feature = "augurs")]
+            Self::Mstl(config) => Box::new(mstl::Mstl::new(config)?),
+            Self::Calibrated(inner, config) => {
+                Box::new(calibrate::Calibrated::new(inner.build()?, &config)?)
+            }
         })
     }
 }
@@ -187,6 +213,12 @@ mod tests {
                 "percentile",
                 7 * 24 + 1,
             ),
+            (
+                Algorithm::HoltWinters(holt_winters::Config::default()),
+                "holtWinters",
+                7 * 24 + 1,
+            ),
+            (Algorithm::Linear(linear::Config::default()), "linear", 2),
         ];
         for (algorithm, name, hours) in cases {
             let forecaster = algorithm.build().unwrap();

@@ -12,7 +12,7 @@ use crate::series::{Series, count, slots};
 /// # Source
 /// Seasonal-naive forecasts of real traces stay usable with a third of the samples gone; beyond that the filler
 /// outweighs what was seen.
-const MAX_MISSING: f64 = 0.30;
+pub(crate) const MAX_MISSING: f64 = 0.30;
 
 /// Holes up to here are bridged by a straight line; longer ones by the same time one season away.
 ///
@@ -183,6 +183,9 @@ fn missing(values: &[f64]) -> usize {
 
 /// The runs of missing values, oldest first.
 fn holes(values: &[f64]) -> Vec<std::ops::Range<usize>> {
+    if missing(values) == 0 {
+        return Vec::new();
+    }
     let mut at = 0;
     let runs = values.chunk_by(|a, b| a.is_nan() == b.is_nan()).map(|run| {
         at += run.len();
@@ -194,6 +197,9 @@ fn holes(values: &[f64]) -> Vec<std::ops::Range<usize>> {
 }
 
 fn reject_absurd(values: &mut [f64]) -> usize {
+    if !may_hold_absurd(values) {
+        return 0;
+    }
     let mut positive: Vec<f64> = values
         .iter()
         .copied()
@@ -211,6 +217,18 @@ fn reject_absurd(values: &mut [f64]) -> usize {
         }
     }
     rejected
+}
+
+/// Whether a tenth of the positive values lie so far below the highest that a percentile is worth looking for: without
+/// that, the 95th is near enough for none to be absurd.
+fn may_hold_absurd(values: &[f64]) -> bool {
+    let highest = values
+        .iter()
+        .fold(0.0, |a: f64, b| if *b > a { *b } else { a });
+    let near = highest / ABSURD_RATIO;
+    let positive = values.iter().filter(|value| **value > 0.0).count();
+    let usual = values.iter().filter(|value| **value > near).count();
+    count(usual) < 0.1 * count(positive)
 }
 
 /// Where the newest stretch without a hole of more than `longest` slots begins.

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 pub mod auto;
+pub mod calibrate;
 mod choose;
 mod conformal;
 pub mod dsp;
@@ -9,6 +10,10 @@ mod forecaster;
 mod gaps;
 mod grid;
 mod harmonic;
+pub mod holt_winters;
+pub mod linear;
+#[cfg(feature = "augurs")]
+pub mod mstl;
 pub mod percentile;
 mod period;
 mod refusal;

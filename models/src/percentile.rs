@@ -200,6 +200,11 @@ impl Forecaster for Percentile {
         self.config.sample_interval
     }
 
+    /// An hour: a half-life is a day.
+    fn refit_interval(&self) -> SignedDuration {
+        SignedDuration::from_hours(1)
+    }
+
     fn forecast(&mut self, history: &Series, horizon: SignedDuration) -> Result<Forecast, Refusal> {
         let step = self.config.sample_interval;
         let wanted = path_length(horizon, step)?;

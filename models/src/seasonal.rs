@@ -1,8 +1,10 @@
 //! Repeats past seasons: the same time yesterday or last week, or a statistic of that time over several seasons.
 //! It does not ask whether the season is real; `dsp` does. Next: `forecaster`.
 
+use std::ops::Range;
+
 use jiff::SignedDuration;
-use ndarray::{ArrayView2, Axis};
+use ndarray::{ArrayView2, Axis, Slice};
 
 use crate::forecast::{Forecast, Note, guard};
 use crate::forecaster::{
@@ -124,14 +126,21 @@ impl SeasonalNaive {
         Ok(Self { config })
     }
 
-    fn level_ratio(&self, values: &[f64], expected: &[f64], season: usize) -> f64 {
-        let span = slots(RATIO_SPAN, self.config.sample_interval)
-            .unwrap_or(0)
-            .max(1)
-            .min(season);
+    /// The level of the last quarter of an hour over what this method would have said of it, a season earlier.
+    fn level_ratio(&self, values: &[f64], season: usize, cycles: usize) -> f64 {
+        if !self.config.level_ratio {
+            return 1.0;
+        }
+        let span = slots(RATIO_SPAN, self.config.sample_interval);
+        let span = span.unwrap_or(0).clamp(1, season);
+        let earlier = values.len().saturating_sub(season);
+        let before = values.get(..earlier).unwrap_or_default();
+        let cycles = cycles.min(before.len() / season);
+        let phases = season - span..season;
+        let expected = of_phases(before, season, cycles, self.config.statistic, phases);
         let newest: f64 = values.iter().rev().take(span).sum();
-        let then: f64 = expected.iter().rev().take(span).sum();
-        if !self.config.level_ratio || then <= 0.0 {
+        let then: f64 = expected.iter().sum();
+        if then <= 0.0 {
             return 1.0;
         }
         (newest / then).clamp(RATIO_BOUNDS.0, RATIO_BOUNDS.1)
@@ -156,6 +165,15 @@ impl Forecaster for SeasonalNaive {
         self.config.sample_interval
     }
 
+    /// What it says of an instant does not change within a season, unless the present level counts.
+    fn refit_interval(&self) -> SignedDuration {
+        if self.config.level_ratio {
+            SignedDuration::from_mins(5)
+        } else {
+            SignedDuration::from_hours(1)
+        }
+    }
+
     fn forecast(&mut self, history: &Series, horizon: SignedDuration) -> Result<Forecast, Refusal> {
         let Config {
             sample_interval: step,
@@ -174,14 +192,9 @@ impl Forecaster for SeasonalNaive {
         let length = slots(season.length(), step).unwrap_or(1);
         let values = admitted.filled(length);
         let used = (values.len() / length).clamp(1, cycles.max(1));
-        let cycle = over_seasons(&values, length, used, statistic);
-        // The quarter of an hour just past is compared with what this method would have said of it, a season earlier.
-        let before = values
-            .get(..values.len().saturating_sub(length))
-            .unwrap_or_default();
-        let earlier = over_seasons(before, length, used.min(before.len() / length), statistic);
-        let factor =
-            (1.0 + self.config.margin_fraction) * self.level_ratio(&values, &earlier, length);
+        let phases = 0..wanted.min(length);
+        let cycle = of_phases(&values, length, used, statistic, phases);
+        let factor = (1.0 + self.config.margin_fraction) * self.level_ratio(&values, length, used);
         let mut point: Vec<f64> = cycle
             .iter()
             .cycle()
@@ -210,6 +223,17 @@ pub(crate) fn over_seasons(
     cycles: usize,
     statistic: Statistic,
 ) -> Vec<f64> {
+    of_phases(values, season, cycles, statistic, 0..season)
+}
+
+/// As [`over_seasons`], of some phases only.
+fn of_phases(
+    values: &[f64],
+    season: usize,
+    cycles: usize,
+    statistic: Statistic,
+    phases: Range<usize>,
+) -> Vec<f64> {
     let first = values.len().checked_sub(season * cycles);
     let newest = first
         .and_then(|first| values.get(first..))
@@ -217,6 +241,10 @@ pub(crate) fn over_seasons(
     let Ok(table) = ArrayView2::from_shape((cycles, season), newest) else {
         return Vec::new();
     };
+    if cycles == 0 || phases.start > phases.end || phases.end > season {
+        return Vec::new();
+    }
+    let table = table.slice_axis(Axis(1), Slice::from(phases));
     match statistic {
         Statistic::Last => table
             .rows()
@@ -227,10 +255,13 @@ pub(crate) fn over_seasons(
             .fold_axis(Axis(0), 0.0, |a: &f64, b| a.max(*b))
             .to_vec(),
         Statistic::Median => {
-            let middle = |column: ndarray::ArrayView1<f64>| {
-                quantile_in_place(&mut column.to_vec(), 0.5).unwrap_or(0.0)
-            };
-            table.columns().into_iter().map(middle).collect()
+            let mut scratch = Vec::with_capacity(cycles);
+            let columns = table.columns().into_iter().map(|column| {
+                scratch.clear();
+                scratch.extend(column.iter().copied());
+                quantile_in_place(&mut scratch, 0.5).unwrap_or(0.0)
+            });
+            columns.collect()
         }
     }
 }

@@ -187,6 +187,28 @@ impl Series {
         })
     }
 
+    /// The number of the slot that begins at [`end`](Self::end), counted from the epoch, so that instants of one grid
+    /// can be told apart whatever part of it is at hand.
+    pub(crate) fn end_slot(&self) -> i64 {
+        let slot = self
+            .end()
+            .as_nanosecond()
+            .div_euclid(self.step.as_nanos().max(1));
+        i64::try_from(slot).unwrap_or(i64::MAX)
+    }
+
+    /// The series as it was `age` slots ago, no longer than `length`.
+    pub(crate) fn before(&self, age: usize, length: SignedDuration) -> Self {
+        let end = self.values.len().saturating_sub(age);
+        let kept = slots(length, self.step).unwrap_or(usize::MAX);
+        let start = end.saturating_sub(kept);
+        Self {
+            start: self.time_at(start),
+            step: self.step,
+            values: self.values.get(start..end).unwrap_or_default().to_vec(),
+        }
+    }
+
     fn slot(&self, at: Timestamp) -> Option<usize> {
         slots(at.duration_since(self.start), self.step)
     }

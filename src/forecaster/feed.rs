@@ -14,6 +14,7 @@ use foretide_models::Sample;
 use jiff::{SignedDuration, Timestamp};
 
 use super::forecasts::SeriesKey;
+use crate::validate::Known;
 
 /// Seconds in a minute.
 const MINUTE: i64 = 60;
@@ -31,15 +32,6 @@ pub struct Glimpse {
     pub demand: Option<f64>,
     /// Whether the workload was at its limits, so that the true demand may be higher.
     pub censored: bool,
-    /// What one replica is meant to carry, in the unit of the demand.
-    pub per_replica: Option<f64>,
-}
-
-/// What a forecaster may know about a series besides its history.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Situation {
-    /// How long pods of the workload take from creation to readiness, if that was measured.
-    pub lead_time: Option<SignedDuration>,
     /// What one replica is meant to carry, in the unit of the demand.
     pub per_replica: Option<f64>,
 }
@@ -104,11 +96,11 @@ impl Feed {
 
     /// What is known about a series; `None` before the first sync that saw its object.
     #[must_use]
-    pub fn situation(&self, key: &SeriesKey) -> Option<Situation> {
+    pub fn situation(&self, key: &SeriesKey) -> Option<Known> {
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
         let lead_time = *state.lead_times.get(&key.uid)?;
         let track = state.series.get(key);
-        Some(Situation {
+        Some(Known {
             lead_time,
             per_replica: track.and_then(|track| track.per_replica),
         })

@@ -16,14 +16,13 @@ use std::{
 };
 
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
-use foretide_models::{Algorithm, Forecast, REFRESH_PERIOD, Refusal, auto};
+use foretide_models::{Forecast, REFRESH_PERIOD, Refusal};
 use futures::{StreamExt, stream};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 
 pub(crate) use self::publish::shown;
 use self::{
-    feed::Situation,
     forecasts::{Forecasts, SeriesKey},
     history::HistoryCache,
     plan::{Failure, Plan, Refreshed, Request},
@@ -197,7 +196,7 @@ impl<C: Cluster, H: HistoryReader, Q: DemandQueries> Forecaster<C, H, Q> {
         &self,
         (ehpa, workload): (&EffectiveHorizontalPodAutoscaler, &Workload),
         metric: &MetricSpec,
-        known: Situation,
+        known: validate::Known,
     ) -> Result<(Request, Box<dyn foretide_models::Forecaster>), Refused> {
         let source = self.source.as_deref().ok_or_else(|| {
             let message = "no history is configured: start the controller with --prometheus URL";
@@ -210,8 +209,7 @@ impl<C: Cluster, H: HistoryReader, Q: DemandQueries> Forecaster<C, H, Q> {
         let written = prediction.lead_time_seconds;
         let written = written.map(|seconds| SignedDuration::from_secs(seconds.into()));
         let lead_time = LeadTime::of(written, known.lead_time);
-        let algorithm = validate::algorithm(&prediction).map_err(invalid)?;
-        let algorithm = situated(algorithm, lead_time, known);
+        let algorithm = validate::algorithm(&prediction, known).map_err(invalid)?;
         let forecaster = validate::build(algorithm.clone()).map_err(invalid)?;
         let annotation = format!("{QUERY_ANNOTATION}{}", metric.identifier());
         let query = source.queries.query(&Demand {
@@ -295,25 +293,6 @@ impl<C: Cluster, H: HistoryReader, Q: DemandQueries> Forecaster<C, H, Q> {
             }
         }
     }
-}
-
-/// The settings with what is known of the workload: how long its pods take, what one of them carries.
-fn situated(algorithm: Algorithm, lead_time: LeadTime, known: Situation) -> Algorithm {
-    let Algorithm::Auto(config) = algorithm else {
-        return algorithm;
-    };
-    let aim = match config.aim {
-        auto::Aim::UnderProvisioned { percent, .. } => auto::Aim::UnderProvisioned {
-            percent,
-            per_replica: known.per_replica,
-        },
-        aim @ auto::Aim::Quantile(_) => aim,
-    };
-    Algorithm::Auto(auto::Config {
-        lead_time: lead_time.span,
-        aim,
-        ..config
-    })
 }
 
 fn unread_reason(error: &HistoryError) -> Reason {

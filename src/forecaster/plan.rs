@@ -282,3 +282,6 @@ impl Plan {
         self.turn = from.saturating_add(wait).unwrap_or(Timestamp::MAX);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,58 +1,88 @@
-//! `spec.prediction.predictionAlgorithm`: from crane's strings to a forecaster's settings.
+//! `spec.prediction`: from crane's strings to a forecaster's settings.
 //!
-//! What is not written takes the algorithm's default; what is written and cannot be read is a
-//! violation, never a silent default. `auto`, also where no algorithm is named, runs `dsp`.
+//! What is not written takes the algorithm's default; what is written and cannot be read, or would
+//! have no effect, is a violation, never a silent default.
 
 use foretide_crds as wire;
 use foretide_crds::{AlgorithmType, Prediction};
-use foretide_models::{Algorithm, Forecaster, dsp, percentile, seasonal};
+#[cfg(feature = "augurs")]
+use foretide_models::mstl;
+use foretide_models::{
+    Algorithm, Forecaster, auto, calibrate, dsp, holt_winters, linear, percentile, seasonal,
+};
 use jiff::SignedDuration;
 
 use super::Violation;
 
 /// Path of the block that is read here.
+const PREDICTION: &str = "spec.prediction";
+/// Path of the block that names the algorithm.
 const BLOCK: &str = "spec.prediction.predictionAlgorithm";
 /// The algorithms that can be asked for.
-const KNOWN: &str = "auto, dsp, percentile or seasonalNaive";
+const KNOWN: &str = "auto, dsp, percentile, seasonalNaive, holtWinters, linear or mstl";
+/// How long a new replica takes until it serves, where nobody said or measured it.
+const LEAD_TIME: SignedDuration = SignedDuration::from_secs(120);
+/// Shortest and longest lead time, in seconds; a measured one is brought within.
+const LEAD_TIME_SECONDS: std::ops::RangeInclusive<i32> = 30..=1200;
+/// The quantile where none is written, and the least and the greatest.
+const QUANTILE: f64 = 0.90;
+const QUANTILES: std::ops::RangeInclusive<f64> = 0.5..=0.999;
+
+/// What is known of a workload besides its spec.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Known {
+    /// How long its new pods took until they were ready; used where the spec says nothing.
+    pub lead_time: Option<SignedDuration>,
+    /// What one replica is to carry, in the unit of the history.
+    pub per_replica: Option<f64>,
+}
 
 /// The settings of the forecaster that a spec asks for.
 ///
 /// # Errors
 /// The first field that cannot be used.
-pub fn algorithm(prediction: &Prediction) -> Result<Algorithm, Violation> {
+pub fn algorithm(prediction: &Prediction, known: Known) -> Result<Algorithm, Violation> {
     let block = prediction.prediction_algorithm.clone().unwrap_or_default();
-    if block.calibrate == Some(true) {
-        let expected = "false: calibration is not available for this algorithm yet";
-        return Err(Violation::new(
-            format!("{BLOCK}.calibrate"),
-            "true",
-            expected,
-        ));
+    let asked = block.algorithm_type.clone().unwrap_or(AlgorithmType::Auto);
+    let lead_time = lead_time(prediction.lead_time_seconds, known)?;
+    let aim = aim(prediction, known)?;
+    if asked == AlgorithmType::Auto {
+        require_calibrated(block.calibrate)?;
+        return automatic(&block.auto.unwrap_or_default(), lead_time, aim).map(Algorithm::Auto);
     }
-    match block.algorithm_type.unwrap_or(AlgorithmType::Auto) {
-        AlgorithmType::Auto | AlgorithmType::Dsp => {
-            dsp(&block.dsp.unwrap_or_default()).map(Algorithm::Dsp)
+    let bare = matches!(asked, AlgorithmType::Dsp | AlgorithmType::Percentile);
+    let inner = named(&asked, block.clone())?;
+    let quantile = match aim {
+        auto::Aim::Quantile(quantile) => quantile,
+        auto::Aim::UnderProvisioned { percent, .. } => {
+            let expected = "left out: only auto chooses its own quantile";
+            let field = format!("{PREDICTION}.maxUnderProvisionedPercent");
+            return Err(Violation::new(field, percent.to_string(), expected));
         }
-        AlgorithmType::Percentile => {
-            percentile(&block.percentile.unwrap_or_default()).map(Algorithm::Percentile)
-        }
-        AlgorithmType::SeasonalNaive => {
-            seasonal_naive(&block.seasonal_naive.unwrap_or_default()).map(Algorithm::SeasonalNaive)
-        }
-        other => Err(Violation::new(
-            format!("{BLOCK}.algorithmType"),
-            format!("{other:?}"),
-            KNOWN,
+    };
+    if block.calibrate.unwrap_or(!bare) {
+        let config = calibrate::Config {
+            quantile,
+            lead_time,
+        };
+        return Ok(Algorithm::Calibrated(Box::new(inner), config));
+    }
+    match prediction.quantile {
+        None => Ok(inner),
+        Some(written) => Err(Violation::new(
+            format!("{PREDICTION}.quantile"),
+            written.to_string(),
+            "left out, or predictionAlgorithm.calibrate: true, without which this algorithm has no quantile",
         )),
     }
 }
 
-/// The forecaster that a spec asks for, settings checked.
+/// The forecaster that a spec asks for, settings checked, with nothing known of the workload.
 ///
 /// # Errors
 /// The first field that cannot be used.
 pub fn forecaster(prediction: &Prediction) -> Result<Box<dyn Forecaster>, Violation> {
-    build(algorithm(prediction)?)
+    build(algorithm(prediction, Known::default())?)
 }
 
 /// The forecaster of settings that were read from a spec, checked.
@@ -67,6 +97,154 @@ pub fn build(algorithm: Algorithm) -> Result<Box<dyn Forecaster>, Violation> {
             error.expected,
         )
     })
+}
+
+/// The settings of any algorithm but `auto`, by name.
+fn named(asked: &AlgorithmType, block: wire::Algorithm) -> Result<Algorithm, Violation> {
+    match asked {
+        AlgorithmType::Dsp => dsp(&block.dsp.unwrap_or_default()).map(Algorithm::Dsp),
+        AlgorithmType::Percentile => {
+            percentile(&block.percentile.unwrap_or_default()).map(Algorithm::Percentile)
+        }
+        AlgorithmType::SeasonalNaive => {
+            seasonal_naive(&block.seasonal_naive.unwrap_or_default()).map(Algorithm::SeasonalNaive)
+        }
+        AlgorithmType::HoltWinters => {
+            holt_winters(&block.holt_winters.unwrap_or_default()).map(Algorithm::HoltWinters)
+        }
+        AlgorithmType::Linear => linear(&block.linear.unwrap_or_default()).map(Algorithm::Linear),
+        AlgorithmType::Mstl => mstl(&block.mstl.unwrap_or_default()),
+        other => {
+            let name = match other {
+                AlgorithmType::Unknown(name) => format!("{name:?}"),
+                other => format!("{other:?}"),
+            };
+            Err(Violation::new(
+                format!("{BLOCK}.algorithmType"),
+                name,
+                KNOWN,
+            ))
+        }
+    }
+}
+
+/// The lead time of the spec, else the measured one within bounds, else the usual one.
+fn lead_time(written: Option<i32>, known: Known) -> Result<SignedDuration, Violation> {
+    let (least, most) = (*LEAD_TIME_SECONDS.start(), *LEAD_TIME_SECONDS.end());
+    let seconds = |n: i32| SignedDuration::from_secs(n.into());
+    match written {
+        Some(written) if LEAD_TIME_SECONDS.contains(&written) => Ok(seconds(written)),
+        Some(written) => Err(Violation::new(
+            format!("{PREDICTION}.leadTimeSeconds"),
+            written.to_string(),
+            "30 to 1200; leave it out to have it measured",
+        )),
+        None => Ok(known.lead_time.map_or(LEAD_TIME, |measured| {
+            measured.clamp(seconds(least), seconds(most))
+        })),
+    }
+}
+
+/// How much of the demand the spec wants provided for.
+fn aim(prediction: &Prediction, known: Known) -> Result<auto::Aim, Violation> {
+    let quantile = prediction.quantile.unwrap_or(QUANTILE);
+    if !QUANTILES.contains(&quantile) {
+        let field = format!("{PREDICTION}.quantile");
+        return Err(Violation::new(field, quantile.to_string(), "0.5 to 0.999"));
+    }
+    let Some(percent) = prediction.max_under_provisioned_percent else {
+        return Ok(auto::Aim::Quantile(quantile));
+    };
+    let expected = if prediction.quantile.is_some() {
+        "left out, or quantile: each chooses the quantile"
+    } else if percent > 0.0 && percent < 100.0 {
+        let per_replica = known.per_replica;
+        return Ok(auto::Aim::UnderProvisioned {
+            percent,
+            per_replica,
+        });
+    } else {
+        "above 0 and below 100"
+    };
+    let field = format!("{PREDICTION}.maxUnderProvisionedPercent");
+    Err(Violation::new(field, percent.to_string(), expected))
+}
+
+fn require_calibrated(calibrate: Option<bool>) -> Result<(), Violation> {
+    if calibrate != Some(false) {
+        return Ok(());
+    }
+    let expected = "true or left out: auto is calibrated by nature";
+    Err(Violation::new(
+        format!("{BLOCK}.calibrate"),
+        "false",
+        expected,
+    ))
+}
+
+fn automatic(
+    block: &wire::Auto,
+    lead_time: SignedDuration,
+    aim: auto::Aim,
+) -> Result<auto::Config, Violation> {
+    let field = format!("{BLOCK}.auto.sampleInterval");
+    let default = auto::Config::default();
+    Ok(auto::Config {
+        sample_interval: duration(&field, block.sample_interval.as_deref())?
+            .unwrap_or(default.sample_interval),
+        lead_time,
+        aim,
+    })
+}
+
+fn holt_winters(block: &wire::HoltWinters) -> Result<holt_winters::Config, Violation> {
+    let of = |name: &str, text: &Option<String>| {
+        duration(&format!("{BLOCK}.holtWinters.{name}"), text.as_deref())
+    };
+    let default = holt_winters::Config::default();
+    Ok(holt_winters::Config {
+        sample_interval: of("sampleInterval", &block.sample_interval)?
+            .unwrap_or(default.sample_interval),
+        history_length: of("historyLength", &block.history_length)?
+            .unwrap_or(default.history_length),
+        season: of("season", &block.season)?.unwrap_or(default.season),
+        ..default
+    })
+}
+
+fn linear(block: &wire::Linear) -> Result<linear::Config, Violation> {
+    let at = |name: &str| format!("{BLOCK}.linear.{name}");
+    let default = linear::Config::default();
+    Ok(linear::Config {
+        sample_interval: duration(&at("sampleInterval"), block.sample_interval.as_deref())?
+            .unwrap_or(default.sample_interval),
+        samples: whole(&at("samples"), block.samples)?.unwrap_or(default.samples),
+    })
+}
+
+#[cfg(feature = "augurs")]
+fn mstl(block: &wire::Mstl) -> Result<Algorithm, Violation> {
+    let of = |name: &str, text: &Option<String>| {
+        duration(&format!("{BLOCK}.mstl.{name}"), text.as_deref())
+    };
+    let default = mstl::Config::default();
+    Ok(Algorithm::Mstl(mstl::Config {
+        sample_interval: of("sampleInterval", &block.sample_interval)?
+            .unwrap_or(default.sample_interval),
+        history_length: of("historyLength", &block.history_length)?
+            .unwrap_or(default.history_length),
+    }))
+}
+
+#[cfg(not(feature = "augurs"))]
+fn mstl(_: &wire::Mstl) -> Result<Algorithm, Violation> {
+    let expected = "another algorithm: this program was built without mstl; \
+        a build with the cargo feature `augurs` has it";
+    Err(Violation::new(
+        format!("{BLOCK}.algorithmType"),
+        "mstl",
+        expected,
+    ))
 }
 
 fn dsp(block: &wire::Dsp) -> Result<dsp::Config, Violation> {
@@ -277,6 +455,10 @@ mod tests {
         serde_saphyr::from_str(yaml).unwrap()
     }
 
+    fn read(yaml: &str) -> Result<Algorithm, Violation> {
+        algorithm(&prediction(yaml), Known::default())
+    }
+
     #[test]
     fn the_seed_manifest_asks_for_three_days_of_dsp() {
         let asked = prediction(
@@ -286,40 +468,171 @@ mod tests {
             history_length: SignedDuration::from_hours(72),
             ..dsp::Config::default()
         };
-        assert_eq!(algorithm(&asked), Ok(Algorithm::Dsp(expected)));
+        let read = algorithm(&asked, Known::default());
+        assert_eq!(read, Ok(Algorithm::Dsp(expected)));
     }
 
     #[test]
-    fn no_algorithm_at_all_runs_dsp_with_its_defaults() {
-        let default = Algorithm::Dsp(dsp::Config::default());
-        assert_eq!(algorithm(&Prediction::default()), Ok(default));
+    fn no_algorithm_at_all_runs_auto_with_its_defaults() {
+        let default = Algorithm::Auto(auto::Config::default());
+        assert_eq!(read("{}"), Ok(default.clone()));
+        assert_eq!(read("predictionAlgorithm: {calibrate: true}"), Ok(default));
     }
 
     #[test]
-    fn a_value_that_cannot_be_read_is_named_and_never_replaced() {
-        for (yaml, field) in [
+    fn the_aim_and_the_lead_time_reach_the_forecaster() {
+        let automatic = |seconds, aim| {
+            Algorithm::Auto(auto::Config {
+                lead_time: SignedDuration::from_secs(seconds),
+                aim,
+                ..auto::Config::default()
+            })
+        };
+        let known = |seconds| Known {
+            lead_time: Some(SignedDuration::from_secs(seconds)),
+            per_replica: Some(2.5),
+        };
+        let objective = auto::Aim::UnderProvisioned {
+            percent: 1.0,
+            per_replica: Some(2.5),
+        };
+        let usual = auto::Aim::Quantile(0.90);
+        for (yaml, known, expected) in [
+            ("{}", known(200), automatic(200, usual)),
+            ("{}", known(5), automatic(30, usual)),
+            ("{}", known(5000), automatic(1200, usual)),
+            ("{leadTimeSeconds: 60}", known(200), automatic(60, usual)),
             (
-                "{algorithmType: dsp, dsp: {historyLength: 1w}}",
-                "dsp.historyLength",
+                "{quantile: 0.95}",
+                Known::default(),
+                automatic(120, auto::Aim::Quantile(0.95)),
             ),
             (
-                "{algorithmType: percentile, percentile: {percentile: most}}",
-                "percentile.percentile",
-            ),
-            (
-                "{algorithmType: seasonalNaive, seasonalNaive: {period: 12h}}",
-                "seasonalNaive.period",
-            ),
-            ("{algorithmType: linear}", "algorithmType"),
-            ("{algorithmType: dsp, calibrate: true}", "calibrate"),
-            (
-                "{algorithmType: dsp, dsp: {estimators: {fft: [{marginFraction: x}]}}}",
-                "dsp.estimators.fft[0].marginFraction",
+                "{maxUnderProvisionedPercent: 1}",
+                known(120),
+                automatic(120, objective),
             ),
         ] {
-            let asked = prediction(&format!("predictionAlgorithm: {yaml}"));
-            let violation = algorithm(&asked).unwrap_err();
-            assert_eq!(violation.field, format!("{BLOCK}.{field}"), "{violation}");
+            assert_eq!(algorithm(&prediction(yaml), known), Ok(expected), "{yaml}");
+        }
+    }
+
+    #[test]
+    fn all_but_dsp_and_percentile_are_calibrated_unless_asked_otherwise() {
+        let calibrated = |inner, quantile| {
+            let lead_time = SignedDuration::from_secs(120);
+            let config = calibrate::Config {
+                quantile,
+                lead_time,
+            };
+            Algorithm::Calibrated(Box::new(inner), config)
+        };
+        let dsp = Algorithm::Dsp(dsp::Config::default());
+        let line = Algorithm::Linear(linear::Config::default());
+        let naive = Algorithm::SeasonalNaive(seasonal::Config::default());
+        let half_day = Algorithm::HoltWinters(holt_winters::Config {
+            season: SignedDuration::from_hours(12),
+            ..holt_winters::Config::default()
+        });
+        let floor = Algorithm::Percentile(percentile::Config::default());
+        for (yaml, expected) in [
+            ("predictionAlgorithm: {algorithmType: dsp}", dsp.clone()),
+            (
+                "{quantile: 0.8, predictionAlgorithm: {algorithmType: dsp, calibrate: true}}",
+                calibrated(dsp, 0.8),
+            ),
+            ("predictionAlgorithm: {algorithmType: percentile}", floor),
+            (
+                "predictionAlgorithm: {algorithmType: seasonalNaive}",
+                calibrated(naive, 0.9),
+            ),
+            (
+                "predictionAlgorithm: {algorithmType: holtWinters, holtWinters: {season: 12h}}",
+                calibrated(half_day, 0.9),
+            ),
+            (
+                "predictionAlgorithm: {algorithmType: linear, calibrate: false}",
+                line,
+            ),
+        ] {
+            assert_eq!(read(yaml), Ok(expected), "{yaml}");
+        }
+    }
+
+    #[test]
+    fn mstl_needs_the_build_that_has_it() {
+        let asked = read("predictionAlgorithm: {algorithmType: mstl, mstl: {historyLength: 20d}}");
+        if cfg!(feature = "augurs") {
+            assert_eq!(build(asked.unwrap()).unwrap().name(), "mstl");
+        } else {
+            let violation = asked.unwrap_err();
+            assert_eq!(violation.field, format!("{BLOCK}.algorithmType"));
+            assert!(violation.expected.contains("`augurs`"), "{violation}");
+        }
+    }
+
+    #[test]
+    fn a_value_that_cannot_be_read_or_has_no_effect_is_named_and_never_replaced() {
+        for (yaml, field) in [
+            (
+                "predictionAlgorithm: {algorithmType: dsp, dsp: {historyLength: 1w}}",
+                "predictionAlgorithm.dsp.historyLength",
+            ),
+            (
+                "predictionAlgorithm: {algorithmType: percentile, percentile: {percentile: most}}",
+                "predictionAlgorithm.percentile.percentile",
+            ),
+            (
+                "predictionAlgorithm: {algorithmType: seasonalNaive, seasonalNaive: {period: 12h}}",
+                "predictionAlgorithm.seasonalNaive.period",
+            ),
+            (
+                "predictionAlgorithm: {algorithmType: prophet}",
+                "predictionAlgorithm.algorithmType",
+            ),
+            (
+                "predictionAlgorithm: {algorithmType: linear, linear: {samples: -1}}",
+                "predictionAlgorithm.linear.samples",
+            ),
+            (
+                "predictionAlgorithm: {algorithmType: dsp, dsp: {estimators: {fft: [{marginFraction: x}]}}}",
+                "predictionAlgorithm.dsp.estimators.fft[0].marginFraction",
+            ),
+            (
+                "predictionAlgorithm: {auto: {sampleInterval: often}}",
+                "predictionAlgorithm.auto.sampleInterval",
+            ),
+            (
+                "predictionAlgorithm: {calibrate: false}",
+                "predictionAlgorithm.calibrate",
+            ),
+            ("quantile: 0.4", "quantile"),
+            ("quantile: 1", "quantile"),
+            (
+                "{quantile: 0.9, predictionAlgorithm: {algorithmType: dsp}}",
+                "quantile",
+            ),
+            ("leadTimeSeconds: 29", "leadTimeSeconds"),
+            ("leadTimeSeconds: 1201", "leadTimeSeconds"),
+            (
+                "maxUnderProvisionedPercent: 0",
+                "maxUnderProvisionedPercent",
+            ),
+            (
+                "{maxUnderProvisionedPercent: 1, quantile: 0.9}",
+                "maxUnderProvisionedPercent",
+            ),
+            (
+                "{maxUnderProvisionedPercent: 1, predictionAlgorithm: {algorithmType: linear}}",
+                "maxUnderProvisionedPercent",
+            ),
+        ] {
+            let violation = read(yaml).unwrap_err();
+            assert_eq!(
+                violation.field,
+                format!("{PREDICTION}.{field}"),
+                "{violation}"
+            );
         }
     }
 

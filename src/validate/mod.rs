@@ -17,7 +17,7 @@ use foretide_crds::{
 use jiff::SignedDuration;
 use kube::ResourceExt;
 
-pub use algorithm::{algorithm, build, forecaster};
+pub use algorithm::{Known, algorithm, build, forecaster};
 pub use metric::selector_text;
 
 use crate::domain::{
