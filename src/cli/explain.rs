@@ -321,3 +321,46 @@ fn advice(reason: &str) -> Option<&'static str> {
         _ => return None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_forecast_says_in_a_sentence_what_it_stands_on() {
+        let text = |text: &str| Some(text.to_owned());
+        let measured = ForecastStatus {
+            algorithm: text("auto"),
+            quantile: text("0.9"),
+            coverage: text("0.912"),
+            skill: text("0.35"),
+            lead_time_seconds: Some(60),
+            lead_time_source: text("measured"),
+            ..ForecastStatus::default()
+        };
+        let worse = ForecastStatus {
+            algorithm: text("auto"),
+            skill: text("-0.1"),
+            message: text("the level shifted within the last hour"),
+            ..ForecastStatus::default()
+        };
+        for (forecast, want) in [
+            (
+                measured,
+                "resource.cpu: the 90 % upper quantile of the demand, by auto, for a lead time of 60 s (measured); \
+                 measured over 3 days: coverage 91.2 %, 35 % better than \"it stays as it is\"",
+            ),
+            (
+                worse,
+                "resource.cpu: forecast by auto; measured over 3 days: 10 % worse than \"it stays as it is\"; \
+                 the level shifted within the last hour",
+            ),
+            (
+                ForecastStatus::default(),
+                "resource.cpu: forecast by an algorithm",
+            ),
+        ] {
+            assert_eq!(grounds("resource.cpu", &forecast), want);
+        }
+    }
+}
