@@ -12,18 +12,23 @@ use tokio::{net::TcpListener, task::JoinSet};
 use crate::{
     adapters::{
         kube::{ConnectError, Connection, KubeCluster},
-        prometheus::{Endpoint, EndpointError, Prometheus, PromqlScope, QueryRules},
+        prometheus::{
+            Endpoint, EndpointError, Prometheus, PromqlScope, QueryRules, RuleBook, rules::Shelved,
+        },
     },
     autoscaler::{Autoscaler, Setup},
     clock::Clock,
-    config::{Config, KubeAccess, ScopeArg},
+    config::{AdapterConfig, Config, KubeAccess, ScopeArg},
     forecaster::{Forecaster, Source, forecasts::Forecasts},
     http,
     telemetry::Telemetry,
+    validate::chain,
 };
 
 /// How often the health of the watches is published.
 const WATCH_REPORT_PERIOD: SignedDuration = SignedDuration::from_secs(5);
+/// How often the rules of prometheus-adapter are read again. A mounted `ConfigMap` takes about as long to change.
+const RULES_PERIOD: SignedDuration = SignedDuration::from_secs(60);
 
 /// Why the controller could not start, or had to end.
 #[derive(Debug, thiserror::Error)]
@@ -80,6 +85,13 @@ pub async fn run_with(
             source,
         })?;
     let connection = connect(&config.access).await?;
+    let adapter = AdapterRules {
+        origin: config.adapter_config.clone(),
+        connection: connection.clone(),
+        book: RuleBook::default(),
+    };
+    // Before the first forecast, which would ask other queries without them.
+    adapter.look().await;
     let cluster = Arc::new(KubeCluster::new(
         connection,
         &config.namespaces,
@@ -88,7 +100,7 @@ pub async fn run_with(
     let forecasts = Arc::new(Forecasts::default());
     let forecaster = Forecaster::new(
         Arc::clone(&cluster),
-        history(&config)?,
+        history(&config, adapter.book.clone())?,
         (clock.clone(), config.local_zone.clone()),
         Arc::clone(&forecasts),
         Arc::clone(&telemetry),
@@ -111,6 +123,11 @@ pub async fn run_with(
     parts.spawn(async move { watched.run().await }.map(|()| "watch of the Kubernetes API"));
     parts.spawn(autoscaler.run().map(|()| "autoscaler"));
     parts.spawn(forecaster.run().map(|()| "forecaster"));
+    parts.spawn(
+        adapter
+            .follow(clock.clone())
+            .map(|()| "reader of prometheus-adapter's rules"),
+    );
     parts.spawn(report_watches(cluster, telemetry, clock).map(|()| "watch report"));
     parts.spawn(
         axum::serve(listener, router)
@@ -144,7 +161,10 @@ async fn connect(access: &KubeAccess) -> Result<Connection, ConnectError> {
     }
 }
 
-fn history(config: &Config) -> Result<Option<Source<Prometheus, QueryRules>>, EndpointError> {
+fn history(
+    config: &Config,
+    adapter: RuleBook,
+) -> Result<Option<Source<Prometheus, QueryRules>>, EndpointError> {
     let Some(url) = &config.prometheus else {
         return Ok(None);
     };
@@ -159,12 +179,71 @@ fn history(config: &Config) -> Result<Option<Source<Prometheus, QueryRules>>, En
     };
     let queries = QueryRules {
         scope,
+        adapter,
         ..QueryRules::default()
     };
     Ok(Some(Source {
         reader: Prometheus::new(&endpoint)?,
         queries,
     }))
+}
+
+/// The rules of prometheus-adapter, read again and again: an edit takes effect without a restart.
+struct AdapterRules {
+    origin: Option<AdapterConfig>,
+    connection: Connection,
+    book: RuleBook,
+}
+
+// === impl AdapterRules ===
+
+impl AdapterRules {
+    /// Looks for ever.
+    async fn follow(self, clock: Clock) {
+        loop {
+            clock.sleep(RULES_PERIOD).await;
+            self.look().await;
+        }
+    }
+
+    /// Takes what is there now; the log says so when it is something else than before.
+    #[expect(
+        clippy::cognitive_complexity,
+        reason = "the branches are those of the log macros"
+    )]
+    async fn look(&self) {
+        let Some(origin) = &self.origin else {
+            return;
+        };
+        let shelved = self.book.shelve(self.read(origin).await);
+        if shelved == Shelved::Unchanged {
+            return;
+        }
+        let rules = self.book.rules().len();
+        if let Some(problem) = shelved.problem() {
+            tracing::warn!(%origin, rules, problem, "prometheus-adapter rules");
+        } else {
+            tracing::info!(%origin, rules, "prometheus-adapter rules read");
+        }
+    }
+
+    async fn read(&self, origin: &AdapterConfig) -> Result<Option<String>, String> {
+        match origin {
+            AdapterConfig::File(path) => match tokio::fs::read_to_string(path).await {
+                Ok(text) => Ok(Some(text)),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+                Err(error) => Err(chain(&error)),
+            },
+            AdapterConfig::ConfigMap {
+                namespace,
+                name,
+                key,
+            } => {
+                let text = self.connection.config_text(namespace, name, key);
+                text.await.map_err(|error| chain(&error))
+            }
+        }
+    }
 }
 
 async fn report_watches(cluster: Arc<KubeCluster>, telemetry: Arc<Telemetry>, clock: Clock) {

@@ -3,7 +3,7 @@
 //! The only reader of the environment (through clap, but for what a terminal can show). It refuses to open files or connections: a
 //! [`Config`] is a value that `app::run` is given.
 
-use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf};
+use std::{collections::BTreeSet, fmt, net::SocketAddr, path::PathBuf};
 
 use jiff::{SignedDuration, tz::TimeZone};
 
@@ -30,6 +30,21 @@ pub struct ControllerArgs {
     /// Which metrics a free-form query of an object may read.
     #[arg(long, env = "FORETIDE_PROMQL_SCOPE", value_enum, default_value_t = ScopeArg::Namespace)]
     pub promql_scope: ScopeArg,
+    /// Configuration file of prometheus-adapter, whose rules say how the history of a metric is asked for.
+    #[arg(
+        long,
+        env = "FORETIDE_PROMETHEUS_ADAPTER_CONFIG",
+        value_name = "FILE",
+        conflicts_with = "prometheus_adapter_configmap"
+    )]
+    pub prometheus_adapter_config: Option<PathBuf>,
+    /// The same from the cluster: NAMESPACE/NAME or NAMESPACE/NAME/KEY of a config map; without KEY, config.yaml.
+    #[arg(
+        long,
+        env = "FORETIDE_PROMETHEUS_ADAPTER_CONFIGMAP",
+        value_name = "CONFIGMAP"
+    )]
+    pub prometheus_adapter_configmap: Option<String>,
     /// Address of probes and metrics.
     #[arg(long, env = "FORETIDE_LISTEN", value_name = "ADDR", default_value = DEFAULT_LISTEN)]
     pub listen: SocketAddr,
@@ -74,6 +89,22 @@ pub enum ScopeArg {
     Any,
 }
 
+/// Where the rules of prometheus-adapter are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AdapterConfig {
+    /// A file.
+    File(PathBuf),
+    /// A key of a `ConfigMap`.
+    ConfigMap {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+        /// The key that holds the text.
+        key: String,
+    },
+}
+
 /// How to reach the Kubernetes API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KubeAccess {
@@ -99,6 +130,8 @@ pub struct Config {
     pub prometheus: Option<String>,
     /// What free-form queries may read.
     pub promql_scope: ScopeArg,
+    /// Where the rules of prometheus-adapter are, if they are used.
+    pub adapter_config: Option<AdapterConfig>,
     /// Address of the HTTP port.
     pub listen: SocketAddr,
     /// Time between two decisions about one object.
@@ -127,12 +160,35 @@ pub enum ConfigError {
     /// A ratio that must be finite and not negative is not.
     #[error("--hpa-tolerance must be a ratio of at least 0, for example 0.1")]
     Tolerance,
+    /// The name of the `ConfigMap` cannot be used.
+    #[error(
+        "--prometheus-adapter-configmap expects NAMESPACE/NAME or NAMESPACE/NAME/KEY, got {value:?}"
+    )]
+    ConfigMap {
+        /// What was given.
+        value: String,
+    },
     /// The Prometheus URL cannot be used.
     #[error("--prometheus expects http://HOST:PORT or https://HOST:PORT, got {value:?}")]
     Prometheus {
         /// What was given.
         value: String,
     },
+}
+
+// === impl AdapterConfig ===
+
+impl fmt::Display for AdapterConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "file {}", path.display()),
+            Self::ConfigMap {
+                namespace,
+                name,
+                key,
+            } => write!(f, "ConfigMap {namespace}/{name}, key {key}"),
+        }
+    }
 }
 
 // === impl Config ===
@@ -157,7 +213,10 @@ impl TryFrom<ControllerArgs> for Config {
             )?,
             ..Settings::default()
         };
+        let config_map = args.prometheus_adapter_configmap.map(config_map);
+        let adapter_file = args.prometheus_adapter_config.map(AdapterConfig::File);
         Ok(Self {
+            adapter_config: config_map.transpose()?.or(adapter_file),
             access: args
                 .kubeconfig
                 .map_or(KubeAccess::InCluster, |path| KubeAccess::Kubeconfig {
@@ -198,6 +257,22 @@ fn distinct(namespaces: Vec<String>) -> Vec<String> {
     let named = namespaces.into_iter().filter(|name| !name.is_empty());
     let distinct: BTreeSet<String> = named.collect();
     distinct.into_iter().collect()
+}
+
+fn config_map(value: String) -> Result<AdapterConfig, ConfigError> {
+    let (namespace, name, key) = match value.split('/').collect::<Vec<_>>()[..] {
+        [namespace, name] => (namespace, name, "config.yaml"),
+        [namespace, name, key] => (namespace, name, key),
+        _ => return Err(ConfigError::ConfigMap { value }),
+    };
+    if [namespace, name, key].contains(&"") {
+        return Err(ConfigError::ConfigMap { value });
+    }
+    Ok(AdapterConfig::ConfigMap {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        key: key.to_owned(),
+    })
 }
 
 fn prometheus_url(value: String) -> Result<String, ConfigError> {
@@ -297,6 +372,42 @@ mod tests {
     fn a_namespace_given_twice_counts_once_and_an_empty_one_not_at_all() {
         let config = config(&["--namespace", "b,a,,b", "--namespace", ""]).unwrap();
         assert_eq!(config.namespaces, ["a", "b"]);
+    }
+
+    #[test]
+    fn the_rules_of_prometheus_adapter_come_from_a_file_or_from_a_config_map() {
+        let of = |flags: &[&str]| config(flags).map(|config| config.adapter_config);
+        let config_map = |key: &str| {
+            Some(AdapterConfig::ConfigMap {
+                namespace: "monitoring".into(),
+                name: "adapter-config".into(),
+                key: key.into(),
+            })
+        };
+        let flag = "--prometheus-adapter-configmap";
+        assert_eq!(of(&[]), Ok(None));
+        assert_eq!(
+            of(&["--prometheus-adapter-config", "rules.yaml"]),
+            Ok(Some(AdapterConfig::File("rules.yaml".into())))
+        );
+        assert_eq!(
+            of(&[flag, "monitoring/adapter-config"]),
+            Ok(config_map("config.yaml"))
+        );
+        assert_eq!(
+            of(&[flag, "monitoring/adapter-config/rules"]),
+            Ok(config_map("rules"))
+        );
+        for value in ["adapter-config", "a/b/c/d", "/b", "a/", "a/b/"] {
+            let value = value.to_owned();
+            assert_eq!(of(&[flag, &value]), Err(ConfigError::ConfigMap { value }));
+        }
+        let both = [
+            "foretide",
+            "--prometheus-adapter-config=a",
+            "--prometheus-adapter-configmap=a/b",
+        ];
+        assert!(Cli::try_parse_from(both).is_err());
     }
 
     #[test]

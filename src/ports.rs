@@ -276,7 +276,8 @@ pub struct Demand<'a> {
 
 /// Knows which query answers for the total demand of a workload.
 pub trait DemandQueries: Send + Sync {
-    /// The text of the query: the user's, restricted to what their object may see, else a built-in one.
+    /// The text of the query: the user's, else that of the administrator's rules, both restricted to what the object
+    /// may see, else a built-in one.
     ///
     /// # Errors
     /// Why no query may be asked, and what would be accepted.

@@ -111,6 +111,14 @@ pub enum Note {
     Trend,
     /// Values were lowered to the ceiling.
     Clamped,
+    /// Less than a day of history: only the last minutes and hours are looked at.
+    WarmingUp,
+    /// The level has shifted lately, and everything was learnt anew from it.
+    LevelShift,
+    /// The model is no better than "it stays as it is", which is used instead.
+    NoSkill,
+    /// The model's equations have no solution; "it stays as it is" is used instead.
+    NumericalFallback,
     /// Fewer cycles than configured were available.
     FewerCycles {
         /// How many were used.
@@ -135,6 +143,14 @@ impl fmt::Display for Note {
             Self::Trend => f.write_str("the trend of the last periods is continued"),
             Self::Clamped => {
                 f.write_str("the forecast was lowered to 1.5 times the highest sample")
+            }
+            Self::WarmingUp => f.write_str("less than a day of history so far"),
+            Self::LevelShift => f.write_str("the level shifted within the last hour"),
+            Self::NoSkill => f.write_str(
+                "lately no better than expecting the present level to stay, which is used instead",
+            ),
+            Self::NumericalFallback => {
+                f.write_str("the model could not be solved; the present level is expected to stay")
             }
             Self::Uncalibrated => f.write_str(
                 "too few outcomes are known yet to calibrate the forecast; it is the bare one",

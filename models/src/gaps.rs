@@ -27,8 +27,8 @@ const DAY: SignedDuration = SignedDuration::from_hours(24);
 ///
 /// Load spikes that real services show last longer or stay below: recurring jobs run for many minutes, and one-minute
 /// bursts in the traces we know stay within 60 times that percentile.
-const ABSURD_RATIO: f64 = 100.0;
-const ABSURD_RUN: usize = 5;
+pub(crate) const ABSURD_RATIO: f64 = 100.0;
+pub(crate) const ABSURD_RUN: usize = 5;
 
 /// What a forecaster demands of a history before it looks closer.
 #[derive(Debug, Clone, Copy)]

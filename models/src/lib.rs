@@ -17,6 +17,7 @@ pub mod mstl;
 pub mod percentile;
 mod period;
 mod refusal;
+pub mod replay;
 pub mod seasonal;
 mod series;
 mod spectrum;

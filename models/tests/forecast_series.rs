@@ -1,11 +1,13 @@
 //! Arbitrary bytes as a history: every forecaster answers with a bounded forecast or a refusal, and never panics.
 
-use foretide_models::{Algorithm, Series, dsp, percentile, seasonal};
+use foretide_models::{
+    Algorithm, Series, calibrate, dsp, holt_winters, linear, percentile, seasonal,
+};
 use jiff::{SignedDuration, Timestamp};
 
 const STEP: SignedDuration = SignedDuration::from_hours(1);
 
-fn algorithms() -> [Algorithm; 3] {
+fn algorithms() -> [Algorithm; 6] {
     let dsp = dsp::Config {
         sample_interval: STEP,
         ..dsp::Config::default()
@@ -18,10 +20,21 @@ fn algorithms() -> [Algorithm; 3] {
         sample_interval: STEP,
         ..percentile::Config::default()
     };
+    let smooth = Algorithm::HoltWinters(holt_winters::Config {
+        sample_interval: STEP,
+        ..holt_winters::Config::default()
+    });
+    let line = linear::Config {
+        sample_interval: STEP,
+        ..linear::Config::default()
+    };
     [
         Algorithm::Dsp(dsp),
         Algorithm::SeasonalNaive(naive),
         Algorithm::Percentile(floor),
+        smooth.clone(),
+        Algorithm::Linear(line),
+        Algorithm::Calibrated(Box::new(smooth), calibrate::Config::default()),
     ]
 }
 
@@ -54,7 +67,9 @@ fn forecast_series() {
                     Ok(forecast) => {
                         let ceiling = (1.5 * highest).min(f64::MAX);
                         let fine = |v: &f64| v.is_finite() && *v >= 0.0 && *v <= ceiling;
-                        assert!(forecast.point().iter().all(fine), "{forecast:?}");
+                        let peak = forecast.direct().map(|peak| peak.value);
+                        let mut all = forecast.point().iter().chain(&peak);
+                        assert!(all.all(fine), "{forecast:?}");
                     }
                     Err(refusal) => {
                         assert!(!refusal.reason().is_empty() && !refusal.to_string().is_empty());

@@ -121,6 +121,10 @@ impl Grounds {
 fn remark(note: &Note) -> Option<Reason> {
     match note {
         Note::Constant => Some(Reason::Constant),
+        Note::WarmingUp => Some(Reason::WarmingUp),
+        Note::LevelShift => Some(Reason::LevelShift),
+        Note::NoSkill => Some(Reason::NoSkill),
+        Note::NumericalFallback => Some(Reason::NumericalFallback),
         _ => None,
     }
 }

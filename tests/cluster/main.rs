@@ -20,6 +20,7 @@ mod hands;
 mod manifests;
 mod ownership;
 mod preview;
+mod rules;
 mod targets;
 mod wave;
 mod winners;

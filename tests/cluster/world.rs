@@ -119,6 +119,7 @@ impl World {
             namespaces: Vec::new(),
             prometheus: None,
             promql_scope: ScopeArg::Namespace,
+            adapter_config: None,
             listen: "127.0.0.1:0".parse().unwrap(),
             sync_period: SignedDuration::from_secs(1),
             local_zone: Zone::utc(),

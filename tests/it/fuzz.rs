@@ -1,7 +1,11 @@
 //! No object, however odd, makes reading it panic. Runs as a test here, under a fuzzer with
 //! `cargo bolero test`.
 
-use foretide::{domain::cron::Zone, validate};
+use foretide::{
+    adapters::prometheus::{Metric, Owner, PromqlScope, Rules, rules::Asked},
+    domain::cron::Zone,
+    validate,
+};
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use serde_json::{Value, json};
 
@@ -98,5 +102,74 @@ fn odd(which: u8, old: &Value) -> Value {
         21 => json!(true),
         22 => json!("x".repeat(300)),
         _ => json!("Object"),
+    }
+}
+
+/// Rules of prometheus-adapter with every field that is read.
+const RULES: &str = include_str!("manifests/prometheus-adapter.yaml");
+
+#[test]
+fn prometheus_adapter_rules() {
+    let full: Value = serde_saphyr::from_str(RULES).unwrap();
+    let whole = Rules::read(RULES).unwrap();
+    assert_eq!((whole.faults(), whole.len()), (&[][..], 5));
+    bolero::check!()
+        .with_iterations(3_000)
+        .with_type::<Vec<u8>>()
+        .for_each(|bytes| {
+            let text = String::from_utf8_lossy(bytes);
+            ask(&text, &text);
+            let mut rules = full.clone();
+            for change in bytes.chunks(6) {
+                alter(&mut rules, change);
+            }
+            ask(&rules.to_string(), &text);
+        });
+}
+
+/// Reads a configuration, and asks it for every type of metric.
+fn ask(config: &str, word: &str) {
+    let rules = match Rules::read(config) {
+        Ok(rules) => rules,
+        Err(fault) => return assert!(!fault.to_string().is_empty()),
+    };
+    let selector = Some(word);
+    let metric = "requests_per_second";
+    for metric in [
+        Metric::Resource { name: "cpu" },
+        Metric::ContainerResource {
+            name: "memory",
+            container: word,
+        },
+        Metric::Pods { metric, selector },
+        Metric::Pods {
+            metric: word,
+            selector: None,
+        },
+        Metric::Object {
+            metric,
+            group: word,
+            kind: word,
+            name: word,
+            selector: None,
+        },
+        Metric::External { metric, selector },
+    ] {
+        let owner = Owner {
+            namespace: "shop",
+            kind: "Deployment",
+            name: word,
+        };
+        let history = std::time::Duration::from_hours(24);
+        for scope in [PromqlScope::Namespace, PromqlScope::Any] {
+            if let Some(Err(error)) = rules.query(&Asked {
+                owner,
+                metric,
+                history,
+                scope,
+            }) {
+                assert!(!error.to_string().is_empty());
+            }
+        }
     }
 }

@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 use jiff::SignedDuration;
 
 use super::Aim;
-use super::features::{Distances, Row, Scale, Scene, View, Window};
-use super::objective::{HELD_MINUTES, LADDER, Objective};
+use super::features::{DAYS, Distances, Row, Scale, Scene, View, Window};
+use super::objective::{HELD_MINUTES, LADDER, Objective, Rungs};
 use super::past::Past;
 use super::path::{Ahead, Path};
 use super::ridge::Ridge;
@@ -28,8 +28,8 @@ const TAU: f64 = 0.8;
 const SOLVE_EVERY: i64 = 10;
 const QUANTILE_EVERY: i64 = 5;
 const EXTREMES_EVERY: i64 = 60;
-/// Minutes between two refreshes of the quantile of persistence.
-const PERSISTENCE_EVERY: i64 = 15;
+/// Minutes between two comparisons with "it stays as it is".
+const COMPARE_EVERY: i64 = 120;
 /// The offset of the logarithm, as a multiple of the mean.
 const OFFSET: f64 = 2.0;
 /// How far the average may leave the mean that the scale was made from, as a ratio, before the scale is made anew.
@@ -84,12 +84,16 @@ struct Learner {
     /// What the last step looked like.
     scene: Option<Scene>,
     issued: VecDeque<Issued>,
+    /// The model's errors, and those of "it stays as it is".
     errors: Errors,
+    outcomes: Errors,
     ranked: Ranked,
     /// Whether there are enough errors of the model, and of "it stays as it is".
     calibrated: bool,
+    calibrated_at: usize,
     settled: bool,
     persistence: Ranked,
+    margins: Margins,
     track: Track,
     objective: Option<Objective>,
     /// The quantile in use where there is no objective.
@@ -107,8 +111,29 @@ struct Issued {
     level: f64,
     /// None while the model warms up.
     point: Option<f64>,
-    /// What the decision window and "it stays as it is" were said to stay within, in demand.
-    bounds: Option<(f64, f64)>,
+    /// What it was said to stay within, by the model and by "it stays as it is", and with which quantile.
+    bounds: Option<((f64, f64), f64)>,
+}
+
+/// What is added to a prediction to make it a bound: set every two hours, so that learning a whole history is cheap and
+/// comes to the same as having watched it.
+#[derive(Debug, Clone, Default)]
+struct Margins {
+    quantile: f64,
+    model: Option<f64>,
+    /// Of "it stays as it is".
+    persistence: Option<f64>,
+    /// Of the model, for every rung of the objective.
+    rungs: Rungs,
+}
+
+/// Where a demand comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// It was measured.
+    Measured,
+    /// It stands for one that is missing or cannot be believed.
+    MadeUp,
 }
 
 /// Why an answer is not the model's own.
@@ -148,14 +173,33 @@ impl Online {
 
     /// Takes the demand of the next step: finite and not negative.
     pub fn push(&mut self, demand: f64) {
-        self.past.push(demand);
+        self.take(demand, Seen::Measured);
+        self.calibrate();
+    }
+
+    /// Takes the demand of the next step without answering yet: [`calibrate`](Self::calibrate) before asking.
+    pub(super) fn take(&mut self, demand: f64, seen: Seen) {
+        match seen {
+            Seen::Measured => self.past.push(demand),
+            Seen::MadeUp => self.past.push_made_up(demand),
+        }
         self.advance(demand);
     }
 
-    /// Takes a demand that nobody saw, in place of one that is missing.
-    pub(super) fn push_made_up(&mut self, demand: f64) {
-        self.past.push_made_up(demand);
-        self.advance(demand);
+    /// Brings the margins up to date, as they were at the last multiple of five minutes.
+    pub(super) fn calibrate(&mut self) {
+        let every = self.grid.minutes(QUANTILE_EVERY);
+        let at = self.past.end() / every * every;
+        let Some(learner) = &mut self.learner else {
+            return;
+        };
+        if learner.calibrated_at != at {
+            learner.calibrate(self.grid, self.window, at);
+        }
+        let quantile = learner.quantile();
+        if let Some(path) = &mut learner.path {
+            path.calibrate(self.past.end(), quantile);
+        }
     }
 
     /// What the highest demand of the decision window that begins with the next step stays within, with probability
@@ -193,10 +237,6 @@ impl Online {
         &self.past
     }
 
-    pub(super) fn grid(&self) -> Grid {
-        self.grid
-    }
-
     pub(super) fn track(&self) -> Option<&Track> {
         self.learner.as_ref().map(|learner| &learner.track)
     }
@@ -204,6 +244,14 @@ impl Online {
     /// The highest and the lowest demand that is remembered.
     pub(super) fn extremes(&self) -> Option<(f64, f64)> {
         self.learner.as_ref().map(|learner| learner.extremes)
+    }
+
+    /// The highest demand so far, as far as it is remembered.
+    pub(super) fn highest(&self) -> f64 {
+        match self.extremes() {
+            Some((highest, _)) => highest,
+            None => self.past.highest(self.past.first(), self.past.end()),
+        }
     }
 
     /// Since which step the scale has been what it is.
@@ -226,6 +274,12 @@ impl Online {
             *value = learner.demand(*value);
         }
         Some(ahead)
+    }
+
+    /// What is kept, the model itself included.
+    pub(super) fn bytes(&self) -> usize {
+        let learnt = self.learner.as_ref().map_or(0, Learner::bytes);
+        size_of::<Self>() + self.past.bytes() + learnt
     }
 
     fn advance(&mut self, demand: f64) {
@@ -324,7 +378,7 @@ impl Learner {
         let (grid, settings) = (online.grid, &online.settings);
         let day = count(grid.day());
         let ahead = online.window.to + 2;
-        let kept = settings.remember.min(8 * grid.day());
+        let kept = DAYS * grid.day() + grid.minutes(2 * COMPARE_EVERY);
         Self {
             scale,
             mean,
@@ -335,16 +389,30 @@ impl Learner {
             scene: None,
             issued: VecDeque::with_capacity(ahead),
             errors: Errors::with_capacity(kept),
-            ranked: Ranked::default(),
+            outcomes: Errors::with_capacity(kept),
+            margins: Margins::default(),
+            ranked: Ranked::new(grid),
             calibrated: false,
+            calibrated_at: 0,
             settled: false,
-            persistence: Ranked::default(),
+            persistence: Ranked::new(grid),
             track: Track::new(day),
             objective: online.aim.objective(grid, settings.lead_minutes),
             at_first: online.aim.at_first(),
             extremes: (0.0, f64::INFINITY),
             path: settings.path.then(|| Path::new(grid)),
         }
+    }
+
+    /// What is kept on the heap.
+    fn bytes(&self) -> usize {
+        let errors = self.errors.bytes() + self.outcomes.bytes();
+        let ranks = self.ranked.bytes() + self.persistence.bytes();
+        errors
+            + ranks
+            + size_of::<Issued>() * self.issued.capacity()
+            + self.objective.as_ref().map_or(0, Objective::bytes)
+            + self.path.as_ref().map_or(0, Path::bytes)
     }
 
     /// Learns what has become known just before `now`, and predicts the window that begins there.
@@ -368,16 +436,15 @@ impl Learner {
             point,
             bounds: None,
         });
-        if now % grid.minutes(QUANTILE_EVERY) == 0 {
-            self.calibrate(view, window, now);
+        let young = !(self.calibrated && self.settled);
+        if now % grid.minutes(COMPARE_EVERY) == 0
+            || young && now % grid.minutes(QUANTILE_EVERY) == 0
+        {
+            self.compare(grid, window, now);
         }
         self.announce(view, now);
         if let Some(path) = &mut self.path {
-            let quantile = self
-                .objective
-                .as_ref()
-                .map_or(self.at_first, Objective::quantile);
-            path.step(view, &scene, quantile);
+            path.step(view, &scene);
         }
         self.scene = Some(scene);
     }
@@ -402,6 +469,7 @@ impl Learner {
             return;
         }
         let outcome = view.outcome(made_at, window);
+        self.outcomes.record(made_at, outcome);
         let said = issued
             .point
             .unwrap_or_else(|| self.ridge.predict(&issued.row));
@@ -410,67 +478,70 @@ impl Learner {
         if issued.point.is_some() {
             self.errors.record(made_at, error);
         }
-        if let Some(bounds) = issued.bounds {
+        if let Some((bounds, quantile)) = issued.bounds {
             self.track.note(&Outcome {
                 demand: view
                     .past
                     .highest(made_at + window.from, made_at + window.to),
                 bounds,
-                quantile: self.quantile(),
+                quantile,
             });
         }
     }
 
-    /// Ranks the errors anew: the model's, and those of "it stays as it is".
-    fn calibrate(&mut self, view: &View<'_>, window: Window, now: usize) {
-        let Some(known) = now.checked_sub(window.to + 1) else {
-            return;
-        };
-        let (grid, past) = (view.grid, view.past);
+    /// Ranks the model's errors anew.
+    fn calibrate(&mut self, grid: Grid, window: Window, now: usize) {
+        let known = now.saturating_sub(window.to + 1);
+        self.calibrated_at = now;
         self.calibrated = self.ranked.rank(&self.errors, grid, now, known);
-        if self.calibrated && now % grid.minutes(PERSISTENCE_EVERY) != 0 {
-            return;
-        }
-        let from = past.first() + grid.minutes(QUANTILE_EVERY);
-        let of_persistence = |step: usize| {
-            let seen = step >= from && past.made_up(step, step + window.to + 1) == 0;
-            #[expect(
-                clippy::cast_possible_truncation,
-                reason = "as the model's own errors are kept"
-            )]
-            seen.then(|| view.outcome(step, window) as f32)
-        };
-        self.settled = self.persistence.rank_by(of_persistence, grid, now, known);
-        self.errors
-            .forget_before(now.saturating_sub(8 * grid.day()));
     }
 
-    /// Says what the coming window stays within, by the model and by "it stays as it is"; and how every rung of the
+    /// Every two hours: sets the margins that the model and "it stays as it is" are compared by.
+    fn compare(&mut self, grid: Grid, window: Window, now: usize) {
+        self.calibrate(grid, window, now);
+        let known = now.saturating_sub(window.to + 1);
+        self.settled = self.persistence.rank(&self.outcomes, grid, now, known);
+        let quantile = self.quantile();
+        self.margins = Margins {
+            quantile,
+            model: self.calibrated.then(|| self.ranked.quantile(quantile)),
+            persistence: self.settled.then(|| self.persistence.quantile(quantile)),
+            rungs: LADDER.map(|rung| self.ranked.quantile(rung)),
+        };
+        let oldest = now.saturating_sub(DAYS * grid.day() + grid.minutes(60));
+        self.errors.forget_before(oldest);
+        self.outcomes.forget_before(oldest);
+    }
+
+    /// Says what the coming window stays within, by the model and by "it stays as it is", and how every rung of the
     /// objective would decide.
     fn announce(&mut self, view: &View<'_>, now: usize) {
-        if let (Some(mut objective), Some(demand)) =
-            (self.objective.take(), view.past.at(now.saturating_sub(1)))
-        {
-            let basis = self.basis(true);
-            let rungs = basis.and_then(|basis| {
-                let mut rungs = [0.0; LADDER.len()];
-                for (rung, quantile) in rungs.iter_mut().zip(LADDER) {
-                    *rung = self.bound(quantile, basis)?;
-                }
-                Some(rungs)
-            });
-            if let Some(rungs) = rungs {
-                objective.step(demand, &rungs);
-            }
-            self.objective = Some(objective);
+        let Some((level, Some(point))) = self
+            .issued
+            .back()
+            .map(|newest| (newest.level, newest.point))
+        else {
+            return;
+        };
+        let (Some(model), Some(persistence)) = (self.margins.model, self.margins.persistence)
+        else {
+            return;
+        };
+        let bounds = (
+            self.demand(level + point + model),
+            self.demand(level + persistence),
+        );
+        if let Some(newest) = self.issued.back_mut() {
+            newest.bounds = Some((bounds, self.margins.quantile));
         }
-        let quantile = self.quantile();
-        let model = self.calibrated.then(|| self.bound(quantile, Basis::Model));
-        let persistence = self.bound(quantile, Basis::Warming);
-        if let (Some(newest), Some(model), Some(persistence)) =
-            (self.issued.back_mut(), model.flatten(), persistence)
-        {
-            newest.bounds = Some((model, persistence));
+        let rungs = self.margins.rungs;
+        if let Some(mut objective) = self.objective.take() {
+            let last = view.past.at(now.saturating_sub(1)).unwrap_or(0.0);
+            objective.step(
+                last,
+                &rungs.map(|margin| self.demand(level + point + margin)),
+            );
+            self.objective = Some(objective);
         }
     }
 

@@ -72,6 +72,12 @@ impl Past {
             .drain(..self.made_up.partition_point(|step| *step < self.first));
     }
 
+    /// What is kept on the heap.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<f64>() * (self.values.capacity() + self.sums.capacity())
+            + size_of::<usize>() * self.made_up.capacity()
+    }
+
     /// The oldest step that is remembered.
     pub(super) fn first(&self) -> usize {
         self.first

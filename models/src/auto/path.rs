@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use super::features::{Row, Scene, View, Window};
+use super::features::{DAYS, Row, Scene, View, Window};
 use super::ridge::Ridge;
 use crate::conformal::{Errors, Ranked};
 use crate::grid::Grid;
@@ -12,9 +12,9 @@ use crate::series::count;
 
 /// Minutes ahead that are predicted.
 const HORIZONS: [i64; 8] = [1, 2, 5, 10, 20, 30, 45, 60];
-/// Minutes between two predictions, and between two looks at the errors.
+/// Minutes between two predictions, and between two solutions of the model and looks at its errors.
 const EVERY: i64 = 5;
-const RANK_EVERY: i64 = 30;
+const SOLVE_EVERY: i64 = 30;
 /// The loss minds both sides alike.
 const TAU: f64 = 0.5;
 /// How much of the present's distance from similar days is left an hour later.
@@ -24,7 +24,9 @@ const FADES_TO: f64 = 0.9;
 #[derive(Debug, Clone)]
 pub(super) struct Path {
     every: usize,
-    rank_every: usize,
+    solve_every: usize,
+    /// The step that the margins are of.
+    ranked_at: usize,
     /// The grid of the predictions.
     coarse: Grid,
     horizons: Vec<Horizon>,
@@ -70,7 +72,7 @@ impl Path {
             ahead,
             ridge: Ridge::new(TAU, half_life),
             issued: VecDeque::with_capacity(ahead / every + 2),
-            errors: Errors::with_capacity(0),
+            errors: Errors::with_capacity(DAYS * coarse.day() + ahead + 20),
             predicted: 0.0,
             made_at: 0,
             level: 0.0,
@@ -78,25 +80,39 @@ impl Path {
         });
         Self {
             every,
-            rank_every: grid.minutes(RANK_EVERY),
+            solve_every: grid.minutes(SOLVE_EVERY),
+            ranked_at: 0,
             coarse,
             horizons: horizons.collect(),
-            ranked: Ranked::default(),
+            ranked: Ranked::new(coarse),
         }
     }
 
     /// Learns from what has become known before `scene`'s step, and predicts from it.
-    pub(super) fn step(&mut self, view: &View<'_>, scene: &Scene, quantile: f64) {
+    pub(super) fn step(&mut self, view: &View<'_>, scene: &Scene) {
         let now = scene.step();
         if now % self.every != 0 {
             return;
         }
+        // As far back as an error is ever looked for.
+        let looked_for = DAYS * self.coarse.day() + self.coarse.minutes(60);
+        let oldest = (now / self.every).saturating_sub(looked_for);
         for horizon in &mut self.horizons {
             horizon.learn(view, now, self.every);
+            if now % self.solve_every == 0 {
+                horizon.ridge.solve();
+                horizon.errors.forget_before(oldest);
+            }
             horizon.predict(view, scene);
         }
-        if now % self.rank_every == 0 {
-            self.rank(now, quantile);
+    }
+
+    /// Brings the upper band up to date, as it was at the last multiple of half an hour before `now`.
+    pub(super) fn calibrate(&mut self, now: usize, quantile: f64) {
+        let at = now / self.solve_every * self.solve_every;
+        if self.ranked_at != at {
+            self.ranked_at = at;
+            self.rank(at, quantile);
         }
     }
 
@@ -130,10 +146,18 @@ impl Path {
         ahead
     }
 
+    /// What is kept on the heap.
+    pub(super) fn bytes(&self) -> usize {
+        let horizon = |horizon: &Horizon| {
+            size_of::<Horizon>()
+                + size_of::<(usize, Row, f64)>() * horizon.issued.capacity()
+                + horizon.errors.bytes()
+        };
+        self.horizons.iter().map(horizon).sum::<usize>() + self.ranked.bytes()
+    }
+
     fn rank(&mut self, now: usize, quantile: f64) {
-        let oldest = (now / self.every).saturating_sub(8 * self.coarse.day());
         for horizon in &mut self.horizons {
-            horizon.errors.forget_before(oldest);
             let Some(known) = now.checked_sub(horizon.ahead + 1) else {
                 continue;
             };
@@ -169,7 +193,6 @@ impl Horizon {
     }
 
     fn predict(&mut self, view: &View<'_>, scene: &Scene) {
-        self.ridge.solve();
         let row = view.row(scene, self.window());
         self.predicted = self.ridge.predict(&row);
         (self.made_at, self.level) = (scene.step(), scene.now.five);

@@ -23,7 +23,7 @@ const HUBER: f64 = 3.0;
 /// The model and what it has learnt.
 #[derive(Debug, Clone)]
 pub(super) struct Ridge {
-    /// The lower triangle, row by row.
+    /// By rows; of use is the lower triangle.
     gram: [Row; FEATURES],
     moment: Row,
     beta: Row,
@@ -71,9 +71,10 @@ impl Ridge {
         };
         let weight = huber * 2.0 * side;
         self.sigma += SIGMA_MOVES * (size.min(6.0 * self.sigma + 0.01) - self.sigma);
-        for (i, (sums, x)) in self.gram.iter_mut().zip(row).enumerate() {
+        // The upper triangle is never read, but whole rows go through vector registers.
+        for (sums, x) in self.gram.iter_mut().zip(row) {
             let weighted = weight * x;
-            for (sum, y) in sums.iter_mut().zip(row).take(i + 1) {
+            for (sum, y) in sums.iter_mut().zip(row) {
                 *sum = self.retention * *sum + weighted * y;
             }
         }

@@ -1,6 +1,8 @@
 //! What a forecaster said, or would have said, of each decision window of the past. Asked at fixed instants, so that
 //! it does not matter when the question was put; each is asked once. Next: `past`.
 
+use std::fmt;
+
 /// Not asked yet.
 const UNASKED: f64 = f64::NAN;
 /// Asked, and refused.
@@ -11,7 +13,7 @@ const REFUSED: f64 = f64::NEG_INFINITY;
 /// # Shape
 /// Steps are numbered from the epoch; the forecaster is asked at multiples of `every`, and each answer serves the windows
 /// that begin before the next one.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) struct Hindsight {
     every: usize,
     window: usize,
@@ -110,6 +112,17 @@ impl Hindsight {
             self.values.resize(end, UNASKED);
         }
         Some(at)
+    }
+}
+
+/// How much there is, not the thousands of numbers.
+impl fmt::Debug for Hindsight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hindsight")
+            .field("every", &self.every)
+            .field("window", &self.window)
+            .field("steps", &self.values.len())
+            .finish_non_exhaustive()
     }
 }
 

@@ -53,7 +53,7 @@ impl Default for Config {
 
 /// A forecaster that answers for another one, with a measured margin.
 ///
-/// With `l(v) = ln(v + c)`, `c` twice the mean of the history, each instant `i` of the past has the error
+/// With `l(v) = ln(v + c)`, `c` twice the mean of the last week, each instant `i` of the past has the error
 /// `l(Z) - l(f)`: `Z` is the highest demand of the decision window that began at `i`, `f` the highest that the wrapped
 /// forecaster said of that window, asked at or before `i` and shown only what came before it asked. Of these errors,
 /// at this time of day in the last week and at any time in the last two days, the configured quantile is added to what
@@ -171,7 +171,7 @@ impl Calibrated {
         if age == 0 {
             self.hindsight.note(origin, Some(forecast.point()));
         }
-        let point = forecast.point().to_vec();
+        let point = forecast.point().iter().copied().take(wanted).collect();
         self.path = Some((now, forecast));
         Ok(point)
     }
@@ -211,7 +211,10 @@ impl Calibrated {
         let hour = steps(self.grid.minutes(60));
         let at = now - now.rem_euclid(hour);
         match self.quality {
-            Some((judged, quality)) if judged == at => quality,
+            Some((judged, quality)) if judged == at => Quality {
+                learnt_from,
+                ..quality
+            },
             _ => {
                 let age = usize::try_from(now - at).unwrap_or(0);
                 let (coverage, skill) = past.earlier(age).judge(&self.hindsight, self.quantile);

@@ -29,7 +29,7 @@ pub(super) struct Past<'a> {
     window: usize,
     /// The number of the step just after the last value.
     now: i64,
-    /// What is added before taking logarithms: twice the mean.
+    /// What is added before taking logarithms: twice the mean of the last week.
     shift: f64,
 }
 
@@ -68,7 +68,7 @@ impl<'a> Past<'a> {
             now,
             shift: 0.0,
         };
-        past.shift = 2.0 * past.mean(past.values).unwrap_or(0.0);
+        past.shift = past.twice_the_mean();
         past
     }
 
@@ -80,7 +80,7 @@ impl<'a> Past<'a> {
             now: self.now - steps(age),
             ..*self
         };
-        past.shift = 2.0 * past.mean(past.values).unwrap_or(0.0);
+        past.shift = past.twice_the_mean();
         past
     }
 
@@ -89,7 +89,7 @@ impl<'a> Past<'a> {
         let now = self.values.len();
         let known = now.checked_sub(self.window + 1)?;
         let error_at = |at| self.error(at, self.said(hindsight, at)?);
-        let mut ranked = Ranked::default();
+        let mut ranked = Ranked::new(self.grid);
         let enough = ranked.rank_by(error_at, self.grid, now, known);
         enough.then(|| ranked.quantile(quantile))
     }
@@ -115,7 +115,7 @@ impl<'a> Past<'a> {
         let judged = self.values.len().saturating_sub(self.grid.minutes(JUDGED));
         let from = judged.saturating_sub(self.grid.minutes(BEFORE_JUDGED));
         let errors = self.errors(from, &said);
-        let (mut score, mut ranked) = (Score::default(), Ranked::default());
+        let (mut score, mut ranked) = (Score::default(), Ranked::new(self.grid));
         for start in (judged..self.values.len()).step_by(hour) {
             let known = start.checked_sub(self.window + 1 + from);
             if !known.is_some_and(|known| ranked.rank(&errors, self.grid, start - from, known)) {
@@ -178,6 +178,13 @@ impl<'a> Past<'a> {
     fn raised(&self, value: f64, margin: f64) -> f64 {
         let raised = (value + self.shift) * margin.exp() - self.shift;
         raised.clamp(0.0, CEILING_RATIO)
+    }
+
+    /// Of the last week, so that it does not depend on how much more there is.
+    fn twice_the_mean(&self) -> f64 {
+        let older = self.values.len().saturating_sub(7 * self.grid.day());
+        let week = self.values.get(older..).unwrap_or_default();
+        2.0 * self.mean(week).unwrap_or(0.0)
     }
 
     /// In parts of the highest; `None` of nothing.

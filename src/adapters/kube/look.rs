@@ -1,6 +1,10 @@
-//! One look at one object, for commands that do not run a controller.
+//! One look at one object: for commands that do not run a controller, and for what is too small to watch.
+
+use std::collections::BTreeMap;
 
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
+
+use serde::Deserialize;
 
 use super::{
     client::{Calls, Connection, Limits},
@@ -8,6 +12,12 @@ use super::{
     url::Resource,
 };
 use crate::ports::ClusterError;
+
+#[derive(Deserialize)]
+struct ConfigMap {
+    #[serde(default)]
+    data: BTreeMap<String, String>,
+}
 
 impl Connection {
     /// One autoscaler, as it stands in the cluster.
@@ -23,5 +33,25 @@ impl Connection {
         let url = Resource::EHPA.object(namespace, name).map_err(told)?;
         let calls = Calls::new(self.unary.clone(), Limits::default());
         calls.read(&url).await.map_err(told)
+    }
+
+    /// The text under a key of a `ConfigMap`; none without the `ConfigMap` or the key.
+    ///
+    /// # Errors
+    /// It may not be read, or the server does not answer.
+    pub async fn config_text(
+        &self,
+        namespace: &str,
+        name: &str,
+        key: &str,
+    ) -> Result<Option<String>, ClusterError> {
+        let told = |error: CallError| error.about(Resource::CONFIG_MAP.shown(namespace, name));
+        let url = Resource::CONFIG_MAP.object(namespace, name).map_err(told)?;
+        let calls = Calls::new(self.unary.clone(), Limits::default());
+        match calls.read::<ConfigMap>(&url).await.map_err(told) {
+            Ok(mut found) => Ok(found.data.remove(key)),
+            Err(ClusterError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 }

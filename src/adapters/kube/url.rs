@@ -56,6 +56,11 @@ impl Resource {
         kind: "ReplicaSet",
         plural: "replicasets",
     };
+    pub(in crate::adapters) const CONFIG_MAP: Self = Self {
+        api_version: "v1",
+        kind: "ConfigMap",
+        plural: "configmaps",
+    };
     pub(in crate::adapters) const EVENT: Self = Self {
         api_version: "events.k8s.io/v1",
         kind: "Event",

@@ -1,4 +1,4 @@
-//! Prometheus, and everything that speaks its query API: what may be asked ([`promql`], [`queries`], [`scope`]),
+//! Prometheus, and everything that speaks its query API: what may be asked ([`promql`], [`queries`], [`rules`], [`scope`]),
 //! asking it ([`client`]) and reading the answer ([`response`]). Query text is only ever made by the typed builder
 //! or printed from a checked syntax tree; an answer that is not whole is an error, never a smaller number.
 
@@ -7,10 +7,12 @@ pub mod demand;
 pub mod promql;
 pub mod queries;
 pub mod response;
+pub mod rules;
 pub mod scope;
 
 pub use client::{Endpoint, EndpointError, Prometheus};
 pub use demand::QueryRules;
 pub use promql::Query;
 pub use queries::{Metric, Owner, Refused, Settings, built_in};
+pub use rules::{RuleBook, Rules};
 pub use scope::{PromqlScope, Refusal, admit};

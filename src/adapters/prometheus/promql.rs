@@ -198,6 +198,12 @@ impl Matcher {
         &self.name
     }
 
+    /// How it is compared.
+    #[must_use]
+    pub const fn test(&self) -> &Match {
+        &self.test
+    }
+
     fn agrees(&self, parsed: &ParsedMatcher) -> bool {
         let operator = match parsed.op {
             MatchOp::Equal => "=",

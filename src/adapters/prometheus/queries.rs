@@ -47,6 +47,8 @@ pub enum Metric<'a> {
     Object {
         /// The series' name.
         metric: &'a str,
+        /// The API group of the described object's kind; empty for the core group.
+        group: &'a str,
         /// The described object's kind; in lower case the label that holds its name.
         kind: &'a str,
         /// The described object's name.
@@ -160,6 +162,7 @@ pub fn built_in(
             kind,
             name,
             selector,
+            ..
         } => {
             let mut matchers = vec![namespace];
             matchers.extend(described(kind, name, owner.namespace)?);
@@ -177,7 +180,7 @@ pub fn built_in(
 /// Deployment `n-<hash>-<5>`, `ReplicaSet` and `DaemonSet` `n-<5>`, `StatefulSet` `n-<ordinal>`; any other
 /// kind `n-...`,
 /// which also catches siblings such as `n-admin-0`.
-fn pod_pattern(kind: &str, name: &str) -> RegexValue {
+pub(super) fn pod_pattern(kind: &str, name: &str) -> RegexValue {
     let suffix = match kind {
         "Deployment" => "-[a-z0-9]+-[a-z0-9]{5}$",
         "ReplicaSet" | "DaemonSet" => "-[a-z0-9]{5}$",
@@ -211,6 +214,16 @@ fn total(
     selector: Option<&str>,
     namespace: &str,
 ) -> Result<Expression, Refused> {
+    matchers.extend(conditions(selector, namespace)?);
+    Ok(Expression::Sum(Selector {
+        metric: MetricName::new(metric)?,
+        matchers,
+    }))
+}
+
+/// The conditions of a metric's selector; one on the namespace must be what holds anyway, and is left out.
+pub(super) fn conditions(selector: Option<&str>, namespace: &str) -> Result<Vec<Matcher>, Refused> {
+    let mut matchers = Vec::new();
     for matcher in selector.map_or_else(|| Ok(Vec::new()), parse_selector)? {
         let label = matcher.label().as_str();
         if !super::scope::is_tenant_label(label) {
@@ -223,14 +236,15 @@ fn total(
             });
         }
     }
-    Ok(Expression::Sum(Selector {
-        metric: MetricName::new(metric)?,
-        matchers,
-    }))
+    Ok(matchers)
 }
 
 /// The condition that picks one object; none for the object's own namespace, which is bound already.
-fn described(kind: &str, name: &str, namespace: &str) -> Result<Option<Matcher>, Refused> {
+pub(super) fn described(
+    kind: &str,
+    name: &str,
+    namespace: &str,
+) -> Result<Option<Matcher>, Refused> {
     let label = kind.to_ascii_lowercase();
     if label != "namespace" {
         return Ok(Some(Matcher::equal(&label, name)?));
@@ -399,6 +413,7 @@ mod tests {
             (
                 Metric::Object {
                     metric: "requests_per_second",
+                    group: "networking.k8s.io",
                     kind: "Ingress",
                     name: "main.route",
                     selector: None,
@@ -408,6 +423,7 @@ mod tests {
             (
                 Metric::Object {
                     metric: "jobs",
+                    group: "",
                     kind: "Namespace",
                     name: "shop",
                     selector: None,
@@ -484,6 +500,7 @@ mod tests {
             },
             Metric::Object {
                 metric: "up",
+                group: "",
                 kind: "Namespace",
                 name: "other",
                 selector: None,

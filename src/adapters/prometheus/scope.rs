@@ -13,14 +13,25 @@ use promql_parser::parser::{
 
 use super::promql::{LabelName, MetricName, Query, excerpt};
 
-const BYTES_MAX: usize = 2048;
+pub(super) const BYTES_MAX: usize = 2048;
 const DEPTH_MAX: usize = 32;
 const SELECTORS_MAX: usize = 8;
 /// `any` trusts the authors, not their clipboard.
 const BYTES_MAX_UNSCOPED: usize = 16 * 1024;
 
 /// The labels that name a namespace in common installations; the first is the one we bind.
-const TENANT_LABELS: [&str; 3] = ["namespace", "exported_namespace", "kubernetes_namespace"];
+const TENANT_LABELS: [&str; 3] = [NAMESPACE, "exported_namespace", "kubernetes_namespace"];
+/// The label that holds the namespace unless the administrator says another.
+pub(super) const NAMESPACE: &str = "namespace";
+
+/// Whose series may be read: those whose `label` is `namespace`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Tenant<'a> {
+    /// The label that holds a series' namespace.
+    pub(super) label: &'a str,
+    /// The namespace.
+    pub(super) namespace: &'a str,
+}
 
 /// How far a query written by a person may reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -132,6 +143,17 @@ pub fn admit(
     history: Duration,
     scope: PromqlScope,
 ) -> Result<Query, Refusal> {
+    let label = NAMESPACE;
+    admit_for(text, Tenant { label, namespace }, history, scope)
+}
+
+/// As [`admit`], where series tell their namespace by a label that the administrator named.
+pub(super) fn admit_for(
+    text: &str,
+    tenant: Tenant<'_>,
+    history: Duration,
+    scope: PromqlScope,
+) -> Result<Query, Refusal> {
     let text = text.trim();
     let limit = match scope {
         PromqlScope::Namespace => BYTES_MAX,
@@ -148,14 +170,14 @@ pub fn admit(
     }
     match scope {
         PromqlScope::Any => Ok(Query::admitted(text.to_owned())),
-        PromqlScope::Namespace => restrict(text, namespace, history),
+        PromqlScope::Namespace => restrict(text, tenant, history),
     }
 }
 
-fn restrict(text: &str, namespace: &str, history: Duration) -> Result<Query, Refusal> {
+fn restrict(text: &str, tenant: Tenant<'_>, history: Duration) -> Result<Query, Refusal> {
     let mut tree = read(text)?;
     let mut guard = Guard {
-        namespace,
+        tenant,
         history,
         selectors: 0,
     };
@@ -179,7 +201,7 @@ pub(super) fn is_tenant_label(label: &str) -> bool {
 ///
 /// promql-parser 0.11 panics on durations beyond 64 bits of seconds, and is not written for hostile input otherwise;
 /// a panic in it is a refusal of the text, not the end of the process.
-fn read(text: &str) -> Result<Expr, Refusal> {
+pub(super) fn read(text: &str) -> Result<Expr, Refusal> {
     check_raw(text)?;
     match std::panic::catch_unwind(|| parser::parse(text)) {
         Ok(Ok(tree)) => Ok(tree),
@@ -259,7 +281,7 @@ fn skip_string(characters: &mut std::str::Chars<'_>, quote: char) {
 
 /// The walk over the tree: refuses, and binds what it lets pass.
 struct Guard<'a> {
-    namespace: &'a str,
+    tenant: Tenant<'a>,
     history: Duration,
     selectors: usize,
 }
@@ -300,7 +322,7 @@ impl Guard<'_> {
             check_label(label)?;
         }
         if let Some(parameter) = &mut it.param {
-            refuse_tenant_text(&it.op.to_string(), parameter)?;
+            self.refuse_tenant_text(&it.op.to_string(), parameter)?;
             self.expression(parameter, depth + 1)?;
         }
         self.expression(&mut it.expr, depth + 1)
@@ -327,7 +349,7 @@ impl Guard<'_> {
             return Err(Refusal::Function("info".to_owned()));
         }
         for argument in &mut it.args.args {
-            refuse_tenant_text(it.func.name, argument)?;
+            self.refuse_tenant_text(it.func.name, argument)?;
             self.expression(argument, depth + 1)?;
         }
         Ok(())
@@ -360,23 +382,38 @@ impl Guard<'_> {
             .filter(|matcher| matcher.name != METRIC_NAME)
         {
             check_label(&matcher.name)?;
-            let own = matcher.op == MatchOp::Equal && matcher.value == self.namespace;
-            if is_tenant_label(&matcher.name) && !own {
-                let (label, own) = (matcher.name.clone(), self.namespace.to_owned());
+            let own = matcher.op == MatchOp::Equal && matcher.value == self.tenant.namespace;
+            if self.tells_tenant(&matcher.name) && !own {
+                let (label, own) = (matcher.name.clone(), self.tenant.namespace.to_owned());
                 return Err(Refusal::Namespace { label, own });
             }
         }
         matchers
             .matchers
-            .retain(|matcher| matcher.name != TENANT_LABELS[0]);
+            .retain(|matcher| matcher.name != self.tenant.label);
         matchers.matchers.push(Matcher::new(
             MatchOp::Equal,
-            TENANT_LABELS[0],
-            self.namespace,
+            self.tenant.label,
+            self.tenant.namespace,
         ));
         // The printer sorts them so; all hold together, and their order means nothing.
         matchers.matchers.sort_by_cached_key(ToString::to_string);
         Ok(())
+    }
+
+    /// Functions that write labels (`label_replace`, `label_join`, `count_values`) must not touch the namespace.
+    fn refuse_tenant_text(&self, function: &str, argument: &Expr) -> Result<(), Refusal> {
+        match argument {
+            Expr::Paren(it) => self.refuse_tenant_text(function, &it.expr),
+            Expr::StringLiteral(it) if self.tells_tenant(&it.val) => Err(Refusal::Function(
+                format!("{function} on label {:?}", it.val),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn tells_tenant(&self, label: &str) -> bool {
+        label == self.tenant.label || is_tenant_label(label)
     }
 
     const fn reach(&self, back: Duration) -> Result<(), Refusal> {
@@ -434,18 +471,6 @@ fn check_modifier(modifier: &mut BinModifier) -> Result<(), Refusal> {
     matching
         .chain(grouping)
         .try_for_each(|label| check_label(label))
-}
-
-/// Functions that write labels (`label_replace`, `label_join`, `count_values`) must not touch the namespace.
-fn refuse_tenant_text(function: &str, argument: &Expr) -> Result<(), Refusal> {
-    match argument {
-        Expr::Paren(it) => refuse_tenant_text(function, &it.expr),
-        Expr::StringLiteral(it) if is_tenant_label(&it.val) => Err(Refusal::Function(format!(
-            "{function} on label {:?}",
-            it.val
-        ))),
-        _ => Ok(()),
-    }
 }
 
 /// Whether every selector of the text has the exact namespace as a matcher: for tests, independent of the guard.

@@ -35,3 +35,25 @@ async fn an_autoscaler_that_is_not_there_is_named() {
     let expected = "EffectiveHorizontalPodAutoscaler shop/web not found";
     assert_eq!(error.to_string(), expected);
 }
+
+#[tokio::test]
+async fn the_text_of_a_config_map_is_read_by_its_key_and_may_be_absent() {
+    let found = async |reply: fn() -> Reply, key: &str| {
+        let (server, client) = FakeServer::always(reply);
+        let connection = Connection::over(client);
+        let text = connection.config_text("monitoring", "adapter-config", key);
+        let text = text.await.map_err(|error| error.to_string());
+        (text, server.sent().swap_remove(0).line)
+    };
+    let full = || Reply::Ok(json!({"data": {"config.yaml": "rules: []"}}));
+    let path = "GET /api/v1/namespaces/monitoring/configmaps/adapter-config";
+    let (text, line) = found(full, "config.yaml").await;
+    assert_eq!((text, &*line), (Ok(Some("rules: []".to_owned())), path));
+    assert_eq!(found(full, "other").await.0, Ok(None));
+    assert_eq!(found(|| Reply::Ok(json!({})), "other").await.0, Ok(None));
+    let gone = found(|| Reply::Fail(404, "not found"), "config.yaml").await;
+    assert_eq!(gone.0, Ok(None));
+    let forbidden = found(|| Reply::Fail(403, "forbidden"), "config.yaml").await;
+    let expected = "the API server refused ConfigMap monitoring/adapter-config: forbidden";
+    assert_eq!(forbidden.0, Err(expected.to_owned()));
+}

@@ -1,0 +1,141 @@
+//! Replays a folder of demand traces against an autoscaler that is told the forecasts of every contender, and prints
+//! what each would have cost and what it would have failed to serve.
+
+mod goals;
+mod golden;
+mod plot;
+mod report;
+mod results;
+mod tournament;
+mod traces;
+
+use std::fs;
+use std::io::{Write as _, stderr, stdout};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use golden::Golden;
+use results::Results;
+use tournament::{Entry, Failure};
+use traces::Trace;
+
+const USAGE: &str = "usage: replay FOLDER [--csv OUT] [--plot DIR] [--golden DIR]
+
+FOLDER holds index.csv, with the columns name and klass, and a <name>.csv for each: timestamp,value every 60 s.";
+
+/// What was asked for.
+#[derive(Debug, Default)]
+struct Arguments {
+    folder: PathBuf,
+    csv: Option<PathBuf>,
+    plot: Option<PathBuf>,
+    golden: Option<PathBuf>,
+}
+
+// === impl Arguments ===
+
+impl Arguments {
+    fn parse(mut words: impl Iterator<Item = String>) -> Result<Self, Failure> {
+        let mut arguments = Self::default();
+        while let Some(word) = words.next() {
+            let place = match word.as_str() {
+                "--csv" => &mut arguments.csv,
+                "--plot" => &mut arguments.plot,
+                "--golden" => &mut arguments.golden,
+                flag if flag.starts_with('-') => {
+                    return Err(format!("{flag} is unknown\n{USAGE}").into());
+                }
+                folder => {
+                    arguments.folder = folder.into();
+                    continue;
+                }
+            };
+            let value = words
+                .next()
+                .ok_or_else(|| format!("{word} needs a value\n{USAGE}"))?;
+            *place = Some(value.into());
+        }
+        if arguments.folder.as_os_str().is_empty() {
+            return Err(USAGE.into());
+        }
+        Ok(arguments)
+    }
+}
+
+fn main() -> ExitCode {
+    match Arguments::parse(std::env::args().skip(1)).and_then(|arguments| replay(&arguments)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(&explain(error.as_ref()));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn replay(arguments: &Arguments) -> Result<(), Failure> {
+    let golden = arguments.golden.as_deref().map(Golden::read).transpose()?;
+    let traces = Trace::read_all(&arguments.folder)?;
+    let entries = tournament::play(&traces, &say)?;
+    if let Some(path) = &arguments.csv {
+        fs::write(path, csv(&traces, &entries))?;
+    }
+    if let Some(folder) = &arguments.plot {
+        fs::create_dir_all(folder)?;
+        for trace in &traces {
+            fs::write(
+                folder.join(format!("{}.svg", trace.name)),
+                plot::draw(trace)?,
+            )?;
+        }
+    }
+    let results = Results::new(&traces, &entries, golden.as_ref());
+    let mut report = report::tables(&results)?;
+    for contender in results.contenders() {
+        if contender.starts_with("auto") && results.settings(contender).contains(&"q=0.9") {
+            report += &goals::table(&results, contender)?;
+        }
+    }
+    if let Some(golden) = &golden {
+        report += "\n**Largest deviations from the golden file: absolute (relative, of values above 0.01)**\n\n";
+        report += &golden.compare(&traces, &entries)?;
+        report += "\n**Largest deviations of the model on the last day**\n\n";
+        report += &golden::compare_model(golden.folder(), &traces)?;
+    }
+    stdout().write_all(report.as_bytes())?;
+    Ok(())
+}
+
+/// The rows, in the form of the golden file.
+fn csv(traces: &[Trace], entries: &[Entry]) -> String {
+    let row = |entry: &Entry| {
+        let name = traces.get(entry.trace).map_or("", |trace| &trace.name);
+        format!(
+            "{name},{},{},{}\n",
+            entry.start_up,
+            entry.method(),
+            entry.score
+        )
+    };
+    let rows = entries.iter().map(row);
+    std::iter::once(golden::heading() + "\n")
+        .chain(rows)
+        .collect()
+}
+
+/// The message of an error and of what caused it.
+fn explain(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(": ")
+}
+
+/// One line of progress.
+#[expect(
+    clippy::let_underscore_must_use,
+    reason = "nobody is to be told that nobody reads it"
+)]
+fn say(line: &str) {
+    let _: Result<(), _> = writeln!(stderr(), "{line}");
+}

@@ -1,0 +1,190 @@
+//! The tables: every contender at its settings, by kind of load, and the goals.
+
+use std::fmt::{Error, Result as Written, Write as _};
+
+use crate::results::{CRANE, Part, Results};
+use crate::tournament::START_UPS;
+use foretide_models::replay::Means;
+
+/// The settings that have a row, if a contender has them.
+const SHOWN: [&str; 9] = [
+    "+0 %", "q=0.5", "q=0.8", "q=0.9", "q=0.95", "a=0.5 %", "a=1 %", "a=2 %", "a=5 %",
+];
+
+/// Settings that have a row for the autoscaler alone: a lowered target.
+const HEADROOM: [&str; 2] = ["+10 %", "+20 %"];
+
+/// Replica-hours at which contenders are compared.
+const COSTS: [f64; 3] = [1.10, 1.15, 1.20];
+
+/// All tables.
+pub(crate) fn tables(results: &Results<'_>) -> Result<String, Error> {
+    let mut text = String::from(LEGEND);
+    for start_up in START_UPS {
+        whole(
+            &mut text,
+            results,
+            Part {
+                start_up,
+                class: None,
+            },
+        )?;
+    }
+    for start_up in START_UPS {
+        by_class(&mut text, results, start_up)?;
+    }
+    Ok(text)
+}
+
+const LEGEND: &str = "RH: replica-hours against the autoscaler alone, geometric mean. U, unmet, O: mean percent (U med: median). \
+gJ: cost, geometric mean. U at RH: on the straight lines between the settings of a contender; - is beyond them. pin90, pin95, \
+MAE: percent of the mean demand, of the highest demand of the decision window; of a contender with margins, at the best \
+margin. cov: percent of minutes whose window stayed within the forecast. Minutes without a forecast are left out of these \
+four; answered: percent of minutes with one.\n";
+
+/// One row per contender and setting, over all traces.
+fn whole(text: &mut String, results: &Results<'_>, part: Part<'_>) -> Written {
+    let crane = results.crane(part);
+    let at_crane = crane.map_or("U at crane's RH".to_owned(), |crane| {
+        format!("U at RH {:.3} ({CRANE})", crane.replicas)
+    });
+    write!(
+        text,
+        "\n**All traces, start-up {} min**\n\n| contender | knob | RH | U % | U med % | unmet % | O % | actions/d | gJ | \
+         U at RH 1.10 | 1.15 | 1.20 | {at_crane} | pin90 | pin95 | MAE | cov % | answered % |\n{}\n",
+        part.start_up,
+        "|---".repeat(18) + "|",
+    )?;
+    for contender in results.contenders() {
+        for (n, setting) in shown(results, contender).into_iter().enumerate() {
+            let Some(means) = results.means(contender, setting, part) else {
+                continue;
+            };
+            let at_equal = if n == 0 {
+                equal(results, contender, part)?
+            } else {
+                " |".repeat(7)
+            };
+            let accuracy = |of| results.accuracy((contender, setting), part, of);
+            writeln!(
+                text,
+                "| {contender} | {setting} | {} |{at_equal} {} | {} |",
+                columns(&means),
+                number(accuracy(|accuracy| accuracy.coverage), 1),
+                number(accuracy(|accuracy| accuracy.answered), 1),
+            )?;
+        }
+    }
+    if let Some(crane) = crane {
+        let blank = " |".repeat(9);
+        writeln!(
+            text,
+            "| {CRANE} (from the file) | | {} |{blank}",
+            columns(&crane)
+        )?;
+    }
+    Ok(())
+}
+
+/// The settings that have a row.
+pub(crate) fn shown<'a>(results: &Results<'a>, contender: &str) -> Vec<&'a str> {
+    let wanted = |setting: &&str| {
+        SHOWN.contains(setting) || contender == "hpa" && HEADROOM.contains(setting)
+    };
+    results
+        .settings(contender)
+        .into_iter()
+        .filter(wanted)
+        .collect()
+}
+
+fn columns(means: &Means) -> String {
+    let Means {
+        replicas,
+        under,
+        under_median,
+        unmet,
+        over,
+        actions,
+        cost,
+    } = means;
+    format!(
+        "{replicas:.3} | {under:.2} | {under_median:.2} | {unmet:.2} | {over:.2} | {actions:.0} | {cost:.2}"
+    )
+}
+
+/// What is said once per contender: under-provisioning at equal cost, and losses.
+fn equal(results: &Results<'_>, contender: &str, part: Part<'_>) -> Result<String, Error> {
+    let curve = results.curve(contender, part);
+    let crane = results.crane(part).map(|crane| crane.replicas);
+    let at_cost = COSTS.map(|cost| curve.at(cost)).into_iter();
+    let at_cost = at_cost.chain([crane.and_then(|cost| curve.at(cost))]);
+    let losses = [
+        results.loss(contender, "q=0.9", part, |accuracy| accuracy.pinball_90),
+        results.loss(contender, "q=0.95", part, |accuracy| accuracy.pinball_95),
+        results.loss(contender, "q=0.5", part, |accuracy| accuracy.absolute),
+    ];
+    let mut text = String::new();
+    for value in at_cost.chain(losses) {
+        write!(text, " {} |", number(value, 2))?;
+    }
+    Ok(text)
+}
+
+/// A number, or a dash for none.
+pub(crate) fn number(value: Option<f64>, decimals: usize) -> String {
+    value.map_or("-".to_owned(), |value| format!("{value:.decimals$}"))
+}
+
+/// One column per kind of load.
+fn by_class(text: &mut String, results: &Results<'_>, start_up: usize) -> Written {
+    let classes = results.classes();
+    write!(
+        text,
+        "\n**By kind of load, start-up {start_up} min: RH / U / O / actions a day**\n\n| contender |"
+    )?;
+    for class in &classes {
+        write!(text, " {class} |")?;
+    }
+    writeln!(text, "\n{}", "|---".repeat(classes.len() + 1) + "|")?;
+    let mut row = |name: String, means: &dyn Fn(Part<'_>) -> Option<Means>| {
+        write!(text, "| {name} |")?;
+        for class in &classes {
+            let cell = means(Part {
+                start_up,
+                class: Some(*class),
+            })
+            .map_or("-".to_owned(), |means| {
+                let Means {
+                    replicas,
+                    under,
+                    over,
+                    actions,
+                    ..
+                } = means;
+                format!("{replicas:.3} / {under:.2} / {over:.2} / {actions:.0}")
+            });
+            write!(text, " {cell} |")?;
+        }
+        writeln!(text)
+    };
+    for contender in results.contenders() {
+        for setting in shown(results, contender) {
+            row(format!("{contender} {setting}"), &|part| {
+                results.means(contender, setting, part)
+            })?;
+        }
+    }
+    if results
+        .crane(Part {
+            start_up,
+            class: None,
+        })
+        .is_some()
+    {
+        row(format!("{CRANE} (from the file)"), &|part| {
+            results.crane(part)
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,159 @@
+//! From a series with holes and nonsense to demand step by step: one value per step, each known to be measured or made
+//! up. Takes in only what is new. Judges nothing; `mod` does. Next: `online`.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::online::{Online, Seen};
+use crate::gaps::{ABSURD_RATIO, ABSURD_RUN};
+use crate::grid::Grid;
+use crate::series::{Series, later, slots};
+
+/// A hole of so many minutes is filled with the value before it; what is beyond, with that of the day before.
+const HELD_MINUTES: i64 = 5;
+/// What a sum of two weeks of values must not come near to: more than that is no demand.
+const LARGEST: f64 = 1e300;
+
+/// A model and how far it has read.
+#[derive(Debug, Clone)]
+pub(super) struct Intake {
+    online: Online,
+    /// Slots of the history that make a step.
+    width: usize,
+    step: SignedDuration,
+    /// The instant of the next step to read.
+    next: Timestamp,
+    learnt_from: Timestamp,
+    /// How many steps were measured, and how many were not believed.
+    usable: usize,
+    rejected: usize,
+    /// The last value, and how many steps have gone by without a believable one.
+    last: f64,
+    hole: usize,
+    /// How many values in a row were not believed.
+    absurd: usize,
+}
+
+// === impl Intake ===
+
+impl Intake {
+    /// A model at the first sample of a history.
+    pub(super) fn new(online: Online, history: &Series, step: SignedDuration) -> Self {
+        let width = slots(step, history.step()).unwrap_or(1).max(1);
+        let seconds = step.as_secs().max(1);
+        let whole = |slot: &usize| history.time_at(*slot).as_second() % seconds == 0;
+        let first = history.values().iter().position(|value| !value.is_nan());
+        let first = first.unwrap_or(history.len());
+        // Steps begin at round times, where the history's slots do.
+        let start = (0..=first).rev().take(width).find(whole).unwrap_or(first);
+        let start = history.time_at(start);
+        Self {
+            online,
+            width,
+            step,
+            next: start,
+            learnt_from: start,
+            usable: 0,
+            rejected: 0,
+            last: 0.0,
+            hole: 0,
+            absurd: 0,
+        }
+    }
+
+    /// Whether what comes next is in this history.
+    pub(super) fn continues(&self, history: &Series) -> bool {
+        let span = self.next.duration_since(history.start());
+        let aligned = span.as_nanos() % history.step().as_nanos().max(1) == 0;
+        aligned && !span.is_negative() && self.next <= history.end()
+    }
+
+    /// Takes in every step up to the newest one that was measured.
+    pub(super) fn take(&mut self, history: &Series) {
+        let span = self.next.duration_since(history.start());
+        let from = slots(span, history.step()).unwrap_or(usize::MAX);
+        let new = history.values().get(from..).unwrap_or_default();
+        let measured: Vec<f64> = new.chunks_exact(self.width).map(mean).collect();
+        let heard = measured.iter().rposition(|value| !value.is_nan());
+        for value in measured.into_iter().take(heard.map_or(0, |last| last + 1)) {
+            self.take_step(value);
+        }
+        self.online.calibrate();
+    }
+
+    pub(super) fn online(&self) -> &Online {
+        &self.online
+    }
+
+    /// The instant of the next step: the end of what was measured.
+    pub(super) fn next(&self) -> Timestamp {
+        self.next
+    }
+
+    /// The instant of the newest step that was measured.
+    pub(super) fn newest(&self) -> Timestamp {
+        self.next.saturating_sub(self.step).unwrap_or(self.next)
+    }
+
+    pub(super) fn learnt_from(&self) -> Timestamp {
+        self.learnt_from
+    }
+
+    pub(super) fn usable(&self) -> usize {
+        self.usable
+    }
+
+    pub(super) fn rejected(&self) -> usize {
+        self.rejected
+    }
+
+    /// For how many steps at the end of the history nothing was heard.
+    pub(super) fn silent(&self, history: &Series) -> usize {
+        slots(history.end().duration_since(self.next), self.step).unwrap_or(0)
+    }
+
+    fn take_step(&mut self, value: f64) {
+        let believed = !value.is_nan() && self.believable(value);
+        if believed {
+            (self.last, self.hole, self.absurd) = (value, 0, 0);
+            self.usable += 1;
+            self.online.take(value, Seen::Measured);
+        } else {
+            self.rejected += usize::from(!value.is_nan());
+            self.hole += 1;
+            self.online.take(self.filler(), Seen::MadeUp);
+        }
+        self.next = later(self.next, self.step, 1);
+    }
+
+    /// Whether a value is a demand: not a hundred times the highest so far, unless that goes on.
+    fn believable(&mut self, value: f64) -> bool {
+        if value > LARGEST {
+            return false;
+        }
+        let highest = self.online.highest();
+        if highest <= 0.0 || value / ABSURD_RATIO <= highest {
+            return true;
+        }
+        self.absurd += 1;
+        self.absurd > ABSURD_RUN
+    }
+
+    fn filler(&self) -> f64 {
+        let grid = Grid::new(self.step);
+        let past = self.online.past();
+        let yesterday = past.end().checked_sub(grid.day());
+        let short = self.hole <= grid.minutes(HELD_MINUTES);
+        match yesterday.and_then(|step| past.at(step)) {
+            Some(value) if !short => value,
+            _ => self.last,
+        }
+    }
+}
+
+/// The mean of the values that are there; NaN of none.
+fn mean(values: &[f64]) -> f64 {
+    let there = values.iter().copied().filter(|value| !value.is_nan());
+    let (sum, n) = there.fold((0.0, 0.0), |(sum, n), value| (sum + value / 2.0, n + 1.0));
+    // Halves, so that the sum of the largest values stays finite.
+    sum / n * 2.0
+}

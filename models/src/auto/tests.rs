@@ -1,0 +1,300 @@
+use std::f64::consts::TAU;
+
+use jiff::Timestamp;
+
+use super::*;
+
+const MINUTE: SignedDuration = SignedDuration::from_secs(60);
+const HOUR: SignedDuration = SignedDuration::from_hours(1);
+const DAY: usize = 1440;
+
+/// A day's wave with a step at eight, and noise that repeats only after weeks.
+fn demand(minute: usize) -> f64 {
+    let day = count(minute) / 1440.0;
+    let busy = if (480..1080).contains(&(minute % DAY)) {
+        6.0
+    } else {
+        0.0
+    };
+    let noise = (count(minute) * 12.9898).sin() * 43_758.545;
+    20.0 + 8.0 * (TAU * (day - 0.25)).sin() + busy + noise.rem_euclid(1.0)
+}
+
+fn history(minutes: usize) -> Series {
+    of((0..minutes).map(demand).collect())
+}
+
+fn of(values: Vec<f64>) -> Series {
+    Series::from_values(Timestamp::UNIX_EPOCH, MINUTE, values)
+}
+
+fn auto() -> Auto {
+    Auto::new(Config::default()).unwrap()
+}
+
+fn ask(auto: &mut Auto, history: &Series) -> Forecast {
+    auto.forecast(history, HOUR).unwrap()
+}
+
+fn near(one: &Forecast, other: &Forecast, tolerance: f64) -> bool {
+    let values = |forecast: &Forecast| {
+        let mut values = forecast.point().to_vec();
+        values.extend(forecast.upper().unwrap());
+        values.push(forecast.direct().unwrap().value);
+        values
+    };
+    let close = |(a, b): (f64, f64)| (a - b).abs() <= tolerance * a.abs().max(b.abs());
+    let (one, other) = (values(one), values(other));
+    one.len() == other.len() && one.into_iter().zip(other).all(close)
+}
+
+/// Law F8.
+#[test]
+fn watching_a_history_grow_comes_to_the_same_as_reading_it_at_once() {
+    let end = 4 * DAY + 137;
+    let mut grown = auto();
+    for minutes in (3 * DAY..end).step_by(7) {
+        ask(&mut grown, &history(minutes));
+    }
+    let (grown, fresh) = (
+        ask(&mut grown, &history(end)),
+        ask(&mut auto(), &history(end)),
+    );
+    assert!(near(&grown, &fresh, 1e-6), "{grown:?}\n{fresh:?}");
+    assert_eq!(
+        grown.quality().map(|q| q.coverage),
+        fresh.quality().map(|q| q.coverage)
+    );
+}
+
+/// Law F8 for a history whose beginning is forgotten while it is watched, as the controller does.
+#[test]
+fn a_window_that_slides_is_a_history_that_grows() {
+    let mut slid = auto();
+    let mut grown = auto();
+    for end in (3 * DAY..4 * DAY).step_by(31) {
+        let (all, mut some) = (history(end), history(end));
+        some.truncate_front(2 * DAY);
+        assert!(near(&ask(&mut grown, &all), &ask(&mut slid, &some), 1.0));
+    }
+    let (all, mut some) = (history(4 * DAY), history(4 * DAY));
+    some.truncate_front(100);
+    let expected = ask(&mut grown, &all);
+    // Only the newest minutes matter to a model that has read the others.
+    assert_eq!(ask(&mut grown.clone(), &some), expected);
+}
+
+#[test]
+fn the_answer_is_the_same_bit_by_bit_every_time() {
+    assert_eq!(
+        ask(&mut auto(), &history(3 * DAY)),
+        ask(&mut auto(), &history(3 * DAY))
+    );
+}
+
+#[test]
+fn the_demand_of_the_coming_minutes_stays_within_the_forecast_as_often_as_asked() {
+    let mut auto = auto();
+    let (mut within, mut asked) = (0, 0);
+    for now in 7 * DAY..8 * DAY {
+        let forecast = ask(&mut auto, &history(now));
+        let peak = forecast.direct().unwrap();
+        assert_eq!(peak.window, MINUTE * 5);
+        let highest = (now..=now + 5).map(demand).fold(0.0, f64::max);
+        within += u32::from(highest <= peak.value);
+        asked += 1;
+    }
+    let share = f64::from(within) / f64::from(asked);
+    assert!((0.85..0.95).contains(&share), "{share}");
+    let quality = *ask(&mut auto, &history(8 * DAY)).quality().unwrap();
+    assert!(
+        (quality.coverage.unwrap() - 0.9).abs() < 0.05,
+        "{quality:?}"
+    );
+    assert!(
+        quality.skill.unwrap() > 0.0 && quality.daily.unwrap() > 0.9,
+        "{quality:?}"
+    );
+}
+
+/// Law F3.
+#[test]
+fn the_unit_of_the_demand_does_not_matter() {
+    for factor in [1024.0, 1e-6, 3.7] {
+        let scaled = of((0..3 * DAY).map(|i| demand(i) * factor).collect());
+        let forecast = ask(&mut auto(), &scaled);
+        let back = forecast.direct().unwrap().value / factor;
+        let plain = ask(&mut auto(), &history(3 * DAY)).direct().unwrap().value;
+        assert!(
+            (back - plain).abs() < 1e-3 * plain,
+            "x {factor}: {back} for {plain}"
+        );
+    }
+}
+
+#[test]
+fn what_cannot_be_answered_honestly_is_refused_with_its_reason() {
+    let mut silent = history(2 * DAY);
+    silent.advance_to(silent.end() + MINUTE * 4);
+    let holes = (0..2 * DAY).map(|i| if i % 5 < 2 { f64::NAN } else { demand(i) });
+    let cases = [
+        ("InsufficientHistory", history(119)),
+        ("InsufficientHistory", of(vec![])),
+        ("StaleHistory", silent),
+        ("TooManyGaps", of(holes.collect())),
+        ("ZeroSeries", of(vec![0.0; 300])),
+    ];
+    for (reason, history) in cases {
+        let refusal = auto().forecast(&history, HOUR).unwrap_err();
+        assert_eq!(refusal.reason(), reason, "{refusal}");
+    }
+}
+
+#[test]
+fn two_hours_are_enough_to_begin_with_and_said_to_be_few() {
+    let forecast = ask(&mut auto(), &history(130));
+    assert!(
+        forecast.notes().contains(&Note::WarmingUp),
+        "{:?}",
+        forecast.notes()
+    );
+    let ready = ask(&mut auto(), &history(7 * DAY));
+    assert_eq!(ready.notes(), []);
+}
+
+#[test]
+fn a_constant_is_its_own_forecast() {
+    let forecast = ask(&mut auto(), &of(vec![7.0; 2 * DAY]));
+    assert!(forecast.notes().contains(&Note::Constant));
+    let close = |value: &f64| (value - 7.0).abs() < 1e-6;
+    assert!(close(&forecast.direct().unwrap().value) && forecast.point().iter().all(close));
+}
+
+#[test]
+fn a_shift_of_the_level_is_followed_and_noted() {
+    let shifted = |i: usize| {
+        if i < 3 * DAY {
+            demand(i)
+        } else {
+            5.0 * demand(i)
+        }
+    };
+    let mut auto = auto();
+    let mut noted = false;
+    for now in (3 * DAY..4 * DAY).step_by(10) {
+        let forecast = ask(&mut auto, &of((0..now).map(shifted).collect()));
+        noted |= forecast.notes().contains(&Note::LevelShift);
+    }
+    assert!(noted);
+    let forecast = ask(&mut auto, &of((0..4 * DAY).map(shifted).collect()));
+    let level = shifted(4 * DAY - 1);
+    assert!((0.8 * level..1.5 * level).contains(&forecast.direct().unwrap().value));
+}
+
+#[test]
+fn absurd_values_are_not_believed_unless_they_go_on() {
+    let clean = ask(&mut auto(), &history(3 * DAY)).direct().unwrap().value;
+    let poisoned = (0..3 * DAY).map(|i| {
+        if i % 997 == 5 {
+            1e6 * demand(i)
+        } else {
+            demand(i)
+        }
+    });
+    let mut poisoned: Vec<f64> = poisoned.collect();
+    poisoned[700] = 1e308;
+    let forecast = ask(&mut auto(), &of(poisoned));
+    let value = forecast.direct().unwrap().value;
+    assert!((value / clean - 1.0).abs() < 0.1, "{value} for {clean}");
+    let rejected = |note: &Note| matches!(note, Note::SpikesRejected { slots: 5.. });
+    assert!(
+        forecast.notes().iter().any(rejected),
+        "{:?}",
+        forecast.notes()
+    );
+    let other_unit = |i: usize| {
+        if i < 2 * DAY {
+            demand(i)
+        } else {
+            1000.0 * demand(i)
+        }
+    };
+    let forecast = ask(&mut auto(), &of((0..3 * DAY).map(other_unit).collect()));
+    assert!(
+        forecast.direct().unwrap().value > 900.0 * clean,
+        "{forecast:?}"
+    );
+}
+
+#[test]
+fn finer_samples_are_averaged_to_minutes() {
+    let fine = |i: usize| demand(i / 4) + [-3.0, -1.0, 1.0, 3.0][i % 4];
+    let quarter = SignedDuration::from_secs(15);
+    let values = (0..4 * 2 * DAY).map(fine).collect();
+    let history_of_quarters = Series::from_values(Timestamp::UNIX_EPOCH, quarter, values);
+    let config = Config {
+        sample_interval: quarter,
+        ..Config::default()
+    };
+    let fine = ask(&mut Auto::new(config).unwrap(), &history_of_quarters);
+    let minutes = ask(&mut auto(), &history(2 * DAY));
+    assert!(near(&fine, &minutes, 1e-6), "{fine:?}\n{minutes:?}");
+}
+
+#[test]
+fn an_objective_settles_on_the_quantile_that_keeps_it() {
+    let asked = |percent| {
+        let aim = Aim::UnderProvisioned {
+            percent,
+            per_replica: Some(2.0),
+        };
+        let config = Config {
+            aim,
+            ..Config::default()
+        };
+        let mut auto = Auto::new(config).unwrap();
+        ask(&mut auto, &history(6 * DAY)).direct().unwrap().quantile
+    };
+    let (strict, lax) = (asked(0.01), asked(20.0));
+    assert!(strict > lax, "{strict} for 0.01 %, {lax} for 20 %");
+}
+
+#[test]
+fn memory_is_bounded_and_does_not_grow() {
+    let mut auto = auto();
+    ask(&mut auto, &history(14 * DAY));
+    let bytes = auto.bytes();
+    for now in 14 * DAY..14 * DAY + 800 {
+        ask(&mut auto, &history(now));
+    }
+    assert_eq!(auto.bytes(), bytes);
+    assert!(bytes <= 400_000, "{bytes}");
+}
+
+#[test]
+fn settings_out_of_range_are_refused_by_name() {
+    let aim = |aim| Config {
+        aim,
+        ..Config::default()
+    };
+    let promise = |percent| {
+        aim(Aim::UnderProvisioned {
+            percent,
+            per_replica: None,
+        })
+    };
+    let lead = Config {
+        lead_time: HOUR * 2,
+        ..Config::default()
+    };
+    let cases = [
+        (aim(Aim::Quantile(1.0)), "quantile"),
+        (aim(Aim::Quantile(f64::NAN)), "quantile"),
+        (promise(0.0), "maxUnderProvisionedPercent"),
+        (promise(f64::INFINITY), "maxUnderProvisionedPercent"),
+        (lead, "leadTimeSeconds"),
+    ];
+    for (config, field) in cases {
+        assert_eq!(Auto::new(config).unwrap_err().field, field);
+    }
+}

@@ -1,0 +1,171 @@
+//! From rows of single workloads to numbers of a set: means, and under-provisioning at equal cost. Next: `score`.
+
+use super::{Score, count};
+
+/// What a contender did on a set of workloads, at one setting of its knob.
+///
+/// # Shape
+/// Means over the workloads, in the units of [`Score`]; `against` the replay without a forecast of the same workload.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Means {
+    /// Replica-hours against those without a forecast: geometric mean of the ratios.
+    pub replicas: f64,
+    /// Under-provisioned minutes, mean.
+    pub under: f64,
+    /// Under-provisioned minutes, median.
+    pub under_median: f64,
+    /// Unmet demand, mean.
+    pub unmet: f64,
+    /// Overloaded minutes, mean.
+    pub over: f64,
+    /// Changes a day, mean.
+    pub actions: f64,
+    /// Geometric mean of `(cost + 0.01) / (cost without a forecast + 0.01)`.
+    pub cost: f64,
+}
+
+/// Under-provisioning against replica-hours: one point per setting of a knob, with straight lines between them.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Curve {
+    /// Rising in replica-hours.
+    points: Vec<(f64, f64)>,
+}
+
+// === impl Means ===
+
+impl Means {
+    /// The means of pairs of a score and that of the same workload without a forecast; `None` of nothing.
+    #[must_use]
+    pub fn of(pairs: &[(Score, Score)]) -> Option<Self> {
+        let scores = || pairs.iter().map(|(score, _)| score);
+        let ratio = |of: fn(&Score) -> f64| {
+            geometric_mean(pairs.iter().map(|(score, alone)| of(score) / of(alone)))
+        };
+        let under: Vec<f64> = scores().map(|score| score.under).collect();
+        Some(Self {
+            replicas: ratio(|score| score.replicas)?,
+            under: mean(under.iter().copied())?,
+            under_median: median(under)?,
+            unmet: mean(scores().map(|score| score.unmet))?,
+            over: mean(scores().map(|score| score.over))?,
+            actions: mean(scores().map(|score| score.actions))?,
+            cost: ratio(|score| score.cost + 0.01)?,
+        })
+    }
+}
+
+// === impl Curve ===
+
+impl Curve {
+    /// The curve through these pairs of replica-hours and under-provisioning, in any order.
+    #[must_use]
+    pub fn through(points: impl IntoIterator<Item = (f64, f64)>) -> Self {
+        let mut points: Vec<_> = points.into_iter().collect();
+        points.sort_unstable_by(|(a, _), (b, _)| a.total_cmp(b));
+        Self { points }
+    }
+
+    /// Under-provisioning at this cost; `None` outside of what was tried.
+    #[must_use]
+    pub fn at(&self, replicas: f64) -> Option<f64> {
+        let pairs = self.points.iter().zip(self.points.iter().skip(1));
+        let between = |&((left, _), (right, _)): &(&(f64, f64), &(f64, f64))| {
+            (*left..=*right).contains(&replicas)
+        };
+        let ((left, above), (right, below)) = pairs.into_iter().find(between)?;
+        let part = if right > left {
+            (replicas - left) / (right - left)
+        } else {
+            1.0
+        };
+        Some(above + part * (below - above))
+    }
+}
+
+/// The arithmetic mean; `None` of nothing.
+pub fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let (n, sum) = values
+        .into_iter()
+        .fold((0, 0.0), |(n, sum), value| (n + 1, sum + value));
+    (n > 0).then(|| sum / count(n))
+}
+
+/// The geometric mean of positive values; `None` of nothing.
+pub fn geometric_mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    mean(values.into_iter().map(f64::ln)).map(f64::exp)
+}
+
+/// The value in the middle, of an even number the mean of both; `None` of nothing.
+#[must_use]
+pub fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_unstable_by(f64::total_cmp);
+    let upper = values.get(values.len() / 2)?;
+    let lower = values.get((values.len() - 1) / 2)?;
+    Some(f64::midpoint(*lower, *upper))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn between_two_settings_the_curve_is_straight() {
+        let curve = Curve::through([(1.2, 1.0), (1.0, 5.0), (1.1, 2.0)]);
+        let cases = [
+            (1.0, Some(5.0)),
+            (1.05, Some(3.5)),
+            (1.1, Some(2.0)),
+            (1.175, Some(1.25)),
+            (1.2, Some(1.0)),
+            (0.99, None),
+            (1.21, None),
+        ];
+        for (replicas, expected) in cases {
+            let rounded = curve.at(replicas).map(|under| (under * 1e9).round() / 1e9);
+            assert_eq!(rounded, expected, "{replicas}");
+        }
+        assert_eq!(Curve::default().at(1.0), None);
+    }
+
+    #[test]
+    fn means_of_a_set_compare_with_the_replay_without_a_forecast() {
+        let score = |under, replicas, cost| Score {
+            under,
+            unmet: 2.0 * under,
+            over: 3.0 * under,
+            unmet_hard: 0.0,
+            replicas,
+            actions: 10.0 * under,
+            cost,
+        };
+        let pairs = [
+            (score(1.0, 2.0, 0.09), score(8.0, 1.0, 0.39)),
+            (score(4.0, 2.0, 0.39), score(8.0, 4.0, 0.39)),
+        ];
+        let Means {
+            replicas,
+            under,
+            under_median,
+            unmet,
+            over,
+            actions,
+            cost,
+        } = Means::of(&pairs).unwrap();
+        let seen = [replicas, under, under_median, unmet, over, actions, cost];
+        let expected = [1.0, 2.5, 2.5, 5.0, 7.5, 25.0, 0.5];
+        for (seen, expected) in seen.into_iter().zip(expected) {
+            assert!(
+                (seen - expected).abs() < 1e-12,
+                "{seen}, expected {expected}"
+            );
+        }
+        assert_eq!(Means::of(&[]), None);
+    }
+
+    #[test]
+    fn the_median_of_an_even_number_is_between_the_two_in_the_middle() {
+        assert_eq!(median(vec![4.0, 1.0, 9.0]), Some(4.0));
+        assert_eq!(median(vec![4.0, 1.0, 9.0, 2.0]), Some(3.0));
+        assert_eq!(median(vec![]), None);
+    }
+}

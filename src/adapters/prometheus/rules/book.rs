@@ -1,0 +1,161 @@
+//! The rules in force, while the configuration that they are read from changes under way. What was read last and could
+//! be read stays in force until something else can be read, or until the configuration is gone. It does not fetch.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use super::{Fault, Rules};
+
+/// The rules in force; clones share them. Without rules from the start.
+#[derive(Debug, Clone, Default)]
+pub struct RuleBook(Arc<RwLock<Page>>);
+
+#[derive(Debug, Default)]
+struct Page {
+    rules: Arc<Rules>,
+    /// What the last look found.
+    seen: Option<Found>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Found {
+    Text(String),
+    Nothing,
+    Unread(String),
+}
+
+/// What became of a look at the configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Shelved {
+    /// It is as it was at the last look.
+    Unchanged,
+    /// Its rules are in force now.
+    Taken {
+        /// How many there are.
+        rules: usize,
+        /// What of it cannot be used.
+        faults: Vec<Fault>,
+    },
+    /// It cannot be read or used: what was in force before stays.
+    Kept(String),
+    /// There is none: no rules are in force.
+    Gone,
+}
+
+// === impl RuleBook ===
+
+impl RuleBook {
+    /// The rules in force.
+    #[must_use]
+    pub fn rules(&self) -> Arc<Rules> {
+        let page = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&page.rules)
+    }
+
+    /// Takes what a look at the configuration found: its text, nothing, or why it could not be looked at.
+    pub fn shelve(&self, found: Result<Option<String>, String>) -> Shelved {
+        let found = match found {
+            Ok(Some(text)) => Found::Text(text),
+            Ok(None) => Found::Nothing,
+            Err(why) => Found::Unread(why),
+        };
+        let mut page = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if page.seen.as_ref() == Some(&found) {
+            return Shelved::Unchanged;
+        }
+        let (rules, shelved) = match &found {
+            Found::Text(text) => match Rules::read(text) {
+                Ok(rules) => {
+                    let (rules_read, faults) = (rules.len(), rules.faults().to_vec());
+                    let taken = Shelved::Taken {
+                        rules: rules_read,
+                        faults,
+                    };
+                    (Some(rules), taken)
+                }
+                Err(fault) => (None, Shelved::Kept(fault.to_string())),
+            },
+            Found::Nothing => (Some(Rules::default()), Shelved::Gone),
+            Found::Unread(why) => (None, Shelved::Kept(why.clone())),
+        };
+        if let Some(rules) = rules {
+            page.rules = Arc::new(rules);
+        }
+        page.seen = Some(found);
+        shelved
+    }
+}
+
+// === impl Shelved ===
+
+impl Shelved {
+    /// What a person should look after, and what is done meanwhile.
+    #[must_use]
+    pub fn problem(&self) -> Option<String> {
+        match self {
+            Self::Unchanged => None,
+            Self::Taken { faults, .. } if faults.is_empty() => None,
+            Self::Taken { faults, .. } => {
+                let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+                Some(format!("not used: {}", faults.join("; ")))
+            }
+            Self::Kept(why) => Some(format!(
+                "cannot be read, so those in force before, if any, stay: {why}"
+            )),
+            Self::Gone => Some("not found, so built-in queries are used".to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_could_be_read_stays_until_there_is_something_better_or_nothing() {
+        let book = RuleBook::default();
+        let text = |text: &str| Ok(Some(text.to_owned()));
+        let one = "externalRules: [{seriesQuery: x, metricsQuery: 'sum(<<.Series>>{<<.LabelMatchers>>})'}]";
+        let taken = |rules| Shelved::Taken {
+            rules,
+            faults: Vec::new(),
+        };
+        let unread = || Err("no answer".to_owned());
+        let steps = [
+            (unread(), Shelved::Kept("no answer".to_owned()), 0),
+            (text(one), taken(1), 1),
+            (text(one), Shelved::Unchanged, 1),
+            (unread(), Shelved::Kept("no answer".to_owned()), 1),
+            (unread(), Shelved::Unchanged, 1),
+            (
+                text("rules: {}"),
+                Shelved::Kept("rules: expected a list, found a mapping".to_owned()),
+                1,
+            ),
+            (Ok(None), Shelved::Gone, 0),
+            (text(one), taken(1), 1),
+            (text(""), taken(0), 0),
+        ];
+        for (step, (found, expected, in_force)) in steps.into_iter().enumerate() {
+            assert_eq!(book.shelve(found), expected, "step {step}");
+            assert_eq!(book.rules().len(), in_force, "step {step}");
+        }
+    }
+
+    #[test]
+    fn every_problem_says_what_is_done_meanwhile() {
+        let book = RuleBook::default();
+        let problem = |found| book.shelve(found).problem().unwrap_or_default();
+        let text = |text: &str| Ok(Some(text.to_owned()));
+        assert_eq!(problem(text("rules: []")), "");
+        assert_eq!(problem(text("rules: []")), "");
+        assert_eq!(
+            problem(text("rules: [1, {seriesQuery: x}]")),
+            "not used: rules[0]: expected a mapping of fields, found a number; rules[1].metricsQuery: is missing"
+        );
+        assert_eq!(
+            problem(Err("no answer".to_owned())),
+            "cannot be read, so those in force before, if any, stay: no answer"
+        );
+        assert_eq!(problem(Ok(None)), "not found, so built-in queries are used");
+    }
+}
