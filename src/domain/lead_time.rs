@@ -16,6 +16,8 @@ pub const DEFAULT: SignedDuration = SignedDuration::from_secs(120);
 const SHORTEST: SignedDuration = SignedDuration::from_secs(30);
 /// The longest one.
 const LONGEST: SignedDuration = SignedDuration::from_mins(20);
+/// How far the clocks of a node and of the API server may be apart.
+const SKEW: SignedDuration = SignedDuration::from_mins(1);
 /// How many starts are looked back on.
 const REMEMBERED: usize = 20;
 /// Fewer starts than these tell nothing.
@@ -148,7 +150,7 @@ fn ready_since(pod: &Pod) -> Option<Timestamp> {
 /// From creation (from the start, where that is not known) to readiness.
 fn took(pod: &Pod, since: Timestamp) -> Option<SignedDuration> {
     let took = since.duration_since(pod.created.or(pod.started)?);
-    (took <= LONGEST && !took.is_negative()).then_some(took)
+    (took <= LONGEST && took >= -SKEW).then(|| took.max(SignedDuration::ZERO))
 }
 
 #[cfg(test)]
@@ -189,6 +191,8 @@ mod tests {
             (&[50, 50], None),
             (&[50, 50, 50], Some(60)),
             (&[1, 1, 1], Some(60)),
+            (&[-2, -2, -2], Some(60)),
+            (&[-90, -90, -90], None),
             (&[61, 61, 61], Some(120)),
             (&[10, 10, 10, 10, 10, 10, 10, 10, 130, 900], Some(180)),
             // A pod that regained its readiness after an hour is no slow start.
