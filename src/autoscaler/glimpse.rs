@@ -3,8 +3,6 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use jiff::Timestamp;
-
 use super::gather::Sighting;
 use crate::{
     domain::{
@@ -21,7 +19,6 @@ pub(super) fn glimpses(
     workload: &Workload,
     sighting: &Sighting,
     decision: &Decision,
-    now: Timestamp,
 ) -> Vec<(String, Glimpse)> {
     let observation = &sighting.observation;
     let pods = &observation.pods;
@@ -34,7 +31,7 @@ pub(super) fn glimpses(
         let template = sighting.scale.template.as_deref();
         told.insert(name.clone()).then(|| {
             let glimpse = Glimpse {
-                demand: measured.and_then(|found| demand::total(metric, found, pods, now)),
+                demand: measured.and_then(|found| demand::total(metric, found, pods, decision.at)),
                 censored,
                 per_replica: demand::target(metric, pods, template).ok(),
             };

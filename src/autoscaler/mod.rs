@@ -281,23 +281,19 @@ impl<C: Cluster> Autoscaler<C> {
         }
         if workload.prediction.is_some() {
             memory.lead_times.observe(pods);
-            let glimpses = glimpse::glimpses(&workload, &sighting, &decision, now);
-            let uid = due.ehpa.metadata.uid.as_deref().unwrap_or_default();
             let lead_time = memory.lead_times.measured();
+            let glimpses = glimpse::glimpses(&workload, &sighting, &decision);
+            let uid = due.ehpa.metadata.uid.as_deref().unwrap_or_default();
             self.forecasts.feed().report(uid, lead_time, glimpses, now);
         }
-        let target = workload.target.clone();
-        let delegates = delegates(&workload);
+        let valid = memory.valid.as_ref().unwrap_or(&due.ehpa);
         Planned {
-            valid: memory
-                .valid
-                .clone()
-                .unwrap_or_else(|| Arc::clone(&due.ehpa)),
+            valid: Arc::clone(valid),
             ehpa: due.ehpa,
-            target,
+            target: workload.target.clone(),
             sighting,
             decision,
-            delegates,
+            delegates: delegates(&workload),
             older: due.rivals.older,
         }
     }

@@ -173,6 +173,7 @@ async fn a_change_of_unit_cuts_off_the_past_and_says_so_until_there_is_enough_ag
 
 #[tokio::test]
 async fn a_sample_that_cannot_be_is_a_gap_and_is_counted_once() {
+    use Rejection::{Absurd, Negative, NotFinite};
     let witness = Witness::default();
     let value = |minute| match minute {
         -5 => f64::NAN,
@@ -183,7 +184,6 @@ async fn a_sample_that_cannot_be_is_a_gap_and_is_counted_once() {
     };
     let (all, _) = refreshed((&witness, request()), [0, 60, 120], value).await;
     let rejected: Vec<_> = all.into_iter().map(|one| one.rejected).collect();
-    use Rejection::{Absurd, Negative, NotFinite};
     let want = [vec![NotFinite, Negative, Absurd], vec![NotFinite], vec![]];
     assert_eq!(rejected, want);
 }
