@@ -222,7 +222,6 @@ impl Rank {
         Self(u64::from(ordered) << 32 | u64::from(weight.to_bits()))
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "32 bits are left")]
     fn error(self) -> f32 {
         let ordered = (self.0 >> 32) as u32;
         let bits = if ordered & SIGN == 0 {

@@ -3,18 +3,16 @@
 //! What is not written takes the algorithm's default; what is written and cannot be read, or would
 //! have no effect, is a violation, never a silent default.
 
+mod parameters;
+
 use foretide_crds as wire;
 use foretide_crds::{AlgorithmType, Prediction};
-#[cfg(feature = "augurs")]
-use foretide_models::mstl;
-use foretide_models::{
-    Algorithm, Forecaster, auto, calibrate, dsp, holt_winters, linear, percentile, seasonal,
-};
+use foretide_models::{Algorithm, Forecaster, auto, calibrate};
 use jiff::SignedDuration;
 
 use super::Violation;
 
-/// Path of the block that is read here.
+/// Path of what is read here.
 const PREDICTION: &str = "spec.prediction";
 /// Path of the block that names the algorithm.
 const BLOCK: &str = "spec.prediction.predictionAlgorithm";
@@ -48,7 +46,8 @@ pub fn algorithm(prediction: &Prediction, known: Known) -> Result<Algorithm, Vio
     let aim = aim(prediction, known)?;
     if asked == AlgorithmType::Auto {
         require_calibrated(block.calibrate)?;
-        return automatic(&block.auto.unwrap_or_default(), lead_time, aim).map(Algorithm::Auto);
+        let parameters = block.auto.unwrap_or_default();
+        return parameters::automatic(&parameters, lead_time, aim).map(Algorithm::Auto);
     }
     let bare = matches!(asked, AlgorithmType::Dsp | AlgorithmType::Percentile);
     let inner = named(&asked, block.clone())?;
@@ -102,18 +101,22 @@ pub fn build(algorithm: Algorithm) -> Result<Box<dyn Forecaster>, Violation> {
 /// The settings of any algorithm but `auto`, by name.
 fn named(asked: &AlgorithmType, block: wire::Algorithm) -> Result<Algorithm, Violation> {
     match asked {
-        AlgorithmType::Dsp => dsp(&block.dsp.unwrap_or_default()).map(Algorithm::Dsp),
+        AlgorithmType::Dsp => parameters::dsp(&block.dsp.unwrap_or_default()).map(Algorithm::Dsp),
         AlgorithmType::Percentile => {
-            percentile(&block.percentile.unwrap_or_default()).map(Algorithm::Percentile)
+            parameters::percentile(&block.percentile.unwrap_or_default()).map(Algorithm::Percentile)
         }
         AlgorithmType::SeasonalNaive => {
-            seasonal_naive(&block.seasonal_naive.unwrap_or_default()).map(Algorithm::SeasonalNaive)
+            parameters::seasonal_naive(&block.seasonal_naive.unwrap_or_default())
+                .map(Algorithm::SeasonalNaive)
         }
         AlgorithmType::HoltWinters => {
-            holt_winters(&block.holt_winters.unwrap_or_default()).map(Algorithm::HoltWinters)
+            parameters::holt_winters(&block.holt_winters.unwrap_or_default())
+                .map(Algorithm::HoltWinters)
         }
-        AlgorithmType::Linear => linear(&block.linear.unwrap_or_default()).map(Algorithm::Linear),
-        AlgorithmType::Mstl => mstl(&block.mstl.unwrap_or_default()),
+        AlgorithmType::Linear => {
+            parameters::linear(&block.linear.unwrap_or_default()).map(Algorithm::Linear)
+        }
+        AlgorithmType::Mstl => parameters::mstl(&block.mstl.unwrap_or_default()),
         other => {
             let name = match other {
                 AlgorithmType::Unknown(name) => format!("{name:?}"),
@@ -129,6 +132,9 @@ fn named(asked: &AlgorithmType, block: wire::Algorithm) -> Result<Algorithm, Vio
 }
 
 /// The lead time of the spec, else the measured one within bounds, else the usual one.
+///
+/// A measured one is rounded up to minutes, in which decision windows are counted: settings that
+/// change with every pod would make the forecaster forget what it learnt.
 fn lead_time(written: Option<i32>, known: Known) -> Result<SignedDuration, Violation> {
     let (least, most) = (*LEAD_TIME_SECONDS.start(), *LEAD_TIME_SECONDS.end());
     let seconds = |n: i32| SignedDuration::from_secs(n.into());
@@ -140,7 +146,8 @@ fn lead_time(written: Option<i32>, known: Known) -> Result<SignedDuration, Viola
             "30 to 1200; leave it out to have it measured",
         )),
         None => Ok(known.lead_time.map_or(LEAD_TIME, |measured| {
-            measured.clamp(seconds(least), seconds(most))
+            let measured = measured.clamp(seconds(least), seconds(most));
+            SignedDuration::from_mins((measured.as_secs() + 59) / 60)
         })),
     }
 }
@@ -182,273 +189,10 @@ fn require_calibrated(calibrate: Option<bool>) -> Result<(), Violation> {
     ))
 }
 
-fn automatic(
-    block: &wire::Auto,
-    lead_time: SignedDuration,
-    aim: auto::Aim,
-) -> Result<auto::Config, Violation> {
-    let field = format!("{BLOCK}.auto.sampleInterval");
-    let default = auto::Config::default();
-    Ok(auto::Config {
-        sample_interval: duration(&field, block.sample_interval.as_deref())?
-            .unwrap_or(default.sample_interval),
-        lead_time,
-        aim,
-    })
-}
-
-fn holt_winters(block: &wire::HoltWinters) -> Result<holt_winters::Config, Violation> {
-    let of = |name: &str, text: &Option<String>| {
-        duration(&format!("{BLOCK}.holtWinters.{name}"), text.as_deref())
-    };
-    let default = holt_winters::Config::default();
-    Ok(holt_winters::Config {
-        sample_interval: of("sampleInterval", &block.sample_interval)?
-            .unwrap_or(default.sample_interval),
-        history_length: of("historyLength", &block.history_length)?
-            .unwrap_or(default.history_length),
-        season: of("season", &block.season)?.unwrap_or(default.season),
-        ..default
-    })
-}
-
-fn linear(block: &wire::Linear) -> Result<linear::Config, Violation> {
-    let at = |name: &str| format!("{BLOCK}.linear.{name}");
-    let default = linear::Config::default();
-    Ok(linear::Config {
-        sample_interval: duration(&at("sampleInterval"), block.sample_interval.as_deref())?
-            .unwrap_or(default.sample_interval),
-        samples: whole(&at("samples"), block.samples)?.unwrap_or(default.samples),
-    })
-}
-
-#[cfg(feature = "augurs")]
-fn mstl(block: &wire::Mstl) -> Result<Algorithm, Violation> {
-    let of = |name: &str, text: &Option<String>| {
-        duration(&format!("{BLOCK}.mstl.{name}"), text.as_deref())
-    };
-    let default = mstl::Config::default();
-    Ok(Algorithm::Mstl(mstl::Config {
-        sample_interval: of("sampleInterval", &block.sample_interval)?
-            .unwrap_or(default.sample_interval),
-        history_length: of("historyLength", &block.history_length)?
-            .unwrap_or(default.history_length),
-    }))
-}
-
-#[cfg(not(feature = "augurs"))]
-fn mstl(_: &wire::Mstl) -> Result<Algorithm, Violation> {
-    let expected = "another algorithm: this program was built without mstl; \
-        a build with the cargo feature `augurs` has it";
-    Err(Violation::new(
-        format!("{BLOCK}.algorithmType"),
-        "mstl",
-        expected,
-    ))
-}
-
-fn dsp(block: &wire::Dsp) -> Result<dsp::Config, Violation> {
-    let at = |name: &str| format!("{BLOCK}.dsp.{name}");
-    let default = dsp::Config::default();
-    let estimators = match &block.estimators {
-        None => default.estimators,
-        Some(written) => estimators(written)?,
-    };
-    Ok(dsp::Config {
-        sample_interval: duration(&at("sampleInterval"), block.sample_interval.as_deref())?
-            .unwrap_or(default.sample_interval),
-        history_length: duration(&at("historyLength"), block.history_length.as_deref())?
-            .unwrap_or(default.history_length),
-        estimators,
-    })
-}
-
-fn estimators(block: &wire::Estimators) -> Result<dsp::Estimators, Violation> {
-    let at =
-        |kind: &str, i: usize, name: &str| format!("{BLOCK}.dsp.estimators.{kind}[{i}].{name}");
-    let maxima = block
-        .max_value
-        .iter()
-        .flatten()
-        .enumerate()
-        .map(|(i, estimator)| {
-            let margin = number(
-                &at("maxValue", i, "marginFraction"),
-                estimator.margin_fraction.as_deref(),
-            )?;
-            Ok(dsp::MaxValue {
-                margin_fraction: margin.unwrap_or_default(),
-            })
-        });
-    let filters = block
-        .fft
-        .iter()
-        .flatten()
-        .enumerate()
-        .map(|(i, estimator)| {
-            let of = |name: &str, text: Option<&str>| number(&at("fft", i, name), text);
-            let items = |name: &str, count: Option<i32>| whole(&at("fft", i, name), count);
-            let default = dsp::Fft::default();
-            Ok(dsp::Fft {
-                margin_fraction: of("marginFraction", estimator.margin_fraction.as_deref())?
-                    .unwrap_or(default.margin_fraction),
-                low_amplitude_threshold: of(
-                    "lowAmplitudeThreshold",
-                    estimator.low_amplitude_threshold.as_deref(),
-                )?
-                .unwrap_or(default.low_amplitude_threshold),
-                high_frequency_threshold: of(
-                    "highFrequencyThreshold",
-                    estimator.high_frequency_threshold.as_deref(),
-                )?
-                .unwrap_or(default.high_frequency_threshold),
-                min_num_of_spectrum_items: items(
-                    "minNumOfSpectrumItems",
-                    estimator.min_num_of_spectrum_items,
-                )?
-                .unwrap_or(default.min_num_of_spectrum_items),
-                max_num_of_spectrum_items: items(
-                    "maxNumOfSpectrumItems",
-                    estimator.max_num_of_spectrum_items,
-                )?
-                .unwrap_or(default.max_num_of_spectrum_items),
-            })
-        });
-    Ok(dsp::Estimators {
-        max_value: maxima.collect::<Result<_, Violation>>()?,
-        fft: filters.collect::<Result<_, Violation>>()?,
-    })
-}
-
-fn percentile(block: &wire::Percentile) -> Result<percentile::Config, Violation> {
-    let at = |name: &str| format!("{BLOCK}.percentile.{name}");
-    let default = percentile::Config::default();
-    let of = |name: &str, text: &Option<String>| number(&at(name), text.as_deref());
-    Ok(percentile::Config {
-        sample_interval: duration(&at("sampleInterval"), block.sample_interval.as_deref())?
-            .unwrap_or(default.sample_interval),
-        history_length: duration(&at("historyLength"), block.history_length.as_deref())?
-            .unwrap_or(default.history_length),
-        percentile: of("percentile", &block.percentile)?.unwrap_or(default.percentile),
-        margin_fraction: of("marginFraction", &block.margin_fraction)?
-            .unwrap_or(default.margin_fraction),
-        target_utilization: of("targetUtilization", &block.target_utilization)?
-            .unwrap_or(default.target_utilization),
-        min_sample_weight: of("minSampleWeight", &block.min_sample_weight)?
-            .unwrap_or(default.min_sample_weight),
-        histogram: histogram(&block.histogram.clone().unwrap_or_default())?,
-    })
-}
-
-fn histogram(block: &wire::Histogram) -> Result<percentile::Histogram, Violation> {
-    let at = |name: &str| format!("{BLOCK}.percentile.histogram.{name}");
-    let of = |name: &str, text: &Option<String>| number(&at(name), text.as_deref());
-    let default = percentile::Histogram::default();
-    let buckets = match (
-        of("maxValue", &block.max_value)?,
-        of("bucketSize", &block.bucket_size)?,
-        of("firstBucketSize", &block.first_bucket_size)?,
-        of("bucketSizeGrowthRatio", &block.bucket_size_growth_ratio)?,
-    ) {
-        (Some(max_value), _, Some(first_bucket_size), Some(growth_ratio)) => {
-            Some(percentile::Buckets::Exponential {
-                max_value,
-                first_bucket_size,
-                growth_ratio,
-            })
-        }
-        (Some(max_value), Some(bucket_size), _, _) => Some(percentile::Buckets::Linear {
-            max_value,
-            bucket_size,
-        }),
-        _ => None,
-    };
-    Ok(percentile::Histogram {
-        half_life: duration(&at("halfLife"), block.half_life.as_deref())?
-            .unwrap_or(default.half_life),
-        epsilon: of("epsilon", &block.epsilon)?.unwrap_or(default.epsilon),
-        buckets,
-    })
-}
-
-fn seasonal_naive(block: &wire::SeasonalNaive) -> Result<seasonal::Config, Violation> {
-    let at = |name: &str| format!("{BLOCK}.seasonalNaive.{name}");
-    let default = seasonal::Config::default();
-    let statistic = match block.statistic {
-        None | Some(wire::Statistic::Last) => seasonal::Statistic::Last,
-        Some(wire::Statistic::Median) => seasonal::Statistic::Median,
-        Some(wire::Statistic::Max) => seasonal::Statistic::Max,
-    };
-    let cycles = if statistic == seasonal::Statistic::Last {
-        1
-    } else {
-        7
-    };
-    Ok(seasonal::Config {
-        sample_interval: duration(&at("sampleInterval"), block.sample_interval.as_deref())?
-            .unwrap_or(default.sample_interval),
-        season: season(&at("period"), block.period.as_deref())?,
-        cycles: whole(&at("cycles"), block.cycles)?.unwrap_or(cycles),
-        statistic,
-        level_ratio: block.level_ratio.unwrap_or(default.level_ratio),
-        ..default
-    })
-}
-
-fn season(field: &str, text: Option<&str>) -> Result<seasonal::Season, Violation> {
-    match duration(field, text)? {
-        None => Ok(seasonal::Season::Day),
-        Some(span) if span == seasonal::Season::Day.length() => Ok(seasonal::Season::Day),
-        Some(span) if span == seasonal::Season::Week.length() => Ok(seasonal::Season::Week),
-        Some(_) => Err(Violation::new(field, text.unwrap_or_default(), "1d or 7d")),
-    }
-}
-
-/// crane's durations: whole days as `3d`, or a Go duration such as `60s` or `1h30m`.
-fn duration(field: &str, text: Option<&str>) -> Result<Option<SignedDuration>, Violation> {
-    let Some(text) = text else { return Ok(None) };
-    let days = text
-        .strip_suffix('d')
-        .and_then(|days| days.parse::<u32>().ok());
-    let span = match days {
-        Some(days) => SignedDuration::from_hours(i64::from(days) * 24),
-        None => text.parse().map_err(|_| {
-            Violation::new(
-                field,
-                format!("{text:?}"),
-                "a duration such as 60s, 1h30m or 3d",
-            )
-        })?,
-    };
-    Ok(Some(span))
-}
-
-fn number(field: &str, text: Option<&str>) -> Result<Option<f64>, Violation> {
-    let Some(text) = text else { return Ok(None) };
-    let number = text
-        .trim()
-        .parse::<f64>()
-        .ok()
-        .filter(|number| number.is_finite());
-    let number = number.ok_or_else(|| {
-        Violation::new(
-            field,
-            format!("{text:?}"),
-            "a number as text, such as \"0.15\"",
-        )
-    })?;
-    Ok(Some(number))
-}
-
-fn whole(field: &str, count: Option<i32>) -> Result<Option<usize>, Violation> {
-    let Some(count) = count else { return Ok(None) };
-    let whole = usize::try_from(count)
-        .map_err(|_| Violation::new(field, count.to_string(), "a number of at least 0"))?;
-    Ok(Some(whole))
-}
-
 #[cfg(test)]
 mod tests {
+    use foretide_models::{dsp, holt_winters, linear, percentile, seasonal};
+
     use super::*;
 
     fn prediction(yaml: &str) -> Prediction {
@@ -498,8 +242,8 @@ mod tests {
         };
         let usual = auto::Aim::Quantile(0.90);
         for (yaml, known, expected) in [
-            ("{}", known(200), automatic(200, usual)),
-            ("{}", known(5), automatic(30, usual)),
+            ("{}", known(200), automatic(240, usual)),
+            ("{}", known(5), automatic(60, usual)),
             ("{}", known(5000), automatic(1200, usual)),
             ("{leadTimeSeconds: 60}", known(200), automatic(60, usual)),
             (

@@ -1,6 +1,7 @@
 //! Replays a folder of demand traces against an autoscaler that is told the forecasts of every contender, and prints
 //! what each would have cost and what it would have failed to serve.
 
+mod duel;
 mod goals;
 mod golden;
 mod plot;
@@ -93,6 +94,7 @@ fn replay(arguments: &Arguments) -> Result<(), Failure> {
     for contender in results.contenders() {
         if contender.starts_with("auto") && results.settings(contender).contains(&"q=0.9") {
             report += &goals::table(&results, contender)?;
+            report += &duel::table(&results, contender)?;
         }
     }
     if let Some(golden) = &golden {

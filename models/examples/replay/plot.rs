@@ -25,8 +25,8 @@ const WIDTH: f64 = 960.0;
 const LEFT: f64 = 76.0;
 const RIGHT: f64 = 944.0;
 const HEIGHT: f64 = 200.0;
-const TOPS: [f64; 2] = [96.0, 340.0];
-const TOTAL: f64 = 592.0;
+const TOPS: [f64; 2] = [96.0, 364.0];
+const TOTAL: f64 = 608.0;
 
 // Mid tones, legible on white and on black.
 const INK: &str = "#7d8590";
@@ -107,7 +107,11 @@ pub(crate) fn draw(trace: &Trace) -> Result<String, Failure> {
         }
         panel.lane(&mut svg, lane, panel.top - TOPS[0])?;
     }
-    svg.push_str("</svg>\n");
+    let below = TOPS[1] + HEIGHT + 34.0;
+    writeln!(
+        svg,
+        "<text x=\"{RIGHT}\" y=\"{below}\" text-anchor=\"end\">time, UTC</text></svg>"
+    )?;
     Ok(svg)
 }
 
@@ -250,10 +254,8 @@ impl Panel {
             svg,
             "<use href=\"#demand\" y=\"{shift}\" fill=\"none\" stroke=\"{DEMAND}\" stroke-width=\"1.2\" stroke-linejoin=\"round\"/>\
              <path d=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.4\"/>\
-             <text x=\"{LEFT}\" y=\"{heading}\" font-size=\"13\" font-weight=\"600\">{title}</text>\
-             <text x=\"{RIGHT}\" y=\"{:.0}\" text-anchor=\"end\">time, UTC</text>",
+             <text x=\"{LEFT}\" y=\"{heading}\" font-size=\"13\" font-weight=\"600\">{title}</text>",
             self.stairs(capacity)?,
-            bottom + 34.0,
         )
     }
 

@@ -29,6 +29,15 @@ pub(crate) struct Part<'a> {
     pub(crate) class: Option<&'a str>,
 }
 
+/// What a contender is compared with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Baseline {
+    /// The rows of the golden file.
+    Crane,
+    /// A contender at a setting.
+    Own(&'static str, &'static str),
+}
+
 // === impl Results ===
 
 impl<'a> Results<'a> {
@@ -92,9 +101,9 @@ impl<'a> Results<'a> {
     /// The entries of one setting.
     pub(crate) fn entries(
         &self,
-        contender: &'a str,
-        setting: &'a str,
-        part: Part<'a>,
+        contender: &str,
+        setting: &str,
+        part: Part<'_>,
     ) -> impl Iterator<Item = &'a Entry> {
         let traces = self.traces;
         self.entries.iter().filter(move |entry| {
@@ -104,6 +113,39 @@ impl<'a> Results<'a> {
                 && entry.start_up == part.start_up
                 && (part.class.is_none() || part.class == class)
         })
+    }
+
+    /// All traces.
+    pub(crate) fn traces(&self) -> &'a [Trace] {
+        self.traces
+    }
+
+    /// The score of one setting on one trace at one start-up.
+    pub(crate) fn score(
+        &self,
+        (trace, start_up): (usize, usize),
+        contender: &str,
+        setting: &str,
+    ) -> Option<Score> {
+        let part = Part {
+            start_up,
+            class: None,
+        };
+        let mut entries = self.entries(contender, setting, part);
+        entries
+            .find(|entry| entry.trace == trace)
+            .map(|entry| entry.score)
+    }
+
+    /// The score of a baseline on one trace at one start-up.
+    pub(crate) fn baseline(&self, on: (usize, usize), baseline: Baseline) -> Option<Score> {
+        match baseline {
+            Baseline::Crane => {
+                let name = &self.traces.get(on.0)?.name;
+                self.golden?.score(name, on.1, CRANE)
+            }
+            Baseline::Own(contender, setting) => self.score(on, contender, setting),
+        }
     }
 
     pub(crate) fn means(&self, contender: &str, setting: &str, part: Part<'_>) -> Option<Means> {
@@ -120,12 +162,11 @@ impl<'a> Results<'a> {
 
     /// The means of the rows that the golden file has of crane; none without a file that has all of them.
     pub(crate) fn crane(&self, part: Part<'_>) -> Option<Means> {
-        let golden = self.golden?;
         let of_part = self.entries("hpa", "+0 %", part);
         let pairs: Option<Vec<_>> = of_part
             .map(|entry| {
-                let name = &self.traces.get(entry.trace)?.name;
-                Some((golden.score(name, part.start_up, CRANE)?, entry.score))
+                let theirs = self.baseline((entry.trace, part.start_up), Baseline::Crane)?;
+                Some((theirs, entry.score))
             })
             .collect();
         Means::of(&pairs?)

@@ -93,6 +93,6 @@ mod tests {
     #[test]
     fn a_constant_or_a_short_history_is_like_nothing() {
         assert_eq!(likeness(3, |_| 5.0).daily(), None);
-        assert_eq!(likeness(2, |day| day.sin()).weekly(), None);
+        assert_eq!(likeness(2, f64::sin).weekly(), None);
     }
 }

@@ -29,7 +29,7 @@ use jiff::SignedDuration;
 use self::intake::Intake;
 use self::likeness::Likeness;
 use self::online::{Basis, LEAST_MINUTES, LOOK_BEYOND};
-pub use self::online::{Online, Settings};
+pub use self::online::{Online, Seen, Settings};
 use crate::forecast::{Forecast, Note, Peak, Quality};
 use crate::forecaster::{ConfigError, Forecaster, path_length, require_grid};
 use crate::gaps::MAX_MISSING;

@@ -129,7 +129,7 @@ struct Margins {
 
 /// Where a demand comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Seen {
+pub enum Seen {
     /// It was measured.
     Measured,
     /// It stands for one that is missing or cannot be believed.
@@ -178,7 +178,7 @@ impl Online {
     }
 
     /// Takes the demand of the next step without answering yet: [`calibrate`](Self::calibrate) before asking.
-    pub(super) fn take(&mut self, demand: f64, seen: Seen) {
+    pub fn take(&mut self, demand: f64, seen: Seen) {
         match seen {
             Seen::Measured => self.past.push(demand),
             Seen::MadeUp => self.past.push_made_up(demand),
@@ -186,8 +186,8 @@ impl Online {
         self.advance(demand);
     }
 
-    /// Brings the margins up to date, as they were at the last multiple of five minutes.
-    pub(super) fn calibrate(&mut self) {
+    /// Brings the margins up to date, as they were at the last multiple of five minutes. Cheap when they are.
+    pub fn calibrate(&mut self) {
         let every = self.grid.minutes(QUANTILE_EVERY);
         let at = self.past.end() / every * every;
         let Some(learner) = &mut self.learner else {
@@ -292,7 +292,7 @@ impl Online {
             None if self.settings.offset.is_some() => self.settings.offset.map(|c| (c, 0.0)),
             None => {
                 self.average = self.past.mean_before(now, age);
-                (self.average > 0.0).then(|| (OFFSET * self.average, self.average))
+                (self.average > 0.0).then_some((OFFSET * self.average, self.average))
             }
             Some(learner) => self.rescale(learner, now),
         };
@@ -323,7 +323,7 @@ impl Online {
         } else {
             self.average
         };
-        (mean > 0.0).then(|| (OFFSET * mean, mean))
+        (mean > 0.0).then_some((OFFSET * mean, mean))
     }
 
     /// Learns everything that is remembered, on this scale.
@@ -422,7 +422,7 @@ impl Learner {
             self.settle(view, window, made_at);
         }
         let grid = view.grid;
-        if now % grid.minutes(SOLVE_EVERY) == 0 {
+        if now.is_multiple_of(grid.minutes(SOLVE_EVERY)) {
             self.sound = self.ridge.solve();
         }
         let scene = view.scene(now, &mut self.distances);
@@ -437,8 +437,8 @@ impl Learner {
             bounds: None,
         });
         let young = !(self.calibrated && self.settled);
-        if now % grid.minutes(COMPARE_EVERY) == 0
-            || young && now % grid.minutes(QUANTILE_EVERY) == 0
+        if now.is_multiple_of(grid.minutes(COMPARE_EVERY))
+            || young && now.is_multiple_of(grid.minutes(QUANTILE_EVERY))
         {
             self.compare(grid, window, now);
         }
@@ -452,7 +452,7 @@ impl Learner {
     /// Keeps the highest and the lowest demand up to date.
     fn see(&mut self, view: &View<'_>, now: usize) {
         let (from, last) = (view.past.first(), now.saturating_sub(1));
-        if now % view.grid.minutes(EXTREMES_EVERY) == 0 || self.extremes.1.is_infinite() {
+        if now.is_multiple_of(view.grid.minutes(EXTREMES_EVERY)) || self.extremes.1.is_infinite() {
             self.extremes = view.past.extremes(from, last);
         } else if let Some(demand) = view.past.at(last) {
             let (highest, lowest) = self.extremes;

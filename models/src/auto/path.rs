@@ -91,7 +91,7 @@ impl Path {
     /// Learns from what has become known before `scene`'s step, and predicts from it.
     pub(super) fn step(&mut self, view: &View<'_>, scene: &Scene) {
         let now = scene.step();
-        if now % self.every != 0 {
+        if !now.is_multiple_of(self.every) {
             return;
         }
         // As far back as an error is ever looked for.
@@ -99,7 +99,7 @@ impl Path {
         let oldest = (now / self.every).saturating_sub(looked_for);
         for horizon in &mut self.horizons {
             horizon.learn(view, now, self.every);
-            if now % self.solve_every == 0 {
+            if now.is_multiple_of(self.solve_every) {
                 horizon.ridge.solve();
                 horizon.errors.forget_before(oldest);
             }

@@ -59,7 +59,7 @@ impl Ridge {
     /// Learns that `row` was followed by `outcome`, `error` more than was predicted.
     pub(super) fn learn(&mut self, row: &Row, outcome: f64, error: f64) {
         let size = error.abs();
-        let side = if error > 0.0 {
+        let asymmetry = if error > 0.0 {
             self.tau
         } else {
             1.0 - self.tau
@@ -69,7 +69,7 @@ impl Ridge {
         } else {
             1.0
         };
-        let weight = huber * 2.0 * side;
+        let weight = huber * 2.0 * asymmetry;
         self.sigma += SIGMA_MOVES * (size.min(6.0 * self.sigma + 0.01) - self.sigma);
         // The upper triangle is never read, but whole rows go through vector registers.
         for (sums, x) in self.gram.iter_mut().zip(row) {
@@ -128,10 +128,9 @@ fn cholesky(a: &mut [Row; FEATURES]) -> Option<()> {
         for j in 0..=i {
             let rest = a[i][j] - dot(&a[i][..j], &a[j][..j]);
             if i == j {
-                if !(rest > 0.0) {
-                    return None;
-                }
-                a[i][i] = rest.sqrt();
+                // Also false of what is not a number.
+                let definite = rest > 0.0;
+                a[i][i] = definite.then(|| rest.sqrt())?;
             } else {
                 a[i][j] = rest / a[j][j];
             }
@@ -198,7 +197,7 @@ mod tests {
             ridge.learn(&[f64::NAN; FEATURES], 1.0, 1.0);
         }
         assert!(!ridge.solve());
-        assert_eq!(ridge.beta, prior());
+        assert_eq!(ridge.beta.map(f64::to_bits), prior().map(f64::to_bits));
     }
 
     #[test]

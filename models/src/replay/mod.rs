@@ -10,6 +10,9 @@
 //! time*; fewer only once no proposal of the last five minutes was higher, and then at once. This is the rule of the
 //! Kubernetes HPA, with a minute for its 15 seconds and no limit to how fast it may grow.
 //!
+//! `cargo run --release -p foretide-models --example replay -- FOLDER` replays every contender on a folder of traces
+//! and prints what each came to.
+//!
 //! # Shape
 //! `demand[t]` is the mean of minute `t`, of the whole workload, in the unit of the metric. At the start of minute `t`
 //! the minutes before it are known, and nothing else. A run begins 30 minutes before the first minute that counts, and

@@ -80,6 +80,15 @@ impl Curve {
         };
         Some(above + part * (below - above))
     }
+
+    /// As [`at`](Self::at); beyond what was tried, at the nearest point. `None` if nothing was.
+    #[must_use]
+    pub fn at_or_nearest(&self, replicas: f64) -> Option<f64> {
+        let (least, most) = (self.points.first()?.0, self.points.last()?.0);
+        let tried = replicas.clamp(least, most);
+        let only = || self.points.first().map(|point| point.1);
+        self.at(tried).or_else(only)
+    }
 }
 
 /// The arithmetic mean; `None` of nothing.
@@ -125,6 +134,10 @@ mod tests {
             assert_eq!(rounded, expected, "{replicas}");
         }
         assert_eq!(Curve::default().at(1.0), None);
+        let nearest = [0.5, 1.0, 1.2, 9.0].map(|replicas| curve.at_or_nearest(replicas));
+        assert_eq!(nearest, [5.0, 5.0, 1.0, 1.0].map(Some));
+        assert_eq!(Curve::through([(1.0, 5.0)]).at_or_nearest(2.0), Some(5.0));
+        assert_eq!(Curve::default().at_or_nearest(1.0), None);
     }
 
     #[test]

@@ -1,0 +1,74 @@
+//! What is measured: the same subjects for the clock and for the instruction counter.
+
+use std::f64::consts::TAU;
+use std::hint::black_box;
+
+use foretide_models::auto::{self, Aim, Online, Seen, Settings};
+use foretide_models::{Algorithm, Forecaster, Series, dsp, seasonal};
+use jiff::{SignedDuration, Timestamp};
+
+const MINUTE: SignedDuration = SignedDuration::from_mins(1);
+/// Minutes of a day.
+pub const DAY: usize = 1440;
+
+/// Demand of a workload with a daily rhythm, quieter on weekends if `weekly`, with noise.
+pub fn demand(minute: usize, weekly: bool) -> f64 {
+    let minute = u32::try_from(minute).map_or(0.0, f64::from);
+    let day = minute / 1440.0;
+    let quiet = weekly && day.rem_euclid(7.0) >= 5.0;
+    let noise = (minute * 12.9898).sin() * 43_758.545;
+    let wave = 10.0 + 4.0 * (TAU * day).sin() + (3.0 * TAU * day).cos();
+    if quiet { 0.3 } else { 1.0 }.mul_add(wave, noise.rem_euclid(1.0))
+}
+
+/// So many days of it at one minute.
+pub fn history(days: usize, weekly: bool) -> Series {
+    let values = (0..days * DAY).map(|minute| demand(minute, weekly));
+    Series::from_values(Timestamp::UNIX_EPOCH, MINUTE, values.collect())
+}
+
+/// The forecasters side by side: `dsp`, a plain seasonal-naive one, `auto`.
+pub fn forecasters() -> Vec<(&'static str, Box<dyn Forecaster>)> {
+    let algorithms = [
+        Algorithm::Dsp(dsp::Config::default()),
+        Algorithm::SeasonalNaive(seasonal::Config::default()),
+        Algorithm::Auto(auto::Config::default()),
+    ];
+    let built = algorithms.into_iter().filter_map(|a| a.build().ok());
+    built
+        .map(|forecaster| (forecaster.name(), forecaster))
+        .collect()
+}
+
+/// A model as the controller keeps it, with or without a path to publish, that has learnt `days` days.
+pub fn model(days: usize, path: bool) -> Online {
+    let settings = Settings {
+        lead_minutes: 2,
+        remember: 180 * 60,
+        offset: None,
+        fall_back: true,
+        path,
+    };
+    let mut model = Online::new(settings, MINUTE, Aim::Quantile(0.9));
+    for minute in 0..days * DAY {
+        model.take(demand(minute, false), Seen::Measured);
+    }
+    model.calibrate();
+    model
+}
+
+/// The next five minutes, one after another, asked after each; the margins are renewed once among them.
+pub fn five_minutes(model: &mut Online, from: usize) {
+    for minute in from..from + 5 {
+        model.push(demand(minute, false));
+        black_box(model.upper(0.9));
+    }
+}
+
+/// The same without renewing the margins.
+pub fn five_minutes_uncalibrated(model: &mut Online, from: usize) {
+    for minute in from..from + 5 {
+        model.take(demand(minute, false), Seen::Measured);
+        black_box(model.upper(0.9));
+    }
+}
