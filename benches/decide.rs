@@ -84,6 +84,7 @@ fn pod(i: u32, now: Timestamp) -> Pod {
         name: format!("web-{i}").into(),
         phase: Phase::Running,
         deleting: false,
+        created: None,
         ready: Some(Readiness {
             status: Status::True,
             since: started,
@@ -132,6 +133,7 @@ fn seen(i: u32, now: Timestamp) -> Seen {
         forecasts: vec![ForecastReading {
             name: "resource.cpu".into(),
             outcome: Ok(Predicted { value, target: 0.1 }),
+            grounds: None,
         }],
         child: Some(Child {
             min: Replicas::new(2),

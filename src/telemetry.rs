@@ -37,6 +37,13 @@ struct StageLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SeriesLabels {
+    namespace: String,
+    name: String,
+    metric: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct WriteLabels {
     kind: &'static str,
     result: &'static str,
@@ -67,6 +74,17 @@ pub struct Counts {
     pub cron: Option<u32>,
 }
 
+/// How well the forecast of one metric does; nothing of it is known where there is none.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Foresight {
+    /// How much better than "it stays as it is": 0 no better, 1 perfect.
+    pub skill: Option<f64>,
+    /// The part of forecasts that were enough.
+    pub coverage: Option<f64>,
+    /// Time since the newest sample that it knows.
+    pub model_age_seconds: Option<f64>,
+}
+
 /// What one write to the API server was about, and how it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Write {
@@ -94,6 +112,10 @@ pub struct Telemetry {
     comparisons: Counter,
     disagreements: Counter,
     refusals: Family<ReasonLabels, Counter>,
+    rejections: Family<ReasonLabels, Counter>,
+    skill: Family<SeriesLabels, Gauge<f64, AtomicU64>>,
+    coverage: Family<SeriesLabels, Gauge<f64, AtomicU64>>,
+    model_age_seconds: Family<SeriesLabels, Gauge<f64, AtomicU64>>,
     watch_errors: Family<WatchLabels, Counter>,
     watch_age_seconds: Family<WatchLabels, Gauge<f64, AtomicU64>>,
 }
@@ -134,6 +156,10 @@ impl Default for Telemetry {
             comparisons: Counter::default(),
             disagreements: Counter::default(),
             refusals: Family::default(),
+            rejections: Family::default(),
+            skill: Family::default(),
+            coverage: Family::default(),
+            model_age_seconds: Family::default(),
             watch_errors: Family::default(),
             watch_age_seconds: Family::default(),
         };
@@ -174,11 +200,6 @@ impl Telemetry {
             self.disagreements.clone(),
         );
         registry.register(
-            "forecast_refusals",
-            "Forecasts that were refused, by reason",
-            self.refusals.clone(),
-        );
-        registry.register(
             "watch_errors",
             "Failures of a watch, by kind",
             self.watch_errors.clone(),
@@ -188,6 +209,36 @@ impl Telemetry {
             "Time since a watch last heard from the API server, by kind",
             Unit::Seconds,
             self.watch_age_seconds.clone(),
+        );
+        self.register_forecasts(&mut registry);
+    }
+
+    fn register_forecasts(&self, registry: &mut Registry) {
+        registry.register(
+            "forecast_refusals",
+            "Forecasts that were refused, by reason",
+            self.refusals.clone(),
+        );
+        registry.register(
+            "forecast_rejected",
+            "Samples of histories that cannot be and were left out, by reason",
+            self.rejections.clone(),
+        );
+        registry.register(
+            "forecast_skill",
+            "How much better a forecast was than \"it stays as it is\" over three days: 0 no better, 1 perfect",
+            self.skill.clone(),
+        );
+        registry.register(
+            "forecast_coverage",
+            "Part of the forecasts of the last three days that were enough",
+            self.coverage.clone(),
+        );
+        registry.register_with_unit(
+            "forecast_model_age",
+            "Time since the newest sample that a forecast knows",
+            Unit::Seconds,
+            self.model_age_seconds.clone(),
         );
     }
 
@@ -230,8 +281,11 @@ impl Telemetry {
         }
     }
 
-    /// Removes the series of a deleted object.
-    pub fn forget(&self, object: &ObjectLabels) {
+    /// Removes the series of a deleted object, whose forecasts were of these metrics.
+    pub fn forget<'a>(&self, object: &ObjectLabels, metrics: impl IntoIterator<Item = &'a String>) {
+        for metric in metrics {
+            self.foresaw(object, metric, &Foresight::default());
+        }
         for (stage, _) in Counts::NONE.stages() {
             self.replicas.remove(&StageLabels::of(object, stage));
         }
@@ -275,6 +329,38 @@ impl Telemetry {
                 reason: reason.to_owned(),
             })
             .inc();
+    }
+
+    /// Counts one sample that was left out.
+    pub fn rejected(&self, reason: &str) {
+        self.rejections
+            .get_or_create(&ReasonLabels {
+                reason: reason.to_owned(),
+            })
+            .inc();
+    }
+
+    /// Publishes how well the forecast of one metric does; what is not known has no series.
+    pub fn foresaw(&self, object: &ObjectLabels, metric: &str, foresight: &Foresight) {
+        let labels = SeriesLabels {
+            namespace: object.namespace.clone(),
+            name: object.name.clone(),
+            metric: metric.to_owned(),
+        };
+        for (family, value) in [
+            (&self.skill, foresight.skill),
+            (&self.coverage, foresight.coverage),
+            (&self.model_age_seconds, foresight.model_age_seconds),
+        ] {
+            match value {
+                Some(value) => {
+                    family.get_or_create(&labels).set(value);
+                }
+                None => {
+                    family.remove(&labels);
+                }
+            }
+        }
     }
 
     /// Publishes the health of one watch.
@@ -381,13 +467,20 @@ mod tests {
             forecast: Some(7),
             cron: None,
         };
+        let foresight = Foresight {
+            skill: Some(0.35),
+            coverage: Some(0.91),
+            model_age_seconds: Some(60.0),
+        };
         telemetry.decided(&object(), counts);
         let text = telemetry.encode();
         assert!(
             text.contains(r#"foretide_replicas{namespace="shop",name="web",stage="desired"} 7"#),
             "{text}"
         );
-        telemetry.forget(&object());
+        telemetry.foresaw(&object(), "resource.cpu", &foresight);
+        assert!(telemetry.encode().contains("foretide_forecast_skill{"));
+        telemetry.forget(&object(), &["resource.cpu".to_owned()]);
         assert_eq!(telemetry.encode(), empty);
     }
 

@@ -124,6 +124,62 @@ pub struct ProposalStatus {
     /// Why the proposal is absent or not what the value alone says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+
+    /// What a forecast stands on; only for `forecast`. As of the last write of the status.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forecast: Option<ForecastStatus>,
+}
+
+/// What a forecast stands on: who made it from what, and how well that has gone lately.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ForecastStatus {
+    /// The algorithm in use, such as `auto`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub algorithm: Option<String>,
+
+    /// The quantile in use, as text: "0.9" is meant to be enough nine times out of ten.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quantile: Option<String>,
+
+    /// The part of the last three days' forecasts that were enough, as text. Near the quantile, the
+    /// forecast is honest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coverage: Option<String>,
+
+    /// How much better than "it stays as it is" the last three days' forecasts were, as text: 0 is
+    /// no better, 1 is perfect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skill: Option<String>,
+
+    /// The span that is provided for, in seconds: the lead time and three minutes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_seconds: Option<i64>,
+
+    /// How long added replicas are taken to need until they serve, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lead_time_seconds: Option<i64>,
+
+    /// Where the lead time is from: `spec`, `measured` (the workload's own pods) or `default`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lead_time_source: Option<String>,
+
+    /// The first sample that was learnt from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub learnt_from: Option<Time>,
+
+    /// Where the history ends that the forecast knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub known_until: Option<Time>,
+
+    /// What is worth knowing about the forecast, in one word, such as `WarmingUp`, `NoSkill` or
+    /// `Censored`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remark: Option<String>,
+
+    /// The same in a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
 }
 
 /// Where a proposal comes from.

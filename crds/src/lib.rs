@@ -27,8 +27,8 @@ mod shared;
 mod time_series_prediction;
 
 pub use decision::{
-    DecisionStatus, EffectiveHorizontalPodAutoscalerStatus, HistoryStatus, Lane, ProposalSource,
-    ProposalStatus, RecommendationStatus, ScaleEventStatus, WindowStatus,
+    DecisionStatus, EffectiveHorizontalPodAutoscalerStatus, ForecastStatus, HistoryStatus, Lane,
+    ProposalSource, ProposalStatus, RecommendationStatus, ScaleEventStatus, WindowStatus,
 };
 pub use effective_hpa::{
     CronSpec, EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerSpec, Mode,

@@ -9,7 +9,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::Algorithm;
+use crate::{Algorithm, ForecastStatus};
 
 /// What a `TimeSeriesPrediction` forecasts.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -171,6 +171,10 @@ pub struct PredictionMetricStatus {
     /// Why there is no forecast, in one sentence that says what to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+
+    /// What the forecast stands on. As of the last write of the status.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forecast: Option<ForecastStatus>,
 }
 
 /// One forecast series.

@@ -287,9 +287,15 @@ fn predicted(
     workload
         .metrics
         .iter()
-        .map(|metric| ForecastReading {
-            name: metric.identifier(),
-            outcome: read(metric),
+        .map(|metric| {
+            let (name, outcome) = (metric.identifier(), read(metric));
+            let (uid, metric) = (uid.clone(), name.clone());
+            let grounds = forecasts.grounds(&SeriesKey { uid, metric }, now);
+            ForecastReading {
+                name,
+                grounds: grounds.filter(|_| outcome.is_ok()),
+                outcome,
+            }
         })
         .collect()
 }

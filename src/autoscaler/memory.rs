@@ -4,7 +4,10 @@
 //! was written, and what is missing holds scale-down for a while. Nothing here is a source of truth
 //! about the cluster.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use foretide_crds::{
     EffectiveHorizontalPodAutoscaler, HistoryStatus, Lane, RecommendationStatus, ScaleEventStatus,
@@ -18,6 +21,7 @@ use crate::{
         Replicas,
         history::{History, RawFloor},
         hpa::{Log, Recommendation, ScaleEvent, Settings},
+        lead_time::LeadTimes,
         workload::Workload,
     },
     telemetry::ObjectLabels,
@@ -49,6 +53,10 @@ pub(super) struct Memory {
     pub(super) child_min: Option<Replicas>,
     /// What the child autoscaler is expected to answer.
     pub(super) shadow: Shadow,
+    /// How long its pods took to start.
+    pub(super) lead_times: LeadTimes,
+    /// The metrics whose forecasts have metric series.
+    pub(super) foreseen: BTreeSet<String>,
 }
 
 /// Memories by the UID of their object.
@@ -69,10 +77,10 @@ impl Memories {
         self.0.len()
     }
 
-    /// Forgets the objects that are gone; returns the labels of their series.
-    pub(super) fn retain(&mut self, exists: impl Fn(&str) -> bool) -> Vec<ObjectLabels> {
+    /// Forgets the objects that are gone; returns what was remembered of them.
+    pub(super) fn retain(&mut self, exists: impl Fn(&str) -> bool) -> Vec<Memory> {
         let gone = self.0.extract_if(|uid, _| !exists(uid));
-        gone.map(|(_, memory)| memory.labels).collect()
+        gone.map(|(_, memory)| memory).collect()
     }
 }
 
@@ -99,6 +107,8 @@ impl Memory {
             last_scale: last_scale.map(|time| time.0),
             child_min: None,
             shadow: Shadow::default(),
+            lead_times: LeadTimes::default(),
+            foreseen: BTreeSet::new(),
         }
     }
 

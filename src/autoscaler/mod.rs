@@ -11,6 +11,7 @@
 mod apply;
 pub mod child;
 mod gather;
+mod glimpse;
 mod memory;
 mod report;
 mod rivals;
@@ -163,8 +164,8 @@ impl<C: Cluster> Autoscaler<C> {
         let mut staying = self.cluster.autoscalers();
         staying.retain(|ehpa| ehpa.metadata.deletion_timestamp.is_none());
         let uids: HashSet<String> = staying.iter().filter_map(|ehpa| ehpa.uid()).collect();
-        for labels in self.memories.retain(|uid| uids.contains(uid)) {
-            self.telemetry.forget(&labels);
+        for gone in self.memories.retain(|uid| uids.contains(uid)) {
+            self.telemetry.forget(&gone.labels, &gone.foreseen);
         }
         self.give_back_orphans(&uids).await;
         let entries: Vec<Entry<'_>> = staying
@@ -278,18 +279,21 @@ impl<C: Cluster> Autoscaler<C> {
         if let Some(agreed) = memory.shadow.watch(&sync, untouched, rules) {
             self.telemetry.compared(agreed);
         }
-        let target = workload.target.clone();
-        let delegates = delegates(&workload);
+        if workload.prediction.is_some() {
+            memory.lead_times.observe(pods);
+            let lead_time = memory.lead_times.measured();
+            let glimpses = glimpse::glimpses(&workload, &sighting, &decision);
+            let uid = due.ehpa.metadata.uid.as_deref().unwrap_or_default();
+            self.forecasts.feed().report(uid, lead_time, glimpses, now);
+        }
+        let valid = memory.valid.as_ref().unwrap_or(&due.ehpa);
         Planned {
-            valid: memory
-                .valid
-                .clone()
-                .unwrap_or_else(|| Arc::clone(&due.ehpa)),
+            valid: Arc::clone(valid),
             ehpa: due.ehpa,
-            target,
+            target: workload.target.clone(),
             sighting,
             decision,
-            delegates,
+            delegates: delegates(&workload),
             older: due.rivals.older,
         }
     }

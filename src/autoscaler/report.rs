@@ -20,7 +20,7 @@ use super::{apply::Applied, memory::Memory};
 use crate::{
     domain::{Replicas, decide::Decision, proposal::Source},
     ports::{Cluster, ClusterError, EventNote},
-    telemetry::{Counts, Telemetry, Write},
+    telemetry::{Counts, Foresight, Telemetry, Write},
     validate::Invalid,
 };
 
@@ -46,6 +46,7 @@ impl<C: Cluster> Reporter<'_, C> {
         let decision = &applied.planned.decision;
         let ehpa = &applied.planned.ehpa;
         self.telemetry.decided(&memory.labels, counts(decision));
+        self.foresaw(memory, decision);
         log(applied);
         for event in events::events(applied) {
             self.emit(ehpa, &event).await;
@@ -56,6 +57,29 @@ impl<C: Cluster> Reporter<'_, C> {
         }
         let status = status::status(memory, applied, self.now);
         self.write(memory, ehpa, status).await;
+    }
+
+    /// Publishes how well each forecast does; one that went takes its series along.
+    fn foresaw(&self, memory: &mut Memory, decision: &Decision) {
+        let mut before = std::mem::take(&mut memory.foreseen);
+        for proposal in &decision.proposals {
+            if let Some(grounds) = &proposal.grounds {
+                let age = self.now.duration_since(grounds.known_until).as_secs_f64();
+                let foresight = Foresight {
+                    skill: grounds.skill,
+                    coverage: grounds.coverage,
+                    model_age_seconds: Some(age.max(0.0)),
+                };
+                self.telemetry
+                    .foresaw(&memory.labels, &proposal.name, &foresight);
+                before.remove(&proposal.name);
+                memory.foreseen.insert(proposal.name.clone());
+            }
+        }
+        for gone in &before {
+            self.telemetry
+                .foresaw(&memory.labels, gone, &Foresight::default());
+        }
     }
 
     /// Reports that the scale of an object's target could not be read: nothing was decided.

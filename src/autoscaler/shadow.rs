@@ -377,6 +377,7 @@ mod tests {
             name: name.into(),
             phase: Phase::Running,
             deleting: false,
+            created: None,
             ready: None,
             started: None,
             containers: Arc::new([]),

@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use foretide_crds::{DecisionStatus, EffectiveHorizontalPodAutoscaler};
+use foretide_crds::{DecisionStatus, EffectiveHorizontalPodAutoscaler, ForecastStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use serde_json::json;
@@ -174,7 +174,7 @@ fn decision_blocks(
     decided: &DecisionStatus,
     metrics: &[MetricSpec],
     screen: Screen,
-) -> [String; 3] {
+) -> [String; 4] {
     let at = decided
         .time
         .as_ref()
@@ -186,12 +186,64 @@ fn decision_blocks(
             screen.paint(Paint::Strong, &wrapped(&message, WIDTH, ""))
         ),
         decision::proposals(decided, Units::of(metrics), screen),
+        forecasts(decided),
         format!(
             "{}\n{}\n",
             decision::steps(decided, screen),
             screen.paint(Paint::Dim, &format!("decided{}", at.unwrap_or_default()))
         ),
     ]
+}
+
+/// A sentence for each forecast that is there: what it stands on.
+fn forecasts(decided: &DecisionStatus) -> String {
+    let proposals = decided.proposals.iter().flatten();
+    let sentences = proposals.filter_map(|proposal| {
+        let sentence = grounds(&proposal.name, proposal.forecast.as_ref()?);
+        Some(format!("{}\n", wrapped(&sentence, WIDTH, "  ")))
+    });
+    sentences.collect()
+}
+
+/// What one forecast stands on, in words.
+fn grounds(metric: &str, forecast: &ForecastStatus) -> String {
+    let percent = |text: &Option<String>| {
+        let share = text.as_deref()?.parse::<f64>().ok()?;
+        Some(format!("{} %", (share * 1000.0).round() / 10.0))
+    };
+    let algorithm = forecast.algorithm.as_deref().unwrap_or("an algorithm");
+    let mut text = match percent(&forecast.quantile) {
+        Some(quantile) => {
+            format!("{metric}: the {quantile} upper quantile of the demand, by {algorithm}")
+        }
+        None => format!("{metric}: forecast by {algorithm}"),
+    };
+    if let (Some(lead), Some(source)) = (forecast.lead_time_seconds, &forecast.lead_time_source) {
+        let _infallible = write!(text, ", for a lead time of {lead} s ({source})");
+    }
+    let mut measured = Vec::new();
+    measured.extend(percent(&forecast.coverage).map(|share| format!("coverage {share}")));
+    let skill = forecast
+        .skill
+        .as_deref()
+        .and_then(|text| text.parse::<f64>().ok());
+    measured.extend(skill.map(|skill| {
+        let (percent, word) = (
+            skill.abs() * 100.0,
+            if skill < 0.0 { "worse" } else { "better" },
+        );
+        format!("{percent:.0} % {word} than \"it stays as it is\"")
+    }));
+    if !measured.is_empty() {
+        let _infallible = write!(text, "; measured over 3 days: {}", measured.join(", "));
+    }
+    if let Some(from) = &forecast.learnt_from {
+        let _infallible = write!(text, "; learnt since {}", clock(from.0));
+    }
+    if let Some(message) = &forecast.message {
+        let _infallible = write!(text, "; {message}");
+    }
+    text
 }
 
 fn undecided(ehpa: &EffectiveHorizontalPodAutoscaler) -> String {
@@ -251,9 +303,12 @@ fn advice(reason: &str) -> Option<&'static str> {
         }
         "NoPods" => "check that the workload's selector selects its pods",
         "InsufficientHistory" | "Pending" => {
-            "wait: forecasts need two days of history; scaling goes on without them"
+            "wait: `auto` needs two hours of history, `dsp` two days; scaling goes on without them"
         }
         "StaleHistory" | "NoData" => "check in Prometheus that the metric is still being collected",
+        "SeriesChanged" => {
+            "wait two hours for a history in the new unit; check the query if it was not meant to change"
+        }
         "QueryError" => "check that the controller's --prometheus is right and reachable",
         "QueryRefused" => "restrict the query to the object's own namespace",
         "TooManyReplicas" => "raise maxReplicas if the workload needs more",
@@ -265,4 +320,47 @@ fn advice(reason: &str) -> Option<&'static str> {
         }
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_forecast_says_in_a_sentence_what_it_stands_on() {
+        let text = |text: &str| Some(text.to_owned());
+        let measured = ForecastStatus {
+            algorithm: text("auto"),
+            quantile: text("0.9"),
+            coverage: text("0.912"),
+            skill: text("0.35"),
+            lead_time_seconds: Some(60),
+            lead_time_source: text("measured"),
+            ..ForecastStatus::default()
+        };
+        let worse = ForecastStatus {
+            algorithm: text("auto"),
+            skill: text("-0.1"),
+            message: text("the level shifted within the last hour"),
+            ..ForecastStatus::default()
+        };
+        for (forecast, want) in [
+            (
+                measured,
+                "resource.cpu: the 90 % upper quantile of the demand, by auto, for a lead time of 60 s (measured); \
+                 measured over 3 days: coverage 91.2 %, 35 % better than \"it stays as it is\"",
+            ),
+            (
+                worse,
+                "resource.cpu: forecast by auto; measured over 3 days: 10 % worse than \"it stays as it is\"; \
+                 the level shifted within the last hour",
+            ),
+            (
+                ForecastStatus::default(),
+                "resource.cpu: forecast by an algorithm",
+            ),
+        ] {
+            assert_eq!(grounds("resource.cpu", &forecast), want);
+        }
+    }
 }

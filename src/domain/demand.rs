@@ -1,14 +1,20 @@
-//! What one replica should carry, in base units: the target of a forecast of total demand.
+//! What one replica should carry, in base units: the target of a forecast of total demand. And what all of them carry
+//! now, where every one of them was asked.
 //!
 //! A utilization becomes an amount by the mean request of the pods that serve now, and by the pod
 //! template where none does. It refuses to guess: without a request there is no target.
 
 use std::sync::Arc;
 
+use jiff::{SignedDuration, Timestamp};
+
 use super::{
     hpa::{MetricSpec, Target},
-    observation::{Container, Phase, Pod, Status},
+    observation::{Container, Measured, Phase, Pod, PodUsage, Status},
 };
+
+/// A reading older than this says nothing about the minute that it arrives in.
+const FRESH: SignedDuration = SignedDuration::from_mins(2);
 
 /// Milli-units per unit.
 const MILLI: f64 = 1000.0;
@@ -80,6 +86,65 @@ pub fn target(
         }
         _ => Err(not_forecastable()),
     }
+}
+
+/// The total demand of a workload as it is measured now, as a history query of the metric would give it: `None` unless
+/// every ready pod answered, with readings that are not older than two minutes.
+///
+/// # Units
+/// Base units of the metric.
+#[must_use]
+pub fn total(
+    metric: &MetricSpec,
+    measured: &Measured,
+    pods: &[Arc<Pod>],
+    now: Timestamp,
+) -> Option<f64> {
+    let mut answers: Vec<(&str, f64, Timestamp)> = match measured {
+        Measured::Usage(usage) => {
+            let answer = |pod: &Arc<PodUsage>| usage_of(metric, pod).map(|amount| (amount, pod.at));
+            let named = usage.iter().map(|pod| (&*pod.pod, answer(pod)));
+            named
+                .filter_map(|(name, answer)| answer.map(|(amount, at)| (name, amount, at)))
+                .collect()
+        }
+        Measured::Samples(samples) => samples
+            .iter()
+            .map(|sample| (&*sample.pod, amount(sample.value), sample.at))
+            .collect(),
+        Measured::Total(values) => {
+            let total: f64 = values.iter().copied().map(amount).sum();
+            return (!values.is_empty() && total >= 0.0).then_some(total);
+        }
+    };
+    answers.sort_unstable_by(|one, other| one.0.cmp(other.0));
+    let fresh = |at: &Timestamp| now.duration_since(*at) <= FRESH;
+    let answered = |pod: &&Arc<Pod>| {
+        let found = answers.binary_search_by(|(name, ..)| (**name).cmp(&*pod.name));
+        found.is_ok()
+    };
+    let mut serving = pods.iter().filter(|pod| is_available(pod)).peekable();
+    let whole = serving.peek().is_some()
+        && serving.all(|pod| answered(&pod))
+        && answers.iter().all(|(_, _, at)| fresh(at));
+    let total: f64 = answers.iter().map(|(_, amount, _)| amount).sum();
+    (whole && total >= 0.0).then_some(total)
+}
+
+/// What a pod uses of the metric's resource; `None` if a container that counts does not say.
+fn usage_of(metric: &MetricSpec, pod: &PodUsage) -> Option<f64> {
+    let (resource, only) = match metric {
+        MetricSpec::Resource { name, .. } => (name, None),
+        MetricSpec::ContainerResource {
+            name, container, ..
+        } => (name, Some(container)),
+        _ => return None,
+    };
+    let counts = |name: &str| only.is_none_or(|only| **only == *name);
+    let mut counted = pod.containers.iter().filter(|c| counts(&c.name)).peekable();
+    counted.peek()?;
+    let amounts = counted.map(|container| container.usage.get(resource).map(amount));
+    amounts.sum()
 }
 
 /// Which request is asked for.
@@ -173,10 +238,8 @@ fn amount(milli: i64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use jiff::Timestamp;
-
     use super::*;
-    use crate::domain::observation::{Readiness, Requests};
+    use crate::domain::observation::{ContainerUsage, Readiness, Requests};
 
     fn container(name: &str, cpu: Option<i64>) -> Container {
         let requests = cpu
@@ -194,6 +257,7 @@ mod tests {
             name: "web-1".into(),
             phase: Phase::Running,
             deleting: false,
+            created: None,
             ready: Some(Readiness {
                 status: Status::True,
                 since: Timestamp::UNIX_EPOCH,
@@ -251,6 +315,67 @@ mod tests {
                 resource: "cpu".into()
             }
         );
+    }
+
+    const NOW: Timestamp = Timestamp::constant(1_767_225_600, 0);
+
+    fn named(name: &str, ready: bool) -> Arc<Pod> {
+        let mut pod = Pod::clone(&pod(&[]));
+        pod.name = name.into();
+        if !ready {
+            pod.ready = None;
+        }
+        Arc::new(pod)
+    }
+
+    fn usage(pod: &str, containers: &[(&str, i64)], age: i64) -> Arc<PodUsage> {
+        let container = |(name, milli): &(&str, i64)| ContainerUsage {
+            name: (*name).into(),
+            usage: [("cpu", *milli)].into_iter().collect(),
+        };
+        Arc::new(PodUsage {
+            pod: pod.into(),
+            at: NOW - SignedDuration::from_secs(age),
+            window: SignedDuration::from_secs(30),
+            containers: containers.iter().map(container).collect(),
+        })
+    }
+
+    #[test]
+    fn the_total_is_the_sum_over_the_pods_or_nothing_if_one_that_is_ready_did_not_answer() {
+        let pods = [named("a", true), named("b", true), named("new", false)];
+        let whole = vec![
+            usage("b", &[("app", 300), ("log", 50)], 30),
+            usage("a", &[("app", 200), ("log", 50)], 10),
+        ];
+        let with = |more: Arc<PodUsage>| [whole.clone(), vec![more]].concat();
+        let app = MetricSpec::ContainerResource {
+            name: "cpu".into(),
+            container: "app".into(),
+            target: Target::Utilization(50),
+        };
+        let cpu = cpu(Target::Utilization(50));
+        let of = |metric, usage: Vec<_>| total(metric, &Measured::Usage(usage), &pods, NOW);
+        assert_eq!(of(&cpu, whole.clone()), Some(0.6));
+        assert_eq!(of(&app, whole.clone()), Some(0.5));
+        assert_eq!(of(&cpu, with(usage("new", &[("app", 100)], 1))), Some(0.7));
+        assert_eq!(of(&cpu, whole.get(..1).unwrap().to_vec()), None);
+        assert_eq!(of(&app, with(usage("new", &[("app", 100)], 121))), None);
+        let silent = vec![usage("a", &[("app", 1)], 1), usage("b", &[], 1)];
+        assert_eq!(of(&cpu, silent), None);
+        assert_eq!(total(&cpu, &Measured::Usage(whole.clone()), &[], NOW), None);
+    }
+
+    #[test]
+    fn the_total_of_a_metric_without_pods_is_the_sum_of_its_series() {
+        let metric = MetricSpec::External {
+            metric: "queue".into(),
+            selector: None,
+            target: Target::AverageValue(1000),
+        };
+        let of = |values| total(&metric, &Measured::Total(values), &[], NOW);
+        assert_eq!(of(vec![1500, 500]), Some(2.0));
+        assert_eq!(of(vec![]), None);
     }
 
     #[test]

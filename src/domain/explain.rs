@@ -29,6 +29,7 @@ pub(super) fn observed(
         unit,
         reason,
         message: message.to_owned(),
+        grounds: None,
     };
     match outcome {
         Some(Ok(proposal)) => Proposal {

@@ -5,11 +5,13 @@
 //! tolerance *of that proposal*: relative to the current count it would stick wherever the count
 //! happens to be. No forecast is no proposal, with a reason, and never zero.
 
-use foretide_models::Refusal;
+use foretide_models::{Forecast, Note, Refusal};
+use jiff::{SignedDuration, Timestamp};
 
 use super::Replicas;
 use super::explain::unit_of;
 use super::hpa::Tolerance;
+use super::lead_time::LeadTime;
 use super::proposal::{Proposal, Reason, Source};
 
 /// What the forecaster says about one metric.
@@ -19,6 +21,35 @@ pub struct ForecastReading {
     pub name: String,
     /// The prediction, or why there is none.
     pub outcome: Result<Predicted, Refused>,
+    /// What the prediction stands on, where more than its numbers is known.
+    pub grounds: Option<Grounds>,
+}
+
+/// What a forecast stands on: who made it from what, and how well that has gone lately.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Grounds {
+    /// The algorithm.
+    pub method: &'static str,
+    /// The quantile in use, if the forecaster answers with one.
+    pub quantile: Option<f64>,
+    /// The span from the end of the history on that the answer is about, if it is not the prediction window.
+    pub window: Option<SignedDuration>,
+    /// The part of the last three days' answers that were enough, if it is measured.
+    pub coverage: Option<f64>,
+    /// How much better than "it stays as it is" those answers were: 0 is no better, 1 is perfect.
+    pub skill: Option<f64>,
+    /// The first sample that the forecaster learnt from, if it says so.
+    pub learnt_from: Option<Timestamp>,
+    /// Where the history ends.
+    pub known_until: Timestamp,
+    /// How long added capacity is taken to need.
+    pub lead_time: LeadTime,
+    /// The part of the last day's readings at the workload's limits, in percent.
+    pub censored_percent: f64,
+    /// What is worth knowing, in one word.
+    pub remark: Option<Reason>,
+    /// The same for people; empty if nothing is.
+    pub notes: String,
 }
 
 /// The demand that is coming.
@@ -63,6 +94,53 @@ impl From<&Refusal> for Refused {
             _ => Reason::NumericalFailure,
         };
         Self::new(reason, refusal.to_string())
+    }
+}
+
+// === impl Grounds ===
+
+/// Above this part of a day at the limits, what was measured says little about what was wanted.
+const CENSORED_PERCENT: f64 = 20.0;
+
+impl Grounds {
+    /// What `forecast` stands on.
+    #[must_use]
+    pub fn of(forecast: &Forecast, lead_time: LeadTime, censored_percent: f64) -> Self {
+        let (direct, quality) = (forecast.direct(), forecast.quality());
+        let censored = censored_percent > CENSORED_PERCENT;
+        let mut notes: Vec<String> = forecast.notes().iter().map(ToString::to_string).collect();
+        let mut remark = forecast.notes().iter().find_map(remark);
+        if censored {
+            notes.push(format!(
+                "at the workload's limits for {censored_percent:.0} % of the last day: the true demand may be higher"
+            ));
+            remark = remark.or(Some(Reason::Censored));
+        }
+        Self {
+            method: forecast.method(),
+            quantile: direct.map(|peak| peak.quantile),
+            window: direct.map(|peak| peak.window),
+            coverage: quality.and_then(|quality| quality.coverage),
+            skill: quality.and_then(|quality| quality.skill),
+            learnt_from: quality.map(|quality| quality.learnt_from),
+            known_until: forecast.start(),
+            lead_time,
+            censored_percent,
+            remark,
+            notes: notes.join("; "),
+        }
+    }
+}
+
+/// The word for a note that says more than that some samples were missing.
+fn remark(note: &Note) -> Option<Reason> {
+    match note {
+        Note::Constant => Some(Reason::Constant),
+        Note::WarmingUp => Some(Reason::WarmingUp),
+        Note::LevelShift => Some(Reason::LevelShift),
+        Note::NoSkill => Some(Reason::NoSkill),
+        Note::NumericalFallback => Some(Reason::NumericalFallback),
+        _ => None,
     }
 }
 
@@ -115,6 +193,11 @@ pub fn propose(
         },
         Err(refused) => (None, refused.reason, refused.message),
     };
+    let grounds = reading.grounds.clone().filter(|_| replicas.is_some());
+    let message = match &grounds {
+        Some(grounds) => grounds.notes.clone(),
+        None => message,
+    };
     Proposal {
         source: Source::Forecast,
         name: reading.name.clone(),
@@ -124,6 +207,7 @@ pub fn propose(
         unit: unit_of(&reading.name),
         reason,
         message,
+        grounds,
     }
 }
 
@@ -137,6 +221,7 @@ mod tests {
         ForecastReading {
             name: "resource.cpu".into(),
             outcome: Ok(Predicted { value, target }),
+            grounds: None,
         }
     }
 
@@ -196,6 +281,7 @@ mod tests {
         let reading = ForecastReading {
             name: "resource.memory".into(),
             outcome: Err(refused),
+            grounds: None,
         };
         let want = Proposal {
             source: Source::Forecast,
@@ -206,6 +292,7 @@ mod tests {
             unit: super::super::proposal::Unit::Bytes,
             reason: Reason::InsufficientHistory,
             message: "40 samples of 120".into(),
+            grounds: None,
         };
         assert_eq!(propose(&reading, Some(Replicas::new(3)), TENTH), want);
     }

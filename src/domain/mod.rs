@@ -14,9 +14,12 @@ pub mod floor;
 pub mod forecast;
 pub mod history;
 pub mod hpa;
+pub mod ingest;
+pub mod lead_time;
 pub mod observation;
 pub mod proposal;
 pub mod quantity;
+pub mod series_change;
 pub mod strategy;
 pub mod workload;
 

@@ -38,6 +38,8 @@ pub struct Pod {
     pub phase: Phase,
     /// Whether a deletion timestamp is set.
     pub deleting: bool,
+    /// `metadata.creationTimestamp`, if known.
+    pub created: Option<Timestamp>,
     /// The `Ready` condition, if there is one.
     pub ready: Option<Readiness>,
     /// `status.startTime`, if set.

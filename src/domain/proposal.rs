@@ -7,6 +7,7 @@ use std::fmt;
 
 use super::Replicas;
 use super::cron::{self, ExpressionError, WindowError};
+use super::forecast::Grounds;
 use super::observation::Cause;
 
 /// Where a proposal comes from.
@@ -58,6 +59,8 @@ pub struct Proposal {
     pub reason: Reason,
     /// The reason for people; empty where the numbers say it all.
     pub message: String,
+    /// What a forecast that is there stands on.
+    pub grounds: Option<Grounds>,
 }
 
 /// What a proposal's value and target are counted in.
@@ -102,6 +105,18 @@ reasons! {
     ForecastReady,
     /// The forecast is within the tolerance of its last proposal, which therefore stays.
     WithinTolerance,
+    /// There is less than a day of history: no day to compare with yet.
+    WarmingUp,
+    /// The level moved by more than a factor of two, and was learnt anew.
+    LevelShift,
+    /// What was learnt is no better than "it stays as it is", which is used.
+    NoSkill,
+    /// The arithmetic failed; "it stays as it is" is used.
+    NumericalFallback,
+    /// The history is constant; so is the forecast.
+    Constant,
+    /// The workload was at its limits for much of the last day: the true demand may be higher.
+    Censored,
     /// The cron window is open.
     WindowActive,
 

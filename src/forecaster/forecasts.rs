@@ -1,4 +1,5 @@
-//! The forecasts in force: one table that the forecaster fills and every sync reads.
+//! The forecasts in force: one table that the forecaster fills and every sync reads. Beside it, the [`Feed`]: what syncs
+//! have to tell in return.
 //!
 //! An entry outlives the query that could not refresh it, until the forecast itself expires; only
 //! then is the reason for its absence what a reader gets. It refuses to fetch or to compute anything.
@@ -11,7 +12,12 @@ use std::{
 use foretide_models::Forecast;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::domain::{forecast::Refused, proposal::Reason};
+use super::feed::Feed;
+use crate::domain::{
+    forecast::{Grounds, Refused},
+    lead_time::LeadTime,
+    proposal::Reason,
+};
 
 /// Which series a forecast is about.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -25,6 +31,7 @@ pub struct SeriesKey {
 #[derive(Debug, Clone, Default)]
 struct Entry {
     forecast: Option<Arc<Forecast>>,
+    lead_time: Option<LeadTime>,
     trouble: Option<Refused>,
 }
 
@@ -32,15 +39,23 @@ struct Entry {
 #[derive(Debug, Default)]
 pub struct Forecasts {
     entries: RwLock<HashMap<SeriesKey, Entry>>,
+    feed: Feed,
 }
 
 // === impl Forecasts ===
 
 impl Forecasts {
+    /// What syncs tell forecasters.
+    #[must_use]
+    pub fn feed(&self) -> &Feed {
+        &self.feed
+    }
+
     /// Puts a fresh forecast in force.
-    pub fn renew(&self, key: SeriesKey, forecast: Forecast) {
+    pub fn renew(&self, key: SeriesKey, forecast: Forecast, lead_time: LeadTime) {
         let entry = Entry {
             forecast: Some(Arc::new(forecast)),
+            lead_time: Some(lead_time),
             trouble: None,
         };
         self.write(|entries| entries.insert(key, entry));
@@ -50,6 +65,7 @@ impl Forecasts {
     pub fn withdraw(&self, key: SeriesKey, refused: Refused) {
         let entry = Entry {
             forecast: None,
+            lead_time: None,
             trouble: Some(refused),
         };
         self.write(|entries| entries.insert(key, entry));
@@ -90,6 +106,17 @@ impl Forecasts {
     ) -> Result<f64, Refused> {
         let forecast = self.in_force(key, now)?;
         forecast.demand(now, window).ok_or_else(|| missing(true))
+    }
+
+    /// What the forecast in force at `now` stands on, if there is one.
+    #[must_use]
+    pub fn grounds(&self, key: &SeriesKey, now: Timestamp) -> Option<Grounds> {
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let entry = entries.get(key)?;
+        let forecast = entry.forecast.as_ref()?;
+        let lead_time = entry.lead_time?;
+        let censored = self.feed.censored_percent(key);
+        (now <= forecast.valid_until()).then(|| Grounds::of(forecast, lead_time, censored))
     }
 
     fn write<T>(&self, change: impl FnOnce(&mut HashMap<SeriesKey, Entry>) -> T) {

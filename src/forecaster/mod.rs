@@ -4,8 +4,10 @@
 //! what people may want to see. Syncs only ever read the table of [`forecasts`]: a slow Prometheus
 //! delays no decision. It refuses to propose replicas.
 
+pub mod feed;
 pub mod forecasts;
 pub mod history;
+mod plan;
 mod publish;
 
 use std::{
@@ -14,19 +16,22 @@ use std::{
 };
 
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
-use foretide_models::{Algorithm, Forecast, OUTLIVES_HISTORY, REFRESH_PERIOD, Series};
+use foretide_models::{Forecast, REFRESH_PERIOD};
 use futures::{StreamExt, stream};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 
+pub(crate) use self::publish::shown;
 use self::{
     forecasts::{Forecasts, SeriesKey},
     history::HistoryCache,
+    plan::{Failure, Plan, Refreshed, Request},
 };
 use crate::{
     clock::Clock,
     domain::{
-        cron::Zone, forecast::Refused, hpa::MetricSpec, proposal::Reason, workload::Workload,
+        cron::Zone, forecast::Refused, hpa::MetricSpec, lead_time::LeadTime, proposal::Reason,
+        workload::Workload,
     },
     ports::{Cluster, Demand, DemandQueries, HistoryError, HistoryReader},
     telemetry::Telemetry,
@@ -37,37 +42,10 @@ use crate::{
 const QUERY_ANNOTATION: &str = "metric-query.autoscaling.crane.io/";
 /// How often the forecaster looks for work.
 const PASS_PERIOD: SignedDuration = SignedDuration::from_secs(5);
-/// First wait after a failed query; doubles up to the refresh period.
-const RETRY_AFTER: SignedDuration = SignedDuration::from_secs(15);
 /// How many series are refreshed at once.
 const CONCURRENT_REFRESHES: usize = 4;
-
-/// What is asked of one series.
-#[derive(Debug, Clone, PartialEq)]
-struct Request {
-    query: String,
-    algorithm: Algorithm,
-    horizon: SignedDuration,
-}
-
-/// A series that is kept fresh.
-#[derive(Debug)]
-struct Plan {
-    request: Request,
-    forecaster: Box<dyn foretide_models::Forecaster>,
-    history: history::Request,
-    next: Timestamp,
-    failures: u32,
-}
-
-/// Why a series could not be refreshed.
-#[derive(Debug)]
-enum Failure {
-    /// The history says that there is no forecast to be had.
-    Refused(Refused),
-    /// The history could not be read; what is in force stays.
-    Unread(HistoryError),
-}
+/// How long a new series waits for the first sync of its object, which tells how long its pods take to start.
+const FIRST_SYNC: SignedDuration = SignedDuration::from_secs(20);
 
 /// Where history comes from: who reads it, and who knows what to ask.
 #[derive(Debug)]
@@ -90,6 +68,8 @@ pub struct Forecaster<C, H, Q> {
     histories: HistoryCache,
     plans: HashMap<SeriesKey, Plan>,
     valid: HashMap<String, Predicting>,
+    /// When a series without a plan was first wanted.
+    wanted: HashMap<SeriesKey, Timestamp>,
 }
 
 /// An autoscaler with a prediction, as it last was valid, and what it means.
@@ -117,6 +97,7 @@ impl<C: Cluster, H: HistoryReader, Q: DemandQueries> Forecaster<C, H, Q> {
             histories: HistoryCache::default(),
             plans: HashMap::new(),
             valid: HashMap::new(),
+            wanted: HashMap::new(),
         }
     }
 
@@ -173,7 +154,13 @@ impl<C: Cluster, H: HistoryReader, Q: DemandQueries> Forecaster<C, H, Q> {
                 if !wanted.insert(key.clone()) {
                     continue;
                 }
-                let request = self.request(ehpa, workload, metric);
+                let first = *self.wanted.entry(key.clone()).or_insert(now);
+                let known = self.forecasts.feed().situation(&key);
+                let patience = first.saturating_add(FIRST_SYNC).unwrap_or(first);
+                if known.is_none() && now < patience && !self.plans.contains_key(&key) {
+                    continue;
+                }
+                let request = self.request((ehpa, workload), metric, known.unwrap_or_default());
                 let kept = request.and_then(|request| self.keep(key.clone(), request, now));
                 if let Err(refused) = kept {
                     self.plans.remove(&key);
@@ -182,7 +169,9 @@ impl<C: Cluster, H: HistoryReader, Q: DemandQueries> Forecaster<C, H, Q> {
             }
         }
         self.plans.retain(|key, _| wanted.contains(key));
-        let read: HashSet<_> = self.plans.values().map(|plan| &plan.history).collect();
+        self.wanted.retain(|key, _| wanted.contains(key));
+        self.forecasts.feed().retain(|key| wanted.contains(key));
+        let read: HashSet<_> = self.plans.values().map(Plan::history).collect();
         self.histories.retain(|history| read.contains(history));
         self.forecasts.retain(|key| wanted.contains(key));
     }
@@ -194,21 +183,20 @@ impl<C: Cluster, H: HistoryReader, Q: DemandQueries> Forecaster<C, H, Q> {
         (request, forecaster): (Request, Box<dyn foretide_models::Forecaster>),
         now: Timestamp,
     ) -> Result<(), Refused> {
-        if self
-            .plans
-            .get(&key)
-            .is_none_or(|plan| plan.request != request)
-        {
-            self.plans.insert(key, Plan::new(request, forecaster, now)?);
+        match self.plans.get_mut(&key) {
+            Some(plan) if plan.asks_for(&request) => plan.situate(&request),
+            _ => {
+                self.plans.insert(key, Plan::new(request, forecaster, now)?);
+            }
         }
         Ok(())
     }
 
     fn request(
         &self,
-        ehpa: &EffectiveHorizontalPodAutoscaler,
-        workload: &Workload,
+        (ehpa, workload): (&EffectiveHorizontalPodAutoscaler, &Workload),
         metric: &MetricSpec,
+        known: validate::Known,
     ) -> Result<(Request, Box<dyn foretide_models::Forecaster>), Refused> {
         let source = self.source.as_deref().ok_or_else(|| {
             let message = "no history is configured: start the controller with --prometheus URL";
@@ -218,8 +206,10 @@ impl<C: Cluster, H: HistoryReader, Q: DemandQueries> Forecaster<C, H, Q> {
         let invalid = |violation: validate::Violation| {
             Refused::new(Reason::InvalidSpec, violation.to_string())
         };
-        let algorithm =
-            validate::algorithm(&prediction, validate::Known::default()).map_err(invalid)?;
+        let written = prediction.lead_time_seconds;
+        let written = written.map(|seconds| SignedDuration::from_secs(seconds.into()));
+        let lead_time = LeadTime::of(written, known.lead_time);
+        let algorithm = validate::algorithm(&prediction, known).map_err(invalid)?;
         let forecaster = validate::build(algorithm.clone()).map_err(invalid)?;
         let annotation = format!("{QUERY_ANNOTATION}{}", metric.identifier());
         let query = source.queries.query(&Demand {
@@ -236,6 +226,7 @@ impl<C: Cluster, H: HistoryReader, Q: DemandQueries> Forecaster<C, H, Q> {
             query,
             algorithm,
             horizon: window + window,
+            lead_time,
         };
         Ok((request, forecaster))
     }
@@ -250,7 +241,7 @@ impl<C: Cluster, H: HistoryReader, Q: DemandQueries> Forecaster<C, H, Q> {
         let due: Vec<SeriesKey> = self
             .plans
             .iter()
-            .filter(|(_, plan)| plan.next <= now || plan.next > latest)
+            .filter(|(_, plan)| plan.turn() <= now || plan.turn() > latest)
             .map(|(key, _)| key.clone())
             .collect();
         let due = due
@@ -258,25 +249,38 @@ impl<C: Cluster, H: HistoryReader, Q: DemandQueries> Forecaster<C, H, Q> {
             .filter_map(|key| self.plans.remove_entry(&key));
         let due: Vec<_> = due.collect();
         let (reader, histories) = (&source.reader, &self.histories);
+        let feed = self.forecasts.feed();
         let mut refreshed = stream::iter(due)
-            .map(|(key, mut plan)| async move {
-                let outcome = plan.refresh(reader, histories, now).await;
-                (key, plan, outcome)
+            .map(|(key, plan)| async move {
+                let live = feed.minutes(&key, now);
+                let refreshed = plan.refresh(reader, histories, &live, now).await;
+                (key, refreshed)
             })
             .buffer_unordered(CONCURRENT_REFRESHES);
         // Each as it comes: one slow answer does not hold back the others.
-        while let Some((key, mut plan, outcome)) = refreshed.next().await {
-            plan.next = now
-                .saturating_add(plan.wait(&outcome))
-                .unwrap_or(Timestamp::MAX);
-            self.record(key.clone(), outcome);
-            self.plans.insert(key, plan);
+        while let Some((key, refreshed)) = refreshed.next().await {
+            let Refreshed {
+                plan,
+                outcome,
+                rejected,
+            } = refreshed;
+            for rejection in rejected {
+                self.telemetry.rejected(rejection.as_str());
+            }
+            // A plan that broke off is made anew by the next pass.
+            if let Some(mut plan) = plan {
+                plan.set_turn(&outcome, now);
+                self.record(key.clone(), outcome, plan.lead_time());
+                self.plans.insert(key, plan);
+            } else {
+                self.record(key, outcome, LeadTime::of(None, None));
+            }
         }
     }
 
-    fn record(&self, key: SeriesKey, outcome: Result<Forecast, Failure>) {
+    fn record(&self, key: SeriesKey, outcome: Result<Forecast, Failure>, lead_time: LeadTime) {
         match outcome {
-            Ok(forecast) => self.forecasts.renew(key, forecast),
+            Ok(forecast) => self.forecasts.renew(key, forecast, lead_time),
             Err(Failure::Refused(refused)) => {
                 self.telemetry.refused(refused.reason.as_str());
                 self.forecasts.withdraw(key, refused);
@@ -287,66 +291,6 @@ impl<C: Cluster, H: HistoryReader, Q: DemandQueries> Forecaster<C, H, Q> {
                 tracing::debug!(metric = %key.metric, error = %refused.message, "history not read");
                 self.forecasts.trouble(key, refused);
             }
-        }
-    }
-}
-
-// === impl Plan ===
-
-impl Plan {
-    fn new(
-        request: Request,
-        forecaster: Box<dyn foretide_models::Forecaster>,
-        now: Timestamp,
-    ) -> Result<Self, Refused> {
-        let (step, span) = (forecaster.sample_interval(), forecaster.history_length());
-        let history = history::Request::new(&request.query, step, span)
-            .map_err(|error| Refused::new(Reason::InvalidSpec, chain(&error)))?;
-        Ok(Self {
-            request,
-            forecaster,
-            history,
-            next: now,
-            failures: 0,
-        })
-    }
-
-    async fn refresh<H: HistoryReader>(
-        &mut self,
-        reader: &H,
-        histories: &HistoryCache,
-        now: Timestamp,
-    ) -> Result<Forecast, Failure> {
-        let samples = histories
-            .read(reader, &self.history, now)
-            .await
-            .map_err(Failure::Unread)?;
-        let (step, span) = (
-            self.forecaster.sample_interval(),
-            self.forecaster.history_length(),
-        );
-        let start = now.saturating_sub(span).unwrap_or(now);
-        let series = Series::from_samples(&samples, step, start, now);
-        self.forecaster
-            .forecast(&series, self.horizon())
-            .map_err(|refusal| Failure::Refused(Refused::from(&refusal)))
-    }
-
-    /// Far enough that the asked-for span is covered until the forecast expires.
-    fn horizon(&self) -> SignedDuration {
-        self.request.horizon + OUTLIVES_HISTORY + self.forecaster.sample_interval()
-    }
-
-    /// How long until the next refresh; remembers failures for the next answer.
-    fn wait(&mut self, outcome: &Result<Forecast, Failure>) -> SignedDuration {
-        self.failures = match outcome {
-            Err(Failure::Unread(_)) => self.failures.saturating_add(1),
-            Ok(_) | Err(Failure::Refused(_)) => 0,
-        };
-        let usual = self.forecaster.refresh_period();
-        match self.failures {
-            0 => usual,
-            n => (RETRY_AFTER * 2_i32.saturating_pow((n - 1).min(8))).min(usual),
         }
     }
 }

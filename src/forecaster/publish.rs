@@ -11,8 +11,8 @@ use std::{
 };
 
 use foretide_crds::{
-    EffectiveHorizontalPodAutoscaler, PredictedSample, PredictedSeries, PredictionMetricStatus,
-    TimeSeriesPrediction, TimeSeriesPredictionStatus,
+    EffectiveHorizontalPodAutoscaler, ForecastStatus, PredictedSample, PredictedSeries,
+    PredictionMetricStatus, TimeSeriesPrediction, TimeSeriesPredictionStatus,
 };
 use foretide_models::Forecast;
 use jiff::{SignedDuration, Timestamp};
@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 use super::forecasts::{Forecasts, SeriesKey};
 use crate::{
-    domain::{hpa::MetricSpec, workload::Workload},
+    domain::{forecast::Grounds, hpa::MetricSpec, workload::Workload},
     owned::{child_name, is_part_of, owned_metadata},
     ports::{Cluster, ClusterError},
 };
@@ -258,6 +258,11 @@ fn metric_status(
                 samples: Some(samples),
                 ..PredictedSeries::default()
             }]);
+            if let Some(grounds) = forecasts.grounds(key, now) {
+                status.reason = grounds.remark.map(|remark| remark.as_str().to_owned());
+                status.message = Some(grounds.notes.clone()).filter(|notes| !notes.is_empty());
+                status.forecast = Some(shown(&grounds));
+            }
         }
         Err(refused) => {
             status.reason = Some(refused.reason.as_str().to_owned());
@@ -265,6 +270,26 @@ fn metric_status(
         }
     }
     status
+}
+
+/// What a forecast stands on, as statuses show it.
+pub(crate) fn shown(grounds: &Grounds) -> ForecastStatus {
+    let share = |share: f64| format!("{}", (share * 1000.0).round() / 1000.0);
+    // Who answers from a path alone does not look at the lead time.
+    let lead_time = grounds.window.map(|_| grounds.lead_time);
+    ForecastStatus {
+        algorithm: Some(grounds.method.to_owned()),
+        quantile: grounds.quantile.map(share),
+        coverage: grounds.coverage.map(share),
+        skill: grounds.skill.map(share),
+        window_seconds: grounds.window.map(|window| window.as_secs()),
+        lead_time_seconds: lead_time.map(|lead| lead.span.as_secs()),
+        lead_time_source: lead_time.map(|lead| lead.origin.as_str().to_owned()),
+        learnt_from: grounds.learnt_from.map(Time),
+        known_until: Some(Time(grounds.known_until)),
+        remark: grounds.remark.map(|remark| remark.as_str().to_owned()),
+        message: Some(grounds.notes.clone()).filter(|notes| !notes.is_empty()),
+    }
 }
 
 fn samples(forecast: &Forecast, from: Timestamp, to: Timestamp) -> Vec<PredictedSample> {
@@ -366,6 +391,7 @@ fn since(mut condition: Condition, known: Option<&[Condition]>, now: Timestamp) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::lead_time::LeadTime;
 
     const NOW: Timestamp = Timestamp::constant(1_767_225_600, 0);
     const MINUTE: SignedDuration = SignedDuration::from_mins(1);
@@ -379,7 +405,7 @@ mod tests {
             uid: "uid".into(),
             metric: "resource.cpu".into(),
         };
-        forecasts.renew(key.clone(), forecast);
+        forecasts.renew(key.clone(), forecast, LeadTime::of(None, None));
         TimeSeriesPredictionStatus {
             prediction_metrics: Some(vec![metric_status(&forecasts, &key, window, now)]),
             conditions: None,

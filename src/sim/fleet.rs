@@ -54,6 +54,7 @@ impl Template {
             name: name.into(),
             phase: Phase::Pending,
             deleting: false,
+            created: None,
             ready: None,
             started: None,
             containers: Arc::clone(&self.containers),

@@ -9,7 +9,8 @@ use jiff::{SignedDuration, Timestamp};
 use super::Track;
 use crate::domain::{
     demand,
-    forecast::{ForecastReading, Predicted, Refused},
+    forecast::{ForecastReading, Grounds, Predicted, Refused},
+    lead_time::LeadTime,
     observation::{Container, Pod},
     proposal::Reason,
 };
@@ -19,6 +20,7 @@ use crate::domain::{
 pub(super) struct Foresight<'a> {
     track: &'a Track,
     window: SignedDuration,
+    lead_time: LeadTime,
     /// How far the path reaches at least, for whoever looks at it.
     ahead: SignedDuration,
     forecaster: Option<Box<dyn Forecaster>>,
@@ -34,7 +36,7 @@ impl<'a> Foresight<'a> {
     pub(super) fn new(
         track: &'a Track,
         forecaster: Result<Box<dyn Forecaster>, Refused>,
-        window: SignedDuration,
+        (window, lead_time): (SignedDuration, LeadTime),
         begin: Timestamp,
     ) -> Self {
         let (forecaster, refused) = match forecaster {
@@ -53,6 +55,7 @@ impl<'a> Foresight<'a> {
         Self {
             track,
             window,
+            lead_time,
             ahead: SignedDuration::ZERO,
             forecaster,
             series,
@@ -79,9 +82,13 @@ impl<'a> Foresight<'a> {
         now: Timestamp,
     ) -> ForecastReading {
         self.refresh(now);
+        let grounds = self
+            .latest()
+            .map(|forecast| Grounds::of(forecast, self.lead_time, 0.0));
         ForecastReading {
             name: self.track.metric.identifier(),
             outcome: self.predicted(pods, template, now),
+            grounds,
         }
     }
 

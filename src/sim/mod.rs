@@ -34,6 +34,7 @@ use crate::domain::{
     forecast::Refused,
     history::History,
     hpa::{MetricSpec, Settings},
+    lead_time::LeadTime,
     strategy::Action,
     workload::{Mode, Strategy, Workload},
 };
@@ -162,11 +163,12 @@ impl<'a> Run<'a> {
     #[must_use]
     pub fn new(course: &'a Course, workload: Workload, forecasters: Vec<Built>) -> Self {
         let workload = acting(workload);
-        let window = workload.prediction.as_ref().map(|p| p.window);
+        let lead_time = LeadTime::of(None, Some(course.start_up));
+        let spans = workload.prediction.as_ref().map(|p| (p.window, lead_time));
         let tracks = course.tracks.iter().zip(forecasters);
-        let foresights = window.map_or_else(Vec::new, |window| {
+        let foresights = spans.map_or_else(Vec::new, |spans| {
             let begin = course.begin;
-            let all = tracks.map(|(track, built)| Foresight::new(track, built, window, begin));
+            let all = tracks.map(|(track, built)| Foresight::new(track, built, spans, begin));
             all.collect()
         });
         let fleet = Fleet::new(

@@ -11,6 +11,7 @@
     reason = "a scenario is a story told in one go, and stops at the first surprise"
 )]
 
+mod auto;
 mod beside;
 mod conformance;
 mod cron;

@@ -147,6 +147,7 @@ fn ready_pod(name: &str) -> Pod {
         name: name.into(),
         phase: Phase::Running,
         deleting: false,
+        created: None,
         ready: Some(Readiness {
             status: Status::True,
             since: ago(3500),

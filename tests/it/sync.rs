@@ -32,6 +32,8 @@ use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use serde_json::Value;
 
+mod forecasts;
+
 /// Objects by namespace/name, and every write in its order.
 #[derive(Default)]
 struct State {
@@ -43,6 +45,11 @@ struct State {
     refuses: bool,
     unselective: bool,
     writes: Vec<String>,
+    /// When it is, for what is measured.
+    now: Timestamp,
+    /// How many seconds pods took to start.
+    start_up: i64,
+    predicted: Option<TimeSeriesPredictionStatus>,
 }
 
 #[derive(Clone, Default)]
@@ -92,15 +99,16 @@ impl Memory {
         (ready.status, ready.reason)
     }
 
-    fn pod(name: &str) -> Arc<Pod> {
+    fn pod(name: &str, start_up: i64) -> Arc<Pod> {
         let requests = [("cpu", 200_i64)].into_iter().collect();
         Arc::new(Pod {
             name: name.into(),
             phase: Phase::Running,
             deleting: false,
+            created: None,
             ready: Some(Readiness {
                 status: Status::True,
-                since: Timestamp::UNIX_EPOCH,
+                since: Timestamp::UNIX_EPOCH + SignedDuration::from_secs(start_up),
             }),
             started: Some(Timestamp::UNIX_EPOCH),
             containers: [Container {
@@ -114,8 +122,9 @@ impl Memory {
 
     fn pods_of(&self, name: &str) -> Vec<Arc<Pod>> {
         let count = self.state().replicas.get(name).copied().unwrap_or_default();
+        let start_up = self.state().start_up;
         (0..count)
-            .map(|n| Self::pod(&format!("{name}-{n:03}")))
+            .map(|n| Self::pod(&format!("{name}-{n:03}"), start_up))
             .collect()
     }
 }
@@ -177,11 +186,12 @@ impl Cluster for Memory {
     }
 
     async fn usage(&self, _: &str) -> Result<Vec<Arc<PodUsage>>, Unavailable> {
-        let (names, total) = {
+        let (names, total, now) = {
             let state = self.state();
             (
                 state.replicas.keys().cloned().collect::<Vec<_>>(),
                 state.millicores,
+                state.now,
             )
         };
         if total < 0 {
@@ -194,7 +204,7 @@ impl Cluster for Memory {
             usage.extend(pods.iter().map(|pod| {
                 Arc::new(PodUsage {
                     pod: Arc::clone(&pod.name),
-                    at: Timestamp::UNIX_EPOCH,
+                    at: now,
                     window: SignedDuration::from_secs(30),
                     containers: vec![ContainerUsage {
                         name: "app".into(),
@@ -307,8 +317,9 @@ impl Cluster for Memory {
         &self,
         _: &str,
         _: &str,
-        _: &TimeSeriesPredictionStatus,
+        status: &TimeSeriesPredictionStatus,
     ) -> Result<(), ClusterError> {
+        self.state().predicted = Some(status.clone());
         Ok(())
     }
 
@@ -354,33 +365,37 @@ impl World {
         let start = Timestamp::from_second(1_767_225_600).unwrap();
         let clock = Clock::starting_at(start, 1e-6);
         Self {
-            autoscaler: Self::autoscaler(&memory, &clock),
+            autoscaler: Self::autoscaler(&memory, &clock, &Arc::default()),
             memory,
             clock,
             start,
         }
     }
 
-    fn autoscaler(memory: &Memory, clock: &Clock) -> Autoscaler<Memory> {
+    fn autoscaler(
+        memory: &Memory,
+        clock: &Clock,
+        forecasts: &Arc<Forecasts>,
+    ) -> Autoscaler<Memory> {
         let setup = Setup {
             sync_period: SignedDuration::from_secs(15),
             local_zone: Zone::utc(),
             settings: Settings::default(),
         };
-        let (forecasts, telemetry) = (Arc::<Forecasts>::default(), Arc::<Telemetry>::default());
         Autoscaler::new(
             Arc::new(memory.clone()),
             clock.clone(),
             setup,
-            forecasts,
-            telemetry,
+            Arc::clone(forecasts),
+            Arc::<Telemetry>::default(),
         )
     }
 
     /// One sync at so many seconds after the start; returns what it wrote.
     async fn sync(&mut self, second: i64) -> Vec<String> {
-        self.clock
-            .set(self.start + SignedDuration::from_secs(second), 1e-6);
+        let now = self.start + SignedDuration::from_secs(second);
+        self.clock.set(now, 1e-6);
+        self.memory.state().now = now;
         self.autoscaler.sync().await;
         self.memory.writes()
     }
@@ -590,7 +605,7 @@ async fn a_restarted_controller_does_not_scale_down_before_it_has_seen_enough() 
     world.sync(0).await;
     memory.state().millicores = 100;
     let mut world = World {
-        autoscaler: World::autoscaler(&memory, &world.clock),
+        autoscaler: World::autoscaler(&memory, &world.clock, &Arc::default()),
         ..world
     };
     for pass in 1..20 {

@@ -267,6 +267,7 @@ fn pod(row: &PodRow) -> Fallible<Arc<Pod>> {
             Some(other) => return Err(format!("unknown phase {other:?}").into()),
         },
         deleting: row.deleting.unwrap_or_default(),
+        created: None,
         ready: row.ready_condition.as_ref().map(ready).transpose()?,
         started: row.start_age_s.map(ago),
         containers: containers.collect(),

@@ -52,6 +52,7 @@ struct Meta {
     resource_version: String,
     generation: Option<i64>,
     labels: Option<BTreeMap<String, String>>,
+    creation_timestamp: Option<Timestamp>,
     deletion_timestamp: Option<Timestamp>,
     owner_references: Option<Vec<Owner>>,
 }
@@ -195,6 +196,7 @@ impl Stored for StoredPod {
             name: metadata.name.into(),
             phase: status.as_ref().map_or(Phase::Unknown, PodStatus::phase),
             deleting: metadata.deletion_timestamp.is_some(),
+            created: metadata.creation_timestamp,
             ready,
             started: status.and_then(|status| status.start_time),
             pod_level_requests: spec.pod_level_requests()?,
@@ -224,6 +226,7 @@ impl OnClock for Pod {
         };
         Self {
             ready: self.ready.map(ready),
+            created: self.created.map(|at| clock.from_wall(at)),
             started: self.started.map(|at| clock.from_wall(at)),
             ..self.clone()
         }

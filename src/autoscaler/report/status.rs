@@ -18,6 +18,7 @@ use crate::{
         decide::Decision,
         proposal::{Proposal, Source},
     },
+    forecaster,
 };
 
 /// The part of a status whose change is worth a write.
@@ -37,6 +38,7 @@ impl Outline {
             for proposal in decision.proposals.iter_mut().flatten() {
                 proposal.value = None;
                 proposal.target = None;
+                proposal.forecast = None;
             }
         }
         for condition in outline.conditions.iter_mut().flatten() {
@@ -115,6 +117,7 @@ fn proposed(proposal: &Proposal) -> ProposalStatus {
         value: proposal.value.map(number),
         target: proposal.target.map(number),
         reason: Some(proposal.reason.as_str().to_owned()),
+        forecast: proposal.grounds.as_ref().map(forecaster::shown),
     }
 }
 

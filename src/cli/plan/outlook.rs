@@ -12,8 +12,9 @@ use crate::{
     cli::inputs::History,
     domain::{
         demand,
-        forecast::{ForecastReading, Predicted, Refused},
+        forecast::{ForecastReading, Grounds, Predicted, Refused},
         hpa::MetricSpec,
+        lead_time::LeadTime,
         observation::Pod,
         proposal::Reason,
         workload::Workload,
@@ -38,6 +39,8 @@ pub(super) struct Outlook {
     pub(super) forecast: Option<Result<Forecast, Refused>>,
     /// The highest value forecast for the prediction window.
     pub(super) peak: Option<f64>,
+    /// How long a start is taken to last.
+    pub(super) lead_time: LeadTime,
 }
 
 // === impl Outlook ===
@@ -45,13 +48,15 @@ pub(super) struct Outlook {
 impl Outlook {
     /// What the forecaster would say of this metric; `None` without a prediction.
     pub(super) fn reading(&self, pods: &[Arc<Pod>]) -> Option<ForecastReading> {
-        let outcome = match self.forecast.as_ref()? {
-            Err(refused) => Err(refused.clone()),
-            Ok(_) => self.predicted(pods),
-        };
+        let forecast = self.forecast.as_ref()?.as_ref();
+        let grounds = forecast.map(|forecast| Grounds::of(forecast, self.lead_time, 0.0));
         Some(ForecastReading {
             name: self.metric.identifier(),
-            outcome,
+            outcome: match forecast {
+                Err(refused) => Err(refused.clone()),
+                Ok(_) => self.predicted(pods),
+            },
+            grounds: grounds.ok(),
         })
     }
 
@@ -80,6 +85,13 @@ pub(super) fn look(
         .prediction
         .as_ref()
         .map(|prediction| prediction.window);
+    let written = ehpa
+        .spec
+        .prediction
+        .as_ref()
+        .and_then(|p| p.lead_time_seconds);
+    let written = written.map(|seconds| SignedDuration::from_secs(seconds.into()));
+    let lead_time = LeadTime::of(written, None);
     let mut outlooks = Vec::new();
     for history in histories {
         let metric = workload
@@ -107,6 +119,7 @@ pub(super) fn look(
             metric,
             file: history.file,
             forecast,
+            lead_time,
         });
     }
     outlooks

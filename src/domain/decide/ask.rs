@@ -130,5 +130,6 @@ fn cron_proposal(
         unit: Unit::Plain,
         reason,
         message,
+        grounds: None,
     }
 }

@@ -134,11 +134,16 @@ fn prediction(workload: &Workload, decision: &Decision) -> Option<Condition> {
             Reason::Pending,
             "no forecast has been computed yet".to_owned(),
         ),
-        None => (
-            Status::True,
-            Reason::ForecastReady,
-            "every forecast is there".to_owned(),
-        ),
+        None => {
+            let remarks = forecasts().filter_map(|p| p.grounds.as_ref()?.remark);
+            let remarked = forecasts().filter(|p| !p.message.is_empty());
+            let notes = remarked.map(|p| format!("; {}: {}", p.name, p.message));
+            (
+                Status::True,
+                remarks.into_iter().next().unwrap_or(Reason::ForecastReady),
+                format!("every forecast is there{}", notes.collect::<String>()),
+            )
+        }
     };
     Some(Condition::new(
         ConditionKind::PredictionReady,

@@ -135,8 +135,10 @@ impl Decision {
             (Source::Observed, None) => name,
             (Source::Forecast, Some((value, target))) => {
                 let (value, target) = (amount(value, proposal.unit), plain(target, proposal.unit));
-                let ahead = self
-                    .prediction_window
+                // Who answers directly looks as far as the lead time asks for, not as far as the path.
+                let direct = proposal.grounds.as_ref().and_then(|grounds| grounds.window);
+                let ahead = direct
+                    .or(self.prediction_window)
                     .map(|w| format!(" over the next {}", span(w)));
                 let ahead = ahead.unwrap_or_default();
                 format!("the forecast for {name} ({value}{ahead} at {target} per replica)")

@@ -79,6 +79,7 @@ fn pod() -> impl Strategy<Value = Pod> {
             name: "".into(),
             phase,
             deleting,
+            created: None,
             ready: ready.map(|(status, since)| Readiness { status, since }),
             started,
             containers: containers
@@ -371,6 +372,7 @@ fn ready_world(milli: i64, pods: usize, current: Replicas) -> Observation {
             name: format!("pod-{i}").into(),
             phase: Phase::Running,
             deleting: false,
+            created: None,
             ready: Some(Readiness {
                 status: Status::True,
                 since: Timestamp::MIN,

@@ -73,6 +73,20 @@ fn sample(second: i64) -> Sample {
     }
 }
 
+async fn read<R: HistoryReader>(
+    cache: &HistoryCache,
+    reader: &R,
+    request: &Request,
+    now: i64,
+) -> Result<Vec<Sample>, HistoryError> {
+    let occasion = Occasion {
+        now: at(now),
+        since: None,
+        live: &[],
+    };
+    cache.read(reader, request, &occasion).await
+}
+
 fn request(span: i64) -> Request {
     Request::new("sum(up)", STEP, SignedDuration::from_secs(span)).unwrap()
 }
@@ -85,13 +99,13 @@ fn seconds(samples: &[Sample]) -> Vec<i64> {
 async fn the_first_reading_asks_for_all_and_the_next_for_what_is_new() {
     let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
     let hour = request(3600);
-    let first = cache.read(&reader, &hour, at(36_059)).await.unwrap();
+    let first = read(&cache, &reader, &hour, 36_059).await.unwrap();
     assert_eq!(
         seconds(&first),
         (32_400..=36_000).step_by(60).collect::<Vec<_>>()
     );
     assert_eq!(reader.asked(), [(32_400, 36_000)]);
-    let next = cache.read(&reader, &hour, at(36_120)).await.unwrap();
+    let next = read(&cache, &reader, &hour, 36_120).await.unwrap();
     assert_eq!(reader.asked(), [(35_700, 36_120)]);
     assert_eq!(
         seconds(&next),
@@ -102,8 +116,7 @@ async fn the_first_reading_asks_for_all_and_the_next_for_what_is_new() {
 #[tokio::test]
 async fn a_long_span_is_read_in_pieces_of_eleven_thousand_points() {
     let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
-    let got = cache
-        .read(&reader, &request(14 * 86_400), at(14 * 86_400))
+    let got = read(&cache, &reader, &request(14 * 86_400), 14 * 86_400)
         .await
         .unwrap();
     assert_eq!(got.len(), 14 * 1440 + 1);
@@ -115,12 +128,9 @@ async fn after_a_failure_the_reading_goes_on_where_it_ended() {
     let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
     let long = request(14 * 86_400);
     reader.fail(&[false, true]);
-    let error = cache
-        .read(&reader, &long, at(14 * 86_400))
-        .await
-        .unwrap_err();
+    let error = read(&cache, &reader, &long, 14 * 86_400).await.unwrap_err();
     assert_eq!((error.reason(), reader.asked().len()), ("Unavailable", 2));
-    let got = cache.read(&reader, &long, at(14 * 86_400)).await.unwrap();
+    let got = read(&cache, &reader, &long, 14 * 86_400).await.unwrap();
     assert_eq!(reader.asked(), [(659_640, 14 * 86_400)]);
     assert_eq!(got.len(), 14 * 1440 + 1);
 }
@@ -129,10 +139,10 @@ async fn after_a_failure_the_reading_goes_on_where_it_ended() {
 async fn an_outage_is_filled_and_a_long_one_reads_everything() {
     let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
     let hour = request(3600);
-    cache.read(&reader, &hour, at(36_000)).await.unwrap();
-    let later = cache.read(&reader, &hour, at(37_800)).await.unwrap();
+    read(&cache, &reader, &hour, 36_000).await.unwrap();
+    let later = read(&cache, &reader, &hour, 37_800).await.unwrap();
     assert_eq!((later.len(), reader.asked()[1]), (61, (35_700, 37_800)));
-    cache.read(&reader, &hour, at(90_000)).await.unwrap();
+    read(&cache, &reader, &hour, 90_000).await.unwrap();
     assert_eq!(reader.asked(), [(86_400, 90_000)]);
 }
 
@@ -140,8 +150,7 @@ async fn an_outage_is_filled_and_a_long_one_reads_everything() {
 async fn no_samples_anywhere_is_no_data_and_is_asked_again_in_full() {
     let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| false));
     for _ in 0..2 {
-        let error = cache
-            .read(&reader, &request(3600), at(36_000))
+        let error = read(&cache, &reader, &request(3600), 36_000)
             .await
             .unwrap_err();
         assert_eq!(error.reason(), "NoData");
@@ -156,9 +165,9 @@ async fn silence_at_the_end_keeps_the_past_and_is_asked_for_again() {
         Recorded::new(|second| second < 35_000),
     );
     let hour = request(3600);
-    let got = cache.read(&reader, &hour, at(36_000)).await.unwrap();
+    let got = read(&cache, &reader, &hour, 36_000).await.unwrap();
     assert_eq!(got.last().map(|sample| sample.at), Some(at(34_980)));
-    let again = cache.read(&reader, &hour, at(36_060)).await.unwrap();
+    let again = read(&cache, &reader, &hour, 36_060).await.unwrap();
     assert_eq!(reader.asked()[1], (34_680, 36_060));
     assert_eq!(again.len(), got.len() - 1);
 }
@@ -169,11 +178,11 @@ async fn a_history_with_many_holes_is_read_whole_once_an_hour() {
     let holds = |second| second >= 34_000 || filled.load(std::sync::atomic::Ordering::Relaxed);
     let (cache, reader) = (HistoryCache::default(), Recorded::new(holds));
     let day = request(86_400);
-    cache.read(&reader, &day, at(36_000)).await.unwrap();
+    read(&cache, &reader, &day, 36_000).await.unwrap();
     filled.store(true, std::sync::atomic::Ordering::Relaxed);
     for (now, from) in [(39_540, 35_700), (39_600, -46_800), (39_660, 39_300)] {
         reader.asked();
-        cache.read(&reader, &day, at(now)).await.unwrap();
+        read(&cache, &reader, &day, now).await.unwrap();
         let asked = reader.asked();
         assert_eq!(asked, [(from, now)]);
     }
@@ -183,8 +192,8 @@ async fn a_history_with_many_holes_is_read_whole_once_an_hour() {
 async fn a_clock_set_back_shows_no_samples_of_the_future() {
     let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
     let hour = request(3600);
-    cache.read(&reader, &hour, at(36_000)).await.unwrap();
-    let back = cache.read(&reader, &hour, at(34_200)).await.unwrap();
+    read(&cache, &reader, &hour, 36_000).await.unwrap();
+    let back = read(&cache, &reader, &hour, 34_200).await.unwrap();
     assert_eq!(
         seconds(&back),
         (30_600..=34_200).step_by(60).collect::<Vec<_>>()
@@ -195,22 +204,144 @@ async fn a_clock_set_back_shows_no_samples_of_the_future() {
 async fn histories_are_kept_apart_and_dropped_on_request() {
     let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
     let other = Request::new("sum(down)", STEP, SignedDuration::from_secs(3600)).unwrap();
-    cache
-        .read(&reader, &request(3600), at(36_000))
-        .await
-        .unwrap();
-    cache.read(&reader, &other, at(36_000)).await.unwrap();
+    read(&cache, &reader, &request(3600), 36_000).await.unwrap();
+    read(&cache, &reader, &other, 36_000).await.unwrap();
     assert_eq!(cache.len(), 2);
     cache.retain(|kept| *kept == other);
     assert_eq!(cache.len(), 1);
     reader.asked();
-    cache
-        .read(&reader, &request(3600), at(36_000))
-        .await
-        .unwrap();
+    read(&cache, &reader, &request(3600), 36_000).await.unwrap();
     assert_eq!(reader.asked(), [(32_400, 36_000)]);
     cache.retain(|_| false);
     assert!(cache.is_empty());
+}
+
+/// Live minutes up to `now`, each `factor` times what the reader says.
+fn live(now: i64, minutes: i64, factor: f64) -> Vec<Sample> {
+    let newest = now / 60 * 60;
+    let ends = (newest - (minutes - 1) * 60..=newest).step_by(60);
+    ends.map(|end| Sample {
+        value: sample(end).value * factor,
+        ..sample(end)
+    })
+    .collect()
+}
+
+/// What is asked at each of these times, `minutes` of live readings being there that say `factor` times the truth.
+async fn asked_at(times: &[i64], minutes: i64, factor: f64) -> Vec<Option<(i64, i64)>> {
+    let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
+    let mut all = Vec::new();
+    for now in times {
+        let live = live(*now, minutes, factor);
+        let occasion = Occasion {
+            now: at(*now),
+            since: None,
+            live: &live,
+        };
+        let got = cache.read(&reader, &request(7200), &occasion).await;
+        let whole: Vec<i64> = (now - 7200..=*now).step_by(60).collect();
+        assert_eq!(seconds(&got.unwrap()), whole, "at {now}");
+        all.push(reader.asked().first().copied());
+    }
+    all
+}
+
+#[tokio::test]
+async fn live_minutes_that_agree_save_the_query_until_the_next_comparison() {
+    let times = [36_000, 36_060, 36_120, 39_540, 39_600, 39_660];
+    let asked = asked_at(&times, 120, 1.05).await;
+    let whole = Some((28_800, 36_000));
+    let compared = Some((35_700, 39_600));
+    assert_eq!(asked, [whole, None, None, None, compared, None]);
+}
+
+#[tokio::test]
+async fn live_minutes_that_differ_or_are_few_or_have_a_hole_save_nothing() {
+    let times = [36_000, 36_060];
+    let next = Some((35_700, 36_060));
+    for (minutes, factor) in [(120, 1.2), (120, 0.8), (120, 1000.0), (29, 1.0), (0, 1.0)] {
+        let asked = asked_at(&times, minutes, factor).await;
+        assert_eq!(asked[1], next, "{minutes} minutes, {factor} times");
+    }
+    let hole = asked_at(&[36_000, 36_060 + 31 * 60], 31, 1.0).await;
+    assert_eq!(hole[1], Some((35_700, 36_060 + 31 * 60)));
+}
+
+#[tokio::test]
+async fn live_minutes_carry_a_history_that_is_not_answered_for_two_hours() {
+    let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
+    let mut lasted = 0;
+    for minute in 0..180 {
+        let now = 36_000 + minute * 60;
+        reader.fail(&[minute > 0]);
+        let live = live(now, 180, 1.0);
+        let occasion = Occasion {
+            now: at(now),
+            since: None,
+            live: &live,
+        };
+        if cache
+            .read(&reader, &request(86_400), &occasion)
+            .await
+            .is_ok()
+        {
+            lasted = minute;
+        }
+    }
+    assert_eq!(lasted, 120);
+    // An hour without a query, then one try in ten minutes, then one in each minute.
+    assert_eq!(reader.asked().len(), 1 + 7 + 59);
+}
+
+#[tokio::test]
+async fn live_minutes_that_stop_to_agree_give_way_to_what_is_told() {
+    let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
+    let mut told = Vec::new();
+    for (now, factor) in [(36_000, 1.0), (37_800, 3.0), (39_600, 3.0)] {
+        let live = live(now, 120, factor);
+        let occasion = Occasion {
+            now: at(now),
+            since: None,
+            live: &live,
+        };
+        let got = cache
+            .read(&reader, &request(7200), &occasion)
+            .await
+            .unwrap();
+        let last = got.last().unwrap();
+        told.push((reader.asked().len(), last.value / sample(now).value));
+    }
+    assert_eq!(told, [(1, 1.0), (0, 3.0), (1, 1.0)]);
+}
+
+#[tokio::test]
+async fn what_lies_before_the_wanted_time_is_dropped_and_asked_for_again_when_it_is_wanted() {
+    let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
+    let mut asked = Vec::new();
+    for (now, since) in [
+        (86_400, None),
+        (86_460, Some(79_190)),
+        (86_520, Some(79_250)),
+        (86_580, None),
+    ] {
+        let occasion = Occasion {
+            now: at(now),
+            since: since.map(at),
+            live: &[],
+        };
+        let got = cache
+            .read(&reader, &request(86_400), &occasion)
+            .await
+            .unwrap();
+        asked.push((reader.asked()[0], got.len()));
+    }
+    let want = [
+        ((0, 86_400), 1441),
+        ((86_100, 86_460), 122),
+        ((86_160, 86_520), 122),
+        ((180, 86_580), 1441),
+    ];
+    assert_eq!(asked, want);
 }
 
 #[test]
@@ -253,7 +384,7 @@ proptest! {
             for (ahead, fails) in steps {
                 now += ahead;
                 reader.fail(&[fails]);
-                let read = cache.read(&reader, &request(span), at(now)).await;
+                let read = read(&cache, &reader, &request(span), now).await;
                 if fails {
                     prop_assert!(read.is_err());
                     continue;

@@ -68,6 +68,7 @@ fn a_pod_keeps_what_the_calculator_reads_and_counts_sidecars_but_no_other_init_c
         name: "web-1".into(),
         phase: Phase::Running,
         deleting: true,
+        created: Some(at("2026-01-01T00:00:00Z")),
         ready: Some(Readiness {
             status: Status::False,
             since: at("2026-01-01T00:00:05Z"),
@@ -201,6 +202,7 @@ fn ages_are_the_same_on_a_clock_in_another_year() {
         name: "a".into(),
         phase: Phase::Running,
         deleting: false,
+        created: Some(started),
         ready: Some(Readiness {
             status: Status::True,
             since: started,

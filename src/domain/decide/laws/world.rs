@@ -155,6 +155,7 @@ impl Scenario {
         vec![ForecastReading {
             name: "pods.load".into(),
             outcome,
+            grounds: None,
         }]
     }
 }
@@ -213,6 +214,7 @@ impl World {
                 name: format!("web-{}", self.names).into(),
                 phase: Phase::Running,
                 deleting: false,
+                created: None,
                 ready: Some(ready),
                 started: Some(now),
                 containers: Arc::new([Container {

@@ -1,0 +1,195 @@
+//! The gate that every sample of a history passes: what cannot have been measured becomes a gap, never a zero.
+//!
+//! It can only reject. It refuses to judge a change that lasts: a level that stays is the new level, whatever it is.
+
+use foretide_models::Sample;
+use jiff::{SignedDuration, Timestamp};
+
+/// A short run of samples this many times above the usual high is an error of measurement.
+const ABSURD_RATIO: f64 = 100.0;
+/// The longest run, in samples, that is taken for one.
+const ABSURD_RUN: usize = 5;
+/// Below so many positive samples nothing is usual yet.
+const USUAL_FROM: usize = 120;
+/// How far ahead of our clock a sample may be.
+const AHEAD: SignedDuration = SignedDuration::from_secs(30);
+
+/// Why a sample was rejected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Rejection {
+    /// Not a number, or infinite.
+    NotFinite,
+    /// Below zero: no demand is.
+    Negative,
+    /// Before the span that was asked for, or ahead of our clock.
+    OutOfTime,
+    /// Not later than the sample before it.
+    NotMonotone,
+    /// A hundred times above what is usual, and gone after five samples.
+    Absurd,
+}
+
+// === impl Rejection ===
+
+impl Rejection {
+    /// Every cause.
+    pub const ALL: [Self; 5] = [
+        Self::NotFinite,
+        Self::Negative,
+        Self::OutOfTime,
+        Self::NotMonotone,
+        Self::Absurd,
+    ];
+
+    /// The word used as a label.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NotFinite => "NotFinite",
+            Self::Negative => "Negative",
+            Self::OutOfTime => "OutOfTime",
+            Self::NotMonotone => "NotMonotone",
+            Self::Absurd => "Absurd",
+        }
+    }
+}
+
+/// Takes out of `samples`, oldest first, what cannot be: returns when each was, and why.
+///
+/// `from` is the earliest instant that was asked for.
+///
+/// # Guarantees
+/// What stays is finite, not negative, strictly later than the one before, and within `[from, now + 30 s]`.
+pub fn gate(
+    samples: &mut Vec<Sample>,
+    from: Timestamp,
+    now: Timestamp,
+) -> Vec<(Timestamp, Rejection)> {
+    let until = now.saturating_add(AHEAD).unwrap_or(Timestamp::MAX);
+    let mut rejected = Vec::new();
+    let mut last = None;
+    samples.retain(|sample| {
+        let verdict = if !sample.value.is_finite() {
+            Some(Rejection::NotFinite)
+        } else if sample.value < 0.0 {
+            Some(Rejection::Negative)
+        } else if sample.at < from || sample.at > until {
+            Some(Rejection::OutOfTime)
+        } else if last.is_some_and(|last| sample.at <= last) {
+            Some(Rejection::NotMonotone)
+        } else {
+            last = Some(sample.at);
+            None
+        };
+        rejected.extend(verdict.map(|verdict| (sample.at, verdict)));
+        verdict.is_none()
+    });
+    reject_absurd(samples, &mut rejected);
+    rejected
+}
+
+fn reject_absurd(samples: &mut Vec<Sample>, rejected: &mut Vec<(Timestamp, Rejection)>) {
+    let Some(usual) = usual_high(samples) else {
+        return;
+    };
+    let absurd = |sample: &Sample| sample.value / ABSURD_RATIO > usual;
+    if !samples.iter().any(absurd) {
+        return;
+    }
+    let runs = samples.chunk_by(|one, next| absurd(one) == absurd(next));
+    let mut kept = Vec::with_capacity(samples.len());
+    for run in runs {
+        if run.len() <= ABSURD_RUN && run.first().is_some_and(absurd) {
+            rejected.extend(run.iter().map(|sample| (sample.at, Rejection::Absurd)));
+        } else {
+            kept.extend_from_slice(run);
+        }
+    }
+    *samples = kept;
+}
+
+/// The 95th percentile of what is above zero: five absurd samples in 120 do not move it.
+fn usual_high(samples: &[Sample]) -> Option<f64> {
+    let values = samples.iter().map(|sample| sample.value);
+    let mut positive: Vec<f64> = values.filter(|value| *value > 0.0).collect();
+    if positive.len() < USUAL_FROM {
+        return None;
+    }
+    let rank = (positive.len() - 1) * 95 / 100;
+    let (_, value, _) = positive.select_nth_unstable_by(rank, f64::total_cmp);
+    Some(*value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::constant(1_767_225_600, 0);
+
+    fn minutes(values: &[f64]) -> Vec<Sample> {
+        let first = i64::try_from(values.len()).unwrap();
+        let at = |i: i64| NOW - SignedDuration::from_mins(first - 1 - i);
+        let sample = |(i, value): (i64, &f64)| Sample {
+            at: at(i),
+            value: *value,
+        };
+        (0..).zip(values).map(sample).collect()
+    }
+
+    fn gated(mut samples: Vec<Sample>) -> (usize, Vec<Rejection>) {
+        let from = NOW - SignedDuration::from_hours(24);
+        let rejected = gate(&mut samples, from, NOW);
+        (
+            samples.len(),
+            rejected.into_iter().map(|(_, why)| why).collect(),
+        )
+    }
+
+    #[test]
+    fn what_cannot_have_been_measured_is_taken_out_and_named() {
+        use Rejection::{Negative, NotFinite};
+        let values = [1.0, f64::NAN, -1.0, f64::INFINITY, 0.0, 2.0];
+        let want = (3, vec![NotFinite, Negative, NotFinite]);
+        assert_eq!(gated(minutes(&values)), want);
+    }
+
+    #[test]
+    fn samples_of_another_time_or_in_another_order_are_taken_out() {
+        use Rejection::{NotMonotone, OutOfTime};
+        let at = |seconds| Sample {
+            at: NOW + SignedDuration::from_secs(seconds),
+            value: 1.0,
+        };
+        let samples = vec![
+            at(-90_000),
+            at(-60),
+            at(-60),
+            at(-120),
+            at(0),
+            at(30),
+            at(31),
+        ];
+        let want = vec![OutOfTime, NotMonotone, NotMonotone, OutOfTime];
+        assert_eq!(gated(samples), (3, want));
+    }
+
+    #[test]
+    fn an_absurd_moment_is_taken_out_and_an_absurd_level_is_believed() {
+        for (run, rejected) in [(0, 0), (1, 1), (5, 5), (6, 0), (60, 0)] {
+            let level = |i| {
+                if (500..500 + run).contains(&i) {
+                    1e308
+                } else {
+                    2.0
+                }
+            };
+            let values: Vec<f64> = (0..1000).map(level).collect();
+            let (kept, why) = gated(minutes(&values));
+            assert_eq!(kept, 1000 - rejected, "{run}");
+            assert_eq!(why, vec![Rejection::Absurd; rejected], "{run}");
+        }
+        // Of few samples none is usual.
+        let few: Vec<f64> = (0..60).map(|i| if i == 30 { 1e6 } else { 2.0 }).collect();
+        assert_eq!(gated(minutes(&few)), (60, vec![]));
+    }
+}

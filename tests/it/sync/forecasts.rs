@@ -1,0 +1,236 @@
+//! The forecaster beside the syncs: what it asks, what they tell it, and what status shows of it.
+
+use foretide::{
+    domain::forecast::Refused,
+    forecaster::{Forecaster, Source},
+    ports::{Demand, DemandQueries, HistoryError, HistoryReader},
+};
+use foretide_crds::{ForecastStatus, PredictionMetricStatus, ProposalSource, ProposalStatus};
+use foretide_models::Sample;
+
+use super::*;
+
+/// Total demand in cores: a daily wave between 0.4 and 1.2.
+#[expect(clippy::cast_precision_loss, reason = "seconds of a few days")]
+fn demand(second: i64) -> f64 {
+    let day = second.rem_euclid(86_400) as f64 / 86_400.0;
+    0.8 - 0.4 * (day * std::f64::consts::TAU).cos()
+}
+
+/// A past of three days that may stop, and how often it was asked.
+#[derive(Clone, Default)]
+struct Past(Arc<Mutex<(u32, Option<i64>)>>);
+
+impl Past {
+    fn asked(&self) -> u32 {
+        std::mem::take(&mut self.0.lock().unwrap().0)
+    }
+
+    fn stop_at(&self, second: i64) {
+        self.0.lock().unwrap().1 = Some(second);
+    }
+}
+
+impl HistoryReader for Past {
+    async fn range(
+        &self,
+        _: &str,
+        from: Timestamp,
+        to: Timestamp,
+        step: SignedDuration,
+    ) -> Result<Vec<Sample>, HistoryError> {
+        let mut state = self.0.lock().unwrap();
+        state.0 += 1;
+        let first = from.as_second().max(START - 3 * 86_400);
+        let last = to.as_second().min(state.1.unwrap_or(i64::MAX));
+        let times = (first..=last).step_by(usize::try_from(step.as_secs()).unwrap());
+        let sample = |second| Sample {
+            at: Timestamp::from_second(second).unwrap(),
+            value: demand(second),
+        };
+        let samples: Vec<Sample> = times.map(sample).collect();
+        if samples.is_empty() {
+            return Err(HistoryError::Empty);
+        }
+        Ok(samples)
+    }
+}
+
+/// Knows one query for everything.
+struct Only;
+
+impl DemandQueries for Only {
+    fn query(&self, _: &Demand<'_>) -> Result<String, Refused> {
+        Ok("demand".into())
+    }
+}
+
+const START: i64 = 1_767_225_600;
+
+/// A world with a forecaster.
+struct Foreseeing {
+    world: World,
+    forecaster: Forecaster<Memory, Past, Only>,
+    past: Past,
+}
+
+impl Foreseeing {
+    /// Three pods, predictions as `prediction` says.
+    fn new(prediction: &str) -> Self {
+        let memory = Memory::default();
+        memory.put(
+            "web",
+            3,
+            &format!(
+                "mode: Direct, minReplicas: 3, maxReplicas: 50, {CPU}, prediction: {prediction}"
+            ),
+        );
+        let mut world = World::new(memory);
+        let past = Past::default();
+        let (forecasts, telemetry) = (Arc::<Forecasts>::default(), Arc::<Telemetry>::default());
+        world.autoscaler = World::autoscaler(&world.memory, &world.clock, &forecasts);
+        let source = Source {
+            reader: past.clone(),
+            queries: Only,
+        };
+        let forecaster = Forecaster::new(
+            Arc::new(world.memory.clone()),
+            Some(source),
+            (world.clock.clone(), Zone::utc()),
+            forecasts,
+            telemetry,
+        );
+        Self {
+            world,
+            forecaster,
+            past,
+        }
+    }
+
+    /// A sync and then a pass of the forecaster.
+    async fn turn(&mut self, second: i64) {
+        #[expect(clippy::cast_possible_truncation, reason = "a thousand")]
+        let milli = (demand(START + second) * 1000.0).round() as i64;
+        if self.world.memory.state().millicores >= 0 {
+            self.world.memory.state().millicores = milli;
+        }
+        self.world.sync(second).await;
+        self.forecaster.pass().await;
+    }
+
+    fn proposal(&self) -> ProposalStatus {
+        let decision = self.world.memory.status("web").decision.unwrap();
+        let proposals = decision.proposals.unwrap();
+        let forecast = |p: &ProposalStatus| p.source == ProposalSource::Forecast;
+        proposals.into_iter().find(forecast).unwrap()
+    }
+
+    fn forecast(&self) -> ForecastStatus {
+        self.proposal().forecast.unwrap()
+    }
+
+    fn predicted(&self) -> PredictionMetricStatus {
+        let status = self.world.memory.state().predicted.clone().unwrap();
+        status.prediction_metrics.unwrap().remove(0)
+    }
+}
+
+fn number(text: Option<&String>) -> f64 {
+    text.unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn an_object_that_names_no_algorithm_is_forecast_by_auto_and_shows_how_well() {
+    let mut world = Foreseeing::new("{}");
+    world.turn(0).await;
+    world.turn(15).await;
+    let proposal = world.proposal();
+    assert!(proposal.replicas.is_some(), "{proposal:?}");
+    let forecast = world.forecast();
+    assert_eq!(forecast.algorithm.as_deref(), Some("auto"));
+    assert_eq!(forecast.quantile.as_deref(), Some("0.9"));
+    assert!(number(forecast.coverage.as_ref()) > 0.5, "{forecast:?}");
+    assert!(number(forecast.skill.as_ref()) > 0.0, "{forecast:?}");
+    assert!(forecast.learnt_from.is_some() && forecast.known_until.is_some());
+    let predicted = world.predicted();
+    assert!(predicted.ready, "{predicted:?}");
+    assert_eq!(
+        predicted.forecast.unwrap().algorithm.as_deref(),
+        Some("auto")
+    );
+    let series = predicted.prediction.unwrap().remove(0);
+    let samples = series.samples.unwrap();
+    assert!(samples.len() > 60, "{}", samples.len());
+    for sample in samples {
+        let (value, upper) = (number(sample.value.as_ref()), number(sample.upper.as_ref()));
+        assert!(value <= upper && upper < 2.0, "{value} {upper}");
+    }
+}
+
+#[tokio::test]
+async fn the_lead_time_is_what_the_pods_took_unless_it_is_written() {
+    for (prediction, source, seconds) in [
+        ("{}", "measured", 240),
+        ("{leadTimeSeconds: 45}", "spec", 45),
+    ] {
+        let mut world = Foreseeing::new(prediction);
+        world.world.memory.state().start_up = 200;
+        world.turn(0).await;
+        world.turn(15).await;
+        let forecast = world.forecast();
+        assert_eq!(forecast.lead_time_source.as_deref(), Some(source));
+        assert_eq!(forecast.lead_time_seconds, Some(seconds));
+        assert!(forecast.window_seconds > Some(seconds), "{forecast:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_the_syncs_read_keeps_a_forecast_fresh_without_another_query() {
+    let mut world = Foreseeing::new("{}");
+    let mut asked = Vec::new();
+    for quarter in 0..4 * 75 {
+        world.turn(quarter * 15).await;
+        if quarter % 4 == 3 {
+            asked.push(world.past.asked());
+        }
+    }
+    // Once a minute until half an hour can be compared, once an hour from then on.
+    let (before, after) = asked.split_at(32);
+    assert!(before.iter().sum::<u32>() >= 28, "{asked:?}");
+    assert_eq!(after.iter().sum::<u32>(), 0, "{asked:?}");
+    for minute in 75..100 {
+        world.turn(minute * 60).await;
+    }
+    assert_eq!(world.past.asked(), 1);
+    // The published figures are those of the last write; the forecast itself is never older than a minute or two.
+    let proposal = world.proposal();
+    assert!(proposal.replicas.is_some(), "{proposal:?}");
+}
+
+#[tokio::test]
+async fn a_forecast_without_data_expires_after_three_steps_and_says_why() {
+    let mut world = Foreseeing::new("{}");
+    world.turn(0).await;
+    world.turn(15).await;
+    assert!(world.proposal().replicas.is_some());
+    // Neither the history nor the metrics API has anything new.
+    world.past.stop_at(START);
+    world.world.memory.state().millicores = -1;
+    let mut last = 0;
+    for minute in 1..12 {
+        world.turn(minute * 60).await;
+        world.turn(minute * 60 + 15).await;
+        if world.proposal().replicas.is_some() {
+            last = minute;
+        }
+    }
+    assert!(
+        (2..=5).contains(&last),
+        "the forecast lasted {last} minutes"
+    );
+    let proposal = world.proposal();
+    let reason = proposal.reason.as_deref().unwrap();
+    assert!(["StaleHistory", "Expired"].contains(&reason), "{reason}");
+    assert_eq!(proposal.forecast, None);
+    assert_eq!(world.predicted().reason.as_deref(), Some(reason));
+}
