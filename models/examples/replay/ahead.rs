@@ -56,9 +56,13 @@ impl Ahead {
         Ok(text)
     }
 
-    pub(crate) fn goals(&self) -> Vec<Goal> {
+    /// How far it lies from yesterday depends on how much a day is like the next.
+    pub(crate) fn figures(&self) -> Vec<Goal> {
         let goal = |at: usize, most| Goal {
-            what: format!("error {} min ahead, against yesterday's", AHEAD[at]),
+            what: format!(
+                "error {} min ahead, against yesterday's (1: equal)",
+                AHEAD[at]
+            ),
             must: Limit::AtMost(most),
             seen: self.ratio(0, at),
         };

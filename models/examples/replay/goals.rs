@@ -32,6 +32,14 @@ pub(crate) enum Limit {
     AtLeast(f64),
 }
 
+/// What is measured apart from the tournament.
+#[derive(Debug, Default)]
+pub(crate) struct Further {
+    pub(crate) goals: Vec<Goal>,
+    /// Those that depend on the set of traces.
+    pub(crate) figures: Vec<Goal>,
+}
+
 /// A figure that depends on the set of traces, the limit that was set for another set, and what the golden file comes
 /// to on this one.
 #[derive(Debug)]
@@ -40,11 +48,11 @@ struct Figure {
     golden: Option<f64>,
 }
 
-/// The table of goals of one contender: those that these replays can judge, and `further` ones.
+/// The table of goals of one contender: those that these replays can judge, and what was measured apart.
 pub(crate) fn table(
     results: &Results<'_>,
     contender: &str,
-    further: &[Goal],
+    further: &Further,
 ) -> Result<String, Error> {
     let mut text =
         format!("\n**Goals, {contender}**\n\n| goal | must | seen | met |\n|---|---|---|---|\n");
@@ -53,7 +61,7 @@ pub(crate) fn table(
         goals.extend(by_start_up(results, contender, (i, start_up)));
     }
     goals.extend(at_two_minutes(results, contender));
-    goals.extend_from_slice(further);
+    goals.extend_from_slice(&further.goals);
     for Goal { what, must, seen } in goals {
         let met = match seen {
             Some(seen) if must.holds(seen) => "yes",
@@ -63,17 +71,20 @@ pub(crate) fn table(
         let seen = number(seen, 3);
         writeln!(text, "| {what} | {} | {seen} | {met} |", must.text())?;
     }
-    text += &figures_table(results, contender)?;
+    let apart = further.figures.iter().cloned();
+    let apart = apart.map(|goal| Figure { goal, golden: None });
+    let figures = figures(results, contender).into_iter().chain(apart);
+    text += &figures_table(contender, figures)?;
     Ok(text)
 }
 
-fn figures_table(results: &Results<'_>, contender: &str) -> Result<String, Error> {
+fn figures_table(contender: &str, figures: impl Iterator<Item = Figure>) -> Result<String, Error> {
     let mut text = format!(
-        "\n**Figures that depend on the set of traces, {contender}**: the limits were set for another, calmer set, so they are \
-         not judged; beside them what the golden file's auto comes to on these traces\n\n\
+        "\n**Figures that depend on the set of traces, {contender}**: the limits were set for another set and are not \
+         judged; beside them what the golden file's auto comes to on these traces\n\n\
          | figure | limit there | seen here | golden file |\n|---|---|---|---|\n"
     );
-    for Figure { goal, golden } in figures(results, contender) {
+    for Figure { goal, golden } in figures {
         let Goal { what, must, seen } = goal;
         let (seen, golden) = (number(seen, 3), number(golden, 3));
         writeln!(text, "| {what} | {} | {seen} | {golden} |", must.text())?;
@@ -103,7 +114,7 @@ fn figures(results: &Results<'_>, contender: &str) -> Vec<Figure> {
             at(&golden),
         ));
         let own = results.means(contender, DEFAULT, part);
-        let golden = results.from_file("auto q=0.9", part);
+        let golden = results.filed("auto q=0.9", part);
         figures.push(figure(
             format!("RH at q = 0.9, S = {start_up}"),
             replicas,

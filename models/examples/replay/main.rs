@@ -9,6 +9,7 @@ mod faults;
 mod goals;
 mod golden;
 mod mishaps;
+mod panel;
 mod plot;
 mod product;
 mod report;
@@ -24,7 +25,7 @@ use std::process::ExitCode;
 use ahead::Ahead;
 use cold::ColdStart;
 use faults::Faults;
-use goals::Goal;
+use goals::Further;
 use golden::Golden;
 use results::Results;
 use tournament::{Entry, Failure};
@@ -93,33 +94,26 @@ fn replay(arguments: &Arguments) -> Result<(), Failure> {
     let golden = arguments.golden.as_deref().map(Golden::read).transpose()?;
     let traces = Trace::read_all(&arguments.folder)?;
     let entries = tournament::play(&traces, arguments.more, &say)?;
-    let (tables, further) = if arguments.more {
-        measure_more(&traces)?
-    } else {
-        Default::default()
-    };
+    let more = arguments.more.then(|| measure_more(&traces)).transpose()?;
+    // Of `auto` as it is, which comes first.
+    let (tables, mut further) = more.unzip();
     if let Some(path) = &arguments.csv {
         fs::write(path, csv(&traces, &entries))?;
     }
     if let Some(folder) = &arguments.plot {
         fs::create_dir_all(folder)?;
         for trace in &traces {
-            fs::write(
-                folder.join(format!("{}.svg", trace.name)),
-                plot::draw(trace)?,
-            )?;
+            for (name, picture) in plot::draw(trace)? {
+                fs::write(folder.join(name), picture)?;
+            }
         }
     }
     let results = Results::new(&traces, &entries, golden.as_ref());
-    let mut report = report::tables(&results)? + &tables;
+    let mut report = report::tables(&results)? + &tables.unwrap_or_default();
     for contender in results.contenders() {
         if contender.starts_with("auto") && results.settings(contender).contains(&"q=0.9") {
-            let further = if contender == "auto" {
-                further.as_slice()
-            } else {
-                &[]
-            };
-            report += &goals::table(&results, contender, further)?;
+            let further = further.take().unwrap_or_default();
+            report += &goals::table(&results, contender, &further)?;
             report += &duel::table(&results, contender)?;
         }
     }
@@ -134,13 +128,16 @@ fn replay(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// The tables of what takes longer, and its goals.
-fn measure_more(traces: &[Trace]) -> Result<(String, Vec<Goal>), Failure> {
+fn measure_more(traces: &[Trace]) -> Result<(String, Further), Failure> {
     let ahead = Ahead::measure(traces, &|line| say(&format!("ahead       {line}")))?;
     let cold = ColdStart::measure(traces, &|line| say(&format!("cold start  {line}")))?;
     let faults = Faults::measure(traces, &|line| say(&format!("mishaps     {line}")))?;
     let tables = ahead.table()? + &cold.table()? + &faults.table()?;
-    let goals = [ahead.goals(), cold.goals(), faults.goals()].concat();
-    Ok((tables, goals))
+    let further = Further {
+        goals: [cold.goals(), faults.goals()].concat(),
+        figures: ahead.figures(),
+    };
+    Ok((tables, further))
 }
 
 /// The rows, in the form of the golden file.

@@ -174,11 +174,11 @@ impl<'a> Results<'a> {
 
     /// The means of the rows that the golden file has of crane; none without a file that has all of them.
     pub(crate) fn crane(&self, part: Part<'_>) -> Option<Means> {
-        self.from_file(CRANE, part)
+        self.filed(CRANE, part)
     }
 
     /// The means of the rows that the golden file has of a method; none without a file that has all of them.
-    pub(crate) fn from_file(&self, method: &str, part: Part<'_>) -> Option<Means> {
+    pub(crate) fn filed(&self, method: &str, part: Part<'_>) -> Option<Means> {
         let of_part = self.entries("hpa", "+0 %", part);
         let pairs: Option<Vec<_>> = of_part
             .map(|entry| {
@@ -195,7 +195,7 @@ impl<'a> Results<'a> {
         let methods = ["auto q=0.5", "auto q=0.8", "auto q=0.9", "auto q=0.95"];
         let means = methods
             .into_iter()
-            .filter_map(|method| self.from_file(method, part));
+            .filter_map(|method| self.filed(method, part));
         Curve::through(means.map(|means| (means.replicas, means.under)))
     }
 
