@@ -88,7 +88,7 @@ pub(super) struct View<'a> {
 
 impl Window {
     /// The steps themselves, seen from a step.
-    fn after(self, step: usize) -> Self {
+    pub(super) fn after(self, step: usize) -> Self {
         Self {
             from: step + self.from,
             to: step + self.to,
@@ -156,6 +156,18 @@ impl Scene {
 }
 
 // === impl View ===
+
+impl<'a> View<'a> {
+    /// A history on a scale, nothing of which has been reckoned yet.
+    pub(super) fn new(past: &'a Past, scale: Scale, grid: Grid) -> Self {
+        Self {
+            past,
+            scale,
+            grid,
+            derived: None,
+        }
+    }
+}
 
 impl View<'_> {
     /// What the step `now` looks like to someone who knows the demand before it. Steps are looked at in turn:

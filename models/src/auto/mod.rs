@@ -17,7 +17,9 @@
 mod derived;
 mod features;
 mod intake;
+mod learner;
 mod likeness;
+mod margins;
 mod objective;
 mod online;
 mod past;
@@ -28,8 +30,9 @@ mod track;
 use jiff::SignedDuration;
 
 use self::intake::Intake;
+use self::learner::{Basis, LEAST_MINUTES};
 use self::likeness::Likeness;
-use self::online::{Basis, LEAST_MINUTES, LOOK_BEYOND};
+use self::online::LOOK_BEYOND;
 pub use self::online::{Online, Seen, Settings};
 use crate::forecast::{Forecast, Note, Peak, Quality};
 use crate::forecaster::{ConfigError, Forecaster, path_length, require_grid};
