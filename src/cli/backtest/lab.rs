@@ -109,7 +109,7 @@ impl Lab {
         let begin = from.checked_sub(LEAD_IN).unwrap_or(from);
         assumptions.extend(assumed(&workload, &template, start_up));
         let course = Course {
-            tracks: tracks(&workload, histories),
+            tracks: tracks(&workload, &histories),
             template: template.pod,
             start_up,
             begin: whole_minute(first.map_or(begin, |first| begin.max(first))),
@@ -244,7 +244,7 @@ fn assumed(workload: &Workload, template: &Template, start_up: SignedDuration) -
     all
 }
 
-fn tracks(workload: &Workload, histories: Vec<History>) -> Vec<Track> {
+fn tracks(workload: &Workload, histories: &[History]) -> Vec<Track> {
     let track = |metric: &MetricSpec| {
         let history = histories.iter().find(|h| h.metric == metric.identifier())?;
         Some(Track {
