@@ -62,7 +62,7 @@ impl Scene {
             ..Asked::default()
         };
         let requests = [("cpu".to_owned(), REQUEST)];
-        Lab::of(chosen, vec![history], (&documents, &requests), asked)
+        Lab::of(chosen, &[history], (&documents, &requests), asked)
     }
 
     /// Half a sentence for the heading.
