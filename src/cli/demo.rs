@@ -177,7 +177,7 @@ mod tests {
         let (text, stood) = played(usize::MAX);
         let around = (&Zone::utc(), Timestamp::UNIX_EPOCH);
         let answer = run(&args(), PLAIN, around).unwrap().text;
-        let last = text.rsplit("A").next().unwrap();
+        let last = text.rsplit('A').next().unwrap();
         let last = last.replace(CLEAR_LINE, "").replace(SHOW_CURSOR, "");
         assert!(
             answer.ends_with(&last[last.find('\n').unwrap()..]),
