@@ -1,7 +1,7 @@
 //! `foretide demo`: a back-test of an example, played as a moving picture: Foretide above, a plain HPA below.
 //!
 //! Nothing in it is staged: the decisions, forecasts and numbers are those of `foretide backtest`, over demand that
-//! [`scene`] makes up. The pace comes from whoever calls [`play`]; it refuses to look at a clock.
+//! `scene` makes up. The pace comes from whoever calls `play`; it refuses to look at a clock.
 
 mod film;
 mod scene;
