@@ -23,6 +23,8 @@ const TAU: f64 = 0.8;
 /// Minutes between two solutions of the model, and between two looks at the whole history.
 const SOLVE_EVERY: i64 = 10;
 const EXTREMES_EVERY: i64 = 360;
+/// The skill at which a model that had none is trusted again.
+const SKILL_TO_RETURN: f64 = 0.02;
 /// Minutes between two comparisons with "it stays as it is".
 const COMPARE_EVERY: i64 = 240;
 
@@ -37,6 +39,8 @@ pub(super) struct Learner {
     ridge: Ridge,
     /// Whether the equations had a solution when they were last asked for it.
     sound: bool,
+    /// Whether the model was no better than "it stays as it is" at the last comparison.
+    unskilled: bool,
     distances: Distances,
     /// What the last step looked like.
     scene: Option<Scene>,
@@ -89,6 +93,7 @@ impl Learner {
             window,
             ridge: Ridge::new(TAU, day),
             sound: true,
+            unskilled: false,
             distances: Distances::default(),
             scene: None,
             issued: VecDeque::with_capacity(window.to + 2),
@@ -130,7 +135,7 @@ impl Learner {
 
     /// Brings the margins up to date, as they were at step `at`.
     pub(super) fn calibrate(&mut self, at: usize) {
-        self.margins.refresh(at);
+        self.margins.refresh(at, self.fallen_back());
         let quantile = self.quantile();
         if let Some(path) = &mut self.path {
             path.calibrate(at, quantile);
@@ -151,11 +156,10 @@ impl Learner {
 
     /// What an answer rests on; `None` while there is none. Without `fall_back` it is the model, whatever its record.
     pub(super) fn basis(&self, fall_back: bool) -> Option<Basis> {
-        let no_skill = || self.track.skill().is_some_and(|skill| skill <= 0.0);
         let instead = fall_back && self.margins.of_persistence();
         match self.margins.of_model() {
             true if instead && !self.sound => Some(Basis::Numerical),
-            true if instead && no_skill() => Some(Basis::NoSkill),
+            true if instead && self.unskilled => Some(Basis::NoSkill),
             true => Some(Basis::Model),
             false => instead.then_some(Basis::Warming),
         }
@@ -170,7 +174,10 @@ impl Learner {
                 level + self.margins.persistence(quantile)
             }
         };
-        Some(self.demand(scaled))
+        match basis {
+            Basis::Model if !scaled.is_finite() => self.bound(quantile, Basis::Numerical),
+            _ => scaled.is_finite().then(|| self.demand(scaled)),
+        }
     }
 
     /// The path over the next `steps` steps and its upper band, in demand; `None` when none was asked for.
@@ -194,8 +201,19 @@ impl Learner {
         self.built_at
     }
 
-    pub(super) fn track(&self) -> &Track {
-        &self.track
+    /// How often what was said came true, on this basis.
+    pub(super) fn coverage(&self, basis: Basis) -> Option<f64> {
+        match basis {
+            Basis::Model => self.track.coverage(),
+            Basis::Warming | Basis::NoSkill | Basis::Numerical => {
+                self.track.coverage_of_persistence()
+            }
+        }
+    }
+
+    /// How much better the model is than "it stays as it is".
+    pub(super) fn skill(&self) -> Option<f64> {
+        self.track.skill()
     }
 
     /// The highest and the lowest demand that is remembered.
@@ -286,11 +304,24 @@ impl Learner {
         let young = !(self.margins.of_model() && self.margins.of_persistence());
         if now.is_multiple_of(grid.minutes(COMPARE_EVERY)) || young && soon {
             self.margins.compare(now, self.quantile());
+            self.unskilled = self
+                .track
+                .skill()
+                .is_some_and(|skill| skill <= self.least_skill());
         }
         // An objective is judged by what would really have been said.
         if self.objective.is_some() && soon {
-            self.margins.refresh(now);
+            self.margins.refresh(now, self.fallen_back());
         }
+    }
+
+    /// The skill that must be exceeded: more to come back than to stay, so that an even race is no back and forth.
+    fn least_skill(&self) -> f64 {
+        if self.unskilled { SKILL_TO_RETURN } else { 0.0 }
+    }
+
+    fn fallen_back(&self) -> bool {
+        self.unskilled || !self.sound
     }
 
     /// Says what the coming window stays within, by the model and by "it stays as it is", and how every rung of the
@@ -306,7 +337,8 @@ impl Learner {
         }
         if let Some(mut objective) = self.objective.take() {
             let last = view.past.at(now.saturating_sub(1)).unwrap_or(0.0);
-            let bound = |rung| self.demand(level + point + self.margins.model(rung));
+            let basis = self.basis(true).unwrap_or(Basis::Model);
+            let bound = |rung| self.bound(rung, basis).unwrap_or(model);
             objective.step(last, &LADDER.map(bound));
             self.objective = Some(objective);
         }

@@ -12,7 +12,6 @@ use super::margins::REFRESHED_EVERY;
 use super::objective::{HELD_MINUTES, Objective};
 use super::past::Past;
 use super::path::Ahead;
-use super::track::Track;
 use crate::grid::Grid;
 use crate::series::count;
 
@@ -148,8 +147,14 @@ impl Online {
         &self.past
     }
 
-    pub(super) fn track(&self) -> Option<&Track> {
-        self.learner.as_ref().map(Learner::track)
+    /// How often what was said lately came true, on the basis in use.
+    pub(super) fn coverage(&self) -> Option<f64> {
+        self.learner.as_ref()?.coverage(self.basis()?)
+    }
+
+    /// How much better than "it stays as it is" the model has been lately.
+    pub(super) fn skill(&self) -> Option<f64> {
+        self.learner.as_ref()?.skill()
     }
 
     /// The highest and the lowest demand that is remembered.
