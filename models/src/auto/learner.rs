@@ -31,10 +31,7 @@ const COMPARE_EVERY: i64 = 240;
 /// A model on one scale, and how well it does.
 #[derive(Debug, Clone)]
 pub(super) struct Learner {
-    scale: Scale,
-    /// The mean that the scale was made from.
-    mean: f64,
-    built_at: usize,
+    fit: Fit,
     window: Window,
     ridge: Ridge,
     /// Whether the equations had a solution when they were last asked for it.
@@ -47,12 +44,27 @@ pub(super) struct Learner {
     issued: VecDeque<Issued>,
     margins: Margins,
     track: Track,
-    objective: Option<Objective>,
-    /// The quantile in use where there is no objective.
-    at_first: f64,
+    target: Target,
     /// The highest and the lowest demand that is remembered.
     extremes: (f64, f64),
     path: Option<Path>,
+}
+
+/// A scale, the mean that it fits, and the step it was made at.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Fit {
+    pub(super) scale: Scale,
+    pub(super) mean: f64,
+    pub(super) made_at: usize,
+}
+
+/// Which quantile is aimed for.
+#[derive(Debug, Clone)]
+pub(super) enum Target {
+    /// Always this one.
+    Quantile(f64),
+    /// The one that keeps an objective.
+    Objective(Box<Objective>),
 }
 
 /// A prediction whose outcome is open.
@@ -83,13 +95,16 @@ pub(super) enum Basis {
 // === impl Learner ===
 
 impl Learner {
-    /// Nothing learnt yet, on a scale made from a mean.
-    pub(super) fn new((scale, mean): (Scale, f64), grid: Grid, window: Window) -> Self {
+    /// Nothing learnt yet.
+    pub(super) fn new(
+        fit: Fit,
+        target: Target,
+        (grid, window): (Grid, Window),
+        path: Option<Path>,
+    ) -> Self {
         let day = count(grid.day());
         Self {
-            scale,
-            mean,
-            built_at: 0,
+            fit,
             window,
             ridge: Ridge::new(TAU, day),
             sound: true,
@@ -99,29 +114,10 @@ impl Learner {
             issued: VecDeque::with_capacity(window.to + 2),
             margins: Margins::new(grid, window.to, COMPARE_EVERY),
             track: Track::new(day),
-            objective: None,
-            at_first: 0.0,
+            target,
             extremes: (0.0, f64::INFINITY),
-            path: None,
+            path,
         }
-    }
-
-    /// Says at which step the scale was made.
-    pub(super) fn built_at_step(mut self, step: usize) -> Self {
-        self.built_at = step;
-        self
-    }
-
-    /// Says which quantile is aimed for: the objective's, or this one.
-    pub(super) fn aiming(mut self, objective: Option<Objective>, quantile: f64) -> Self {
-        (self.objective, self.at_first) = (objective, quantile);
-        self
-    }
-
-    /// Predicts the path, too.
-    pub(super) fn with_path(mut self, grid: Grid) -> Self {
-        self.path = Some(Path::new(grid));
-        self
     }
 
     /// One step, with what can be looked up instead of reckoned.
@@ -144,8 +140,10 @@ impl Learner {
 
     /// The quantile in use.
     pub(super) fn quantile(&self) -> f64 {
-        let objective = self.objective.as_ref();
-        objective.map_or(self.at_first, Objective::quantile)
+        match &self.target {
+            Target::Quantile(quantile) => *quantile,
+            Target::Objective(objective) => objective.quantile(),
+        }
     }
 
     /// The level of the last five minutes and the prediction relative to it, both scaled.
@@ -189,16 +187,8 @@ impl Learner {
         Some(ahead)
     }
 
-    pub(super) fn scale(&self) -> Scale {
-        self.scale
-    }
-
-    pub(super) fn mean(&self) -> f64 {
-        self.mean
-    }
-
-    pub(super) fn built_at(&self) -> usize {
-        self.built_at
+    pub(super) fn fit(&self) -> Fit {
+        self.fit
     }
 
     /// How often what was said came true, on this basis.
@@ -223,9 +213,13 @@ impl Learner {
 
     /// What is kept on the heap.
     pub(super) fn bytes(&self) -> usize {
+        let objective = match &self.target {
+            Target::Quantile(_) => 0,
+            Target::Objective(objective) => objective.bytes(),
+        };
         self.margins.bytes()
+            + objective
             + size_of::<Issued>() * self.issued.capacity()
-            + self.objective.as_ref().map_or(0, Objective::bytes)
             + self.path.as_ref().map_or(0, Path::bytes)
     }
 
@@ -310,7 +304,7 @@ impl Learner {
                 .is_some_and(|skill| skill <= self.least_skill());
         }
         // An objective is judged by what would really have been said.
-        if self.objective.is_some() && soon {
+        if matches!(self.target, Target::Objective(_)) && soon {
             self.margins.refresh(now, self.fallen_back());
         }
     }
@@ -335,18 +329,16 @@ impl Learner {
         if let Some(newest) = self.issued.back_mut() {
             newest.bounds = Some(((model, persistence), compared.quantile));
         }
-        if let Some(mut objective) = self.objective.take() {
-            let last = view.past.at(now.saturating_sub(1)).unwrap_or(0.0);
-            let basis = self.basis(true).unwrap_or(Basis::Model);
-            let bound = |rung| self.bound(rung, basis).unwrap_or(model);
-            objective.step(last, &LADDER.map(bound));
-            self.objective = Some(objective);
+        let basis = self.basis(true).unwrap_or(Basis::Model);
+        let rungs = LADDER.map(|rung| self.bound(rung, basis).unwrap_or(model));
+        if let Target::Objective(objective) = &mut self.target {
+            objective.step(view.past.at(now.saturating_sub(1)).unwrap_or(0.0), &rungs);
         }
     }
 
     /// Demand of a scaled value, within zero and one and a half times the highest that is remembered.
     fn demand(&self, scaled: f64) -> f64 {
         let ceiling = CEILING_RATIO * self.extremes.0;
-        self.scale.inverse(scaled).min(ceiling)
+        self.fit.scale.inverse(scaled).min(ceiling)
     }
 }

@@ -43,8 +43,6 @@ use crate::series::{Series, count, later};
 const FINEST: SignedDuration = SignedDuration::from_secs(60);
 /// How much history to ask for: the errors of the last week are then those of a model that had seen a week.
 const HISTORY: SignedDuration = SignedDuration::from_hours(14 * 24);
-/// How much is remembered: nothing looks further back than seven days and an hour.
-const REMEMBERED_MINUTES: i64 = 180 * 60;
 /// A forecast expires so many steps after the newest sample.
 const OUTLIVES: usize = 3;
 /// How long a new scale is worth a note.
@@ -152,11 +150,8 @@ impl Auto {
 
     fn online(&self) -> Online {
         let settings = Settings {
-            lead_minutes: self.lead_minutes(),
-            remember: self.grid.minutes(REMEMBERED_MINUTES),
-            offset: None,
-            fall_back: true,
             path: true,
+            ..Settings::new(self.lead_minutes())
         };
         Online::new(settings, self.grid.step(), self.config.aim)
     }
