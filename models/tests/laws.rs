@@ -506,8 +506,12 @@ proptest! {
                 let history = series(all[..now].to_vec());
                 let [kept, afresh] = [kept.forecast(&history, HORIZON), ask(&algorithm, &history)];
                 let (kept, afresh) = (kept.unwrap(), afresh.unwrap());
-                prop_assert_eq!(kept.point(), afresh.point(), "{:?} at {}", algorithm, now);
-                prop_assert_eq!(kept.direct(), afresh.direct(), "{:?} at {}", algorithm, now);
+                // Sums over a window that slides are rounded in another order.
+                let apart = worst(kept.point(), afresh.point());
+                prop_assert!(apart < 1e-9, "{algorithm:?} at {now}: {apart}");
+                let value = |forecast: &Forecast| forecast.direct().map_or(0.0, |peak| peak.value);
+                let apart = (value(&kept) - value(&afresh)).abs();
+                prop_assert!(apart < 1e-9, "{algorithm:?} at {now}: {apart}");
                 let skill = |forecast: &Forecast| forecast.quality().and_then(|q| q.skill);
                 let apart = skill(&kept).zip(skill(&afresh)).map_or(0.0, |(a, b)| (a - b).abs());
                 prop_assert!(apart < 1e-6, "{algorithm:?} at {now}: {apart}");
