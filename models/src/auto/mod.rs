@@ -88,7 +88,9 @@ impl Default for Config {
 /// The forecaster `auto`.
 ///
 /// # Guarantees
-/// - Growing a history and asking after each sample gives the answers of asking once with all of it.
+/// - Growing a history and asking after each sample gives the answers of asking once with all of it, but for the last
+///   digits, which depend on the order of sums.
+/// - A history that does not go on where the one before ended, or was filled in before its beginning, is learnt anew.
 /// - Multiplying a history by a number multiplies the answers by it.
 #[derive(Debug, Clone)]
 pub struct Auto {
@@ -163,18 +165,22 @@ impl Auto {
     }
 
     /// Takes in what is new of a history, or all of it when it does not continue the one before.
-    fn catch_up(&mut self, history: &Series) -> &Intake {
+    fn catch_up(&mut self, history: &Series) -> (&Intake, &Likeness) {
         let kept = self
             .intake
             .take()
             .filter(|intake| intake.continues(history));
         let intake = match kept {
             Some(intake) => intake,
-            None => Intake::new(self.online(), history, self.grid.step()),
+            None => {
+                self.likeness = Likeness::default();
+                Intake::new(self.online(), history, self.grid.step())
+            }
         };
         let intake = self.intake.insert(intake);
         intake.take(history);
-        intake
+        self.likeness.refresh(intake.online().past(), self.grid);
+        (intake, &self.likeness)
     }
 }
 
@@ -205,15 +211,13 @@ impl Forecaster for Auto {
         let grid = self.grid;
         let wanted = path_length(horizon, grid.step())?;
         let window = grid.step() * whole(grid.minutes(self.lead_minutes() + LOOK_BEYOND));
-        let mut likeness = std::mem::take(&mut self.likeness);
-        let intake = self.catch_up(history);
+        let (intake, likeness) = self.catch_up(history);
         let silent = admit(intake, history, grid)?;
         let online = intake.online();
-        likeness.refresh(online.past(), grid);
         let start = later(intake.next(), grid.step(), silent);
         let insufficient = Refusal::InsufficientHistory {
             have: grid.step() * whole(intake.usable()),
-            need: SignedDuration::from_mins(LEAST_MINUTES),
+            need: grid.step() * whole(online.least().max(intake.usable() + 1)),
         };
         let quantile = online.quantile();
         let value = online.upper(quantile).ok_or(insufficient)?;
@@ -235,7 +239,6 @@ impl Forecaster for Auto {
                 weekly: likeness.weekly(),
             })
             .with_notes(notes(intake, grid));
-        self.likeness = likeness;
         Ok(forecast)
     }
 }

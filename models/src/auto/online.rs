@@ -14,7 +14,7 @@ use super::past::Past;
 use super::path::{Ahead, Path};
 use super::ridge::Ridge;
 use super::track::{Outcome, Track};
-use crate::conformal::{Errors, Ranked};
+use crate::conformal::{self, Errors, Ranked};
 use crate::forecast::CEILING_RATIO;
 use crate::grid::Grid;
 use crate::series::count;
@@ -43,7 +43,7 @@ const MEAN_DAYS: usize = 7;
 /// How an [`Online`] works.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// Minutes until added capacity serves.
+    /// Minutes until added capacity serves, at most a day of them.
     pub lead_minutes: i64,
     /// Steps that are remembered; `usize::MAX` for all.
     pub remember: usize,
@@ -56,6 +56,8 @@ pub struct Settings {
     pub path: bool,
 }
 
+/// The longest lead time, in minutes.
+const LONGEST_LEAD: i64 = 1440;
 /// Minutes beyond the lead time that a decision looks ahead.
 pub(super) const LOOK_BEYOND: i64 = 3;
 
@@ -159,6 +161,10 @@ impl Online {
     #[must_use]
     pub fn new(settings: Settings, step: SignedDuration, aim: Aim) -> Self {
         let grid = Grid::new(step);
+        let settings = Settings {
+            lead_minutes: settings.lead_minutes.clamp(0, LONGEST_LEAD),
+            ..settings
+        };
         let window = Window {
             from: 0,
             to: grid.minutes(settings.lead_minutes + LOOK_BEYOND),
@@ -257,6 +263,12 @@ impl Online {
             Some((highest, _)) => highest,
             None => self.past.highest(self.past.first(), self.past.end()),
         }
+    }
+
+    /// How many steps without a hole it takes until there is an answer.
+    pub(super) fn least(&self) -> usize {
+        let known = self.grid.minutes(FEATURES_FROM) + self.window.to + conformal::LEAST;
+        known.max(self.grid.minutes(LEAST_MINUTES))
     }
 
     /// Since which step the scale has been what it is.
