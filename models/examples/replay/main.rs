@@ -1,10 +1,17 @@
 //! Replays a folder of demand traces against an autoscaler that is told the forecasts of every contender, and prints
 //! what each would have cost and what it would have failed to serve.
 
+mod ahead;
+mod cold;
+mod crew;
 mod duel;
+mod faults;
 mod goals;
 mod golden;
+mod mishaps;
+mod panel;
 mod plot;
+mod product;
 mod report;
 mod results;
 mod tournament;
@@ -15,14 +22,19 @@ use std::io::{Write as _, stderr, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use ahead::Ahead;
+use cold::ColdStart;
+use faults::Faults;
+use goals::Further;
 use golden::Golden;
 use results::Results;
 use tournament::{Entry, Failure};
 use traces::Trace;
 
-const USAGE: &str = "usage: replay FOLDER [--csv OUT] [--plot DIR] [--golden DIR]
+const USAGE: &str = "usage: replay FOLDER [--more] [--csv OUT] [--plot DIR] [--golden DIR]
 
-FOLDER holds index.csv, with the columns name and klass, and a <name>.csv for each: timestamp,value every 60 s.";
+FOLDER holds index.csv, with the columns name and klass, and a <name>.csv for each: timestamp,value every 60 s.
+--more also measures single values ahead, cold starts, mishaps and the selectable forecasters, which takes minutes.";
 
 /// What was asked for.
 #[derive(Debug, Default)]
@@ -31,6 +43,7 @@ struct Arguments {
     csv: Option<PathBuf>,
     plot: Option<PathBuf>,
     golden: Option<PathBuf>,
+    more: bool,
 }
 
 // === impl Arguments ===
@@ -43,6 +56,10 @@ impl Arguments {
                 "--csv" => &mut arguments.csv,
                 "--plot" => &mut arguments.plot,
                 "--golden" => &mut arguments.golden,
+                "--more" => {
+                    arguments.more = true;
+                    continue;
+                }
                 flag if flag.starts_with('-') => {
                     return Err(format!("{flag} is unknown\n{USAGE}").into());
                 }
@@ -76,24 +93,27 @@ fn main() -> ExitCode {
 fn replay(arguments: &Arguments) -> Result<(), Failure> {
     let golden = arguments.golden.as_deref().map(Golden::read).transpose()?;
     let traces = Trace::read_all(&arguments.folder)?;
-    let entries = tournament::play(&traces, &say)?;
+    let entries = tournament::play(&traces, arguments.more, &say)?;
+    let more = arguments.more.then(|| measure_more(&traces)).transpose()?;
+    // Of `auto` as it is, which comes first.
+    let (tables, mut further) = more.unzip();
     if let Some(path) = &arguments.csv {
         fs::write(path, csv(&traces, &entries))?;
     }
     if let Some(folder) = &arguments.plot {
         fs::create_dir_all(folder)?;
         for trace in &traces {
-            fs::write(
-                folder.join(format!("{}.svg", trace.name)),
-                plot::draw(trace)?,
-            )?;
+            for (name, picture) in plot::draw(trace)? {
+                fs::write(folder.join(name), picture)?;
+            }
         }
     }
     let results = Results::new(&traces, &entries, golden.as_ref());
-    let mut report = report::tables(&results)?;
+    let mut report = report::tables(&results)? + &tables.unwrap_or_default();
     for contender in results.contenders() {
         if contender.starts_with("auto") && results.settings(contender).contains(&"q=0.9") {
-            report += &goals::table(&results, contender)?;
+            let further = further.take().unwrap_or_default();
+            report += &goals::table(&results, contender, &further)?;
             report += &duel::table(&results, contender)?;
         }
     }
@@ -105,6 +125,19 @@ fn replay(arguments: &Arguments) -> Result<(), Failure> {
     }
     stdout().write_all(report.as_bytes())?;
     Ok(())
+}
+
+/// The tables of what takes longer, and its goals.
+fn measure_more(traces: &[Trace]) -> Result<(String, Further), Failure> {
+    let ahead = Ahead::measure(traces, &|line| say(&format!("ahead       {line}")))?;
+    let cold = ColdStart::measure(traces, &|line| say(&format!("cold start  {line}")))?;
+    let faults = Faults::measure(traces, &|line| say(&format!("mishaps     {line}")))?;
+    let tables = ahead.table()? + &cold.table()? + &faults.table()?;
+    let further = Further {
+        goals: [cold.goals(), faults.goals()].concat(),
+        figures: ahead.figures(),
+    };
+    Ok((tables, further))
 }
 
 /// The rows, in the form of the golden file.

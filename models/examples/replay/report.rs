@@ -21,14 +21,7 @@ const COSTS: [f64; 3] = [1.10, 1.15, 1.20];
 pub(crate) fn tables(results: &Results<'_>) -> Result<String, Error> {
     let mut text = String::from(LEGEND);
     for start_up in START_UPS {
-        whole(
-            &mut text,
-            results,
-            Part {
-                start_up,
-                class: None,
-            },
-        )?;
+        whole(&mut text, results, Part::all(start_up))?;
     }
     for start_up in START_UPS {
         by_class(&mut text, results, start_up)?;
@@ -148,6 +141,9 @@ fn by_class(text: &mut String, results: &Results<'_>, start_up: usize) -> Writte
     }
     writeln!(text, "\n{}", "|---".repeat(classes.len() + 1) + "|")?;
     let mut row = |name: String, means: &dyn Fn(Part<'_>) -> Option<Means>| {
+        if means(Part::all(start_up)).is_none() {
+            return Ok(());
+        }
         write!(text, "| {name} |")?;
         for class in &classes {
             let cell = means(Part {
@@ -175,13 +171,7 @@ fn by_class(text: &mut String, results: &Results<'_>, start_up: usize) -> Writte
             })?;
         }
     }
-    if results
-        .crane(Part {
-            start_up,
-            class: None,
-        })
-        .is_some()
-    {
+    if results.crane(Part::all(start_up)).is_some() {
         row(format!("{CRANE} (from the file)"), &|part| {
             results.crane(part)
         })?;

@@ -38,6 +38,18 @@ pub(crate) enum Baseline {
     Own(&'static str, &'static str),
 }
 
+// === impl Part ===
+
+impl Part<'_> {
+    /// Every kind of load.
+    pub(crate) fn all(start_up: usize) -> Self {
+        Self {
+            start_up,
+            class: None,
+        }
+    }
+}
+
 // === impl Results ===
 
 impl<'a> Results<'a> {
@@ -162,14 +174,29 @@ impl<'a> Results<'a> {
 
     /// The means of the rows that the golden file has of crane; none without a file that has all of them.
     pub(crate) fn crane(&self, part: Part<'_>) -> Option<Means> {
+        self.filed(CRANE, part)
+    }
+
+    /// The means of the rows that the golden file has of a method; none without a file that has all of them.
+    pub(crate) fn filed(&self, method: &str, part: Part<'_>) -> Option<Means> {
         let of_part = self.entries("hpa", "+0 %", part);
         let pairs: Option<Vec<_>> = of_part
             .map(|entry| {
-                let theirs = self.baseline((entry.trace, part.start_up), Baseline::Crane)?;
+                let name = &self.traces.get(entry.trace)?.name;
+                let theirs = self.golden?.score(name, part.start_up, method)?;
                 Some((theirs, entry.score))
             })
             .collect();
         Means::of(&pairs?)
+    }
+
+    /// The curve of the golden file's `auto`; without points without a file.
+    pub(crate) fn golden_curve(&self, part: Part<'_>) -> Curve {
+        let methods = ["auto q=0.5", "auto q=0.8", "auto q=0.9", "auto q=0.95"];
+        let means = methods
+            .into_iter()
+            .filter_map(|method| self.filed(method, part));
+        Curve::through(means.map(|means| (means.replicas, means.under)))
     }
 
     pub(crate) fn curve(&self, contender: &str, part: Part<'_>) -> Curve {

@@ -1,8 +1,4 @@
-//! Replays every contender on every trace, two traces at a time.
-
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
+//! Replays every contender on every trace.
 
 use foretide_models::replay::{
     Accuracy, Calibrated, Contender, Hold, Knob, Learning, Path, Plain, Refitted, Rules, Score,
@@ -10,13 +6,18 @@ use foretide_models::replay::{
 };
 use foretide_models::{Algorithm, dsp};
 
+use crate::crew;
+use crate::product::Product;
 use crate::traces::Trace;
 
 /// Minutes that a replica takes to start.
 pub(crate) const START_UPS: [usize; 3] = [2, 5, 10];
 
 /// Minutes beyond the start-up that a decision is made for.
-const BEYOND: usize = 3;
+pub(crate) const BEYOND: usize = 3;
+
+/// The start-up for which the selectable forecasters play: they are dear to ask every minute.
+const MORE_AT: usize = 2;
 
 /// The quantiles of calibrated contenders.
 const QUANTILES: &[f64] = &[0.3, 0.5, 0.8, 0.9, 0.95, 0.98];
@@ -62,42 +63,17 @@ impl Entry {
     }
 }
 
-/// All entries, by trace.
+/// All entries, by trace; with `more`, the selectable forecasters too.
 pub(crate) fn play(
     traces: &[Trace],
+    more: bool,
     progress: &(dyn Fn(&str) + Sync),
 ) -> Result<Vec<Entry>, Failure> {
-    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let results = Mutex::new(Vec::new());
-    let work = || {
-        while let Some((at, trace)) = pick(traces, &next) {
-            let played = play_one(at, trace).map_err(|error| format!("{}: {error}", trace.name));
-            let n = done.fetch_add(1, Ordering::Relaxed) + 1;
-            progress(&format!("{n:3} of {}: {}", traces.len(), trace.name));
-            if let Ok(mut results) = results.lock() {
-                results.push((at, played));
-            }
-        }
-    };
-    thread::scope(|scope| {
-        scope.spawn(work);
-        scope.spawn(work);
-    });
-    let mut results = results.into_inner().unwrap_or_default();
-    results.sort_unstable_by_key(|(at, _)| *at);
-    let mut entries = Vec::new();
-    for (_, played) in results {
-        entries.extend(played?);
-    }
-    Ok(entries)
+    let played = crew::each(traces, progress, |at, trace| play_one(at, trace, more))?;
+    Ok(played.into_iter().flatten().collect())
 }
 
-fn pick<'a>(traces: &'a [Trace], next: &AtomicUsize) -> Option<(usize, &'a Trace)> {
-    let at = next.fetch_add(1, Ordering::Relaxed);
-    traces.get(at).map(|trace| (at, trace))
-}
-
-fn play_one(trace: usize, of: &Trace) -> Result<Vec<Entry>, Failure> {
+fn play_one(trace: usize, of: &Trace, more: bool) -> Result<Vec<Entry>, Failure> {
     let workload = Workload::new(&of.demand)?;
     let hour = Played::by(&mut crane_like()?, &workload);
     let mut entries = Vec::new();
@@ -112,6 +88,11 @@ fn play_one(trace: usize, of: &Trace) -> Result<Vec<Entry>, Failure> {
             entries.extend(table.enter(&Played::by(contender.as_mut(), &workload), Hold::Current));
         }
         entries.extend(table.enter(&hour, Hold::Current));
+        if more && start_up == MORE_AT {
+            for mut product in Product::selectable(start_up)? {
+                entries.extend(table.enter(&Played::by(&mut product, &workload), Hold::Current));
+            }
+        }
         let mut auto = Played::by(&mut Learning::quantiles(QUANTILES, start_up), &workload);
         entries.extend(table.enter(&auto, Hold::Current));
         auto.contender = AUTO_HELD;

@@ -20,6 +20,8 @@ pub(crate) struct Trace {
     pub(crate) name: String,
     /// What kind of load it is: column `klass` of the index.
     pub(crate) class: String,
+    /// A few words about it: column `what` of the index, if there is one.
+    pub(crate) what: Option<String>,
     /// Seconds since 1970 of the first minute.
     pub(crate) start: i64,
     /// One value a minute, without holes.
@@ -68,6 +70,7 @@ impl Trace {
             })
         };
         let (name, class) = (column("name")?, column("klass")?);
+        let what = column("what").ok();
         let read = |(at, line): (usize, &str)| {
             let row = fields(line);
             let (Some(name), Some(class)) = (row.get(name), row.get(class)) else {
@@ -83,6 +86,7 @@ impl Trace {
             Ok(Self {
                 name: name.clone(),
                 class: class.clone(),
+                what: what.and_then(|what| row.get(what).cloned()),
                 start,
                 demand,
             })
