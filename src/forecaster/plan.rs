@@ -42,6 +42,7 @@ pub(super) struct Plan {
     request: Request,
     forecaster: Box<dyn Forecaster>,
     history: history::Request,
+    agreement: history::Agreement,
     turn: Timestamp,
     failures: u32,
     /// When the forecaster last answered, if it keeps what it learnt.
@@ -90,6 +91,7 @@ impl Plan {
             request,
             forecaster,
             history,
+            agreement: history::Agreement::default(),
             turn: now,
             failures: 0,
             answered: None,
@@ -138,7 +140,8 @@ impl Plan {
             since: self.since(now),
             live,
         };
-        let samples = match histories.read(reader, &self.history, &occasion).await {
+        let read = histories.read(reader, &self.history, &mut self.agreement, &occasion);
+        let samples = match read.await {
             Ok(samples) => samples,
             Err(error) => {
                 return Refreshed {
