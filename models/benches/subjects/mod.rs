@@ -44,11 +44,8 @@ pub(crate) fn forecasters() -> Vec<(&'static str, Box<dyn Forecaster>)> {
 /// A model as the controller keeps it, with or without a path to publish, that has learnt `days` days.
 pub(crate) fn model(days: usize, path: bool) -> Online {
     let settings = Settings {
-        lead_minutes: 2,
-        remember: 180 * 60,
-        offset: None,
-        fall_back: true,
         path,
+        ..Settings::new(2)
     };
     let mut model = Online::new(settings, MINUTE, Aim::Quantile(0.9));
     for minute in 0..days * DAY {

@@ -23,32 +23,48 @@ const TAU: f64 = 0.8;
 /// Minutes between two solutions of the model, and between two looks at the whole history.
 const SOLVE_EVERY: i64 = 10;
 const EXTREMES_EVERY: i64 = 360;
+/// The skill at which a model that had none is trusted again.
+const SKILL_TO_RETURN: f64 = 0.02;
 /// Minutes between two comparisons with "it stays as it is".
 const COMPARE_EVERY: i64 = 240;
 
 /// A model on one scale, and how well it does.
 #[derive(Debug, Clone)]
 pub(super) struct Learner {
-    scale: Scale,
-    /// The mean that the scale was made from.
-    mean: f64,
-    built_at: usize,
+    fit: Fit,
     window: Window,
     ridge: Ridge,
     /// Whether the equations had a solution when they were last asked for it.
     sound: bool,
+    /// Whether the model was no better than "it stays as it is" at the last comparison.
+    unskilled: bool,
     distances: Distances,
     /// What the last step looked like.
     scene: Option<Scene>,
     issued: VecDeque<Issued>,
     margins: Margins,
     track: Track,
-    objective: Option<Objective>,
-    /// The quantile in use where there is no objective.
-    at_first: f64,
+    target: Target,
     /// The highest and the lowest demand that is remembered.
     extremes: (f64, f64),
     path: Option<Path>,
+}
+
+/// A scale, the mean that it fits, and the step it was made at.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Fit {
+    pub(super) scale: Scale,
+    pub(super) mean: f64,
+    pub(super) made_at: usize,
+}
+
+/// Which quantile is aimed for.
+#[derive(Debug, Clone)]
+pub(super) enum Target {
+    /// Always this one.
+    Quantile(f64),
+    /// The one that keeps an objective.
+    Objective(Box<Objective>),
 }
 
 /// A prediction whose outcome is open.
@@ -79,44 +95,29 @@ pub(super) enum Basis {
 // === impl Learner ===
 
 impl Learner {
-    /// Nothing learnt yet, on a scale made from a mean.
-    pub(super) fn new((scale, mean): (Scale, f64), grid: Grid, window: Window) -> Self {
+    /// Nothing learnt yet.
+    pub(super) fn new(
+        fit: Fit,
+        target: Target,
+        (grid, window): (Grid, Window),
+        path: Option<Path>,
+    ) -> Self {
         let day = count(grid.day());
         Self {
-            scale,
-            mean,
-            built_at: 0,
+            fit,
             window,
             ridge: Ridge::new(TAU, day),
             sound: true,
+            unskilled: false,
             distances: Distances::default(),
             scene: None,
             issued: VecDeque::with_capacity(window.to + 2),
             margins: Margins::new(grid, window.to, COMPARE_EVERY),
             track: Track::new(day),
-            objective: None,
-            at_first: 0.0,
+            target,
             extremes: (0.0, f64::INFINITY),
-            path: None,
+            path,
         }
-    }
-
-    /// Says at which step the scale was made.
-    pub(super) fn built_at_step(mut self, step: usize) -> Self {
-        self.built_at = step;
-        self
-    }
-
-    /// Says which quantile is aimed for: the objective's, or this one.
-    pub(super) fn aiming(mut self, objective: Option<Objective>, quantile: f64) -> Self {
-        (self.objective, self.at_first) = (objective, quantile);
-        self
-    }
-
-    /// Predicts the path, too.
-    pub(super) fn with_path(mut self, grid: Grid) -> Self {
-        self.path = Some(Path::new(grid));
-        self
     }
 
     /// One step, with what can be looked up instead of reckoned.
@@ -130,7 +131,7 @@ impl Learner {
 
     /// Brings the margins up to date, as they were at step `at`.
     pub(super) fn calibrate(&mut self, at: usize) {
-        self.margins.refresh(at);
+        self.margins.refresh(at, self.fallen_back());
         let quantile = self.quantile();
         if let Some(path) = &mut self.path {
             path.calibrate(at, quantile);
@@ -139,8 +140,10 @@ impl Learner {
 
     /// The quantile in use.
     pub(super) fn quantile(&self) -> f64 {
-        let objective = self.objective.as_ref();
-        objective.map_or(self.at_first, Objective::quantile)
+        match &self.target {
+            Target::Quantile(quantile) => *quantile,
+            Target::Objective(objective) => objective.quantile(),
+        }
     }
 
     /// The level of the last five minutes and the prediction relative to it, both scaled.
@@ -151,11 +154,10 @@ impl Learner {
 
     /// What an answer rests on; `None` while there is none. Without `fall_back` it is the model, whatever its record.
     pub(super) fn basis(&self, fall_back: bool) -> Option<Basis> {
-        let no_skill = || self.track.skill().is_some_and(|skill| skill <= 0.0);
         let instead = fall_back && self.margins.of_persistence();
         match self.margins.of_model() {
             true if instead && !self.sound => Some(Basis::Numerical),
-            true if instead && no_skill() => Some(Basis::NoSkill),
+            true if instead && self.unskilled => Some(Basis::NoSkill),
             true => Some(Basis::Model),
             false => instead.then_some(Basis::Warming),
         }
@@ -170,7 +172,10 @@ impl Learner {
                 level + self.margins.persistence(quantile)
             }
         };
-        Some(self.demand(scaled))
+        match basis {
+            Basis::Model if !scaled.is_finite() => self.bound(quantile, Basis::Numerical),
+            _ => scaled.is_finite().then(|| self.demand(scaled)),
+        }
     }
 
     /// The path over the next `steps` steps and its upper band, in demand; `None` when none was asked for.
@@ -182,20 +187,23 @@ impl Learner {
         Some(ahead)
     }
 
-    pub(super) fn scale(&self) -> Scale {
-        self.scale
+    pub(super) fn fit(&self) -> Fit {
+        self.fit
     }
 
-    pub(super) fn mean(&self) -> f64 {
-        self.mean
+    /// How often what was said came true, on this basis.
+    pub(super) fn coverage(&self, basis: Basis) -> Option<f64> {
+        match basis {
+            Basis::Model => self.track.coverage(),
+            Basis::Warming | Basis::NoSkill | Basis::Numerical => {
+                self.track.coverage_of_persistence()
+            }
+        }
     }
 
-    pub(super) fn built_at(&self) -> usize {
-        self.built_at
-    }
-
-    pub(super) fn track(&self) -> &Track {
-        &self.track
+    /// How much better the model is than "it stays as it is".
+    pub(super) fn skill(&self) -> Option<f64> {
+        self.track.skill()
     }
 
     /// The highest and the lowest demand that is remembered.
@@ -205,9 +213,13 @@ impl Learner {
 
     /// What is kept on the heap.
     pub(super) fn bytes(&self) -> usize {
+        let objective = match &self.target {
+            Target::Quantile(_) => 0,
+            Target::Objective(objective) => objective.bytes(),
+        };
         self.margins.bytes()
+            + objective
             + size_of::<Issued>() * self.issued.capacity()
-            + self.objective.as_ref().map_or(0, Objective::bytes)
             + self.path.as_ref().map_or(0, Path::bytes)
     }
 
@@ -286,11 +298,24 @@ impl Learner {
         let young = !(self.margins.of_model() && self.margins.of_persistence());
         if now.is_multiple_of(grid.minutes(COMPARE_EVERY)) || young && soon {
             self.margins.compare(now, self.quantile());
+            self.unskilled = self
+                .track
+                .skill()
+                .is_some_and(|skill| skill <= self.least_skill());
         }
         // An objective is judged by what would really have been said.
-        if self.objective.is_some() && soon {
-            self.margins.refresh(now);
+        if matches!(self.target, Target::Objective(_)) && soon {
+            self.margins.refresh(now, self.fallen_back());
         }
+    }
+
+    /// The skill that must be exceeded: more to come back than to stay, so that an even race is no back and forth.
+    fn least_skill(&self) -> f64 {
+        if self.unskilled { SKILL_TO_RETURN } else { 0.0 }
+    }
+
+    fn fallen_back(&self) -> bool {
+        self.unskilled || !self.sound
     }
 
     /// Says what the coming window stays within, by the model and by "it stays as it is", and how every rung of the
@@ -304,17 +329,16 @@ impl Learner {
         if let Some(newest) = self.issued.back_mut() {
             newest.bounds = Some(((model, persistence), compared.quantile));
         }
-        if let Some(mut objective) = self.objective.take() {
-            let last = view.past.at(now.saturating_sub(1)).unwrap_or(0.0);
-            let bound = |rung| self.demand(level + point + self.margins.model(rung));
-            objective.step(last, &LADDER.map(bound));
-            self.objective = Some(objective);
+        let basis = self.basis(true).unwrap_or(Basis::Model);
+        let rungs = LADDER.map(|rung| self.bound(rung, basis).unwrap_or(model));
+        if let Target::Objective(objective) = &mut self.target {
+            objective.step(view.past.at(now.saturating_sub(1)).unwrap_or(0.0), &rungs);
         }
     }
 
     /// Demand of a scaled value, within zero and one and a half times the highest that is remembered.
     fn demand(&self, scaled: f64) -> f64 {
         let ceiling = CEILING_RATIO * self.extremes.0;
-        self.scale.inverse(scaled).min(ceiling)
+        self.fit.scale.inverse(scaled).min(ceiling)
     }
 }

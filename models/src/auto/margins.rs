@@ -63,17 +63,22 @@ impl Margins {
         }
     }
 
-    /// Brings the model's margins to what they are at step `at`.
-    pub(super) fn refresh(&mut self, at: usize) {
-        if self.refreshed_at != at {
-            self.refreshed_at = at;
-            self.of_model = self.model.rank(&self.errors, self.grid, at, self.known(at));
+    /// Brings the model's margins to what they are at step `at`; those of "it stays as it is", too, where they are used.
+    pub(super) fn refresh(&mut self, at: usize, fallen_back: bool) {
+        if self.refreshed_at == at {
+            return;
+        }
+        self.refreshed_at = at;
+        let known = self.known(at);
+        self.of_model = self.model.rank(&self.errors, self.grid, at, known);
+        if fallen_back || !self.of_model {
+            self.of_persistence = self.persistence.rank(&self.outcomes, self.grid, at, known);
         }
     }
 
     /// Sets what the two are compared by from now on, and forgets errors that no one will ask for.
     pub(super) fn compare(&mut self, now: usize, quantile: f64) {
-        self.refresh(now);
+        self.refresh(now, false);
         let known = self.known(now);
         self.of_persistence = self.persistence.rank(&self.outcomes, self.grid, now, known);
         self.compared = (self.of_model && self.of_persistence).then(|| Compared {

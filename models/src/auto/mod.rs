@@ -11,14 +11,13 @@
 //! ```
 //!
 //! # Source
-//! Features, constants and fallbacks were chosen and measured on 48 real workload traces; the method and the figures
-//! are in `docs/forecasting.md`.
+//! Features and constants are those of a study on 48 workload traces; what this code makes of the public ones among
+//! them, and how to run that again, is in `docs/`.
 
 mod derived;
 mod features;
 mod intake;
 mod learner;
-mod likeness;
 mod margins;
 mod objective;
 mod online;
@@ -31,7 +30,6 @@ use jiff::SignedDuration;
 
 use self::intake::Intake;
 use self::learner::{Basis, LEAST_MINUTES};
-use self::likeness::Likeness;
 use self::online::LOOK_BEYOND;
 pub use self::online::{Online, Seen, Settings};
 use crate::forecast::{Forecast, Note, Peak, Quality};
@@ -45,8 +43,6 @@ use crate::series::{Series, count, later};
 const FINEST: SignedDuration = SignedDuration::from_secs(60);
 /// How much history to ask for: the errors of the last week are then those of a model that had seen a week.
 const HISTORY: SignedDuration = SignedDuration::from_hours(14 * 24);
-/// How much is remembered: nothing looks further back than seven days and an hour.
-const REMEMBERED_MINUTES: i64 = 180 * 60;
 /// A forecast expires so many steps after the newest sample.
 const OUTLIVES: usize = 3;
 /// How long a new scale is worth a note.
@@ -99,7 +95,6 @@ pub struct Auto {
     grid: Grid,
     /// None before the first history.
     intake: Option<Intake>,
-    likeness: Likeness,
 }
 
 // === impl Auto ===
@@ -136,7 +131,6 @@ impl Auto {
             config,
             grid,
             intake: None,
-            likeness: Likeness::default(),
         })
     }
 
@@ -156,11 +150,8 @@ impl Auto {
 
     fn online(&self) -> Online {
         let settings = Settings {
-            lead_minutes: self.lead_minutes(),
-            remember: self.grid.minutes(REMEMBERED_MINUTES),
-            offset: None,
-            fall_back: true,
             path: true,
+            ..Settings::new(self.lead_minutes())
         };
         Online::new(settings, self.grid.step(), self.config.aim)
     }
@@ -208,11 +199,9 @@ impl Forecaster for Auto {
         let grid = self.grid;
         let wanted = path_length(horizon, grid.step())?;
         let window = grid.step() * whole(grid.minutes(self.lead_minutes() + LOOK_BEYOND));
-        let mut likeness = std::mem::take(&mut self.likeness);
         let intake = self.catch_up(history);
         let silent = admit(intake, history, grid)?;
         let online = intake.online();
-        likeness.refresh(online.past(), grid);
         let start = later(intake.next(), grid.step(), silent);
         let insufficient = Refusal::InsufficientHistory {
             have: grid.step() * whole(intake.usable()),
@@ -231,14 +220,12 @@ impl Forecaster for Auto {
                 quantile,
             })?
             .with_quality(Quality {
-                coverage: online.track().and_then(track::Track::coverage),
-                skill: online.track().and_then(track::Track::skill),
+                coverage: online.coverage(),
+                skill: online.skill(),
                 learnt_from: intake.learnt_from(),
-                daily: likeness.daily(),
-                weekly: likeness.weekly(),
+                known_until: intake.next(),
             })
             .with_notes(notes(intake, grid));
-        self.likeness = likeness;
         Ok(forecast)
     }
 }

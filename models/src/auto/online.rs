@@ -7,12 +7,11 @@ use jiff::SignedDuration;
 use super::Aim;
 use super::derived::Derived;
 use super::features::{Scale, View, Window};
-use super::learner::{Basis, FEATURES_FROM, LEAST_MINUTES, Learner};
+use super::learner::{Basis, FEATURES_FROM, Fit, LEAST_MINUTES, Learner, Target};
 use super::margins::REFRESHED_EVERY;
 use super::objective::{HELD_MINUTES, Objective};
 use super::past::Past;
-use super::path::Ahead;
-use super::track::Track;
+use super::path::{Ahead, Path};
 use crate::grid::Grid;
 use crate::series::count;
 
@@ -24,6 +23,8 @@ const SHIFT: f64 = 2.0;
 const SCALE_KEPT: i64 = 360;
 /// Days that the mean of a scale is taken over.
 const MEAN_DAYS: usize = 7;
+/// Minutes that are remembered: nothing looks further back than seven days and an hour.
+const REMEMBERED_MINUTES: i64 = 180 * 60;
 /// Minutes beyond the lead time that a decision looks ahead.
 pub(super) const LOOK_BEYOND: i64 = 3;
 
@@ -32,8 +33,8 @@ pub(super) const LOOK_BEYOND: i64 = 3;
 pub struct Settings {
     /// Minutes until added capacity serves.
     pub lead_minutes: i64,
-    /// Steps that are remembered; `usize::MAX` for all.
-    pub remember: usize,
+    /// Minutes that are remembered; `i64::MAX` for all.
+    pub remember_minutes: i64,
     /// A constant offset of the logarithm from the first step on; `None` makes it from the mean, and again when the
     /// level shifts.
     pub offset: Option<f64>,
@@ -68,6 +69,22 @@ pub enum Seen {
     MadeUp,
 }
 
+// === impl Settings ===
+
+impl Settings {
+    /// As a controller wants it: remembers what is looked at, follows the level, falls back when it must; no path.
+    #[must_use]
+    pub fn new(lead_minutes: i64) -> Self {
+        Self {
+            lead_minutes,
+            remember_minutes: REMEMBERED_MINUTES,
+            offset: None,
+            fall_back: true,
+            path: false,
+        }
+    }
+}
+
 // === impl Online ===
 
 impl Online {
@@ -80,7 +97,7 @@ impl Online {
             to: grid.minutes(settings.lead_minutes + LOOK_BEYOND),
         };
         Self {
-            past: Past::new(settings.remember),
+            past: Past::new(grid.minutes(settings.remember_minutes)),
             settings,
             grid,
             window,
@@ -148,8 +165,14 @@ impl Online {
         &self.past
     }
 
-    pub(super) fn track(&self) -> Option<&Track> {
-        self.learner.as_ref().map(Learner::track)
+    /// How often what was said lately came true, on the basis in use.
+    pub(super) fn coverage(&self) -> Option<f64> {
+        self.learner.as_ref()?.coverage(self.basis()?)
+    }
+
+    /// How much better than "it stays as it is" the model has been lately.
+    pub(super) fn skill(&self) -> Option<f64> {
+        self.learner.as_ref()?.skill()
     }
 
     /// The highest and the lowest demand that is remembered.
@@ -167,14 +190,14 @@ impl Online {
 
     /// Since which step the scale has been what it is.
     pub(super) fn scale_since(&self) -> Option<usize> {
-        self.learner.as_ref().map(Learner::built_at)
+        self.learner.as_ref().map(|learner| learner.fit().made_at)
     }
 
     /// The path over the next `steps` steps and its upper band, in demand; `None` while there is no model, or when
     /// none was asked for.
     pub(super) fn path(&self, steps: usize) -> Option<Ahead> {
         let learner = self.learner.as_ref()?;
-        learner.path(&self.view(learner.scale()), steps)
+        learner.path(&self.view(learner.fit().scale), steps)
     }
 
     /// What is kept, the model itself included.
@@ -204,7 +227,7 @@ impl Online {
         match (scale, &mut self.learner) {
             (Some((offset, mean)), _) => self.build(Scale { offset }, mean),
             (None, Some(learner)) => {
-                let (past, grid, scale) = (&self.past, self.grid, learner.scale());
+                let (past, grid, scale) = (&self.past, self.grid, learner.fit().scale);
                 let view = View::new(past, scale, grid);
                 learner.advance(&view, &mut self.derived, now);
             }
@@ -215,8 +238,8 @@ impl Online {
     /// The offset and the mean of a new scale, when the average has left the mean of the one in use.
     fn rescale(&self, learner: &Learner, now: usize) -> Option<(f64, f64)> {
         let near = |mean: f64, of: f64| (of / SHIFT..=of * SHIFT).contains(&mean);
-        let kept = now - learner.built_at() >= self.grid.minutes(SCALE_KEPT);
-        if self.settings.offset.is_some() || !kept || near(self.average, learner.mean()) {
+        let kept = now - learner.fit().made_at >= self.grid.minutes(SCALE_KEPT);
+        if self.settings.offset.is_some() || !kept || near(self.average, learner.fit().mean) {
             return None;
         }
         let lately = self.past.mean_before(now, MEAN_DAYS * self.grid.day());
@@ -231,13 +254,14 @@ impl Online {
     /// Learns everything that is remembered, on this scale.
     fn build(&mut self, scale: Scale, mean: f64) {
         let now = self.past.end();
-        let objective = self.aim.objective(self.grid, self.settings.lead_minutes);
-        let mut learner = Learner::new((scale, mean), self.grid, self.window)
-            .built_at_step(now)
-            .aiming(objective, self.aim.at_first());
-        if self.settings.path {
-            learner = learner.with_path(self.grid);
-        }
+        let fit = Fit {
+            scale,
+            mean,
+            made_at: now,
+        };
+        let target = self.aim.target(self.grid, self.settings.lead_minutes);
+        let path = self.settings.path.then(|| Path::new(self.grid));
+        let mut learner = Learner::new(fit, target, (self.grid, self.window), path);
         let view = self.view(scale);
         let first = self.past.first();
         let mut derived = Some(Derived::new(first, &[self.window.to - self.window.from, 0]));
@@ -260,20 +284,17 @@ impl Aim {
         }
     }
 
-    fn objective(self, grid: Grid, lead_minutes: i64) -> Option<Objective> {
-        let Self::UnderProvisioned {
-            percent,
-            per_replica,
-        } = self
-        else {
-            return None;
-        };
-        let spans = (grid.minutes(lead_minutes), grid.minutes(HELD_MINUTES));
-        Some(Objective::new(
-            percent,
-            per_replica,
-            spans,
-            count(grid.day()),
-        ))
+    fn target(self, grid: Grid, lead_minutes: i64) -> Target {
+        match self {
+            Self::Quantile(quantile) => Target::Quantile(quantile),
+            Self::UnderProvisioned {
+                percent,
+                per_replica,
+            } => {
+                let spans = (grid.minutes(lead_minutes), grid.minutes(HELD_MINUTES));
+                let day = count(grid.day());
+                Target::Objective(Box::new(Objective::new(percent, per_replica, spans, day)))
+            }
+        }
     }
 }
