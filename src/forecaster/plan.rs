@@ -15,7 +15,7 @@ use crate::{
         ingest::{self, Rejection},
         lead_time::LeadTime,
         proposal::Reason,
-        series_change::{UnitChange, unit_change},
+        series_change::{Levels, UnitChange, unit_change},
     },
     ports::{HistoryError, HistoryReader},
     validate::chain,
@@ -70,6 +70,10 @@ pub(super) struct Refresher {
     answered: Option<Timestamp>,
     /// The change of unit before which nothing is used.
     changed: Option<UnitChange>,
+    /// Where it stood, as far back as was ever looked.
+    levels: Levels,
+    /// The highest value that was believed, as far back as was ever looked.
+    believed: f64,
     /// The newest sample that was looked at when rejections were last counted.
     counted: Timestamp,
 }
@@ -122,6 +126,8 @@ impl Plan {
                 agreement: Agreement::default(),
                 answered: None,
                 changed: None,
+                levels: Levels::default(),
+                believed: 0.0,
                 counted: Timestamp::MIN,
             })),
             history,
@@ -294,7 +300,7 @@ impl Refresher {
         let span = self.forecaster.history_length();
         let start = now.saturating_sub(span).unwrap_or(now);
         let start = self.since(now).map_or(start, |since| since.max(start));
-        let rejected = ingest::gate(&mut samples, self.aligned(start), now);
+        let rejected = ingest::gate(&mut samples, (self.aligned(start), now), &mut self.believed);
         let seen = self.counted;
         let rejected = rejected
             .into_iter()
@@ -303,13 +309,14 @@ impl Refresher {
             .collect();
         self.counted = now;
         let series = self.binned(&samples, start, now);
-        let series = match unit_change(&series) {
+        let series = match unit_change(&series, &self.levels) {
             Some(change) => {
                 self.begin(change);
                 self.binned(&samples, change.at, now)
             }
             None => series,
         };
+        self.levels.remember(&series);
         let answer = self.forecaster.forecast(&series, self.horizon());
         if answer.is_ok() && self.keeps_what_it_learnt() {
             self.answered = Some(now);
@@ -321,6 +328,8 @@ impl Refresher {
     fn begin(&mut self, change: UnitChange) {
         self.changed = Some(change);
         self.answered = None;
+        self.levels = Levels::default();
+        self.believed = 0.0;
         if let Ok(forecaster) = self.algorithm.clone().build() {
             self.forecaster = forecaster;
         }
