@@ -282,6 +282,9 @@ pub trait DemandQueries: Send + Sync {
     /// # Errors
     /// Why no query may be asked, and what would be accepted.
     fn query(&self, demand: &Demand<'_>) -> Result<String, Refused>;
+
+    /// Differs from what it was before whenever the same demand may get another query than before.
+    fn version(&self) -> u64;
 }
 
 /// Reads the past of one number: Prometheus in production, a recorded series in tests.

@@ -21,7 +21,7 @@ const RECENT_FADES: f64 = 0.7;
 /// One error of so many minutes is looked at; its neighbours say the same.
 const EVERY: i64 = 3;
 /// Fewer errors than this say nothing.
-const LEAST: usize = 40;
+pub(crate) const LEAST: usize = 40;
 
 /// The errors of one forecaster, each by the step at which the forecast was made.
 ///

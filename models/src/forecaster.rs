@@ -139,12 +139,13 @@ impl ConfigError {
     }
 }
 
-/// A step between a second and an hour that divides a day, so that phases of the day line up.
+/// A step of whole seconds, at most an hour of them, that divides a day, so that phases of the day line up.
 pub(crate) fn require_grid(field: &str, step: SignedDuration) -> Result<(), ConfigError> {
     let (second, hour) = (SignedDuration::from_secs(1), SignedDuration::from_hours(1));
     let day = SignedDuration::from_hours(24).as_nanos();
-    if step < second || step > hour || day % step.as_nanos() != 0 {
-        let expected = "between 1s and 1h, and an exact part of a day";
+    let whole = step.subsec_nanos() == 0 && day % step.as_nanos().max(1) == 0;
+    if step < second || step > hour || !whole {
+        let expected = "whole seconds, between 1s and 1h, and an exact part of a day";
         return Err(ConfigError::new(field, format_args!("{step:#}"), expected));
     }
     Ok(())
@@ -255,9 +256,10 @@ mod tests {
             let step = SignedDuration::from_secs(seconds);
             assert_eq!(require_grid("x", step).is_ok(), fine, "{seconds}");
         }
+        // An exact part of a day, and of no minute.
+        assert!(require_grid("x", SignedDuration::from_millis(1280)).is_err());
         let error = require_grid("dsp.sampleInterval", SignedDuration::from_mins(7)).unwrap_err();
-        let expected =
-            "dsp.sampleInterval is 7m; expected between 1s and 1h, and an exact part of a day";
+        let expected = "dsp.sampleInterval is 7m; expected whole seconds, between 1s and 1h, and an exact part of a day";
         assert_eq!(error.to_string(), expected);
     }
 }

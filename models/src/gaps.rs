@@ -23,12 +23,15 @@ const STRAIGHT_LINE: SignedDuration = SignedDuration::from_hours(1);
 /// The span whose holes are judged on their own, and the longest hole that does not cut the history.
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 
-/// A short run of samples this many times above the 95th percentile of all positive ones is an error of measurement.
+/// A short run of samples this many times above the 99th percentile of all positive ones is an error of measurement.
 ///
-/// Load spikes that real services show last longer or stay below: recurring jobs run for many minutes, and one-minute
-/// bursts in the traces we know stay within 60 times that percentile.
+/// Load spikes that real services show last longer, stay below or recur: recurring jobs run for many minutes, and
+/// one-minute bursts in the traces we know stay within 60 times a lower percentile.
 pub(crate) const ABSURD_RATIO: f64 = 100.0;
 pub(crate) const ABSURD_RUN: usize = 5;
+/// Errors of measurement are rare: more such runs than these are load.
+const ABSURD_RUNS: usize = 3;
+const USUAL: f64 = 0.99;
 
 /// What a forecaster demands of a history before it looks closer.
 #[derive(Debug, Clone, Copy)]
@@ -197,30 +200,47 @@ fn holes(values: &[f64]) -> Vec<std::ops::Range<usize>> {
 }
 
 fn reject_absurd(values: &mut [f64]) -> usize {
-    if !may_hold_absurd(values) {
-        return 0;
-    }
-    let mut positive: Vec<f64> = values
-        .iter()
-        .copied()
-        .filter(|value| *value > 0.0)
-        .collect();
-    let Some(usual) = quantile_in_place(&mut positive, 0.95) else {
-        return 0;
-    };
-    let absurd = |value: &f64| *value / ABSURD_RATIO > usual;
-    let mut rejected = 0;
-    for run in values.chunk_by_mut(|a, b| absurd(a) == absurd(b)) {
-        if run.len() <= ABSURD_RUN && run.first().is_some_and(absurd) {
+    let runs = absurd_runs(values, 0.0);
+    for run in &runs {
+        if let Some(run) = values.get_mut(run.clone()) {
             run.fill(f64::NAN);
-            rejected += run.len();
         }
     }
-    rejected
+    runs.iter().map(std::ops::Range::len).sum()
 }
 
-/// Whether a tenth of the positive values lie so far below the highest that a percentile is worth looking for: without
-/// that, the 95th is near enough for none to be absurd.
+/// The runs of values, oldest first and NaN where missing, that cannot have been measured: at most 5 values that are each
+/// more than 100 times the 99th percentile of all positive ones, and more than twice `believed`, the highest value that
+/// is known to be load. More than three of them recur, and are load: then there are none.
+///
+/// # Guarantees
+/// Whatever stays for six values in a row is not among them.
+#[must_use]
+pub fn absurd_runs(values: &[f64], believed: f64) -> Vec<std::ops::Range<usize>> {
+    if !may_hold_absurd(values) {
+        return Vec::new();
+    }
+    let positive = values.iter().copied().filter(|value| *value > 0.0);
+    let mut positive: Vec<f64> = positive.collect();
+    let Some(usual) = quantile_in_place(&mut positive, USUAL) else {
+        return Vec::new();
+    };
+    let absurd = |value: &f64| *value / ABSURD_RATIO > usual && *value / 2.0 > believed;
+    let mut at = 0;
+    let runs = values.chunk_by(|a, b| absurd(a) == absurd(b)).map(|run| {
+        at += run.len();
+        (run, at - run.len()..at)
+    });
+    let short = runs.filter(|(run, _)| run.len() <= ABSURD_RUN && run.first().is_some_and(absurd));
+    let short: Vec<_> = short.map(|(_, at)| at).collect();
+    if short.len() > ABSURD_RUNS {
+        return Vec::new();
+    }
+    short
+}
+
+/// Whether a fiftieth of the positive values at most lies within a hundredth of the highest: without that, the 99th
+/// percentile is near enough for none to be absurd, and not worth looking for.
 fn may_hold_absurd(values: &[f64]) -> bool {
     let highest = values
         .iter()
@@ -228,7 +248,7 @@ fn may_hold_absurd(values: &[f64]) -> bool {
     let near = highest / ABSURD_RATIO;
     let positive = values.iter().filter(|value| **value > 0.0).count();
     let usual = values.iter().filter(|value| **value > near).count();
-    count(usual) < 0.1 * count(positive)
+    count(usual) < 0.02 * count(positive)
 }
 
 /// Where the newest stretch without a hole of more than `longest` slots begins.
@@ -474,5 +494,28 @@ mod tests {
         assert_eq!((values[500], values[700]), (10.0, 10.0));
         assert_eq!(quantile(&[3.0, 1.0, 2.0], 0.5), Some(2.0));
         assert_eq!(quantile(&[], 0.5), None);
+    }
+
+    #[test]
+    fn a_rare_short_absurd_moment_is_rejected_and_one_that_recurs_is_load() {
+        let idle = |bursts: &[std::ops::Range<usize>]| -> Vec<f64> {
+            let burst = |i: usize| bursts.iter().any(|burst| burst.contains(&i));
+            (0..2880)
+                .map(|i| if burst(i) { 2.0 } else { 0.01 })
+                .collect()
+        };
+        let every = |minutes: usize, n: usize, long: usize| -> Vec<std::ops::Range<usize>> {
+            let starts = (1..=n).map(|i| i * minutes);
+            starts.map(|start| start..start + long).collect()
+        };
+        // Three minutes of two cores every two hours.
+        assert_eq!(absurd_runs(&idle(&every(120, 23, 3)), 0.0), []);
+        // Less often than the percentile shows, but again and again.
+        assert_eq!(absurd_runs(&idle(&every(500, 5, 1)), 0.0), []);
+        let rare = every(500, 3, 5);
+        assert_eq!(absurd_runs(&idle(&rare), 0.0), rare);
+        assert_eq!(absurd_runs(&idle(&rare), 1.5), []);
+        let level = 600..606;
+        assert_eq!(absurd_runs(&idle(&[level]), 0.0), []);
     }
 }

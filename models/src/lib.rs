@@ -24,5 +24,6 @@ mod spectrum;
 
 pub use forecast::{CEILING_RATIO, Forecast, Note, OUTLIVES_HISTORY, Peak, Prediction, Quality};
 pub use forecaster::{Algorithm, ConfigError, Forecaster, REFRESH_PERIOD};
+pub use gaps::absurd_runs;
 pub use refusal::Refusal;
 pub use series::{MAX_SLOTS, Sample, Series};

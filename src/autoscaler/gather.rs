@@ -281,19 +281,20 @@ fn predicted(
         }
         let target = demand::target(metric, pods, scale.template.as_deref())
             .map_err(|error| no_target(&error))?;
-        let value = forecasts.demand(&key, now, prediction.window)?;
-        Ok(Predicted { value, target })
+        let (value, grounds) = forecasts.outlook(&key, now, prediction.window)?;
+        Ok((Predicted { value, target }, grounds))
     };
     workload
         .metrics
         .iter()
         .map(|metric| {
-            let (name, outcome) = (metric.identifier(), read(metric));
-            let (uid, metric) = (uid.clone(), name.clone());
-            let grounds = forecasts.grounds(&SeriesKey { uid, metric }, now);
+            let (outcome, grounds) = match read(metric) {
+                Ok((predicted, grounds)) => (Ok(predicted), Some(grounds)),
+                Err(refused) => (Err(refused), None),
+            };
             ForecastReading {
-                name,
-                grounds: grounds.filter(|_| outcome.is_ok()),
+                name: metric.identifier(),
+                grounds,
                 outcome,
             }
         })

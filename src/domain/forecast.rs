@@ -5,7 +5,7 @@
 //! tolerance *of that proposal*: relative to the current count it would stick wherever the count
 //! happens to be. No forecast is no proposal, with a reason, and never zero.
 
-use foretide_models::{Forecast, Note, Refusal};
+use foretide_models::{Forecast, Note, OUTLIVES_HISTORY, Refusal};
 use jiff::{SignedDuration, Timestamp};
 
 use super::Replicas;
@@ -123,13 +123,19 @@ impl Grounds {
             coverage: quality.and_then(|quality| quality.coverage),
             skill: quality.and_then(|quality| quality.skill),
             learnt_from: quality.map(|quality| quality.learnt_from),
-            known_until: forecast.start(),
+            known_until: quality.map_or_else(|| newest(forecast), |quality| quality.known_until),
             lead_time,
             censored_percent,
             remark,
             notes: notes.join("; "),
         }
     }
+}
+
+/// The end of the newest sample of a history, as its forecast tells by how long it is valid.
+fn newest(forecast: &Forecast) -> Timestamp {
+    let newest = forecast.valid_until().checked_sub(OUTLIVES_HISTORY);
+    newest.map_or(forecast.start(), |newest| newest.min(forecast.start()))
 }
 
 /// The word for a note that says more than that some samples were missing.
@@ -295,5 +301,30 @@ mod tests {
             grounds: None,
         };
         assert_eq!(propose(&reading, Some(Replicas::new(3)), TENTH), want);
+    }
+
+    #[test]
+    fn a_forecast_knows_up_to_its_newest_sample_however_far_its_grid_goes() {
+        const START: Timestamp = Timestamp::constant(1_767_225_600, 0);
+        let ago = |minutes| START - SignedDuration::from_mins(minutes);
+        let made = |newest: Timestamp| {
+            let (minute, until) = (SignedDuration::from_mins(1), newest + OUTLIVES_HISTORY);
+            Forecast::new("dsp", START, minute, vec![1.0; 60], until).unwrap()
+        };
+        let quality = foretide_models::Quality {
+            coverage: None,
+            skill: None,
+            learnt_from: ago(9000),
+            known_until: ago(3),
+        };
+        for (forecast, known) in [
+            (made(ago(0)), ago(0)),
+            (made(ago(7)), ago(7)),
+            (made(ago(-2)), ago(0)),
+            (made(ago(0)).with_quality(quality), ago(3)),
+        ] {
+            let grounds = Grounds::of(&forecast, LeadTime::of(None, None), 0.0);
+            assert_eq!(grounds.known_until, known);
+        }
     }
 }

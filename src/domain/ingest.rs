@@ -2,15 +2,11 @@
 //!
 //! It can only reject. It refuses to judge a change that lasts: a level that stays is the new level, whatever it is.
 
-use foretide_models::Sample;
+use foretide_models::{Sample, absurd_runs};
 use jiff::{SignedDuration, Timestamp};
 
-/// A short run of samples this many times above the usual high is an error of measurement.
-const ABSURD_RATIO: f64 = 100.0;
-/// The longest run, in samples, that is taken for one.
-const ABSURD_RUN: usize = 5;
-/// Below so many positive samples nothing is usual yet.
-const USUAL_FROM: usize = 120;
+/// Below so many positive samples nothing is usual yet: five absurd ones do not move the 99th percentile of 600.
+const USUAL_FROM: usize = 600;
 /// How far ahead of our clock a sample may be.
 const AHEAD: SignedDuration = SignedDuration::from_secs(30);
 
@@ -25,7 +21,7 @@ pub enum Rejection {
     OutOfTime,
     /// Not later than the sample before it.
     NotMonotone,
-    /// A hundred times above what is usual, and gone after five samples.
+    /// A hundred times above what is usual, gone after five samples, and not seen again and again.
     Absurd,
 }
 
@@ -56,14 +52,15 @@ impl Rejection {
 
 /// Takes out of `samples`, oldest first, what cannot be: returns when each was, and why.
 ///
-/// `from` is the earliest instant that was asked for.
+/// `from` is the earliest instant that was asked for; `believed`, the highest value that passed earlier gates of this
+/// series, whose samples may be gone by now: nothing up to twice of it is absurd.
 ///
 /// # Guarantees
 /// What stays is finite, not negative, strictly later than the one before, and within `[from, now + 30 s]`.
 pub fn gate(
     samples: &mut Vec<Sample>,
-    from: Timestamp,
-    now: Timestamp,
+    (from, now): (Timestamp, Timestamp),
+    believed: &mut f64,
 ) -> Vec<(Timestamp, Rejection)> {
     let until = now.saturating_add(AHEAD).unwrap_or(Timestamp::MAX);
     let mut rejected = Vec::new();
@@ -84,40 +81,33 @@ pub fn gate(
         rejected.extend(verdict.map(|verdict| (sample.at, verdict)));
         verdict.is_none()
     });
-    reject_absurd(samples, &mut rejected);
+    reject_absurd(samples, &mut rejected, believed);
     rejected
 }
 
-fn reject_absurd(samples: &mut Vec<Sample>, rejected: &mut Vec<(Timestamp, Rejection)>) {
-    let Some(usual) = usual_high(samples) else {
-        return;
-    };
-    let absurd = |sample: &Sample| sample.value / ABSURD_RATIO > usual;
-    if !samples.iter().any(absurd) {
+fn reject_absurd(
+    samples: &mut Vec<Sample>,
+    rejected: &mut Vec<(Timestamp, Rejection)>,
+    believed: &mut f64,
+) {
+    let values: Vec<f64> = samples.iter().map(|sample| sample.value).collect();
+    if values.iter().filter(|value| **value > 0.0).count() < USUAL_FROM {
         return;
     }
-    let runs = samples.chunk_by(|one, next| absurd(one) == absurd(next));
-    let mut kept = Vec::with_capacity(samples.len());
-    for run in runs {
-        if run.len() <= ABSURD_RUN && run.first().is_some_and(absurd) {
-            rejected.extend(run.iter().map(|sample| (sample.at, Rejection::Absurd)));
+    let mut absurd = absurd_runs(&values, *believed).into_iter().flatten();
+    let mut next = absurd.next();
+    let mut at = 0..;
+    samples.retain(|sample| {
+        let here = at.next();
+        let is_absurd = next.is_some() && next == here;
+        if is_absurd {
+            rejected.push((sample.at, Rejection::Absurd));
+            next = absurd.next();
         } else {
-            kept.extend_from_slice(run);
+            *believed = believed.max(sample.value);
         }
-    }
-    *samples = kept;
-}
-
-/// The 95th percentile of what is above zero: five absurd samples in 120 do not move it.
-fn usual_high(samples: &[Sample]) -> Option<f64> {
-    let values = samples.iter().map(|sample| sample.value);
-    let mut positive: Vec<f64> = values.filter(|value| *value > 0.0).collect();
-    if positive.len() < USUAL_FROM {
-        return None;
-    }
-    let rank = (positive.len() - 1) * 95 / 100;
-    let (_, value, _) = positive.select_nth_unstable_by(rank, f64::total_cmp);
-    Some(*value)
+        !is_absurd
+    });
 }
 
 #[cfg(test)]
@@ -138,7 +128,7 @@ mod tests {
 
     fn gated(mut samples: Vec<Sample>) -> (usize, Vec<Rejection>) {
         let from = NOW - SignedDuration::from_hours(24);
-        let rejected = gate(&mut samples, from, NOW);
+        let rejected = gate(&mut samples, (from, NOW), &mut 0.0);
         (
             samples.len(),
             rejected.into_iter().map(|(_, why)| why).collect(),
@@ -191,5 +181,20 @@ mod tests {
         // Of few samples none is usual.
         let few: Vec<f64> = (0..60).map(|i| if i == 30 { 1e6 } else { 2.0 }).collect();
         assert_eq!(gated(minutes(&few)), (60, vec![]));
+    }
+
+    #[test]
+    fn a_burst_that_recurs_passes_also_once_only_the_last_of_it_is_left() {
+        // A minute of two cores a day, on an idle service.
+        let daily = |days: usize| -> Vec<f64> {
+            let burst = |i| if i % 1440 == 700 { 2.0 } else { 0.01 };
+            (0..days * 1440).map(burst).collect()
+        };
+        let from = NOW - SignedDuration::from_hours(24 * 30);
+        let mut believed = 0.0;
+        let mut passed = |days| gate(&mut minutes(&daily(days)), (from, NOW), &mut believed);
+        assert_eq!(passed(1).len(), 1);
+        assert_eq!(passed(14), []);
+        assert_eq!(passed(1), []);
     }
 }

@@ -1,6 +1,6 @@
 //! How long until added capacity serves: written by the user, or measured from the pods of the workload, or assumed.
 //!
-//! A pod counts once, the first time that it is seen ready. It refuses to believe a start of more than 20 minutes:
+//! A pod counts once, the first time that it is seen ready; one of the same name that was made later is another pod. It refuses to believe a start of more than 20 minutes:
 //! such a pod is more likely one that lost its readiness and has it back.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -45,11 +45,14 @@ pub enum Origin {
     Default,
 }
 
+/// A pod's name and when it was made: a StatefulSet gives its pods the names of those before.
+type Identity = (Arc<str>, Option<Timestamp>);
+
 /// The last starts of one workload's pods.
 #[derive(Clone, Debug, Default)]
 pub struct LeadTimes {
     took: VecDeque<SignedDuration>,
-    counted: BTreeSet<Arc<str>>,
+    counted: BTreeSet<Identity>,
     in_use: Option<SignedDuration>,
 }
 
@@ -87,14 +90,19 @@ impl LeadTime {
 impl LeadTimes {
     /// Takes in the pods of the workload as they are now, sorted by name.
     pub fn observe(&mut self, pods: &[Arc<Pod>]) {
-        let exists = |name: &Arc<str>| pods.binary_search_by(|pod| pod.name.cmp(name)).is_ok();
+        let exists = |(name, created): &Identity| {
+            let found = pods.binary_search_by(|pod| pod.name.cmp(name)).ok();
+            found
+                .and_then(|at| pods.get(at))
+                .is_some_and(|pod| pod.created == *created)
+        };
         self.counted.retain(exists);
         let mut starts: Vec<(Timestamp, SignedDuration)> = Vec::new();
         for pod in pods {
             let Some(since) = ready_since(pod) else {
                 continue;
             };
-            if self.counted.insert(Arc::clone(&pod.name)) {
+            if self.counted.insert((Arc::clone(&pod.name), pod.created)) {
                 starts.extend(took(pod, since).map(|took| (since, took)));
             }
         }
@@ -216,6 +224,24 @@ mod tests {
         assert_eq!(times.took.len(), REMEMBERED);
         times.observe(&[]);
         assert!(times.counted.is_empty());
+    }
+
+    #[test]
+    fn a_pod_made_anew_under_the_same_name_counts_again() {
+        let mut times = LeadTimes::default();
+        for round in 0..3 {
+            let mut pods = vec![pod(0, 50)];
+            for pod in pods.iter_mut().map(Arc::make_mut) {
+                let later = SignedDuration::from_hours(round);
+                pod.created = Some(NOW + later);
+                let ready = pod.ready.as_mut().unwrap();
+                ready.since = NOW + later + SignedDuration::from_secs(50);
+            }
+            times.observe(&pods);
+            times.observe(&pods);
+        }
+        assert_eq!(times.took, [SignedDuration::from_secs(50); 3]);
+        assert_eq!(times.counted.len(), 1);
     }
 
     #[test]

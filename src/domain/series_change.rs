@@ -1,7 +1,9 @@
 //! When a series began to be counted in another unit: what lies before says nothing about what comes after.
 //!
-//! It looks for a step by one of the factors that units differ by, and refuses to take a load that does the same every
-//! day for one.
+//! It looks for a step by one of the factors that units differ by, to a level that was never seen before, and refuses to
+//! take for one what a load does every day or every week.
+
+use std::collections::BTreeMap;
 
 use foretide_models::Series;
 use jiff::{SignedDuration, Timestamp};
@@ -12,6 +14,8 @@ const FACTORS: [f64; 5] = [60.0, 1000.0, 1024.0, 1e6, 1e9];
 const STEP_TOLERANCE: f64 = 0.20;
 /// How far from its factor the same time of the day before may be: no day is quite like the last.
 const DAY_TOLERANCE: f64 = 2.0;
+/// How far apart levels may be and count as the same: two times of one day, but no two units.
+const LEVEL_TOLERANCE: f64 = 4.0;
 /// How long the new level must have stood.
 const STANDS: SignedDuration = SignedDuration::from_mins(30);
 const DAY: SignedDuration = SignedDuration::from_hours(24);
@@ -29,32 +33,92 @@ pub struct UnitChange {
     pub factor: f64,
 }
 
-/// The newest change of unit in a series that has stood for half an hour.
-///
-/// A step is one if the medians of the half hours around it differ by a factor of 60, 1000, 1024, 10^6 or 10^9, or its
-/// inverse, within 20 %, and the same half hour of the day before differs by that factor, too, within a half and twice.
-/// Without a day before there is none: a service that is launched grows like that.
-#[must_use]
-pub fn unit_change(series: &Series) -> Option<UnitChange> {
-    let (values, step) = (series.values(), series.step());
+/// The levels at which a series stood for half an hour, longer ago than a day, also where its samples are gone by now.
+/// Levels are told apart by their power of two.
+#[derive(Clone, Debug, Default)]
+pub struct Levels(BTreeMap<i32, Timestamp>);
+
+/// For how long a level is remembered: load that comes once a month is rare enough.
+const REMEMBERED: SignedDuration = SignedDuration::from_hours(28 * 24);
+
+// === impl Levels ===
+
+impl Levels {
+    /// Takes in where a series stood. The last day is left out: in it a change may yet be found.
+    pub fn remember(&mut self, series: &Series) {
+        let Some((stands, day)) = spans(series) else {
+            return;
+        };
+        let settled = series.values().len().saturating_sub(day);
+        let values = series.values().get(..settled).unwrap_or_default();
+        for (i, level) in levels(values, stands).enumerate() {
+            let Some(level) = level else { continue };
+            let at = series.time_at(i * stands);
+            let last = self.0.entry(octave(level)).or_insert(at);
+            *last = at.max(*last);
+        }
+        let end = series.end();
+        self.0
+            .retain(|_, last| end.duration_since(*last) <= REMEMBERED);
+    }
+
+    /// Whether a level within twice of this one, or up to four times, was seen.
+    fn know(&self, level: f64) -> bool {
+        let octave = octave(level);
+        self.0.range(octave - 1..=octave + 1).next().is_some()
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a power of two of an f64 is within 1100 of zero"
+)]
+fn octave(level: f64) -> i32 {
+    level.log2().floor() as i32
+}
+
+/// The levels of one half hour after the other, of so many samples each.
+fn levels(values: &[f64], stands: usize) -> impl Iterator<Item = Option<f64>> {
+    values.chunks_exact(stands).map(median)
+}
+
+/// How many samples half an hour and a day have.
+fn spans(series: &Series) -> Option<(usize, usize)> {
+    let step = series.step();
     let count = |span: SignedDuration| {
         let steps = span.as_nanos().checked_div(step.as_nanos())?;
         usize::try_from(steps).ok()
     };
-    let (stands, day) = (count(STANDS)?.max(FEWEST), count(DAY)?);
+    Some((count(STANDS)?.max(FEWEST), count(DAY)?))
+}
+
+/// The newest change of unit in a series that has stood for half an hour.
+///
+/// A step is one if the medians of the half hours around it differ by a factor of 60, 1000, 1024, 10^6 or 10^9, or its
+/// inverse, within 20 %, and the same half hour of the day before differs by that factor, too, within a half and twice.
+/// Without a day before there is none: a service that is launched grows like that. Nor is it one if the series stood
+/// near the new level before, in what is at hand or as far as `known` goes, or near the old one since: a unit does not
+/// come and go.
+#[must_use]
+pub fn unit_change(series: &Series, known: &Levels) -> Option<UnitChange> {
+    let values = series.values();
+    let (stands, day) = spans(series)?;
     let newest = values.len().checked_sub(stands)?;
     (day..=newest).rev().find_map(|at| {
         if !leaps(values, at) {
             return None;
         }
         let level = |from: usize| median(values.get(from..from + stands)?);
-        let after = level(at)?;
-        let factor = near(
-            after / level(at.checked_sub(stands)?)?,
-            1.0 + STEP_TOLERANCE,
-        )?;
+        let (after, before) = (level(at)?, level(at.checked_sub(stands)?)?);
+        let factor = near(after / before, 1.0 + STEP_TOLERANCE)?;
         let daily = after / level(at - day)?;
-        within(daily / factor, DAY_TOLERANCE).then(|| UnitChange {
+        let stood = |part: Option<&[f64]>, at: f64| {
+            let mut levels = levels(part.unwrap_or_default(), stands).flatten();
+            levels.any(|level| within(level / at, LEVEL_TOLERANCE))
+        };
+        let recurs =
+            known.know(after) || stood(values.get(..at), after) || stood(values.get(at..), before);
+        (within(daily / factor, DAY_TOLERANCE) && !recurs).then(|| UnitChange {
             at: series.time_at(at),
             factor,
         })
@@ -112,7 +176,7 @@ mod tests {
     }
 
     fn found(series: &Series) -> Option<(i64, f64)> {
-        let change = unit_change(series)?;
+        let change = unit_change(series, &Levels::default())?;
         Some((
             change.at.duration_since(START).as_secs() / 60,
             change.factor,
@@ -132,7 +196,7 @@ mod tests {
                 v
             }
         });
-        assert_eq!(found(&twice), Some((4000, 1e-3)));
+        assert_eq!(found(&twice), None);
     }
 
     #[test]
@@ -164,5 +228,52 @@ mod tests {
         assert_eq!(found(&holes), None);
         assert_eq!(found(&Series::from_values(START, MINUTE, vec![])), None);
         assert_eq!(found(&series(3000, |_, _| 0.0)), None);
+    }
+
+    /// Two weeks of a batch that runs on weekdays only, 60 times what there is otherwise; of which 26 hours are left.
+    fn weekdays(last: usize) -> Series {
+        let batch = |i: usize| matches!(i / 1440 % 7, 0..=4);
+        let all = series(last, |i, v| if batch(i) { v * 60.0 } else { v });
+        let from = last.saturating_sub(26 * 60);
+        let values = all.values().get(from..).unwrap().to_vec();
+        Series::from_values(
+            START + MINUTE * i32::try_from(from).unwrap(),
+            MINUTE,
+            values,
+        )
+    }
+
+    #[test]
+    fn a_level_that_was_seen_before_is_no_change_also_once_its_samples_are_gone() {
+        let (monday, long) = (14 * 1440 + 45, 7 * 1440 + 720);
+        let whole = series(long, |i, v| if i / 1440 % 7 < 5 { v * 60.0 } else { v });
+        assert_eq!(found(&whole), None);
+        // Of what is kept, Sunday alone; what came before is remembered.
+        let mut levels = Levels::default();
+        assert!(unit_change(&weekdays(monday), &levels).is_some());
+        for hour in 26..=monday / 60 {
+            levels.remember(&weekdays(hour * 60));
+        }
+        assert_eq!(unit_change(&weekdays(monday), &levels), None);
+        // A level never seen is one as before.
+        let changed = series(2000, |i, v| if i >= 1900 { v * 1e6 } else { v });
+        assert!(unit_change(&changed, &levels).is_some());
+    }
+
+    #[test]
+    fn a_service_that_is_back_after_more_than_a_day_is_no_change() {
+        let out = |i: usize| (4000..6000).contains(&i);
+        let outage = |minutes| series(minutes, |i, v| if out(i) { v / 1000.0 } else { v });
+        let mut levels = Levels::default();
+        levels.remember(&outage(5900));
+        assert_eq!(unit_change(&outage(6100), &Levels::default()), None);
+        let kept = outage(6100)
+            .values()
+            .get(6100 - 26 * 60..)
+            .unwrap()
+            .to_vec();
+        let kept = Series::from_values(START, MINUTE, kept);
+        assert!(unit_change(&kept, &Levels::default()).is_some());
+        assert_eq!(unit_change(&kept, &levels), None);
     }
 }

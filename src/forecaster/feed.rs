@@ -21,7 +21,8 @@ const MINUTE: i64 = 60;
 /// How many minutes are kept.
 const MINUTES_KEPT: usize = 180;
 /// How many hours censored minutes are counted over.
-const HOURS_KEPT: usize = 24;
+const HOURS_KEPT: i64 = 24;
+const HOURS_IN_A_DAY: f64 = 24.0;
 /// What one replica carries is taken anew when it differs by more than this part.
 const CARRIES_TOLERANCE: f64 = 0.10;
 
@@ -125,22 +126,16 @@ impl Feed {
         .collect()
     }
 
-    /// The part of the readings of the last day during which the workload was at its limits, in percent.
+    /// The part of the last day during which the workload was seen at its limits, in percent.
     #[must_use]
     pub fn censored_percent(&self, key: &SeriesKey) -> f64 {
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
         let hours = state.series.get(key).map(|track| track.hours.iter());
-        let (all, censored) =
-            hours
-                .into_iter()
-                .flatten()
-                .fold((0_u32, 0_u32), |(all, censored), hour| {
-                    (
-                        all.saturating_add(hour.all),
-                        censored.saturating_add(hour.censored),
-                    )
-                });
-        100.0 * f64::from(censored) / f64::from(all.max(1))
+        // Each hour by itself: what was not seen of a day counts as not censored, so that the first readings of an object
+        // do not pass for a day.
+        let share = |hour: &Hour| f64::from(hour.censored) / f64::from(hour.all.max(1));
+        let censored: f64 = hours.into_iter().flatten().map(share).sum();
+        100.0 * censored / HOURS_IN_A_DAY
     }
 
     /// Forgets every series that `keep` does not want, and objects without one.
@@ -210,7 +205,7 @@ impl Track {
                 censored: 0,
             });
         }
-        let day = i64::try_from(HOURS_KEPT).unwrap_or(i64::MAX) * 3600;
+        let day = HOURS_KEPT * 3600;
         while self
             .hours
             .front()
@@ -326,8 +321,14 @@ mod tests {
             };
             seen(&feed, second, glimpse);
         };
-        for minute in 0..1440 {
+        // One reading, and then an hour of them, are not a day.
+        reading(0, true);
+        assert!((feed.censored_percent(&key()) - 100.0 / 24.0).abs() < 1e-9);
+        for minute in 1..1440 {
             reading(minute * 60, minute < 360);
+            if minute == 59 {
+                assert!((feed.censored_percent(&key()) - 100.0 / 24.0).abs() < 1e-9);
+            }
         }
         assert!((feed.censored_percent(&key()) - 25.0).abs() < 1e-9);
         for minute in 1440..1800 {

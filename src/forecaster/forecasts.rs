@@ -86,37 +86,45 @@ impl Forecasts {
     /// # Errors
     /// Why there is none.
     pub fn in_force(&self, key: &SeriesKey, now: Timestamp) -> Result<Arc<Forecast>, Refused> {
-        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
-        let entry = entries.get(key).cloned().unwrap_or_default();
-        match entry.forecast {
-            Some(forecast) if now <= forecast.valid_until() => Ok(forecast),
-            expired => Err(entry.trouble.unwrap_or_else(|| missing(expired.is_some()))),
-        }
+        self.founded(key, now).map(|(forecast, _)| forecast)
     }
 
-    /// The highest value that a forecast in force predicts for `[now, now + window]`.
+    /// The highest value that a forecast in force predicts for `[now, now + window]`, and what that very forecast stands
+    /// on.
     ///
     /// # Errors
     /// Why there is none.
-    pub fn demand(
+    pub fn outlook(
         &self,
         key: &SeriesKey,
         now: Timestamp,
         window: SignedDuration,
-    ) -> Result<f64, Refused> {
-        let forecast = self.in_force(key, now)?;
-        forecast.demand(now, window).ok_or_else(|| missing(true))
+    ) -> Result<(f64, Grounds), Refused> {
+        let (forecast, grounds) = self.founded(key, now)?;
+        let demand = forecast.demand(now, window);
+        Ok((demand.ok_or_else(|| missing(true))?, grounds))
     }
 
-    /// What the forecast in force at `now` stands on, if there is one.
-    #[must_use]
-    pub fn grounds(&self, key: &SeriesKey, now: Timestamp) -> Option<Grounds> {
+    /// The forecast in force at `now`, and what it stands on.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn founded(
+        &self,
+        key: &SeriesKey,
+        now: Timestamp,
+    ) -> Result<(Arc<Forecast>, Grounds), Refused> {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
-        let entry = entries.get(key)?;
-        let forecast = entry.forecast.as_ref()?;
-        let lead_time = entry.lead_time?;
-        let censored = self.feed.censored_percent(key);
-        (now <= forecast.valid_until()).then(|| Grounds::of(forecast, lead_time, censored))
+        let entry = entries.get(key).cloned().unwrap_or_default();
+        drop(entries);
+        match (entry.forecast, entry.lead_time) {
+            (Some(forecast), Some(lead_time)) if now <= forecast.valid_until() => {
+                let censored = self.feed.censored_percent(key);
+                let grounds = Grounds::of(&forecast, lead_time, censored);
+                Ok((forecast, grounds))
+            }
+            (expired, _) => Err(entry.trouble.unwrap_or_else(|| missing(expired.is_some()))),
+        }
     }
 
     fn write<T>(&self, change: impl FnOnce(&mut HashMap<SeriesKey, Entry>) -> T) {

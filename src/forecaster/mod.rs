@@ -1,9 +1,11 @@
 //! Keeps forecasts and `TimeSeriesPrediction` objects fresh, on a cadence of its own.
 //!
-//! A pass reads what the autoscalers ask for, refreshes the series whose turn it is, and publishes
-//! what people may want to see. Syncs only ever read the table of [`forecasts`]: a slow Prometheus
-//! delays no decision. It refuses to propose replicas.
+//! A pass reads what the autoscalers ask for, sends out the series whose turn it is to be refreshed, takes in those
+//! that come back, and publishes what people may want to see. Who does not come back in time comes in with a later
+//! pass. Syncs only ever read the table of [`forecasts`]: a slow Prometheus delays no decision. It refuses to propose
+//! replicas.
 
+mod bench;
 pub mod feed;
 pub mod forecasts;
 pub mod history;
@@ -16,15 +18,15 @@ use std::{
 };
 
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
-use foretide_models::{Forecast, REFRESH_PERIOD};
-use futures::{StreamExt, stream};
+use foretide_models::Forecast;
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
+use tokio::task::{Id, JoinError, JoinSet};
 
 pub(crate) use self::publish::shown;
 use self::{
+    bench::Bench,
     forecasts::{Forecasts, SeriesKey},
-    history::HistoryCache,
     plan::{Failure, Plan, Refreshed, Request},
 };
 use crate::{
@@ -42,8 +44,6 @@ use crate::{
 const QUERY_ANNOTATION: &str = "metric-query.autoscaling.crane.io/";
 /// How often the forecaster looks for work.
 const PASS_PERIOD: SignedDuration = SignedDuration::from_secs(5);
-/// How many series are refreshed at once.
-const CONCURRENT_REFRESHES: usize = 4;
 /// How long a new series waits for the first sync of its object, which tells how long its pods take to start.
 const FIRST_SYNC: SignedDuration = SignedDuration::from_secs(20);
 
@@ -60,16 +60,28 @@ pub struct Source<H, Q> {
 #[derive(Debug)]
 pub struct Forecaster<C, H, Q> {
     cluster: Arc<C>,
-    source: Option<Arc<Source<H, Q>>>,
+    bench: Arc<Bench<H, Q>>,
     clock: Clock,
     local_zone: Zone,
     forecasts: Arc<Forecasts>,
     telemetry: Arc<Telemetry>,
-    histories: HistoryCache,
     plans: HashMap<SeriesKey, Plan>,
+    /// What the plans, and what was refused, were made from.
+    bases: HashMap<SeriesKey, Basis>,
+    /// The refreshes under way.
+    running: JoinSet<(SeriesKey, Option<Refreshed>)>,
     valid: HashMap<String, Predicting>,
     /// When a series without a plan was first wanted.
     wanted: HashMap<SeriesKey, Timestamp>,
+}
+
+/// What a request is worked out from: the same again gives the same request.
+#[derive(Debug, Clone, PartialEq)]
+struct Basis {
+    generation: Option<i64>,
+    written: Option<String>,
+    known: validate::Known,
+    rules: u64,
 }
 
 /// An autoscaler with a prediction, as it last was valid, and what it means.
@@ -77,7 +89,7 @@ type Predicting = (Arc<EffectiveHorizontalPodAutoscaler>, Workload);
 
 // === impl Forecaster ===
 
-impl<C: Cluster, H: HistoryReader, Q: DemandQueries> Forecaster<C, H, Q> {
+impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecaster<C, H, Q> {
     /// A forecaster without any series yet; without a `source` every series is refused.
     #[must_use]
     pub fn new(
@@ -89,13 +101,14 @@ impl<C: Cluster, H: HistoryReader, Q: DemandQueries> Forecaster<C, H, Q> {
     ) -> Self {
         Self {
             cluster,
-            source: source.map(Arc::new),
+            bench: Arc::new(Bench::new(source, clock.clone(), Arc::clone(&forecasts))),
             clock,
             local_zone,
             forecasts,
             telemetry,
-            histories: HistoryCache::default(),
             plans: HashMap::new(),
+            bases: HashMap::new(),
+            running: JoinSet::new(),
             valid: HashMap::new(),
             wanted: HashMap::new(),
         }
@@ -111,12 +124,13 @@ impl<C: Cluster, H: HistoryReader, Q: DemandQueries> Forecaster<C, H, Q> {
         }
     }
 
-    /// One pass: plan, refresh what is due, publish.
+    /// One pass: plan, refresh what is due, publish. Waits for refreshes no longer than for the next pass.
     pub async fn pass(&mut self) {
         let now = self.clock.now();
         let autoscalers = self.predicting();
         self.plan(&autoscalers, now);
-        self.refresh(now).await;
+        self.send(now);
+        self.take_in().await;
         publish::publish(&*self.cluster, &self.forecasts, &autoscalers, now).await;
     }
 
@@ -160,23 +174,31 @@ impl<C: Cluster, H: HistoryReader, Q: DemandQueries> Forecaster<C, H, Q> {
                 if known.is_none() && now < patience && !self.plans.contains_key(&key) {
                     continue;
                 }
-                let request = self.request((ehpa, workload), metric, known.unwrap_or_default());
+                let basis = self.basis(ehpa, metric, known.unwrap_or_default());
+                if basis.generation.is_some() && self.bases.get(&key) == Some(&basis) {
+                    continue;
+                }
+                let request = self.request((ehpa, workload), metric, &basis);
                 let kept = request.and_then(|request| self.keep(key.clone(), request, now));
                 if let Err(refused) = kept {
                     self.plans.remove(&key);
-                    self.forecasts.withdraw(key, refused);
+                    self.forecasts.withdraw(key.clone(), refused);
                 }
+                self.bases.insert(key, basis);
             }
         }
         self.plans.retain(|key, _| wanted.contains(key));
+        self.bases.retain(|key, _| wanted.contains(key));
         self.wanted.retain(|key, _| wanted.contains(key));
         self.forecasts.feed().retain(|key| wanted.contains(key));
         let read: HashSet<_> = self.plans.values().map(Plan::history).collect();
-        self.histories.retain(|history| read.contains(history));
+        let histories = &self.bench.histories;
+        histories.retain(|history| read.contains(history));
         self.forecasts.retain(|key| wanted.contains(key));
     }
 
-    /// Keeps a plan whose request is unchanged, so that its turn and its failures go on.
+    /// Keeps a plan whose request is unchanged, so that its turn and its failures go on. Of another query, what is in
+    /// force says nothing.
     fn keep(
         &mut self,
         key: SeriesKey,
@@ -185,20 +207,42 @@ impl<C: Cluster, H: HistoryReader, Q: DemandQueries> Forecaster<C, H, Q> {
     ) -> Result<(), Refused> {
         match self.plans.get_mut(&key) {
             Some(plan) if plan.asks_for(&request) => plan.situate(&request),
-            _ => {
+            before => {
+                if before.is_some_and(|plan| plan.query() != request.query) {
+                    let message = "the query of its history has changed, and no forecast of what it asks now has been computed yet";
+                    let pending = Refused::new(Reason::Pending, message);
+                    self.forecasts.withdraw(key.clone(), pending);
+                }
                 self.plans.insert(key, Plan::new(request, forecaster, now)?);
             }
         }
         Ok(())
     }
 
+    fn basis(
+        &self,
+        ehpa: &EffectiveHorizontalPodAutoscaler,
+        metric: &MetricSpec,
+        known: validate::Known,
+    ) -> Basis {
+        let annotation = format!("{QUERY_ANNOTATION}{}", metric.identifier());
+        let source = self.bench.source.as_ref();
+        Basis {
+            generation: ehpa.metadata.generation,
+            written: ehpa.annotations().get(&annotation).cloned(),
+            known,
+            rules: source.map_or(0, |source| source.queries.version()),
+        }
+    }
+
     fn request(
         &self,
         (ehpa, workload): (&EffectiveHorizontalPodAutoscaler, &Workload),
         metric: &MetricSpec,
-        known: validate::Known,
+        basis: &Basis,
     ) -> Result<(Request, Box<dyn foretide_models::Forecaster>), Refused> {
-        let source = self.source.as_deref().ok_or_else(|| {
+        let known = basis.known;
+        let source = self.bench.source.as_ref().ok_or_else(|| {
             let message = "no history is configured: start the controller with --prometheus URL";
             Refused::new(Reason::QueryError, message)
         })?;
@@ -211,11 +255,10 @@ impl<C: Cluster, H: HistoryReader, Q: DemandQueries> Forecaster<C, H, Q> {
         let lead_time = LeadTime::of(written, known.lead_time);
         let algorithm = validate::algorithm(&prediction, known).map_err(invalid)?;
         let forecaster = validate::build(algorithm.clone()).map_err(invalid)?;
-        let annotation = format!("{QUERY_ANNOTATION}{}", metric.identifier());
         let query = source.queries.query(&Demand {
             target: &workload.target,
             metric,
-            written: ehpa.annotations().get(&annotation).map(String::as_str),
+            written: basis.written.as_deref(),
             span: forecaster.history_length(),
         })?;
         let window = workload
@@ -231,51 +274,68 @@ impl<C: Cluster, H: HistoryReader, Q: DemandQueries> Forecaster<C, H, Q> {
         Ok((request, forecaster))
     }
 
-    /// Refreshes every series whose turn it is, a few at a time.
-    async fn refresh(&mut self, now: Timestamp) {
-        let Some(source) = self.source.clone() else {
-            return;
-        };
-        // A turn beyond the longest wait was set before the clock was put back.
-        let latest = now.saturating_add(REFRESH_PERIOD).unwrap_or(Timestamp::MAX);
-        let due: Vec<SeriesKey> = self
-            .plans
-            .iter()
-            .filter(|(_, plan)| plan.turn() <= now || plan.turn() > latest)
-            .map(|(key, _)| key.clone())
-            .collect();
-        let due = due
-            .into_iter()
-            .filter_map(|key| self.plans.remove_entry(&key));
-        let due: Vec<_> = due.collect();
-        let (reader, histories) = (&source.reader, &self.histories);
-        let feed = self.forecasts.feed();
-        let mut refreshed = stream::iter(due)
-            .map(|(key, plan)| async move {
-                let live = feed.minutes(&key, now);
-                let refreshed = plan.refresh(reader, histories, &live, now).await;
-                (key, refreshed)
-            })
-            .buffer_unordered(CONCURRENT_REFRESHES);
-        // Each as it comes: one slow answer does not hold back the others.
-        while let Some((key, refreshed)) = refreshed.next().await {
-            let Refreshed {
-                plan,
-                outcome,
-                rejected,
-            } = refreshed;
-            for rejection in rejected {
-                self.telemetry.rejected(rejection.as_str());
-            }
-            // A plan that broke off is made anew by the next pass.
-            if let Some(mut plan) = plan {
-                plan.set_turn(&outcome, now);
-                self.record(key.clone(), outcome, plan.lead_time());
-                self.plans.insert(key, plan);
-            } else {
-                self.record(key, outcome, LeadTime::of(None, None));
+    /// Sends out every series whose turn it is.
+    fn send(&mut self, now: Timestamp) {
+        for (key, plan) in &mut self.plans {
+            let (bench, running) = (&self.bench, &mut self.running);
+            plan.send(now, |refresher| {
+                let (bench, key) = (Arc::clone(bench), key.clone());
+                let refresh = async move {
+                    let refreshed = bench.refresh(&key, refresher).await;
+                    (key, refreshed)
+                };
+                running.spawn(refresh).id()
+            });
+        }
+    }
+
+    /// Takes in refreshes as they come, until there are no more or it is time for the next pass.
+    async fn take_in(&mut self) {
+        let clock = self.clock.clone();
+        let patience = clock.sleep(PASS_PERIOD);
+        tokio::pin!(patience);
+        loop {
+            let back = tokio::select! {
+                back = self.running.join_next_with_id() => back,
+                () = &mut patience => None,
+            };
+            match back {
+                Some(Ok((task, (key, refreshed)))) => self.settle(task, key, refreshed),
+                Some(Err(error)) => self.give_up(&error),
+                None => break,
             }
         }
+    }
+
+    fn settle(&mut self, task: Id, key: SeriesKey, refreshed: Option<Refreshed>) {
+        // What was asked for has changed meanwhile, or nobody asks any more.
+        let Some(plan) = self.plans.get_mut(&key).filter(|plan| plan.is_out_as(task)) else {
+            return;
+        };
+        let Some(refreshed) = refreshed else {
+            return;
+        };
+        for rejection in refreshed.rejected {
+            self.telemetry.rejected(rejection.as_str());
+        }
+        plan.set_turn(&refreshed.outcome, refreshed.now);
+        let lead_time = plan.lead_time();
+        if let Some(refresher) = refreshed.refresher {
+            plan.take_back(refresher);
+        } else {
+            // It is made anew by the next pass.
+            self.plans.remove(&key);
+            self.bases.remove(&key);
+        }
+        self.record(key, refreshed.outcome, lead_time);
+    }
+
+    /// A refresh that broke off is made anew by the next pass.
+    fn give_up(&mut self, error: &JoinError) {
+        let broken = |plan: &Plan| plan.is_out_as(error.id());
+        self.bases
+            .retain(|key, _| !self.plans.get(key).is_some_and(broken));
+        self.plans.retain(|_, plan| !broken(plan));
     }
 
     fn record(&self, key: SeriesKey, outcome: Result<Forecast, Failure>, lead_time: LeadTime) {

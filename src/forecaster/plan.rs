@@ -6,15 +6,16 @@
 
 use foretide_models::{Algorithm, Forecast, Forecaster, OUTLIVES_HISTORY, Refusal, Sample, Series};
 use jiff::{SignedDuration, Timestamp};
+use tokio::task::Id;
 
-use super::history::{self, HistoryCache, Occasion};
+use super::history::{self, Agreement, HistoryCache, Occasion};
 use crate::{
     domain::{
         forecast::Refused,
         ingest::{self, Rejection},
         lead_time::LeadTime,
         proposal::Reason,
-        series_change::{UnitChange, unit_change},
+        series_change::{Levels, UnitChange, unit_change},
     },
     ports::{HistoryError, HistoryReader},
     validate::chain,
@@ -40,14 +41,39 @@ pub(super) struct Request {
 #[derive(Debug)]
 pub(super) struct Plan {
     request: Request,
-    forecaster: Box<dyn Forecaster>,
     history: history::Request,
     turn: Timestamp,
     failures: u32,
+    usual_wait: SignedDuration,
+    place: Place,
+}
+
+/// Where what refreshes a series is.
+#[derive(Debug)]
+enum Place {
+    Here(Box<Refresher>),
+    /// At work, as this task.
+    Out(Id),
+    /// About to go to work.
+    Leaving,
+}
+
+/// What refreshes a series: the forecaster, and what was found out about the series so far.
+#[derive(Debug)]
+pub(super) struct Refresher {
+    algorithm: Algorithm,
+    horizon: SignedDuration,
+    forecaster: Box<dyn Forecaster>,
+    history: history::Request,
+    agreement: Agreement,
     /// When the forecaster last answered, if it keeps what it learnt.
     answered: Option<Timestamp>,
     /// The change of unit before which nothing is used.
     changed: Option<UnitChange>,
+    /// Where it stood, as far back as was ever looked.
+    levels: Levels,
+    /// The highest value that was believed, as far back as was ever looked.
+    believed: f64,
     /// The newest sample that was looked at when rejections were last counted.
     counted: Timestamp,
 }
@@ -64,11 +90,13 @@ pub(super) enum Failure {
 /// What came of a refresh.
 #[derive(Debug)]
 pub(super) struct Refreshed {
-    /// The plan; nothing if the forecaster broke off.
-    pub(super) plan: Option<Plan>,
+    /// What it was made with; nothing if the forecaster broke off.
+    pub(super) refresher: Option<Box<Refresher>>,
     pub(super) outcome: Result<Forecast, Failure>,
     /// Why samples were taken out that had not been seen before.
     pub(super) rejected: Vec<Rejection>,
+    /// The time that it was made for.
+    pub(super) now: Timestamp,
 }
 
 // === impl Plan ===
@@ -87,14 +115,23 @@ impl Plan {
         let history = history::Request::new(&request.query, step, span)
             .map_err(|error| Refused::new(Reason::InvalidSpec, chain(&error)))?;
         Ok(Self {
-            request,
-            forecaster,
-            history,
             turn: now,
             failures: 0,
-            answered: None,
-            changed: None,
-            counted: Timestamp::MIN,
+            usual_wait: forecaster.refresh_period(),
+            place: Place::Here(Box::new(Refresher {
+                algorithm: request.algorithm.clone(),
+                horizon: request.horizon,
+                forecaster,
+                history: history.clone(),
+                agreement: Agreement::default(),
+                answered: None,
+                changed: None,
+                levels: Levels::default(),
+                believed: 0.0,
+                counted: Timestamp::MIN,
+            })),
+            history,
+            request,
         })
     }
 
@@ -116,53 +153,131 @@ impl Plan {
         self.request.lead_time
     }
 
+    pub(super) fn query(&self) -> &str {
+        &self.request.query
+    }
+
     pub(super) fn history(&self) -> &history::Request {
         &self.history
     }
 
     /// When it is to be refreshed.
+    #[cfg(test)]
     pub(super) fn turn(&self) -> Timestamp {
         self.turn
     }
 
-    /// Reads what is new and asks the forecaster.
-    pub(super) async fn refresh<H: HistoryReader>(
-        mut self,
+    /// Sends out a refresh if its turn has come and none is under way.
+    pub(super) fn send(&mut self, now: Timestamp, spawn: impl FnOnce(Box<Refresher>) -> Id) {
+        // A turn beyond the longest wait was set before the clock was put back.
+        let latest = now
+            .saturating_add(self.usual_wait)
+            .unwrap_or(Timestamp::MAX);
+        if self.turn > now && self.turn <= latest {
+            return;
+        }
+        self.place = match std::mem::replace(&mut self.place, Place::Leaving) {
+            Place::Here(refresher) => Place::Out(spawn(refresher)),
+            elsewhere => elsewhere,
+        };
+    }
+
+    /// Whether its refresh is this task.
+    pub(super) fn is_out_as(&self, task: Id) -> bool {
+        matches!(self.place, Place::Out(id) if id == task)
+    }
+
+    /// Takes back what was sent out.
+    pub(super) fn take_back(&mut self, refresher: Box<Refresher>) {
+        self.place = Place::Here(refresher);
+    }
+
+    /// Sets the next turn; failures of reading are tried again sooner, and less and less often.
+    pub(super) fn set_turn(&mut self, outcome: &Result<Forecast, Failure>, now: Timestamp) {
+        self.failures = match outcome {
+            Err(Failure::Unread(_)) => self.failures.saturating_add(1),
+            Ok(_) | Err(Failure::Refused(_)) => 0,
+        };
+        let wait = match self.failures {
+            0 => self.usual_wait,
+            n => (RETRY_AFTER * 2_i32.saturating_pow((n - 1).min(8))).min(self.usual_wait),
+        };
+        // From turn to turn, so that looking for work every few seconds does not make them drift apart.
+        let late = now.duration_since(self.turn);
+        let from = if !late.is_negative() && late < wait {
+            self.turn
+        } else {
+            now
+        };
+        self.turn = from.saturating_add(wait).unwrap_or(Timestamp::MAX);
+    }
+}
+
+// === impl Refresher ===
+
+impl Refresher {
+    /// The samples to answer from, if nobody has to be asked for them.
+    pub(super) fn known(
+        &self,
+        histories: &HistoryCache,
+        live: &[Sample],
+        now: Timestamp,
+    ) -> Option<Vec<Sample>> {
+        histories.known(&self.history, self.agreement, &self.occasion(live, now))
+    }
+
+    /// The samples to answer from, whoever has to be asked for them.
+    pub(super) async fn read<H: HistoryReader>(
+        &mut self,
         reader: &H,
         histories: &HistoryCache,
         live: &[Sample],
         now: Timestamp,
+    ) -> Result<Vec<Sample>, HistoryError> {
+        let occasion = self.occasion(live, now);
+        let read = histories.read(reader, &self.history, &mut self.agreement, &occasion);
+        read.await
+    }
+
+    fn occasion<'a>(&self, live: &'a [Sample], now: Timestamp) -> Occasion<'a> {
+        let since = self.since(now);
+        Occasion { now, since, live }
+    }
+
+    /// Asks the forecaster what it makes of samples that were read, or says why they were not.
+    pub(super) async fn conclude(
+        mut self: Box<Self>,
+        samples: Result<Vec<Sample>, HistoryError>,
+        now: Timestamp,
     ) -> Refreshed {
-        let occasion = Occasion {
-            now,
-            since: self.since(now),
-            live,
-        };
-        let samples = match histories.read(reader, &self.history, &occasion).await {
+        let samples = match samples {
             Ok(samples) => samples,
             Err(error) => {
                 return Refreshed {
-                    plan: Some(self),
+                    refresher: Some(self),
                     outcome: Err(Failure::Unread(error)),
                     rejected: Vec::new(),
+                    now,
                 };
             }
         };
         let work = tokio::task::spawn_blocking(move || {
             let (outcome, rejected) = self.answer(samples, now);
             Refreshed {
-                plan: Some(self),
+                refresher: Some(self),
                 outcome: outcome.map_err(Failure::Refused),
                 rejected,
+                now,
             }
         });
         work.await.unwrap_or_else(|_| Refreshed {
-            plan: None,
+            refresher: None,
             outcome: Err(Failure::Refused(Refused::new(
                 Reason::NumericalFailure,
                 "the forecaster broke off; its series starts afresh",
             ))),
             rejected: Vec::new(),
+            now,
         })
     }
 
@@ -185,7 +300,7 @@ impl Plan {
         let span = self.forecaster.history_length();
         let start = now.saturating_sub(span).unwrap_or(now);
         let start = self.since(now).map_or(start, |since| since.max(start));
-        let rejected = ingest::gate(&mut samples, self.aligned(start), now);
+        let rejected = ingest::gate(&mut samples, (self.aligned(start), now), &mut self.believed);
         let seen = self.counted;
         let rejected = rejected
             .into_iter()
@@ -194,13 +309,14 @@ impl Plan {
             .collect();
         self.counted = now;
         let series = self.binned(&samples, start, now);
-        let series = match unit_change(&series) {
+        let series = match unit_change(&series, &self.levels) {
             Some(change) => {
                 self.begin(change);
                 self.binned(&samples, change.at, now)
             }
             None => series,
         };
+        self.levels.remember(&series);
         let answer = self.forecaster.forecast(&series, self.horizon());
         if answer.is_ok() && self.keeps_what_it_learnt() {
             self.answered = Some(now);
@@ -212,13 +328,15 @@ impl Plan {
     fn begin(&mut self, change: UnitChange) {
         self.changed = Some(change);
         self.answered = None;
-        if let Ok(forecaster) = self.request.algorithm.clone().build() {
+        self.levels = Levels::default();
+        self.believed = 0.0;
+        if let Ok(forecaster) = self.algorithm.clone().build() {
             self.forecaster = forecaster;
         }
     }
 
     fn keeps_what_it_learnt(&self) -> bool {
-        matches!(self.request.algorithm, Algorithm::Auto(_))
+        matches!(self.algorithm, Algorithm::Auto(_))
     }
 
     fn binned(&self, samples: &[Sample], start: Timestamp, now: Timestamp) -> Series {
@@ -255,28 +373,7 @@ impl Plan {
 
     /// Far enough that the asked-for span is covered until the forecast expires.
     fn horizon(&self) -> SignedDuration {
-        self.request.horizon + OUTLIVES_HISTORY + self.forecaster.sample_interval()
-    }
-
-    /// Sets the next turn; failures of reading are tried again sooner, and less and less often.
-    pub(super) fn set_turn(&mut self, outcome: &Result<Forecast, Failure>, now: Timestamp) {
-        self.failures = match outcome {
-            Err(Failure::Unread(_)) => self.failures.saturating_add(1),
-            Ok(_) | Err(Failure::Refused(_)) => 0,
-        };
-        let usual = self.forecaster.refresh_period();
-        let wait = match self.failures {
-            0 => usual,
-            n => (RETRY_AFTER * 2_i32.saturating_pow((n - 1).min(8))).min(usual),
-        };
-        // From turn to turn, so that looking for work every few seconds does not make them drift apart.
-        let late = now.duration_since(self.turn);
-        let from = if !late.is_negative() && late < wait {
-            self.turn
-        } else {
-            now
-        };
-        self.turn = from.saturating_add(wait).unwrap_or(Timestamp::MAX);
+        self.horizon + OUTLIVES_HISTORY + self.forecaster.sample_interval()
     }
 }
 

@@ -246,8 +246,8 @@ fn metric_status(
         resource_identifier: Some(key.metric.clone()),
         ..PredictionMetricStatus::default()
     };
-    match forecasts.in_force(key, now) {
-        Ok(forecast) => {
+    match forecasts.founded(key, now) {
+        Ok((forecast, grounds)) => {
             status.ready = true;
             let samples = samples(
                 &forecast,
@@ -258,11 +258,9 @@ fn metric_status(
                 samples: Some(samples),
                 ..PredictedSeries::default()
             }]);
-            if let Some(grounds) = forecasts.grounds(key, now) {
-                status.reason = grounds.remark.map(|remark| remark.as_str().to_owned());
-                status.message = Some(grounds.notes.clone()).filter(|notes| !notes.is_empty());
-                status.forecast = Some(shown(&grounds));
-            }
+            status.reason = grounds.remark.map(|remark| remark.as_str().to_owned());
+            status.message = Some(grounds.notes.clone()).filter(|notes| !notes.is_empty());
+            status.forecast = Some(shown(&grounds));
         }
         Err(refused) => {
             status.reason = Some(refused.reason.as_str().to_owned());

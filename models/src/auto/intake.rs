@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::online::{Online, Seen};
 use crate::gaps::{ABSURD_RATIO, ABSURD_RUN};
 use crate::grid::Grid;
-use crate::series::{Series, later, slots};
+use crate::series::{Series, count, later, slots};
 
 /// A hole of so many minutes is filled with the value before it; what is beyond, with that of the day before.
 const HELD_MINUTES: i64 = 5;
@@ -60,11 +60,12 @@ impl Intake {
         }
     }
 
-    /// Whether what comes next is in this history.
+    /// Whether what comes next is in this history, and nothing that was measured before the first sample known.
     pub(super) fn continues(&self, history: &Series) -> bool {
         let span = self.next.duration_since(history.start());
         let aligned = span.as_nanos() % history.step().as_nanos().max(1) == 0;
-        aligned && !span.is_negative() && self.next <= history.end()
+        let reaches = !span.is_negative() && self.next <= history.end();
+        self.usable > 0 && aligned && reaches && !self.was_preceded(history)
     }
 
     /// Takes in every step up to the newest one that was measured.
@@ -111,6 +112,14 @@ impl Intake {
         slots(history.end().duration_since(self.next), self.step).unwrap_or(0)
     }
 
+    /// Whether a history has been filled in before what was learnt, as stores of metrics are at times.
+    fn was_preceded(&self, history: &Series) -> bool {
+        let span = self.learnt_from.duration_since(history.start());
+        let before = slots(span, history.step()).unwrap_or(0);
+        let before = history.values().iter().take(before);
+        before.into_iter().any(|value| !value.is_nan())
+    }
+
     fn take_step(&mut self, value: f64) {
         let believed = !value.is_nan() && self.believable(value);
         if believed {
@@ -152,8 +161,12 @@ impl Intake {
 
 /// The mean of the values that are there; NaN of none.
 fn mean(values: &[f64]) -> f64 {
-    let there = values.iter().copied().filter(|value| !value.is_nan());
-    let (sum, n) = there.fold((0.0, 0.0), |(sum, n), value| (sum + value / 2.0, n + 1.0));
-    // Halves, so that the sum of the largest values stays finite.
-    sum / n * 2.0
+    let there = || values.iter().copied().filter(|value| !value.is_nan());
+    let n = count(there().count());
+    let sum: f64 = there().sum();
+    if sum.is_finite() {
+        sum / n
+    } else {
+        there().map(|value| value / n).sum()
+    }
 }

@@ -329,6 +329,9 @@ impl Learner {
         if let Some(newest) = self.issued.back_mut() {
             newest.bounds = Some(((model, persistence), compared.quantile));
         }
+        if matches!(self.target, Target::Quantile(_)) {
+            return;
+        }
         let basis = self.basis(true).unwrap_or(Basis::Model);
         let rungs = LADDER.map(|rung| self.bound(rung, basis).unwrap_or(model));
         if let Target::Objective(objective) = &mut self.target {

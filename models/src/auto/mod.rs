@@ -87,7 +87,9 @@ impl Default for Config {
 /// The forecaster `auto`.
 ///
 /// # Guarantees
-/// - Growing a history and asking after each sample gives the answers of asking once with all of it.
+/// - Growing a history and asking after each sample gives the answers of asking once with all of it, but for the last
+///   digits, which depend on the order of sums.
+/// - A history that does not go on where the one before ended, or was filled in before its beginning, is learnt anew.
 /// - Multiplying a history by a number multiplies the answers by it.
 #[derive(Debug, Clone)]
 pub struct Auto {
@@ -162,10 +164,8 @@ impl Auto {
             .intake
             .take()
             .filter(|intake| intake.continues(history));
-        let intake = match kept {
-            Some(intake) => intake,
-            None => Intake::new(self.online(), history, self.grid.step()),
-        };
+        let afresh = || Intake::new(self.online(), history, self.grid.step());
+        let intake = kept.unwrap_or_else(afresh);
         let intake = self.intake.insert(intake);
         intake.take(history);
         intake
@@ -205,7 +205,7 @@ impl Forecaster for Auto {
         let start = later(intake.next(), grid.step(), silent);
         let insufficient = Refusal::InsufficientHistory {
             have: grid.step() * whole(intake.usable()),
-            need: SignedDuration::from_mins(LEAST_MINUTES),
+            need: grid.step() * whole(online.least().max(intake.usable() + 1)),
         };
         let quantile = online.quantile();
         let value = online.upper(quantile).ok_or(insufficient)?;

@@ -12,6 +12,7 @@ use super::margins::REFRESHED_EVERY;
 use super::objective::{HELD_MINUTES, Objective};
 use super::past::Past;
 use super::path::{Ahead, Path};
+use crate::conformal;
 use crate::grid::Grid;
 use crate::series::count;
 
@@ -29,9 +30,9 @@ const REMEMBERED_MINUTES: i64 = 180 * 60;
 pub(super) const LOOK_BEYOND: i64 = 3;
 
 /// How an [`Online`] works.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Settings {
-    /// Minutes until added capacity serves.
+    /// Minutes until added capacity serves, at most a day of them.
     pub lead_minutes: i64,
     /// Minutes that are remembered; `i64::MAX` for all.
     pub remember_minutes: i64,
@@ -43,6 +44,9 @@ pub struct Settings {
     /// Whether to predict the path as well as the decision window.
     pub path: bool,
 }
+
+/// The longest lead time, in minutes.
+const LONGEST_LEAD: i64 = 1440;
 
 /// The model of one series.
 #[derive(Debug, Clone)]
@@ -92,6 +96,10 @@ impl Online {
     #[must_use]
     pub fn new(settings: Settings, step: SignedDuration, aim: Aim) -> Self {
         let grid = Grid::new(step);
+        let settings = Settings {
+            lead_minutes: settings.lead_minutes.clamp(0, LONGEST_LEAD),
+            ..settings
+        };
         let window = Window {
             from: 0,
             to: grid.minutes(settings.lead_minutes + LOOK_BEYOND),
@@ -186,6 +194,12 @@ impl Online {
             Some((highest, _)) => highest,
             None => self.past.highest(self.past.first(), self.past.end()),
         }
+    }
+
+    /// How many steps without a hole it takes until there is an answer.
+    pub(super) fn least(&self) -> usize {
+        let known = self.grid.minutes(FEATURES_FROM) + self.window.to + conformal::LEAST;
+        known.max(self.grid.minutes(LEAST_MINUTES))
     }
 
     /// Since which step the scale has been what it is.

@@ -80,7 +80,8 @@ impl Path {
         });
         Self {
             every,
-            solve_every: grid.minutes(SOLVE_EVERY),
+            // A multiple of the other, so that what is known at the one is known at both.
+            solve_every: every * coarse.minutes(SOLVE_EVERY),
             ranked_at: 0,
             coarse,
             horizons: horizons.collect(),

@@ -48,6 +48,47 @@ fn near(one: &Forecast, other: &Forecast, tolerance: f64) -> bool {
     one.len() == other.len() && one.into_iter().zip(other).all(close)
 }
 
+#[test]
+fn a_history_of_something_else_is_learnt_anew_with_all_that_is_said_of_it() {
+    let other = (0..3 * DAY).map(|minute| demand(minute * 7 / 5)).collect();
+    let other = Series::from_values(Timestamp::UNIX_EPOCH - HOUR, MINUTE, other);
+    let mut kept = auto();
+    ask(&mut kept, &history(3 * DAY));
+    assert_eq!(ask(&mut kept, &other), ask(&mut auto(), &other));
+}
+
+#[test]
+fn a_history_that_was_filled_in_before_its_beginning_is_learnt_anew() {
+    let all = history(3 * DAY);
+    for known in [0, 1, DAY] {
+        let mut late = all.clone();
+        late.truncate_front(known);
+        let mut kept = auto();
+        let early = kept.forecast(&late, HOUR);
+        assert_eq!(early.is_ok(), known == DAY);
+        assert_eq!(ask(&mut kept, &all), ask(&mut auto(), &all), "{known}");
+    }
+}
+
+#[test]
+fn on_a_coarse_grid_it_says_how_much_it_needs() {
+    let mut hourly = Auto::new(Config {
+        sample_interval: HOUR,
+        ..Config::default()
+    });
+    let hourly = hourly.as_mut().unwrap();
+    let history = |hours: usize| {
+        let values = (0..hours).map(|hour| demand(hour * 60)).collect();
+        Series::from_values(Timestamp::UNIX_EPOCH, HOUR, values)
+    };
+    let refusal = Refusal::InsufficientHistory {
+        have: HOUR * 30,
+        need: HOUR * 42,
+    };
+    assert_eq!(hourly.forecast(&history(30), HOUR), Err(refusal));
+    assert!(hourly.forecast(&history(42), HOUR).is_ok());
+}
+
 /// Law F8.
 #[test]
 fn watching_a_history_grow_comes_to_the_same_as_reading_it_at_once() {

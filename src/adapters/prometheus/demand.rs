@@ -55,6 +55,10 @@ impl DemandQueries for QueryRules {
         };
         query.map(|query| query.as_str().to_owned())
     }
+
+    fn version(&self) -> u64 {
+        self.adapter.version()
+    }
 }
 
 fn refused(error: &dyn std::error::Error) -> Refused {

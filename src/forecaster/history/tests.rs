@@ -84,7 +84,9 @@ async fn read<R: HistoryReader>(
         since: None,
         live: &[],
     };
-    cache.read(reader, request, &occasion).await
+    cache
+        .read(reader, request, &mut Agreement::default(), &occasion)
+        .await
 }
 
 fn request(span: i64) -> Request {
@@ -230,6 +232,7 @@ fn live(now: i64, minutes: i64, factor: f64) -> Vec<Sample> {
 /// What is asked at each of these times, `minutes` of live readings being there that say `factor` times the truth.
 async fn asked_at(times: &[i64], minutes: i64, factor: f64) -> Vec<Option<(i64, i64)>> {
     let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
+    let mut agreement = Agreement::default();
     let mut all = Vec::new();
     for now in times {
         let live = live(*now, minutes, factor);
@@ -238,7 +241,7 @@ async fn asked_at(times: &[i64], minutes: i64, factor: f64) -> Vec<Option<(i64, 
             since: None,
             live: &live,
         };
-        let got = cache.read(&reader, &request(7200), &occasion).await;
+        let got = (cache.read(&reader, &request(7200), &mut agreement, &occasion)).await;
         let whole: Vec<i64> = (now - 7200..=*now).step_by(60).collect();
         assert_eq!(seconds(&got.unwrap()), whole, "at {now}");
         all.push(reader.asked().first().copied());
@@ -270,7 +273,7 @@ async fn live_minutes_that_differ_or_are_few_or_have_a_hole_save_nothing() {
 #[tokio::test]
 async fn live_minutes_carry_a_history_that_is_not_answered_for_two_hours() {
     let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
-    let mut lasted = 0;
+    let (mut agreement, mut lasted) = (Agreement::default(), 0);
     for minute in 0..180 {
         let now = 36_000 + minute * 60;
         reader.fail(&[minute > 0]);
@@ -281,7 +284,7 @@ async fn live_minutes_carry_a_history_that_is_not_answered_for_two_hours() {
             live: &live,
         };
         if cache
-            .read(&reader, &request(86_400), &occasion)
+            .read(&reader, &request(86_400), &mut agreement, &occasion)
             .await
             .is_ok()
         {
@@ -296,7 +299,7 @@ async fn live_minutes_carry_a_history_that_is_not_answered_for_two_hours() {
 #[tokio::test]
 async fn live_minutes_that_stop_to_agree_give_way_to_what_is_told() {
     let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
-    let mut told = Vec::new();
+    let (mut agreement, mut told) = (Agreement::default(), Vec::new());
     for (now, factor) in [(36_000, 1.0), (37_800, 3.0), (39_600, 3.0)] {
         let live = live(now, 120, factor);
         let occasion = Occasion {
@@ -305,7 +308,7 @@ async fn live_minutes_that_stop_to_agree_give_way_to_what_is_told() {
             live: &live,
         };
         let got = cache
-            .read(&reader, &request(7200), &occasion)
+            .read(&reader, &request(7200), &mut agreement, &occasion)
             .await
             .unwrap();
         let last = got.last().unwrap();
@@ -315,9 +318,66 @@ async fn live_minutes_that_stop_to_agree_give_way_to_what_is_told() {
 }
 
 #[tokio::test]
+async fn live_minutes_of_one_series_do_not_reach_another_that_asks_the_same() {
+    let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
+    let (mut one, mut other) = (Agreement::default(), Agreement::default());
+    let (agree, differ) = (live(36_060, 120, 1.05), live(36_060, 120, 3.0));
+    let mut last = Vec::new();
+    for now in [36_000, 36_060] {
+        for (agreement, live) in [(&mut one, &agree), (&mut other, &differ)] {
+            let occasion = Occasion {
+                now: at(now),
+                since: None,
+                live,
+            };
+            let got = (cache.read(&reader, &request(7200), agreement, &occasion)).await;
+            let newest = *got.unwrap().last().unwrap();
+            assert_eq!(newest.at, at(now));
+            last.push((newest.value / sample(now).value, reader.asked().len()));
+        }
+    }
+    // The first one's live minutes agree and stand in for a query; the second one's do not, and it asks.
+    assert_eq!(last, [(1.0, 1), (1.0, 1), (1.05, 0), (1.0, 1)]);
+}
+
+#[tokio::test]
+async fn what_is_known_is_told_while_somebody_else_waits_for_an_answer() {
+    struct Hangs;
+    impl HistoryReader for Hangs {
+        async fn range(
+            &self,
+            _: &str,
+            _: Timestamp,
+            _: Timestamp,
+            _: SignedDuration,
+        ) -> Result<Vec<Sample>, HistoryError> {
+            std::future::pending().await
+        }
+    }
+    let cache = HistoryCache::default();
+    let mut agreement = Agreement::default();
+    let live = live(36_060, 120, 1.0);
+    let occasion = |now| Occasion {
+        now: at(now),
+        since: None,
+        live: &live,
+    };
+    let reader = Recorded::new(|_| true);
+    let first = (cache.read(&reader, &request(7200), &mut agreement, &occasion(36_000))).await;
+    assert!(first.is_ok());
+    let (mut new, alone, ask) = (Agreement::default(), occasion(36_060), request(7200));
+    let hanging = cache.read(&Hangs, &ask, &mut new, &alone);
+    futures::pin_mut!(hanging);
+    assert!(futures::poll!(hanging.as_mut()).is_pending());
+    let known = cache.known(&ask, agreement, &alone).unwrap();
+    assert_eq!((known.len(), known.last()), (121, Some(&sample(36_060))));
+    assert!(cache.known(&ask, Agreement::default(), &alone).is_none());
+}
+
+#[tokio::test]
 async fn what_lies_before_the_wanted_time_is_dropped_and_asked_for_again_when_it_is_wanted() {
     let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
-    let mut asked = Vec::new();
+    let (mut agreement, mut asked) = (Agreement::default(), Vec::new());
     for (now, since) in [
         (86_400, None),
         (86_460, Some(79_190)),
@@ -330,7 +390,7 @@ async fn what_lies_before_the_wanted_time_is_dropped_and_asked_for_again_when_it
             live: &[],
         };
         let got = cache
-            .read(&reader, &request(86_400), &occasion)
+            .read(&reader, &request(86_400), &mut agreement, &occasion)
             .await
             .unwrap();
         asked.push((reader.asked()[0], got.len()));

@@ -95,11 +95,16 @@ async fn refreshed(
 ) -> (Vec<Refreshed>, Vec<i64>) {
     let (histories, asked) = (HistoryCache::default(), Mutex::default());
     let past = Past { value, asked };
-    let mut plan = Plan::new(request, Box::new(witness.clone()), at(0)).unwrap();
+    let plan = Plan::new(request, Box::new(witness.clone()), at(0)).unwrap();
+    let Place::Here(mut refresher) = plan.place else {
+        unreachable!("nothing was sent out");
+    };
     let mut all = Vec::new();
     for second in seconds {
-        let mut refreshed = plan.refresh(&past, &histories, &[], at(second)).await;
-        plan = refreshed.plan.take().unwrap();
+        let now = at(second);
+        let samples = refresher.read(&past, &histories, &[], now).await;
+        let mut refreshed = refresher.conclude(samples, now).await;
+        refresher = refreshed.refresher.take().unwrap();
         all.push(refreshed);
     }
     let asked = past.asked.lock().unwrap().clone();

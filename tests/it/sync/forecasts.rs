@@ -2,7 +2,7 @@
 
 use foretide::{
     domain::forecast::Refused,
-    forecaster::{Forecaster, Source},
+    forecaster::{Forecaster, Source, forecasts::SeriesKey},
     ports::{Demand, DemandQueries, HistoryError, HistoryReader},
 };
 use foretide_crds::{ForecastStatus, PredictionMetricStatus, ProposalSource, ProposalStatus};
@@ -19,11 +19,34 @@ fn demand(second: i64) -> f64 {
 
 /// A past of three days that may stop, and how often it was asked.
 #[derive(Clone, Default)]
-struct Past(Arc<Mutex<(u32, Option<i64>)>>);
+struct Past(Arc<Mutex<(u32, Option<i64>)>>, Arc<Mutex<Refusing>>);
+
+/// The queries that nobody answers, and those that fail.
+#[derive(Default)]
+struct Refusing {
+    silent: Vec<&'static str>,
+    broken: Vec<&'static str>,
+}
 
 impl Past {
     fn asked(&self) -> u32 {
         std::mem::take(&mut self.0.lock().unwrap().0)
+    }
+
+    fn silence(&self, query: &'static str) {
+        self.1.lock().unwrap().silent.push(query);
+    }
+
+    fn break_off(&self, query: &'static str) {
+        self.1.lock().unwrap().broken.push(query);
+    }
+
+    fn refuses(&self, query: &str) -> (bool, bool) {
+        let refusing = self.1.lock().unwrap();
+        (
+            refusing.silent.contains(&query),
+            refusing.broken.contains(&query),
+        )
     }
 
     fn stop_at(&self, second: i64) {
@@ -34,11 +57,21 @@ impl Past {
 impl HistoryReader for Past {
     async fn range(
         &self,
-        _: &str,
+        query: &str,
         from: Timestamp,
         to: Timestamp,
         step: SignedDuration,
     ) -> Result<Vec<Sample>, HistoryError> {
+        let (silent, broken) = self.refuses(query);
+        if silent {
+            std::future::pending::<()>().await;
+        }
+        if broken {
+            return Err(HistoryError::Unavailable {
+                status: 503,
+                message: String::new(),
+            });
+        }
         let mut state = self.0.lock().unwrap();
         state.0 += 1;
         let first = from.as_second().max(START - 3 * 86_400);
@@ -56,12 +89,16 @@ impl HistoryReader for Past {
     }
 }
 
-/// Knows one query for everything.
-struct Only;
+/// Asks for what is written, else by the name of the target.
+struct ByName;
 
-impl DemandQueries for Only {
-    fn query(&self, _: &Demand<'_>) -> Result<String, Refused> {
-        Ok("demand".into())
+impl DemandQueries for ByName {
+    fn query(&self, demand: &Demand<'_>) -> Result<String, Refused> {
+        Ok(demand.written.unwrap_or(&demand.target.name).to_owned())
+    }
+
+    fn version(&self) -> u64 {
+        0
     }
 }
 
@@ -70,8 +107,9 @@ const START: i64 = 1_767_225_600;
 /// A world with a forecaster.
 struct Foreseeing {
     world: World,
-    forecaster: Forecaster<Memory, Past, Only>,
+    forecaster: Forecaster<Memory, Past, ByName>,
     past: Past,
+    forecasts: Arc<Forecasts>,
 }
 
 impl Foreseeing {
@@ -91,19 +129,20 @@ impl Foreseeing {
         world.autoscaler = World::autoscaler(&world.memory, &world.clock, &forecasts);
         let source = Source {
             reader: past.clone(),
-            queries: Only,
+            queries: ByName,
         };
         let forecaster = Forecaster::new(
             Arc::new(world.memory.clone()),
             Some(source),
             (world.clock.clone(), Zone::utc()),
-            forecasts,
+            Arc::clone(&forecasts),
             telemetry,
         );
         Self {
             world,
             forecaster,
             past,
+            forecasts,
         }
     }
 
@@ -233,4 +272,58 @@ async fn a_forecast_without_data_expires_after_three_steps_and_says_why() {
     assert!(["StaleHistory", "Expired"].contains(&reason), "{reason}");
     assert_eq!(proposal.forecast, None);
     assert_eq!(world.predicted().reason.as_deref(), Some(reason));
+}
+
+#[tokio::test]
+async fn a_query_that_is_not_answered_holds_up_no_other_series() {
+    let mut world = Foreseeing::new("{}");
+    let spec = format!("mode: Direct, minReplicas: 3, maxReplicas: 50, {CPU}, prediction: {{}}");
+    world.world.memory.put("slow", 3, &spec);
+    world.past.silence("slow");
+    let web = SeriesKey {
+        uid: "uid-web".to_owned(),
+        metric: "resource.cpu".to_owned(),
+    };
+    for minute in 0..20 {
+        world.world.sync(minute * 60).await;
+        let (clock, forecasts) = (world.world.clock.clone(), Arc::clone(&world.forecasts));
+        let now = world.world.start + SignedDuration::from_mins(minute);
+        let renewed = || {
+            forecasts
+                .in_force(&web, now)
+                .is_ok_and(|it| it.start() >= now)
+        };
+        let until_renewed = async {
+            while !renewed() {
+                tokio::task::yield_now().await;
+            }
+            // Who waits for the time of the next pass is told that it has come.
+            clock.set(now, 1e-6);
+        };
+        tokio::join!(world.forecaster.pass(), until_renewed);
+    }
+    world.world.sync(20 * 60).await;
+    let proposal = world.proposal();
+    assert!(proposal.replicas.is_some(), "{proposal:?}");
+}
+
+#[tokio::test]
+async fn a_forecast_of_another_query_is_not_used_while_the_new_one_cannot_be_asked() {
+    for (query, replicas) in [("web", true), ("broken", false)] {
+        let mut world = Foreseeing::new("{}");
+        world.turn(0).await;
+        world.turn(15).await;
+        assert!(world.proposal().replicas.is_some());
+        world.past.break_off("broken");
+        world.past.break_off("web");
+        let annotation = "metric-query.autoscaling.crane.io/resource.cpu";
+        world.world.memory.edit("web", |ehpa| {
+            let annotations = ehpa.metadata.annotations.get_or_insert_default();
+            annotations.insert(annotation.to_owned(), query.to_owned());
+        });
+        world.turn(30).await;
+        world.turn(45).await;
+        let proposal = world.proposal();
+        assert_eq!(proposal.replicas.is_some(), replicas, "{proposal:?}");
+    }
 }

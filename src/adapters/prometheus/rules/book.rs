@@ -12,6 +12,8 @@ pub struct RuleBook(Arc<RwLock<Page>>);
 #[derive(Debug, Default)]
 struct Page {
     rules: Arc<Rules>,
+    /// How many times they were replaced.
+    version: u64,
     /// What the last look found.
     seen: Option<Found>,
 }
@@ -51,6 +53,15 @@ impl RuleBook {
         Arc::clone(&page.rules)
     }
 
+    /// How many times the rules in force were replaced.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .version
+    }
+
     /// Takes what a look at the configuration found: its text, nothing, or why it could not be looked at.
     pub fn shelve(&self, found: Result<Option<String>, String>) -> Shelved {
         let found = match found {
@@ -58,10 +69,10 @@ impl RuleBook {
             Ok(None) => Found::Nothing,
             Err(why) => Found::Unread(why),
         };
-        let mut page = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        if page.seen.as_ref() == Some(&found) {
+        if self.has_seen(&found) {
             return Shelved::Unchanged;
         }
+        // Reading them compiles patterns: nobody waits for that.
         let (rules, shelved) = match &found {
             Found::Text(text) => match Rules::read(text) {
                 Ok(rules) => {
@@ -77,11 +88,18 @@ impl RuleBook {
             Found::Nothing => (Some(Rules::default()), Shelved::Gone),
             Found::Unread(why) => (None, Shelved::Kept(why.clone())),
         };
+        let mut page = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(rules) = rules {
             page.rules = Arc::new(rules);
+            page.version += 1;
         }
         page.seen = Some(found);
         shelved
+    }
+
+    fn has_seen(&self, found: &Found) -> bool {
+        let page = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        page.seen.as_ref() == Some(found)
     }
 }
 
@@ -135,10 +153,13 @@ mod tests {
             (text(one), taken(1), 1),
             (text(""), taken(0), 0),
         ];
+        let mut versions = Vec::new();
         for (step, (found, expected, in_force)) in steps.into_iter().enumerate() {
             assert_eq!(book.shelve(found), expected, "step {step}");
             assert_eq!(book.rules().len(), in_force, "step {step}");
+            versions.push(book.version());
         }
+        assert_eq!(versions, [0, 1, 1, 1, 1, 1, 2, 3, 4]);
     }
 
     #[test]

@@ -1,0 +1,318 @@
+//! One `Auto` and whatever histories it is handed, one after another: it never panics, never answers from the future or
+//! beyond its ceiling, and answers as one that sees the history for the first time wherever each history has continued
+//! the one before.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers of tests: a failure here is a failed test"
+)]
+
+use std::f64::consts::TAU;
+
+use foretide_models::auto::{self, Aim, Auto, Online, Seen, Settings};
+use foretide_models::{Forecast, Forecaster, Refusal, Series};
+use jiff::{SignedDuration, Timestamp};
+use proptest::prelude::*;
+
+const HORIZON: SignedDuration = SignedDuration::from_hours(2);
+/// The newest slot at the beginning of a tale; it may go back from there.
+const BEGIN: usize = 4000;
+
+/// What happens between two questions; spans are in slots.
+#[derive(Debug, Clone, Copy)]
+enum Turn {
+    Grow(usize),
+    /// Nothing is measured for a while.
+    Silence(usize),
+    /// From here on demand is so many times as high.
+    Step(f64),
+    /// The oldest slots are no longer handed out.
+    Slide(usize),
+    /// Slots that were not handed out before now are.
+    Backfill(usize),
+    /// The newest slots are gone again.
+    Back(usize),
+    /// The newest slots are not there yet, and will be next time.
+    Late(usize),
+    /// All slots move by a part of a step.
+    Shift(i64),
+    Empty,
+}
+
+/// A recording that is rewritten as the tale goes on, and the part of it that is handed out.
+#[derive(Debug, Clone)]
+struct Tale {
+    step: SignedDuration,
+    shift: SignedDuration,
+    from: usize,
+    to: usize,
+    silences: Vec<(usize, usize)>,
+    steps: Vec<(usize, f64)>,
+    late: usize,
+    empty: bool,
+}
+
+fn turn() -> impl Strategy<Value = Turn> {
+    prop_oneof![
+        6 => (1_usize..20).prop_map(Turn::Grow),
+        2 => (1_usize..400).prop_map(Turn::Grow),
+        1 => (1_usize..40).prop_map(Turn::Silence),
+        1 => (40_usize..2000).prop_map(Turn::Silence),
+        1 => prop_oneof![Just(0.0), Just(1e-3), Just(3.0), Just(50.0), Just(1000.0)].prop_map(Turn::Step),
+        1 => (1_usize..500).prop_map(Turn::Slide),
+        1 => (1_usize..500).prop_map(Turn::Backfill),
+        1 => (1_usize..500).prop_map(Turn::Back),
+        1 => (1_usize..6).prop_map(Turn::Late),
+        1 => (1_i64..600).prop_map(Turn::Shift),
+        1 => Just(Turn::Empty),
+    ]
+}
+
+/// Reduced to keep the time of all cases in seconds: a quarter of an hour is learnt as fast as a minute is.
+fn step() -> impl Strategy<Value = SignedDuration> {
+    let seconds = prop_oneof![
+        Just(3600),
+        Just(900),
+        Just(600),
+        Just(90),
+        Just(60),
+        Just(15)
+    ];
+    seconds.prop_map(SignedDuration::from_secs)
+}
+
+// === impl Tale ===
+
+impl Tale {
+    fn new(step: SignedDuration, length: usize) -> Self {
+        Self {
+            step,
+            shift: SignedDuration::ZERO,
+            from: BEGIN - length,
+            to: BEGIN,
+            silences: Vec::new(),
+            steps: Vec::new(),
+            late: 0,
+            empty: false,
+        }
+    }
+
+    /// Goes on; says whether whoever knows the history before must learn this one from its beginning, whether it
+    /// continues that one, or neither.
+    fn go(&mut self, turn: Turn) -> Continuity {
+        let was_late = std::mem::take(&mut self.late);
+        let was_empty = std::mem::take(&mut self.empty);
+        let (mut afresh, mut same) = (false, was_late == 0);
+        match turn {
+            Turn::Grow(by) => self.to += by,
+            Turn::Silence(by) => {
+                self.silences.push((self.to, self.to + by));
+                self.to += by;
+            }
+            Turn::Step(factor) => {
+                self.steps.push((self.to, factor));
+                self.to += 1;
+            }
+            Turn::Slide(by) => {
+                self.from = (self.from + by).min(self.to);
+                same = false;
+            }
+            Turn::Backfill(by) => self.from = self.from.saturating_sub(by),
+            Turn::Back(by) => self.to = self.to.saturating_sub(by).max(self.from),
+            Turn::Late(by) => {
+                self.late = by;
+                self.to += by;
+            }
+            Turn::Shift(by) => {
+                self.shift += SignedDuration::from_secs(by);
+                afresh = by % self.step.as_secs() != 0;
+                same = false;
+            }
+            Turn::Empty => self.empty = true,
+        }
+        match (afresh, same && !was_empty && !self.empty) {
+            (true, _) => Continuity::Afresh,
+            (false, true) => Continuity::Same,
+            (false, false) => Continuity::Unknown,
+        }
+    }
+
+    fn history(&self) -> Series {
+        let to = if self.empty { self.from } else { self.to };
+        let values = (self.from..to).map(|slot| self.demand(slot)).collect();
+        Series::from_values(self.at(self.from), self.step, values)
+    }
+
+    fn at(&self, slot: usize) -> Timestamp {
+        let begin = Timestamp::from_second(1_767_225_600).unwrap() + self.shift;
+        begin + self.step * i32::try_from(slot).unwrap()
+    }
+
+    fn demand(&self, slot: usize) -> f64 {
+        let silent = self
+            .silences
+            .iter()
+            .any(|(from, to)| (*from..*to).contains(&slot));
+        if silent || slot + self.late >= self.to {
+            return f64::NAN;
+        }
+        let days = f64::from(u32::try_from(slot).unwrap()) * self.step.as_secs_f64() / 86_400.0;
+        let steps = self.steps.iter().filter(|(from, _)| slot >= *from);
+        let level: f64 = steps.map(|(_, factor)| factor).product();
+        level * (10.0 + 4.0 * (TAU * days).sin() + noise(slot))
+    }
+}
+
+/// How a history stands to the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Continuity {
+    Afresh,
+    Same,
+    Unknown,
+}
+
+/// A repeatable number in [0, 1).
+fn noise(slot: usize) -> f64 {
+    let slot = f64::from(u32::try_from(slot).unwrap());
+    ((slot * 12.9898).sin() * 43_758.545).rem_euclid(1.0)
+}
+
+fn auto(step: SignedDuration, aim: Aim) -> Auto {
+    let config = auto::Config {
+        sample_interval: step,
+        aim,
+        ..auto::Config::default()
+    };
+    Auto::new(config).unwrap()
+}
+
+fn aims() -> impl Strategy<Value = Aim> {
+    let objective = Aim::UnderProvisioned {
+        percent: 1.0,
+        per_replica: Some(1.0),
+    };
+    prop_oneof![3 => Just(Aim::Quantile(0.9)), 1 => Just(objective)]
+}
+
+fn values(forecast: &Forecast) -> Vec<f64> {
+    let peak = forecast.direct().map(|peak| peak.value);
+    let upper = forecast.upper().unwrap_or_default();
+    let all = forecast.point().iter().chain(upper).chain(&peak);
+    all.copied().collect()
+}
+
+/// Bounded, and of the time that comes after the history.
+fn sound(answer: &Result<Forecast, Refusal>, history: &Series, highest: f64) {
+    let Ok(forecast) = answer else { return };
+    assert!(values_are_bounded(forecast, highest), "{forecast:?}");
+    let ahead = forecast.start().duration_since(history.end());
+    assert!(
+        !ahead.is_positive() && -ahead < forecast.step(),
+        "{ahead:#}"
+    );
+}
+
+/// The same refusal, or the same numbers but for what sums in another order lose.
+fn alike(one: &Result<Forecast, Refusal>, other: &Result<Forecast, Refusal>) -> bool {
+    match (one, other) {
+        (Ok(one), Ok(other)) => {
+            let close = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-6 * a.abs().max(b.abs()) + 1e-9;
+            let pairs = (values(one), values(other));
+            one.start() == other.start()
+                && one.valid_until() == other.valid_until()
+                && pairs.0.len() == pairs.1.len()
+                && pairs.0.iter().zip(&pairs.1).all(close)
+        }
+        (Err(one), Err(other)) => one == other,
+        _ => false,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_it_is_handed_it_answers_as_if_for_the_first_time_or_goes_on(
+        step in step(), aim in aims(), length in 0_usize..1500, turns in prop::collection::vec(turn(), 1..8),
+    ) {
+        let mut tale = Tale::new(step, length);
+        let mut kept = auto(step, aim);
+        let (mut comparable, mut highest) = (true, 0.0_f64);
+        for (i, turn) in std::iter::once(Turn::Grow(0)).chain(turns).enumerate() {
+            match tale.go(turn) {
+                Continuity::Afresh => comparable = true,
+                Continuity::Same => {}
+                Continuity::Unknown => comparable = false,
+            }
+            let history = tale.history();
+            highest = history.values().iter().copied().fold(highest, f64::max);
+            let answer = kept.forecast(&history, HORIZON);
+            sound(&answer, &history, highest);
+            if comparable && tale.late == 0 {
+                let fresh = auto(step, aim).forecast(&history, HORIZON);
+                prop_assert!(alike(&answer, &fresh), "turn {}: {:?}\n{:?}\n{:?}", i, turn, answer, fresh);
+            }
+        }
+    }
+
+    #[test]
+    fn values_of_any_kind_in_any_order_never_break_it(
+        step in step(),
+        parts in prop::collection::vec((prop::collection::vec(any::<f64>(), 1..40), 1_usize..40, any::<bool>()), 1..6),
+    ) {
+        let mut kept = auto(step, Aim::Quantile(0.9));
+        let (mut all, mut highest) = (Vec::new(), 0.0_f64);
+        for (values, repeats, odd) in parts {
+            // Magnitudes only: half of any numbers are negative, which is the same as missing.
+            let usual = if odd { 1.0 } else { f64::NAN };
+            all.extend(values.repeat(repeats).iter().map(|v| if odd { usual } else { v.abs() }));
+            let history = Series::from_values(Timestamp::UNIX_EPOCH, step, all.clone());
+            highest = history.values().iter().copied().fold(highest, f64::max);
+            sound(&kept.forecast(&history, HORIZON), &history, highest.min(f64::MAX / 1.5));
+        }
+    }
+
+    #[test]
+    fn histories_at_the_ends_of_time_never_break_it(
+        step in step(), early in any::<bool>(), away in 0_i64..2_000_000, length in 0_usize..700,
+        strides in prop::collection::vec(0_usize..300, 1..5),
+    ) {
+        let away = SignedDuration::from_secs(away);
+        let start = if early { Timestamp::MIN + away } else { Timestamp::MAX - away };
+        let mut kept = auto(step, Aim::Quantile(0.9));
+        let mut length = length;
+        for stride in strides {
+            length += stride;
+            let values = (0..length).map(|slot| 5.0 + noise(slot)).collect();
+            let history = Series::from_values(start, step, values);
+            if let Ok(forecast) = kept.forecast(&history, HORIZON) {
+                prop_assert!(values_are_bounded(&forecast, 6.0), "{forecast:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_settings_and_no_demand_break_the_model(
+        lead_minutes in prop_oneof![0_i64..90, any::<i64>()], remember_minutes in prop_oneof![-1_i64..400, any::<i64>()],
+        offset in prop::option::of(any::<f64>()), seconds in 1_i64..4000, quantile in any::<f64>(),
+        demand in prop::collection::vec((any::<f64>(), any::<bool>()), 0..200), usual in 100_usize..800,
+    ) {
+        let settings = Settings { lead_minutes, remember_minutes, offset, fall_back: true, path: true };
+        let step = SignedDuration::from_secs(seconds);
+        let mut online = Online::new(settings, step, Aim::Quantile(quantile));
+        for slot in 0..usual {
+            online.push(5.0 + noise(slot));
+        }
+        for (slot, (value, made_up)) in demand.into_iter().enumerate() {
+            online.take(if slot % 3 == 0 { value } else { 5.0 }, if made_up { Seen::MadeUp } else { Seen::Measured });
+            online.calibrate();
+            let _answer = (online.upper(quantile), online.point(), online.quantile());
+        }
+    }
+}
+
+fn values_are_bounded(forecast: &Forecast, highest: f64) -> bool {
+    // Means of several samples may round up.
+    let fine = |v: &f64| v.is_finite() && *v >= 0.0 && *v <= 1.5 * highest * (1.0 + 1e-12);
+    values(forecast).iter().all(fine)
+}
