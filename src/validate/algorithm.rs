@@ -379,6 +379,27 @@ mod tests {
         ]);
     }
 
+    #[test]
+    fn absurd_spans_are_refused_whether_or_not_they_can_be_counted() {
+        for span in [
+            "100000000000000000d",
+            "106751991167300d",
+            "2562047788015215h",
+        ] {
+            for field in ["sampleInterval", "historyLength"] {
+                for kind in ["dsp", "percentile", "holtWinters"] {
+                    let yaml = format!(
+                        "predictionAlgorithm: {{algorithmType: {kind}, {kind}: {{{field}: {span}}}}}"
+                    );
+                    let violation = forecaster(&prediction(&yaml)).unwrap_err();
+                    assert!(violation.field.starts_with(BLOCK), "{yaml}: {violation}");
+                }
+            }
+            let yaml = format!("predictionAlgorithm: {{auto: {{sampleInterval: {span}}}}}");
+            assert!(forecaster(&prediction(&yaml)).is_err(), "{span}");
+        }
+    }
+
     /// Each of these predictions is refused by the path of this field.
     fn refused(cases: &[(&str, &str)]) {
         for (yaml, field) in cases {

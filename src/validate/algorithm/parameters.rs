@@ -232,7 +232,7 @@ pub(super) fn mstl(_: &wire::Mstl) -> Result<Algorithm, Violation> {
     ))
 }
 
-/// crane's durations: whole days as `3d`, or a Go duration such as `60s` or `1h30m`.
+/// A duration as users write it; absent if it is not written.
 fn duration(field: &str, text: Option<&str>) -> Result<Option<SignedDuration>, Violation> {
     let Some(text) = text else { return Ok(None) };
     let days = text
