@@ -69,6 +69,11 @@ impl<'a> Foresight<'a> {
         self.latest.as_ref().ok()
     }
 
+    /// Shows this lead time among the grounds: the one that the forecaster was built with.
+    pub(super) fn with_lead_time(&mut self, lead_time: LeadTime) {
+        self.lead_time = lead_time;
+    }
+
     /// Asks for paths of at least this length.
     pub(super) fn look_ahead(&mut self, ahead: SignedDuration) {
         self.ahead = ahead;

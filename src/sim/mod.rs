@@ -159,7 +159,8 @@ impl<'a> Run<'a> {
     /// A contender at the beginning of its course.
     ///
     /// The workload acts, also if it is previewed; `forecasters` belong to the tracks, in their order, and none
-    /// are asked without a prediction in the workload.
+    /// are asked without a prediction in the workload. The lead time is the course's start-up as it would be measured,
+    /// unless [`with_lead_time`](Self::with_lead_time) says otherwise.
     #[must_use]
     pub fn new(course: &'a Course, workload: Workload, forecasters: Vec<Built>) -> Self {
         let workload = acting(workload);
@@ -187,6 +188,15 @@ impl<'a> Run<'a> {
             history: History::default(),
             now: course.begin,
         }
+    }
+
+    /// The same run, whose forecasters were told this lead time.
+    #[must_use]
+    pub fn with_lead_time(mut self, lead_time: LeadTime) -> Self {
+        for foresight in &mut self.foresights {
+            foresight.with_lead_time(lead_time);
+        }
+        self
     }
 
     /// The same run, whose forecasts reach at least this far, to be looked at; decisions stay the same.
