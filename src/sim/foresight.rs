@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use foretide_models::{Forecast, Forecaster, OUTLIVES_HISTORY, Series};
+use foretide_models::{Forecast, Forecaster, Series};
 use jiff::{SignedDuration, Timestamp};
 
 use super::Track;
 use crate::domain::{
     demand,
-    forecast::{ForecastReading, Grounds, Predicted, Refused},
+    forecast::{ForecastReading, Grounds, Predicted, Refused, horizon},
     lead_time::LeadTime,
     observation::{Container, Pod},
     proposal::Reason,
@@ -104,12 +104,8 @@ impl<'a> Foresight<'a> {
         let step = forecaster.sample_interval();
         let recording = &self.track.recording;
         recording.extend(&mut self.series, forecaster.history_length(), now);
-        // As the controller asks: far enough that the window is covered until the forecast expires.
-        let horizon = [self.window, OUTLIVES_HISTORY, step];
-        let horizon = horizon
-            .into_iter()
-            .fold(SignedDuration::ZERO, SignedDuration::saturating_add);
-        let made = forecaster.forecast(&self.series, horizon.max(self.ahead));
+        let horizon = horizon(self.window, step).max(self.ahead);
+        let made = forecaster.forecast(&self.series, horizon);
         self.latest = made.map_err(|refusal| Refused::from(&refusal));
         self.next = now
             .checked_add(forecaster.refresh_period())
