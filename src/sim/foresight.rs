@@ -1,12 +1,12 @@
 //! The forecasts of one metric while the virtual clock runs: asked for as often as the forecaster wants to be
 //! asked, with nothing but the past, and in force until they expire.
 
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 
-use foretide_models::{Forecast, Forecaster, Series};
+use foretide_models::{Forecast, Forecaster, Prediction, Series};
 use jiff::{SignedDuration, Timestamp};
 
-use super::Track;
+use super::{MINUTE, Track};
 use crate::domain::{
     demand,
     forecast::{ForecastReading, Grounds, Predicted, Refused, horizon},
@@ -27,6 +27,8 @@ pub(super) struct Foresight<'a> {
     series: Series,
     next: Timestamp,
     latest: Result<Forecast, Refused>,
+    /// What was foretold for the minutes of the lead time to come, by when they begin.
+    foretold: VecDeque<Prediction>,
 }
 
 // === impl Foresight ===
@@ -61,6 +63,7 @@ impl<'a> Foresight<'a> {
             series,
             next: begin,
             latest: Err(refused.unwrap_or_else(pending)),
+            foretold: VecDeque::new(),
         }
     }
 
@@ -87,6 +90,7 @@ impl<'a> Foresight<'a> {
         now: Timestamp,
     ) -> ForecastReading {
         self.refresh(now);
+        self.foretell(now);
         let grounds = self
             .latest()
             .map(|forecast| Grounds::of(forecast, self.lead_time, 0.0));
@@ -110,6 +114,24 @@ impl<'a> Foresight<'a> {
         self.next = now
             .checked_add(forecaster.refresh_period())
             .unwrap_or(Timestamp::MAX);
+    }
+
+    /// What was forecast for the minute that begins at `at`, a lead time before, in the unit of the metric.
+    pub(super) fn foretold(&self, at: Timestamp) -> Option<Prediction> {
+        self.foretold.front().copied().filter(|made| made.at == at)
+    }
+
+    /// Keeps what is forecast for the minute that begins a lead time from now, and forgets those that are over.
+    fn foretell(&mut self, now: Timestamp) {
+        while self.foretold.pop_front_if(|made| made.at < now).is_some() {}
+        let Some(at) = now.checked_add(self.lead_time.span).ok() else {
+            return;
+        };
+        let end = at.checked_add(MINUTE).unwrap_or(Timestamp::MAX);
+        let forecast = self.latest().filter(|made| now <= made.valid_until());
+        let made = forecast.and_then(|made| made.samples().take_while(|p| p.at <= end).last());
+        self.foretold
+            .extend(made.map(|made| Prediction { at, ..made }));
     }
 
     fn predicted(

@@ -19,7 +19,7 @@ pub mod measure;
 mod recording;
 mod score;
 
-use foretide_models::{Forecast, Forecaster};
+use foretide_models::{Forecast, Forecaster, Prediction};
 use jiff::{SignedDuration, Timestamp};
 
 pub use fleet::{Fleet, Template};
@@ -233,6 +233,25 @@ impl<'a> Run<'a> {
     #[must_use]
     pub fn forecast(&self) -> Option<&Forecast> {
         self.foresights.first().and_then(Foresight::latest)
+    }
+
+    /// What was forecast for the minute that begins at `at` a lead time before, in replicas; of several metrics the one
+    /// that asked for the most.
+    ///
+    /// `None` but for the minute that was decided last, and where no forecast was in force.
+    #[must_use]
+    pub fn foretold(&self, at: Timestamp) -> Option<Prediction> {
+        let all = self.foresights.iter().zip(&self.targets);
+        let all = all.filter_map(|(foresight, target)| {
+            let (made, target) = (foresight.foretold(at)?, (*target)?);
+            Some(Prediction {
+                at,
+                value: made.value / target,
+                upper: made.upper.map(|upper| upper / target),
+            })
+        });
+        let highest = |p: &Prediction| p.upper.unwrap_or(p.value);
+        all.max_by(|a, b| highest(a).total_cmp(&highest(b)))
     }
 
     /// What would be read at the beginning of the minute: the demand of the one before, of those who served it.
