@@ -154,8 +154,8 @@ impl<'a> Plot<'a> {
         raster
     }
 
-    /// The expected values as a line, where there is no history that meets them, and a band from there to the upper
-    /// ones, as far as it is above the history.
+    /// A band from the expected values to the upper ones, as far as it is above the history; the expected ones as a
+    /// line, where no history is beside it to be taken for, or where there is no band.
     fn draw_forecast(&self, raster: &mut Raster, fine: Axis, top: f64, known: &[Option<f64>]) {
         let (_, height) = raster.extent();
         let sample = |at, value| Sample { at, value };
@@ -164,6 +164,7 @@ impl<'a> Plot<'a> {
         let upper = upper.map(|p| sample(p.at, p.upper.unwrap_or(p.value)));
         let expected = levels(&expected.collect::<Vec<_>>(), fine);
         let upper = levels(&upper.collect::<Vec<_>>(), fine);
+        let bare = self.forecast.iter().all(|p| p.upper.is_none());
         let mut before = None;
         for (x, ((expected, upper), known)) in
             expected.into_iter().zip(upper).zip(known).enumerate()
@@ -173,11 +174,15 @@ impl<'a> Plot<'a> {
                 continue;
             };
             let y = dot(expected, top, height).saturating_sub(1);
-            let least = known.map_or(y, |known| dot(known, top, height));
-            (y.max(least)..dot(upper, top, height)).for_each(|y| raster.set((x, y), Dot::Band));
-            let joined = before.unwrap_or(y);
-            if known.is_none() {
-                (y.min(joined)..=y.max(joined)).for_each(|y| raster.set((x, y), Dot::Line));
+            let above = known.map_or(0, |known| dot(known, top, height));
+            if !bare {
+                let highest = dot_under(upper, top, height);
+                (y.max(above)..highest).for_each(|y| raster.set((x, y), Dot::Band));
+            }
+            if bare || known.is_none() {
+                let joined = before.unwrap_or(y);
+                let line = (y.min(joined)..=y.max(joined)).filter(|y| *y >= above);
+                line.for_each(|y| raster.set((x, y), Dot::Line));
             }
             before = Some(y);
         }
@@ -190,9 +195,11 @@ impl<'a> Plot<'a> {
 
     /// The right-hand scale: a value at the top, in the middle and at the bottom.
     fn scale(&self, row: usize, rows: usize, top: f64, screen: Screen) -> String {
+        // A lid stands in the row whose lower edge is its value.
+        let half = rows - rows / 2 - usize::from(!self.capacity.is_empty());
         let value = match row {
             0 => Some(top),
-            row if row == rows / 2 && rows > 3 => Some(top * ratio(rows - row, rows)),
+            row if row == half && rows > 3 => Some(top * ratio(rows / 2, rows)),
             row if row + 1 == rows && rows > 1 => Some(0.0),
             _ => None,
         };
@@ -285,6 +292,11 @@ fn dot(value: f64, top: f64, height: usize) -> usize {
     dots.max(usize::from(value > 0.0))
 }
 
+/// How many dots high what comes up to a value is: a part of a dot is one.
+fn dot_under(value: f64, top: f64, height: usize) -> usize {
+    whole((value / top * real(height)).ceil()).min(height)
+}
+
 /// The lowest round number that is not below the highest value.
 fn top(highest: f64) -> f64 {
     if highest.is_nan() || highest <= 0.0 {
@@ -363,6 +375,40 @@ mod tests {
             "           12:00      Fri 02 Jan now   12:00\n",
         );
         assert_eq!(drawn(SCREEN, size), expected);
+    }
+
+    #[test]
+    fn a_band_is_lighter_than_the_history_and_has_a_line_only_beyond_it() {
+        let history = hourly(0, 24, |_| 0.5);
+        let band = |p: Prediction| Prediction {
+            upper: Some(p.value * 1.4),
+            ..p
+        };
+        let forecast: Vec<_> = expected(&hourly(12, 25, |_| 0.5))
+            .into_iter()
+            .map(band)
+            .collect();
+        let plot = Plot {
+            history: &history,
+            forecast: &forecast,
+            capacity: &hourly(0, 24, |_| 0.75),
+            top: Some(1.0),
+            now: Timestamp::from_second(23 * 3600).ok(),
+            ..Plot::new(&|value| format!("{value:.2}"))
+        };
+        let size = Size {
+            columns: 36,
+            rows: 4,
+        };
+        let expected = concat!(
+            "────────────────────────            ┤ 1.00\n",
+            "            ⡇⡇⡇⡇⡇⡇⡇⡇⡇⡇⡇⡇⡇⡇⡇⡇⡇⡇⡇⡇⡇⡇⡇⡇┤ 0.50\n",
+            "⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⡏⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉│\n",
+            "⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⡇            ┤ 0.00\n",
+            "────────────┴──────────▲┴──────────┴┘\n",
+            "          12:00       now        12:00\n",
+        );
+        assert_eq!(plot.render(size, SCREEN), expected);
     }
 
     #[test]

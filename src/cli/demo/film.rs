@@ -21,7 +21,7 @@ const OURS: Size = Size {
     columns: 74,
     rows: 8,
 };
-const PLAIN: Size = Size { rows: 5, ..OURS };
+const PLAIN: Size = Size { rows: 6, ..OURS };
 /// How much of the forecast is drawn.
 const AHEAD: SignedDuration = SignedDuration::from_hours(4);
 /// How many lines the sentence of a decision may take.
@@ -99,7 +99,10 @@ impl<'a> Film<'a> {
                 top: self.top,
                 now: (!self.is_over()).then_some(self.now),
             };
-            text.push_str(&pane.draw(size, screen));
+            let drawn = pane.draw(size, screen);
+            // The times stand once, under the lower picture.
+            let times = drawn.trim_end().rfind('\n').filter(|_| size == OURS);
+            text.push_str(times.and_then(|end| drawn.get(..=end)).unwrap_or(&drawn));
         }
         let _infallible = writeln!(text, "{}\n", legend(&self.ours.1, screen));
         let sentence = wrapped(&self.sentence, WIDTH, "");
