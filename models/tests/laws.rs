@@ -8,7 +8,7 @@
 use std::f64::consts::TAU;
 
 use foretide_models::{
-    Algorithm, Forecast, Refusal, Sample, Series, auto, calibrate, dsp, holt_winters, linear,
+    Algorithm, Forecast, Note, Refusal, Sample, Series, auto, calibrate, dsp, holt_winters, linear,
     percentile, seasonal,
 };
 use jiff::{SignedDuration, Timestamp};
@@ -320,6 +320,40 @@ fn one_absurd_sample_changes_almost_nothing() {
     }
 }
 
+/// What the clamps allow: a thousandfold for at most five samples is not believed; fifty times is, and so is a
+/// thousandfold that goes on, and either may then be forecast, up to one and a half times as high.
+#[test]
+fn what_is_absurd_and_short_costs_nothing_and_what_is_believed_costs_at_most_the_ceiling() {
+    for (factor, run, believed) in [
+        (1000.0, 1, false),
+        (1000.0, 5, false),
+        (1000.0, 6, true),
+        (1000.0, 60, true),
+        (50.0, 1, true),
+        (50.0, 60, true),
+    ] {
+        let clean = noisy(7);
+        let mut poisoned = clean.clone();
+        for value in poisoned.iter_mut().skip(6 * DAY).take(run) {
+            *value *= factor;
+        }
+        let (usual, poisoned) = (highest(&series(clean)), series(poisoned));
+        let most = 1.5 * if believed { highest(&poisoned) } else { usual };
+        for algorithm in everyone() {
+            let Ok(forecast) = ask(&algorithm, &poisoned) else {
+                continue;
+            };
+            let peak = forecast.direct().map(|peak| peak.value);
+            let upper = forecast.upper().unwrap_or_default();
+            let mut all = forecast.point().iter().chain(upper).chain(&peak);
+            assert!(all.all(|v| *v <= most), "x{factor} for {run}: {forecast:?}");
+            let rejected = |note: &Note| *note == Note::SpikesRejected { slots: run };
+            let noted = forecast.notes().iter().any(rejected);
+            assert_eq!(noted, !believed, "x{factor} for {run}: {forecast:?}");
+        }
+    }
+}
+
 #[test]
 fn order_and_duplicates_of_samples_do_not_matter() {
     let at = |i: usize| START + STEP * i32::try_from(i).unwrap();
@@ -506,8 +540,13 @@ proptest! {
                 let history = series(all[..now].to_vec());
                 let [kept, afresh] = [kept.forecast(&history, HORIZON), ask(&algorithm, &history)];
                 let (kept, afresh) = (kept.unwrap(), afresh.unwrap());
-                prop_assert_eq!(kept.point(), afresh.point(), "{:?} at {}", algorithm, now);
-                prop_assert_eq!(kept.direct(), afresh.direct(), "{:?} at {}", algorithm, now);
+                // The last digits of the running sums of `auto` depend on when it was asked.
+                let moved = worst(kept.point(), afresh.point());
+                let peaks = kept.direct().zip(afresh.direct());
+                let peaks = peaks.map_or(0.0, |(a, b)| (a.value - b.value).abs());
+                let tolerance = if matches!(algorithm, Algorithm::Auto(_)) { 1e-6 } else { 0.0 };
+                prop_assert!(moved <= tolerance && peaks <= tolerance, "{algorithm:?} at {now}: {moved}, {peaks}");
+                prop_assert_eq!(kept.direct().is_some(), afresh.direct().is_some());
                 let skill = |forecast: &Forecast| forecast.quality().and_then(|q| q.skill);
                 let apart = skill(&kept).zip(skill(&afresh)).map_or(0.0, |(a, b)| (a - b).abs());
                 prop_assert!(apart < 1e-6, "{algorithm:?} at {now}: {apart}");
