@@ -349,7 +349,9 @@ fn what_is_absurd_and_short_costs_nothing_and_what_is_believed_costs_at_most_the
             assert!(all.all(|v| *v <= most), "x{factor} for {run}: {forecast:?}");
             let rejected = |note: &Note| *note == Note::SpikesRejected { slots: run };
             let noted = forecast.notes().iter().any(rejected);
-            assert_eq!(noted, !believed, "x{factor} for {run}: {forecast:?}");
+            // A line looks at the last hours only.
+            let expected = !believed && forecast.method() != "linear";
+            assert_eq!(noted, expected, "x{factor} for {run}: {forecast:?}");
         }
     }
 }
