@@ -48,7 +48,7 @@ fn auto(c: &mut Criterion) {
     group.sample_size(10);
     for (what, path) in [("decision only", false), ("with the path", true)] {
         group.bench_function(format!("learn 14 days, {what}"), |b| {
-            b.iter(|| model(14, path))
+            b.iter(|| model(14, path));
         });
         let learnt = model(14, path);
         group.bench_function(format!("5 minutes, {what}"), |b| {

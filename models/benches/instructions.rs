@@ -23,7 +23,7 @@ const SUBJECTS: [Subject; 12] = [
     ("dsp: first answer from 3 days", |n| answer("dsp", 3, n)),
     ("dsp: first answer from 14 days", |n| answer("dsp", 14, n)),
     ("seasonalNaive: first answer from 14 days", |n| {
-        answer("seasonalNaive", 14, n)
+        answer("seasonalNaive", 14, n);
     }),
     ("auto: first answer from 14 days", |n| answer("auto", 14, n)),
     ("auto: learn 14 days, decision only", |n| learn(false, n)),
@@ -31,16 +31,16 @@ const SUBJECTS: [Subject; 12] = [
     ("auto: 5 minutes, decision only", |n| minutes(false, n)),
     ("auto: 5 minutes, with the path", |n| minutes(true, n)),
     ("auto: the same without renewing the margins", |n| {
-        minutes_uncalibrated(false, n)
+        minutes_uncalibrated(false, n);
     }),
     ("seasonalNaive: 5 answers, a minute apart", |n| {
-        answers_apart("seasonalNaive", n)
+        answers_apart("seasonalNaive", n);
     }),
     ("dsp: 5 answers, a minute apart", |n| {
-        answers_apart("dsp", n)
+        answers_apart("dsp", n);
     }),
     ("auto: 5 answers, a minute apart", |n| {
-        answers_apart("auto", n)
+        answers_apart("auto", n);
     }),
 ];
 

@@ -64,16 +64,15 @@ pub struct Peak {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Quality {
     /// The part of the decision windows whose highest demand stayed within the forecast; honest when near the quantile.
+    /// Forecasts are judged with margins that are up to a few hours old; those that are given out have newer ones.
     pub coverage: Option<f64>,
     /// One minus the ratio of its pinball loss to that of "it stays as it is" with the same calibration: 0 is no
     /// better, 1 is perfect.
     pub skill: Option<f64>,
     /// The first sample that it learnt from.
     pub learnt_from: Timestamp,
-    /// How alike a day is to the one before, as an autocorrelation.
-    pub daily: Option<f64>,
-    /// How alike a week is to the one before, as an autocorrelation.
-    pub weekly: Option<f64>,
+    /// Up to when it knows what was: the end of the newest sample.
+    pub known_until: Timestamp,
 }
 
 /// One predicted value.

@@ -37,7 +37,7 @@ pub struct Config {
 /// A minute, 7 days, a season of a day; small constants, no trend.
 ///
 /// # Source
-/// The best of the classical forecasters on 48 real workload traces, once its constants are small.
+/// In a study on workload traces the best of the classical forecasters, once its constants are small.
 impl Default for Config {
     fn default() -> Self {
         Self {

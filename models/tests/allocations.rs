@@ -6,8 +6,6 @@ use jiff::SignedDuration;
 
 const MINUTE: SignedDuration = SignedDuration::from_mins(1);
 const DAY: u32 = 1440;
-/// What `auto` remembers: seven and a half days.
-const REMEMBERED: usize = 180 * 60;
 
 /// A day's wave with noise; its level never shifts.
 fn demand(minute: u32) -> f64 {
@@ -19,11 +17,8 @@ fn demand(minute: u32) -> f64 {
 /// The model as `auto` runs it.
 fn model(aim: Aim) -> Online {
     let settings = Settings {
-        lead_minutes: 2,
-        remember: REMEMBERED,
-        offset: None,
-        fall_back: true,
         path: true,
+        ..Settings::new(2)
     };
     Online::new(settings, MINUTE, aim)
 }

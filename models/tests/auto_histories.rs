@@ -293,11 +293,11 @@ proptest! {
 
     #[test]
     fn no_settings_and_no_demand_break_the_model(
-        lead_minutes in prop_oneof![0_i64..90, any::<i64>()], remember in prop_oneof![0_usize..400, Just(usize::MAX)],
+        lead_minutes in prop_oneof![0_i64..90, any::<i64>()], remember_minutes in prop_oneof![-1_i64..400, any::<i64>()],
         offset in prop::option::of(any::<f64>()), seconds in 1_i64..4000, quantile in any::<f64>(),
         demand in prop::collection::vec((any::<f64>(), any::<bool>()), 0..200), usual in 100_usize..800,
     ) {
-        let settings = Settings { lead_minutes, remember, offset, fall_back: true, path: true };
+        let settings = Settings { lead_minutes, remember_minutes, offset, fall_back: true, path: true };
         let step = SignedDuration::from_secs(seconds);
         let mut online = Online::new(settings, step, Aim::Quantile(quantile));
         for slot in 0..usual {

@@ -542,13 +542,12 @@ proptest! {
                 let history = series(all[..now].to_vec());
                 let [kept, afresh] = [kept.forecast(&history, HORIZON), ask(&algorithm, &history)];
                 let (kept, afresh) = (kept.unwrap(), afresh.unwrap());
-                // The last digits of the running sums of `auto` depend on when it was asked.
-                let moved = worst(kept.point(), afresh.point());
-                let peaks = kept.direct().zip(afresh.direct());
-                let peaks = peaks.map_or(0.0, |(a, b)| (a.value - b.value).abs());
-                let tolerance = if matches!(algorithm, Algorithm::Auto(_)) { 1e-6 } else { 0.0 };
-                prop_assert!(moved <= tolerance && peaks <= tolerance, "{algorithm:?} at {now}: {moved}, {peaks}");
-                prop_assert_eq!(kept.direct().is_some(), afresh.direct().is_some());
+                // Sums over a window that slides are rounded in another order.
+                let apart = worst(kept.point(), afresh.point());
+                prop_assert!(apart < 1e-6, "{algorithm:?} at {now}: {apart}");
+                let value = |forecast: &Forecast| forecast.direct().map_or(0.0, |peak| peak.value);
+                let apart = (value(&kept) - value(&afresh)).abs();
+                prop_assert!(apart < 1e-6, "{algorithm:?} at {now}: {apart}");
                 let skill = |forecast: &Forecast| forecast.quality().and_then(|q| q.skill);
                 let apart = skill(&kept).zip(skill(&afresh)).map_or(0.0, |(a, b)| (a - b).abs());
                 prop_assert!(apart < 1e-6, "{algorithm:?} at {now}: {apart}");

@@ -145,8 +145,12 @@ pub(super) fn run(
     bound::check(&args.fail_if, args.compare)?;
     let lab = Lab::new(args, local, now)?;
     let report = report(lab, args, progress);
-    let failed: Vec<_> = report.outcomes.iter().filter(|o| o.exceeded).collect();
-    let notes: String = failed.iter().map(|o| format!("foretide: {o}\n")).collect();
+    let failed = report.outcomes.iter().filter(|o| o.exceeded);
+    let failed: Vec<String> = failed.map(ToString::to_string).collect();
+    let notes: String = failed
+        .iter()
+        .flat_map(|o| ["foretide: ", o.as_str(), "\n"])
+        .collect();
     let exit = if failed.is_empty() {
         Exit::Ok
     } else {

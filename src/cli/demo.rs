@@ -1,7 +1,7 @@
 //! `foretide demo`: a back-test of an example, played as a moving picture: Foretide above, a plain HPA below.
 //!
 //! Nothing in it is staged: the decisions, forecasts and numbers are those of `foretide backtest`, over demand that
-//! [`scene`] makes up. The pace comes from whoever calls [`play`]; it refuses to look at a clock.
+//! `scene` makes up. The pace comes from whoever calls `play`; it refuses to look at a clock.
 
 mod film;
 mod scene;
@@ -177,7 +177,7 @@ mod tests {
         let (text, stood) = played(usize::MAX);
         let around = (&Zone::utc(), Timestamp::UNIX_EPOCH);
         let answer = run(&args(), PLAIN, around).unwrap().text;
-        let last = text.rsplit("A").next().unwrap();
+        let last = text.rsplit('A').next().unwrap();
         let last = last.replace(CLEAR_LINE, "").replace(SHOW_CURSOR, "");
         assert!(
             answer.ends_with(&last[last.find('\n').unwrap()..]),

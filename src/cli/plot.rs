@@ -67,8 +67,8 @@ enum Ink {
     Forecast,
     Capacity {
         piece: Piece,
-        /// Whether the history reaches over it.
-        covered: bool,
+        /// Whether it fell short there.
+        short: bool,
     },
 }
 
@@ -182,10 +182,16 @@ impl<'a> Plot<'a> {
             .into_iter()
             .map(level)
             .collect();
+        let short = self.short_columns(axis);
         for (column, row, piece) in steps::pieces(&heights) {
-            raster.line(column, row, piece);
+            raster.line((column, row), piece, short.contains(&column));
         }
         raster
+    }
+
+    /// The columns in which capacity fell short.
+    fn short_columns(&self, axis: Axis) -> Vec<usize> {
+        self.short.iter().map(|at| axis.column(*at)).collect()
     }
 
     /// The right-hand scale: a value at the top, in the middle and at the bottom.
@@ -218,7 +224,7 @@ impl<'a> Plot<'a> {
         let until = self.now.and_then(|now| now.checked_add(self.window).ok());
         let until = until.filter(|_| self.window.is_positive());
         let window_end = until.map_or(at, |until| Some(axis.column(until)));
-        let short: Vec<usize> = self.short.iter().map(|at| axis.column(*at)).collect();
+        let short = self.short_columns(axis);
         let ticks: Vec<usize> = ticks(axis).map(|(column, _)| column).collect();
         let mut text = String::new();
         for column in 0..axis.columns {
@@ -256,12 +262,10 @@ impl Raster {
     }
 
     /// A piece of a line that stands on row `height` from the bottom, over whatever is there.
-    fn line(&mut self, column: usize, height: usize, piece: Piece) {
+    fn line(&mut self, (column, height): (usize, usize), piece: Piece, short: bool) {
         let row = self.size.rows.saturating_sub(height + 1);
-        let full = u8::MAX >> (8 - self.dots.0 * self.dots.1);
         if let Some(cell) = self.cells.get_mut(row * self.size.columns + column) {
-            let covered = cell.ink == Ink::History && cell.dots == full;
-            cell.ink = Ink::Capacity { piece, covered };
+            cell.ink = Ink::Capacity { piece, short };
         }
     }
 
@@ -283,9 +287,7 @@ impl Raster {
                     screen.paint(Paint::Dim, "┊")
                 }
                 Ink::Blank if Some(column) == now => screen.paint(Paint::Dim, "|"),
-                Ink::Capacity { covered: true, .. } => {
-                    screen.paint(Paint::Error, &glyph.to_string())
-                }
+                Ink::Capacity { short: true, .. } => screen.paint(Paint::Error, &glyph.to_string()),
                 Ink::Capacity { .. } => screen.paint(Paint::Strong, &glyph.to_string()),
                 Ink::Forecast => screen.paint(Paint::Future, &glyph.to_string()),
                 Ink::Blank | Ink::History => glyph.to_string(),

@@ -86,7 +86,9 @@ fn run(course: &Course, workload: Workload, forecasters: Vec<Built>) -> Vec<Minu
 
 fn score(minutes: &[Minute]) -> Score {
     let mut score = Score::default();
-    minutes.iter().for_each(|minute| score.judge(minute));
+    for minute in minutes {
+        score.judge(minute);
+    }
     score
 }
 

@@ -316,8 +316,8 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_cannot_be_read_or_has_no_effect_is_named_and_never_replaced() {
-        for (yaml, field) in [
+    fn a_value_that_cannot_be_read_is_named_and_never_replaced() {
+        refused(&[
             (
                 "predictionAlgorithm: {algorithmType: dsp, dsp: {historyLength: 1w}}",
                 "predictionAlgorithm.dsp.historyLength",
@@ -346,6 +346,12 @@ mod tests {
                 "predictionAlgorithm: {auto: {sampleInterval: often}}",
                 "predictionAlgorithm.auto.sampleInterval",
             ),
+        ]);
+    }
+
+    #[test]
+    fn a_value_out_of_range_or_without_effect_is_refused() {
+        refused(&[
             (
                 "predictionAlgorithm: {calibrate: false}",
                 "predictionAlgorithm.calibrate",
@@ -370,13 +376,15 @@ mod tests {
                 "{maxUnderProvisionedPercent: 1, predictionAlgorithm: {algorithmType: linear}}",
                 "maxUnderProvisionedPercent",
             ),
-        ] {
+        ]);
+    }
+
+    /// Each of these predictions is refused by the path of this field.
+    fn refused(cases: &[(&str, &str)]) {
+        for (yaml, field) in cases {
             let violation = read(yaml).unwrap_err();
-            assert_eq!(
-                violation.field,
-                format!("{PREDICTION}.{field}"),
-                "{violation}"
-            );
+            let path = format!("{PREDICTION}.{field}");
+            assert_eq!(violation.field, path, "{violation}");
         }
     }
 

@@ -9,10 +9,10 @@ use jiff::{SignedDuration, Timestamp};
 
 const MINUTE: SignedDuration = SignedDuration::from_mins(1);
 /// Minutes of a day.
-pub const DAY: usize = 1440;
+pub(crate) const DAY: usize = 1440;
 
 /// Demand of a workload with a daily rhythm, quieter on weekends if `weekly`, with noise.
-pub fn demand(minute: usize, weekly: bool) -> f64 {
+pub(crate) fn demand(minute: usize, weekly: bool) -> f64 {
     let minute = u32::try_from(minute).map_or(0.0, f64::from);
     let day = minute / 1440.0;
     let quiet = weekly && day.rem_euclid(7.0) >= 5.0;
@@ -23,13 +23,13 @@ pub fn demand(minute: usize, weekly: bool) -> f64 {
 }
 
 /// So many days of it at one minute.
-pub fn history(days: usize, weekly: bool) -> Series {
+pub(crate) fn history(days: usize, weekly: bool) -> Series {
     let values = (0..days * DAY).map(|minute| demand(minute, weekly));
     Series::from_values(Timestamp::UNIX_EPOCH, MINUTE, values.collect())
 }
 
 /// The forecasters side by side: `dsp`, a plain seasonal-naive one, `auto`.
-pub fn forecasters() -> Vec<(&'static str, Box<dyn Forecaster>)> {
+pub(crate) fn forecasters() -> Vec<(&'static str, Box<dyn Forecaster>)> {
     let algorithms = [
         Algorithm::Dsp(dsp::Config::default()),
         Algorithm::SeasonalNaive(seasonal::Config::default()),
@@ -42,13 +42,10 @@ pub fn forecasters() -> Vec<(&'static str, Box<dyn Forecaster>)> {
 }
 
 /// A model as the controller keeps it, with or without a path to publish, that has learnt `days` days.
-pub fn model(days: usize, path: bool) -> Online {
+pub(crate) fn model(days: usize, path: bool) -> Online {
     let settings = Settings {
-        lead_minutes: 2,
-        remember: 180 * 60,
-        offset: None,
-        fall_back: true,
         path,
+        ..Settings::new(2)
     };
     let mut model = Online::new(settings, MINUTE, Aim::Quantile(0.9));
     for minute in 0..days * DAY {
@@ -59,7 +56,7 @@ pub fn model(days: usize, path: bool) -> Online {
 }
 
 /// The next five minutes, one after another, asked after each; the margins are renewed once among them.
-pub fn five_minutes(model: &mut Online, from: usize) {
+pub(crate) fn five_minutes(model: &mut Online, from: usize) {
     for minute in from..from + 5 {
         model.push(demand(minute, false));
         black_box(model.upper(0.9));
@@ -67,7 +64,7 @@ pub fn five_minutes(model: &mut Online, from: usize) {
 }
 
 /// The same without renewing the margins.
-pub fn five_minutes_uncalibrated(model: &mut Online, from: usize) {
+pub(crate) fn five_minutes_uncalibrated(model: &mut Online, from: usize) {
     for minute in from..from + 5 {
         model.take(demand(minute, false), Seen::Measured);
         black_box(model.upper(0.9));

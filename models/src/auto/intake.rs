@@ -73,10 +73,10 @@ impl Intake {
         let span = self.next.duration_since(history.start());
         let from = slots(span, history.step()).unwrap_or(usize::MAX);
         let new = history.values().get(from..).unwrap_or_default();
-        let measured: Vec<f64> = new.chunks_exact(self.width).map(mean).collect();
-        let heard = measured.iter().rposition(|value| !value.is_nan());
-        for value in measured.into_iter().take(heard.map_or(0, |last| last + 1)) {
-            self.take_step(value);
+        let steps = new.chunks_exact(self.width);
+        let heard = steps.clone().rposition(|step| !mean(step).is_nan());
+        for step in steps.take(heard.map_or(0, |last| last + 1)) {
+            self.take_step(mean(step));
         }
         self.online.calibrate();
     }

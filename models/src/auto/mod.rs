@@ -11,13 +11,14 @@
 //! ```
 //!
 //! # Source
-//! Features, constants and fallbacks were chosen and measured on 48 real workload traces; the method and the figures
-//! are in `docs/forecasting.md`.
+//! Features and constants are those of a study on 48 workload traces; what this code makes of the public ones among
+//! them, and how to run that again, is in `docs/`.
 
 mod derived;
 mod features;
 mod intake;
-mod likeness;
+mod learner;
+mod margins;
 mod objective;
 mod online;
 mod past;
@@ -28,8 +29,8 @@ mod track;
 use jiff::SignedDuration;
 
 use self::intake::Intake;
-use self::likeness::Likeness;
-use self::online::{Basis, LEAST_MINUTES, LOOK_BEYOND};
+use self::learner::{Basis, LEAST_MINUTES};
+use self::online::LOOK_BEYOND;
 pub use self::online::{Online, Seen, Settings};
 use crate::forecast::{Forecast, Note, Peak, Quality};
 use crate::forecaster::{ConfigError, Forecaster, path_length, require_grid};
@@ -42,8 +43,6 @@ use crate::series::{Series, count, later};
 const FINEST: SignedDuration = SignedDuration::from_secs(60);
 /// How much history to ask for: the errors of the last week are then those of a model that had seen a week.
 const HISTORY: SignedDuration = SignedDuration::from_hours(14 * 24);
-/// How much is remembered: nothing looks further back than seven days and an hour.
-const REMEMBERED_MINUTES: i64 = 180 * 60;
 /// A forecast expires so many steps after the newest sample.
 const OUTLIVES: usize = 3;
 /// How long a new scale is worth a note.
@@ -98,7 +97,6 @@ pub struct Auto {
     grid: Grid,
     /// None before the first history.
     intake: Option<Intake>,
-    likeness: Likeness,
 }
 
 // === impl Auto ===
@@ -135,7 +133,6 @@ impl Auto {
             config,
             grid,
             intake: None,
-            likeness: Likeness::default(),
         })
     }
 
@@ -155,32 +152,23 @@ impl Auto {
 
     fn online(&self) -> Online {
         let settings = Settings {
-            lead_minutes: self.lead_minutes(),
-            remember: self.grid.minutes(REMEMBERED_MINUTES),
-            offset: None,
-            fall_back: true,
             path: true,
+            ..Settings::new(self.lead_minutes())
         };
         Online::new(settings, self.grid.step(), self.config.aim)
     }
 
     /// Takes in what is new of a history, or all of it when it does not continue the one before.
-    fn catch_up(&mut self, history: &Series) -> (&Intake, &Likeness) {
+    fn catch_up(&mut self, history: &Series) -> &Intake {
         let kept = self
             .intake
             .take()
             .filter(|intake| intake.continues(history));
-        let intake = match kept {
-            Some(intake) => intake,
-            None => {
-                self.likeness = Likeness::default();
-                Intake::new(self.online(), history, self.grid.step())
-            }
-        };
+        let afresh = || Intake::new(self.online(), history, self.grid.step());
+        let intake = kept.unwrap_or_else(afresh);
         let intake = self.intake.insert(intake);
         intake.take(history);
-        self.likeness.refresh(intake.online().past(), self.grid);
-        (intake, &self.likeness)
+        intake
     }
 }
 
@@ -211,7 +199,7 @@ impl Forecaster for Auto {
         let grid = self.grid;
         let wanted = path_length(horizon, grid.step())?;
         let window = grid.step() * whole(grid.minutes(self.lead_minutes() + LOOK_BEYOND));
-        let (intake, likeness) = self.catch_up(history);
+        let intake = self.catch_up(history);
         let silent = admit(intake, history, grid)?;
         let online = intake.online();
         let start = later(intake.next(), grid.step(), silent);
@@ -232,11 +220,10 @@ impl Forecaster for Auto {
                 quantile,
             })?
             .with_quality(Quality {
-                coverage: online.track().and_then(track::Track::coverage),
-                skill: online.track().and_then(track::Track::skill),
+                coverage: online.coverage(),
+                skill: online.skill(),
                 learnt_from: intake.learnt_from(),
-                daily: likeness.daily(),
-                weekly: likeness.weekly(),
+                known_until: intake.next(),
             })
             .with_notes(notes(intake, grid));
         Ok(forecast)

@@ -23,6 +23,7 @@ pub(super) struct Track {
     /// What the averages rest on, up to 1.
     evidence: f64,
     covered: f64,
+    covered_by_persistence: f64,
     loss: f64,
     loss_of_persistence: f64,
 }
@@ -36,6 +37,7 @@ impl Track {
             share: 1.0 / (MEMORY_DAYS * day),
             evidence: 0.0,
             covered: 0.0,
+            covered_by_persistence: 0.0,
             loss: 0.0,
             loss_of_persistence: 0.0,
         }
@@ -44,18 +46,25 @@ impl Track {
     /// Takes in what came of one prediction.
     pub(super) fn note(&mut self, outcome: &Outcome) {
         let (model, persistence) = outcome.bounds;
-        let within = if outcome.demand <= model { 1.0 } else { 0.0 };
+        let within = |bound| f64::from(u8::from(outcome.demand <= bound));
         let share = self.share;
         let blend = |average: &mut f64, value: f64| *average += share * (value - *average);
         blend(&mut self.evidence, 1.0);
-        blend(&mut self.covered, within);
+        blend(&mut self.covered, within(model));
+        blend(&mut self.covered_by_persistence, within(persistence));
         blend(&mut self.loss, pinball(outcome, model));
         blend(&mut self.loss_of_persistence, pinball(outcome, persistence));
     }
 
-    /// The part of the windows whose demand stayed within the prediction; none without a day of evidence.
+    /// The part of the windows whose demand stayed within the model's prediction; none without a day of evidence.
     pub(super) fn coverage(&self) -> Option<f64> {
         self.judge().then(|| self.covered / self.evidence)
+    }
+
+    /// The same of "it stays as it is".
+    pub(super) fn coverage_of_persistence(&self) -> Option<f64> {
+        let judged = self.judge();
+        judged.then(|| self.covered_by_persistence / self.evidence)
     }
 
     /// One minus the loss over that of "it stays as it is"; none without a day of evidence, or when nothing was ever
@@ -95,6 +104,8 @@ mod tests {
         }
         let coverage = track.coverage().unwrap();
         assert!((coverage - 0.75).abs() < 0.03, "{coverage}");
+        let of_persistence = track.coverage_of_persistence().unwrap();
+        assert!((of_persistence - 1.0).abs() < 1e-9, "{of_persistence}");
         // The model loses 0.75 or 0.25 per step, on average 0.375; persistence 0.75 or 1.25, on average 1.125.
         let skill = track.skill().unwrap();
         assert!((skill - (1.0 - 0.375 / 1.125)).abs() < 0.03, "{skill}");

@@ -29,7 +29,7 @@ pub struct Plain {
     forecast: fn(&[f64], usize) -> Option<f64>,
 }
 
-/// The mean of the last five minutes, raised by the quantile of its own errors of [`conformal`](crate::conformal).
+/// The mean of the last five minutes, raised by the quantile of its own errors, as a calibrated forecaster is.
 #[derive(Debug)]
 pub struct Calibrated {
     quantiles: &'static [f64],

@@ -9,9 +9,6 @@ use crate::auto::{Aim, Online, Settings};
 /// The quantile that the model measures itself at.
 const MEASURED_AT: f64 = 0.9;
 
-/// Days that the product remembers.
-const REMEMBERED: usize = 8;
-
 /// The model of `auto`, taking in minute after minute.
 #[derive(Debug)]
 pub struct Learning {
@@ -66,7 +63,7 @@ impl Learning {
         offset: f64,
     ) -> Self {
         let settings = Settings {
-            remember: usize::MAX,
+            remember_minutes: i64::MAX,
             offset: Some(offset),
             fall_back: false,
             ..product(lead)
@@ -133,13 +130,7 @@ impl Contender for Learning {
 
 /// The settings of the product.
 fn product(lead: usize) -> Settings {
-    Settings {
-        lead_minutes: i64::try_from(lead).unwrap_or(i64::MAX),
-        remember: REMEMBERED * DAY,
-        offset: None,
-        fall_back: true,
-        path: false,
-    }
+    Settings::new(i64::try_from(lead).unwrap_or(i64::MAX))
 }
 
 fn model(settings: Settings, aim: Aim) -> Online {

@@ -87,7 +87,12 @@ impl Lab {
             warm_up: args.warm_up,
             until: args.until,
         };
-        Self::of(chosen, histories, (&documents, &args.inputs.request), asked)
+        Self::of(
+            chosen,
+            &histories,
+            (&documents, &args.inputs.request),
+            asked,
+        )
     }
 
     /// A workload of a spec, on the course of its histories.
@@ -96,15 +101,15 @@ impl Lab {
     /// The histories are too short, or no metric says how much a replica carries.
     pub(in crate::cli) fn of(
         (ehpa, mut workload): (EffectiveHorizontalPodAutoscaler, Workload),
-        histories: Vec<History>,
+        histories: &[History],
         (documents, requests): (&[Document], &[(String, i64)]),
         asked: Asked,
     ) -> Result<Self, Failure> {
-        let mut assumptions = inputs::without_history(&mut workload, &histories);
+        let mut assumptions = inputs::without_history(&mut workload, histories);
         let template = template(requests, documents, &workload)?;
         judgeable(&workload, &template)?;
         let start_up = start_up(&ehpa, asked.start_up);
-        let (from, until) = judged(&histories, asked, workload.prediction.is_some())?;
+        let (from, until) = judged(histories, asked, workload.prediction.is_some())?;
         let first = histories.iter().filter_map(|h| h.recording.first()).min();
         let begin = from.checked_sub(LEAD_IN).unwrap_or(from);
         assumptions.extend(assumed(&workload, &template, start_up));
@@ -244,7 +249,7 @@ fn assumed(workload: &Workload, template: &Template, start_up: SignedDuration) -
     all
 }
 
-fn tracks(workload: &Workload, histories: Vec<History>) -> Vec<Track> {
+fn tracks(workload: &Workload, histories: &[History]) -> Vec<Track> {
     let track = |metric: &MetricSpec| {
         let history = histories.iter().find(|h| h.metric == metric.identifier())?;
         Some(Track {

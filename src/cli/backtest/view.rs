@@ -85,11 +85,10 @@ fn pictures(report: &Report, screen: Screen) -> String {
     let about = (!foreseen.is_empty()).then_some("foreseen");
     let mut text = format!("{}\n", legend(about, screen));
     let top = top(fared(report).flat_map(|fared| &fared.minutes));
-    for fared in fared(report) {
-        let is_ours = std::ptr::eq(fared, &report.ours);
+    for (fared, forecast) in fared(report).zip([foreseen.as_slice(), &[]]) {
         let pane = Pane {
             minutes: &fared.minutes,
-            forecast: if is_ours { &foreseen } else { &[] },
+            forecast,
             span: (lab.from, lab.until),
             top,
             now: None,
@@ -111,11 +110,11 @@ fn foreseen(minutes: &[Minute]) -> Vec<Sample> {
     foreseen.collect()
 }
 
-/// The highest count that was needed or served.
+/// The highest count that was needed or served, rounded up to an even one, so that its half is a count, too.
 fn top<'a>(minutes: impl Iterator<Item = &'a Minute>) -> f64 {
     let needed = |minute: &Minute| minute.load.map_or(0.0, |load| load.replicas());
     let highest = minutes.map(|minute| needed(minute).max(minute.ready.as_f64()));
-    highest.fold(1.0, f64::max).ceil()
+    (highest.fold(1.0, f64::max) / 2.0).ceil() * 2.0
 }
 
 /// One row per contender.

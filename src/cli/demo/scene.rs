@@ -62,7 +62,7 @@ impl Scene {
             ..Asked::default()
         };
         let requests = [("cpu".to_owned(), REQUEST)];
-        Lab::of(chosen, vec![history], (&documents, &requests), asked)
+        Lab::of(chosen, &[history], (&documents, &requests), asked)
     }
 
     /// Half a sentence for the heading.
@@ -104,10 +104,9 @@ impl Scene {
             0.25 + busy * (0.75 * bump((hour - 14.5) / 9.0) + rush)
         };
         match self {
-            Self::Shop => shop(),
             Self::Batch => 0.3 + busy * 1.1 * burst(hour.fract() - 0.02),
-            Self::Surge if day == SHOWN => shop() + 1.0 * burst(hour - 16.3),
-            Self::Surge => shop(),
+            Self::Surge if day == SHOWN => shop() + burst(hour - 16.3),
+            Self::Shop | Self::Surge => shop(),
         }
     }
 }

@@ -160,9 +160,15 @@ impl Dose {
     }
 
     /// The highest sample that may be believed: a short run a hundred times above all else is not, unless nothing came
-    /// before it. Fifty times is, and so is a thousand times for an hour: that is what a forecast may cost.
-    fn believed(self) -> f64 {
-        let short = self.run <= ABSURD_RUN && self.from > 0;
+    /// before it. Fifty times is, and so is a thousand times for an hour: that is what a forecast may cost. To a line
+    /// through the last two hours five samples of twelve are usual.
+    fn believed(self, algorithm: &Algorithm) -> f64 {
+        let bare = match algorithm {
+            Algorithm::Calibrated(inner, _) => inner.as_ref(),
+            _ => algorithm,
+        };
+        let looks_back = !matches!(bare, Algorithm::Linear(_));
+        let short = looks_back && self.run <= ABSURD_RUN && self.from > 0;
         let slots = 0..=BEGIN + MINUTES / 10;
         let believable =
             |slot: &i64| !(short && self.holds(*slot) && self.value(*slot) > Some(1e4));
@@ -174,8 +180,8 @@ impl Dose {
     }
 
     /// The most that a forecast from this history may ask for.
-    fn ceiling(self, bounds: ReplicaBounds) -> Replicas {
-        let most = (CEILING_RATIO * self.believed()).min(f64::MAX);
+    fn ceiling(self, algorithm: &Algorithm, bounds: ReplicaBounds) -> Replicas {
+        let most = (CEILING_RATIO * self.believed(algorithm)).min(f64::MAX);
         bounds.clamp(Replicas::from_f64_ceil(most / TARGET))
     }
 }
@@ -254,7 +260,7 @@ fn survives(dose: Dose, algorithm: &Algorithm) -> Result<u32, TestCaseError> {
     let spans = (STEP, LeadTime::of(None, Some(course.start_up)));
     run.foresights = vec![Foresight::new(&poisoned, built, spans, course.begin)];
     let mut plain = Run::new(&course, plain(predicting()), Vec::new());
-    let ceiling = dose.ceiling(run.workload.bounds);
+    let ceiling = dose.ceiling(algorithm, run.workload.bounds);
     let (mut asked, mut asked_without, mut foreseen) = (0, 0, 0);
     for minute in 0..MINUTES {
         let fork = fork(&mut run);
