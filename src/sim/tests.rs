@@ -14,6 +14,8 @@ use crate::domain::{
     workload::Prediction,
 };
 
+mod poison;
+
 /// Minute `index` of every course.
 fn at(index: i64) -> Timestamp {
     Timestamp::from_second(1_767_225_600 + index * 60).unwrap()
