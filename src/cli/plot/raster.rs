@@ -144,7 +144,7 @@ impl Ink {
 // === impl Cell ===
 
 impl Cell {
-    fn glyph(&self, screen: Screen) -> char {
+    fn glyph(self, screen: Screen) -> char {
         match self.ink {
             Ink::Blank => ' ',
             Ink::Capacity { piece, .. } => piece.glyph(screen.unicode),
