@@ -45,7 +45,7 @@ pub enum Origin {
     Default,
 }
 
-/// A pod's name and when it was made: a StatefulSet gives its pods the names of those before.
+/// A pod's name and when it was made: a `StatefulSet` gives its pods the names of those before.
 type Identity = (Arc<str>, Option<Timestamp>);
 
 /// The last starts of one workload's pods.

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 const POINTS: usize = 720;
 
 /// Up to so many days an axis has hours.
-const DAYS_WITH_HOURS: usize = 4;
+const DAYS_WITH_HOURS: usize = 2;
 
 // Positions, in pixels.
 pub(crate) const WIDTH: f64 = 960.0;
@@ -114,6 +114,7 @@ impl Panel {
             under,
         } = lane;
         let (bottom, heading) = (self.top + HEIGHT, self.top - 12.0);
+        let thin = if self.has_hours() { 1.4 } else { 0.9 };
         for (from, to) in stretches(under) {
             let x = self.x(from);
             let width = (self.x(to) - x).max(1.5);
@@ -127,7 +128,7 @@ impl Panel {
         write!(
             svg,
             "<use href=\"#demand\" y=\"{shift}\" fill=\"none\" stroke=\"{DEMAND}\" stroke-width=\"1.2\" stroke-linejoin=\"round\"/>\
-             <path d=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.4\"/>\
+             <path d=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"{thin}\"/>\
              <text x=\"{LEFT}\" y=\"{heading}\" font-size=\"13\" font-weight=\"600\">{title}</text>",
             self.stairs(capacity)?,
         )

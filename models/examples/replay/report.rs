@@ -58,13 +58,14 @@ fn whole(text: &mut String, results: &Results<'_>, part: Part<'_>) -> Written {
             } else {
                 " |".repeat(7)
             };
-            let accuracy = |of| results.accuracy((contender, setting), part, of);
+            let coverage =
+                results.accuracy((contender, setting), part, |accuracy| accuracy.coverage);
             writeln!(
                 text,
                 "| {contender} | {setting} | {} |{at_equal} {} | {} |",
                 columns(&means),
-                number(accuracy(|accuracy| accuracy.coverage), 1),
-                number(accuracy(|accuracy| accuracy.answered), 1),
+                number(coverage, 1),
+                number(results.answered((contender, setting), part), 1),
             )?;
         }
     }

@@ -218,6 +218,16 @@ impl<'a> Results<'a> {
         )
     }
 
+    /// The mean part of the minutes with a forecast, in percent, over all traces.
+    pub(crate) fn answered(
+        &self,
+        (contender, setting): (&str, &str),
+        part: Part<'_>,
+    ) -> Option<f64> {
+        let of = |entry: &Entry| entry.accuracy.map_or(0.0, |accuracy| accuracy.answered);
+        mean(self.entries(contender, setting, part).map(of))
+    }
+
     /// The accuracy at this quantile; of a contender with margins, that at its best margin.
     pub(crate) fn loss(
         &self,
