@@ -484,18 +484,21 @@ mod tests {
     ];
 
     /// Member of `predictionAlgorithm`, text or number set there, words of the answer.
-    const REFUSED_PARAMETERS: [(&str, &str, &str); 12] = [
+    const REFUSED_PARAMETERS: [(&str, &str, &str); 15] = [
         ("dsp/historyLength", "\"1w\"", "such as '14d'"),
         ("dsp/historyLength", "\"1d12h\"", "such as '14d'"),
         ("dsp/historyLength", "\"59m\"", "between 1h and 30d"),
         ("percentile/historyLength", "\"31d\"", "between 1h and 30d"),
         ("dsp/sampleInterval", "\"60\"", "such as '60s'"),
-        ("linear/sampleInterval", "\"14s\"", "between 15s and 24h"),
+        ("linear/sampleInterval", "\"14s\"", "between 15s and 1h"),
         ("seasonalNaive/period", "\"1w\"", "1d or 7d"),
         ("seasonalNaive/cycles", "31", "between 1 and 30"),
         ("holtWinters/season", "\"16d\"", "between 1h and 15d"),
         ("linear/samples", "1", "between 2 and 10000"),
-        ("auto/sampleInterval", "\"14s\"", "between 15s and 24h"),
+        ("auto/sampleInterval", "\"14s\"", "between 15s and 1h"),
+        ("auto/sampleInterval", "\"2h\"", "between 15s and 1h"),
+        ("auto/sampleInterval", "\"7m\"", "an exact part of a day"),
+        ("dsp/sampleInterval", "\"1d\"", "between 15s and 1h"),
         ("mstl/historyLength", "\"59m\"", "between 1h and 30d"),
     ];
 

@@ -21,6 +21,14 @@ fn seconds_between(least: u32, most: u32) -> String {
     format!("!{IS_DURATION} || ({SECONDS} >= {least} && {SECONDS} <= {most})")
 }
 
+/// CEL: not a duration, or one that histories can be read in.
+fn is_sample_interval() -> String {
+    format!(
+        "{} && (!{IS_DURATION} || 86400 % {SECONDS} == 0)",
+        seconds_between(15, 3_600)
+    )
+}
+
 /// Removes the description of an enumeration, for `#[schemars(transform = ...)]`.
 ///
 /// kube folds an optional enumeration into its field, and the description of the type would
@@ -112,7 +120,7 @@ pub struct Auto {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     #[x_kube(validation = Rule::new(IS_DURATION).message(SAMPLE_INTERVAL_FORM))]
-    #[x_kube(validation = Rule::new(seconds_between(15, 86_400)).message(SAMPLE_INTERVAL_RANGE))]
+    #[x_kube(validation = Rule::new(is_sample_interval()).message(SAMPLE_INTERVAL_RANGE))]
     pub sample_interval: Option<String>,
 }
 
@@ -124,7 +132,7 @@ pub struct Dsp {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     #[x_kube(validation = Rule::new(IS_DURATION).message(SAMPLE_INTERVAL_FORM))]
-    #[x_kube(validation = Rule::new(seconds_between(15, 86_400)).message(SAMPLE_INTERVAL_RANGE))]
+    #[x_kube(validation = Rule::new(is_sample_interval()).message(SAMPLE_INTERVAL_RANGE))]
     pub sample_interval: Option<String>,
 
     /// How much history to learn from, such as `14d` or `72h`; 1 h to 30 d. Two whole periods are
@@ -143,8 +151,7 @@ pub struct Dsp {
 
 const SAMPLE_INTERVAL_FORM: &str =
     "sampleInterval must be a duration such as '60s' or '5m' (number and unit, no spaces)";
-const SAMPLE_INTERVAL_RANGE: &str =
-    "sampleInterval must be between 15s and 24h; use '60s' unless the metric is scraped less often";
+const SAMPLE_INTERVAL_RANGE: &str = "sampleInterval must be between 15s and 1h and an exact part of a day; use '60s' unless the metric is scraped less often";
 const HISTORY_LENGTH_FORM: &str = "historyLength must be whole days such as '14d' or a duration such as '72h'; weeks and mixed forms such as '1w' or '1d12h' are not understood";
 const HISTORY_LENGTH_RANGE: &str =
     "historyLength must be between 1h and 30d; use '14d' to learn weekly patterns";
@@ -219,7 +226,7 @@ pub struct Percentile {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     #[x_kube(validation = Rule::new(IS_DURATION).message(SAMPLE_INTERVAL_FORM))]
-    #[x_kube(validation = Rule::new(seconds_between(15, 86_400)).message(SAMPLE_INTERVAL_RANGE))]
+    #[x_kube(validation = Rule::new(is_sample_interval()).message(SAMPLE_INTERVAL_RANGE))]
     pub sample_interval: Option<String>,
 
     /// Least weight of one sample in the histogram. Default `"0.00001"`.
@@ -284,7 +291,7 @@ pub struct SeasonalNaive {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     #[x_kube(validation = Rule::new(IS_DURATION).message(SAMPLE_INTERVAL_FORM))]
-    #[x_kube(validation = Rule::new(seconds_between(15, 86_400)).message(SAMPLE_INTERVAL_RANGE))]
+    #[x_kube(validation = Rule::new(is_sample_interval()).message(SAMPLE_INTERVAL_RANGE))]
     pub sample_interval: Option<String>,
 
     /// After how long the load repeats: `1d` or `7d`. Default `1d`.
@@ -332,7 +339,7 @@ pub struct HoltWinters {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     #[x_kube(validation = Rule::new(IS_DURATION).message(SAMPLE_INTERVAL_FORM))]
-    #[x_kube(validation = Rule::new(seconds_between(15, 86_400)).message(SAMPLE_INTERVAL_RANGE))]
+    #[x_kube(validation = Rule::new(is_sample_interval()).message(SAMPLE_INTERVAL_RANGE))]
     pub sample_interval: Option<String>,
 
     /// How much history to learn from, such as `7d`; 1 h to 30 d. Default `7d`.
@@ -360,7 +367,7 @@ pub struct Linear {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     #[x_kube(validation = Rule::new(IS_DURATION).message(SAMPLE_INTERVAL_FORM))]
-    #[x_kube(validation = Rule::new(seconds_between(15, 86_400)).message(SAMPLE_INTERVAL_RANGE))]
+    #[x_kube(validation = Rule::new(is_sample_interval()).message(SAMPLE_INTERVAL_RANGE))]
     pub sample_interval: Option<String>,
 
     /// How many of the last samples the line is drawn through; 2 to 10000. Default 60.
@@ -378,7 +385,7 @@ pub struct Mstl {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     #[x_kube(validation = Rule::new(IS_DURATION).message(SAMPLE_INTERVAL_FORM))]
-    #[x_kube(validation = Rule::new(seconds_between(15, 86_400)).message(SAMPLE_INTERVAL_RANGE))]
+    #[x_kube(validation = Rule::new(is_sample_interval()).message(SAMPLE_INTERVAL_RANGE))]
     pub sample_interval: Option<String>,
 
     /// How much history to learn from, such as `14d`; 1 h to 30 d. Two days are needed for a daily

@@ -8,7 +8,7 @@
 use std::f64::consts::TAU;
 
 use foretide_models::{
-    Algorithm, Forecast, Refusal, Sample, Series, auto, calibrate, dsp, holt_winters, linear,
+    Algorithm, Forecast, Note, Refusal, Sample, Series, auto, calibrate, dsp, holt_winters, linear,
     percentile, seasonal,
 };
 use jiff::{SignedDuration, Timestamp};
@@ -320,6 +320,42 @@ fn one_absurd_sample_changes_almost_nothing() {
     }
 }
 
+/// What the clamps allow: a thousandfold for at most five samples is not believed; fifty times is, and so is a
+/// thousandfold that goes on, and either may then be forecast, up to one and a half times as high.
+#[test]
+fn what_is_absurd_and_short_costs_nothing_and_what_is_believed_costs_at_most_the_ceiling() {
+    for (factor, run, believed) in [
+        (1000.0, 1, false),
+        (1000.0, 5, false),
+        (1000.0, 6, true),
+        (1000.0, 60, true),
+        (50.0, 1, true),
+        (50.0, 60, true),
+    ] {
+        let clean = noisy(7);
+        let mut poisoned = clean.clone();
+        for value in poisoned.iter_mut().skip(6 * DAY).take(run) {
+            *value *= factor;
+        }
+        let (usual, poisoned) = (highest(&series(clean)), series(poisoned));
+        let most = 1.5 * if believed { highest(&poisoned) } else { usual };
+        for algorithm in everyone() {
+            let Ok(forecast) = ask(&algorithm, &poisoned) else {
+                continue;
+            };
+            let peak = forecast.direct().map(|peak| peak.value);
+            let upper = forecast.upper().unwrap_or_default();
+            let mut all = forecast.point().iter().chain(upper).chain(&peak);
+            assert!(all.all(|v| *v <= most), "x{factor} for {run}: {forecast:?}");
+            let rejected = |note: &Note| *note == Note::SpikesRejected { slots: run };
+            let noted = forecast.notes().iter().any(rejected);
+            // A line looks at the last hours only.
+            let expected = !believed && forecast.method() != "linear";
+            assert_eq!(noted, expected, "x{factor} for {run}: {forecast:?}");
+        }
+    }
+}
+
 #[test]
 fn order_and_duplicates_of_samples_do_not_matter() {
     let at = |i: usize| START + STEP * i32::try_from(i).unwrap();
@@ -458,6 +494,10 @@ proptest! {
             let mean = |values: &[f64]| values.iter().sum::<f64>() / 144.0;
             let of = |v: &[f64]| ask(&algorithm, &series(v.to_vec()));
             let before = of(&clean).unwrap();
+            // One sample of up to a hundred times the highest is demand to `auto`, which repeats it as such: of that
+            // its ceiling speaks.
+            let believed = |v: &f64| matches!(algorithm, Algorithm::Auto(_)) && (16.5..=1650.0).contains(v);
+            let poisoned: Vec<f64> = poisoned.iter().map(|v| if believed(v) { 0.0 } else { *v }).collect();
             if let Ok(after) = of(&poisoned) {
                 let moved = (mean(after.point()) - mean(before.point())).abs();
                 prop_assert!(moved <= 0.25 * mean(before.point()), "{algorithm:?}: {moved}");
@@ -508,10 +548,10 @@ proptest! {
                 let (kept, afresh) = (kept.unwrap(), afresh.unwrap());
                 // Sums over a window that slides are rounded in another order.
                 let apart = worst(kept.point(), afresh.point());
-                prop_assert!(apart < 1e-9, "{algorithm:?} at {now}: {apart}");
+                prop_assert!(apart < 1e-6, "{algorithm:?} at {now}: {apart}");
                 let value = |forecast: &Forecast| forecast.direct().map_or(0.0, |peak| peak.value);
                 let apart = (value(&kept) - value(&afresh)).abs();
-                prop_assert!(apart < 1e-9, "{algorithm:?} at {now}: {apart}");
+                prop_assert!(apart < 1e-6, "{algorithm:?} at {now}: {apart}");
                 let skill = |forecast: &Forecast| forecast.quality().and_then(|q| q.skill);
                 let apart = skill(&kept).zip(skill(&afresh)).map_or(0.0, |(a, b)| (a - b).abs());
                 prop_assert!(apart < 1e-6, "{algorithm:?} at {now}: {apart}");

@@ -15,6 +15,7 @@ mod pane;
 mod view;
 
 use clap::ValueEnum;
+use foretide_models::{Forecast, Prediction};
 use jiff::{SignedDuration, Timestamp};
 
 use self::bound::{Bound, Outcome};
@@ -96,6 +97,10 @@ pub(super) struct Fared {
     pub(super) name: &'static str,
     pub(super) score: Score,
     pub(super) minutes: Vec<Minute>,
+    /// What was forecast for each of them a lead time before, in replicas.
+    pub(super) foretold: Vec<Prediction>,
+    /// The quantile of the forecast in force, if it has one.
+    pub(super) quantile: Option<f64>,
 }
 
 /// Everything there is to report.
@@ -116,6 +121,8 @@ impl Fared {
             name,
             score: Score::default(),
             minutes: Vec::new(),
+            foretold: Vec::new(),
+            quantile: None,
         }
     }
 
@@ -124,6 +131,9 @@ impl Fared {
         let (minute, decision) = run.minute();
         self.score.add(&minute, &decision);
         self.minutes.push(minute);
+        self.foretold.extend(run.foretold(minute.at));
+        let peak = run.forecast().and_then(Forecast::direct);
+        self.quantile = peak.map(|peak| peak.quantile).or(self.quantile);
         decision
     }
 }

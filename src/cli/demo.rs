@@ -210,6 +210,30 @@ mod tests {
     }
 
     #[test]
+    fn the_forecast_is_seen_ahead_of_now_while_it_plays_and_meets_the_demand_in_the_end() {
+        let screen = Screen {
+            unicode: false,
+            ..PLAIN
+        };
+        let lab = args()
+            .scene
+            .lab(&Zone::utc(), Timestamp::UNIX_EPOCH)
+            .unwrap();
+        let mut film = Film::new(&lab, args().scene);
+        film.advance(lab.minutes() / 3);
+        let ours = |film: &Film<'_>| {
+            let frame = film.frame(screen);
+            let upper = frame.split("plain HPA").next().unwrap_or_default();
+            upper.lines().skip(2).collect::<Vec<_>>().join("\n")
+        };
+        let playing = ours(&film);
+        assert!(playing.contains('*') && playing.contains('~'), "{playing}");
+        film.advance(lab.minutes());
+        let over = ours(&film);
+        assert!(!over.contains('*') && over.contains('~'), "{over}");
+    }
+
+    #[test]
     fn a_speed_is_a_factor_above_zero() {
         assert_eq!(parse_speed("2.5"), Ok(2.5));
         for bad in ["0", "-1", "NaN", "fast"] {

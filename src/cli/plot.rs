@@ -1,7 +1,7 @@
 //! A small picture of a history and its forecast, in characters.
 //!
-//! The history is an area, the forecast a line, capacity a line of steps, so that they differ without
-//! colour. Braille dots where the screen has them, ASCII where not. Times are UTC. It refuses to know
+//! The history is an area, the forecast a line with a band above it, capacity a line of steps, so that they differ
+//! without colour. Braille dots where the screen has them, ASCII where not. Times are UTC. It refuses to know
 //! what the numbers mean: the caller names them.
 //!
 //! ```text
@@ -10,14 +10,15 @@
 //! ```
 
 mod axis;
+mod raster;
 mod steps;
 
-use foretide_models::Sample;
+use foretide_models::{Prediction, Sample};
 use jiff::{SignedDuration, Timestamp};
 
 use self::{
     axis::{Axis, labels, real, second, ticks, whole},
-    steps::Piece,
+    raster::{Dot, Raster},
 };
 use super::output::{Paint, Screen};
 
@@ -31,8 +32,8 @@ const HOLE: f64 = 3.0;
 pub(super) struct Plot<'a> {
     /// What was measured, in the order of time.
     pub(super) history: &'a [Sample],
-    /// What is expected, in the order of time.
-    pub(super) forecast: &'a [Sample],
+    /// What is or was expected, and how high it may come, in the order of time.
+    pub(super) forecast: &'a [Prediction],
     /// What there was of capacity, in the order of time: a line of steps.
     pub(super) capacity: &'a [Sample],
     /// Instants to mark on the time axis: those in which capacity fell short.
@@ -56,35 +57,6 @@ pub(super) struct Size {
     pub(super) columns: usize,
     /// Characters down.
     pub(super) rows: usize,
-}
-
-/// What a cell shows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Ink {
-    #[default]
-    Blank,
-    History,
-    Forecast,
-    Capacity {
-        piece: Piece,
-        /// Whether it fell short there.
-        short: bool,
-    },
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Cell {
-    /// One bit per dot, column by column, from the bottom.
-    dots: u8,
-    ink: Ink,
-}
-
-/// Dots on cells.
-struct Raster {
-    size: Size,
-    /// Dots across and down one cell.
-    dots: (usize, usize),
-    cells: Vec<Cell>,
 }
 
 // === impl Plot ===
@@ -130,7 +102,7 @@ impl<'a> Plot<'a> {
     }
 
     fn axis(&self, columns: usize) -> Option<Axis> {
-        let all = || self.drawn().map(|sample| sample.at).chain(self.now);
+        let all = || self.drawn().chain(self.now);
         let (from, to) = match self.span {
             Some(span) => span,
             None => (all().min()?, all().max()?),
@@ -145,39 +117,32 @@ impl<'a> Plot<'a> {
     }
 
     fn highest(&self) -> f64 {
-        let values = self.drawn().map(|sample| sample.value);
+        let past = self.history.iter().chain(self.capacity).map(|s| s.value);
+        let forecast = self.forecast.iter();
+        let values = past.chain(forecast.map(|p| p.upper.unwrap_or(p.value)));
         values.fold(0.0, f64::max)
     }
 
-    fn drawn(&self) -> impl Iterator<Item = &Sample> {
-        let past = self.history.iter().chain(self.capacity);
-        past.chain(self.forecast)
+    /// The instants of all that is drawn.
+    fn drawn(&self) -> impl Iterator<Item = Timestamp> {
+        let past = self.history.iter().chain(self.capacity).map(|s| s.at);
+        past.chain(self.forecast.iter().map(|p| p.at))
     }
 
     fn raster(&self, size: Size, axis: Axis, top: f64, screen: Screen) -> Raster {
-        let dots = if screen.unicode { (2, 4) } else { (1, 2) };
-        let cells = vec![Cell::default(); size.columns * size.rows];
-        let mut raster = Raster { size, dots, cells };
-        let fine = Axis {
-            columns: size.columns * dots.0,
-            ..axis
-        };
-        let height = size.rows * dots.1;
-        for (x, level) in levels(self.history, fine).into_iter().enumerate() {
+        let mut raster = Raster::new(size, screen);
+        let (columns, height) = raster.extent();
+        let fine = Axis { columns, ..axis };
+        let known = levels(self.history, fine);
+        for (x, level) in known.iter().enumerate() {
             let Some(level) = level else { continue };
-            (0..dot(level, top, height)).for_each(|y| raster.set(x, y, Ink::History));
+            (0..dot(*level, top, height)).for_each(|y| raster.set((x, y), Dot::History));
         }
-        let mut before = None;
-        for (x, level) in levels(self.forecast, fine).into_iter().enumerate() {
-            let y = level.map(|level| dot(level, top, height).saturating_sub(1));
-            if let Some(y) = y {
-                let joined = before.unwrap_or(y);
-                (y.min(joined)..=y.max(joined)).for_each(|y| raster.set(x, y, Ink::Forecast));
-            }
-            before = y;
-        }
-        let level =
-            |level: Option<f64>| Some(dot(level?, top, height).div_ceil(dots.1).saturating_sub(1));
+        self.draw_forecast(&mut raster, fine, top, &known);
+        let down = raster.dots_down();
+        let lowest = size.rows.saturating_sub(1);
+        // A lid: it stands above what it covers, and so hides nothing that is within capacity.
+        let level = |level: Option<f64>| Some(dot(level?, top, height).div_ceil(down).min(lowest));
         let heights: Vec<_> = highest(self.capacity, axis)
             .into_iter()
             .map(level)
@@ -189,6 +154,40 @@ impl<'a> Plot<'a> {
         raster
     }
 
+    /// A band from the expected values to the upper ones, as far as it is above the history; the expected ones as a
+    /// line, where no history is beside it to be taken for, or where there is no band.
+    fn draw_forecast(&self, raster: &mut Raster, fine: Axis, top: f64, known: &[Option<f64>]) {
+        let (_, height) = raster.extent();
+        let sample = |at, value| Sample { at, value };
+        let expected = self.forecast.iter().map(|p| sample(p.at, p.value));
+        let upper = self.forecast.iter();
+        let upper = upper.map(|p| sample(p.at, p.upper.unwrap_or(p.value)));
+        let expected = levels(&expected.collect::<Vec<_>>(), fine);
+        let upper = levels(&upper.collect::<Vec<_>>(), fine);
+        let bare = self.forecast.iter().all(|p| p.upper.is_none());
+        let mut before = None;
+        for (x, ((expected, upper), known)) in
+            expected.into_iter().zip(upper).zip(known).enumerate()
+        {
+            let (Some(expected), Some(upper)) = (expected, upper) else {
+                before = None;
+                continue;
+            };
+            let y = dot(expected, top, height).saturating_sub(1);
+            let above = known.map_or(0, |known| dot(known, top, height));
+            if !bare {
+                let highest = dot_under(upper, top, height);
+                (y.max(above)..highest).for_each(|y| raster.set((x, y), Dot::Band));
+            }
+            if bare || known.is_none() {
+                let joined = before.unwrap_or(y);
+                let line = (y.min(joined)..=y.max(joined)).filter(|y| *y >= above);
+                line.for_each(|y| raster.set((x, y), Dot::Line));
+            }
+            before = Some(y);
+        }
+    }
+
     /// The columns in which capacity fell short.
     fn short_columns(&self, axis: Axis) -> Vec<usize> {
         self.short.iter().map(|at| axis.column(*at)).collect()
@@ -196,9 +195,11 @@ impl<'a> Plot<'a> {
 
     /// The right-hand scale: a value at the top, in the middle and at the bottom.
     fn scale(&self, row: usize, rows: usize, top: f64, screen: Screen) -> String {
+        // A lid stands in the row whose lower edge is its value.
+        let half = rows - rows / 2 - usize::from(!self.capacity.is_empty());
         let value = match row {
             0 => Some(top),
-            row if row == rows / 2 && rows > 3 => Some(top * ratio(rows - row, rows)),
+            row if row == half && rows > 3 => Some(top * ratio(rows / 2, rows)),
             row if row + 1 == rows && rows > 1 => Some(0.0),
             _ => None,
         };
@@ -240,87 +241,6 @@ impl<'a> Plot<'a> {
         }
         text.push_str(&screen.paint(Paint::Dim, corner));
         text
-    }
-}
-
-// === impl Raster ===
-
-impl Raster {
-    fn set(&mut self, x: usize, y: usize, ink: Ink) {
-        let (across, down) = self.dots;
-        let row = (self.size.rows * down).saturating_sub(y + 1) / down;
-        let index = row * self.size.columns + x / across;
-        if let Some(cell) = self.cells.get_mut(index) {
-            let bit = (x % across) * down + y % down;
-            cell.dots |= 1 << bit;
-            cell.ink = if cell.ink == Ink::History {
-                Ink::History
-            } else {
-                ink
-            };
-        }
-    }
-
-    /// A piece of a line that stands on row `height` from the bottom, over whatever is there.
-    fn line(&mut self, (column, height): (usize, usize), piece: Piece, short: bool) {
-        let row = self.size.rows.saturating_sub(height + 1);
-        if let Some(cell) = self.cells.get_mut(row * self.size.columns + column) {
-            cell.ink = Ink::Capacity { piece, short };
-        }
-    }
-
-    fn row(&self, row: usize, now: Option<usize>, screen: Screen) -> String {
-        let cells = self
-            .cells
-            .iter()
-            .skip(row * self.size.columns)
-            .take(self.size.columns);
-        let mut text = String::new();
-        for (column, cell) in cells.enumerate() {
-            let glyph = if screen.unicode {
-                braille(*cell)
-            } else {
-                ascii(*cell)
-            };
-            text.push_str(&match cell.ink {
-                Ink::Blank if Some(column) == now && screen.unicode => {
-                    screen.paint(Paint::Dim, "┊")
-                }
-                Ink::Blank if Some(column) == now => screen.paint(Paint::Dim, "|"),
-                Ink::Capacity { short: true, .. } => screen.paint(Paint::Error, &glyph.to_string()),
-                Ink::Capacity { .. } => screen.paint(Paint::Strong, &glyph.to_string()),
-                Ink::Forecast => screen.paint(Paint::Future, &glyph.to_string()),
-                Ink::Blank | Ink::History => glyph.to_string(),
-            });
-        }
-        text
-    }
-}
-
-/// Two by four dots as one character.
-fn braille(cell: Cell) -> char {
-    // Bits of Unicode's pattern for our bits: left column from the bottom, then the right one.
-    const BITS: [u32; 8] = [0x40, 0x04, 0x02, 0x01, 0x80, 0x20, 0x10, 0x08];
-    match cell.ink {
-        Ink::Blank => return ' ',
-        Ink::Capacity { piece, .. } => return piece.glyph(true),
-        Ink::History | Ink::Forecast => {}
-    }
-    let set = BITS
-        .iter()
-        .enumerate()
-        .filter(|(bit, _)| cell.dots & (1 << bit) != 0);
-    let pattern: u32 = set.map(|(_, value)| value).sum();
-    char::from_u32(0x2800 + pattern).unwrap_or(' ')
-}
-
-fn ascii(cell: Cell) -> char {
-    match (cell.ink, cell.dots) {
-        (Ink::Blank, _) => ' ',
-        (Ink::Forecast, _) => '*',
-        (Ink::Capacity { piece, .. }, _) => piece.glyph(false),
-        (Ink::History, 0b01) => '.',
-        (Ink::History, _) => ':',
     }
 }
 
@@ -372,6 +292,11 @@ fn dot(value: f64, top: f64, height: usize) -> usize {
     dots.max(usize::from(value > 0.0))
 }
 
+/// How many dots high what comes up to a value is: a part of a dot is one.
+fn dot_under(value: f64, top: f64, height: usize) -> usize {
+    whole((value / top * real(height)).ceil()).min(height)
+}
+
 /// The lowest round number that is not below the highest value.
 fn top(highest: f64) -> f64 {
     if highest.is_nan() || highest <= 0.0 {
@@ -407,12 +332,22 @@ mod tests {
         (from..from + hours).map(sample).collect()
     }
 
+    /// The same as a forecast without an upper path.
+    fn expected(samples: &[Sample]) -> Vec<Prediction> {
+        let sample = |s: &Sample| Prediction {
+            at: s.at,
+            value: s.value,
+            upper: None,
+        };
+        samples.iter().map(sample).collect()
+    }
+
     fn wave(hour: f64) -> f64 {
         0.5 - 0.4 * (hour / 24.0 * std::f64::consts::TAU).cos()
     }
 
     fn drawn(screen: Screen, size: Size) -> String {
-        let (history, forecast) = (hourly(0, 31, wave), hourly(31, 12, wave));
+        let (history, forecast) = (hourly(0, 31, wave), expected(&hourly(31, 12, wave)));
         let plot = Plot {
             history: &history,
             forecast: &forecast,
@@ -440,6 +375,40 @@ mod tests {
             "           12:00      Fri 02 Jan now   12:00\n",
         );
         assert_eq!(drawn(SCREEN, size), expected);
+    }
+
+    #[test]
+    fn a_band_is_lighter_than_the_history_and_has_a_line_only_beyond_it() {
+        let history = hourly(0, 24, |_| 0.5);
+        let band = |p: Prediction| Prediction {
+            upper: Some(p.value * 1.4),
+            ..p
+        };
+        let forecast: Vec<_> = expected(&hourly(12, 25, |_| 0.5))
+            .into_iter()
+            .map(band)
+            .collect();
+        let plot = Plot {
+            history: &history,
+            forecast: &forecast,
+            capacity: &hourly(0, 24, |_| 0.75),
+            top: Some(1.0),
+            now: Timestamp::from_second(23 * 3600).ok(),
+            ..Plot::new(&|value| format!("{value:.2}"))
+        };
+        let size = Size {
+            columns: 36,
+            rows: 4,
+        };
+        let expected = concat!(
+            "────────────────────────            ┤ 1.00\n",
+            "            ⡇⡇⡇⡇⡇⡇⡇⡇⡇⡇⡇⡇⡇⡇⡇⡇⡇⡇⡇⡇⡇⡇⡇⡇┤ 0.50\n",
+            "⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⡏⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉│\n",
+            "⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⡇            ┤ 0.00\n",
+            "────────────┴──────────▲┴──────────┴┘\n",
+            "          12:00       now        12:00\n",
+        );
+        assert_eq!(plot.render(size, SCREEN), expected);
     }
 
     #[test]

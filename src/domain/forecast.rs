@@ -175,6 +175,17 @@ impl Predicted {
     }
 }
 
+/// How far beyond its history a forecaster is asked: `2 * window + OUTLIVES_HISTORY + step`.
+///
+/// Two windows, the second of which is published for whoever looks further ahead, are so covered until the forecast
+/// expires. The controller, `plan` and the back-test ask alike.
+#[must_use]
+pub fn horizon(window: SignedDuration, step: SignedDuration) -> SignedDuration {
+    [window, window, OUTLIVES_HISTORY, step]
+        .into_iter()
+        .fold(SignedDuration::ZERO, SignedDuration::saturating_add)
+}
+
 /// The proposal of one forecast; `held` is the last one of the same metric, if it had one.
 ///
 /// `held` stays while `pods / held` is within the tolerance, else `ceil(pods)`. What it returns is
@@ -279,6 +290,17 @@ mod tests {
                 "{value} / {target}"
             );
         }
+    }
+
+    #[test]
+    fn two_windows_are_asked_for_and_covered_until_the_forecast_expires() {
+        let minutes = SignedDuration::from_mins;
+        assert_eq!(horizon(minutes(60), minutes(1)), minutes(131));
+        assert_eq!(horizon(SignedDuration::ZERO, minutes(5)), minutes(15));
+        assert_eq!(
+            horizon(SignedDuration::MAX, minutes(1)),
+            SignedDuration::MAX
+        );
     }
 
     #[test]

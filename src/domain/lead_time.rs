@@ -45,7 +45,7 @@ pub enum Origin {
     Default,
 }
 
-/// A pod's name and when it was made: a StatefulSet gives its pods the names of those before.
+/// A pod's name and when it was made: a `StatefulSet` gives its pods the names of those before.
 type Identity = (Arc<str>, Option<Timestamp>);
 
 /// The last starts of one workload's pods.
@@ -74,11 +74,14 @@ impl Origin {
 
 impl LeadTime {
     /// What is written, else what was measured, else [`DEFAULT`].
+    ///
+    /// What was measured is brought between 30 s and 20 min and rounded up to minutes, in which decision windows are
+    /// counted: settings that change with every pod would make a forecaster forget what it learnt.
     #[must_use]
     pub fn of(written: Option<SignedDuration>, measured: Option<SignedDuration>) -> Self {
         let known = |span, origin| Self { span, origin };
         let written = written.map(|span| known(span, Origin::Spec));
-        let measured = || measured.map(|span| known(span, Origin::Measured));
+        let measured = || measured.map(|span| known(whole_minutes(span), Origin::Measured));
         written
             .or_else(measured)
             .unwrap_or(known(DEFAULT, Origin::Default))
@@ -133,8 +136,7 @@ impl LeadTimes {
             .in_use
             .is_some_and(|in_use| measured <= in_use + SLACK && measured > in_use - minute - SLACK);
         if !stays {
-            let minutes = (measured.as_secs() + 59) / 60;
-            self.in_use = Some(SignedDuration::from_mins(minutes.max(1)));
+            self.in_use = Some(whole_minutes(measured));
         }
     }
 
@@ -148,6 +150,12 @@ impl LeadTimes {
         let span = sorted.get(rank).copied()?;
         Some(span.clamp(SHORTEST, LONGEST))
     }
+}
+
+/// A measured span as it is used: within bounds, and up to the next whole minute.
+fn whole_minutes(measured: SignedDuration) -> SignedDuration {
+    let seconds = measured.clamp(SHORTEST, LONGEST).as_secs();
+    SignedDuration::from_mins((seconds + 59) / 60)
 }
 
 fn ready_since(pod: &Pod) -> Option<Timestamp> {
@@ -263,6 +271,10 @@ mod tests {
         for (written, measured, seconds, origin) in [
             (Some(span(45)), Some(span(60)), 45, "spec"),
             (None, Some(span(60)), 60, "measured"),
+            (None, Some(span(90)), 120, "measured"),
+            (None, Some(span(5)), 60, "measured"),
+            (None, Some(SignedDuration::MAX), 1200, "measured"),
+            (Some(span(90)), Some(span(300)), 90, "spec"),
             (None, None, 120, "default"),
         ] {
             let lead = LeadTime::of(written, measured);

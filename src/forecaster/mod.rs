@@ -32,7 +32,11 @@ use self::{
 use crate::{
     clock::Clock,
     domain::{
-        cron::Zone, forecast::Refused, hpa::MetricSpec, lead_time::LeadTime, proposal::Reason,
+        cron::Zone,
+        forecast::{Refused, horizon},
+        hpa::MetricSpec,
+        lead_time::LeadTime,
+        proposal::Reason,
         workload::Workload,
     },
     ports::{Cluster, Demand, DemandQueries, HistoryError, HistoryReader},
@@ -268,7 +272,7 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         let request = Request {
             query,
             algorithm,
-            horizon: window + window,
+            horizon: horizon(window, forecaster.sample_interval()),
             lead_time,
         };
         Ok((request, forecaster))

@@ -4,7 +4,7 @@
 //! happens on a thread of its own kind: building from two weeks takes longer than a task may hold its worker. It
 //! refuses to decide what becomes of a forecast.
 
-use foretide_models::{Algorithm, Forecast, Forecaster, OUTLIVES_HISTORY, Refusal, Sample, Series};
+use foretide_models::{Algorithm, Forecast, Forecaster, Refusal, Sample, Series};
 use jiff::{SignedDuration, Timestamp};
 use tokio::task::Id;
 
@@ -32,6 +32,7 @@ const CONTINUED: SignedDuration = SignedDuration::from_hours(26);
 pub(super) struct Request {
     pub(super) query: String,
     pub(super) algorithm: Algorithm,
+    /// How far beyond the history is asked for.
     pub(super) horizon: SignedDuration,
     /// The lead time in use, which is among the settings of an algorithm that heeds it.
     pub(super) lead_time: LeadTime,
@@ -317,7 +318,7 @@ impl Refresher {
             None => series,
         };
         self.levels.remember(&series);
-        let answer = self.forecaster.forecast(&series, self.horizon());
+        let answer = self.forecaster.forecast(&series, self.horizon);
         if answer.is_ok() && self.keeps_what_it_learnt() {
             self.answered = Some(now);
         }
@@ -369,11 +370,6 @@ impl Refresher {
             }
             _ => Refused::from(refusal),
         }
-    }
-
-    /// Far enough that the asked-for span is covered until the forecast expires.
-    fn horizon(&self) -> SignedDuration {
-        self.horizon + OUTLIVES_HISTORY + self.forecaster.sample_interval()
     }
 }
 

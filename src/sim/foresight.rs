@@ -1,15 +1,15 @@
 //! The forecasts of one metric while the virtual clock runs: asked for as often as the forecaster wants to be
 //! asked, with nothing but the past, and in force until they expire.
 
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 
-use foretide_models::{Forecast, Forecaster, OUTLIVES_HISTORY, Series};
+use foretide_models::{Forecast, Forecaster, Prediction, Series};
 use jiff::{SignedDuration, Timestamp};
 
-use super::Track;
+use super::{MINUTE, Track};
 use crate::domain::{
     demand,
-    forecast::{ForecastReading, Grounds, Predicted, Refused},
+    forecast::{ForecastReading, Grounds, Predicted, Refused, horizon},
     lead_time::LeadTime,
     observation::{Container, Pod},
     proposal::Reason,
@@ -27,6 +27,8 @@ pub(super) struct Foresight<'a> {
     series: Series,
     next: Timestamp,
     latest: Result<Forecast, Refused>,
+    /// What was foretold for the minutes of the lead time to come, by when they begin.
+    foretold: VecDeque<Prediction>,
 }
 
 // === impl Foresight ===
@@ -61,12 +63,18 @@ impl<'a> Foresight<'a> {
             series,
             next: begin,
             latest: Err(refused.unwrap_or_else(pending)),
+            foretold: VecDeque::new(),
         }
     }
 
     /// The forecast that was made last, if one could be made.
     pub(super) fn latest(&self) -> Option<&Forecast> {
         self.latest.as_ref().ok()
+    }
+
+    /// Shows this lead time among the grounds: the one that the forecaster was built with.
+    pub(super) fn with_lead_time(&mut self, lead_time: LeadTime) {
+        self.lead_time = lead_time;
     }
 
     /// Asks for paths of at least this length.
@@ -82,6 +90,7 @@ impl<'a> Foresight<'a> {
         now: Timestamp,
     ) -> ForecastReading {
         self.refresh(now);
+        self.foretell(now);
         let grounds = self
             .latest()
             .map(|forecast| Grounds::of(forecast, self.lead_time, 0.0));
@@ -99,16 +108,30 @@ impl<'a> Foresight<'a> {
         let step = forecaster.sample_interval();
         let recording = &self.track.recording;
         recording.extend(&mut self.series, forecaster.history_length(), now);
-        // As the controller asks: far enough that the window is covered until the forecast expires.
-        let horizon = [self.window, OUTLIVES_HISTORY, step];
-        let horizon = horizon
-            .into_iter()
-            .fold(SignedDuration::ZERO, SignedDuration::saturating_add);
-        let made = forecaster.forecast(&self.series, horizon.max(self.ahead));
+        let horizon = horizon(self.window, step).max(self.ahead);
+        let made = forecaster.forecast(&self.series, horizon);
         self.latest = made.map_err(|refusal| Refused::from(&refusal));
         self.next = now
             .checked_add(forecaster.refresh_period())
             .unwrap_or(Timestamp::MAX);
+    }
+
+    /// What was forecast for the minute that begins at `at`, a lead time before, in the unit of the metric.
+    pub(super) fn foretold(&self, at: Timestamp) -> Option<Prediction> {
+        self.foretold.front().copied().filter(|made| made.at == at)
+    }
+
+    /// Keeps what is forecast for the minute that begins a lead time from now, and forgets those that are over.
+    fn foretell(&mut self, now: Timestamp) {
+        while self.foretold.pop_front_if(|made| made.at < now).is_some() {}
+        let Some(at) = now.checked_add(self.lead_time.span).ok() else {
+            return;
+        };
+        let end = at.checked_add(MINUTE).unwrap_or(Timestamp::MAX);
+        let forecast = self.latest().filter(|made| now <= made.valid_until());
+        let made = forecast.and_then(|made| made.samples().take_while(|p| p.at <= end).last());
+        self.foretold
+            .extend(made.map(|made| Prediction { at, ..made }));
     }
 
     fn predicted(

@@ -19,7 +19,7 @@ pub mod measure;
 mod recording;
 mod score;
 
-use foretide_models::{Forecast, Forecaster};
+use foretide_models::{Forecast, Forecaster, Prediction};
 use jiff::{SignedDuration, Timestamp};
 
 pub use fleet::{Fleet, Template};
@@ -159,7 +159,8 @@ impl<'a> Run<'a> {
     /// A contender at the beginning of its course.
     ///
     /// The workload acts, also if it is previewed; `forecasters` belong to the tracks, in their order, and none
-    /// are asked without a prediction in the workload.
+    /// are asked without a prediction in the workload. The lead time is the course's start-up as it would be measured,
+    /// unless [`with_lead_time`](Self::with_lead_time) says otherwise.
     #[must_use]
     pub fn new(course: &'a Course, workload: Workload, forecasters: Vec<Built>) -> Self {
         let workload = acting(workload);
@@ -187,6 +188,15 @@ impl<'a> Run<'a> {
             history: History::default(),
             now: course.begin,
         }
+    }
+
+    /// The same run, whose forecasters were told this lead time.
+    #[must_use]
+    pub fn with_lead_time(mut self, lead_time: LeadTime) -> Self {
+        for foresight in &mut self.foresights {
+            foresight.with_lead_time(lead_time);
+        }
+        self
     }
 
     /// The same run, whose forecasts reach at least this far, to be looked at; decisions stay the same.
@@ -223,6 +233,25 @@ impl<'a> Run<'a> {
     #[must_use]
     pub fn forecast(&self) -> Option<&Forecast> {
         self.foresights.first().and_then(Foresight::latest)
+    }
+
+    /// What was forecast for the minute that begins at `at` a lead time before, in replicas; of several metrics the one
+    /// that asked for the most.
+    ///
+    /// `None` but for the minute that was decided last, and where no forecast was in force.
+    #[must_use]
+    pub fn foretold(&self, at: Timestamp) -> Option<Prediction> {
+        let all = self.foresights.iter().zip(&self.targets);
+        let all = all.filter_map(|(foresight, target)| {
+            let (made, target) = (foresight.foretold(at)?, (*target)?);
+            Some(Prediction {
+                at,
+                value: made.value / target,
+                upper: made.upper.map(|upper| upper / target),
+            })
+        });
+        let highest = |p: &Prediction| p.upper.unwrap_or(p.value);
+        all.max_by(|a, b| highest(a).total_cmp(&highest(b)))
     }
 
     /// What would be read at the beginning of the minute: the demand of the one before, of those who served it.

@@ -14,6 +14,8 @@ use crate::domain::{
     workload::Prediction,
 };
 
+mod poison;
+
 /// Minute `index` of every course.
 fn at(index: i64) -> Timestamp {
     Timestamp::from_second(1_767_225_600 + index * 60).unwrap()
@@ -355,6 +357,54 @@ impl Forecaster for Oracle {
             quantile: 0.9,
         };
         Forecast::new("oracle", seen.end(), MINUTE, path, until)?.with_peak(peak)
+    }
+}
+
+/// Says of each minute how many there were before its end, and twice that at most.
+#[derive(Debug)]
+struct Counting;
+
+impl Forecaster for Counting {
+    fn name(&self) -> &'static str {
+        "counting"
+    }
+
+    fn history_length(&self) -> SignedDuration {
+        SignedDuration::from_mins(30)
+    }
+
+    fn sample_interval(&self) -> SignedDuration {
+        MINUTE
+    }
+
+    fn forecast(&mut self, seen: &Series, horizon: SignedDuration) -> Result<Forecast, Refusal> {
+        let first = u32::try_from(seen.end().duration_since(at(0)).as_mins()).unwrap();
+        let length = u32::try_from(horizon.as_mins()).unwrap();
+        let path: Vec<f64> = (first..first + length).map(f64::from).collect();
+        let upper = path.iter().map(|value| value * 2.0).collect();
+        let until = seen.end() + SignedDuration::from_mins(10);
+        Forecast::new("counting", seen.end(), MINUTE, path, until)?.with_upper(upper)
+    }
+}
+
+#[test]
+fn what_is_foretold_of_a_minute_was_said_of_it_a_lead_time_before() {
+    let course = course(&[20.0; 40], 3);
+    let predicting = Workload {
+        prediction: Some(Prediction {
+            window: MINUTE,
+            algorithm: "counting".into(),
+        }),
+        ..workload()
+    };
+    let mut run = Run::new(&course, predicting, vec![Ok(Box::new(Counting))]);
+    for minute in 1..30 {
+        let at = run.minute().0.at;
+        let foretold = run.foretold(at).map(|p| (p.at, p.value, p.upper));
+        // Ten per replica; the value of a minute stands at its end.
+        let value = f64::from(minute + 1) / 10.0;
+        let expected = (minute > 3).then_some((at, value, Some(value * 2.0)));
+        assert_eq!(foretold, expected, "minute {minute}");
     }
 }
 

@@ -11,6 +11,7 @@ use foretide_models::{Algorithm, Forecaster, auto, calibrate};
 use jiff::SignedDuration;
 
 use super::Violation;
+use crate::domain::lead_time::LeadTime;
 
 /// Path of what is read here.
 const PREDICTION: &str = "spec.prediction";
@@ -18,9 +19,7 @@ const PREDICTION: &str = "spec.prediction";
 const BLOCK: &str = "spec.prediction.predictionAlgorithm";
 /// The algorithms that can be asked for.
 const KNOWN: &str = "auto, dsp, percentile, seasonalNaive, holtWinters, linear or mstl";
-/// How long a new replica takes until it serves, where nobody said or measured it.
-const LEAD_TIME: SignedDuration = SignedDuration::from_secs(120);
-/// Shortest and longest lead time, in seconds; a measured one is brought within.
+/// Shortest and longest lead time that may be written, in seconds.
 const LEAD_TIME_SECONDS: std::ops::RangeInclusive<i32> = 30..=1200;
 /// The quantile where none is written, and the least and the greatest.
 const QUANTILE: f64 = 0.90;
@@ -131,25 +130,17 @@ fn named(asked: &AlgorithmType, block: wire::Algorithm) -> Result<Algorithm, Vio
     }
 }
 
-/// The lead time of the spec, else the measured one within bounds, else the usual one.
-///
-/// A measured one is rounded up to minutes, in which decision windows are counted: settings that
-/// change with every pod would make the forecaster forget what it learnt.
+/// The lead time of the spec, else the measured one, else the usual one: see [`LeadTime::of`].
 fn lead_time(written: Option<i32>, known: Known) -> Result<SignedDuration, Violation> {
-    let (least, most) = (*LEAD_TIME_SECONDS.start(), *LEAD_TIME_SECONDS.end());
-    let seconds = |n: i32| SignedDuration::from_secs(n.into());
-    match written {
-        Some(written) if LEAD_TIME_SECONDS.contains(&written) => Ok(seconds(written)),
-        Some(written) => Err(Violation::new(
+    if let Some(written) = written.filter(|written| !LEAD_TIME_SECONDS.contains(written)) {
+        return Err(Violation::new(
             format!("{PREDICTION}.leadTimeSeconds"),
             written.to_string(),
             "30 to 1200; leave it out to have it measured",
-        )),
-        None => Ok(known.lead_time.map_or(LEAD_TIME, |measured| {
-            let measured = measured.clamp(seconds(least), seconds(most));
-            SignedDuration::from_mins((measured.as_secs() + 59) / 60)
-        })),
+        ));
     }
+    let written = written.map(|seconds| SignedDuration::from_secs(seconds.into()));
+    Ok(LeadTime::of(written, known.lead_time).span)
 }
 
 /// How much of the demand the spec wants provided for.
@@ -385,6 +376,27 @@ mod tests {
             let violation = read(yaml).unwrap_err();
             let path = format!("{PREDICTION}.{field}");
             assert_eq!(violation.field, path, "{violation}");
+        }
+    }
+
+    #[test]
+    fn absurd_spans_are_refused_whether_or_not_they_can_be_counted() {
+        for span in [
+            "100000000000000000d",
+            "106751991167300d",
+            "2562047788015215h",
+        ] {
+            for field in ["sampleInterval", "historyLength"] {
+                for kind in ["dsp", "percentile", "holtWinters"] {
+                    let yaml = format!(
+                        "predictionAlgorithm: {{algorithmType: {kind}, {kind}: {{{field}: {span}}}}}"
+                    );
+                    let violation = forecaster(&prediction(&yaml)).unwrap_err();
+                    assert!(violation.field.starts_with(BLOCK), "{yaml}: {violation}");
+                }
+            }
+            let yaml = format!("predictionAlgorithm: {{auto: {{sampleInterval: {span}}}}}");
+            assert!(forecaster(&prediction(&yaml)).is_err(), "{span}");
         }
     }
 

@@ -6,6 +6,7 @@
 //! cannot be acted on at all is refused, and whoever asked keeps what it had.
 
 mod algorithm;
+mod duration;
 mod metric;
 
 use std::fmt;
@@ -18,6 +19,7 @@ use jiff::SignedDuration;
 use kube::ResourceExt;
 
 pub use algorithm::{Known, algorithm, build, forecaster};
+pub use duration::duration;
 pub use metric::selector_text;
 
 use crate::domain::{

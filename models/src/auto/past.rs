@@ -61,12 +61,14 @@ impl Past {
     }
 
     fn forget(&mut self, gone: usize) {
-        let base = self.sums.get(gone).copied().unwrap_or(0.0);
         self.values.drain(..gone);
-        self.sums.drain(..gone);
-        for sum in &mut self.sums {
-            *sum -= base;
-        }
+        // Summed up anew: what is forgotten, however large, leaves no trace in what is kept.
+        let mut sum = 0.0;
+        self.sums.truncate(1);
+        self.sums.extend(self.values.iter().map(|value| {
+            sum += value;
+            sum
+        }));
         self.first += gone;
         self.made_up
             .drain(..self.made_up.partition_point(|step| *step < self.first));
@@ -165,6 +167,17 @@ mod tests {
         // Smoothed: (1+2+6)/3, (2+6+3)/3, (6+3+0)/3.
         assert!((past.highest_smoothed(1, 3) - 11.0 / 3.0).abs() < 1e-12);
         assert!((past.highest_smoothed(3, 3) - 3.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn what_is_forgotten_leaves_no_trace() {
+        let mut past = past(&[1e300; 6], 100);
+        for _ in 0..400 {
+            past.push(3.0);
+        }
+        assert!(past.first() > 6);
+        let mean = past.mean_before(past.end(), 60);
+        assert_eq!(mean.to_bits(), 3.0_f64.to_bits());
     }
 
     #[test]

@@ -252,11 +252,6 @@ impl Forecaster for Calibrated {
         self.inner.sample_interval()
     }
 
-    /// A minute: the decision window moves on.
-    fn refresh_period(&self) -> SignedDuration {
-        self.sample_interval().max(SignedDuration::from_mins(1))
-    }
-
     fn refit_interval(&self) -> SignedDuration {
         self.inner.refit_interval()
     }

@@ -17,6 +17,7 @@ use crate::{
         demand::{self, NoTarget},
         forecast::Refused,
         hpa::MetricSpec,
+        lead_time::LeadTime,
         proposal::Reason,
         workload::{Strategy, Workload},
     },
@@ -62,15 +63,7 @@ pub(in crate::cli) struct Asked {
 
 /// Reads a duration, days included.
 pub(super) fn parse_duration(text: &str) -> Result<SignedDuration, String> {
-    let days = text
-        .strip_suffix('d')
-        .and_then(|days| days.trim().parse::<i64>().ok());
-    let parsed = match days {
-        Some(days) => days.checked_mul(24).map(SignedDuration::from_hours),
-        None => text.parse().ok(),
-    };
-    parsed
-        .filter(|duration: &SignedDuration| !duration.is_negative())
+    validate::duration(text)
         .ok_or_else(|| format!("expected a duration such as 90s, 5m, 12h or 7d, got {text:?}"))
 }
 
@@ -133,7 +126,8 @@ impl Lab {
     pub(in crate::cli) fn ours(&self) -> Run<'_> {
         let targets = self.course.targets().into_iter();
         let forecasters = targets.map(|target| self.built(target)).collect();
-        Run::new(&self.course, self.workload.clone(), forecasters)
+        let lead_time = LeadTime::of(written(&self.ehpa), Some(self.course.start_up));
+        Run::new(&self.course, self.workload.clone(), forecasters).with_lead_time(lead_time)
     }
 
     /// The same one without prediction and crons.
@@ -191,10 +185,13 @@ fn start_up(
     ehpa: &EffectiveHorizontalPodAutoscaler,
     asked: Option<SignedDuration>,
 ) -> SignedDuration {
-    let prediction = ehpa.spec.prediction.as_ref();
-    let written = prediction.and_then(|prediction| prediction.lead_time_seconds);
-    let written = written.map(|seconds| SignedDuration::from_secs(seconds.into()));
-    asked.or(written).unwrap_or(START_UP)
+    asked.or_else(|| written(ehpa)).unwrap_or(START_UP)
+}
+
+/// The lead time that the spec writes.
+fn written(ehpa: &EffectiveHorizontalPodAutoscaler) -> Option<SignedDuration> {
+    let seconds = ehpa.spec.prediction.as_ref()?.lead_time_seconds?;
+    Some(SignedDuration::from_secs(seconds.into()))
 }
 
 /// The first judged minute and the end of the last one.
@@ -278,17 +275,58 @@ fn minutes(from: Timestamp, until: Timestamp) -> u32 {
 mod tests {
     use super::*;
 
+    /// A workload of external demand with this prediction, two days of it to learn from.
+    fn lab(prediction: &str, start_up: Option<i64>) -> Lab {
+        let yaml = format!(
+            "{{apiVersion: autoscaling.crane.io/v1alpha1, kind: EffectiveHorizontalPodAutoscaler, \
+             metadata: {{name: web, namespace: shop}}, spec: {{scaleTargetRef: {{apiVersion: apps/v1, \
+             kind: Deployment, name: web}}, minReplicas: 1, maxReplicas: 9, prediction: {prediction}, metrics: \
+             [{{type: External, external: {{metric: {{name: queue}}, target: {{type: AverageValue, averageValue: 10}}}}}}]}}}}"
+        );
+        let documents = crate::cli::manifest::parse("test", &yaml).unwrap();
+        let zone = Zone::utc();
+        let chosen = inputs::chosen(&documents, None, &zone, Timestamp::UNIX_EPOCH).unwrap();
+        let sample = |minute: i64| foretide_models::Sample {
+            at: Timestamp::from_second(minute * 60).unwrap(),
+            value: 40.0,
+        };
+        let history = History {
+            metric: "external.queue".to_owned(),
+            file: "test".to_owned(),
+            recording: sim::Recording::new((0..=72 * 60).map(sample).collect()),
+        };
+        let asked = Asked {
+            start_up: start_up.map(SignedDuration::from_secs),
+            ..Asked::default()
+        };
+        Lab::of(chosen, &[history], (&documents, &[]), asked).unwrap()
+    }
+
     #[test]
-    fn durations_may_be_in_days() {
-        for (text, seconds) in [("7d", 604_800), ("90s", 90), ("1h 30m", 5400), ("0d", 0)] {
-            assert_eq!(
-                parse_duration(text),
-                Ok(SignedDuration::from_secs(seconds)),
-                "{text}"
-            );
+    fn the_lead_time_shown_is_the_one_the_forecaster_was_built_with() {
+        let naive = "predictionAlgorithm: {algorithmType: seasonalNaive, calibrate: false}";
+        for (written, start_up, seconds, origin) in [
+            ("", None, 120, "measured"),
+            ("", Some(90), 120, "measured"),
+            ("leadTimeSeconds: 60, ", None, 60, "spec"),
+            ("leadTimeSeconds: 60, ", Some(300), 60, "spec"),
+        ] {
+            let lab = lab(&format!("{{{written}{naive}}}"), start_up);
+            let (_, decision) = lab.ours().minute();
+            let grounds = decision.proposals.iter().find_map(|p| p.grounds.as_ref());
+            let shown = grounds.unwrap().lead_time;
+            let shown = (shown.span.as_secs(), shown.origin.as_str());
+            assert_eq!(shown, (seconds, origin), "{written}{start_up:?}");
         }
-        for bad in ["", "7", "-1d", "soon", "9223372036854775807d"] {
-            assert!(parse_duration(bad).is_err(), "{bad}");
+    }
+
+    #[test]
+    fn what_is_no_duration_is_refused_with_examples() {
+        let week = SignedDuration::from_hours(7 * 24);
+        assert_eq!(parse_duration("7d"), Ok(week));
+        for bad in ["", "-1d", "soon", "100000000000000000d"] {
+            let message = format!("expected a duration such as 90s, 5m, 12h or 7d, got {bad:?}");
+            assert_eq!(parse_duration(bad), Err(message));
         }
     }
 

@@ -1,11 +1,12 @@
-//! How one contender fared, as a picture: demand as an area, the replicas that served as a line of steps, and the
-//! forecast as a line. All are counted in replicas, so that several metrics fit one scale.
+//! How one contender fared, as a picture: demand as an area, the replicas that served as a line of steps above it, and
+//! the forecast as a band between the two, or as a line with a band where there is no demand yet. All are counted in replicas, so that several metrics fit one scale.
 
-use foretide_models::Sample;
+use foretide_models::{Prediction, Sample};
 use jiff::Timestamp;
 
 use crate::{
     cli::{
+        backtest::Fared,
         output::{Paint, Screen},
         plot::{Plot, Size},
     },
@@ -18,7 +19,7 @@ pub(in crate::cli) struct Pane<'a> {
     /// The minutes so far.
     pub(in crate::cli) minutes: &'a [Minute],
     /// What was or is foreseen, in replicas.
-    pub(in crate::cli) forecast: &'a [Sample],
+    pub(in crate::cli) forecast: &'a [Prediction],
     /// What the time axis covers.
     pub(in crate::cli) span: (Timestamp, Timestamp),
     /// The top of the scale.
@@ -57,19 +58,26 @@ impl Pane<'_> {
     }
 }
 
-/// What the signs mean, in one line; `forecast` says what the forecast is about.
-pub(in crate::cli) fn legend(forecast: Option<&str>, screen: Screen) -> String {
-    let (area, steps, line, short) = if screen.unicode {
-        ("⣿", "─", "⠒⠒", "╳")
+/// What the signs mean, in one line; the forecast is that of `ours`.
+pub(in crate::cli) fn legend(ours: &Fared, screen: Screen) -> String {
+    let (area, steps, band, line, short) = if screen.unicode {
+        ("⣿", "─", "⡇⡇", "⠒⠒", "╳")
     } else {
-        ("::", "-", "**", "x")
+        ("::", "-", "~~", "**", "x")
     };
     let mut signs = vec![
         format!("{area} replicas needed"),
-        format!("{} replicas that serve", screen.paint(Paint::Strong, steps)),
+        format!("{} serving", screen.paint(Paint::Strong, steps)),
     ];
-    if let Some(about) = forecast {
-        signs.push(format!("{} {about}", screen.paint(Paint::Future, line)));
+    let forecast = match ours.quantile {
+        Some(quantile) => {
+            let percent = (quantile * 1000.0).round() / 10.0;
+            Some((band, format!("forecast, expected to {percent} %")))
+        }
+        None => (!ours.foretold.is_empty()).then(|| (line, "forecast".to_owned())),
+    };
+    if let Some((sign, about)) = forecast {
+        signs.push(format!("{} {about}", screen.paint(Paint::Future, sign)));
     }
     signs.push(format!("{} too few", screen.paint(Paint::Error, short)));
     signs.join("   ")

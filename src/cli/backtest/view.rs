@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 
-use foretide_models::Sample;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::{Value, json};
@@ -21,8 +20,10 @@ use crate::{
 /// Each picture leaves room for its scale within the width of the text.
 const PICTURE: Size = Size {
     columns: 72,
-    rows: 6,
+    rows: 8,
 };
+/// What a row above the highest of the others takes of the scale.
+const HEADROOM: f64 = 8.0 / 7.0;
 
 /// The whole report for people.
 pub(super) fn text(report: &Report, screen: Screen) -> String {
@@ -81,14 +82,12 @@ fn fared(report: &Report) -> impl Iterator<Item = &Fared> {
 /// One picture per contender, on one scale.
 fn pictures(report: &Report, screen: Screen) -> String {
     let lab = &report.lab;
-    let foreseen = foreseen(&report.ours.minutes);
-    let about = (!foreseen.is_empty()).then_some("foreseen");
-    let mut text = format!("{}\n", legend(about, screen));
+    let mut text = format!("{}\n", legend(&report.ours, screen));
     let top = top(fared(report).flat_map(|fared| &fared.minutes));
-    for (fared, forecast) in fared(report).zip([foreseen.as_slice(), &[]]) {
+    for fared in fared(report) {
         let pane = Pane {
             minutes: &fared.minutes,
-            forecast,
+            forecast: &fared.foretold,
             span: (lab.from, lab.until),
             top,
             now: None,
@@ -99,22 +98,12 @@ fn pictures(report: &Report, screen: Screen) -> String {
     text
 }
 
-/// For each minute what the forecast in force asked for.
-fn foreseen(minutes: &[Minute]) -> Vec<Sample> {
-    let foreseen = minutes.iter().filter_map(|minute| {
-        Some(Sample {
-            at: minute.at,
-            value: minute.foreseen?,
-        })
-    });
-    foreseen.collect()
-}
-
-/// The highest count that was needed or served, rounded up to an even one, so that its half is a count, too.
+/// A row above the highest count that was needed or served, rounded up to an even one, so that its half is a count, too.
 fn top<'a>(minutes: impl Iterator<Item = &'a Minute>) -> f64 {
     let needed = |minute: &Minute| minute.load.map_or(0.0, |load| load.replicas());
     let highest = minutes.map(|minute| needed(minute).max(minute.ready.as_f64()));
-    (highest.fold(1.0, f64::max) / 2.0).ceil() * 2.0
+    let above = highest.fold(1.0, f64::max) * HEADROOM;
+    (above / 2.0).ceil() * 2.0
 }
 
 /// One row per contender.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use foretide_models::Sample;
+use foretide_models::Prediction;
 use jiff::{SignedDuration, Timestamp};
 
 use super::scene::Scene;
@@ -16,11 +16,12 @@ use crate::{
     sim::Run,
 };
 
-/// Each picture leaves room for its scale within the width of the text.
-const PICTURE: Size = Size {
+/// Each picture leaves room for its scale within the width of the text; ours has a forecast to show besides.
+const OURS: Size = Size {
     columns: 74,
-    rows: 6,
+    rows: 8,
 };
+const PLAIN: Size = Size { rows: 6, ..OURS };
 /// How much of the forecast is drawn.
 const AHEAD: SignedDuration = SignedDuration::from_hours(4);
 /// How many lines the sentence of a decision may take.
@@ -83,9 +84,13 @@ impl<'a> Film<'a> {
 
     /// The picture as it is now; every frame has as many lines.
     pub(super) fn frame(&self, screen: Screen) -> String {
-        let ahead = self.ahead();
-        let mut text = format!("{}\n\n", self.heading(screen));
-        for ((_, fared), forecast) in [(&self.ours, ahead.as_slice()), (&self.plain, &[])] {
+        let mut forecast = self.ours.1.foretold.clone();
+        forecast.extend(self.ahead());
+        let mut text = format!("{}\n", self.heading(screen));
+        for ((_, fared), forecast, size) in [
+            (&self.ours, forecast.as_slice(), OURS),
+            (&self.plain, &[], PLAIN),
+        ] {
             let _infallible = writeln!(text, "{}", totals(fared, screen));
             let pane = Pane {
                 minutes: &fared.minutes,
@@ -94,9 +99,12 @@ impl<'a> Film<'a> {
                 top: self.top,
                 now: (!self.is_over()).then_some(self.now),
             };
-            text.push_str(&pane.draw(PICTURE, screen));
+            let drawn = pane.draw(size, screen);
+            // The times stand once, under the lower picture.
+            let times = drawn.trim_end().rfind('\n').filter(|_| size == OURS);
+            text.push_str(times.and_then(|end| drawn.get(..=end)).unwrap_or(&drawn));
         }
-        let _infallible = writeln!(text, "{}\n", legend(Some("forecast"), screen));
+        let _infallible = writeln!(text, "{}\n", legend(&self.ours.1, screen));
         let sentence = wrapped(&self.sentence, WIDTH, "");
         let lines = sentence.lines().map(Some).chain(std::iter::repeat(None));
         for line in lines.take(SENTENCE) {
@@ -123,7 +131,7 @@ impl<'a> Film<'a> {
     }
 
     /// The forecast in force, in replicas, as far as the axis goes.
-    fn ahead(&self) -> Vec<Sample> {
+    fn ahead(&self) -> Vec<Prediction> {
         let target = self.lab.course.targets().first().copied().flatten();
         let (Some(forecast), Some(target)) = (self.ours.0.forecast(), target) else {
             return Vec::new();
@@ -136,9 +144,10 @@ impl<'a> Film<'a> {
         let within = forecast
             .samples()
             .filter(|p| p.at >= self.now && p.at <= end);
-        let path = within.map(|p| Sample {
+        let path = within.map(|p| Prediction {
             at: p.at,
-            value: p.upper.unwrap_or(p.value) / target,
+            value: p.value / target,
+            upper: p.upper.map(|upper| upper / target),
         });
         path.collect()
     }

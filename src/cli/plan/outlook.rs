@@ -5,14 +5,14 @@
 use std::sync::Arc;
 
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
-use foretide_models::{Forecast, Forecaster, OUTLIVES_HISTORY, Sample};
+use foretide_models::{Forecast, Forecaster, Sample};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
     cli::inputs::History,
     domain::{
         demand,
-        forecast::{ForecastReading, Grounds, Predicted, Refused},
+        forecast::{ForecastReading, Grounds, Predicted, Refused, horizon},
         hpa::MetricSpec,
         lead_time::LeadTime,
         observation::Pod,
@@ -133,12 +133,7 @@ fn forecast(
 ) -> Result<Forecast, Refused> {
     let step = forecaster.sample_interval();
     let series = recording.series(step, forecaster.history_length(), at);
-    let reach = [window, OUTLIVES_HISTORY, step]
-        .into_iter()
-        .fold(SignedDuration::ZERO, |a, b| {
-            a.checked_add(b).unwrap_or(SignedDuration::MAX)
-        });
     forecaster
-        .forecast(&series, reach.max(AHEAD))
+        .forecast(&series, horizon(window, step).max(AHEAD))
         .map_err(|refusal| Refused::from(&refusal))
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use foretide_models::{Forecast, Sample};
+use foretide_models::{Forecast, Prediction, Sample};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use serde_json::{Value, json};
@@ -146,15 +146,9 @@ fn made(outlook: &Outlook) -> Option<&Forecast> {
     outlook.forecast.as_ref()?.as_ref().ok()
 }
 
-/// What is provided for: the upper path where there is one.
-fn path(forecast: &Forecast, from: Timestamp, until: Timestamp) -> Vec<Sample> {
+fn path(forecast: &Forecast, from: Timestamp, until: Timestamp) -> Vec<Prediction> {
     let within = forecast.samples().filter(|p| p.at >= from && p.at <= until);
-    within
-        .map(|p| Sample {
-            at: p.at,
-            value: p.upper.unwrap_or(p.value),
-        })
-        .collect()
+    within.collect()
 }
 
 /// A value of the scale: short, since the legend names the unit.

@@ -103,9 +103,9 @@ async fn refreshed(
     for second in seconds {
         let now = at(second);
         let samples = refresher.read(&past, &histories, &[], now).await;
-        let mut refreshed = refresher.conclude(samples, now).await;
-        refresher = refreshed.refresher.take().unwrap();
-        all.push(refreshed);
+        let mut outcome = refresher.conclude(samples, now).await;
+        refresher = outcome.refresher.take().unwrap();
+        all.push(outcome);
     }
     let asked = past.asked.lock().unwrap().clone();
     (all, asked)

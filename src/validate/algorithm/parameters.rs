@@ -232,22 +232,16 @@ pub(super) fn mstl(_: &wire::Mstl) -> Result<Algorithm, Violation> {
     ))
 }
 
-/// crane's durations: whole days as `3d`, or a Go duration such as `60s` or `1h30m`.
+/// A duration as users write it; absent if it is not written.
 fn duration(field: &str, text: Option<&str>) -> Result<Option<SignedDuration>, Violation> {
     let Some(text) = text else { return Ok(None) };
-    let days = text
-        .strip_suffix('d')
-        .and_then(|days| days.parse::<u32>().ok());
-    let span = match days {
-        Some(days) => SignedDuration::from_hours(i64::from(days) * 24),
-        None => text.parse().map_err(|_| {
-            Violation::new(
-                field,
-                format!("{text:?}"),
-                "a duration such as 60s, 1h30m or 3d",
-            )
-        })?,
-    };
+    let span = crate::validate::duration(text).ok_or_else(|| {
+        Violation::new(
+            field,
+            format!("{text:?}"),
+            "a duration such as 60s, 1h30m or 3d",
+        )
+    })?;
     Ok(Some(span))
 }
 

@@ -241,7 +241,6 @@ async fn what_the_syncs_read_keeps_a_forecast_fresh_without_another_query() {
         world.turn(minute * 60).await;
     }
     assert_eq!(world.past.asked(), 1);
-    // The published figures are those of the last write; the forecast itself is never older than a minute or two.
     let proposal = world.proposal();
     assert!(proposal.replicas.is_some(), "{proposal:?}");
 }

@@ -9,7 +9,8 @@ use crate::adapters::prometheus::promql::LabelName;
 /// `resources` of a rule.
 #[derive(Debug, Clone)]
 pub(super) struct Labels {
-    overrides: BTreeMap<String, (LabelName, String)>,
+    /// By resource and group; without a group it is that of every group that has none of its own.
+    overrides: BTreeMap<(String, String), LabelName>,
     template: String,
     namespaced: bool,
 }
@@ -31,7 +32,7 @@ impl Labels {
                 .map_err(|error| Fault::new(resource.at(), error.to_string()))?;
             let group = resource.text("group")?.to_owned();
             let resource = resource.text("resource")?.to_ascii_lowercase();
-            overrides.entry(resource).or_insert((name, group));
+            overrides.entry((resource, group)).or_insert(name);
         }
         Ok(Self {
             overrides,
@@ -54,11 +55,16 @@ impl Labels {
             kind.strip_suffix('y')
                 .map_or_else(String::new, |stem| format!("{stem}ies")),
         ];
-        let said = plurals.iter().find_map(|word| self.overrides.get(word));
-        match said {
-            Some((label, its)) if its.is_empty() || its == group => Some(label.clone()),
-            _ if self.template.is_empty() => None,
-            _ => LabelName::new(&fill(&self.template, &group.replace(['.', '-'], "_"), kind)).ok(),
+        let of_group = |group: &str| {
+            let mut words = plurals.iter();
+            words.find_map(|word| self.overrides.get(&(word.clone(), group.to_owned())))
+        };
+        match of_group(group).or_else(|| of_group("")) {
+            Some(label) => Some(label.clone()),
+            None if self.template.is_empty() => None,
+            None => {
+                LabelName::new(&fill(&self.template, &group.replace(['.', '-'], "_"), kind)).ok()
+            }
         }
     }
 }
@@ -96,6 +102,9 @@ mod tests {
                 "ns": {"resource": "namespace"},
                 "entry": {"group": "networking.k8s.io", "resource": "ingresses"},
                 "rule": {"resource": "policies"},
+                "any": {"resource": "gateway"},
+                "one": {"group": "one.example", "resource": "gateway"},
+                "two": {"group": "two.example", "resource": "gateways"},
             },
         });
         for (group, kind, expected) in [
@@ -104,6 +113,9 @@ mod tests {
             ("networking.k8s.io", "ingress", "entry"),
             ("example.com", "ingress", "kube_example_com_ingress"),
             ("x", "policy", "rule"),
+            ("one.example", "gateway", "one"),
+            ("two.example", "gateway", "two"),
+            ("else.example", "gateway", "any"),
             ("", "service", "kube__service"),
         ] {
             assert_eq!(

@@ -260,7 +260,8 @@ fn named(rules: &[Rule], metric: &str, asked: &Asked<'_>) -> Option<Result<Query
     }
 }
 
-/// The first query that has a value, at each time.
+/// The first query that has a value, at each time: each is a sum or a vector of one number, without labels, so that one
+/// with a value hides those after it.
 fn first_of(queries: Vec<Query>) -> Query {
     let mut distinct: Vec<String> = Vec::new();
     for query in queries {

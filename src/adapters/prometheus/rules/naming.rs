@@ -18,6 +18,8 @@ use crate::adapters::prometheus::{
 const NAMES_MAX: usize = 16;
 /// The most ways in which one metric's name may be split over the captures of a pattern.
 const SPLITS_MAX: usize = 32;
+/// How many attempts at a split are made: who names a metric does not choose how long that takes.
+const ATTEMPTS_MAX: usize = 20_000;
 const PATTERN_BYTES_MAX: usize = 1 << 20;
 
 /// Which series make a metric.
@@ -138,11 +140,12 @@ impl Naming {
     }
 
     /// Every way in which `as` gives this metric, as what each capture matched.
+    /// Those of the first attempts, if it takes very many.
     fn splits<'m>(&self, metric: &'m str) -> Vec<Vec<Option<&'m str>>> {
-        let mut found = Vec::new();
+        let mut splits = Splits::default();
         let bound = vec![None; self.matches.regex.captures_len()];
-        split(&self.shape, metric, bound, &mut found);
-        found
+        splits.split(&self.shape, metric, bound);
+        splits.found
     }
 }
 
@@ -247,47 +250,55 @@ fn capture(name: &str, matches: &Regex) -> Option<usize> {
     number.filter(|number| *number < matches.captures_len())
 }
 
-fn split<'m>(
-    shape: &[Piece],
-    rest: &'m str,
-    bound: Vec<Option<&'m str>>,
-    found: &mut Vec<Vec<Option<&'m str>>>,
-) {
-    if found.len() >= SPLITS_MAX {
-        return;
-    }
-    match shape {
-        [] if rest.is_empty() => found.push(bound),
-        [] => {}
-        [Piece::Text(text), shape @ ..] => {
-            if let Some(rest) = rest.strip_prefix(text.as_str()) {
-                split(shape, rest, bound, found);
-            }
-        }
-        // The last one takes all that is left.
-        [Piece::Capture(number)] => bind(&[], (*number, rest, ""), bound, found),
-        [Piece::Capture(number), shape @ ..] => {
-            let ends = rest.char_indices().map(|(at, _)| at);
-            for end in ends.chain([rest.len()]) {
-                let (value, rest) = rest.split_at(end);
-                bind(shape, (*number, value, rest), bound.clone(), found);
-            }
-        }
-    }
+/// The ways found so far in which a name may be split, and how many were tried.
+#[derive(Default)]
+struct Splits<'m> {
+    found: Vec<Vec<Option<&'m str>>>,
+    attempts: usize,
 }
 
-fn bind<'m>(
-    shape: &[Piece],
-    (number, value, rest): (usize, &'m str, &'m str),
-    mut bound: Vec<Option<&'m str>>,
-    found: &mut Vec<Vec<Option<&'m str>>>,
-) {
-    let Some(slot) = bound.get_mut(number) else {
-        return;
-    };
-    if slot.is_none_or(|before| before == value) {
-        *slot = Some(value);
-        split(shape, rest, bound, found);
+impl<'m> Splits<'m> {
+    fn split(&mut self, shape: &[Piece], rest: &'m str, bound: Vec<Option<&'m str>>) {
+        self.attempts += 1;
+        if self.found.len() >= SPLITS_MAX || self.attempts > ATTEMPTS_MAX {
+            return;
+        }
+        match shape {
+            [] if rest.is_empty() => self.found.push(bound),
+            [] => {}
+            [Piece::Text(text), shape @ ..] => {
+                if let Some(rest) = rest.strip_prefix(text.as_str()) {
+                    self.split(shape, rest, bound);
+                }
+            }
+            // The last one takes all that is left.
+            [Piece::Capture(number)] => self.bind(&[], (*number, rest, ""), bound),
+            [Piece::Capture(number), shape @ ..] => {
+                let ends = rest.char_indices().map(|(at, _)| at);
+                for end in ends.chain([rest.len()]) {
+                    if self.attempts > ATTEMPTS_MAX {
+                        return;
+                    }
+                    let (value, rest) = rest.split_at(end);
+                    self.bind(shape, (*number, value, rest), bound.clone());
+                }
+            }
+        }
+    }
+
+    fn bind(
+        &mut self,
+        shape: &[Piece],
+        (number, value, rest): (usize, &'m str, &'m str),
+        mut bound: Vec<Option<&'m str>>,
+    ) {
+        let Some(slot) = bound.get_mut(number) else {
+            return;
+        };
+        if slot.is_none_or(|before| before == value) {
+            *slot = Some(value);
+            self.split(shape, rest, bound);
+        }
     }
 }
 
@@ -538,5 +549,19 @@ mod tests {
             let fault = naming(&rule).unwrap_err().to_string();
             assert!(fault.starts_with(expected), "{fault}");
         }
+    }
+
+    #[test]
+    fn a_long_name_that_does_not_fit_is_given_up_on() {
+        let rule = json!({
+            "seriesQuery": r#"{namespace!=""}"#,
+            "name": {"matches": "(a*)(a*)(a*)(a*)(a*)(a*)", "as": "$1$2$3$4$5${6}_b"},
+        });
+        let naming = naming(&rule).unwrap();
+        let name = "a".repeat(200);
+        let mut splits = Splits::default();
+        splits.split(&naming.shape, &name, vec![None; 7]);
+        assert_eq!(splits.found, Vec::<Vec<Option<&str>>>::new());
+        assert!(splits.attempts <= ATTEMPTS_MAX + 1, "{}", splits.attempts);
     }
 }

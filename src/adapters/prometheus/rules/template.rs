@@ -403,4 +403,20 @@ mod tests {
             assert!(error.starts_with(expected), "{template}: {error}");
         }
     }
+
+    #[test]
+    fn whatever_is_asked_the_answer_has_no_labels_that_would_set_it_beside_another() {
+        for (text, expected) in [
+            ("x", "sum(x)"),
+            ("(sum(x) by (pod))", "sum(x)"),
+            ("max(x) by (pod)", "sum(max by (pod) (x))"),
+            ("x or y", "sum(x or y)"),
+            ("sum(x) or sum(y)", "sum(sum(x) or sum(y))"),
+            ("1 + 2", "vector(1 + 2)"),
+            ("sum(x) / 2", "sum(sum(x) / 2)"),
+        ] {
+            let tree = scope::read(text).unwrap();
+            assert_eq!(summed(tree).unwrap(), expected, "{text}");
+        }
+    }
 }

@@ -1,0 +1,69 @@
+//! Durations as users write them, in specs and on the command line: one reading of them for both. It refuses
+//! negative ones and those that no clock can count.
+
+use jiff::SignedDuration;
+
+/// Reads whole days as `3d`, or a Go duration such as `60s` or `1h30m`.
+///
+/// `None` for what is no duration, is negative, or does not fit; whether it is a sensible one is for the caller to say.
+///
+/// # Source
+/// crane's `ParseDuration`, which knows days beside Go's units.
+#[must_use]
+pub fn duration(text: &str) -> Option<SignedDuration> {
+    let days = text
+        .strip_suffix('d')
+        .and_then(|days| days.trim().parse::<i64>().ok());
+    let span = match days {
+        Some(days) => SignedDuration::try_from_hours(days.checked_mul(24)?)?,
+        None => text.parse().ok()?,
+    };
+    (!span.is_negative()).then_some(span)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_may_be_in_days() {
+        for (text, seconds) in [
+            ("7d", 604_800),
+            ("90s", 90),
+            ("1h30m", 5400),
+            ("1h 30m", 5400),
+            ("0d", 0),
+        ] {
+            assert_eq!(
+                duration(text),
+                Some(SignedDuration::from_secs(seconds)),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_no_clock_can_count_is_no_duration() {
+        for text in [
+            "",
+            "7",
+            "d",
+            "-1d",
+            "-5m",
+            "soon",
+            "1.5d",
+            "100000000000000000d",
+            "106751991167301d",
+            "384307168202282326d",
+            "9223372036854775807d",
+            "-9223372036854775808d",
+            "99999999999999999999999999d",
+            "9223372036854775807h",
+            "99999999999999999999999999s",
+        ] {
+            assert_eq!(duration(text), None, "{text}");
+        }
+        let longest = duration("106751991167300d").map(|span| span.as_hours());
+        assert_eq!(longest, Some(106_751_991_167_300 * 24));
+    }
+}
