@@ -29,9 +29,10 @@ const DAY: SignedDuration = SignedDuration::from_hours(24);
 /// one-minute bursts in the traces we know stay within 60 times a lower percentile.
 pub(crate) const ABSURD_RATIO: f64 = 100.0;
 pub(crate) const ABSURD_RUN: usize = 5;
-/// Errors of measurement are rare: more such runs than these are load.
-const ABSURD_RUNS: usize = 3;
-const USUAL: f64 = 0.99;
+/// Errors of measurement are rare: more runs than these of about one height, none of them a lone sample, are load.
+pub(crate) const ABSURD_RUNS: usize = 3;
+/// What is usual: this part of the positive samples lies below it. One percent of nonsense must not reach it.
+const USUAL: f64 = 0.95;
 
 /// What a forecaster demands of a history before it looks closer.
 #[derive(Debug, Clone, Copy)]
@@ -210,8 +211,8 @@ fn reject_absurd(values: &mut [f64]) -> usize {
 }
 
 /// The runs of values, oldest first and NaN where missing, that cannot have been measured: at most 5 values that are each
-/// more than 100 times the 99th percentile of all positive ones, and more than twice `believed`, the highest value that
-/// is known to be load. More than three of them recur, and are load: then there are none.
+/// more than 100 times the 95th percentile of all positive ones, and more than twice `believed`, the highest value that
+/// is known to be load. What recurs at about one height, more than three times and never as a lone sample, is load.
 ///
 /// # Guarantees
 /// Whatever stays for six values in a row is not among them.
@@ -232,14 +233,21 @@ pub fn absurd_runs(values: &[f64], believed: f64) -> Vec<std::ops::Range<usize>>
         (run, at - run.len()..at)
     });
     let short = runs.filter(|(run, _)| run.len() <= ABSURD_RUN && run.first().is_some_and(absurd));
-    let short: Vec<_> = short.map(|(_, at)| at).collect();
-    if short.len() > ABSURD_RUNS {
-        return Vec::new();
-    }
-    short
+    let highest = |run: &[f64]| run.iter().copied().fold(0.0, f64::max);
+    let short: Vec<_> = short.map(|(run, at)| (highest(run), at)).collect();
+    let recurs = |height: f64| {
+        let alike = |(other, at): &&(f64, std::ops::Range<usize>)| {
+            at.len() > 1 && (0.5..=2.0).contains(&(other / height))
+        };
+        short.iter().filter(alike).count() > ABSURD_RUNS
+    };
+    let rejected = short
+        .iter()
+        .filter(|(height, at)| at.len() == 1 || !recurs(*height));
+    rejected.map(|(_, at)| at.clone()).collect()
 }
 
-/// Whether a fiftieth of the positive values at most lies within a hundredth of the highest: without that, the 99th
+/// Whether a tenth of the positive values at most lies within a hundredth of the highest: without that, the 95th
 /// percentile is near enough for none to be absurd, and not worth looking for.
 fn may_hold_absurd(values: &[f64]) -> bool {
     let highest = values
@@ -248,7 +256,7 @@ fn may_hold_absurd(values: &[f64]) -> bool {
     let near = highest / ABSURD_RATIO;
     let positive = values.iter().filter(|value| **value > 0.0).count();
     let usual = values.iter().filter(|value| **value > near).count();
-    count(usual) < 0.02 * count(positive)
+    count(usual) < 0.1 * count(positive)
 }
 
 /// Where the newest stretch without a hole of more than `longest` slots begins.
@@ -510,8 +518,10 @@ mod tests {
         };
         // Three minutes of two cores every two hours.
         assert_eq!(absurd_runs(&idle(&every(120, 23, 3)), 0.0), []);
-        // Less often than the percentile shows, but again and again.
-        assert_eq!(absurd_runs(&idle(&every(500, 5, 1)), 0.0), []);
+        // Less often than the percentile shows, but again and again; lone samples are never load.
+        assert_eq!(absurd_runs(&idle(&every(500, 5, 2)), 0.0), []);
+        let lone = every(500, 5, 1);
+        assert_eq!(absurd_runs(&idle(&lone), 0.0), lone);
         let rare = every(500, 3, 5);
         assert_eq!(absurd_runs(&idle(&rare), 0.0), rare);
         assert_eq!(absurd_runs(&idle(&rare), 1.5), []);

@@ -5,7 +5,7 @@
 use foretide_models::{Sample, absurd_runs};
 use jiff::{SignedDuration, Timestamp};
 
-/// Below so many positive samples nothing is usual yet: five absurd ones do not move the 99th percentile of 600.
+/// Below so many positive samples nothing is usual yet: five absurd ones do not move the 95th percentile of 600.
 const USUAL_FROM: usize = 600;
 /// How far ahead of our clock a sample may be.
 const AHEAD: SignedDuration = SignedDuration::from_secs(30);

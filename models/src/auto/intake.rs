@@ -4,7 +4,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::online::{Online, Seen};
-use crate::gaps::{ABSURD_RATIO, ABSURD_RUN};
+use crate::gaps::{ABSURD_RATIO, ABSURD_RUN, ABSURD_RUNS};
 use crate::grid::Grid;
 use crate::series::{Series, count, later, slots};
 
@@ -29,8 +29,50 @@ pub(super) struct Intake {
     /// The last value, and how many steps have gone by without a believable one.
     last: f64,
     hole: usize,
-    /// How many values in a row were not believed.
-    absurd: usize,
+    doubted: Doubted,
+}
+
+/// Values that were not believed.
+#[derive(Debug, Clone, Copy, Default)]
+struct Doubted {
+    /// How many in a row, and the highest of them.
+    run: usize,
+    highest: f64,
+    /// At which height runs of more than one ended lately, and how many there were.
+    height: f64,
+    runs: usize,
+}
+
+// === impl Doubted ===
+
+impl Doubted {
+    /// Counts a value; whether there are too many in a row for errors.
+    fn goes_on(&mut self, value: f64) -> bool {
+        self.run += 1;
+        self.highest = self.highest.max(value);
+        self.run > ABSURD_RUN
+    }
+
+    /// Whether runs of about this height have been seen too often for errors.
+    fn recurs(&self, value: f64) -> bool {
+        self.runs > ABSURD_RUNS && self.is_alike(value)
+    }
+
+    fn end_run(&mut self) {
+        if self.run > 1 {
+            self.runs = if self.is_alike(self.highest) {
+                self.runs + 1
+            } else {
+                1
+            };
+            self.height = self.highest;
+        }
+        (self.run, self.highest) = (0, 0.0);
+    }
+
+    fn is_alike(&self, value: f64) -> bool {
+        (0.5..=2.0).contains(&(value / self.height))
+    }
 }
 
 // === impl Intake ===
@@ -56,7 +98,7 @@ impl Intake {
             rejected: 0,
             last: 0.0,
             hole: 0,
-            absurd: 0,
+            doubted: Doubted::default(),
         }
     }
 
@@ -123,7 +165,8 @@ impl Intake {
     fn take_step(&mut self, value: f64) {
         let believed = !value.is_nan() && self.believable(value);
         if believed {
-            (self.last, self.hole, self.absurd) = (value, 0, 0);
+            self.doubted.end_run();
+            (self.last, self.hole) = (value, 0);
             self.usable += 1;
             self.online.take(value, Seen::Measured);
         } else {
@@ -134,7 +177,7 @@ impl Intake {
         self.next = later(self.next, self.step, 1);
     }
 
-    /// Whether a value is a demand: not a hundred times the highest so far, unless that goes on.
+    /// Whether a value is a demand: not a hundred times the highest so far, unless that goes on or recurs.
     fn believable(&mut self, value: f64) -> bool {
         if value > LARGEST {
             return false;
@@ -143,8 +186,7 @@ impl Intake {
         if highest <= 0.0 || value / ABSURD_RATIO <= highest {
             return true;
         }
-        self.absurd += 1;
-        self.absurd > ABSURD_RUN
+        self.doubted.goes_on(value) || self.doubted.recurs(value)
     }
 
     fn filler(&self) -> f64 {

@@ -23,8 +23,6 @@ const TAU: f64 = 0.8;
 /// Minutes between two solutions of the model, and between two looks at the whole history.
 const SOLVE_EVERY: i64 = 10;
 const EXTREMES_EVERY: i64 = 360;
-/// The skill at which a model that had none is trusted again.
-const SKILL_TO_RETURN: f64 = 0.02;
 /// Minutes between two comparisons with "it stays as it is".
 const COMPARE_EVERY: i64 = 240;
 
@@ -298,20 +296,13 @@ impl Learner {
         let young = !(self.margins.of_model() && self.margins.of_persistence());
         if now.is_multiple_of(grid.minutes(COMPARE_EVERY)) || young && soon {
             self.margins.compare(now, self.quantile());
-            self.unskilled = self
-                .track
-                .skill()
-                .is_some_and(|skill| skill <= self.least_skill());
+            // Between two comparisons the verdict stands, so that an even race is no back and forth.
+            self.unskilled = self.track.skill().is_some_and(|skill| skill <= 0.0);
         }
         // An objective is judged by what would really have been said.
         if matches!(self.target, Target::Objective(_)) && soon {
             self.margins.refresh(now, self.fallen_back());
         }
-    }
-
-    /// The skill that must be exceeded: more to come back than to stay, so that an even race is no back and forth.
-    fn least_skill(&self) -> f64 {
-        if self.unskilled { SKILL_TO_RETURN } else { 0.0 }
     }
 
     fn fallen_back(&self) -> bool {

@@ -24,8 +24,8 @@ const SHIFT: f64 = 2.0;
 const SCALE_KEPT: i64 = 360;
 /// Days that the mean of a scale is taken over.
 const MEAN_DAYS: usize = 7;
-/// Minutes that are remembered: nothing looks further back than seven days and an hour.
-const REMEMBERED_MINUTES: i64 = 180 * 60;
+/// Minutes that are remembered: eight days.
+const REMEMBERED_MINUTES: i64 = 8 * 1440;
 /// Minutes beyond the lead time that a decision looks ahead.
 pub(super) const LOOK_BEYOND: i64 = 3;
 

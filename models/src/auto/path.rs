@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use super::features::{DAYS, Row, Scene, View, Window};
+use super::features::{Row, Scene, View, Window};
 use super::ridge::Ridge;
 use crate::conformal::{Errors, Ranked};
 use crate::grid::Grid;
@@ -15,6 +15,8 @@ const HORIZONS: [i64; 8] = [1, 2, 5, 10, 20, 30, 45, 60];
 /// Minutes between two predictions, and between two solutions of the model and looks at its errors.
 const EVERY: i64 = 5;
 const SOLVE_EVERY: i64 = 60;
+/// Days of errors that the band is made of.
+const DAYS: usize = 4;
 /// The loss minds both sides alike.
 const TAU: f64 = 0.5;
 /// How much of the present's distance from similar days is left an hour later.

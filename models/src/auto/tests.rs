@@ -264,6 +264,27 @@ fn absurd_values_are_not_believed_unless_they_go_on() {
 }
 
 #[test]
+fn a_burst_that_recurs_is_believed_however_high_it_is() {
+    let bursts = |i: usize| {
+        if (60..63).contains(&(i % 120)) {
+            2.0
+        } else {
+            0.01
+        }
+    };
+    let mut auto = auto();
+    let forecast = ask(&mut auto, &of((0..4 * DAY + 60).map(bursts).collect()));
+    let rejected = |note: &Note| match note {
+        Note::SpikesRejected { slots } => Some(*slots),
+        _ => None,
+    };
+    // The first four runs of three: after that it is known.
+    assert_eq!(forecast.notes().iter().find_map(rejected), Some(12));
+    // The next burst begins with the coming minute.
+    assert!(forecast.direct().unwrap().value > 1.0, "{forecast:?}");
+}
+
+#[test]
 fn finer_samples_are_averaged_to_minutes() {
     let fine = |i: usize| demand(i / 4) + [-3.0, -1.0, 1.0, 3.0][i % 4];
     let quarter = SignedDuration::from_secs(15);
