@@ -12,7 +12,7 @@ use jiff::SignedDuration;
 use crate::choose::{Estimator, Periods, Shape};
 use crate::forecast::{Forecast, Note, guard};
 use crate::forecaster::{
-    ConfigError, Forecaster, SLACK, path_length, require_grid, require_history, require_margin,
+    ConfigError, Forecaster, path_length, require_grid, require_history, require_margin, with_slack,
 };
 use crate::gaps::{Admitted, Demands, hold_extremes, quantile_in_place};
 use crate::harmonic::Filter;
@@ -270,10 +270,7 @@ impl Forecaster for Dsp {
     }
 
     fn history_length(&self) -> SignedDuration {
-        self.config
-            .history_length
-            .checked_add(SLACK)
-            .unwrap_or(SignedDuration::MAX)
+        with_slack(self.config.history_length)
     }
 
     fn sample_interval(&self) -> SignedDuration {

@@ -16,7 +16,7 @@ use crate::{auto, calibrate, dsp, holt_winters, linear, percentile, seasonal};
 ///
 /// # Source
 /// crane queries one hour more than configured, too.
-pub(crate) const SLACK: SignedDuration = SignedDuration::from_hours(1);
+const SLACK: SignedDuration = SignedDuration::from_hours(1);
 
 /// How soon the path of most forecasters is worth computing anew: well inside
 /// [`OUTLIVES_HISTORY`](crate::OUTLIVES_HISTORY).
@@ -139,6 +139,11 @@ impl ConfigError {
     }
 }
 
+/// What to fetch so that this much history is there.
+pub(crate) fn with_slack(length: SignedDuration) -> SignedDuration {
+    length.saturating_add(SLACK)
+}
+
 /// A step of whole seconds, at most an hour of them, that divides a day, so that phases of the day line up.
 pub(crate) fn require_grid(field: &str, step: SignedDuration) -> Result<(), ConfigError> {
     let (second, hour) = (SignedDuration::from_secs(1), SignedDuration::from_hours(1));
@@ -167,10 +172,7 @@ pub(crate) fn require_history(
         };
         return Err(ConfigError::new(field, wanted, expected));
     }
-    match length
-        .checked_add(SLACK)
-        .and_then(|length| slots(length, step))
-    {
+    match slots(with_slack(length), step) {
         Some(slots) if slots < MAX_SLOTS => Ok(()),
         _ => Err(ConfigError::new(field, wanted, "at most a million samples")),
     }

@@ -4,7 +4,7 @@
 use jiff::SignedDuration;
 
 use crate::forecast::{Forecast, Note, guard};
-use crate::forecaster::{ConfigError, Forecaster, SLACK, path_length, require_grid};
+use crate::forecaster::{ConfigError, Forecaster, path_length, require_grid, with_slack};
 use crate::gaps::{Admitted, Demands};
 use crate::period::DAY;
 use crate::refusal::Refusal;
@@ -88,8 +88,7 @@ impl Config {
                 "between 1h and 15d, and a whole number of sample intervals, two at least";
             return Err(ConfigError::new("holtWinters.season", season, expected));
         }
-        let kept = self.history_length.checked_add(SLACK);
-        let fits = kept.and_then(|kept| slots(kept, step));
+        let fits = slots(with_slack(self.history_length), step);
         if self.history_length < self.season * 2 || fits.is_none_or(|slots| slots >= MAX_SLOTS) {
             let length = format_args!("{:#}", self.history_length).to_string();
             let expected = "at least two seasons, and at most a million samples";
@@ -181,10 +180,7 @@ impl Forecaster for HoltWinters {
     }
 
     fn history_length(&self) -> SignedDuration {
-        self.config
-            .history_length
-            .checked_add(SLACK)
-            .unwrap_or(SignedDuration::MAX)
+        with_slack(self.config.history_length)
     }
 
     fn sample_interval(&self) -> SignedDuration {

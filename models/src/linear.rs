@@ -4,7 +4,7 @@
 use jiff::SignedDuration;
 
 use crate::forecast::{Forecast, Note, guard};
-use crate::forecaster::{ConfigError, Forecaster, SLACK, path_length, require_grid};
+use crate::forecaster::{ConfigError, Forecaster, path_length, require_grid, with_slack};
 use crate::gaps::{Admitted, Demands};
 use crate::refusal::Refusal;
 use crate::series::{MAX_SLOTS, Series, count};
@@ -75,9 +75,7 @@ impl Forecaster for Linear {
     }
 
     fn history_length(&self) -> SignedDuration {
-        self.span()
-            .checked_add(SLACK)
-            .unwrap_or(SignedDuration::MAX)
+        with_slack(self.span())
     }
 
     fn sample_interval(&self) -> SignedDuration {

@@ -9,7 +9,7 @@ use jiff::SignedDuration;
 
 use crate::forecast::{Forecast, Note, guard};
 use crate::forecaster::{
-    ConfigError, Forecaster, SLACK, path_length, require_grid, require_history,
+    ConfigError, Forecaster, path_length, require_grid, require_history, with_slack,
 };
 use crate::gaps::{Admitted, Demands};
 use crate::grid::Grid;
@@ -120,10 +120,7 @@ impl Forecaster for Mstl {
     }
 
     fn history_length(&self) -> SignedDuration {
-        self.config
-            .history_length
-            .checked_add(SLACK)
-            .unwrap_or(SignedDuration::MAX)
+        with_slack(self.config.history_length)
     }
 
     fn sample_interval(&self) -> SignedDuration {

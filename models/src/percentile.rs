@@ -5,7 +5,7 @@ use jiff::SignedDuration;
 
 use crate::forecast::{Forecast, Note, guard};
 use crate::forecaster::{
-    ConfigError, Forecaster, SLACK, path_length, require_grid, require_history, require_margin,
+    ConfigError, Forecaster, path_length, require_grid, require_history, require_margin, with_slack,
 };
 use crate::gaps::{Admitted, Demands};
 use crate::refusal::Refusal;
@@ -190,10 +190,7 @@ impl Forecaster for Percentile {
     }
 
     fn history_length(&self) -> SignedDuration {
-        self.config
-            .history_length
-            .checked_add(SLACK)
-            .unwrap_or(SignedDuration::MAX)
+        with_slack(self.config.history_length)
     }
 
     fn sample_interval(&self) -> SignedDuration {

@@ -8,7 +8,7 @@ use ndarray::{ArrayView2, Axis, Slice};
 
 use crate::forecast::{Forecast, Note, guard};
 use crate::forecaster::{
-    ConfigError, Forecaster, SLACK, path_length, require_grid, require_margin,
+    ConfigError, Forecaster, path_length, require_grid, require_margin, with_slack,
 };
 use crate::gaps::{Admitted, Demands, quantile_in_place};
 use crate::period::{DAY, WEEK};
@@ -157,8 +157,7 @@ impl Forecaster for SeasonalNaive {
         let more = usize::from(self.config.level_ratio);
         let cycles = i32::try_from(self.config.cycles + more).unwrap_or(i32::MAX);
         let span = self.config.season.length().checked_mul(cycles);
-        span.and_then(|span| span.checked_add(SLACK))
-            .unwrap_or(SignedDuration::MAX)
+        with_slack(span.unwrap_or(SignedDuration::MAX))
     }
 
     fn sample_interval(&self) -> SignedDuration {

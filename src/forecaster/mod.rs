@@ -254,9 +254,7 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         let invalid = |violation: validate::Violation| {
             Refused::new(Reason::InvalidSpec, violation.to_string())
         };
-        let written = prediction.lead_time_seconds;
-        let written = written.map(|seconds| SignedDuration::from_secs(seconds.into()));
-        let lead_time = LeadTime::of(written, known.lead_time);
+        let lead_time = validate::lead_time(&prediction, known).map_err(invalid)?;
         let algorithm = validate::algorithm(&prediction, known).map_err(invalid)?;
         let forecaster = validate::build(algorithm.clone()).map_err(invalid)?;
         let query = source.queries.query(&Demand {

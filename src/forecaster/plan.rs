@@ -350,10 +350,9 @@ impl Refresher {
     fn aligned(&self, at: Timestamp) -> Timestamp {
         let step = self.forecaster.sample_interval().as_secs().max(1);
         let mut grid = step;
-        while grid % 60 != 0 && step % 60 != 0 && grid < step * 60 {
+        while grid % 60 != 0 && grid < step * 60 {
             grid += step;
         }
-        let grid = if step % 60 == 0 { step } else { grid };
         let second = at.as_second().div_euclid(grid) * grid;
         Timestamp::from_second(second).unwrap_or(at)
     }

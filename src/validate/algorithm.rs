@@ -41,7 +41,7 @@ pub struct Known {
 pub fn algorithm(prediction: &Prediction, known: Known) -> Result<Algorithm, Violation> {
     let block = prediction.prediction_algorithm.clone().unwrap_or_default();
     let asked = block.algorithm_type.clone().unwrap_or(AlgorithmType::Auto);
-    let lead_time = lead_time(prediction.lead_time_seconds, known)?;
+    let lead_time = lead_time(prediction, known)?.span;
     let aim = aim(prediction, known)?;
     if asked == AlgorithmType::Auto {
         require_calibrated(block.calibrate)?;
@@ -131,7 +131,11 @@ fn named(asked: &AlgorithmType, block: wire::Algorithm) -> Result<Algorithm, Vio
 }
 
 /// The lead time of the spec, else the measured one, else the usual one: see [`LeadTime::of`].
-fn lead_time(written: Option<i32>, known: Known) -> Result<SignedDuration, Violation> {
+///
+/// # Errors
+/// What is written is out of range.
+pub fn lead_time(prediction: &Prediction, known: Known) -> Result<LeadTime, Violation> {
+    let written = prediction.lead_time_seconds;
     if let Some(written) = written.filter(|written| !LEAD_TIME_SECONDS.contains(written)) {
         return Err(Violation::new(
             format!("{PREDICTION}.leadTimeSeconds"),
@@ -140,7 +144,7 @@ fn lead_time(written: Option<i32>, known: Known) -> Result<SignedDuration, Viola
         ));
     }
     let written = written.map(|seconds| SignedDuration::from_secs(seconds.into()));
-    Ok(LeadTime::of(written, known.lead_time).span)
+    Ok(LeadTime::of(written, known.lead_time))
 }
 
 /// How much of the demand the spec wants provided for.

@@ -18,7 +18,7 @@ use foretide_crds::{
 use jiff::SignedDuration;
 use kube::ResourceExt;
 
-pub use algorithm::{Known, algorithm, build, forecaster};
+pub use algorithm::{Known, algorithm, build, forecaster, lead_time};
 pub use duration::duration;
 pub use metric::selector_text;
 

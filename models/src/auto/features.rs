@@ -72,6 +72,8 @@ pub(super) struct Scene {
     /// How many of them there are.
     known: usize,
     weights: [f64; DAYS],
+    /// The features that do not depend on what is to be predicted.
+    shared: Row,
 }
 
 /// A history on a scale, looked at in a grid.
@@ -182,6 +184,7 @@ impl View<'_> {
             days: [Levels::default(); DAYS],
             known,
             weights: [0.0; DAYS],
+            shared: [0.0; FEATURES],
         };
         let mut apart = [0.0; DAYS];
         let lags = scene.days.iter_mut().zip(&mut apart).take(known);
@@ -191,6 +194,7 @@ impl View<'_> {
         }
         let memory = count(self.grid.minutes(DISTANCE_MEMORY));
         scene.weights = distances.weigh(apart.get(..known).unwrap_or_default(), memory);
+        scene.shared = self.shared(&scene);
         scene
     }
 
@@ -217,9 +221,7 @@ impl View<'_> {
 
     /// The features for predicting a window seen from a scene.
     pub(super) fn row(&self, scene: &Scene, window: Window) -> Row {
-        let mut row = [0.0; FEATURES];
-        row[0] = 1.0;
-        self.last_minutes(scene, &mut row);
+        let mut row = scene.shared;
         if scene.known > 0 {
             self.days(scene, window, &mut row);
         }
@@ -280,6 +282,23 @@ impl View<'_> {
         self.grid.minutes(WIDENED_BY)
     }
 
+    /// The features that are about now and the days' levels only, the others zero.
+    fn shared(&self, scene: &Scene) -> Row {
+        let mut row = [0.0; FEATURES];
+        row[0] = 1.0;
+        self.last_minutes(scene, &mut row);
+        if scene.known > 0 {
+            let (mut weight, mut trend) = (0.0, 0.0);
+            for (levels, w) in scene.days.iter().zip(scene.weights).take(scene.known) {
+                weight += w;
+                trend += w * (scene.now.trend() - levels.trend());
+            }
+            row[14] = scene.now.hour - scene.days[0].hour;
+            row[17] = trend / weight;
+        }
+        row
+    }
+
     fn last_minutes(&self, scene: &Scene, row: &mut Row) {
         let (step, level) = (scene.step, scene.now.five);
         let (ten, hour) = (self.grid.minutes(10), self.grid.minutes(60));
@@ -299,7 +318,6 @@ impl View<'_> {
         let (level, day) = (scene.now.five, self.grid.day());
         let (mut growth, mut above) = ([0.0; DAYS], [0.0; DAYS]);
         let (mut crest, mut recent_crest) = (f64::NEG_INFINITY, f64::NEG_INFINITY);
-        let (mut weight, mut trend) = (0.0, 0.0);
         for lag in 0..scene.known {
             let then = scene.step - (lag + 1) * day;
             let steps = window.after(then);
@@ -311,9 +329,8 @@ impl View<'_> {
             if lag < 3 {
                 recent_crest = recent_crest.max(near);
             }
-            weight += scene.weights[lag];
-            trend += scene.weights[lag] * (scene.now.trend() - scene.days[lag].trend());
         }
+        let weight: f64 = scene.weights.iter().take(scene.known).sum();
         let mean = |of: &[f64; DAYS]| of.iter().sum::<f64>() / count(scene.known);
         let weighted = |of: &[f64; DAYS]| {
             let products = of.iter().zip(&scene.weights).map(|(value, w)| value * w);
@@ -334,10 +351,8 @@ impl View<'_> {
         row[11] = last(&above);
         row[12] = crest;
         row[13] = recent_crest;
-        row[14] = scene.now.hour - scene.days[0].hour;
         row[GROWTH_OF_SIMILAR_DAYS] = weighted(&growth);
         row[16] = weighted(&above);
-        row[17] = trend / weight;
     }
 
     fn hours(&self, scene: &Scene, window: Window, row: &mut Row) {

@@ -20,7 +20,7 @@ use crate::{
         workload::Workload,
     },
     sim::Recording,
-    validate,
+    validate::{self, Known},
 };
 
 /// How far ahead a forecast is shown, if the prediction window is shorter.
@@ -85,13 +85,11 @@ pub(super) fn look(
         .prediction
         .as_ref()
         .map(|prediction| prediction.window);
-    let written = ehpa
-        .spec
-        .prediction
-        .as_ref()
-        .and_then(|p| p.lead_time_seconds);
-    let written = written.map(|seconds| SignedDuration::from_secs(seconds.into()));
-    let lead_time = LeadTime::of(written, None);
+    let asked = ehpa.spec.prediction.as_ref();
+    let lead_time = asked.map(|asked| validate::lead_time(asked, Known::default()));
+    // One that is out of range is told by the forecast that it does not give.
+    let lead_time = lead_time.and_then(Result::ok);
+    let lead_time = lead_time.unwrap_or_else(|| LeadTime::of(None, None));
     let mut outlooks = Vec::new();
     for history in histories {
         let metric = workload
