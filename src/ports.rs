@@ -1,13 +1,14 @@
 //! The few traits between the story (`autoscaler`, `forecaster`) and the edge (`adapters`).
 //!
 //! A port speaks the domain's words: it takes and returns domain values, and its errors say whether to
-//! try again. It refuses to know how an answer was fetched. Read `adapters::kube` for the one cluster
-//! behind [`Cluster`] and `adapters::prometheus` for the history behind [`HistoryReader`].
+//! try again. It refuses to know how an answer was fetched. Read `adapters::kube` for the clusters
+//! behind [`Workloads`] and [`Cluster`] and `adapters::prometheus` for the history behind [`HistoryReader`].
 
 use std::{collections::BTreeSet, error::Error, future::Future, sync::Arc};
 
 use foretide_crds::{
-    EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerStatus, TimeSeriesPrediction,
+    EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerStatus, FederatedHPA,
+    FederatedHPAStatus, TimeSeriesPrediction,
 };
 use foretide_models::Sample;
 use jiff::{SignedDuration, Timestamp};
@@ -15,27 +16,21 @@ use serde_json::Value;
 
 use crate::domain::{
     Replicas, ScaleTarget,
+    federate::{Health, PodShape, Profile, Taint},
     forecast::Refused,
     hpa::MetricSpec,
     observation::{Container, Pod, PodSample, PodUsage, Scale, Unavailable},
 };
 
-/// One Kubernetes cluster as a sync needs it: compact snapshots to read, a handful of conditional
-/// writes, and the metrics APIs.
+/// The workloads of one Kubernetes cluster as a sync needs them, whichever cluster of a fleet it is: compact
+/// snapshots to read, a handful of conditional writes, and the metrics APIs.
 ///
 /// Snapshot methods read the stores and never block; everything `async` is one bounded API call.
-pub trait Cluster: Send + Sync + 'static {
+pub trait Workloads: Send + Sync + 'static {
     /// Whether every store has seen a complete first list.
     fn is_synced(&self) -> bool;
-    /// Waits until autoscalers appeared, vanished, or got another spec or other annotations; takes
-    /// them all. Dropping it loses nothing.
-    fn changed(&self) -> impl Future<Output = BTreeSet<ObjectKey>> + Send;
-    /// The autoscalers of the watched namespaces, in the order of their namespace and name.
-    fn autoscalers(&self) -> Vec<Arc<EffectiveHorizontalPodAutoscaler>>;
     /// Every `HorizontalPodAutoscaler` of a namespace.
     fn hpas(&self, namespace: &str) -> Vec<Arc<HpaView>>;
-    /// Every `TimeSeriesPrediction` of the watched namespaces.
-    fn every_prediction(&self) -> Vec<Arc<TimeSeriesPrediction>>;
     /// Every `HorizontalPodAutoscaler` of the watched namespaces.
     fn every_hpa(&self) -> Vec<Arc<HpaView>>;
     /// The pods that a label selector (in its text form) selects, sorted by name.
@@ -43,7 +38,6 @@ pub trait Cluster: Send + Sync + 'static {
     /// # Errors
     /// [`ClusterError::Invalid`] when the selector cannot be parsed.
     fn pods(&self, namespace: &str, selector: &str) -> Result<Vec<Arc<Pod>>, ClusterError>;
-
     /// The scale subresource of a target, as of now or as of the last watch event of its kind.
     fn scale(
         &self,
@@ -70,7 +64,6 @@ pub trait Cluster: Send + Sync + 'static {
         &self,
         query: &MetricQuery<'_>,
     ) -> impl Future<Output = Result<Vec<i64>, Unavailable>> + Send;
-
     /// Sets the replicas of a target, provided it is still the version that the decision was made from.
     ///
     /// # Errors
@@ -100,6 +93,17 @@ pub trait Cluster: Send + Sync + 'static {
         name: &str,
         uid: &str,
     ) -> impl Future<Output = Result<(), ClusterError>> + Send;
+}
+
+/// The cluster that our own objects are in: where users ask and are answered.
+pub trait Cluster: Workloads {
+    /// Waits until autoscalers appeared, vanished, or got another spec or other annotations; takes
+    /// them all. Dropping it loses nothing.
+    fn changed(&self) -> impl Future<Output = BTreeSet<ObjectKey>> + Send;
+    /// The autoscalers of the watched namespaces, in the order of their namespace and name.
+    fn autoscalers(&self) -> Vec<Arc<EffectiveHorizontalPodAutoscaler>>;
+    /// Every `TimeSeriesPrediction` of the watched namespaces.
+    fn every_prediction(&self) -> Vec<Arc<TimeSeriesPrediction>>;
     /// Server-side apply of a `TimeSeriesPrediction` (a whole manifest, no status), with force.
     fn apply_prediction(
         &self,
@@ -132,6 +136,82 @@ pub trait Cluster: Send + Sync + 'static {
         about: &EffectiveHorizontalPodAutoscaler,
         event: &EventNote,
     ) -> impl Future<Output = Result<(), ClusterError>> + Send;
+    /// The federated autoscalers of the watched namespaces, in the order of their namespace and name.
+    fn federated(&self) -> Vec<Arc<FederatedHPA>>;
+    /// Server-side apply of the status of a federated autoscaler.
+    fn write_federated_status(
+        &self,
+        namespace: &str,
+        name: &str,
+        status: &FederatedHPAStatus,
+    ) -> impl Future<Output = Result<(), ClusterError>> + Send;
+    /// JSON patch of a federated autoscaler's metadata: its finalizer.
+    fn patch_federated(
+        &self,
+        namespace: &str,
+        name: &str,
+        patch: &Value,
+    ) -> impl Future<Output = Result<(), ClusterError>> + Send;
+    /// The whole object that a scale target names, as JSON: the template of a fleet's workload.
+    fn object(
+        &self,
+        target: &ScaleTarget,
+    ) -> impl Future<Output = Result<Value, ClusterError>> + Send;
+}
+
+/// A member cluster of a fleet: its workloads, what it has room for, and the workload that we place there.
+pub trait Member: Workloads {
+    /// Usable nodes, pods and quotas, as far as the store has them; absent while they are not known.
+    fn room(&self, shape: &PodShape, namespace: &str) -> Option<Replicas>;
+    /// Pods of a selector that no node has room for: how many, and since when the oldest waits.
+    ///
+    /// # Errors
+    /// [`ClusterError::Invalid`] when the selector cannot be parsed.
+    fn unschedulable(
+        &self,
+        namespace: &str,
+        selector: &str,
+    ) -> Result<(Replicas, Option<Timestamp>), ClusterError>;
+    /// Who last wrote `spec.replicas` of a target, if it is not the autoscaler or we: the field manager's name.
+    fn replicas_written_by(
+        &self,
+        target: &ScaleTarget,
+    ) -> impl Future<Output = Result<Option<String>, ClusterError>> + Send;
+    /// Server-side apply of a workload that the hub places (a whole manifest, no replicas), with force.
+    fn place(&self, manifest: &Value) -> impl Future<Output = Result<(), ClusterError>> + Send;
+    /// Deletes a workload that the hub placed, provided it still has this UID; absent is success.
+    fn remove(
+        &self,
+        target: &ScaleTarget,
+        uid: &str,
+    ) -> impl Future<Output = Result<(), ClusterError>> + Send;
+}
+
+/// The member clusters as they come and go.
+pub trait Fleet: Send + Sync + 'static {
+    /// One member.
+    type Member: Member;
+    /// Every member that is configured, reachable or not, by name. Never blocks.
+    fn members(&self) -> Vec<Arc<MemberView<Self::Member>>>;
+    /// Waits until members appeared, vanished, or changed their credentials, labels or taints.
+    fn changed(&self) -> impl Future<Output = ()> + Send;
+}
+
+/// One member as the hub knows it.
+#[derive(Debug)]
+pub struct MemberView<M> {
+    /// Its name and what it is.
+    pub profile: Profile,
+    /// Its taints.
+    pub taints: Vec<Taint>,
+    /// Name of the Prometheus endpoint that the administrator configured for it, if its Secret names one.
+    pub prometheus: Option<String>,
+    /// Whether it answers, as of now.
+    pub health: Health,
+    /// Its workloads; absent when its Secret cannot be used, and then `problem` says why.
+    pub cluster: Option<Arc<M>>,
+    /// What is wrong with its Secret, for people.
+    pub problem: Option<String>,
 }
 
 /// Namespace and name of an object.

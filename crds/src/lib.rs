@@ -1,7 +1,8 @@
 //! Wire types of Foretide's custom resources, and their generated manifests.
 //!
-//! Two kinds, both crane's, so that crane's manifests apply unchanged:
-//! [`EffectiveHorizontalPodAutoscaler`] and [`TimeSeriesPrediction`]. This crate says how they look
+//! Two kinds are crane's, so that crane's manifests apply unchanged:
+//! [`EffectiveHorizontalPodAutoscaler`] and [`TimeSeriesPrediction`]; [`FederatedHPA`] is the first of them for
+//! a fleet of clusters. This crate says how they look
 //! on the wire and which values the API server refuses. It refuses to decide anything, to talk to
 //! a cluster, or to depend on the service. Start with `effective_hpa.rs`.
 
@@ -20,6 +21,8 @@
 
 mod decision;
 mod effective_hpa;
+mod federated_hpa;
+mod fleet_status;
 mod manifests;
 mod passthrough;
 mod rules;
@@ -34,6 +37,12 @@ pub use effective_hpa::{
     CronSpec, EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerSpec, Mode,
     Prediction, ScaleStrategy,
 };
+pub use federated_hpa::{
+    AssignmentType, ClusterAffinity, ClusterLabelSelector, DeletionPolicy, FailurePolicy,
+    FederatedHPA, FederatedHPAAssignment, FederatedHPASpec, FieldSelector, MetricScope, Rebalance,
+    Scope, TargetClusterAutoscalingPreference, WeightBy, WorkloadSource,
+};
+pub use fleet_status::{ClusterStatus, FederatedHPAStatus};
 pub use manifests::{definition, definitions, manifests, render};
 pub use passthrough::Passthrough;
 pub use rules::{Rules, Violation};

@@ -9,7 +9,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube::CustomResourceExt;
 
-use crate::{EffectiveHorizontalPodAutoscaler, TimeSeriesPrediction};
+use crate::{EffectiveHorizontalPodAutoscaler, FederatedHPA, TimeSeriesPrediction};
 
 const HEADER: &str =
     "# Made from the types in crds/src by `UPDATE=1 cargo test -p foretide-crds`; do not edit.\n";
@@ -32,9 +32,10 @@ pub fn definition<K: CustomResourceExt>() -> CustomResourceDefinition {
 
 /// Definitions of all kinds, in the order in which [`manifests`] lists them.
 #[must_use]
-pub fn definitions() -> [CustomResourceDefinition; 2] {
+pub fn definitions() -> [CustomResourceDefinition; 3] {
     [
         definition::<EffectiveHorizontalPodAutoscaler>(),
+        definition::<FederatedHPA>(),
         definition::<TimeSeriesPrediction>(),
     ]
 }
@@ -49,6 +50,10 @@ pub fn manifests() -> Vec<(&'static str, &'static str)> {
         (
             "autoscaling.crane.io_effectivehorizontalpodautoscalers.yaml",
             include_str!("../autoscaling.crane.io_effectivehorizontalpodautoscalers.yaml"),
+        ),
+        (
+            "autoscaling.foretide.io_federatedhpas.yaml",
+            include_str!("../autoscaling.foretide.io_federatedhpas.yaml"),
         ),
         (
             "prediction.crane.io_timeseriespredictions.yaml",

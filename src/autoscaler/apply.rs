@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::{child, gather::Sighting};
 use crate::{
     domain::{Replicas, ScaleTarget, decide::Decision, strategy::Action},
-    ports::{Cluster, ClusterError, HpaView},
+    ports::{ClusterError, HpaView, Workloads},
     telemetry::{Telemetry, Write},
 };
 
@@ -75,7 +75,7 @@ pub(super) enum Deed {
 }
 
 /// Carries out every decision; the order of `planned` is kept.
-pub(super) async fn apply<C: Cluster>(
+pub(super) async fn apply<C: Workloads>(
     cluster: &C,
     telemetry: &Telemetry,
     planned: Vec<Planned>,
@@ -97,7 +97,7 @@ pub(super) async fn apply<C: Cluster>(
 }
 
 /// Gives back an adopted autoscaler whose adopter is gone.
-pub(super) async fn give_back<C: Cluster>(
+pub(super) async fn give_back<C: Workloads>(
     cluster: &C,
     telemetry: &Telemetry,
     adopted: &HpaView,
@@ -129,7 +129,7 @@ struct Writer<'a, C> {
 
 // === impl Writer ===
 
-impl<C: Cluster> Writer<'_, C> {
+impl<C: Workloads> Writer<'_, C> {
     async fn carry_out(&self) -> Result<Effect, ClusterError> {
         match self.planned.decision.action {
             Action::Child { min, max } => self.keep_child(min, max).await,

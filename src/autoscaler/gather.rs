@@ -26,7 +26,7 @@ use crate::{
         workload::Workload,
     },
     forecaster::forecasts::{Forecasts, SeriesKey},
-    ports::{Cluster, ClusterError, HpaView, MetricQuery, ScaleView},
+    ports::{ClusterError, HpaView, MetricQuery, ScaleView, Workloads},
 };
 
 /// How many reads run at once.
@@ -69,7 +69,7 @@ struct Shared {
 }
 
 /// Sees everything that `due` needs.
-pub(super) async fn gather<C: Cluster>(
+pub(super) async fn gather<C: Workloads>(
     cluster: &C,
     forecasts: &Forecasts,
     due: Vec<Due>,
@@ -93,7 +93,7 @@ pub(super) async fn gather<C: Cluster>(
         .await
 }
 
-async fn usage_by_namespace<C: Cluster>(cluster: &C, due: &[Due]) -> Usage {
+async fn usage_by_namespace<C: Workloads>(cluster: &C, due: &[Due]) -> Usage {
     let namespaces: BTreeSet<String> = due
         .iter()
         .filter(|due| due.workload.metrics.iter().any(reads_usage))
@@ -123,7 +123,7 @@ const fn reads_usage(metric: &MetricSpec) -> bool {
     )
 }
 
-async fn see<C: Cluster>(
+async fn see<C: Workloads>(
     cluster: &C,
     forecasts: &Forecasts,
     due: &Due,
@@ -193,7 +193,7 @@ struct Sight<'a, C> {
 
 // === impl Sight ===
 
-impl<C: Cluster> Sight<'_, C> {
+impl<C: Workloads> Sight<'_, C> {
     async fn read(&self, metric: &MetricSpec) -> Reading {
         match metric {
             MetricSpec::Resource { .. } | MetricSpec::ContainerResource { .. } => self.usage(),

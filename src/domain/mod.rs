@@ -10,6 +10,7 @@ pub mod cron;
 pub mod decide;
 pub mod demand;
 pub mod explain;
+pub mod federate;
 pub mod floor;
 pub mod forecast;
 pub mod history;

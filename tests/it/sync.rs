@@ -21,12 +21,14 @@ use foretide::{
         },
     },
     forecaster::forecasts::Forecasts,
-    ports::{Cluster, ClusterError, EventNote, HpaView, MetricQuery, ObjectKey, ScaleView},
+    ports::{
+        Cluster, ClusterError, EventNote, HpaView, MetricQuery, ObjectKey, ScaleView, Workloads,
+    },
     telemetry::Telemetry,
 };
 use foretide_crds::{
-    EffectiveHorizontalPodAutoscaler as Ehpa, EffectiveHorizontalPodAutoscalerStatus,
-    TimeSeriesPrediction, TimeSeriesPredictionStatus,
+    EffectiveHorizontalPodAutoscaler as Ehpa, EffectiveHorizontalPodAutoscalerStatus, FederatedHPA,
+    FederatedHPAStatus, TimeSeriesPrediction, TimeSeriesPredictionStatus,
 };
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
@@ -129,30 +131,13 @@ impl Memory {
     }
 }
 
-impl Cluster for Memory {
+impl Workloads for Memory {
     fn is_synced(&self) -> bool {
         true
     }
 
-    async fn changed(&self) -> BTreeSet<ObjectKey> {
-        std::future::pending().await
-    }
-
-    fn autoscalers(&self) -> Vec<Arc<Ehpa>> {
-        self.state()
-            .autoscalers
-            .values()
-            .cloned()
-            .map(Arc::new)
-            .collect()
-    }
-
     fn hpas(&self, _: &str) -> Vec<Arc<HpaView>> {
         self.every_hpa()
-    }
-
-    fn every_prediction(&self) -> Vec<Arc<TimeSeriesPrediction>> {
-        Vec::new()
     }
 
     fn every_hpa(&self) -> Vec<Arc<HpaView>> {
@@ -308,6 +293,25 @@ impl Cluster for Memory {
         state.hpas.remove(name);
         Ok(())
     }
+}
+
+impl Cluster for Memory {
+    async fn changed(&self) -> BTreeSet<ObjectKey> {
+        std::future::pending().await
+    }
+
+    fn autoscalers(&self) -> Vec<Arc<Ehpa>> {
+        self.state()
+            .autoscalers
+            .values()
+            .cloned()
+            .map(Arc::new)
+            .collect()
+    }
+
+    fn every_prediction(&self) -> Vec<Arc<TimeSeriesPrediction>> {
+        Vec::new()
+    }
 
     async fn apply_prediction(&self, _: &Value) -> Result<(), ClusterError> {
         Ok(())
@@ -346,6 +350,29 @@ impl Cluster for Memory {
             .writes
             .push(format!("event {} {}", about.name_any(), event.reason));
         Ok(())
+    }
+
+    fn federated(&self) -> Vec<Arc<FederatedHPA>> {
+        Vec::new()
+    }
+
+    async fn write_federated_status(
+        &self,
+        _: &str,
+        _: &str,
+        _: &FederatedHPAStatus,
+    ) -> Result<(), ClusterError> {
+        Ok(())
+    }
+
+    async fn patch_federated(&self, _: &str, _: &str, _: &Value) -> Result<(), ClusterError> {
+        Ok(())
+    }
+
+    async fn object(&self, target: &ScaleTarget) -> Result<Value, ClusterError> {
+        Err(ClusterError::NotFound {
+            what: target.to_string(),
+        })
     }
 }
 

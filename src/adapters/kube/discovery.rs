@@ -67,6 +67,11 @@ impl Discovery {
 
     /// The path of a target's scale subresource.
     pub(super) async fn scale_path(&self, target: &ScaleTarget) -> Result<String, ClusterError> {
+        Ok(format!("{}/scale", self.path(target).await?))
+    }
+
+    /// The path of a target, which must be of a kind that scales.
+    pub(super) async fn path(&self, target: &ScaleTarget) -> Result<String, ClusterError> {
         let ScaleTarget {
             api_version,
             kind,
@@ -94,9 +99,7 @@ impl Discovery {
         let path = || {
             let (root, namespace) = (url::root(api_version)?, url::segment(namespace)?);
             let (plural, name) = (url::segment(&found.plural)?, url::segment(name)?);
-            Ok(format!(
-                "{root}/namespaces/{namespace}/{plural}/{name}/scale"
-            ))
+            Ok(format!("{root}/namespaces/{namespace}/{plural}/{name}"))
         };
         path().map_err(|error: CallError| error.about(target.to_string()))
     }

@@ -26,8 +26,8 @@ mod tests;
 use std::{collections::BTreeSet, sync::Arc};
 
 use foretide_crds::{
-    EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerStatus, TimeSeriesPrediction,
-    TimeSeriesPredictionStatus,
+    EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerStatus, FederatedHPA,
+    FederatedHPAStatus, TimeSeriesPrediction, TimeSeriesPredictionStatus,
 };
 use serde_json::Value;
 use tokio::task::JoinSet;
@@ -59,7 +59,9 @@ use crate::{
         hpa::ObjectRef,
         observation::{Pod, PodSample, PodUsage, Unavailable},
     },
-    ports::{Cluster, ClusterError, EventNote, HpaView, MetricQuery, ObjectKey, ScaleView},
+    ports::{
+        Cluster, ClusterError, EventNote, HpaView, MetricQuery, ObjectKey, ScaleView, Workloads,
+    },
 };
 
 /// A Kubernetes cluster: stores that watches keep true, and a bounded client for the rest.
@@ -76,6 +78,7 @@ pub struct KubeCluster {
 
 struct Stores {
     autoscalers: Arc<Store<EffectiveHorizontalPodAutoscaler>>,
+    federated: Arc<Store<FederatedHPA>>,
     predictions: Arc<Store<TimeSeriesPrediction>>,
     hpas: Arc<Store<HpaView>>,
     pods: Arc<Store<StoredPod>>,
@@ -127,6 +130,7 @@ impl KubeCluster {
     pub async fn run(&self) {
         let mut tasks = JoinSet::new();
         self.watch(&self.stores.autoscalers, &mut tasks);
+        self.watch(&self.stores.federated, &mut tasks);
         self.watch(&self.stores.predictions, &mut tasks);
         self.watch(&self.stores.hpas, &mut tasks);
         self.watch(&self.stores.pods, &mut tasks);
@@ -150,6 +154,7 @@ impl KubeCluster {
         let stores = &self.stores;
         let mut reports = vec![
             stores.autoscalers.report(),
+            stores.federated.report(),
             stores.predictions.report(),
             stores.hpas.report(),
             stores.pods.report(),
@@ -207,14 +212,12 @@ impl std::fmt::Debug for KubeCluster {
     }
 }
 
-impl Cluster for KubeCluster {
-    async fn changed(&self) -> BTreeSet<ObjectKey> {
-        self.changes.next().await
-    }
-
+impl Workloads for KubeCluster {
     fn is_synced(&self) -> bool {
+        // Without the kind of a fleet installed there is no fleet, and all the rest goes on.
         let Stores {
             autoscalers,
+            federated: _,
             predictions,
             hpas,
             pods,
@@ -227,17 +230,9 @@ impl Cluster for KubeCluster {
             && workloads.iter().all(|store| store.is_synced())
     }
 
-    fn autoscalers(&self) -> Vec<Arc<EffectiveHorizontalPodAutoscaler>> {
-        self.stores.autoscalers.all()
-    }
-
     fn hpas(&self, namespace: &str) -> Vec<Arc<HpaView>> {
         let hpas = self.stores.hpas.in_namespace(namespace);
         hpas.iter().map(|hpa| self.on_clock(hpa)).collect()
-    }
-
-    fn every_prediction(&self) -> Vec<Arc<TimeSeriesPrediction>> {
-        self.stores.predictions.all()
     }
 
     fn every_hpa(&self) -> Vec<Arc<HpaView>> {
@@ -331,6 +326,20 @@ impl Cluster for KubeCluster {
     async fn delete_hpa(&self, namespace: &str, name: &str, uid: &str) -> Result<(), ClusterError> {
         writes::delete(&self.calls, Resource::HPA, (namespace, name), uid).await
     }
+}
+
+impl Cluster for KubeCluster {
+    async fn changed(&self) -> BTreeSet<ObjectKey> {
+        self.changes.next().await
+    }
+
+    fn autoscalers(&self) -> Vec<Arc<EffectiveHorizontalPodAutoscaler>> {
+        self.stores.autoscalers.all()
+    }
+
+    fn every_prediction(&self) -> Vec<Arc<TimeSeriesPrediction>> {
+        self.stores.predictions.all()
+    }
 
     async fn apply_prediction(&self, manifest: &Value) -> Result<(), ClusterError> {
         writes::apply(&self.calls, Resource::TSP, manifest)
@@ -372,6 +381,37 @@ impl Cluster for KubeCluster {
     ) -> Result<(), ClusterError> {
         writes::emit(&self.calls, &about.metadata, event).await
     }
+
+    fn federated(&self) -> Vec<Arc<FederatedHPA>> {
+        self.stores.federated.all()
+    }
+
+    async fn write_federated_status(
+        &self,
+        namespace: &str,
+        name: &str,
+        status: &FederatedHPAStatus,
+    ) -> Result<(), ClusterError> {
+        writes::apply_status(&self.calls, Resource::FEDERATED, (namespace, name), status).await
+    }
+
+    async fn patch_federated(
+        &self,
+        namespace: &str,
+        name: &str,
+        patch: &Value,
+    ) -> Result<(), ClusterError> {
+        let what = Resource::FEDERATED.shown(namespace, name);
+        let patched =
+            writes::patch(&self.calls, Resource::FEDERATED, (namespace, name), patch).await;
+        patched.map(|_answer| ()).map_err(|error| error.about(what))
+    }
+
+    async fn object(&self, target: &ScaleTarget) -> Result<Value, ClusterError> {
+        let path = self.discovery.path(target).await?;
+        let read = self.calls.read(&path).await;
+        read.map_err(|error| error.about(target.to_string()))
+    }
 }
 
 impl KubeCluster {
@@ -393,6 +433,7 @@ impl Stores {
         let workloads = |resource| Arc::new(Store::new(resource, &scopes));
         Self {
             autoscalers: Arc::new(Store::new(Resource::EHPA, &scopes).telling(changes.clone())),
+            federated: Arc::new(Store::new(Resource::FEDERATED, &scopes).telling(changes.clone())),
             predictions: Arc::new(Store::new(Resource::TSP, &scopes)),
             hpas: Arc::new(Store::new(Resource::HPA, &scopes)),
             pods: Arc::new(Store::new(Resource::POD, &scopes)),

@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use foretide_crds::{EffectiveHorizontalPodAutoscaler, TimeSeriesPrediction};
+use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA, TimeSeriesPrediction};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::{Deserialize, de::DeserializeOwned};
@@ -163,6 +163,20 @@ struct HpaStatus {
 // === autoscalers and predictions ===
 
 impl Stored for EffectiveHorizontalPodAutoscaler {
+    fn decode(object: Value) -> Result<Self, String> {
+        read(object)
+    }
+
+    fn asks_the_same_as(&self, before: &Self) -> bool {
+        let (new, old) = (&self.metadata, &before.metadata);
+        new.uid == old.uid
+            && new.generation == old.generation
+            && new.annotations == old.annotations
+            && new.deletion_timestamp == old.deletion_timestamp
+    }
+}
+
+impl Stored for FederatedHPA {
     fn decode(object: Value) -> Result<Self, String> {
         read(object)
     }

@@ -26,6 +26,11 @@ impl Resource {
         kind: "EffectiveHorizontalPodAutoscaler",
         plural: "effectivehorizontalpodautoscalers",
     };
+    pub(in crate::adapters) const FEDERATED: Self = Self {
+        api_version: "autoscaling.foretide.io/v1alpha1",
+        kind: "FederatedHPA",
+        plural: "federatedhpas",
+    };
     pub(in crate::adapters) const TSP: Self = Self {
         api_version: "prediction.crane.io/v1alpha1",
         kind: "TimeSeriesPrediction",

@@ -15,7 +15,7 @@ use super::super::{
 use crate::{
     clock::Clock,
     domain::{Replicas, ScaleTarget, observation::Scale},
-    ports::{Cluster, ClusterError, EventNote, ScaleView},
+    ports::{Cluster, ClusterError, EventNote, ScaleView, Workloads},
 };
 
 fn cluster(client: Client) -> KubeCluster {
@@ -473,7 +473,7 @@ async fn a_cluster_is_synced_once_every_kind_has_been_listed() {
     });
     tokio::select! {
         () = cluster.run() => unreachable!("watches have no end"),
-        () = server.reached(14) => {}
+        () = server.reached(16) => {}
     }
     assert!(cluster.is_synced());
     let mut lists = server.lines();
@@ -487,6 +487,7 @@ async fn a_cluster_is_synced_once_every_kind_has_been_listed() {
             "GET /apis/apps/v1/replicasets?limit=500",
             "GET /apis/apps/v1/statefulsets?limit=500",
             "GET /apis/autoscaling.crane.io/v1alpha1/effectivehorizontalpodautoscalers?limit=500",
+            "GET /apis/autoscaling.foretide.io/v1alpha1/federatedhpas?limit=500",
             "GET /apis/autoscaling/v2/horizontalpodautoscalers?limit=500",
             "GET /apis/prediction.crane.io/v1alpha1/timeseriespredictions?limit=500",
         ]

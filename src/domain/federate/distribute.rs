@@ -1,0 +1,1 @@
+//! Direct mode: a count of the fleet as counts of its members.

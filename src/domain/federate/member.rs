@@ -1,0 +1,119 @@
+//! What is known of one member cluster when the fleet is decided. Data only.
+
+use jiff::Timestamp;
+
+use super::Profile;
+use crate::domain::Replicas;
+
+/// One cluster of the fleet, as it was seen.
+///
+/// An observation that failed is no observation: the member is [`Health::Unknown`] and its counts are those of its
+/// last observation, never zero.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Member {
+    /// Its name and what it is.
+    pub profile: Profile,
+    /// Whether it can be reached.
+    pub health: Health,
+    /// Its taints.
+    pub taints: Vec<Taint>,
+    /// The workload there; absent when it does not exist.
+    pub pods: Option<Pods>,
+    /// Bounds of our autoscaler there, as they stand; absent when there is none.
+    pub hpa: Option<(Replicas, Replicas)>,
+    /// The count that the member's own autoscaler wants, if it says so.
+    pub desired: Option<Replicas>,
+    /// The demand there in replicas: the largest, over the metrics, of usage divided by the target per pod.
+    /// Absent when it cannot be measured.
+    pub demand: Option<f64>,
+    /// How many more replicas the nodes have room for; absent when unknown.
+    pub room: Option<Replicas>,
+    /// When it was last seen.
+    pub observed: Option<Timestamp>,
+    /// Another field manager that keeps writing the replicas, if one does (R4).
+    pub fought_by: Option<String>,
+}
+
+/// The workload's pods in one member.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pods {
+    /// `spec.replicas`.
+    pub replicas: Replicas,
+    /// Pods that are ready.
+    pub ready: Replicas,
+    /// Pods that the scheduler reports unschedulable, and those that could not be created.
+    pub unschedulable: Replicas,
+    /// Since when the oldest of them is.
+    pub unschedulable_since: Option<Timestamp>,
+}
+
+/// Whether a member can be reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Health {
+    /// It answers.
+    #[default]
+    Ready,
+    /// It answers, and says that it is not healthy.
+    NotReady {
+        /// Since when.
+        since: Timestamp,
+    },
+    /// It does not answer, or what it said is too old.
+    Unknown {
+        /// Since when.
+        since: Timestamp,
+    },
+}
+
+/// A taint of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Taint {
+    /// Its key.
+    pub key: String,
+    /// Its value; empty for none.
+    pub value: String,
+    /// What it does.
+    pub effect: TaintEffect,
+    /// Since when it is there; absent means since for ever.
+    pub since: Option<Timestamp>,
+}
+
+/// What a taint does to clusters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TaintEffect {
+    /// No new share; what is there stays.
+    NoSchedule,
+    /// As `NoSchedule`, where there is another choice.
+    PreferNoSchedule,
+    /// The share is lost when the toleration ends.
+    NoExecute,
+}
+
+/// What the policy says about one member: of several preferences that match, the largest weight and priority and the
+/// first thresholds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// Weight, if any preference gives one.
+    pub weight: Option<u64>,
+    /// Priority, if any preference gives one.
+    pub priority: Option<i64>,
+    /// Fewest replicas (zero where nothing is said, and under Duplicated).
+    pub lo: Replicas,
+    /// Most replicas (MAX where nothing is said, and under Duplicated).
+    pub hi: Replicas,
+    /// Whether it adds nodes by itself.
+    pub elastic: bool,
+}
+
+/// What the fleet as a whole needs, decided before it is divided.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Total {
+    /// The demand of the whole fleet in replicas: the largest, over the metrics, of total usage divided by the target
+    /// per pod. Absent when a metric or a member is missing.
+    pub demand: Option<f64>,
+    /// What forecast, cron windows and fleet-scoped metrics ask for, after stabilization: to be divided. Absent when
+    /// they ask for nothing.
+    pub floor: Option<Replicas>,
+    /// Direct only: the count decided for the fleet.
+    pub desired: Option<Replicas>,
+}

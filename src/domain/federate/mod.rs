@@ -1,0 +1,31 @@
+//! One autoscaler over a fleet: bounds and counts of the whole, divided over member clusters and kept divided well.
+//!
+//! ```text
+//! policy, members -> assign -> budgets (min, max of each member)
+//! floor of the fleet -> floors -> its share for each member
+//! budgets, floors, what was seen, ledger -> rules R0..R12 -> decision, ledger
+//! ```
+//!
+//! An autoscaler of one cluster is the fleet of one: the same proposals and the same floor, undivided. Everything
+//! is pure and deterministic; every timer is a value in the [`Ledger`]. It refuses to know how a member is reached
+//! and to propose a count for the fleet: `decide` next door does that.
+
+mod affinity;
+mod assign;
+mod capacity;
+mod decision;
+mod distribute;
+mod divide;
+mod ledger;
+mod member;
+mod policy;
+mod rules;
+
+pub use affinity::{Affinity, Profile};
+pub use assign::{Budget, Budgets};
+pub use capacity::{Node, PodShape};
+pub use decision::{Action, Condition, ConditionKind, FleetDecision, MemberDecision, Reason};
+pub use divide::{Slot, Split};
+pub use ledger::{Entry, Ledger};
+pub use member::{Health, Member, Pods, Standing, Taint, TaintEffect, Total};
+pub use policy::{FailurePolicy, Kind, Policy, Preference, Toleration, WeightBy, WorkloadSource};
