@@ -23,7 +23,9 @@ mod rules;
 
 pub use affinity::{Affinity, Dropped, Profile};
 pub use assign::{Budget, Budgets, Candidate, Remark, assign, share, weights};
-pub use capacity::{Node, PodShape};
+pub use capacity::{
+    BoundPod, Node, NodeTerm, PodShape, Quota, Role, Room, Supply, effective_requests,
+};
 pub use decision::{Action, Condition, ConditionKind, FleetDecision, MemberDecision, Reason};
 pub use divide::{Slot, Split, Surplus, Ties, fill, quota_split, webster};
 pub use ledger::{Entry, Ledger};
