@@ -27,6 +27,7 @@ pub use capacity::{
     BoundPod, Node, NodeTerm, PodShape, Quota, Role, Room, Supply, effective_requests,
 };
 pub use decision::{Action, Condition, ConditionKind, FleetDecision, MemberDecision, Reason};
+pub use distribute::distribute;
 pub use divide::{Slot, Split, Surplus, Ties, fill, quota_split, webster};
 pub use ledger::{Entry, Ledger};
 pub use member::{Health, Member, Pods, Standing, Taint, TaintEffect, Total};
