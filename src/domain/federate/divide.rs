@@ -340,7 +340,9 @@ fn head_start(total: u64, slots: &[Slot]) -> Vec<u32> {
         slots.iter().map(bought).collect()
     };
     let cost = |seats: &[u32]| seats.iter().map(|share| u64::from(*share)).sum::<u64>();
-    let (mut too_low, mut affordable) = (0, u128::MAX);
+    let heaviest = slots.iter().map(|slot| u128::from(slot.weight)).max();
+    // Above the highest quotient nobody buys a seat.
+    let (mut too_low, mut affordable) = (0, (heaviest.unwrap_or_default() << 64) + 1);
     while affordable - too_low > 1 {
         let price = too_low + (affordable - too_low) / 2;
         if cost(&at_price(price)) <= total {

@@ -16,6 +16,8 @@ mod capacity;
 mod decision;
 mod distribute;
 mod divide;
+#[cfg(test)]
+mod division_laws;
 mod ledger;
 mod member;
 mod policy;
