@@ -60,51 +60,73 @@ fn policies(kinds: &'static [Kind]) -> impl Strategy<Value = Policy> {
     })
 }
 
-/// A bound that mostly does not bind.
-fn bound(free: u32) -> impl Strategy<Value = u32> {
-    prop_oneof![2 => Just(free), 1 => 0_u32..20]
+/// Draws small numbers from one random one: ten thousand fleets cost a second, and still shrink.
+struct Dice(u64);
+
+impl Dice {
+    /// Less than `sides`.
+    fn roll(&mut self, sides: u32) -> u32 {
+        let sides = u64::from(sides);
+        let rolled = self.0 % sides;
+        self.0 /= sides;
+        u32::try_from(rolled).unwrap()
+    }
+
+    /// Less than `sides`, and sometimes nothing.
+    fn maybe(&mut self, sides: u32) -> Option<u32> {
+        self.roll(sides + sides / 8 + 1).checked_sub(sides / 8 + 1)
+    }
+
+    /// A lower and an upper bound that mostly do not bind.
+    fn bounds(&mut self) -> (u32, u32) {
+        let lo = self.roll(60).saturating_sub(40);
+        let hi = self.roll(60);
+        (lo, if hi < 20 { hi.max(lo) } else { 1000 })
+    }
 }
 
-prop_compose! {
-    fn candidate()(
-        weight in option::weighted(0.9, 0_u64..6),
-        priority in option::weighted(0.9, 0_i64..4),
-        (lo, hi) in (bound(0), bound(1000)),
-        elastic in prop::bool::weighted(0.1),
-        capacity in option::weighted(0.9, 0_u32..40),
-        demand in option::weighted(0.9, 0_u32..400),
-        hosts in any::<bool>(),
-    ) -> Candidate {
-        let standing = Standing { weight, priority, lo: n(lo), hi: n(hi.max(lo)), elastic };
-        let demand = demand.map(|tenths| f64::from(tenths) / 10.0);
-        Candidate { name: String::new(), standing, capacity, demand, hosts }
+fn candidate(name: char, seed: u64) -> Candidate {
+    let mut dice = Dice(seed);
+    let (lo, hi) = dice.bounds();
+    let standing = Standing {
+        weight: dice.maybe(6).map(u64::from),
+        priority: dice.maybe(4).map(i64::from),
+        lo: n(lo),
+        hi: n(hi),
+        elastic: dice.roll(10) == 0,
+    };
+    Candidate {
+        name: name.into(),
+        standing,
+        capacity: dice.maybe(40),
+        demand: dice.maybe(400).map(|tenths| f64::from(tenths) / 10.0),
+        hosts: dice.roll(2) == 0,
     }
 }
 
 fn fleet() -> impl Strategy<Value = Vec<Candidate>> {
-    vec(candidate(), 1..7).prop_map(|mut fleet| {
-        for (name, candidate) in ('a'..).zip(&mut fleet) {
-            candidate.name = name.to_string();
-        }
-        fleet
-    })
+    let fleet = |seeds: Vec<u64>| ('a'..).zip(seeds).map(|(name, seed)| candidate(name, seed));
+    vec(any::<u64>(), 1..7).prop_map(move |seeds| fleet(seeds).collect())
 }
 
-fn slots() -> impl Strategy<Value = Vec<Slot>> {
-    let weight = prop_oneof![8 => 0_u64..9, 1 => any::<u64>()];
-    let bounds = (bound(0), bound(1000));
-    let slot = (weight, bounds).prop_map(|(weight, (lo, hi))| Slot {
+fn slot(name: char, seed: u64) -> Slot {
+    let mut dice = Dice(seed);
+    let (lo, hi) = dice.bounds();
+    let weight = match dice.roll(10) {
+        0 => seed,
+        small => u64::from(small - 1),
+    };
+    Slot {
+        name: name.into(),
         weight,
         lo,
         hi,
-        ..Slot::default()
-    });
-    vec(slot, 0..7).prop_map(|mut slots| {
-        for (name, slot) in ('a'..).zip(&mut slots) {
-            slot.name = name.to_string();
-        }
-        slots
-    })
+    }
+}
+
+fn slots() -> impl Strategy<Value = Vec<Slot>> {
+    let slots = |seeds: Vec<u64>| ('a'..).zip(seeds).map(|(name, seed)| slot(name, seed));
+    vec(any::<u64>(), 0..7).prop_map(move |seeds| slots(seeds).collect())
 }
 
 fn sum(counts: impl Iterator<Item = u32>) -> u32 {
@@ -348,14 +370,15 @@ proptest! {
     #[test]
     fn an_unchanged_count_moves_nothing_under_dynamic_weights(
         policy in policies(&[Kind::DynamicWeighted]), fleet in fleet(), count in 0_u32..150,
-        again in vec(option::of(0_u32..40), 7),
+        again in any::<u64>(),
     ) {
         let first = distribute(&policy, n(count), &fleet, &BTreeMap::new());
         let names = || fleet.iter().map(|c| c.name.clone());
         let previous = names().zip(first.shares.iter().map(|s| n(*s))).collect();
         let mut fleet = fleet.clone();
-        for (candidate, capacity) in fleet.iter_mut().zip(again) {
-            candidate.capacity = capacity;
+        let mut dice = Dice(again);
+        for candidate in &mut fleet {
+            candidate.capacity = dice.maybe(40);
         }
         prop_assert_eq!(distribute(&policy, n(count), &fleet, &previous), first);
     }
