@@ -4,7 +4,7 @@
 //! divided by policy later (floors, freed budget, head-room) is divided by [`share`], the same function that budgets
 //! come from.
 //!
-//! Source: the worked examples of the FederatedHPA proposal for Karmada (karmada-io/karmada pull request 3161).
+//! Source: the worked examples of the `FederatedHPA` proposal for Karmada (karmada-io/karmada pull request 3161).
 
 use std::{
     cmp::Reverse,
