@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::{child, gather::Sighting};
 use crate::{
     domain::{Replicas, ScaleTarget, decide::Decision, strategy::Action},
+    owned::Kin,
     ports::{ClusterError, HpaView, Workloads},
     telemetry::{Telemetry, Write},
 };
@@ -27,6 +28,8 @@ pub(super) struct Planned {
     pub(super) ehpa: Arc<EffectiveHorizontalPodAutoscaler>,
     /// The object with the spec that the decision was made from, where its own cannot be acted on.
     pub(super) valid: Arc<EffectiveHorizontalPodAutoscaler>,
+    /// What a child is to it.
+    pub(super) kin: Kin,
     /// Its scale target.
     pub(super) target: ScaleTarget,
     /// What was seen.
@@ -187,7 +190,7 @@ impl<C: Workloads> Writer<'_, C> {
                         .to_owned(),
             });
         }
-        let manifest = child::manifest(&self.planned.valid, min, max);
+        let manifest = child::manifest((&self.planned.valid, self.planned.kin), min, max);
         let deed = if siblings.owned.is_some() {
             Deed::Restored
         } else {

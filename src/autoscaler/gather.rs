@@ -26,6 +26,7 @@ use crate::{
         workload::Workload,
     },
     forecaster::forecasts::{Forecasts, SeriesKey},
+    owned::Kin,
     ports::{ClusterError, HpaView, MetricQuery, ScaleView, Workloads},
 };
 
@@ -37,7 +38,11 @@ const CONCURRENT_READS: usize = 16;
 pub(super) struct Due {
     /// The object as the user wrote it.
     pub(super) ehpa: Arc<EffectiveHorizontalPodAutoscaler>,
-    /// What it means.
+    /// The object as it was with the spec that counts: what a child is made of.
+    pub(super) valid: Arc<EffectiveHorizontalPodAutoscaler>,
+    /// What a child is to it.
+    pub(super) kin: Kin,
+    /// What that spec means.
     pub(super) workload: Arc<Workload>,
     /// Who else acts on the same target.
     pub(super) rivals: Rivals,
@@ -157,7 +162,12 @@ async fn see<C: Workloads>(
     }
     let hpas = shared.hpas.get(namespace).map_or(&[][..], Vec::as_slice);
     Ok(Sighting {
-        siblings: Siblings::of(&due.ehpa, &workload.target, hpas, &due.rivals.uids),
+        siblings: Siblings::of(
+            (&due.ehpa, due.kin),
+            &workload.target,
+            hpas,
+            &due.rivals.uids,
+        ),
         forecasts: predicted(forecasts, due, &pods, &scale, now),
         observation: Observation {
             scale: scale.scale,

@@ -74,7 +74,7 @@ pub(super) fn status(
         observed_generation: ehpa.metadata.generation,
         decision: Some(decided(decision)),
         windows: (!decision.windows.is_empty()).then(|| windows(decision)),
-        history: Some(memory::kept(&memory.history)),
+        history: Some(memory::kept(&memory.track.history)),
     }
 }
 
@@ -86,6 +86,7 @@ fn last_scale(memory: &Memory, applied: &Applied) -> Option<Timestamp> {
         .ok()
         .and_then(|effect| effect.child.as_ref());
     memory
+        .track
         .last_scale
         .max(child.and_then(|child| child.last_scale))
 }
