@@ -168,7 +168,7 @@ async fn see<C: Workloads>(
             hpas,
             &due.rivals.uids,
         ),
-        forecasts: predicted(forecasts, due, &pods, &scale, now),
+        forecasts: predicted(forecasts, (&due.ehpa, workload), &pods, &scale, now),
         observation: Observation {
             scale: scale.scale,
             pods,
@@ -176,6 +176,22 @@ async fn see<C: Workloads>(
         },
         scale,
     })
+}
+
+/// Asks for a metric that needs no pods: of an object, or from outside the cluster.
+pub(super) async fn ask<C: Workloads>(
+    cluster: &C,
+    namespace: &str,
+    metric: &MetricSpec,
+) -> Reading {
+    let sight = Sight {
+        cluster,
+        namespace,
+        selector: "",
+        pods: &[],
+        usage: &Usage::new(),
+    };
+    sight.read(metric).await
 }
 
 fn has_selector(scale: &ScaleView) -> bool {
@@ -269,14 +285,14 @@ impl<C: Workloads> Sight<'_, C> {
 }
 
 /// What the forecasts in force say about every metric of a workload.
-fn predicted(
+pub(super) fn predicted(
     forecasts: &Forecasts,
-    due: &Due,
+    (ehpa, workload): (&EffectiveHorizontalPodAutoscaler, &Workload),
     pods: &[Arc<Pod>],
     scale: &ScaleView,
     now: Timestamp,
 ) -> Vec<ForecastReading> {
-    let (uid, workload) = (due.ehpa.uid().unwrap_or_default(), &due.workload);
+    let uid = ehpa.uid().unwrap_or_default();
     let Some(prediction) = &workload.prediction else {
         return Vec::new();
     };

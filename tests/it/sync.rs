@@ -352,8 +352,16 @@ impl Cluster for Memory {
         Ok(())
     }
 
+    async fn federated_changed(&self) -> BTreeSet<ObjectKey> {
+        std::future::pending().await
+    }
+
     fn federated(&self) -> Vec<Arc<FederatedHPA>> {
         Vec::new()
+    }
+
+    async fn emit_federated(&self, _: &FederatedHPA, _: &EventNote) -> Result<(), ClusterError> {
+        Ok(())
     }
 
     async fn write_federated_status(
