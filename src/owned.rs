@@ -42,6 +42,15 @@ pub fn child_name(name: &str) -> String {
 // === impl Kin ===
 
 impl Kin {
+    /// What such an object is called in messages.
+    #[must_use]
+    pub const fn resource(self) -> &'static str {
+        match self {
+            Self::Owner => "effectivehorizontalpodautoscaler",
+            Self::Fleet => "federatedhpa",
+        }
+    }
+
     /// `ehpa-<name>` or `fdhpa-<name>`, cut and told apart by a hash where that would be too long.
     #[must_use]
     pub fn child_name(self, name: &str) -> String {

@@ -349,6 +349,23 @@ pub enum ClusterError {
     },
 }
 
+// === impl ClusterError ===
+
+impl ClusterError {
+    /// The same, said to have happened in `place`.
+    #[must_use]
+    pub fn within(mut self, place: &str) -> Self {
+        let (Self::NotFound { what }
+        | Self::Conflict { what }
+        | Self::Refused { what, .. }
+        | Self::NotScalable { what, .. }
+        | Self::Invalid { what, .. }
+        | Self::Unreachable { what, .. }) = &mut self;
+        *what = format!("{what} in {place}");
+        self
+    }
+}
+
 /// What the history of a metric is asked for by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Demand<'a> {

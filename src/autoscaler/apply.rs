@@ -85,18 +85,43 @@ pub(super) async fn apply<C: Workloads>(
 ) -> Vec<Applied> {
     stream::iter(planned)
         .map(|planned| async move {
-            let outcome = Writer {
-                cluster,
-                telemetry,
-                planned: &planned,
-            }
-            .carry_out()
-            .await;
+            let outcome = carry_out(cluster, telemetry, &planned).await;
             Applied { planned, outcome }
         })
         .buffered(CONCURRENT_WRITES)
         .collect()
         .await
+}
+
+/// Carries out one decision.
+pub(super) async fn carry_out<C: Workloads>(
+    cluster: &C,
+    telemetry: &Telemetry,
+    planned: &Planned,
+) -> Result<Effect, ClusterError> {
+    Writer {
+        cluster,
+        telemetry,
+        planned,
+    }
+    .carry_out()
+    .await
+}
+
+/// Sets the count of a decision's target beside what the decision says; nothing where it stands already.
+pub(super) async fn scale<C: Workloads>(
+    cluster: &C,
+    telemetry: &Telemetry,
+    planned: &Planned,
+    to: Replicas,
+) -> Result<Option<Replicas>, ClusterError> {
+    Writer {
+        cluster,
+        telemetry,
+        planned,
+    }
+    .scale(to)
+    .await
 }
 
 /// Gives back an adopted autoscaler whose adopter is gone.

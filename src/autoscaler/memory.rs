@@ -94,7 +94,8 @@ impl Memories {
 // === impl Memory ===
 
 impl Memory {
-    fn new(ehpa: &EffectiveHorizontalPodAutoscaler) -> Self {
+    /// The memory of an object that is seen for the first time: what its status kept.
+    pub(super) fn new(ehpa: &EffectiveHorizontalPodAutoscaler) -> Self {
         let last_scale = ehpa
             .status
             .as_ref()

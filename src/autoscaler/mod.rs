@@ -10,6 +10,7 @@
 
 mod apply;
 pub mod child;
+pub mod fleet;
 mod gather;
 mod glimpse;
 mod memory;
@@ -203,9 +204,9 @@ impl<C: Cluster> Autoscaler<C> {
             Err(invalid) if memory.workload.is_some() => memory.invalid = Some(invalid),
             Err(invalid) => {
                 let now = self.clock.now();
-                let (cluster, telemetry) = (&*self.cluster, &*self.telemetry);
+                let (board, telemetry) = (&*self.cluster, &*self.telemetry);
                 Reporter {
-                    cluster,
+                    board,
                     telemetry,
                     now,
                 }
@@ -295,7 +296,7 @@ impl<C: Cluster> Autoscaler<C> {
         let (cluster, telemetry) = (Arc::clone(&self.cluster), Arc::clone(&self.telemetry));
         let now = self.clock.now();
         let reporter = Reporter {
-            cluster: &*cluster,
+            board: &*cluster,
             telemetry: &telemetry,
             now,
         };

@@ -91,9 +91,7 @@ impl Desk<'_> {
 /// The workload as it is decided: a target that belongs to somebody else is only previewed. What was
 /// adopted and may no longer be is somebody else's again.
 fn in_force(due: &Due, sighting: &Sighting) -> Arc<Workload> {
-    let siblings = &sighting.siblings;
-    let alone = siblings.foreign.is_none() && siblings.adopted.is_none();
-    if due.rivals.older.is_none() && (alone || may_adopt(due, sighting)) {
+    if may_act(due, sighting) {
         return Arc::clone(&due.workload);
     }
     let preview = Workload {
@@ -102,6 +100,13 @@ fn in_force(due: &Due, sighting: &Sighting) -> Arc<Workload> {
         ..Workload::clone(&due.workload)
     };
     Arc::new(preview)
+}
+
+/// Whether the target is the object's to act on.
+pub(super) fn may_act(due: &Due, sighting: &Sighting) -> bool {
+    let siblings = &sighting.siblings;
+    let alone = siblings.foreign.is_none() && siblings.adopted.is_none();
+    due.rivals.older.is_none() && (alone || may_adopt(due, sighting))
 }
 
 fn may_adopt(due: &Due, sighting: &Sighting) -> bool {

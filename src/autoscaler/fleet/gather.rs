@@ -24,6 +24,7 @@ use crate::{
     },
     forecaster::forecasts::Forecasts,
     ports::{Cluster, ClusterError, HpaView, Member, MemberView},
+    validate::FleetSpec,
 };
 
 /// How long one member may take to answer everything that one sync asks of it.
@@ -75,6 +76,11 @@ pub(super) struct Whole {
 // === impl MemberSeen ===
 
 impl<M> MemberSeen<M> {
+    /// Whether nothing can be said about it.
+    pub(super) fn is_unknown(&self) -> bool {
+        matches!(self.sight, Sight::Unknown { .. })
+    }
+
     /// The workload there, if it was seen.
     pub(super) fn whole(&self) -> Option<&Whole> {
         match &self.sight {
@@ -85,7 +91,7 @@ impl<M> MemberSeen<M> {
 }
 
 /// Whether members are asked for a metric: all of those that pods have, and the rest unless it is the fleet's.
-pub(super) fn is_asked_of_members(due: &Due, metric: &MetricSpec) -> bool {
+pub(super) fn is_asked_of_members(spec: &FleetSpec, metric: &MetricSpec) -> bool {
     let of_pods = matches!(
         metric,
         MetricSpec::Resource { .. }
@@ -93,7 +99,20 @@ pub(super) fn is_asked_of_members(due: &Due, metric: &MetricSpec) -> bool {
             | MetricSpec::Pods { .. }
             | MetricSpec::Unknown(_)
     );
-    of_pods || !due.spec.scopes.contains(&metric.identifier())
+    of_pods || !spec.scopes.contains(&metric.identifier())
+}
+
+/// What members are asked: the metrics, without anything that is the hub's to compute.
+pub(super) fn question(spec: &FleetSpec) -> Workload {
+    let metrics = spec.workload.metrics.iter();
+    let asked = metrics.filter(|metric| is_asked_of_members(spec, metric));
+    Workload {
+        metrics: asked.cloned().collect(),
+        windows: Vec::new(),
+        prediction: None,
+        problems: Vec::new(),
+        ..spec.workload.clone()
+    }
 }
 
 /// Sees every due fleet.
@@ -103,14 +122,11 @@ pub(super) async fn gather<C: Cluster, M: Member>(
     due: &[Due],
     now: Timestamp,
 ) -> Vec<Seen<M>> {
-    let questions = due.iter().map(|due| Arc::new(question(due)));
-    let questions: Vec<_> = questions.collect();
     let on_hub = join_all(due.iter().map(|due| on_hub(hub, due)));
     let of_members = join_all(members.iter().map(|view| {
-        let concerned = due.iter().zip(&questions).enumerate();
-        let concerned = concerned.filter(|(_, (due, _))| concerns(view, due));
-        let asked = concerned.map(|(fleet, (due, question))| (fleet, due, question));
-        see(view, asked.collect(), now)
+        let concerned = due.iter().enumerate();
+        let concerned = concerned.filter(|(_, due)| concerns(view, due));
+        see(view, concerned.collect(), now)
     }));
     let (on_hub, of_members) = futures::future::join(on_hub, of_members).await;
     let mut seen: Vec<_> = on_hub
@@ -145,24 +161,11 @@ fn concerns<M: Member>(view: &MemberView<M>, due: &Due) -> bool {
         || view.cluster.as_ref().is_some_and(has_ours)
 }
 
-/// What members are asked: the metrics, without anything that is the hub's to compute.
-fn question(due: &Due) -> Workload {
-    let workload = &due.spec.workload;
-    let metrics = workload.metrics.iter();
-    let asked = metrics.filter(|metric| is_asked_of_members(due, metric));
-    Workload {
-        metrics: asked.cloned().collect(),
-        windows: Vec::new(),
-        prediction: None,
-        ..workload.clone()
-    }
-}
-
 /// The fleet's own metrics, which are asked once.
 async fn on_hub<C: Cluster>(hub: &C, due: &Due) -> BTreeMap<usize, Reading> {
     let target = &due.spec.workload.target;
     let metrics = due.spec.workload.metrics.iter().enumerate();
-    let asked = metrics.filter(|(_, metric)| !is_asked_of_members(due, metric));
+    let asked = metrics.filter(|(_, metric)| !is_asked_of_members(&due.spec, metric));
     let readings = asked.map(|(position, metric)| async move {
         (position, gather::ask(hub, &target.namespace, metric).await)
     });
@@ -172,15 +175,15 @@ async fn on_hub<C: Cluster>(hub: &C, due: &Due) -> BTreeMap<usize, Reading> {
 /// Sees one member for every fleet that it concerns; whoever had no answer in time is unknown.
 async fn see<M: Member>(
     view: &Arc<MemberView<M>>,
-    asked: Vec<(usize, &Due, &Arc<Workload>)>,
+    asked: Vec<(usize, &Due)>,
     now: Timestamp,
 ) -> Vec<(usize, MemberSeen<M>)> {
-    let fleets: Vec<usize> = asked.iter().map(|(fleet, ..)| *fleet).collect();
+    let fleets: Vec<usize> = asked.iter().map(|(fleet, _)| *fleet).collect();
     let sights = match in_reach(view) {
         Err(why) => fleets.iter().map(|_| unknown(&why)).collect(),
         Ok(cluster) => {
-            let targets: Vec<_> = asked.iter().map(|(_, due, _)| due.target()).collect();
-            let dues = asked.into_iter().map(|(_, due, question)| due.part(question));
+            let targets: Vec<_> = asked.iter().map(|(_, due)| &due.spec.workload.target).collect();
+            let dues = asked.into_iter().map(|(_, due)| due.part(&due.question));
             let forecasts = Forecasts::default();
             let seen = gather::gather(&**cluster, &forecasts, dues.collect(), now);
             match tokio::time::timeout(DEADLINE, seen).await {

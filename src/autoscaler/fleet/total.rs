@@ -289,7 +289,7 @@ fn readings<M>(due: &Due, seen: &Seen<M>, parts: &[(&str, &Whole)]) -> Vec<Readi
     let metrics = due.spec.workload.metrics.iter().enumerate();
     let mut of_members = 0;
     let reading = |(position, metric): (usize, &MetricSpec)| {
-        if !is_asked_of_members(due, metric) {
+        if !is_asked_of_members(&due.spec, metric) {
             let asked = seen.hub.get(&position).cloned();
             return asked.unwrap_or_else(|| Err(not_asked()));
         }

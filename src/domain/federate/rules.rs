@@ -1,0 +1,1 @@
+//! The rules R0 to R12, in their order.
