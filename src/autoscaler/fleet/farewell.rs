@@ -38,14 +38,14 @@ enum End {
 
 impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
     /// Lets the objects go that are to be deleted, as far as they are cleaned up.
-    pub(super) async fn see_off(&self, leaving: &[Arc<FederatedHPA>]) {
+    pub(super) async fn see_off(&mut self, leaving: &[Arc<FederatedHPA>]) {
+        let now = self.clock.now();
+        let uids: HashSet<String> = leaving.iter().filter_map(|fdhpa| fdhpa.uid()).collect();
+        self.leaving.retain(|uid, _| uids.contains(uid));
         for fdhpa in leaving.iter().filter(|fdhpa| is_held(fdhpa)) {
             let left = self.clean_up(fdhpa).await;
-            let waited = fdhpa.metadata.deletion_timestamp.as_ref().map(|at| {
-                let since = self.clock.from_wall(at.0);
-                self.clock.now().duration_since(since)
-            });
-            if !left.is_empty() && waited.is_some_and(|waited| waited < PATIENCE) {
+            let since = *self.leaving.entry(fdhpa.uid().unwrap_or_default()).or_insert(now);
+            if !left.is_empty() && now.duration_since(since) < PATIENCE {
                 continue;
             }
             if !left.is_empty() {

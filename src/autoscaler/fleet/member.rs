@@ -42,6 +42,8 @@ const MEMORY_OF_HANDS: SignedDuration = SignedDuration::from_mins(10);
 pub(super) struct Part {
     /// The member's name.
     pub(super) name: String,
+    /// The smallest count that was decided for it.
+    pub(super) min: Replicas,
     /// The workload is to be applied.
     pub(super) placing: Option<Placing>,
     /// The decision of the ordinary pipeline, for its autoscaler; absent where there is no workload yet.
@@ -76,7 +78,7 @@ pub(super) fn observed<M>(
             memory.hands.extend(noticed);
             Member {
                 health: view.health,
-                ..of(due, whole, now)
+                ..of(due, whole, memory.shaped, now)
             }
         }
     };
@@ -148,7 +150,12 @@ fn nothing_known(profile: &Profile) -> Member {
     }
 }
 
-fn of(due: &Due, whole: &Whole, now: Timestamp) -> Member {
+fn of(
+    due: &Due,
+    whole: &Whole,
+    shaped: Option<(Replicas, Replicas)>,
+    now: Timestamp,
+) -> Member {
     let Sighting {
         scale,
         siblings,
@@ -167,7 +174,7 @@ fn of(due: &Due, whole: &Whole, now: Timestamp) -> Member {
             unschedulable,
             unschedulable_since,
         }),
-        hpa: child.map(|child| (child.min, child.max)),
+        hpa: child.map(|child| (as_decided(child.min, shaped), child.max)),
         desired: child.and_then(|child| child.desired),
         demand: demand(due, whole, now),
         room: whole.room,
@@ -177,6 +184,12 @@ fn of(due: &Due, whole: &Whole, now: Timestamp) -> Member {
             .map(|hpa| format!("horizontalpodautoscaler {}", hpa.name)),
         ..nothing_known(&Profile::default())
     }
+}
+
+/// The minimum that a child's stands for, unless another hand wrote it.
+fn as_decided(min: Replicas, shaped: Option<(Replicas, Replicas)>) -> Replicas {
+    let decided = shaped.filter(|(left, _)| *left == min);
+    decided.map_or(min, |(_, decided)| decided)
 }
 
 /// What a member's pods have to carry, in replicas.
@@ -211,6 +224,7 @@ pub(super) fn part<M>(
     let (planned, replicas) = scaled.unzip();
     (planned.is_some() || placing.is_some()).then(|| Part {
         name: decision.name.clone(),
+        min: decision.min,
         placing,
         planned,
         replicas: replicas.flatten(),
@@ -233,12 +247,11 @@ fn scaled(
     let bounds = ReplicaBounds::new(budget.max(Replicas::new(1)).min(decision.max), decision.max);
     let asked = Some(decision.floor).filter(|floor| *floor > Replicas::ZERO);
     let sighting = of_its_own(due, &whole.sighting);
-    let mut planned = desk.plan(
-        &mut memory.track,
-        cut(due, decision, bounds),
-        sighting,
-        asked,
-    );
+    let part = gather::Due {
+        ehpa: as_remembered(due, memory),
+        ..cut(due, decision, bounds)
+    };
+    let mut planned = desk.plan(&mut memory.track, part, sighting, asked);
     let start = memory.start.take();
     let mut replicas = decision.replicas.or(start);
     replicas = replicas.filter(|_| acts && !decides_alone(due, decision));
@@ -271,6 +284,16 @@ const fn at_rest() -> strategy::Action {
     strategy::Action::Hold {
         reason: strategy::HoldReason::AtDesired,
     }
+}
+
+/// The fleet's object with as much of a status as the member's own would have: the fleet's history is not its own.
+fn as_remembered(due: &Due, memory: &MemberMemory) -> Arc<EffectiveHorizontalPodAutoscaler> {
+    let mut object = EffectiveHorizontalPodAutoscaler::clone(&due.whole);
+    if let Some(status) = &mut object.status {
+        status.history = None;
+    }
+    object.status = object.status.filter(|_| memory.restored);
+    Arc::new(object)
 }
 
 /// The member's part of the fleet as an object of its own.

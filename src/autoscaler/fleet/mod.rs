@@ -67,6 +67,8 @@ pub struct FleetAutoscaler<C, F> {
     memories: HashMap<String, FleetMemory>,
     identity: Option<String>,
     swept: Option<Timestamp>,
+    /// Since when objects are on their way out, by UID.
+    leaving: HashMap<String, Timestamp>,
 }
 
 /// Whom decisions are told, besides the objects: forecasters and metrics.
@@ -123,6 +125,11 @@ struct MemberMemory {
     track: Track,
     /// As it was seen last.
     last: Option<federate::Member>,
+    /// Whether all that is known of it comes from status: what its track held is lost.
+    restored: bool,
+    /// The `minReplicas` that its child was left with, and the one that was decided then: in between, the child is
+    /// shaped so that it gets there by itself.
+    shaped: Option<(Replicas, Replicas)>,
     /// Whether it was lost then, as far as anybody was told.
     lost: bool,
     /// Changes of the replicas by others: when, and by whom.
@@ -160,6 +167,7 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
             memories: HashMap::new(),
             identity: None,
             swept: None,
+            leaving: HashMap::new(),
         }
     }
 
@@ -481,6 +489,7 @@ impl FleetMemory {
             let last = member::remembered(cluster);
             let memory = MemberMemory {
                 last: Some(last),
+                restored: true,
                 ..MemberMemory::default()
             };
             (cluster.name.clone(), memory)
@@ -523,6 +532,8 @@ impl MemberMemory {
         }
         if done.part.planned.is_some() {
             self.track.delegated(effect);
+            let decided = done.part.min;
+            self.shaped = self.track.child_min.map(|left| (left, decided));
         }
         if let Some((from, to)) = done.scaled() {
             self.track.changed(behavior, (from, to), now);
