@@ -6,6 +6,7 @@ mod architecture;
 mod cli;
 #[cfg(test)]
 mod fuzz;
+mod members;
 #[cfg(test)]
 mod sources_contradict_hpa;
 #[cfg(test)]
