@@ -161,7 +161,7 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
     fn plan(&mut self, subjects: &[Subject], now: Timestamp) {
         let mut wanted = HashSet::new();
         for subject in subjects {
-            for series in subject.wanted(self.forecasts.fleets()) {
+            for series in subject.wanted(&self.forecasts) {
                 wanted.insert(series.key.clone());
                 self.plan_one(subject, series, now);
             }
@@ -256,7 +256,7 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
             span: forecaster.history_length(),
             member: None,
         };
-        let whole = basis.written.is_some() && subject.writes_for_all();
+        let whole = basis.written.is_some() && subject.is_written_for(&series.key);
         let whose = if whole { &Whose::Whole } else { &series.whose };
         let request = Request {
             parts: whose.parts(&source.queries, demand)?,
