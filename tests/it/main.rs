@@ -7,6 +7,8 @@ mod cli;
 #[cfg(test)]
 mod fuzz;
 #[cfg(test)]
+mod pictures;
+#[cfg(test)]
 mod sources_contradict_hpa;
 #[cfg(test)]
 mod sync;
