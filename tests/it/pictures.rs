@@ -1,4 +1,4 @@
-//! The pictures of `docs/federation.md`: each policy's worked example of the FederatedHPA proposal, divided by the
+//! `docs/federation.md` says what the code does: its words, and its pictures: each policy's worked example of the FederatedHPA proposal, divided by the
 //! code itself, so that no picture can say anything else than what is done.
 
 use std::{fmt::Write as _, path::Path};
@@ -6,8 +6,8 @@ use std::{fmt::Write as _, path::Path};
 use foretide::domain::{
     ReplicaBounds, Replicas,
     federate::{
-        Affinity, Candidate, FailurePolicy, Kind, Policy, Standing, WeightBy, WorkloadSource,
-        assign,
+        Affinity, Candidate, ConditionKind, FailurePolicy, Kind, Policy, Reason, Standing,
+        WeightBy, WorkloadSource, assign,
     },
     workload::Mode,
 };
@@ -271,4 +271,23 @@ fn the_pictures_of_the_policies_are_drawn_from_what_the_code_divides() {
         let stored = std::fs::read_to_string(&path).unwrap_or_default();
         assert_eq!(drawn, stored, "{name} differs; UPDATE=1 draws it anew");
     }
+}
+
+#[test]
+fn every_reason_and_condition_of_a_fleet_is_explained() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/federation.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let conditions = [
+        ConditionKind::Assigned,
+        ConditionKind::Balanced,
+        ConditionKind::MembersReachable,
+        ConditionKind::ReplicaConflict,
+        ConditionKind::CapacityKnown,
+    ];
+    let words = Reason::ALL.iter().map(|reason| reason.as_str());
+    let words = words.chain(conditions.iter().map(|kind| kind.as_str()));
+    let missing: Vec<_> = words
+        .filter(|word| !text.contains(&format!("`{word}`")))
+        .collect();
+    assert_eq!(missing, Vec::<&str>::new());
 }
