@@ -16,6 +16,7 @@ mod capacity;
 mod decision;
 mod distribute;
 mod divide;
+mod floors;
 mod ledger;
 mod member;
 mod policy;
@@ -26,6 +27,14 @@ pub use assign::{Budget, Budgets, Candidate, Remark, assign, share, weights};
 pub use capacity::{Node, PodShape};
 pub use decision::{Action, Condition, ConditionKind, FleetDecision, MemberDecision, Reason};
 pub use divide::{Slot, Split, Surplus, Ties, fill, quota_split, webster};
-pub use ledger::{Entry, Ledger};
+pub use ledger::{Entry, Ledger, Mark, Span, Tenure};
 pub use member::{Health, Member, Pods, Standing, Taint, TaintEffect, Total};
 pub use policy::{FailurePolicy, Kind, Policy, Preference, Toleration, WeightBy, WorkloadSource};
+pub use rules::decide;
+
+#[cfg(test)]
+#[expect(
+    clippy::indexing_slicing,
+    reason = "an index out of range fails the test, as it should"
+)]
+mod laws;
