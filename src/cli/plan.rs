@@ -84,7 +84,8 @@ pub(super) fn run(
 
 fn plan(args: &PlanArgs, local: &Zone, now: Timestamp) -> Result<Plan, Failure> {
     let documents = args.inputs.documents()?;
-    let (ehpa, mut workload) = inputs::chosen(&documents, args.inputs.name.as_deref(), local, now)?;
+    let (ehpa, mut workload) =
+        inputs::chosen_one(&documents, args.inputs.name.as_deref(), local, now)?;
     let histories = args.inputs.histories(&workload)?;
     let mut assumptions = inputs::without_history(&mut workload, &histories);
     let at = moment(args.at, &histories, now)?;
