@@ -71,9 +71,16 @@ pub struct KubeCluster {
     discovery: Arc<Discovery>,
     metrics: MetricsApi,
     clock: Clock,
-    changes: Arc<Changes>,
+    changes: OfBothKinds,
     stores: Stores,
     pace: Pace,
+}
+
+/// The changes that two loops wait for, each for its own kind.
+#[derive(Default)]
+struct OfBothKinds {
+    autoscalers: Arc<Changes>,
+    federated: Arc<Changes>,
 }
 
 struct Stores {
@@ -108,7 +115,7 @@ impl KubeCluster {
         let calls = Arc::new(Calls::new(connection.unary.clone(), limits));
         let discovery = Arc::new(Discovery::new(calls.clone()));
         let metrics = MetricsApi::new(calls.clone(), discovery.clone(), clock.clone());
-        let changes = Arc::new(Changes::default());
+        let changes = OfBothKinds::default();
         let stores = Stores::new(namespaces, &changes);
         Self {
             connection,
@@ -330,7 +337,7 @@ impl Workloads for KubeCluster {
 
 impl Cluster for KubeCluster {
     async fn changed(&self) -> BTreeSet<ObjectKey> {
-        self.changes.next().await
+        self.changes.autoscalers.next().await
     }
 
     fn autoscalers(&self) -> Vec<Arc<EffectiveHorizontalPodAutoscaler>> {
@@ -379,7 +386,19 @@ impl Cluster for KubeCluster {
         about: &EffectiveHorizontalPodAutoscaler,
         event: &EventNote,
     ) -> Result<(), ClusterError> {
-        writes::emit(&self.calls, &about.metadata, event).await
+        writes::emit(&self.calls, (Resource::EHPA, &about.metadata), event).await
+    }
+
+    async fn federated_changed(&self) -> BTreeSet<ObjectKey> {
+        self.changes.federated.next().await
+    }
+
+    async fn emit_federated(
+        &self,
+        about: &FederatedHPA,
+        event: &EventNote,
+    ) -> Result<(), ClusterError> {
+        writes::emit(&self.calls, (Resource::FEDERATED, &about.metadata), event).await
     }
 
     fn federated(&self) -> Vec<Arc<FederatedHPA>> {
@@ -425,15 +444,16 @@ impl KubeCluster {
 // === impl Stores ===
 
 impl Stores {
-    fn new(namespaces: &[String], changes: &Arc<Changes>) -> Self {
+    fn new(namespaces: &[String], changes: &OfBothKinds) -> Self {
+        let (own, federated) = (changes.autoscalers.clone(), changes.federated.clone());
         let scopes: Vec<Option<String>> = match namespaces {
             [] => vec![None],
             some => some.iter().cloned().map(Some).collect(),
         };
         let workloads = |resource| Arc::new(Store::new(resource, &scopes));
         Self {
-            autoscalers: Arc::new(Store::new(Resource::EHPA, &scopes).telling(changes.clone())),
-            federated: Arc::new(Store::new(Resource::FEDERATED, &scopes).telling(changes.clone())),
+            autoscalers: Arc::new(Store::new(Resource::EHPA, &scopes).telling(own)),
+            federated: Arc::new(Store::new(Resource::FEDERATED, &scopes).telling(federated)),
             predictions: Arc::new(Store::new(Resource::TSP, &scopes)),
             hpas: Arc::new(Store::new(Resource::HPA, &scopes)),
             pods: Arc::new(Store::new(Resource::POD, &scopes)),
