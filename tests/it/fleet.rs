@@ -35,6 +35,10 @@ struct Members(Arc<Mutex<BTreeMap<String, (Memory, Health)>>>);
 impl Fleet for Members {
     type Member = Memory;
 
+    fn is_synced(&self) -> bool {
+        true
+    }
+
     fn members(&self) -> Vec<Arc<MemberView<Memory>>> {
         let members = self.0.lock().unwrap();
         let view = |(name, (memory, health)): (&String, &(Memory, Health))| {

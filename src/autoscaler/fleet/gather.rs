@@ -264,5 +264,6 @@ fn shape(sighting: &Sighting) -> PodShape {
     }
     PodShape {
         requests: sums.into_iter().collect::<Requests>(),
+        ..PodShape::default()
     }
 }

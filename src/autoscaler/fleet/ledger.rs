@@ -59,6 +59,8 @@ struct KeptEntry {
     /// Until, seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     local: Option<(Seconds, u32)>,
+    #[serde(skip_serializing_if = "is_false")]
+    held: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     moved: Option<Seconds>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -132,6 +134,7 @@ fn kept(entry: &Entry) -> KeptEntry {
             (mark.placed.get(), until, seconds)
         }),
         local: entry.local.map(span),
+        held: entry.held,
         moved: entry.moved.map(second),
         shrunk: entry.shrunk.map(second),
         saturated_since: entry.saturated_since.map(second),
@@ -162,6 +165,7 @@ fn entry(kept: &KeptEntry) -> Entry {
             Some(Mark { placed, span })
         }),
         local: kept.local.and_then(span),
+        held: kept.held,
         moved: kept.moved.and_then(instant),
         shrunk: kept.shrunk.and_then(instant),
         saturated_since: kept.saturated_since.and_then(instant),
@@ -187,4 +191,9 @@ const fn is_zero(n: &u32) -> bool {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
 const fn is_none_at_all(n: &u64) -> bool {
     *n == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
 }

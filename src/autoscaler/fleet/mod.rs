@@ -13,7 +13,6 @@ mod gather;
 mod ledger;
 mod member;
 mod report;
-mod standin;
 mod total;
 
 use std::{
@@ -155,7 +154,7 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
     /// Syncs, for ever.
     pub async fn run(mut self) {
         loop {
-            let synced = self.hub.is_synced();
+            let synced = self.hub.is_synced() && self.fleet.is_synced();
             if synced {
                 self.sync().await;
             }
@@ -311,7 +310,7 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
         let observed: Vec<_> = observed.collect();
         let policy = due.policy();
         let (decision, ledger) =
-            standin::decide(&policy, &hub.total, &observed, &memory.ledger, now);
+            federate::decide(&policy, &hub.total, &observed, &memory.ledger, now);
         memory.ledger = ledger;
         let parts = decision.members.iter().filter_map(|decided| {
             let whole = seen.members.get(&decided.name)?.whole()?;
