@@ -11,7 +11,6 @@
 
 pub(super) mod clusters;
 mod former;
-mod ledger;
 mod view;
 
 use std::path::PathBuf;

@@ -10,7 +10,7 @@
 
 mod apply;
 mod gather;
-mod ledger;
+pub(crate) mod ledger;
 mod member;
 mod report;
 mod total;

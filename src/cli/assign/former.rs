@@ -9,8 +9,9 @@ use std::path::Path;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::ledger;
+
 use crate::{
+    autoscaler::fleet::ledger,
     cli::{manifest, output::Failure},
     domain::{
         Replicas,

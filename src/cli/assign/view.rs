@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::{Assignment, ledger};
+use super::Assignment;
 use crate::{
+    autoscaler::fleet::ledger,
     cli::{
         decision::{WIDTH, clock},
         output::{Paint, Screen, Side, wrapped},
