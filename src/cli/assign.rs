@@ -33,7 +33,7 @@ use crate::{
     validate::FleetSpec,
 };
 
-pub(super) use self::view::{json, text};
+pub(super) use self::view::{division, json};
 
 /// Arguments of `foretide assign`.
 #[derive(Debug, Clone, clap::Args)]
@@ -95,18 +95,17 @@ impl Assignment {
         }
     }
 
-    /// Divides for the first time what the whole needs over the clusters of a file.
+    /// Divides for the first time what the whole needs over the clusters.
     ///
     /// # Errors
     /// A cluster's demand cannot be told.
     pub(super) fn first(
         named: (String, FleetSpec),
         clusters: &Clusters,
-        total: impl FnOnce(&[Member]) -> Total,
+        total: Total,
         at: Timestamp,
     ) -> Result<Self, Failure> {
         let members = clusters.members(utilization(&named.1), at)?;
-        let total = total(&members);
         Ok(Self::make(named, members, total, (&Ledger::default(), at)))
     }
 }
@@ -134,11 +133,11 @@ pub(super) fn run(
         Some(former) => former.applied(&mut members),
         None => Ledger::default(),
     };
-    let total = clusters.total(&members);
+    let total = clusters.total(&members, fleet.policy.bounds.max);
     let named = (fdhpa.metadata.name.unwrap_or_default(), fleet);
     let assignment = Assignment::make(named, members, total, (&ledger, at));
     Ok(match args.output {
-        Output::Table => Answer::text(text(&assignment, screen)),
+        Output::Table => Answer::text(view::text(&assignment, screen)),
         Output::Json => Answer::json("Assignment", json(&assignment)),
     })
 }

@@ -167,15 +167,15 @@ impl Clusters {
         Err(Failure::invalid(lines.collect::<Vec<_>>().join("\n")))
     }
 
-    /// What the fleet as a whole needs, as the file says. The demand is the sum of the clusters' if the file does not
-    /// say it and says theirs of all.
-    pub(in crate::cli) fn total(&self, members: &[Member]) -> Total {
+    /// What the fleet as a whole needs, as the file says, counts at most `most`. The demand is the sum of the
+    /// clusters' if the file does not say it and says theirs of all.
+    pub(in crate::cli) fn total(&self, members: &[Member], most: Replicas) -> Total {
         let each = members.iter().filter(|member| member.pods.is_some());
         let sum = each.map(|member| member.demand).sum::<Option<f64>>();
         Total {
             demand: self.fleet.demand.or(sum),
-            floor: self.fleet.floor.map(Replicas::new),
-            desired: self.fleet.desired.map(Replicas::new),
+            floor: self.fleet.floor.map(|floor| Replicas::new(floor).min(most)),
+            desired: self.fleet.desired.map(|desired| Replicas::new(desired).min(most)),
         }
     }
 
@@ -560,7 +560,8 @@ mod tests {
         ] {
             let clusters = parse(text).unwrap();
             let members = clusters.members(None, NOW).unwrap();
-            assert_eq!(clusters.total(&members).demand, want, "{text}");
+            let total = clusters.total(&members, Replicas::MAX);
+            assert_eq!(total.demand, want, "{text}");
         }
     }
 

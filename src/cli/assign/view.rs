@@ -50,7 +50,7 @@ fn heading(assignment: &Assignment, screen: Screen) -> String {
         (Strategy::Auto, Mode::Direct) => "Auto, Direct",
     };
     let each = match fleet.policy.kind {
-        Kind::Duplicated => " in each cluster",
+        Kind::Duplicated => " each",
         _ => "",
     };
     let at = format!(
@@ -230,7 +230,7 @@ fn title(assignment: &Assignment) -> String {
     match policy.kind {
         Kind::Duplicated => "Duplicated: each cluster has the whole".to_owned(),
         kind => format!(
-            "{kind:?}: a minimum of {} and a maximum of {}, divided",
+            "{kind:?}: minReplicas {} and maxReplicas {}, divided",
             bounds.min, bounds.max
         ),
     }
@@ -279,9 +279,9 @@ fn weighted(assignment: &Assignment, entries: &[(&String, &Entry)], screen: Scre
         ("CLUSTER", Side::Left),
         ("WEIGHT", Side::Right),
         ("WITHIN", Side::Right),
-        ("SHARE", Side::Right),
+        ("OF MIN", Side::Right),
         ("MIN", Side::Right),
-        ("SHARE", Side::Right),
+        ("OF MAX", Side::Right),
         ("MAX", Side::Right),
     ];
     let bounds = assignment.fleet.policy.bounds;
@@ -311,9 +311,10 @@ const fn weight(entry: &Entry) -> f64 {
 }
 
 fn filled(assignment: &Assignment, entries: &[(&String, &Entry)], screen: Screen) -> String {
+    let prioritized = assignment.fleet.policy.kind == Kind::Prioritized;
     let header = [
         ("CLUSTER", Side::Left),
-        ("PRIORITY", Side::Right),
+        (if prioritized { "PRIORITY" } else { "ORDER" }, Side::Right),
         ("CAPACITY", Side::Right),
         ("WITHIN", Side::Right),
         ("MIN", Side::Right),
@@ -322,9 +323,14 @@ fn filled(assignment: &Assignment, entries: &[(&String, &Entry)], screen: Screen
     let most = assignment.fleet.policy.bounds.max;
     let row = |(name, entry): &(&String, &Entry)| {
         let priority = of(assignment, name).and_then(|standing| standing.priority);
+        let place = if prioritized {
+            priority
+        } else {
+            Some(i64::from(entry.rank) + 1)
+        };
         [
             (*name).clone(),
-            priority.map_or_else(dash, |priority| priority.to_string()),
+            place.map_or_else(dash, |place| place.to_string()),
             entry.capacity.unwrap_or(most).to_string(),
             within(assignment, name),
             entry.min.to_string(),
