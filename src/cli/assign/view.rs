@@ -53,12 +53,10 @@ fn heading(assignment: &Assignment, screen: Screen) -> String {
         Kind::Duplicated => " each",
         _ => "",
     };
-    let at = format!(
-        "{}; demand and capacity in replicas",
-        clock(assignment.decision.at)
-    );
+    let at = clock(assignment.decision.at);
+    let at = format!("{strategy}; {at}; demand and capacity are in replicas");
     format!(
-        "{}  {} {}, {} to {} replicas{each}, {strategy}\n{}\n",
+        "{}  {} {}, {} to {} replicas{each}\n{}\n",
         screen.paint(Paint::Strong, name),
         workload.target.kind,
         workload.target.name,
