@@ -36,6 +36,10 @@ use crate::{
 pub(super) use self::view::{division, json};
 
 /// Arguments of `foretide assign`.
+#[expect(
+    clippy::doc_markdown,
+    reason = "the help shows the doc comments as they are"
+)]
 #[derive(Debug, Clone, clap::Args)]
 pub struct AssignArgs {
     /// Manifest of the FederatedHPA; repeatable, - for standard input
@@ -95,19 +99,27 @@ impl Assignment {
         }
     }
 
-    /// Divides for the first time what the whole needs over the clusters.
-    ///
-    /// # Errors
-    /// A cluster's demand cannot be told.
+    /// Divides for the first time.
     pub(super) fn first(
         named: (String, FleetSpec),
-        clusters: &Clusters,
+        members: Vec<Member>,
         total: Total,
         at: Timestamp,
-    ) -> Result<Self, Failure> {
-        let members = clusters.members(utilization(&named.1), at)?;
-        Ok(Self::make(named, members, total, (&Ledger::default(), at)))
+    ) -> Self {
+        Self::make(named, members, total, (&Ledger::default(), at))
     }
+}
+
+/// The clusters of a file as they are seen at a moment.
+///
+/// # Errors
+/// A cluster's demand cannot be told.
+pub(super) fn members(
+    fleet: &FleetSpec,
+    clusters: &Clusters,
+    at: Timestamp,
+) -> Result<Vec<Member>, Failure> {
+    clusters.members(utilization(fleet), at)
 }
 
 /// Answers `foretide assign`.
@@ -128,13 +140,13 @@ pub(super) fn run(
     let clusters = Clusters::read(&args.clusters)?;
     let former = args.after.as_deref().map(Former::read).transpose()?;
     let at = moment(args.at, former.as_ref(), fleet.policy.period, now)?;
-    let mut members = clusters.members(utilization(&fleet), at)?;
+    let mut members = members(&fleet, &clusters, at)?;
     let ledger = match &former {
         Some(former) => former.applied(&mut members),
         None => Ledger::default(),
     };
     let total = clusters.total(&members, fleet.policy.bounds.max);
-    let named = (fdhpa.metadata.name.unwrap_or_default(), fleet);
+    let named = (fdhpa.metadata.name.unwrap_or_default(), *fleet);
     let assignment = Assignment::make(named, members, total, (&ledger, at));
     Ok(match args.output {
         Output::Table => Answer::text(view::text(&assignment, screen)),

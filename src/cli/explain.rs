@@ -33,6 +33,10 @@ use crate::{
 pub use self::fleet::{fleet_json, fleet_text};
 
 /// Arguments of `foretide explain`.
+#[expect(
+    clippy::doc_markdown,
+    reason = "the help shows the doc comments as they are"
+)]
 #[derive(Debug, Clone, clap::Args)]
 pub struct ExplainArgs {
     /// The EffectiveHorizontalPodAutoscaler, or else FederatedHPA, of this name in the cluster
@@ -73,8 +77,8 @@ const GOOD_IF_FALSE: [&str; 2] = ["ScalingLimited", "ReplicaConflict"];
 /// What is explained.
 #[derive(Debug)]
 enum Subject {
-    One(EffectiveHorizontalPodAutoscaler),
-    Fleet(FederatedHPA),
+    One(Box<EffectiveHorizontalPodAutoscaler>),
+    Fleet(Box<FederatedHPA>),
 }
 
 /// An autoscaler as it is told.
@@ -122,14 +126,20 @@ fn written(documents: &[Document]) -> Result<Subject, Failure> {
         is::<EffectiveHorizontalPodAutoscaler>(document) || is::<FederatedHPA>(document)
     });
     let [document] = ours.collect::<Vec<_>>()[..] else {
-        let kinds: Vec<_> = documents.iter().map(|document| document.text("kind")).collect();
-        let message = format!("expected one object of ours ({KINDS}), found {}", kinds.join(", "));
+        let kinds: Vec<_> = documents
+            .iter()
+            .map(|document| document.text("kind"))
+            .collect();
+        let message = format!(
+            "expected one object of ours ({KINDS}), found {}",
+            kinds.join(", ")
+        );
         return Err(Failure::invalid(message));
     };
     let read = if is::<FederatedHPA>(document) {
-        serde_json::from_value(document.value()).map(Subject::Fleet)
+        serde_json::from_value(document.value()).map(|fdhpa| Subject::Fleet(Box::new(fdhpa)))
     } else {
-        serde_json::from_value(document.value()).map(Subject::One)
+        serde_json::from_value(document.value()).map(|ehpa| Subject::One(Box::new(ehpa)))
     };
     read.map_err(|error| Failure::invalid(format!("{}: cannot be read: {error}", document.place())))
 }
@@ -149,12 +159,12 @@ async fn read(args: &ExplainArgs) -> Result<Subject, Failure> {
     let connection = connection.map_err(|error| unconnected(&error))?;
     let told = |error: ClusterError| Failure::runtime(chain(&error));
     match connection.autoscaler(&namespace, &name).await {
-        Ok(ehpa) => return Ok(Subject::One(ehpa)),
+        Ok(ehpa) => return Ok(Subject::One(Box::new(ehpa))),
         Err(ClusterError::NotFound { .. }) => {}
         Err(error) => return Err(told(error)),
     }
     match connection.federated(&namespace, &name).await {
-        Ok(fdhpa) => Ok(Subject::Fleet(fdhpa)),
+        Ok(fdhpa) => Ok(Subject::Fleet(Box::new(fdhpa))),
         Err(ClusterError::NotFound { .. }) => Err(Failure::runtime(format!(
             "there is neither an EffectiveHorizontalPodAutoscaler nor a FederatedHPA {namespace}/{name}; \
              kubectl get ehpa,fdhpa -n {namespace} lists them"
@@ -214,7 +224,8 @@ impl Told<'_> {
                 .map(|v| format!("{}\n", wrapped(&format!("invalid: {v}"), WIDTH, "  ")));
             blocks.push(lines.collect());
         }
-        if status.decision.is_some() && status.observed_generation != self.ehpa.metadata.generation {
+        if status.decision.is_some() && status.observed_generation != self.ehpa.metadata.generation
+        {
             blocks.push(
                 "The spec has changed since: this decision is about the spec before.\n".to_owned(),
             );

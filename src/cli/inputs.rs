@@ -220,7 +220,7 @@ pub(super) fn chosen_one(
     now: Timestamp,
 ) -> Result<(EffectiveHorizontalPodAutoscaler, Workload), Failure> {
     match chosen(documents, (Takes::Ones, name), local, now)? {
-        Accepted::One(ehpa, workload) => Ok((ehpa, workload)),
+        Accepted::One(ehpa, workload) => Ok((*ehpa, *workload)),
         Accepted::Fleet(..) => Err(Failure::invalid("a fleet where one cluster is expected")),
     }
 }

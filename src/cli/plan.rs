@@ -38,6 +38,10 @@ use crate::domain::{
 };
 
 /// Arguments of `foretide plan`.
+#[expect(
+    clippy::doc_markdown,
+    reason = "the help shows the doc comments as they are"
+)]
 #[derive(Debug, Clone, clap::Args)]
 pub struct PlanArgs {
     /// The autoscaler and its histories.
@@ -109,6 +113,10 @@ fn plan(args: &PlanArgs, local: &Zone, now: Timestamp) -> Result<Plan, Failure> 
         (None, Some(fleet)) => Some((fleet.replicas(), "as the clusters have")),
         (None, None) => None,
     };
+    if fleet.is_some() {
+        let shared = "clusters as their file has them, the demand shared evenly by their pods";
+        assumptions.push(shared.to_owned());
+    }
     let template = template(&args.inputs.request, &documents, &workload)?;
     let scene = scene::set(&template, (&workload, &outlooks), told, at)?;
     assumptions.splice(0..0, scene.assumptions);
@@ -139,7 +147,7 @@ fn plan(args: &PlanArgs, local: &Zone, now: Timestamp) -> Result<Plan, Failure> 
 /// What is decided as one workload.
 fn whole(accepted: Accepted) -> (EffectiveHorizontalPodAutoscaler, Workload) {
     match accepted {
-        Accepted::One(ehpa, workload) => (ehpa, workload),
+        Accepted::One(ehpa, workload) => (*ehpa, *workload),
         Accepted::Fleet(fdhpa, fleet) => {
             let ehpa = EffectiveHorizontalPodAutoscaler {
                 metadata: fdhpa.metadata,

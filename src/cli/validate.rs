@@ -96,9 +96,9 @@ pub(super) struct Judgement {
 #[derive(Debug)]
 pub(super) enum Accepted {
     /// Of one cluster.
-    One(EffectiveHorizontalPodAutoscaler, Workload),
+    One(Box<EffectiveHorizontalPodAutoscaler>, Box<Workload>),
     /// Of many.
-    Fleet(FederatedHPA, FleetSpec),
+    Fleet(Box<FederatedHPA>, Box<FleetSpec>),
 }
 
 // === impl Accepted ===
@@ -166,12 +166,12 @@ impl<'a> Judge<'a> {
 
     fn one(&self, ehpa: EffectiveHorizontalPodAutoscaler) -> Result<Accepted, Invalid> {
         let workload = validate::workload(&ehpa, self.local)?;
-        Ok(Accepted::One(ehpa, workload))
+        Ok(Accepted::One(Box::new(ehpa), Box::new(workload)))
     }
 
     fn fleet(&self, fdhpa: FederatedHPA) -> Result<Accepted, Invalid> {
         let fleet = validate::fleet(&fdhpa, self.local, SYNC_PERIOD, &Settings::default())?;
-        Ok(Accepted::Fleet(fdhpa, fleet))
+        Ok(Accepted::Fleet(Box::new(fdhpa), Box::new(fleet)))
     }
 
     fn autoscaler<K: DeserializeOwned>(

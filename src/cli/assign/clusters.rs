@@ -143,7 +143,7 @@ impl Clusters {
         Self::parse(&path.display().to_string(), &text)
     }
 
-    fn parse(file: &str, text: &str) -> Result<Self, Failure> {
+    pub(in crate::cli) fn parse(file: &str, text: &str) -> Result<Self, Failure> {
         let documents = manifest::parse(file, text).map_err(|e| Failure::invalid(chain(&e)))?;
         let [document] = documents.as_slice() else {
             let found = documents.len();
@@ -175,7 +175,10 @@ impl Clusters {
         Total {
             demand: self.fleet.demand.or(sum),
             floor: self.fleet.floor.map(|floor| Replicas::new(floor).min(most)),
-            desired: self.fleet.desired.map(|desired| Replicas::new(desired).min(most)),
+            desired: self
+                .fleet
+                .desired
+                .map(|desired| Replicas::new(desired).min(most)),
         }
     }
 
@@ -374,61 +377,62 @@ fn cluster_faults(path: &str, cluster: &Cluster) -> Vec<Fault> {
         let path = at(&format!("taints[{position}].for"));
         faults.extend(not_an_age(&path, taint.r#for.as_deref()));
     }
-    let replicas = cluster.replicas;
-    let placed = cluster.placed();
-    let ready = cluster.ready.unwrap_or_default();
-    let impossible = [
-        (
+    let impossible = impossible(cluster).into_iter().flatten();
+    faults.extend(impossible.map(|(field, message)| Fault::new(at(field), message)));
+    faults
+}
+
+/// Fields of a cluster that contradict each other, each with what is wrong.
+fn impossible(cluster: &Cluster) -> [Option<(&'static str, String)>; 8] {
+    let (replicas, placed) = (cluster.replicas, cluster.placed());
+    let found = |holds: bool, field, message: &str| holds.then(|| (field, message.to_owned()));
+    let ready = cluster.ready.filter(|ready| *ready > placed);
+    let pending = Some(cluster.unschedulable).filter(|pending| *pending > replicas);
+    let hpa = cluster.hpa.filter(|bounds| bounds.min > bounds.max);
+    let absent = cluster.target_absent && replicas > 0;
+    [
+        found(
             cluster.name.is_empty(),
             "name",
-            "is empty, expected the cluster's name".to_owned(),
+            "is empty, expected the cluster's name",
         ),
-        (
+        found(
             cluster.capacity.is_some() && cluster.room.is_some(),
             "room",
-            "is given beside capacity; keep one of them".to_owned(),
+            "is given beside capacity; keep one of them",
         ),
-        (
+        found(
             cluster.demand.is_some() && cluster.utilization.is_some(),
             "utilization",
-            "is given beside demand; keep one of them".to_owned(),
+            "is given beside demand; keep one of them",
         ),
-        (
-            cluster.unschedulable > replicas,
-            "unschedulable",
-            format!(
-                "is {}, expected at most replicas, which is {replicas}",
-                cluster.unschedulable
-            ),
-        ),
-        (
-            ready > placed,
-            "ready",
-            format!(
-                "is {ready}, expected at most the {placed} of {replicas} replicas that have a node"
-            ),
-        ),
-        (
-            cluster.target_absent && replicas > 0,
-            "replicas",
-            format!("is {replicas}, although targetAbsent says that the workload is not there"),
-        ),
-        (
+        found(
             cluster.health == ClusterHealth::Ready && cluster.lost_for.is_some(),
             "lostFor",
-            "is given, although health is Ready; expected NotReady or Unknown".to_owned(),
+            "is given, although health is Ready; expected NotReady or Unknown",
         ),
-    ];
-    let impossible = impossible.into_iter().filter(|(holds, ..)| *holds);
-    faults.extend(impossible.map(|(_, field, message)| Fault::new(at(field), message)));
-    if let Some(bounds) = cluster.hpa.filter(|bounds| bounds.min > bounds.max) {
-        let message = format!(
-            "is {}, expected at most max, which is {}",
-            bounds.min, bounds.max
-        );
-        faults.push(Fault::new(at("hpa.min"), message));
-    }
-    faults
+        absent.then(|| {
+            let message =
+                format!("is {replicas}, although targetAbsent says that the workload is not there");
+            ("replicas", message)
+        }),
+        pending.map(|pending| {
+            let message = format!("is {pending}, expected at most replicas, which is {replicas}");
+            ("unschedulable", message)
+        }),
+        ready.map(|ready| {
+            let message = format!(
+                "is {ready}, expected at most the {placed} of {replicas} replicas that have a node"
+            );
+            ("ready", message)
+        }),
+        hpa.map(|Bounds { min, max }| {
+            (
+                "hpa.min",
+                format!("is {min}, expected at most max, which is {max}"),
+            )
+        }),
+    ]
 }
 
 fn not_a_count(path: &str, n: Option<f64>) -> Option<Fault> {

@@ -9,7 +9,6 @@ use std::path::Path;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-
 use crate::{
     autoscaler::fleet::ledger,
     cli::{manifest, output::Failure},

@@ -148,7 +148,9 @@ pub(super) fn advice(reason: &str) -> Option<&'static str> {
         "NoCandidate" => {
             "check spec.clusterAffinity, the taints of the clusters, and that the workload exists there"
         }
-        "NoPriority" => "give a priority in spec.federatedHPAAssignment.clusterAutoscalingPreference",
+        "NoPriority" => {
+            "give a priority in spec.federatedHPAAssignment.clusterAutoscalingPreference"
+        }
         "NoCapacityAnywhere" | "FloorUnmet" => {
             "add nodes or clusters, or mark clusters that add nodes by themselves as elastic"
         }

@@ -67,7 +67,9 @@ pub(super) fn text(plan: &Plan, screen: Screen) -> String {
 
 fn heading(plan: &Plan, screen: Screen) -> String {
     let workload = &plan.workload;
-    let strategy = match (workload.strategy, workload.mode_in_force()) {
+    let fleet = plan.division.as_ref();
+    let mode = fleet.map_or_else(|| workload.mode_in_force(), |fleet| fleet.fleet.policy.mode);
+    let strategy = match (workload.strategy, mode) {
         (Strategy::Preview, _) => "Preview",
         (Strategy::Auto, Mode::Delegated) => "Auto, Delegated",
         (Strategy::Auto, Mode::Direct) => "Auto, Direct",

@@ -81,9 +81,9 @@ fn what_is_left_out_has_its_default() {
     assert_eq!(spec.workload.metrics[0].identifier(), "resource.cpu");
 }
 
-#[test]
-fn everything_that_is_written_arrives() {
-    let spec = json!({
+/// A spec in which nothing has its default.
+fn full_spec() -> Value {
+    json!({
         "scaleStrategy": "Preview",
         "clusterAffinity": {
             "clusterNames": ["a", "b", "c"], "exclude": ["c"],
@@ -112,11 +112,12 @@ fn everything_that_is_written_arrives() {
         "behavior": {"scaleUp": {"tolerance": "0.05"}, "scaleDown": {"tolerance": "0.2"}},
         "deletionPolicy": "Retain",
         "rebalance": {"cooldownSeconds": 10, "settleObservations": 1, "minUtilizationPercent": 50},
-    });
-    let spec = read_spec(spec).unwrap();
-    assert_eq!(spec.workload.strategy, Strategy::Preview);
-    assert_eq!(spec.deletion, DeletionPolicy::Retain);
-    let want = Policy {
+    })
+}
+
+/// The policy of [`full_spec`].
+fn full_policy() -> Policy {
+    Policy {
         kind: Kind::DynamicWeighted,
         affinity: Affinity {
             names: ["a", "b", "c"].map(str::to_owned).to_vec(),
@@ -158,8 +159,15 @@ fn everything_that_is_written_arrives() {
         min_utilization: Some(0.5),
         tolerance: 0.2,
         ..default_policy()
-    };
-    assert_eq!(spec.policy, want);
+    }
+}
+
+#[test]
+fn everything_that_is_written_arrives() {
+    let spec = read_spec(full_spec()).unwrap();
+    assert_eq!(spec.workload.strategy, Strategy::Preview);
+    assert_eq!(spec.deletion, DeletionPolicy::Retain);
+    assert_eq!(spec.policy, full_policy());
 }
 
 #[test]
@@ -241,7 +249,7 @@ fn a_scope_of_a_metric_that_is_not_there_is_left_out_and_said() {
 }
 
 /// A policy with preferences.
-fn assigned(policy: &str, preference: Value) -> Value {
+fn assigned(policy: &str, preference: &Value) -> Value {
     json!({"federatedHPAAssignment": {
         "federatedHPAAssignmentType": policy, "clusterAutoscalingPreference": [preference],
     }})
@@ -260,14 +268,14 @@ fn each_violation_says_field_what_stands_there_and_what_is_expected() {
         (json!({"rebalance": {"cooldownSeconds": -1}}), "spec.rebalance.cooldownSeconds is -1, expected 0 to 3600".to_owned()),
         (json!({"rebalance": {"settleObservations": 0}}), "spec.rebalance.settleObservations is 0, expected 1 to 100".to_owned()),
         (json!({"rebalance": {"minUtilizationPercent": 0}}), "spec.rebalance.minUtilizationPercent is 0, expected 1 to 100".to_owned()),
-        (assigned("StaticWeighted", json!({"targetCluster": {}, "staticWeight": -1})), format!("{first}.staticWeight is -1, expected at least 0")),
-        (assigned("Aggregated", json!({"targetCluster": {}, "autoscalingMinThreshold": 3, "autoscalingMaxThreshold": 2})),
+        (assigned("StaticWeighted", &json!({"targetCluster": {}, "staticWeight": -1})), format!("{first}.staticWeight is -1, expected at least 0")),
+        (assigned("Aggregated", &json!({"targetCluster": {}, "autoscalingMinThreshold": 3, "autoscalingMaxThreshold": 2})),
             format!("{first}.autoscalingMinThreshold is 3, expected at most autoscalingMaxThreshold, which is 2")),
-        (assigned("Aggregated", json!({"targetCluster": {}, "autoscalingMaxThreshold": 10001})),
+        (assigned("Aggregated", &json!({"targetCluster": {}, "autoscalingMaxThreshold": 10001})),
             format!("{first}.autoscalingMaxThreshold is 10001, expected 0 to 10000")),
-        (assigned("Prioritized", json!({"targetCluster": {}, "staticWeight": 1})),
+        (assigned("Prioritized", &json!({"targetCluster": {}, "staticWeight": 1})),
             format!("{preference} is without any priority, expected at least one entry with `priority`, because the policy is Prioritized")),
-        (assigned("Aggregated", json!({"targetCluster": {"fieldSelector": {"matchExpressions": [{"key": "rack", "operator": "Exists"}]}}})),
+        (assigned("Aggregated", &json!({"targetCluster": {"fieldSelector": {"matchExpressions": [{"key": "rack", "operator": "Exists"}]}}})),
             format!("{first}.targetCluster.fieldSelector.matchExpressions[0].key is rack, expected provider, region or zone (for anything else use labelSelector)")),
         (affinity("labelSelector", json!({"key": "a", "operator": "In"})),
             "spec.clusterAffinity.labelSelector.matchExpressions[0].values is empty, expected at least one value".to_owned()),
