@@ -145,8 +145,15 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Everything there is to say about one document.
+    /// Everything there is to say about one document, in the order of its lines.
     pub(super) fn judge(&self, document: &Document) -> Judgement {
+        let mut judgement = self.judged(document);
+        let order = |remark: &Remark| (remark.place.line, remark.message.clone());
+        judgement.remarks.sort_by_cached_key(order);
+        judgement
+    }
+
+    fn judged(&self, document: &Document) -> Judgement {
         if is::<EffectiveHorizontalPodAutoscaler>(document) {
             return self.autoscaler(document, &self.ehpa, |ehpa| self.one(ehpa));
         }
