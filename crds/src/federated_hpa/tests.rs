@@ -1,3 +1,4 @@
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
@@ -418,4 +419,72 @@ fn kubectl_shows_policy_bounds_replicas_and_readiness() {
         shown,
         ["POLICY", "MINPODS", "MAXPODS", "REPLICAS", "READY", "AGE"]
     );
+}
+
+/// Names of fields, so that random values reach the rules behind them.
+const FIELDS: [&str; 12] = [
+    "spec/clusterAffinity",
+    "spec/clusterAffinity/labelSelector/matchExpressions",
+    "spec/clusterTolerations",
+    "spec/metricScope",
+    "spec/federatedHPAAssignment",
+    "spec/federatedHPAAssignment/weightBy",
+    "@",
+    "@/0",
+    "@/0/staticWeight",
+    "@/0/targetCluster",
+    "spec/scalingToZero",
+    "spec/rebalance",
+];
+
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        any::<bool>().prop_map(Value::from),
+        any::<i32>().prop_map(Value::from),
+        "[ -~]{0,12}".prop_map(Value::from),
+    ];
+    let names = prop::sample::select(
+        &[
+            "key",
+            "operator",
+            "values",
+            "metric",
+            "scope",
+            "targetCluster",
+            "priority",
+        ][..],
+    );
+    leaf.prop_recursive(3, 24, 4, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::vec((names.clone(), inner), 0..4).prop_map(|members| {
+                Value::Object(
+                    members
+                        .into_iter()
+                        .map(|(name, v)| (name.to_owned(), v))
+                        .collect(),
+                )
+            }),
+        ]
+    })
+}
+
+thread_local! {
+    static RULES: Rules = Rules::of::<FederatedHPA>();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn what_the_rules_accept_can_be_read_and_writes_back_as_it_was(
+        field in prop::sample::select(&FIELDS[..]),
+        value in any_json(),
+    ) {
+        let object = with(&expanded(field), &value.to_string());
+        if RULES.with(|rules| rules.check(&object)).is_empty() {
+            let read: FederatedHPA = serde_json::from_value(object.clone())?;
+            prop_assert_eq!(serde_json::to_value(read)?, object);
+        }
+    }
 }

@@ -327,3 +327,106 @@ fn missing_weights_are_no_violation() {
     let spec = json!({"federatedHPAAssignment": {"federatedHPAAssignmentType": "StaticWeighted"}});
     assert_eq!(policy_of(spec).preferences, []);
 }
+
+/// Everything in `spec` that both the API server's rules and this door judge: paths and the values to try there.
+fn disputed() -> Vec<(&'static str, Value)> {
+    const PREFERENCE: &str = "/spec/federatedHPAAssignment/clusterAutoscalingPreference/0";
+    let numbers = [
+        -1,
+        0,
+        1,
+        2,
+        100,
+        101,
+        3600,
+        3601,
+        10_000,
+        10_001,
+        86_400,
+        86_401,
+        i32::MAX,
+    ];
+    let fields = [
+        "/spec/autoscaleMultiClusterDelay",
+        "/spec/tolerationSeconds",
+        "/spec/rebalance/cooldownSeconds",
+        "/spec/rebalance/settleObservations",
+        "/spec/rebalance/minUtilizationPercent",
+        "/spec/federatedHPAAssignment/clusterAutoscalingPreference/0/staticWeight",
+        "/spec/federatedHPAAssignment/clusterAutoscalingPreference/0/autoscalingMinThreshold",
+        "/spec/federatedHPAAssignment/clusterAutoscalingPreference/0/autoscalingMaxThreshold",
+    ];
+    let mut all: Vec<_> = fields
+        .iter()
+        .flat_map(|field| numbers.map(|n| (*field, json!(n))))
+        .collect();
+    for key in ["zone", "rack"] {
+        for operator in ["In", "NotIn", "Exists", "DoesNotExist", "Gt", ""] {
+            for values in [json!(null), json!([]), json!(["a"])] {
+                let one = json!([{"key": key, "operator": operator, "values": values}]);
+                all.push((
+                    "/spec/clusterAffinity/labelSelector/matchExpressions",
+                    one.clone(),
+                ));
+                all.push(("/spec/clusterAffinity/fieldSelector/matchExpressions", one));
+            }
+        }
+    }
+    let texts = |some: &[&str]| {
+        let some = some.iter().map(|text| json!(text));
+        some.chain([json!(null)]).collect::<Vec<_>>()
+    };
+    for key in texts(&["", "a"]) {
+        for operator in texts(&["", "Equal", "Exists", "Lt"]) {
+            for value in texts(&["", "b"]) {
+                for effect in texts(&["", "NoSchedule", "NoExecute", "Never"]) {
+                    for seconds in [json!(null), json!(5)] {
+                        let one = json!([{
+                            "key": key, "operator": operator, "value": value,
+                            "effect": effect, "tolerationSeconds": seconds,
+                        }]);
+                        all.push(("/spec/clusterTolerations", one));
+                    }
+                }
+            }
+        }
+    }
+    all.push((PREFERENCE, json!({"targetCluster": {}})));
+    all
+}
+
+#[test]
+fn the_api_servers_rules_and_this_door_refuse_the_same_fleets() {
+    let rules = foretide_crds::Rules::of::<FederatedHPA>();
+    let mut refused = 0;
+    for (pointer, value) in disputed() {
+        let mut object = json!({
+            "apiVersion": "autoscaling.foretide.io/v1alpha1",
+            "kind": "FederatedHPA",
+            "metadata": {"name": "web", "namespace": "shop"},
+            "spec": {
+                "scaleTargetRef": {"kind": "Deployment", "name": "web"},
+                "maxReplicas": 20,
+                "clusterAffinity": {"labelSelector": {}, "fieldSelector": {}},
+                "federatedHPAAssignment": {
+                    "federatedHPAAssignmentType": "Prioritized",
+                    "clusterAutoscalingPreference": [{"targetCluster": {}, "priority": 1}],
+                },
+                "rebalance": {},
+            },
+        });
+        let (above, last) = pointer.rsplit_once('/').unwrap();
+        let place = object.pointer_mut(above).unwrap();
+        match last.parse::<usize>() {
+            Ok(index) => place[index] = value.clone(),
+            Err(_) => place[last] = value.clone(),
+        }
+        let by_rules = rules.check(&object);
+        let read: FederatedHPA = serde_json::from_value(object).unwrap();
+        let by_door = fleet(&read, &Zone::utc(), PERIOD, &Settings::default()).err();
+        let agree = by_rules.is_empty() == by_door.is_none();
+        assert!(agree, "{pointer} = {value}: {by_rules:?} but {by_door:?}");
+        refused += usize::from(by_door.is_some());
+    }
+    assert!(refused > 300, "{refused}");
+}

@@ -1,5 +1,6 @@
 //! Fleets on the command line: divided, planned, validated, explained.
 
+use foretide::domain::federate::Reason;
 use foretide_crds::FederatedHPA;
 
 use super::*;
@@ -117,7 +118,9 @@ fn what_an_assignment_lacks_is_said() {
             "--clusters FILE is needed: the clusters of the FederatedHPA, as in examples/clusters.yaml",
         ),
         (
-            format!("plan -f examples/php-apache.yaml --csv {HISTORY} --clusters examples/clusters.yaml"),
+            format!(
+                "plan -f examples/php-apache.yaml --csv {HISTORY} --clusters examples/clusters.yaml"
+            ),
             Exit::Usage,
             "--clusters is for a FederatedHPA; this is an EffectiveHorizontalPodAutoscaler",
         ),
@@ -148,10 +151,18 @@ fn a_plan_of_a_fleet_decides_the_whole_and_divides_it() {
 fn a_plan_of_a_fleet_as_json_divides_its_own_floor() {
     let plan = as_json(&format!("{PLAN_FLEET} -o json"));
     assert_eq!(plan["decision"]["currentReplicas"], 16);
-    assert_eq!(plan["decision"]["floor"], plan["division"]["total"]["floor"]);
+    assert_eq!(
+        plan["decision"]["floor"],
+        plan["division"]["total"]["floor"]
+    );
     let clusters = plan["division"]["clusters"].as_array().unwrap();
-    let floors = clusters.iter().filter_map(|cluster| cluster["floor"].as_u64());
-    assert_eq!(Some(floors.sum::<u64>()), plan["decision"]["floor"].as_u64());
+    let floors = clusters
+        .iter()
+        .filter_map(|cluster| cluster["floor"].as_u64());
+    assert_eq!(
+        Some(floors.sum::<u64>()),
+        plan["decision"]["floor"].as_u64()
+    );
 }
 
 #[test]
@@ -163,7 +174,9 @@ fn what_is_wrong_or_odd_about_a_fleet_is_said_with_file_line_and_field() {
 
 #[test]
 fn a_fleets_status_is_explained_with_a_sentence_for_each_cluster() {
-    let text = answer("explain -f tests/it/manifests/explained-fleet.yaml").unwrap().text;
+    let text = answer("explain -f tests/it/manifests/explained-fleet.yaml")
+        .unwrap()
+        .text;
     assert_narrow(&text);
     matches_snapshot("explain-fleet.txt", &text);
     let explained = as_json("explain -f tests/it/manifests/explained-fleet.yaml -o json");
@@ -171,7 +184,13 @@ fn a_fleets_status_is_explained_with_a_sentence_for_each_cluster() {
     let fleet: FederatedHPA = serde_saphyr::from_str(&file).unwrap();
     let status = serde_json::to_value(fleet.status).unwrap();
     assert_eq!(explained["kind"], "Explanation");
-    for part in ["decision", "conditions", "observedGeneration", "clusters", "unassigned"] {
+    for part in [
+        "decision",
+        "conditions",
+        "observedGeneration",
+        "clusters",
+        "unassigned",
+    ] {
         assert_eq!(explained[part], status[part], "{part}");
     }
 }
@@ -183,4 +202,13 @@ fn a_file_to_explain_holds_one_object_of_ours() {
     let expected = "expected one object of ours (EffectiveHorizontalPodAutoscaler, FederatedHPA or \
                     TimeSeriesPrediction), found Deployment";
     assert_eq!(message, expected);
+}
+
+#[test]
+fn every_reason_of_a_cluster_is_documented() {
+    let documented = std::fs::read_to_string("docs/conditions.md").unwrap();
+    for reason in Reason::ALL {
+        let word = format!("`{}`", reason.as_str());
+        assert!(documented.contains(&word), "{word}");
+    }
 }
