@@ -11,7 +11,7 @@
 mod apply;
 mod farewell;
 mod gather;
-mod ledger;
+pub(crate) mod ledger;
 mod member;
 mod placement;
 mod report;
