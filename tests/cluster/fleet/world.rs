@@ -336,7 +336,7 @@ fn room(pods: u32) -> NodeSize {
 }
 
 /// Lets the hub in, with the rights that a member gives.
-async fn admit(cluster: &Cluster) {
+pub(crate) async fn admit(cluster: &Cluster) {
     cluster
         .apply(include_str!("member-rights.yaml"))
         .await
@@ -375,6 +375,11 @@ pub(crate) fn fhpa(policy: &str, (min, max): Bounds, more: &Value) -> Value {
         "metrics": [{ "type": "Resource", "resource": {
             "name": "cpu", "target": { "type": "Utilization", "averageUtilization": 50 },
         }}],
+        // Nothing but the load says how fast it goes.
+        "behavior": {
+            "scaleUp": { "policies": [{ "type": "Pods", "value": 100, "periodSeconds": 1 }] },
+            "scaleDown": { "stabilizationWindowSeconds": 6 },
+        },
         "autoscaleMultiClusterDelay": 3,
         "rebalance": { "cooldownSeconds": 3, "settleObservations": 2 },
         "federatedHPAAssignment": { "federatedHPAAssignmentType": policy },
