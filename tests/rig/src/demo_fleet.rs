@@ -8,6 +8,7 @@ use rig::{
     Cluster, ClusterOptions, Component, Demand, Fleet, History, HpaFlags, NodeSize, Prometheus,
 };
 use serde_json::json;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 use crate::{demo, say};
 
@@ -34,9 +35,12 @@ pub(crate) async fn keep(members: usize, demand: Option<&Demand>) -> rig::Result
     }
     tell(&fleet, &prometheus);
     match demand {
-        Some(demand) => drive(&fleet, demand).await,
-        None => std::future::pending().await,
+        Some(demand) => {
+            tokio::join!(obey(&fleet), drive(&fleet, demand));
+        }
+        None => obey(&fleet).await,
     }
+    std::future::pending().await
 }
 
 fn hub() -> ClusterOptions {
@@ -85,13 +89,30 @@ fn tell(fleet: &Fleet, prometheus: &Prometheus) {
     }
     say(&format!(
         "The hub is KUBECONFIG; it knows its members by Secrets in {SYSTEM}. \
-         Deployment default/{} runs in each of them. Ctrl-C ends everything.",
+         Deployment default/{} runs in each of them.\n\
+         Type `block member2` to cut a member off, `open member2` to let it back. \
+         Ctrl-C ends everything.",
         demo::NAME,
     ));
 }
 
+/// Blocks and opens the roads to members, as people type, until they end their input.
+async fn obey(fleet: &Fleet) {
+    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let named = |name: &str| fleet.members().find(|(member, _)| *member == name);
+        match words.as_slice() {
+            ["block", name] if let Some((_, member)) = named(name) => member.black_hole(),
+            ["open", name] if let Some((_, member)) = named(name) => member.restore(),
+            [] => {}
+            _ => say("expected `block MEMBER` or `open MEMBER`"),
+        }
+    }
+}
+
 /// Shares the demand of the moment among the pods of the fleet, for ever.
-async fn drive(fleet: &Fleet, demand: &Demand) -> rig::Result<()> {
+async fn drive(fleet: &Fleet, demand: &Demand) -> ! {
     let selector = format!("run={}", demo::NAME);
     let mut beat = tokio::time::interval(demo::BEAT);
     loop {
