@@ -11,7 +11,8 @@ use tokio::{net::TcpListener, task::JoinSet};
 
 use crate::{
     adapters::{
-        kube::{ConnectError, Connection, KubeCluster},
+        kube::{ConnectError, Connection, KubeCluster, WriteGate},
+        members::{self, Members},
         prometheus::{
             Endpoint, EndpointError, Prometheus, PromqlScope, QueryRules, RuleBook, rules::Shelved,
         },
@@ -19,6 +20,7 @@ use crate::{
     autoscaler::{Autoscaler, Setup},
     clock::Clock,
     config::{AdapterConfig, Config, KubeAccess, ScopeArg},
+    domain::federate::Health,
     forecaster::{Forecaster, Source, forecasts::Forecasts},
     http,
     telemetry::Telemetry,
@@ -93,10 +95,11 @@ pub async fn run_with(
     // Before the first forecast, which would ask other queries without them.
     adapter.look().await;
     let cluster = Arc::new(KubeCluster::new(
-        connection,
+        connection.clone(),
         &config.namespaces,
         clock.clone(),
     ));
+    let members = members(&config, connection, cluster.gate(), &clock);
     let forecasts = Arc::new(Forecasts::default());
     let forecaster = Forecaster::new(
         Arc::clone(&cluster),
@@ -128,6 +131,13 @@ pub async fn run_with(
             .follow(clock.clone())
             .map(|()| "reader of prometheus-adapter's rules"),
     );
+    if let Some(members) = members {
+        let members = Arc::new(members);
+        let followed = Arc::clone(&members);
+        parts.spawn(async move { followed.run().await }.map(|()| "watch of the members"));
+        let report = report_members(members, Arc::clone(&telemetry), clock.clone());
+        parts.spawn(report.map(|()| "member report"));
+    }
     parts.spawn(report_watches(cluster, telemetry, clock).map(|()| "watch report"));
     parts.spawn(
         axum::serve(listener, router)
@@ -159,6 +169,34 @@ async fn connect(access: &KubeAccess) -> Result<Connection, ConnectError> {
             Connection::from_kubeconfig(Some(path), context.as_deref()).await
         }
     }
+}
+
+/// The members, if it is known where their Secrets are.
+fn members(
+    config: &Config,
+    connection: Connection,
+    gate: &WriteGate,
+    clock: &Clock,
+) -> Option<Members> {
+    let asked = &config.members;
+    let own = || match config.access {
+        KubeAccess::InCluster => Some(connection.namespace().to_owned()),
+        KubeAccess::Kubeconfig { .. } => None,
+    };
+    let settings = members::Settings {
+        namespace: asked.namespace.clone().or_else(own)?,
+        label: asked.secret_label.clone(),
+        key: asked.secret_key.clone(),
+        allow_loopback: asked.allow_loopback,
+        namespaces: config.namespaces.clone(),
+        patience: members::Patience::of(asked.lost_after),
+    };
+    Some(Members::new(
+        connection,
+        settings,
+        gate.clone(),
+        clock.clone(),
+    ))
 }
 
 fn history(
@@ -254,6 +292,17 @@ async fn report_watches(cluster: Arc<KubeCluster>, telemetry: Arc<Telemetry>, cl
                 .map_or(0.0, |heard| clock.wall_age(heard).as_secs_f64());
             telemetry.watched(watch.kind, age, watch.errors);
         }
+        clock.sleep(WATCH_REPORT_PERIOD).await;
+    }
+}
+
+async fn report_members(members: Arc<Members>, telemetry: Arc<Telemetry>, clock: Clock) {
+    loop {
+        let reports = members.reports();
+        telemetry.members(reports.iter().map(|member| {
+            let silent = member.silence.map(|silence| silence.as_secs_f64());
+            (member.name.as_str(), member.health == Health::Ready, silent)
+        }));
         clock.sleep(WATCH_REPORT_PERIOD).await;
     }
 }

@@ -191,6 +191,8 @@ pub trait Member: Workloads {
 pub trait Fleet: Send + Sync + 'static {
     /// One member.
     type Member: Member;
+    /// Whether the members have been listed; before that none is known, which does not mean that there is none.
+    fn is_synced(&self) -> bool;
     /// Every member that is configured, reachable or not, by name. Never blocks.
     fn members(&self) -> Vec<Arc<MemberView<Self::Member>>>;
     /// Waits until members appeared, vanished, or changed their credentials, labels or taints.

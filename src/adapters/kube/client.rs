@@ -121,7 +121,11 @@ impl Connection {
         Self::new(Config::incluster().map_err(|e| ConnectError::NotInCluster(Box::new(e)))?)
     }
 
-    fn new(config: Config) -> Result<Self, ConnectError> {
+    /// Connects as a client configuration says; its times are ours.
+    ///
+    /// # Errors
+    /// When its certificates, keys or addresses are malformed.
+    pub(in crate::adapters) fn new(config: Config) -> Result<Self, ConnectError> {
         // The first caller wins; later installations say so and change nothing.
         let _installed = rustls::crypto::ring::default_provider()
             .install_default()
@@ -133,6 +137,12 @@ impl Connection {
             unary: client(calling)?,
             watch: client(watching)?,
         })
+    }
+
+    /// The namespace that the configuration names: of a pod, its own.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        self.unary.default_namespace()
     }
 
     /// A connection over a client that speaks to something else than a network.
@@ -165,14 +175,29 @@ impl Default for Limits {
     }
 }
 
+impl Limits {
+    /// Bounds of the calls to a member: one that is slow must not keep a whole sync waiting.
+    pub(in crate::adapters) fn of_a_member() -> Self {
+        Self {
+            queue: Duration::from_secs(10),
+            ..Self::default()
+        }
+    }
+}
+
 // === impl Calls ===
 
 impl Calls {
     pub(in crate::adapters) fn new(client: Client, limits: Limits) -> Self {
+        Self::gated(client, limits, WriteGate::default())
+    }
+
+    /// The same behind a gate that others go through as well.
+    pub(in crate::adapters) fn gated(client: Client, limits: Limits, gate: WriteGate) -> Self {
         Self {
             client,
             turns: Semaphore::new(limits.in_flight),
-            gate: WriteGate::default(),
+            gate,
             limits,
         }
     }
@@ -182,9 +207,14 @@ impl Calls {
         &self,
         url: &str,
     ) -> Result<T, CallError> {
-        let request = request(Method::GET, url, None, Vec::new())?;
-        let text = self.bounded(&request, self.limits.retries).await?;
+        let text = self.read_text(url).await?;
         serde_json::from_str(&text).map_err(|source| CallError::Answer(source.to_string()))
+    }
+
+    /// GETs a text; transient failures are retried within the deadline.
+    pub(in crate::adapters) async fn read_text(&self, url: &str) -> Result<String, CallError> {
+        let request = request(Method::GET, url, None, Vec::new())?;
+        self.bounded(&request, self.limits.retries).await
     }
 
     /// The gate of every write.

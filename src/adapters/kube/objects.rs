@@ -38,6 +38,21 @@ pub(super) struct StoredPod {
     labels: Box<[Label]>,
     /// The pod; its times are wall-clock times.
     pub(super) pod: Arc<Pod>,
+    /// The node that it is bound to, or since when there is none for it.
+    pub(super) place: Place,
+    /// Its effective requests, where they are not simply the sum of those of its containers.
+    pub(super) effective: Option<Box<Requests>>,
+}
+
+/// Where a pod is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Place {
+    /// On a node.
+    Node(Arc<str>),
+    /// The scheduler has not looked, or has found one just now.
+    Nowhere,
+    /// No node has room for it, since then.
+    Unschedulable(Timestamp),
 }
 
 #[derive(Deserialize)]
@@ -76,6 +91,8 @@ struct PodSpec {
     containers: Vec<ContainerSpec>,
     init_containers: Option<Vec<ContainerSpec>>,
     resources: Option<Resources>,
+    node_name: Option<String>,
+    overhead: Option<BTreeMap<String, String>>,
 }
 
 #[derive(Deserialize)]
@@ -105,6 +122,7 @@ struct PodCondition {
     #[serde(rename = "type")]
     kind: String,
     status: String,
+    reason: Option<String>,
     last_transition_time: Option<Timestamp>,
 }
 
@@ -206,6 +224,13 @@ impl Stored for StoredPod {
             status,
         } = read(object)?;
         let ready = status.as_ref().and_then(PodStatus::readiness);
+        let waits = status.as_ref().and_then(PodStatus::unschedulable);
+        let place = match (&spec.node_name, waits) {
+            (Some(node), _) if !node.is_empty() => Place::Node(node.as_str().into()),
+            (_, Some(since)) => Place::Unschedulable(since),
+            _ => Place::Nowhere,
+        };
+        let effective = spec.effective()?.map(Box::new);
         let pod = Pod {
             name: metadata.name.into(),
             phase: status.as_ref().map_or(Phase::Unknown, PodStatus::phase),
@@ -224,11 +249,23 @@ impl Stored for StoredPod {
         Ok(Self {
             labels,
             pod: Arc::new(pod),
+            place,
+            effective,
         })
     }
 
     fn labels(&self) -> &[Label] {
         &self.labels
+    }
+}
+
+impl StoredPod {
+    /// Since when no node has room for it, if so; wall clock.
+    pub(super) fn unschedulable(&self) -> Option<Timestamp> {
+        match self.place {
+            Place::Unschedulable(since) if !self.pod.deleting => Some(since),
+            _ => None,
+        }
     }
 }
 
@@ -256,6 +293,16 @@ impl PodStatus {
             Some("Failed") => Phase::Failed,
             _ => Phase::Unknown,
         }
+    }
+
+    fn unschedulable(&self) -> Option<Timestamp> {
+        let conditions = self.conditions.as_ref()?;
+        let waits = conditions.iter().find(|c| {
+            c.kind == "PodScheduled"
+                && c.status == "False"
+                && c.reason.as_deref() == Some("Unschedulable")
+        });
+        Some(waits?.last_transition_time.unwrap_or(Timestamp::UNIX_EPOCH))
     }
 
     fn readiness(&self) -> Option<Readiness> {
@@ -294,6 +341,48 @@ impl PodSpec {
             .collect()
     }
 
+    /// What the scheduler counts, where that is not simply the sum of the containers and sidecars: the pod's own
+    /// requests before those of its containers, init containers that need more for a while, an overhead.
+    ///
+    /// Per resource `max(containers + sidecars, max over init containers of it and the sidecars before it) + overhead`.
+    fn effective(&self) -> Result<Option<Requests>, String> {
+        let of_pod = self.pod_level_requests()?;
+        if self.init_containers.is_none() && self.overhead.is_none() && of_pod.is_none() {
+            return Ok(None);
+        }
+        let mut most = self.peak()?;
+        for (name, milli) in of_pod.unwrap_or_default().iter() {
+            most.insert(name.to_owned(), milli);
+        }
+        let overhead = self.overhead.clone().map(|amounts| Resources {
+            requests: Some(amounts),
+        });
+        add(
+            &mut most,
+            &requests(overhead, "spec.overhead")?.unwrap_or_default(),
+        );
+        Ok(Some(most.into_iter().collect()))
+    }
+
+    /// The largest amounts that the containers need at any time.
+    fn peak(&self) -> Result<BTreeMap<String, i64>, String> {
+        let (mut sidecars, mut most) = (BTreeMap::new(), BTreeMap::new());
+        for init in self.init_containers.iter().flatten() {
+            let own = init.requests()?;
+            let mut now = sidecars.clone();
+            add(&mut now, &own);
+            if init.restart_policy.as_deref() == Some("Always") {
+                sidecars.clone_from(&now);
+            }
+            raise(&mut most, now);
+        }
+        for container in &self.containers {
+            add(&mut sidecars, &container.requests()?);
+        }
+        raise(&mut most, sidecars);
+        Ok(most)
+    }
+
     fn pod_level_requests(&self) -> Result<Option<Requests>, String> {
         let requests_of_pod = self.resources.as_ref().and_then(|r| r.requests.clone());
         requests(
@@ -302,6 +391,30 @@ impl PodSpec {
             }),
             "the pod itself",
         )
+    }
+}
+
+impl ContainerSpec {
+    fn requests(&self) -> Result<Requests, String> {
+        let amounts = self.resources.as_ref().and_then(|r| r.requests.clone());
+        let resources = amounts.map(|requests| Resources {
+            requests: Some(requests),
+        });
+        Ok(requests(resources, &self.name)?.unwrap_or_default())
+    }
+}
+
+fn add(to: &mut BTreeMap<String, i64>, amounts: &Requests) {
+    for (name, milli) in amounts.iter() {
+        let sum = to.entry(name.to_owned()).or_default();
+        *sum = sum.saturating_add(milli);
+    }
+}
+
+fn raise(to: &mut BTreeMap<String, i64>, amounts: BTreeMap<String, i64>) {
+    for (name, milli) in amounts {
+        let most = to.entry(name).or_insert(milli);
+        *most = milli.max(*most);
     }
 }
 
@@ -408,6 +521,6 @@ impl OnClock for HpaView {
 }
 
 /// Reads a whole object; the error names the field, as far as the parser knows it.
-fn read<T: DeserializeOwned>(object: Value) -> Result<T, String> {
+pub(in crate::adapters) fn read<T: DeserializeOwned>(object: Value) -> Result<T, String> {
     serde_json::from_value(object).map_err(|error| error.to_string())
 }
