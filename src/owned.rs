@@ -6,7 +6,7 @@
 //! defaults of its own.
 
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
-use kube::ResourceExt;
+use kube::{Resource, ResourceExt};
 use serde_json::{Map, Value, json};
 
 use crate::domain::quantity::Quantity;
@@ -22,7 +22,16 @@ const MAX_LABEL: usize = 63;
 /// `ehpa-<name>`, cut and told apart by a hash where that would be too long.
 #[must_use]
 pub fn child_name(name: &str) -> String {
-    let full = format!("ehpa-{name}");
+    fitting(format!("ehpa-{name}"), name)
+}
+
+/// `fdhpa-<name>`, likewise: what we create for a fleet must not meet what we create for an autoscaler of one cluster.
+#[must_use]
+pub fn fleet_child_name(name: &str) -> String {
+    fitting(format!("fdhpa-{name}"), name)
+}
+
+fn fitting(full: String, name: &str) -> String {
     if full.len() <= MAX_NAME {
         return full;
     }
@@ -43,15 +52,21 @@ fn fnv1a(bytes: &[u8]) -> u64 {
 /// Metadata of something we create for `ehpa`: name, labels, and the owner it is collected with.
 #[must_use]
 pub fn owned_metadata(ehpa: &EffectiveHorizontalPodAutoscaler) -> Value {
+    owned_by(ehpa, &child_name(&ehpa.name_any()))
+}
+
+/// Metadata of something called `name` that we create for an object of ours in the same cluster.
+#[must_use]
+pub fn owned_by<K: Resource<DynamicType = ()>>(owner: &K, name: &str) -> Value {
     json!({
-        "name": child_name(&ehpa.name_any()),
-        "namespace": ehpa.namespace().unwrap_or_default(),
-        "labels": labels(&ehpa.name_any()),
+        "name": name,
+        "namespace": owner.namespace().unwrap_or_default(),
+        "labels": labels(&owner.name_any()),
         "ownerReferences": [{
-            "apiVersion": "autoscaling.crane.io/v1alpha1",
-            "kind": "EffectiveHorizontalPodAutoscaler",
-            "name": ehpa.name_any(),
-            "uid": ehpa.uid().unwrap_or_default(),
+            "apiVersion": K::api_version(&()),
+            "kind": K::kind(&()),
+            "name": owner.name_any(),
+            "uid": owner.uid().unwrap_or_default(),
             "controller": true,
             "blockOwnerDeletion": false,
         }],
@@ -102,6 +117,7 @@ mod tests {
     #[test]
     fn a_name_is_kept_whole_where_it_fits_and_told_apart_where_not() {
         assert_eq!(child_name("web"), "ehpa-web");
+        assert_eq!(fleet_child_name("web"), "fdhpa-web");
         let (one, other) = (child_name(&"a".repeat(252)), child_name(&"a".repeat(253)));
         assert_eq!((one.len(), other.len()), (MAX_NAME, MAX_NAME));
         assert_ne!(one, other);

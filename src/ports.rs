@@ -354,16 +354,39 @@ pub struct Demand<'a> {
     pub written: Option<&'a str>,
     /// How far back the history goes.
     pub span: SignedDuration,
+    /// The member cluster whose part is meant; absent means the whole, wherever its pods are.
+    pub member: Option<MemberSeries<'a>>,
 }
 
-/// Knows which query answers for the total demand of a workload.
+/// How the series of one member cluster are told from those of the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemberSeries<'a> {
+    /// Name of the member, which is the value of the cluster label.
+    pub name: &'a str,
+    /// Name of the endpoint that has the series of this member only; absent means that the hub's has them, told apart
+    /// by the cluster label.
+    pub endpoint: Option<&'a str>,
+}
+
+/// A query, and whom to ask.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HistoryQuery {
+    /// Name of the endpoint; absent means that of the hub.
+    pub endpoint: Option<Arc<str>>,
+    /// Its text.
+    pub text: Arc<str>,
+}
+
+/// Knows which query answers for the total demand of a workload, or of its part in one member cluster.
 pub trait DemandQueries: Send + Sync {
-    /// The text of the query: the user's, else that of the administrator's rules, both restricted to what the object
-    /// may see, else a built-in one.
+    /// The query: the user's, else that of the administrator's rules, both restricted to what the object may see,
+    /// else a built-in one.
+    ///
+    /// For a member, a value below zero means: its series are there, and the workload had no pods.
     ///
     /// # Errors
     /// Why no query may be asked, and what would be accepted.
-    fn query(&self, demand: &Demand<'_>) -> Result<String, Refused>;
+    fn query(&self, demand: &Demand<'_>) -> Result<HistoryQuery, Refused>;
 
     /// Differs from what it was before whenever the same demand may get another query than before.
     fn version(&self) -> u64;
@@ -381,7 +404,7 @@ pub trait HistoryReader: Send + Sync {
     /// number.
     fn range(
         &self,
-        query: &str,
+        query: &HistoryQuery,
         from: Timestamp,
         to: Timestamp,
         step: SignedDuration,
@@ -457,6 +480,31 @@ pub enum HistoryError {
         /// The server's warnings, joined.
         message: String,
     },
+    /// The part of one cluster of a fleet is missing. A total of the others would be too small, so nothing is used.
+    #[error("the history of cluster {member} is missing")]
+    Member {
+        /// The cluster.
+        member: Arc<str>,
+        /// What is known of it.
+        #[source]
+        source: Box<HistoryError>,
+    },
+    /// There is a history, and it ended a while ago.
+    #[error("nothing has come since {newest}, while other clusters have samples up to {others}")]
+    Stopped {
+        /// The newest sample.
+        newest: Timestamp,
+        /// The newest one of any other cluster.
+        others: Timestamp,
+    },
+    /// The query names an endpoint that is not configured.
+    #[error(
+        "no Prometheus endpoint {name:?} is configured; give its address with --prometheus-endpoint {name}=URL"
+    )]
+    UnknownEndpoint {
+        /// Its name; `hub` for the one of `--prometheus`.
+        name: String,
+    },
 }
 
 impl HistoryError {
@@ -472,8 +520,10 @@ impl HistoryError {
             Self::TooManySamples { .. } => "TooManySamples",
             Self::Malformed { .. } => "Malformed",
             Self::Empty => "NoData",
+            Self::Stopped { .. } => "Stopped",
             Self::MultiSeries(_) => "MultiSeries",
-            Self::Partial { .. } => "Partial",
+            Self::Partial { .. } | Self::Member { .. } => "Partial",
+            Self::UnknownEndpoint { .. } => "UnknownEndpoint",
         }
     }
 }

@@ -7,6 +7,7 @@
 
 mod algorithm;
 mod duration;
+mod fleet;
 mod metric;
 
 use std::fmt;
@@ -16,10 +17,11 @@ use foretide_crds::{
     Mode as WireMode, ScaleStrategy,
 };
 use jiff::SignedDuration;
-use kube::ResourceExt;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 pub use algorithm::{Known, algorithm, build, forecaster, lead_time};
 pub use duration::duration;
+pub use fleet::{FleetSpec, fleet};
 pub use metric::selector_text;
 
 use crate::domain::{
@@ -97,12 +99,31 @@ pub fn workload(
     ehpa: &EffectiveHorizontalPodAutoscaler,
     local: &Zone,
 ) -> Result<Workload, Invalid> {
-    let spec = &ehpa.spec;
     let mut violations = Vec::new();
+    let workload = read(&ehpa.metadata, &ehpa.spec, local, &mut violations);
+    refuse_if_any(violations)?;
+    Ok(workload)
+}
+
+fn refuse_if_any(violations: Vec<Violation>) -> Result<(), Invalid> {
+    if violations.is_empty() {
+        Ok(())
+    } else {
+        Err(Invalid(violations))
+    }
+}
+
+/// What can be read of a spec; it may only be used if there are no violations.
+fn read(
+    metadata: &ObjectMeta,
+    spec: &EffectiveHorizontalPodAutoscalerSpec,
+    local: &Zone,
+    violations: &mut Vec<Violation>,
+) -> Workload {
     let mut problems = Vec::new();
-    let workload = Workload {
-        target: target(ehpa),
-        bounds: bounds(spec, &mut violations),
+    Workload {
+        target: target(metadata, spec),
+        bounds: bounds(spec, violations),
         strategy: match spec.scale_strategy.unwrap_or_default() {
             ScaleStrategy::Auto => Strategy::Auto,
             ScaleStrategy::Preview => Strategy::Preview,
@@ -113,29 +134,24 @@ pub fn workload(
         },
         specific_replicas: spec
             .specific_replicas
-            .map(|n| count("spec.specificReplicas", n, &mut violations)),
-        metrics: metrics(spec, &mut violations),
+            .map(|n| count("spec.specificReplicas", n, violations)),
+        metrics: metrics(spec, violations),
         behavior: spec
             .behavior
             .as_ref()
-            .map(|raw| metric::behavior(raw, &mut violations)),
+            .map(|raw| metric::behavior(raw, violations)),
         windows: windows(spec, local, &mut problems),
         prediction: prediction(spec, &mut problems),
         problems,
-    };
-    if violations.is_empty() {
-        Ok(workload)
-    } else {
-        Err(Invalid(violations))
     }
 }
 
-fn target(ehpa: &EffectiveHorizontalPodAutoscaler) -> ScaleTarget {
-    let target = &ehpa.spec.scale_target_ref;
+fn target(metadata: &ObjectMeta, spec: &EffectiveHorizontalPodAutoscalerSpec) -> ScaleTarget {
+    let target = &spec.scale_target_ref;
     ScaleTarget {
         api_version: target.api_version.clone().unwrap_or_default(),
         kind: target.kind.clone(),
-        namespace: ehpa.namespace().unwrap_or_default(),
+        namespace: metadata.namespace.clone().unwrap_or_default(),
         name: target.name.clone(),
     }
 }

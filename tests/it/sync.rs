@@ -52,6 +52,9 @@ struct State {
     /// How many seconds pods took to start.
     start_up: i64,
     predicted: Option<TimeSeriesPredictionStatus>,
+    fleets: Vec<FederatedHPA>,
+    /// The last prediction that was written.
+    shown: Value,
 }
 
 #[derive(Clone, Default)]
@@ -313,7 +316,8 @@ impl Cluster for Memory {
         Vec::new()
     }
 
-    async fn apply_prediction(&self, _: &Value) -> Result<(), ClusterError> {
+    async fn apply_prediction(&self, manifest: &Value) -> Result<(), ClusterError> {
+        self.state().shown = manifest.clone();
         Ok(())
     }
 
@@ -353,7 +357,7 @@ impl Cluster for Memory {
     }
 
     fn federated(&self) -> Vec<Arc<FederatedHPA>> {
-        Vec::new()
+        self.state().fleets.iter().cloned().map(Arc::new).collect()
     }
 
     async fn write_federated_status(

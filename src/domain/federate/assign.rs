@@ -1,16 +1,44 @@
 //! The first assignment: MIN and MAX over the candidates, by policy.
+//!
+//! Who is a candidate was decided before: this file refuses to look at affinity, health and time. Everything that is
+//! divided by policy later (floors, freed budget, head-room) is divided by [`share`], the same function that budgets
+//! come from.
+//!
+//! Source: the worked examples of the FederatedHPA proposal for Karmada (karmada-io/karmada pull request 3161).
 
-use std::collections::BTreeMap;
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
 
-use crate::domain::Replicas;
+use super::{Kind, Policy, Slot, Split, Standing, Surplus, WeightBy, fill, quota_split};
+use crate::domain::{ReplicaBounds, Replicas};
+
+/// One member that takes part in a division.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Candidate {
+    /// Its name.
+    pub name: String,
+    /// What the policy says about it; `lo` and `hi` bound its share.
+    pub standing: Standing,
+    /// What it can run of this workload in all: placed and additional replicas. Unknown, and that of an elastic
+    /// member, counts as MAX.
+    pub capacity: Option<u32>,
+    /// Its demand in replicas; unknown counts as the mean of the known ones.
+    pub demand: Option<f64>,
+    /// Whether replicas run there already: `Aggregated` fills such members first.
+    pub hosts: bool,
+}
 
 /// The budgets of a fleet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Budgets {
-    /// By member; one without a budget is left out.
+    /// By member; one without a budget (a max of zero) is left out and stays a candidate.
     pub members: BTreeMap<String, Budget>,
     /// What no member can take of MAX.
     pub unassigned: Replicas,
+    /// What status should say about them.
+    pub remarks: BTreeSet<Remark>,
 }
 
 /// One member's budget.
@@ -20,4 +48,220 @@ pub struct Budget {
     pub min: Replicas,
     /// Its largest count.
     pub max: Replicas,
+}
+
+/// What is special about budgets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Remark {
+    /// Every weight is zero, so all count the same.
+    NoWeights,
+    /// The lower thresholds sum to more than MIN, and win.
+    ThresholdsAboveMin,
+    /// The lower thresholds sum to more than MAX, and win.
+    ThresholdsAboveMax,
+    /// The upper thresholds sum to less than MAX, and win: the rest is unassigned.
+    ThresholdsBelowMax,
+}
+
+impl Budget {
+    /// The replicas to start with: those that are there stay; a new workload sleeps where members may, and else starts
+    /// with its min.
+    #[must_use]
+    pub fn start(self, present: Option<Replicas>, scaling_to_zero: bool) -> Replicas {
+        let new = if scaling_to_zero {
+            Replicas::ZERO
+        } else {
+            self.min
+        };
+        present.unwrap_or(new)
+    }
+}
+
+/// Divides MIN and MAX (`bounds`: the policy's, or what is left of them) over the candidates.
+///
+/// `max` is the [`share`] of `max(MAX, sum lo)`, `min` that of `max(MIN, sum lo)` with `max` as upper bound; a min of
+/// zero becomes one where there is a max, because autoscalers need it. Under [`Kind::Duplicated`] every member has
+/// MIN and MAX.
+///
+/// Guarantees: `1 <= min <= max <= hi` for each member; `sum max + unassigned = clamp(MAX, sum lo, sum hi)` plus what
+/// exceeds `sum hi`; `sum min >= min(MIN, sum max)` and `<= max(MIN, sum lo)` plus the lifted ones. The order of the
+/// candidates does not matter as long as names differ.
+#[must_use]
+pub fn assign(policy: &Policy, bounds: ReplicaBounds, candidates: &[Candidate]) -> Budgets {
+    if policy.kind == Kind::Duplicated {
+        return duplicated(bounds, candidates);
+    }
+    let most = share(policy, bounds.max, candidates, Surplus::Spread);
+    let capped = candidates.iter().zip(&most.shares).map(|(candidate, max)| {
+        let mut candidate = candidate.clone();
+        candidate.standing.hi = Replicas::new(*max);
+        candidate
+    });
+    let capped: Vec<_> = capped.collect();
+    let least = share(policy, bounds.min, &capped, Surplus::Spread);
+    let both = least.shares.iter().zip(&most.shares);
+    let members = candidates
+        .iter()
+        .zip(both)
+        .filter(|(_, (_, max))| **max > 0);
+    let members = members.map(|(candidate, (min, max))| {
+        let (min, max) = (Replicas::new((*min).max(1)), Replicas::new(*max));
+        (candidate.name.clone(), Budget { min, max })
+    });
+    Budgets {
+        members: members.collect(),
+        unassigned: Replicas::new(most.left),
+        remarks: remarks(policy, bounds, candidates),
+    }
+}
+
+fn duplicated(bounds: ReplicaBounds, candidates: &[Candidate]) -> Budgets {
+    let max = bounds.max;
+    let min = bounds.min.max(Replicas::new(1)).min(max);
+    let all = candidates.iter().filter(|_| max > Replicas::ZERO);
+    let all = all.map(|candidate| (candidate.name.clone(), Budget { min, max }));
+    Budgets {
+        members: all.collect(),
+        ..Budgets::default()
+    }
+}
+
+/// Divides one number over the candidates as the policy says, within `lo` and `hi` of each standing; the shares are in
+/// the order of the candidates.
+///
+/// `Duplicated`: the whole for each. `StaticWeighted`, `DynamicWeighted`: [`quota_split`] by [`weights`]. `Aggregated`:
+/// [`fill`] with one tier per member: those that host first, then the larger capacity, then by name. `Prioritized`:
+/// [`fill`] with one tier per priority, highest first. `surplus` matters for the last two only.
+#[must_use]
+pub fn share(policy: &Policy, n: Replicas, candidates: &[Candidate], surplus: Surplus) -> Split {
+    let weights = weights(policy, candidates);
+    let slots = candidates
+        .iter()
+        .zip(weights)
+        .map(|(candidate, weight)| Slot {
+            name: candidate.name.clone(),
+            weight,
+            lo: candidate.standing.lo.get(),
+            hi: candidate.standing.hi.get(),
+        });
+    let slots: Vec<_> = slots.collect();
+    match policy.kind {
+        Kind::Duplicated => Split {
+            shares: slots.iter().map(|_| n.get()).collect(),
+            left: 0,
+        },
+        Kind::StaticWeighted | Kind::DynamicWeighted => quota_split(n.get(), &slots),
+        Kind::Aggregated | Kind::Prioritized => {
+            let tiers = tiers(policy.kind, candidates, slots);
+            let tiered: Vec<Vec<_>> = tiers
+                .iter()
+                .map(|t| t.iter().map(|(_, s)| s.clone()).collect())
+                .collect();
+            let split = fill(n.get(), &tiered, surplus);
+            in_order(tiers.iter().flatten().map(|(at, _)| *at), split)
+        }
+    }
+}
+
+/// What weighs: given weights, the demand, or else the capacity, which is also what [`fill`] fills up to.
+///
+/// Demand weighs as the member's part of the whole demand: its sum over the pods, because an average per pod would
+/// swing with every move.
+#[must_use]
+pub fn weights(policy: &Policy, candidates: &[Candidate]) -> Vec<u64> {
+    let max = policy.bounds.max.get();
+    let of = |candidate: &Candidate| match policy.kind {
+        Kind::StaticWeighted => candidate.standing.weight.unwrap_or_default(),
+        _ => u64::from(candidate.capacity_or(max)),
+    };
+    match (policy.kind, policy.weight_by) {
+        (Kind::DynamicWeighted, WeightBy::Demand) => demand_weights(candidates),
+        _ => candidates.iter().map(of).collect(),
+    }
+}
+
+impl Candidate {
+    /// Its capacity, `max` where that is unknown or grows by itself.
+    fn capacity_or(&self, max: u32) -> u32 {
+        let known = self.capacity.filter(|_| !self.standing.elastic);
+        known.unwrap_or(max)
+    }
+}
+
+/// Demands in thousandths of a replica; their ratios are what matters.
+fn demand_weights(candidates: &[Candidate]) -> Vec<u64> {
+    let usable = |demand: &f64| demand.is_finite() && *demand >= 0.0;
+    let milli = |demand: f64| u64::from(Replicas::from_f64_trunc((demand * 1000.0).round()).get());
+    let demand = |c: &Candidate| c.demand.filter(usable).map(milli);
+    let known: Vec<u64> = candidates.iter().filter_map(demand).collect();
+    let count = u64::try_from(known.len()).unwrap_or(u64::MAX);
+    let mean = known
+        .iter()
+        .sum::<u64>()
+        .checked_div(count)
+        .unwrap_or_default();
+    candidates
+        .iter()
+        .map(|c| demand(c).unwrap_or(mean))
+        .collect()
+}
+
+/// The slots in tiers, first first, each with its position.
+fn tiers(kind: Kind, candidates: &[Candidate], slots: Vec<Slot>) -> Vec<Vec<(usize, Slot)>> {
+    let mut order: Vec<_> = candidates.iter().zip(slots).enumerate().collect();
+    let rank = |c: &Candidate, slot: &Slot| match kind {
+        Kind::Prioritized => (Reverse(c.standing.priority), Reverse(true), Reverse(0)),
+        _ => (Reverse(None), Reverse(c.hosts), Reverse(slot.weight)),
+    };
+    order.sort_by(|(_, (a, x)), (_, (b, y))| {
+        rank(a, x)
+            .cmp(&rank(b, y))
+            .then_with(|| a.name.cmp(&b.name))
+    });
+    let is_one_tier = |a: &Candidate, b: &Candidate| {
+        kind == Kind::Prioritized && a.standing.priority == b.standing.priority
+    };
+    let tiers = order.chunk_by(|(_, (a, _)), (_, (b, _))| is_one_tier(a, b));
+    let places = |tier: &[(usize, (&Candidate, Slot))]| {
+        let places = tier.iter().map(|(at, (_, slot))| (*at, slot.clone()));
+        places.collect()
+    };
+    tiers.map(places).collect()
+}
+
+/// The shares back in the order of the positions they belong to.
+fn in_order(places: impl Iterator<Item = usize>, split: Split) -> Split {
+    let mut shares: Vec<_> = places.zip(split.shares).collect();
+    shares.sort_unstable();
+    Split {
+        shares: shares.into_iter().map(|(_, share)| share).collect(),
+        ..split
+    }
+}
+
+fn remarks(policy: &Policy, bounds: ReplicaBounds, candidates: &[Candidate]) -> BTreeSet<Remark> {
+    let sum = |of: fn(&Standing) -> Replicas| -> u64 {
+        let all = candidates.iter().map(|c| u64::from(of(&c.standing).get()));
+        all.sum()
+    };
+    let (min, max) = (u64::from(bounds.min.get()), u64::from(bounds.max.get()));
+    let (lo, hi) = (sum(|standing| standing.lo), sum(|standing| standing.hi));
+    let is_weighted = matches!(policy.kind, Kind::StaticWeighted | Kind::DynamicWeighted);
+    let no_weights = is_weighted
+        && weights(policy, candidates)
+            .iter()
+            .all(|weight| *weight == 0);
+    let all = [
+        (Remark::NoWeights, no_weights && !candidates.is_empty()),
+        (Remark::ThresholdsAboveMin, lo > min),
+        (Remark::ThresholdsAboveMax, lo > max),
+        (
+            Remark::ThresholdsBelowMax,
+            hi < max && !candidates.is_empty(),
+        ),
+    ];
+    all.into_iter()
+        .filter(|(_, holds)| *holds)
+        .map(|(remark, _)| remark)
+        .collect()
 }

@@ -1,15 +1,28 @@
-//! Dividing whole numbers: quota for budgets, fill for tiers, Webster for replicas.
+//! Dividing whole numbers: quota for budgets, fill for tiers, Webster for counts.
+//!
+//! Budgets change rarely and must stay inside the exact share rounded down and up; counts change with every pass
+//! and must never take a replica away because the total grew. No single rule can do both, so there are two. All of
+//! them are deterministic and independent of the order of the slots, provided that names differ. This file refuses
+//! to know what a slot stands for.
+//!
+//! Sources: house monotonicity of divisor methods and the quota rule (Balinski and Young); the tie order of
+//! Karmada's seat allocation (`pkg/util/helper`).
+
+use std::{
+    cmp::{Ordering, Reverse},
+    collections::BinaryHeap,
+};
 
 /// One party of a division.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Slot {
     /// Its name: ties go to the first by name.
     pub name: String,
-    /// Its weight.
+    /// Its weight; under [`fill`] its capacity as well.
     pub weight: u64,
     /// At least this.
     pub lo: u32,
-    /// At most this.
+    /// At most this; less than `lo` counts as `lo`.
     pub hi: u32,
 }
 
@@ -20,4 +33,486 @@ pub struct Split {
     pub shares: Vec<u32>,
     /// What none can take.
     pub left: u32,
+}
+
+/// What [`fill`] does with what exceeds every capacity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Surplus {
+    /// Given out beyond the capacities, to the first tier first: budgets, because capacities are estimates.
+    Spread,
+    /// Kept as left: floors, because a pod that cannot run serves nobody.
+    Keep,
+}
+
+/// Who goes first among equals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ties {
+    /// The first by name.
+    #[default]
+    NameAscending,
+    /// The last by name.
+    NameDescending,
+}
+
+impl Slot {
+    /// The upper bound that counts.
+    #[must_use]
+    pub fn top(&self) -> u32 {
+        self.hi.max(self.lo)
+    }
+
+    fn with_weight(&self, weight: u64) -> Self {
+        Self {
+            weight,
+            ..self.clone()
+        }
+    }
+}
+
+impl Split {
+    /// The sum of the shares.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.shares.iter().map(|share| u64::from(*share)).sum()
+    }
+
+    /// The shares with the slots that have them.
+    pub fn of<'a>(&'a self, slots: &'a [Slot]) -> impl Iterator<Item = (&'a Slot, u32)> {
+        slots.iter().zip(self.shares.iter().copied())
+    }
+}
+
+/// Divides `n` in proportion to the weights, each share between the exact one rounded down and up unless a bound
+/// forbids it: `floor(n w_i / W)`, and one more for the heaviest of those with a remainder, ties to the first by name.
+///
+/// Where shares break bounds, the side that breaks them by more is fixed at its bounds (both when equal) and the rest
+/// is divided again. A weight of zero gets `lo`, and beyond it, in equal parts, only what the weighted slots cannot
+/// take. When all weights are zero they count as one each. The bounds win over `n`: the shares sum to
+/// `clamp(n, sum lo, sum hi)`, and `left` is what of `n` exceeds `sum hi`.
+#[must_use]
+pub fn quota_split(n: u32, slots: &[Slot]) -> Split {
+    in_parts(n, slots, quota)
+}
+
+/// Divides `n` by seats: each slot starts at `lo`, and one seat after the other goes to the slot below `hi` with the
+/// highest `weight / (2 seats + 1)`; ties go to fewer seats, then by name as `ties` says.
+///
+/// A larger `n` never gives any slot less. Zero weights and totals out of bounds are treated as by [`quota_split`].
+/// The time does not depend on `n`.
+#[must_use]
+pub fn webster(n: u32, slots: &[Slot], ties: Ties) -> Split {
+    in_parts(n, slots, |n, slots| seats(n, slots, ties))
+}
+
+/// Fills tier after tier up to the capacities, which are the weights of the slots.
+///
+/// Every slot starts at `lo`. A tier takes at most the sum of `max(0, c_i - lo_i)`, `c_i = min(weight_i, hi_i)`,
+/// divided by [`quota_split`] with the weights `c_i`. What exceeds every capacity is spread or kept as `surplus` says:
+/// spread, it goes to the first tier by capacity up to `hi`, then to the next. The shares are in the order of the
+/// tiers, and within a tier in the order of its slots.
+#[must_use]
+pub fn fill(n: u32, tiers: &[Vec<Slot>], surplus: Surplus) -> Split {
+    let least: u64 = tiers.iter().flatten().map(|slot| u64::from(slot.lo)).sum();
+    let mut rest = u64::from(n).saturating_sub(least);
+    let mut shares = Vec::new();
+    for tier in tiers {
+        let capped: Vec<_> = tier.iter().map(up_to_capacity).collect();
+        shares.push(take(&mut rest, &capped));
+    }
+    if surplus == Surplus::Spread {
+        for (tier, shares) in tiers.iter().zip(&mut shares) {
+            let room: Vec<_> = tier.iter().zip(&*shares).map(above).collect();
+            let more = take(&mut rest, &room);
+            for (share, more) in shares.iter_mut().zip(more) {
+                *share = share.saturating_add(more);
+            }
+        }
+    }
+    Split {
+        shares: shares.concat(),
+        left: narrow(rest),
+    }
+}
+
+/// The slot with its capacity as upper bound and weight.
+fn up_to_capacity(slot: &Slot) -> Slot {
+    let capacity = u32::try_from(slot.weight).unwrap_or(u32::MAX);
+    let hi = capacity.min(slot.top()).max(slot.lo);
+    Slot {
+        name: slot.name.clone(),
+        weight: u64::from(hi),
+        lo: slot.lo,
+        hi,
+    }
+}
+
+/// The slot as it stands above what it already has.
+fn above((slot, share): (&Slot, &u32)) -> Slot {
+    Slot {
+        name: slot.name.clone(),
+        weight: slot.weight,
+        lo: 0,
+        hi: slot.top().saturating_sub(*share),
+    }
+}
+
+/// Gives these slots their `lo` and as much of `rest` as they have room for.
+fn take(rest: &mut u64, slots: &[Slot]) -> Vec<u32> {
+    let least: u64 = slots.iter().map(|slot| u64::from(slot.lo)).sum();
+    let most: u64 = slots.iter().map(|slot| u64::from(slot.top())).sum();
+    let taken = (*rest).min(most - least);
+    *rest -= taken;
+    quota_split(narrow(least + taken), slots).shares
+}
+
+/// Divides by `rule` among the weighted slots, then what they cannot take among the others.
+fn in_parts(n: u32, slots: &[Slot], rule: impl Fn(u64, &[Slot]) -> Vec<u32>) -> Split {
+    let sum = |of: fn(&Slot) -> u32| slots.iter().map(|slot| u64::from(of(slot))).sum::<u64>();
+    let total = u64::from(n).max(sum(|slot| slot.lo)).min(sum(Slot::top));
+    let is_weighted = |slot: &&Slot| slot.weight > 0;
+    let weighted: Vec<_> = slots.iter().filter(is_weighted).cloned().collect();
+    let others = slots.iter().filter(|slot| !is_weighted(slot));
+    let others: Vec<_> = others.map(|slot| slot.with_weight(1)).collect();
+    let least: u64 = others.iter().map(|slot| u64::from(slot.lo)).sum();
+    let most: u64 = weighted.iter().map(|slot| u64::from(slot.top())).sum();
+    let first = (total - least).min(most);
+    let mut weighted = rule(first, &weighted).into_iter();
+    let mut others = rule(total - first, &others).into_iter();
+    let share = |slot| {
+        let part = if is_weighted(&slot) {
+            &mut weighted
+        } else {
+            &mut others
+        };
+        part.next().unwrap_or(slot.lo)
+    };
+    Split {
+        shares: slots.iter().map(share).collect(),
+        left: narrow(u64::from(n).saturating_sub(total)),
+    }
+}
+
+/// [`quota_split`] of a total within the bounds among slots that all have a weight.
+fn quota(total: u64, slots: &[Slot]) -> Vec<u32> {
+    let mut shares: Vec<u32> = slots.iter().map(|slot| slot.lo).collect();
+    let mut active: Vec<usize> = (0..slots.len()).collect();
+    let mut rest = total;
+    while !active.is_empty() {
+        let parties: Vec<_> = active.iter().filter_map(|at| slots.get(*at)).collect();
+        let base = proportions(rest, &parties);
+        let (over, under) = violations(&parties, &base);
+        let settled = over == 0 && under == 0;
+        let mut open = Vec::new();
+        for ((at, slot), base) in active.iter().zip(parties).zip(base) {
+            let bounded = base.clamp(u64::from(slot.lo), u64::from(slot.top()));
+            let is_fixed = match base.cmp(&bounded) {
+                Ordering::Greater => over >= under,
+                Ordering::Less => under >= over,
+                Ordering::Equal => settled,
+            };
+            if is_fixed {
+                rest = rest.saturating_sub(bounded);
+                if let Some(share) = shares.get_mut(*at) {
+                    *share = narrow(bounded);
+                }
+            } else {
+                open.push(*at);
+            }
+        }
+        active = open;
+    }
+    shares
+}
+
+/// By how much shares are above and below their bounds, in all.
+fn violations(slots: &[&Slot], shares: &[u64]) -> (u64, u64) {
+    let each = slots.iter().zip(shares);
+    each.fold((0, 0), |(over, under), (slot, share)| {
+        (
+            over + share.saturating_sub(u64::from(slot.top())),
+            under + u64::from(slot.lo).saturating_sub(*share),
+        )
+    })
+}
+
+/// Exact shares rounded down, and one more for the heaviest of those with a remainder.
+fn proportions(n: u64, slots: &[&Slot]) -> Vec<u64> {
+    let whole: u128 = slots.iter().map(|slot| u128::from(slot.weight)).sum();
+    let exact = |slot: &Slot| u128::from(n) * u128::from(slot.weight);
+    let floor = |slot: &&Slot| exact(slot).checked_div(whole).unwrap_or_default();
+    let mut shares: Vec<u128> = slots.iter().map(floor).collect();
+    let missing = u128::from(n).saturating_sub(shares.iter().sum());
+    let mut order: Vec<_> = slots.iter().zip(&mut shares).collect();
+    order.retain(|(slot, share)| **share * whole != exact(slot));
+    order.sort_by_key(|(slot, _)| (Reverse(slot.weight), slot.name.as_str()));
+    let heaviest = usize::try_from(missing).unwrap_or(usize::MAX);
+    for (_, share) in order.into_iter().take(heaviest) {
+        *share += 1;
+    }
+    let narrowed = shares.into_iter().map(|share| u64::try_from(share));
+    narrowed.map(|share| share.unwrap_or(n)).collect()
+}
+
+/// A slot that competes for its next seat.
+#[derive(PartialEq, Eq)]
+struct Bid<'a> {
+    slot: &'a Slot,
+    seats: u32,
+    at: usize,
+    ties: Ties,
+}
+
+impl Bid<'_> {
+    fn divisor(&self) -> u128 {
+        2 * u128::from(self.seats) + 1
+    }
+}
+
+impl Ord for Bid<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let quotient = |a: &Self, b: &Self| u128::from(a.slot.weight) * b.divisor();
+        let by_name = || match self.ties {
+            Ties::NameAscending => other.slot.name.cmp(&self.slot.name),
+            Ties::NameDescending => self.slot.name.cmp(&other.slot.name),
+        };
+        quotient(self, other)
+            .cmp(&quotient(other, self))
+            .then_with(|| other.seats.cmp(&self.seats))
+            .then_with(by_name)
+    }
+}
+
+impl PartialOrd for Bid<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// [`webster`] of a total within the bounds among slots that all have a weight.
+fn seats(total: u64, slots: &[Slot], ties: Ties) -> Vec<u32> {
+    let mut shares = head_start(total, slots);
+    let mut rest = total.saturating_sub(shares.iter().map(|share| u64::from(*share)).sum());
+    let bids = slots.iter().zip(&shares).enumerate();
+    let bids = bids.map(|(at, (slot, seats))| Bid {
+        slot,
+        seats: *seats,
+        at,
+        ties,
+    });
+    let mut bids: BinaryHeap<_> = bids.filter(|bid| bid.seats < bid.slot.top()).collect();
+    while rest > 0
+        && let Some(mut bid) = bids.pop()
+    {
+        bid.seats += 1;
+        rest -= 1;
+        if let Some(share) = shares.get_mut(bid.at) {
+            *share = bid.seats;
+        }
+        if bid.seats < bid.slot.top() {
+            bids.push(bid);
+        }
+    }
+    shares
+}
+
+/// The seats that every slot certainly gets: those with `weight / (2 seats + 1) >= price`, for the lowest price that
+/// the total can pay. Taking them at once leaves the outcome unchanged and the time independent of the total.
+fn head_start(total: u64, slots: &[Slot]) -> Vec<u32> {
+    // Prices are in units of 2^-64: fine enough to tell any two quotients of 64-bit weights and 32-bit seats apart.
+    let at_price = |price: u128| -> Vec<u32> {
+        let bought = |slot: &Slot| {
+            let quotients = (u128::from(slot.weight) << 64) / price;
+            let seats = quotients.div_ceil(2);
+            u32::try_from(seats)
+                .unwrap_or(u32::MAX)
+                .clamp(slot.lo, slot.top())
+        };
+        slots.iter().map(bought).collect()
+    };
+    let cost = |seats: &[u32]| seats.iter().map(|share| u64::from(*share)).sum::<u64>();
+    let (mut too_low, mut affordable) = (0, u128::MAX);
+    while affordable - too_low > 1 {
+        let price = too_low + (affordable - too_low) / 2;
+        if cost(&at_price(price)) <= total {
+            affordable = price;
+        } else {
+            too_low = price;
+        }
+    }
+    at_price(affordable)
+}
+
+/// A number that fits because it is a share of one that does; saturating otherwise.
+fn narrow(n: u64) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slot(name: &str, weight: u64, lo: u32, hi: u32) -> Slot {
+        Slot {
+            name: name.to_owned(),
+            weight,
+            lo,
+            hi,
+        }
+    }
+
+    fn slots<const N: usize>(rows: [(u64, u32, u32); N]) -> Vec<Slot> {
+        let rows = ('a'..).zip(rows);
+        let rows = rows.map(|(name, (weight, lo, hi))| slot(&name.to_string(), weight, lo, hi));
+        rows.collect()
+    }
+
+    const ANY: u32 = u32::MAX;
+
+    #[test]
+    fn quota_rounds_up_the_heaviest_and_obeys_the_bounds() {
+        for (n, rows, shares, left) in [
+            // The printed example: 1.67, 3.33, 5.
+            (
+                10,
+                vec![(1, 0, ANY), (2, 0, ANY), (3, 0, ANY)],
+                vec![1, 4, 5],
+                0,
+            ),
+            // A light slot does not starve: 1.17, 2.33, 3.5.
+            (
+                7,
+                vec![(1, 0, ANY), (2, 0, ANY), (3, 0, ANY)],
+                vec![1, 2, 4],
+                0,
+            ),
+            (
+                10,
+                vec![(1, 0, ANY), (1, 0, ANY), (1, 0, ANY)],
+                vec![4, 3, 3],
+                0,
+            ),
+            // Fixing one side only would give 7 + 5 + 0 = 12.
+            (
+                10,
+                vec![(8, 0, 7), (1, 5, ANY), (1, 0, ANY)],
+                vec![5, 5, 0],
+                0,
+            ),
+            (
+                10,
+                vec![(8, 0, 7), (1, 0, ANY), (1, 0, ANY)],
+                vec![7, 2, 1],
+                0,
+            ),
+            (10, vec![(1, 0, 2), (1, 0, 3)], vec![2, 3], 5),
+            // No weight: its lower bound, and then only what the others cannot take.
+            (10, vec![(0, 2, ANY), (1, 0, ANY)], vec![2, 8], 0),
+            (
+                10,
+                vec![(0, 0, ANY), (0, 0, ANY), (5, 0, 3)],
+                vec![4, 3, 3],
+                0,
+            ),
+            (7, vec![(0, 0, ANY), (0, 0, ANY)], vec![4, 3], 0),
+            // The lower bounds win over the number, and over upper ones.
+            (3, vec![(1, 2, ANY), (1, 4, ANY)], vec![2, 4], 0),
+            (3, vec![(1, 5, 1), (1, 0, ANY)], vec![5, 0], 0),
+            (0, vec![(1, 0, ANY)], vec![0], 0),
+            (5, vec![], vec![], 5),
+            (
+                ANY,
+                vec![(u64::MAX, 0, ANY), (u64::MAX, 0, ANY)],
+                vec![1 << 31, (1 << 31) - 1],
+                0,
+            ),
+        ] {
+            let rows: Vec<_> = ('a'..)
+                .zip(&rows)
+                .map(|(name, row)| slot(&name.to_string(), row.0, row.1, row.2))
+                .collect();
+            assert_eq!(
+                quota_split(n, &rows),
+                Split { shares, left },
+                "{n} over {rows:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn webster_gives_seats_from_the_lower_bounds_up_to_the_upper_ones() {
+        use Ties::{NameAscending, NameDescending};
+        for (n, rows, ties, shares, left) in [
+            (
+                10,
+                slots([(1, 0, ANY), (2, 0, ANY), (3, 0, ANY)]),
+                NameAscending,
+                vec![2, 3, 5],
+                0,
+            ),
+            (
+                1,
+                slots([(1, 0, ANY), (1, 0, ANY), (1, 0, 0)]),
+                NameAscending,
+                vec![1, 0, 0],
+                0,
+            ),
+            (
+                1,
+                slots([(1, 0, ANY), (1, 0, ANY), (1, 0, 0)]),
+                NameDescending,
+                vec![0, 1, 0],
+                0,
+            ),
+            // Equal quotients: 3/3 and 1/1; fewer seats go first.
+            (
+                2,
+                slots([(3, 1, ANY), (1, 0, ANY), (0, 0, ANY)]),
+                NameAscending,
+                vec![1, 1, 0],
+                0,
+            ),
+            (
+                10,
+                slots([(1, 0, 2), (1, 0, 3), (1, 0, 4)]),
+                NameAscending,
+                vec![2, 3, 4],
+                1,
+            ),
+            (
+                9,
+                slots([(1, 5, ANY), (1, 0, ANY), (2, 0, ANY)]),
+                NameAscending,
+                vec![5, 1, 3],
+                0,
+            ),
+        ] {
+            assert_eq!(
+                webster(n, &rows, ties),
+                Split { shares, left },
+                "{n} over {rows:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn fill_goes_tier_by_tier_and_spreads_or_keeps_the_surplus() {
+        let one = |weight, lo, hi, name| vec![slot(name, weight, lo, hi)];
+        let tiers = [
+            one(8, 0, ANY, "a"),
+            one(2, 0, ANY, "b"),
+            one(2, 0, ANY, "c"),
+        ];
+        let split = |shares: &[u32], left| Split {
+            shares: shares.to_vec(),
+            left,
+        };
+        assert_eq!(fill(24, &tiers, Surplus::Spread), split(&[20, 2, 2], 0));
+        assert_eq!(fill(24, &tiers, Surplus::Keep), split(&[8, 2, 2], 12));
+        assert_eq!(fill(9, &tiers, Surplus::Spread), split(&[8, 1, 0], 0));
+        let bounded = [one(8, 0, 10, "a"), one(2, 3, ANY, "b"), one(2, 0, 4, "c")];
+        assert_eq!(fill(9, &bounded, Surplus::Spread), split(&[6, 3, 0], 0));
+        assert_eq!(fill(30, &bounded, Surplus::Spread), split(&[10, 18, 2], 0));
+        let one_tier = [slots([(10, 0, ANY), (40, 0, ANY), (0, 0, ANY)]).to_vec()];
+        assert_eq!(fill(20, &one_tier, Surplus::Keep), split(&[4, 16, 0], 0));
+    }
 }

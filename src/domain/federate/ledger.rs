@@ -1,6 +1,12 @@
 //! What rebalancing remembers: every timer and every stored estimate, as values.
+//!
+//! The memory is plain data with public fields, so that whoever keeps it can write it down and read it back. It
+//! refuses to know where it is kept. An empty ledger is a fleet that was never assigned: nothing is remembered, the
+//! next decision assigns, and running pods stay.
 
 use std::collections::BTreeMap;
+
+use jiff::Timestamp;
 
 use crate::domain::Replicas;
 
@@ -11,6 +17,19 @@ pub struct Ledger {
     pub generation: Option<i64>,
     /// What no member could take.
     pub unassigned: Replicas,
+    /// Until when members may keep more than their new budget while others become ready (landing); absent when
+    /// nothing has to land.
+    pub landing: Option<Timestamp>,
+    /// The last time that head-room was divided anew (R8).
+    pub optimized: Option<Timestamp>,
+    /// The last time that a tier was shrunk (R9).
+    pub shrunk: Option<Timestamp>,
+    /// Since when more is placed than the fleet needs (R9).
+    pub excess_since: Option<Timestamp>,
+    /// Since when every awake member idles at its minimum (R10).
+    pub idle_since: Option<Timestamp>,
+    /// The last time that a member was woken (R11).
+    pub woken: Option<Timestamp>,
     /// The members by name.
     pub members: BTreeMap<String, Entry>,
 }
@@ -18,8 +37,67 @@ pub struct Ledger {
 /// What is remembered of one member.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Entry {
+    /// Where it stands in the fleet.
+    pub tenure: Tenure,
     /// Its budget: the smallest count.
     pub min: Replicas,
     /// Its budget: the largest count.
     pub max: Replicas,
+    /// The largest count that was written for it: its budget, or more while others become ready.
+    pub written: Replicas,
+    /// Its capacity when budgets were divided last; absent when it was unknown. Floors are divided by this one, so
+    /// that a flickering estimate moves nothing.
+    pub capacity: Option<Replicas>,
+    /// Its weight when budgets were divided last.
+    pub weight: u64,
+    /// Its place in the order of filling when budgets were divided last.
+    pub rank: u32,
+    /// What its nodes proved to hold, because pods stayed unschedulable.
+    pub mark: Option<Mark>,
+    /// That it serves demand of its own, which others cannot.
+    pub local: Option<Span>,
+    /// When budget was moved to or from it.
+    pub moved: Option<Timestamp>,
+    /// When it was shrunk (R9).
+    pub shrunk: Option<Timestamp>,
+    /// Since when it needs more than its budget.
+    pub saturated_since: Option<Timestamp>,
+    /// Since when it idles at a minimum that others need (R7).
+    pub idle_since: Option<Timestamp>,
+    /// When it was woken.
+    pub woken: Option<Timestamp>,
+    /// Since when it is well again, after it had lost its share.
+    pub recovered: Option<Timestamp>,
+}
+
+/// Where a member stands in the fleet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Tenure {
+    /// A candidate; its budget may be zero.
+    #[default]
+    Candidate,
+    /// A candidate that could not be changed when budgets were divided last, so that others had to make room.
+    Pinned,
+    /// Lost its share to the others.
+    Failed,
+    /// No candidate any more: drained, then deleted.
+    Leaving,
+}
+
+/// Feedback on capacity: this many fitted, whatever the estimate says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Mark {
+    /// How many pods were placed.
+    pub placed: Replicas,
+    /// How long it holds. A mark that has ended is kept, because its successor holds twice as long.
+    pub span: Span,
+}
+
+/// A time that doubles with every repetition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// When it ends.
+    pub until: Timestamp,
+    /// How long it lasts, in seconds.
+    pub seconds: u32,
 }

@@ -21,11 +21,11 @@ mod member;
 mod policy;
 mod rules;
 
-pub use affinity::{Affinity, Profile};
-pub use assign::{Budget, Budgets};
+pub use affinity::{Affinity, Dropped, Profile};
+pub use assign::{Budget, Budgets, Candidate, Remark, assign, share, weights};
 pub use capacity::{Node, PodShape};
 pub use decision::{Action, Condition, ConditionKind, FleetDecision, MemberDecision, Reason};
-pub use divide::{Slot, Split};
+pub use divide::{Slot, Split, Surplus, Ties, fill, quota_split, webster};
 pub use ledger::{Entry, Ledger};
 pub use member::{Health, Member, Pods, Standing, Taint, TaintEffect, Total};
 pub use policy::{FailurePolicy, Kind, Policy, Preference, Toleration, WeightBy, WorkloadSource};

@@ -1,1 +1,0 @@
-//! The rules R0 to R12, in their order.

@@ -1,0 +1,308 @@
+//! `FederatedHPA`: from wire types to a workload and the policy that divides it.
+//!
+//! What is asked of the fleet as one workload is read as any autoscaler is; here is what an autoscaler of one
+//! cluster does not have. Every violation comes back at once. What merely has no effect under the chosen policy
+//! is no violation.
+
+mod clusters;
+
+use std::collections::BTreeSet;
+
+use foretide_crds::{
+    AssignmentType, DeletionPolicy, FailurePolicy as WireFailure, FederatedHPA, FederatedHPASpec,
+    MetricScope, Rebalance, Scope, TargetClusterAutoscalingPreference, WeightBy as WireWeight,
+    WorkloadSource as WireSource,
+};
+use jiff::SignedDuration;
+
+use super::{Invalid, MAX_REPLICAS, Violation, read, refuse_if_any};
+use crate::domain::{
+    Replicas,
+    cron::Zone,
+    federate::{FailurePolicy, Kind, Policy, Preference, WeightBy, WorkloadSource},
+    hpa::{MetricSpec, Settings},
+    proposal::Reason,
+    workload::{Mode, Problem, Subject, Workload},
+};
+
+/// `autoscaleMultiClusterDelay` where none is written.
+const DELAY: i32 = 60;
+/// `tolerationSeconds` where none is written.
+const TOLERATION: i32 = 300;
+/// `rebalance.cooldownSeconds` where none is written.
+const COOLDOWN: i32 = 120;
+/// `rebalance.settleObservations` where none is written.
+const SETTLE: i32 = 3;
+/// Path of the assignment.
+const ASSIGNMENT: &str = "spec.federatedHPAAssignment";
+
+/// What the user asks of a fleet, as the domain understands it.
+#[derive(Clone, Debug)]
+pub struct FleetSpec {
+    /// The fleet as one workload: bounds, metrics, windows and forecasts of the whole (of each member under
+    /// [`Kind::Duplicated`]).
+    pub workload: Workload,
+    /// How it is divided. Its `mode` is the one in force in the members.
+    pub policy: Policy,
+    /// Identifiers of the metrics that are measured once for the fleet; all others are measured in each member.
+    pub scopes: BTreeSet<String>,
+    /// What becomes of the members' autoscalers when the object is deleted.
+    pub deletion: DeletionPolicy,
+}
+
+// === impl FleetSpec ===
+
+impl FleetSpec {
+    /// The metrics that each member measures for itself, in the spec's order.
+    pub fn member_metrics(&self) -> impl Iterator<Item = &MetricSpec> {
+        let scopes = &self.scopes;
+        let metrics = self.workload.metrics.iter();
+        metrics.filter(|metric| !scopes.contains(&metric.identifier()))
+    }
+}
+
+/// What the user asks of a fleet.
+///
+/// `local` is the zone that `timezone: Local` names, `period` the time between two syncs. The tolerance of the policy
+/// is that of `behavior`, the larger of both directions, and where it gives none that of `settings`.
+///
+/// # Errors
+/// Every violation at once, when the spec cannot be acted on.
+pub fn fleet(
+    fdhpa: &FederatedHPA,
+    local: &Zone,
+    period: SignedDuration,
+    settings: &Settings,
+) -> Result<FleetSpec, Invalid> {
+    let spec = &fdhpa.spec;
+    let mut violations = Vec::new();
+    let mut workload = read(&fdhpa.metadata, &spec.autoscaling, local, &mut violations);
+    let scopes = scopes(spec, &mut workload, &mut violations);
+    let mut policy = policy(spec, &workload, &mut violations);
+    refuse_if_any(violations)?;
+    policy.mode = mode(&workload, &scopes);
+    policy.period = period;
+    policy.tolerance = tolerance(&workload, settings);
+    policy.generation = fdhpa.metadata.generation.unwrap_or_default();
+    Ok(FleetSpec {
+        workload,
+        policy,
+        scopes,
+        deletion: spec.deletion_policy.unwrap_or_default(),
+    })
+}
+
+/// Direct also where a member has nothing of its own to measure: a child without metrics would get cpu 80 %.
+fn mode(workload: &Workload, scopes: &BTreeSet<String>) -> Mode {
+    let own = |metric: &MetricSpec| !scopes.contains(&metric.identifier());
+    if workload.metrics.iter().any(own) {
+        workload.mode_in_force()
+    } else {
+        Mode::Direct
+    }
+}
+
+fn tolerance(workload: &Workload, settings: &Settings) -> f64 {
+    let behavior = workload.behavior.as_ref();
+    let written = behavior.map(|b| (b.scale_up.tolerance, b.scale_down.tolerance));
+    let (up, down) = written.unwrap_or_default();
+    let or_default = |tolerance: Option<f64>| tolerance.unwrap_or(settings.tolerance);
+    or_default(up).max(or_default(down))
+}
+
+/// The metrics of the fleet: external ones, unless the spec says otherwise, and those that it names.
+fn scopes(
+    spec: &FederatedHPASpec,
+    workload: &mut Workload,
+    violations: &mut Vec<Violation>,
+) -> BTreeSet<String> {
+    let external = |metric: &&MetricSpec| matches!(metric, MetricSpec::External { .. });
+    let external = workload.metrics.iter().filter(external);
+    let mut scopes: BTreeSet<_> = external.map(MetricSpec::identifier).collect();
+    let known: BTreeSet<_> = workload
+        .metrics
+        .iter()
+        .map(MetricSpec::identifier)
+        .collect();
+    let mut named = BTreeSet::new();
+    for (position, MetricScope { metric, scope }) in spec.metric_scope.iter().flatten().enumerate()
+    {
+        let field = format!("spec.metricScope[{position}].metric");
+        if !named.insert(metric) {
+            let expected = "each metric once";
+            violations.push(Violation::new(field, metric, expected));
+        } else if !known.contains(metric) {
+            workload
+                .problems
+                .push(unknown_metric(field, metric, &known));
+        } else if *scope == Scope::Fleet {
+            scopes.insert(metric.clone());
+        } else {
+            scopes.remove(metric);
+        }
+    }
+    scopes
+}
+
+fn unknown_metric(field: String, metric: &str, known: &BTreeSet<String>) -> Problem {
+    let known: Vec<_> = known.iter().map(String::as_str).collect();
+    let message = match known.as_slice() {
+        [] => format!("{field} is {metric}, but there are no metrics"),
+        known => format!("{field} is {metric}, expected {}", known.join(" or ")),
+    };
+    Problem {
+        subject: Subject::Field(field),
+        reason: Reason::InvalidSpec,
+        message,
+    }
+}
+
+/// The policy, but for what depends on more than the spec of the fleet.
+fn policy(spec: &FederatedHPASpec, workload: &Workload, violations: &mut Vec<Violation>) -> Policy {
+    let assignment = &spec.federated_hpa_assignment;
+    let rebalance = spec.rebalance.clone().unwrap_or_default();
+    let kind = kind(assignment.federated_hpa_assignment_type.unwrap_or_default());
+    let preferences = assignment.cluster_autoscaling_preference.iter().flatten();
+    let preferences: Vec<_> = preferences
+        .enumerate()
+        .map(|(position, wire)| preference(position, wire, violations))
+        .collect();
+    if kind == Kind::Prioritized && preferences.iter().all(|p| p.priority.is_none()) {
+        violations.push(Violation::new(
+            format!("{ASSIGNMENT}.clusterAutoscalingPreference"),
+            "without any priority",
+            "at least one entry with `priority`, because the policy is Prioritized",
+        ));
+    }
+    let affinity = spec
+        .cluster_affinity
+        .as_ref()
+        .map(|wire| clusters::Reader::new("spec.clusterAffinity", violations).affinity(wire));
+    let mut number = Numbers(violations);
+    Policy {
+        kind,
+        bounds: workload.bounds,
+        affinity: affinity.unwrap_or_default(),
+        preferences,
+        weight_by: match assignment.weight_by.unwrap_or_default() {
+            WireWeight::Capacity => WeightBy::Capacity,
+            WireWeight::Demand => WeightBy::Demand,
+        },
+        scaling_to_zero: spec.scaling_to_zero.unwrap_or_default(),
+        delay: number.seconds(
+            "spec.autoscaleMultiClusterDelay",
+            spec.autoscale_multi_cluster_delay.unwrap_or(DELAY),
+            3600,
+        ),
+        failure: match spec.failure_policy.unwrap_or_default() {
+            WireFailure::Retain => FailurePolicy::Retain,
+            WireFailure::Reassign => FailurePolicy::Reassign,
+        },
+        toleration: number.seconds(
+            "spec.tolerationSeconds",
+            spec.toleration_seconds.unwrap_or(TOLERATION),
+            86_400,
+        ),
+        cooldown: number.seconds(
+            "spec.rebalance.cooldownSeconds",
+            rebalance.cooldown_seconds.unwrap_or(COOLDOWN),
+            3600,
+        ),
+        settle: number.settle(&rebalance),
+        min_utilization: number.min_utilization(&rebalance),
+        tolerations: clusters::tolerations(spec.cluster_tolerations.as_deref(), violations),
+        source: match spec.workload_source.unwrap_or_default() {
+            WireSource::Members => WorkloadSource::Members,
+            WireSource::Hub => WorkloadSource::Hub,
+        },
+        mode: workload.mode,
+        period: SignedDuration::ZERO,
+        tolerance: 0.0,
+        generation: 0,
+    }
+}
+
+const fn kind(wire: AssignmentType) -> Kind {
+    match wire {
+        AssignmentType::Duplicated => Kind::Duplicated,
+        AssignmentType::Aggregated => Kind::Aggregated,
+        AssignmentType::StaticWeighted => Kind::StaticWeighted,
+        AssignmentType::DynamicWeighted => Kind::DynamicWeighted,
+        AssignmentType::Prioritized => Kind::Prioritized,
+    }
+}
+
+fn preference(
+    position: usize,
+    wire: &TargetClusterAutoscalingPreference,
+    violations: &mut Vec<Violation>,
+) -> Preference {
+    let field = format!("{ASSIGNMENT}.clusterAutoscalingPreference[{position}]");
+    let targets = clusters::Reader::new(&format!("{field}.targetCluster"), violations)
+        .affinity(&wire.target_cluster);
+    let mut number = Numbers(violations);
+    let mut threshold = |name: &str, n: Option<i32>| {
+        let n = number.within(&format!("{field}.{name}"), n?, (0, MAX_REPLICAS));
+        Some(Replicas::from_i32(n))
+    };
+    let min = threshold("autoscalingMinThreshold", wire.autoscaling_min_threshold);
+    let max = threshold("autoscalingMaxThreshold", wire.autoscaling_max_threshold);
+    if let (Some(min), Some(max)) = (min, max)
+        && min > max
+    {
+        number.0.push(Violation::new(
+            format!("{field}.autoscalingMinThreshold"),
+            min.to_string(),
+            format!("at most autoscalingMaxThreshold, which is {max}"),
+        ));
+    }
+    let weight = wire.static_weight.map(|n| {
+        let n = number.within(&format!("{field}.staticWeight"), n, (0, i32::MAX));
+        u64::from(n.unsigned_abs())
+    });
+    Preference {
+        targets,
+        weight,
+        priority: wire.priority.map(i64::from),
+        min,
+        max,
+        elastic: wire.elastic.unwrap_or_default(),
+    }
+}
+
+/// Reads numbers that have bounds, noting those outside.
+struct Numbers<'a>(&'a mut Vec<Violation>);
+
+// === impl Numbers ===
+
+impl Numbers<'_> {
+    fn within(&mut self, field: &str, n: i32, (least, most): (i32, i32)) -> i32 {
+        if !(least..=most).contains(&n) {
+            let expected = match most {
+                i32::MAX => format!("at least {least}"),
+                most => format!("{least} to {most}"),
+            };
+            self.0.push(Violation::new(field, n.to_string(), expected));
+        }
+        n.clamp(least, most)
+    }
+
+    fn seconds(&mut self, field: &str, n: i32, most: i32) -> SignedDuration {
+        SignedDuration::from_secs(self.within(field, n, (0, most)).into())
+    }
+
+    fn settle(&mut self, rebalance: &Rebalance) -> u32 {
+        let n = rebalance.settle_observations.unwrap_or(SETTLE);
+        self.within("spec.rebalance.settleObservations", n, (1, 100))
+            .unsigned_abs()
+    }
+
+    fn min_utilization(&mut self, rebalance: &Rebalance) -> Option<f64> {
+        let field = "spec.rebalance.minUtilizationPercent";
+        let percent = self.within(field, rebalance.min_utilization_percent?, (1, 100));
+        Some(f64::from(percent) / 100.0)
+    }
+}
+
+#[cfg(test)]
+mod tests;

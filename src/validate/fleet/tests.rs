@@ -1,0 +1,321 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::domain::{
+    ReplicaBounds,
+    federate::{Affinity, TaintEffect, Toleration},
+    hpa::Requirement,
+    workload::Strategy,
+};
+
+const PERIOD: SignedDuration = SignedDuration::from_secs(15);
+
+/// A fleet whose spec has these members beside what every one needs.
+fn object(spec: Value) -> FederatedHPA {
+    let mut object = json!({
+        "metadata": {"name": "web", "namespace": "shop", "generation": 7},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "minReplicas": 2,
+            "maxReplicas": 20,
+        },
+    });
+    let Value::Object(spec) = spec else {
+        panic!("{spec}");
+    };
+    object["spec"].as_object_mut().unwrap().extend(spec);
+    serde_json::from_value(object).unwrap()
+}
+
+fn read_spec(spec: Value) -> Result<FleetSpec, Invalid> {
+    fleet(&object(spec), &Zone::utc(), PERIOD, &Settings::default())
+}
+
+fn policy_of(spec: Value) -> Policy {
+    read_spec(spec).unwrap().policy
+}
+
+fn default_policy() -> Policy {
+    Policy {
+        kind: Kind::Duplicated,
+        bounds: ReplicaBounds::new(Replicas::new(2), Replicas::new(20)),
+        affinity: Affinity::default(),
+        preferences: Vec::new(),
+        weight_by: WeightBy::Capacity,
+        scaling_to_zero: false,
+        delay: SignedDuration::from_mins(1),
+        failure: FailurePolicy::Retain,
+        toleration: SignedDuration::from_mins(5),
+        tolerations: Vec::new(),
+        source: WorkloadSource::Members,
+        mode: Mode::Delegated,
+        cooldown: SignedDuration::from_mins(2),
+        settle: 3,
+        period: PERIOD,
+        min_utilization: None,
+        tolerance: 0.1,
+        generation: 7,
+    }
+}
+
+fn external(name: &str) -> Value {
+    json!({"type": "External", "external": {
+        "metric": {"name": name}, "target": {"type": "AverageValue", "averageValue": "5"},
+    }})
+}
+
+fn cpu() -> Value {
+    json!({"type": "Resource", "resource": {
+        "name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50},
+    }})
+}
+
+#[test]
+fn what_is_left_out_has_its_default() {
+    let spec = read_spec(json!({})).unwrap();
+    assert_eq!(spec.policy, default_policy());
+    assert_eq!(spec.deletion, DeletionPolicy::Delete);
+    assert_eq!(spec.scopes, BTreeSet::new());
+    assert_eq!(spec.workload.target.namespace, "shop");
+    assert_eq!(spec.workload.strategy, Strategy::Auto);
+    assert_eq!(spec.workload.metrics[0].identifier(), "resource.cpu");
+}
+
+#[test]
+fn everything_that_is_written_arrives() {
+    let spec = json!({
+        "scaleStrategy": "Preview",
+        "clusterAffinity": {
+            "clusterNames": ["a", "b", "c"], "exclude": ["c"],
+            "labelSelector": {
+                "matchLabels": {"tier": "prod"},
+                "matchExpressions": [{"key": "spot", "operator": "DoesNotExist"}],
+            },
+            "fieldSelector": {"matchExpressions": [{"key": "region", "operator": "In", "values": ["eu"]}]},
+        },
+        "autoscaleMultiClusterDelay": 90,
+        "scalingToZero": true,
+        "federatedHPAAssignment": {
+            "federatedHPAAssignmentType": "DynamicWeighted",
+            "weightBy": "Demand",
+            "clusterAutoscalingPreference": [{
+                "targetCluster": {"clusterNames": ["a"]},
+                "staticWeight": 3, "priority": -1,
+                "autoscalingMinThreshold": 1, "autoscalingMaxThreshold": 8, "elastic": true,
+            }],
+        },
+        "failurePolicy": "Reassign",
+        "tolerationSeconds": 30,
+        "clusterTolerations": [{"key": "maintenance", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}],
+        "workloadSource": "Hub",
+        "mode": "Direct",
+        "behavior": {"scaleUp": {"tolerance": "0.05"}, "scaleDown": {"tolerance": "0.2"}},
+        "deletionPolicy": "Retain",
+        "rebalance": {"cooldownSeconds": 10, "settleObservations": 1, "minUtilizationPercent": 50},
+    });
+    let spec = read_spec(spec).unwrap();
+    assert_eq!(spec.workload.strategy, Strategy::Preview);
+    assert_eq!(spec.deletion, DeletionPolicy::Retain);
+    let want = Policy {
+        kind: Kind::DynamicWeighted,
+        affinity: Affinity {
+            names: ["a", "b", "c"].map(str::to_owned).to_vec(),
+            exclude: vec!["c".to_owned()],
+            labels: [
+                Requirement::In("tier".to_owned(), vec!["prod".to_owned()]),
+                Requirement::Absent("spot".to_owned()),
+            ]
+            .into_iter()
+            .collect(),
+            fields: vec![Requirement::In("region".to_owned(), vec!["eu".to_owned()])],
+        },
+        preferences: vec![Preference {
+            targets: Affinity {
+                names: vec!["a".to_owned()],
+                ..Affinity::default()
+            },
+            weight: Some(3),
+            priority: Some(-1),
+            min: Some(Replicas::new(1)),
+            max: Some(Replicas::new(8)),
+            elastic: true,
+        }],
+        weight_by: WeightBy::Demand,
+        scaling_to_zero: true,
+        delay: SignedDuration::from_secs(90),
+        failure: FailurePolicy::Reassign,
+        toleration: SignedDuration::from_secs(30),
+        tolerations: vec![Toleration {
+            key: Some("maintenance".to_owned()),
+            value: None,
+            effect: Some(TaintEffect::NoExecute),
+            seconds: Some(60),
+        }],
+        source: WorkloadSource::Hub,
+        mode: Mode::Direct,
+        cooldown: SignedDuration::from_secs(10),
+        settle: 1,
+        min_utilization: Some(0.5),
+        tolerance: 0.2,
+        ..default_policy()
+    };
+    assert_eq!(spec.policy, want);
+}
+
+#[test]
+fn every_policy_of_the_wire_is_one_of_the_domain() {
+    for (wire, want) in [
+        ("Duplicated", Kind::Duplicated),
+        ("Aggregated", Kind::Aggregated),
+        ("StaticWeighted", Kind::StaticWeighted),
+        ("DynamicWeighted", Kind::DynamicWeighted),
+    ] {
+        let spec = json!({"federatedHPAAssignment": {"federatedHPAAssignmentType": wire}});
+        assert_eq!(policy_of(spec).kind, want);
+    }
+    let prioritized = json!({"federatedHPAAssignment": {
+        "federatedHPAAssignmentType": "Prioritized",
+        "clusterAutoscalingPreference": [{"targetCluster": {}, "priority": 0}],
+    }});
+    assert_eq!(policy_of(prioritized).kind, Kind::Prioritized);
+}
+
+#[test]
+fn external_metrics_are_the_fleets_and_the_others_the_members_unless_said_otherwise() {
+    let metrics = json!([cpu(), external("queue"), external("topic")]);
+    let scope = |metric: &str, scope: &str| json!({"metric": metric, "scope": scope});
+    for (said, want) in [
+        (json!([]), vec!["external.queue", "external.topic"]),
+        (
+            json!([scope("external.queue", "Member")]),
+            vec!["external.topic"],
+        ),
+        (
+            json!([scope("resource.cpu", "Fleet")]),
+            vec!["external.queue", "external.topic", "resource.cpu"],
+        ),
+    ] {
+        let spec = read_spec(json!({"metrics": metrics, "metricScope": said})).unwrap();
+        assert_eq!(spec.scopes.iter().collect::<Vec<_>>(), want, "{said}");
+        let members = spec.member_metrics().count();
+        assert_eq!(members, 3 - want.len(), "{said}");
+    }
+}
+
+#[test]
+fn a_member_with_nothing_to_measure_runs_direct() {
+    let cron =
+        json!({"name": "day", "start": "0 9 * * *", "end": "0 18 * * *", "targetReplicas": 5});
+    for (spec, want) in [
+        (json!({"metrics": [cpu()]}), Mode::Delegated),
+        (
+            json!({"metrics": [cpu(), external("queue")]}),
+            Mode::Delegated,
+        ),
+        (json!({"metrics": [external("queue")]}), Mode::Direct),
+        (json!({"metrics": [], "crons": [cron]}), Mode::Direct),
+        (json!({"metrics": [cpu()], "minReplicas": 0}), Mode::Direct),
+        (
+            json!({"metrics": [cpu()], "metricScope": [{"metric": "resource.cpu", "scope": "Fleet"}]}),
+            Mode::Direct,
+        ),
+    ] {
+        assert_eq!(policy_of(spec.clone()).mode, want, "{spec}");
+    }
+}
+
+#[test]
+fn a_scope_of_a_metric_that_is_not_there_is_left_out_and_said() {
+    let scope = json!([{"metric": "external.que", "scope": "Fleet"}]);
+    let spec = read_spec(json!({"metrics": [external("queue")], "metricScope": scope})).unwrap();
+    let messages: Vec<_> = spec
+        .workload
+        .problems
+        .iter()
+        .map(|p| p.message.as_str())
+        .collect();
+    assert_eq!(
+        messages,
+        ["spec.metricScope[0].metric is external.que, expected external.queue"]
+    );
+}
+
+/// A policy with preferences.
+fn assigned(policy: &str, preference: Value) -> Value {
+    json!({"federatedHPAAssignment": {
+        "federatedHPAAssignmentType": policy, "clusterAutoscalingPreference": [preference],
+    }})
+}
+
+#[test]
+fn each_violation_says_field_what_stands_there_and_what_is_expected() {
+    let preference = "spec.federatedHPAAssignment.clusterAutoscalingPreference";
+    let first = format!("{preference}[0]");
+    let affinity = |selector: &str, expression: Value| json!({"clusterAffinity": {selector: {"matchExpressions": [expression]}}});
+    let tolerated = |toleration: Value| json!({"clusterTolerations": [toleration]});
+    for (spec, want) in [
+        (json!({"maxReplicas": 1}), "spec.minReplicas is 2, expected at most spec.maxReplicas, which is 1".to_owned()),
+        (json!({"autoscaleMultiClusterDelay": 3601}), "spec.autoscaleMultiClusterDelay is 3601, expected 0 to 3600".to_owned()),
+        (json!({"tolerationSeconds": -1}), "spec.tolerationSeconds is -1, expected 0 to 86400".to_owned()),
+        (json!({"rebalance": {"cooldownSeconds": -1}}), "spec.rebalance.cooldownSeconds is -1, expected 0 to 3600".to_owned()),
+        (json!({"rebalance": {"settleObservations": 0}}), "spec.rebalance.settleObservations is 0, expected 1 to 100".to_owned()),
+        (json!({"rebalance": {"minUtilizationPercent": 0}}), "spec.rebalance.minUtilizationPercent is 0, expected 1 to 100".to_owned()),
+        (assigned("StaticWeighted", json!({"targetCluster": {}, "staticWeight": -1})), format!("{first}.staticWeight is -1, expected at least 0")),
+        (assigned("Aggregated", json!({"targetCluster": {}, "autoscalingMinThreshold": 3, "autoscalingMaxThreshold": 2})),
+            format!("{first}.autoscalingMinThreshold is 3, expected at most autoscalingMaxThreshold, which is 2")),
+        (assigned("Aggregated", json!({"targetCluster": {}, "autoscalingMaxThreshold": 10001})),
+            format!("{first}.autoscalingMaxThreshold is 10001, expected 0 to 10000")),
+        (assigned("Prioritized", json!({"targetCluster": {}, "staticWeight": 1})),
+            format!("{preference} is without any priority, expected at least one entry with `priority`, because the policy is Prioritized")),
+        (assigned("Aggregated", json!({"targetCluster": {"fieldSelector": {"matchExpressions": [{"key": "rack", "operator": "Exists"}]}}})),
+            format!("{first}.targetCluster.fieldSelector.matchExpressions[0].key is rack, expected provider, region or zone (for anything else use labelSelector)")),
+        (affinity("labelSelector", json!({"key": "a", "operator": "In"})),
+            "spec.clusterAffinity.labelSelector.matchExpressions[0].values is empty, expected at least one value".to_owned()),
+        (affinity("labelSelector", json!({"key": "a", "operator": "Exists", "values": ["b", "c"]})),
+            "spec.clusterAffinity.labelSelector.matchExpressions[0].values is b, c, expected none, because the operator takes none".to_owned()),
+        (affinity("labelSelector", json!({"key": "a", "operator": "Gt", "values": ["1"]})),
+            "spec.clusterAffinity.labelSelector.matchExpressions[0].operator is Gt, expected In, NotIn, Exists or DoesNotExist".to_owned()),
+        (tolerated(json!({"operator": "Equal"})), "spec.clusterTolerations[0].operator is Equal, expected Exists, because there is no key".to_owned()),
+        (tolerated(json!({"key": "a", "operator": "Lt"})), "spec.clusterTolerations[0].operator is Lt, expected Equal or Exists".to_owned()),
+        (tolerated(json!({"key": "a", "operator": "Exists", "value": "b"})),
+            "spec.clusterTolerations[0].value is b, expected none, because the operator is Exists".to_owned()),
+        (tolerated(json!({"key": "a", "effect": "Never"})),
+            "spec.clusterTolerations[0].effect is Never, expected NoSchedule, PreferNoSchedule or NoExecute".to_owned()),
+        (tolerated(json!({"key": "a", "effect": "NoSchedule", "tolerationSeconds": 5})),
+            "spec.clusterTolerations[0].tolerationSeconds is 5, expected none, because only the effect NoExecute ends".to_owned()),
+        (json!({"metricScope": [{"metric": "resource.cpu", "scope": "Fleet"}, {"metric": "resource.cpu", "scope": "Member"}]}),
+            "spec.metricScope[1].metric is resource.cpu, expected each metric once".to_owned()),
+    ] {
+        assert_eq!(read_spec(spec.clone()).unwrap_err().to_string(), want, "{spec}");
+    }
+}
+
+#[test]
+fn all_violations_come_at_once() {
+    let spec = json!({
+        "maxReplicas": 0,
+        "tolerationSeconds": -1,
+        "clusterTolerations": [{"key": "a", "effect": "Never"}],
+    });
+    let fields: Vec<_> = read_spec(spec)
+        .unwrap_err()
+        .0
+        .into_iter()
+        .map(|violation| violation.field)
+        .collect();
+    assert_eq!(
+        fields,
+        [
+            "spec.maxReplicas",
+            "spec.minReplicas",
+            "spec.tolerationSeconds",
+            "spec.clusterTolerations[0].effect",
+        ]
+    );
+}
+
+#[test]
+fn missing_weights_are_no_violation() {
+    let spec = json!({"federatedHPAAssignment": {"federatedHPAAssignmentType": "StaticWeighted"}});
+    assert_eq!(policy_of(spec).preferences, []);
+}
