@@ -1,6 +1,7 @@
 //! A world for one scenario: a cluster with our manifests applied, and controllers to run in it.
 
 use std::{
+    collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
     time::Duration,
@@ -293,6 +294,8 @@ pub(crate) fn config(kubeconfig: &Path, flags: &HpaFlags) -> Config {
         namespaces: Vec::new(),
         prometheus: None,
         promql_scope: ScopeArg::Namespace,
+        cluster_label: "cluster".to_owned(),
+        prometheus_endpoints: BTreeMap::new(),
         members: MemberArgs::default(),
         adapter_config: None,
         listen: "127.0.0.1:0".parse().unwrap(),

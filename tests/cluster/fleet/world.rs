@@ -6,12 +6,14 @@ use std::{
     path::PathBuf,
 };
 
-use foretide::{clock::Clock, config::Config};
+use foretide::{
+    clock::Clock,
+    config::{Config, MemberArgs},
+};
 use foretide_crds::FederatedHPA;
 use futures::future::join_all;
-use k8s_openapi::api::{
-    apps::v1::Deployment, autoscaling::v2::HorizontalPodAutoscaler, core::v1::Secret,
-};
+use jiff::SignedDuration;
+use k8s_openapi::api::{apps::v1::Deployment, autoscaling::v2::HorizontalPodAutoscaler};
 use kube::{
     Api,
     api::{ListParams, Patch, PatchParams},
@@ -91,7 +93,15 @@ impl FleetWorld {
 
     /// A controller's configuration for this hub.
     pub(crate) fn config(&self) -> Config {
-        config(&self.kubeconfig, &HpaFlags::quick())
+        Config {
+            members: MemberArgs {
+                namespace: Some(SYSTEM.to_owned()),
+                lost_after: SignedDuration::from_secs(4),
+                allow_loopback: true,
+                ..MemberArgs::default()
+            },
+            ..config(&self.kubeconfig, &HpaFlags::quick())
+        }
     }
 
     /// Runs a controller with that.
@@ -105,11 +115,6 @@ impl FleetWorld {
         let kubeconfig = road.kubeconfig(SYSTEM, ACCOUNT).await.unwrap();
         let enlisted = self.fleet.enlist(member, SYSTEM, &kubeconfig, &metadata);
         enlisted.await.unwrap();
-    }
-
-    /// The members' Secrets.
-    pub(crate) fn secrets(&self) -> Api<Secret> {
-        Api::namespaced(self.fleet.hub.client(), SYSTEM)
     }
 
     /// Puts the shop into a member.
