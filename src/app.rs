@@ -18,12 +18,16 @@ use crate::{
             rules::Shelved,
         },
     },
-    autoscaler::{Autoscaler, Setup},
+    autoscaler::{
+        Autoscaler, Setup,
+        fleet::{FleetAutoscaler, Told},
+    },
     clock::Clock,
     config::{AdapterConfig, Config, KubeAccess, ScopeArg},
     domain::federate::Health,
     forecaster::{Forecaster, Source, forecasts::Forecasts},
     http,
+    ports::{Fleet, MemberView},
     telemetry::Telemetry,
     validate::chain,
 };
@@ -100,7 +104,9 @@ pub async fn run_with(
         &config.namespaces,
         clock.clone(),
     ));
-    let members = members(&config, connection, cluster.gate(), &clock);
+    let members = Arc::new(Fleets {
+        members: members(&config, connection, cluster.gate(), &clock),
+    });
     let forecasts = Arc::new(Forecasts::default());
     let forecaster = Forecaster::new(
         Arc::clone(&cluster),
@@ -114,6 +120,16 @@ pub async fn run_with(
         local_zone: config.local_zone,
         settings: config.settings,
     };
+    let fleets = FleetAutoscaler::new(
+        Arc::clone(&cluster),
+        Arc::clone(&members),
+        clock.clone(),
+        setup.clone(),
+        Told {
+            forecasts: Arc::clone(&forecasts),
+            telemetry: Arc::clone(&telemetry),
+        },
+    );
     let autoscaler = Autoscaler::new(
         Arc::clone(&cluster),
         clock.clone(),
@@ -126,19 +142,17 @@ pub async fn run_with(
     let watched = Arc::clone(&cluster);
     parts.spawn(async move { watched.run().await }.map(|()| "watch of the Kubernetes API"));
     parts.spawn(autoscaler.run().map(|()| "autoscaler"));
+    parts.spawn(fleets.run().map(|()| "autoscaler of fleets"));
     parts.spawn(forecaster.run().map(|()| "forecaster"));
     parts.spawn(
         adapter
             .follow(clock.clone())
             .map(|()| "reader of prometheus-adapter's rules"),
     );
-    if let Some(members) = members {
-        let members = Arc::new(members);
-        let followed = Arc::clone(&members);
-        parts.spawn(async move { followed.run().await }.map(|()| "watch of the members"));
-        let report = report_members(members, Arc::clone(&telemetry), clock.clone());
-        parts.spawn(report.map(|()| "member report"));
-    }
+    let followed = Arc::clone(&members);
+    parts.spawn(async move { followed.run().await }.map(|()| "watch of the members"));
+    let report = report_members(members, Arc::clone(&telemetry), clock.clone());
+    parts.spawn(report.map(|()| "member report"));
     parts.spawn(report_watches(cluster, telemetry, clock).map(|()| "watch report"));
     parts.spawn(
         axum::serve(listener, router)
@@ -198,6 +212,43 @@ fn members(
         gate.clone(),
         clock.clone(),
     ))
+}
+
+/// The members as they come and go, or nobody where it is not known where to look for them.
+struct Fleets {
+    members: Option<Members>,
+}
+
+// === impl Fleets ===
+
+impl Fleets {
+    /// Keeps the members true to their Secrets.
+    async fn run(&self) {
+        match &self.members {
+            Some(members) => members.run().await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Fleet for Fleets {
+    type Member = <Members as Fleet>::Member;
+
+    fn is_synced(&self) -> bool {
+        self.members.as_ref().is_none_or(Fleet::is_synced)
+    }
+
+    fn members(&self) -> Vec<Arc<MemberView<Self::Member>>> {
+        let members = self.members.as_ref().map(Fleet::members);
+        members.unwrap_or_default()
+    }
+
+    async fn changed(&self) {
+        match &self.members {
+            Some(members) => members.changed().await,
+            None => std::future::pending().await,
+        }
+    }
 }
 
 fn history(
@@ -304,9 +355,10 @@ async fn report_watches(cluster: Arc<KubeCluster>, telemetry: Arc<Telemetry>, cl
     }
 }
 
-async fn report_members(members: Arc<Members>, telemetry: Arc<Telemetry>, clock: Clock) {
+async fn report_members(members: Arc<Fleets>, telemetry: Arc<Telemetry>, clock: Clock) {
     loop {
-        let reports = members.reports();
+        let reports = members.members.as_ref().map(Members::reports);
+        let reports = reports.unwrap_or_default();
         telemetry.members(reports.iter().map(|member| {
             let silent = member.silence.map(|silence| silence.as_secs_f64());
             (member.name.as_str(), member.health == Health::Ready, silent)

@@ -136,8 +136,16 @@ pub trait Cluster: Workloads {
         about: &EffectiveHorizontalPodAutoscaler,
         event: &EventNote,
     ) -> impl Future<Output = Result<(), ClusterError>> + Send;
+    /// As [`Cluster::changed`], of federated autoscalers.
+    fn federated_changed(&self) -> impl Future<Output = BTreeSet<ObjectKey>> + Send;
     /// The federated autoscalers of the watched namespaces, in the order of their namespace and name.
     fn federated(&self) -> Vec<Arc<FederatedHPA>>;
+    /// Records an event about a federated autoscaler.
+    fn emit_federated(
+        &self,
+        about: &FederatedHPA,
+        event: &EventNote,
+    ) -> impl Future<Output = Result<(), ClusterError>> + Send;
     /// Server-side apply of the status of a federated autoscaler.
     fn write_federated_status(
         &self,
@@ -341,6 +349,23 @@ pub enum ClusterError {
         /// What happened.
         message: String,
     },
+}
+
+// === impl ClusterError ===
+
+impl ClusterError {
+    /// The same, said to have happened in `place`.
+    #[must_use]
+    pub fn within(mut self, place: &str) -> Self {
+        let (Self::NotFound { what }
+        | Self::Conflict { what }
+        | Self::Refused { what, .. }
+        | Self::NotScalable { what, .. }
+        | Self::Invalid { what, .. }
+        | Self::Unreachable { what, .. }) = &mut self;
+        *what = format!("{what} in {place}");
+        self
+    }
 }
 
 /// What the history of a metric is asked for by.

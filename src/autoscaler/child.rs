@@ -1,8 +1,9 @@
 //! The child `HorizontalPodAutoscaler`: its manifest, whose it is, and whether it still is as written.
 //!
 //! Pure: values in, values out. `apply` sends what this module composes. A child of ours is found by
-//! its controller UID, an adopted one by an annotation; every other autoscaler on the same target is
-//! foreign and is never written.
+//! the UID of whom it is for (its controller's, or in a member cluster the one in its label), an
+//! adopted one by an annotation; every other autoscaler on the same target is foreign and is never
+//! written.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     domain::{Replicas, ScaleTarget},
-    owned::{child_name, is_part_of, owned_metadata},
+    owned::{FLEET_UID, Kin, is_part_of},
     ports::HpaView,
 };
 
@@ -44,19 +45,19 @@ impl Siblings {
     /// them acts is settled among them.
     #[must_use]
     pub fn of(
-        ehpa: &EffectiveHorizontalPodAutoscaler,
+        (ehpa, kin): (&EffectiveHorizontalPodAutoscaler, Kin),
         target: &ScaleTarget,
         hpas: &[Arc<HpaView>],
         rivals: &[String],
     ) -> Self {
         let uid = ehpa.metadata.uid.as_deref().unwrap_or_default();
         let of_a_rival = |hpa: &HpaView| {
-            let owner = hpa.controller_uid.as_ref();
-            owner.is_some_and(|owner| rivals.contains(owner))
+            let whose = created_for(hpa);
+            whose.is_some_and(|whose| rivals.iter().any(|rival| rival == whose))
         };
         let owned = hpas
             .iter()
-            .find(|hpa| hpa.controller_uid.as_deref() == Some(uid))
+            .find(|hpa| created_for(hpa) == Some(uid))
             .cloned();
         let adopted = hpas
             .iter()
@@ -72,7 +73,7 @@ impl Siblings {
             .iter()
             .find(|hpa| !ours(hpa) && !of_a_rival(hpa) && same_target(&hpa.target, target))
             .cloned();
-        let name = child_name(&ehpa.name_any());
+        let name = kin.child_name(&ehpa.name_any());
         let namesake = hpas
             .iter()
             .find(|hpa| hpa.name == name && !ours(hpa))
@@ -92,6 +93,13 @@ impl Siblings {
     }
 }
 
+/// UID of the object that this autoscaler was created for, if it is nobody's own.
+#[must_use]
+pub fn created_for(hpa: &HpaView) -> Option<&str> {
+    let of_a_fleet = || hpa.labels.get(FLEET_UID)?.as_str();
+    hpa.controller_uid.as_deref().or_else(of_a_fleet)
+}
+
 /// UID of the object that adopted this autoscaler, if any did.
 #[must_use]
 pub fn adopted_by(hpa: &HpaView) -> Option<&str> {
@@ -102,7 +110,7 @@ pub fn adopted_by(hpa: &HpaView) -> Option<&str> {
 /// adopted it.
 #[must_use]
 pub fn is_unclaimed(hpa: &HpaView) -> bool {
-    hpa.controller_uid.is_none() && adopted_by(hpa).is_none()
+    created_for(hpa).is_none() && adopted_by(hpa).is_none()
 }
 
 /// Whether the user asked us to take over a foreign autoscaler.
@@ -118,11 +126,15 @@ pub fn wants_adoption(ehpa: &EffectiveHorizontalPodAutoscaler) -> bool {
 /// Fields of `metrics` and `behavior` that we do not know are passed on. Every default that the API
 /// server would fill in is written out, so that each field has one owner and an edit by hand shows.
 #[must_use]
-pub fn manifest(ehpa: &EffectiveHorizontalPodAutoscaler, min: Replicas, max: Replicas) -> Value {
+pub fn manifest(
+    (ehpa, kin): (&EffectiveHorizontalPodAutoscaler, Kin),
+    min: Replicas,
+    max: Replicas,
+) -> Value {
     json!({
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",
-        "metadata": owned_metadata(ehpa),
+        "metadata": kin.metadata(ehpa),
         "spec": spec(ehpa, min, max),
     })
 }
@@ -345,7 +357,8 @@ mod tests {
     }
 
     fn child(behavior: Option<&str>) -> Value {
-        manifest(&ehpa(behavior), Replicas::new(2), Replicas::new(10))
+        let object = ehpa(behavior);
+        manifest((&object, Kin::Owner), Replicas::new(2), Replicas::new(10))
     }
 
     #[test]
@@ -444,7 +457,12 @@ mod tests {
             (hpa("ehpa-web", None, None), "foreign namesake", true),
         ] {
             let all = [Arc::clone(&hpa)];
-            let found = Siblings::of(&object, &target, &all, &["rival".to_owned()]);
+            let found = Siblings::of(
+                (&object, Kin::Owner),
+                &target,
+                &all,
+                &["rival".to_owned()],
+            );
             let is = |which| {
                 if str::contains(whose, which) {
                     Some(Arc::clone(&hpa))

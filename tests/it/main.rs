@@ -5,7 +5,11 @@ mod architecture;
 #[cfg(test)]
 mod cli;
 #[cfg(test)]
+mod fleet;
+#[cfg(test)]
 mod fuzz;
+#[cfg(test)]
+mod memory;
 #[cfg(test)]
 mod sources_contradict_hpa;
 #[cfg(test)]

@@ -145,6 +145,11 @@ impl Connection {
         self.unary.default_namespace()
     }
 
+    /// The client for calls.
+    pub(in crate::adapters) fn client(&self) -> Client {
+        self.unary.clone()
+    }
+
     /// A connection over a client that speaks to something else than a network.
     #[cfg(test)]
     pub(in crate::adapters) fn over(client: Client) -> Self {

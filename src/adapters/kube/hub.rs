@@ -97,7 +97,19 @@ impl Cluster for KubeCluster<Hub> {
         about: &EffectiveHorizontalPodAutoscaler,
         event: &EventNote,
     ) -> Result<(), ClusterError> {
-        writes::emit(&self.calls, &about.metadata, event).await
+        writes::emit(&self.calls, (Resource::EHPA, &about.metadata), event).await
+    }
+
+    async fn federated_changed(&self) -> BTreeSet<ObjectKey> {
+        self.role.federated_changes.next().await
+    }
+
+    async fn emit_federated(
+        &self,
+        about: &FederatedHPA,
+        event: &EventNote,
+    ) -> Result<(), ClusterError> {
+        writes::emit(&self.calls, (Resource::FEDERATED, &about.metadata), event).await
     }
 
     fn federated(&self) -> Vec<Arc<FederatedHPA>> {

@@ -25,6 +25,8 @@ mod workloads;
 mod writes;
 
 #[cfg(test)]
+pub(super) use self::store::Seen;
+#[cfg(test)]
 pub(in crate::adapters) mod fake;
 #[cfg(test)]
 mod tests;

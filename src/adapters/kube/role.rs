@@ -24,6 +24,7 @@ pub trait Role: Send + Sync + 'static {
 /// The cluster that our own objects are in.
 pub struct Hub {
     pub(super) changes: Arc<Changes>,
+    pub(super) federated_changes: Arc<Changes>,
     pub(super) autoscalers: Arc<Store<EffectiveHorizontalPodAutoscaler>>,
     pub(super) federated: Arc<Store<FederatedHPA>>,
     pub(super) predictions: Arc<Store<TimeSeriesPrediction>>,
@@ -51,12 +52,13 @@ pub(super) fn scopes(namespaces: &[String]) -> Vec<Option<String>> {
 impl Hub {
     pub(super) fn new(namespaces: &[String]) -> Self {
         let scopes = scopes(namespaces);
-        let changes = Arc::new(Changes::default());
+        let (changes, federated_changes) = (Arc::<Changes>::default(), Arc::<Changes>::default());
         Self {
             autoscalers: Arc::new(Store::new(Resource::EHPA, &scopes).telling(changes.clone())),
-            federated: Arc::new(Store::new(Resource::FEDERATED, &scopes).telling(changes.clone())),
+            federated: Arc::new(Store::new(Resource::FEDERATED, &scopes).telling(federated_changes.clone())),
             predictions: Arc::new(Store::new(Resource::TSP, &scopes)),
             changes,
+            federated_changes,
         }
     }
 }

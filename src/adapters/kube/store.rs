@@ -38,7 +38,7 @@ pub(in crate::adapters) trait Stored: Sized + Send + Sync + 'static {
 }
 
 /// One object of a list or watch event.
-pub(super) struct Seen<V> {
+pub(in crate::adapters) struct Seen<V> {
     namespace: Arc<str>,
     name: Arc<str>,
     value: Result<V, String>,
@@ -101,7 +101,7 @@ struct Shelf<V> {
 
 impl<V: Stored> Seen<V> {
     /// Reads one object; `None` when it has no name, so that there is nothing to keep it by.
-    pub(super) fn decode(mut object: Value) -> Option<Self> {
+    pub(in crate::adapters) fn decode(mut object: Value) -> Option<Self> {
         let metadata = object.get_mut("metadata")?.as_object_mut()?;
         metadata.remove("managedFields");
         let text = |key: &str| {
@@ -219,7 +219,7 @@ impl<V: Stored> Store<V> {
     }
 
     /// Replaces everything of a scope by a complete list.
-    pub(super) fn replace(&self, scope: Option<&str>, fresh: Vec<Seen<V>>) {
+    pub(in crate::adapters) fn replace(&self, scope: Option<&str>, fresh: Vec<Seen<V>>) {
         let mut shelves = self.write();
         let before = shelves.take(scope);
         let mut gone: BTreeSet<(Arc<str>, Arc<str>)> = before.keys().cloned().collect();
@@ -249,7 +249,7 @@ impl<V: Stored> Store<V> {
     }
 
     /// How the watches of this store are doing.
-    pub(super) fn report(&self) -> WatchReport {
+    pub(in crate::adapters) fn report(&self) -> WatchReport {
         let shelves = self.read();
         let heard = self.counts.heard_millis.load(Ordering::Relaxed);
         WatchReport {

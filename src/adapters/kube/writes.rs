@@ -184,12 +184,12 @@ pub(super) async fn delete_at(calls: &Calls, path: &str, uid: &str) -> Result<()
 /// Records an event about an autoscaler.
 pub(super) async fn emit(
     calls: &Calls,
-    about: &ObjectMeta,
+    (kind, about): (Resource, &ObjectMeta),
     event: &EventNote,
 ) -> Result<(), ClusterError> {
     let namespace = about.namespace.as_deref().unwrap_or_default();
     let name = about.name.as_deref().unwrap_or_default();
-    let body = event_body(about, event);
+    let body = event_body(kind, about, event);
     let created = match Resource::EVENT.collection(Some(namespace)) {
         Ok(path) => {
             calls
@@ -202,12 +202,12 @@ pub(super) async fn emit(
         Ok(_event) => Ok(()),
         Err(error) => Err(error.about(format!(
             "event about {}",
-            Resource::EHPA.shown(namespace, name)
+            kind.shown(namespace, name)
         ))),
     }
 }
 
-fn event_body(about: &ObjectMeta, event: &EventNote) -> Value {
+fn event_body(kind: Resource, about: &ObjectMeta, event: &EventNote) -> Value {
     let name = about.name.as_deref().unwrap_or_default();
     json!({
         "apiVersion": Resource::EVENT.api_version,
@@ -224,8 +224,8 @@ fn event_body(about: &ObjectMeta, event: &EventNote) -> Value {
         "action": event.action,
         "note": cut(&event.note, LONGEST_NOTE),
         "regarding": {
-            "apiVersion": Resource::EHPA.api_version,
-            "kind": Resource::EHPA.kind,
+            "apiVersion": kind.api_version,
+            "kind": kind.kind,
             "namespace": about.namespace,
             "name": about.name,
             "uid": about.uid,

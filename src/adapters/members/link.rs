@@ -214,3 +214,107 @@ impl Answers {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_000 + second).unwrap()
+    }
+
+    fn answers() -> Answers {
+        Answers {
+            answered: at(0),
+            unready: None,
+            unanswered: None,
+        }
+    }
+
+    fn refused(code: u16) -> Result<(), CallError> {
+        Err(CallError::Status {
+            code,
+            message: "words".into(),
+        })
+    }
+
+    /// The health at a second, with watches that heard something at another.
+    fn health(answers: &Answers, now: i64, heard: Option<i64>, synced: bool) -> Health {
+        let patience = Patience::of(SignedDuration::from_secs(45));
+        let late = |then: Timestamp, limit: fn(&Patience) -> SignedDuration| {
+            at(now).duration_since(then) > limit(&patience)
+        };
+        answers.clone().health(heard.map(at), synced, late).0
+    }
+
+    #[test]
+    fn a_member_is_believed_for_as_long_as_it_answers_and_its_watches_hear() {
+        let unknown = |since| Health::Unknown { since: at(since) };
+        for (now, heard, synced, expected) in [
+            (0, Some(0), true, Health::Ready),
+            (45, Some(0), true, Health::Ready),
+            (46, Some(46), true, unknown(0)),
+            (10, None, false, unknown(0)),
+            (10, Some(10), false, unknown(0)),
+            (40, Some(-49), true, Health::Ready),
+            (40, Some(-51), true, unknown(-51)),
+        ] {
+            let found = health(&answers(), now, heard, synced);
+            assert_eq!(
+                found, expected,
+                "at {now}, heard at {heard:?}, synced {synced}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_answer_counts_but_one_that_our_credentials_are_none() {
+        for (answer, answered, ready) in [
+            (Ok(()), true, true),
+            (refused(403), true, true),
+            (refused(404), true, true),
+            (refused(429), true, true),
+            (refused(500), true, false),
+            (refused(503), true, false),
+            (refused(401), false, true),
+            (Err(CallError::Transport("reset".into())), false, true),
+            (
+                Err(CallError::Late(std::time::Duration::from_secs(5))),
+                false,
+                true,
+            ),
+        ] {
+            let mut answers = answers();
+            let shown = format!("{answer:?}");
+            answers.note(answer, at(30));
+            assert_eq!(
+                answers.answered,
+                at(if answered { 30 } else { 0 }),
+                "{shown}"
+            );
+            assert_eq!(answers.unready.is_none(), ready, "{shown}");
+            assert_eq!(answers.unanswered.is_none(), answered, "{shown}");
+        }
+    }
+
+    #[test]
+    fn a_member_is_not_ready_since_it_said_so_first() {
+        let mut answers = answers();
+        answers.note(refused(500), at(10));
+        answers.note(refused(503), at(20));
+        let not_ready = Health::NotReady { since: at(10) };
+        assert_eq!(health(&answers, 21, Some(21), true), not_ready);
+        answers.note(Ok(()), at(30));
+        assert_eq!(health(&answers, 31, Some(31), true), Health::Ready);
+    }
+
+    #[test]
+    fn a_member_is_asked_at_least_three_times_before_it_counts_as_lost() {
+        for (lost_after, question) in [(45, 10), (30, 10), (6, 2), (600, 10)] {
+            let lost_after = SignedDuration::from_secs(lost_after);
+            let patience = Patience::of(lost_after);
+            assert_eq!(patience.question, SignedDuration::from_secs(question));
+            assert_eq!(patience.answer, lost_after);
+        }
+    }
+}

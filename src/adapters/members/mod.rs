@@ -7,10 +7,16 @@
 
 mod address;
 mod connect;
+mod inventory;
 mod kubeconfig;
 mod link;
 mod roster;
 mod secret;
+
+#[cfg(test)]
+mod sample;
+#[cfg(test)]
+mod tests;
 
 pub use self::{
     kubeconfig::{Access, Refusal, SIZE_MAX},

@@ -13,21 +13,19 @@ use std::{
     time::Duration,
 };
 
-use jiff::SignedDuration;
-use tokio::{sync::Notify, task::JoinSet};
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::Notify;
 
 use super::{
     Settings,
     connect::connect,
+    inventory::{Inventory, Wanted},
     kubeconfig::Access,
     link::Link,
-    secret::{MemberSecret, Tags},
+    secret::Tags,
 };
 use crate::{
-    adapters::kube::{
-        Changes, ConnectError, Connection, KubeMember, Limits, Pace, Resource, Store, Watched,
-        WriteGate,
-    },
+    adapters::kube::{Changes, ConnectError, Connection, KubeMember, Limits, Pace, WriteGate},
     clock::Clock,
     domain::federate::{Health, Taint},
     ports::{Fleet, MemberView},
@@ -44,12 +42,11 @@ type Dial = dyn Fn(&Access) -> Result<Connection, ConnectError> + Send + Sync;
 
 /// The member clusters of a fleet.
 pub struct Members {
-    connection: Connection,
+    inventory: Inventory,
     settings: Settings,
     dial: Box<Dial>,
     gate: WriteGate,
     clock: Clock,
-    secrets: Arc<Store<MemberSecret>>,
     events: Arc<Changes>,
     roster: RwLock<BTreeMap<String, Entry>>,
     followed: AtomicBool,
@@ -69,16 +66,13 @@ pub struct MemberReport {
     pub usable: bool,
 }
 
-/// What an inventory says about one member.
-pub(super) struct Wanted {
-    tags: Tags,
-    access: Result<Access, String>,
-}
-
 /// One member as it is kept.
 struct Entry {
     tags: Tags,
-    problem: Option<String>,
+    /// Since when its manager says that it is not healthy.
+    unhealthy: Option<Timestamp>,
+    /// Why there is no link, and since when.
+    failed: Option<(Timestamp, String)>,
     link: Option<Link>,
     /// A link with newer credentials, which takes over when its stores are full.
     next: Option<Link>,
@@ -91,17 +85,12 @@ impl Members {
     #[must_use]
     pub fn new(connection: Connection, settings: Settings, gate: WriteGate, clock: Clock) -> Self {
         let events = Arc::new(Changes::default());
-        let scope = [Some(settings.namespace.clone())];
-        let secrets = Store::new(Resource::SECRET, &scope)
-            .narrowed(settings.label.clone())
-            .telling(events.clone());
         Self {
-            connection,
+            inventory: Inventory::new(connection, &settings, &events),
             settings,
             dial: Box::new(connect),
             gate,
             clock,
-            secrets: Arc::new(secrets),
             events,
             roster: RwLock::default(),
             followed: AtomicBool::new(false),
@@ -109,20 +98,15 @@ impl Members {
         }
     }
 
-    /// Follows the Secrets and keeps the links, until it is dropped.
+    /// Follows the inventories and keeps the links, until it is dropped; returns only when a watch has died.
     pub async fn run(&self) {
-        let mut tasks = JoinSet::new();
-        let secrets: Arc<dyn Watched> = self.secrets.clone();
-        secrets.watch(&self.connection, Pace::default(), &mut tasks);
+        let mut inventory = std::pin::pin!(self.inventory.run());
         loop {
             let look = if self.is_synced() { LOOK } else { FIRST_LOOK };
             tokio::select! {
                 _keys = self.events.next() => self.follow(),
                 () = tokio::time::sleep(look) => self.look(),
-                Some(Err(error)) = tasks.join_next() => {
-                    tracing::error!(%error, "the watch of the members died");
-                    return;
-                }
+                () = &mut inventory => return,
             }
         }
     }
@@ -145,8 +129,8 @@ impl Members {
 
     /// Makes the roster what the inventory says.
     fn follow(&self) {
-        let listed = self.secrets.is_synced();
-        let wanted = self.wanted();
+        let listed = self.inventory.is_listed();
+        let wanted = self.inventory.wanted(&self.settings);
         let mut roster = self.write();
         roster.retain(|name, _| wanted.contains_key(name));
         for (name, wanted) in wanted {
@@ -159,23 +143,6 @@ impl Members {
         self.changed.notify_one();
     }
 
-    fn wanted(&self) -> BTreeMap<String, Wanted> {
-        let Settings {
-            key,
-            allow_loopback,
-            ..
-        } = &self.settings;
-        let wanted = |secret: &Arc<MemberSecret>| {
-            let access = secret.access(key, *allow_loopback);
-            let wanted = Wanted {
-                tags: secret.tags(&secret.name),
-                access: access.map_err(|refusal| refusal.to_string()),
-            };
-            (secret.name.clone(), wanted)
-        };
-        self.secrets.all().iter().map(wanted).collect()
-    }
-
     /// The entry of a member after its inventory changed.
     fn updated(&self, name: &str, before: Option<Entry>, wanted: Wanted) -> Entry {
         let known = before.is_some();
@@ -185,10 +152,11 @@ impl Members {
             ..wanted.tags
         };
         entry.tags = tags;
+        entry.unhealthy = wanted.unhealthy.map(|at| self.clock.from_wall(at));
         match wanted.access {
             Ok(access) if entry.uses(&access) => {}
             Ok(access) => self.reconnect(name, &mut entry, access),
-            Err(problem) => entry.fail(name, problem),
+            Err(problem) => entry.fail(problem, self.clock.now()),
         }
         entry
     }
@@ -200,7 +168,7 @@ impl Members {
                 tracing::info!(member = name, server, "connecting to a member");
                 entry.take(self.link(access, connection));
             }
-            Err(error) => entry.fail(name, chain(&error)),
+            Err(error) => entry.fail(chain(&error), self.clock.now()),
         }
     }
 
@@ -242,7 +210,7 @@ impl Members {
 
     /// Lets links take over whose stores are full, and notices the first list.
     fn look(&self) {
-        if !self.is_synced() && self.secrets.is_synced() {
+        if !self.is_synced() && self.inventory.is_listed() {
             self.follow();
         }
         let waits = self.read().values().any(|entry| entry.next.is_some());
@@ -295,7 +263,8 @@ impl Entry {
     fn empty(tags: &Tags) -> Self {
         Self {
             tags: tags.clone(),
-            problem: None,
+            unhealthy: None,
+            failed: None,
             link: None,
             next: None,
         }
@@ -309,7 +278,7 @@ impl Entry {
 
     /// A link with new credentials; the one before goes on until the new one is ready to take over.
     fn take(&mut self, link: Link) {
-        self.problem = None;
+        self.failed = None;
         if self.link.is_some() {
             self.next = Some(link);
         } else {
@@ -318,15 +287,17 @@ impl Entry {
     }
 
     /// The credentials were taken away or cannot be used: nothing is asked of the member any more.
-    fn fail(&mut self, name: &str, problem: String) {
-        if self.problem.as_ref() != Some(&problem) {
-            tracing::warn!(
-                member = name,
-                problem,
-                "the Secret of a member cannot be used"
-            );
+    fn fail(&mut self, problem: String, now: Timestamp) {
+        let since = self.failed.as_ref().map_or(now, |(since, _)| *since);
+        if self
+            .failed
+            .as_ref()
+            .is_none_or(|(_, known)| *known != problem)
+        {
+            let member = &self.tags.profile.name;
+            tracing::warn!(member, problem, "the Secret of a member cannot be used");
         }
-        self.problem = Some(problem);
+        self.failed = Some((since, problem));
         (self.link, self.next) = (None, None);
     }
 
@@ -348,14 +319,19 @@ impl Entry {
     }
 
     fn health(&self) -> (Health, Option<String>) {
-        match self.serving() {
-            Some(link) => link.health(),
-            None => (
-                Health::Unknown {
-                    since: jiff::Timestamp::UNIX_EPOCH,
-                },
-                self.problem.clone(),
-            ),
+        let health = self.serving().map(Link::health);
+        let failed = self.failed.clone();
+        match (health, self.unhealthy) {
+            (Some((Health::Ready, _)), Some(since)) => {
+                let says = "its ClusterProfile says ControlPlaneHealthy=False";
+                (Health::NotReady { since }, Some(says.to_owned()))
+            }
+            (Some(health), _) => health,
+            (None, _) => {
+                let (since, problem) = failed.unzip();
+                let since = since.unwrap_or(Timestamp::UNIX_EPOCH);
+                (Health::Unknown { since }, problem)
+            }
         }
     }
 
@@ -369,5 +345,31 @@ impl Entry {
             cluster: self.serving().map(|link| link.cluster.clone()),
             problem: problem.or_else(|| self.tags.problem.clone()),
         }
+    }
+}
+
+#[cfg(test)]
+impl Members {
+    /// Members of the given Secrets, with connections from `dial`.
+    pub(super) fn dialling(
+        connection: Connection,
+        settings: Settings,
+        dial: impl Fn(&Access) -> Result<Connection, ConnectError> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            dial: Box::new(dial),
+            ..Self::new(connection, settings, WriteGate::default(), Clock::system())
+        }
+    }
+
+    /// Follows a complete list of Secrets.
+    pub(super) fn listed(&self, secrets: Vec<serde_json::Value>) {
+        self.inventory.list(&self.settings, secrets);
+        self.follow();
+    }
+
+    /// As often as the time says in [`Members::run`].
+    pub(super) fn later(&self) {
+        self.look();
     }
 }

@@ -22,7 +22,7 @@ const TAINTS: &str = "foretide.io/taints";
 const PROMETHEUS: &str = "foretide.io/prometheus";
 
 /// A Secret, as far as it tells about a member. Its data does not show in any message.
-#[derive(Clone, PartialEq)]
+#[derive(Clone, Default, PartialEq)]
 pub(super) struct MemberSecret {
     pub(super) name: String,
     pub(super) labels: BTreeMap<String, String>,
@@ -107,10 +107,10 @@ impl MemberSecret {
         Access::parse(&text, allow_loopback)
     }
 
-    /// What labels and annotations say, the member being called `name`.
-    pub(super) fn tags(&self, name: &str) -> Tags {
+    /// What its annotations and these labels say, the member being called `name`.
+    pub(super) fn tags(&self, name: &str, labels: &BTreeMap<String, String>) -> Tags {
         let label = |keys: [&str; 2]| {
-            let found = keys.iter().find_map(|key| self.labels.get(*key));
+            let found = keys.iter().find_map(|key| labels.get(*key));
             found.cloned().unwrap_or_default()
         };
         let written = self.annotations.get(TAINTS).map_or("", String::as_str);
@@ -125,7 +125,7 @@ impl MemberSecret {
         Tags {
             profile: Profile {
                 name: name.to_owned(),
-                labels: self.labels.clone(),
+                labels: labels.clone(),
                 provider: label([PROVIDER; 2]),
                 region: label(REGION),
                 zones: list(&label(ZONE), &['_']).map(str::to_owned).collect(),

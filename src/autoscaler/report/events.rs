@@ -52,7 +52,8 @@ fn effect_events(applied: &Applied, effect: &Effect) -> Vec<EventNote> {
 // === impl Deed ===
 
 impl Deed {
-    fn event(self, name: &str) -> EventNote {
+    /// How it is told; `name` is that of the autoscaler.
+    pub(in crate::autoscaler) fn event(self, name: &str) -> EventNote {
         let (reason, note) = match self {
             Self::Created => (
                 "HPACreated",

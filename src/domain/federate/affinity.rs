@@ -61,13 +61,7 @@ impl Profile {
     /// number: `In` asks for an overlap, `NotIn` for none. Other fields and the comparisons hold for no cluster.
     fn has(&self, field: &Requirement) -> bool {
         use Requirement::{Above, Absent, Below, Exists, In, NotIn};
-        let (In(key, _)
-        | NotIn(key, _)
-        | Exists(key)
-        | Absent(key)
-        | Above(key, _)
-        | Below(key, _)) = field;
-        let values = match key.as_str() {
+        let values = match field.key() {
             "provider" => slice::from_ref(&self.provider),
             "region" => slice::from_ref(&self.region),
             "zone" => &self.zones,

@@ -135,16 +135,8 @@ fn duplicated(bounds: ReplicaBounds, candidates: &[Candidate]) -> Budgets {
 #[must_use]
 pub fn share(policy: &Policy, n: Replicas, candidates: &[Candidate], surplus: Surplus) -> Split {
     let weights = weights(policy, candidates);
-    let slots = candidates
-        .iter()
-        .zip(weights)
-        .map(|(candidate, weight)| Slot {
-            name: candidate.name.clone(),
-            weight,
-            lo: candidate.standing.lo.get(),
-            hi: candidate.standing.hi.get(),
-        });
-    let slots: Vec<_> = slots.collect();
+    let slots = candidates.iter().zip(weights);
+    let slots: Vec<_> = slots.map(|(c, weight)| c.slot(weight)).collect();
     match policy.kind {
         Kind::Duplicated => Split {
             shares: slots.iter().map(|_| n.get()).collect(),
@@ -152,13 +144,8 @@ pub fn share(policy: &Policy, n: Replicas, candidates: &[Candidate], surplus: Su
         },
         Kind::StaticWeighted | Kind::DynamicWeighted => quota_split(n.get(), &slots),
         Kind::Aggregated | Kind::Prioritized => {
-            let tiers = tiers(policy.kind, candidates, slots);
-            let tiered: Vec<Vec<_>> = tiers
-                .iter()
-                .map(|t| t.iter().map(|(_, s)| s.clone()).collect())
-                .collect();
-            let split = fill(n.get(), &tiered, surplus);
-            in_order(tiers.iter().flatten().map(|(at, _)| *at), split)
+            let (tiers, places) = tiers(policy.kind, candidates, slots);
+            in_order(&places, fill(n.get(), &tiers, surplus))
         }
     }
 }
@@ -181,8 +168,18 @@ pub fn weights(policy: &Policy, candidates: &[Candidate]) -> Vec<u64> {
 }
 
 impl Candidate {
+    /// It as a party with this weight.
+    pub(super) fn slot(&self, weight: u64) -> Slot {
+        Slot {
+            name: self.name.clone(),
+            weight,
+            lo: self.standing.lo.get(),
+            hi: self.standing.hi.get(),
+        }
+    }
+
     /// Its capacity, `max` where that is unknown or grows by itself.
-    fn capacity_or(&self, max: u32) -> u32 {
+    pub(super) fn capacity_or(&self, max: u32) -> u32 {
         let known = self.capacity.filter(|_| !self.standing.elastic);
         known.unwrap_or(max)
     }
@@ -206,32 +203,33 @@ fn demand_weights(candidates: &[Candidate]) -> Vec<u64> {
         .collect()
 }
 
-/// The slots in tiers, first first, each with its position.
-fn tiers(kind: Kind, candidates: &[Candidate], slots: Vec<Slot>) -> Vec<Vec<(usize, Slot)>> {
-    let mut order: Vec<_> = candidates.iter().zip(slots).enumerate().collect();
+/// The slots in tiers, first first, and the positions they come from.
+pub(super) fn tiers(
+    kind: Kind,
+    candidates: &[Candidate],
+    slots: Vec<Slot>,
+) -> (Vec<Vec<Slot>>, Vec<usize>) {
     let rank = |c: &Candidate, slot: &Slot| match kind {
         Kind::Prioritized => (Reverse(c.standing.priority), Reverse(true), Reverse(0)),
         _ => (Reverse(None), Reverse(c.hosts), Reverse(slot.weight)),
     };
+    let mut order: Vec<_> = candidates.iter().zip(slots).enumerate().collect();
     order.sort_by(|(_, (a, x)), (_, (b, y))| {
-        rank(a, x)
-            .cmp(&rank(b, y))
-            .then_with(|| a.name.cmp(&b.name))
+        let ranks = rank(a, x).cmp(&rank(b, y));
+        ranks.then_with(|| a.name.cmp(&b.name))
     });
+    let places = order.iter().map(|(at, _)| *at).collect();
     let is_one_tier = |a: &Candidate, b: &Candidate| {
         kind == Kind::Prioritized && a.standing.priority == b.standing.priority
     };
     let tiers = order.chunk_by(|(_, (a, _)), (_, (b, _))| is_one_tier(a, b));
-    let places = |tier: &[(usize, (&Candidate, Slot))]| {
-        let places = tier.iter().map(|(at, (_, slot))| (*at, slot.clone()));
-        places.collect()
-    };
-    tiers.map(places).collect()
+    let tiers = tiers.map(|tier| tier.iter().map(|(_, (_, slot))| slot.clone()).collect());
+    (tiers.collect(), places)
 }
 
-/// The shares back in the order of the positions they belong to.
-fn in_order(places: impl Iterator<Item = usize>, split: Split) -> Split {
-    let mut shares: Vec<_> = places.zip(split.shares).collect();
+/// The shares of tiers back in the order of the positions they come from.
+pub(super) fn in_order(places: &[usize], split: Split) -> Split {
+    let mut shares: Vec<_> = places.iter().zip(split.shares).collect();
     shares.sort_unstable();
     Split {
         shares: shares.into_iter().map(|(_, share)| share).collect(),

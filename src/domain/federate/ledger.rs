@@ -56,6 +56,8 @@ pub struct Entry {
     pub mark: Option<Mark>,
     /// That it serves demand of its own, which others cannot.
     pub local: Option<Span>,
+    /// Whether its autoscaler was kept from scaling down (R9).
+    pub held: bool,
     /// When budget was moved to or from it.
     pub moved: Option<Timestamp>,
     /// When it was shrunk (R9).

@@ -2,35 +2,10 @@
 
 use serde_json::json;
 
-use super::*;
-
-fn base64(text: &str) -> String {
-    let encoded = serde_json::to_value(ByteString(text.as_bytes().to_vec())).unwrap();
-    encoded.as_str().unwrap().to_owned()
-}
-
-fn certificate() -> String {
-    base64("-----BEGIN CERTIFICATE-----\nAQID\n-----END CERTIFICATE-----\n")
-}
-
-fn key() -> String {
-    base64("-----BEGIN PRIVATE KEY-----\nAQID\n-----END PRIVATE KEY-----\n")
-}
-
-fn good() -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "Config",
-        "preferences": {},
-        "current-context": "it",
-        "clusters": [{"name": "c", "cluster": {
-            "server": "https://member1.example:6443",
-            "certificate-authority-data": certificate(),
-        }}],
-        "contexts": [{"name": "it", "context": {"cluster": "c", "user": "u", "namespace": "x"}}],
-        "users": [{"name": "u", "user": {"token": "t0p-s3cret"}}],
-    })
-}
+use super::{
+    super::sample::{base64, certificate, key, kubeconfig as good},
+    *,
+};
 
 fn parse(document: &Value) -> Result<Access, Refusal> {
     Access::parse(document.to_string().as_bytes(), false)

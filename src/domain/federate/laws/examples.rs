@@ -1,0 +1,129 @@
+//! The worked examples of the FederatedHPA proposal that are about run time, with its numbers.
+
+use crate::domain::federate::{Action, Candidate, Kind, Preference, Standing, Surplus, share};
+
+use super::fleets::{Hub, ledger, member, n, policy, prefer, secs};
+
+fn priorities(of: &[(&str, i64)]) -> Vec<Preference> {
+    let all = of.iter().map(|(name, priority)| Preference {
+        priority: Some(*priority),
+        ..prefer(name)
+    });
+    all.collect()
+}
+
+/// Member 1 may have 23, has 10 ready and 6 pending; member 2 stands by.
+fn scale_up(standby: u32) -> Hub {
+    let mut policy = policy(Kind::Prioritized, 8, 24);
+    policy.preferences = priorities(&[("member1", 2), ("member2", 1)]);
+    policy.scaling_to_zero = standby == 0;
+    let members = vec![member("member1", 16), member("member2", standby)];
+    let mut hub = Hub::new(
+        policy,
+        members,
+        ledger(&[("member1", 8, 23), ("member2", 1, 1)]),
+    );
+    hub.pods("member1", 16, 6);
+    hub
+}
+
+#[test]
+fn pending_pods_of_the_first_priority_become_budget_of_the_second() {
+    for standby in [0, 1] {
+        let mut hub = scale_up(standby);
+        let decision = hub.step();
+        assert_eq!(hub.budgets(), [("member1", 8, 10), ("member2", 1, 14)]);
+        let second = decision.member("member2").expect("member2");
+        let pods = hub.member("member2").pods.expect("pods");
+        assert_eq!(pods.replicas, n(1), "standby {standby}");
+        let action = if standby == 0 {
+            Action::Wake
+        } else {
+            Action::Update
+        };
+        assert_eq!(second.action, action);
+        assert_eq!(
+            second.sentence(),
+            match standby {
+                0 =>
+                    "max 1 -> 14, replicas 1: 6 pods unschedulable for 75 s in member1; member2 has room for 24",
+                _ =>
+                    "max 1 -> 14: 6 pods unschedulable for 75 s in member1; member2 has room for 24",
+            }
+        );
+    }
+}
+
+#[test]
+fn pending_pods_are_given_the_delay_to_find_a_node() {
+    let mut hub = scale_up(1);
+    hub.policy.delay = secs(76);
+    hub.step();
+    assert_eq!(hub.budgets(), [("member1", 8, 23), ("member2", 1, 1)]);
+    hub.step();
+    assert_eq!(hub.budgets(), [("member1", 8, 10), ("member2", 1, 14)]);
+}
+
+/// Utilization 25 % of a target of 50 %: 17 pods do the work of 8.5.
+#[test]
+fn a_fleet_that_needs_less_shrinks_from_the_lowest_priority_and_frees_its_budget_upwards() {
+    let mut policy = policy(Kind::Prioritized, 3, 17);
+    policy.preferences = priorities(&[("cluster1", 3), ("cluster2", 2), ("cluster3", 1)]);
+    let pods = [("cluster1", 4), ("cluster2", 9), ("cluster3", 4)];
+    let members = pods.map(|(name, replicas)| member(name, replicas)).to_vec();
+    let start = ledger(&[("cluster1", 1, 4), ("cluster2", 1, 9), ("cluster3", 1, 4)]);
+    let mut hub = Hub::new(policy, members, start);
+    hub.total.demand = Some(8.5);
+    let mut actions = Vec::new();
+    for _ in 0..40 {
+        let before = format!("{:?}", hub.budgets());
+        let decision = hub.step();
+        let held = |name| decision.member(name).expect("a member").hold;
+        if format!("{:?}", hub.budgets()) != before {
+            actions.push(
+                hub.budgets()
+                    .into_iter()
+                    .map(|(_, _, max)| max)
+                    .collect::<Vec<_>>(),
+            );
+        }
+        if actions.is_empty() {
+            assert!(held("cluster1") && held("cluster2") && !held("cluster3"));
+        }
+        for name in ["cluster1", "cluster2", "cluster3"] {
+            let max = hub.member(name).hpa.expect("an autoscaler").1.get();
+            let replicas = hub.member(name).pods.expect("pods").replicas.get();
+            hub.pods(name, replicas.min(max), 0);
+        }
+    }
+    assert_eq!(
+        actions,
+        [[7, 9, 1], [12, 4, 1]],
+        "the maxima after each action"
+    );
+    let replicas = hub
+        .members
+        .iter()
+        .map(|m| m.pods.expect("pods").replicas.get());
+    assert_eq!(replicas.collect::<Vec<_>>(), [4, 4, 1]);
+}
+
+/// The section excludes static weights and then uses them: the division is the one that R8 makes.
+#[test]
+fn head_room_is_divided_two_to_one_to_one() {
+    let running = [("cluster1", 2, 7), ("cluster2", 1, 8), ("cluster3", 1, 7)];
+    let headroom: u32 = running.iter().map(|(_, _, max)| max - 6).sum();
+    let candidates = running.map(|(name, weight, _)| Candidate {
+        name: name.to_owned(),
+        standing: Standing {
+            weight: Some(weight),
+            hi: n(22 - 6),
+            ..Standing::default()
+        },
+        ..Candidate::default()
+    });
+    let weighted = policy(Kind::StaticWeighted, 3, 22);
+    let split = share(&weighted, n(headroom), &candidates, Surplus::Spread);
+    let max: Vec<_> = split.shares.iter().map(|share| 6 + share).collect();
+    assert_eq!((headroom, max), (4, vec![8, 7, 7]));
+}

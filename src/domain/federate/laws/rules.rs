@@ -1,0 +1,1 @@
+//! Each rule alone: when it fires, and when not.

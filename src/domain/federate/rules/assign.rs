@@ -1,0 +1,202 @@
+//! R3: budgets are divided anew, because the spec or the set of candidates changed. It refuses to end ready pods:
+//! landing does that when others serve.
+//!
+//! A member that cannot be changed keeps its last bounds in every assignment. The others divide what is left of MAX,
+//! but none gets less than its share of MIN: maxima may sum to more than MAX by that.
+
+use std::cmp::Reverse;
+
+use jiff::SignedDuration;
+
+use crate::domain::federate::{
+    Budget, Budgets, Candidate, Kind, Reason, Remark, Tenure, WorkloadSource, assign as divide,
+    weights,
+};
+use crate::domain::{ReplicaBounds, Replicas};
+
+use super::fleet::{Fleet, Role, Seat, sum};
+
+/// How long others have to become ready before a budget that shrank is enforced.
+const LANDING: SignedDuration = SignedDuration::from_secs(600);
+
+/// Assigns if there is a cause; true if it did.
+pub(super) fn assign(fleet: &mut Fleet<'_>) -> bool {
+    let changed = fleet.vanished || fleet.seats.iter().any(is_news);
+    if fleet.ledger.generation == Some(fleet.policy.generation) && !changed {
+        note_recovery(fleet);
+        return false;
+    }
+    let candidates: Vec<_> = fleet.active().map(|seat| candidate(seat, fleet)).collect();
+    let budgets = budgets(fleet, &candidates);
+    let weights = weights(fleet.policy, &candidates);
+    fleet.unweighted = budgets.remarks.contains(&Remark::NoWeights);
+    store_estimates(fleet, &candidates, &weights);
+    settle(fleet, &budgets);
+    fleet.ledger.generation = Some(fleet.policy.generation);
+    fleet.ledger.unassigned = budgets.unassigned;
+    fleet.ledger.excess_since = None;
+    fleet.ledger.idle_since = None;
+    if fleet.policy.kind != Kind::Duplicated {
+        fleet.ledger.landing = fleet.now.checked_add(LANDING).ok();
+    }
+    true
+}
+
+/// Whether what a member is differs from what the last assignment took it for.
+fn is_news(seat: &Seat<'_>) -> bool {
+    let had_share = matches!(seat.entry.tenure, Tenure::Candidate | Tenure::Pinned);
+    match seat.role {
+        Role::Active => !seat.known || seat.entry.tenure != Tenure::Candidate,
+        Role::Lost | Role::Foreign => false,
+        Role::Failed | Role::Recovering => seat.entry.tenure != Tenure::Failed,
+        Role::Leaving => seat.entry.tenure != Tenure::Leaving,
+        Role::Outside(_) => seat.known && had_share,
+    }
+}
+
+fn note_recovery(fleet: &mut Fleet<'_>) {
+    let now = fleet.now;
+    for seat in &mut fleet.seats {
+        seat.entry.recovered = match seat.role {
+            Role::Recovering => seat.entry.recovered.or(Some(now)),
+            _ => None,
+        };
+    }
+}
+
+/// A member as its nodes and the policy stand now.
+pub(super) fn candidate(seat: &Seat<'_>, fleet: &Fleet<'_>) -> Candidate {
+    let marked = seat.is_marked(fleet.now);
+    let known = seat.member.room.is_some() && !seat.standing.elastic || marked;
+    let mut standing = seat.standing;
+    // Taints close a member to a new share, not to the one it has.
+    standing.hi = Replicas::new(seat.hi().max(seat.lo()));
+    // A mark counts whatever the member is declared to be.
+    standing.elastic &= !marked;
+    Candidate {
+        name: seat.name().to_owned(),
+        standing,
+        capacity: known.then_some(seat.capacity),
+        demand: seat.demand,
+        hosts: seat.replicas > 0,
+    }
+}
+
+fn budgets(fleet: &Fleet<'_>, candidates: &[Candidate]) -> Budgets {
+    let bounds = fleet.policy.bounds;
+    let pinned = || fleet.seats.iter().filter(|seat| seat.role.is_pinned());
+    if fleet.policy.kind == Kind::Duplicated || pinned().next().is_none() {
+        return divide(fleet.policy, bounds, candidates);
+    }
+    let lost = pinned().map(|seat| candidate(seat, fleet));
+    let all: Vec<_> = candidates.iter().cloned().chain(lost).collect();
+    let whole = divide(fleet.policy, bounds, &all);
+    let least = |name: &str| whole.members.get(name).map_or(Replicas::ZERO, |b| b.min);
+    let raised = candidates.iter().cloned().map(|mut candidate| {
+        let standing = &mut candidate.standing;
+        standing.lo = standing.lo.max(least(&candidate.name));
+        standing.hi = standing.hi.max(standing.lo);
+        candidate
+    });
+    let raised: Vec<_> = raised.collect();
+    let left = |whole: Replicas, held: u32| Replicas::new(whole.get().saturating_sub(held));
+    let bounds = ReplicaBounds::new(
+        left(bounds.min, sum(pinned().map(Seat::min))),
+        left(bounds.max, sum(pinned().map(Seat::max))),
+    );
+    divide(fleet.policy, bounds, &raised)
+}
+
+/// Capacities, weights and the order of filling, for the floors until budgets are divided anew.
+pub(super) fn store_estimates(fleet: &mut Fleet<'_>, candidates: &[Candidate], weights: &[u64]) {
+    let tier = |at: usize, candidate: &Candidate, weight: u64| match fleet.policy.kind {
+        Kind::Prioritized => (
+            Reverse(candidate.standing.priority),
+            Reverse(false),
+            Reverse(0),
+            0,
+        ),
+        _ => (Reverse(None), Reverse(candidate.hosts), Reverse(weight), at),
+    };
+    let keyed = candidates.iter().zip(weights).enumerate();
+    let mut keyed: Vec<_> = keyed
+        .map(|(at, (candidate, weight))| (tier(at, candidate, *weight), at))
+        .collect();
+    keyed.sort_unstable();
+    let mut ranks = vec![0; keyed.len()];
+    let tiers = keyed.chunk_by(|(a, _), (b, _)| a == b);
+    for (rank, tier) in (0u32..).zip(tiers) {
+        for (_, at) in tier {
+            if let Some(place) = ranks.get_mut(*at) {
+                *place = rank;
+            }
+        }
+    }
+    let estimates = candidates.iter().zip(weights).zip(ranks);
+    for (seat, ((candidate, weight), rank)) in fleet.active_mut().zip(estimates) {
+        seat.entry.capacity = candidate.capacity.map(Replicas::new);
+        seat.entry.weight = *weight;
+        seat.entry.rank = rank;
+    }
+}
+
+/// Writes the budgets down and what each member is now.
+fn settle(fleet: &mut Fleet<'_>, budgets: &Budgets) {
+    let (now, policy) = (fleet.now, fleet.policy);
+    for seat in &mut fleet.seats {
+        let since = seat.entry.recovered.or(Some(now));
+        seat.entry.recovered = since.filter(|_| seat.role == Role::Recovering);
+        match seat.role {
+            Role::Active => {
+                let budget = budgets.members.get(seat.name()).copied();
+                take_budget(seat, budget.unwrap_or_default(), now);
+                if seat.member.pods.is_none() && policy.source == WorkloadSource::Hub {
+                    let start = budget
+                        .unwrap_or_default()
+                        .start(None, policy.scaling_to_zero);
+                    seat.write = Some(start.get());
+                }
+            }
+            Role::Lost | Role::Foreign => seat.entry.tenure = Tenure::Pinned,
+            Role::Failed | Role::Recovering => {
+                seat.entry.tenure = Tenure::Failed;
+                seat.set_budget(0, 0);
+            }
+            Role::Leaving => {
+                seat.entry.tenure = Tenure::Leaving;
+                seat.set_budget(0, 0);
+            }
+            Role::Outside(_) => seat.known = false,
+        }
+    }
+}
+
+fn take_budget(seat: &mut Seat<'_>, budget: Budget, now: jiff::Timestamp) {
+    let Budget { min, max } = budget;
+    if (seat.entry.min, seat.entry.max) != (min, max) {
+        seat.entry.moved = Some(now);
+    }
+    let (is_new, capacity) = (!seat.known, seat.capacity);
+    seat.known = true;
+    seat.entry.tenure = Tenure::Candidate;
+    seat.set_budget(min.get(), max.get());
+    seat.entry.saturated_since = None;
+    if is_new {
+        seat.entry.written = max;
+    }
+    let reason = if max == Replicas::ZERO {
+        Reason::NoBudget
+    } else {
+        Reason::Assigned
+    };
+    let known = seat.entry.capacity.is_some();
+    seat.tell(reason, || {
+        if max == Replicas::ZERO {
+            String::new()
+        } else if known {
+            format!("its share of the budget by the policy, with a capacity of {capacity}")
+        } else {
+            "its share of the budget by the policy, with an unknown capacity".to_owned()
+        }
+    });
+}

@@ -1,0 +1,172 @@
+//! The conditions of a fleet: what is the matter with it as a whole, for status. It refuses to decide.
+
+use crate::domain::federate::{Condition, ConditionKind, Kind, Reason};
+use crate::domain::observation::Status;
+
+use super::fleet::{Fleet, Role, Seat, sum};
+
+/// All five, of a fleet that was decided.
+pub(super) fn conditions(fleet: &Fleet<'_>) -> Vec<Condition> {
+    vec![
+        condition(
+            ConditionKind::Assigned,
+            Status::True,
+            "Assigned",
+            assigned(fleet),
+        ),
+        balanced(fleet),
+        reachable(fleet),
+        conflict(fleet),
+        capacity(fleet),
+    ]
+}
+
+/// That nothing can be assigned.
+pub(super) fn refused(reason: &'static str, message: String) -> Condition {
+    condition(ConditionKind::Assigned, Status::False, reason, message)
+}
+
+fn condition(
+    kind: ConditionKind,
+    status: Status,
+    reason: &'static str,
+    message: String,
+) -> Condition {
+    Condition {
+        kind,
+        status,
+        reason,
+        message,
+    }
+}
+
+/// The names of those members for which something holds, with commas; empty for none.
+fn names(fleet: &Fleet<'_>, holds: impl Fn(&Seat<'_>) -> bool) -> String {
+    let named = fleet.seats.iter().filter(|seat| holds(seat));
+    let mut text = String::new();
+    for seat in named {
+        if !text.is_empty() {
+            text.push_str(", ");
+        }
+        text.push_str(seat.name());
+    }
+    text
+}
+
+fn assigned(fleet: &Fleet<'_>) -> String {
+    let with_budget = fleet.seats.iter().filter(|seat| seat.max() > 0).count();
+    let mut text = format!("{with_budget} members have a share");
+    if fleet.unweighted {
+        text.push_str("; all weights are zero, so all members count the same");
+    }
+    text
+}
+
+fn balanced(fleet: &Fleet<'_>) -> Condition {
+    let kind = ConditionKind::Balanced;
+    let starving = names(fleet, |seat| {
+        seat.reasons.contains(&Reason::NoCapacityAnywhere)
+    });
+    let held = held_by_lost(fleet);
+    if !starving.is_empty() {
+        let message = format!("pods are unschedulable in {starving}, and no other member has room");
+        return condition(
+            kind,
+            Status::False,
+            Reason::NoCapacityAnywhere.as_str(),
+            message,
+        );
+    }
+    if fleet.unmet > 0 {
+        let message = format!(
+            "{} replicas of the floor find no room in any member",
+            fleet.unmet
+        );
+        return condition(kind, Status::False, Reason::FloorUnmet.as_str(), message);
+    }
+    if held > 0 {
+        let message =
+            format!("maxima sum to {held} more than maxReplicas, because lost members hold theirs");
+        return condition(
+            kind,
+            Status::False,
+            Reason::BudgetHeldByLost.as_str(),
+            message,
+        );
+    }
+    condition(
+        kind,
+        Status::True,
+        "Balanced",
+        "budgets fit what the members need".to_owned(),
+    )
+}
+
+/// By how much maxima exceed MAX because members that cannot be changed hold theirs.
+fn held_by_lost(fleet: &Fleet<'_>) -> u32 {
+    let is_pinned = |seat: &Seat<'_>| seat.role.is_pinned();
+    if fleet.policy.kind == Kind::Duplicated || !fleet.seats.iter().any(is_pinned) {
+        return 0;
+    }
+    let least = sum(fleet.seats.iter().map(Seat::lo));
+    sum(fleet.seats.iter().map(Seat::max)).saturating_sub(fleet.max().max(least))
+}
+
+fn reachable(fleet: &Fleet<'_>) -> Condition {
+    let kind = ConditionKind::MembersReachable;
+    let lost = names(fleet, |seat| {
+        matches!(
+            seat.role,
+            Role::Lost | Role::Failed | Role::Outside(Reason::Unknown | Reason::Failed)
+        )
+    });
+    if lost.is_empty() {
+        return condition(
+            kind,
+            Status::True,
+            "Reachable",
+            "every member answers".to_owned(),
+        );
+    }
+    let message =
+        format!("{lost}: no answer, or not well; what runs there goes on with its last bounds");
+    condition(kind, Status::False, "Unreachable", message)
+}
+
+fn conflict(fleet: &Fleet<'_>) -> Condition {
+    let kind = ConditionKind::ReplicaConflict;
+    let fought = fleet.seats.iter().find_map(|seat| {
+        let manager = seat.member.fought_by.as_ref()?;
+        Some(format!(
+            "{manager} keeps writing the replicas in {}",
+            seat.name()
+        ))
+    });
+    match fought {
+        Some(message) => condition(kind, Status::True, "ForeignWriter", message),
+        None => condition(
+            kind,
+            Status::False,
+            "NoConflict",
+            "nobody else writes replicas".to_owned(),
+        ),
+    }
+}
+
+fn capacity(fleet: &Fleet<'_>) -> Condition {
+    let kind = ConditionKind::CapacityKnown;
+    let unknown = names(fleet, |seat| {
+        seat.is_active() && seat.member.room.is_none() && !seat.standing.elastic
+    });
+    if unknown.is_empty() {
+        return condition(
+            kind,
+            Status::True,
+            "Known",
+            "the room of every member is known".to_owned(),
+        );
+    }
+    let message =
+        format!("the room is unknown in {unknown}, and counts as maxReplicas until pods find none");
+    condition(kind, Status::False, "Unknown", message)
+}

@@ -1,0 +1,519 @@
+//! The working copy of a fleet while the rules run: who takes part, what is believed of each, and what was decided so
+//! far. It refuses to decide anything itself.
+//!
+//! What a member says of itself is believed only as far as it can hurt nobody else: counts are cut to the largest
+//! count that was written for it, and its capacity to MAX.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::taints;
+use crate::domain::{
+    Replicas,
+    federate::{
+        Candidate, Dropped, Entry, FailurePolicy, Health, Kind, Ledger, Member, Policy, Reason,
+        Standing, Surplus, Tenure, Total, WorkloadSource, share,
+    },
+    workload::Mode,
+};
+
+/// A sample older than this many periods is none.
+const STALE_PERIODS: i32 = 3;
+
+/// A fleet in the making.
+pub(super) struct Fleet<'a> {
+    pub(super) policy: &'a Policy,
+    pub(super) total: &'a Total,
+    pub(super) now: Timestamp,
+    /// The memory, without the members: theirs is in the seats until the end.
+    pub(super) ledger: Ledger,
+    /// By name.
+    pub(super) seats: Vec<Seat<'a>>,
+    /// Whether a member with a budget is not there any more.
+    pub(super) vanished: bool,
+    /// What has to be divided as floor.
+    pub(super) floor: u32,
+    /// What of it nobody can take.
+    pub(super) unmet: u32,
+    /// Whether all weights are zero.
+    pub(super) unweighted: bool,
+}
+
+/// One member in the making.
+pub(super) struct Seat<'a> {
+    pub(super) member: &'a Member,
+    pub(super) standing: Standing,
+    pub(super) role: Role,
+    /// Whether the ledger knows it; one that it does not know at the end is forgotten.
+    pub(super) known: bool,
+    pub(super) entry: Entry,
+    /// Replicas asked for, as believed.
+    pub(super) replicas: u32,
+    /// Pods that are ready, as believed.
+    pub(super) ready: u32,
+    /// Pods that have or get a node.
+    pub(super) placed: u32,
+    /// What its autoscaler wants.
+    pub(super) desired: Option<u32>,
+    /// Its demand in replicas.
+    pub(super) demand: Option<f64>,
+    /// What it can run in all; MAX when unknown.
+    pub(super) capacity: u32,
+    /// Whether it may get no more than it has.
+    pub(super) closed: bool,
+    /// Whether pods have been unschedulable for too long.
+    pub(super) blocked: bool,
+    /// What it needs beyond its budget.
+    pub(super) need: u32,
+    pub(super) floor: u32,
+    /// The count to keep while others become ready.
+    pub(super) keep: u32,
+    /// The replicas to write.
+    pub(super) write: Option<u32>,
+    /// The count for it in Direct.
+    pub(super) count: u32,
+    /// The bounds that were decided last; absent for a new member.
+    pub(super) previous: Option<(Replicas, Replicas)>,
+    pub(super) hold: bool,
+    pub(super) reasons: Vec<Reason>,
+    pub(super) because: String,
+}
+
+/// What a member is to its fleet now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Takes part and can be changed.
+    Active,
+    /// Has a share and cannot be changed: it does not answer, or has been unwell for long.
+    Lost,
+    /// Has a share and is not changed, because somebody else writes its replicas.
+    Foreign,
+    /// Its share went to the others.
+    Failed,
+    /// As `Failed`, but well again since a short time.
+    Recovering,
+    /// Has to be drained.
+    Leaving,
+    /// Takes no part, for this reason.
+    Outside(Reason),
+}
+
+impl Role {
+    /// Whether it keeps what it has, whatever the others do.
+    pub(super) fn is_pinned(self) -> bool {
+        matches!(self, Self::Lost | Self::Foreign)
+    }
+}
+
+impl<'a> Fleet<'a> {
+    /// Who takes part, and what is believed.
+    pub(super) fn gather(
+        policy: &'a Policy,
+        total: &'a Total,
+        members: &'a [Member],
+        mut ledger: Ledger,
+        now: Timestamp,
+    ) -> Self {
+        let entries = std::mem::take(&mut ledger.members);
+        let mut seats = seats(policy, members, &entries, now);
+        seats.sort_by(|a, b| a.name().cmp(b.name()));
+        let had_budget = |entry: &Entry| matches!(entry.tenure, Tenure::Candidate | Tenure::Pinned);
+        let known = seats.iter().filter(|s| s.known && had_budget(&s.entry));
+        let floor = total.floor.map_or(0, Replicas::get);
+        let desired = match policy.mode {
+            Mode::Direct => total.desired.map_or(0, Replicas::get),
+            Mode::Delegated => 0,
+        };
+        Self {
+            vanished: known.count() < entries.values().filter(|e| had_budget(e)).count(),
+            floor: floor.max(desired),
+            unmet: 0,
+            unweighted: false,
+            policy,
+            total,
+            now,
+            ledger,
+            seats,
+        }
+    }
+
+    /// Whether budgets move at run time under this policy.
+    pub(super) fn moves(&self) -> bool {
+        matches!(
+            self.policy.kind,
+            Kind::Aggregated | Kind::DynamicWeighted | Kind::Prioritized
+        )
+    }
+
+    /// MAX.
+    pub(super) fn max(&self) -> u32 {
+        self.policy.bounds.max.get()
+    }
+
+    /// The members that can be changed.
+    pub(super) fn active(&self) -> impl Iterator<Item = &Seat<'a>> {
+        self.seats.iter().filter(|seat| seat.is_active())
+    }
+
+    /// The same, to change them.
+    pub(super) fn active_mut(&mut self) -> impl Iterator<Item = &mut Seat<'a>> {
+        self.seats.iter_mut().filter(|seat| seat.is_active())
+    }
+
+    /// How long something has lasted.
+    pub(super) fn age(&self, since: Timestamp) -> SignedDuration {
+        self.now.duration_since(since)
+    }
+
+    /// Whether a member was moved too recently to be moved again.
+    pub(super) fn cools(&self, seat: &Seat<'_>) -> bool {
+        self.within(seat.entry.moved, self.policy.cooldown)
+    }
+
+    /// Whether something happened less than `span` ago.
+    pub(super) fn within(&self, when: Option<Timestamp>, span: SignedDuration) -> bool {
+        when.is_some_and(|when| self.age(when) < span)
+    }
+
+    /// How long a reason must be seen before anything is taken away.
+    pub(super) fn settled(&self, since: Option<Timestamp>) -> bool {
+        let passes = i32::try_from(self.policy.settle).unwrap_or(i32::MAX);
+        let span = self
+            .policy
+            .period
+            .checked_mul(passes.saturating_sub(1).max(0));
+        since.is_some_and(|since| span.is_some_and(|span| self.age(since) >= span))
+    }
+
+    /// Divides `n` by the policy over those members that `part` gives a part; parallel to the seats.
+    pub(super) fn spread(
+        &self,
+        n: u32,
+        surplus: Surplus,
+        part: impl Fn(&Seat<'a>) -> Option<Part>,
+    ) -> Vec<u32> {
+        let mut shares = vec![0; self.seats.len()];
+        if n == 0 {
+            return shares;
+        }
+        let parts = self.seats.iter().map(part);
+        let slots = shares.iter_mut().zip(&self.seats).zip(parts);
+        let (places, candidates): (Vec<_>, Vec<_>) = slots
+            .filter_map(|((share, seat), part)| Some((share, seat.candidate(part?))))
+            .unzip();
+        let split = share(self.policy, Replicas::new(n), &candidates, surplus);
+        for (place, share) in places.into_iter().zip(split.shares) {
+            *place = share;
+        }
+        shares
+    }
+}
+
+/// One member's part in a division.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    /// At most this.
+    pub(super) hi: u32,
+    /// What weighs, and what is filled up to.
+    pub(super) capacity: u32,
+    /// Its tier, if not its own priority.
+    pub(super) priority: Option<i64>,
+}
+
+impl Part {
+    /// Up to `room`.
+    pub(super) const fn room(room: u32) -> Self {
+        Self {
+            hi: room,
+            capacity: room,
+            priority: None,
+        }
+    }
+}
+
+impl Seat<'_> {
+    pub(super) fn name(&self) -> &str {
+        &self.member.profile.name
+    }
+
+    pub(super) fn is_active(&self) -> bool {
+        self.role == Role::Active
+    }
+
+    pub(super) fn max(&self) -> u32 {
+        self.entry.max.get()
+    }
+
+    pub(super) fn min(&self) -> u32 {
+        self.entry.min.get()
+    }
+
+    pub(super) fn lo(&self) -> u32 {
+        self.standing.lo.get()
+    }
+
+    pub(super) fn hi(&self) -> u32 {
+        if self.closed {
+            self.standing.hi.get().min(self.max())
+        } else {
+            self.standing.hi.get()
+        }
+    }
+
+    /// The minimum that is written: of its budget and of its floor.
+    pub(super) fn written_min(&self) -> u32 {
+        self.min().max(self.floor).min(self.max())
+    }
+
+    /// Whether it has a budget and runs, or is about to.
+    pub(super) fn is_awake(&self) -> bool {
+        self.max() > 0 && self.write.unwrap_or(self.replicas) > 0
+    }
+
+    /// Whether it has a budget and no replicas.
+    pub(super) fn is_asleep(&self) -> bool {
+        self.max() > 0 && self.write.unwrap_or(self.replicas) == 0
+    }
+
+    /// Demand by the metrics in whole replicas, none within the tolerance of what is there.
+    pub(super) fn asks(&self, tolerance: f64) -> Option<u32> {
+        let demand = self.demand?;
+        let there = f64::from(self.replicas);
+        Some(if (demand - there).abs() <= tolerance * there {
+            self.replicas
+        } else {
+            Replicas::from_f64_ceil(demand).get()
+        })
+    }
+
+    /// Budget it could still be given and use.
+    pub(super) fn room(&self) -> u32 {
+        self.hi().min(self.capacity).saturating_sub(self.max())
+    }
+
+    /// Whether feedback says that it is full.
+    pub(super) fn is_marked(&self, now: Timestamp) -> bool {
+        self.entry.mark.is_some_and(|mark| now < mark.span.until)
+    }
+
+    /// Its capacity as stored when budgets were divided last, or less where feedback says so.
+    pub(super) fn stored_capacity(&self, now: Timestamp) -> u32 {
+        let stored = self.entry.capacity.map_or(u32::MAX, Replicas::get);
+        let mark = self.entry.mark.filter(|_| self.is_marked(now));
+        stored.min(mark.map_or(u32::MAX, |mark| mark.placed.get()))
+    }
+
+    /// Sets its budget.
+    pub(super) fn set_budget(&mut self, min: u32, max: u32) {
+        self.entry.min = Replicas::new(min);
+        self.entry.max = Replicas::new(max);
+    }
+
+    /// Gives budget; a member that had none gets a minimum, because autoscalers need one.
+    pub(super) fn gain(&mut self, n: u32, now: Timestamp) {
+        let max = self.max().saturating_add(n);
+        self.set_budget(self.min().max(1).min(max), max);
+        self.entry.moved = Some(now);
+    }
+
+    /// Takes budget, its maximum only.
+    pub(super) fn lose(&mut self, n: u32, now: Timestamp) {
+        let max = self.max().saturating_sub(n);
+        self.set_budget(self.min().min(max), max);
+        self.entry.moved = Some(now);
+    }
+
+    /// Adds a reason, and what there is to say about it if it is the first.
+    pub(super) fn tell(&mut self, reason: Reason, because: impl FnOnce() -> String) {
+        if self.reasons.is_empty() {
+            self.because = because();
+        }
+        if !self.reasons.contains(&reason) {
+            self.reasons.push(reason);
+        }
+    }
+
+    /// It as a candidate of a division.
+    pub(super) fn candidate(&self, part: Part) -> Candidate {
+        Candidate {
+            name: self.name().to_owned(),
+            standing: Standing {
+                lo: Replicas::ZERO,
+                hi: Replicas::new(part.hi),
+                priority: part.priority.or(self.standing.priority),
+                elastic: false,
+                ..self.standing
+            },
+            capacity: Some(part.capacity),
+            demand: self.demand,
+            hosts: self.replicas > 0,
+        }
+    }
+}
+
+/// The sum of counts.
+pub(super) fn sum(counts: impl IntoIterator<Item = u32>) -> u32 {
+    counts.into_iter().fold(0, u32::saturating_add)
+}
+
+/// Those that take part or have something of ours.
+fn seats<'a>(
+    policy: &Policy,
+    members: &'a [Member],
+    entries: &BTreeMap<String, Entry>,
+    now: Timestamp,
+) -> Vec<Seat<'a>> {
+    let standings = policy.standings(members.iter().map(|member| &member.profile));
+    let closed = taints::closed(policy, members, &standings);
+    let all = members.iter().zip(standings).zip(closed);
+    let seats = all.filter_map(|((member, standing), closed)| {
+        let entry = entries.get(&member.profile.name);
+        let judge = Judge {
+            policy,
+            member,
+            entry,
+            closed,
+            now,
+        };
+        let role = judge.role(standing)?;
+        Some(judge.seat(role, standing.unwrap_or_default()))
+    });
+    seats.collect()
+}
+
+/// What is looked at to say what a member is to the fleet.
+struct Judge<'j, 'a> {
+    policy: &'j Policy,
+    member: &'a Member,
+    entry: Option<&'j Entry>,
+    closed: bool,
+    now: Timestamp,
+}
+
+impl<'a> Judge<'_, 'a> {
+    /// None: not of this fleet.
+    fn role(&self, standing: Result<Standing, Dropped>) -> Option<Role> {
+        let has_share = self
+            .entry
+            .is_some_and(|e| matches!(e.tenure, Tenure::Candidate | Tenure::Pinned));
+        let answers = self.answers();
+        let unselected = match standing {
+            Err(Dropped::NotSelected) => Some(None),
+            Err(Dropped::NoPreference) => Some(Some(Role::Outside(Reason::NoPreference))),
+            Ok(_) => None,
+        };
+        if let Some(outside) = unselected {
+            return match (self.entry, answers) {
+                (None, _) => outside,
+                (Some(_), true) => Some(Role::Leaving),
+                (Some(_), false) => Some(Role::Lost),
+            };
+        }
+        Some(match self.failure() {
+            Some(Failure::Evicted) if answers && self.entry.is_some() => Role::Leaving,
+            Some(_) if self.entry.is_some() => Role::Failed,
+            Some(_) => Role::Outside(Reason::Failed),
+            None if self.is_recovering() => Role::Recovering,
+            None if !answers && has_share => Role::Lost,
+            None if !answers => Role::Outside(Reason::Unknown),
+            None if self.is_absent() => Role::Outside(Reason::TargetAbsent),
+            None if self.is_unwell() && has_share => Role::Lost,
+            None if self.is_unwell() => Role::Outside(Reason::Failed),
+            None if self.member.fought_by.is_some() && has_share => Role::Foreign,
+            None if self.closed && !has_share => Role::Outside(Reason::Tainted),
+            None => Role::Active,
+        })
+    }
+
+    /// R1: whether it can be seen and written.
+    fn answers(&self) -> bool {
+        let fresh = self.policy.period.checked_mul(STALE_PERIODS);
+        let is_fresh =
+            |seen: Timestamp| fresh.is_none_or(|fresh| self.now.duration_since(seen) <= fresh);
+        !matches!(self.member.health, Health::Unknown { .. })
+            && self.member.observed.is_none_or(is_fresh)
+    }
+
+    /// R2: why its share goes to the others, if it does.
+    fn failure(&self) -> Option<Failure> {
+        if self.policy.failure == FailurePolicy::Retain {
+            return None;
+        }
+        if self.is_unwell() {
+            return Some(Failure::Lost);
+        }
+        taints::evict(self.policy, self.member, self.now).then_some(Failure::Evicted)
+    }
+
+    /// Whether it has not been well for longer than tolerated.
+    fn is_unwell(&self) -> bool {
+        let since = match self.member.health {
+            Health::Ready => return false,
+            Health::NotReady { since } | Health::Unknown { since } => since,
+        };
+        self.now.duration_since(since) >= self.policy.toleration
+    }
+
+    /// Whether it had lost its share and has not been well for long enough since.
+    fn is_recovering(&self) -> bool {
+        self.entry.is_some_and(|entry| {
+            let well = |since: Timestamp| self.now.duration_since(since) >= self.policy.cooldown;
+            entry.tenure == Tenure::Failed && !entry.recovered.is_some_and(well)
+        })
+    }
+
+    fn is_absent(&self) -> bool {
+        self.policy.source == WorkloadSource::Members && self.member.pods.is_none()
+    }
+
+    fn seat(&self, role: Role, standing: Standing) -> Seat<'a> {
+        let max = self.policy.bounds.max.get();
+        let entry = self.entry.copied().unwrap_or_default();
+        let most = if self.entry.is_some() {
+            entry.written.get()
+        } else {
+            max
+        };
+        let pods = self.member.pods.unwrap_or_default();
+        // A member without a budget may still have pods, and one pod is enough to tell.
+        let replicas = pods.replicas.get().min(most.max(1));
+        let placed = replicas.saturating_sub(pods.unschedulable.get());
+        let usable = |demand: &f64| demand.is_finite() && *demand >= 0.0;
+        let room = self.member.room.filter(|_| !standing.elastic);
+        let capacity = room.map_or(max, |room| placed.saturating_add(room.get()).min(max));
+        Seat {
+            member: self.member,
+            standing,
+            role,
+            known: self.entry.is_some(),
+            entry,
+            replicas,
+            ready: pods.ready.get().min(replicas),
+            placed,
+            desired: self.member.desired.map(|desired| desired.get().min(most)),
+            demand: self.member.demand.filter(usable),
+            capacity: capacity.max(placed),
+            closed: self.closed,
+            blocked: false,
+            need: 0,
+            floor: 0,
+            keep: 0,
+            write: None,
+            count: replicas,
+            previous: self.entry.map(|entry| (entry.min, entry.written)),
+            hold: false,
+            reasons: Vec::new(),
+            because: String::new(),
+        }
+    }
+}
+
+/// How a share is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failure {
+    /// It is not well.
+    Lost,
+    /// A taint says so; it can still be drained.
+    Evicted,
+}

@@ -1,0 +1,82 @@
+//! Each member's share of the floor, by what is stored of capacities and weights. It refuses to move budgets.
+
+use crate::domain::Replicas;
+use crate::domain::federate::{
+    Kind, Slot,
+    floors::{FloorSlot, divide_floor},
+};
+
+use super::fleet::{Fleet, Seat, sum};
+
+/// Divides the floor over the members that are awake and can be changed; the others count with the minimum they keep.
+///
+/// A share is at most the member's maximum, and at most its capacity where budgets can move; where the stored
+/// capacities leave some of the floor unmet, larger present estimates take their place: a node that was added since
+/// may serve.
+pub(super) fn share_floor(fleet: &mut Fleet<'_>) {
+    divide(fleet);
+    if fleet.unmet > 0 && fleet.moves() && learn_room(fleet) {
+        divide(fleet);
+    }
+}
+
+fn divide(fleet: &mut Fleet<'_>) {
+    let duplicated = fleet.policy.kind == Kind::Duplicated;
+    let pinned = fleet.seats.iter().filter(|seat| seat.role.is_pinned());
+    let kept = sum(pinned.map(Seat::min));
+    let floor = if duplicated {
+        fleet.floor
+    } else {
+        fleet.floor.saturating_sub(kept)
+    };
+    fleet.seats.iter_mut().for_each(|seat| seat.floor = 0);
+    fleet.unmet = 0;
+    if floor == 0 {
+        return;
+    }
+    let by_capacity = fleet.moves();
+    let now = fleet.now;
+    let awake = || fleet.active().filter(|seat| seat.is_awake());
+    let slots = awake().map(|seat| slot(seat, by_capacity, now)).collect();
+    let split = divide_floor(fleet.policy.kind, floor, slots);
+    let awake = fleet.active_mut().filter(|seat| seat.is_awake());
+    for (seat, share) in awake.zip(split.shares) {
+        seat.floor = share;
+    }
+    fleet.unmet = split.left;
+}
+
+fn slot(seat: &Seat<'_>, by_capacity: bool, now: jiff::Timestamp) -> FloorSlot {
+    let capacity = if by_capacity {
+        seat.stored_capacity(now)
+    } else {
+        u32::MAX
+    };
+    let weight = if by_capacity && seat.is_marked(now) {
+        seat.entry.weight.min(u64::from(capacity))
+    } else {
+        seat.entry.weight
+    };
+    FloorSlot {
+        slot: Slot {
+            name: seat.name().to_owned(),
+            weight,
+            lo: seat.min().min(capacity),
+            hi: seat.max().min(capacity),
+        },
+        rank: seat.entry.rank,
+    }
+}
+
+/// Whether an estimate is larger than what is stored; it is stored then.
+fn learn_room(fleet: &mut Fleet<'_>) -> bool {
+    let mut learned = false;
+    for seat in fleet.active_mut() {
+        let capacity = Replicas::new(seat.capacity);
+        if seat.entry.capacity.is_some_and(|stored| stored < capacity) {
+            seat.entry.capacity = Some(capacity);
+            learned = true;
+        }
+    }
+    learned
+}

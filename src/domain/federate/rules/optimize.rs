@@ -1,0 +1,109 @@
+//! R8: head-room is divided anew by the policy, when some member has almost none of it and another much. It refuses to
+//! touch what runs.
+
+use crate::domain::Replicas;
+use crate::domain::federate::{Reason, Surplus, weights};
+
+use super::assign::{candidate, store_estimates};
+use super::fleet::{Fleet, Part, Seat, sum};
+
+/// Least time between two of them, in cooldowns.
+const COOLDOWNS: i32 = 10;
+
+/// Divides head-room anew if there is a cause.
+pub(super) fn optimize(fleet: &mut Fleet<'_>) {
+    if is_due(fleet) {
+        divide_headroom(fleet);
+    }
+}
+
+fn is_due(fleet: &Fleet<'_>) -> bool {
+    let pause = fleet.policy.cooldown.checked_mul(COOLDOWNS);
+    let recently = pause.is_none_or(|pause| fleet.within(fleet.ledger.optimized, pause));
+    let disturbed = |seat: &Seat<'_>| seat.blocked || fleet.cools(seat);
+    let with_budget = || fleet.active().filter(|seat| seat.max() > 0);
+    // Below a tenth and above a half of the maximum is unused.
+    let is_tight = |seat: &Seat<'_>| 10 * u64::from(headroom(seat)) < u64::from(seat.max());
+    let is_loose = |seat: &Seat<'_>| 2 * u64::from(headroom(seat)) > u64::from(seat.max());
+    !recently
+        && fleet.ledger.landing.is_none()
+        && !fleet.active().any(disturbed)
+        && with_budget().any(is_tight)
+        && with_budget().any(is_loose)
+}
+
+fn headroom(seat: &Seat<'_>) -> u32 {
+    seat.max().saturating_sub(seat.replicas)
+}
+
+/// What a member keeps in any case.
+fn base(seat: &Seat<'_>) -> u32 {
+    let minimum = if seat.is_awake() {
+        seat.written_min()
+    } else {
+        0
+    };
+    let some = seat.max().min(1);
+    let replicas = seat.write.unwrap_or(seat.replicas);
+    replicas
+        .min(seat.max())
+        .max(minimum)
+        .max(seat.lo())
+        .max(some)
+}
+
+/// The head-room of all, `sum(max - base)` and what is unassigned, by the policy over all members that can be changed;
+/// marked ones get only what feedback says they can run.
+pub(super) fn divide_headroom(fleet: &mut Fleet<'_>) {
+    let (now, unassigned) = (fleet.now, fleet.ledger.unassigned.get());
+    let unused = fleet
+        .active()
+        .map(|seat| seat.max().saturating_sub(base(seat)));
+    let all = sum(unused).saturating_add(unassigned);
+    let shares = fleet.spread(all, Surplus::Spread, |seat| {
+        seat.is_active().then(|| part(fleet, seat))
+    });
+    let given = sum(shares.iter().copied());
+    let mut changed = false;
+    for (seat, share) in fleet.seats.iter_mut().zip(shares) {
+        if !seat.is_active() {
+            continue;
+        }
+        let max = base(seat).saturating_add(share);
+        if max != seat.max() {
+            changed = true;
+            seat.set_budget(seat.min().max(1).min(max), max);
+            seat.entry.moved = Some(now);
+            seat.tell(Reason::Optimized, || {
+                format!("{all} replicas of head-room were divided anew")
+            });
+        }
+    }
+    if changed {
+        fleet.ledger.unassigned = Replicas::new(all - given);
+        fleet.ledger.optimized = Some(now);
+        refresh(fleet);
+    }
+}
+
+fn part(fleet: &Fleet<'_>, seat: &Seat<'_>) -> Part {
+    let base = base(seat);
+    let room = seat.capacity.saturating_sub(base);
+    let hi = seat.hi().saturating_sub(base);
+    Part {
+        hi: if seat.is_marked(fleet.now) {
+            hi.min(room)
+        } else {
+            hi
+        },
+        capacity: room,
+        priority: None,
+    }
+}
+
+/// The estimates that this division was made by hold until the next one.
+fn refresh(fleet: &mut Fleet<'_>) {
+    let candidates: Vec<_> = fleet.active().map(|seat| candidate(seat, fleet)).collect();
+    let weights = weights(fleet.policy, &candidates);
+    store_estimates(fleet, &candidates, &weights);
+}

@@ -1,0 +1,137 @@
+//! R9: a fleet that needs less shrinks from the lowest priority upwards. It refuses to go below what the whole fleet
+//! needs, and to act twice on one lag of the metrics.
+//!
+//! The lowest tier that is above its minimum gives up what is too much of its maximum, which ends the pods at once; the
+//! freed budget goes to the highest tier with room. Meanwhile the autoscalers of higher tiers may not scale down: they
+//! would drain first otherwise, since every one of them sees the same low utilization.
+
+use jiff::Timestamp;
+
+use crate::domain::Replicas;
+use crate::domain::federate::{Kind, Reason, Slot, Surplus, divide::quota_split};
+
+use super::fleet::{Fleet, Part, Seat, sum};
+
+/// What is placed beyond what the fleet needs; absent when the need is not known.
+fn excess(fleet: &Fleet<'_>) -> Option<u32> {
+    let demand = fleet.total.demand.filter(|demand| demand.is_finite())?;
+    let placed = sum(fleet.active().map(|seat| seat.placed));
+    let there = f64::from(placed);
+    if (demand - there).abs() <= fleet.policy.tolerance * there {
+        return Some(0);
+    }
+    let needed = Replicas::from_f64_ceil(demand).get().max(fleet.floor);
+    Some(placed.saturating_sub(needed.max(fleet.policy.bounds.min.get())))
+}
+
+/// What R9 may take from a member.
+fn spare(seat: &Seat<'_>, now: Timestamp) -> u32 {
+    let is_local = seat.entry.local.is_some_and(|span| now < span.until);
+    let needed = seat.demand.map_or(seat.replicas, |demand| {
+        Replicas::from_f64_ceil(demand).get()
+    });
+    let least = seat.written_min().max(seat.lo()).max(1);
+    let least = if is_local { least.max(needed) } else { least };
+    seat.replicas.min(seat.max()).saturating_sub(least)
+}
+
+/// Takes one tier down, if there is too much for long enough.
+pub(super) fn shrink(fleet: &mut Fleet<'_>) {
+    if fleet.policy.kind != Kind::Prioritized {
+        return;
+    }
+    let excess = excess(fleet).filter(|_| fleet.seats.iter().all(|seat| !seat.role.is_pinned()));
+    let excess = excess.unwrap_or(0);
+    let since = fleet.ledger.excess_since;
+    fleet.ledger.excess_since = (excess > 0).then(|| since.unwrap_or(fleet.now));
+    let disturbed = |seat: &Seat<'_>| seat.blocked || fleet.cools(seat);
+    let may_act = fleet.settled(fleet.ledger.excess_since)
+        && fleet.ledger.landing.is_none()
+        && !fleet.within(fleet.ledger.shrunk, fleet.policy.cooldown)
+        && !fleet.active().any(disturbed);
+    if let Some(tier) = lowest(fleet).filter(|_| may_act && excess > 0) {
+        take(fleet, tier, excess);
+    }
+    hold(fleet, excess);
+}
+
+/// The lowest priority from which something can be taken, and below which there is nothing to protect: the highest
+/// tier is left to its own autoscalers.
+fn lowest(fleet: &Fleet<'_>) -> Option<i64> {
+    let tiers = fleet.active().filter_map(|seat| seat.standing.priority);
+    let highest = tiers.max()?;
+    let giving = fleet.active().filter(|seat| spare(seat, fleet.now) > 0);
+    let lowest = giving.filter_map(|seat| seat.standing.priority).min()?;
+    (lowest < highest).then_some(lowest)
+}
+
+fn take(fleet: &mut Fleet<'_>, tier: i64, excess: u32) {
+    let now = fleet.now;
+    let slots = fleet.seats.iter().map(|seat| {
+        let in_tier = seat.is_active() && seat.standing.priority == Some(tier);
+        let spare = if in_tier { spare(seat, now) } else { 0 };
+        Slot {
+            weight: u64::from(spare),
+            hi: spare,
+            ..Slot::default()
+        }
+    });
+    let slots: Vec<_> = slots.collect();
+    let mut freed = 0;
+    for (seat, less) in fleet
+        .seats
+        .iter_mut()
+        .zip(quota_split(excess, &slots).shares)
+    {
+        if less == 0 {
+            continue;
+        }
+        let max = seat.replicas.min(seat.max()) - less;
+        freed += seat.max() - max;
+        seat.lose(seat.max() - max, now);
+        seat.entry.shrunk = Some(now);
+        seat.tell(Reason::ShrinkOrder, || {
+            format!("the fleet has {excess} replicas more than it needs, and the lowest priority shrinks first")
+        });
+    }
+    fleet.ledger.shrunk = Some(now);
+    hand_up(fleet, tier, freed);
+}
+
+/// Gives freed budget to the tiers above, to what they can run and then to what they may have; the rest is unassigned.
+fn hand_up(fleet: &mut Fleet<'_>, tier: i64, freed: u32) {
+    let now = fleet.now;
+    let shares = fleet.spread(freed, Surplus::Spread, |seat| {
+        let above = seat.is_active() && seat.standing.priority > Some(tier);
+        above.then(|| Part {
+            hi: seat.hi().saturating_sub(seat.max()),
+            ..Part::room(seat.room())
+        })
+    });
+    let mut left = freed;
+    for (seat, share) in fleet.seats.iter_mut().zip(shares) {
+        if share > 0 {
+            left -= share;
+            seat.gain(share, now);
+            seat.tell(Reason::ShrinkOrder, || {
+                format!("it gets {share} of what a member of lower priority gave up")
+            });
+        }
+    }
+    let unassigned = fleet.ledger.unassigned.get().saturating_add(left);
+    fleet.ledger.unassigned = Replicas::new(unassigned);
+}
+
+/// Whose autoscaler may not scale down: while there is too much, all those above a tier that can still give.
+fn hold(fleet: &mut Fleet<'_>, excess: u32) {
+    let Some(lowest) = lowest(fleet).filter(|_| excess > 0) else {
+        return;
+    };
+    for seat in fleet.active_mut() {
+        let has_pending = seat.placed < seat.replicas;
+        seat.hold = seat.is_awake() && !has_pending && seat.standing.priority > Some(lowest);
+        if seat.hold {
+            seat.tell(Reason::Held, String::new);
+        }
+    }
+}

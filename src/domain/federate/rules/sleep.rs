@@ -1,0 +1,94 @@
+//! R10: where members may sleep and all of them idle at their minimum, one is put to sleep. It refuses to leave the
+//! others with more than they can carry.
+
+use crate::domain::Replicas;
+use crate::domain::federate::{Kind, Reason};
+
+use super::fleet::{Fleet, Seat, sum};
+use super::optimize::divide_headroom;
+
+/// Puts one member to sleep, if all have idled for long enough.
+pub(super) fn sleep(fleet: &mut Fleet<'_>) {
+    let idles = fleet.policy.scaling_to_zero
+        && fleet.policy.kind != Kind::Duplicated
+        && fleet.ledger.landing.is_none()
+        && is_idle(fleet);
+    let since = fleet.ledger.idle_since;
+    fleet.ledger.idle_since = idles.then(|| since.unwrap_or(fleet.now));
+    if !fleet.settled(fleet.ledger.idle_since) {
+        return;
+    }
+    let Some(victim) = victim(fleet).map(str::to_owned) else {
+        return;
+    };
+    let now = fleet.now;
+    fleet.ledger.idle_since = None;
+    for seat in fleet.active_mut().filter(|seat| seat.name() == victim) {
+        seat.write = Some(0);
+        seat.floor = 0;
+        seat.entry.moved = Some(now);
+        seat.tell(Reason::Slept, || {
+            "all members idle at their minimum, and the others serve without it".to_owned()
+        });
+    }
+    // A sleeper keeps a maximum of one at least, and the rest of its head-room serves where the pods are.
+    if fleet.moves() {
+        divide_headroom(fleet);
+    }
+}
+
+fn awake<'f, 'a>(fleet: &'f Fleet<'a>) -> impl Iterator<Item = &'f Seat<'a>> {
+    fleet.active().filter(|seat| seat.is_awake())
+}
+
+/// Every awake member is at its minimum, below its target, and has been left alone for a while; and minima sum to more
+/// than MIN.
+fn is_idle(fleet: &Fleet<'_>) -> bool {
+    let tolerance = fleet.policy.tolerance;
+    let at_ease = |seat: &Seat<'_>| {
+        let load = (1.0 - tolerance) * f64::from(seat.replicas);
+        seat.replicas == seat.written_min()
+            && seat.placed == seat.replicas
+            && seat.ready == seat.replicas
+            && seat.need == 0
+            && seat.demand.is_some_and(|demand| demand < load)
+            && !fleet.cools(seat)
+            && !fleet.within(seat.entry.woken, fleet.policy.cooldown)
+    };
+    let minima = sum(awake(fleet).map(Seat::min));
+    awake(fleet).all(at_ease)
+        && awake(fleet).nth(1).is_some()
+        && fleet.unmet == 0
+        && minima > fleet.policy.bounds.min.get()
+}
+
+/// Whom the others can do without: the one the policy would rather have asleep, the last by name among equals.
+fn victim<'f>(fleet: &'f Fleet<'_>) -> Option<&'f str> {
+    let spared = |seat: &&Seat<'_>| seat.lo() == 0 && carries_on(fleet, seat);
+    let rank = |seat: &Seat<'_>| match fleet.policy.kind {
+        Kind::Prioritized => seat.standing.priority.unwrap_or(i64::MIN),
+        Kind::Aggregated => i64::from(seat.replicas),
+        _ => i64::try_from(seat.entry.weight).unwrap_or(i64::MAX),
+    };
+    let order =
+        |a: &&Seat<'_>, b: &&Seat<'_>| rank(a).cmp(&rank(b)).then_with(|| b.name().cmp(a.name()));
+    awake(fleet).filter(spared).min_by(order).map(Seat::name)
+}
+
+/// Whether the others keep MIN, can host what is asked for, and stay below their target without this one.
+fn carries_on(fleet: &Fleet<'_>, without: &Seat<'_>) -> bool {
+    let others = || awake(fleet).filter(|seat| seat.name() != without.name());
+    let least = fleet.policy.bounds.min.get();
+    let hosts = sum(others().map(|seat| {
+        let known = seat.member.room.is_some() || seat.is_marked(fleet.now);
+        let runs = if known { seat.capacity } else { seat.placed };
+        runs.min(seat.max())
+    }));
+    let demand: f64 = awake(fleet).filter_map(|seat| seat.demand).sum();
+    let load = f64::from(sum(others().map(|seat| seat.ready))) * (1.0 - fleet.policy.tolerance);
+    let needed = Replicas::from_f64_ceil(demand)
+        .get()
+        .max(fleet.floor)
+        .max(least);
+    sum(others().map(Seat::min)) >= least && hosts >= needed && demand < load
+}

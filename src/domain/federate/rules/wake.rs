@@ -1,0 +1,99 @@
+//! R11: sleeping members are woken when the awake ones cannot carry what is needed. It refuses to wake a member without
+//! a budget.
+
+use crate::domain::Replicas;
+use crate::domain::federate::{Kind, Reason};
+
+use super::fleet::{Fleet, Role, Seat, sum};
+
+/// Wakes whoever is needed; where members may not sleep, every member with a budget.
+pub(super) fn wake(fleet: &mut Fleet<'_>) {
+    let now = fleet.now;
+    let wanted = wanted(fleet);
+    let mut woken = false;
+    for (seat, why) in fleet.seats.iter_mut().zip(wanted) {
+        if let Some(why) = why.filter(|_| seat.is_active() && seat.is_asleep()) {
+            woken = true;
+            seat.write = Some(seat.member.pods.map_or(seat.min(), |_| 1).max(1));
+            seat.entry.woken = Some(now);
+            seat.tell(Reason::Woken, || why.to_owned());
+        }
+    }
+    if woken {
+        fleet.ledger.woken = Some(now);
+    }
+}
+
+/// Why each member is to be woken, if it is asleep; parallel to the seats.
+fn wanted(fleet: &Fleet<'_>) -> Vec<Option<&'static str>> {
+    let received = |seat: &Seat<'_>| {
+        let gained = seat
+            .reasons
+            .iter()
+            .any(|r| matches!(r, Reason::Relief | Reason::FloorLifted));
+        gained.then_some("it takes over what others cannot run")
+    };
+    if !fleet.policy.scaling_to_zero {
+        let all = fleet.seats.iter();
+        return all
+            .map(|seat| received(seat).or(Some("members may not sleep")))
+            .collect();
+    }
+    let all = fleet.seats.iter().map(received);
+    let mut wanted: Vec<_> = all.collect();
+    let Some(cause) = cause(fleet).filter(|_| fleet.policy.kind != Kind::Duplicated) else {
+        return wanted;
+    };
+    if fleet.policy.kind != Kind::Prioritized {
+        return wanted.into_iter().map(|own| own.or(Some(cause))).collect();
+    }
+    let recently = fleet.within(fleet.ledger.woken, fleet.policy.cooldown);
+    let sleepers = fleet.seats.iter().enumerate();
+    let sleepers = sleepers.filter(|(_, seat)| seat.is_active() && seat.is_asleep());
+    let first = sleepers.min_by_key(|(at, seat)| (std::cmp::Reverse(seat.standing.priority), *at));
+    if let Some((at, _)) = first.filter(|_| !recently || awake(fleet).next().is_none())
+        && let Some(place) = wanted.get_mut(at)
+    {
+        *place = place.or(Some(cause));
+    }
+    wanted
+}
+
+fn awake<'f, 'a>(fleet: &'f Fleet<'a>) -> impl Iterator<Item = &'f Seat<'a>> {
+    fleet.active().filter(|seat| seat.is_awake())
+}
+
+/// Why some sleeper is needed.
+fn cause(fleet: &Fleet<'_>) -> Option<&'static str> {
+    let pinned = || fleet.seats.iter().filter(|seat| seat.role.is_pinned());
+    let with_budget = fleet.active().filter(|seat| seat.max() > 0);
+    let minima = sum(with_budget.map(Seat::min));
+    let kept = sum(pinned().map(Seat::min));
+    let least = fleet
+        .policy
+        .bounds
+        .min
+        .get()
+        .saturating_sub(kept)
+        .min(minima);
+    let hosts = sum(awake(fleet).map(|seat| seat.max().min(seat.capacity)));
+    let demand: f64 = awake(fleet).filter_map(|seat| seat.demand).sum();
+    let most = f64::from(hosts) * (1.0 + fleet.policy.tolerance);
+    if awake(fleet).next().is_none()
+        && pinned().all(|seat| seat.role == Role::Lost && seat.replicas == 0)
+    {
+        Some("no member is awake")
+    } else if sum(awake(fleet).map(Seat::min)) < least {
+        Some("awake members sum to less than minReplicas")
+    } else if fleet.unmet > 0 {
+        Some("awake members cannot run what the fleet must have")
+    } else if demand > most && Replicas::from_f64_ceil(demand).get() > hosts {
+        Some("awake members cannot run what the demand asks for")
+    } else if awake(fleet).any(|seat| seat.need > 0) {
+        Some("a member needs more than its maximum")
+    } else if awake(fleet).any(|seat| seat.blocked) {
+        Some("a member has no room for its pods")
+    } else {
+        None
+    }
+}
