@@ -83,6 +83,8 @@ impl FleetWorld {
             join_all(clusters().map(|(_, cluster)| admit(cluster))),
             Load::start(clusters()),
         );
+        let rights = include_str!("hub-rights.yaml");
+        fleet.hub.apply(rights).await.unwrap();
         Self {
             fleet,
             load,
