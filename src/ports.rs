@@ -169,8 +169,9 @@ pub trait Cluster: Workloads {
 
 /// A member cluster of a fleet: its workloads, what it has room for, and the workload that we place there.
 pub trait Member: Workloads {
-    /// Usable nodes, pods and quotas, as far as the store has them; absent while they are not known.
-    fn room(&self, shape: &PodShape, namespace: &str) -> Option<Replicas>;
+    /// How many more replicas of a target its nodes and quotas have room for; absent while they are not known. `like`
+    /// is what one replica needs where the member does not know the target's pod template.
+    fn room(&self, target: &ScaleTarget, like: &PodShape) -> Option<Replicas>;
     /// Pods of a selector that no node has room for: how many, and since when the oldest waits.
     ///
     /// # Errors
