@@ -245,7 +245,7 @@ fn sight<M: Member>(
         Err(error) => unknown(&error.to_string()),
         Ok(unschedulable) => Sight::Whole(Box::new(Whole {
             unschedulable,
-            room: cluster.room(&shape(&sighting), &target.namespace),
+            room: cluster.room(target, &shape(&sighting)),
             sighting,
         })),
     }
