@@ -178,6 +178,7 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
         if due.is_empty() {
             return;
         }
+        let started = self.clock.now();
         let members = self.fleet.members();
         let (nobody, due): (Vec<_>, Vec<_>) =
             due.into_iter().partition(|_| members.is_empty());
@@ -193,6 +194,8 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
             self.take_in(&planned, &done);
             self.report(planned, done).await;
         }
+        let elapsed = self.clock.now().duration_since(started).as_secs_f64();
+        self.told.telemetry.fleets_synced(elapsed);
     }
 
     /// Makes fleets due at once.
