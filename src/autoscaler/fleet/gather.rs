@@ -19,7 +19,7 @@ use crate::{
         Replicas, ScaleTarget,
         federate::{Health, PodShape},
         hpa::MetricSpec,
-        observation::{Reading, Requests},
+        observation::{Observation, Phase, Pod, Reading, Requests},
         workload::Workload,
     },
     forecaster::forecasts::Forecasts,
@@ -245,10 +245,23 @@ fn sight<M: Member>(
         Err(error) => unknown(&error.to_string()),
         Ok(unschedulable) => Sight::Whole(Box::new(Whole {
             unschedulable,
-            room: cluster.room(target, &shape(&sighting)),
+            room: cluster
+                .room(target, &shape(&sighting))
+                .map(|room| besides_coming(room, &sighting.observation)),
             sighting,
         })),
     }
+}
+
+/// The room that is left when every replica that was asked for exists: those that do not yet are not on any node, and
+/// the count of replicas has them already.
+fn besides_coming(room: Replicas, seen: &Observation) -> Replicas {
+    let here = |pod: &&Arc<Pod>| {
+        !pod.deleting && matches!(pod.phase, Phase::Pending | Phase::Running | Phase::Unknown)
+    };
+    let here = u32::try_from(seen.pods.iter().filter(here).count()).unwrap_or(u32::MAX);
+    let coming = seen.scale.spec.get().saturating_sub(here);
+    Replicas::new(room.get().saturating_sub(coming))
 }
 
 /// What one more replica would request: by the pod template, else as the newest pod.
