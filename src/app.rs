@@ -119,6 +119,7 @@ pub async fn run_with(
         sync_period: config.sync_period,
         local_zone: config.local_zone,
         settings: config.settings,
+        member_deadline: Setup::MEMBER_DEADLINE,
     };
     let fleets = FleetAutoscaler::new(
         Arc::clone(&cluster),

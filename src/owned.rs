@@ -18,6 +18,10 @@ pub const MANAGED_BY: &str = "foretide";
 /// Label on what a fleet's autoscaler has in a member cluster: its UID.
 pub const FLEET_UID: &str = "autoscaling.foretide.io/fleet-uid";
 
+/// Label beside it: which hub the fleet's autoscaler is in, for two hubs may have a member in common. An
+/// annotation of the same name on a fleet's object, as it is decided, says it.
+pub const HUB: &str = "autoscaling.foretide.io/hub";
+
 /// For whom something is created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Kin {
@@ -68,7 +72,7 @@ impl Kin {
             Self::Owner => owned_metadata(ehpa),
             Self::Fleet => {
                 let mut labels = labels(&ehpa.name_any());
-                labels.insert(FLEET_UID.into(), ehpa.uid().unwrap_or_default().into());
+                labels.extend(self.marks(ehpa));
                 json!({
                     "name": self.child_name(&ehpa.name_any()),
                     "namespace": ehpa.namespace().unwrap_or_default(),
@@ -76,6 +80,18 @@ impl Kin {
                 })
             }
         }
+    }
+
+    /// What tells an autoscaler in a member as a fleet's, whether we created or adopted it.
+    #[must_use]
+    pub fn marks(self, ehpa: &EffectiveHorizontalPodAutoscaler) -> Map<String, Value> {
+        let mut marks = Map::new();
+        if self == Self::Fleet {
+            marks.insert(FLEET_UID.into(), ehpa.uid().unwrap_or_default().into());
+            let hub = ehpa.annotations().get(HUB).cloned();
+            marks.extend(hub.map(|hub| (HUB.to_owned(), hub.into())));
+        }
+        marks
     }
 }
 

@@ -136,6 +136,8 @@ pub trait Cluster: Workloads {
         about: &EffectiveHorizontalPodAutoscaler,
         event: &EventNote,
     ) -> impl Future<Output = Result<(), ClusterError>> + Send;
+    /// Which cluster it is, for ever: what tells the fleets of one hub from those of another.
+    fn identity(&self) -> impl Future<Output = Result<String, ClusterError>> + Send;
     /// As [`Cluster::changed`], of federated autoscalers.
     fn federated_changed(&self) -> impl Future<Output = BTreeSet<ObjectKey>> + Send;
     /// The federated autoscalers of the watched namespaces, in the order of their namespace and name.

@@ -9,15 +9,16 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use futures::future::join_all;
 use jiff::Timestamp;
 
-use super::Due;
+use super::{Due, placement::Template};
 use crate::{
     autoscaler::{
         child,
         gather::{self, Sighting},
+        plan::as_child,
     },
     domain::{
         Replicas, ScaleTarget,
-        federate::{Health, PodShape},
+        federate::{Health, PodShape, WorkloadSource},
         hpa::MetricSpec,
         observation::{Observation, Phase, Pod, Reading, Requests},
         workload::Workload,
@@ -27,9 +28,6 @@ use crate::{
     validate::FleetSpec,
 };
 
-/// How long one member may take to answer everything that one sync asks of it.
-pub(super) const DEADLINE: Duration = Duration::from_secs(4);
-
 /// What was seen of one fleet.
 #[derive(Debug)]
 pub(super) struct Seen<M> {
@@ -37,6 +35,8 @@ pub(super) struct Seen<M> {
     pub(super) members: BTreeMap<String, MemberSeen<M>>,
     /// What the hub was asked for, by position in the spec's metrics.
     pub(super) hub: BTreeMap<usize, Reading>,
+    /// The workload that the hub places, where it does, or why it cannot be read.
+    pub(super) template: Option<Result<Template, ClusterError>>,
 }
 
 /// One member, and what was seen there.
@@ -71,6 +71,8 @@ pub(super) struct Whole {
     pub(super) unschedulable: (Replicas, Option<Timestamp>),
     /// How many more there is room for.
     pub(super) room: Option<Replicas>,
+    /// Who changed the replicas since they were seen last, if it was neither an autoscaler nor we.
+    pub(super) hand: Option<String>,
 }
 
 // === impl MemberSeen ===
@@ -78,7 +80,15 @@ pub(super) struct Whole {
 impl<M> MemberSeen<M> {
     /// Whether nothing can be said about it.
     pub(super) fn is_unknown(&self) -> bool {
-        matches!(self.sight, Sight::Unknown { .. })
+        self.problem().is_some()
+    }
+
+    /// Why nothing can be said about it, if so.
+    pub(super) fn problem(&self) -> Option<&str> {
+        match &self.sight {
+            Sight::Unknown { why } => Some(why),
+            Sight::Whole(_) | Sight::Absent => None,
+        }
     }
 
     /// The workload there, if it was seen.
@@ -120,20 +130,24 @@ pub(super) async fn gather<C: Cluster, M: Member>(
     hub: &C,
     members: &[Arc<MemberView<M>>],
     due: &[Due],
-    now: Timestamp,
+    (now, deadline): (Timestamp, Duration),
 ) -> Vec<Seen<M>> {
-    let on_hub = join_all(due.iter().map(|due| on_hub(hub, due)));
+    let on_hub = join_all(due.iter().map(|due| async move {
+        let readings = on_hub(hub, due);
+        futures::future::join(readings, template(hub, due)).await
+    }));
     let of_members = join_all(members.iter().map(|view| {
         let concerned = due.iter().enumerate();
         let concerned = concerned.filter(|(_, due)| concerns(view, due));
-        see(view, concerned.collect(), now)
+        see(view, concerned.collect(), (now, deadline))
     }));
     let (on_hub, of_members) = futures::future::join(on_hub, of_members).await;
     let mut seen: Vec<_> = on_hub
         .into_iter()
-        .map(|hub| Seen {
+        .map(|(hub, template)| Seen {
             members: BTreeMap::new(),
             hub,
+            template,
         })
         .collect();
     for (fleet, member) in of_members.into_iter().flatten() {
@@ -151,13 +165,12 @@ fn concerns<M: Member>(view: &MemberView<M>, due: &Due) -> bool {
     let namespace = &due.spec.workload.target.namespace;
     let has_ours = |cluster: &Arc<M>| {
         let hpas = cluster.hpas(namespace);
-        let ours = |hpa: &Arc<HpaView>| {
-            child::created_for(hpa) == uid || child::adopted_by(hpa) == uid
-        };
+        let ours =
+            |hpa: &Arc<HpaView>| child::created_for(hpa) == uid || child::adopted_by(hpa) == uid;
         hpas.iter().any(ours)
     };
     due.spec.policy.affinity.matches(&view.profile)
-        || due.known.contains(&view.profile.name)
+        || due.known.contains_key(&view.profile.name)
         || view.cluster.as_ref().is_some_and(has_ours)
 }
 
@@ -172,31 +185,34 @@ async fn on_hub<C: Cluster>(hub: &C, due: &Due) -> BTreeMap<usize, Reading> {
     join_all(readings).await.into_iter().collect()
 }
 
+/// The hub's object as members get it.
+async fn template<C: Cluster>(hub: &C, due: &Due) -> Option<Result<Template, ClusterError>> {
+    if due.spec.policy.source != WorkloadSource::Hub {
+        return None;
+    }
+    let object = hub.object(&due.spec.workload.target).await;
+    let uid = due.whole.metadata.uid.as_deref().unwrap_or_default();
+    Some(object.map(|object| Template::of(&object, uid)))
+}
+
 /// Sees one member for every fleet that it concerns; whoever had no answer in time is unknown.
 async fn see<M: Member>(
     view: &Arc<MemberView<M>>,
     asked: Vec<(usize, &Due)>,
-    now: Timestamp,
+    (now, deadline): (Timestamp, Duration),
 ) -> Vec<(usize, MemberSeen<M>)> {
     let fleets: Vec<usize> = asked.iter().map(|(fleet, _)| *fleet).collect();
     let sights = match in_reach(view) {
         Err(why) => fleets.iter().map(|_| unknown(&why)).collect(),
         Ok(cluster) => {
-            let targets: Vec<_> = asked.iter().map(|(_, due)| &due.spec.workload.target).collect();
-            let dues = asked.into_iter().map(|(_, due)| due.part(&due.question));
-            let forecasts = Forecasts::default();
-            let seen = gather::gather(&**cluster, &forecasts, dues.collect(), now);
-            match tokio::time::timeout(DEADLINE, seen).await {
-                Ok(seen) => seen
-                    .into_iter()
-                    .zip(targets)
-                    .map(|((_, sighting), target)| sight(&**cluster, target, sighting))
-                    .collect(),
-                Err(_elapsed) => {
-                    let why = format!("no answer within {} s", DEADLINE.as_secs());
-                    fleets.iter().map(|_| unknown(&why)).collect::<Vec<_>>()
-                }
-            }
+            let dues: Vec<&Due> = asked.into_iter().map(|(_, due)| due).collect();
+            let all = look(&**cluster, &view.profile.name, &dues, now);
+            tokio::time::timeout(deadline, all)
+                .await
+                .unwrap_or_else(|_elapsed| {
+                    let why = format!("no answer within {deadline:?}");
+                    fleets.iter().map(|_| unknown(&why)).collect()
+                })
         }
     };
     let of_member = |(fleet, sight)| {
@@ -206,6 +222,21 @@ async fn see<M: Member>(
     fleets.into_iter().zip(sights).map(of_member).collect()
 }
 
+/// Sees a member that answers, however long it takes.
+async fn look<M: Member>(cluster: &M, name: &str, due: &[&Due], now: Timestamp) -> Vec<Sight> {
+    let forecasts = Forecasts::default();
+    let parts = due.iter().map(|due| due.part(&due.question)).collect();
+    let seen = gather::gather(cluster, &forecasts, parts, now).await;
+    let sights = seen
+        .into_iter()
+        .zip(due)
+        .map(|((_, sighting), due)| async move {
+            let expected = due.known.get(name).copied().flatten();
+            sight(cluster, due, expected, sighting).await
+        });
+    join_all(sights).await
+}
+
 fn unknown(why: &str) -> Sight {
     Sight::Unknown {
         why: why.to_owned(),
@@ -213,7 +244,7 @@ fn unknown(why: &str) -> Sight {
 }
 
 /// The member's workloads, if it makes sense to ask for them now.
-fn in_reach<M: Member>(view: &MemberView<M>) -> Result<&Arc<M>, String> {
+pub(super) fn in_reach<M: Member>(view: &MemberView<M>) -> Result<&Arc<M>, String> {
     let cluster = view.cluster.as_ref().ok_or_else(|| {
         let problem = view.problem.clone();
         problem.unwrap_or_else(|| "it has no usable Secret".to_owned())
@@ -227,11 +258,13 @@ fn in_reach<M: Member>(view: &MemberView<M>) -> Result<&Arc<M>, String> {
     }
 }
 
-fn sight<M: Member>(
+async fn sight<M: Member>(
     cluster: &M,
-    target: &ScaleTarget,
+    due: &Due,
+    expected: Option<Replicas>,
     sighting: Result<Sighting, ClusterError>,
 ) -> Sight {
+    let target = &due.spec.workload.target;
     let sighting = match sighting {
         Ok(sighting) => sighting,
         Err(ClusterError::NotFound { .. }) => return Sight::Absent,
@@ -248,6 +281,7 @@ fn sight<M: Member>(
             room: cluster
                 .room(target, &shape(&sighting))
                 .map(|room| besides_coming(room, &sighting.observation)),
+            hand: hand(cluster, target, expected, &sighting).await,
             sighting,
         })),
     }
@@ -262,6 +296,23 @@ fn besides_coming(room: Replicas, seen: &Observation) -> Replicas {
     let here = u32::try_from(seen.pods.iter().filter(here).count()).unwrap_or(u32::MAX);
     let coming = seen.scale.spec.get().saturating_sub(here);
     Replicas::new(room.get().saturating_sub(coming))
+}
+
+/// Who changed the replicas, asked only where neither we nor the member's autoscaler can have.
+async fn hand<M: Member>(
+    cluster: &M,
+    target: &ScaleTarget,
+    expected: Option<Replicas>,
+    sighting: &Sighting,
+) -> Option<String> {
+    let found = sighting.scale.scale.spec;
+    let child = sighting.siblings.acting();
+    let scaled_to = child.and_then(|child| as_child(child).desired);
+    if expected? == found || scaled_to == Some(found) {
+        return None;
+    }
+    // Not to know is not to accuse.
+    cluster.replicas_written_by(target).await.ok().flatten()
 }
 
 /// What one more replica would request: by the pod template, else as the newest pod.

@@ -40,8 +40,6 @@ pub(super) struct Hub {
     pub(super) planned: Planned,
     /// What is to be divided.
     pub(super) total: Total,
-    /// Whether every candidate was seen.
-    pub(super) is_whole: bool,
 }
 
 /// Decides a fleet as one workload.
@@ -72,11 +70,7 @@ pub(super) fn decide<M>(
         floor: floor(desk, memory, due, (&planned, clusters)),
         desired: desired(due, &planned.decision),
     };
-    Hub {
-        planned,
-        total,
-        is_whole,
-    }
+    Hub { planned, total }
 }
 
 /// The fleet's workload, decided as if we were its only writer: what the children do is not this decision's.
@@ -230,7 +224,9 @@ fn merged<M>(
     now: Timestamp,
 ) -> Sighting {
     let sum = |of: fn(&Scale) -> Replicas| {
-        let counts = parts.iter().map(|(_, whole)| of(&whole.sighting.scale.scale));
+        let counts = parts
+            .iter()
+            .map(|(_, whole)| of(&whole.sighting.scale.scale));
         counts.fold(Replicas::ZERO, plus)
     };
     let pods = parts.iter().flat_map(|(member, whole)| {
@@ -310,7 +306,8 @@ fn together(parts: &[(&str, &Whole)], column: usize) -> Reading {
     let mut all: Option<Measured> = None;
     let mut missing: Option<Unavailable> = None;
     for (member, whole) in parts {
-        if whole.sighting.observation.pods.is_empty() && whole.sighting.scale.scale.spec == Replicas::ZERO
+        if whole.sighting.observation.pods.is_empty()
+            && whole.sighting.scale.scale.spec == Replicas::ZERO
         {
             continue;
         }
