@@ -8,6 +8,7 @@ mod cli;
 mod fleet;
 #[cfg(test)]
 mod fuzz;
+mod members;
 #[cfg(test)]
 mod memory;
 #[cfg(test)]

@@ -28,8 +28,6 @@ mod workloads;
 mod writes;
 
 #[cfg(test)]
-pub(super) use self::store::Seen;
-#[cfg(test)]
 pub(in crate::adapters) mod fake;
 #[cfg(test)]
 mod tests;
@@ -46,11 +44,11 @@ pub use self::{
     store::WatchReport,
 };
 pub(super) use self::{
-    client::{Calls, Limits},
+    client::{Body, Calls, Limits},
     discovery::Discovery,
     error::CallError,
     objects::{milli_value, read},
-    store::{Store, Stored},
+    store::{Seen, Store, Stored},
     url::{Resource, query, root, segment},
     watch::{Pace, Watched},
 };
