@@ -115,8 +115,7 @@ async fn a_forecast_of_the_whole_fleet_is_divided_and_a_silent_part_leaves_none(
     let (shared, own) = (shared.unwrap(), own.unwrap());
     let rooms = [("member1", 10), ("member2", 10), ("member3", 10)];
     let world = FleetWorld::start("forecast", &rooms).await;
-    let endpoint = json!({ "annotations": { "foretide.io/prometheus": "west" } });
-    world.join("member3", endpoint).await;
+    world.join("member3", &["--prometheus", "west"]).await;
     world.deploy_everywhere(1).await;
     world.load.evenly(1.0);
     let weights = [("member1", 1), ("member2", 1), ("member3", 1)];

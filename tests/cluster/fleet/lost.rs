@@ -120,12 +120,11 @@ async fn a_lost_member_is_retained_a_dead_hub_is_outlived_and_credentials_rotate
     // Credentials that have ended, and new ones.
     let accounts: Api<ServiceAccount> =
         Api::namespaced(world.cluster("member3").client(), "foretide-system");
-    delete(&accounts, "foretide-member").await;
+    delete(&accounts, "foretide-hub").await;
     world
         .condition("MembersReachable", "False/Unreachable")
         .await;
-    super::world::admit(world.cluster("member3")).await;
-    world.join("member3", json!({})).await;
+    world.join("member3", &[]).await;
     world.condition("MembersReachable", "True/Reachable").await;
     world
         .edit(json!({ "minReplicas": 3, "maxReplicas": 24 }))
@@ -212,8 +211,9 @@ async fn a_failed_or_tainted_member_loses_its_share_to_the_others_under_every_di
             .await;
 
         // Tainted: the same, but it can be told to go.
-        let taint = json!({ "annotations": { "foretide.io/taints": "upgrade:NoExecute" } });
-        world.join("member2", taint).await;
+        world
+            .join("member2", &["--taint", "upgrade:NoExecute"])
+            .await;
         world
             .assigned(&format!("{policy}, tainted"), &without)
             .await;
@@ -224,7 +224,7 @@ async fn a_failed_or_tainted_member_loses_its_share_to_the_others_under_every_di
                 found["member2"] == (0, 0)
             })
             .await;
-        world.join("member2", json!({})).await;
+        world.join("member2", &[]).await;
         world.assigned(&format!("{policy}, cured"), &whole).await;
     }
     drop(controller);

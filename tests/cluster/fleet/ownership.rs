@@ -63,7 +63,7 @@ async fn members_own_autoscalers_are_left_alone_or_adopted_and_all_of_ours_go_wi
     let rooms = [("member1", 10), ("member2", 10), ("member3", 10)];
     let world = FleetWorld::start_apart("fleet-ownership", &rooms).await;
     for member in ["member1", "member3"] {
-        world.join(member, json!({})).await;
+        world.join(member, &[]).await;
     }
     world.deploy_everywhere(2).await;
     world.load.evenly(6.0);
@@ -96,7 +96,7 @@ async fn members_own_autoscalers_are_left_alone_or_adopted_and_all_of_ours_go_wi
     })
     .await;
     let original = foreign(&world).await;
-    world.join("member2", json!({})).await;
+    world.join("member2", &[]).await;
     let message = world.condition("Ready", "False/TargetConflict").await;
     assert!(
         ["member2", BY_HAND, ADOPT]

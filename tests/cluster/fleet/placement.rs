@@ -50,7 +50,10 @@ fn image(name: &str) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_hubs_workload_is_placed_updated_and_withdrawn_while_members_scale_it() {
     let rooms = [("member1", 10), ("member2", 10), ("member3", 10)];
-    let world = FleetWorld::start("placement", &rooms).await;
+    let world = FleetWorld::start_apart("placement", &rooms).await;
+    for (member, _) in rooms {
+        world.join(member, &["--place"]).await;
+    }
     world
         .fleet
         .hub

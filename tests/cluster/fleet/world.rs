@@ -20,7 +20,10 @@ use kube::{
 };
 use rig::{AuditEvent, Cluster, ClusterOptions, Component, Fleet, HpaFlags, NodeSize, eventually};
 use serde_json::{Value, json};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::{
+    process::Command,
+    sync::{Semaphore, SemaphorePermit},
+};
 
 use super::load::Load;
 use crate::{
@@ -33,7 +36,7 @@ pub(crate) const SHOP: &str = "shop";
 /// Where members' Secrets are, and in a member the account that they let in.
 const SYSTEM: &str = "foretide-system";
 /// The account of a member that the hub uses.
-const ACCOUNT: &str = "foretide-member";
+const ACCOUNT: &str = "foretide-hub";
 /// A fleet of three takes 3 GB: so many at a time.
 static TURNS: Semaphore = Semaphore::const_new(2);
 
@@ -52,12 +55,7 @@ impl FleetWorld {
     /// Starts a hub and members, each with room for so many pods of the shop; they are in the fleet.
     pub(crate) async fn start(name: &str, members: &[(&str, u32)]) -> Self {
         let world = Self::start_apart(name, members).await;
-        join_all(
-            members
-                .iter()
-                .map(|(member, _)| world.join(member, json!({}))),
-        )
-        .await;
+        join_all(members.iter().map(|(member, _)| world.join(member, &[]))).await;
         world
     }
 
@@ -78,13 +76,7 @@ impl FleetWorld {
                 .members()
                 .map(|(name, member)| (name, &member.cluster))
         };
-        let (kubeconfig, _, load) = tokio::join!(
-            install(&fleet.hub),
-            join_all(clusters().map(|(_, cluster)| admit(cluster))),
-            Load::start(clusters()),
-        );
-        let rights = include_str!("hub-rights.yaml");
-        fleet.hub.apply(rights).await.unwrap();
+        let (kubeconfig, load) = tokio::join!(install(&fleet.hub), Load::start(clusters()));
         Self {
             fleet,
             load,
@@ -111,12 +103,21 @@ impl FleetWorld {
         Controller::run(self.config(), Clock::system())
     }
 
-    /// Makes a member known to the hub; again, and its credentials are new ones.
-    pub(crate) async fn join(&self, member: &str, metadata: Value) {
-        let road = self.fleet.member(member);
-        let kubeconfig = road.kubeconfig(SYSTEM, ACCOUNT).await.unwrap();
-        let enlisted = self.fleet.enlist(member, SYSTEM, &kubeconfig, &metadata);
-        enlisted.await.unwrap();
+    /// Enrols a member as an administrator does, with more arguments for `members add`. Again, it
+    /// changes what differs.
+    pub(crate) async fn join(&self, member: &str, more: &[&str]) {
+        let road = self.fleet.member(member).admin_kubeconfig().unwrap();
+        let added = Command::new(env!("CARGO_BIN_EXE_foretide"))
+            .args(["members", "add", member, "--allow-loopback", "--kubeconfig"])
+            .arg(road)
+            .arg("--hub-kubeconfig")
+            .arg(self.fleet.hub.kubeconfig_path())
+            .args(more)
+            .output()
+            .await
+            .unwrap();
+        let told = String::from_utf8_lossy(&added.stderr);
+        assert!(added.status.success(), "members add {member}: {told}");
     }
 
     /// Puts the shop into a member.
@@ -340,14 +341,6 @@ impl FleetWorld {
 /// A node with room for so many pods of the shop.
 fn room(pods: u32) -> NodeSize {
     NodeSize::new(&format!("{}m", 200 * pods), "64Gi", 110)
-}
-
-/// Lets the hub in, with the rights that a member gives.
-pub(crate) async fn admit(cluster: &Cluster) {
-    cluster
-        .apply(include_str!("member-rights.yaml"))
-        .await
-        .unwrap();
 }
 
 /// The shop: one container that requests 200m of CPU.

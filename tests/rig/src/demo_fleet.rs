@@ -15,9 +15,9 @@ use crate::{demo, say};
 /// Where the hub keeps its members' Secrets, and a member the account that lets the hub in.
 const SYSTEM: &str = "foretide-system";
 /// What a member lets the hub do.
-const RIGHTS: &str = include_str!("../../cluster/fleet/member-rights.yaml");
+const RIGHTS: &str = include_str!("member.yaml");
 /// The account in `RIGHTS`.
-const ACCOUNT: &str = "foretide-member";
+const ACCOUNT: &str = "foretide-hub";
 /// Cores of the members' nodes, over and over.
 const CORES: [&str; 3] = ["2", "4", "8"];
 
