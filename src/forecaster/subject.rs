@@ -232,9 +232,9 @@ impl Subject {
             metric,
             MetricSpec::External { .. } | MetricSpec::Object { .. }
         );
-        let whole = |fleet: &Division| of_no_pod && fleet.scopes.contains(&key.metric);
+        let once = |fleet: &Division| of_no_pod && fleet.scopes.contains(&key.metric);
         let whose = match members {
-            _ if self.fleet.as_ref().is_none_or(whole) => Whose::Whole,
+            _ if self.fleet.as_ref().is_none_or(once) => Whose::Whole,
             Some(members) => Whose::Members(Arc::clone(members)),
             None => Whose::Unknown,
         };
