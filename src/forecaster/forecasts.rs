@@ -47,7 +47,7 @@ pub struct Forecasts {
 
 impl SeriesKey {
     /// The UID under which one member of a `Duplicated` fleet has series of its own: `<uid>/<member>`. What syncs tell
-    /// of that member, and ask for it, goes by it.
+    /// of that member, and ask for it, goes by it; while they tell of none, the fleet has the series of the total.
     #[must_use]
     pub fn of_member(uid: &str, member: &str) -> String {
         format!("{uid}/{member}")

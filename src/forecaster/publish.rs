@@ -67,7 +67,7 @@ async fn fill<C: Cluster>(
     live: Option<&Arc<TimeSeriesPrediction>>,
     now: Timestamp,
 ) -> Result<(), ClusterError> {
-    let series = subject.wanted(forecasts.fleets());
+    let series = subject.wanted(forecasts);
     let manifest = manifest(subject, &series);
     let written = live.and_then(|tsp| serde_json::to_value(&tsp.spec).ok());
     let wanted = manifest.get("spec").unwrap_or(&Value::Null);

@@ -1,8 +1,8 @@
 //! What is forecast for: an autoscaler of one cluster or of a fleet, as one thing with series.
 //!
-//! An autoscaler of one cluster has one series per metric. So has a fleet that divides: the total over its members.
-//! Where every member is a fleet of its own (`Duplicated`), each has its series of the metrics that it measures for
-//! itself. It refuses to read anything.
+//! An autoscaler of one cluster has one series per metric. So has a fleet: the total over its members. Where every
+//! member is a fleet of its own (`Duplicated`), each of which syncs tell by itself has its own series instead, of the
+//! metrics that it measures for itself. It refuses to read anything.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -15,8 +15,8 @@ use kube::ResourceExt;
 use serde_json::Value;
 
 use super::{
-    fleets::{FleetMember, Fleets},
-    forecasts::SeriesKey,
+    fleets::FleetMember,
+    forecasts::{Forecasts, SeriesKey},
     history::Part,
 };
 use crate::{
@@ -174,59 +174,71 @@ impl Subject {
     }
 
     /// Its series: of two metrics of one identifier the first.
-    pub(super) fn wanted<'a>(&'a self, fleets: &Fleets) -> Vec<Wanted<'a>> {
+    pub(super) fn wanted<'a>(&'a self, forecasts: &Forecasts) -> Vec<Wanted<'a>> {
         let uid = self.uid();
-        let members = self.fleet.as_ref().and_then(|_| fleets.members(&uid));
+        let members = self
+            .fleet
+            .as_ref()
+            .and_then(|_| forecasts.fleets().members(&uid));
         let mut told = BTreeSet::new();
         let metrics = self.workload.metrics.iter();
         let distinct = metrics.filter(|metric| told.insert(metric.identifier()));
-        distinct
-            .flat_map(|metric| self.series(&uid, metric, members.as_ref()))
-            .collect()
+        let mut wanted = Vec::new();
+        for metric in distinct {
+            let of_each = members.iter().flat_map(|members| members.iter());
+            let of_each = of_each.filter_map(|member| self.of_member(forecasts, metric, member));
+            let before = wanted.len();
+            wanted.extend(of_each);
+            if wanted.len() == before {
+                wanted.push(self.of_all(metric, members.as_ref()));
+            }
+        }
+        wanted
     }
 
-    fn series<'a>(
+    /// The series of one member, if it has its own.
+    fn of_member<'a>(
         &self,
-        uid: &str,
+        forecasts: &Forecasts,
+        metric: &'a MetricSpec,
+        member: &FleetMember,
+    ) -> Option<Wanted<'a>> {
+        let fleet = self.fleet.as_ref().filter(|fleet| fleet.duplicated)?;
+        let key = SeriesKey {
+            uid: SeriesKey::of_member(&self.uid(), &member.name),
+            metric: metric.identifier(),
+        };
+        let told = forecasts.feed().situation(&key).is_some();
+        let own = told && !fleet.scopes.contains(&key.metric);
+        own.then(|| Wanted {
+            key,
+            metric,
+            whose: Whose::Members(Arc::new([member.clone()])),
+        })
+    }
+
+    /// The series of all pods, wherever they are.
+    fn of_all<'a>(
+        &self,
         metric: &'a MetricSpec,
         members: Option<&Arc<[FleetMember]>>,
-    ) -> Vec<Wanted<'a>> {
-        let wanted = |uid: String, whose| Wanted {
-            key: SeriesKey {
-                uid,
-                metric: metric.identifier(),
-            },
-            metric,
-            whose,
+    ) -> Wanted<'a> {
+        let key = SeriesKey {
+            uid: self.uid(),
+            metric: metric.identifier(),
         };
-        let Some(fleet) = &self.fleet else {
-            return vec![wanted(uid.to_owned(), Whose::Whole)];
-        };
-        let once = fleet.scopes.contains(&metric.identifier());
-        if fleet.duplicated && !once {
-            let members = members.into_iter().flat_map(|members| members.iter());
-            let own = |member: &FleetMember| {
-                let uid = SeriesKey::of_member(uid, &member.name);
-                wanted(uid, Whose::Members(Arc::new([member.clone()])))
-            };
-            return members.map(own).collect();
-        }
-        // What belongs to no pod is one number for the fleet; what pods have is theirs, wherever they are.
-        let of_pods = !matches!(
+        // What belongs to no pod is one number for the fleet; what pods have is theirs.
+        let of_no_pod = matches!(
             metric,
             MetricSpec::External { .. } | MetricSpec::Object { .. }
         );
-        let sum = || {
-            members.map_or(Whose::Unknown, |members| {
-                Whose::Members(Arc::clone(members))
-            })
+        let once = |fleet: &Division| of_no_pod && fleet.scopes.contains(&key.metric);
+        let whose = match members {
+            _ if self.fleet.as_ref().is_none_or(once) => Whose::Whole,
+            Some(members) => Whose::Members(Arc::clone(members)),
+            None => Whose::Unknown,
         };
-        let whose = if once && !of_pods {
-            Whose::Whole
-        } else {
-            sum()
-        };
-        vec![wanted(uid.to_owned(), whose)]
+        Wanted { key, metric, whose }
     }
 
     /// How its prediction names a series: by the metric, with the member's name before it where each has its own.
@@ -241,9 +253,9 @@ impl Subject {
         }
     }
 
-    /// Whether queries that the user wrote are for all members at once: they are, but where each has its own series.
-    pub(super) fn writes_for_all(&self) -> bool {
-        self.fleet.as_ref().is_none_or(|fleet| !fleet.duplicated)
+    /// Whether a query that the user wrote answers for a series as it is: it does, but where a member has its own.
+    pub(super) fn is_written_for(&self, key: &SeriesKey) -> bool {
+        key.uid == self.uid()
     }
 }
 

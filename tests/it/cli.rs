@@ -366,6 +366,11 @@ fn the_demo_ends_with_a_picture_and_a_sentence_in_80_columns_and_28_lines() {
     }
     matches_snapshot("demo.txt", &answer("demo").unwrap().text);
     assert!(answer("demo --ascii").unwrap().text.is_ascii());
+    let fleet = answer("demo --fleet").unwrap().text;
+    let narrow = fleet.lines().all(|line| line.chars().count() <= 80);
+    assert!(narrow && fleet.lines().count() <= 28, "{fleet}");
+    matches_snapshot("demo-fleet.txt", &fleet);
+    assert!(answer("demo --fleet --ascii").unwrap().text.is_ascii());
 }
 
 const FULL: &str = "plan -f tests/it/manifests/full.yaml --at 2026-03-05T08:00:00Z -o json";

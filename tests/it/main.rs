@@ -12,6 +12,8 @@ mod members;
 #[cfg(test)]
 mod memory;
 #[cfg(test)]
+mod pictures;
+#[cfg(test)]
 mod sources_contradict_hpa;
 #[cfg(test)]
 mod sync;

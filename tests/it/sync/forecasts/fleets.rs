@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use foretide::{domain::forecast::Refused, forecaster::fleets::FleetMember};
+use foretide::{
+    domain::forecast::Refused,
+    forecaster::{feed::Glimpse, fleets::FleetMember},
+};
 
 use super::*;
 
@@ -73,6 +76,8 @@ struct Fleet {
     forecasts: Arc<Forecasts>,
     held: Prometheis,
     forecaster: Forecaster<Memory, Prometheis, ByMember>,
+    /// Whether syncs tell what they see of each member.
+    tells_of_each: bool,
 }
 
 impl Fleet {
@@ -110,6 +115,7 @@ impl Fleet {
             forecasts,
             held,
             forecaster,
+            tells_of_each: false,
         }
     }
 
@@ -124,8 +130,9 @@ impl Fleet {
         };
         let feed = self.forecasts.feed();
         feed.report("uid-web", None, [], now);
-        for (name, ..) in members {
-            feed.report(&SeriesKey::of_member("uid-web", name), None, [], now);
+        for (name, ..) in members.iter().filter(|_| self.tells_of_each) {
+            let glimpses = [("resource.cpu".to_owned(), Glimpse::default())];
+            feed.report(&SeriesKey::of_member("uid-web", name), None, glimpses, now);
         }
         self.forecasts
             .fleets()
@@ -252,6 +259,7 @@ async fn a_member_that_joins_is_asked_for_and_one_that_leaves_is_not_any_more() 
 #[tokio::test]
 async fn where_each_member_is_a_fleet_of_its_own_each_has_its_forecast() {
     let mut fleet = Fleet::new(CPU, &EACH[..2]);
+    fleet.tells_of_each = true;
     fleet.pass(0, &ALL).await;
     let cpu = |member| fleet.expected(&SeriesKey::of_member("uid-web", member), "resource.cpu");
     assert_eq!((cpu("east"), cpu("north")), (Ok(1.0), Ok(2.0)));
@@ -259,6 +267,9 @@ async fn where_each_member_is_a_fleet_of_its_own_each_has_its_forecast() {
     assert!(fleet.expected("uid-web", "resource.cpu").is_err());
     let names = ["east", "north", "west"].map(|member| format!("{member}/resource.cpu"));
     assert_eq!(fleet.predicted(), (false, names.to_vec()));
+    let mut together = Fleet::new(CPU, &EACH);
+    together.pass(0, &ALL).await;
+    assert_eq!(together.expected("uid-web", "resource.cpu"), Ok(7.0));
 }
 
 #[tokio::test]
