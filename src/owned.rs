@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn a_name_is_kept_whole_where_it_fits_and_told_apart_where_not() {
         assert_eq!(child_name("web"), "ehpa-web");
-        assert_eq!(fleet_child_name("web"), "fdhpa-web");
+        assert_eq!(Kin::Fleet.child_name("web"), "fdhpa-web");
         let (one, other) = (child_name(&"a".repeat(252)), child_name(&"a".repeat(253)));
         assert_eq!((one.len(), other.len()), (MAX_NAME, MAX_NAME));
         assert_ne!(one, other);

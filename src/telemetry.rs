@@ -115,6 +115,7 @@ pub struct Telemetry {
     replicas: Family<StageLabels, Gauge>,
     writes: Family<WriteLabels, Counter>,
     sync_seconds: Histogram,
+    fleet_sync_seconds: Histogram,
     objects: Gauge,
     comparisons: Counter,
     disagreements: Counter,
@@ -164,6 +165,7 @@ impl Default for Telemetry {
             replicas: Family::default(),
             writes: Family::default(),
             sync_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 15)),
+            fleet_sync_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 15)),
             objects: Gauge::default(),
             comparisons: Counter::default(),
             disagreements: Counter::default(),
@@ -202,6 +204,12 @@ impl Telemetry {
             "Duration of one sync over everything due",
             Unit::Seconds,
             self.sync_seconds.clone(),
+        );
+        registry.register_with_unit(
+            "fleet_sync_duration",
+            "Duration of one sync over every fleet that was due",
+            Unit::Seconds,
+            self.fleet_sync_seconds.clone(),
         );
         registry.register("objects", "Autoscalers known", self.objects.clone());
         registry.register(
@@ -341,6 +349,11 @@ impl Telemetry {
     pub fn synced(&self, seconds: f64, objects: usize) {
         self.sync_seconds.observe(seconds);
         self.objects.set(i64::try_from(objects).unwrap_or(i64::MAX));
+    }
+
+    /// Publishes the duration of one sync over fleets.
+    pub fn fleets_synced(&self, seconds: f64) {
+        self.fleet_sync_seconds.observe(seconds);
     }
 
     /// Counts one comparison of our observed lane with a child's answer.

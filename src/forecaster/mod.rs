@@ -163,7 +163,7 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         for subject in subjects {
             for series in subject.wanted(&self.forecasts) {
                 wanted.insert(series.key.clone());
-                self.plan_one(subject, series, now);
+                self.plan_one(subject, &series, now);
             }
         }
         self.plans.retain(|key, _| wanted.contains(key));
@@ -176,7 +176,7 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         self.forecasts.retain(|key| wanted.contains(key));
     }
 
-    fn plan_one(&mut self, subject: &Subject, series: Wanted<'_>, now: Timestamp) {
+    fn plan_one(&mut self, subject: &Subject, series: &Wanted<'_>, now: Timestamp) {
         let key = series.key.clone();
         let first = *self.wanted.entry(key.clone()).or_insert(now);
         let known = self.forecasts.feed().situation(&key);
@@ -184,11 +184,11 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         if known.is_none() && now < patience && !self.plans.contains_key(&key) {
             return;
         }
-        let basis = self.basis(subject, &series, known.unwrap_or_default());
+        let basis = self.basis(subject, series, known.unwrap_or_default());
         if basis.generation.is_some() && self.bases.get(&key) == Some(&basis) {
             return;
         }
-        let request = self.request(subject, &series, &basis);
+        let request = self.request(subject, series, &basis);
         let kept = request.and_then(|request| self.keep(key.clone(), request, now));
         if let Err(refused) = kept {
             self.plans.remove(&key);
@@ -256,8 +256,12 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
             span: forecaster.history_length(),
             member: None,
         };
-        let whole = basis.written.is_some() && subject.is_written_for(&series.key);
-        let whose = if whole { &Whose::Whole } else { &series.whose };
+        let as_written = basis.written.is_some() && subject.is_written_for(&series.key);
+        let whose = if as_written {
+            &Whose::Whole
+        } else {
+            &series.whose
+        };
         let request = Request {
             parts: whose.parts(&source.queries, demand)?,
             idle: whose.idle(),

@@ -28,7 +28,7 @@ use crate::{
         proposal::Reason,
         workload::Workload,
     },
-    owned::{child_name, fleet_child_name, owned_by},
+    owned::{Kin, child_name, owned_by},
     ports::{Demand, DemandQueries, MemberSeries},
     validate,
 };
@@ -161,7 +161,7 @@ impl Subject {
     pub(super) fn shown_as(&self) -> String {
         match &self.object {
             Object::One(ehpa) => child_name(&ehpa.name_any()),
-            Object::Fleet(fdhpa) => fleet_child_name(&fdhpa.name_any()),
+            Object::Fleet(fdhpa) => Kin::Fleet.child_name(&fdhpa.name_any()),
         }
     }
 
@@ -232,9 +232,9 @@ impl Subject {
             metric,
             MetricSpec::External { .. } | MetricSpec::Object { .. }
         );
-        let whole = |fleet: &Division| of_no_pod && fleet.scopes.contains(&key.metric);
+        let once = |fleet: &Division| of_no_pod && fleet.scopes.contains(&key.metric);
         let whose = match members {
-            _ if self.fleet.as_ref().is_none_or(whole) => Whose::Whole,
+            _ if self.fleet.as_ref().is_none_or(once) => Whose::Whole,
             Some(members) => Whose::Members(Arc::clone(members)),
             None => Whose::Unknown,
         };

@@ -208,10 +208,9 @@ pub(super) fn within(query: &Query, condition: &BuiltMatcher) -> Result<Query, R
         // The printer sorts them so; all hold together, and their order means nothing.
         matchers.sort_by_cached_key(ToString::to_string);
         matchers.dedup();
-        let either = &mut selector.matchers.or_matchers;
-        either
-            .iter_mut()
-            .for_each(|all| all.extend(condition.iter().cloned()));
+        for all in &mut selector.matchers.or_matchers {
+            all.extend(condition.iter().cloned());
+        }
     });
     let printed = tree.to_string();
     match read(&printed) {

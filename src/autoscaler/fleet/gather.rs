@@ -20,7 +20,7 @@ use crate::{
         Replicas, ScaleTarget,
         federate::{Health, PodShape, WorkloadSource},
         hpa::MetricSpec,
-        observation::{Container, Reading, Requests},
+        observation::{Container, Observation, Phase, Pod, Reading, Requests},
         workload::Workload,
     },
     forecaster::forecasts::Forecasts,
@@ -314,11 +314,24 @@ async fn sight<M: Member>(
         Err(error) => unknown(&error.to_string()),
         Ok(unschedulable) => Sight::Whole(Box::new(Whole {
             unschedulable,
-            room: cluster.room(target, &shape(containers(&sighting).as_deref())),
+            room: cluster
+                .room(target, &shape(containers(&sighting).as_deref()))
+                .map(|room| besides_coming(room, &sighting.observation)),
             hand: hand(cluster, target, expected, &sighting).await,
             sighting,
         })),
     }
+}
+
+/// The room that is left when every replica that was asked for exists: those that do not yet are not on any node, and
+/// the count of replicas has them already.
+fn besides_coming(room: Replicas, seen: &Observation) -> Replicas {
+    let here = |pod: &&Arc<Pod>| {
+        !pod.deleting && matches!(pod.phase, Phase::Pending | Phase::Running | Phase::Unknown)
+    };
+    let here = u32::try_from(seen.pods.iter().filter(here).count()).unwrap_or(u32::MAX);
+    let coming = seen.scale.spec.get().saturating_sub(here);
+    Replicas::new(room.get().saturating_sub(coming))
 }
 
 /// Who changed the replicas, asked only where neither we nor the member's autoscaler can have.

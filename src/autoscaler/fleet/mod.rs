@@ -202,6 +202,7 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
         if due.is_empty() {
             return;
         }
+        let started = self.clock.now();
         let members = self.fleet.members();
         let (nobody, due): (Vec<_>, Vec<_>) = due.into_iter().partition(|_| members.is_empty());
         for due in nobody {
@@ -217,6 +218,8 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
             self.take_in(&planned, done.as_deref().unwrap_or_default());
             self.report(planned, done).await;
         }
+        let elapsed = self.clock.now().duration_since(started).as_secs_f64();
+        self.told.telemetry.fleets_synced(elapsed);
     }
 
     /// Lets go what is to be deleted, and once in a while removes what was left behind.
