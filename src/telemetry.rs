@@ -97,6 +97,8 @@ pub enum Write {
     Scale,
     /// A child `HorizontalPodAutoscaler`.
     Hpa,
+    /// A workload that a hub places.
+    Workload,
     /// A `TimeSeriesPrediction`.
     Prediction,
     /// The status of an autoscaler.
@@ -113,6 +115,7 @@ pub struct Telemetry {
     replicas: Family<StageLabels, Gauge>,
     writes: Family<WriteLabels, Counter>,
     sync_seconds: Histogram,
+    fleet_sync_seconds: Histogram,
     objects: Gauge,
     comparisons: Counter,
     disagreements: Counter,
@@ -131,9 +134,10 @@ pub struct Telemetry {
 // === impl Write ===
 
 impl Write {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::Scale,
         Self::Hpa,
+        Self::Workload,
         Self::Prediction,
         Self::Status,
         Self::Event,
@@ -143,6 +147,7 @@ impl Write {
         match self {
             Self::Scale => "scale",
             Self::Hpa => "hpa",
+            Self::Workload => "workload",
             Self::Prediction => "prediction",
             Self::Status => "status",
             Self::Event => "event",
@@ -160,6 +165,7 @@ impl Default for Telemetry {
             replicas: Family::default(),
             writes: Family::default(),
             sync_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 15)),
+            fleet_sync_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 15)),
             objects: Gauge::default(),
             comparisons: Counter::default(),
             disagreements: Counter::default(),
@@ -198,6 +204,12 @@ impl Telemetry {
             "Duration of one sync over everything due",
             Unit::Seconds,
             self.sync_seconds.clone(),
+        );
+        registry.register_with_unit(
+            "fleet_sync_duration",
+            "Duration of one sync over every fleet that was due",
+            Unit::Seconds,
+            self.fleet_sync_seconds.clone(),
         );
         registry.register("objects", "Autoscalers known", self.objects.clone());
         registry.register(
@@ -337,6 +349,11 @@ impl Telemetry {
     pub fn synced(&self, seconds: f64, objects: usize) {
         self.sync_seconds.observe(seconds);
         self.objects.set(i64::try_from(objects).unwrap_or(i64::MAX));
+    }
+
+    /// Publishes the duration of one sync over fleets.
+    pub fn fleets_synced(&self, seconds: f64) {
+        self.fleet_sync_seconds.observe(seconds);
     }
 
     /// Counts one comparison of our observed lane with a child's answer.

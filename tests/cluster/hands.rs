@@ -113,13 +113,15 @@ pub(crate) fn condition(status: &Value, kind: &str) -> Option<(String, String)> 
 }
 
 impl Controller {
-    /// How many syncs had something to do so far.
+    /// How many syncs had something to do so far, over autoscalers or over fleets.
     pub(crate) fn syncs(&self) -> u64 {
         let text = self.telemetry.encode();
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix("foretide_sync_duration_seconds_count "));
-        line.unwrap().parse().unwrap()
+        let count = |name: &str| -> u64 {
+            let prefix = format!("foretide_{name}_duration_seconds_count ");
+            let line = text.lines().find_map(|line| line.strip_prefix(&prefix));
+            line.unwrap().parse().unwrap()
+        };
+        count("sync") + count("fleet_sync")
     }
 
     /// Waits for `count` further syncs: what they did not do, they do not want to do.

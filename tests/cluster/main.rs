@@ -16,6 +16,7 @@ mod beside;
 mod conformance;
 mod cron;
 mod faults;
+mod fleet;
 mod hands;
 mod manifests;
 mod ownership;

@@ -1,6 +1,7 @@
 //! A world for one scenario: a cluster with our manifests applied, and controllers to run in it.
 
 use std::{
+    collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
     time::Duration,
@@ -28,7 +29,8 @@ use tokio::task::JoinHandle;
 /// How long a step of a scenario may take at most.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 /// The user that the API server sees our requests come from.
-const CONTROLLER_USER: &str = "system:serviceaccount:foretide-system:foretide-controller";
+pub(crate) const CONTROLLER_USER: &str =
+    "system:serviceaccount:foretide-system:foretide-controller";
 /// The namespace of the scenarios' objects.
 pub(crate) const NAMESPACE: &str = "default";
 
@@ -52,7 +54,37 @@ pub(crate) struct Counts {
     task: JoinHandle<()>,
 }
 
+impl Controller {
+    /// Runs one until it is dropped.
+    pub(crate) fn run(config: Config, clock: Clock) -> Self {
+        let telemetry = Arc::new(Telemetry::default());
+        let seen = Arc::clone(&telemetry);
+        let task = tokio::spawn(async move {
+            let outcome = app::run_with(config, clock, seen, std::future::pending()).await;
+            panic!("the controller ended: {outcome:?}");
+        });
+        Self { telemetry, task }
+    }
+}
+
 impl Counts {
+    /// Follows `spec.replicas` of a Deployment from now on.
+    pub(crate) fn of(deployments: Api<Deployment>, name: &str) -> Self {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let all = Arc::clone(&seen);
+        let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
+        let task = tokio::spawn(async move {
+            let mut events = std::pin::pin!(watcher(deployments, only).applied_objects());
+            while let Some(event) = events.next().await {
+                let spec = event.ok().and_then(|deployment| deployment.spec);
+                seen.lock()
+                    .unwrap()
+                    .extend(spec.and_then(|spec| spec.replicas));
+            }
+        });
+        Self { all, task }
+    }
+
     pub(crate) fn all(&self) -> Vec<i32> {
         self.all.lock().unwrap().clone()
     }
@@ -81,24 +113,7 @@ impl World {
         let flags = options.hpa.clone();
         let cluster = Cluster::start(options).await.unwrap();
         let client = cluster.client();
-        for (_, yaml) in foretide_crds::manifests() {
-            cluster.apply(yaml).await.unwrap();
-        }
-        let deploy = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("deploy");
-        for file in [
-            "10-namespace.yaml",
-            "20-controller-rbac.yaml",
-            "21-user-rbac.yaml",
-        ] {
-            cluster
-                .apply(&std::fs::read_to_string(deploy.join(file)).unwrap())
-                .await
-                .unwrap();
-        }
-        let kubeconfig = cluster
-            .service_account_kubeconfig("foretide-system", "foretide-controller")
-            .await
-            .unwrap();
+        let kubeconfig = install(&cluster).await;
         Self {
             cluster,
             client,
@@ -110,27 +125,7 @@ impl World {
     /// The configuration of a controller with the rights of `deploy/`, which syncs every second of
     /// its clock and knows the flags of this cluster's controller manager.
     pub(crate) fn config(&self) -> Config {
-        let span = |duration: Duration| SignedDuration::try_from(duration).unwrap();
-        Config {
-            access: KubeAccess::Kubeconfig {
-                path: self.kubeconfig.clone(),
-                context: None,
-            },
-            namespaces: Vec::new(),
-            prometheus: None,
-            promql_scope: ScopeArg::Namespace,
-            members: MemberArgs::default(),
-            adapter_config: None,
-            listen: "127.0.0.1:0".parse().unwrap(),
-            sync_period: SignedDuration::from_secs(1),
-            local_zone: Zone::utc(),
-            settings: Settings {
-                downscale_stabilization: span(self.flags.downscale_stabilization),
-                cpu_initialization_period: span(self.flags.cpu_initialization_period),
-                initial_readiness_delay: span(self.flags.initial_readiness_delay),
-                ..Settings::default()
-            },
-        }
+        config(&self.kubeconfig, &self.flags)
     }
 
     /// The flags of this cluster's HPA controller.
@@ -146,13 +141,7 @@ impl World {
     /// Runs a controller.
     #[expect(clippy::unused_self, reason = "the world runs it, as a scenario says")]
     pub(crate) fn run(&self, config: Config, clock: Clock) -> Controller {
-        let telemetry = Arc::new(Telemetry::default());
-        let seen = Arc::clone(&telemetry);
-        let task = tokio::spawn(async move {
-            let outcome = app::run_with(config, clock, seen, std::future::pending()).await;
-            panic!("the controller ended: {outcome:?}");
-        });
-        Controller { telemetry, task }
+        Controller::run(config, clock)
     }
 
     /// Applies manifests as a user would.
@@ -249,19 +238,7 @@ impl World {
 
     /// Follows `spec.replicas` of a Deployment from now on.
     pub(crate) fn watch_replicas(&self, name: &str) -> Counts {
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        let (all, deployments) = (Arc::clone(&seen), self.deployments());
-        let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
-        let task = tokio::spawn(async move {
-            let mut events = std::pin::pin!(watcher(deployments, only).applied_objects());
-            while let Some(event) = events.next().await {
-                let spec = event.ok().and_then(|deployment| deployment.spec);
-                seen.lock()
-                    .unwrap()
-                    .extend(spec.and_then(|spec| spec.replicas));
-            }
-        });
-        Counts { all, task }
+        Counts::of(self.deployments(), name)
     }
 
     /// What our controller asked of the API server so far.
@@ -282,6 +259,55 @@ impl World {
             forbidden.is_empty(),
             "rights are missing in deploy/: {forbidden:#?}"
         );
+    }
+}
+
+/// Applies `crds/` and `deploy/` as a user would; gives the identity of the controller.
+pub(crate) async fn install(cluster: &Cluster) -> PathBuf {
+    for (_, yaml) in foretide_crds::manifests() {
+        cluster.apply(yaml).await.unwrap();
+    }
+    let deploy = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("deploy");
+    for file in [
+        "10-namespace.yaml",
+        "20-controller-rbac.yaml",
+        "21-user-rbac.yaml",
+        "22-members-rbac.yaml",
+    ] {
+        let manifests = std::fs::read_to_string(deploy.join(file)).unwrap();
+        cluster.apply(&manifests).await.unwrap();
+    }
+    cluster
+        .service_account_kubeconfig("foretide-system", "foretide-controller")
+        .await
+        .unwrap()
+}
+
+/// The configuration of a controller with these rights, which syncs every second of its clock and
+/// knows the flags of the controller managers around it.
+pub(crate) fn config(kubeconfig: &Path, flags: &HpaFlags) -> Config {
+    let span = |duration: Duration| SignedDuration::try_from(duration).unwrap();
+    Config {
+        access: KubeAccess::Kubeconfig {
+            path: kubeconfig.to_path_buf(),
+            context: None,
+        },
+        namespaces: Vec::new(),
+        prometheus: None,
+        promql_scope: ScopeArg::Namespace,
+        cluster_label: "cluster".to_owned(),
+        prometheus_endpoints: BTreeMap::new(),
+        members: MemberArgs::default(),
+        adapter_config: None,
+        listen: "127.0.0.1:0".parse().unwrap(),
+        sync_period: SignedDuration::from_secs(1),
+        local_zone: Zone::utc(),
+        settings: Settings {
+            downscale_stabilization: span(flags.downscale_stabilization),
+            cpu_initialization_period: span(flags.cpu_initialization_period),
+            initial_readiness_delay: span(flags.initial_readiness_delay),
+            ..Settings::default()
+        },
     }
 }
 

@@ -3,6 +3,8 @@
 //! Commands run as functions: text in, text and exit code out. Long answers are compared with files
 //! under `snapshots/`; `UPDATE=1` writes them anew.
 
+mod fleet;
+
 use std::path::Path;
 
 use clap::Parser;
@@ -43,7 +45,7 @@ fn as_json(line: &str) -> Value {
     serde_json::from_str(&answer(line).unwrap().text).unwrap()
 }
 
-fn matches_snapshot(name: &str, text: &str) {
+pub(crate) fn matches_snapshot(name: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/it/snapshots")
         .join(name);
@@ -65,7 +67,7 @@ fn every_example_is_valid() {
     assert!(
         answer
             .text
-            .ends_with("3 autoscalers valid, 0 errors, 2 warnings\n"),
+            .ends_with("8 autoscalers valid, 0 errors, 2 warnings\n"),
         "{}",
         answer.text
     );
@@ -232,13 +234,14 @@ fn what_a_plan_lacks_is_named_with_the_flag_that_gives_it() {
         (
             "plan -f examples".to_owned(),
             Exit::Usage,
-            "several autoscalers: choose one with --name: php-apache-local, \
-             php-apache-multi-dimensions, php-apache",
+            "several autoscalers: choose one with --name: php-apache-aggregated, \
+             php-apache-duplicated, php-apache-dynamic-weighted, php-apache-prioritized, \
+             php-apache-static-weighted, php-apache-local, php-apache-multi-dimensions, php-apache",
         ),
         (
             "plan -f examples/php-apache-deployment.yaml".to_owned(),
             Exit::Invalid,
-            "no EffectiveHorizontalPodAutoscaler in the manifests; name its file with -f",
+            "no EffectiveHorizontalPodAutoscaler or FederatedHPA in the manifests; name its file with -f",
         ),
         (
             "plan -f tests/it/manifests/broken.yaml --name crossed".to_owned(),
@@ -366,6 +369,11 @@ fn the_demo_ends_with_a_picture_and_a_sentence_in_80_columns_and_28_lines() {
     }
     matches_snapshot("demo.txt", &answer("demo").unwrap().text);
     assert!(answer("demo --ascii").unwrap().text.is_ascii());
+    let fleet = answer("demo --fleet").unwrap().text;
+    let narrow = fleet.lines().all(|line| line.chars().count() <= 80);
+    assert!(narrow && fleet.lines().count() <= 28, "{fleet}");
+    matches_snapshot("demo-fleet.txt", &fleet);
+    assert!(answer("demo --fleet --ascii").unwrap().text.is_ascii());
 }
 
 const FULL: &str = "plan -f tests/it/manifests/full.yaml --at 2026-03-05T08:00:00Z -o json";
@@ -498,7 +506,11 @@ fn the_definitions_are_printed_as_one_stream_of_yaml() {
         .collect();
     assert_eq!(
         kinds,
-        ["EffectiveHorizontalPodAutoscaler", "TimeSeriesPrediction"]
+        [
+            "EffectiveHorizontalPodAutoscaler",
+            "FederatedHPA",
+            "TimeSeriesPrediction"
+        ]
     );
 }
 

@@ -228,6 +228,8 @@ impl<V: Stored> Watch<V> {
             Ok(Err(error)) => return End::from(CallError::from(error)),
             Err(_elapsed) => return End::Failed(CallError::Late(silence)),
         };
+        // A kind that nobody changes gets neither events nor bookmarks: that the server lets us watch is what it says.
+        self.heard();
         let mut events = pin!(events);
         let opened = Clock::system().now();
         let mut heard = false;

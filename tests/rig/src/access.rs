@@ -79,6 +79,13 @@ impl Cluster {
     /// # Errors
     /// When the account does not exist, or the file cannot be written.
     pub async fn service_account_kubeconfig(&self, namespace: &str, name: &str) -> Result<PathBuf> {
+        let token = self.service_account_token(namespace, name).await?;
+        self.layout()
+            .write_kubeconfig(&format!("{namespace}-{name}"), &json!({"token": token}))
+    }
+
+    /// A token of a day for an existing service account.
+    pub(crate) async fn service_account_token(&self, namespace: &str, name: &str) -> Result<Value> {
         let api: Api<ServiceAccount> = Api::namespaced(self.client(), namespace);
         let request = json!({
             "apiVersion": "authentication.k8s.io/v1",
@@ -89,9 +96,7 @@ impl Cluster {
             .create_subresource("token", name, &PostParams::default(), &request)
             .await
             .map_err(Error::api(format!("make a token for {namespace}/{name}")))?;
-        let token = answer.pointer("/status/token").cloned().unwrap_or_default();
-        self.layout()
-            .write_kubeconfig(&format!("{namespace}-{name}"), &json!({"token": token}))
+        Ok(answer.pointer("/status/token").cloned().unwrap_or_default())
     }
 
     /// Registers an HTTPS server on 127.0.0.1:`port` as the API `version.group`, and returns when

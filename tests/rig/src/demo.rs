@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 pub(crate) const NAME: &str = "php-apache";
 
 /// A pod of the past, named as one of the Deployment's.
-const PAST_POD: &str = "php-apache-7c5d8b9f6d-x2v9k";
+pub(crate) const PAST_POD: &str = "php-apache-7c5d8b9f6d-x2v9k";
 
 const DAY: f64 = 86_400.0;
 
 /// How often the load is shared out anew among the pods that run.
-const BEAT: Duration = Duration::from_secs(5);
+pub(crate) const BEAT: Duration = Duration::from_secs(5);
 
 /// Unix seconds.
 #[expect(
@@ -33,14 +33,17 @@ pub(crate) fn history(demand: Option<&Demand>, now: f64) -> History {
     let Some(demand) = demand else {
         return History::new();
     };
-    // On the minute, as scrapes of one target come.
-    let start = (demand.start() / 60.0).ceil() * 60.0;
-    let span = Span {
-        start,
+    let span = told(demand, now);
+    History::new().cpu_usage(["default", PAST_POD, NAME], span, |at| demand.cores(at))
+}
+
+/// The instants of which Prometheus knows: on the minute, as scrapes of one target come.
+pub(crate) fn told(demand: &Demand, now: f64) -> Span {
+    Span {
+        start: (demand.start() / 60.0).ceil() * 60.0,
         end: now + DAY,
         step: 60.0,
-    };
-    History::new().cpu_usage(["default", PAST_POD, NAME], span, |at| demand.cores(at))
+    }
 }
 
 pub(crate) async fn deploy(cluster: &Cluster) -> rig::Result<()> {
@@ -64,7 +67,7 @@ pub(crate) async fn drive(cluster: &Cluster, demand: &Demand) -> ! {
     }
 }
 
-fn complain(failure: &rig::Error) {
+pub(crate) fn complain(failure: &rig::Error) {
     drop(writeln!(std::io::stderr(), "rig: {failure}"));
 }
 

@@ -71,11 +71,32 @@ impl History {
     /// exported it, for a container that used `cores(t)` at unix second `t` (midpoint rule).
     #[must_use]
     pub fn cpu_usage(self, container: [&str; 3], span: Span, cores: impl Fn(f64) -> f64) -> Self {
-        let labels = labels([
-            ("namespace", container[0]),
-            ("pod", container[1]),
-            ("container", container[2]),
-        ]);
+        self.cpu_counter(labels(container_labels(container)), span, cores)
+    }
+
+    /// The same with a label `cluster`, as a Prometheus has it that several clusters write to.
+    #[must_use]
+    pub fn cpu_usage_in(
+        self,
+        cluster: &str,
+        container: [&str; 3],
+        span: Span,
+        cores: impl Fn(f64) -> f64,
+    ) -> Self {
+        let labels = labels(
+            container_labels(container)
+                .into_iter()
+                .chain([("cluster", cluster)]),
+        );
+        self.cpu_counter(labels, span, cores)
+    }
+
+    fn cpu_counter(
+        self,
+        labels: BTreeMap<String, String>,
+        span: Span,
+        cores: impl Fn(f64) -> f64,
+    ) -> Self {
         let mut used = 0.0;
         let samples = span.instants().map(|at| {
             let sample = (at, used);
@@ -150,6 +171,14 @@ impl Span {
             .map(move |n: u32| f64::from(n).mul_add(self.step, self.start))
             .take_while(move |at| self.step > 0.0 && *at <= self.end)
     }
+}
+
+fn container_labels([namespace, pod, container]: [&str; 3]) -> [(&str, &str); 3] {
+    [
+        ("namespace", namespace),
+        ("pod", pod),
+        ("container", container),
+    ]
 }
 
 fn labels<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> BTreeMap<String, String> {
@@ -282,12 +311,19 @@ mod tests {
         };
         let history = History::new()
             .gauge("queue", Series::of(&[("q", "a\"b")], span, |at| at / 10.0))
-            .cpu_usage(["shop", "web-1", "web"], span, |_| 0.5);
+            .cpu_usage(["shop", "web-1", "web"], span, |_| 0.5)
+            .cpu_usage_in(
+                "east",
+                ["shop", "web-1", "web"],
+                Span { end: 10.0, ..span },
+                |_| 1.0,
+            );
         let expected = "\
 # TYPE container_cpu_usage_seconds counter
 container_cpu_usage_seconds_total{container=\"web\",namespace=\"shop\",pod=\"web-1\"} 0 10
 container_cpu_usage_seconds_total{container=\"web\",namespace=\"shop\",pod=\"web-1\"} 5 20
 container_cpu_usage_seconds_total{container=\"web\",namespace=\"shop\",pod=\"web-1\"} 10 30
+container_cpu_usage_seconds_total{cluster=\"east\",container=\"web\",namespace=\"shop\",pod=\"web-1\"} 0 10
 # TYPE queue gauge
 queue{q=\"a\\\"b\"} 1 10
 queue{q=\"a\\\"b\"} 2 20

@@ -6,7 +6,8 @@
 //! are simulated: pods become ready without running anything, after [`ClusterOptions::pod_startup`],
 //! and use what their annotation [`CPU_ANNOTATION`] says. [`Prometheus::start`] gives a Prometheus
 //! that knows a [`History`], the future part of it too. [`FakeMetrics`] serves metric APIs from a
-//! table where a test needs an exact reading.
+//! table where a test needs an exact reading. [`Fleet::start`] gives a hub and members, each behind a
+//! road that can be blocked.
 //!
 //! Everything listens on free ports of 127.0.0.1 and any number runs at once (a cluster takes some
 //! 700 MB and starts in three to five seconds). All of it ends with its value, and with the process
@@ -73,6 +74,7 @@ mod cluster;
 mod dump;
 mod error;
 mod fake;
+mod fleet;
 mod history;
 mod kwok;
 mod layout;
@@ -82,6 +84,7 @@ mod pki;
 mod place;
 mod process;
 mod prometheus;
+mod relay;
 mod wait;
 
 pub use audit::AuditEvent;
@@ -89,6 +92,7 @@ pub use binaries::{Binaries, Component};
 pub use cluster::Cluster;
 pub use error::{Error, Result};
 pub use fake::{FakeMetrics, MetricsApi, PodUsage, Reading, Taken};
+pub use fleet::{Fleet, Member};
 pub use history::{Demand, History, Series, Span};
 pub use kwok::{CPU_ANNOTATION, MEMORY_ANNOTATION, READY_ANNOTATION};
 pub use options::{ClusterOptions, HpaFlags, NodeSize};

@@ -1,8 +1,9 @@
-//! Keeps a cluster and a Prometheus running for people: `rig up`. The demo they find in it is one
-//! Deployment under a repeating daily load, with history in Prometheus that reaches a day ahead.
-//! Nothing here is used by tests.
+//! Keeps a cluster or a fleet, and a Prometheus, running for people: `rig up`. The demo they find in
+//! it is one Deployment (one in each member) under a repeating daily load, with history in
+//! Prometheus that reaches a day ahead. Nothing here is used by tests.
 
 mod demo;
+mod demo_fleet;
 
 use std::{io::Write as _, path::PathBuf, process::ExitCode};
 
@@ -21,7 +22,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Start a cluster and a Prometheus; end them on Ctrl-C
+    /// Start a cluster, or a hub and its members, and a Prometheus; end them on Ctrl-C
     Up(Up),
     /// Only build the programs (etcd, Kubernetes, kwok, metrics-server, Prometheus)
     Build,
@@ -33,8 +34,16 @@ struct Up {
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
     /// Number of nodes, 16 cores each
-    #[arg(long, default_value_t = 3, value_name = "N")]
+    #[arg(
+        long,
+        default_value_t = 3,
+        value_name = "N",
+        conflicts_with = "members"
+    )]
     nodes: usize,
+    /// Number of member clusters of a hub, with one node each: 2, 4, 8, 2, 4, 8, ... cores
+    #[arg(long, value_name = "N")]
+    members: Option<usize>,
 }
 
 #[tokio::main]
@@ -65,6 +74,9 @@ impl Up {
     async fn keep(self) -> rig::Result<()> {
         let demand = self.history.as_deref().map(Demand::read).transpose()?;
         let demand = demand.map(|demand| demand.ending_at(demo::now()));
+        if let Some(members) = self.members {
+            return demo_fleet::keep(members, demand.as_ref()).await;
+        }
         let options = ClusterOptions::named("up")
             .with(Component::MetricsServer)
             .hpa(HpaFlags::upstream())

@@ -1,0 +1,490 @@
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{Rules, Violation};
+
+/// Path of the preferences.
+const PREFERENCES: &str = "spec/federatedHPAAssignment/clusterAutoscalingPreference";
+
+/// A small fleet with one preference; the JSON of `value` is set at `pointer`.
+fn with(pointer: &str, value: &str) -> Value {
+    let mut object = json!({
+        "apiVersion": "autoscaling.foretide.io/v1alpha1",
+        "kind": "FederatedHPA",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "maxReplicas": 10,
+            "clusterAffinity": {},
+            "federatedHPAAssignment": {
+                "federatedHPAAssignmentType": "Prioritized",
+                "clusterAutoscalingPreference": [{"targetCluster": {"clusterNames": ["a"]}, "priority": 1}],
+            },
+        },
+    });
+    let mut place = &mut object;
+    for step in pointer.split('/') {
+        place = match step.parse::<usize>() {
+            Ok(index) => &mut place[index],
+            Err(_) => &mut place[step],
+        };
+    }
+    *place = serde_json::from_str(value).unwrap();
+    object
+}
+
+/// Where `pointer` points, as the API server writes it.
+fn field(pointer: &str) -> String {
+    pointer
+        .split('/')
+        .fold(String::new(), |path, step| match step.parse::<usize>() {
+            Ok(index) => format!("{path}[{index}]"),
+            Err(_) if path.is_empty() => step.to_owned(),
+            Err(_) => format!("{path}.{step}"),
+        })
+}
+
+fn read(object: &Value) -> FederatedHPA {
+    serde_json::from_value(object.clone()).unwrap()
+}
+
+/// Below [`PREFERENCES`] where the pointer begins with `@`.
+fn expanded(pointer: &str) -> String {
+    pointer.replacen('@', PREFERENCES, 1)
+}
+
+#[test]
+fn every_fleet_under_examples_writes_back_as_it_was_and_is_accepted() {
+    let rules = Rules::of::<FederatedHPA>();
+    let mut policies = Vec::new();
+    for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../examples")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "yaml") {
+            continue;
+        }
+        let yaml = std::fs::read_to_string(&path).unwrap();
+        for object in serde_saphyr::from_multiple::<Value>(&yaml).unwrap() {
+            if object["kind"] == "FederatedHPA" {
+                let fleet = read(&object);
+                assert_eq!(serde_json::to_value(&fleet).unwrap(), object, "{path:?}");
+                assert_eq!(rules.check(&object), [], "{path:?}");
+                policies.extend(
+                    fleet
+                        .spec
+                        .federated_hpa_assignment
+                        .federated_hpa_assignment_type,
+                );
+            }
+        }
+    }
+    for policy in [
+        AssignmentType::Duplicated,
+        AssignmentType::Aggregated,
+        AssignmentType::StaticWeighted,
+        AssignmentType::DynamicWeighted,
+        AssignmentType::Prioritized,
+    ] {
+        assert!(policies.contains(&policy), "no example of {policy:?}");
+    }
+}
+
+#[test]
+fn a_fleet_with_every_field_writes_back_as_it_was_and_is_accepted() {
+    let affinity = json!({
+        "clusterNames": ["a", "b"], "exclude": ["c"],
+        "labelSelector": {
+            "matchLabels": {"tier": "prod"},
+            "matchExpressions": [{"key": "spot", "operator": "DoesNotExist"}],
+        },
+        "fieldSelector": {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["eu-1"]}]},
+    });
+    let object = json!({
+        "apiVersion": "autoscaling.foretide.io/v1alpha1",
+        "kind": "FederatedHPA",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "minReplicas": 2, "maxReplicas": 20, "scaleStrategy": "Preview", "mode": "Direct", "specificReplicas": 4,
+            "metrics": [{"type": "External", "external": {
+                "metric": {"name": "queue"}, "target": {"type": "AverageValue", "averageValue": "5"}, "later": 1}}],
+            "crons": [{"name": "day", "start": "@daily", "end": "0 9 * * *", "targetReplicas": 5}],
+            "behavior": {"scaleDown": {"stabilizationWindowSeconds": 60}},
+            "prediction": {"quantile": 0.95},
+            "clusterAffinity": affinity,
+            "autoscaleMultiClusterDelay": 90,
+            "scalingToZero": true,
+            "federatedHPAAssignment": {
+                "federatedHPAAssignmentType": "DynamicWeighted", "weightBy": "Demand",
+                "clusterAutoscalingPreference": [{
+                    "targetCluster": affinity, "staticWeight": 0, "priority": -3,
+                    "autoscalingMinThreshold": 1, "autoscalingMaxThreshold": 8, "elastic": true,
+                }],
+            },
+            "failurePolicy": "Reassign", "tolerationSeconds": 60,
+            "clusterTolerations": [
+                {"key": "maintenance", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60},
+                {"key": "tier", "value": "edge"},
+                {"operator": "Exists"},
+            ],
+            "workloadSource": "Hub",
+            "metricScope": [{"metric": "external.queue", "scope": "Member"}],
+            "deletionPolicy": "Retain",
+            "rebalance": {"cooldownSeconds": 60, "settleObservations": 2, "minUtilizationPercent": 50},
+        },
+        "status": {
+            "expectReplicas": 7, "currentReplicas": 6, "observedGeneration": 2, "unassigned": 1,
+            "conditions": [{"type": "Assigned", "status": "True", "reason": "Assigned", "message": "",
+                "lastTransitionTime": "2026-03-01T10:00:00Z"}],
+            "clusters": [{
+                "name": "a", "min": 1, "max": 8, "floor": 2, "current": 4, "ready": 4, "pending": 0, "capacity": 9,
+                "utilization": 80, "reason": "as assigned", "lastTransfer": "2026-03-01T10:00:00Z",
+                "observed": "2026-03-01T10:00:15Z",
+            }],
+            "ledger": "{}",
+        },
+    });
+    assert_eq!(serde_json::to_value(read(&object)).unwrap(), object);
+    assert_eq!(Rules::of::<FederatedHPA>().check(&object), []);
+}
+
+#[test]
+fn the_rules_compile() {
+    let rules = Rules::of::<FederatedHPA>();
+    assert_eq!(rules.faults(), Vec::<String>::new());
+}
+
+#[test]
+fn objects_at_the_edge_of_the_rules_are_accepted() {
+    let rules = Rules::of::<FederatedHPA>();
+    for (pointer, value) in [
+        ("spec/minReplicas", "0"),
+        ("spec/minReplicas", "10"),
+        ("spec/federatedHPAAssignment", "{}"),
+        ("spec/federatedHPAAssignment", "null"),
+        ("spec/autoscaleMultiClusterDelay", "0"),
+        ("spec/autoscaleMultiClusterDelay", "3600"),
+        ("spec/tolerationSeconds", "0"),
+        ("spec/tolerationSeconds", "86400"),
+        ("spec/rebalance", "{}"),
+        ("spec/rebalance/cooldownSeconds", "0"),
+        ("spec/rebalance/settleObservations", "1"),
+        ("spec/rebalance/minUtilizationPercent", "100"),
+        ("spec/metricScope", "[]"),
+        ("@/0/targetCluster", "{}"),
+        ("@/0/staticWeight", "0"),
+        ("@/0/priority", "-2147483648"),
+        ("@/0/autoscalingMinThreshold", "10000"),
+        (
+            "@/0",
+            r#"{"targetCluster": {}, "priority": 1, "autoscalingMinThreshold": 2, "autoscalingMaxThreshold": 2}"#,
+        ),
+        (
+            "spec/clusterAffinity/fieldSelector",
+            r#"{"matchExpressions": [{"key": "zone", "operator": "Exists", "values": []}]}"#,
+        ),
+        (
+            "spec/clusterTolerations",
+            r#"[{"key": "a", "operator": "", "effect": "", "value": ""}, {"operator": "Exists", "value": ""}]"#,
+        ),
+    ] {
+        let pointer = expanded(pointer);
+        assert_eq!(
+            rules.check(&with(&pointer, value)),
+            [],
+            "{pointer} = {value}"
+        );
+    }
+}
+
+/// Pointer, JSON set there, words of the answer; `field` where the answer is about a field below.
+const REFUSED: [(&str, &str, &str, &str); 31] = [
+    (
+        "spec/minReplicas",
+        "11",
+        "",
+        "lower minReplicas or raise maxReplicas",
+    ),
+    ("spec/maxReplicas", "0", "", "between 1 and 10000"),
+    ("spec/scaleToZero", "true", "", "no such field"),
+    ("spec/autoscaleMultiClusterDelay", "-1", "", "60 is usual"),
+    ("spec/autoscaleMultiClusterDelay", "3601", "", "60 is usual"),
+    ("spec/tolerationSeconds", "-1", "", "between 0 and 86400"),
+    (
+        "spec/failurePolicy",
+        "\"Move\"",
+        "",
+        r#"one of "Retain", "Reassign""#,
+    ),
+    (
+        "spec/workloadSource",
+        "\"hub\"",
+        "",
+        r#"one of "Members", "Hub""#,
+    ),
+    (
+        "spec/deletionPolicy",
+        "\"Orphan\"",
+        "",
+        r#"one of "Delete", "Retain""#,
+    ),
+    (
+        "spec/federatedHPAAssignment/hpaAssignmentPolicy",
+        "\"Aggregated\"",
+        "",
+        "no such field",
+    ),
+    (
+        "spec/federatedHPAAssignment/federatedHPAAssignmentType",
+        "\"Weighted\"",
+        "",
+        "one of \"Duplicated\"",
+    ),
+    (
+        "spec/federatedHPAAssignment/weightBy",
+        "\"Load\"",
+        "",
+        r#"one of "Capacity", "Demand""#,
+    ),
+    ("@", "[]", "", "needs the priority of at least one cluster"),
+    (
+        "@/0",
+        r#"{"targetCluster": {}, "staticWeight": 1}"#,
+        "@",
+        "needs the priority of at least one cluster",
+    ),
+    (
+        "@/0",
+        r#"{"priority": 1}"#,
+        "@/0/targetCluster",
+        "is required",
+    ),
+    ("@/0/staticWeight", "-1", "", "must be 0 or more"),
+    (
+        "@/0/autoscalingMinThreshold",
+        "-1",
+        "",
+        "between 0 and 10000",
+    ),
+    (
+        "@/0/autoscalingMaxThreshold",
+        "10001",
+        "",
+        "between 0 and 10000",
+    ),
+    (
+        "@/0",
+        r#"{"targetCluster": {}, "priority": 1, "autoscalingMinThreshold": 3, "autoscalingMaxThreshold": 2}"#,
+        "@/0/autoscalingMinThreshold",
+        "lower the first or raise the second",
+    ),
+    (
+        "spec/clusterAffinity/labelSelector/matchExpressions",
+        r#"[{"key": "a", "operator": "Gt", "values": ["1"]}]"#,
+        "",
+        "In, NotIn, Exists or DoesNotExist",
+    ),
+    (
+        "spec/clusterAffinity/labelSelector/matchExpressions",
+        r#"[{"key": "a", "operator": "In"}]"#,
+        "",
+        "need at least one of values",
+    ),
+    (
+        "spec/clusterAffinity/fieldSelector/matchExpressions",
+        r#"[{"key": "rack", "operator": "Exists"}]"#,
+        "",
+        "for anything else use labelSelector",
+    ),
+    (
+        "@/0/targetCluster/fieldSelector/matchExpressions",
+        r#"[{"key": "zone", "operator": "Exists", "values": ["a"]}]"#,
+        "",
+        "Exists and DoesNotExist take none",
+    ),
+    (
+        "spec/clusterTolerations",
+        r#"[{"key": "a", "operator": "Lt", "value": "1"}]"#,
+        "",
+        "Equal or Exists",
+    ),
+    (
+        "spec/clusterTolerations",
+        r#"[{"operator": "Equal", "value": "1"}]"#,
+        "",
+        "compares a key and a value",
+    ),
+    (
+        "spec/clusterTolerations",
+        r#"[{"key": "a", "operator": "Exists", "value": "1"}]"#,
+        "",
+        "Exists and no value",
+    ),
+    (
+        "spec/clusterTolerations",
+        r#"[{"key": "a", "effect": "Never"}]"#,
+        "",
+        "leave it out to tolerate all",
+    ),
+    (
+        "spec/clusterTolerations",
+        r#"[{"key": "a", "tolerationSeconds": 1}]"#,
+        "",
+        "needs the effect NoExecute",
+    ),
+    (
+        "spec/metricScope",
+        r#"[{"metric": "external.q", "scope": "Fleet"}, {"metric": "external.q", "scope": "Member"}]"#,
+        "",
+        "remove the repeated one",
+    ),
+    ("spec/rebalance/cooldownSeconds", "3601", "", "120 is usual"),
+    ("spec/rebalance/settleObservations", "0", "", "3 is usual"),
+];
+
+#[test]
+fn each_broken_rule_is_answered_once_with_the_field_and_what_to_do() {
+    let rules = Rules::of::<FederatedHPA>();
+    for (pointer, value, below, advice) in REFUSED {
+        let pointer = expanded(pointer);
+        let found = rules.check(&with(&pointer, value));
+        let [Violation { field: at, message }] = found.as_slice() else {
+            panic!("{pointer} = {value}: {found:?}");
+        };
+        let about = if below.is_empty() {
+            pointer.clone()
+        } else {
+            expanded(below)
+        };
+        assert_eq!(*at, field(&about), "{pointer} = {value}");
+        assert!(message.contains(advice), "{pointer} = {value}: {message}");
+    }
+}
+
+#[test]
+fn sizes_are_bounded() {
+    let rules = Rules::of::<FederatedHPA>();
+    let list = |n: usize, item: &dyn Fn(usize) -> String| {
+        let items: Vec<_> = (0..n).map(item).collect();
+        format!("[{}]", items.join(","))
+    };
+    let name = |i: usize| format!("\"c{i}\"");
+    let exists = |i: usize| format!(r#"{{"key": "k{i}", "operator": "Exists"}}"#);
+    let scope = |i: usize| format!(r#"{{"metric": "m{i}", "scope": "Fleet"}}"#);
+    let preference = |i: usize| format!(r#"{{"targetCluster": {{}}, "priority": {i}}}"#);
+    for (pointer, most, item) in [
+        (
+            "spec/clusterAffinity/clusterNames",
+            256,
+            &name as &dyn Fn(usize) -> String,
+        ),
+        ("spec/clusterAffinity/exclude", 256, &name),
+        (
+            "spec/clusterAffinity/labelSelector/matchExpressions",
+            16,
+            &exists,
+        ),
+        ("spec/clusterTolerations", 32, &exists),
+        ("spec/metricScope", 16, &scope),
+        ("@", 64, &preference),
+    ] {
+        let pointer = expanded(pointer);
+        assert_eq!(
+            rules.check(&with(&pointer, &list(most, item))),
+            [],
+            "{pointer}"
+        );
+        let found = rules.check(&with(&pointer, &list(most + 1, item)));
+        let want = Violation {
+            field: field(&pointer),
+            message: format!("must have at most {most} items, has {}", most + 1),
+        };
+        assert_eq!(found, [want]);
+    }
+}
+
+#[test]
+fn kubectl_shows_policy_bounds_replicas_and_readiness() {
+    let definition = crate::definition::<FederatedHPA>();
+    let columns = definition.spec.versions[0]
+        .additional_printer_columns
+        .clone();
+    let shown: Vec<_> = columns
+        .unwrap()
+        .into_iter()
+        .filter(|column| column.priority.is_none_or(|priority| priority == 0))
+        .map(|column| column.name)
+        .collect();
+    assert_eq!(
+        shown,
+        ["POLICY", "MINPODS", "MAXPODS", "REPLICAS", "READY", "AGE"]
+    );
+}
+
+/// Names of fields, so that random values reach the rules behind them.
+const FIELDS: [&str; 12] = [
+    "spec/clusterAffinity",
+    "spec/clusterAffinity/labelSelector/matchExpressions",
+    "spec/clusterTolerations",
+    "spec/metricScope",
+    "spec/federatedHPAAssignment",
+    "spec/federatedHPAAssignment/weightBy",
+    "@",
+    "@/0",
+    "@/0/staticWeight",
+    "@/0/targetCluster",
+    "spec/scalingToZero",
+    "spec/rebalance",
+];
+
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        any::<bool>().prop_map(Value::from),
+        any::<i32>().prop_map(Value::from),
+        "[ -~]{0,12}".prop_map(Value::from),
+    ];
+    let names = prop::sample::select(
+        &[
+            "key",
+            "operator",
+            "values",
+            "metric",
+            "scope",
+            "targetCluster",
+            "priority",
+        ][..],
+    );
+    leaf.prop_recursive(3, 24, 4, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::vec((names.clone(), inner), 0..4).prop_map(|members| {
+                Value::Object(
+                    members
+                        .into_iter()
+                        .map(|(name, v)| (name.to_owned(), v))
+                        .collect(),
+                )
+            }),
+        ]
+    })
+}
+
+thread_local! {
+    static RULES: Rules = Rules::of::<FederatedHPA>();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn what_the_rules_accept_can_be_read_and_writes_back_as_it_was(
+        field in prop::sample::select(&FIELDS[..]),
+        value in any_json(),
+    ) {
+        let object = with(&expanded(field), &value.to_string());
+        if RULES.with(|rules| rules.check(&object)).is_empty() {
+            let read: FederatedHPA = serde_json::from_value(object.clone())?;
+            prop_assert_eq!(serde_json::to_value(read)?, object);
+        }
+    }
+}

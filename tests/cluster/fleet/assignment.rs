@@ -1,0 +1,218 @@
+//! Who gets which bounds: every policy with real members, shown by Preview first and then written,
+//! whether the workload or its autoscaler comes first.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::world::{Bounds, FleetWorld, cluster, preferring};
+use crate::hands::written;
+
+/// Room for so many pods of the shop.
+const ROOM: [(&str, u32); 3] = [("member1", 10), ("member2", 6), ("member3", 20)];
+/// Of the whole fleet.
+const WHOLE: Bounds = (6, 25);
+
+/// A policy, with what it makes of `WHOLE` by its formula.
+struct Case {
+    assignment: Value,
+    expected: Vec<(&'static str, Bounds)>,
+}
+
+fn case(assignment: Value, expected: &[(&'static str, Bounds)]) -> Case {
+    let expected = expected.to_vec();
+    Case {
+        assignment,
+        expected,
+    }
+}
+
+fn plain(policy: &str) -> Value {
+    json!({ "federatedHPAAssignmentType": policy })
+}
+
+fn static_weights() -> Value {
+    preferring(
+        "StaticWeighted",
+        "staticWeight",
+        &[("member1", 1), ("member2", 2), ("member3", 3)],
+    )
+}
+
+fn cases() -> Vec<Case> {
+    let two_priorities = [("member2", 2), ("member1", 1)];
+    let priorities = [("member2", 3), ("member1", 2), ("member3", 1)];
+    vec![
+        // 25 over 1:2:3 is 4.17, 8.33, 12.5: the one left over goes to the heaviest.
+        case(
+            static_weights(),
+            &[
+                ("member1", (1, 4)),
+                ("member2", (2, 8)),
+                ("member3", (3, 13)),
+            ],
+        ),
+        // By room, 10:6:20: 6.94, 4.17, 13.89, and two left over for the heaviest. Of 6: 1.67, 1, 3.33.
+        case(
+            plain("DynamicWeighted"),
+            &[
+                ("member1", (1, 7)),
+                ("member2", (1, 4)),
+                ("member3", (4, 14)),
+            ],
+        ),
+        // The highest priority is filled, then the next. An autoscaler needs a minimum of one.
+        case(
+            preferring("Prioritized", "priority", &priorities),
+            &[
+                ("member1", (1, 10)),
+                ("member2", (6, 6)),
+                ("member3", (1, 9)),
+            ],
+        ),
+        // Who has no priority gets nothing; what nobody has room for goes to the first.
+        case(
+            preferring("Prioritized", "priority", &two_priorities),
+            &[("member1", (1, 10)), ("member2", (6, 15))],
+        ),
+        case(
+            plain("Duplicated"),
+            &[("member1", WHOLE), ("member2", WHOLE), ("member3", WHOLE)],
+        ),
+        // The largest first.
+        case(
+            plain("Aggregated"),
+            &[("member1", (1, 5)), ("member3", (6, 20))],
+        ),
+    ]
+}
+
+/// Bounds that the status shows, of members that have some.
+fn shown(status: &Value) -> Vec<(String, Bounds)> {
+    let all = status["clusters"].as_array().cloned().unwrap_or_default();
+    let bound = |one: &Value, name: &str| i32::try_from(one[name].as_i64().unwrap_or(0)).unwrap();
+    let each = all.iter().map(|one| {
+        let name = one["name"].as_str().unwrap_or_default().to_owned();
+        (name, (bound(one, "min"), bound(one, "max")))
+    });
+    each.filter(|(_, (_, max))| *max > 0).collect()
+}
+
+async fn shows(world: &FleetWorld, what: &str, wanted: &[(&str, Bounds)]) {
+    let wanted: Vec<_> = wanted
+        .iter()
+        .map(|(name, bounds)| ((*name).to_owned(), *bounds))
+        .collect();
+    let same = |status: &Value| (shown(status) == wanted).then_some(());
+    world.status(&format!("{what}: {wanted:?}"), same).await;
+}
+
+fn absent(status: &Value, member: &str) -> Option<()> {
+    let reason = cluster(status, member)?.get("reason")?.as_str()?;
+    reason.contains("TargetAbsent").then_some(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_policy_divides_the_bounds_by_its_formula_and_a_preview_only_shows_it() {
+    let world = FleetWorld::start("assignment", &ROOM).await;
+    // No move may come between: only assignments are looked at.
+    let quiet = json!({ "cooldownSeconds": 600 });
+    let more = json!({
+        "scaleStrategy": "Preview",
+        "rebalance": quiet,
+        "federatedHPAAssignment": static_weights(),
+    });
+    world.ask("StaticWeighted", WHOLE, &more).await;
+    let controller = world.run();
+
+    // The autoscaler comes first. Each member counts from when the workload is there.
+    world
+        .status("no target anywhere", |status| {
+            ROOM.iter().try_for_each(|(name, _)| absent(status, name))
+        })
+        .await;
+    world.deploy("member1", 1).await;
+    world.deploy("member3", 1).await;
+    let two = [("member1", (1, 6)), ("member3", (5, 19))];
+    shows(&world, "two of three", &two).await;
+    world
+        .status("no target in member2", |status| absent(status, "member2"))
+        .await;
+    world.deploy("member2", 1).await;
+    for Case {
+        assignment,
+        expected,
+    } in cases()
+    {
+        let what = assignment["federatedHPAAssignmentType"].to_string();
+        world
+            .edit(json!({ "federatedHPAAssignment": assignment }))
+            .await;
+        shows(&world, &what, &expected).await;
+    }
+    controller.further_syncs(2).await;
+    assert_eq!(world.bounds().await.len(), 0);
+    assert_eq!(world.member_writes(), BTreeSet::new());
+    let writes = world
+        .hub_requests()
+        .into_iter()
+        .filter(rig::AuditEvent::is_write);
+    let wrote: BTreeSet<String> = writes.map(|event| written(&event)).collect();
+    let allowed = ["federatedhpas/status", "events"];
+    assert!(
+        wrote.iter().all(|what| allowed.contains(&what.as_str())),
+        "{wrote:?}"
+    );
+
+    // The same in earnest.
+    world.edit(json!({ "scaleStrategy": "Auto" })).await;
+    for Case {
+        assignment,
+        expected,
+    } in cases()
+    {
+        let what = assignment["federatedHPAAssignmentType"].to_string();
+        world
+            .edit(json!({ "federatedHPAAssignment": assignment }))
+            .await;
+        world.assigned(&what, &expected).await;
+        shows(&world, &what, &expected).await;
+        world.condition("Assigned", "True/Assigned").await;
+        // What is above the bounds by then comes down, what is below goes up.
+        world
+            .runs_so("replicas within the bounds", |found| {
+                found.iter().all(|(name, (asked, ready))| {
+                    let mine = expected.iter().find(|(member, _)| member == name);
+                    let (min, max) = mine.map_or((0, 0), |(_, bounds)| *bounds);
+                    (min..=max).contains(asked) && (ready == asked || name == "member2")
+                })
+            })
+            .await;
+    }
+
+    // A member is deselected: the others serve before its pods end.
+    world.load.evenly(9.0);
+    let served = |found: &std::collections::BTreeMap<String, (i32, i32)>| {
+        found.values().map(|(_, ready)| *ready).sum::<i32>()
+    };
+    world
+        .runs_so("9 or so in two members", |found| served(found) >= 9)
+        .await;
+    world
+        .edit(json!({ "clusterAffinity": { "exclude": ["member3"] } }))
+        .await;
+    world
+        .runs_so("member3 drained", |found| {
+            assert!(served(found) >= 9, "too few serve: {found:?}");
+            found["member3"] == (0, 0)
+        })
+        .await;
+    world
+        .assigned(
+            "without member3",
+            &[("member1", (6, 19)), ("member2", (1, 6))],
+        )
+        .await;
+    drop(controller);
+    world.assert_nothing_forbidden();
+}

@@ -1,0 +1,150 @@
+//! Load on the shop, as the members' metrics APIs show it: measured in replicas that it needs, and
+//! shared among the pods that are ready, over the whole fleet or in each member.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use futures::{StreamExt, future::join_all};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, ResourceExt,
+    runtime::{WatchStreamExt, reflector, watcher},
+};
+use rig::{Cluster, FakeMetrics, MetricsApi, PodUsage};
+use tokio::task::JoinHandle;
+
+use super::world::SHOP;
+use crate::world::NAMESPACE;
+
+/// What a replica of the shop is meant to use, of the 200m it requests.
+const TARGET: f64 = 100.0;
+/// How often the load is shared anew.
+const BEAT: Duration = Duration::from_millis(200);
+
+/// Who gets how much, in replicas.
+#[derive(Clone)]
+enum Shared {
+    /// Every pod of the fleet the same.
+    Evenly(f64),
+    /// Each member its own.
+    Locally(BTreeMap<String, f64>),
+}
+
+/// The load of one scenario.
+pub(crate) struct Load {
+    shared: Arc<Mutex<Shared>>,
+    sharing: JoinHandle<()>,
+}
+
+/// A member as seen from its users.
+struct Site {
+    name: String,
+    metrics: FakeMetrics,
+    pods: reflector::Store<Pod>,
+    watching: JoinHandle<()>,
+}
+
+impl Load {
+    /// Serves the resource metrics of these members. There is no load yet.
+    pub(crate) async fn start(members: impl Iterator<Item = (&str, &Cluster)>) -> Self {
+        let sites = join_all(members.map(|(name, cluster)| Site::open(name, cluster))).await;
+        let shared = Arc::new(Mutex::new(Shared::Evenly(0.0)));
+        let now = Arc::clone(&shared);
+        let sharing = tokio::spawn(async move {
+            let mut beat = tokio::time::interval(BEAT);
+            loop {
+                beat.tick().await;
+                let shared = now.lock().unwrap().clone();
+                share(&sites, &shared);
+            }
+        });
+        Self { shared, sharing }
+    }
+
+    /// From now on users need so many replicas, and reach every pod alike.
+    pub(crate) fn evenly(&self, replicas: f64) {
+        *self.shared.lock().unwrap() = Shared::Evenly(replicas);
+    }
+
+    /// From now on the users of each member need so many replicas there; who is not named, none.
+    pub(crate) fn locally(&self, replicas: &[(&str, f64)]) {
+        let each = replicas
+            .iter()
+            .map(|(name, need)| ((*name).to_owned(), *need));
+        *self.shared.lock().unwrap() = Shared::Locally(each.collect());
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.sharing.abort();
+    }
+}
+
+impl Site {
+    async fn open(name: &str, cluster: &Cluster) -> Self {
+        let metrics = FakeMetrics::start(cluster, &[MetricsApi::Resource]).await;
+        let pods: Api<Pod> = Api::namespaced(cluster.client(), NAMESPACE);
+        let (store, writer) = reflector::store();
+        let only = watcher::Config::default().labels(&format!("app={SHOP}"));
+        let events = reflector(writer, watcher(pods, only).default_backoff());
+        let watching = tokio::spawn(events.for_each(|_| std::future::ready(())));
+        Self {
+            name: name.to_owned(),
+            metrics: metrics.unwrap(),
+            pods: store,
+            watching,
+        }
+    }
+
+    /// The pods that users reach.
+    fn serving(&self) -> Vec<String> {
+        let pods = self.pods.state().into_iter();
+        let serving = pods.filter(|pod| is_ready(pod));
+        serving.map(|pod| pod.name_any()).collect()
+    }
+
+    fn carry(&self, pods: &[String], replicas: f64) {
+        let each = format!("{}u", (replicas * TARGET * 1000.0).round());
+        for pod in pods {
+            let usage = PodUsage::cpu("app", &each);
+            self.metrics.set_pod_usage(NAMESPACE, pod, usage);
+        }
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        self.watching.abort();
+    }
+}
+
+fn share(sites: &[Site], shared: &Shared) {
+    let serving: Vec<Vec<String>> = sites.iter().map(Site::serving).collect();
+    let count = |pods: usize| f64::from(u32::try_from(pods.max(1)).unwrap());
+    let all = count(serving.iter().map(Vec::len).sum());
+    for (site, pods) in sites.iter().zip(&serving) {
+        let each = match shared {
+            Shared::Evenly(total) => total / all,
+            Shared::Locally(needs) => {
+                needs.get(&site.name).copied().unwrap_or(0.0) / count(pods.len())
+            }
+        };
+        site.carry(pods, each);
+    }
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_ref());
+    let ready = conditions
+        .into_iter()
+        .flatten()
+        .any(|one| one.type_ == "Ready" && one.status == "True");
+    ready && pod.metadata.deletion_timestamp.is_none()
+}

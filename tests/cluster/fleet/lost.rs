@@ -1,0 +1,232 @@
+//! A member is lost and comes back, is tainted, or gets other credentials; the hub's controller dies.
+//! Whoever serves goes on serving, and nobody dips when things are well again.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::Api;
+use serde_json::{Value, json};
+
+use super::world::{Bounds, FleetWorld, preferring};
+use crate::{hands::delete, world::Counts};
+
+const ROOMS: [(&str, u32); 3] = [("member1", 10), ("member2", 10), ("member3", 10)];
+
+fn weights() -> Value {
+    preferring(
+        "StaticWeighted",
+        "staticWeight",
+        &[("member1", 1), ("member2", 1), ("member3", 1)],
+    )
+}
+
+/// The counts of each member from now on.
+fn watch_all(world: &FleetWorld) -> BTreeMap<&str, Counts> {
+    let members = world.fleet.members();
+    members.map(|(name, _)| (name, world.watch(name))).collect()
+}
+
+/// The bounds that a member's autoscaler has.
+async fn bounds(world: &FleetWorld, member: &str) -> Option<Bounds> {
+    world.bounds().await.get(member).copied()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_member_is_retained_a_dead_hub_is_outlived_and_credentials_rotate() {
+    let world = FleetWorld::start("lost", &ROOMS).await;
+    world.deploy_everywhere(2).await;
+    let more = json!({ "federatedHPAAssignment": weights() });
+    world.load.evenly(9.0);
+    world.ask("StaticWeighted", (3, 24), &more).await;
+    let controller = world.run();
+    let third: Bounds = (1, 8);
+    let thirds = [("member1", third), ("member2", third), ("member3", third)];
+    world.assigned("a third each", &thirds).await;
+    let three = [("member1", 3), ("member2", 3), ("member3", 3)];
+    world.runs("three each", &three).await;
+
+    // Connections to a member hang. What it has stays its own, and it scales on by itself; the
+    // others are decided as before.
+    world.fleet.member("member2").black_hole();
+    world
+        .condition("MembersReachable", "False/Unreachable")
+        .await;
+    world.reason("member2", "Unknown").await;
+    let before = controller.syncs();
+    let began = std::time::Instant::now();
+    world.load.evenly(18.0);
+    world
+        .runs(
+            "six each",
+            &[("member1", 6), ("member2", 6), ("member3", 6)],
+        )
+        .await;
+    world
+        .edit(json!({ "minReplicas": 12, "maxReplicas": 27 }))
+        .await;
+    // MAX without what the lost one holds, and at least their share of MIN: 27 - 8 and 12 - 1.
+    world
+        .bounds_are("the others follow the spec", |found| {
+            let others = [found["member1"], found["member3"]];
+            let most: i32 = others.iter().map(|(_, max)| max).sum();
+            most == 19 && others.iter().all(|(min, _)| (5..=6).contains(min))
+        })
+        .await;
+    assert_eq!(bounds(&world, "member2").await, Some(third));
+    let (syncs, seconds) = (controller.syncs() - before, began.elapsed().as_secs());
+    assert!(
+        syncs * 3 >= seconds,
+        "{syncs} syncs in {seconds} s: one member delays all"
+    );
+
+    // It is back, with a share of the new numbers, and nobody had fewer pods meanwhile.
+    let watched = watch_all(&world);
+    world.fleet.member("member2").restore();
+    world.condition("MembersReachable", "True/Reachable").await;
+    world
+        .assigned(
+            "a third each of the new",
+            &[
+                ("member1", (4, 9)),
+                ("member2", (4, 9)),
+                ("member3", (4, 9)),
+            ],
+        )
+        .await;
+    controller.further_syncs(4).await;
+    for (member, counts) in watched {
+        assert!(counts.lowest() >= 6, "{member}: {:?}", counts.all());
+    }
+
+    // The hub's controller dies: members scale up and down by their own autoscalers.
+    drop(controller);
+    world.load.evenly(24.0);
+    world
+        .runs(
+            "eight each",
+            &[("member1", 8), ("member2", 8), ("member3", 8)],
+        )
+        .await;
+    world.load.evenly(15.0);
+    let five = [("member1", 5), ("member2", 5), ("member3", 5)];
+    world.runs("five each", &five).await;
+    let watched = watch_all(&world);
+    let controller = world.run();
+    controller.further_syncs(5).await;
+    for (member, counts) in watched {
+        assert_eq!((counts.lowest(), member), (5, member), "{:?}", counts.all());
+    }
+
+    // Credentials that have ended, and new ones.
+    let accounts: Api<ServiceAccount> =
+        Api::namespaced(world.cluster("member3").client(), "foretide-system");
+    delete(&accounts, "foretide-hub").await;
+    world
+        .condition("MembersReachable", "False/Unreachable")
+        .await;
+    world.join("member3", &[]).await;
+    world.condition("MembersReachable", "True/Reachable").await;
+    world
+        .edit(json!({ "minReplicas": 3, "maxReplicas": 24 }))
+        .await;
+    world.assigned("a third each", &thirds).await;
+    world.runs("five each", &five).await;
+    drop(controller);
+    world.assert_nothing_forbidden();
+}
+
+/// Every policy that divides, and the bounds of (6, 18) by it: of all, and without member2.
+fn dividing() -> Vec<(Value, [Option<Bounds>; 3], [Option<Bounds>; 2])> {
+    let plain = |policy: &str| json!({ "federatedHPAAssignmentType": policy });
+    let priorities = [("member1", 1), ("member2", 3), ("member3", 2)];
+    let by_priority = preferring("Prioritized", "priority", &priorities);
+    let (third, half) = (Some((2, 6)), Some((3, 9)));
+    vec![
+        (weights(), [third; 3], [half; 2]),
+        (plain("DynamicWeighted"), [third; 3], [half; 2]),
+        (
+            plain("Aggregated"),
+            [Some((6, 10)), Some((1, 8)), None],
+            [Some((6, 10)), Some((1, 8))],
+        ),
+        (
+            by_priority,
+            [None, Some((6, 10)), Some((1, 8))],
+            [Some((1, 8)), Some((6, 10))],
+        ),
+    ]
+}
+
+fn named(
+    members: impl IntoIterator<Item = &'static str>,
+    bounds: &[Option<Bounds>],
+) -> Vec<(&'static str, Bounds)> {
+    let pairs = members.into_iter().zip(bounds);
+    pairs
+        .filter_map(|(name, bounds)| Some((name, (*bounds)?)))
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_or_tainted_member_loses_its_share_to_the_others_under_every_dividing_policy() {
+    let world = FleetWorld::start("reassign", &ROOMS).await;
+    world.deploy_everywhere(1).await;
+    world.load.evenly(6.0);
+    let quiet = json!({ "cooldownSeconds": 4, "settleObservations": 1000 });
+    let more = json!({
+        "failurePolicy": "Reassign",
+        "tolerationSeconds": 2,
+        "rebalance": quiet,
+        "federatedHPAAssignment": weights(),
+    });
+    world.ask("StaticWeighted", (6, 18), &more).await;
+    let controller = world.run();
+    let all = ["member1", "member2", "member3"];
+    for (assignment, whole, without) in dividing() {
+        let policy = assignment["federatedHPAAssignmentType"].to_string();
+        let whole = named(all, &whole);
+        let without = named(["member1", "member3"], &without);
+        world
+            .edit(json!({ "federatedHPAAssignment": assignment }))
+            .await;
+        world.assigned(&format!("{policy}, whole"), &whole).await;
+        world
+            .runs_so("the load is served", |found| {
+                found.values().map(|(_, ready)| *ready).sum::<i32>() >= 6
+            })
+            .await;
+
+        // Lost for longer than tolerated: the others get its share, and it is not touched.
+        let theirs = bounds(&world, "member2").await;
+        world.fleet.member("member2").black_hole();
+        let mut with_lost = without.clone();
+        with_lost.extend(theirs.map(|bounds| ("member2", bounds)));
+        world
+            .assigned(&format!("{policy}, reassigned"), &with_lost)
+            .await;
+        world.reason("member2", "Failed").await;
+        world.fleet.member("member2").restore();
+        world
+            .assigned(&format!("{policy}, whole again"), &whole)
+            .await;
+
+        // Tainted: the same, but it can be told to go.
+        world
+            .join("member2", &["--taint", "upgrade:NoExecute"])
+            .await;
+        world
+            .assigned(&format!("{policy}, tainted"), &without)
+            .await;
+        world
+            .runs_so("drained, and the load is served", |found| {
+                let all = found.values().map(|(_, ready)| *ready).sum::<i32>();
+                assert!(all >= 5, "too few serve: {found:?}");
+                found["member2"] == (0, 0)
+            })
+            .await;
+        world.join("member2", &[]).await;
+        world.assigned(&format!("{policy}, cured"), &whole).await;
+    }
+    drop(controller);
+    world.assert_nothing_forbidden();
+}

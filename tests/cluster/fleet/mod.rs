@@ -1,0 +1,13 @@
+//! One autoscaler over a hub and three real members: each with its own control plane, its own
+//! autoscalers and nodes of limited size.
+
+mod assignment;
+mod floors;
+mod load;
+mod lost;
+mod overflow;
+mod ownership;
+mod placement;
+mod saturated;
+mod world;
+mod zero;

@@ -1,0 +1,145 @@
+//! Priorities: what the first cluster has no node for overflows to the next, and the last one is the
+//! first to shrink.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, api::ListParams};
+use rig::eventually;
+use serde_json::json;
+
+use super::world::{FleetWorld, SHOP, cluster};
+use crate::world::{NAMESPACE, PATIENCE};
+
+/// Seconds for which pods must be unschedulable, as `fhpa` has it.
+const DELAY: i64 = 3;
+
+/// Since when the scheduler of a member has reported pods of the shop unschedulable.
+async fn unschedulable_since(world: &FleetWorld, member: &str) -> Timestamp {
+    let pods: Api<Pod> = Api::namespaced(world.cluster(member).client(), NAMESPACE);
+    let only = ListParams::default().labels(&format!("app={SHOP}"));
+    eventually(PATIENCE, "the scheduler finds no node", || async {
+        let pods = pods.list(&only).await.map_err(|error| error.to_string())?;
+        let conditions = pods
+            .iter()
+            .filter_map(|pod| pod.status.as_ref()?.conditions.as_ref())
+            .flatten();
+        let unschedulable = conditions.filter(|one| {
+            one.type_ == "PodScheduled" && one.reason.as_deref() == Some("Unschedulable")
+        });
+        let since = unschedulable.filter_map(|one| one.last_transition_time.as_ref());
+        since
+            .map(|time| time.0)
+            .min()
+            .ok_or("all have one".to_owned())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unschedulable_pods_overflow_to_the_next_priority_and_the_lowest_drains_first() {
+    let rooms = [("member1", 5), ("member2", 5), ("member3", 20)];
+    let world = FleetWorld::start("overflow", &rooms).await;
+    for (member, replicas) in [("member1", 2), ("member2", 0), ("member3", 0)] {
+        world.deploy(member, replicas).await;
+    }
+    // The first says that it adds nodes when it must, and never does.
+    let preference = |name: &str, priority: i32, elastic: bool| {
+        let target = json!({ "clusterNames": [name] });
+        json!({ "targetCluster": target, "priority": priority, "elastic": elastic })
+    };
+    let more = json!({
+        "scalingToZero": true,
+        "federatedHPAAssignment": {
+            "federatedHPAAssignmentType": "Prioritized",
+            "clusterAutoscalingPreference": [
+                preference("member1", 3, true),
+                preference("member2", 2, false),
+                preference("member3", 1, false),
+            ],
+        },
+    });
+    world.load.evenly(4.0);
+    world.ask("Prioritized", (2, 20), &more).await;
+    let controller = world.run();
+    world
+        .assigned("all for the first", &[("member1", (2, 20))])
+        .await;
+    world.runs("four in the first", &[("member1", 4)]).await;
+
+    // More than it has nodes for: after the delay the next one helps, and only that.
+    world.load.evenly(9.0);
+    let since = unschedulable_since(&world, "member1").await;
+    let moved = world
+        .status("a transfer to member2", |status| {
+            let text = cluster(status, "member2")?.get("lastTransfer")?.as_str()?;
+            let moved: Timestamp = text.parse().unwrap();
+            (moved > since).then_some(moved)
+        })
+        .await;
+    let waited = moved.duration_since(since).as_secs();
+    assert!(waited >= DELAY, "moved after {waited} s");
+    world
+        .runs_so("nine in two members", |found| {
+            assert_eq!(found["member3"].0, 0, "too far down: {found:?}");
+            found["member1"] == (5, 5) && (4..=5).contains(&found["member2"].1)
+        })
+        .await;
+    world
+        .bounds_are("the first has what fits", |found| {
+            found.get("member1").map(|(_, max)| *max) == Some(5)
+        })
+        .await;
+
+    // And the next.
+    world.load.evenly(16.0);
+    world
+        .runs_so("sixteen in three members", |found| {
+            let third = found["member3"].1;
+            found["member1"] == (5, 5) && found["member2"] == (5, 5) && (5..=7).contains(&third)
+        })
+        .await;
+
+    // The load falls: the last shrinks first, the first keeps what it has.
+    let (first, second) = (world.watch("member1"), world.watch("member2"));
+    world.load.evenly(7.0);
+    world
+        .runs_so("the last one drained", |found| {
+            assert!(
+                found["member3"].0 <= 1 || second.lowest() >= 5,
+                "the second shrank before the last: {found:?}"
+            );
+            found["member3"].0 <= 1
+        })
+        .await;
+    world
+        .runs_so("seven or eight in all", |found| {
+            let all: i32 = found.values().map(|(asked, _)| *asked).sum();
+            (7..=8).contains(&all)
+        })
+        .await;
+    assert!(first.lowest() >= 5, "{:?}", first.all());
+
+    // Nearly nothing: those that are not needed sleep at zero, and wake again.
+    world.load.evenly(1.5);
+    world
+        .runs(
+            "two in the first",
+            &[("member1", 2), ("member2", 0), ("member3", 0)],
+        )
+        .await;
+    controller.further_syncs(5).await;
+    world
+        .runs(
+            "two in the first",
+            &[("member1", 2), ("member2", 0), ("member3", 0)],
+        )
+        .await;
+    world.load.evenly(9.0);
+    world
+        .runs_so("nine in two members", |found| {
+            found["member1"] == (5, 5) && found["member2"].1 >= 4
+        })
+        .await;
+    drop(controller);
+    world.assert_nothing_forbidden();
+}

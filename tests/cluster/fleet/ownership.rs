@@ -1,0 +1,165 @@
+//! Whose autoscaler is whose in the members: a foreign one is left alone or taken over and given
+//! back, a target that comes back is taken up again, and the deletion of the whole waits for nobody
+//! for ever.
+
+use foretide::clock::Clock;
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use kube::ResourceExt;
+use rig::eventually;
+use serde_json::{Value, json};
+
+use super::world::{Bounds, FleetWorld, SHOP, preferring};
+use crate::{
+    hands::{delete, gone},
+    world::{Controller, NAMESPACE, PATIENCE},
+};
+
+const ADOPT: &str = "autoscaling.foretide.io/adopt";
+const BY_HAND: &str = "shop-by-hand";
+
+/// An autoscaler that people of a member made themselves.
+fn by_hand() -> Value {
+    json!({
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": { "name": BY_HAND, "namespace": NAMESPACE, "labels": { "team": "shop" } },
+        "spec": {
+            "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": SHOP },
+            "minReplicas": 2,
+            "maxReplicas": 5,
+            "metrics": [{ "type": "Resource", "resource": {
+                "name": "cpu", "target": { "type": "Utilization", "averageUtilization": 80 },
+            }}],
+            "behavior": { "scaleDown": {
+                "stabilizationWindowSeconds": 7, "selectPolicy": "Disabled",
+            }},
+        },
+    })
+}
+
+async fn foreign(world: &FleetWorld) -> HorizontalPodAutoscaler {
+    world.hpas("member2").get(BY_HAND).await.unwrap()
+}
+
+async fn given_back(world: &FleetWorld, original: &HorizontalPodAutoscaler) {
+    let given = eventually(PATIENCE, "the autoscaler is given back", || async {
+        let now = foreign(world).await;
+        let spec = serde_json::to_string(&now.spec).unwrap();
+        if now.spec == original.spec {
+            Ok(now)
+        } else {
+            Err(spec)
+        }
+    })
+    .await;
+    assert_eq!(given.uid(), original.uid());
+    assert_eq!(given.annotations(), original.annotations());
+    assert_eq!(given.labels(), original.labels());
+    assert_eq!(given.owner_references(), original.owner_references());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_own_autoscalers_are_left_alone_or_adopted_and_all_of_ours_go_with_the_fleets() {
+    let rooms = [("member1", 10), ("member2", 10), ("member3", 10)];
+    let world = FleetWorld::start_apart("fleet-ownership", &rooms).await;
+    for member in ["member1", "member3"] {
+        world.join(member, &[]).await;
+    }
+    world.deploy_everywhere(2).await;
+    world.load.evenly(6.0);
+    let weights = preferring(
+        "StaticWeighted",
+        "staticWeight",
+        &[("member1", 1), ("member2", 1), ("member3", 1)],
+    );
+    let more = json!({ "federatedHPAAssignment": weights });
+    world.ask("StaticWeighted", (3, 12), &more).await;
+    let controller = world.run();
+    let half: Bounds = (2, 6);
+    let found = world.bounds_are("halves", |found| found.len() == 2).await;
+    assert_eq!((found["member1"], found["member3"].1), (half, 6));
+
+    // A member joins that has an autoscaler of its own.
+    world
+        .cluster("member2")
+        .apply(&by_hand().to_string())
+        .await
+        .unwrap();
+    eventually(PATIENCE, "the foreign autoscaler works", || async {
+        let status = foreign(&world).await.status.unwrap_or_default();
+        let seen = status.current_metrics.is_some();
+        if seen {
+            Ok(())
+        } else {
+            Err("it has read nothing yet")
+        }
+    })
+    .await;
+    let original = foreign(&world).await;
+    world.join("member2", &[]).await;
+    let message = world.condition("Ready", "False/TargetConflict").await;
+    assert!(
+        ["member2", BY_HAND, ADOPT]
+            .iter()
+            .all(|word| message.contains(word)),
+        "{message}"
+    );
+    controller.further_syncs(3).await;
+    assert_eq!(foreign(&world).await.spec, original.spec);
+    let writes = world.member_writes();
+    let touched = writes.iter().any(|write| write.starts_with("member2"));
+    assert!(!touched, "{writes:?}");
+
+    // It is to be taken over: the same object goes on, with its share of ours.
+    let patch = json!({ "metadata": { "annotations": { ADOPT: "true" } } });
+    crate::hands::edit(&world.federated(), SHOP, patch).await;
+    let third: Bounds = (1, 4);
+    let thirds = [("member1", third), ("member2", third), ("member3", third)];
+    world.assigned("thirds", &thirds).await;
+    assert_eq!(foreign(&world).await.uid(), original.uid());
+    world
+        .runs(
+            "two each",
+            &[("member1", 2), ("member2", 2), ("member3", 2)],
+        )
+        .await;
+
+    // The target goes in one member, and comes back.
+    delete(&world.deployments("member3"), SHOP).await;
+    world.reason("member3", "TargetAbsent").await;
+    world
+        .bounds_are("the others have its share", |found| {
+            found.get("member1") == Some(&half) && !found.contains_key("member3")
+        })
+        .await;
+    world.deploy("member3", 1).await;
+    world.assigned("thirds again", &thirds).await;
+
+    // All of it goes while a member is away: its leftover goes when it is back.
+    world.fleet.member("member3").black_hole();
+    world
+        .condition("MembersReachable", "False/Unreachable")
+        .await;
+    drop(controller);
+    let now = Clock::system().now();
+    let fast = Controller::run(world.config(), Clock::starting_at(now, 30.0));
+    fast.further_syncs(1).await;
+    delete(&world.federated(), SHOP).await;
+    gone(&world.federated(), SHOP).await;
+    given_back(&world, &original).await;
+    let found = world.bounds().await;
+    let left: Vec<&str> = found.keys().map(String::as_str).collect();
+    assert_eq!(left, ["member2", "member3"]);
+    drop(fast);
+    let controller = world.run();
+    world.fleet.member("member3").restore();
+    world
+        .bounds_are("nothing of ours", |found| found.len() == 1)
+        .await;
+    for (member, _) in rooms {
+        let (asked, ready) = world.counts(member).await.unwrap();
+        assert!(asked == ready && asked >= 1, "{member}: {ready} of {asked}");
+    }
+    drop(controller);
+    world.assert_nothing_forbidden();
+}

@@ -1,0 +1,102 @@
+//! Budget follows local demand: a member at its maximum receives from one that idles and from one
+//! that has no nodes for what it has.
+
+use serde_json::json;
+
+use super::world::{Bounds, FleetWorld};
+
+fn most(found: &std::collections::BTreeMap<String, Bounds>, member: &str) -> i32 {
+    found.get(member).map_or(0, |(_, max)| *max)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_saturated_member_receives_maximum_from_a_blocked_one_and_from_an_idle_one() {
+    let rooms = [("member1", 10), ("member2", 3), ("member3", 10)];
+    let world = FleetWorld::start("saturated", &rooms).await;
+    world.deploy_everywhere(1).await;
+    // The second is thought to grow, and does not.
+    let elastic = json!([{
+        "targetCluster": { "clusterNames": ["member2"] }, "elastic": true,
+    }]);
+    let assignment = |policy: &str| {
+        json!({
+            "federatedHPAAssignmentType": policy,
+            "clusterAutoscalingPreference": elastic,
+        })
+    };
+    let more = json!({ "federatedHPAAssignment": assignment("DynamicWeighted") });
+    world
+        .load
+        .locally(&[("member1", 1.0), ("member2", 1.0), ("member3", 1.0)]);
+    world.ask("DynamicWeighted", (3, 12), &more).await;
+    let controller = world.run();
+    // 12 over 10:12:10 is 3.75, 4.5, 3.75; 3 is 0.94, 1.13, 0.94.
+    let start = [
+        ("member1", (1, 4)),
+        ("member2", (2, 5)),
+        ("member3", (1, 3)),
+    ];
+    world.assigned("by capacity", &start).await;
+
+    world
+        .load
+        .locally(&[("member1", 9.0), ("member2", 5.0), ("member3", 1.0)]);
+    let found = world
+        .bounds_are("the first has all that others do not use", |found| {
+            (
+                most(found, "member1"),
+                most(found, "member2"),
+                most(found, "member3"),
+            ) == (8, 3, 1)
+        })
+        .await;
+    assert_eq!(found.values().map(|(_, max)| max).sum::<i32>(), 12);
+    world
+        .runs(
+            "eight in the first",
+            &[("member1", 8), ("member2", 3), ("member3", 1)],
+        )
+        .await;
+
+    // The demand moves, and the budget after it.
+    world
+        .load
+        .locally(&[("member1", 1.0), ("member2", 5.0), ("member3", 7.0)]);
+    world
+        .runs_so("seven in the third", |found| {
+            found["member3"].1 >= 7 && found["member1"].0 <= 2 && found["member2"] == (3, 3)
+        })
+        .await;
+    let found = world.bounds().await;
+    assert_eq!(
+        found.values().map(|(_, max)| max).sum::<i32>(),
+        12,
+        "{found:?}"
+    );
+
+    // As few clusters as possible: the second proved small, so it has nothing; the third has little
+    // until it needs more.
+    world.load.locally(&[("member1", 1.0), ("member3", 1.0)]);
+    world
+        .edit(json!({ "federatedHPAAssignment": assignment("Aggregated") }))
+        .await;
+    world
+        .assigned("by size", &[("member1", (3, 10)), ("member3", (1, 2))])
+        .await;
+    world.load.locally(&[("member1", 1.0), ("member3", 6.0)]);
+    let found = world
+        .bounds_are("the third has what it needs", |found| {
+            most(found, "member3") == 6
+        })
+        .await;
+    assert_eq!(
+        found.values().map(|(_, max)| max).sum::<i32>(),
+        12,
+        "{found:?}"
+    );
+    world
+        .runs("six in the third", &[("member2", 0), ("member3", 6)])
+        .await;
+    drop(controller);
+    world.assert_nothing_forbidden();
+}

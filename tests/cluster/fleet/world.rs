@@ -1,0 +1,430 @@
+//! A world for one scenario of a fleet: a hub with our manifests, members with the rights that a
+//! member gives, a Deployment `shop` in each on demand, and load that is shared as the scenario says.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
+
+use foretide::{
+    clock::Clock,
+    config::{Config, MemberArgs},
+};
+use foretide_crds::FederatedHPA;
+use futures::future::join_all;
+use jiff::SignedDuration;
+use k8s_openapi::api::{apps::v1::Deployment, autoscaling::v2::HorizontalPodAutoscaler};
+use kube::{
+    Api,
+    api::{ListParams, Patch, PatchParams},
+};
+use rig::{AuditEvent, Cluster, ClusterOptions, Component, Fleet, HpaFlags, NodeSize, eventually};
+use serde_json::{Value, json};
+use tokio::{
+    process::Command,
+    sync::{Semaphore, SemaphorePermit},
+};
+
+use super::load::Load;
+use crate::{
+    hands::condition,
+    world::{CONTROLLER_USER, Controller, Counts, NAMESPACE, PATIENCE, config, install},
+};
+
+/// The workload of all scenarios, in the hub and in the members.
+pub(crate) const SHOP: &str = "shop";
+/// Where members' Secrets are, and in a member the account that they let in.
+const SYSTEM: &str = "foretide-system";
+/// The account of a member that the hub uses.
+const ACCOUNT: &str = "foretide-hub";
+/// A fleet of three takes 3 GB: so many at a time.
+static TURNS: Semaphore = Semaphore::const_new(2);
+
+/// Fewest and most replicas of a member's autoscaler.
+pub(crate) type Bounds = (i32, i32);
+
+/// A hub and its members.
+pub(crate) struct FleetWorld {
+    pub(crate) fleet: Fleet,
+    pub(crate) load: Load,
+    kubeconfig: PathBuf,
+    _turn: SemaphorePermit<'static>,
+}
+
+impl FleetWorld {
+    /// Starts a hub and members, each with room for so many pods of the shop; they are in the fleet.
+    pub(crate) async fn start(name: &str, members: &[(&str, u32)]) -> Self {
+        let world = Self::start_apart(name, members).await;
+        join_all(members.iter().map(|(member, _)| world.join(member, &[]))).await;
+        world
+    }
+
+    /// The same, but nobody has joined the fleet.
+    pub(crate) async fn start_apart(name: &str, members: &[(&str, u32)]) -> Self {
+        foretide::telemetry::start_logging("foretide=debug,warn", false).unwrap();
+        let turn = TURNS.acquire().await.unwrap();
+        let hub = ClusterOptions::named(&format!("{name}-hub"))
+            .without(Component::KubeScheduler)
+            .without(Component::Kwok)
+            .nodes(0, room(1));
+        let options = members
+            .iter()
+            .map(|(name, pods)| ClusterOptions::named(name).nodes(1, room(*pods)));
+        let fleet = Fleet::start(hub, options.collect()).await.unwrap();
+        let clusters = || {
+            fleet
+                .members()
+                .map(|(name, member)| (name, &member.cluster))
+        };
+        let (kubeconfig, load) = tokio::join!(install(&fleet.hub), Load::start(clusters()));
+        Self {
+            fleet,
+            load,
+            kubeconfig,
+            _turn: turn,
+        }
+    }
+
+    /// A controller's configuration for this hub.
+    pub(crate) fn config(&self) -> Config {
+        Config {
+            members: MemberArgs {
+                namespace: Some(SYSTEM.to_owned()),
+                lost_after: SignedDuration::from_secs(4),
+                allow_loopback: true,
+                ..MemberArgs::default()
+            },
+            ..config(&self.kubeconfig, &HpaFlags::quick())
+        }
+    }
+
+    /// Runs a controller with that.
+    pub(crate) fn run(&self) -> Controller {
+        Controller::run(self.config(), Clock::system())
+    }
+
+    /// Enrols a member as an administrator does, with more arguments for `members add`. Again, it
+    /// changes what differs.
+    pub(crate) async fn join(&self, member: &str, more: &[&str]) {
+        let road = self.fleet.member(member).admin_kubeconfig().unwrap();
+        let added = Command::new(env!("CARGO_BIN_EXE_foretide"))
+            .args(["members", "add", member, "--allow-loopback", "--kubeconfig"])
+            .arg(road)
+            .arg("--hub-kubeconfig")
+            .arg(self.fleet.hub.kubeconfig_path())
+            .args(more)
+            .output()
+            .await
+            .unwrap();
+        let told = String::from_utf8_lossy(&added.stderr);
+        assert!(added.status.success(), "members add {member}: {told}");
+    }
+
+    /// Puts the shop into a member.
+    pub(crate) async fn deploy(&self, member: &str, replicas: u32) {
+        let manifest = shop(Some(replicas)).to_string();
+        self.cluster(member).apply(&manifest).await.unwrap();
+    }
+
+    /// Puts it into every member.
+    pub(crate) async fn deploy_everywhere(&self, replicas: u32) {
+        let members = self.fleet.members().map(|(name, _)| name);
+        join_all(members.map(|name| self.deploy(name, replicas))).await;
+    }
+
+    pub(crate) fn cluster(&self, member: &str) -> &Cluster {
+        &self.fleet.member(member).cluster
+    }
+
+    pub(crate) fn deployments(&self, member: &str) -> Api<Deployment> {
+        Api::namespaced(self.cluster(member).client(), NAMESPACE)
+    }
+
+    pub(crate) fn hpas(&self, member: &str) -> Api<HorizontalPodAutoscaler> {
+        Api::namespaced(self.cluster(member).client(), NAMESPACE)
+    }
+
+    pub(crate) fn federated(&self) -> Api<FederatedHPA> {
+        Api::namespaced(self.fleet.hub.client(), NAMESPACE)
+    }
+
+    /// Applies a federated autoscaler of the shop, whole.
+    pub(crate) async fn ask(&self, policy: &str, bounds: Bounds, more: &Value) {
+        let manifest = fhpa(policy, bounds, more).to_string();
+        self.fleet.hub.apply(&manifest).await.unwrap();
+    }
+
+    /// A merge patch of its spec by hand.
+    pub(crate) async fn edit(&self, spec: Value) {
+        let patch = Patch::Merge(json!({ "spec": spec }));
+        let parameters = PatchParams::default();
+        self.federated()
+            .patch(SHOP, &parameters, &patch)
+            .await
+            .unwrap();
+    }
+
+    /// The autoscaler of the shop in a member, whoever made it.
+    pub(crate) async fn child(&self, member: &str) -> Option<HorizontalPodAutoscaler> {
+        let all = self
+            .hpas(member)
+            .list(&ListParams::default())
+            .await
+            .unwrap();
+        all.into_iter().find(|hpa| {
+            let spec = hpa.spec.as_ref();
+            spec.is_some_and(|spec| spec.scale_target_ref.name == SHOP)
+        })
+    }
+
+    /// The bounds of every member that has an autoscaler for the shop.
+    pub(crate) async fn bounds(&self) -> BTreeMap<String, Bounds> {
+        let found = self.fleet.members().map(|(name, _)| async move {
+            let spec = self.child(name).await?.spec?;
+            let bounds = (spec.min_replicas.unwrap_or(1), spec.max_replicas);
+            Some((name.to_owned(), bounds))
+        });
+        join_all(found).await.into_iter().flatten().collect()
+    }
+
+    /// Waits until exactly these members have an autoscaler, with exactly these bounds.
+    pub(crate) async fn assigned(&self, what: &str, wanted: &[(&str, Bounds)]) {
+        let wanted: BTreeMap<String, Bounds> = wanted
+            .iter()
+            .map(|(name, bounds)| ((*name).to_owned(), *bounds))
+            .collect();
+        eventually(PATIENCE, &format!("{what}: {wanted:?}"), || async {
+            let found = self.bounds().await;
+            if found == wanted {
+                Ok(())
+            } else {
+                Err(format!("{found:?}; {}", self.told().await))
+            }
+        })
+        .await;
+    }
+
+    /// Waits until the bounds are as `wanted` says, and gives them.
+    pub(crate) async fn bounds_are(
+        &self,
+        what: &str,
+        wanted: impl Fn(&BTreeMap<String, Bounds>) -> bool,
+    ) -> BTreeMap<String, Bounds> {
+        eventually(PATIENCE, what, || async {
+            let found = self.bounds().await;
+            if wanted(&found) {
+                Ok(found)
+            } else {
+                Err(format!("{found:?}; {}", self.told().await))
+            }
+        })
+        .await
+    }
+
+    /// Replicas asked for and pods ready in a member.
+    pub(crate) async fn counts(&self, member: &str) -> Result<(i32, i32), String> {
+        let found = self.deployments(member).get(SHOP).await;
+        let shop = found.map_err(|error| error.to_string())?;
+        let asked = shop.spec.and_then(|spec| spec.replicas).unwrap_or(1);
+        let status = shop.status.unwrap_or_default();
+        Ok((asked, status.ready_replicas.unwrap_or(0)))
+    }
+
+    /// Waits until every named member has its count, asked for and ready.
+    pub(crate) async fn runs(&self, what: &str, wanted: &[(&str, i32)]) {
+        self.runs_so(what, |found| {
+            wanted
+                .iter()
+                .all(|(name, count)| found[*name] == (*count, *count))
+        })
+        .await;
+    }
+
+    /// Waits until replicas asked for and pods ready, by member, are as `wanted` says.
+    pub(crate) async fn runs_so(
+        &self,
+        what: &str,
+        wanted: impl Fn(&BTreeMap<String, (i32, i32)>) -> bool,
+    ) -> BTreeMap<String, (i32, i32)> {
+        eventually(PATIENCE, what, || async {
+            let mut found = BTreeMap::new();
+            for (name, _) in self.fleet.members() {
+                found.insert(name.to_owned(), self.counts(name).await.unwrap_or((-1, -1)));
+            }
+            if wanted(&found) {
+                Ok(found)
+            } else {
+                Err(format!("{found:?}; {}", self.told().await))
+            }
+        })
+        .await
+    }
+
+    /// Waits until the status of the federated autoscaler is as `wanted` says.
+    pub(crate) async fn status<T>(&self, what: &str, wanted: impl Fn(&Value) -> Option<T>) -> T {
+        eventually(PATIENCE, &format!("the status shows {what}"), || async {
+            let found = self.federated().get(SHOP).await;
+            let found = found.map_err(|error| error.to_string())?;
+            let status = serde_json::to_value(found.status).unwrap();
+            wanted(&status).ok_or_else(|| brief(&status))
+        })
+        .await
+    }
+
+    /// Waits until a condition is `wanted` (`status/reason`); gives its message.
+    pub(crate) async fn condition(&self, kind: &str, wanted: &str) -> String {
+        self.status(&format!("{kind}={wanted}"), |status| {
+            condition(status, kind)
+                .filter(|(is, _)| is == wanted)
+                .map(|(_, message)| message)
+        })
+        .await
+    }
+
+    /// Waits until status gives a member this reason.
+    pub(crate) async fn reason(&self, member: &str, wanted: &str) {
+        self.status(&format!("{member} has the reason {wanted}"), |status| {
+            let reason = cluster(status, member)?.get("reason")?.as_str()?;
+            reason.contains(wanted).then_some(())
+        })
+        .await;
+    }
+
+    /// Status in brief, for messages.
+    pub(crate) async fn told(&self) -> String {
+        match self.federated().get_opt(SHOP).await {
+            Ok(Some(found)) => brief(&serde_json::to_value(found.status).unwrap()),
+            other => format!("{:?}", other.map(|_| "no autoscaler")),
+        }
+    }
+
+    /// Follows `spec.replicas` of the shop in a member from now on.
+    pub(crate) fn watch(&self, member: &str) -> Counts {
+        Counts::of(self.deployments(member), SHOP)
+    }
+
+    /// What the controller asked of the hub so far.
+    pub(crate) fn hub_requests(&self) -> Vec<AuditEvent> {
+        by(&self.fleet.hub, CONTROLLER_USER)
+    }
+
+    /// What the controller asked of a member so far.
+    pub(crate) fn member_requests(&self, member: &str) -> Vec<AuditEvent> {
+        let user = format!("system:serviceaccount:{SYSTEM}:{ACCOUNT}");
+        by(self.cluster(member), &user)
+    }
+
+    /// What it wrote into members so far, such as `member1: patch deployments/scale`, once each.
+    pub(crate) fn member_writes(&self) -> BTreeSet<String> {
+        let each = self.fleet.members().flat_map(|(name, _)| {
+            let writes = self.member_requests(name).into_iter();
+            let writes = writes.filter(AuditEvent::is_write);
+            writes.map(move |event| {
+                let what = crate::hands::written(&event);
+                format!("{name}: {} {what} {}", event.verb, event.name)
+            })
+        });
+        each.collect()
+    }
+
+    /// Fails if any API server ever refused the controller a right, or had one to give it.
+    pub(crate) fn assert_nothing_forbidden(&self) {
+        let mut all = self.hub_requests();
+        for (name, _) in self.fleet.members() {
+            all.extend(self.member_requests(name));
+        }
+        all.retain(|event| event.code == 403);
+        assert!(all.is_empty(), "rights are missing: {all:#?}");
+    }
+}
+
+/// A node with room for so many pods of the shop.
+fn room(pods: u32) -> NodeSize {
+    NodeSize::new(&format!("{}m", 200 * pods), "64Gi", 110)
+}
+
+/// The shop: one container that requests 200m of CPU.
+pub(crate) fn shop(replicas: Option<u32>) -> Value {
+    let mut manifest = json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": { "name": SHOP, "namespace": NAMESPACE },
+        "spec": {
+            "selector": { "matchLabels": { "app": SHOP } },
+            "template": {
+                "metadata": { "labels": { "app": SHOP } },
+                "spec": { "containers": [{
+                    "name": "app", "image": "app:1",
+                    "resources": { "requests": { "cpu": "200m" } },
+                }] },
+            },
+        },
+    });
+    if let Some(replicas) = replicas {
+        manifest["spec"]["replicas"] = json!(replicas);
+    }
+    manifest
+}
+
+/// A federated autoscaler of the shop: CPU at 50 %, moves within seconds, and more fields of `spec`.
+pub(crate) fn fhpa(policy: &str, (min, max): Bounds, more: &Value) -> Value {
+    let mut spec = json!({
+        "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": SHOP },
+        "minReplicas": min,
+        "maxReplicas": max,
+        "metrics": [{ "type": "Resource", "resource": {
+            "name": "cpu", "target": { "type": "Utilization", "averageUtilization": 50 },
+        }}],
+        // Nothing but the load says how fast it goes.
+        "behavior": {
+            "scaleUp": { "policies": [{ "type": "Pods", "value": 100, "periodSeconds": 1 }] },
+            "scaleDown": { "stabilizationWindowSeconds": 6 },
+        },
+        "autoscaleMultiClusterDelay": 3,
+        "rebalance": { "cooldownSeconds": 3, "settleObservations": 2 },
+        "federatedHPAAssignment": { "federatedHPAAssignmentType": policy },
+    });
+    spec.as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
+    json!({
+        "apiVersion": "autoscaling.foretide.io/v1alpha1",
+        "kind": "FederatedHPA",
+        "metadata": { "name": SHOP, "namespace": NAMESPACE },
+        "spec": spec,
+    })
+}
+
+/// A policy with one number per member: `priority` or `staticWeight`.
+pub(crate) fn preferring(policy: &str, field: &str, members: &[(&str, i32)]) -> Value {
+    let each = members.iter().map(
+        |(name, number)| json!({ "targetCluster": { "clusterNames": [name] }, field: number }),
+    );
+    json!({
+        "federatedHPAAssignmentType": policy,
+        "clusterAutoscalingPreference": each.collect::<Vec<_>>(),
+    })
+}
+
+/// What a status says of one member.
+pub(crate) fn cluster<'a>(status: &'a Value, member: &str) -> Option<&'a Value> {
+    let all = status.get("clusters")?.as_array()?;
+    all.iter().find(|one| one["name"] == member)
+}
+
+fn by(cluster: &Cluster, user: &str) -> Vec<AuditEvent> {
+    let mut events = cluster.audit().unwrap();
+    events.retain(|event| event.user == user);
+    events
+}
+
+/// A status without what only the controller reads.
+fn brief(status: &Value) -> String {
+    let mut status = status.clone();
+    if let Some(fields) = status.as_object_mut() {
+        for long in ["history", "ledger", "decision"] {
+            fields.remove(long);
+        }
+    }
+    status.to_string()
+}

@@ -1,0 +1,169 @@
+//! A road to a server that can be blocked: a TCP relay on loopback. Blocked, it still accepts, and
+//! then nothing moves, on old connections and on new ones: what a client sees of a peer behind a
+//! broken network, which refuses nothing. It knows nothing of what it carries.
+
+use std::net::SocketAddr;
+
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    sync::watch,
+    task::JoinHandle,
+};
+
+use crate::{Error, Result};
+
+/// A relay from a port of its own to one server; it ends, with its connections, when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Relay {
+    port: u16,
+    open: watch::Sender<bool>,
+    server: JoinHandle<()>,
+}
+
+impl Relay {
+    /// An open road to 127.0.0.1:`target`.
+    pub(crate) async fn to(target: u16) -> Result<Self> {
+        let failed = Error::file("listen on", "127.0.0.1");
+        let listener = match TcpListener::bind(("127.0.0.1", 0)).await {
+            Ok(listener) => listener,
+            Err(source) => return Err(failed(source)),
+        };
+        let port = listener.local_addr().map_err(failed)?.port();
+        let (open, gate) = watch::channel(true);
+        let server = tokio::spawn(serve(listener, target, gate));
+        Ok(Self { port, open, server })
+    }
+
+    /// The port that clients connect to.
+    pub(crate) const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// From now on nothing moves, or everything does again: what was on its way then arrives.
+    pub(crate) fn set_open(&self, open: bool) {
+        self.open.send_replace(open);
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+async fn serve(listener: TcpListener, target: u16, gate: watch::Receiver<bool>) {
+    loop {
+        if let Ok((client, _)) = listener.accept().await {
+            tokio::spawn(connect(client, target, gate.clone()));
+        }
+    }
+}
+
+/// Joins a client with the server. A server that is not there closes the connection.
+async fn connect(client: TcpStream, target: u16, mut gate: watch::Receiver<bool>) {
+    if !is_open(&mut gate).await {
+        return;
+    }
+    let address = SocketAddr::from(([127, 0, 0, 1], target));
+    let Ok(server) = TcpStream::connect(address).await else {
+        return;
+    };
+    let (from_client, to_client) = client.into_split();
+    let (from_server, to_server) = server.into_split();
+    tokio::join!(
+        carry(from_client, to_server, gate.clone()),
+        carry(from_server, to_client, gate),
+    );
+}
+
+/// Waits until the road is open; false when there is no relay any more.
+async fn is_open(gate: &mut watch::Receiver<bool>) -> bool {
+    gate.wait_for(|open| *open).await.is_ok()
+}
+
+/// Moves bytes one way until either end is closed, or the relay is gone.
+async fn carry<R, W>(mut from: R, mut to: W, mut gate: watch::Receiver<bool>)
+where
+    R: AsyncRead + Unpin,
+    W: AsyncWrite + Unpin,
+{
+    let mut buffer = vec![0; 16 * 1024];
+    loop {
+        let read = tokio::select! {
+            read = from.read(&mut buffer) => read.unwrap_or_default(),
+            // The relay is gone, and with it the road.
+            _ = gate.wait_for(|_| false) => return,
+        };
+        if !is_open(&mut gate).await {
+            return;
+        }
+        let Some(part) = buffer.get(..read).filter(|part| !part.is_empty()) else {
+            break;
+        };
+        if to.write_all(part).await.is_err() {
+            return;
+        }
+    }
+    drop(to.shutdown().await);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A server that answers every byte with itself.
+    async fn echo() -> u16 {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let (mut from, mut to) = stream.split();
+                    drop(tokio::io::copy(&mut from, &mut to).await);
+                });
+            }
+        });
+        port
+    }
+
+    async fn answer(stream: &mut TcpStream) -> Option<u8> {
+        let answer = tokio::time::timeout(Duration::from_millis(200), stream.read_u8()).await;
+        answer.ok().and_then(Result::ok)
+    }
+
+    #[tokio::test]
+    async fn a_blocked_road_accepts_and_is_silent_and_once_open_delivers_what_was_sent() {
+        let relay = Relay::to(echo().await).await.unwrap();
+        let connect = || TcpStream::connect(("127.0.0.1", relay.port()));
+        let mut old = connect().await.unwrap();
+        old.write_u8(1).await.unwrap();
+        assert_eq!(answer(&mut old).await, Some(1));
+
+        relay.set_open(false);
+        let mut new = connect().await.unwrap();
+        old.write_u8(2).await.unwrap();
+        new.write_u8(3).await.unwrap();
+        assert_eq!(
+            (answer(&mut old).await, answer(&mut new).await),
+            (None, None)
+        );
+
+        relay.set_open(true);
+        assert_eq!(
+            (answer(&mut old).await, answer(&mut new).await),
+            (Some(2), Some(3))
+        );
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_not_there_closes_the_connection_at_once() {
+        let relay = Relay::to(1).await.unwrap();
+        let mut stream = TcpStream::connect(("127.0.0.1", relay.port()))
+            .await
+            .unwrap();
+        assert_eq!(stream.read(&mut [0]).await.unwrap_or(0), 0);
+    }
+}
