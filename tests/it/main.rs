@@ -15,4 +15,6 @@ mod sources_contradict_hpa;
 #[cfg(test)]
 mod sync;
 #[cfg(test)]
+mod vectors_federation;
+#[cfg(test)]
 mod vectors_hpa;

@@ -318,3 +318,330 @@ impl Quota {
 fn replicas_of(n: i64) -> Replicas {
     Replicas::new(u32::try_from(n.max(0)).unwrap_or(u32::MAX))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn amounts(cpu: i64, pods: i64) -> Requests {
+        [("cpu", cpu), ("pods", pods * 1000)].into_iter().collect()
+    }
+
+    fn cpu(milli: i64) -> Requests {
+        [("cpu", milli)].into_iter().collect()
+    }
+
+    fn node(name: &str, allocatable: Requests) -> Node {
+        Node {
+            name: name.to_owned(),
+            usable: true,
+            labels: Labels::from([("disk".to_owned(), name.to_owned())]),
+            allocatable,
+            ..Node::default()
+        }
+    }
+
+    fn asks(milli: i64) -> PodShape {
+        PodShape {
+            requests: cpu(milli),
+            ..PodShape::default()
+        }
+    }
+
+    fn on(node: &str, milli: i64) -> BoundPod {
+        BoundPod {
+            node: node.to_owned(),
+            requests: cpu(milli),
+            is_avoided: false,
+        }
+    }
+
+    /// Two nodes of four cores and ten pods, one of them half full.
+    fn supply() -> Supply {
+        Supply {
+            nodes: vec![node("a", amounts(4000, 10)), node("b", amounts(4000, 10))],
+            bound: vec![on("a", 2000), on("gone", 9000)],
+            ..Supply::default()
+        }
+    }
+
+    fn room(supply: &Supply, shape: &PodShape) -> u32 {
+        supply.room(shape).replicas.get()
+    }
+
+    #[test]
+    fn effective_requests_are_those_that_the_scheduler_reserves() {
+        use Role::{App, Init, Sidecar};
+        let none = Requests::default();
+        for (name, containers, of_pod, overhead, want) in [
+            (
+                "apps add up",
+                vec![(App, cpu(100)), (App, cpu(50))],
+                none.clone(),
+                none.clone(),
+                150,
+            ),
+            (
+                "a large init wins",
+                vec![(Init, cpu(500)), (Init, cpu(400)), (App, cpu(100))],
+                none.clone(),
+                none.clone(),
+                500,
+            ),
+            (
+                "sidecars run on",
+                vec![(Sidecar, cpu(50)), (App, cpu(100))],
+                none.clone(),
+                none.clone(),
+                150,
+            ),
+            (
+                "an init runs with the sidecars before it",
+                vec![(Sidecar, cpu(50)), (Init, cpu(200)), (App, cpu(100))],
+                none.clone(),
+                none.clone(),
+                250,
+            ),
+            (
+                "and without those after it",
+                vec![(Init, cpu(200)), (Sidecar, cpu(50)), (App, cpu(100))],
+                none.clone(),
+                none.clone(),
+                200,
+            ),
+            (
+                "apps may stand first",
+                vec![(App, cpu(100)), (Init, cpu(120))],
+                none.clone(),
+                none.clone(),
+                120,
+            ),
+            (
+                "the pod's own request holds",
+                vec![(App, cpu(100))],
+                cpu(300),
+                none.clone(),
+                300,
+            ),
+            (
+                "overhead comes on top",
+                vec![(App, cpu(100))],
+                none.clone(),
+                cpu(20),
+                120,
+            ),
+        ] {
+            assert_eq!(
+                effective_requests(&containers, &of_pod, &overhead),
+                cpu(want),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn room_is_what_the_nodes_that_match_have_left() {
+        let tainted = |effect| Taint {
+            key: "gpu".to_owned(),
+            value: String::new(),
+            effect,
+            since: None,
+        };
+        let term = |key: &str, value: &str| NodeTerm {
+            labels: Selector::from_iter([Requirement::In(key.to_owned(), vec![value.to_owned()])]),
+            ..NodeTerm::default()
+        };
+        let named = NodeTerm {
+            fields: Selector::from_iter([Requirement::In(
+                "metadata.name".to_owned(),
+                vec!["b".to_owned()],
+            )]),
+            ..NodeTerm::default()
+        };
+        let selects = PodShape {
+            node_selector: Labels::from([("disk".to_owned(), "a".to_owned())]),
+            ..asks(1000)
+        };
+        let affine = |terms| PodShape {
+            node_affinity: Some(terms),
+            ..asks(1000)
+        };
+        let tolerant = PodShape {
+            tolerations: vec![Toleration::default()],
+            ..asks(1000)
+        };
+        let with = |change: fn(&mut Node)| {
+            let mut supply = supply();
+            supply.nodes.iter_mut().take(1).for_each(change);
+            supply
+        };
+        let mut hard = supply();
+        hard.nodes[0].taints = vec![tainted(TaintEffect::NoSchedule)];
+        let mut soft = supply();
+        soft.nodes[0].taints = vec![tainted(TaintEffect::PreferNoSchedule)];
+        for (name, supply, shape, want) in [
+            ("what is left", supply(), asks(1000), 6),
+            ("rounded down on each node", supply(), asks(1500), 3),
+            ("as many pods as nodes take", supply(), asks(1), 19),
+            (
+                "without requests, pods alone",
+                supply(),
+                PodShape::default(),
+                19,
+            ),
+            (
+                "a resource that no node has",
+                supply(),
+                PodShape {
+                    requests: [("gpu", 1000)].into_iter().collect(),
+                    ..asks(0)
+                },
+                0,
+            ),
+            (
+                "an unusable node",
+                with(|node| node.usable = false),
+                asks(1000),
+                4,
+            ),
+            (
+                "an overfull node",
+                with(|node| node.allocatable = amounts(1000, 10)),
+                asks(1000),
+                4,
+            ),
+            ("a hard taint", hard.clone(), asks(1000), 4),
+            ("a tolerated one", hard, tolerant, 6),
+            ("a soft one", soft, asks(1000), 6),
+            ("a node selector", supply(), selects, 2),
+            (
+                "one of two terms",
+                supply(),
+                affine(vec![term("disk", "a"), term("disk", "x")]),
+                2,
+            ),
+            ("a term by name", supply(), affine(vec![named]), 4),
+            (
+                "an empty term",
+                supply(),
+                affine(vec![NodeTerm::default()]),
+                0,
+            ),
+            ("no terms at all", supply(), affine(Vec::new()), 0),
+        ] {
+            assert_eq!(room(&supply, &shape), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn pending_pods_of_others_take_the_room_that_they_fit_in_first() {
+        let large = asks(3000);
+        let never = asks(64_000);
+        let elsewhere = PodShape {
+            node_selector: Labels::from([("disk".to_owned(), "x".to_owned())]),
+            ..asks(1000)
+        };
+        let pending = vec![large, never, elsewhere];
+        assert_eq!(
+            room(
+                &Supply {
+                    pending,
+                    ..supply()
+                },
+                &asks(1000)
+            ),
+            3
+        );
+    }
+
+    #[test]
+    fn one_per_node_counts_nodes_and_spreading_makes_the_estimate_soft() {
+        let shape = PodShape {
+            one_per_node: true,
+            must_spread: true,
+            ..asks(1000)
+        };
+        let mut supply = supply();
+        assert_eq!(
+            supply.room(&shape),
+            Room {
+                replicas: Replicas::new(2),
+                is_soft: true
+            }
+        );
+        supply.bound.push(BoundPod {
+            is_avoided: true,
+            ..on("b", 100)
+        });
+        assert_eq!(room(&supply, &shape), 1);
+    }
+
+    #[test]
+    fn quotas_that_count_the_pods_bound_the_room() {
+        let quota = |hard: &[(&str, i64)], used: &[(&str, i64)], scopes: Vec<Requirement>| Quota {
+            hard: hard.iter().copied().collect(),
+            used: used.iter().copied().collect(),
+            scopes,
+        };
+        let class = |name: &str| Requirement::In("PriorityClass".to_owned(), vec![name.to_owned()]);
+        let other = Requirement::Exists("NotBestEffort".to_owned());
+        for (name, quota, want) in [
+            (
+                "by resource",
+                quota(&[("cpu", 3000)], &[("cpu", 500)], vec![]),
+                2,
+            ),
+            (
+                "by request",
+                quota(&[("requests.cpu", 1000)], &[], vec![]),
+                1,
+            ),
+            (
+                "by count",
+                quota(&[("count/pods", 9000)], &[("count/pods", 6000)], vec![]),
+                3,
+            ),
+            (
+                "overdrawn",
+                quota(&[("pods", 1000)], &[("pods", 4000)], vec![]),
+                0,
+            ),
+            (
+                "of other resources",
+                quota(&[("memory", 0)], &[], vec![]),
+                6,
+            ),
+            (
+                "of the class",
+                quota(&[("cpu", 1000)], &[], vec![class("high")]),
+                1,
+            ),
+            (
+                "of another class",
+                quota(&[("cpu", 1000)], &[], vec![class("low")]),
+                6,
+            ),
+            (
+                "of a scope that is not looked at",
+                quota(&[("cpu", 1000)], &[], vec![class("high"), other]),
+                6,
+            ),
+        ] {
+            let shape = PodShape {
+                priority_class: "high".to_owned(),
+                ..asks(1000)
+            };
+            assert_eq!(
+                room(
+                    &Supply {
+                        quotas: vec![quota],
+                        ..supply()
+                    },
+                    &shape
+                ),
+                want,
+                "{name}"
+            );
+        }
+    }
+}

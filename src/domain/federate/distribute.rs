@@ -114,3 +114,64 @@ impl Candidate {
         u64::from(capacity.saturating_sub(kept))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::federate::{Standing, division_laws::policy};
+
+    fn candidate(name: &str, lo: u32, hi: u32, capacity: u32) -> Candidate {
+        Candidate {
+            name: name.to_owned(),
+            standing: Standing {
+                weight: Some(u64::from(capacity)),
+                priority: Some(i64::from(capacity)),
+                lo: Replicas::new(lo),
+                hi: Replicas::new(hi),
+                elastic: false,
+            },
+            capacity: Some(capacity),
+            ..Candidate::default()
+        }
+    }
+
+    #[test]
+    fn each_policy_divides_a_count_in_its_way() {
+        let fleet = [
+            candidate("a", 1, 9, 10),
+            candidate("b", 0, 9, 20),
+            candidate("c", 0, 9, 30),
+        ];
+        let previous = |counts: [u32; 3]| {
+            ["a", "b", "c"]
+                .map(str::to_owned)
+                .into_iter()
+                .zip(counts.map(Replicas::new))
+                .collect()
+        };
+        for (kind, n, before, want, left) in [
+            (Kind::Duplicated, 5, [0, 0, 0], [5, 5, 5], 0),
+            (Kind::Duplicated, 50, [0, 0, 0], [9, 9, 9], 0),
+            (Kind::StaticWeighted, 12, [9, 3, 0], [2, 4, 6], 0),
+            // Nothing moves, one more is added, half of it goes.
+            (Kind::DynamicWeighted, 12, [9, 3, 0], [9, 3, 0], 0),
+            (Kind::DynamicWeighted, 13, [9, 3, 0], [9, 3, 1], 0),
+            (Kind::DynamicWeighted, 6, [9, 3, 0], [4, 2, 0], 0),
+            (Kind::Aggregated, 12, [9, 3, 0], [1, 2, 9], 0),
+            (Kind::Prioritized, 12, [9, 3, 0], [1, 2, 9], 0),
+            (Kind::Prioritized, 40, [9, 3, 0], [9, 9, 9], 13),
+        ] {
+            let split = distribute(
+                &policy(kind, 1, 50),
+                Replicas::new(n),
+                &fleet,
+                &previous(before),
+            );
+            let want = Split {
+                shares: want.to_vec(),
+                left,
+            };
+            assert_eq!(split, want, "{kind:?} {n}");
+        }
+    }
+}

@@ -259,7 +259,7 @@ fn proportions(n: u64, slots: &[&Slot]) -> Vec<u64> {
     for (_, share) in order.into_iter().take(heaviest) {
         *share += 1;
     }
-    let narrowed = shares.into_iter().map(|share| u64::try_from(share));
+    let narrowed = shares.into_iter().map(u64::try_from);
     narrowed.map(|share| share.unwrap_or(n)).collect()
 }
 
