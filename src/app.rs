@@ -14,7 +14,8 @@ use crate::{
         kube::{ConnectError, Connection, KubeCluster, WriteGate},
         members::{self, Members},
         prometheus::{
-            Endpoint, EndpointError, Prometheus, PromqlScope, QueryRules, RuleBook, rules::Shelved,
+            Endpoint, EndpointError, Endpoints, Prometheus, PromqlScope, QueryRules, RuleBook,
+            rules::Shelved,
         },
     },
     autoscaler::{
@@ -118,6 +119,7 @@ pub async fn run_with(
         sync_period: config.sync_period,
         local_zone: config.local_zone,
         settings: config.settings,
+        member_deadline: Setup::MEMBER_DEADLINE,
     };
     let fleets = FleetAutoscaler::new(
         Arc::clone(&cluster),
@@ -253,15 +255,24 @@ impl Fleet for Fleets {
 fn history(
     config: &Config,
     adapter: RuleBook,
-) -> Result<Option<Source<Prometheus, QueryRules>>, EndpointError> {
-    let Some(url) = &config.prometheus else {
+) -> Result<Option<Source<Endpoints, QueryRules>>, EndpointError> {
+    if config.prometheus.is_none() && config.prometheus_endpoints.is_empty() {
         return Ok(None);
+    }
+    // The administrator wrote these addresses, so plain http is their choice.
+    let reached = |url: &String| {
+        Prometheus::new(&Endpoint {
+            allow_http: true,
+            ..Endpoint::new(url)
+        })
     };
-    // The administrator wrote this address, so plain http is their choice.
-    let endpoint = Endpoint {
-        allow_http: true,
-        ..Endpoint::new(url)
+    let mut reader = Endpoints {
+        hub: config.prometheus.as_ref().map(reached).transpose()?,
+        ..Endpoints::default()
     };
+    for (name, url) in &config.prometheus_endpoints {
+        reader.named.insert(name.as_str().into(), reached(url)?);
+    }
     let scope = match config.promql_scope {
         ScopeArg::Namespace => PromqlScope::Namespace,
         ScopeArg::Any => PromqlScope::Any,
@@ -269,12 +280,10 @@ fn history(
     let queries = QueryRules {
         scope,
         adapter,
+        reach: reader.reach(&config.cluster_label),
         ..QueryRules::default()
     };
-    Ok(Some(Source {
-        reader: Prometheus::new(&endpoint)?,
-        queries,
-    }))
+    Ok(Some(Source { reader, queries }))
 }
 
 /// The rules of prometheus-adapter, read again and again: an edit takes effect without a restart.

@@ -3,7 +3,12 @@
 //! The only reader of the environment (through clap, but for what a terminal can show). It refuses to open files or connections: a
 //! [`Config`] is a value that `app::run` is given.
 
-use std::{collections::BTreeSet, fmt, net::SocketAddr, path::PathBuf};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    net::SocketAddr,
+    path::PathBuf,
+};
 
 use jiff::{SignedDuration, tz::TimeZone};
 
@@ -32,6 +37,23 @@ pub struct ControllerArgs {
     /// Prometheus server that holds the history, as http(s)://host:port. Without it, no forecasts.
     #[arg(long, env = "FORETIDE_PROMETHEUS", value_name = "URL")]
     pub prometheus: Option<String>,
+    /// Prometheus server that holds the history of member clusters whose Secret names it: NAME=URL; repeat it, or separate
+    /// several by commas.
+    #[arg(
+        long = "prometheus-endpoint",
+        env = "FORETIDE_PROMETHEUS_ENDPOINT",
+        value_name = "NAME=URL",
+        value_delimiter = ','
+    )]
+    pub prometheus_endpoints: Vec<String>,
+    /// Label whose value is the name of the member cluster that a series is from.
+    #[arg(
+        long,
+        env = "FORETIDE_PROMETHEUS_CLUSTER_LABEL",
+        value_name = "LABEL",
+        default_value = "cluster"
+    )]
+    pub prometheus_cluster_label: String,
     /// Which metrics a free-form query of an object may read.
     #[arg(long, env = "FORETIDE_PROMQL_SCOPE", value_enum, default_value_t = ScopeArg::Namespace)]
     pub promql_scope: ScopeArg,
@@ -167,6 +189,10 @@ pub struct Config {
     pub namespaces: Vec<String>,
     /// Base URL of Prometheus.
     pub prometheus: Option<String>,
+    /// Base URLs of the Prometheus servers that members name, by name.
+    pub prometheus_endpoints: BTreeMap<String, String>,
+    /// The label that tells the series of one member from another's.
+    pub cluster_label: String,
     /// What free-form queries may read.
     pub promql_scope: ScopeArg,
     /// Where the rules of prometheus-adapter are, if they are used.
@@ -218,6 +244,22 @@ pub enum ConfigError {
     /// The Prometheus URL cannot be used.
     #[error("--prometheus expects http://HOST:PORT or https://HOST:PORT, got {value:?}")]
     Prometheus {
+        /// What was given.
+        value: String,
+    },
+    /// An endpoint has no name, a name of its own twice, or a URL that cannot be used.
+    #[error(
+        "--prometheus-endpoint expects NAME=http://HOST:PORT or NAME=https://HOST:PORT, each name once, got {value:?}"
+    )]
+    Endpoint {
+        /// What was given.
+        value: String,
+    },
+    /// A label that no series can have.
+    #[error(
+        "--prometheus-cluster-label expects the name of a label such as cluster, other than a namespace's, got {value:?}"
+    )]
+    ClusterLabel {
         /// What was given.
         value: String,
     },
@@ -287,6 +329,8 @@ impl TryFrom<ControllerArgs> for Config {
                 }),
             namespaces: distinct(args.namespaces),
             prometheus: args.prometheus.map(prometheus_url).transpose()?,
+            prometheus_endpoints: endpoints(args.prometheus_endpoints)?,
+            cluster_label: cluster_label(args.prometheus_cluster_label)?,
             promql_scope: args.promql_scope,
             members: member_args(args.members)?,
             listen: args.listen,
@@ -360,13 +404,41 @@ fn config_map(value: String) -> Result<AdapterConfig, ConfigError> {
 }
 
 fn prometheus_url(value: String) -> Result<String, ConfigError> {
+    base_url(&value).ok_or(ConfigError::Prometheus { value })
+}
+
+fn base_url(value: &str) -> Option<String> {
     let scheme = value.starts_with("http://") || value.starts_with("https://");
-    let url = reqwest::Url::parse(&value)
-        .ok()
-        .filter(|url| scheme && url.has_host());
-    match url {
-        Some(_) => Ok(value.trim_end_matches('/').to_owned()),
-        None => Err(ConfigError::Prometheus { value }),
+    let url = reqwest::Url::parse(value).ok();
+    url.filter(|url| scheme && url.has_host())
+        .map(|_| value.trim_end_matches('/').to_owned())
+}
+
+fn endpoints(values: Vec<String>) -> Result<BTreeMap<String, String>, ConfigError> {
+    let mut endpoints = BTreeMap::new();
+    for value in values.into_iter().filter(|value| !value.is_empty()) {
+        let named = value
+            .split_once('=')
+            .filter(|(name, _)| !name.trim().is_empty());
+        let read =
+            named.and_then(|(name, url)| Some((name.trim().to_owned(), base_url(url.trim())?)));
+        let Some((name, url)) = read.filter(|(name, _)| !endpoints.contains_key(name)) else {
+            return Err(ConfigError::Endpoint { value });
+        };
+        endpoints.insert(name, url);
+    }
+    Ok(endpoints)
+}
+
+/// As Prometheus has it, without the names that it keeps for itself.
+fn cluster_label(value: String) -> Result<String, ConfigError> {
+    let word = value.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    let begins = value.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    let taken = value.starts_with("__") || value == "namespace" || value == "pod";
+    if word && begins && !taken {
+        Ok(value)
+    } else {
+        Err(ConfigError::ClusterLabel { value })
     }
 }
 
@@ -492,6 +564,40 @@ mod tests {
             "--prometheus-adapter-configmap=a/b",
         ];
         assert!(Cli::try_parse_from(both).is_err());
+    }
+
+    #[test]
+    fn endpoints_of_members_have_names_and_their_series_a_label() {
+        let of = |flags: &[&str]| config(flags).map(|config| config.prometheus_endpoints);
+        let flag = "--prometheus-endpoint";
+        let both = [
+            ("east", "https://thanos/e"),
+            ("west", "http://10.0.0.7:9090"),
+        ];
+        let both = both.map(|(name, url)| (name.to_owned(), url.to_owned()));
+        let given = "east=https://thanos/e/,west=http://10.0.0.7:9090";
+        assert_eq!(of(&[flag, given]), Ok(BTreeMap::from(both)));
+        assert_eq!(of(&[]), Ok(BTreeMap::new()));
+        for value in [
+            "http://thanos",
+            "=http://thanos",
+            "east=thanos:9090",
+            "east=",
+        ] {
+            let value = value.to_owned();
+            assert_eq!(of(&[flag, &value]), Err(ConfigError::Endpoint { value }));
+        }
+        let twice = of(&[flag, "a=http://b", flag, "a=http://c"]);
+        let value = "a=http://c".to_owned();
+        assert_eq!(twice, Err(ConfigError::Endpoint { value }));
+        let label =
+            |value: &str| config(&["--prometheus-cluster-label", value]).map(|c| c.cluster_label);
+        assert_eq!(config(&[]).unwrap().cluster_label, "cluster");
+        assert_eq!(label("k8s_cluster"), Ok("k8s_cluster".to_owned()));
+        for value in ["", "a-b", "__name__", "namespace", "9a"] {
+            let value = value.to_owned();
+            assert_eq!(label(&value), Err(ConfigError::ClusterLabel { value }));
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! UID in a label: an owner in another cluster would have it collected at once.
 
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
-use kube::ResourceExt;
+use kube::{Resource, ResourceExt};
 use serde_json::{Map, Value, json};
 
 use crate::domain::quantity::Quantity;
@@ -17,6 +17,10 @@ pub const MANAGED_BY: &str = "foretide";
 
 /// Label on what a fleet's autoscaler has in a member cluster: its UID.
 pub const FLEET_UID: &str = "autoscaling.foretide.io/fleet-uid";
+
+/// Label beside it: which hub the fleet's autoscaler is in, for two hubs may have a member in common. An
+/// annotation of the same name on a fleet's object, as it is decided, says it.
+pub const HUB: &str = "autoscaling.foretide.io/hub";
 
 /// For whom something is created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -39,6 +43,12 @@ pub fn child_name(name: &str) -> String {
     Kin::Owner.child_name(name)
 }
 
+/// `fdhpa-<name>`, likewise: what we create for a fleet must not meet what we create for an autoscaler of one cluster.
+#[must_use]
+pub fn fleet_child_name(name: &str) -> String {
+    Kin::Fleet.child_name(name)
+}
+
 // === impl Kin ===
 
 impl Kin {
@@ -58,7 +68,7 @@ impl Kin {
             Self::Owner => "ehpa",
             Self::Fleet => "fdhpa",
         };
-        fitting(&format!("{prefix}-{name}"), name)
+        fitting(format!("{prefix}-{name}"), name)
     }
 
     /// Metadata of something we create for `ehpa`: its name, its labels, and the bond to it.
@@ -68,7 +78,7 @@ impl Kin {
             Self::Owner => owned_metadata(ehpa),
             Self::Fleet => {
                 let mut labels = labels(&ehpa.name_any());
-                labels.insert(FLEET_UID.into(), ehpa.uid().unwrap_or_default().into());
+                labels.extend(self.marks(ehpa));
                 json!({
                     "name": self.child_name(&ehpa.name_any()),
                     "namespace": ehpa.namespace().unwrap_or_default(),
@@ -77,11 +87,23 @@ impl Kin {
             }
         }
     }
+
+    /// What tells an autoscaler in a member as a fleet's, whether we created or adopted it.
+    #[must_use]
+    pub fn marks(self, ehpa: &EffectiveHorizontalPodAutoscaler) -> Map<String, Value> {
+        let mut marks = Map::new();
+        if self == Self::Fleet {
+            marks.insert(FLEET_UID.into(), ehpa.uid().unwrap_or_default().into());
+            let hub = ehpa.annotations().get(HUB).cloned();
+            marks.extend(hub.map(|hub| (HUB.to_owned(), hub.into())));
+        }
+        marks
+    }
 }
 
-fn fitting(full: &str, name: &str) -> String {
+fn fitting(full: String, name: &str) -> String {
     if full.len() <= MAX_NAME {
-        return full.to_owned();
+        return full;
     }
     let suffix = format!("-{:016x}", fnv1a(name.as_bytes()));
     let kept: String = full.chars().take(MAX_NAME - suffix.len()).collect();
@@ -100,15 +122,21 @@ fn fnv1a(bytes: &[u8]) -> u64 {
 /// Metadata of something we create for `ehpa`: name, labels, and the owner it is collected with.
 #[must_use]
 pub fn owned_metadata(ehpa: &EffectiveHorizontalPodAutoscaler) -> Value {
+    owned_by(ehpa, &child_name(&ehpa.name_any()))
+}
+
+/// Metadata of something called `name` that we create for an object of ours in the same cluster.
+#[must_use]
+pub fn owned_by<K: Resource<DynamicType = ()>>(owner: &K, name: &str) -> Value {
     json!({
-        "name": child_name(&ehpa.name_any()),
-        "namespace": ehpa.namespace().unwrap_or_default(),
-        "labels": labels(&ehpa.name_any()),
+        "name": name,
+        "namespace": owner.namespace().unwrap_or_default(),
+        "labels": labels(&owner.name_any()),
         "ownerReferences": [{
-            "apiVersion": "autoscaling.crane.io/v1alpha1",
-            "kind": "EffectiveHorizontalPodAutoscaler",
-            "name": ehpa.name_any(),
-            "uid": ehpa.uid().unwrap_or_default(),
+            "apiVersion": K::api_version(&()),
+            "kind": K::kind(&()),
+            "name": owner.name_any(),
+            "uid": owner.uid().unwrap_or_default(),
             "controller": true,
             "blockOwnerDeletion": false,
         }],
@@ -159,6 +187,7 @@ mod tests {
     #[test]
     fn a_name_is_kept_whole_where_it_fits_and_told_apart_where_not() {
         assert_eq!(child_name("web"), "ehpa-web");
+        assert_eq!(fleet_child_name("web"), "fdhpa-web");
         let (one, other) = (child_name(&"a".repeat(252)), child_name(&"a".repeat(253)));
         assert_eq!((one.len(), other.len()), (MAX_NAME, MAX_NAME));
         assert_ne!(one, other);

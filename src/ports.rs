@@ -136,6 +136,8 @@ pub trait Cluster: Workloads {
         about: &EffectiveHorizontalPodAutoscaler,
         event: &EventNote,
     ) -> impl Future<Output = Result<(), ClusterError>> + Send;
+    /// Which cluster it is, for ever: what tells the fleets of one hub from those of another.
+    fn identity(&self) -> impl Future<Output = Result<String, ClusterError>> + Send;
     /// As [`Cluster::changed`], of federated autoscalers.
     fn federated_changed(&self) -> impl Future<Output = BTreeSet<ObjectKey>> + Send;
     /// The federated autoscalers of the watched namespaces, in the order of their namespace and name.
@@ -169,8 +171,9 @@ pub trait Cluster: Workloads {
 
 /// A member cluster of a fleet: its workloads, what it has room for, and the workload that we place there.
 pub trait Member: Workloads {
-    /// Usable nodes, pods and quotas, as far as the store has them; absent while they are not known.
-    fn room(&self, shape: &PodShape, namespace: &str) -> Option<Replicas>;
+    /// How many more replicas of a target its nodes and quotas have room for; absent while they are not known. `like`
+    /// is what one replica needs where the member does not know the target's pod template.
+    fn room(&self, target: &ScaleTarget, like: &PodShape) -> Option<Replicas>;
     /// Pods of a selector that no node has room for: how many, and since when the oldest waits.
     ///
     /// # Errors
@@ -379,16 +382,39 @@ pub struct Demand<'a> {
     pub written: Option<&'a str>,
     /// How far back the history goes.
     pub span: SignedDuration,
+    /// The member cluster whose part is meant; absent means the whole, wherever its pods are.
+    pub member: Option<MemberSeries<'a>>,
 }
 
-/// Knows which query answers for the total demand of a workload.
+/// How the series of one member cluster are told from those of the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemberSeries<'a> {
+    /// Name of the member, which is the value of the cluster label.
+    pub name: &'a str,
+    /// Name of the endpoint that has the series of this member only; absent means that the hub's has them, told apart
+    /// by the cluster label.
+    pub endpoint: Option<&'a str>,
+}
+
+/// A query, and whom to ask.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HistoryQuery {
+    /// Name of the endpoint; absent means that of the hub.
+    pub endpoint: Option<Arc<str>>,
+    /// Its text.
+    pub text: Arc<str>,
+}
+
+/// Knows which query answers for the total demand of a workload, or of its part in one member cluster.
 pub trait DemandQueries: Send + Sync {
-    /// The text of the query: the user's, else that of the administrator's rules, both restricted to what the object
-    /// may see, else a built-in one.
+    /// The query: the user's, else that of the administrator's rules, both restricted to what the object may see,
+    /// else a built-in one.
+    ///
+    /// For a member, a value below zero means: its series are there, and the workload had no pods.
     ///
     /// # Errors
     /// Why no query may be asked, and what would be accepted.
-    fn query(&self, demand: &Demand<'_>) -> Result<String, Refused>;
+    fn query(&self, demand: &Demand<'_>) -> Result<HistoryQuery, Refused>;
 
     /// Differs from what it was before whenever the same demand may get another query than before.
     fn version(&self) -> u64;
@@ -406,7 +432,7 @@ pub trait HistoryReader: Send + Sync {
     /// number.
     fn range(
         &self,
-        query: &str,
+        query: &HistoryQuery,
         from: Timestamp,
         to: Timestamp,
         step: SignedDuration,
@@ -482,6 +508,31 @@ pub enum HistoryError {
         /// The server's warnings, joined.
         message: String,
     },
+    /// The part of one cluster of a fleet is missing. A total of the others would be too small, so nothing is used.
+    #[error("the history of cluster {member} is missing")]
+    Member {
+        /// The cluster.
+        member: Arc<str>,
+        /// What is known of it.
+        #[source]
+        source: Box<HistoryError>,
+    },
+    /// There is a history, and it ended a while ago.
+    #[error("nothing has come since {newest}, while other clusters have samples up to {others}")]
+    Stopped {
+        /// The newest sample.
+        newest: Timestamp,
+        /// The newest one of any other cluster.
+        others: Timestamp,
+    },
+    /// The query names an endpoint that is not configured.
+    #[error(
+        "no Prometheus endpoint {name:?} is configured; give its address with --prometheus-endpoint {name}=URL"
+    )]
+    UnknownEndpoint {
+        /// Its name; `hub` for the one of `--prometheus`.
+        name: String,
+    },
 }
 
 impl HistoryError {
@@ -497,8 +548,10 @@ impl HistoryError {
             Self::TooManySamples { .. } => "TooManySamples",
             Self::Malformed { .. } => "Malformed",
             Self::Empty => "NoData",
+            Self::Stopped { .. } => "Stopped",
             Self::MultiSeries(_) => "MultiSeries",
-            Self::Partial { .. } => "Partial",
+            Self::Partial { .. } | Self::Member { .. } => "Partial",
+            Self::UnknownEndpoint { .. } => "UnknownEndpoint",
         }
     }
 }

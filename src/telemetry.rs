@@ -97,6 +97,8 @@ pub enum Write {
     Scale,
     /// A child `HorizontalPodAutoscaler`.
     Hpa,
+    /// A workload that a hub places.
+    Workload,
     /// A `TimeSeriesPrediction`.
     Prediction,
     /// The status of an autoscaler.
@@ -131,9 +133,10 @@ pub struct Telemetry {
 // === impl Write ===
 
 impl Write {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::Scale,
         Self::Hpa,
+        Self::Workload,
         Self::Prediction,
         Self::Status,
         Self::Event,
@@ -143,6 +146,7 @@ impl Write {
         match self {
             Self::Scale => "scale",
             Self::Hpa => "hpa",
+            Self::Workload => "workload",
             Self::Prediction => "prediction",
             Self::Status => "status",
             Self::Event => "event",

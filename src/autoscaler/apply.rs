@@ -75,6 +75,10 @@ pub(super) enum Deed {
     GivenBack,
     /// A child was removed.
     Removed,
+    /// The hub's workload was created or brought up to date.
+    Placed,
+    /// The hub's workload was deleted.
+    Displaced,
 }
 
 /// Carries out every decision; the order of `planned` is kept.
@@ -191,7 +195,8 @@ impl<C: Workloads> Writer<'_, C> {
         let taken = adopted.or(siblings.foreign.as_ref());
         if let Some(taken) = taken.filter(|_| child::wants_adoption(ehpa)) {
             self.remove_owned().await?;
-            let manifest = child::adoption(&self.planned.valid, taken, min, max);
+            let manifest =
+                child::adoption((&self.planned.valid, self.planned.kin), taken, min, max);
             let deed = if adopted.is_some() {
                 Deed::Restored
             } else {

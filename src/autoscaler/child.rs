@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     domain::{Replicas, ScaleTarget},
-    owned::{FLEET_UID, Kin, is_part_of},
+    owned::{FLEET_UID, HUB, Kin, is_part_of},
     ports::HpaView,
 };
 
@@ -142,7 +142,7 @@ pub fn manifest(
 /// The takeover of a foreign autoscaler: the same object with our spec, remembering its own.
 #[must_use]
 pub fn adoption(
-    ehpa: &EffectiveHorizontalPodAutoscaler,
+    (ehpa, kin): (&EffectiveHorizontalPodAutoscaler, Kin),
     foreign: &HpaView,
     min: Replicas,
     max: Replicas,
@@ -152,13 +152,16 @@ pub fn adoption(
         .get(ORIGINAL_SPEC)
         .and_then(Value::as_str)
         .map_or_else(|| foreign.spec.to_string(), ToOwned::to_owned);
+    let mut annotations = kin.marks(ehpa);
+    annotations.insert(ADOPTED_BY.into(), ehpa.uid().unwrap_or_default().into());
+    annotations.insert(ORIGINAL_SPEC.into(), original.into());
     json!({
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",
         "metadata": {
             "name": foreign.name,
             "namespace": foreign.namespace,
-            "annotations": { ADOPTED_BY: ehpa.uid().unwrap_or_default(), ORIGINAL_SPEC: original },
+            "annotations": annotations,
         },
         "spec": spec(ehpa, min, max),
     })
@@ -169,12 +172,35 @@ pub fn adoption(
 pub fn return_patch(adopted: &HpaView) -> Option<Value> {
     let original = adopted.annotations.get(ORIGINAL_SPEC)?.as_str()?;
     let spec: Value = serde_json::from_str(original).ok()?;
-    Some(json!([
-        { "op": "test", "path": "/metadata/uid", "value": adopted.uid },
-        { "op": "replace", "path": "/spec", "value": spec },
-        { "op": "remove", "path": pointer(ADOPTED_BY) },
-        { "op": "remove", "path": pointer(ORIGINAL_SPEC) },
-    ]))
+    let mut patch = vec![
+        json!({ "op": "test", "path": "/metadata/uid", "value": adopted.uid }),
+        json!({ "op": "replace", "path": "/spec", "value": spec }),
+    ];
+    patch.extend(without_marks(adopted));
+    Some(Value::Array(patch))
+}
+
+/// The JSON patch that makes an autoscaler nobody's, as it is.
+#[must_use]
+pub fn release_patch(hpa: &HpaView) -> Value {
+    let same = json!({ "op": "test", "path": "/metadata/uid", "value": hpa.uid });
+    std::iter::once(same).chain(without_marks(hpa)).collect()
+}
+
+/// Removes what tells an autoscaler as ours.
+fn without_marks(hpa: &HpaView) -> impl Iterator<Item = Value> {
+    const MARKS: [&str; 4] = [ADOPTED_BY, ORIGINAL_SPEC, FLEET_UID, HUB];
+    let places = [("labels", &hpa.labels), ("annotations", &hpa.annotations)];
+    places.into_iter().flat_map(|(place, fields)| {
+        let there = MARKS.iter().filter(|mark| fields.get(mark).is_some());
+        there.map(move |mark| json!({ "op": "remove", "path": pointer(place, mark) }))
+    })
+}
+
+/// Whether a fleet has adopted this autoscaler, whose object is in another cluster.
+#[must_use]
+pub fn is_adopted_by_a_fleet(hpa: &HpaView) -> bool {
+    hpa.annotations.get(FLEET_UID).is_some()
 }
 
 /// The JSON patch for a `behavior` with more in it than we wrote; `None` when there is none.
@@ -221,11 +247,9 @@ pub fn differs_in_bounds_only(desired: &Value, live: &HpaView) -> bool {
     is_as_written(desired, &moved)
 }
 
-fn pointer(annotation: &str) -> String {
-    format!(
-        "/metadata/annotations/{}",
-        annotation.replace('~', "~0").replace('/', "~1")
-    )
+fn pointer(place: &str, key: &str) -> String {
+    let key = key.replace('~', "~0").replace('/', "~1");
+    format!("/metadata/{place}/{key}")
 }
 
 fn same_target(one: &ScaleTarget, other: &ScaleTarget) -> bool {
@@ -457,12 +481,7 @@ mod tests {
             (hpa("ehpa-web", None, None), "foreign namesake", true),
         ] {
             let all = [Arc::clone(&hpa)];
-            let found = Siblings::of(
-                (&object, Kin::Owner),
-                &target,
-                &all,
-                &["rival".to_owned()],
-            );
+            let found = Siblings::of((&object, Kin::Owner), &target, &all, &["rival".to_owned()]);
             let is = |which| {
                 if str::contains(whose, which) {
                     Some(Arc::clone(&hpa))
@@ -488,7 +507,12 @@ mod tests {
         let was = foreign.spec.clone();
         let mut adopted = foreign;
         for min in [1, 2, 3] {
-            let manifest = adoption(&ehpa(None), &adopted, Replicas::new(min), Replicas::new(10));
+            let manifest = adoption(
+                (&ehpa(None), Kin::Owner),
+                &adopted,
+                Replicas::new(min),
+                Replicas::new(10),
+            );
             adopted = HpaView {
                 uid: adopted.uid,
                 ..stored(&manifest)

@@ -23,6 +23,7 @@ mod shadow;
 use std::{
     collections::{BTreeSet, HashSet},
     sync::Arc,
+    time::Duration,
 };
 
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
@@ -66,6 +67,14 @@ pub struct Setup {
     pub local_zone: Zone,
     /// The algorithm's constants.
     pub settings: Settings,
+    /// How long one member of a fleet may take to answer everything that one sync asks of it, and then to
+    /// take everything that it writes.
+    pub member_deadline: Duration,
+}
+
+impl Setup {
+    /// `member_deadline` of the controller.
+    pub const MEMBER_DEADLINE: Duration = Duration::from_secs(4);
 }
 
 /// The autoscaler of one cluster.
@@ -231,6 +240,7 @@ impl<C: Cluster> Autoscaler<C> {
             .cluster
             .every_hpa()
             .into_iter()
+            .filter(|hpa| !child::is_adopted_by_a_fleet(hpa))
             .filter(|hpa| child::adopted_by(hpa).is_some_and(|uid| !uids.contains(uid)));
         for orphan in orphans {
             if let Err(error) = apply::give_back(&*self.cluster, &self.telemetry, &orphan).await {
@@ -263,7 +273,9 @@ impl<C: Cluster> Autoscaler<C> {
         let memory = self.memories.of(&due.ehpa);
         let workload = Arc::clone(&due.workload);
         let planned = desk.plan(&mut memory.track, due, sighting, None);
-        glimpse::tell(self.forecasts.feed(), memory, &workload, &planned);
+        let uid = planned.ehpa.metadata.uid.as_deref().unwrap_or_default();
+        let (feed, lead_times) = (self.forecasts.feed(), &mut memory.lead_times);
+        glimpse::tell(feed, uid, lead_times, (&workload, &planned));
         planned
     }
 

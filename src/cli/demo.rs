@@ -1,9 +1,11 @@
-//! `foretide demo`: a back-test of an example, played as a moving picture: Foretide above, a plain HPA below.
+//! `foretide demo`: a back-test of an example, played as a moving picture: Foretide above, a plain HPA below; or a fleet
+//! of clusters that share their replicas.
 //!
-//! Nothing in it is staged: the decisions, forecasts and numbers are those of `foretide backtest`, over demand that
-//! `scene` makes up. The pace comes from whoever calls `play`; it refuses to look at a clock.
+//! Nothing in it is staged: the decisions, forecasts and numbers are those of `foretide backtest`, or of a fleet's hub,
+//! over demand that `scene` and `fleet` make up. The pace comes from whoever calls `play`; it refuses to look at a clock.
 
 mod film;
+mod fleet;
 mod scene;
 
 use std::io::{self, Write};
@@ -11,7 +13,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use self::{film::Film, scene::Scene};
+use self::{film::Film, fleet::Fleet, scene::Scene};
 use super::{
     backtest::Lab,
     output::{Answer, Failure, Screen},
@@ -20,8 +22,6 @@ use crate::domain::cron::Zone;
 
 /// How long a frame stands at the usual speed.
 const FRAME: Duration = Duration::from_millis(80);
-/// How many frames the whole play has.
-const FRAMES: u32 = 360;
 
 /// Arguments of `foretide demo`.
 #[derive(Debug, Clone, clap::Args)]
@@ -29,6 +29,9 @@ pub struct DemoArgs {
     /// What happens
     #[arg(long, value_enum, default_value_t)]
     pub scene: Scene,
+    /// Instead, three clusters that share one workload's replicas: one fills up, another lends, a third is lost for a while
+    #[arg(long, conflicts_with = "scene")]
+    pub fleet: bool,
     /// How fast it plays: 2 is twice as fast; at 1 it takes about half a minute
     #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = parse_speed)]
     pub speed: f64,
@@ -54,6 +57,18 @@ fn parse_speed(text: &str) -> Result<f64, String> {
         .ok_or_else(|| format!("expected a factor from 0.01 to 1000, got {text:?}"))
 }
 
+/// What is played: a picture that changes, up to its end.
+trait Reel {
+    /// Lets one frame's time pass.
+    fn advance(&mut self);
+    /// Whether the end is reached.
+    fn is_over(&self) -> bool;
+    /// The picture as it is now; every one has as many lines.
+    fn frame(&self, screen: Screen) -> String;
+    /// What it adds up to.
+    fn credits(&self, screen: Screen) -> String;
+}
+
 /// The final picture and what it adds up to, at once.
 ///
 /// # Errors
@@ -63,15 +78,29 @@ pub(super) fn run(
     screen: Screen,
     (local, now): (&Zone, Timestamp),
 ) -> Result<Answer, Failure> {
-    let lab = args.scene.lab(local, now)?;
-    let mut film = Film::new(&lab, args.scene);
-    film.advance(lab.minutes());
     let screen = drawn_on(args, screen);
+    let mut lab = None;
+    let mut reel = reel(args, (local, now), &mut lab)?;
+    while !reel.is_over() {
+        reel.advance();
+    }
     Ok(Answer::text(format!(
         "{}\n{}",
-        film.frame(screen),
-        film.credits(screen)
+        reel.frame(screen),
+        reel.credits(screen)
     )))
+}
+
+fn reel<'a>(
+    args: &DemoArgs,
+    (local, now): (&Zone, Timestamp),
+    lab: &'a mut Option<Lab>,
+) -> Result<Box<dyn Reel + 'a>, Failure> {
+    if args.fleet {
+        return Ok(Box::new(Fleet::new()));
+    }
+    let lab = lab.insert(args.scene.lab(local, now)?);
+    Ok(Box::new(Film::new(lab, args.scene)))
 }
 
 /// Plays it on a terminal: `wait` lets each frame stand, and says whether another one shall follow.
@@ -86,9 +115,10 @@ pub(super) fn play(
     (local, now): (&Zone, Timestamp),
     (to, wait): (&mut dyn Write, &mut dyn FnMut(Duration) -> Next),
 ) -> Result<(), Failure> {
-    let lab = args.scene.lab(local, now)?;
+    let mut lab = None;
+    let mut reel = reel(args, (local, now), &mut lab)?;
     let screen = drawn_on(args, screen);
-    let played = frames(&lab, args, screen, (&mut *to, wait));
+    let played = frames(&mut *reel, args, screen, (&mut *to, wait));
     let shown = write!(to, "{SHOW_CURSOR}").and_then(|()| to.flush());
     match played.and(shown) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::runtime(format!(
@@ -104,24 +134,22 @@ const SHOW_CURSOR: &str = "\u{1b}[?25h";
 const CLEAR_LINE: &str = "\u{1b}[K";
 
 fn frames(
-    lab: &Lab,
+    reel: &mut dyn Reel,
     args: &DemoArgs,
     screen: Screen,
     (to, wait): (&mut dyn Write, &mut dyn FnMut(Duration) -> Next),
 ) -> io::Result<()> {
-    let mut film = Film::new(lab, args.scene);
-    let step = lab.minutes().div_ceil(FRAMES);
     let stands = FRAME.div_f64(args.speed);
     write!(to, "{HIDE_CURSOR}")?;
     loop {
-        film.advance(step);
-        let frame = film.frame(screen);
+        reel.advance();
+        let frame = reel.frame(screen);
         for line in frame.lines() {
             writeln!(to, "{line}{CLEAR_LINE}")?;
         }
         to.flush()?;
-        if film.is_over() {
-            return write!(to, "{CLEAR_LINE}\n{}", film.credits(screen));
+        if reel.is_over() {
+            return write!(to, "{CLEAR_LINE}\n{}", reel.credits(screen));
         }
         if wait(stands) == Next::Stop {
             return Ok(());
@@ -150,6 +178,7 @@ mod tests {
     fn args() -> DemoArgs {
         DemoArgs {
             scene: Scene::default(),
+            fleet: false,
             speed: 1.0,
             no_animation: false,
             ascii: false,
@@ -220,7 +249,7 @@ mod tests {
             .lab(&Zone::utc(), Timestamp::UNIX_EPOCH)
             .unwrap();
         let mut film = Film::new(&lab, args().scene);
-        film.advance(lab.minutes() / 3);
+        film.pass(lab.minutes() / 3);
         let ours = |film: &Film<'_>| {
             let frame = film.frame(screen);
             let upper = frame.split("plain HPA").next().unwrap_or_default();
@@ -228,7 +257,7 @@ mod tests {
         };
         let playing = ours(&film);
         assert!(playing.contains('*') && playing.contains('~'), "{playing}");
-        film.advance(lab.minutes());
+        film.pass(lab.minutes());
         let over = ours(&film);
         assert!(!over.contains('*') && over.contains('~'), "{over}");
     }

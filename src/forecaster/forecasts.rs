@@ -1,5 +1,5 @@
-//! The forecasts in force: one table that the forecaster fills and every sync reads. Beside it, the [`Feed`]: what syncs
-//! have to tell in return.
+//! The forecasts in force: one table that the forecaster fills and every sync reads. Beside it, the [`Feed`] and the
+//! [`Fleets`]: what syncs have to tell in return.
 //!
 //! An entry outlives the query that could not refresh it, until the forecast itself expires; only
 //! then is the reason for its absence what a reader gets. It refuses to fetch or to compute anything.
@@ -12,7 +12,7 @@ use std::{
 use foretide_models::Forecast;
 use jiff::{SignedDuration, Timestamp};
 
-use super::feed::Feed;
+use super::{feed::Feed, fleets::Fleets};
 use crate::domain::{
     forecast::{Grounds, Refused},
     lead_time::LeadTime,
@@ -22,7 +22,7 @@ use crate::domain::{
 /// Which series a forecast is about.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SeriesKey {
-    /// UID of the autoscaler.
+    /// UID of the autoscaler; with the name of a member where each is a fleet of its own ([`SeriesKey::of_member`]).
     pub uid: String,
     /// Identifier of the metric, such as `resource.cpu`.
     pub metric: String,
@@ -40,6 +40,18 @@ struct Entry {
 pub struct Forecasts {
     entries: RwLock<HashMap<SeriesKey, Entry>>,
     feed: Feed,
+    fleets: Fleets,
+}
+
+// === impl SeriesKey ===
+
+impl SeriesKey {
+    /// The UID under which one member of a `Duplicated` fleet has series of its own: `<uid>/<member>`. What syncs tell
+    /// of that member, and ask for it, goes by it; while they tell of none, the fleet has the series of the total.
+    #[must_use]
+    pub fn of_member(uid: &str, member: &str) -> String {
+        format!("{uid}/{member}")
+    }
 }
 
 // === impl Forecasts ===
@@ -49,6 +61,12 @@ impl Forecasts {
     #[must_use]
     pub fn feed(&self) -> &Feed {
         &self.feed
+    }
+
+    /// Whose series make up the demand of each fleet, as syncs tell it.
+    #[must_use]
+    pub fn fleets(&self) -> &Fleets {
+        &self.fleets
     }
 
     /// Puts a fresh forecast in force.

@@ -7,20 +7,20 @@
 
 mod bench;
 pub mod feed;
+pub mod fleets;
 pub mod forecasts;
 pub mod history;
 mod plan;
 mod publish;
+mod subject;
 
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
 };
 
-use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use foretide_models::Forecast;
 use jiff::{SignedDuration, Timestamp};
-use kube::ResourceExt;
 use tokio::task::{Id, JoinError, JoinSet};
 
 pub(crate) use self::publish::shown;
@@ -28,16 +28,15 @@ use self::{
     bench::Bench,
     forecasts::{Forecasts, SeriesKey},
     plan::{Failure, Plan, Refreshed, Request},
+    subject::{Object, Subject, Wanted, Whose},
 };
 use crate::{
     clock::Clock,
     domain::{
         cron::Zone,
         forecast::{Refused, horizon},
-        hpa::MetricSpec,
         lead_time::LeadTime,
         proposal::Reason,
-        workload::Workload,
     },
     ports::{Cluster, Demand, DemandQueries, HistoryError, HistoryReader},
     telemetry::Telemetry,
@@ -60,7 +59,7 @@ pub struct Source<H, Q> {
     pub queries: Q,
 }
 
-/// The forecaster of one cluster.
+/// The forecaster of the autoscalers of one cluster, and of the fleets that it is the hub of.
 #[derive(Debug)]
 pub struct Forecaster<C, H, Q> {
     cluster: Arc<C>,
@@ -74,7 +73,7 @@ pub struct Forecaster<C, H, Q> {
     bases: HashMap<SeriesKey, Basis>,
     /// The refreshes under way.
     running: JoinSet<(SeriesKey, Option<Refreshed>)>,
-    valid: HashMap<String, Predicting>,
+    valid: HashMap<String, Subject>,
     /// When a series without a plan was first wanted.
     wanted: HashMap<SeriesKey, Timestamp>,
 }
@@ -85,11 +84,9 @@ struct Basis {
     generation: Option<i64>,
     written: Option<String>,
     known: validate::Known,
+    whose: Whose,
     rules: u64,
 }
-
-/// An autoscaler with a prediction, as it last was valid, and what it means.
-type Predicting = (Arc<EffectiveHorizontalPodAutoscaler>, Workload);
 
 // === impl Forecaster ===
 
@@ -131,25 +128,27 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
     /// One pass: plan, refresh what is due, publish. Waits for refreshes no longer than for the next pass.
     pub async fn pass(&mut self) {
         let now = self.clock.now();
-        let autoscalers = self.predicting();
-        self.plan(&autoscalers, now);
+        let subjects = self.predicting();
+        self.plan(&subjects, now);
         self.send(now);
         self.take_in().await;
-        publish::publish(&*self.cluster, &self.forecasts, &autoscalers, now).await;
+        publish::publish(&*self.cluster, &self.forecasts, &subjects, now).await;
     }
 
     /// The autoscalers with predictions, and what they mean; one whose spec is not valid now keeps
     /// the forecasts that it last asked for.
-    fn predicting(&mut self) -> Vec<Predicting> {
-        let mut known = self.cluster.autoscalers();
-        known.retain(|ehpa| ehpa.metadata.deletion_timestamp.is_none());
-        let uids: HashSet<String> = known.iter().filter_map(|ehpa| ehpa.uid()).collect();
+    fn predicting(&mut self) -> Vec<Subject> {
+        let ones = self.cluster.autoscalers().into_iter().map(Object::One);
+        let fleets = self.cluster.federated().into_iter().map(Object::Fleet);
+        let known: Vec<Object> = ones.chain(fleets).filter(|it| !it.is_leaving()).collect();
+        let uids: HashSet<String> = known.iter().map(Object::uid).collect();
         self.valid.retain(|uid, _| uids.contains(uid));
-        for ehpa in known {
-            let uid = ehpa.uid().unwrap_or_default();
-            if let Ok(workload) = validate::workload(&ehpa, &self.local_zone) {
-                if ehpa.spec.prediction.is_some() {
-                    self.valid.insert(uid, (ehpa, workload));
+        self.forecasts.fleets().retain(|uid| uids.contains(uid));
+        for object in known {
+            let (uid, predicts) = (object.uid(), object.predicts());
+            if let Some(subject) = object.read(&self.local_zone) {
+                if predicts {
+                    self.valid.insert(uid, subject);
                 } else {
                     self.valid.remove(&uid);
                 }
@@ -159,46 +158,43 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
     }
 
     /// Brings the plans in line with what is asked for; a changed request starts afresh.
-    fn plan(&mut self, autoscalers: &[Predicting], now: Timestamp) {
+    fn plan(&mut self, subjects: &[Subject], now: Timestamp) {
         let mut wanted = HashSet::new();
-        for (ehpa, workload) in autoscalers {
-            for metric in &workload.metrics {
-                let uid = ehpa.uid().unwrap_or_default();
-                let key = SeriesKey {
-                    uid,
-                    metric: metric.identifier(),
-                };
-                // A second metric of the same identifier has no forecast of its own.
-                if !wanted.insert(key.clone()) {
-                    continue;
-                }
-                let first = *self.wanted.entry(key.clone()).or_insert(now);
-                let known = self.forecasts.feed().situation(&key);
-                let patience = first.saturating_add(FIRST_SYNC).unwrap_or(first);
-                if known.is_none() && now < patience && !self.plans.contains_key(&key) {
-                    continue;
-                }
-                let basis = self.basis(ehpa, metric, known.unwrap_or_default());
-                if basis.generation.is_some() && self.bases.get(&key) == Some(&basis) {
-                    continue;
-                }
-                let request = self.request((ehpa, workload), metric, &basis);
-                let kept = request.and_then(|request| self.keep(key.clone(), request, now));
-                if let Err(refused) = kept {
-                    self.plans.remove(&key);
-                    self.forecasts.withdraw(key.clone(), refused);
-                }
-                self.bases.insert(key, basis);
+        for subject in subjects {
+            for series in subject.wanted(&self.forecasts) {
+                wanted.insert(series.key.clone());
+                self.plan_one(subject, series, now);
             }
         }
         self.plans.retain(|key, _| wanted.contains(key));
         self.bases.retain(|key, _| wanted.contains(key));
         self.wanted.retain(|key, _| wanted.contains(key));
         self.forecasts.feed().retain(|key| wanted.contains(key));
-        let read: HashSet<_> = self.plans.values().map(Plan::history).collect();
+        let read: HashSet<_> = self.plans.values().flat_map(Plan::histories).collect();
         let histories = &self.bench.histories;
         histories.retain(|history| read.contains(history));
         self.forecasts.retain(|key| wanted.contains(key));
+    }
+
+    fn plan_one(&mut self, subject: &Subject, series: Wanted<'_>, now: Timestamp) {
+        let key = series.key.clone();
+        let first = *self.wanted.entry(key.clone()).or_insert(now);
+        let known = self.forecasts.feed().situation(&key);
+        let patience = first.saturating_add(FIRST_SYNC).unwrap_or(first);
+        if known.is_none() && now < patience && !self.plans.contains_key(&key) {
+            return;
+        }
+        let basis = self.basis(subject, &series, known.unwrap_or_default());
+        if basis.generation.is_some() && self.bases.get(&key) == Some(&basis) {
+            return;
+        }
+        let request = self.request(subject, &series, &basis);
+        let kept = request.and_then(|request| self.keep(key.clone(), request, now));
+        if let Err(refused) = kept {
+            self.plans.remove(&key);
+            self.forecasts.withdraw(key.clone(), refused);
+        }
+        self.bases.insert(key, basis);
     }
 
     /// Keeps a plan whose request is unchanged, so that its turn and its failures go on. Of another query, what is in
@@ -210,9 +206,9 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         now: Timestamp,
     ) -> Result<(), Refused> {
         match self.plans.get_mut(&key) {
-            Some(plan) if plan.asks_for(&request) => plan.situate(&request),
+            Some(plan) if plan.asks_for(&request) => plan.situate(request),
             before => {
-                if before.is_some_and(|plan| plan.query() != request.query) {
+                if before.is_some_and(|plan| !plan.reads(&request)) {
                     let message = "the query of its history has changed, and no forecast of what it asks now has been computed yet";
                     let pending = Refused::new(Reason::Pending, message);
                     self.forecasts.withdraw(key.clone(), pending);
@@ -223,26 +219,22 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         Ok(())
     }
 
-    fn basis(
-        &self,
-        ehpa: &EffectiveHorizontalPodAutoscaler,
-        metric: &MetricSpec,
-        known: validate::Known,
-    ) -> Basis {
-        let annotation = format!("{QUERY_ANNOTATION}{}", metric.identifier());
+    fn basis(&self, subject: &Subject, series: &Wanted<'_>, known: validate::Known) -> Basis {
+        let annotation = format!("{QUERY_ANNOTATION}{}", series.metric.identifier());
         let source = self.bench.source.as_ref();
         Basis {
-            generation: ehpa.metadata.generation,
-            written: ehpa.annotations().get(&annotation).cloned(),
+            generation: subject.generation(),
+            written: subject.annotation(&annotation).cloned(),
             known,
+            whose: series.whose.clone(),
             rules: source.map_or(0, |source| source.queries.version()),
         }
     }
 
     fn request(
         &self,
-        (ehpa, workload): (&EffectiveHorizontalPodAutoscaler, &Workload),
-        metric: &MetricSpec,
+        subject: &Subject,
+        series: &Wanted<'_>,
         basis: &Basis,
     ) -> Result<(Request, Box<dyn foretide_models::Forecaster>), Refused> {
         let known = basis.known;
@@ -250,27 +242,27 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
             let message = "no history is configured: start the controller with --prometheus URL";
             Refused::new(Reason::QueryError, message)
         })?;
-        let prediction = ehpa.spec.prediction.clone().unwrap_or_default();
+        let prediction = subject.prediction();
         let invalid = |violation: validate::Violation| {
             Refused::new(Reason::InvalidSpec, violation.to_string())
         };
         let lead_time = validate::lead_time(&prediction, known).map_err(invalid)?;
         let algorithm = validate::algorithm(&prediction, known).map_err(invalid)?;
         let forecaster = validate::build(algorithm.clone()).map_err(invalid)?;
-        let query = source.queries.query(&Demand {
-            target: &workload.target,
-            metric,
+        let demand = Demand {
+            target: &subject.workload.target,
+            metric: series.metric,
             written: basis.written.as_deref(),
             span: forecaster.history_length(),
-        })?;
-        let window = workload
-            .prediction
-            .as_ref()
-            .map_or(SignedDuration::ZERO, |p| p.window);
+            member: None,
+        };
+        let whole = basis.written.is_some() && subject.is_written_for(&series.key);
+        let whose = if whole { &Whose::Whole } else { &series.whose };
         let request = Request {
-            query,
+            parts: whose.parts(&source.queries, demand)?,
+            idle: whose.idle(),
             algorithm,
-            horizon: horizon(window, forecaster.sample_interval()),
+            horizon: horizon(subject.window(), forecaster.sample_interval()),
             lead_time,
         };
         Ok((request, forecaster))
@@ -359,6 +351,10 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
 
 fn unread_reason(error: &HistoryError) -> Reason {
     match error {
+        HistoryError::Member { source, .. } => match unread_reason(source) {
+            refused @ Reason::QueryRefused => refused,
+            _ => Reason::PartialHistory,
+        },
         HistoryError::Empty => Reason::NoData,
         HistoryError::QueryRefused { .. } | HistoryError::MultiSeries(_) => Reason::QueryRefused,
         HistoryError::Partial { .. } => Reason::PartialHistory,

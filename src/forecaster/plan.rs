@@ -4,11 +4,13 @@
 //! happens on a thread of its own kind: building from two weeks takes longer than a task may hold its worker. It
 //! refuses to decide what becomes of a forecast.
 
+use std::{collections::BTreeSet, sync::Arc};
+
 use foretide_models::{Algorithm, Forecast, Forecaster, Refusal, Sample, Series};
 use jiff::{SignedDuration, Timestamp};
 use tokio::task::Id;
 
-use super::history::{self, Agreement, HistoryCache, Occasion};
+use super::history::{self, Agreement, HistoryCache, Occasion, Part, Past};
 use crate::{
     domain::{
         forecast::Refused,
@@ -30,7 +32,10 @@ const CONTINUED: SignedDuration = SignedDuration::from_hours(26);
 /// What is asked of one series.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Request {
-    pub(super) query: String,
+    /// What is read: one query, or one for each member of a fleet.
+    pub(super) parts: Vec<Part>,
+    /// The members in which nothing runs now.
+    pub(super) idle: BTreeSet<Arc<str>>,
     pub(super) algorithm: Algorithm,
     /// How far beyond the history is asked for.
     pub(super) horizon: SignedDuration,
@@ -42,7 +47,7 @@ pub(super) struct Request {
 #[derive(Debug)]
 pub(super) struct Plan {
     request: Request,
-    history: history::Request,
+    past: Past,
     turn: Timestamp,
     failures: u32,
     usual_wait: SignedDuration,
@@ -65,7 +70,8 @@ pub(super) struct Refresher {
     algorithm: Algorithm,
     horizon: SignedDuration,
     forecaster: Box<dyn Forecaster>,
-    history: history::Request,
+    past: Past,
+    idle: BTreeSet<Arc<str>>,
     agreement: Agreement,
     /// When the forecaster last answered, if it keeps what it learnt.
     answered: Option<Timestamp>,
@@ -113,7 +119,7 @@ impl Plan {
         now: Timestamp,
     ) -> Result<Self, Refused> {
         let (step, span) = (forecaster.sample_interval(), forecaster.history_length());
-        let history = history::Request::new(&request.query, step, span)
+        let past = Past::new(request.parts.clone(), step, span)
             .map_err(|error| Refused::new(Reason::InvalidSpec, chain(&error)))?;
         Ok(Self {
             turn: now,
@@ -123,7 +129,8 @@ impl Plan {
                 algorithm: request.algorithm.clone(),
                 horizon: request.horizon,
                 forecaster,
-                history: history.clone(),
+                past: past.clone(),
+                idle: BTreeSet::new(),
                 agreement: Agreement::default(),
                 answered: None,
                 changed: None,
@@ -131,35 +138,39 @@ impl Plan {
                 believed: 0.0,
                 counted: Timestamp::MIN,
             })),
-            history,
+            past,
             request,
         })
     }
 
-    /// Whether this plan answers a request: only where a lead time is from may differ.
+    /// Whether this plan answers a request: only where a lead time is from may differ, and where nothing runs now.
     pub(super) fn asks_for(&self, request: &Request) -> bool {
         let own = Request {
             lead_time: request.lead_time,
+            idle: request.idle.clone(),
             ..self.request.clone()
         };
         own == *request
     }
 
-    /// Notes where the lead time is from.
-    pub(super) fn situate(&mut self, request: &Request) {
+    /// Notes where the lead time is from, and where nothing runs now.
+    pub(super) fn situate(&mut self, request: Request) {
         self.request.lead_time = request.lead_time;
+        self.request.idle = request.idle;
     }
 
     pub(super) fn lead_time(&self) -> LeadTime {
         self.request.lead_time
     }
 
-    pub(super) fn query(&self) -> &str {
-        &self.request.query
+    /// Whether it reads the same as a request.
+    pub(super) fn reads(&self, request: &Request) -> bool {
+        self.request.parts == request.parts
     }
 
-    pub(super) fn history(&self) -> &history::Request {
-        &self.history
+    /// What is kept for it.
+    pub(super) fn histories(&self) -> impl Iterator<Item = history::Request> {
+        self.past.requests()
     }
 
     /// When it is to be refreshed.
@@ -178,7 +189,10 @@ impl Plan {
             return;
         }
         self.place = match std::mem::replace(&mut self.place, Place::Leaving) {
-            Place::Here(refresher) => Place::Out(spawn(refresher)),
+            Place::Here(mut refresher) => {
+                refresher.idle.clone_from(&self.request.idle);
+                Place::Out(spawn(refresher))
+            }
             elsewhere => elsewhere,
         };
     }
@@ -224,7 +238,7 @@ impl Refresher {
         live: &[Sample],
         now: Timestamp,
     ) -> Option<Vec<Sample>> {
-        histories.known(&self.history, self.agreement, &self.occasion(live, now))
+        histories.known(&self.past, self.agreement, &self.occasion(live, now))
     }
 
     /// The samples to answer from, whoever has to be asked for them.
@@ -235,14 +249,21 @@ impl Refresher {
         live: &[Sample],
         now: Timestamp,
     ) -> Result<Vec<Sample>, HistoryError> {
+        let mut agreement = self.agreement;
         let occasion = self.occasion(live, now);
-        let read = histories.read(reader, &self.history, &mut self.agreement, &occasion);
-        read.await
+        let read = histories.read(reader, &self.past, &mut agreement, &occasion);
+        let read = read.await;
+        self.agreement = agreement;
+        read
     }
 
-    fn occasion<'a>(&self, live: &'a [Sample], now: Timestamp) -> Occasion<'a> {
-        let since = self.since(now);
-        Occasion { now, since, live }
+    fn occasion<'a>(&'a self, live: &'a [Sample], now: Timestamp) -> Occasion<'a> {
+        Occasion {
+            now,
+            since: self.since(now),
+            live,
+            idle: &self.idle,
+        }
     }
 
     /// Asks the forecaster what it makes of samples that were read, or says why they were not.

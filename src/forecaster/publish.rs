@@ -1,5 +1,5 @@
-//! `TimeSeriesPrediction` objects: one per predicting autoscaler, owned by it, filled from the table
-//! of forecasts.
+//! `TimeSeriesPrediction` objects: one per predicting autoscaler, of one cluster or of a fleet, owned by it, filled from
+//! the table of forecasts.
 //!
 //! A status is written when readiness or a reason changed, and otherwise once per prediction window:
 //! when the published samples no longer reach a window ahead. An object that is not ours is told so,
@@ -11,8 +11,8 @@ use std::{
 };
 
 use foretide_crds::{
-    EffectiveHorizontalPodAutoscaler, ForecastStatus, PredictedSample, PredictedSeries,
-    PredictionMetricStatus, TimeSeriesPrediction, TimeSeriesPredictionStatus,
+    ForecastStatus, PredictedSample, PredictedSeries, PredictionMetricStatus, TimeSeriesPrediction,
+    TimeSeriesPredictionStatus,
 };
 use foretide_models::Forecast;
 use jiff::{SignedDuration, Timestamp};
@@ -20,14 +20,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use super::forecasts::{Forecasts, SeriesKey};
+use super::{
+    forecasts::{Forecasts, SeriesKey},
+    subject::{Object, Subject, Wanted},
+};
 use crate::{
-    domain::{forecast::Grounds, hpa::MetricSpec, workload::Workload},
-    owned::{child_name, is_part_of, owned_metadata},
+    domain::{forecast::Grounds, hpa::MetricSpec},
+    owned::is_part_of,
     ports::{Cluster, ClusterError},
 };
-
-type Predicting = (Arc<EffectiveHorizontalPodAutoscaler>, Workload);
 
 /// Most samples that one status carries for one metric, so that an object stays small; of more, every
 /// n-th is shown, so that they still reach as far.
@@ -37,7 +38,7 @@ const MAX_SAMPLES: usize = 1_000;
 pub(super) async fn publish<C: Cluster>(
     cluster: &C,
     forecasts: &Forecasts,
-    autoscalers: &[Predicting],
+    subjects: &[Subject],
     now: Timestamp,
 ) {
     let existing = cluster.every_prediction();
@@ -45,16 +46,15 @@ pub(super) async fn publish<C: Cluster>(
         .iter()
         .map(|tsp| ((tsp.namespace().unwrap_or_default(), tsp.name_any()), tsp))
         .collect();
-    for (ehpa, workload) in autoscalers {
-        let uid = ehpa.uid().unwrap_or_default();
-        let name = child_name(&ehpa.name_any());
-        let key = (workload.target.namespace.clone(), name.clone());
-        let ours = existing.get(&key).copied();
+    for subject in subjects {
+        let (uid, name) = (subject.uid(), subject.shown_as());
+        let namespace = &subject.workload.target.namespace;
+        let ours = existing.get(&(namespace.clone(), name.clone())).copied();
         if ours.is_some_and(|tsp| controller_uid(tsp) != Some(&uid)) {
             continue;
         }
-        if let Err(error) = fill(cluster, forecasts, (ehpa, workload), ours, now).await {
-            tracing::warn!(namespace = %workload.target.namespace, %name, %error, "prediction not written");
+        if let Err(error) = fill(cluster, forecasts, subject, ours, now).await {
+            tracing::warn!(%namespace, %name, %error, "prediction not written");
         }
     }
     sweep(cluster, now).await;
@@ -63,26 +63,23 @@ pub(super) async fn publish<C: Cluster>(
 async fn fill<C: Cluster>(
     cluster: &C,
     forecasts: &Forecasts,
-    (ehpa, workload): (&EffectiveHorizontalPodAutoscaler, &Workload),
+    subject: &Subject,
     live: Option<&Arc<TimeSeriesPrediction>>,
     now: Timestamp,
 ) -> Result<(), ClusterError> {
-    let manifest = manifest(ehpa, workload);
+    let series = subject.wanted(forecasts);
+    let manifest = manifest(subject, &series);
     let written = live.and_then(|tsp| serde_json::to_value(&tsp.spec).ok());
     let wanted = manifest.get("spec").unwrap_or(&Value::Null);
     if !written.is_some_and(|spec| is_part_of(wanted, &spec)) {
         cluster.apply_prediction(&manifest).await?;
     }
     let before = live.and_then(|tsp| tsp.status.clone()).unwrap_or_default();
-    let after = status(forecasts, ehpa, workload, &before, now);
-    let window = workload
-        .prediction
-        .as_ref()
-        .map_or(SignedDuration::ZERO, |p| p.window);
-    if is_worth_writing(&before, &after, window, now) {
-        let name = child_name(&ehpa.name_any());
+    let after = status(forecasts, (subject, &series), &before, now);
+    if is_worth_writing(&before, &after, subject.window(), now) {
+        let namespace = &subject.workload.target.namespace;
         cluster
-            .write_prediction_status(&workload.target.namespace, &name, &after)
+            .write_prediction_status(namespace, &subject.shown_as(), &after)
             .await?;
     }
     Ok(())
@@ -90,14 +87,12 @@ async fn fill<C: Cluster>(
 
 /// Predictions without their autoscaler's wish: ours are deleted, others are told that they are not.
 async fn sweep<C: Cluster>(cluster: &C, now: Timestamp) {
-    let known = cluster.autoscalers();
+    let ones = cluster.autoscalers().into_iter().map(Object::One);
+    let fleets = cluster.federated().into_iter().map(Object::Fleet);
+    let known: Vec<Object> = ones.chain(fleets).collect();
     let uids = |predicting: bool| {
-        let chosen = known
-            .iter()
-            .filter(move |ehpa| !predicting || ehpa.spec.prediction.is_some());
-        chosen
-            .filter_map(|ehpa| ehpa.uid())
-            .collect::<HashSet<String>>()
+        let chosen = known.iter().filter(move |it| !predicting || it.predicts());
+        chosen.map(Object::uid).collect::<HashSet<String>>()
     };
     let (wanted, known) = (uids(true), uids(false));
     for tsp in cluster.every_prediction() {
@@ -146,15 +141,14 @@ fn controller_uid(tsp: &TimeSeriesPrediction) -> Option<&String> {
         .map(|owner| &owner.uid)
 }
 
-fn manifest(ehpa: &EffectiveHorizontalPodAutoscaler, workload: &Workload) -> Value {
-    let target = &workload.target;
-    let prediction = ehpa.spec.prediction.clone().unwrap_or_default();
+fn manifest(subject: &Subject, series: &[Wanted<'_>]) -> Value {
+    let target = &subject.workload.target;
+    let prediction = subject.prediction();
     let algorithm = prediction.prediction_algorithm.as_ref();
-    let metrics: Vec<Value> = workload
-        .metrics
+    let metrics: Vec<Value> = series
         .iter()
-        .map(|metric| {
-            let mut entry = described(metric);
+        .map(|series| {
+            let mut entry = described(series.metric, &subject.identifier(&series.key));
             if let (Some(algorithm), Some(fields)) = (
                 algorithm.and_then(|a| serde_json::to_value(a).ok()),
                 entry.as_object_mut(),
@@ -164,14 +158,10 @@ fn manifest(ehpa: &EffectiveHorizontalPodAutoscaler, workload: &Workload) -> Val
             entry
         })
         .collect();
-    let window = workload
-        .prediction
-        .as_ref()
-        .map_or(0, |prediction| prediction.window.as_secs());
     json!({
         "apiVersion": "prediction.crane.io/v1alpha1",
         "kind": "TimeSeriesPrediction",
-        "metadata": owned_metadata(ehpa),
+        "metadata": subject.metadata(),
         "spec": {
             "targetRef": {
                 "apiVersion": target.api_version,
@@ -179,42 +169,32 @@ fn manifest(ehpa: &EffectiveHorizontalPodAutoscaler, workload: &Workload) -> Val
                 "name": target.name,
                 "namespace": target.namespace,
             },
-            "predictionWindowSeconds": window,
+            "predictionWindowSeconds": subject.window().as_secs(),
             "predictionMetrics": metrics,
         },
     })
 }
 
-fn described(metric: &MetricSpec) -> Value {
+fn described(metric: &MetricSpec, identifier: &str) -> Value {
     match metric {
         MetricSpec::Resource { name, .. } => json!({
-            "resourceIdentifier": metric.identifier(), "type": "ResourceQuery", "resourceQuery": name,
+            "resourceIdentifier": identifier, "type": "ResourceQuery", "resourceQuery": name,
         }),
-        _ => json!({ "resourceIdentifier": metric.identifier(), "type": "ExpressionQuery" }),
+        _ => json!({ "resourceIdentifier": identifier, "type": "ExpressionQuery" }),
     }
 }
 
 fn status(
     forecasts: &Forecasts,
-    ehpa: &EffectiveHorizontalPodAutoscaler,
-    workload: &Workload,
+    (subject, series): (&Subject, &[Wanted<'_>]),
     before: &TimeSeriesPredictionStatus,
     now: Timestamp,
 ) -> TimeSeriesPredictionStatus {
-    let uid = ehpa.uid().unwrap_or_default();
-    let window = workload
-        .prediction
-        .as_ref()
-        .map_or(SignedDuration::ZERO, |p| p.window);
-    let metrics: Vec<PredictionMetricStatus> = workload
-        .metrics
+    let metrics: Vec<PredictionMetricStatus> = series
         .iter()
-        .map(|metric| {
-            let key = SeriesKey {
-                uid: uid.clone(),
-                metric: metric.identifier(),
-            };
-            metric_status(forecasts, &key, window, now)
+        .map(|series| PredictionMetricStatus {
+            resource_identifier: Some(subject.identifier(&series.key)),
+            ..metric_status(forecasts, &series.key, subject.window(), now)
         })
         .collect();
     let missing = metrics.iter().find(|metric| !metric.ready);

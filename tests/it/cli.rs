@@ -45,7 +45,7 @@ fn as_json(line: &str) -> Value {
     serde_json::from_str(&answer(line).unwrap().text).unwrap()
 }
 
-fn matches_snapshot(name: &str, text: &str) {
+pub(crate) fn matches_snapshot(name: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/it/snapshots")
         .join(name);
@@ -369,6 +369,11 @@ fn the_demo_ends_with_a_picture_and_a_sentence_in_80_columns_and_28_lines() {
     }
     matches_snapshot("demo.txt", &answer("demo").unwrap().text);
     assert!(answer("demo --ascii").unwrap().text.is_ascii());
+    let fleet = answer("demo --fleet").unwrap().text;
+    let narrow = fleet.lines().all(|line| line.chars().count() <= 80);
+    assert!(narrow && fleet.lines().count() <= 28, "{fleet}");
+    matches_snapshot("demo-fleet.txt", &fleet);
+    assert!(answer("demo --fleet --ascii").unwrap().text.is_ascii());
 }
 
 const FULL: &str = "plan -f tests/it/manifests/full.yaml --at 2026-03-05T08:00:00Z -o json";

@@ -8,8 +8,11 @@ mod cli;
 mod fleet;
 #[cfg(test)]
 mod fuzz;
+mod members;
 #[cfg(test)]
 mod memory;
+#[cfg(test)]
+mod pictures;
 #[cfg(test)]
 mod sources_contradict_hpa;
 #[cfg(test)]

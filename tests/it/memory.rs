@@ -62,6 +62,8 @@ pub(crate) struct State {
     /// How many seconds pods took to start.
     pub(crate) start_up: i64,
     pub(crate) predicted: Option<TimeSeriesPredictionStatus>,
+    /// The last prediction that was written.
+    pub(crate) shown: Value,
 }
 
 #[derive(Clone, Default)]
@@ -235,9 +237,9 @@ impl Workloads for Memory {
 
     async fn external_metric(&self, _: &MetricQuery<'_>) -> Result<Vec<i64>, Unavailable> {
         let value = self.state().external;
-        value.map(|value| vec![value]).ok_or_else(|| {
-            Unavailable::new(Cause::NotRead, "no external metrics here")
-        })
+        value
+            .map(|value| vec![value])
+            .ok_or_else(|| Unavailable::new(Cause::NotRead, "no external metrics here"))
     }
 
     async fn write_scale(
@@ -276,6 +278,15 @@ impl Workloads for Memory {
                 .unwrap_or_default()
         };
         let name = text("/metadata/name").to_owned();
+        let mut state = self.state();
+        let before = state.hpas.get(&name).cloned();
+        let merged = |path: &str, before: Option<&Value>| {
+            let mut all = before.and_then(Value::as_object).cloned();
+            let more = manifest.pointer(path).and_then(Value::as_object).cloned();
+            let all = all.get_or_insert_default();
+            all.extend(more.into_iter().flatten());
+            Value::Object(std::mem::take(all))
+        };
         let view = HpaView {
             namespace: text("/metadata/namespace").to_owned(),
             uid: format!("uid-{name}"),
@@ -283,14 +294,11 @@ impl Workloads for Memory {
                 .pointer("/metadata/ownerReferences/0/uid")
                 .and_then(Value::as_str)
                 .map(str::to_owned),
-            labels: manifest
-                .pointer("/metadata/labels")
-                .cloned()
-                .unwrap_or_default(),
-            annotations: manifest
-                .pointer("/metadata/annotations")
-                .cloned()
-                .unwrap_or_default(),
+            labels: merged("/metadata/labels", before.as_ref().map(|hpa| &hpa.labels)),
+            annotations: merged(
+                "/metadata/annotations",
+                before.as_ref().map(|hpa| &hpa.annotations),
+            ),
             target: ScaleTarget {
                 api_version: "apps/v1".into(),
                 kind: "Deployment".into(),
@@ -298,12 +306,11 @@ impl Workloads for Memory {
                 name: text("/spec/scaleTargetRef/name").to_owned(),
             },
             spec: manifest["spec"].clone(),
-            status: Value::Null,
+            status: before.map(|hpa| hpa.status).unwrap_or_default(),
             generation: Some(1),
             last_scale: None,
             name: name.clone(),
         };
-        let mut state = self.state();
         state
             .writes
             .push(format!("hpa {name} min {}", view.spec["minReplicas"]));
@@ -369,7 +376,8 @@ impl Cluster for Memory {
         Vec::new()
     }
 
-    async fn apply_prediction(&self, _: &Value) -> Result<(), ClusterError> {
+    async fn apply_prediction(&self, manifest: &Value) -> Result<(), ClusterError> {
+        self.state().shown = manifest.clone();
         Ok(())
     }
 
@@ -406,6 +414,10 @@ impl Cluster for Memory {
             .writes
             .push(format!("event {} {}", about.name_any(), event.reason));
         Ok(())
+    }
+
+    async fn identity(&self) -> Result<String, ClusterError> {
+        Ok("hub-1".to_owned())
     }
 
     async fn federated_changed(&self) -> BTreeSet<ObjectKey> {
@@ -474,9 +486,8 @@ impl Cluster for Memory {
     }
 }
 
-
 impl Member for Memory {
-    fn room(&self, _: &PodShape, _: &str) -> Option<Replicas> {
+    fn room(&self, _: &ScaleTarget, _: &PodShape) -> Option<Replicas> {
         self.state().room.map(Replicas::new)
     }
 

@@ -50,6 +50,7 @@ impl World {
             sync_period: SignedDuration::from_secs(15),
             local_zone: Zone::utc(),
             settings: Settings::default(),
+            member_deadline: Setup::MEMBER_DEADLINE,
         };
         Autoscaler::new(
             Arc::new(memory.clone()),

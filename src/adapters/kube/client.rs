@@ -95,6 +95,17 @@ impl Connection {
         file: Option<&Path>,
         context: Option<&str>,
     ) -> Result<Self, ConnectError> {
+        Self::new(Self::config(file, context).await?)
+    }
+
+    /// What a kubeconfig file says about a context.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or has no such context.
+    pub(in crate::adapters) async fn config(
+        file: Option<&Path>,
+        context: Option<&str>,
+    ) -> Result<Config, ConnectError> {
         let shown = file.map_or_else(|| "of the environment".into(), |f| f.display().to_string());
         let options = KubeConfigOptions {
             context: context.map(str::to_owned),
@@ -107,10 +118,10 @@ impl Connection {
                 Err(error) => Err(error),
             },
         };
-        Self::new(config.map_err(|source| ConnectError::Kubeconfig {
+        config.map_err(|source| ConnectError::Kubeconfig {
             file: shown,
             source: Box::new(source),
-        })?)
+        })
     }
 
     /// Connects as the service account of the pod we run in; its token and CA are re-read as they change.

@@ -8,6 +8,7 @@ use foretide_crds::{
     EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerStatus, FederatedHPA,
     FederatedHPAStatus, TimeSeriesPrediction, TimeSeriesPredictionStatus,
 };
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Calls, Connection, Hub, KubeCluster, Limits, Pace, Stores, url::Resource, writes};
@@ -16,6 +17,16 @@ use crate::{
     domain::ScaleTarget,
     ports::{Cluster, ClusterError, EventNote, ObjectKey},
 };
+
+#[derive(Deserialize)]
+struct Identified {
+    metadata: Identity,
+}
+
+#[derive(Deserialize)]
+struct Identity {
+    uid: String,
+}
 
 impl KubeCluster<Hub> {
     /// A cluster whose stores are empty until [`KubeCluster::run`]; no namespaces means all.
@@ -98,6 +109,14 @@ impl Cluster for KubeCluster<Hub> {
         event: &EventNote,
     ) -> Result<(), ClusterError> {
         writes::emit(&self.calls, (Resource::EHPA, &about.metadata), event).await
+    }
+
+    async fn identity(&self) -> Result<String, ClusterError> {
+        // The customary identity of a cluster, because this namespace is as old as the cluster.
+        let path = "/api/v1/namespaces/kube-system";
+        let read = self.calls.read::<Identified>(path).await;
+        let found = read.map_err(|error| error.about("namespace kube-system".to_owned()))?;
+        Ok(found.metadata.uid)
     }
 
     async fn federated_changed(&self) -> BTreeSet<ObjectKey> {

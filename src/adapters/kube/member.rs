@@ -3,13 +3,15 @@
 //! Room, pods without a node, who writes the replicas, and the workload that the hub places. It refuses to judge any
 //! of it.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
     Calls, Connection, KubeCluster, KubeMember, Limits, MemberStores, Pace, Stores, WriteGate,
-    error::CallError, writes,
+    error::CallError, pods::StoredPod, writes,
 };
 use crate::{
     clock::Clock,
@@ -82,9 +84,34 @@ impl KubeCluster<MemberStores> {
     }
 }
 
+impl KubeMember {
+    /// Pods of the workload with this selector that cannot be created (by quota or admission), and since when.
+    fn missing(
+        &self,
+        namespace: &str,
+        selector: &str,
+        pods: &[Arc<StoredPod>],
+    ) -> (u32, Option<Timestamp>) {
+        let [deployments, ..] = &self.stores.workloads;
+        let all = deployments.in_namespace(namespace);
+        let stuck = all
+            .iter()
+            .find(|w| w.stuck.is_some() && w.view.selector == selector);
+        let Some(workload) = stuck else {
+            return (0, None);
+        };
+        let there = pods.iter().filter(|pod| !pod.pod.deleting).count();
+        let there = u32::try_from(there).unwrap_or(u32::MAX);
+        match workload.view.scale.spec.get().saturating_sub(there) {
+            0 => (0, None),
+            missing => (missing, workload.stuck),
+        }
+    }
+}
+
 impl Member for KubeMember {
-    fn room(&self, _shape: &PodShape, _namespace: &str) -> Option<Replicas> {
-        None
+    fn room(&self, target: &ScaleTarget, like: &PodShape) -> Option<Replicas> {
+        self.room_for(target, like)
     }
 
     fn unschedulable(
@@ -92,15 +119,13 @@ impl Member for KubeMember {
         namespace: &str,
         selector: &str,
     ) -> Result<(Replicas, Option<Timestamp>), ClusterError> {
-        let waiting = self.selected(namespace, selector)?;
-        let mut waiting: Vec<Timestamp> = waiting
-            .iter()
-            .filter_map(|pod| pod.unschedulable())
-            .collect();
-        waiting.sort_unstable();
-        let count = u32::try_from(waiting.len()).unwrap_or(u32::MAX);
-        let oldest = waiting.first().map(|at| self.clock.from_wall(*at));
-        Ok((Replicas::new(count), oldest))
+        let pods = self.selected(namespace, selector)?;
+        let mut since: Vec<Timestamp> = pods.iter().filter_map(|p| p.unschedulable()).collect();
+        let (missing, stuck) = self.missing(namespace, selector, &pods);
+        let count = u32::try_from(since.len()).unwrap_or(u32::MAX);
+        since.extend(stuck);
+        let oldest = since.into_iter().min().map(|at| self.clock.from_wall(at));
+        Ok((Replicas::new(count.saturating_add(missing)), oldest))
     }
 
     async fn replicas_written_by(

@@ -16,16 +16,17 @@ mod look;
 mod member;
 mod nodes;
 mod objects;
+mod pods;
 mod role;
+mod room;
 mod selector;
+mod shape;
 mod store;
 mod url;
 mod watch;
 mod workloads;
 mod writes;
 
-#[cfg(test)]
-pub(super) use self::store::Seen;
 #[cfg(test)]
 pub(in crate::adapters) mod fake;
 #[cfg(test)]
@@ -43,23 +44,24 @@ pub use self::{
     store::WatchReport,
 };
 pub(super) use self::{
-    client::{Calls, Limits},
+    client::{Body, Calls, Limits},
     discovery::Discovery,
     error::CallError,
     objects::{milli_value, read},
-    store::{Store, Stored},
+    store::{Seen, Store, Stored},
     url::{Resource, query, root, segment},
     watch::{Pace, Watched},
 };
 use self::{
-    objects::{OnClock, StoredPod},
+    objects::{OnClock, StoredWorkload},
+    pods::StoredPod,
     role::scopes,
 };
 use super::metrics_api::MetricsApi;
 use crate::{
     clock::Clock,
     domain::ScaleTarget,
-    ports::{ClusterError, HpaView, ScaleView},
+    ports::{ClusterError, HpaView},
 };
 
 /// A Kubernetes cluster: stores that watches keep true, and a bounded client for the rest.
@@ -80,7 +82,7 @@ pub struct KubeCluster<R = Hub> {
 struct Stores {
     hpas: Arc<Store<HpaView>>,
     pods: Arc<Store<StoredPod>>,
-    workloads: [Arc<Store<ScaleView>>; 3],
+    workloads: [Arc<Store<StoredWorkload>>; 3],
 }
 
 // === impl KubeCluster ===
@@ -141,7 +143,7 @@ impl<R: Role> KubeCluster<R> {
     }
 
     /// The store that holds a target's kind, if it is one of those we watch.
-    fn workloads(&self, target: &ScaleTarget) -> Option<&Store<ScaleView>> {
+    fn workloads(&self, target: &ScaleTarget) -> Option<&Store<StoredWorkload>> {
         let stores = self.stores.workloads.iter().map(|store| &**store);
         let mut of_kind = stores.filter(|store| {
             store.resource.kind == target.kind && store.resource.api_version == target.api_version

@@ -9,48 +9,14 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    objects::{milli_value, read},
+    objects::{amounts, read},
+    shape::{Expression, effect_of},
     store::Stored,
 };
-use crate::domain::observation::Requests;
-
-/// A node, reduced to what the scheduler would ask of it.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct StoredNode {
-    /// Its name.
-    pub(super) name: String,
-    /// Its labels.
-    pub(super) labels: BTreeMap<String, String>,
-    /// Whether it is ready and not being deleted.
-    pub(super) usable: bool,
-    /// What it can give to pods, in milli-units.
-    pub(super) allocatable: Requests,
-    /// Its taints, `spec.unschedulable` included.
-    pub(super) taints: Vec<NodeTaint>,
-}
-
-/// A taint of a node.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub(super) struct NodeTaint {
-    /// Its key.
-    pub(super) key: String,
-    /// Its value; empty for none.
-    #[serde(default)]
-    pub(super) value: String,
-    /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
-    pub(super) effect: String,
-}
-
-/// A resource quota of a namespace.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct StoredQuota {
-    /// What may be used, by the quota's own names, in milli-units.
-    pub(super) hard: Requests,
-    /// What is used.
-    pub(super) used: Requests,
-    /// Whether it counts certain pods only.
-    pub(super) scoped: bool,
-}
+use crate::domain::{
+    federate::{Node, Quota, Taint, TaintEffect},
+    hpa::Requirement,
+};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -71,6 +37,14 @@ struct NodeObject {
 struct NodeSpec {
     taints: Option<Vec<NodeTaint>>,
     unschedulable: Option<bool>,
+}
+
+#[derive(Deserialize)]
+struct NodeTaint {
+    key: String,
+    #[serde(default)]
+    value: String,
+    effect: String,
 }
 
 #[derive(Deserialize, Default)]
@@ -97,7 +71,13 @@ struct QuotaObject {
 struct QuotaSpec {
     hard: Option<BTreeMap<String, String>>,
     scopes: Option<Vec<String>>,
-    scope_selector: Option<Value>,
+    scope_selector: Option<ScopeSelector>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ScopeSelector {
+    match_expressions: Option<Vec<Expression>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -109,9 +89,9 @@ struct QuotaStatus {
 /// What the node controller puts on a cordoned node.
 const CORDONED: &str = "node.kubernetes.io/unschedulable";
 
-// === impl StoredNode ===
+// === nodes ===
 
-impl Stored for StoredNode {
+impl Stored for Node {
     fn decode(object: Value) -> Result<Self, String> {
         let NodeObject {
             metadata,
@@ -133,38 +113,49 @@ impl Stored for StoredNode {
 
 impl NodeSpec {
     /// A cordon counts as the taint that the node controller adds for it a moment later.
-    fn all_taints(self) -> Vec<NodeTaint> {
-        let mut taints = self.taints.unwrap_or_default();
+    fn all_taints(self) -> Vec<Taint> {
+        let written = self.taints.into_iter().flatten();
+        let mut taints: Vec<Taint> = written.map(NodeTaint::read).collect();
         if self.unschedulable == Some(true) && !taints.iter().any(|t| t.key == CORDONED) {
-            taints.push(NodeTaint {
+            taints.push(Taint {
                 key: CORDONED.to_owned(),
                 value: String::new(),
-                effect: "NoSchedule".to_owned(),
+                effect: TaintEffect::NoSchedule,
+                since: None,
             });
         }
         taints
     }
 }
 
-// === impl StoredQuota ===
+impl NodeTaint {
+    /// The taint; an effect that is not known keeps pods off, as the strictest one does.
+    fn read(self) -> Taint {
+        Taint {
+            effect: effect_of(&self.effect).unwrap_or(TaintEffect::NoExecute),
+            key: self.key,
+            value: self.value,
+            since: None,
+        }
+    }
+}
 
-impl Stored for StoredQuota {
+// === quotas ===
+
+impl Stored for Quota {
     fn decode(object: Value) -> Result<Self, String> {
         let QuotaObject { spec, status } = read(object)?;
         let (spec, status) = (spec.unwrap_or_default(), status.unwrap_or_default());
         let hard = status.hard.or(spec.hard);
+        let named = spec.scopes.into_iter().flatten().map(Requirement::Exists);
+        let selected = spec.scope_selector.and_then(|s| s.match_expressions);
+        // An operator that is not known is a scope that is not looked at.
+        let read = |e: &Expression| e.read().unwrap_or(Requirement::Exists(String::new()));
+        let selected = selected.iter().flatten().map(read);
         Ok(Self {
             hard: amounts(hard, "hard")?,
             used: amounts(status.used, "status.used")?,
-            scoped: spec.scopes.is_some_and(|s| !s.is_empty()) || spec.scope_selector.is_some(),
+            scopes: named.chain(selected).collect(),
         })
     }
-}
-
-fn amounts(written: Option<BTreeMap<String, String>>, of: &str) -> Result<Requests, String> {
-    let milli = |(resource, amount): (String, String)| match milli_value(&amount) {
-        Ok(milli) => Ok((resource, milli)),
-        Err(expected) => Err(format!("{of}.{resource}: {expected}")),
-    };
-    written.into_iter().flatten().map(milli).collect()
 }

@@ -5,13 +5,9 @@ use std::sync::Arc;
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA, TimeSeriesPrediction};
 
 use super::{
-    KubeCluster,
-    changes::Changes,
-    nodes::{StoredNode, StoredQuota},
-    store::Store,
-    url::Resource,
-    watch::Watched,
+    KubeCluster, changes::Changes, room::Spare, store::Store, url::Resource, watch::Watched,
 };
+use crate::domain::federate::{Node, Quota};
 
 /// A role of a cluster; implemented here only.
 pub trait Role: Send + Sync + 'static {
@@ -32,8 +28,9 @@ pub struct Hub {
 
 /// A member of a fleet: what tells how much room it has.
 pub struct MemberStores {
-    pub(super) nodes: Arc<Store<StoredNode>>,
-    pub(super) quotas: Arc<Store<StoredQuota>>,
+    pub(super) nodes: Arc<Store<Node>>,
+    pub(super) quotas: Arc<Store<Quota>>,
+    pub(super) spare: Spare,
 }
 
 /// A member cluster of a fleet.
@@ -91,6 +88,7 @@ impl MemberStores {
         Self {
             nodes: Arc::new(Store::new(Resource::NODE, &[None])),
             quotas: Arc::new(Store::new(Resource::QUOTA, &scopes(namespaces))),
+            spare: Spare::default(),
         }
     }
 }

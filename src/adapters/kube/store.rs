@@ -47,7 +47,7 @@ pub(in crate::adapters) struct Seen<V> {
 /// The objects of one kind.
 pub(in crate::adapters) struct Store<V> {
     /// The kind.
-    pub(super) resource: Resource,
+    pub(in crate::adapters) resource: Resource,
     /// What the watches of this store counted.
     pub(super) counts: Counts,
     scopes: Vec<Option<String>>,
@@ -156,7 +156,7 @@ impl<V: Stored> Store<V> {
     }
 
     /// The parameter that narrows a list or watch to what this store holds.
-    pub(super) fn narrowed_by(&self) -> Option<(&'static str, &str)> {
+    pub(in crate::adapters) fn narrowed_by(&self) -> Option<(&'static str, &str)> {
         let selector = self.label_selector.as_deref();
         selector.map(|selector| ("labelSelector", selector))
     }

@@ -7,9 +7,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{
-    KubeCluster, Role, objects::StoredPod, selector, store::Stored, url::Resource, writes,
-};
+use super::{KubeCluster, Role, pods::StoredPod, selector, store::Stored, url::Resource, writes};
 use crate::{
     domain::{
         Replicas, ScaleTarget,
@@ -55,7 +53,7 @@ impl<R: Role> Workloads for KubeCluster<R> {
                 .map_err(|e| e.about(what()));
         };
         match store.get(&target.namespace, &target.name) {
-            Some(view) => Ok(ScaleView::clone(&view)),
+            Some(workload) => Ok(workload.view.clone()),
             None if store.is_synced() => Err(ClusterError::NotFound { what: what() }),
             None => Err(ClusterError::Unreachable {
                 what: what(),

@@ -24,8 +24,12 @@ use super::{
     kubeconfig::Access,
     secret::{MemberSecret, Tags},
 };
-use crate::adapters::kube::{
-    Calls, Changes, Connection, Discovery, Limits, Pace, Resource, Store, Stored, Watched, read,
+use crate::{
+    adapters::kube::{
+        CallError, Calls, Changes, Connection, Discovery, Limits, Pace, Resource, Seen, Store,
+        Stored, WatchReport, Watched, query, read,
+    },
+    ports::ClusterError,
 };
 
 /// How often a cluster without `ClusterProfile`s is asked whether it has them now.
@@ -190,8 +194,7 @@ impl Inventory {
 
     /// Whether every inventory has been listed. Profiles that may not be read are none.
     pub(super) fn is_listed(&self) -> bool {
-        let listed =
-            |report: crate::adapters::kube::WatchReport| report.synced || report.failing.is_some();
+        let listed = |report: WatchReport| report.synced || report.failing.is_some();
         let profiles = || listed(self.profiles.report()) && listed(self.profile_secrets.report());
         self.secrets.is_synced() && (self.without_profiles.load(Ordering::Acquire) || profiles())
     }
@@ -246,13 +249,53 @@ impl Inventory {
     }
 }
 
+/// A list as it comes in one piece.
+#[derive(Deserialize)]
+struct List {
+    #[serde(default)]
+    items: Vec<Value>,
+}
+
+impl Inventory {
+    /// Fills the inventories once, without a watch; profiles that are not served or may not be read are none.
+    pub(super) async fn look(
+        &self,
+        calls: &Calls,
+        settings: &Settings,
+    ) -> Result<(), ClusterError> {
+        let scope = settings.namespace.as_str();
+        fetch(calls, &self.secrets, scope).await?;
+        if fetch(calls, &self.profiles, scope).await.is_ok() {
+            fetch(calls, &self.profile_secrets, scope).await?;
+        }
+        Ok(())
+    }
+}
+
+async fn fetch<V: Stored>(
+    calls: &Calls,
+    store: &Store<V>,
+    scope: &str,
+) -> Result<(), ClusterError> {
+    let what = |error: CallError| {
+        let kind = store.resource.kind;
+        error.about(format!("the list of kind {kind} in namespace {scope}"))
+    };
+    let path = store.resource.collection(Some(scope)).map_err(what)?;
+    let narrowed: Vec<_> = store.narrowed_by().into_iter().collect();
+    let read = calls
+        .read::<List>(&format!("{path}{}", query(&narrowed)))
+        .await;
+    let items = read.map_err(what)?.items.into_iter();
+    store.replace(Some(scope), items.filter_map(Seen::decode).collect());
+    Ok(())
+}
+
 #[cfg(test)]
 impl Inventory {
     /// Puts Secrets in place as a list would.
     pub(super) fn list(&self, settings: &Settings, secrets: Vec<Value>) {
-        let seen = secrets
-            .into_iter()
-            .filter_map(crate::adapters::kube::Seen::decode);
+        let seen = secrets.into_iter().filter_map(Seen::decode);
         self.secrets
             .replace(Some(&settings.namespace), seen.collect());
         self.without_profiles.store(true, Ordering::Release);

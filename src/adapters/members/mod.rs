@@ -7,9 +7,11 @@
 
 mod address;
 mod connect;
+mod desk;
 mod inventory;
 mod kubeconfig;
 mod link;
+mod rights;
 mod roster;
 mod secret;
 
@@ -19,9 +21,12 @@ mod sample;
 mod tests;
 
 pub use self::{
+    desk::{Desk, Enrolled, Server},
     kubeconfig::{Access, Refusal, SIZE_MAX},
     link::Patience,
+    rights::{Deed, Right, rights},
     roster::{MemberReport, Members},
+    secret::{ZONES_JOINED_BY, bad_taints},
 };
 
 /// Where members are found, and how they are treated.

@@ -18,6 +18,8 @@ use crate::{
 const PROVIDER: &str = "foretide.io/provider";
 const REGION: [&str; 2] = ["foretide.io/region", "topology.kubernetes.io/region"];
 const ZONE: [&str; 2] = ["foretide.io/zone", "topology.kubernetes.io/zone"];
+/// What stands between the zones of a member in a label, whose value cannot hold a comma.
+pub const ZONES_JOINED_BY: char = '_';
 const TAINTS: &str = "foretide.io/taints";
 const PROMETHEUS: &str = "foretide.io/prometheus";
 
@@ -128,7 +130,9 @@ impl MemberSecret {
                 labels: labels.clone(),
                 provider: label([PROVIDER; 2]),
                 region: label(REGION),
-                zones: list(&label(ZONE), &['_']).map(str::to_owned).collect(),
+                zones: list(&label(ZONE), &[ZONES_JOINED_BY])
+                    .map(str::to_owned)
+                    .collect(),
             },
             taints,
             prometheus: self
@@ -179,4 +183,24 @@ fn taint(text: &str) -> Option<Taint> {
         effect,
         since: None,
     })
+}
+
+/// A taint in the form of `kubectl taint`.
+pub(super) fn shown(taint: &Taint) -> String {
+    let effect = match taint.effect {
+        TaintEffect::NoSchedule => "NoSchedule",
+        TaintEffect::PreferNoSchedule => "PreferNoSchedule",
+        TaintEffect::NoExecute => "NoExecute",
+    };
+    let value = match taint.value.as_str() {
+        "" => String::new(),
+        value => format!("={value}"),
+    };
+    format!("{}{value}:{effect}", taint.key)
+}
+
+/// The taints of a text that are none, as they are shown.
+#[must_use]
+pub fn bad_taints(text: &str) -> Vec<String> {
+    taints(text).1
 }

@@ -15,7 +15,7 @@ use reqwest::{Response, Url, redirect};
 
 use super::promql::{Query, excerpt};
 use super::response::{Answer, Data, ResponseError, parse};
-use crate::ports::{HistoryError, HistoryReader};
+use crate::ports::HistoryError;
 
 /// The largest body, unpacked, that is read.
 const BODY_MAX: usize = 32 * 1024 * 1024;
@@ -143,18 +143,18 @@ impl Prometheus {
     /// The query's values at `from`, `from + step`, ... `to`, all in whole seconds; at most 11,000 of them.
     ///
     /// # Errors
-    /// As [`Prometheus::instant`].
-    async fn matrix(
+    /// As [`Prometheus::instant`]; several series, or none, are an error too.
+    pub async fn range(
         &self,
         query: &str,
         (from, to): (Timestamp, Timestamp),
         step: SignedDuration,
-    ) -> Result<Answer, HistoryError> {
+    ) -> Result<Vec<Sample>, HistoryError> {
         let request = self
             .client
             .query_range(query, from.as_second(), to.as_second(), step.as_secs_f64())
             .timeout(self.server_timeout());
-        self.whole(request.post_raw().await).await
+        only_series(self.whole(request.post_raw().await).await?)
     }
 
     /// Milliseconds.
@@ -240,18 +240,6 @@ impl Prometheus {
             endpoint: self.endpoint.clone(),
             message,
         }
-    }
-}
-
-impl HistoryReader for Prometheus {
-    async fn range(
-        &self,
-        query: &str,
-        from: Timestamp,
-        to: Timestamp,
-        step: SignedDuration,
-    ) -> Result<Vec<Sample>, HistoryError> {
-        only_series(self.matrix(query, (from, to), step).await?)
     }
 }
 

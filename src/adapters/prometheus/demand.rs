@@ -1,17 +1,20 @@
 //! From a metric of the domain to the query that answers for its history.
 //!
 //! A query that the user wrote comes first, then a prometheus-adapter rule for the metric, both restricted as
-//! configured; else the built-in one of the metric's type. It asks nothing of the server.
+//! configured; else the built-in one of the metric's type. The part of one member cluster is the same query at its own
+//! endpoint, or under its cluster label at the hub's. It asks nothing of the server.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use super::{
-    Metric, Owner, PromqlScope, RuleBook, Settings, admit, built_in,
+    Metric, Owner, PromqlScope, Query, Reach, RuleBook, Settings, admit, built_in, built_in_part,
+    promql::{BuildError, Match, Matcher, RegexValue},
     rules::{Asked, RuleError},
+    scope,
 };
 use crate::{
     domain::{forecast::Refused, hpa::MetricSpec, proposal::Reason},
-    ports::{Demand, DemandQueries},
+    ports::{Demand, DemandQueries, HistoryQuery, MemberSeries},
     validate::chain,
 };
 
@@ -24,12 +27,34 @@ pub struct QueryRules {
     pub scope: PromqlScope,
     /// The rules of prometheus-adapter in force.
     pub adapter: RuleBook,
+    /// Which endpoints there are, and what tells members apart.
+    pub reach: Reach,
 }
 
 // === impl QueryRules ===
 
 impl DemandQueries for QueryRules {
-    fn query(&self, demand: &Demand<'_>) -> Result<String, Refused> {
+    fn query(&self, demand: &Demand<'_>) -> Result<HistoryQuery, Refused> {
+        let endpoint = self.endpoint(demand.member)?;
+        let mut query = self.unlabelled(demand)?;
+        if let Some(member) = demand.member {
+            let condition = self.condition(member).map_err(|error| refused(&error))?;
+            query = scope::within(&query, &condition).map_err(|error| refused(&error))?;
+        }
+        Ok(HistoryQuery {
+            endpoint,
+            text: query.as_str().into(),
+        })
+    }
+
+    fn version(&self) -> u64 {
+        self.adapter.version()
+    }
+}
+
+impl QueryRules {
+    /// The query where no other cluster's series are.
+    fn unlabelled(&self, demand: &Demand<'_>) -> Result<Query, Refused> {
         let target = demand.target;
         let owner = Owner {
             namespace: &target.namespace,
@@ -37,27 +62,58 @@ impl DemandQueries for QueryRules {
             name: &target.name,
         };
         let history = Duration::try_from(demand.span).unwrap_or_default();
-        let query = if let Some(text) = demand.written {
-            admit(text, owner.namespace, history, self.scope).map_err(|error| refused(&error))
-        } else {
-            let asked = Asked {
-                owner,
-                metric: of(demand.metric)?,
-                history,
-                scope: self.scope,
-            };
-            match self.adapter.rules().query(&asked) {
-                Some(query) => query.map_err(|error: RuleError| refused(&error)),
-                None => {
-                    built_in(owner, asked.metric, &self.settings).map_err(|error| refused(&error))
-                }
-            }
+        if let Some(text) = demand.written {
+            return admit(text, owner.namespace, history, self.scope)
+                .map_err(|error| refused(&error));
+        }
+        let asked = Asked {
+            owner,
+            metric: of(demand.metric)?,
+            history,
+            scope: self.scope,
         };
-        query.map(|query| query.as_str().to_owned())
+        if let Some(query) = self.adapter.rules().query(&asked) {
+            return query.map_err(|error: RuleError| refused(&error));
+        }
+        let query = match demand.member {
+            Some(_) => built_in_part(owner, asked.metric, &self.settings),
+            None => built_in(owner, asked.metric, &self.settings),
+        };
+        query.map_err(|error| refused(&error))
     }
 
-    fn version(&self) -> u64 {
-        self.adapter.version()
+    /// What tells the series of one member: its label. Where its Secret names an endpoint, series without that label
+    /// are its own too: a Prometheus that watches one cluster only does not label what it keeps.
+    fn condition(&self, member: MemberSeries<'_>) -> Result<Matcher, BuildError> {
+        let label = &self.reach.cluster_label;
+        if member.endpoint.is_none() {
+            return Matcher::equal(label, member.name);
+        }
+        let own_or_none = RegexValue::new().pattern("|").literal(member.name);
+        Matcher::new(label, Match::Like(own_or_none))
+    }
+
+    /// The endpoint to ask; the hub's where a member names none.
+    fn endpoint(&self, member: Option<MemberSeries<'_>>) -> Result<Option<Arc<str>>, Refused> {
+        let named = member.and_then(|member| Some((member.name, member.endpoint?)));
+        let Some((member, name)) = named else {
+            let hub = self.reach.hub.then_some(None);
+            return hub.ok_or_else(|| {
+                let message = "no history of the hub is configured: start the controller with --prometheus URL, \
+                               or name an endpoint in the Secret of each member";
+                Refused::new(Reason::QueryError, message)
+            });
+        };
+        let known = self.reach.named.iter().find(|known| &***known == name);
+        known.cloned().map(Some).ok_or_else(|| {
+            let known = self.reach.named.join(", ");
+            let known = if known.is_empty() { "none" } else { &known };
+            let message = format!(
+                "the Secret of cluster {member} names the Prometheus endpoint {name:?}, which is not configured \
+                 (known: {known}); start the controller with --prometheus-endpoint {name}=URL"
+            );
+            Refused::new(Reason::QueryError, message)
+        })
     }
 }
 
@@ -132,8 +188,10 @@ mod tests {
                 metric: &metric,
                 written,
                 span: SignedDuration::from_hours(48),
+                member: None,
             };
-            queries.query(&demand).map_err(|refused| refused.message)
+            let query = queries.query(&demand).map_err(|refused| refused.message)?;
+            Ok::<_, String>(query.text.to_string())
         };
         let pods = r#"namespace="shop",pod=~"^web-[0-9]+$""#;
         let built_in = format!("sum(hits_per_second{{{pods}}})");
@@ -150,5 +208,61 @@ mod tests {
         );
         queries.adapter.shelve(Ok(None));
         assert_eq!(query(None), Ok(built_in));
+    }
+
+    #[test]
+    fn the_part_of_a_member_is_read_at_its_endpoint_or_under_its_label() {
+        let reach = Reach {
+            named: vec!["east-thanos".into()],
+            ..Reach::default()
+        };
+        let queries = QueryRules {
+            reach,
+            ..QueryRules::default()
+        };
+        let target = ScaleTarget {
+            api_version: "apps/v1".to_owned(),
+            kind: "StatefulSet".to_owned(),
+            namespace: "shop".to_owned(),
+            name: "web".to_owned(),
+        };
+        let cpu = MetricSpec::Resource {
+            name: "cpu".to_owned(),
+            target: Target::Utilization(50),
+        };
+        let query = |endpoint, written| {
+            let demand = Demand {
+                target: &target,
+                metric: &cpu,
+                written,
+                span: SignedDuration::from_hours(48),
+                member: Some(MemberSeries {
+                    name: "east",
+                    endpoint,
+                }),
+            };
+            let query = queries.query(&demand).map_err(|refused| refused.message)?;
+            Ok::<_, String>((query.endpoint, query.text.to_string()))
+        };
+        let usage = r#"sum(rate(container_cpu_usage_seconds_total{cluster="east",container!="",namespace="shop",pod=~"^web-[0-9]+$"}[3m]))"#;
+        let nodes = r#"-count(machine_cpu_cores{cluster="east"})"#;
+        assert_eq!(query(None, None), Ok((None, format!("{usage} or {nodes}"))));
+        let (endpoint, text) = query(Some("east-thanos"), None).unwrap();
+        assert_eq!(endpoint.as_deref(), Some("east-thanos"));
+        assert_eq!(text.matches(r#"cluster=~"|east""#).count(), 2, "{text}");
+        assert_eq!(
+            query(None, Some("sum(x) / scalar(sum(y offset 1h))")),
+            Ok((
+                None,
+                "sum(x{cluster=\"east\",namespace=\"shop\"}) / scalar(sum(y{cluster=\"east\",namespace=\"shop\"} offset 1h))"
+                    .to_owned()
+            ))
+        );
+        let unknown = query(Some("west"), None).unwrap_err();
+        assert!(
+            unknown.contains("(known: east-thanos)")
+                && unknown.contains("--prometheus-endpoint west=URL"),
+            "{unknown}"
+        );
     }
 }

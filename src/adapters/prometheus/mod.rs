@@ -4,6 +4,7 @@
 
 pub mod client;
 pub mod demand;
+pub mod endpoints;
 pub mod promql;
 pub mod queries;
 pub mod response;
@@ -12,7 +13,8 @@ pub mod scope;
 
 pub use client::{Endpoint, EndpointError, Prometheus};
 pub use demand::QueryRules;
+pub use endpoints::{Endpoints, Reach};
 pub use promql::Query;
-pub use queries::{Metric, Owner, Refused, Settings, built_in};
+pub use queries::{Metric, Owner, Refused, Settings, built_in, built_in_part};
 pub use rules::{RuleBook, Rules};
 pub use scope::{PromqlScope, Refusal, admit};

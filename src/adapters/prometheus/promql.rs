@@ -300,17 +300,25 @@ impl fmt::Display for Window {
     }
 }
 
-/// The forms of expression that the built-in queries need: each is a sum, so each answers with one series.
+/// The forms of expression that the built-in queries need: each answers with one series.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expression {
     /// `sum(selector)`: the total of gauges.
     Sum(Selector),
     /// `sum(rate(selector[window]))`: the total rise per second of counters, resets allowed for by the server.
     SumOfRate(Selector, Window),
+    /// `sum(...) or -count(selector)`: the total, or where it has no value a number below zero if the selected series
+    /// are there.
+    OrBelowZero(Box<Expression>, Selector),
 }
 
 impl Expression {
     fn agrees(&self, parsed: &Expr) -> bool {
+        if let (Self::OrBelowZero(total, selector), Expr::Binary(or)) = (self, parsed) {
+            return or.op.to_string() == "or"
+                && total.agrees(&or.lhs)
+                && is_minus_count(&or.rhs, selector);
+        }
         let Expr::Aggregate(sum) = parsed else {
             return false;
         };
@@ -336,7 +344,23 @@ impl fmt::Display for Expression {
         match self {
             Self::Sum(selector) => write!(f, "sum({selector})"),
             Self::SumOfRate(selector, window) => write!(f, "sum(rate({selector}[{window}]))"),
+            Self::OrBelowZero(total, selector) => write!(f, "{total} or -count({selector})"),
         }
+    }
+}
+
+fn is_minus_count(parsed: &Expr, selector: &Selector) -> bool {
+    let Expr::Unary(minus) = parsed else {
+        return false;
+    };
+    match &*minus.expr {
+        Expr::Aggregate(count) => {
+            count.op.to_string() == "count"
+                && count.param.is_none()
+                && count.modifier.is_none()
+                && matches!(&*count.expr, Expr::VectorSelector(its) if selector.agrees(its))
+        }
+        _ => false,
     }
 }
 

@@ -9,6 +9,8 @@ use super::promql::{
 
 const CPU_USAGE: &str = "container_cpu_usage_seconds_total";
 const MEMORY_USAGE: &str = "container_memory_working_set_bytes";
+/// One series per node, of the same scrape as the usage of its containers: where it is and they are not, nothing ran.
+const NODES: &str = "machine_cpu_cores";
 
 /// Whose pods are meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,9 +145,42 @@ pub fn built_in(
     metric: Metric<'_>,
     settings: &Settings,
 ) -> Result<Query, Refused> {
+    Ok(Query::build(&total_of(owner, metric, settings)?)?)
+}
+
+/// As [`built_in`], for one part of a total: for `Resource` and `ContainerResource` a value below zero says that the
+/// cluster's nodes were watched while none of the pods ran, `sum(...) or -count(machine_cpu_cores{})`. For the other
+/// types nothing tells a workload that sleeps from one that nobody watches.
+///
+/// # Errors
+/// As [`built_in`].
+pub fn built_in_part(
+    owner: Owner<'_>,
+    metric: Metric<'_>,
+    settings: &Settings,
+) -> Result<Query, Refused> {
+    let total = total_of(owner, metric, settings)?;
+    let expression = match metric {
+        Metric::Resource { .. } | Metric::ContainerResource { .. } => {
+            let nodes = Selector {
+                metric: MetricName::new(NODES)?,
+                matchers: Vec::new(),
+            };
+            Expression::OrBelowZero(Box::new(total), nodes)
+        }
+        Metric::Pods { .. } | Metric::Object { .. } | Metric::External { .. } => total,
+    };
+    Ok(Query::build(&expression)?)
+}
+
+fn total_of(
+    owner: Owner<'_>,
+    metric: Metric<'_>,
+    settings: &Settings,
+) -> Result<Expression, Refused> {
     let namespace = Matcher::equal("namespace", owner.namespace)?;
     let pods = || Matcher::new("pod", Match::Like(pod_pattern(owner.kind, owner.name)));
-    let expression = match metric {
+    Ok(match metric {
         Metric::Resource { name } => {
             let any = Matcher::new("container", Match::NotEqual(String::new()))?;
             resource(name, vec![namespace, pods()?, any], settings)?
@@ -171,8 +206,7 @@ pub fn built_in(
         Metric::External { metric, selector } => {
             total(metric, vec![namespace], selector, owner.namespace)?
         }
-    };
-    Ok(Query::build(&expression)?)
+    })
 }
 
 /// The names of the pods that a workload of this kind makes, and as few others as names can tell.

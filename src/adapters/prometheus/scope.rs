@@ -11,7 +11,7 @@ use promql_parser::parser::{
     self, AggregateExpr, BinModifier, BinaryExpr, Call, Expr, LabelModifier, Offset, VectorSelector,
 };
 
-use super::promql::{LabelName, MetricName, Query, excerpt};
+use super::promql::{LabelName, Matcher as BuiltMatcher, MetricName, Query, excerpt};
 
 pub(super) const BYTES_MAX: usize = 2048;
 const DEPTH_MAX: usize = 32;
@@ -189,6 +189,59 @@ fn restrict(text: &str, tenant: Tenant<'_>, history: Duration) -> Result<Query, 
     match read(&printed) {
         Ok(again) if again == tree => Ok(Query::admitted(printed)),
         _ => Err(Refusal::NotReadBack),
+    }
+}
+
+/// The same query over the series of one member cluster: every selector gets the condition, beside those it has.
+///
+/// # Errors
+/// A query that was let pass unread ([`PromqlScope::Any`]) and cannot be read.
+pub(super) fn within(query: &Query, condition: &BuiltMatcher) -> Result<Query, Refusal> {
+    let condition = match read(&format!("x{{{condition}}}"))? {
+        Expr::VectorSelector(selector) => selector.matchers.matchers,
+        _ => return Err(Refusal::NotReadBack),
+    };
+    let mut tree = read(query.as_str())?;
+    each_selector(&mut tree, &mut |selector| {
+        let matchers = &mut selector.matchers.matchers;
+        matchers.extend(condition.iter().cloned());
+        // The printer sorts them so; all hold together, and their order means nothing.
+        matchers.sort_by_cached_key(ToString::to_string);
+        matchers.dedup();
+        let either = &mut selector.matchers.or_matchers;
+        either
+            .iter_mut()
+            .for_each(|all| all.extend(condition.iter().cloned()));
+    });
+    let printed = tree.to_string();
+    match read(&printed) {
+        Ok(again) if again == tree => Ok(Query::admitted(printed)),
+        _ => Err(Refusal::NotReadBack),
+    }
+}
+
+fn each_selector(tree: &mut Expr, visit: &mut impl FnMut(&mut VectorSelector)) {
+    match tree {
+        Expr::Aggregate(it) => {
+            if let Some(parameter) = &mut it.param {
+                each_selector(parameter, visit);
+            }
+            each_selector(&mut it.expr, visit);
+        }
+        Expr::Unary(it) => each_selector(&mut it.expr, visit),
+        Expr::Binary(it) => {
+            each_selector(&mut it.lhs, visit);
+            each_selector(&mut it.rhs, visit);
+        }
+        Expr::Paren(it) => each_selector(&mut it.expr, visit),
+        Expr::Subquery(it) => each_selector(&mut it.expr, visit),
+        Expr::Call(it) => {
+            let arguments = it.args.args.iter_mut();
+            arguments.for_each(|argument| each_selector(argument, visit));
+        }
+        Expr::VectorSelector(it) => visit(it),
+        Expr::MatrixSelector(it) => visit(&mut it.vs),
+        Expr::NumberLiteral(_) | Expr::StringLiteral(_) | Expr::Extension(_) => {}
     }
 }
 

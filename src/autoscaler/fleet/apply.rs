@@ -8,16 +8,22 @@ use std::time::Duration;
 
 use futures::future::join_all;
 
-use super::{gather::DEADLINE, member::Part};
+use super::member::Part;
 use crate::{
-    autoscaler::apply::{Effect, carry_out, scale},
+    autoscaler::apply::{Deed, Effect, carry_out, scale},
     domain::{Replicas, federate::FleetDecision},
     ports::{ClusterError, Member},
-    telemetry::Telemetry,
+    telemetry::{Telemetry, Write},
 };
 
-/// Time for the writes of one member.
-const TIME_TO_WRITE: Duration = DEADLINE;
+/// What members are written with.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pen<'a> {
+    /// Where writes are counted.
+    pub(super) telemetry: &'a Telemetry,
+    /// Time for the writes of one member.
+    pub(super) deadline: Duration,
+}
 
 /// What became of one part.
 #[derive(Debug)]
@@ -28,6 +34,17 @@ pub(super) struct Done {
     pub(super) outcome: Result<Effect, ClusterError>,
 }
 
+// === impl Done ===
+
+impl Done {
+    /// The counts before and after, if the replicas were written.
+    pub(super) fn scaled(&self) -> Option<(Replicas, Replicas)> {
+        let to = self.outcome.as_ref().ok()?.scaled?;
+        let planned = self.part.planned.as_ref()?;
+        Some((planned.sighting.scale.scale.spec, to))
+    }
+}
+
 /// Whether a member's share grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Direction {
@@ -36,28 +53,72 @@ enum Direction {
     Grows,
 }
 
-/// Carries out the parts of one fleet, each with the member that it is for.
-pub(super) async fn apply<M: Member>(
-    telemetry: &Telemetry,
-    decision: &FleetDecision,
-    mut parts: Vec<(&M, Part)>,
-) -> Vec<Done> {
-    let mut done = Vec::with_capacity(parts.len());
-    let mut may_grow = true;
-    for (direction, names) in phases(decision) {
-        let (phase, rest): (Vec<_>, _) = parts
-            .into_iter()
-            .partition(|(_, part)| names.contains(&&*part.name));
-        parts = rest;
-        if direction == Direction::Grows && !may_grow {
-            continue;
+// === impl Pen ===
+
+impl Pen<'_> {
+    /// Carries out the parts of one fleet, each with the member that it is for.
+    pub(super) async fn apply<M: Member>(
+        self,
+        decision: &FleetDecision,
+        mut parts: Vec<(&M, Part)>,
+    ) -> Vec<Done> {
+        let mut done = Vec::with_capacity(parts.len());
+        let mut may_grow = true;
+        for (direction, names) in phases(decision) {
+            let (phase, rest): (Vec<_>, _) = parts
+                .into_iter()
+                .partition(|(_, part)| names.contains(&&*part.name));
+            parts = rest;
+            if direction == Direction::Grows && !may_grow {
+                continue;
+            }
+            let writes = phase
+                .into_iter()
+                .map(|(member, part)| self.write(member, part));
+            let written = join_all(writes).await;
+            may_grow &=
+                direction == Direction::Grows || written.iter().all(|done| done.outcome.is_ok());
+            done.extend(written);
         }
-        let writes = phase.into_iter().map(|(member, part)| write(telemetry, member, part));
-        let written = join_all(writes).await;
-        may_grow &= direction == Direction::Grows || written.iter().all(|done| done.outcome.is_ok());
-        done.extend(written);
+        done
     }
-    done
+
+    async fn write<M: Member>(self, member: &M, part: Part) -> Done {
+        let writes = tokio::time::timeout(self.deadline, self.carry(member, &part));
+        let outcome = writes.await.unwrap_or_else(|_elapsed| {
+            Err(ClusterError::Unreachable {
+                what: format!("member {}", part.name),
+                message: format!("not written within {:?}", self.deadline),
+            })
+        });
+        Done { part, outcome }
+    }
+
+    /// The autoscaler first, so that it does not undo a count that it would not have given.
+    async fn carry<M: Member>(self, member: &M, part: &Part) -> Result<Effect, ClusterError> {
+        let mut effect = Effect::default();
+        let mut deeds = Vec::new();
+        if let Some(placing) = &part.placing {
+            let outcome = member.place(&placing.template.manifest).await;
+            self.telemetry.wrote(Write::Workload, outcome.is_ok());
+            outcome?;
+            deeds.push(Deed::Placed);
+        }
+        if let Some(planned) = &part.planned {
+            effect = carry_out(member, self.telemetry, planned).await?;
+            if let Some(replicas) = part.replicas {
+                effect.scaled = scale(member, self.telemetry, planned, replicas).await?;
+            }
+            if let Some(uid) = &part.removes {
+                let outcome = member.remove(&planned.target, uid).await;
+                self.telemetry.wrote(Write::Workload, outcome.is_ok());
+                outcome?;
+                deeds.push(Deed::Displaced);
+            }
+        }
+        effect.deeds.extend(deeds);
+        Ok(effect)
+    }
 }
 
 /// The members in phases; those that the order leaves out differ in nothing that others wait for, and come first.
@@ -83,28 +144,4 @@ fn phases(decision: &FleetDecision) -> Vec<(Direction, Vec<&str>)> {
         }
     }
     phases
-}
-
-async fn write<M: Member>(telemetry: &Telemetry, member: &M, part: Part) -> Done {
-    let writes = tokio::time::timeout(TIME_TO_WRITE, carry(telemetry, member, &part));
-    let outcome = writes.await.unwrap_or_else(|_elapsed| {
-        Err(ClusterError::Unreachable {
-            what: format!("member {}", part.name),
-            message: format!("not written within {} s", TIME_TO_WRITE.as_secs()),
-        })
-    });
-    Done { part, outcome }
-}
-
-/// The autoscaler first, so that it does not undo a count that it would not have given.
-async fn carry<M: Member>(
-    telemetry: &Telemetry,
-    member: &M,
-    part: &Part,
-) -> Result<Effect, ClusterError> {
-    let mut effect = carry_out(member, telemetry, &part.planned).await?;
-    if let Some(replicas) = part.replicas {
-        effect.scaled = scale(member, telemetry, &part.planned, replicas).await?;
-    }
-    Ok(effect)
 }

@@ -9,26 +9,24 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use futures::future::join_all;
 use jiff::Timestamp;
 
-use super::Due;
+use super::{Due, placement::Template};
 use crate::{
     autoscaler::{
         child,
         gather::{self, Sighting},
+        plan::as_child,
     },
     domain::{
         Replicas, ScaleTarget,
-        federate::{Health, PodShape},
+        federate::{Health, PodShape, WorkloadSource},
         hpa::MetricSpec,
-        observation::{Reading, Requests},
+        observation::{Container, Reading, Requests},
         workload::Workload,
     },
     forecaster::forecasts::Forecasts,
     ports::{Cluster, ClusterError, HpaView, Member, MemberView},
     validate::FleetSpec,
 };
-
-/// How long one member may take to answer everything that one sync asks of it.
-pub(super) const DEADLINE: Duration = Duration::from_secs(4);
 
 /// What was seen of one fleet.
 #[derive(Debug)]
@@ -37,7 +35,13 @@ pub(super) struct Seen<M> {
     pub(super) members: BTreeMap<String, MemberSeen<M>>,
     /// What the hub was asked for, by position in the spec's metrics.
     pub(super) hub: BTreeMap<usize, Reading>,
+    /// The workload that the hub places, where it does, or why it cannot be read.
+    pub(super) template: Placed,
 }
+
+/// A workload that the hub places and what one replica of it needs, or why it cannot be read; absent where others
+/// place it.
+type Placed = Option<Result<(Template, PodShape), ClusterError>>;
 
 /// One member, and what was seen there.
 #[derive(Debug)]
@@ -54,7 +58,10 @@ pub(super) enum Sight {
     /// The workload runs there.
     Whole(Box<Whole>),
     /// The member answers; the workload is not there.
-    Absent,
+    Absent {
+        /// How many there is room for.
+        room: Option<Replicas>,
+    },
     /// Nothing can be said.
     Unknown {
         /// Why not.
@@ -71,6 +78,8 @@ pub(super) struct Whole {
     pub(super) unschedulable: (Replicas, Option<Timestamp>),
     /// How many more there is room for.
     pub(super) room: Option<Replicas>,
+    /// Who changed the replicas since they were seen last, if it was neither an autoscaler nor we.
+    pub(super) hand: Option<String>,
 }
 
 // === impl MemberSeen ===
@@ -78,15 +87,42 @@ pub(super) struct Whole {
 impl<M> MemberSeen<M> {
     /// Whether nothing can be said about it.
     pub(super) fn is_unknown(&self) -> bool {
-        matches!(self.sight, Sight::Unknown { .. })
+        self.problem().is_some()
+    }
+
+    /// Why nothing can be said about it, if so.
+    pub(super) fn problem(&self) -> Option<&str> {
+        match &self.sight {
+            Sight::Unknown { why } => Some(why),
+            Sight::Whole(_) | Sight::Absent { .. } => None,
+        }
+    }
+
+    /// Whether nothing runs there, and nothing is to.
+    pub(super) fn is_idle(&self) -> bool {
+        match &self.sight {
+            Sight::Absent { .. } => true,
+            Sight::Unknown { .. } => false,
+            Sight::Whole(whole) => whole.is_idle(),
+        }
     }
 
     /// The workload there, if it was seen.
     pub(super) fn whole(&self) -> Option<&Whole> {
         match &self.sight {
             Sight::Whole(whole) => Some(whole),
-            Sight::Absent | Sight::Unknown { .. } => None,
+            Sight::Absent { .. } | Sight::Unknown { .. } => None,
         }
+    }
+}
+
+// === impl Whole ===
+
+impl Whole {
+    /// Whether nothing runs there, and nothing is to.
+    pub(super) fn is_idle(&self) -> bool {
+        let observation = &self.sighting.observation;
+        observation.scale.spec == Replicas::ZERO && observation.pods.is_empty()
     }
 }
 
@@ -120,20 +156,23 @@ pub(super) async fn gather<C: Cluster, M: Member>(
     hub: &C,
     members: &[Arc<MemberView<M>>],
     due: &[Due],
-    now: Timestamp,
+    (now, deadline): (Timestamp, Duration),
 ) -> Vec<Seen<M>> {
+    let templates = join_all(due.iter().map(|due| template(hub, due))).await;
     let on_hub = join_all(due.iter().map(|due| on_hub(hub, due)));
     let of_members = join_all(members.iter().map(|view| {
-        let concerned = due.iter().enumerate();
-        let concerned = concerned.filter(|(_, due)| concerns(view, due));
-        see(view, concerned.collect(), now)
+        let concerned = due.iter().zip(&templates).enumerate();
+        let concerned = concerned.filter(|(_, (due, _))| concerns(view, due));
+        see(view, concerned.collect(), (now, deadline))
     }));
     let (on_hub, of_members) = futures::future::join(on_hub, of_members).await;
     let mut seen: Vec<_> = on_hub
         .into_iter()
-        .map(|hub| Seen {
+        .zip(templates)
+        .map(|(hub, template)| Seen {
             members: BTreeMap::new(),
             hub,
+            template,
         })
         .collect();
     for (fleet, member) in of_members.into_iter().flatten() {
@@ -151,13 +190,12 @@ fn concerns<M: Member>(view: &MemberView<M>, due: &Due) -> bool {
     let namespace = &due.spec.workload.target.namespace;
     let has_ours = |cluster: &Arc<M>| {
         let hpas = cluster.hpas(namespace);
-        let ours = |hpa: &Arc<HpaView>| {
-            child::created_for(hpa) == uid || child::adopted_by(hpa) == uid
-        };
+        let ours =
+            |hpa: &Arc<HpaView>| child::created_for(hpa) == uid || child::adopted_by(hpa) == uid;
         hpas.iter().any(ours)
     };
     due.spec.policy.affinity.matches(&view.profile)
-        || due.known.contains(&view.profile.name)
+        || due.known.contains_key(&view.profile.name)
         || view.cluster.as_ref().is_some_and(has_ours)
 }
 
@@ -172,31 +210,37 @@ async fn on_hub<C: Cluster>(hub: &C, due: &Due) -> BTreeMap<usize, Reading> {
     join_all(readings).await.into_iter().collect()
 }
 
+/// The hub's object as members get it.
+async fn template<C: Cluster>(hub: &C, due: &Due) -> Placed {
+    if due.spec.policy.source != WorkloadSource::Hub {
+        return None;
+    }
+    let target = &due.spec.workload.target;
+    let uid = due.whole.metadata.uid.as_deref().unwrap_or_default();
+    let (object, scale) = futures::future::join(hub.object(target), hub.scale(target)).await;
+    let containers = scale.ok().and_then(|scale| scale.template);
+    let like = shape(containers.as_deref());
+    Some(object.map(|object| (Template::of(&object, uid), like)))
+}
+
 /// Sees one member for every fleet that it concerns; whoever had no answer in time is unknown.
 async fn see<M: Member>(
     view: &Arc<MemberView<M>>,
-    asked: Vec<(usize, &Due)>,
-    now: Timestamp,
+    asked: Vec<(usize, (&Due, &Placed))>,
+    (now, deadline): (Timestamp, Duration),
 ) -> Vec<(usize, MemberSeen<M>)> {
     let fleets: Vec<usize> = asked.iter().map(|(fleet, _)| *fleet).collect();
     let sights = match in_reach(view) {
         Err(why) => fleets.iter().map(|_| unknown(&why)).collect(),
         Ok(cluster) => {
-            let targets: Vec<_> = asked.iter().map(|(_, due)| &due.spec.workload.target).collect();
-            let dues = asked.into_iter().map(|(_, due)| due.part(&due.question));
-            let forecasts = Forecasts::default();
-            let seen = gather::gather(&**cluster, &forecasts, dues.collect(), now);
-            match tokio::time::timeout(DEADLINE, seen).await {
-                Ok(seen) => seen
-                    .into_iter()
-                    .zip(targets)
-                    .map(|((_, sighting), target)| sight(&**cluster, target, sighting))
-                    .collect(),
-                Err(_elapsed) => {
-                    let why = format!("no answer within {} s", DEADLINE.as_secs());
-                    fleets.iter().map(|_| unknown(&why)).collect::<Vec<_>>()
-                }
-            }
+            let dues: Vec<_> = asked.into_iter().map(|(_, due)| due).collect();
+            let all = look(&**cluster, &view.profile.name, &dues, now);
+            tokio::time::timeout(deadline, all)
+                .await
+                .unwrap_or_else(|_elapsed| {
+                    let why = format!("no answer within {deadline:?}");
+                    fleets.iter().map(|_| unknown(&why)).collect()
+                })
         }
     };
     let of_member = |(fleet, sight)| {
@@ -206,6 +250,26 @@ async fn see<M: Member>(
     fleets.into_iter().zip(sights).map(of_member).collect()
 }
 
+/// Sees a member that answers, however long it takes.
+async fn look<M: Member>(
+    cluster: &M,
+    name: &str,
+    due: &[(&Due, &Placed)],
+    now: Timestamp,
+) -> Vec<Sight> {
+    let forecasts = Forecasts::default();
+    let parts = due.iter().map(|(due, _)| due.part(&due.question)).collect();
+    let seen = gather::gather(cluster, &forecasts, parts, now).await;
+    let sights = seen.into_iter().zip(due);
+    let sights = sights.map(|((_, sighting), (due, placed))| async move {
+        let expected = due.known.get(name).copied().flatten();
+        let placed = placed.as_ref().and_then(|placed| placed.as_ref().ok());
+        let like = placed.map(|(_, like)| like);
+        sight(cluster, (due, like), expected, sighting).await
+    });
+    join_all(sights).await
+}
+
 fn unknown(why: &str) -> Sight {
     Sight::Unknown {
         why: why.to_owned(),
@@ -213,7 +277,7 @@ fn unknown(why: &str) -> Sight {
 }
 
 /// The member's workloads, if it makes sense to ask for them now.
-fn in_reach<M: Member>(view: &MemberView<M>) -> Result<&Arc<M>, String> {
+pub(super) fn in_reach<M: Member>(view: &MemberView<M>) -> Result<&Arc<M>, String> {
     let cluster = view.cluster.as_ref().ok_or_else(|| {
         let problem = view.problem.clone();
         problem.unwrap_or_else(|| "it has no usable Secret".to_owned())
@@ -227,14 +291,19 @@ fn in_reach<M: Member>(view: &MemberView<M>) -> Result<&Arc<M>, String> {
     }
 }
 
-fn sight<M: Member>(
+async fn sight<M: Member>(
     cluster: &M,
-    target: &ScaleTarget,
+    (due, like): (&Due, Option<&PodShape>),
+    expected: Option<Replicas>,
     sighting: Result<Sighting, ClusterError>,
 ) -> Sight {
+    let target = &due.spec.workload.target;
     let sighting = match sighting {
         Ok(sighting) => sighting,
-        Err(ClusterError::NotFound { .. }) => return Sight::Absent,
+        Err(ClusterError::NotFound { .. }) => {
+            let room = like.and_then(|like| cluster.room(target, like));
+            return Sight::Absent { room };
+        }
         Err(error) => return unknown(&error.to_string()),
     };
     let unschedulable = match &*sighting.scale.selector {
@@ -245,18 +314,40 @@ fn sight<M: Member>(
         Err(error) => unknown(&error.to_string()),
         Ok(unschedulable) => Sight::Whole(Box::new(Whole {
             unschedulable,
-            room: cluster.room(&shape(&sighting), &target.namespace),
+            room: cluster.room(target, &shape(containers(&sighting).as_deref())),
+            hand: hand(cluster, target, expected, &sighting).await,
             sighting,
         })),
     }
 }
 
-/// What one more replica would request: by the pod template, else as the newest pod.
-fn shape(sighting: &Sighting) -> PodShape {
+/// Who changed the replicas, asked only where neither we nor the member's autoscaler can have.
+async fn hand<M: Member>(
+    cluster: &M,
+    target: &ScaleTarget,
+    expected: Option<Replicas>,
+    sighting: &Sighting,
+) -> Option<String> {
+    let found = sighting.scale.scale.spec;
+    let child = sighting.siblings.acting();
+    let scaled_to = child.and_then(|child| as_child(child).desired);
+    if expected? == found || scaled_to == Some(found) {
+        return None;
+    }
+    // Not to know is not to accuse.
+    cluster.replicas_written_by(target).await.ok().flatten()
+}
+
+/// Containers of one more replica: by the pod template, else as the newest pod.
+fn containers(sighting: &Sighting) -> Option<Arc<[Container]>> {
     let of_pod = || Some(Arc::clone(&sighting.observation.pods.last()?.containers));
-    let containers = sighting.scale.template.clone().or_else(of_pod);
+    sighting.scale.template.clone().or_else(of_pod)
+}
+
+/// What such containers request together.
+fn shape(containers: Option<&[Container]>) -> PodShape {
     let mut sums: BTreeMap<String, i64> = BTreeMap::new();
-    for container in containers.iter().flat_map(|all| all.iter()) {
+    for container in containers.into_iter().flatten() {
         for (resource, milli) in container.requests.iter() {
             let sum = sums.entry(resource.to_owned()).or_default();
             *sum = sum.saturating_add(milli);

@@ -95,7 +95,9 @@ pub(crate) fn written(ledger: &Ledger) -> String {
         excess_since: ledger.excess_since.map(second),
         idle_since: ledger.idle_since.map(second),
         woken: ledger.woken.map(second),
-        members: members.map(|(name, entry)| (name.clone(), kept(entry))).collect(),
+        members: members
+            .map(|(name, entry)| (name.clone(), kept(entry)))
+            .collect(),
     };
     // Numbers and strings: nothing in it can fail to be JSON.
     serde_json::to_string(&kept).unwrap_or_default()
@@ -122,7 +124,9 @@ fn kept(entry: &Entry) -> KeptEntry {
     let tenure = TENURES.iter().position(|tenure| *tenure == entry.tenure);
     let span = |span: Span| (second(span.until), span.seconds);
     KeptEntry {
-        tenure: tenure.and_then(|at| u32::try_from(at).ok()).unwrap_or_default(),
+        tenure: tenure
+            .and_then(|at| u32::try_from(at).ok())
+            .unwrap_or_default(),
         min: entry.min.get(),
         max: entry.max.get(),
         written: entry.written.get(),
@@ -183,17 +187,26 @@ fn instant(second: Seconds) -> Option<Timestamp> {
     Timestamp::from_second(second).ok()
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde calls it with a reference"
+)]
 const fn is_zero(n: &u32) -> bool {
     *n == 0
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde calls it with a reference"
+)]
 const fn is_none_at_all(n: &u64) -> bool {
     *n == 0
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde calls it with a reference"
+)]
 const fn is_false(flag: &bool) -> bool {
     !*flag
 }

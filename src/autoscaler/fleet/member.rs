@@ -7,41 +7,53 @@
 use std::sync::Arc;
 
 use foretide_crds::{ClusterStatus, EffectiveHorizontalPodAutoscaler, Passthrough};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::{
     Due, MemberMemory,
-    gather::{MemberSeen, Sight, Whole},
+    gather::{MemberSeen, Seen, Sight, Whole},
+    placement::{self, Placing},
     total::largest_demand,
 };
 use crate::{
     autoscaler::{
         apply::Planned,
-        gather::{self, Sighting},
+        gather::{self, Sighting, predicted},
+        glimpse::tell,
         plan::{Desk, as_child, may_act},
     },
     domain::{
         ReplicaBounds, Replicas,
         demand::is_available,
-        federate::{Action, Entry, Health, Kind, Member, MemberDecision, Pods, Profile},
+        federate::{Action, Entry, Health, Member, MemberDecision, Pods, Profile},
         hpa::{Behavior, MetricSpec, Select},
         strategy,
-        workload::{Mode, Strategy, Workload},
+        workload::{Mode, Workload},
     },
+    forecaster::forecasts::{Forecasts, SeriesKey},
 };
 
-/// What is to be done in one member.
+/// Writes of the replicas by the same strange hand within [`MEMORY_OF_HANDS`] that make a conflict.
+const HANDS_TO_CONFLICT: usize = 3;
+/// How long a write by a strange hand is remembered.
+const MEMORY_OF_HANDS: SignedDuration = SignedDuration::from_mins(10);
+
+/// What is to be done in one member, in this order.
 #[derive(Debug)]
 pub(super) struct Part {
     /// The member's name.
     pub(super) name: String,
-    /// The decision of the ordinary pipeline, for its autoscaler.
-    pub(super) planned: Planned,
+    /// The smallest count that was decided for it.
+    pub(super) min: Replicas,
+    /// The workload is to be applied.
+    pub(super) placing: Option<Placing>,
+    /// The decision of the ordinary pipeline, for its autoscaler; absent where there is no workload yet.
+    pub(super) planned: Option<Planned>,
     /// The replicas that the hub writes there, beside.
     pub(super) replicas: Option<Replicas>,
-    /// Whether the workload is to be deleted as well.
-    pub(super) removes: bool,
+    /// Identity of the workload that is to be deleted.
+    pub(super) removes: Option<String>,
 }
 
 /// A member as the engine reads it: as it was seen, or as it was seen last.
@@ -58,19 +70,33 @@ pub(super) fn observed<M>(
             health: lost(view.health, last.as_ref(), now),
             ..last.unwrap_or_else(|| nothing_known(&view.profile))
         },
-        Sight::Absent => Member {
+        Sight::Absent { room } => Member {
             health: view.health,
             observed: Some(now),
+            room: *room,
             ..nothing_known(&view.profile)
         },
-        Sight::Whole(whole) => Member {
-            health: view.health,
-            ..of(due, whole, now)
-        },
+        Sight::Whole(whole) => {
+            let noticed = whole.hand.iter().map(|hand| (now, hand.clone()));
+            memory.hands.extend(noticed);
+            Member {
+                health: view.health,
+                ..of(due, whole, memory.shaped, now)
+            }
+        }
     };
+    let recent = |(at, _): &(Timestamp, String)| now.duration_since(*at) < MEMORY_OF_HANDS;
+    memory.hands.retain(recent);
+    let fighter = memory
+        .hands
+        .last()
+        .filter(|_| memory.hands.len() >= HANDS_TO_CONFLICT);
     let member = Member {
         profile: view.profile.clone(),
         taints: view.taints.clone(),
+        fought_by: member
+            .fought_by
+            .or_else(|| fighter.map(|(_, hand)| hand.clone())),
         ..member
     };
     memory.last = Some(member.clone());
@@ -127,7 +153,7 @@ fn nothing_known(profile: &Profile) -> Member {
     }
 }
 
-fn of(due: &Due, whole: &Whole, now: Timestamp) -> Member {
+fn of(due: &Due, whole: &Whole, shaped: Option<(Replicas, Replicas)>, now: Timestamp) -> Member {
     let Sighting {
         scale,
         siblings,
@@ -146,22 +172,28 @@ fn of(due: &Due, whole: &Whole, now: Timestamp) -> Member {
             unschedulable,
             unschedulable_since,
         }),
-        hpa: child.map(|child| (child.min, child.max)),
+        hpa: child.map(|child| (as_decided(child.min, shaped), child.max)),
         desired: child.and_then(|child| child.desired),
         demand: demand(due, whole, now),
         room: whole.room,
         observed: Some(now),
         fought_by: foreign
-            .filter(|_| !acts)
+            .filter(|_| !acts && !due.is_previewed())
             .map(|hpa| format!("horizontalpodautoscaler {}", hpa.name)),
         ..nothing_known(&Profile::default())
     }
 }
 
+/// The minimum that a child's stands for, unless another hand wrote it.
+fn as_decided(min: Replicas, shaped: Option<(Replicas, Replicas)>) -> Replicas {
+    let decided = shaped.filter(|(left, _)| *left == min);
+    decided.map_or(min, |(_, decided)| decided)
+}
+
 /// What a member's pods have to carry, in replicas.
 fn demand(due: &Due, whole: &Whole, now: Timestamp) -> Option<f64> {
     let observation = &whole.sighting.observation;
-    if observation.scale.spec == Replicas::ZERO && observation.pods.is_empty() {
+    if whole.is_idle() {
         return Some(0.0);
     }
     let readings = due.question.metrics.iter().zip(&observation.readings);
@@ -169,64 +201,110 @@ fn demand(due: &Due, whole: &Whole, now: Timestamp) -> Option<f64> {
 }
 
 /// What is to be done in a member; nothing where nobody may write.
-pub(super) fn part(
+pub(super) fn part<M>(
     desk: &Desk<'_>,
-    due: &Due,
+    (due, seen, forecasts): (&Due, &Seen<M>, &Forecasts),
+    (decision, entry): (&MemberDecision, Option<&Entry>),
+    (member, memory): (&MemberSeen<M>, &mut MemberMemory),
+) -> Option<Part> {
+    let template = seen
+        .template
+        .as_ref()
+        .and_then(|template| template.as_ref().ok());
+    let template = template.map(|(template, _)| template);
+    let template = template.filter(|_| !due.is_previewed());
+    let sight = &member.sight;
+    let placing =
+        template.and_then(|template| placement::placing(template, decision, sight, memory));
+    let removes = template.and_then(|template| placement::removing(template, decision, sight));
+    let scaled = member
+        .whole()
+        .and_then(|whole| scaled(desk, (due, forecasts), (decision, entry), (whole, memory)));
+    let (planned, replicas) = scaled.unzip();
+    (planned.is_some() || placing.is_some()).then(|| Part {
+        name: decision.name.clone(),
+        min: decision.min,
+        placing,
+        planned,
+        replicas: replicas.flatten(),
+        removes,
+    })
+}
+
+/// What is to be done about the autoscaler and the replicas of a workload that is there.
+fn scaled(
+    desk: &Desk<'_>,
+    (due, forecasts): (&Due, &Forecasts),
     (decision, entry): (&MemberDecision, Option<&Entry>),
     (whole, memory): (&Whole, &mut MemberMemory),
-) -> Option<Part> {
+) -> Option<(Planned, Option<Replicas>)> {
     let acts = may_act(&due.part(&due.question), &whole.sighting);
     if decision.action == Action::Skip && acts {
         return None;
     }
     let budget = entry.map_or(decision.min, |entry| entry.min);
-    let bounds = ReplicaBounds::new(
-        budget.max(Replicas::new(1)).min(decision.max),
-        decision.max,
-    );
+    let bounds = ReplicaBounds::new(budget.max(Replicas::new(1)).min(decision.max), decision.max);
     let asked = Some(decision.floor).filter(|floor| *floor > Replicas::ZERO);
-    let part = cut(due, decision, bounds);
-    let sighting = of_its_own(due, &whole.sighting);
+    let mut sighting = of_its_own(due, &whole.sighting);
+    let part = gather::Due {
+        ehpa: as_remembered(due, memory),
+        ..cut(due, decision, bounds)
+    };
+    let workload = Arc::clone(&part.workload);
+    let uid = SeriesKey::of_member(due.uid(), &decision.name);
+    let pods = &sighting.observation.pods;
+    sighting.forecasts = predicted(
+        forecasts,
+        (&uid, &workload),
+        pods,
+        &sighting.scale,
+        desk.now,
+    );
     let mut planned = desk.plan(&mut memory.track, part, sighting, asked);
-    let mut replicas = decision.replicas.filter(|_| acts && !decides_alone(due, decision));
-    let has_budget = decision.max > Replicas::ZERO;
-    match due.spec.workload.strategy {
-        Strategy::Preview => {
-            let pinned = due.spec.workload.specific_replicas;
-            replicas = replicas.filter(|_| pinned.is_some());
-            planned.decision.action = at_rest();
-        }
-        Strategy::Auto if !acts || !has_budget || decision.action == Action::Delete => {
-            planned.delegates = false;
-            planned.decision.action = at_rest();
-        }
-        Strategy::Auto if hub_writes(due) => planned.decision.action = at_rest(),
-        Strategy::Auto => {}
+    let told = (&*workload, &planned);
+    tell(forecasts.feed(), &uid, &mut memory.lead_times, told);
+    let start = memory.start.take();
+    let mut replicas = decision.replicas.or(start);
+    replicas = replicas.filter(|_| acts && !decides_alone(due, decision));
+    let leaves = decision.max == Replicas::ZERO || decision.action == Action::Delete;
+    if due.is_previewed() {
+        let pinned = due.spec.workload.specific_replicas;
+        replicas = replicas.filter(|_| pinned.is_some());
+        planned.decision.action = at_rest();
+    } else if !acts || leaves {
+        planned.delegates = false;
+        planned.decision.action = at_rest();
+    } else if hub_writes(due) {
+        planned.decision.action = at_rest();
     }
-    Some(Part {
-        name: decision.name.clone(),
-        planned,
-        replicas,
-        removes: acts && decision.action == Action::Delete,
-    })
+    Some((planned, replicas))
 }
 
 /// Whether the member's own decision gives its count: so it is under `Duplicated` in Direct, as long as it runs.
 fn decides_alone(due: &Due, decision: &MemberDecision) -> bool {
     let runs = matches!(decision.action, Action::Keep | Action::Update);
-    let auto = due.spec.workload.strategy == Strategy::Auto;
-    auto && runs && due.spec.policy.mode == Mode::Direct && !hub_writes(due)
+    !due.is_previewed() && runs && due.spec.policy.mode == Mode::Direct && !hub_writes(due)
 }
 
 /// Whether the counts of members are the hub's to write; under `Duplicated` each member decides for itself.
 fn hub_writes(due: &Due) -> bool {
-    due.spec.policy.mode == Mode::Direct && due.spec.policy.kind != Kind::Duplicated
+    due.spec.policy.mode == Mode::Direct && !due.is_duplicated()
 }
 
 const fn at_rest() -> strategy::Action {
     strategy::Action::Hold {
         reason: strategy::HoldReason::AtDesired,
     }
+}
+
+/// The fleet's object with as much of a status as the member's own would have: the fleet's history is not its own.
+fn as_remembered(due: &Due, memory: &MemberMemory) -> Arc<EffectiveHorizontalPodAutoscaler> {
+    let mut object = EffectiveHorizontalPodAutoscaler::clone(&due.whole);
+    if let Some(status) = &mut object.status {
+        status.history = None;
+    }
+    object.status = object.status.filter(|_| memory.restored);
+    Arc::new(object)
 }
 
 /// The member's part of the fleet as an object of its own.
@@ -243,12 +321,17 @@ fn cut(due: &Due, decision: &MemberDecision, bounds: ReplicaBounds) -> gather::D
         let mut own = own.iter();
         raw.retain(|_| own.next().copied().unwrap_or(true));
     }
+    let whole = &due.spec.workload;
     let mut workload = Workload {
         bounds,
         metrics: due.spec.member_metrics().cloned().collect(),
         mode: due.spec.policy.mode,
         ..Workload::clone(&due.question)
     };
+    if due.is_duplicated() {
+        workload.windows.clone_from(&whole.windows);
+        workload.prediction.clone_from(&whole.prediction);
+    }
     if decision.hold {
         let raw = spec.behavior.as_ref().map(Passthrough::raw);
         spec.behavior = Some(Passthrough::from_raw(held(raw)));

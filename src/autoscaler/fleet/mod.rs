@@ -9,9 +9,11 @@
 //! waits for members. It refuses to divide: `domain::federate` does.
 
 mod apply;
+mod farewell;
 mod gather;
 pub(crate) mod ledger;
 mod member;
+mod placement;
 mod report;
 mod total;
 
@@ -22,14 +24,10 @@ use std::{
 
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA};
 use futures::future::join_all;
+use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 
-use self::{
-    apply::Done,
-    gather::Seen,
-    member::Part,
-    total::Hub,
-};
+use self::{apply::Done, gather::Seen, member::Part, total::Hub};
 use super::{
     FIRST_LOOK, Setup,
     gather::Due as Question,
@@ -42,16 +40,21 @@ use crate::{
     clock::Clock,
     domain::{
         Replicas,
-        federate::{self, FleetDecision, Ledger},
+        federate::{self, FleetDecision, Kind, Ledger},
         history::History,
+        hpa::Behavior,
+        lead_time::LeadTimes,
         workload::{Mode, Strategy, Workload},
     },
-    forecaster::forecasts::Forecasts,
-    owned::Kin,
-    ports::{Cluster, ClusterError, Fleet, Member, ObjectKey},
+    forecaster::{fleets::FleetMember, forecasts::Forecasts},
+    owned::{HUB, Kin},
+    ports::{Cluster, ClusterError, Fleet, ObjectKey},
     telemetry::Telemetry,
     validate::{self, FleetSpec},
 };
+
+/// How often members are searched for what was left behind.
+const SWEEP_PERIOD: SignedDuration = SignedDuration::from_mins(1);
 
 /// The autoscaler of a fleet of clusters.
 #[derive(Debug)]
@@ -63,6 +66,10 @@ pub struct FleetAutoscaler<C, F> {
     told: Told,
     schedule: Schedule,
     memories: HashMap<String, FleetMemory>,
+    identity: Option<String>,
+    swept: Option<Timestamp>,
+    /// Since when objects are on their way out, by UID.
+    leaving: HashMap<String, Timestamp>,
 }
 
 /// Whom decisions are told, besides the objects: forecasters and metrics.
@@ -89,8 +96,8 @@ struct Due {
     question: Arc<Workload>,
     /// Who else acts on the same target.
     rivals: Rivals,
-    /// The members that have a share already.
-    known: BTreeSet<String>,
+    /// The members that have a share already, and the replicas that are expected there.
+    known: BTreeMap<String, Option<Replicas>>,
 }
 
 /// What is remembered of one fleet.
@@ -119,8 +126,21 @@ struct MemberMemory {
     track: Track,
     /// As it was seen last.
     last: Option<federate::Member>,
+    /// Whether all that is known of it comes from status: what its track held is lost.
+    restored: bool,
+    /// How long its pods took to start.
+    lead_times: LeadTimes,
+    /// The `minReplicas` that its child was left with, and the one that was decided then: in between, the child is
+    /// shaped so that it gets there by itself.
+    shaped: Option<(Replicas, Replicas)>,
     /// Whether it was lost then, as far as anybody was told.
     lost: bool,
+    /// Changes of the replicas by others: when, and by whom.
+    hands: Vec<(Timestamp, String)>,
+    /// The version of the workload that was applied last.
+    placed: Option<u64>,
+    /// The count that a workload starts with which was just created.
+    start: Option<Replicas>,
 }
 
 /// What one sync made of one fleet.
@@ -148,6 +168,9 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
             told,
             schedule,
             memories: HashMap::new(),
+            identity: None,
+            swept: None,
+            leaving: HashMap::new(),
         }
     }
 
@@ -174,25 +197,44 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
 
     /// One sync: every fleet that is due is seen, decided, carried out and reported.
     pub async fn sync(&mut self) {
+        self.tidy().await;
         let due = self.due().await;
         if due.is_empty() {
             return;
         }
         let members = self.fleet.members();
-        let (nobody, due): (Vec<_>, Vec<_>) =
-            due.into_iter().partition(|_| members.is_empty());
+        let (nobody, due): (Vec<_>, Vec<_>) = due.into_iter().partition(|_| members.is_empty());
         for due in nobody {
             self.report_nobody(&due).await;
         }
-        let seen = gather::gather(&*self.hub, &members, &due, self.clock.now()).await;
+        let when = (self.clock.now(), self.setup.member_deadline);
+        let seen = gather::gather(&*self.hub, &members, &due, when).await;
         let fleets = due.into_iter().zip(seen);
         let planned: Vec<_> = fleets.map(|(due, seen)| self.plan(due, seen)).collect();
-        let telemetry = Arc::clone(&self.told.telemetry);
-        let carried = join_all(planned.into_iter().map(|planned| carry_out(&telemetry, planned)));
-        for (planned, done) in carried.await {
-            self.take_in(&planned, &done);
+        let carried = planned.into_iter().map(|planned| self.carry_out(planned));
+        let carried = join_all(carried).await;
+        for (planned, done) in carried {
+            self.take_in(&planned, done.as_deref().unwrap_or_default());
             self.report(planned, done).await;
         }
+    }
+
+    /// Lets go what is to be deleted, and once in a while removes what was left behind.
+    async fn tidy(&mut self) {
+        let mut all = self.hub.federated();
+        let existing = all.iter().filter_map(|fdhpa| fdhpa.uid()).collect();
+        all.retain(|fdhpa| fdhpa.metadata.deletion_timestamp.is_some());
+        self.see_off(&all).await;
+        let now = self.clock.now();
+        let waits = |last: Timestamp| now.duration_since(last).abs() < SWEEP_PERIOD;
+        if self.swept.is_some_and(waits) {
+            return;
+        }
+        self.swept = Some(now);
+        if self.identity.is_none() {
+            self.identity = self.hub.identity().await.ok();
+        }
+        self.sweep(&existing).await;
     }
 
     /// Makes fleets due at once.
@@ -205,7 +247,7 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
             };
             if is_meant(&key) {
                 let uid = fdhpa.uid().unwrap_or_default();
-                self.schedule.again(&uid, now, jiff::SignedDuration::ZERO);
+                self.schedule.again(&uid, now, SignedDuration::ZERO);
             }
         }
     }
@@ -216,10 +258,16 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
         staying.retain(|fdhpa| fdhpa.metadata.deletion_timestamp.is_none());
         let uids: HashSet<String> = staying.iter().filter_map(|fdhpa| fdhpa.uid()).collect();
         for (_, gone) in self.memories.extract_if(|uid, _| !uids.contains(uid)) {
-            let Memory { labels, foreseen, .. } = &gone.told;
+            let Memory {
+                labels, foreseen, ..
+            } = &gone.told;
             self.told.telemetry.forget(labels, foreseen);
         }
-        let wholes: Vec<_> = staying.iter().map(|fdhpa| Arc::new(as_one(fdhpa))).collect();
+        let identity = self.identity.as_deref();
+        let wholes = staying
+            .iter()
+            .map(|fdhpa| Arc::new(as_one(fdhpa, identity)));
+        let wholes: Vec<_> = wholes.collect();
         let entries: Vec<Entry<'_>> = staying
             .iter()
             .map(|fdhpa| Entry {
@@ -252,10 +300,14 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
             local_zone,
             sync_period,
             settings,
+            ..
         } = &self.setup;
         let understood = validate::fleet(fdhpa, local_zone, *sync_period, settings);
         let uid = fdhpa.uid().unwrap_or_default();
-        let memory = self.memories.entry(uid).or_insert_with(|| FleetMemory::new(fdhpa, whole));
+        let memory = self
+            .memories
+            .entry(uid)
+            .or_insert_with(|| FleetMemory::new(fdhpa, whole));
         match understood {
             Ok(spec) => {
                 memory.told.workload = Some(Arc::new(spec.workload.clone()));
@@ -279,7 +331,7 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
             spec,
             question,
             rivals,
-            known: memory.ledger.members.keys().cloned().collect(),
+            known: memory.known(),
         })
     }
 
@@ -297,12 +349,12 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
             .or_insert_with(|| FleetMemory::new(&due.fdhpa, &due.whole));
         let forecasts = &self.told.forecasts;
         let hub = total::decide(&desk, forecasts, memory, &due, &seen);
-        super::glimpse::tell(
-            forecasts.feed(),
-            &mut memory.told,
-            &due.spec.workload,
-            &hub.planned,
-        );
+        let feed = forecasts.feed();
+        let told = (&due.spec.workload, &hub.planned);
+        super::glimpse::tell(feed, due.uid(), &mut memory.told.lead_times, told);
+        forecasts
+            .fleets()
+            .report(due.uid(), of_history(&due, &seen));
         let observed = seen.members.iter().map(|(name, member)| {
             let memory = memory.members.entry(name.clone()).or_default();
             member::observed(&due, member, memory, now)
@@ -313,10 +365,15 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
             federate::decide(&policy, &hub.total, &observed, &memory.ledger, now);
         memory.ledger = ledger;
         let parts = decision.members.iter().filter_map(|decided| {
-            let whole = seen.members.get(&decided.name)?.whole()?;
             let entry = memory.ledger.members.get(&decided.name);
             let memory = memory.members.entry(decided.name.clone()).or_default();
-            member::part(&desk, &due, (decided, entry), (whole, memory))
+            let member = seen.members.get(&decided.name)?;
+            member::part(
+                &desk,
+                (&due, &seen, forecasts),
+                (decided, entry),
+                (member, memory),
+            )
         });
         let parts = parts.collect();
         Planned {
@@ -329,6 +386,29 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
         }
     }
 
+    /// Writes one fleet's members; none of them before the object is held for the day that it goes.
+    async fn carry_out(
+        &self,
+        mut planned: Planned<F::Member>,
+    ) -> (Planned<F::Member>, Result<Vec<Done>, ClusterError>) {
+        let held = self.keep_hold(&planned).await;
+        let parts = std::mem::take(&mut planned.parts);
+        if let Err(error) = held {
+            return (planned, Err(error));
+        }
+        let members = &planned.seen.members;
+        let parts = parts.into_iter().filter_map(|part| {
+            let cluster = members.get(&part.name)?.view.cluster.as_deref()?;
+            Some((cluster, part))
+        });
+        let pen = apply::Pen {
+            telemetry: &self.told.telemetry,
+            deadline: self.setup.member_deadline,
+        };
+        let done = pen.apply(&planned.decision, parts.collect()).await;
+        (planned, Ok(done))
+    }
+
     /// Remembers what was applied.
     fn take_in(&mut self, planned: &Planned<F::Member>, done: &[Done]) {
         let now = self.clock.now();
@@ -337,51 +417,53 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
             return;
         };
         let behavior = planned.due.spec.workload.behavior.as_ref();
-        let mut change = (Replicas::ZERO, Replicas::ZERO);
+        let (mut before, mut after) = (Replicas::ZERO, Replicas::ZERO);
+        let mut again = false;
         for done in done {
             let of_member = memory.members.entry(done.part.name.clone()).or_default();
-            let before = done.part.planned.sighting.scale.scale.spec;
-            match &done.outcome {
-                Ok(effect) => {
-                    of_member.track.delegated(effect);
-                    if let Some(to) = effect.scaled {
-                        of_member.track.changed(behavior, (before, to), now);
-                        change = (total::plus(change.0, before), total::plus(change.1, to));
-                    }
-                }
-                Err(ClusterError::Conflict { .. }) => {
-                    self.schedule.again(&uid, now, super::AFTER_CONFLICT);
-                }
-                Err(_) => {}
+            again |= of_member.take_in(behavior, done, now);
+            if let (Some((from, to)), true) = (done.scaled(), done.outcome.is_ok()) {
+                (before, after) = (total::plus(before, from), total::plus(after, to));
             }
         }
-        let (from, to) = change;
-        if from != to {
-            let whole = planned.hub.planned.decision.current;
-            let after = Replicas::new((whole.get() + to.get()).saturating_sub(from.get()));
-            memory.told.track.changed(behavior, (whole, after), now);
+        if before != after {
+            let from = planned.hub.planned.decision.current;
+            let to = (from.get() + after.get()).saturating_sub(before.get());
+            let change = (from, Replicas::new(to));
+            memory.told.track.changed(behavior, change, now);
+        }
+        if again {
+            self.schedule.again(&uid, now, super::AFTER_CONFLICT);
         }
     }
 }
 
-async fn carry_out<M: Member>(
-    telemetry: &Telemetry,
-    mut planned: Planned<M>,
-) -> (Planned<M>, Vec<Done>) {
-    let parts = std::mem::take(&mut planned.parts);
-    let members = &planned.seen.members;
-    let parts = parts.into_iter().filter_map(|part| {
-        let cluster = members.get(&part.name)?.view.cluster.as_deref()?;
-        Some((cluster, part))
-    });
-    let done = apply::apply(telemetry, &planned.decision, parts.collect()).await;
-    (planned, done)
+/// The members whose history makes up that of the fleet.
+fn of_history<M>(due: &Due, seen: &Seen<M>) -> Vec<FleetMember> {
+    let counts = |member: &&gather::MemberSeen<M>| {
+        let candidate = due.spec.policy.affinity.matches(&member.view.profile);
+        let acting = member
+            .whole()
+            .and_then(|whole| whole.sighting.siblings.acting());
+        candidate || acting.is_some()
+    };
+    let members = seen.members.values().filter(counts);
+    members
+        .map(|member| FleetMember {
+            name: member.view.profile.name.as_str().into(),
+            prometheus: member.view.prometheus.as_deref().map(Into::into),
+            idle: member.is_idle(),
+        })
+        .collect()
 }
 
 /// A fleet's object as that of one workload.
-fn as_one(fdhpa: &FederatedHPA) -> EffectiveHorizontalPodAutoscaler {
+fn as_one(fdhpa: &FederatedHPA, hub: Option<&str>) -> EffectiveHorizontalPodAutoscaler {
+    let mut metadata = fdhpa.metadata.clone();
+    let annotations = metadata.annotations.get_or_insert_default();
+    annotations.extend(hub.map(|hub| (HUB.to_owned(), hub.to_owned())));
     EffectiveHorizontalPodAutoscaler {
-        metadata: fdhpa.metadata.clone(),
+        metadata,
         spec: fdhpa.spec.autoscaling.clone(),
         status: fdhpa.status.as_ref().map(|status| status.fleet.clone()),
     }
@@ -398,6 +480,15 @@ impl Due {
             policy.mode = Mode::Direct;
         }
         policy
+    }
+
+    fn uid(&self) -> &str {
+        self.fdhpa.metadata.uid.as_deref().unwrap_or_default()
+    }
+
+    /// Whether each member is a fleet of its own, with all of the bounds, windows and forecasts.
+    fn is_duplicated(&self) -> bool {
+        self.spec.policy.kind == Kind::Duplicated
     }
 
     /// Whether nothing but a given count is written.
@@ -434,6 +525,7 @@ impl FleetMemory {
             let last = member::remembered(cluster);
             let memory = MemberMemory {
                 last: Some(last),
+                restored: true,
                 ..MemberMemory::default()
             };
             (cluster.name.clone(), memory)
@@ -447,5 +539,45 @@ impl FleetMemory {
             ledger: ledger.unwrap_or_default(),
             members: members.collect(),
         }
+    }
+
+    /// The members that have a share, or had one, with the replicas that are expected there.
+    fn known(&self) -> BTreeMap<String, Option<Replicas>> {
+        let shared = self.ledger.members.keys().map(|name| (name.clone(), None));
+        let mut known: BTreeMap<_, _> = shared.collect();
+        for (name, memory) in &self.members {
+            let pods = memory.last.as_ref().and_then(|last| last.pods);
+            known.insert(name.clone(), pods.map(|pods| pods.replicas));
+        }
+        known
+    }
+}
+
+// === impl MemberMemory ===
+
+impl MemberMemory {
+    /// Remembers what was applied; whether it should be decided again at once.
+    fn take_in(&mut self, behavior: Option<&Behavior>, done: &Done, now: Timestamp) -> bool {
+        let effect = match &done.outcome {
+            Ok(effect) => effect,
+            Err(error) => return matches!(error, ClusterError::Conflict { .. }),
+        };
+        if let Some(placing) = &done.part.placing {
+            self.placed = Some(placing.template.version);
+            self.start = placing.start;
+        }
+        if done.part.planned.is_some() {
+            self.track.delegated(effect);
+            let decided = done.part.min;
+            self.shaped = self.track.child_min.map(|left| (left, decided));
+        }
+        if let Some((from, to)) = done.scaled() {
+            self.track.changed(behavior, (from, to), now);
+            let pods = self.last.as_mut().and_then(|last| last.pods.as_mut());
+            if let Some(pods) = pods {
+                pods.replicas = to;
+            }
+        }
+        done.part.planned.is_none()
     }
 }

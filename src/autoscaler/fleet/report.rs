@@ -156,12 +156,20 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
         let board = Board::as_it_stands(&*self.hub, &due.fdhpa);
         board
             .reporter(&self.told.telemetry, self.clock.now())
-            .trouble(&mut memory.told, &due.whole, &[trouble("Ready"), trouble("Assigned")])
+            .trouble(
+                &mut memory.told,
+                &due.whole,
+                &[trouble("Ready"), trouble("Assigned")],
+            )
             .await;
     }
 
     /// Reports one fleet after its decision was carried out, or not.
-    pub(super) async fn report(&mut self, planned: Planned<F::Member>, done: Vec<Done>) {
+    pub(super) async fn report(
+        &mut self,
+        planned: Planned<F::Member>,
+        done: Result<Vec<Done>, ClusterError>,
+    ) {
         let uid = planned.due.fdhpa.uid().unwrap_or_default();
         let Some(memory) = self.memories.get_mut(&uid) else {
             return;
@@ -173,11 +181,12 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
             conditions: conditions(&planned),
         };
         let reporter = board.reporter(&self.told.telemetry, self.clock.now());
-        for event in events(&planned, &done, &mut memory.members) {
+        let written = done.as_deref().unwrap_or_default();
+        for event in events(&planned, written, &mut memory.members) {
             reporter.emit(&planned.due.whole, &event).await;
         }
         let applied = Applied {
-            outcome: outcome(&done),
+            outcome: done.and_then(|done| outcome(&done)),
             planned: planned.hub.planned,
         };
         reporter.applied(&mut memory.told, &applied).await;
@@ -268,7 +277,8 @@ fn events<M>(
         let memory = memories.get_mut(&member.profile.name)?;
         let is_lost = matches!(member.health, Health::Unknown { .. });
         let was_lost = std::mem::replace(&mut memory.lost, is_lost);
-        (is_lost != was_lost).then(|| gone_or_back(&member.profile.name, is_lost))
+        let seen = planned.seen.members.get(&member.profile.name)?;
+        (is_lost != was_lost).then(|| gone_or_back(&member.profile.name, seen.problem()))
     });
     events.extend(lost);
     if planned.due.is_previewed() {
@@ -279,17 +289,16 @@ fn events<M>(
     events
 }
 
-fn gone_or_back(member: &str, lost: bool) -> EventNote {
-    let (reason, note) = if lost {
-        (
+fn gone_or_back(member: &str, problem: Option<&str>) -> EventNote {
+    let (reason, note) = match problem {
+        Some(why) => (
             "MemberLost",
-            format!("member {member} does not answer; it keeps what it has and is left alone"),
-        )
-    } else {
-        ("MemberBack", format!("member {member} answers again"))
+            format!("member {member} cannot be seen, so it keeps what it has: {why}"),
+        ),
+        None => ("MemberBack", format!("member {member} can be seen again")),
     };
     EventNote {
-        warning: lost,
+        warning: problem.is_some(),
         reason,
         action: "Observe",
         note,
@@ -316,8 +325,7 @@ fn deeds(done: &Done) -> Vec<EventNote> {
     };
     let child = effect.child.as_ref().map_or("", |child| &*child.name);
     let deeds = effect.deeds.iter().map(|deed| deed.event(child));
-    let before = done.part.planned.sighting.scale.scale.spec;
-    let scaled = effect.scaled.map(|to| EventNote {
+    let scaled = done.scaled().map(|(before, to)| EventNote {
         warning: false,
         reason: "Scaled",
         action: "Scale",

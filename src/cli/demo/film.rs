@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use foretide_models::Prediction;
 use jiff::{SignedDuration, Timestamp};
 
-use super::scene::Scene;
+use super::{Reel, scene::Scene};
 use crate::{
     cli::{
         backtest::{Fared, Lab, Pane, legend, verdict},
@@ -22,6 +22,8 @@ const OURS: Size = Size {
     rows: 8,
 };
 const PLAIN: Size = Size { rows: 6, ..OURS };
+/// How many frames the whole play has.
+const FRAMES: u32 = 360;
 /// How much of the forecast is drawn.
 const AHEAD: SignedDuration = SignedDuration::from_hours(4);
 /// How many lines the sentence of a decision may take.
@@ -62,7 +64,7 @@ impl<'a> Film<'a> {
     }
 
     /// Lets so many minutes pass, up to the end.
-    pub(super) fn advance(&mut self, minutes: u32) {
+    pub(super) fn pass(&mut self, minutes: u32) {
         for _ in 0..minutes {
             if self.is_over() {
                 return;
@@ -75,50 +77,6 @@ impl<'a> Film<'a> {
                 .checked_add(crate::sim::MINUTE)
                 .unwrap_or(self.lab.until);
         }
-    }
-
-    /// Whether the end is reached.
-    pub(super) fn is_over(&self) -> bool {
-        self.now >= self.lab.until
-    }
-
-    /// The picture as it is now; every frame has as many lines.
-    pub(super) fn frame(&self, screen: Screen) -> String {
-        let mut forecast = self.ours.1.foretold.clone();
-        forecast.extend(self.ahead());
-        let mut text = format!("{}\n", self.heading(screen));
-        for ((_, fared), forecast, size) in [
-            (&self.ours, forecast.as_slice(), OURS),
-            (&self.plain, &[], PLAIN),
-        ] {
-            let _infallible = writeln!(text, "{}", totals(fared, screen));
-            let pane = Pane {
-                minutes: &fared.minutes,
-                forecast,
-                span: (self.lab.from, self.lab.until),
-                top: self.top,
-                now: (!self.is_over()).then_some(self.now),
-            };
-            let drawn = pane.draw(size, screen);
-            // The times stand once, under the lower picture.
-            let times = drawn.trim_end().rfind('\n').filter(|_| size == OURS);
-            text.push_str(times.and_then(|end| drawn.get(..=end)).unwrap_or(&drawn));
-        }
-        let _infallible = writeln!(text, "{}\n", legend(&self.ours.1, screen));
-        let sentence = wrapped(&self.sentence, WIDTH, "");
-        let lines = sentence.lines().map(Some).chain(std::iter::repeat(None));
-        for line in lines.take(SENTENCE) {
-            let _infallible = writeln!(text, "{}", line.unwrap_or_default());
-        }
-        text
-    }
-
-    /// What it adds up to.
-    pub(super) fn credits(&self, screen: Screen) -> String {
-        let words = verdict(&self.ours.1.score, &self.plain.1.score);
-        let words = screen.paint(Paint::Strong, &wrapped(&words, WIDTH, ""));
-        let more = "Next: foretide backtest --help, over your own history.";
-        format!("{words}\n{}\n", screen.paint(Paint::Dim, more))
     }
 
     fn heading(&self, screen: Screen) -> String {
@@ -150,6 +108,53 @@ impl<'a> Film<'a> {
             upper: p.upper.map(|upper| upper / target),
         });
         path.collect()
+    }
+}
+
+impl Reel for Film<'_> {
+    fn advance(&mut self) {
+        self.pass(self.lab.minutes().div_ceil(FRAMES));
+    }
+
+    fn is_over(&self) -> bool {
+        self.now >= self.lab.until
+    }
+
+    fn frame(&self, screen: Screen) -> String {
+        let mut forecast = self.ours.1.foretold.clone();
+        forecast.extend(self.ahead());
+        let mut text = format!("{}\n", self.heading(screen));
+        for ((_, fared), forecast, size) in [
+            (&self.ours, forecast.as_slice(), OURS),
+            (&self.plain, &[], PLAIN),
+        ] {
+            let _infallible = writeln!(text, "{}", totals(fared, screen));
+            let pane = Pane {
+                minutes: &fared.minutes,
+                forecast,
+                span: (self.lab.from, self.lab.until),
+                top: self.top,
+                now: (!self.is_over()).then_some(self.now),
+            };
+            let drawn = pane.draw(size, screen);
+            // The times stand once, under the lower picture.
+            let times = drawn.trim_end().rfind('\n').filter(|_| size == OURS);
+            text.push_str(times.and_then(|end| drawn.get(..=end)).unwrap_or(&drawn));
+        }
+        let _infallible = writeln!(text, "{}\n", legend(&self.ours.1, screen));
+        let sentence = wrapped(&self.sentence, WIDTH, "");
+        let lines = sentence.lines().map(Some).chain(std::iter::repeat(None));
+        for line in lines.take(SENTENCE) {
+            let _infallible = writeln!(text, "{}", line.unwrap_or_default());
+        }
+        text
+    }
+
+    fn credits(&self, screen: Screen) -> String {
+        let words = verdict(&self.ours.1.score, &self.plain.1.score);
+        let words = screen.paint(Paint::Strong, &wrapped(&words, WIDTH, ""));
+        let more = "Next: foretide demo --fleet, and foretide backtest over your own history.";
+        format!("{words}\n{}\n", screen.paint(Paint::Dim, more))
     }
 }
 

@@ -39,7 +39,7 @@ impl<F: Fn(i64) -> bool> Recorded<F> {
 impl<F: Fn(i64) -> bool + Send + Sync> HistoryReader for Recorded<F> {
     async fn range(
         &self,
-        _query: &str,
+        _query: &HistoryQuery,
         from: Timestamp,
         to: Timestamp,
         step: SignedDuration,
@@ -76,21 +76,37 @@ fn sample(second: i64) -> Sample {
 async fn read<R: HistoryReader>(
     cache: &HistoryCache,
     reader: &R,
-    request: &Request,
+    request: &Past,
     now: i64,
 ) -> Result<Vec<Sample>, HistoryError> {
     let occasion = Occasion {
         now: at(now),
         since: None,
         live: &[],
+        idle: &NOBODY,
     };
     cache
         .read(reader, request, &mut Agreement::default(), &occasion)
         .await
 }
 
-fn request(span: i64) -> Request {
-    Request::new("sum(up)", STEP, SignedDuration::from_secs(span)).unwrap()
+static NOBODY: BTreeSet<Arc<str>> = BTreeSet::new();
+
+fn whole(query: &str, step: SignedDuration, span: i64) -> Result<Past, InvalidRequest> {
+    let query = HistoryQuery {
+        endpoint: None,
+        text: query.into(),
+    };
+    let member = None;
+    Past::new(
+        vec![Part { member, query }],
+        step,
+        SignedDuration::from_secs(span),
+    )
+}
+
+fn request(span: i64) -> Past {
+    whole("sum(up)", STEP, span).unwrap()
 }
 
 fn seconds(samples: &[Sample]) -> Vec<i64> {
@@ -205,11 +221,12 @@ async fn a_clock_set_back_shows_no_samples_of_the_future() {
 #[tokio::test]
 async fn histories_are_kept_apart_and_dropped_on_request() {
     let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
-    let other = Request::new("sum(down)", STEP, SignedDuration::from_secs(3600)).unwrap();
+    let other = whole("sum(down)", STEP, 3600).unwrap();
     read(&cache, &reader, &request(3600), 36_000).await.unwrap();
     read(&cache, &reader, &other, 36_000).await.unwrap();
     assert_eq!(cache.len(), 2);
-    cache.retain(|kept| *kept == other);
+    let kept: Vec<Request> = other.requests().collect();
+    cache.retain(|request| kept.contains(request));
     assert_eq!(cache.len(), 1);
     reader.asked();
     read(&cache, &reader, &request(3600), 36_000).await.unwrap();
@@ -240,6 +257,7 @@ async fn asked_at(times: &[i64], minutes: i64, factor: f64) -> Vec<Option<(i64, 
             now: at(*now),
             since: None,
             live: &live,
+            idle: &NOBODY,
         };
         let got = (cache.read(&reader, &request(7200), &mut agreement, &occasion)).await;
         let whole: Vec<i64> = (now - 7200..=*now).step_by(60).collect();
@@ -282,6 +300,7 @@ async fn live_minutes_carry_a_history_that_is_not_answered_for_two_hours() {
             now: at(now),
             since: None,
             live: &live,
+            idle: &NOBODY,
         };
         if cache
             .read(&reader, &request(86_400), &mut agreement, &occasion)
@@ -306,6 +325,7 @@ async fn live_minutes_that_stop_to_agree_give_way_to_what_is_told() {
             now: at(now),
             since: None,
             live: &live,
+            idle: &NOBODY,
         };
         let got = cache
             .read(&reader, &request(7200), &mut agreement, &occasion)
@@ -329,6 +349,7 @@ async fn live_minutes_of_one_series_do_not_reach_another_that_asks_the_same() {
                 now: at(now),
                 since: None,
                 live,
+                idle: &NOBODY,
             };
             let got = (cache.read(&reader, &request(7200), agreement, &occasion)).await;
             let newest = *got.unwrap().last().unwrap();
@@ -346,7 +367,7 @@ async fn what_is_known_is_told_while_somebody_else_waits_for_an_answer() {
     impl HistoryReader for Hangs {
         async fn range(
             &self,
-            _: &str,
+            _: &HistoryQuery,
             _: Timestamp,
             _: Timestamp,
             _: SignedDuration,
@@ -361,6 +382,7 @@ async fn what_is_known_is_told_while_somebody_else_waits_for_an_answer() {
         now: at(now),
         since: None,
         live: &live,
+        idle: &NOBODY,
     };
     let reader = Recorded::new(|_| true);
     let first = (cache.read(&reader, &request(7200), &mut agreement, &occasion(36_000))).await;
@@ -388,6 +410,7 @@ async fn what_lies_before_the_wanted_time_is_dropped_and_asked_for_again_when_it
             now: at(now),
             since: since.map(at),
             live: &[],
+            idle: &NOBODY,
         };
         let got = cache
             .read(&reader, &request(86_400), &mut agreement, &occasion)
@@ -406,10 +429,7 @@ async fn what_lies_before_the_wanted_time_is_dropped_and_asked_for_again_when_it
 
 #[test]
 fn a_request_has_whole_steps_and_a_bounded_number_of_them() {
-    let new = |step, span| {
-        let step = SignedDuration::from_millis(step);
-        Request::new("q", step, SignedDuration::from_secs(span)).map(|_| ())
-    };
+    let new = |step, span| whole("q", SignedDuration::from_millis(step), span).map(|_| ());
     for (step, span) in [(60_000, 60), (1000, 100_800), (60_000, 14 * 86_400)] {
         assert_eq!(new(step, span), Ok(()));
     }

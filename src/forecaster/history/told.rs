@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use foretide_models::Sample;
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Occasion, Range, Request};
+use super::{Grid, Occasion, Range};
 use crate::ports::HistoryError;
 
 /// How far behind the newest sample a reading starts, for samples that arrive late.
@@ -35,12 +35,12 @@ pub struct Agreement {
 /// What a reader told of one request.
 #[derive(Debug)]
 pub(super) struct Told {
-    pub(super) request: Request,
-    samples: BTreeMap<i64, f64>,
+    pub(super) grid: Grid,
+    pub(super) samples: BTreeMap<i64, f64>,
     /// The newest second that there was a sample for.
-    answered: Option<i64>,
+    pub(super) answered: Option<i64>,
     /// The earliest second that was asked for with success.
-    asked_from: Option<i64>,
+    pub(super) asked_from: Option<i64>,
     /// When the whole window was last asked for.
     pub(super) whole_at: i64,
 }
@@ -77,9 +77,9 @@ impl Agreement {
 // === impl Told ===
 
 impl Told {
-    pub(super) const fn nothing(request: Request) -> Self {
+    pub(super) const fn nothing(grid: Grid) -> Self {
         Self {
-            request,
+            grid,
             samples: BTreeMap::new(),
             answered: None,
             asked_from: None,
@@ -89,9 +89,9 @@ impl Told {
 
     /// Everything that is wanted, on the grid.
     pub(super) fn window(&self, occasion: &Occasion<'_>) -> Range {
-        let step = self.request.step;
+        let Grid { step, span } = self.grid;
         let to = occasion.now.as_second().div_euclid(step) * step;
-        let whole = to - self.request.span / step * step;
+        let whole = to - span / step * step;
         let since = occasion
             .since
             .map_or(whole, |since| -(-since.as_second()).div_euclid(step) * step);
@@ -116,7 +116,7 @@ impl Told {
         let (Some(newest), Some(asked_from)) = (self.newest(), self.asked_from) else {
             return Some(window);
         };
-        let step = self.request.step;
+        let step = self.grid.step;
         let tail = self.tail(agreement, occasion);
         let points = (window.to - window.from) / step + 1;
         let there = self.samples.range(window.from..=window.to).count() + tail.len();
@@ -146,7 +146,7 @@ impl Told {
     /// The live minutes that carry on from the newest answer to the end of the window: all of them, or none if one is
     /// missing, if they measure something else or if the answer is too old.
     fn tail(&self, agreement: Agreement, occasion: &Occasion<'_>) -> Vec<Sample> {
-        let (to, step) = (self.window(occasion).to, self.request.step);
+        let (to, step) = (self.window(occasion).to, self.grid.step);
         let Some(newest) = self.newest().filter(|_| agreement.agrees) else {
             return Vec::new();
         };

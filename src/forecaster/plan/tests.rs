@@ -1,8 +1,9 @@
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use foretide_models::{auto, seasonal};
 
 use super::*;
+use crate::ports::HistoryQuery;
 
 const START: i64 = 1_767_225_600;
 const MINUTE: SignedDuration = SignedDuration::from_mins(1);
@@ -62,7 +63,7 @@ struct Past<F> {
 impl<F: Fn(i64) -> f64 + Send + Sync> HistoryReader for Past<F> {
     async fn range(
         &self,
-        _: &str,
+        _: &HistoryQuery,
         from: Timestamp,
         to: Timestamp,
         _: SignedDuration,
@@ -80,7 +81,14 @@ impl<F: Fn(i64) -> f64 + Send + Sync> HistoryReader for Past<F> {
 
 fn request() -> Request {
     Request {
-        query: "demand".into(),
+        parts: vec![Part {
+            member: None,
+            query: HistoryQuery {
+                endpoint: None,
+                text: "demand".into(),
+            },
+        }],
+        idle: BTreeSet::new(),
         algorithm: Algorithm::Auto(auto::Config::default()),
         horizon: MINUTE,
         lead_time: LeadTime::of(None, None),
@@ -218,8 +226,9 @@ fn only_where_a_lead_time_is_from_may_differ_in_an_unchanged_request() {
         ..request()
     };
     assert!(plan.asks_for(&measured));
-    plan.situate(&measured);
-    assert_eq!(plan.lead_time(), measured.lead_time);
+    let lead_time = measured.lead_time;
+    plan.situate(measured);
+    assert_eq!(plan.lead_time(), lead_time);
     let longer = Request {
         algorithm: Algorithm::Auto(auto::Config {
             lead_time: MINUTE * 5,

@@ -3,12 +3,14 @@
 use foretide::{
     domain::forecast::Refused,
     forecaster::{Forecaster, Source, forecasts::SeriesKey},
-    ports::{Demand, DemandQueries, HistoryError, HistoryReader},
+    ports::{Demand, DemandQueries, HistoryError, HistoryQuery, HistoryReader},
 };
 use foretide_crds::{ForecastStatus, PredictionMetricStatus, ProposalSource, ProposalStatus};
 use foretide_models::Sample;
 
 use super::*;
+
+mod fleets;
 
 /// Total demand in cores: a daily wave between 0.4 and 1.2.
 #[expect(clippy::cast_precision_loss, reason = "seconds of a few days")]
@@ -57,12 +59,12 @@ impl Past {
 impl HistoryReader for Past {
     async fn range(
         &self,
-        query: &str,
+        query: &HistoryQuery,
         from: Timestamp,
         to: Timestamp,
         step: SignedDuration,
     ) -> Result<Vec<Sample>, HistoryError> {
-        let (silent, broken) = self.refuses(query);
+        let (silent, broken) = self.refuses(&query.text);
         if silent {
             std::future::pending::<()>().await;
         }
@@ -93,8 +95,11 @@ impl HistoryReader for Past {
 struct ByName;
 
 impl DemandQueries for ByName {
-    fn query(&self, demand: &Demand<'_>) -> Result<String, Refused> {
-        Ok(demand.written.unwrap_or(&demand.target.name).to_owned())
+    fn query(&self, demand: &Demand<'_>) -> Result<HistoryQuery, Refused> {
+        Ok(HistoryQuery {
+            endpoint: None,
+            text: demand.written.unwrap_or(&demand.target.name).into(),
+        })
     }
 
     fn version(&self) -> u64 {

@@ -8,8 +8,9 @@ use kube::Client;
 use serde_json::{Value, json};
 
 use super::super::{
-    Changes, StoredPod,
+    Changes,
     fake::{FakeServer, Reply, Sent, failure},
+    pods::StoredPod,
     selector,
     store::{Seen, Store},
     url::Resource,

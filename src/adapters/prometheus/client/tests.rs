@@ -62,8 +62,7 @@ async fn range(endpoint: &Endpoint) -> Result<Vec<Sample>, HistoryError> {
     prometheus
         .range(
             "sum(up)",
-            minute(1),
-            minute(2),
+            (minute(1), minute(2)),
             SignedDuration::from_mins(1),
         )
         .await

@@ -1,0 +1,427 @@
+//! Three clusters made up for the demo: pods that take time to start, nodes that fill up, an autoscaler in each that
+//! keeps within its bounds, and users who go to the nearest cluster that has room for them.
+//!
+//! The bounds are those of `federate::decide`, asked every fifteen seconds as a controller would. Everything follows from
+//! the step alone: no randomness, no clock.
+
+use std::collections::VecDeque;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::domain::{
+    ReplicaBounds, Replicas,
+    federate::{
+        self, Affinity, FailurePolicy, FleetDecision, Health, Kind, Ledger, Member, Pods, Policy,
+        Profile, Total, WeightBy, WorkloadSource,
+    },
+    workload::Mode,
+};
+
+/// The first moment: a Tuesday, 10 March 2026, 09:00 UTC.
+const BEGIN: Timestamp = Timestamp::constant(1_773_133_200, 0);
+/// How often everything moves.
+const STEP: SignedDuration = SignedDuration::from_secs(15);
+const STEPS_PER_MINUTE: u32 = 4;
+/// How long it goes on, in steps: an hour and a half.
+pub(super) const STEPS: u32 = 90 * STEPS_PER_MINUTE;
+/// How many steps a pod takes to start.
+const START_UP: u32 = 3;
+/// For how many steps the highest recommendation holds a scale-down back, as an autoscaler does by default.
+const HELD: usize = 20;
+/// How far demand may be from what the pods are meant to carry.
+const TOLERANCE: f64 = 0.1;
+/// What a pod can carry at most, in times of what it is meant to.
+const STRETCH: f64 = 1.2;
+/// MIN and MAX of the fleet.
+pub(super) const BOUNDS: (u32, u32) = (3, 24);
+
+/// What is told of a cluster in advance.
+#[derive(Debug)]
+struct Script {
+    name: &'static str,
+    /// How many pods its nodes have room for.
+    room: u32,
+    /// How many more they seem to have room for, and up to which minute.
+    illusion: (u32, u32),
+    /// Demand of the users nearby, in replicas: straight lines between these minutes.
+    demand: &'static [(f64, f64)],
+    /// The minutes in which it cannot be reached.
+    away: std::ops::Range<u32>,
+}
+
+/// Frankfurt gets busy and full, Oslo has room to lend, Lisbon is cut off for a while.
+const SCRIPTS: [Script; 3] = [
+    Script {
+        name: "frankfurt",
+        room: 10,
+        illusion: (2, 25),
+        demand: &[
+            (0.0, 5.0),
+            (6.0, 5.5),
+            (22.0, 13.0),
+            (62.0, 12.0),
+            (74.0, 7.0),
+            (90.0, 5.0),
+        ],
+        away: 0..0,
+    },
+    Script {
+        name: "lisbon",
+        room: 8,
+        illusion: (0, 0),
+        demand: &[(0.0, 3.0), (40.0, 4.6), (90.0, 4.0)],
+        away: 45..62,
+    },
+    Script {
+        name: "oslo",
+        room: 14,
+        illusion: (0, 0),
+        demand: &[(0.0, 4.0), (30.0, 4.5), (90.0, 3.5)],
+        away: 0..0,
+    },
+];
+
+/// The clusters and where they are.
+#[derive(Debug)]
+pub(super) struct World {
+    pub(super) step: u32,
+    policy: Policy,
+    ledger: Ledger,
+    pub(super) places: Vec<Place>,
+    /// Replica-minutes of demand that no cluster could serve.
+    pub(super) missing: f64,
+}
+
+/// One cluster.
+#[derive(Debug)]
+pub(super) struct Place {
+    script: &'static Script,
+    replicas: u32,
+    pub(super) ready: u32,
+    /// Pods that start, and how many steps they still need.
+    starting: VecDeque<(u32, u32)>,
+    /// Bounds of its autoscaler.
+    pub(super) bounds: Option<(u32, u32)>,
+    wants: u32,
+    wanted: VecDeque<u32>,
+    /// What its users ask of it, in replicas.
+    pub(super) demand: f64,
+    waiting_since: Option<Timestamp>,
+    /// What the hub saw when it last could.
+    seen: Option<Member>,
+}
+
+// === impl World ===
+
+impl World {
+    /// Three pods in each cluster and no bounds yet; `moves` tells whether budgets may move once they are divided.
+    pub(super) fn new(moves: bool) -> Self {
+        let place = |script| Place {
+            script,
+            replicas: 4,
+            ready: 4,
+            starting: VecDeque::new(),
+            bounds: None,
+            wants: 4,
+            wanted: VecDeque::new(),
+            demand: 0.0,
+            waiting_since: None,
+            seen: None,
+        };
+        Self {
+            step: 0,
+            policy: policy(moves),
+            ledger: Ledger::default(),
+            places: SCRIPTS.iter().map(place).collect(),
+            missing: 0.0,
+        }
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        let passed = STEP * i32::try_from(self.step).unwrap_or(i32::MAX);
+        BEGIN.saturating_add(passed).unwrap_or(BEGIN)
+    }
+
+    pub(super) fn minute(&self) -> u32 {
+        self.step / STEPS_PER_MINUTE
+    }
+
+    /// When it begins and ends.
+    pub(super) fn span() -> (Timestamp, Timestamp) {
+        let whole = STEP * i32::try_from(STEPS).unwrap_or(i32::MAX);
+        (BEGIN, BEGIN.saturating_add(whole).unwrap_or(BEGIN))
+    }
+
+    /// One step: users come, pods start, autoscalers scale, the hub decides.
+    pub(super) fn advance(&mut self) -> FleetDecision {
+        self.step += 1;
+        let (now, minute) = (self.now(), self.minute());
+        self.route(f64::from(self.step) / f64::from(STEPS_PER_MINUTE));
+        for place in &mut self.places {
+            place.run(now);
+        }
+        let members: Vec<Member> = self
+            .places
+            .iter_mut()
+            .map(|place| place.as_seen(minute, now))
+            .collect();
+        let whole = members.iter().all(|member| member.health == Health::Ready);
+        let demand = members.iter().filter_map(|member| member.demand).sum();
+        let total = Total {
+            demand: whole.then_some(demand),
+            ..Total::default()
+        };
+        let (decision, ledger) =
+            federate::decide(&self.policy, &total, &members, &self.ledger, now);
+        self.ledger = ledger;
+        for (place, decided) in self.places.iter_mut().zip(&decision.members) {
+            if decided.action.writes() && !place.is_away(minute) {
+                place.bounds = Some((decided.min.get(), decided.max.get()));
+                place.replicas = decided.replicas.map_or(place.replicas, Replicas::get);
+            }
+        }
+        decision
+    }
+
+    /// Users go to the nearest cluster; those whom it cannot serve go where there is room, by the pods there.
+    fn route(&mut self, minute: f64) {
+        let mut astray = 0.0;
+        for place in &mut self.places {
+            let asked = along(place.script.demand, minute);
+            let takes = place.carries(whole(minute));
+            place.demand = asked.min(takes);
+            astray += asked - place.demand;
+        }
+        let room = |place: &Place| (place.carries(whole(minute)) - place.demand).max(0.0);
+        let rooms: Vec<f64> = self.places.iter().map(room).collect();
+        let all: f64 = rooms.iter().sum();
+        let spilled = astray.min(all);
+        for (place, room) in self.places.iter_mut().zip(rooms) {
+            if all > 0.0 {
+                place.demand += spilled * room / all;
+            }
+        }
+        self.missing += (astray - spilled) / f64::from(STEPS_PER_MINUTE);
+    }
+}
+
+// === impl Place ===
+
+impl Place {
+    pub(super) fn name(&self) -> &'static str {
+        self.script.name
+    }
+
+    pub(super) fn is_away(&self, minute: u32) -> bool {
+        self.script.away.contains(&minute)
+    }
+
+    /// Pods that no node has room for.
+    pub(super) fn pending(&self) -> u32 {
+        self.replicas.saturating_sub(self.placed())
+    }
+
+    fn placed(&self) -> u32 {
+        self.ready + self.starting.iter().map(|(count, _)| count).sum::<u32>()
+    }
+
+    fn carries(&self, minute: u32) -> f64 {
+        if self.is_away(minute) {
+            0.0
+        } else {
+            f64::from(self.ready) * STRETCH
+        }
+    }
+
+    /// Whether its pods carry all that they can, so that users are sent elsewhere.
+    pub(super) fn is_full(&self) -> bool {
+        self.demand >= f64::from(self.ready) * STRETCH * 0.999
+    }
+
+    fn run(&mut self, now: Timestamp) {
+        self.start();
+        self.scale();
+        let room = self.script.room.saturating_sub(self.placed());
+        let new = self.replicas.saturating_sub(self.placed()).min(room);
+        if new > 0 {
+            self.starting.push_back((new, START_UP));
+        }
+        let waits = self.pending() > 0;
+        self.waiting_since = waits.then(|| self.waiting_since.unwrap_or(now));
+    }
+
+    /// Lets pods become ready, and ends those that are too many.
+    fn start(&mut self) {
+        for (_, left) in &mut self.starting {
+            *left = left.saturating_sub(1);
+        }
+        while let Some((count, _)) = self.starting.pop_front_if(|(_, left)| *left == 0) {
+            self.ready += count;
+        }
+        let mut excess = self.placed().saturating_sub(self.replicas);
+        while let Some((count, _)) = self.starting.back_mut().filter(|_| excess > 0) {
+            let ended = excess.min(*count);
+            *count -= ended;
+            excess -= ended;
+            if *count == 0 {
+                self.starting.pop_back();
+            }
+        }
+        self.ready = self.ready.saturating_sub(excess);
+    }
+
+    /// The cluster's own autoscaler, as far as this scene needs one.
+    fn scale(&mut self) {
+        let Some((min, max)) = self.bounds else {
+            return;
+        };
+        let carries = f64::from(self.ready.max(1));
+        let within = (self.demand / carries - 1.0).abs() <= TOLERANCE;
+        let wants = if within {
+            self.ready
+        } else {
+            whole(self.demand.ceil())
+        };
+        self.wanted.push_back(wants);
+        if self.wanted.len() > HELD {
+            self.wanted.pop_front();
+        }
+        let highest = self.wanted.iter().copied().max().unwrap_or(wants);
+        let stable = if wants < self.replicas {
+            highest.min(self.replicas)
+        } else {
+            wants
+        };
+        let stable = stable.min((self.replicas + 4).max(self.replicas * 2));
+        self.wants = stable.clamp(min, max);
+        self.replicas = self.wants;
+    }
+
+    /// What the hub sees of it: what it saw last, while it does not answer.
+    fn as_seen(&mut self, minute: u32, now: Timestamp) -> Member {
+        if self.is_away(minute)
+            && let Some(last) = &mut self.seen
+        {
+            if last.health == Health::Ready {
+                last.health = Health::Unknown { since: now };
+            }
+            return last.clone();
+        }
+        let placed = self.placed();
+        let (more, until) = self.script.illusion;
+        let seems = if minute < until { more } else { 0 };
+        let bounds = |(min, max)| (Replicas::new(min), Replicas::new(max));
+        let member = Member {
+            profile: Profile {
+                name: self.script.name.to_owned(),
+                ..Profile::default()
+            },
+            health: Health::Ready,
+            taints: Vec::new(),
+            pods: Some(Pods {
+                replicas: Replicas::new(self.replicas),
+                ready: Replicas::new(self.ready),
+                unschedulable: Replicas::new(self.pending()),
+                unschedulable_since: self.waiting_since,
+            }),
+            hpa: self.bounds.map(bounds),
+            desired: self.bounds.map(|_| Replicas::new(self.wants)),
+            demand: Some(self.demand),
+            room: Some(Replicas::new(
+                (self.script.room + seems).saturating_sub(placed),
+            )),
+            observed: Some(now),
+            fought_by: None,
+        };
+        self.seen = Some(member.clone());
+        member
+    }
+}
+
+fn policy(moves: bool) -> Policy {
+    Policy {
+        kind: if moves {
+            Kind::DynamicWeighted
+        } else {
+            Kind::StaticWeighted
+        },
+        bounds: ReplicaBounds::new(Replicas::new(BOUNDS.0), Replicas::new(BOUNDS.1)),
+        affinity: Affinity::default(),
+        preferences: Vec::new(),
+        weight_by: WeightBy::Capacity,
+        scaling_to_zero: false,
+        delay: SignedDuration::from_secs(60),
+        failure: FailurePolicy::Reassign,
+        toleration: SignedDuration::from_secs(180),
+        tolerations: Vec::new(),
+        source: WorkloadSource::Members,
+        mode: Mode::Delegated,
+        cooldown: SignedDuration::from_secs(120),
+        settle: 3,
+        period: STEP,
+        min_utilization: None,
+        tolerance: TOLERANCE,
+        generation: 1,
+    }
+}
+
+/// The height at `x` of straight lines through points, in their order; level before the first and after the last.
+fn along(points: &[(f64, f64)], x: f64) -> f64 {
+    let mut before: Option<(f64, f64)> = None;
+    for (at, value) in points {
+        if x <= *at {
+            return before.map_or(*value, |(from, low)| {
+                low + (value - low) * (x - from) / (at - from)
+            });
+        }
+        before = Some((*at, *value));
+    }
+    before.map_or(0.0, |(_, value)| value)
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the cast saturates"
+)]
+fn whole(value: f64) -> u32 {
+    value as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fleet_whose_shares_move_keeps_within_its_bounds_and_serves_more() {
+        let (mut ours, mut fixed) = (World::new(true), World::new(false));
+        for _ in 0..STEPS {
+            let decision = ours.advance();
+            fixed.advance();
+            let given: u32 = decision.members.iter().map(|member| member.max.get()).sum();
+            assert!(
+                given + decision.unassigned.get() <= BOUNDS.1 + 8,
+                "{decision:?}"
+            );
+        }
+        assert!(
+            ours.missing < fixed.missing / 2.0,
+            "{} {}",
+            ours.missing,
+            fixed.missing
+        );
+    }
+
+    #[test]
+    fn lines_go_through_their_points() {
+        let points = [(1.0, 2.0), (3.0, 6.0)];
+        let heights = [0.0, 1.0, 2.0, 3.0, 9.0].map(|x| along(&points, x));
+        let want = [2.0, 2.0, 4.0, 6.0, 6.0];
+        assert!(
+            heights
+                .iter()
+                .zip(want)
+                .all(|(one, other)| (one - other).abs() < 1e-9)
+        );
+    }
+}

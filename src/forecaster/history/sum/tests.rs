@@ -1,0 +1,276 @@
+use std::sync::Mutex;
+
+use foretide_models::Sample;
+
+use super::*;
+use crate::{
+    forecaster::history::{Agreement, HistoryCache, Past},
+    ports::{HistoryQuery, HistoryReader},
+};
+
+const STEP: SignedDuration = SignedDuration::from_secs(60);
+const NOW: i64 = 36_000;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+/// What the servers hold: by query, a value for each second of the grid; and the queries that fail.
+struct Servers<F> {
+    holds: F,
+    fails: Vec<&'static str>,
+    asked: Mutex<Vec<String>>,
+}
+
+impl<F: Fn(&str, i64) -> Option<f64> + Send + Sync> HistoryReader for Servers<F> {
+    async fn range(
+        &self,
+        query: &HistoryQuery,
+        from: Timestamp,
+        to: Timestamp,
+        _: SignedDuration,
+    ) -> Result<Vec<Sample>, HistoryError> {
+        self.asked.lock().unwrap().push(query.text.to_string());
+        if self.fails.contains(&&*query.text) {
+            return Err(HistoryError::Unavailable {
+                status: 503,
+                message: "starting".to_owned(),
+            });
+        }
+        let times = (from.as_second()..=to.as_second()).step_by(60);
+        let samples: Vec<Sample> = times
+            .filter_map(|second| {
+                let value = (self.holds)(&query.text, second)?;
+                let at = at(second);
+                Some(Sample { at, value })
+            })
+            .collect();
+        if samples.is_empty() {
+            return Err(HistoryError::Empty);
+        }
+        Ok(samples)
+    }
+}
+
+fn servers<F: Fn(&str, i64) -> Option<f64>>(holds: F) -> Servers<F> {
+    Servers {
+        holds,
+        fails: Vec::new(),
+        asked: Mutex::default(),
+    }
+}
+
+/// Members `a`, `b` and so on, an hour back; each is asked for by its name.
+fn past(members: &[&str]) -> Past {
+    let part = |name: &&str| Part {
+        member: Some((*name).into()),
+        query: HistoryQuery {
+            endpoint: None,
+            text: (*name).into(),
+        },
+    };
+    let parts = members.iter().map(part).collect();
+    Past::new(parts, STEP, SignedDuration::from_hours(1)).unwrap()
+}
+
+/// The minutes before now of which there is a sum, and the sums.
+async fn read<R: HistoryReader>(
+    reader: &R,
+    members: &[&str],
+    idle: &[&str],
+) -> Result<Vec<(i64, f64)>, String> {
+    let idle = idle.iter().map(|name| (*name).into()).collect();
+    let occasion = Occasion {
+        now: at(NOW),
+        since: None,
+        live: &[],
+        idle: &idle,
+    };
+    let (cache, mut agreement) = (HistoryCache::default(), Agreement::default());
+    let past = past(members);
+    let read = cache.read(reader, &past, &mut agreement, &occasion);
+    let samples = read.await.map_err(|error| crate::validate::chain(&error))?;
+    let minute = |sample: &Sample| ((NOW - sample.at.as_second()) / 60, sample.value);
+    Ok(samples.iter().map(minute).collect())
+}
+
+/// So many minutes ago.
+fn ago(second: i64) -> i64 {
+    (NOW - second) / 60
+}
+
+fn constant(minutes: impl IntoIterator<Item = i64>, value: f64) -> Vec<(i64, f64)> {
+    minutes.into_iter().map(|minute| (minute, value)).collect()
+}
+
+#[tokio::test]
+async fn the_demand_of_a_fleet_is_the_sum_over_its_members() {
+    let reader = servers(|name, _| Some(if name == "a" { 1.5 } else { 2.0 }));
+    let sum = read(&reader, &["a", "b"], &[]).await;
+    assert_eq!(sum, Ok(constant((0..=60).rev(), 3.5)));
+    assert_eq!(*reader.asked.lock().unwrap(), ["a", "b"]);
+}
+
+#[tokio::test]
+async fn a_moment_without_one_of_the_parts_has_no_sum() {
+    let reader =
+        servers(|name, second| (name == "a" || !(10..15).contains(&ago(second))).then_some(1.0));
+    let sum = read(&reader, &["a", "b"], &[]).await;
+    assert_eq!(
+        sum,
+        Ok(constant(
+            (0..=60).rev().filter(|m| !(10..15).contains(m)),
+            2.0
+        ))
+    );
+}
+
+#[tokio::test]
+async fn a_member_that_tells_nothing_is_missed_by_its_name_and_not_left_out_of_the_sum() {
+    let mut broken = servers(|_, _| Some(1.0));
+    broken.fails = vec!["b"];
+    let silent = servers(|name, _| (name == "a").then_some(1.0));
+    let gone = servers(|name, second| (name == "a" || ago(second) > 20).then_some(1.0));
+    let late = servers(|name, second| (name == "a" || ago(second) > 9).then_some(1.0));
+    let missing = "the history of cluster b is missing: ";
+    assert_eq!(
+        read(&broken, &["a", "b"], &[]).await,
+        Err(format!(
+            "{missing}the history is not available now (status 503): starting"
+        ))
+    );
+    assert_eq!(
+        read(&silent, &["a", "b"], &[]).await,
+        Err(format!("{missing}the query returned no samples"))
+    );
+    assert_eq!(
+        read(&gone, &["a", "b"], &[]).await,
+        Err(format!(
+            "{missing}nothing has come since 1970-01-01T09:39:00Z, \
+             while other clusters have samples up to 1970-01-01T10:00:00Z"
+        ))
+    );
+    assert_eq!(
+        read(&late, &["a", "b"], &[]).await,
+        Ok(constant((10..=60).rev(), 2.0))
+    );
+}
+
+#[tokio::test]
+async fn a_member_that_failed_keeps_what_the_others_told_for_the_next_reading() {
+    let cache = HistoryCache::default();
+    let mut agreement = Agreement::default();
+    let idle = BTreeSet::new();
+    let occasion = Occasion {
+        now: at(NOW),
+        since: None,
+        live: &[],
+        idle: &idle,
+    };
+    let mut broken = servers(|_, _| Some(1.0));
+    broken.fails = vec!["a"];
+    let past = past(&["a", "b"]);
+    let failed = cache.read(&broken, &past, &mut agreement, &occasion).await;
+    assert!(matches!(failed, Err(HistoryError::Member { member, .. }) if &*member == "a"));
+    let whole = servers(|name, second| (name == "a" || ago(second) < 6).then_some(1.0));
+    let sum = cache.read(&whole, &past, &mut agreement, &occasion).await;
+    assert_eq!(sum.unwrap().len(), 61);
+}
+
+#[tokio::test]
+async fn where_nothing_runs_nothing_is_missed_but_an_answer_is() {
+    let asleep = |name: &str, second| (name == "a" || ago(second) > 30).then_some(1.0);
+    let sum = read(&servers(asleep), &["a", "b"], &["b"]).await.unwrap();
+    let (before, after): (Vec<_>, Vec<_>) = sum.into_iter().partition(|(minute, _)| *minute > 30);
+    assert_eq!(before, constant((31..=60).rev(), 2.0));
+    assert_eq!(after, constant((0..=30).rev(), 1.0));
+    let mut broken = servers(asleep);
+    broken.fails = vec!["b"];
+    assert!(read(&broken, &["a", "b"], &["b"]).await.is_err());
+    let nobody = servers(|_, _| None);
+    assert_eq!(
+        read(&nobody, &["a", "b"], &["a", "b"]).await,
+        Err("the query returned no samples".to_owned())
+    );
+}
+
+#[tokio::test]
+async fn watched_while_nothing_ran_is_zero_but_not_now_where_pods_are_seen() {
+    // Asleep for half an hour in the middle.
+    let slept = |name: &str, second| {
+        Some(if name == "b" && (20..50).contains(&ago(second)) {
+            -3.0
+        } else {
+            1.0
+        })
+    };
+    let sum = read(&servers(slept), &["a", "b"], &[]).await.unwrap();
+    let of = |total: f64| {
+        sum.iter()
+            .filter(move |(_, value)| (*value - total).abs() < 1e-9)
+            .count()
+    };
+    assert_eq!((sum.len(), of(1.0), of(2.0)), (61, 30, 31));
+    // Its series are elsewhere now, or it fell asleep.
+    let ended = |name: &str, second| {
+        Some(if name == "b" && ago(second) < 20 {
+            -3.0
+        } else {
+            1.0
+        })
+    };
+    assert!(read(&servers(ended), &["a", "b"], &[]).await.is_err());
+    let sum = read(&servers(ended), &["a", "b"], &["b"]).await.unwrap();
+    assert_eq!((sum.len(), sum.last()), (61, Some(&(0, 1.0))));
+}
+
+#[tokio::test]
+async fn what_is_no_number_makes_the_sum_none() {
+    let reader = servers(|name, second| {
+        Some(if name == "b" && ago(second) == 7 {
+            f64::NAN
+        } else {
+            1.0
+        })
+    });
+    let sum = read(&reader, &["a", "b"], &[]).await.unwrap();
+    let odd: Vec<_> = sum.iter().filter(|(_, value)| value.is_nan()).collect();
+    assert_eq!(odd.len(), 1);
+    assert_eq!(odd[0].0, 7);
+}
+
+#[tokio::test]
+async fn live_minutes_of_the_fleet_save_the_queries_of_all_members() {
+    let reader = servers(|_, _| Some(1.0));
+    let (cache, mut agreement) = (HistoryCache::default(), Agreement::default());
+    let idle = BTreeSet::new();
+    let past = past(&["a", "b", "c"]);
+    let live: Vec<Sample> = (NOW - 1800..=NOW + 120)
+        .step_by(60)
+        .map(|second| Sample {
+            at: at(second),
+            value: 3.1,
+        })
+        .collect();
+    let mut asked = Vec::new();
+    for now in [NOW, NOW + 60, NOW + 120] {
+        let occasion = Occasion {
+            now: at(now),
+            since: None,
+            live: &live,
+            idle: &idle,
+        };
+        let known = cache.known(&past, agreement, &occasion);
+        let samples = match known {
+            Some(samples) => samples,
+            None => cache
+                .read(&reader, &past, &mut agreement, &occasion)
+                .await
+                .unwrap(),
+        };
+        let newest = *samples.last().unwrap();
+        let queries = std::mem::take(&mut *reader.asked.lock().unwrap()).len();
+        asked.push((queries, newest.at == at(now), newest.value));
+    }
+    assert_eq!(asked, [(3, true, 3.0), (0, true, 3.1), (0, true, 3.1)]);
+}

@@ -1,0 +1,305 @@
+//! Forecasts of fleets: of the total over the members, or of each member where each is a fleet of its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use foretide::{
+    domain::forecast::Refused,
+    forecaster::{feed::Glimpse, fleets::FleetMember},
+};
+
+use foretide_crds::FederatedHPA;
+
+use super::*;
+
+/// Three days of history per member, `cores` each at every time; members without are silent.
+#[derive(Clone, Default)]
+struct Prometheis(Arc<Mutex<Held>>);
+
+#[derive(Default)]
+struct Held {
+    cores: BTreeMap<String, f64>,
+    asked: BTreeSet<String>,
+}
+
+impl HistoryReader for Prometheis {
+    async fn range(
+        &self,
+        query: &HistoryQuery,
+        from: Timestamp,
+        to: Timestamp,
+        step: SignedDuration,
+    ) -> Result<Vec<Sample>, HistoryError> {
+        let mut held = self.0.lock().unwrap();
+        let asked = format!(
+            "{} at {}",
+            query.text,
+            query.endpoint.as_deref().unwrap_or("hub")
+        );
+        held.asked.insert(asked);
+        let Some(value) = held.cores.get(&*query.text).copied() else {
+            return Err(HistoryError::Empty);
+        };
+        let first = from.as_second().max(START - 3 * 86_400);
+        let times = (first..=to.as_second()).step_by(usize::try_from(step.as_secs()).unwrap());
+        let at = |second| Timestamp::from_second(second).unwrap();
+        Ok(times
+            .map(|second| Sample {
+                at: at(second),
+                value,
+            })
+            .collect())
+    }
+}
+
+/// Asks for what is written, else by the name of the member, at the endpoint that it names.
+struct ByMember;
+
+impl DemandQueries for ByMember {
+    fn query(&self, demand: &Demand<'_>) -> Result<HistoryQuery, Refused> {
+        let member = demand.member;
+        let text = demand
+            .written
+            .or(member.map(|member| member.name))
+            .unwrap_or("whole");
+        Ok(HistoryQuery {
+            endpoint: member.and_then(|member| member.endpoint).map(Into::into),
+            text: text.into(),
+        })
+    }
+
+    fn version(&self) -> u64 {
+        0
+    }
+}
+
+struct Fleet {
+    memory: Memory,
+    clock: Clock,
+    forecasts: Arc<Forecasts>,
+    held: Prometheis,
+    forecaster: Forecaster<Memory, Prometheis, ByMember>,
+    /// Whether syncs tell what they see of each member.
+    tells_of_each: bool,
+}
+
+impl Fleet {
+    fn new(spec: &str, cores: &[(&str, f64)]) -> Self {
+        let yaml = format!(
+            "apiVersion: autoscaling.foretide.io/v1alpha1\nkind: FederatedHPA\n\
+             metadata: {{name: web, namespace: shop, uid: uid-web, generation: 1}}\n\
+             spec: {{scaleTargetRef: {{apiVersion: apps/v1, kind: Deployment, name: web}}, minReplicas: 3, \
+             maxReplicas: 50, prediction: {{}}, {spec}}}"
+        );
+        let memory = Memory::default();
+        let fdhpa: FederatedHPA = serde_saphyr::from_str(&yaml).unwrap();
+        memory.state().federated.insert("web".into(), fdhpa);
+        let held = Prometheis::default();
+        let cores = cores
+            .iter()
+            .map(|(query, cores)| ((*query).to_owned(), *cores));
+        held.0.lock().unwrap().cores = cores.collect();
+        let clock = Clock::starting_at(Timestamp::from_second(START).unwrap(), 1e-6);
+        let forecasts = Arc::<Forecasts>::default();
+        let source = Source {
+            reader: held.clone(),
+            queries: ByMember,
+        };
+        let forecaster = Forecaster::new(
+            Arc::new(memory.clone()),
+            Some(source),
+            (clock.clone(), Zone::utc()),
+            Arc::clone(&forecasts),
+            Arc::<Telemetry>::default(),
+        );
+        Self {
+            memory,
+            clock,
+            forecasts,
+            held,
+            forecaster,
+            tells_of_each: false,
+        }
+    }
+
+    /// What the sync tells, and then a pass.
+    async fn pass(&mut self, second: i64, members: &[(&str, Option<&str>, bool)]) {
+        let now = Timestamp::from_second(START + second).unwrap();
+        self.clock.set(now, 1e-6);
+        let member = |(name, prometheus, idle): &(&str, Option<&str>, bool)| FleetMember {
+            name: (*name).into(),
+            prometheus: prometheus.map(Into::into),
+            idle: *idle,
+        };
+        let feed = self.forecasts.feed();
+        feed.report("uid-web", None, [], now);
+        for (name, ..) in members.iter().filter(|_| self.tells_of_each) {
+            let glimpses = [("resource.cpu".to_owned(), Glimpse::default())];
+            feed.report(&SeriesKey::of_member("uid-web", name), None, glimpses, now);
+        }
+        self.forecasts
+            .fleets()
+            .report("uid-web", members.iter().map(member).collect());
+        self.forecaster.pass().await;
+    }
+
+    /// The highest value that is expected within an hour, or why there is none.
+    fn expected(&self, uid: &str, metric: &str) -> Result<f64, Refused> {
+        let key = SeriesKey {
+            uid: uid.to_owned(),
+            metric: metric.to_owned(),
+        };
+        let hour = SignedDuration::from_hours(1);
+        let outlook = self.forecasts.outlook(&key, self.clock.now(), hour);
+        outlook.map(|(value, _)| (value * 100.0).round() / 100.0)
+    }
+
+    fn asked(&self) -> Vec<String> {
+        std::mem::take(&mut self.held.0.lock().unwrap().asked)
+            .into_iter()
+            .collect()
+    }
+
+    fn predicted(&self) -> (bool, Vec<String>) {
+        let status = self.memory.state().predicted.clone().unwrap();
+        let metrics = status.prediction_metrics.unwrap();
+        let ready = metrics.iter().all(|metric| metric.ready);
+        let names = metrics
+            .into_iter()
+            .filter_map(|metric| metric.resource_identifier);
+        (ready, names.collect())
+    }
+}
+
+const DIVIDED: &str = "federatedHPAAssignment: {federatedHPAAssignmentType: Aggregated}";
+const EACH: [(&str, f64); 3] = [("east", 1.0), ("north", 2.0), ("west", 4.0)];
+const ALL: [(&str, Option<&str>, bool); 3] = [
+    ("west", None, false),
+    ("east", Some("thanos"), false),
+    ("north", None, false),
+];
+
+#[tokio::test]
+async fn a_fleet_that_divides_is_forecast_as_the_sum_of_its_members() {
+    let mut fleet = Fleet::new(&format!("{DIVIDED}, {CPU}"), &EACH);
+    fleet.pass(0, &ALL).await;
+    assert_eq!(
+        fleet.asked(),
+        ["east at thanos", "north at hub", "west at hub"]
+    );
+    assert_eq!(fleet.expected("uid-web", "resource.cpu"), Ok(7.0));
+    assert_eq!(fleet.predicted(), (true, vec!["resource.cpu".to_owned()]));
+    let shown = fleet.memory.state().shown.clone();
+    let owner = shown.pointer("/metadata/ownerReferences/0").unwrap();
+    assert_eq!(
+        (
+            shown.pointer("/metadata/name"),
+            owner.get("kind"),
+            owner.get("apiVersion")
+        ),
+        (
+            Some(&"fdhpa-web".into()),
+            Some(&"FederatedHPA".into()),
+            Some(&"autoscaling.foretide.io/v1alpha1".into())
+        )
+    );
+}
+
+#[tokio::test]
+async fn a_member_without_history_leaves_the_fleet_without_a_forecast_and_is_named() {
+    let mut fleet = Fleet::new(&format!("{DIVIDED}, {CPU}"), &EACH[..2]);
+    fleet.pass(0, &ALL).await;
+    let refused = fleet.expected("uid-web", "resource.cpu").unwrap_err();
+    assert_eq!(refused.reason.as_str(), "PartialHistory");
+    assert_eq!(
+        refused.message,
+        "the history of cluster west is missing: the query returned no samples"
+    );
+    assert!(!fleet.predicted().0);
+    // The hub sees that it has nothing of the workload.
+    let mut without = ALL;
+    without[0].2 = true;
+    fleet.pass(60, &without).await;
+    assert_eq!(fleet.expected("uid-web", "resource.cpu"), Ok(3.0));
+    // Pods appear there, and their history does not.
+    fleet.pass(120, &ALL).await;
+    fleet.pass(1200, &ALL).await;
+    let refused = fleet.expected("uid-web", "resource.cpu").unwrap_err();
+    assert_eq!(refused.reason.as_str(), "PartialHistory");
+}
+
+#[tokio::test]
+async fn the_clusters_must_be_known_and_there_must_be_some() {
+    let mut fleet = Fleet::new(&format!("{DIVIDED}, {CPU}"), &EACH);
+    fleet.pass(0, &[]).await;
+    let refused = fleet.expected("uid-web", "resource.cpu").unwrap_err();
+    assert_eq!(refused.reason.as_str(), "NoData");
+    assert_eq!(fleet.asked(), Vec::<String>::new());
+    let mut other = Fleet::new(&format!("{DIVIDED}, {CPU}"), &EACH);
+    let late = other.clock.now() + SignedDuration::from_mins(1);
+    other.forecaster.pass().await;
+    other.clock.set(late, 1e-6);
+    other.forecaster.pass().await;
+    let refused = other.expected("uid-web", "resource.cpu").unwrap_err();
+    assert_eq!(refused.reason.as_str(), "Pending");
+    assert!(refused.message.contains("which clusters"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_member_that_joins_is_asked_for_and_one_that_leaves_is_not_any_more() {
+    let mut fleet = Fleet::new(&format!("{DIVIDED}, {CPU}"), &EACH);
+    fleet.pass(0, &ALL[..2]).await;
+    assert_eq!(fleet.expected("uid-web", "resource.cpu"), Ok(5.0));
+    fleet.asked();
+    fleet.pass(60, &ALL).await;
+    assert_eq!(fleet.expected("uid-web", "resource.cpu"), Ok(7.0));
+    fleet.asked();
+    fleet.pass(120, &ALL[1..]).await;
+    assert_eq!(fleet.expected("uid-web", "resource.cpu"), Ok(3.0));
+    assert_eq!(fleet.asked(), ["east at thanos", "north at hub"]);
+}
+
+#[tokio::test]
+async fn where_each_member_is_a_fleet_of_its_own_each_has_its_forecast() {
+    let mut fleet = Fleet::new(CPU, &EACH[..2]);
+    fleet.tells_of_each = true;
+    fleet.pass(0, &ALL).await;
+    let cpu = |member| fleet.expected(&SeriesKey::of_member("uid-web", member), "resource.cpu");
+    assert_eq!((cpu("east"), cpu("north")), (Ok(1.0), Ok(2.0)));
+    assert_eq!(cpu("west").unwrap_err().reason.as_str(), "PartialHistory");
+    assert!(fleet.expected("uid-web", "resource.cpu").is_err());
+    let names = ["east", "north", "west"].map(|member| format!("{member}/resource.cpu"));
+    assert_eq!(fleet.predicted(), (false, names.to_vec()));
+    let mut together = Fleet::new(CPU, &EACH);
+    together.pass(0, &ALL).await;
+    assert_eq!(together.expected("uid-web", "resource.cpu"), Ok(7.0));
+}
+
+#[tokio::test]
+async fn what_belongs_to_no_pod_and_what_the_user_wrote_is_asked_for_once() {
+    let queue = "metrics: [{type: External, external: {metric: {name: queue}, \
+                 target: {type: AverageValue, averageValue: 10}}}]";
+    for policy in [DIVIDED, "federatedHPAAssignment: {}"] {
+        let mut fleet = Fleet::new(&format!("{policy}, {queue}"), &[("whole", 9.0)]);
+        fleet.pass(0, &ALL).await;
+        assert_eq!(fleet.asked(), ["whole at hub"]);
+        assert_eq!(
+            fleet.expected("uid-web", "external.queue"),
+            Ok(9.0),
+            "{policy}"
+        );
+    }
+    let mut fleet = Fleet::new(&format!("{DIVIDED}, {CPU}"), &[("sum(x)", 5.0)]);
+    let annotation = "metric-query.autoscaling.crane.io/resource.cpu".to_owned();
+    let written = [(annotation, "sum(x)".to_owned())].into_iter().collect();
+    fleet
+        .memory
+        .state()
+        .federated
+        .get_mut("web")
+        .unwrap()
+        .metadata
+        .annotations = Some(written);
+    fleet.pass(0, &ALL).await;
+    assert_eq!(fleet.asked(), ["sum(x) at hub"]);
+    assert_eq!(fleet.expected("uid-web", "resource.cpu"), Ok(5.0));
+}
