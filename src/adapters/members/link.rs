@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::task::JoinSet;
+use tracing::Instrument as _;
 
 use super::kubeconfig::Access;
 use crate::{
@@ -75,15 +76,16 @@ impl Patience {
 impl Link {
     /// Starts to watch and to ask.
     pub(super) fn open(
+        name: &str,
         access: Access,
         cluster: Arc<KubeMember>,
-        patience: Patience,
-        clock: &Clock,
+        (patience, clock): (Patience, &Clock),
     ) -> Self {
         let vigil = Arc::new(Vigil::starting());
         let mut tasks = JoinSet::new();
         let (watched, asked) = (cluster.clone(), cluster.clone());
-        tasks.spawn(async move { watched.run().await });
+        let span = tracing::info_span!("member", name);
+        tasks.spawn(async move { watched.run().await }.instrument(span));
         tasks.spawn(vigil.clone().keep(asked, patience.question));
         Self {
             access,
