@@ -25,7 +25,7 @@ pub struct Patience {
     pub question: SignedDuration,
     /// Without an answer for longer than this it is lost.
     pub answer: SignedDuration,
-    /// With a watch that heard nothing for longer than this it is lost; bookmarks come every 50 s.
+    /// With a watch that heard nothing for longer than this it is lost; a quiet one is renewed every 50 s.
     pub watch: SignedDuration,
 }
 
