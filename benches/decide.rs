@@ -141,6 +141,7 @@ fn seen(i: u32, now: Timestamp) -> Seen {
             desired: None,
             last_scale: None,
         }),
+        share: None,
     }
 }
 

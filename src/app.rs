@@ -11,17 +11,23 @@ use tokio::{net::TcpListener, task::JoinSet};
 
 use crate::{
     adapters::{
-        kube::{ConnectError, Connection, KubeCluster},
+        kube::{ConnectError, Connection, KubeCluster, WriteGate},
+        members::{self, Members},
         prometheus::{
             Endpoint, EndpointError, Endpoints, Prometheus, PromqlScope, QueryRules, RuleBook,
             rules::Shelved,
         },
     },
-    autoscaler::{Autoscaler, Setup},
+    autoscaler::{
+        Autoscaler, Setup,
+        fleet::{FleetAutoscaler, Told},
+    },
     clock::Clock,
     config::{AdapterConfig, Config, KubeAccess, ScopeArg},
+    domain::federate::Health,
     forecaster::{Forecaster, Source, forecasts::Forecasts},
     http,
+    ports::{Fleet, MemberView},
     telemetry::Telemetry,
     validate::chain,
 };
@@ -94,10 +100,13 @@ pub async fn run_with(
     // Before the first forecast, which would ask other queries without them.
     adapter.look().await;
     let cluster = Arc::new(KubeCluster::new(
-        connection,
+        connection.clone(),
         &config.namespaces,
         clock.clone(),
     ));
+    let members = Arc::new(Fleets {
+        members: members(&config, connection, cluster.gate(), &clock),
+    });
     let forecasts = Arc::new(Forecasts::default());
     let forecaster = Forecaster::new(
         Arc::clone(&cluster),
@@ -110,7 +119,18 @@ pub async fn run_with(
         sync_period: config.sync_period,
         local_zone: config.local_zone,
         settings: config.settings,
+        member_deadline: Setup::MEMBER_DEADLINE,
     };
+    let fleets = FleetAutoscaler::new(
+        Arc::clone(&cluster),
+        Arc::clone(&members),
+        clock.clone(),
+        setup.clone(),
+        Told {
+            forecasts: Arc::clone(&forecasts),
+            telemetry: Arc::clone(&telemetry),
+        },
+    );
     let autoscaler = Autoscaler::new(
         Arc::clone(&cluster),
         clock.clone(),
@@ -123,12 +143,17 @@ pub async fn run_with(
     let watched = Arc::clone(&cluster);
     parts.spawn(async move { watched.run().await }.map(|()| "watch of the Kubernetes API"));
     parts.spawn(autoscaler.run().map(|()| "autoscaler"));
+    parts.spawn(fleets.run().map(|()| "autoscaler of fleets"));
     parts.spawn(forecaster.run().map(|()| "forecaster"));
     parts.spawn(
         adapter
             .follow(clock.clone())
             .map(|()| "reader of prometheus-adapter's rules"),
     );
+    let followed = Arc::clone(&members);
+    parts.spawn(async move { followed.run().await }.map(|()| "watch of the members"));
+    let report = report_members(members, Arc::clone(&telemetry), clock.clone());
+    parts.spawn(report.map(|()| "member report"));
     parts.spawn(report_watches(cluster, telemetry, clock).map(|()| "watch report"));
     parts.spawn(
         axum::serve(listener, router)
@@ -158,6 +183,71 @@ async fn connect(access: &KubeAccess) -> Result<Connection, ConnectError> {
         KubeAccess::InCluster => Connection::in_cluster(),
         KubeAccess::Kubeconfig { path, context } => {
             Connection::from_kubeconfig(Some(path), context.as_deref()).await
+        }
+    }
+}
+
+/// The members, if it is known where their Secrets are.
+fn members(
+    config: &Config,
+    connection: Connection,
+    gate: &WriteGate,
+    clock: &Clock,
+) -> Option<Members> {
+    let asked = &config.members;
+    let own = || match config.access {
+        KubeAccess::InCluster => Some(connection.namespace().to_owned()),
+        KubeAccess::Kubeconfig { .. } => None,
+    };
+    let settings = members::Settings {
+        namespace: asked.namespace.clone().or_else(own)?,
+        label: asked.secret_label.clone(),
+        key: asked.secret_key.clone(),
+        allow_loopback: asked.allow_loopback,
+        namespaces: config.namespaces.clone(),
+        patience: members::Patience::of(asked.lost_after),
+    };
+    Some(Members::new(
+        connection,
+        settings,
+        gate.clone(),
+        clock.clone(),
+    ))
+}
+
+/// The members as they come and go, or nobody where it is not known where to look for them.
+struct Fleets {
+    members: Option<Members>,
+}
+
+// === impl Fleets ===
+
+impl Fleets {
+    /// Keeps the members true to their Secrets.
+    async fn run(&self) {
+        match &self.members {
+            Some(members) => members.run().await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Fleet for Fleets {
+    type Member = <Members as Fleet>::Member;
+
+    fn is_synced(&self) -> bool {
+        self.members.as_ref().is_none_or(Fleet::is_synced)
+    }
+
+    fn members(&self) -> Vec<Arc<MemberView<Self::Member>>> {
+        let members = self.members.as_ref().map(Fleet::members);
+        members.unwrap_or_default()
+    }
+
+    async fn changed(&self) {
+        match &self.members {
+            Some(members) => members.changed().await,
+            None => std::future::pending().await,
         }
     }
 }
@@ -262,6 +352,18 @@ async fn report_watches(cluster: Arc<KubeCluster>, telemetry: Arc<Telemetry>, cl
                 .map_or(0.0, |heard| clock.wall_age(heard).as_secs_f64());
             telemetry.watched(watch.kind, age, watch.errors);
         }
+        clock.sleep(WATCH_REPORT_PERIOD).await;
+    }
+}
+
+async fn report_members(members: Arc<Fleets>, telemetry: Arc<Telemetry>, clock: Clock) {
+    loop {
+        let reports = members.members.as_ref().map(Members::reports);
+        let reports = reports.unwrap_or_default();
+        telemetry.members(reports.iter().map(|member| {
+            let silent = member.silence.map(|silence| silence.as_secs_f64());
+            (member.name.as_str(), member.health == Health::Ready, silent)
+        }));
         clock.sleep(WATCH_REPORT_PERIOD).await;
     }
 }

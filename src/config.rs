@@ -17,6 +17,11 @@ use crate::domain::{cron::Zone, hpa::Settings};
 /// Default of `--listen`: reachable from this machine only.
 pub const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
 
+/// Default of `--member-secret-label`: the convention of multicluster-runtime.
+pub const MEMBER_SECRET_LABEL: &str = "sigs.k8s.io/multicluster-runtime-kubeconfig=true";
+/// Default of `--member-secret-key`.
+pub const MEMBER_SECRET_KEY: &str = "kubeconfig";
+
 /// Flags of `foretide controller`; each can be given as `FORETIDE_...` in the environment.
 #[derive(Debug, Clone, clap::Args)]
 pub struct ControllerArgs {
@@ -67,6 +72,9 @@ pub struct ControllerArgs {
         value_name = "CONFIGMAP"
     )]
     pub prometheus_adapter_configmap: Option<String>,
+    /// Member clusters of fleets.
+    #[command(flatten)]
+    pub members: MemberArgs,
     /// Address of probes and metrics.
     #[arg(long, env = "FORETIDE_LISTEN", value_name = "ADDR", default_value = DEFAULT_LISTEN)]
     pub listen: SocketAddr,
@@ -100,6 +108,37 @@ pub struct ControllerArgs {
     /// Write log records as JSON.
     #[arg(long, env = "FORETIDE_LOG_JSON")]
     pub log_json: bool,
+}
+
+/// Flags about the member clusters of fleets.
+#[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
+pub struct MemberArgs {
+    /// Namespace of the Secrets with the kubeconfigs of member clusters. Without it, the namespace of this pod; without
+    /// that, there are no members.
+    #[arg(long = "member-namespace", env = "FORETIDE_MEMBER_NAMESPACE")]
+    pub namespace: Option<String>,
+    /// Label of those Secrets, as KEY=VALUE, or KEY for any value.
+    #[arg(
+        long = "member-secret-label",
+        env = "FORETIDE_MEMBER_SECRET_LABEL",
+        value_name = "LABEL",
+        default_value = MEMBER_SECRET_LABEL
+    )]
+    pub secret_label: String,
+    /// Key of the kubeconfig in those Secrets; Cluster API writes it under value.
+    #[arg(
+        long = "member-secret-key",
+        env = "FORETIDE_MEMBER_SECRET_KEY",
+        value_name = "KEY",
+        default_value = MEMBER_SECRET_KEY
+    )]
+    pub secret_key: String,
+    /// After how long without an answer a member counts as lost.
+    #[arg(long = "member-lost-after", env = "FORETIDE_MEMBER_LOST_AFTER", value_parser = parse_duration, default_value = "45s")]
+    pub lost_after: SignedDuration,
+    /// Let members be on this machine: for trying it out.
+    #[arg(long = "member-allow-loopback", env = "FORETIDE_MEMBER_ALLOW_LOOPBACK")]
+    pub allow_loopback: bool,
 }
 
 /// Value of `--promql-scope`.
@@ -158,6 +197,8 @@ pub struct Config {
     pub promql_scope: ScopeArg,
     /// Where the rules of prometheus-adapter are, if they are used.
     pub adapter_config: Option<AdapterConfig>,
+    /// Where member clusters are found, and how they are treated.
+    pub members: MemberArgs,
     /// Address of the HTTP port.
     pub listen: SocketAddr,
     /// Time between two decisions about one object.
@@ -191,6 +232,12 @@ pub enum ConfigError {
         "--prometheus-adapter-configmap expects NAMESPACE/NAME or NAMESPACE/NAME/KEY, got {value:?}"
     )]
     ConfigMap {
+        /// What was given.
+        value: String,
+    },
+    /// The label of the members' Secrets cannot be used.
+    #[error("--member-secret-label expects KEY=VALUE or KEY, got {value:?}")]
+    MemberLabel {
         /// What was given.
         value: String,
     },
@@ -233,6 +280,21 @@ impl fmt::Display for AdapterConfig {
     }
 }
 
+// === impl MemberArgs ===
+
+impl Default for MemberArgs {
+    /// No members, but from inside a cluster.
+    fn default() -> Self {
+        Self {
+            namespace: None,
+            secret_label: MEMBER_SECRET_LABEL.to_owned(),
+            secret_key: MEMBER_SECRET_KEY.to_owned(),
+            lost_after: SignedDuration::from_secs(45),
+            allow_loopback: false,
+        }
+    }
+}
+
 // === impl Config ===
 
 impl TryFrom<ControllerArgs> for Config {
@@ -270,12 +332,34 @@ impl TryFrom<ControllerArgs> for Config {
             prometheus_endpoints: endpoints(args.prometheus_endpoints)?,
             cluster_label: cluster_label(args.prometheus_cluster_label)?,
             promql_scope: args.promql_scope,
+            members: member_args(args.members)?,
             listen: args.listen,
             sync_period: positive("sync-period", args.sync_period)?,
             local_zone: args.local_timezone.unwrap_or_else(system_zone),
             settings,
         })
     }
+}
+
+fn member_args(args: MemberArgs) -> Result<MemberArgs, ConfigError> {
+    let plain = |part: &str, more: &[u8]| {
+        let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b) || more.contains(&b);
+        part.bytes().all(allowed)
+    };
+    let (key, value) = args
+        .secret_label
+        .split_once('=')
+        .unwrap_or((&args.secret_label, ""));
+    if key.is_empty() || !plain(key, b"/") || !plain(value, b"") {
+        return Err(ConfigError::MemberLabel {
+            value: args.secret_label,
+        });
+    }
+    Ok(MemberArgs {
+        lost_after: positive("member-lost-after", args.lost_after)?,
+        namespace: args.namespace.filter(|namespace| !namespace.is_empty()),
+        ..args
+    })
 }
 
 fn tolerance(ratio: f64) -> Result<f64, ConfigError> {
@@ -542,6 +626,24 @@ mod tests {
                 ["--prometheus", "http://"],
                 ConfigError::Prometheus {
                     value: "http://".into(),
+                },
+            ),
+            (
+                ["--member-secret-label", "=true"],
+                ConfigError::MemberLabel {
+                    value: "=true".into(),
+                },
+            ),
+            (
+                ["--member-secret-label", "a=b,c=d"],
+                ConfigError::MemberLabel {
+                    value: "a=b,c=d".into(),
+                },
+            ),
+            (
+                ["--member-lost-after", "0s"],
+                ConfigError::NotPositive {
+                    flag: "member-lost-after",
                 },
             ),
         ] {

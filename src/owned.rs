@@ -3,7 +3,8 @@
 //!
 //! Pure. A child autoscaler and a prediction are both called `ehpa-<name>`, are collected with the
 //! object that they are for, and are compared by what was written, because the API server adds
-//! defaults of its own.
+//! defaults of its own. What a fleet has in a member cluster is called `fdhpa-<name>` and bears its
+//! UID in a label: an owner in another cluster would have it collected at once.
 
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use kube::{Resource, ResourceExt};
@@ -14,6 +15,23 @@ use crate::domain::quantity::Quantity;
 /// Value of the label `app.kubernetes.io/managed-by` on everything we create.
 pub const MANAGED_BY: &str = "foretide";
 
+/// Label on what a fleet's autoscaler has in a member cluster: its UID.
+pub const FLEET_UID: &str = "autoscaling.foretide.io/fleet-uid";
+
+/// Label beside it: which hub the fleet's autoscaler is in, for two hubs may have a member in common. An
+/// annotation of the same name on a fleet's object, as it is decided, says it.
+pub const HUB: &str = "autoscaling.foretide.io/hub";
+
+/// For whom something is created.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Kin {
+    /// An autoscaler of the same cluster, its owner.
+    #[default]
+    Owner,
+    /// A fleet's autoscaler, whose own object is in another cluster.
+    Fleet,
+}
+
 /// Longest name that the API server takes.
 const MAX_NAME: usize = 253;
 /// Longest label value that the API server takes.
@@ -22,18 +40,64 @@ const MAX_LABEL: usize = 63;
 /// `ehpa-<name>`, cut and told apart by a hash where that would be too long.
 #[must_use]
 pub fn child_name(name: &str) -> String {
-    fitting(format!("ehpa-{name}"), name)
+    Kin::Owner.child_name(name)
 }
 
-/// `fdhpa-<name>`, likewise: what we create for a fleet must not meet what we create for an autoscaler of one cluster.
-#[must_use]
-pub fn fleet_child_name(name: &str) -> String {
-    fitting(format!("fdhpa-{name}"), name)
+// === impl Kin ===
+
+impl Kin {
+    /// What such an object is called in messages.
+    #[must_use]
+    pub const fn resource(self) -> &'static str {
+        match self {
+            Self::Owner => "effectivehorizontalpodautoscaler",
+            Self::Fleet => "federatedhpa",
+        }
+    }
+
+    /// `ehpa-<name>` or `fdhpa-<name>`, cut and told apart by a hash where that would be too long.
+    #[must_use]
+    pub fn child_name(self, name: &str) -> String {
+        let prefix = match self {
+            Self::Owner => "ehpa",
+            Self::Fleet => "fdhpa",
+        };
+        fitting(&format!("{prefix}-{name}"), name)
+    }
+
+    /// Metadata of something we create for `ehpa`: its name, its labels, and the bond to it.
+    #[must_use]
+    pub fn metadata(self, ehpa: &EffectiveHorizontalPodAutoscaler) -> Value {
+        match self {
+            Self::Owner => owned_metadata(ehpa),
+            Self::Fleet => {
+                let mut labels = labels(&ehpa.name_any());
+                labels.extend(self.marks(ehpa));
+                json!({
+                    "name": self.child_name(&ehpa.name_any()),
+                    "namespace": ehpa.namespace().unwrap_or_default(),
+                    "labels": labels,
+                })
+            }
+        }
+    }
+
+    /// What tells an autoscaler in a member as a fleet's, whether we created or adopted it.
+    #[must_use]
+    pub fn marks(self, ehpa: &EffectiveHorizontalPodAutoscaler) -> Map<String, Value> {
+        let mut marks = Map::new();
+        if self == Self::Fleet {
+            marks.insert(FLEET_UID.into(), ehpa.uid().unwrap_or_default().into());
+            let hub = ehpa.annotations().get(HUB).cloned();
+            marks.extend(hub.map(|hub| (HUB.to_owned(), hub.into())));
+        }
+        marks
+    }
 }
 
-fn fitting(full: String, name: &str) -> String {
+fn fitting(full: &str, name: &str) -> String {
     if full.len() <= MAX_NAME {
-        return full;
+        return full.to_owned();
     }
     let suffix = format!("-{:016x}", fnv1a(name.as_bytes()));
     let kept: String = full.chars().take(MAX_NAME - suffix.len()).collect();
@@ -73,13 +137,13 @@ pub fn owned_by<K: Resource<DynamicType = ()>>(owner: &K, name: &str) -> Value {
     })
 }
 
-fn labels(name: &str) -> Value {
+fn labels(name: &str) -> Map<String, Value> {
     let mut labels = Map::new();
     labels.insert("app.kubernetes.io/managed-by".into(), MANAGED_BY.into());
     if name.len() <= MAX_LABEL {
         labels.insert("app.kubernetes.io/part-of".into(), name.into());
     }
-    Value::Object(labels)
+    labels
 }
 
 /// Whether `live` holds everything of `desired`; lists must agree in length, quantities in value.
@@ -117,7 +181,7 @@ mod tests {
     #[test]
     fn a_name_is_kept_whole_where_it_fits_and_told_apart_where_not() {
         assert_eq!(child_name("web"), "ehpa-web");
-        assert_eq!(fleet_child_name("web"), "fdhpa-web");
+        assert_eq!(Kin::Fleet.child_name("web"), "fdhpa-web");
         let (one, other) = (child_name(&"a".repeat(252)), child_name(&"a".repeat(253)));
         assert_eq!((one.len(), other.len()), (MAX_NAME, MAX_NAME));
         assert_ne!(one, other);

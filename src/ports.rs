@@ -136,8 +136,18 @@ pub trait Cluster: Workloads {
         about: &EffectiveHorizontalPodAutoscaler,
         event: &EventNote,
     ) -> impl Future<Output = Result<(), ClusterError>> + Send;
+    /// Which cluster it is, for ever: what tells the fleets of one hub from those of another.
+    fn identity(&self) -> impl Future<Output = Result<String, ClusterError>> + Send;
+    /// As [`Cluster::changed`], of federated autoscalers.
+    fn federated_changed(&self) -> impl Future<Output = BTreeSet<ObjectKey>> + Send;
     /// The federated autoscalers of the watched namespaces, in the order of their namespace and name.
     fn federated(&self) -> Vec<Arc<FederatedHPA>>;
+    /// Records an event about a federated autoscaler.
+    fn emit_federated(
+        &self,
+        about: &FederatedHPA,
+        event: &EventNote,
+    ) -> impl Future<Output = Result<(), ClusterError>> + Send;
     /// Server-side apply of the status of a federated autoscaler.
     fn write_federated_status(
         &self,
@@ -161,8 +171,9 @@ pub trait Cluster: Workloads {
 
 /// A member cluster of a fleet: its workloads, what it has room for, and the workload that we place there.
 pub trait Member: Workloads {
-    /// Usable nodes, pods and quotas, as far as the store has them; absent while they are not known.
-    fn room(&self, shape: &PodShape, namespace: &str) -> Option<Replicas>;
+    /// How many more replicas of a target its nodes and quotas have room for; absent while they are not known. `like`
+    /// is what one replica needs where the member does not know the target's pod template.
+    fn room(&self, target: &ScaleTarget, like: &PodShape) -> Option<Replicas>;
     /// Pods of a selector that no node has room for: how many, and since when the oldest waits.
     ///
     /// # Errors
@@ -191,6 +202,8 @@ pub trait Member: Workloads {
 pub trait Fleet: Send + Sync + 'static {
     /// One member.
     type Member: Member;
+    /// Whether the members have been listed; before that none is known, which does not mean that there is none.
+    fn is_synced(&self) -> bool;
     /// Every member that is configured, reachable or not, by name. Never blocks.
     fn members(&self) -> Vec<Arc<MemberView<Self::Member>>>;
     /// Waits until members appeared, vanished, or changed their credentials, labels or taints.
@@ -339,6 +352,23 @@ pub enum ClusterError {
         /// What happened.
         message: String,
     },
+}
+
+// === impl ClusterError ===
+
+impl ClusterError {
+    /// The same, said to have happened in `place`.
+    #[must_use]
+    pub fn within(mut self, place: &str) -> Self {
+        let (Self::NotFound { what }
+        | Self::Conflict { what }
+        | Self::Refused { what, .. }
+        | Self::NotScalable { what, .. }
+        | Self::Invalid { what, .. }
+        | Self::Unreachable { what, .. }) = &mut self;
+        *what = format!("{what} in {place}");
+        self
+    }
 }
 
 /// What the history of a metric is asked for by.

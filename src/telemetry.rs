@@ -59,6 +59,11 @@ struct WatchLabels {
     kind: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct MemberLabels {
+    member: String,
+}
+
 /// The replica counts that are published for every object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counts {
@@ -92,6 +97,8 @@ pub enum Write {
     Scale,
     /// A child `HorizontalPodAutoscaler`.
     Hpa,
+    /// A workload that a hub places.
+    Workload,
     /// A `TimeSeriesPrediction`.
     Prediction,
     /// The status of an autoscaler.
@@ -118,14 +125,18 @@ pub struct Telemetry {
     model_age_seconds: Family<SeriesLabels, Gauge<f64, AtomicU64>>,
     watch_errors: Family<WatchLabels, Counter>,
     watch_age_seconds: Family<WatchLabels, Gauge<f64, AtomicU64>>,
+    member_ready: Family<MemberLabels, Gauge>,
+    member_age_seconds: Family<MemberLabels, Gauge<f64, AtomicU64>>,
+    members_unusable: Gauge,
 }
 
 // === impl Write ===
 
 impl Write {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::Scale,
         Self::Hpa,
+        Self::Workload,
         Self::Prediction,
         Self::Status,
         Self::Event,
@@ -135,6 +146,7 @@ impl Write {
         match self {
             Self::Scale => "scale",
             Self::Hpa => "hpa",
+            Self::Workload => "workload",
             Self::Prediction => "prediction",
             Self::Status => "status",
             Self::Event => "event",
@@ -162,6 +174,9 @@ impl Default for Telemetry {
             model_age_seconds: Family::default(),
             watch_errors: Family::default(),
             watch_age_seconds: Family::default(),
+            member_ready: Family::default(),
+            member_age_seconds: Family::default(),
+            members_unusable: Gauge::default(),
         };
         telemetry.register();
         telemetry.start_at_zero();
@@ -211,6 +226,26 @@ impl Telemetry {
             self.watch_age_seconds.clone(),
         );
         self.register_forecasts(&mut registry);
+        self.register_members(&mut registry);
+    }
+
+    fn register_members(&self, registry: &mut Registry) {
+        registry.register(
+            "member_ready",
+            "Whether a member cluster answers and is healthy: 1 or 0",
+            self.member_ready.clone(),
+        );
+        registry.register_with_unit(
+            "member_staleness",
+            "Time since a member cluster last answered, or since its quietest watch heard from it",
+            Unit::Seconds,
+            self.member_age_seconds.clone(),
+        );
+        registry.register(
+            "members_unusable",
+            "Member clusters whose Secret cannot be used",
+            self.members_unusable.clone(),
+        );
     }
 
     fn register_forecasts(&self, registry: &mut Registry) {
@@ -373,6 +408,31 @@ impl Telemetry {
         counter.inc_by(errors.saturating_sub(counter.get()));
     }
 
+    /// Publishes how the members do: name, whether it is ready, and how long it has been silent if its Secret can be
+    /// used. Those that are gone leave no series.
+    pub fn members<'a>(&self, members: impl IntoIterator<Item = (&'a str, bool, Option<f64>)>) {
+        // Nobody reads them while they are not all there.
+        let _reader = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        self.member_ready.clear();
+        self.member_age_seconds.clear();
+        let mut unusable = 0;
+        for (name, ready, silent) in members {
+            let labels = MemberLabels {
+                member: name.to_owned(),
+            };
+            self.member_ready
+                .get_or_create(&labels)
+                .set(i64::from(ready));
+            match silent {
+                Some(seconds) => {
+                    self.member_age_seconds.get_or_create(&labels).set(seconds);
+                }
+                None => unusable += 1,
+            }
+        }
+        self.members_unusable.set(unusable);
+    }
+
     /// Everything in the `OpenMetrics` text format.
     #[must_use]
     pub fn encode(&self) -> String {
@@ -481,6 +541,24 @@ mod tests {
         telemetry.foresaw(&object(), "resource.cpu", &foresight);
         assert!(telemetry.encode().contains("foretide_forecast_skill{"));
         telemetry.forget(&object(), &["resource.cpu".to_owned()]);
+        assert_eq!(telemetry.encode(), empty);
+    }
+
+    #[test]
+    fn a_member_that_is_gone_leaves_no_series_behind() {
+        let telemetry = Telemetry::default();
+        let empty = telemetry.encode();
+        telemetry.members([("one", true, Some(1.5)), ("two", false, None)]);
+        let text = telemetry.encode();
+        for line in [
+            r#"foretide_member_ready{member="one"} 1"#,
+            r#"foretide_member_ready{member="two"} 0"#,
+            r#"foretide_member_staleness_seconds{member="one"} 1.5"#,
+            "foretide_members_unusable 1",
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+        telemetry.members([]);
         assert_eq!(telemetry.encode(), empty);
     }
 

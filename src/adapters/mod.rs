@@ -5,5 +5,6 @@
 //! decides how many replicas a workload needs.
 
 pub mod kube;
+pub mod members;
 pub mod metrics_api;
 pub mod prometheus;

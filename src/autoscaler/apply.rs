@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::{child, gather::Sighting};
 use crate::{
     domain::{Replicas, ScaleTarget, decide::Decision, strategy::Action},
+    owned::Kin,
     ports::{ClusterError, HpaView, Workloads},
     telemetry::{Telemetry, Write},
 };
@@ -27,6 +28,8 @@ pub(super) struct Planned {
     pub(super) ehpa: Arc<EffectiveHorizontalPodAutoscaler>,
     /// The object with the spec that the decision was made from, where its own cannot be acted on.
     pub(super) valid: Arc<EffectiveHorizontalPodAutoscaler>,
+    /// What a child is to it.
+    pub(super) kin: Kin,
     /// Its scale target.
     pub(super) target: ScaleTarget,
     /// What was seen.
@@ -72,6 +75,10 @@ pub(super) enum Deed {
     GivenBack,
     /// A child was removed.
     Removed,
+    /// The hub's workload was created or brought up to date.
+    Placed,
+    /// The hub's workload was deleted.
+    Displaced,
 }
 
 /// Carries out every decision; the order of `planned` is kept.
@@ -82,18 +89,43 @@ pub(super) async fn apply<C: Workloads>(
 ) -> Vec<Applied> {
     stream::iter(planned)
         .map(|planned| async move {
-            let outcome = Writer {
-                cluster,
-                telemetry,
-                planned: &planned,
-            }
-            .carry_out()
-            .await;
+            let outcome = carry_out(cluster, telemetry, &planned).await;
             Applied { planned, outcome }
         })
         .buffered(CONCURRENT_WRITES)
         .collect()
         .await
+}
+
+/// Carries out one decision.
+pub(super) async fn carry_out<C: Workloads>(
+    cluster: &C,
+    telemetry: &Telemetry,
+    planned: &Planned,
+) -> Result<Effect, ClusterError> {
+    Writer {
+        cluster,
+        telemetry,
+        planned,
+    }
+    .carry_out()
+    .await
+}
+
+/// Sets the count of a decision's target beside what the decision says; nothing where it stands already.
+pub(super) async fn scale<C: Workloads>(
+    cluster: &C,
+    telemetry: &Telemetry,
+    planned: &Planned,
+    to: Replicas,
+) -> Result<Option<Replicas>, ClusterError> {
+    Writer {
+        cluster,
+        telemetry,
+        planned,
+    }
+    .scale(to)
+    .await
 }
 
 /// Gives back an adopted autoscaler whose adopter is gone.
@@ -163,7 +195,8 @@ impl<C: Workloads> Writer<'_, C> {
         let taken = adopted.or(siblings.foreign.as_ref());
         if let Some(taken) = taken.filter(|_| child::wants_adoption(ehpa)) {
             self.remove_owned().await?;
-            let manifest = child::adoption(&self.planned.valid, taken, min, max);
+            let manifest =
+                child::adoption((&self.planned.valid, self.planned.kin), taken, min, max);
             let deed = if adopted.is_some() {
                 Deed::Restored
             } else {
@@ -187,7 +220,7 @@ impl<C: Workloads> Writer<'_, C> {
                         .to_owned(),
             });
         }
-        let manifest = child::manifest(&self.planned.valid, min, max);
+        let manifest = child::manifest((&self.planned.valid, self.planned.kin), min, max);
         let deed = if siblings.owned.is_some() {
             Deed::Restored
         } else {

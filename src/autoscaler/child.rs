@@ -1,8 +1,9 @@
 //! The child `HorizontalPodAutoscaler`: its manifest, whose it is, and whether it still is as written.
 //!
 //! Pure: values in, values out. `apply` sends what this module composes. A child of ours is found by
-//! its controller UID, an adopted one by an annotation; every other autoscaler on the same target is
-//! foreign and is never written.
+//! the UID of whom it is for (its controller's, or in a member cluster the one in its label), an
+//! adopted one by an annotation; every other autoscaler on the same target is foreign and is never
+//! written.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     domain::{Replicas, ScaleTarget},
-    owned::{child_name, is_part_of, owned_metadata},
+    owned::{FLEET_UID, HUB, Kin, is_part_of},
     ports::HpaView,
 };
 
@@ -44,19 +45,19 @@ impl Siblings {
     /// them acts is settled among them.
     #[must_use]
     pub fn of(
-        ehpa: &EffectiveHorizontalPodAutoscaler,
+        (ehpa, kin): (&EffectiveHorizontalPodAutoscaler, Kin),
         target: &ScaleTarget,
         hpas: &[Arc<HpaView>],
         rivals: &[String],
     ) -> Self {
         let uid = ehpa.metadata.uid.as_deref().unwrap_or_default();
         let of_a_rival = |hpa: &HpaView| {
-            let owner = hpa.controller_uid.as_ref();
-            owner.is_some_and(|owner| rivals.contains(owner))
+            let whose = created_for(hpa);
+            whose.is_some_and(|whose| rivals.iter().any(|rival| rival == whose))
         };
         let owned = hpas
             .iter()
-            .find(|hpa| hpa.controller_uid.as_deref() == Some(uid))
+            .find(|hpa| created_for(hpa) == Some(uid))
             .cloned();
         let adopted = hpas
             .iter()
@@ -72,7 +73,7 @@ impl Siblings {
             .iter()
             .find(|hpa| !ours(hpa) && !of_a_rival(hpa) && same_target(&hpa.target, target))
             .cloned();
-        let name = child_name(&ehpa.name_any());
+        let name = kin.child_name(&ehpa.name_any());
         let namesake = hpas
             .iter()
             .find(|hpa| hpa.name == name && !ours(hpa))
@@ -92,6 +93,13 @@ impl Siblings {
     }
 }
 
+/// UID of the object that this autoscaler was created for, if it is nobody's own.
+#[must_use]
+pub fn created_for(hpa: &HpaView) -> Option<&str> {
+    let of_a_fleet = || hpa.labels.get(FLEET_UID)?.as_str();
+    hpa.controller_uid.as_deref().or_else(of_a_fleet)
+}
+
 /// UID of the object that adopted this autoscaler, if any did.
 #[must_use]
 pub fn adopted_by(hpa: &HpaView) -> Option<&str> {
@@ -102,7 +110,7 @@ pub fn adopted_by(hpa: &HpaView) -> Option<&str> {
 /// adopted it.
 #[must_use]
 pub fn is_unclaimed(hpa: &HpaView) -> bool {
-    hpa.controller_uid.is_none() && adopted_by(hpa).is_none()
+    created_for(hpa).is_none() && adopted_by(hpa).is_none()
 }
 
 /// Whether the user asked us to take over a foreign autoscaler.
@@ -118,11 +126,15 @@ pub fn wants_adoption(ehpa: &EffectiveHorizontalPodAutoscaler) -> bool {
 /// Fields of `metrics` and `behavior` that we do not know are passed on. Every default that the API
 /// server would fill in is written out, so that each field has one owner and an edit by hand shows.
 #[must_use]
-pub fn manifest(ehpa: &EffectiveHorizontalPodAutoscaler, min: Replicas, max: Replicas) -> Value {
+pub fn manifest(
+    (ehpa, kin): (&EffectiveHorizontalPodAutoscaler, Kin),
+    min: Replicas,
+    max: Replicas,
+) -> Value {
     json!({
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",
-        "metadata": owned_metadata(ehpa),
+        "metadata": kin.metadata(ehpa),
         "spec": spec(ehpa, min, max),
     })
 }
@@ -130,7 +142,7 @@ pub fn manifest(ehpa: &EffectiveHorizontalPodAutoscaler, min: Replicas, max: Rep
 /// The takeover of a foreign autoscaler: the same object with our spec, remembering its own.
 #[must_use]
 pub fn adoption(
-    ehpa: &EffectiveHorizontalPodAutoscaler,
+    (ehpa, kin): (&EffectiveHorizontalPodAutoscaler, Kin),
     foreign: &HpaView,
     min: Replicas,
     max: Replicas,
@@ -140,13 +152,16 @@ pub fn adoption(
         .get(ORIGINAL_SPEC)
         .and_then(Value::as_str)
         .map_or_else(|| foreign.spec.to_string(), ToOwned::to_owned);
+    let mut annotations = kin.marks(ehpa);
+    annotations.insert(ADOPTED_BY.into(), ehpa.uid().unwrap_or_default().into());
+    annotations.insert(ORIGINAL_SPEC.into(), original.into());
     json!({
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",
         "metadata": {
             "name": foreign.name,
             "namespace": foreign.namespace,
-            "annotations": { ADOPTED_BY: ehpa.uid().unwrap_or_default(), ORIGINAL_SPEC: original },
+            "annotations": annotations,
         },
         "spec": spec(ehpa, min, max),
     })
@@ -157,12 +172,35 @@ pub fn adoption(
 pub fn return_patch(adopted: &HpaView) -> Option<Value> {
     let original = adopted.annotations.get(ORIGINAL_SPEC)?.as_str()?;
     let spec: Value = serde_json::from_str(original).ok()?;
-    Some(json!([
-        { "op": "test", "path": "/metadata/uid", "value": adopted.uid },
-        { "op": "replace", "path": "/spec", "value": spec },
-        { "op": "remove", "path": pointer(ADOPTED_BY) },
-        { "op": "remove", "path": pointer(ORIGINAL_SPEC) },
-    ]))
+    let mut patch = vec![
+        json!({ "op": "test", "path": "/metadata/uid", "value": adopted.uid }),
+        json!({ "op": "replace", "path": "/spec", "value": spec }),
+    ];
+    patch.extend(without_marks(adopted));
+    Some(Value::Array(patch))
+}
+
+/// The JSON patch that makes an autoscaler nobody's, as it is.
+#[must_use]
+pub fn release_patch(hpa: &HpaView) -> Value {
+    let same = json!({ "op": "test", "path": "/metadata/uid", "value": hpa.uid });
+    std::iter::once(same).chain(without_marks(hpa)).collect()
+}
+
+/// Removes what tells an autoscaler as ours.
+fn without_marks(hpa: &HpaView) -> impl Iterator<Item = Value> {
+    const MARKS: [&str; 4] = [ADOPTED_BY, ORIGINAL_SPEC, FLEET_UID, HUB];
+    let places = [("labels", &hpa.labels), ("annotations", &hpa.annotations)];
+    places.into_iter().flat_map(|(place, fields)| {
+        let there = MARKS.iter().filter(|mark| fields.get(mark).is_some());
+        there.map(move |mark| json!({ "op": "remove", "path": pointer(place, mark) }))
+    })
+}
+
+/// Whether a fleet has adopted this autoscaler, whose object is in another cluster.
+#[must_use]
+pub fn is_adopted_by_a_fleet(hpa: &HpaView) -> bool {
+    hpa.annotations.get(FLEET_UID).is_some()
 }
 
 /// The JSON patch for a `behavior` with more in it than we wrote; `None` when there is none.
@@ -209,11 +247,9 @@ pub fn differs_in_bounds_only(desired: &Value, live: &HpaView) -> bool {
     is_as_written(desired, &moved)
 }
 
-fn pointer(annotation: &str) -> String {
-    format!(
-        "/metadata/annotations/{}",
-        annotation.replace('~', "~0").replace('/', "~1")
-    )
+fn pointer(place: &str, key: &str) -> String {
+    let key = key.replace('~', "~0").replace('/', "~1");
+    format!("/metadata/{place}/{key}")
 }
 
 fn same_target(one: &ScaleTarget, other: &ScaleTarget) -> bool {
@@ -345,7 +381,8 @@ mod tests {
     }
 
     fn child(behavior: Option<&str>) -> Value {
-        manifest(&ehpa(behavior), Replicas::new(2), Replicas::new(10))
+        let object = ehpa(behavior);
+        manifest((&object, Kin::Owner), Replicas::new(2), Replicas::new(10))
     }
 
     #[test]
@@ -444,7 +481,7 @@ mod tests {
             (hpa("ehpa-web", None, None), "foreign namesake", true),
         ] {
             let all = [Arc::clone(&hpa)];
-            let found = Siblings::of(&object, &target, &all, &["rival".to_owned()]);
+            let found = Siblings::of((&object, Kin::Owner), &target, &all, &["rival".to_owned()]);
             let is = |which| {
                 if str::contains(whose, which) {
                     Some(Arc::clone(&hpa))
@@ -470,7 +507,12 @@ mod tests {
         let was = foreign.spec.clone();
         let mut adopted = foreign;
         for min in [1, 2, 3] {
-            let manifest = adoption(&ehpa(None), &adopted, Replicas::new(min), Replicas::new(10));
+            let manifest = adoption(
+                (&ehpa(None), Kin::Owner),
+                &adopted,
+                Replicas::new(min),
+                Replicas::new(10),
+            );
             adopted = HpaView {
                 uid: adopted.uid,
                 ..stored(&manifest)

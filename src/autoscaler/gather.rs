@@ -26,6 +26,7 @@ use crate::{
         workload::Workload,
     },
     forecaster::forecasts::{Forecasts, SeriesKey},
+    owned::Kin,
     ports::{ClusterError, HpaView, MetricQuery, ScaleView, Workloads},
 };
 
@@ -37,7 +38,11 @@ const CONCURRENT_READS: usize = 16;
 pub(super) struct Due {
     /// The object as the user wrote it.
     pub(super) ehpa: Arc<EffectiveHorizontalPodAutoscaler>,
-    /// What it means.
+    /// The object as it was with the spec that counts: what a child is made of.
+    pub(super) valid: Arc<EffectiveHorizontalPodAutoscaler>,
+    /// What a child is to it.
+    pub(super) kin: Kin,
+    /// What that spec means.
     pub(super) workload: Arc<Workload>,
     /// Who else acts on the same target.
     pub(super) rivals: Rivals,
@@ -157,8 +162,13 @@ async fn see<C: Workloads>(
     }
     let hpas = shared.hpas.get(namespace).map_or(&[][..], Vec::as_slice);
     Ok(Sighting {
-        siblings: Siblings::of(&due.ehpa, &workload.target, hpas, &due.rivals.uids),
-        forecasts: predicted(forecasts, due, &pods, &scale, now),
+        siblings: Siblings::of(
+            (&due.ehpa, due.kin),
+            &workload.target,
+            hpas,
+            &due.rivals.uids,
+        ),
+        forecasts: predicted(forecasts, (&due.ehpa, workload), &pods, &scale, now),
         observation: Observation {
             scale: scale.scale,
             pods,
@@ -166,6 +176,22 @@ async fn see<C: Workloads>(
         },
         scale,
     })
+}
+
+/// Asks for a metric that needs no pods: of an object, or from outside the cluster.
+pub(super) async fn ask<C: Workloads>(
+    cluster: &C,
+    namespace: &str,
+    metric: &MetricSpec,
+) -> Reading {
+    let sight = Sight {
+        cluster,
+        namespace,
+        selector: "",
+        pods: &[],
+        usage: &Usage::new(),
+    };
+    sight.read(metric).await
 }
 
 fn has_selector(scale: &ScaleView) -> bool {
@@ -259,14 +285,14 @@ impl<C: Workloads> Sight<'_, C> {
 }
 
 /// What the forecasts in force say about every metric of a workload.
-fn predicted(
+pub(super) fn predicted(
     forecasts: &Forecasts,
-    due: &Due,
+    (ehpa, workload): (&EffectiveHorizontalPodAutoscaler, &Workload),
     pods: &[Arc<Pod>],
     scale: &ScaleView,
     now: Timestamp,
 ) -> Vec<ForecastReading> {
-    let (uid, workload) = (due.ehpa.uid().unwrap_or_default(), &due.workload);
+    let uid = ehpa.uid().unwrap_or_default();
     let Some(prediction) = &workload.prediction else {
         return Vec::new();
     };

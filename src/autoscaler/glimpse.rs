@@ -3,7 +3,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use super::gather::Sighting;
+use super::{apply::Planned, gather::Sighting, memory::Memory};
 use crate::{
     domain::{
         decide::{Decision, Limit},
@@ -11,11 +11,26 @@ use crate::{
         observation::{Phase, Pod},
         workload::Workload,
     },
-    forecaster::feed::Glimpse,
+    forecaster::feed::{Feed, Glimpse},
 };
 
+/// Tells forecasters what one decision saw, if the workload is forecast.
+pub(super) fn tell(feed: &Feed, memory: &mut Memory, workload: &Workload, planned: &Planned) {
+    if workload.prediction.is_none() {
+        return;
+    }
+    let Planned {
+        sighting, decision, ..
+    } = planned;
+    memory.lead_times.observe(&sighting.observation.pods);
+    let lead_time = memory.lead_times.measured();
+    let glimpses = glimpses(workload, sighting, decision);
+    let uid = planned.ehpa.metadata.uid.as_deref().unwrap_or_default();
+    feed.report(uid, lead_time, glimpses, decision.at);
+}
+
 /// A glimpse per metric, by its identifier; of two metrics of one identifier the first.
-pub(super) fn glimpses(
+fn glimpses(
     workload: &Workload,
     sighting: &Sighting,
     decision: &Decision,

@@ -15,12 +15,12 @@ use foretide_crds::{
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
-use super::{apply::Effect, as_child, report::Outline, shadow::Shadow};
+use super::{apply::Effect, plan::as_child, report::Outline, shadow::Shadow};
 use crate::{
     domain::{
         Replicas,
         history::{History, RawFloor},
-        hpa::{Log, Recommendation, ScaleEvent, Settings},
+        hpa::{Behavior, Log, Recommendation, ScaleEvent, Settings},
         lead_time::LeadTimes,
         workload::Workload,
     },
@@ -39,24 +39,31 @@ pub(super) struct Memory {
     pub(super) valid: Option<Arc<EffectiveHorizontalPodAutoscaler>>,
     /// Why the spec as it stands cannot be acted on, if so.
     pub(super) invalid: Option<Invalid>,
-    /// Identity of the scale target that `history` is about.
-    pub(super) target_uid: Option<String>,
-    /// Stabilization and rate limits.
-    pub(super) history: History,
+    /// Its workload.
+    pub(super) track: Track,
     /// What was last written to status.
     pub(super) written: Option<Outline>,
     /// The reason of the last warning, while what it warned of lasts.
     pub(super) warned: Option<&'static str>,
+    /// How long its pods took to start.
+    pub(super) lead_times: LeadTimes,
+    /// The metrics whose forecasts have metric series.
+    pub(super) foreseen: BTreeSet<String>,
+}
+
+/// What is remembered of one workload in one cluster.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Track {
+    /// Identity of the scale target that `history` is about.
+    pub(super) target_uid: Option<String>,
+    /// Stabilization and rate limits.
+    pub(super) history: History,
     /// When the last change of the scale was applied.
     pub(super) last_scale: Option<Timestamp>,
     /// The `minReplicas` that the child autoscaler was left with, if there is one.
     pub(super) child_min: Option<Replicas>,
     /// What the child autoscaler is expected to answer.
     pub(super) shadow: Shadow,
-    /// How long its pods took to start.
-    pub(super) lead_times: LeadTimes,
-    /// The metrics whose forecasts have metric series.
-    pub(super) foreseen: BTreeSet<String>,
 }
 
 /// Memories by the UID of their object.
@@ -87,7 +94,8 @@ impl Memories {
 // === impl Memory ===
 
 impl Memory {
-    fn new(ehpa: &EffectiveHorizontalPodAutoscaler) -> Self {
+    /// The memory of an object that is seen for the first time: what its status kept.
+    pub(super) fn new(ehpa: &EffectiveHorizontalPodAutoscaler) -> Self {
         let last_scale = ehpa
             .status
             .as_ref()
@@ -100,18 +108,21 @@ impl Memory {
             workload: None,
             valid: None,
             invalid: None,
-            target_uid: None,
-            history: History::default(),
+            track: Track {
+                last_scale: last_scale.map(|time| time.0),
+                ..Track::default()
+            },
             written: None,
             warned: None,
-            last_scale: last_scale.map(|time| time.0),
-            child_min: None,
-            shadow: Shadow::default(),
             lead_times: LeadTimes::default(),
             foreseen: BTreeSet::new(),
         }
     }
+}
 
+// === impl Track ===
+
+impl Track {
     /// Remembers how the child autoscaler was left. One that was put right may have read and logged
     /// what we did not: its answers are not compared until it has settled again.
     pub(super) fn delegated(&mut self, effect: &Effect) {
@@ -122,11 +133,12 @@ impl Memory {
     }
 
     /// Remembers a change of the scale that was applied by us.
-    pub(super) fn changed(&mut self, from: Replicas, to: Replicas, at: Timestamp) {
-        let behavior = self
-            .workload
-            .as_ref()
-            .and_then(|workload| workload.behavior.as_ref());
+    pub(super) fn changed(
+        &mut self,
+        behavior: Option<&Behavior>,
+        (from, to): (Replicas, Replicas),
+        at: Timestamp,
+    ) {
         self.history = std::mem::take(&mut self.history).applied(behavior, from, to, at);
         self.last_scale = Some(at);
     }
@@ -138,8 +150,8 @@ impl Memory {
     /// target starts afresh.
     pub(super) fn recall(
         &mut self,
-        ehpa: &EffectiveHorizontalPodAutoscaler,
-        target_uid: &str,
+        (ehpa, target_uid): (&EffectiveHorizontalPodAutoscaler, &str),
+        behavior: Option<&Behavior>,
         settings: &Settings,
         now: Timestamp,
     ) {
@@ -149,7 +161,6 @@ impl Memory {
             None => {
                 let status = ehpa.status.as_ref();
                 if status.is_some_and(|status| status.decision.is_some()) {
-                    let behavior = self.workload.as_ref().and_then(|w| w.behavior.as_ref());
                     let lost = History::lost(now, behavior, settings);
                     let kept = status.and_then(|status| status.history.as_ref());
                     self.history = kept.map_or(lost.clone(), |kept| restored(kept, lost, now));

@@ -10,9 +10,11 @@
 
 mod apply;
 pub mod child;
+pub mod fleet;
 mod gather;
 mod glimpse;
 mod memory;
+mod plan;
 mod report;
 mod rivals;
 mod schedule;
@@ -21,6 +23,7 @@ mod shadow;
 use std::{
     collections::{BTreeSet, HashSet},
     sync::Arc,
+    time::Duration,
 };
 
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
@@ -32,21 +35,17 @@ use self::{
     apply::{Applied, Planned},
     gather::{Due, Seen, Sighting},
     memory::Memories,
+    plan::Desk,
     report::Reporter,
     rivals::Rivals,
     schedule::{Entry, Schedule},
 };
 use crate::{
     clock::Clock,
-    domain::{
-        Replicas,
-        cron::Zone,
-        decide::{self, Child, decide},
-        hpa::Settings,
-        workload::{Mode, Strategy, Workload},
-    },
+    domain::{cron::Zone, hpa::Settings},
     forecaster::forecasts::Forecasts,
-    ports::{Cluster, ClusterError, HpaView, ObjectKey},
+    owned::Kin,
+    ports::{Cluster, ClusterError, ObjectKey},
     telemetry::Telemetry,
     validate,
 };
@@ -55,8 +54,6 @@ use crate::{
 const FIRST_LOOK: SignedDuration = SignedDuration::from_millis(200);
 /// How soon an object is decided again after a write that somebody else got in before.
 const AFTER_CONFLICT: SignedDuration = SignedDuration::from_secs(1);
-/// The API cuts times to seconds; this is the most that it can have cut off.
-const CUT_OFF: SignedDuration = SignedDuration::from_millis(999);
 
 /// An object whose scale could not be read.
 type Unreadable = (Arc<EffectiveHorizontalPodAutoscaler>, ClusterError);
@@ -70,6 +67,14 @@ pub struct Setup {
     pub local_zone: Zone,
     /// The algorithm's constants.
     pub settings: Settings,
+    /// How long one member of a fleet may take to answer everything that one sync asks of it, and then to
+    /// take everything that it writes.
+    pub member_deadline: Duration,
+}
+
+impl Setup {
+    /// `member_deadline` of the controller.
+    pub const MEMBER_DEADLINE: Duration = Duration::from_secs(4);
 }
 
 /// The autoscaler of one cluster.
@@ -208,9 +213,9 @@ impl<C: Cluster> Autoscaler<C> {
             Err(invalid) if memory.workload.is_some() => memory.invalid = Some(invalid),
             Err(invalid) => {
                 let now = self.clock.now();
-                let (cluster, telemetry) = (&*self.cluster, &*self.telemetry);
+                let (board, telemetry) = (&*self.cluster, &*self.telemetry);
                 Reporter {
-                    cluster,
+                    board,
                     telemetry,
                     now,
                 }
@@ -219,8 +224,11 @@ impl<C: Cluster> Autoscaler<C> {
             }
         }
         let workload = memory.workload.clone()?;
+        let valid = memory.valid.as_ref().unwrap_or(ehpa);
         Some(Due {
             ehpa: Arc::clone(ehpa),
+            valid: Arc::clone(valid),
+            kin: Kin::Owner,
             workload,
             rivals,
         })
@@ -232,6 +240,7 @@ impl<C: Cluster> Autoscaler<C> {
             .cluster
             .every_hpa()
             .into_iter()
+            .filter(|hpa| !child::is_adopted_by_a_fleet(hpa))
             .filter(|hpa| child::adopted_by(hpa).is_some_and(|uid| !uids.contains(uid)));
         for orphan in orphans {
             if let Err(error) = apply::give_back(&*self.cluster, &self.telemetry, &orphan).await {
@@ -256,46 +265,16 @@ impl<C: Cluster> Autoscaler<C> {
     }
 
     fn plan(&mut self, due: Due, sighting: Sighting, now: Timestamp) -> Planned {
-        let settings = &self.setup.settings;
+        let desk = Desk {
+            settings: &self.setup.settings,
+            telemetry: &self.telemetry,
+            now,
+        };
         let memory = self.memories.of(&due.ehpa);
-        memory.recall(&due.ehpa, &sighting.scale.uid, settings, now);
-        let workload = in_force(&due, &sighting);
-        let acting = sighting.siblings.acting().map(|hpa| &**hpa);
-        let seen = decide::Seen {
-            observation: sighting.observation.clone(),
-            forecasts: sighting.forecasts.clone(),
-            child: acting.map(|hpa| as_left(hpa, memory.child_min)),
-        };
-        let (decision, history) = decide(&workload, &seen, &memory.history, settings, now);
-        memory.history = history;
-        let untouched = acting.filter(|hpa| as_child(hpa) == as_left(hpa, memory.child_min));
-        let values = shadow::values(&decision);
-        let pods = &sighting.observation.pods;
-        let sync = shadow::Sync::of(&decision, values.as_deref(), pods, &memory.history.log);
-        let rules = shadow::Rules {
-            behavior: workload.behavior.as_ref(),
-            settings,
-        };
-        if let Some(agreed) = memory.shadow.watch(&sync, untouched, rules) {
-            self.telemetry.compared(agreed);
-        }
-        if workload.prediction.is_some() {
-            memory.lead_times.observe(pods);
-            let lead_time = memory.lead_times.measured();
-            let glimpses = glimpse::glimpses(&workload, &sighting, &decision);
-            let uid = due.ehpa.metadata.uid.as_deref().unwrap_or_default();
-            self.forecasts.feed().report(uid, lead_time, glimpses, now);
-        }
-        let valid = memory.valid.as_ref().unwrap_or(&due.ehpa);
-        Planned {
-            valid: Arc::clone(valid),
-            ehpa: due.ehpa,
-            target: workload.target.clone(),
-            sighting,
-            decision,
-            delegates: delegates(&workload),
-            older: due.rivals.older,
-        }
+        let workload = Arc::clone(&due.workload);
+        let planned = desk.plan(&mut memory.track, due, sighting, None);
+        glimpse::tell(self.forecasts.feed(), memory, &workload, &planned);
+        planned
     }
 
     /// Remembers what was applied: changes of our own count as scale events.
@@ -307,12 +286,12 @@ impl<C: Cluster> Autoscaler<C> {
             };
             match &applied.outcome {
                 Ok(effect) => {
-                    self.memories.of(&applied.planned.ehpa).delegated(effect);
+                    let memory = self.memories.of(&applied.planned.ehpa);
+                    memory.track.delegated(effect);
                     if let Some(to) = effect.scaled {
-                        let from = applied.planned.decision.current;
-                        self.memories
-                            .of(&applied.planned.ehpa)
-                            .changed(from, to, now);
+                        let behavior = memory.workload.as_ref().and_then(|w| w.behavior.as_ref());
+                        let change = (applied.planned.decision.current, to);
+                        memory.track.changed(behavior, change, now);
                     }
                 }
                 Err(ClusterError::Conflict { .. }) => {
@@ -327,7 +306,7 @@ impl<C: Cluster> Autoscaler<C> {
         let (cluster, telemetry) = (Arc::clone(&self.cluster), Arc::clone(&self.telemetry));
         let now = self.clock.now();
         let reporter = Reporter {
-            cluster: &*cluster,
+            board: &*cluster,
             telemetry: &telemetry,
             now,
         };
@@ -341,58 +320,5 @@ impl<C: Cluster> Autoscaler<C> {
                 .unreadable(self.memories.of(ehpa), ehpa, error)
                 .await;
         }
-    }
-}
-
-/// The workload as it is decided: a target that belongs to somebody else is only previewed. What was
-/// adopted and may no longer be is somebody else's again.
-fn in_force(due: &Due, sighting: &Sighting) -> Arc<Workload> {
-    let siblings = &sighting.siblings;
-    let alone = siblings.foreign.is_none() && siblings.adopted.is_none();
-    if due.rivals.older.is_none() && (alone || may_adopt(due, sighting)) {
-        return Arc::clone(&due.workload);
-    }
-    let preview = Workload {
-        strategy: Strategy::Preview,
-        specific_replicas: None,
-        ..Workload::clone(&due.workload)
-    };
-    Arc::new(preview)
-}
-
-fn may_adopt(due: &Due, sighting: &Sighting) -> bool {
-    let siblings = &sighting.siblings;
-    let free = |hpa: &Arc<HpaView>| siblings.adopted.is_some() || child::is_unclaimed(hpa);
-    delegates(&due.workload)
-        && child::wants_adoption(&due.ehpa)
-        && siblings.foreign.as_ref().is_none_or(free)
-}
-
-/// Whether a child autoscaler writes the scale.
-fn delegates(workload: &Workload) -> bool {
-    workload.strategy == Strategy::Auto && workload.mode_in_force() == Mode::Delegated
-}
-
-/// The child with the minimum that we left it with: another one is an edit by hand, to be undone.
-fn as_left(hpa: &HpaView, min: Option<Replicas>) -> Child {
-    let live = as_child(hpa);
-    Child {
-        min: min.unwrap_or(live.min),
-        ..live
-    }
-}
-
-fn as_child(hpa: &HpaView) -> Child {
-    let count = |fields: &serde_json::Value, name: &str| {
-        let n = fields.get(name).and_then(serde_json::Value::as_u64);
-        n.and_then(|n| u32::try_from(n).ok()).map(Replicas::new)
-    };
-    Child {
-        min: count(&hpa.spec, "minReplicas").unwrap_or(Replicas::new(1)),
-        max: count(&hpa.spec, "maxReplicas").unwrap_or(Replicas::new(1)),
-        desired: count(&hpa.status, "desiredReplicas"),
-        last_scale: hpa
-            .last_scale
-            .map(|at| at.saturating_add(CUT_OFF).unwrap_or(at)),
     }
 }

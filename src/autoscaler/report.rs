@@ -9,10 +9,14 @@ mod conditions;
 mod events;
 mod status;
 
+use std::future::Future;
+
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerStatus};
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 
+pub(super) use conditions::condition;
 pub(super) use status::Outline;
 pub(crate) use status::{decided, windows};
 
@@ -24,11 +28,58 @@ use crate::{
     validate::Invalid,
 };
 
+/// Where an object's status and events are written, and what its status has besides that of every autoscaler.
+pub(super) trait NoticeBoard: Send + Sync {
+    /// The part of a status whose change is worth a write.
+    fn outline(&self, status: &EffectiveHorizontalPodAutoscalerStatus) -> Outline {
+        Outline::of(status)
+    }
+    /// The same of the status as it stands.
+    fn standing(&self, ehpa: &EffectiveHorizontalPodAutoscaler) -> Outline {
+        Outline::of(&ehpa.status.clone().unwrap_or_default())
+    }
+    /// Conditions beside the decision's own.
+    fn conditions(&self) -> Vec<Condition> {
+        Vec::new()
+    }
+    /// Writes a status.
+    fn write_status(
+        &self,
+        ehpa: &EffectiveHorizontalPodAutoscaler,
+        status: &EffectiveHorizontalPodAutoscalerStatus,
+    ) -> impl Future<Output = Result<(), ClusterError>> + Send;
+    /// Records an event.
+    fn emit(
+        &self,
+        ehpa: &EffectiveHorizontalPodAutoscaler,
+        event: &EventNote,
+    ) -> impl Future<Output = Result<(), ClusterError>> + Send;
+}
+
+impl<C: Cluster> NoticeBoard for C {
+    async fn write_status(
+        &self,
+        ehpa: &EffectiveHorizontalPodAutoscaler,
+        status: &EffectiveHorizontalPodAutoscalerStatus,
+    ) -> Result<(), ClusterError> {
+        let (namespace, name) = (ehpa.namespace().unwrap_or_default(), ehpa.name_any());
+        Cluster::write_status(self, &namespace, &name, status).await
+    }
+
+    async fn emit(
+        &self,
+        ehpa: &EffectiveHorizontalPodAutoscaler,
+        event: &EventNote,
+    ) -> Result<(), ClusterError> {
+        Cluster::emit(self, ehpa, event).await
+    }
+}
+
 /// Tells people about one sync.
 #[derive(Debug)]
-pub(super) struct Reporter<'a, C> {
+pub(super) struct Reporter<'a, B> {
     /// Where statuses and events are written.
-    pub(super) cluster: &'a C,
+    pub(super) board: &'a B,
     /// Where writes and counts are published.
     pub(super) telemetry: &'a Telemetry,
     /// When it is told.
@@ -36,11 +87,11 @@ pub(super) struct Reporter<'a, C> {
 }
 
 /// A condition that is False: its type, its reason, and what to do.
-type Trouble = (&'static str, &'static str, String);
+pub(super) type Trouble = (&'static str, &'static str, String);
 
 // === impl Reporter ===
 
-impl<C: Cluster> Reporter<'_, C> {
+impl<B: NoticeBoard> Reporter<'_, B> {
     /// Reports one object after its decision was carried out, or not.
     pub(super) async fn applied(&self, memory: &mut Memory, applied: &Applied) {
         let decision = &applied.planned.decision;
@@ -55,7 +106,8 @@ impl<C: Cluster> Reporter<'_, C> {
             Some(warning) => self.warn(memory, ehpa, &warning).await,
             None => memory.warned = None,
         }
-        let status = status::status(memory, applied, self.now);
+        let beside = self.board.conditions();
+        let status = status::status(memory, applied, beside, self.now);
         self.write(memory, ehpa, status).await;
     }
 
@@ -113,7 +165,7 @@ impl<C: Cluster> Reporter<'_, C> {
 
     /// Writes conditions that are False, leaving the rest of the status as it is; an event goes with
     /// the first appearance of the reason.
-    async fn trouble(
+    pub(super) async fn trouble(
         &self,
         memory: &mut Memory,
         ehpa: &EffectiveHorizontalPodAutoscaler,
@@ -127,7 +179,7 @@ impl<C: Cluster> Reporter<'_, C> {
         }
         status.observed_generation = ehpa.metadata.generation;
         status.conditions = Some(conditions::since(known, ehpa, self.now));
-        if memory.written.as_ref() == Some(&Outline::of(&status)) {
+        if memory.written.as_ref() == Some(&self.board.outline(&status)) {
             return;
         }
         if let Some((_, reason, note)) = troubles.first() {
@@ -165,24 +217,25 @@ impl<C: Cluster> Reporter<'_, C> {
         ehpa: &EffectiveHorizontalPodAutoscaler,
         status: EffectiveHorizontalPodAutoscalerStatus,
     ) {
-        let outline = Outline::of(&status);
-        let stands = memory
-            .written
-            .get_or_insert_with(|| Outline::of(&ehpa.status.clone().unwrap_or_default()));
+        let outline = self.board.outline(&status);
+        let standing = || self.board.standing(ehpa);
+        let stands = memory.written.get_or_insert_with(standing);
         if *stands == outline {
             return;
         }
-        let (namespace, name) = (ehpa.namespace().unwrap_or_default(), ehpa.name_any());
-        let outcome = self.cluster.write_status(&namespace, &name, &status).await;
+        let outcome = self.board.write_status(ehpa, &status).await;
         self.telemetry.wrote(Write::Status, outcome.is_ok());
         match outcome {
             Ok(()) => memory.written = Some(outline),
-            Err(error) => tracing::warn!(%namespace, %name, %error, "status not written"),
+            Err(error) => {
+                let (namespace, name) = (ehpa.namespace().unwrap_or_default(), ehpa.name_any());
+                tracing::warn!(%namespace, %name, %error, "status not written");
+            }
         }
     }
 
-    async fn emit(&self, ehpa: &EffectiveHorizontalPodAutoscaler, event: &EventNote) {
-        let outcome = self.cluster.emit(ehpa, event).await;
+    pub(super) async fn emit(&self, ehpa: &EffectiveHorizontalPodAutoscaler, event: &EventNote) {
+        let outcome = self.board.emit(ehpa, event).await;
         self.telemetry.wrote(Write::Event, outcome.is_ok());
         if let Err(error) = outcome {
             let (namespace, name) = (ehpa.namespace().unwrap_or_default(), ehpa.name_any());

@@ -14,6 +14,7 @@ mod exit;
 pub mod explain;
 pub mod inputs;
 mod manifest;
+pub mod members;
 mod output;
 pub mod plan;
 mod plot;
@@ -56,6 +57,8 @@ enum Command {
     Validate(validate::ValidateArgs),
     /// Look at cron windows: when they open, and what is odd about them
     Cron(cron::CronArgs),
+    /// Enrol, list and check the member clusters of fleets
+    Members(members::MembersArgs),
     /// Print the custom resource definitions
     Crds,
 }
@@ -98,6 +101,7 @@ pub fn answer(cli: &Cli, around: &Surroundings) -> Result<Answer, Failure> {
         Command::Explain(args) => explain::run(args, *screen, local),
         Command::Validate(args) => validate::run(args, *screen, local, *now),
         Command::Cron(args) => crons::run(args, *screen, local, *now),
+        Command::Members(args) => members::run(args, *screen),
         Command::Crds => Ok(Answer::text(crds())),
     }
 }

@@ -98,6 +98,7 @@ fn plan(args: &PlanArgs, local: &Zone, now: Timestamp) -> Result<Plan, Failure> 
         forecasts: forecasts.collect(),
         observation: scene.observation,
         child: None,
+        share: None,
     };
     let memory = history::History::default();
     let (decision, _) = decide(&workload, &seen, &memory, &Settings::default(), at);

@@ -47,6 +47,9 @@ pub struct Seen {
     pub forecasts: Vec<ForecastReading>,
     /// The child autoscaler as it stands in the cluster, if there is one.
     pub child: Option<Child>,
+    /// This workload's part of a floor that was decided for a whole fleet, if it is part of one and something
+    /// asks: it passed every window there, and is the floor as it is.
+    pub share: Option<Replicas>,
 }
 
 /// A child autoscaler as it stands.
@@ -186,7 +189,7 @@ pub fn decide(
     };
     let mut history = step.recall(history.clone());
     let asked = step.ask(&mut history);
-    let floor = step.lane().floor(asked.raw, &history, now);
+    let floor = step.floor(asked.raw, &history);
     let joined = step.join(asked.pass.as_ref(), &floor, &history);
     let shaping = step.shape(asked.pass.as_ref(), &floor, &joined, &history);
     let outcome = Outcome {
@@ -259,6 +262,19 @@ impl<'a> Step<'a> {
                 child::SYNC_PERIOD
             } else {
                 SignedDuration::ZERO
+            },
+        }
+    }
+
+    /// The floor lane's result, or what a fleet decided for this workload.
+    fn floor(&self, raw: Option<Replicas>, history: &History) -> Floor {
+        match self.seen.share {
+            None => self.lane().floor(raw, history, self.now),
+            share @ Some(count) => Floor {
+                raw: share,
+                held: share,
+                limited: share,
+                floor: self.bounds().clamp(count),
             },
         }
     }

@@ -220,7 +220,9 @@ fn missing(ask: &Ask<'_>, container: String) -> NoTarget {
     }
 }
 
-fn is_available(pod: &Pod) -> bool {
+/// Whether a pod serves: it runs, is ready, and is not on its way out.
+#[must_use]
+pub fn is_available(pod: &Pod) -> bool {
     let ready = pod
         .ready
         .as_ref()

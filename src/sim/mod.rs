@@ -281,6 +281,7 @@ impl<'a> Run<'a> {
                 .collect(),
             observation,
             child: None,
+            share: None,
         }
     }
 

@@ -247,6 +247,7 @@ fn decisions_are_those_of_decide_driven_by_hand() {
             },
             forecasts: Vec::new(),
             child: None,
+            share: None,
         };
         let (expected, next) = decide(&direct, &seen, &history, &Settings::default(), now);
         let (minute, decision) = run.minute();

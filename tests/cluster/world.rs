@@ -9,7 +9,7 @@ use std::{
 use foretide::{
     app,
     clock::Clock,
-    config::{Config, KubeAccess, ScopeArg},
+    config::{Config, KubeAccess, MemberArgs, ScopeArg},
     domain::{cron::Zone, hpa::Settings},
     telemetry::{Telemetry, start_logging},
 };
@@ -118,7 +118,10 @@ impl World {
             },
             namespaces: Vec::new(),
             prometheus: None,
+            prometheus_endpoints: std::collections::BTreeMap::new(),
+            cluster_label: "cluster".into(),
             promql_scope: ScopeArg::Namespace,
+            members: MemberArgs::default(),
             adapter_config: None,
             listen: "127.0.0.1:0".parse().unwrap(),
             sync_period: SignedDuration::from_secs(1),

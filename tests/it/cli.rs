@@ -43,7 +43,7 @@ fn as_json(line: &str) -> Value {
     serde_json::from_str(&answer(line).unwrap().text).unwrap()
 }
 
-fn matches_snapshot(name: &str, text: &str) {
+pub(crate) fn matches_snapshot(name: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/it/snapshots")
         .join(name);

@@ -5,12 +5,19 @@ mod architecture;
 #[cfg(test)]
 mod cli;
 #[cfg(test)]
+mod fleet;
+#[cfg(test)]
 mod fuzz;
+mod members;
+#[cfg(test)]
+mod memory;
 #[cfg(test)]
 mod pictures;
 #[cfg(test)]
 mod sources_contradict_hpa;
 #[cfg(test)]
 mod sync;
+#[cfg(test)]
+mod vectors_federation;
 #[cfg(test)]
 mod vectors_hpa;

@@ -95,6 +95,17 @@ impl Connection {
         file: Option<&Path>,
         context: Option<&str>,
     ) -> Result<Self, ConnectError> {
+        Self::new(Self::config(file, context).await?)
+    }
+
+    /// What a kubeconfig file says about a context.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or has no such context.
+    pub(in crate::adapters) async fn config(
+        file: Option<&Path>,
+        context: Option<&str>,
+    ) -> Result<Config, ConnectError> {
         let shown = file.map_or_else(|| "of the environment".into(), |f| f.display().to_string());
         let options = KubeConfigOptions {
             context: context.map(str::to_owned),
@@ -107,10 +118,10 @@ impl Connection {
                 Err(error) => Err(error),
             },
         };
-        Self::new(config.map_err(|source| ConnectError::Kubeconfig {
+        config.map_err(|source| ConnectError::Kubeconfig {
             file: shown,
             source: Box::new(source),
-        })?)
+        })
     }
 
     /// Connects as the service account of the pod we run in; its token and CA are re-read as they change.
@@ -121,7 +132,11 @@ impl Connection {
         Self::new(Config::incluster().map_err(|e| ConnectError::NotInCluster(Box::new(e)))?)
     }
 
-    fn new(config: Config) -> Result<Self, ConnectError> {
+    /// Connects as a client configuration says; its times are ours.
+    ///
+    /// # Errors
+    /// When its certificates, keys or addresses are malformed.
+    pub(in crate::adapters) fn new(config: Config) -> Result<Self, ConnectError> {
         // The first caller wins; later installations say so and change nothing.
         let _installed = rustls::crypto::ring::default_provider()
             .install_default()
@@ -133,6 +148,17 @@ impl Connection {
             unary: client(calling)?,
             watch: client(watching)?,
         })
+    }
+
+    /// The namespace that the configuration names: of a pod, its own.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        self.unary.default_namespace()
+    }
+
+    /// The client for calls.
+    pub(in crate::adapters) fn client(&self) -> Client {
+        self.unary.clone()
     }
 
     /// A connection over a client that speaks to something else than a network.
@@ -165,14 +191,29 @@ impl Default for Limits {
     }
 }
 
+impl Limits {
+    /// Bounds of the calls to a member: one that is slow must not keep a whole sync waiting.
+    pub(in crate::adapters) fn of_a_member() -> Self {
+        Self {
+            queue: Duration::from_secs(10),
+            ..Self::default()
+        }
+    }
+}
+
 // === impl Calls ===
 
 impl Calls {
     pub(in crate::adapters) fn new(client: Client, limits: Limits) -> Self {
+        Self::gated(client, limits, WriteGate::default())
+    }
+
+    /// The same behind a gate that others go through as well.
+    pub(in crate::adapters) fn gated(client: Client, limits: Limits, gate: WriteGate) -> Self {
         Self {
             client,
             turns: Semaphore::new(limits.in_flight),
-            gate: WriteGate::default(),
+            gate,
             limits,
         }
     }
@@ -182,9 +223,14 @@ impl Calls {
         &self,
         url: &str,
     ) -> Result<T, CallError> {
-        let request = request(Method::GET, url, None, Vec::new())?;
-        let text = self.bounded(&request, self.limits.retries).await?;
+        let text = self.read_text(url).await?;
         serde_json::from_str(&text).map_err(|source| CallError::Answer(source.to_string()))
+    }
+
+    /// GETs a text; transient failures are retried within the deadline.
+    pub(in crate::adapters) async fn read_text(&self, url: &str) -> Result<String, CallError> {
+        let request = request(Method::GET, url, None, Vec::new())?;
+        self.bounded(&request, self.limits.retries).await
     }
 
     /// The gate of every write.

@@ -4,7 +4,7 @@
 //! unreadable, with a sentence that names the field; nothing is guessed. Times stay wall-clock times
 //! here: [`OnClock`] carries them to the controller's clock at every read, so that ages go on growing.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA, TimeSeriesPrediction};
 use jiff::Timestamp;
@@ -12,15 +12,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::{
-    selector,
-    store::{Label, Stored},
-};
+use super::{pods::PodSpec, selector, shape::Placing, store::Stored};
 use crate::{
     clock::Clock,
     domain::{
         Replicas, ScaleTarget,
-        observation::{Container, Phase, Pod, Readiness, Requests, Scale, Status},
+        federate::PodShape,
+        hpa::Labels,
+        observation::{Requests, Scale},
         quantity::{Quantity, QuantityError},
     },
     ports::{HpaView, ScaleView},
@@ -32,28 +31,31 @@ pub(super) trait OnClock: Clone {
     fn on(&self, clock: &Clock) -> Self;
 }
 
-/// A pod, and the labels it is found by.
+/// A workload that scales, its pods, and whether they can be created.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct StoredPod {
-    labels: Box<[Label]>,
-    /// The pod; its times are wall-clock times.
-    pub(super) pod: Arc<Pod>,
+pub(super) struct StoredWorkload {
+    /// Its scale.
+    pub(super) view: ScaleView,
+    /// What one of its pods needs.
+    pub(super) shape: Option<Box<PodShape>>,
+    /// Since when pods of it cannot be created; wall clock.
+    pub(super) stuck: Option<Timestamp>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Meta {
+pub(super) struct Meta {
     #[serde(default)]
     namespace: String,
-    name: String,
+    pub(super) name: String,
     #[serde(default)]
     uid: String,
     #[serde(default)]
     resource_version: String,
     generation: Option<i64>,
-    labels: Option<BTreeMap<String, String>>,
-    creation_timestamp: Option<Timestamp>,
-    deletion_timestamp: Option<Timestamp>,
+    pub(super) labels: Option<BTreeMap<String, String>>,
+    pub(super) creation_timestamp: Option<Timestamp>,
+    pub(super) deletion_timestamp: Option<Timestamp>,
     owner_references: Option<Vec<Owner>>,
 }
 
@@ -61,51 +63,6 @@ struct Meta {
 struct Owner {
     uid: String,
     controller: Option<bool>,
-}
-
-#[derive(Deserialize)]
-struct PodObject {
-    metadata: Meta,
-    spec: PodSpec,
-    status: Option<PodStatus>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct PodSpec {
-    containers: Vec<ContainerSpec>,
-    init_containers: Option<Vec<ContainerSpec>>,
-    resources: Option<Resources>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ContainerSpec {
-    name: String,
-    restart_policy: Option<String>,
-    resources: Option<Resources>,
-}
-
-#[derive(Deserialize)]
-struct Resources {
-    requests: Option<BTreeMap<String, String>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct PodStatus {
-    phase: Option<String>,
-    start_time: Option<Timestamp>,
-    conditions: Option<Vec<PodCondition>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct PodCondition {
-    #[serde(rename = "type")]
-    kind: String,
-    status: String,
-    last_transition_time: Option<Timestamp>,
 }
 
 #[derive(Deserialize)]
@@ -125,11 +82,27 @@ struct WorkloadSpec {
 #[derive(Deserialize)]
 struct WorkloadStatus {
     replicas: Option<i32>,
+    conditions: Option<Vec<WorkloadCondition>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WorkloadCondition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+    last_transition_time: Option<Timestamp>,
 }
 
 #[derive(Deserialize)]
 struct Template {
+    metadata: Option<TemplateMeta>,
     spec: Option<PodSpec>,
+}
+
+#[derive(Deserialize)]
+struct TemplateMeta {
+    labels: Option<BTreeMap<String, String>>,
 }
 
 #[derive(Deserialize)]
@@ -196,159 +169,59 @@ impl Stored for TimeSeriesPrediction {
     }
 }
 
-// === pods ===
-
-impl Stored for StoredPod {
-    fn decode(object: Value) -> Result<Self, String> {
-        let PodObject {
-            metadata,
-            spec,
-            status,
-        } = read(object)?;
-        let ready = status.as_ref().and_then(PodStatus::readiness);
-        let pod = Pod {
-            name: metadata.name.into(),
-            phase: status.as_ref().map_or(Phase::Unknown, PodStatus::phase),
-            deleting: metadata.deletion_timestamp.is_some(),
-            created: metadata.creation_timestamp,
-            ready,
-            started: status.and_then(|status| status.start_time),
-            pod_level_requests: spec.pod_level_requests()?,
-            containers: spec.containers()?,
-        };
-        let labels = metadata.labels.unwrap_or_default();
-        let labels = labels
-            .into_iter()
-            .map(|(key, value)| (key.into(), value.into()))
-            .collect();
-        Ok(Self {
-            labels,
-            pod: Arc::new(pod),
-        })
-    }
-
-    fn labels(&self) -> &[Label] {
-        &self.labels
-    }
-}
-
-impl OnClock for Pod {
-    fn on(&self, clock: &Clock) -> Self {
-        let ready = |at: Readiness| Readiness {
-            since: clock.from_wall(at.since),
-            ..at
-        };
-        Self {
-            ready: self.ready.map(ready),
-            created: self.created.map(|at| clock.from_wall(at)),
-            started: self.started.map(|at| clock.from_wall(at)),
-            ..self.clone()
-        }
-    }
-}
-
-impl PodStatus {
-    fn phase(&self) -> Phase {
-        match self.phase.as_deref() {
-            Some("Pending") => Phase::Pending,
-            Some("Running") => Phase::Running,
-            Some("Succeeded") => Phase::Succeeded,
-            Some("Failed") => Phase::Failed,
-            _ => Phase::Unknown,
-        }
-    }
-
-    fn readiness(&self) -> Option<Readiness> {
-        let ready = self
-            .conditions
-            .as_ref()?
-            .iter()
-            .find(|c| c.kind == "Ready")?;
-        let status = match ready.status.as_str() {
-            "True" => Status::True,
-            "False" => Status::False,
-            _ => Status::Unknown,
-        };
-        // The API server demands no transition time; the zero time is what upstream reads then.
-        let since = ready.last_transition_time.unwrap_or(Timestamp::UNIX_EPOCH);
-        Some(Readiness { status, since })
-    }
-}
-
-impl PodSpec {
-    /// App containers and native sidecars: those whose requests count for as long as the pod runs.
-    fn containers(self) -> Result<Arc<[Container]>, String> {
-        let sidecars = self.init_containers.into_iter().flatten();
-        let sidecars = sidecars.filter(|c| c.restart_policy.as_deref() == Some("Always"));
-        let container = |c: ContainerSpec| {
-            let requests = requests(c.resources, &c.name)?.unwrap_or_default();
-            Ok(Container {
-                name: c.name.into(),
-                requests,
-            })
-        };
-        self.containers
-            .into_iter()
-            .chain(sidecars)
-            .map(container)
-            .collect()
-    }
-
-    fn pod_level_requests(&self) -> Result<Option<Requests>, String> {
-        let requests_of_pod = self.resources.as_ref().and_then(|r| r.requests.clone());
-        requests(
-            Some(Resources {
-                requests: requests_of_pod,
-            }),
-            "the pod itself",
-        )
-    }
-}
-
-fn requests(resources: Option<Resources>, of: &str) -> Result<Option<Requests>, String> {
-    let Some(requests) = resources.and_then(|resources| resources.requests) else {
-        return Ok(None);
-    };
-    let milli = |(resource, amount): (String, String)| match milli_value(&amount) {
-        Ok(milli) => Ok((resource, milli)),
-        Err(expected) => Err(format!("requests.{resource} of {of}: {expected}")),
-    };
-    requests
-        .into_iter()
-        .map(milli)
-        .collect::<Result<_, _>>()
-        .map(Some)
-}
-
-/// A quantity in milli-units, rounded away from zero as the HPA does; beyond an `i64`, its last value.
-pub(in crate::adapters) fn milli_value(text: &str) -> Result<i64, String> {
-    let quantity: Quantity = text
-        .parse()
-        .map_err(|error: QuantityError| error.to_string())?;
-    Ok(quantity.milli_value().value)
-}
-
 // === workloads ===
 
-impl Stored for ScaleView {
+impl Stored for StoredWorkload {
     fn decode(object: Value) -> Result<Self, String> {
+        let placing = Placing::of(object.pointer("/spec/template/spec"));
         let WorkloadObject {
             metadata,
             spec,
             status,
         } = read(object)?;
-        let template = spec.template.and_then(|template| template.spec);
-        let status = status.and_then(|status| status.replicas).unwrap_or(0);
-        Ok(Self {
+        let template = spec.template.and_then(Template::whole);
+        let shape = template
+            .as_ref()
+            .map(|(pod, labels)| pod.shape(&placing, labels));
+        let (exist, stuck) = status.map_or((0, None), |status| {
+            (status.replicas.unwrap_or(0), status.stuck())
+        });
+        let view = ScaleView {
             scale: Scale {
                 spec: Replicas::from_i32(spec.replicas.unwrap_or(1)),
-                status: Replicas::from_i32(status),
+                status: Replicas::from_i32(exist),
             },
             selector: selector::text(spec.selector).map_err(|e| format!("spec.selector: {e}"))?,
             resource_version: metadata.resource_version,
             uid: metadata.uid,
-            template: template.map(PodSpec::containers).transpose()?,
+            template: template.map(|(pod, _)| pod.containers()).transpose()?,
+        };
+        Ok(Self {
+            view,
+            shape: shape.transpose()?.map(Box::new),
+            stuck,
         })
+    }
+}
+
+impl Template {
+    /// The pod and its labels.
+    fn whole(self) -> Option<(PodSpec, Labels)> {
+        let labels = self.metadata.and_then(|metadata| metadata.labels);
+        Some((self.spec?, labels.unwrap_or_default()))
+    }
+}
+
+impl WorkloadStatus {
+    fn stuck(&self) -> Option<Timestamp> {
+        let conditions = self.conditions.as_ref()?;
+        let fails = |c: &&WorkloadCondition| c.kind == "ReplicaFailure" && c.status == "True";
+        let condition = conditions.iter().find(fails)?;
+        Some(
+            condition
+                .last_transition_time
+                .unwrap_or(Timestamp::UNIX_EPOCH),
+        )
     }
 }
 
@@ -408,6 +281,26 @@ impl OnClock for HpaView {
 }
 
 /// Reads a whole object; the error names the field, as far as the parser knows it.
-fn read<T: DeserializeOwned>(object: Value) -> Result<T, String> {
+pub(in crate::adapters) fn read<T: DeserializeOwned>(object: Value) -> Result<T, String> {
     serde_json::from_value(object).map_err(|error| error.to_string())
+}
+
+/// Amounts by resource in milli-units; `of` says whose they are if one cannot be read.
+pub(super) fn amounts(
+    written: Option<BTreeMap<String, String>>,
+    of: &str,
+) -> Result<Requests, String> {
+    let milli = |(resource, amount): (String, String)| match milli_value(&amount) {
+        Ok(milli) => Ok((resource, milli)),
+        Err(expected) => Err(format!("{of}.{resource}: {expected}")),
+    };
+    written.into_iter().flatten().map(milli).collect()
+}
+
+/// A quantity in milli-units, rounded away from zero as the HPA does; beyond an `i64`, its last value.
+pub(in crate::adapters) fn milli_value(text: &str) -> Result<i64, String> {
+    let quantity: Quantity = text
+        .parse()
+        .map_err(|error: QuantityError| error.to_string())?;
+    Ok(quantity.milli_value().value)
 }

@@ -7,7 +7,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::{
-        Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
         atomic::{AtomicI64, AtomicU64, Ordering},
     },
 };
@@ -16,13 +16,13 @@ use jiff::Timestamp;
 use kube::core::Expression;
 use serde_json::Value;
 
-use super::{changes::Changes, selector, url::Resource};
+use super::{changes::Changes, error::CallError, selector, url::Resource};
 
 /// A label: its key and its value.
-pub(super) type Label = (Arc<str>, Arc<str>);
+pub(in crate::adapters) type Label = (Arc<str>, Arc<str>);
 
 /// What a store keeps of one kind of object.
-pub(super) trait Stored: Sized + Send + Sync + 'static {
+pub(in crate::adapters) trait Stored: Sized + Send + Sync + 'static {
     /// Reads an object; the error says what was expected of which field.
     fn decode(object: Value) -> Result<Self, String>;
 
@@ -38,19 +38,20 @@ pub(super) trait Stored: Sized + Send + Sync + 'static {
 }
 
 /// One object of a list or watch event.
-pub(super) struct Seen<V> {
+pub(in crate::adapters) struct Seen<V> {
     namespace: Arc<str>,
     name: Arc<str>,
     value: Result<V, String>,
 }
 
 /// The objects of one kind.
-pub(super) struct Store<V> {
+pub(in crate::adapters) struct Store<V> {
     /// The kind.
-    pub(super) resource: Resource,
+    pub(in crate::adapters) resource: Resource,
     /// What the watches of this store counted.
     pub(super) counts: Counts,
     scopes: Vec<Option<String>>,
+    label_selector: Option<String>,
     changes: Option<Arc<Changes>>,
     shelves: RwLock<Shelves<V>>,
 }
@@ -61,6 +62,7 @@ pub(super) struct Counts {
     relists: AtomicU64,
     errors: AtomicU64,
     heard_millis: AtomicI64,
+    failing: Mutex<Option<String>>,
 }
 
 /// How the watch of one kind is doing: data for readiness, metrics and logs.
@@ -80,6 +82,8 @@ pub struct WatchReport {
     pub errors: u64,
     /// When the server last said anything, bookmarks included; wall clock.
     pub heard: Option<Timestamp>,
+    /// The last failure, until the server answers well again.
+    pub failing: Option<String>,
 }
 
 struct Shelves<V> {
@@ -97,7 +101,7 @@ struct Shelf<V> {
 
 impl<V: Stored> Seen<V> {
     /// Reads one object; `None` when it has no name, so that there is nothing to keep it by.
-    pub(super) fn decode(mut object: Value) -> Option<Self> {
+    pub(in crate::adapters) fn decode(mut object: Value) -> Option<Self> {
         let metadata = object.get_mut("metadata")?.as_object_mut()?;
         metadata.remove("managedFields");
         let text = |key: &str| {
@@ -119,7 +123,7 @@ impl<V: Stored> Seen<V> {
 
 impl<V: Stored> Store<V> {
     /// An empty store of the given scopes: namespaces, or all (`None`).
-    pub(super) fn new(resource: Resource, scopes: &[Option<String>]) -> Self {
+    pub(in crate::adapters) fn new(resource: Resource, scopes: &[Option<String>]) -> Self {
         let shelves = Shelves {
             synced: BTreeSet::new(),
             by_namespace: BTreeMap::new(),
@@ -129,28 +133,43 @@ impl<V: Stored> Store<V> {
             resource,
             counts: Counts::default(),
             scopes: scopes.to_vec(),
+            label_selector: None,
             changes: None,
             shelves: RwLock::new(shelves),
         }
     }
 
     /// The same store, telling `changes` which objects ask for something new.
-    pub(super) fn telling(self, changes: Arc<Changes>) -> Self {
+    pub(in crate::adapters) fn telling(self, changes: Arc<Changes>) -> Self {
         Self {
             changes: Some(changes),
             ..self
         }
     }
 
+    /// The same store, of the objects that a label selector (in its text form) selects.
+    pub(in crate::adapters) fn narrowed(self, label_selector: String) -> Self {
+        Self {
+            label_selector: Some(label_selector),
+            ..self
+        }
+    }
+
+    /// The parameter that narrows a list or watch to what this store holds.
+    pub(in crate::adapters) fn narrowed_by(&self) -> Option<(&'static str, &str)> {
+        let selector = self.label_selector.as_deref();
+        selector.map(|selector| ("labelSelector", selector))
+    }
+
     pub(super) fn scopes(&self) -> &[Option<String>] {
         &self.scopes
     }
 
-    pub(super) fn is_synced(&self) -> bool {
+    pub(in crate::adapters) fn is_synced(&self) -> bool {
         self.read().synced.len() == self.scopes.len()
     }
 
-    pub(super) fn get(&self, namespace: &str, name: &str) -> Option<Arc<V>> {
+    pub(in crate::adapters) fn get(&self, namespace: &str, name: &str) -> Option<Arc<V>> {
         self.read()
             .by_namespace
             .get(namespace)?
@@ -169,7 +188,7 @@ impl<V: Stored> Store<V> {
     }
 
     /// Every object, by namespace and name.
-    pub(super) fn all(&self) -> Vec<Arc<V>> {
+    pub(in crate::adapters) fn all(&self) -> Vec<Arc<V>> {
         self.read()
             .by_namespace
             .values()
@@ -200,7 +219,7 @@ impl<V: Stored> Store<V> {
     }
 
     /// Replaces everything of a scope by a complete list.
-    pub(super) fn replace(&self, scope: Option<&str>, fresh: Vec<Seen<V>>) {
+    pub(in crate::adapters) fn replace(&self, scope: Option<&str>, fresh: Vec<Seen<V>>) {
         let mut shelves = self.write();
         let before = shelves.take(scope);
         let mut gone: BTreeSet<(Arc<str>, Arc<str>)> = before.keys().cloned().collect();
@@ -230,7 +249,7 @@ impl<V: Stored> Store<V> {
     }
 
     /// How the watches of this store are doing.
-    pub(super) fn report(&self) -> WatchReport {
+    pub(in crate::adapters) fn report(&self) -> WatchReport {
         let shelves = self.read();
         let heard = self.counts.heard_millis.load(Ordering::Relaxed);
         WatchReport {
@@ -247,6 +266,7 @@ impl<V: Stored> Store<V> {
             heard: (heard > 0)
                 .then(|| Timestamp::from_millisecond(heard).ok())
                 .flatten(),
+            failing: self.counts.failing().clone(),
         }
     }
 
@@ -300,8 +320,17 @@ impl Counts {
         self.relists.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn failed(&self) {
+    pub(super) fn failed(&self, error: &CallError) {
         self.errors.fetch_add(1, Ordering::Relaxed);
+        *self.failing() = Some(error.to_string());
+    }
+
+    pub(super) fn recovered(&self) {
+        *self.failing() = None;
+    }
+
+    fn failing(&self) -> MutexGuard<'_, Option<String>> {
+        self.failing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn heard(&self, at: Timestamp) {

@@ -66,6 +66,26 @@ impl Resource {
         kind: "ConfigMap",
         plural: "configmaps",
     };
+    pub(in crate::adapters) const NODE: Self = Self {
+        api_version: "v1",
+        kind: "Node",
+        plural: "nodes",
+    };
+    pub(in crate::adapters) const QUOTA: Self = Self {
+        api_version: "v1",
+        kind: "ResourceQuota",
+        plural: "resourcequotas",
+    };
+    pub(in crate::adapters) const SECRET: Self = Self {
+        api_version: "v1",
+        kind: "Secret",
+        plural: "secrets",
+    };
+    pub(in crate::adapters) const CLUSTER_PROFILE: Self = Self {
+        api_version: "multicluster.x-k8s.io/v1alpha1",
+        kind: "ClusterProfile",
+        plural: "clusterprofiles",
+    };
     pub(in crate::adapters) const EVENT: Self = Self {
         api_version: "events.k8s.io/v1",
         kind: "Event",

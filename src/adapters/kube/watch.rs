@@ -14,12 +14,12 @@ use jiff::{SignedDuration, Timestamp};
 use kube::{Client, core::WatchEvent};
 use serde::Deserialize;
 use serde_json::Value;
-use tokio::time::timeout;
+use tokio::{task::JoinSet, time::timeout};
 
 use super::{
-    client::{WATCH_MARGIN, WATCH_TIMEOUT, jitter},
+    client::{Connection, WATCH_MARGIN, WATCH_TIMEOUT, jitter},
     error::CallError,
-    store::{Seen, Store, Stored},
+    store::{Seen, Store, Stored, WatchReport},
     url::{self, Resource},
 };
 use crate::clock::Clock;
@@ -29,7 +29,7 @@ const FAILURES_BEFORE_RELIST: u32 = 3;
 
 /// The times of a watch.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Pace {
+pub struct Pace {
     /// Limit of one page of a list.
     pub(super) page: Duration,
     /// Limit of silence on a watch, its opening included.
@@ -38,6 +38,38 @@ pub(super) struct Pace {
     pub(super) pause: Duration,
     /// Upper bound of the doubling.
     pub(super) longest_pause: Duration,
+}
+
+/// A store as its watches see it, whatever it keeps.
+pub trait Watched: Send + Sync {
+    /// How its watches are doing.
+    fn report(&self) -> WatchReport;
+    /// Whether every scope has seen a complete list.
+    fn is_synced(&self) -> bool;
+    /// Starts its watches, one task per scope.
+    fn watch(self: Arc<Self>, connection: &Connection, pace: Pace, tasks: &mut JoinSet<()>);
+}
+
+impl<V: Stored> Watched for Store<V> {
+    fn report(&self) -> WatchReport {
+        self.report()
+    }
+
+    fn is_synced(&self) -> bool {
+        self.is_synced()
+    }
+
+    fn watch(self: Arc<Self>, connection: &Connection, pace: Pace, tasks: &mut JoinSet<()>) {
+        for scope in self.scopes() {
+            let watch = Watch {
+                client: connection.watch.clone(),
+                store: self.clone(),
+                scope: scope.clone(),
+                pace,
+            };
+            tasks.spawn(watch.run());
+        }
+    }
 }
 
 /// One watch of one kind in one scope.
@@ -100,7 +132,10 @@ impl<V: Stored> Watch<V> {
         let mut outage = Outage::default();
         loop {
             match self.relist().await {
-                Ok(version) => self.follow(version, &mut outage).await,
+                Ok(version) => {
+                    self.store.counts.recovered();
+                    self.follow(version, &mut outage).await;
+                }
                 Err(error) => self.report(&error, &mut outage),
             }
             self.pause(&outage).await;
@@ -131,6 +166,7 @@ impl<V: Stored> Watch<V> {
 
     async fn page(&self, next: Option<&str>) -> Result<Page, CallError> {
         let mut pairs = vec![("limit", "500")];
+        pairs.extend(self.store.narrowed_by());
         pairs.extend(next.map(|token| ("continue", token)));
         let text = timeout(
             self.pace.page,
@@ -176,13 +212,14 @@ impl<V: Stored> Watch<V> {
     async fn watch(&self, version: &mut String, outage: &mut Outage) -> End {
         let silence = self.pace.silence;
         let seconds = WATCH_TIMEOUT.as_secs().to_string();
-        let request = self.request(&[
+        let mut pairs = vec![
             ("watch", "true"),
             ("allowWatchBookmarks", "true"),
-            ("timeoutSeconds", &seconds),
-            ("resourceVersion", version),
-        ]);
-        let request = match request {
+            ("timeoutSeconds", seconds.as_str()),
+            ("resourceVersion", version.as_str()),
+        ];
+        pairs.extend(self.store.narrowed_by());
+        let request = match self.request(&pairs) {
             Ok(request) => request,
             Err(error) => return End::Failed(error),
         };
@@ -250,10 +287,11 @@ impl<V: Stored> Watch<V> {
             );
         }
         outage.failures = 0;
+        self.store.counts.recovered();
     }
 
     fn report(&self, error: &CallError, outage: &mut Outage) {
-        self.store.counts.failed();
+        self.store.counts.failed(error);
         outage.failures = outage.failures.saturating_add(1);
         if outage.failures == 1 {
             self.warn(error);

@@ -95,7 +95,11 @@ pub(super) async fn apply(
     };
     let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
     let what = resource.shown(namespace, name);
-    match send_apply(calls, resource.object(namespace, name), manifest).await {
+    let applied = match resource.object(namespace, name) {
+        Ok(path) => apply_at(calls, &path, manifest).await,
+        Err(error) => Err(error),
+    };
+    match applied {
         Ok(answer) => Ok((what, answer)),
         Err(error) => Err(error.about(what)),
     }
@@ -108,31 +112,30 @@ pub(super) async fn apply_status(
     (namespace, name): (&str, &str),
     status: &(impl Serialize + Sync),
 ) -> Result<(), ClusterError> {
-    let path = resource
-        .object(namespace, name)
-        .map(|path| format!("{path}/status"));
     let manifest = json!({
         "apiVersion": resource.api_version,
         "kind": resource.kind,
         "metadata": {"namespace": namespace, "name": name},
         "status": status,
     });
-    match send_apply(calls, path, &manifest).await {
+    let applied = match resource.object(namespace, name) {
+        Ok(path) => apply_at(calls, &format!("{path}/status"), &manifest).await,
+        Err(error) => Err(error),
+    };
+    match applied {
         Ok(_stored) => Ok(()),
         Err(error) => Err(error.about(format!("status of {}", resource.shown(namespace, name)))),
     }
 }
 
-async fn send_apply(
+/// Applies a whole manifest at a path with force.
+pub(super) async fn apply_at(
     calls: &Calls,
-    path: Result<String, CallError>,
+    path: &str,
     manifest: &Value,
 ) -> Result<Value, CallError> {
-    let url = format!(
-        "{}{}",
-        path?,
-        query(&[("fieldManager", MANAGER), ("force", "true")])
-    );
+    let parameters = query(&[("fieldManager", MANAGER), ("force", "true")]);
+    let url = format!("{path}{parameters}");
     calls
         .write(Method::PATCH, &url, Body::apply(manifest))
         .await
@@ -159,32 +162,34 @@ pub(super) async fn delete(
     (namespace, name): (&str, &str),
     uid: &str,
 ) -> Result<(), ClusterError> {
-    let options =
-        json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}});
     let deleted = match resource.object(namespace, name) {
-        Ok(path) => {
-            calls
-                .write::<Value>(Method::DELETE, &path, Body::json(&options))
-                .await
-        }
+        Ok(path) => delete_at(calls, &path, uid).await,
         Err(error) => Err(error),
     };
-    match deleted {
+    deleted.map_err(|error| error.about(resource.shown(namespace, name)))
+}
+
+/// Deletes the object at a path if it still has this UID; one that is gone already is as good.
+pub(super) async fn delete_at(calls: &Calls, path: &str, uid: &str) -> Result<(), CallError> {
+    let options =
+        json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}});
+    let deleted = calls.write::<Value>(Method::DELETE, path, Body::json(&options));
+    match deleted.await {
         Ok(_deleted) => Ok(()),
         Err(error) if error.is_status(404) => Ok(()),
-        Err(error) => Err(error.about(resource.shown(namespace, name))),
+        Err(error) => Err(error),
     }
 }
 
 /// Records an event about an autoscaler.
 pub(super) async fn emit(
     calls: &Calls,
-    about: &ObjectMeta,
+    (kind, about): (Resource, &ObjectMeta),
     event: &EventNote,
 ) -> Result<(), ClusterError> {
     let namespace = about.namespace.as_deref().unwrap_or_default();
     let name = about.name.as_deref().unwrap_or_default();
-    let body = event_body(about, event);
+    let body = event_body(kind, about, event);
     let created = match Resource::EVENT.collection(Some(namespace)) {
         Ok(path) => {
             calls
@@ -195,14 +200,11 @@ pub(super) async fn emit(
     };
     match created {
         Ok(_event) => Ok(()),
-        Err(error) => Err(error.about(format!(
-            "event about {}",
-            Resource::EHPA.shown(namespace, name)
-        ))),
+        Err(error) => Err(error.about(format!("event about {}", kind.shown(namespace, name)))),
     }
 }
 
-fn event_body(about: &ObjectMeta, event: &EventNote) -> Value {
+fn event_body(kind: Resource, about: &ObjectMeta, event: &EventNote) -> Value {
     let name = about.name.as_deref().unwrap_or_default();
     json!({
         "apiVersion": Resource::EVENT.api_version,
@@ -219,8 +221,8 @@ fn event_body(about: &ObjectMeta, event: &EventNote) -> Value {
         "action": event.action,
         "note": cut(&event.note, LONGEST_NOTE),
         "regarding": {
-            "apiVersion": Resource::EHPA.api_version,
-            "kind": Resource::EHPA.kind,
+            "apiVersion": kind.api_version,
+            "kind": kind.kind,
             "namespace": about.namespace,
             "name": about.name,
             "uid": about.uid,

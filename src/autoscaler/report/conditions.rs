@@ -59,8 +59,9 @@ fn trouble(applied: &Applied, invalid: Option<&Invalid>) -> Option<Condition> {
     }
     if let Some(older) = &applied.planned.older {
         let message = format!(
-            "effectivehorizontalpodautoscaler {older} scales the same target and is older; delete one \
-             of the two; until then everything is computed here as in Preview"
+            "{} {older} scales the same target and is older; delete one of the two; until then \
+             everything is computed here as in Preview",
+            applied.planned.kin.resource()
         );
         return Some(not_ready("TargetConflict", &message));
     }
@@ -127,7 +128,12 @@ fn of_child(child: &HpaView) -> Vec<Condition> {
         .collect()
 }
 
-pub(super) fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Condition {
+pub(in crate::autoscaler) fn condition(
+    kind: &str,
+    status: &str,
+    reason: &str,
+    message: &str,
+) -> Condition {
     Condition {
         type_: kind.to_owned(),
         status: status.to_owned(),

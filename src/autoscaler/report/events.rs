@@ -52,7 +52,8 @@ fn effect_events(applied: &Applied, effect: &Effect) -> Vec<EventNote> {
 // === impl Deed ===
 
 impl Deed {
-    fn event(self, name: &str) -> EventNote {
+    /// How it is told; `name` is that of the autoscaler.
+    pub(in crate::autoscaler) fn event(self, name: &str) -> EventNote {
         let (reason, note) = match self {
             Self::Created => (
                 "HPACreated",
@@ -74,6 +75,8 @@ impl Deed {
                 "HPARemoved",
                 "removed the child horizontalpodautoscaler".to_owned(),
             ),
+            Self::Placed => ("WorkloadPlaced", "applied the hub's workload".to_owned()),
+            Self::Displaced => ("WorkloadRemoved", "deleted the workload".to_owned()),
         };
         EventNote {
             warning: false,

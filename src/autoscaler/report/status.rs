@@ -5,7 +5,8 @@ use foretide_crds::{
     WindowStatus,
 };
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use serde_json::Value;
 
 use super::conditions;
 use crate::{
@@ -23,12 +24,12 @@ use crate::{
 
 /// The part of a status whose change is worth a write.
 #[derive(Debug, Clone, PartialEq)]
-pub(in crate::autoscaler) struct Outline(EffectiveHorizontalPodAutoscalerStatus);
+pub(in crate::autoscaler) struct Outline(EffectiveHorizontalPodAutoscalerStatus, Value);
 
 // === impl Outline ===
 
 impl Outline {
-    pub(super) fn of(status: &EffectiveHorizontalPodAutoscalerStatus) -> Self {
+    pub(in crate::autoscaler) fn of(status: &EffectiveHorizontalPodAutoscalerStatus) -> Self {
         let mut outline = status.clone();
         outline.history = None;
         outline.last_scale_time = None;
@@ -45,7 +46,12 @@ impl Outline {
             condition.message = String::new();
             condition.last_transition_time = Time(Timestamp::UNIX_EPOCH);
         }
-        Self(outline)
+        Self(outline, Value::Null)
+    }
+
+    /// The same of a status that has this besides.
+    pub(in crate::autoscaler) fn beside(self, more: Value) -> Self {
+        Self(self.0, more)
     }
 }
 
@@ -53,8 +59,11 @@ impl Outline {
 pub(super) fn status(
     memory: &Memory,
     applied: &Applied,
+    beside: Vec<Condition>,
     now: Timestamp,
 ) -> EffectiveHorizontalPodAutoscalerStatus {
+    let mut conditions = conditions::of(applied, memory.invalid.as_ref());
+    conditions.extend(beside);
     let ehpa = &applied.planned.ehpa;
     let decision = &applied.planned.decision;
     let scaled = applied
@@ -66,15 +75,11 @@ pub(super) fn status(
         expect_replicas: Some(decision.desired.as_i32()),
         current_replicas: Some(scaled.unwrap_or(decision.current).as_i32()),
         last_scale_time: last_scale(memory, applied).map(Time),
-        conditions: Some(conditions::since(
-            conditions::of(applied, memory.invalid.as_ref()),
-            ehpa,
-            now,
-        )),
+        conditions: Some(conditions::since(conditions, ehpa, now)),
         observed_generation: ehpa.metadata.generation,
         decision: Some(decided(decision)),
         windows: (!decision.windows.is_empty()).then(|| windows(decision)),
-        history: Some(memory::kept(&memory.history)),
+        history: Some(memory::kept(&memory.track.history)),
     }
 }
 
@@ -86,6 +91,7 @@ fn last_scale(memory: &Memory, applied: &Applied) -> Option<Timestamp> {
         .ok()
         .and_then(|effect| effect.child.as_ref());
     memory
+        .track
         .last_scale
         .max(child.and_then(|child| child.last_scale))
 }

@@ -61,13 +61,7 @@ impl Profile {
     /// number: `In` asks for an overlap, `NotIn` for none. Other fields and the comparisons hold for no cluster.
     fn has(&self, field: &Requirement) -> bool {
         use Requirement::{Above, Absent, Below, Exists, In, NotIn};
-        let (In(key, _)
-        | NotIn(key, _)
-        | Exists(key)
-        | Absent(key)
-        | Above(key, _)
-        | Below(key, _)) = field;
-        let values = match key.as_str() {
+        let values = match field.key() {
             "provider" => slice::from_ref(&self.provider),
             "region" => slice::from_ref(&self.region),
             "zone" => &self.zones,
@@ -139,5 +133,178 @@ impl Policy {
             Ok(standing)
         };
         all.into_iter().map(judge).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::{
+        Replicas,
+        federate::{Preference, division_laws::policy},
+    };
+
+    fn cluster(name: &str) -> Profile {
+        Profile {
+            name: name.to_owned(),
+            ..Profile::default()
+        }
+    }
+
+    fn named(names: &[&str]) -> Affinity {
+        Affinity {
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+            ..Affinity::default()
+        }
+    }
+
+    fn prefer(
+        names: &[&str],
+        weight: Option<u64>,
+        priority: Option<i64>,
+        bounds: [Option<u32>; 2],
+    ) -> Preference {
+        let [min, max] = bounds.map(|bound| bound.map(Replicas::new));
+        Preference {
+            targets: named(names),
+            weight,
+            priority,
+            min,
+            max,
+            elastic: false,
+        }
+    }
+
+    fn standing(weight: Option<u64>, priority: Option<i64>, lo: u32, hi: u32) -> Standing {
+        Standing {
+            weight,
+            priority,
+            lo: Replicas::new(lo),
+            hi: Replicas::new(hi),
+            elastic: false,
+        }
+    }
+
+    #[test]
+    fn fields_match_by_value_overlap_and_presence() {
+        use Requirement::{Above, Absent, Exists, In, NotIn};
+        let key = |key: &str| key.to_owned();
+        let of = |values: &[&str]| {
+            values
+                .iter()
+                .map(|value| (*value).to_owned())
+                .collect::<Vec<_>>()
+        };
+        let bare = cluster("bare");
+        let zoned = Profile {
+            region: "north".to_owned(),
+            zones: of(&["n1", "n2"]),
+            ..cluster("zoned")
+        };
+        for (field, on_bare, on_zoned) in [
+            (In(key("zone"), of(&["n2", "s1"])), false, true),
+            (NotIn(key("zone"), of(&["n2", "s1"])), true, false),
+            (NotIn(key("zone"), of(&["s1"])), true, true),
+            (Exists(key("zone")), false, true),
+            (Absent(key("zone")), true, false),
+            (In(key("region"), of(&["north", ""])), false, true),
+            (Exists(key("region")), false, true),
+            (Absent(key("provider")), true, true),
+            (Above(key("zone"), 0), false, false),
+            (NotIn(key("name"), of(&["x"])), false, false),
+        ] {
+            let affinity = Affinity {
+                fields: vec![field.clone()],
+                ..Affinity::default()
+            };
+            let got = (affinity.matches(&bare), affinity.matches(&zoned));
+            assert_eq!(got, (on_bare, on_zoned), "{field:?}");
+        }
+    }
+
+    #[test]
+    fn a_standing_is_the_largest_weight_and_priority_and_the_first_thresholds() {
+        let preferences = vec![
+            prefer(&["a"], Some(2), None, [Some(1), None]),
+            prefer(&["a", "b"], Some(5), Some(1), [Some(3), Some(2)]),
+            prefer(&["a"], Some(3), Some(7), [None, Some(9)]),
+        ];
+        let asked = |kind| Policy {
+            preferences: preferences.clone(),
+            affinity: named(&["a", "b", "c"]),
+            ..policy(kind, 1, 20)
+        };
+        let weighted = asked(Kind::DynamicWeighted);
+        assert_eq!(
+            weighted.standing(&cluster("a")),
+            Some(standing(Some(5), Some(7), 1, 20))
+        );
+        // Crossed thresholds: the lower one wins.
+        assert_eq!(
+            weighted.standing(&cluster("b")),
+            Some(standing(Some(5), Some(1), 3, 3))
+        );
+        assert_eq!(
+            weighted.standing(&cluster("c")),
+            Some(standing(None, None, 0, 20))
+        );
+        assert_eq!(weighted.standing(&cluster("d")), None);
+        let copied = asked(Kind::Duplicated);
+        assert_eq!(
+            copied.standing(&cluster("a")),
+            Some(standing(Some(5), Some(7), 0, 20))
+        );
+    }
+
+    #[test]
+    fn clusters_without_a_preference_are_dropped_where_others_have_one() {
+        use Dropped::{NoPreference, NotSelected};
+        let clusters = [cluster("a"), cluster("b"), cluster("x")];
+        let weighs = vec![prefer(&["a"], Some(4), None, [None, None])];
+        let ranks = vec![prefer(&["a"], None, Some(4), [None, None])];
+        let one = Ok(standing(Some(1), None, 0, 9));
+        for (kind, preferences, want) in [
+            (
+                Kind::StaticWeighted,
+                weighs.clone(),
+                [Ok(standing(Some(4), None, 0, 9)), Err(NoPreference)],
+            ),
+            (
+                Kind::StaticWeighted,
+                ranks.clone(),
+                [Ok(standing(Some(1), Some(4), 0, 9)), one],
+            ),
+            (Kind::StaticWeighted, vec![], [one, one]),
+            (
+                Kind::Prioritized,
+                ranks,
+                [Ok(standing(None, Some(4), 0, 9)), Err(NoPreference)],
+            ),
+            (
+                Kind::Prioritized,
+                vec![],
+                [Err(NoPreference), Err(NoPreference)],
+            ),
+            (
+                Kind::Aggregated,
+                weighs,
+                [
+                    Ok(standing(Some(4), None, 0, 9)),
+                    Ok(standing(None, None, 0, 9)),
+                ],
+            ),
+        ] {
+            let policy = Policy {
+                preferences,
+                affinity: named(&["a", "b"]),
+                ..policy(kind, 1, 9)
+            };
+            let [a, b] = want;
+            assert_eq!(
+                policy.standings(&clusters),
+                vec![a, b, Err(NotSelected)],
+                "{kind:?}"
+            );
+        }
     }
 }

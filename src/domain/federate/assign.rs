@@ -4,7 +4,7 @@
 //! divided by policy later (floors, freed budget, head-room) is divided by [`share`], the same function that budgets
 //! come from.
 //!
-//! Source: the worked examples of the FederatedHPA proposal for Karmada (karmada-io/karmada pull request 3161).
+//! Source: the worked examples of the `FederatedHPA` proposal for Karmada (karmada-io/karmada pull request 3161).
 
 use std::{
     cmp::Reverse,
@@ -135,16 +135,8 @@ fn duplicated(bounds: ReplicaBounds, candidates: &[Candidate]) -> Budgets {
 #[must_use]
 pub fn share(policy: &Policy, n: Replicas, candidates: &[Candidate], surplus: Surplus) -> Split {
     let weights = weights(policy, candidates);
-    let slots = candidates
-        .iter()
-        .zip(weights)
-        .map(|(candidate, weight)| Slot {
-            name: candidate.name.clone(),
-            weight,
-            lo: candidate.standing.lo.get(),
-            hi: candidate.standing.hi.get(),
-        });
-    let slots: Vec<_> = slots.collect();
+    let slots = candidates.iter().zip(weights);
+    let slots: Vec<_> = slots.map(|(c, weight)| c.slot(weight)).collect();
     match policy.kind {
         Kind::Duplicated => Split {
             shares: slots.iter().map(|_| n.get()).collect(),
@@ -152,13 +144,8 @@ pub fn share(policy: &Policy, n: Replicas, candidates: &[Candidate], surplus: Su
         },
         Kind::StaticWeighted | Kind::DynamicWeighted => quota_split(n.get(), &slots),
         Kind::Aggregated | Kind::Prioritized => {
-            let tiers = tiers(policy.kind, candidates, slots);
-            let tiered: Vec<Vec<_>> = tiers
-                .iter()
-                .map(|t| t.iter().map(|(_, s)| s.clone()).collect())
-                .collect();
-            let split = fill(n.get(), &tiered, surplus);
-            in_order(tiers.iter().flatten().map(|(at, _)| *at), split)
+            let (tiers, places) = tiers(policy.kind, candidates, slots);
+            in_order(&places, fill(n.get(), &tiers, surplus))
         }
     }
 }
@@ -181,8 +168,18 @@ pub fn weights(policy: &Policy, candidates: &[Candidate]) -> Vec<u64> {
 }
 
 impl Candidate {
+    /// It as a party with this weight.
+    pub(super) fn slot(&self, weight: u64) -> Slot {
+        Slot {
+            name: self.name.clone(),
+            weight,
+            lo: self.standing.lo.get(),
+            hi: self.standing.hi.get(),
+        }
+    }
+
     /// Its capacity, `max` where that is unknown or grows by itself.
-    fn capacity_or(&self, max: u32) -> u32 {
+    pub(super) fn capacity_or(&self, max: u32) -> u32 {
         let known = self.capacity.filter(|_| !self.standing.elastic);
         known.unwrap_or(max)
     }
@@ -206,32 +203,33 @@ fn demand_weights(candidates: &[Candidate]) -> Vec<u64> {
         .collect()
 }
 
-/// The slots in tiers, first first, each with its position.
-fn tiers(kind: Kind, candidates: &[Candidate], slots: Vec<Slot>) -> Vec<Vec<(usize, Slot)>> {
-    let mut order: Vec<_> = candidates.iter().zip(slots).enumerate().collect();
+/// The slots in tiers, first first, and the positions they come from.
+pub(super) fn tiers(
+    kind: Kind,
+    candidates: &[Candidate],
+    slots: Vec<Slot>,
+) -> (Vec<Vec<Slot>>, Vec<usize>) {
     let rank = |c: &Candidate, slot: &Slot| match kind {
         Kind::Prioritized => (Reverse(c.standing.priority), Reverse(true), Reverse(0)),
         _ => (Reverse(None), Reverse(c.hosts), Reverse(slot.weight)),
     };
+    let mut order: Vec<_> = candidates.iter().zip(slots).enumerate().collect();
     order.sort_by(|(_, (a, x)), (_, (b, y))| {
-        rank(a, x)
-            .cmp(&rank(b, y))
-            .then_with(|| a.name.cmp(&b.name))
+        let ranks = rank(a, x).cmp(&rank(b, y));
+        ranks.then_with(|| a.name.cmp(&b.name))
     });
+    let places = order.iter().map(|(at, _)| *at).collect();
     let is_one_tier = |a: &Candidate, b: &Candidate| {
         kind == Kind::Prioritized && a.standing.priority == b.standing.priority
     };
     let tiers = order.chunk_by(|(_, (a, _)), (_, (b, _))| is_one_tier(a, b));
-    let places = |tier: &[(usize, (&Candidate, Slot))]| {
-        let places = tier.iter().map(|(at, (_, slot))| (*at, slot.clone()));
-        places.collect()
-    };
-    tiers.map(places).collect()
+    let tiers = tiers.map(|tier| tier.iter().map(|(_, (_, slot))| slot.clone()).collect());
+    (tiers.collect(), places)
 }
 
-/// The shares back in the order of the positions they belong to.
-fn in_order(places: impl Iterator<Item = usize>, split: Split) -> Split {
-    let mut shares: Vec<_> = places.zip(split.shares).collect();
+/// The shares of tiers back in the order of the positions they come from.
+pub(super) fn in_order(places: &[usize], split: Split) -> Split {
+    let mut shares: Vec<_> = places.iter().zip(split.shares).collect();
     shares.sort_unstable();
     Split {
         shares: shares.into_iter().map(|(_, share)| share).collect(),
@@ -264,4 +262,197 @@ fn remarks(policy: &Policy, bounds: ReplicaBounds, candidates: &[Candidate]) -> 
         .filter(|(_, holds)| *holds)
         .map(|(remark, _)| remark)
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::federate::division_laws::policy;
+
+    fn candidate(name: &str, capacity: Option<u32>) -> Candidate {
+        Candidate {
+            name: name.to_owned(),
+            standing: Standing {
+                hi: Replicas::MAX,
+                ..Standing::default()
+            },
+            capacity,
+            ..Candidate::default()
+        }
+    }
+
+    fn weighted(name: &str, weight: u64) -> Candidate {
+        let mut candidate = candidate(name, None);
+        candidate.standing.weight = Some(weight);
+        candidate
+    }
+
+    fn ranked(name: &str, priority: i64, capacity: u32) -> Candidate {
+        let mut candidate = candidate(name, Some(capacity));
+        candidate.standing.priority = Some(priority);
+        candidate
+    }
+
+    fn budgets(policy: &Policy, candidates: &[Candidate]) -> Vec<(String, u32, u32)> {
+        let budgets = assign(policy, policy.bounds, candidates).members;
+        let bounds = budgets
+            .into_iter()
+            .map(|(name, b)| (name, b.min.get(), b.max.get()));
+        bounds.collect()
+    }
+
+    fn bounds(rows: &[(&str, u32, u32)]) -> Vec<(String, u32, u32)> {
+        rows.iter()
+            .map(|(name, min, max)| ((*name).to_owned(), *min, *max))
+            .collect()
+    }
+
+    #[test]
+    fn the_proposal_s_worked_examples_come_out_as_printed() {
+        for (policy, candidates, want) in [
+            (
+                policy(Kind::Duplicated, 3, 10),
+                vec![candidate("m1", None), candidate("m2", Some(0))],
+                bounds(&[("m1", 3, 10), ("m2", 3, 10)]),
+            ),
+            (
+                policy(Kind::StaticWeighted, 2, 10),
+                vec![weighted("m1", 1), weighted("m2", 2), weighted("m3", 3)],
+                bounds(&[("m1", 1, 1), ("m2", 1, 4), ("m3", 1, 5)]),
+            ),
+            (
+                policy(Kind::DynamicWeighted, 8, 24),
+                vec![
+                    candidate("m1", Some(1)),
+                    candidate("m2", Some(5)),
+                    candidate("m3", Some(2)),
+                ],
+                bounds(&[("m1", 1, 3), ("m2", 5, 15), ("m3", 2, 6)]),
+            ),
+            // Printed is 18, a sum of 22 out of 24: the text says that ten are left where 24 - (8 + 2 + 2) is twelve.
+            // The next example keeps the sum, so this one does too.
+            (
+                policy(Kind::Aggregated, 8, 24),
+                vec![
+                    candidate("m1", Some(8)),
+                    candidate("m2", Some(2)),
+                    candidate("m3", Some(2)),
+                ],
+                bounds(&[("m1", 8, 20), ("m2", 1, 2), ("m3", 1, 2)]),
+            ),
+            (
+                policy(Kind::Prioritized, 8, 24),
+                vec![ranked("m1", 2, 20), ranked("m2", 1, 1)],
+                bounds(&[("m1", 8, 23), ("m2", 1, 1)]),
+            ),
+        ] {
+            assert_eq!(budgets(&policy, &candidates), want, "{:?}", policy.kind);
+        }
+    }
+
+    #[test]
+    fn aggregated_fills_hosts_first_then_the_largest_then_by_name() {
+        let policy = policy(Kind::Aggregated, 1, 9);
+        let hosting = Candidate {
+            hosts: true,
+            ..candidate("c", Some(2))
+        };
+        let others = [candidate("b", Some(5)), candidate("a", Some(5)), hosting];
+        assert_eq!(
+            budgets(&policy, &others),
+            bounds(&[("a", 1, 5), ("b", 1, 2), ("c", 1, 2)])
+        );
+    }
+
+    #[test]
+    fn unknown_and_elastic_capacity_counts_as_max() {
+        let mut elastic = candidate("b", Some(0));
+        elastic.standing.elastic = true;
+        let of = [candidate("a", None), elastic, candidate("c", Some(12))];
+        assert_eq!(
+            weights(&policy(Kind::DynamicWeighted, 1, 24), &of),
+            [24, 24, 12]
+        );
+    }
+
+    #[test]
+    fn demand_weighs_by_its_sum_and_unknown_demand_as_the_mean() {
+        let asks = |name: &str, demand| Candidate {
+            demand,
+            ..candidate(name, Some(1))
+        };
+        let policy = Policy {
+            weight_by: WeightBy::Demand,
+            ..policy(Kind::DynamicWeighted, 4, 24)
+        };
+        let of = [
+            asks("a", Some(9.0)),
+            asks("b", Some(3.0)),
+            asks("c", None),
+            asks("d", Some(f64::NAN)),
+        ];
+        assert_eq!(weights(&policy, &of), [9000, 3000, 6000, 6000]);
+        assert_eq!(
+            budgets(&policy, &of),
+            bounds(&[("a", 2, 9), ("b", 1, 3), ("c", 1, 6), ("d", 1, 6)])
+        );
+        let silent = [asks("a", Some(0.0)), asks("b", None)];
+        let assigned = assign(&policy, policy.bounds, &silent);
+        assert_eq!(assigned.remarks, BTreeSet::from([Remark::NoWeights]));
+        assert_eq!(
+            budgets(&policy, &silent),
+            bounds(&[("a", 2, 12), ("b", 2, 12)])
+        );
+    }
+
+    #[test]
+    fn thresholds_win_over_the_bounds_of_the_fleet_and_it_is_said() {
+        let bounded = |name: &str, lo, hi| {
+            let mut candidate = weighted(name, 1);
+            candidate.standing.lo = Replicas::new(lo);
+            candidate.standing.hi = Replicas::new(hi);
+            candidate
+        };
+        let policy = policy(Kind::StaticWeighted, 4, 6);
+        let above = [bounded("a", 4, 9), bounded("b", 3, 9)];
+        let assigned = assign(&policy, policy.bounds, &above);
+        assert_eq!(
+            budgets(&policy, &above),
+            bounds(&[("a", 4, 4), ("b", 3, 3)])
+        );
+        assert_eq!(
+            assigned.remarks,
+            BTreeSet::from([Remark::ThresholdsAboveMin, Remark::ThresholdsAboveMax])
+        );
+        let below = [bounded("a", 0, 2), bounded("b", 0, 1)];
+        let assigned = assign(&policy, policy.bounds, &below);
+        assert_eq!(
+            budgets(&policy, &below),
+            bounds(&[("a", 2, 2), ("b", 1, 1)])
+        );
+        assert_eq!(
+            (assigned.unassigned, assigned.remarks),
+            (
+                Replicas::new(3),
+                BTreeSet::from([Remark::ThresholdsBelowMax])
+            )
+        );
+    }
+
+    #[test]
+    fn what_gets_no_max_gets_no_budget_and_nobody_takes_what_nobody_is_there_for() {
+        let policy = policy(Kind::DynamicWeighted, 1, 4);
+        assert_eq!(
+            budgets(&policy, &[candidate("a", Some(0)), candidate("b", Some(3))]),
+            bounds(&[("b", 1, 4)])
+        );
+        let nobody = assign(&policy, policy.bounds, &[]);
+        assert_eq!(
+            nobody,
+            Budgets {
+                unassigned: Replicas::new(4),
+                ..Budgets::default()
+            }
+        );
+    }
 }

@@ -112,17 +112,27 @@ pub fn webster(n: u32, slots: &[Slot], ties: Ties) -> Split {
 /// tiers, and within a tier in the order of its slots.
 #[must_use]
 pub fn fill(n: u32, tiers: &[Vec<Slot>], surplus: Surplus) -> Split {
+    fill_by(n, tiers, surplus, quota_split)
+}
+
+/// [`fill`] with another rule within the tiers.
+pub(super) fn fill_by(
+    n: u32,
+    tiers: &[Vec<Slot>],
+    surplus: Surplus,
+    rule: impl Fn(u32, &[Slot]) -> Split,
+) -> Split {
     let least: u64 = tiers.iter().flatten().map(|slot| u64::from(slot.lo)).sum();
     let mut rest = u64::from(n).saturating_sub(least);
     let mut shares = Vec::new();
     for tier in tiers {
         let capped: Vec<_> = tier.iter().map(up_to_capacity).collect();
-        shares.push(take(&mut rest, &capped));
+        shares.push(take(&mut rest, &capped, &rule));
     }
     if surplus == Surplus::Spread {
         for (tier, shares) in tiers.iter().zip(&mut shares) {
             let room: Vec<_> = tier.iter().zip(&*shares).map(above).collect();
-            let more = take(&mut rest, &room);
+            let more = take(&mut rest, &room, &rule);
             for (share, more) in shares.iter_mut().zip(more) {
                 *share = share.saturating_add(more);
             }
@@ -157,12 +167,12 @@ fn above((slot, share): (&Slot, &u32)) -> Slot {
 }
 
 /// Gives these slots their `lo` and as much of `rest` as they have room for.
-fn take(rest: &mut u64, slots: &[Slot]) -> Vec<u32> {
+fn take(rest: &mut u64, slots: &[Slot], rule: impl Fn(u32, &[Slot]) -> Split) -> Vec<u32> {
     let least: u64 = slots.iter().map(|slot| u64::from(slot.lo)).sum();
     let most: u64 = slots.iter().map(|slot| u64::from(slot.top())).sum();
     let taken = (*rest).min(most - least);
     *rest -= taken;
-    quota_split(narrow(least + taken), slots).shares
+    rule(narrow(least + taken), slots).shares
 }
 
 /// Divides by `rule` among the weighted slots, then what they cannot take among the others.
@@ -249,7 +259,7 @@ fn proportions(n: u64, slots: &[&Slot]) -> Vec<u64> {
     for (_, share) in order.into_iter().take(heaviest) {
         *share += 1;
     }
-    let narrowed = shares.into_iter().map(|share| u64::try_from(share));
+    let narrowed = shares.into_iter().map(u64::try_from);
     narrowed.map(|share| share.unwrap_or(n)).collect()
 }
 
@@ -330,7 +340,9 @@ fn head_start(total: u64, slots: &[Slot]) -> Vec<u32> {
         slots.iter().map(bought).collect()
     };
     let cost = |seats: &[u32]| seats.iter().map(|share| u64::from(*share)).sum::<u64>();
-    let (mut too_low, mut affordable) = (0, u128::MAX);
+    let heaviest = slots.iter().map(|slot| u128::from(slot.weight)).max();
+    // Above the highest quotient nobody buys a seat.
+    let (mut too_low, mut affordable) = (0, (heaviest.unwrap_or_default() << 64) + 1);
     while affordable - too_low > 1 {
         let price = too_low + (affordable - too_low) / 2;
         if cost(&at_price(price)) <= total {

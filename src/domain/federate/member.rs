@@ -47,6 +47,14 @@ pub struct Pods {
     pub unschedulable_since: Option<Timestamp>,
 }
 
+impl Pods {
+    /// The pods that have a place: those that start count, those that no node takes do not.
+    #[must_use]
+    pub fn placed(&self) -> Replicas {
+        Replicas::new(self.replicas.get().saturating_sub(self.unschedulable.get()))
+    }
+}
+
 /// Whether a member can be reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Health {

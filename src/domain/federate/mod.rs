@@ -16,6 +16,8 @@ mod capacity;
 mod decision;
 mod distribute;
 mod divide;
+#[cfg(test)]
+mod division_laws;
 mod floors;
 mod ledger;
 mod member;
@@ -24,8 +26,11 @@ mod rules;
 
 pub use affinity::{Affinity, Dropped, Profile};
 pub use assign::{Budget, Budgets, Candidate, Remark, assign, share, weights};
-pub use capacity::{Node, PodShape};
+pub use capacity::{
+    BoundPod, Node, NodeTerm, PodShape, Quota, Role, Room, Supply, effective_requests,
+};
 pub use decision::{Action, Condition, ConditionKind, FleetDecision, MemberDecision, Reason};
+pub use distribute::distribute;
 pub use divide::{Slot, Split, Surplus, Ties, fill, quota_split, webster};
 pub use ledger::{Entry, Ledger, Mark, Span, Tenure};
 pub use member::{Health, Member, Pods, Standing, Taint, TaintEffect, Total};

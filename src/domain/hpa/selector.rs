@@ -104,6 +104,19 @@ impl FromIterator<Requirement> for Selector {
 }
 
 impl Requirement {
+    /// The key of the label it is about.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        match self {
+            Self::In(key, _)
+            | Self::NotIn(key, _)
+            | Self::Exists(key)
+            | Self::Absent(key)
+            | Self::Above(key, _)
+            | Self::Below(key, _) => key,
+        }
+    }
+
     fn holds(&self, labels: &Labels) -> bool {
         let number = |key| {
             labels

@@ -3,5 +3,6 @@
 mod calls;
 mod cluster;
 mod look;
+mod member;
 mod objects;
 mod watches;

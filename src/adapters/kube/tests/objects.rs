@@ -6,7 +6,9 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::super::{
-    objects::{OnClock, StoredPod, milli_value},
+    milli_value,
+    objects::{OnClock, StoredWorkload},
+    pods::StoredPod,
     store::Stored,
 };
 use crate::{
@@ -152,7 +154,7 @@ fn a_workload_becomes_its_scale_with_the_selector_as_text() {
         (object(json!(0), json!({})), want(0, 0)),
         (object(Value::Null, Value::Null), want(1, 0)),
     ] {
-        assert_eq!(ScaleView::decode(object), Ok(want));
+        assert_eq!(StoredWorkload::decode(object).map(|w| w.view), Ok(want));
     }
 }
 

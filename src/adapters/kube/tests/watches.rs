@@ -2,18 +2,21 @@
 
 use std::{sync::Arc, time::Duration};
 
+use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use futures::FutureExt;
 use kube::Client;
 use serde_json::{Value, json};
 
 use super::super::{
-    Changes, EffectiveHorizontalPodAutoscaler, ObjectKey, StoredPod,
+    Changes,
     fake::{FakeServer, Reply, Sent, failure},
+    pods::StoredPod,
     selector,
     store::{Seen, Store},
     url::Resource,
     watch::{Pace, Watch},
 };
+use crate::ports::ObjectKey;
 
 const OPEN: &str = "watch=true&allowWatchBookmarks=true&timeoutSeconds=50&resourceVersion=";
 

@@ -292,6 +292,7 @@ impl World {
                 desired: child.desired,
                 last_scale: child.last_scale,
             }),
+            share: None,
         }
     }
 

@@ -5,3 +5,5 @@
 mod examples;
 mod fleets;
 mod rules;
+mod whole;
+mod world;

@@ -1,0 +1,180 @@
+//! How much room a member has, gathered from its stores.
+//!
+//! What is free on each node is summed up once per few seconds, for all workloads: it depends on every pod of the
+//! cluster. It refuses to estimate: [`Supply::room`] does.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{
+    KubeMember,
+    objects::StoredWorkload,
+    pods::{Place, StoredPod},
+    selector,
+};
+use crate::{
+    clock::Clock,
+    domain::{
+        Replicas, ScaleTarget,
+        federate::{BoundPod, Node, PodShape, Supply},
+        observation::{Phase, Requests},
+    },
+};
+
+/// For how long a sum over all pods is used.
+const KEPT: SignedDuration = SignedDuration::from_secs(3);
+/// So many waiting pods of others are put on nodes before ours; more would cost more than they tell.
+const WAITING_MAX: usize = 200;
+
+/// What is free on the nodes, and who waits for it.
+#[derive(Debug, Default)]
+pub(super) struct Spare(Mutex<Option<Summed>>);
+
+#[derive(Debug, Clone)]
+struct Summed {
+    at: Timestamp,
+    /// The nodes, with what their pods leave as allocatable.
+    nodes: Arc<Vec<Node>>,
+    waiting: Arc<Vec<Arc<StoredPod>>>,
+}
+
+impl KubeMember {
+    /// Room for more replicas of a target, `like` being what one needs if its template does not say.
+    pub(super) fn room_for(&self, target: &ScaleTarget, like: &PodShape) -> Option<Replicas> {
+        if !(self.role.nodes.is_synced() && self.stores.pods.is_synced()) {
+            return None;
+        }
+        let workload = self.workload(target);
+        let shape = workload.as_ref().and_then(|w| w.shape.as_deref());
+        let shape = shape.unwrap_or(like);
+        let summed = self.summed();
+        let own = self.own_pods(target, workload.as_deref());
+        let quotas = self.role.quotas.in_namespace(&target.namespace);
+        let supply = Supply {
+            nodes: summed.nodes.to_vec(),
+            bound: if shape.one_per_node {
+                held(&own)
+            } else {
+                Vec::new()
+            },
+            pending: summed.others(&own),
+            quotas: quotas.iter().map(|quota| (**quota).clone()).collect(),
+        };
+        Some(supply.room(shape).replicas)
+    }
+
+    /// A target as it is stored, if its kind is watched.
+    pub(super) fn workload(&self, target: &ScaleTarget) -> Option<Arc<StoredWorkload>> {
+        let store = self.workloads(target)?;
+        store.get(&target.namespace, &target.name)
+    }
+
+    fn own_pods(
+        &self,
+        target: &ScaleTarget,
+        workload: Option<&StoredWorkload>,
+    ) -> Vec<Arc<StoredPod>> {
+        let selector = workload.map(|w| selector::parse(&w.view.selector));
+        match selector {
+            Some(Ok(requirements)) if !requirements.is_empty() => {
+                self.stores.pods.select(&target.namespace, &requirements)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn summed(&self) -> Summed {
+        let now = Clock::system().now();
+        let kept = &mut *self
+            .role
+            .spare
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let fresh = |s: &&Summed| now.duration_since(s.at) < KEPT;
+        if let Some(summed) = kept.as_ref().filter(fresh) {
+            return summed.clone();
+        }
+        let summed = Summed::of(now, &self.role.nodes.all(), &self.stores.pods.all());
+        kept.insert(summed).clone()
+    }
+}
+
+/// One pod of each node that runs one of these, so that the node is avoided; its slot and requests are summed already.
+fn held(own: &[Arc<StoredPod>]) -> Vec<BoundPod> {
+    let on_node = |pod: &Arc<StoredPod>| match &pod.place {
+        Place::Node(node) if !is_over(pod) => Some(BoundPod {
+            node: node.to_string(),
+            requests: Requests::default(),
+            is_avoided: true,
+        }),
+        _ => None,
+    };
+    own.iter().filter_map(on_node).collect()
+}
+
+fn is_over(pod: &StoredPod) -> bool {
+    matches!(pod.pod.phase, Phase::Succeeded | Phase::Failed)
+}
+
+// === impl Summed ===
+
+impl Summed {
+    fn of(at: Timestamp, nodes: &[Arc<Node>], pods: &[Arc<StoredPod>]) -> Self {
+        let mut taken: BTreeMap<&str, BTreeMap<String, i64>> = BTreeMap::new();
+        let mut waiting = Vec::new();
+        for pod in pods.iter().filter(|pod| !is_over(pod)) {
+            match &pod.place {
+                Place::Node(node) => take(taken.entry(node).or_default(), pod),
+                Place::Waiting(_) | Place::Unschedulable(..) if !pod.pod.deleting => {
+                    waiting.push(pod.clone());
+                }
+                Place::Waiting(_) | Place::Unschedulable(..) => {}
+            }
+        }
+        let left = |node: &Arc<Node>| match taken.get(node.name.as_str()) {
+            None => (**node).clone(),
+            Some(taken) => left(node, taken),
+        };
+        Self {
+            at,
+            nodes: Arc::new(nodes.iter().map(left).collect()),
+            waiting: Arc::new(waiting),
+        }
+    }
+
+    /// What the waiting pods of others need.
+    fn others(&self, own: &[Arc<StoredPod>]) -> Vec<PodShape> {
+        let is_own = |pod: &&Arc<StoredPod>| own.iter().any(|own| Arc::ptr_eq(own, pod));
+        let others = self.waiting.iter().filter(|pod| !is_own(pod));
+        let shape = |pod: &Arc<StoredPod>| match &pod.place {
+            Place::Waiting(shape) | Place::Unschedulable(_, shape) => Some((**shape).clone()),
+            Place::Node(_) => None,
+        };
+        others.take(WAITING_MAX).filter_map(shape).collect()
+    }
+}
+
+fn take(from: &mut BTreeMap<String, i64>, pod: &StoredPod) {
+    let mut add = |resource: &str, milli: i64| match from.get_mut(resource) {
+        Some(sum) => *sum = sum.saturating_add(milli),
+        None => drop(from.insert(resource.to_owned(), milli)),
+    };
+    add("pods", 1000);
+    pod.reserve(&mut add);
+}
+
+fn left(node: &Node, taken: &BTreeMap<String, i64>) -> Node {
+    let left = |(resource, milli): (&str, i64)| {
+        let taken = taken.get(resource).copied().unwrap_or_default();
+        (resource.to_owned(), milli.saturating_sub(taken))
+    };
+    Node {
+        allocatable: node.allocatable.iter().map(left).collect(),
+        ..node.clone()
+    }
+}

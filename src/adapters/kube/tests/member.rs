@@ -1,0 +1,329 @@
+//! A member: its room, its waiting pods, who writes the replicas, and what the hub places.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::super::{
+    Connection, KubeMember, Limits, WriteGate,
+    fake::{FakeServer, Reply, Sent},
+    store::Seen,
+    watch::Pace,
+};
+use crate::{
+    clock::Clock,
+    domain::{Replicas, ScaleTarget, federate::PodShape},
+    ports::{ClusterError, Member},
+};
+
+fn member(
+    reply: impl Fn(&Sent, usize) -> Reply + Send + Sync + 'static,
+) -> (FakeServer, KubeMember) {
+    let (server, client) = FakeServer::new(reply);
+    let limits = Limits::of_a_member();
+    let member = KubeMember::member(
+        Connection::over(client),
+        &[],
+        WriteGate::default(),
+        (limits, Pace::default(), Clock::system()),
+    );
+    (server, member)
+}
+
+fn target() -> ScaleTarget {
+    ScaleTarget {
+        api_version: "apps/v1".into(),
+        kind: "Deployment".into(),
+        namespace: "shop".into(),
+        name: "web".into(),
+    }
+}
+
+fn node(name: &str, cpu: &str, pods: &str) -> Value {
+    json!({
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "disk": "ssd"}},
+        "spec": {},
+        "status": {
+            "allocatable": {"cpu": cpu, "memory": "8Gi", "pods": pods},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    })
+}
+
+fn pod(name: &str, app: &str, on: Option<&str>, cpu: &str) -> Value {
+    json!({
+        "metadata": {"name": name, "namespace": "shop", "labels": {"app": app}},
+        "spec": {"nodeName": on, "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]},
+        "status": {"phase": if on.is_some() { "Running" } else { "Pending" }},
+    })
+}
+
+fn deployment(spec: Value) -> Value {
+    let mut pod =
+        json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": "500m"}}}]});
+    for (key, value) in spec.as_object().unwrap() {
+        pod[key] = value.clone();
+    }
+    json!({
+        "metadata": {"name": "web", "namespace": "shop", "uid": "u", "resourceVersion": "1"},
+        "spec": {
+            "replicas": 4,
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {"metadata": {"labels": {"app": "web"}}, "spec": pod},
+        },
+        "status": {"replicas": 1, "conditions": [
+            {"type": "ReplicaFailure", "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z"},
+        ]},
+    })
+}
+
+fn seen<V: super::super::Stored>(objects: &[Value]) -> Vec<Seen<V>> {
+    objects.iter().cloned().filter_map(Seen::decode).collect()
+}
+
+fn fill(member: &KubeMember, nodes: &[Value], pods: &[Value], workload: &Value) {
+    let [deployments, ..] = &member.stores.workloads;
+    member.role.nodes.replace(None, seen(nodes));
+    member.role.quotas.replace(None, seen(&[]));
+    member.stores.pods.replace(None, seen(pods));
+    deployments.replace(None, seen(std::slice::from_ref(workload)));
+}
+
+fn room(nodes: &[Value], pods: &[Value], workload: &Value) -> Option<u32> {
+    let (_, member) = member(|_, _| Reply::Hang);
+    fill(&member, nodes, pods, workload);
+    member
+        .room(&target(), &PodShape::default())
+        .map(Replicas::get)
+}
+
+#[tokio::test]
+async fn room_is_what_the_nodes_have_left_for_pods_of_the_template() {
+    let nodes = [
+        node("a", "2", "110"),
+        node("b", "1", "110"),
+        node("c", "4", "1"),
+    ];
+    let pods = [
+        pod("x", "other", Some("a"), "600m"),
+        pod("y", "other", Some("c"), "1"),
+    ];
+    assert_eq!(room(&nodes, &pods, &deployment(json!({}))), Some(2 + 2));
+
+    let others_wait = [pod("z", "other", None, "900m")];
+    assert_eq!(
+        room(&nodes[..2], &others_wait, &deployment(json!({}))),
+        Some(2 + 2)
+    );
+    let ours_wait = [pod("z", "web", None, "900m")];
+    assert_eq!(
+        room(&nodes[..2], &ours_wait, &deployment(json!({}))),
+        Some(4 + 2)
+    );
+    let over = json!({"phase": "Succeeded"});
+    let mut done = pod("x", "other", Some("a"), "600m");
+    done["status"] = over;
+    assert_eq!(
+        room(&nodes[..2], &[done], &deployment(json!({}))),
+        Some(4 + 2)
+    );
+}
+
+#[tokio::test]
+async fn room_is_only_where_a_pod_may_run() {
+    let mut tainted = node("b", "4", "110");
+    tainted["spec"]["taints"] = json!([{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]);
+    let mut cordoned = node("c", "4", "110");
+    cordoned["spec"]["unschedulable"] = json!(true);
+    let mut unready = node("d", "4", "110");
+    unready["status"]["conditions"] = json!([{"type": "Ready", "status": "Unknown"}]);
+    let nodes = [node("a", "1", "110"), tainted, cordoned, unready];
+    let expression = |operator: &str, values: Value| {
+        json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [
+                {"key": "disk", "operator": operator, "values": values},
+            ]}],
+        }}})
+    };
+    let anti = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "web"}}},
+    ]}});
+    for (spec, expected) in [
+        (json!({}), 2),
+        (
+            json!({"tolerations": [{"key": "gpu", "operator": "Exists"}]}),
+            2 + 8,
+        ),
+        (json!({"tolerations": [{"key": "gpu", "value": "no"}]}), 2),
+        (json!({"tolerations": [{"operator": "Exists"}]}), 2 + 8 + 8),
+        (json!({"nodeSelector": {"disk": "ssd"}}), 2),
+        (json!({"nodeSelector": {"disk": "hdd"}}), 0),
+        (json!({"affinity": expression("In", json!(["ssd"]))}), 2),
+        (json!({"affinity": expression("NotIn", json!(["ssd"]))}), 0),
+        (json!({"affinity": expression("Among", json!(["ssd"]))}), 0),
+        (json!({"affinity": anti}), 1),
+        (
+            json!({"initContainers": [{"name": "i", "resources": {"requests": {"cpu": "1"}}}]}),
+            1,
+        ),
+        (json!({"overhead": {"cpu": "100m"}}), 1),
+        (json!({"resources": {"requests": {"cpu": "250m"}}}), 4),
+    ] {
+        assert_eq!(
+            room(&nodes, &[], &deployment(spec.clone())),
+            Some(expected),
+            "{spec}"
+        );
+    }
+    let ours = [pod("x", "web", Some("a"), "100m")];
+    assert_eq!(
+        room(&nodes, &ours, &deployment(json!({"affinity": anti}))),
+        Some(0)
+    );
+}
+
+#[tokio::test]
+async fn quotas_bound_the_room_and_room_is_unknown_without_nodes() {
+    let (_, member) = member(|_, _| Reply::Hang);
+    assert_eq!(member.room(&target(), &PodShape::default()), None);
+    fill(
+        &member,
+        &[node("a", "64", "110")],
+        &[],
+        &deployment(json!({})),
+    );
+    let quota = json!({
+        "metadata": {"name": "q", "namespace": "shop"},
+        "spec": {"hard": {"requests.cpu": "3"}},
+        "status": {"hard": {"requests.cpu": "3"}, "used": {"requests.cpu": "1"}},
+    });
+    let elsewhere = json!({
+        "metadata": {"name": "q", "namespace": "other"},
+        "spec": {"hard": {"pods": "0"}}, "status": {"used": {}},
+    });
+    let best_effort = json!({
+        "metadata": {"name": "s", "namespace": "shop"},
+        "spec": {"hard": {"pods": "0"}, "scopes": ["BestEffort"]},
+    });
+    member
+        .role
+        .quotas
+        .replace(None, seen(&[quota, elsewhere, best_effort]));
+    assert_eq!(
+        member.room(&target(), &PodShape::default()),
+        Some(Replicas::new(4))
+    );
+}
+
+#[tokio::test]
+async fn pods_without_a_node_are_counted_with_the_oldest_and_so_are_those_that_cannot_be_created() {
+    let (_, member) = member(|_, _| Reply::Hang);
+    let waits = |name: &str, since: &str| {
+        let mut pod = pod(name, "web", None, "1");
+        pod["status"]["conditions"] = json!([{
+            "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": since,
+        }]);
+        pod
+    };
+    let mut gone = waits("d", "2025-01-01T00:00:00Z");
+    gone["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    let pods = [
+        pod("a", "web", Some("n"), "1"),
+        waits("b", "2026-01-01T00:00:20Z"),
+        waits("c", "2026-01-01T00:00:10Z"),
+        gone,
+    ];
+    let mut workload = deployment(json!({}));
+    fill(&member, &[], &pods, &workload);
+    let at = |text: &str| -> Timestamp { text.parse().unwrap() };
+    let found = member.unschedulable("shop", "app=web");
+    assert_eq!(
+        found,
+        Ok((Replicas::new(2), Some(at("2026-01-01T00:00:10Z"))))
+    );
+
+    workload["status"]["conditions"][0]["status"] = json!("True");
+    fill(&member, &[], &pods, &workload);
+    let found = member.unschedulable("shop", "app=web");
+    assert_eq!(
+        found,
+        Ok((Replicas::new(3), Some(at("2026-01-01T00:00:00Z"))))
+    );
+    let error = member.unschedulable("shop", "app in").unwrap_err();
+    assert!(matches!(error, ClusterError::Invalid { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn who_wrote_the_replicas_last_is_named_unless_it_is_the_autoscaler_or_we() {
+    let replicas = json!({"f:spec": {"f:replicas": {}}});
+    let wrote = |manager: &str, time: &str, fields: &Value| json!({"manager": manager, "operation": "Update", "time": time, "fieldsV1": fields});
+    let image = json!({"f:spec": {"f:template": {}}});
+    for (managed, expected) in [
+        (json!([]), None),
+        (
+            json!([wrote("kubectl", "2026-01-01T00:00:00Z", &replicas)]),
+            Some("kubectl"),
+        ),
+        (
+            json!([
+                wrote("argocd", "2026-01-01T00:00:05Z", &replicas),
+                wrote("kube-controller-manager", "2026-01-01T00:00:00Z", &replicas),
+                wrote("kubectl", "2026-01-01T00:00:09Z", &image),
+            ]),
+            Some("argocd"),
+        ),
+        (
+            json!([
+                wrote("argocd", "2026-01-01T00:00:05Z", &replicas),
+                wrote("kube-controller-manager", "2026-01-01T00:00:06Z", &replicas),
+            ]),
+            None,
+        ),
+        (
+            json!([wrote("foretide", "2026-01-01T00:00:06Z", &replicas)]),
+            None,
+        ),
+    ] {
+        let object = json!({"metadata": {"name": "web", "managedFields": managed}});
+        let (server, member) = member(move |_, _| Reply::Ok(object.clone()));
+        let found = member.replicas_written_by(&target()).await.unwrap();
+        assert_eq!(found.as_deref(), expected);
+        let line = "GET /apis/apps/v1/namespaces/shop/deployments/web";
+        assert_eq!(server.lines(), [line]);
+    }
+}
+
+#[tokio::test]
+async fn a_workload_is_placed_by_server_side_apply_and_removed_by_its_uid() {
+    let (server, member) = member(|_, _| Reply::Ok(json!({})));
+    let manifest = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"namespace": "shop", "name": "web"}, "spec": {"template": {}},
+    });
+    member.place(&manifest).await.unwrap();
+    member.remove(&target(), "u").await.unwrap();
+    let sent = server.sent();
+    let path = "/apis/apps/v1/namespaces/shop/deployments/web";
+    assert_eq!(
+        sent[0].line,
+        format!("PATCH {path}?fieldManager=foretide&force=true")
+    );
+    assert_eq!(
+        sent[0].content_type.as_deref(),
+        Some("application/apply-patch+yaml")
+    );
+    assert_eq!(sent[0].body, manifest);
+    assert_eq!(sent[1].line, format!("DELETE {path}"));
+    assert_eq!(sent[1].body["preconditions"], json!({"uid": "u"}));
+}
+
+#[tokio::test]
+async fn a_closed_gate_of_the_hub_stops_writes_to_members() {
+    let (server, client) = FakeServer::always(|| Reply::Ok(json!({})));
+    let gate = WriteGate::default();
+    let limits = Limits::of_a_member();
+    let of = (limits, Pace::default(), Clock::system());
+    let member = KubeMember::member(Connection::over(client), &[], gate.clone(), of);
+    gate.set(false);
+    assert!(member.remove(&target(), "u").await.is_err());
+    assert_eq!(server.lines(), [] as [&str; 0]);
+}

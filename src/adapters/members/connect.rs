@@ -1,0 +1,43 @@
+//! From what a kubeconfig said to a connection, over which nothing is sent yet.
+//!
+//! Every setting that the client library would take from elsewhere - files, commands, proxies, other identities - stays
+//! at "none". TLS is rustls, and trusts the given authority only.
+
+use k8s_openapi::ByteString;
+use kube::config::AuthInfo;
+use serde_json::Value;
+
+use super::kubeconfig::{Access, Credentials};
+use crate::adapters::kube::{ConnectError, Connection};
+
+/// Prepares a connection.
+///
+/// # Errors
+/// The certificates or keys are not what rustls takes.
+pub(super) fn connect(access: &Access) -> Result<Connection, ConnectError> {
+    // A URL that the parser took has no characters that a URI refuses; should it, its server cannot be reached.
+    let server = access.server.as_str().parse().unwrap_or_default();
+    let mut config = kube::Config::new(server);
+    config.root_cert = Some(access.authority.clone());
+    config.tls_server_name.clone_from(&access.tls_server_name);
+    config.auth_info = match &access.credentials {
+        Credentials::Token(token) => AuthInfo {
+            token: Some(token.clone().into()),
+            ..AuthInfo::default()
+        },
+        Credentials::Certificate { certificate, key } => AuthInfo {
+            client_certificate_data: Some(base64(certificate)),
+            client_key_data: Some(base64(key).into()),
+            ..AuthInfo::default()
+        },
+    };
+    Connection::new(config)
+}
+
+fn base64(bytes: &[u8]) -> String {
+    let encoded = serde_json::to_value(ByteString(bytes.to_vec()));
+    match encoded {
+        Ok(Value::String(text)) => text,
+        _ => String::new(),
+    }
+}

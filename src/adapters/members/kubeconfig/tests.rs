@@ -1,0 +1,290 @@
+//! What is taken of a kubeconfig, and what makes it refused.
+
+use serde_json::json;
+
+use super::{
+    super::sample::{base64, certificate, key, kubeconfig as good},
+    *,
+};
+
+fn parse(document: &Value) -> Result<Access, Refusal> {
+    Access::parse(document.to_string().as_bytes(), false)
+}
+
+/// The kubeconfig with one value set, by its pointer; the last part may be new.
+fn with(pointer: &str, value: Value) -> Value {
+    let mut document = good();
+    let (parent, field) = pointer.rsplit_once('/').unwrap();
+    document.pointer_mut(parent).unwrap()[field] = value;
+    document
+}
+
+fn without(pointer: &str) -> Value {
+    let mut document = good();
+    let (parent, field) = pointer.rsplit_once('/').unwrap();
+    let parent = document.pointer_mut(parent).unwrap();
+    parent.as_object_mut().unwrap().remove(field);
+    document
+}
+
+const CLUSTER_AT: &str = "/clusters/0/cluster";
+const USER_AT: &str = "/users/0/user";
+
+#[test]
+fn a_server_its_authority_and_a_token_are_all_that_is_taken() {
+    let expected = Access {
+        server: "https://member1.example:6443/".parse().unwrap(),
+        tls_server_name: None,
+        authority: vec![vec![1, 2, 3]],
+        credentials: Credentials::Token("t0p-s3cret".to_owned()),
+    };
+    assert_eq!(parse(&good()), Ok(expected.clone()));
+    let yaml = format!(
+        "current-context: it\nclusters:\n- name: c\n  cluster:\n    server: https://member1.example:6443\n    \
+         certificate-authority-data: {}\ncontexts:\n- name: it\n  context: {{cluster: c, user: u}}\nusers:\n\
+         - name: u\n  user: {{token: t0p-s3cret}}\n",
+        certificate()
+    );
+    assert_eq!(Access::parse(yaml.as_bytes(), false), Ok(expected));
+}
+
+#[test]
+fn a_client_certificate_with_its_key_does_as_well() {
+    let user = json!({"client-certificate-data": certificate(), "client-key-data": key()});
+    let access = parse(&with(USER_AT, user)).unwrap();
+    let is_certificate = matches!(access.credentials, Credentials::Certificate { .. });
+    assert!(is_certificate, "{access:?}");
+    let named = with(
+        "/clusters/0/cluster/tls-server-name",
+        json!("other.example"),
+    );
+    let name = parse(&named).unwrap().tls_server_name;
+    assert_eq!(name.as_deref(), Some("other.example"));
+}
+
+#[test]
+fn what_could_run_read_or_redirect_is_refused_by_its_field_with_what_to_do() {
+    let exec = json!({"command": "sh", "args": ["-c", "id"], "apiVersion": "client.authentication.k8s.io/v1"});
+    for (at, field, value, words) in [
+        (USER_AT, "exec", exec, "run a command"),
+        (
+            USER_AT,
+            "auth-provider",
+            json!({"name": "gcp"}),
+            "run a command",
+        ),
+        (
+            USER_AT,
+            "tokenFile",
+            json!("/var/run/secrets/token"),
+            "names a file",
+        ),
+        (USER_AT, "client-certificate", json!("/a"), "names a file"),
+        (USER_AT, "client-key", json!("/a"), "names a file"),
+        (USER_AT, "username", json!("me"), "not accepted"),
+        (USER_AT, "password", json!("x"), "not accepted"),
+        (USER_AT, "as", json!("system:admin"), "somebody else's name"),
+        (USER_AT, "as-uid", json!("1"), "somebody else's name"),
+        (
+            USER_AT,
+            "as-groups",
+            json!(["system:masters"]),
+            "somebody else's name",
+        ),
+        (
+            USER_AT,
+            "as-user-extra",
+            json!({"a": ["b"]}),
+            "somebody else's name",
+        ),
+        (
+            CLUSTER_AT,
+            "certificate-authority",
+            json!("/etc/passwd"),
+            "names a file",
+        ),
+        (
+            CLUSTER_AT,
+            "insecure-skip-tls-verify",
+            json!(true),
+            "anybody answer",
+        ),
+        (
+            CLUSTER_AT,
+            "insecure-skip-tls-verify",
+            json!("true"),
+            "anybody answer",
+        ),
+        (
+            CLUSTER_AT,
+            "proxy-url",
+            json!("http://evil.example"),
+            "by way of",
+        ),
+        (CLUSTER_AT, "servr", json!("x"), "not known to be safe"),
+        (USER_AT, "impersonate", json!("x"), "not known to be safe"),
+        (
+            CLUSTER_AT,
+            "server",
+            json!("http://member1.example"),
+            "not encrypted",
+        ),
+        (
+            CLUSTER_AT,
+            "server",
+            json!("https://169.254.169.254"),
+            "metadata",
+        ),
+        (
+            CLUSTER_AT,
+            "server",
+            json!("https://127.0.0.1:6443"),
+            "own address",
+        ),
+        (CLUSTER_AT, "server", json!(6443), "not a text"),
+        (
+            CLUSTER_AT,
+            "tls-server-name",
+            json!("a b"),
+            "neither a DNS name",
+        ),
+        (
+            CLUSTER_AT,
+            "certificate-authority-data",
+            json!("%%%"),
+            "not base64",
+        ),
+        (
+            CLUSTER_AT,
+            "certificate-authority-data",
+            json!(base64("hi")),
+            "no certificate",
+        ),
+        (USER_AT, "token", json!("two\nlines"), "no bearer token"),
+        (
+            USER_AT,
+            "token",
+            json!("x".repeat(20_000)),
+            "no bearer token",
+        ),
+        (USER_AT, "client-key-data", json!(key()), "stands beside"),
+    ] {
+        let refusal = parse(&with(&format!("{at}/{field}"), value)).unwrap_err();
+        let place = at.trim_start_matches('/').replace("/0/", "[0].");
+        let expected = if refusal.problem.contains("stands beside") {
+            format!("{place}.token")
+        } else {
+            format!("{place}.{field}")
+        };
+        assert_eq!(refusal.field, expected, "{refusal}");
+        assert!(refusal.problem.contains(words), "{refusal}");
+    }
+}
+
+#[test]
+fn fields_that_say_nothing_do_no_harm() {
+    for (pointer, value) in [
+        ("/clusters/0/cluster/insecure-skip-tls-verify", json!(false)),
+        ("/clusters/0/cluster/proxy-url", json!("")),
+        ("/users/0/user/exec", Value::Null),
+        ("/clusters/0/cluster/disable-compression", json!(true)),
+        (
+            "/clusters/0/cluster/extensions",
+            json!([{"name": "x", "extension": {}}]),
+        ),
+    ] {
+        assert!(parse(&with(pointer, value)).is_ok(), "{pointer}");
+    }
+}
+
+#[test]
+fn what_is_missing_or_ambiguous_is_named() {
+    let twice = |list: &str| {
+        let mut document = good();
+        let entry = document[list][0].clone();
+        document[list].as_array_mut().unwrap().push(entry);
+        document
+    };
+    for (document, expected) in [
+        (
+            without("/current-context"),
+            "current-context is missing; add it",
+        ),
+        (
+            with("/current-context", json!("other")),
+            "current-context does not name the context; correct it",
+        ),
+        (
+            with("/contexts/0/context/user", json!("v")),
+            "contexts[0].context.user does not name the user of this kubeconfig; correct it",
+        ),
+        (
+            without("/users/0/user/token"),
+            "users[0].user.token is missing, and so is client-certificate-data; add one of them",
+        ),
+        (
+            without("/clusters/0/cluster/server"),
+            "clusters[0].cluster.server is missing; add it",
+        ),
+        (
+            without("/clusters/0/cluster/certificate-authority-data"),
+            "clusters[0].cluster.certificate-authority-data is missing; the hub trusts a member by its own authority only, so add it",
+        ),
+        (
+            with("/users/0/user", json!({"client-key-data": key()})),
+            "users[0].user.client-certificate-data is missing beside its key; add it",
+        ),
+        (
+            with(
+                "/users/0/user",
+                json!({"client-certificate-data": certificate()}),
+            ),
+            "users[0].user.client-key-data is missing beside its certificate; add it",
+        ),
+        (
+            with("/users/0/user", json!("token")),
+            "users[0].user is not a mapping; expected one",
+        ),
+    ] {
+        assert_eq!(parse(&document).unwrap_err().to_string(), expected);
+    }
+    for list in ["clusters", "contexts", "users"] {
+        let refusal = parse(&twice(list)).unwrap_err();
+        assert_eq!(refusal.field, list);
+        assert!(
+            refusal.problem.starts_with("has 2 entries, expected one"),
+            "{refusal}"
+        );
+    }
+}
+
+#[test]
+fn text_that_is_no_kubeconfig_is_refused_without_being_repeated() {
+    let too_large = vec![b' '; SIZE_MAX + 1];
+    for (text, words) in [
+        (&b"t0p-s3cret"[..], "is not a mapping"),
+        (b"a: [t0p-s3cret", "is not valid YAML"),
+        (b"token: t0p-s3cret\ntoken: t0p-s3cret", "is not valid YAML"),
+        (b"t0p-s3cret-as-a-key: 1", "not known to be safe"),
+        (b"\"t0p s3cret\": 1", "odd name"),
+        (b"\xff\xfe", "is not UTF-8"),
+        (b"", "is not a mapping"),
+        (&too_large, "has 65537 bytes"),
+    ] {
+        let refusal = Access::parse(text, false).unwrap_err().to_string();
+        assert!(refusal.contains(words), "{refusal}");
+        assert!(!refusal.contains("t0p s3cret"), "{refusal}");
+    }
+}
+
+#[test]
+fn no_debug_output_shows_a_secret() {
+    let shown = format!("{:?}", parse(&good()).unwrap());
+    assert!(
+        shown.contains("member1.example") && !shown.contains("s3cret"),
+        "{shown}"
+    );
+    let user = json!({"client-certificate-data": certificate(), "client-key-data": key()});
+    let shown = format!("{:?}", parse(&with(USER_AT, user)).unwrap());
+    assert!(shown.contains("Certificate(...)"), "{shown}");
+}

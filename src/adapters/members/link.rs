@@ -1,0 +1,320 @@
+//! The connection to one member: its stores, and whether it answers.
+//!
+//! A member is asked every few seconds whether it is ready, because a quiet cluster says nothing on its watches for
+//! most of a minute and a black hole says nothing at all. What it answers and when its watches last heard something
+//! give its [`Health`]. It refuses to act on it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::task::JoinSet;
+
+use super::kubeconfig::Access;
+use crate::{
+    adapters::kube::{CallError, KubeMember},
+    clock::Clock,
+    domain::federate::Health,
+    ports::Workloads as _,
+};
+
+/// How long a member may be silent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// Time between two questions whether it is ready.
+    pub question: SignedDuration,
+    /// Without an answer for longer than this it is lost.
+    pub answer: SignedDuration,
+    /// With a watch that heard nothing for longer than this it is lost; bookmarks come every 50 s.
+    pub watch: SignedDuration,
+}
+
+/// One connection to a member; its tasks end with it.
+pub(super) struct Link {
+    pub(super) access: Access,
+    pub(super) cluster: Arc<KubeMember>,
+    vigil: Arc<Vigil>,
+    patience: Patience,
+    clock: Clock,
+    _tasks: JoinSet<()>,
+}
+
+/// What the questions have brought.
+#[derive(Debug)]
+struct Vigil(Mutex<Answers>);
+
+/// Wall-clock times.
+#[derive(Debug, Clone, PartialEq)]
+struct Answers {
+    /// When it last answered, or when it was first asked.
+    answered: Timestamp,
+    /// Since when it says that it is not ready, and what it says.
+    unready: Option<(Timestamp, String)>,
+    /// Why there was no answer the last time.
+    unanswered: Option<String>,
+}
+
+// === impl Patience ===
+
+impl Patience {
+    /// A member counts as lost when it did not answer for `lost_after`; it is asked three times meanwhile, and at
+    /// least every 10 s.
+    #[must_use]
+    pub fn of(lost_after: SignedDuration) -> Self {
+        let often = SignedDuration::from_secs(10);
+        let third = lost_after.checked_div(3).unwrap_or(often);
+        Self {
+            question: third.min(often),
+            answer: lost_after,
+            watch: SignedDuration::from_secs(90).max(lost_after),
+        }
+    }
+}
+
+// === impl Link ===
+
+impl Link {
+    /// Starts to watch and to ask.
+    pub(super) fn open(
+        access: Access,
+        cluster: Arc<KubeMember>,
+        patience: Patience,
+        clock: &Clock,
+    ) -> Self {
+        let vigil = Arc::new(Vigil::starting());
+        let mut tasks = JoinSet::new();
+        let (watched, asked) = (cluster.clone(), cluster.clone());
+        tasks.spawn(async move { watched.run().await });
+        tasks.spawn(vigil.clone().keep(asked, patience.question));
+        Self {
+            access,
+            cluster,
+            vigil,
+            patience,
+            clock: clock.clone(),
+            _tasks: tasks,
+        }
+    }
+
+    /// Whether every store that a sync needs has seen a complete list.
+    pub(super) fn is_synced(&self) -> bool {
+        self.cluster.is_synced()
+    }
+
+    /// Whether the member answers, as of now, and what is wrong if it does not.
+    pub(super) fn health(&self) -> (Health, Option<String>) {
+        let answers = self.vigil.answers().clone();
+        let heard = self.cluster.heard();
+        let (health, words) = answers.health(heard, self.is_synced(), |at, limit| {
+            self.clock.wall_age(at) > limit(&self.patience)
+        });
+        let words = words.or_else(|| self.cluster.failing());
+        (on(&self.clock, health), words)
+    }
+
+    /// How long ago the member last answered, or its quietest watch last heard something.
+    pub(super) fn silence(&self) -> SignedDuration {
+        let answered = self.vigil.answers().answered;
+        let oldest = self.cluster.heard().map_or(answered, |at| at.min(answered));
+        self.clock.wall_age(oldest)
+    }
+}
+
+fn on(clock: &Clock, health: Health) -> Health {
+    match health {
+        Health::Ready => Health::Ready,
+        Health::NotReady { since } => Health::NotReady {
+            since: clock.from_wall(since),
+        },
+        Health::Unknown { since } => Health::Unknown {
+            since: clock.from_wall(since),
+        },
+    }
+}
+
+// === impl Vigil ===
+
+impl Vigil {
+    fn starting() -> Self {
+        Self(Mutex::new(Answers {
+            answered: Clock::system().now(),
+            unready: None,
+            unanswered: None,
+        }))
+    }
+
+    /// Asks for ever.
+    async fn keep(self: Arc<Self>, cluster: Arc<KubeMember>, every: SignedDuration) {
+        loop {
+            let answer = cluster.ask_ready().await;
+            self.answers().note(answer, Clock::system().now());
+            Clock::system().sleep(every).await;
+        }
+    }
+
+    fn answers(&self) -> MutexGuard<'_, Answers> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Answers ===
+
+impl Answers {
+    fn note(&mut self, answer: Result<(), CallError>, now: Timestamp) {
+        match answer {
+            Err(CallError::Status { code: 401, .. }) => {
+                let problem =
+                    "it does not accept our credentials (HTTP 401); renew them in its Secret";
+                self.unanswered = Some(problem.to_owned());
+            }
+            Err(CallError::Status {
+                code: code @ 500..,
+                message,
+            }) => {
+                self.answered(now);
+                let since = self.unready.take().map_or(now, |(since, _)| since);
+                let said: String = message.chars().take(200).collect();
+                self.unready = Some((since, format!("it is not ready (HTTP {code}): {said}")));
+            }
+            // Who may not ask, or asks a proxy that does not know the question, was answered all the same.
+            Ok(()) | Err(CallError::Status { .. }) => {
+                self.answered(now);
+                self.unready = None;
+            }
+            Err(other) => self.unanswered = Some(other.to_string()),
+        }
+    }
+
+    fn answered(&mut self, now: Timestamp) {
+        self.answered = now;
+        self.unanswered = None;
+    }
+
+    /// The health on the wall clock; `late` says whether an age is beyond a limit.
+    fn health(
+        self,
+        heard: Option<Timestamp>,
+        synced: bool,
+        late: impl Fn(Timestamp, fn(&Patience) -> SignedDuration) -> bool,
+    ) -> (Health, Option<String>) {
+        let since = self.answered;
+        if late(since, |patience| patience.answer) {
+            return (Health::Unknown { since }, self.unanswered);
+        }
+        match heard {
+            Some(since) if late(since, |patience| patience.watch) => {
+                return (Health::Unknown { since }, self.unanswered);
+            }
+            None => return (Health::Unknown { since }, self.unanswered),
+            Some(_) if !synced => return (Health::Unknown { since }, self.unanswered),
+            Some(_) => {}
+        }
+        match self.unready {
+            Some((since, said)) => (Health::NotReady { since }, Some(said)),
+            None => (Health::Ready, self.unanswered),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_000 + second).unwrap()
+    }
+
+    fn answers() -> Answers {
+        Answers {
+            answered: at(0),
+            unready: None,
+            unanswered: None,
+        }
+    }
+
+    fn refused(code: u16) -> Result<(), CallError> {
+        Err(CallError::Status {
+            code,
+            message: "words".into(),
+        })
+    }
+
+    /// The health at a second, with watches that heard something at another.
+    fn health(answers: &Answers, now: i64, heard: Option<i64>, synced: bool) -> Health {
+        let patience = Patience::of(SignedDuration::from_secs(45));
+        let late = |then: Timestamp, limit: fn(&Patience) -> SignedDuration| {
+            at(now).duration_since(then) > limit(&patience)
+        };
+        answers.clone().health(heard.map(at), synced, late).0
+    }
+
+    #[test]
+    fn a_member_is_believed_for_as_long_as_it_answers_and_its_watches_hear() {
+        let unknown = |since| Health::Unknown { since: at(since) };
+        for (now, heard, synced, expected) in [
+            (0, Some(0), true, Health::Ready),
+            (45, Some(0), true, Health::Ready),
+            (46, Some(46), true, unknown(0)),
+            (10, None, false, unknown(0)),
+            (10, Some(10), false, unknown(0)),
+            (40, Some(-49), true, Health::Ready),
+            (40, Some(-51), true, unknown(-51)),
+        ] {
+            let found = health(&answers(), now, heard, synced);
+            assert_eq!(
+                found, expected,
+                "at {now}, heard at {heard:?}, synced {synced}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_answer_counts_but_one_that_our_credentials_are_none() {
+        for (answer, answered, ready) in [
+            (Ok(()), true, true),
+            (refused(403), true, true),
+            (refused(404), true, true),
+            (refused(429), true, true),
+            (refused(500), true, false),
+            (refused(503), true, false),
+            (refused(401), false, true),
+            (Err(CallError::Transport("reset".into())), false, true),
+            (
+                Err(CallError::Late(std::time::Duration::from_secs(5))),
+                false,
+                true,
+            ),
+        ] {
+            let mut answers = answers();
+            let shown = format!("{answer:?}");
+            answers.note(answer, at(30));
+            assert_eq!(
+                answers.answered,
+                at(if answered { 30 } else { 0 }),
+                "{shown}"
+            );
+            assert_eq!(answers.unready.is_none(), ready, "{shown}");
+            assert_eq!(answers.unanswered.is_none(), answered, "{shown}");
+        }
+    }
+
+    #[test]
+    fn a_member_is_not_ready_since_it_said_so_first() {
+        let mut answers = answers();
+        answers.note(refused(500), at(10));
+        answers.note(refused(503), at(20));
+        let not_ready = Health::NotReady { since: at(10) };
+        assert_eq!(health(&answers, 21, Some(21), true), not_ready);
+        answers.note(Ok(()), at(30));
+        assert_eq!(health(&answers, 31, Some(31), true), Health::Ready);
+    }
+
+    #[test]
+    fn a_member_is_asked_at_least_three_times_before_it_counts_as_lost() {
+        for (lost_after, question) in [(45, 10), (30, 10), (6, 2), (600, 10)] {
+            let lost_after = SignedDuration::from_secs(lost_after);
+            let patience = Patience::of(lost_after);
+            assert_eq!(patience.question, SignedDuration::from_secs(question));
+            assert_eq!(patience.answer, lost_after);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! What the hub does in a member, as rights: what its role there grants, and what is asked one by one whether it may.
+//!
+//! Each verb is used, and none is missing. It refuses to hold rights of the hub.
+
+/// One rule of a role.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Right {
+    /// API group; empty for the core one.
+    pub group: &'static str,
+    /// Resources, with their subresource if it is about one.
+    pub resources: &'static [&'static str],
+    /// What is done with them.
+    pub verbs: &'static [&'static str],
+    /// What for.
+    pub purpose: &'static str,
+}
+
+/// One question to an API server: may we do this?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deed {
+    /// API group.
+    pub group: &'static str,
+    /// Resource, with its subresource if it is about one.
+    pub resource: &'static str,
+    /// Verb.
+    pub verb: &'static str,
+    /// What for.
+    pub purpose: &'static str,
+}
+
+const RIGHTS: [Right; 9] = [
+    Right {
+        group: "",
+        resources: &["pods"],
+        verbs: &["list", "watch"],
+        purpose: "seeing pods",
+    },
+    Right {
+        group: "",
+        resources: &["nodes", "resourcequotas"],
+        verbs: &["list", "watch"],
+        purpose: "estimating room; without it, room is unknown",
+    },
+    Right {
+        group: "apps",
+        resources: &["deployments", "statefulsets", "replicasets"],
+        verbs: &["get", "list", "watch"],
+        purpose: "seeing workloads, and who writes their replicas",
+    },
+    Right {
+        group: "apps",
+        resources: &[
+            "deployments/scale",
+            "statefulsets/scale",
+            "replicasets/scale",
+        ],
+        verbs: &["patch"],
+        purpose: "scaling in mode Direct",
+    },
+    Right {
+        group: "autoscaling",
+        resources: &["horizontalpodautoscalers"],
+        verbs: &["list", "watch", "create", "patch", "delete"],
+        purpose: "the member's own autoscaler",
+    },
+    Right {
+        group: "metrics.k8s.io",
+        resources: &["pods"],
+        verbs: &["list"],
+        purpose: "usage of pods",
+    },
+    Right {
+        group: "custom.metrics.k8s.io",
+        resources: &["*"],
+        verbs: &["get"],
+        purpose: "metrics of pods and objects",
+    },
+    Right {
+        group: "external.metrics.k8s.io",
+        resources: &["*"],
+        verbs: &["list"],
+        purpose: "external metrics that are the member's own",
+    },
+    // The last one is for placing only.
+    Right {
+        group: "apps",
+        resources: &["deployments", "statefulsets", "replicasets"],
+        verbs: &["create", "patch", "delete"],
+        purpose: "placing workloads (workloadSource: Hub)",
+    },
+];
+
+/// The rights of the hub in a member; `place` adds those to place workloads there.
+#[must_use]
+pub fn rights(place: bool) -> &'static [Right] {
+    let [always @ .., _placing] = &RIGHTS;
+    if place { &RIGHTS } else { always }
+}
+
+/// The same, question by question.
+pub(super) fn deeds(place: bool) -> impl Iterator<Item = Deed> {
+    rights(place).iter().flat_map(|right| {
+        right.resources.iter().flat_map(move |resource| {
+            right.verbs.iter().map(move |verb| Deed {
+                group: right.group,
+                resource,
+                verb,
+                purpose: right.purpose,
+            })
+        })
+    })
+}
+
+// === impl Deed ===
+
+impl std::fmt::Display for Deed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            group,
+            resource,
+            verb,
+            ..
+        } = self;
+        match *group {
+            "" => write!(f, "{verb} {resource}"),
+            group => write!(f, "{verb} {resource} ({group})"),
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! What a good kubeconfig looks like; test support.
+
+use k8s_openapi::ByteString;
+use serde_json::{Value, json};
+
+pub(super) fn base64(text: &str) -> String {
+    let encoded = serde_json::to_value(ByteString(text.as_bytes().to_vec())).unwrap();
+    encoded.as_str().unwrap().to_owned()
+}
+
+pub(super) fn certificate() -> String {
+    base64("-----BEGIN CERTIFICATE-----\nAQID\n-----END CERTIFICATE-----\n")
+}
+
+pub(super) fn key() -> String {
+    base64("-----BEGIN PRIVATE KEY-----\nAQID\n-----END PRIVATE KEY-----\n")
+}
+
+/// A kubeconfig with all that is needed and nothing else.
+pub(super) fn kubeconfig() -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "preferences": {},
+        "current-context": "it",
+        "clusters": [{"name": "c", "cluster": {
+            "server": "https://member1.example:6443",
+            "certificate-authority-data": certificate(),
+        }}],
+        "contexts": [{"name": "it", "context": {"cluster": "c", "user": "u", "namespace": "x"}}],
+        "users": [{"name": "u", "user": {"token": "t0p-s3cret"}}],
+    })
+}

@@ -1,0 +1,406 @@
+//! Members come, change and go as their Secrets do, and are believed for as long as they answer.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use kube::Client;
+use serde_json::{Value, json};
+
+use super::{
+    Members, Patience, Settings,
+    sample::{base64, kubeconfig},
+};
+use crate::{
+    adapters::kube::{
+        Connection, KubeMember,
+        fake::{FakeServer, Reply, Sent},
+    },
+    domain::federate::{Health, Profile, Taint, TaintEffect},
+    ports::{Fleet, MemberView, Workloads},
+};
+
+fn settings() -> Settings {
+    Settings {
+        namespace: "foretide-system".into(),
+        label: "sigs.k8s.io/multicluster-runtime-kubeconfig=true".into(),
+        key: "kubeconfig".into(),
+        allow_loopback: false,
+        namespaces: Vec::new(),
+        patience: Patience::of(jiff::SignedDuration::from_secs(45)),
+    }
+}
+
+/// A Secret of a member with a token.
+fn secret(name: &str, token: &str) -> Value {
+    let mut config = kubeconfig();
+    config["users"][0]["user"]["token"] = json!(token);
+    json!({
+        "metadata": {
+            "name": name, "namespace": "foretide-system",
+            "labels": {"sigs.k8s.io/multicluster-runtime-kubeconfig": "true"},
+            "annotations": {},
+        },
+        "data": {"kubeconfig": base64(&config.to_string())},
+    })
+}
+
+fn list(items: &Value) -> Reply {
+    Reply::Ok(json!({"metadata": {"resourceVersion": "1"}, "items": items}))
+}
+
+/// A healthy, empty, quiet cluster.
+fn healthy(sent: &Sent, _before: usize) -> Reply {
+    if sent.line.contains("watch=true") {
+        Reply::EventsAndSilence(Vec::new())
+    } else if sent.line.ends_with("/readyz") {
+        Reply::Ok(json!("ok"))
+    } else {
+        list(&json!([]))
+    }
+}
+
+/// Members over one cluster that answers by `reply`, and how often it was connected to.
+fn members(
+    reply: impl Fn(&Sent, usize) -> Reply + Send + Sync + 'static,
+) -> (Members, Arc<AtomicUsize>) {
+    let (_, hub) = FakeServer::always(|| Reply::Hang);
+    let (_, member) = FakeServer::new(reply);
+    let dialled = Arc::new(AtomicUsize::new(0));
+    let count = dialled.clone();
+    let members = Members::dialling(Connection::over(hub), settings(), move |_access| {
+        count.fetch_add(1, Ordering::Relaxed);
+        Ok(Connection::over(member.clone()))
+    });
+    (members, dialled)
+}
+
+fn only(members: &Members) -> Arc<MemberView<KubeMember>> {
+    let all = members.members();
+    assert_eq!(all.len(), 1, "{all:?}");
+    all[0].clone()
+}
+
+/// Lets the tasks go on until something holds.
+async fn until(holds: impl Fn() -> bool) {
+    let wait = async {
+        while !holds() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), wait)
+        .await
+        .expect("it never came true");
+}
+
+#[tokio::test]
+async fn a_secret_says_what_a_member_is() {
+    let (members, _) = members(healthy);
+    assert!(!members.is_synced());
+    let mut one = secret("one", "a");
+    one["metadata"]["labels"]["foretide.io/provider"] = json!("onprem");
+    one["metadata"]["labels"]["foretide.io/region"] = json!("eu");
+    one["metadata"]["labels"]["foretide.io/zone"] = json!("eu-a_eu-b");
+    one["metadata"]["annotations"] = json!({
+        "foretide.io/taints": "upkeep=soon:NoSchedule, drain:NoExecute",
+        "foretide.io/prometheus": "eu",
+    });
+    let labels = one["metadata"]["labels"].clone();
+    members.listed(vec![one]);
+
+    assert!(members.is_synced());
+    let view = only(&members);
+    let taint = |key: &str, value: &str, effect| Taint {
+        key: key.into(),
+        value: value.into(),
+        effect,
+        since: None,
+    };
+    let profile = Profile {
+        name: "one".into(),
+        labels: serde_json::from_value(labels).unwrap(),
+        provider: "onprem".into(),
+        region: "eu".into(),
+        zones: vec!["eu-a".into(), "eu-b".into()],
+    };
+    assert_eq!(view.profile, profile);
+    let taints = [
+        taint("upkeep", "soon", TaintEffect::NoSchedule),
+        taint("drain", "", TaintEffect::NoExecute),
+    ];
+    assert_eq!(view.taints, taints);
+    assert_eq!(view.prometheus.as_deref(), Some("eu"));
+    assert!(view.cluster.is_some());
+}
+
+#[tokio::test]
+async fn a_secret_that_cannot_be_used_is_a_member_without_a_cluster_and_says_why() {
+    let (members, dialled) = members(healthy);
+    let mut bad = kubeconfig();
+    bad["users"][0]["user"]["exec"] = json!({"command": "id"});
+    let mut with_exec = secret("a", "t");
+    with_exec["data"]["kubeconfig"] = json!(base64(&bad.to_string()));
+    let mut empty = secret("b", "t");
+    empty["data"] = json!({"value": "eA=="});
+    let mut broken = secret("c", "t");
+    broken["data"]["kubeconfig"] = json!("%%");
+    members.listed(vec![with_exec, empty, broken]);
+
+    let problems: Vec<String> = members
+        .members()
+        .iter()
+        .map(|view| {
+            assert!(view.cluster.is_none());
+            assert!(matches!(view.health, Health::Unknown { .. }));
+            view.problem.clone().unwrap()
+        })
+        .collect();
+    let expected = [
+        "users[0].user.exec makes clients run a command, which the hub does not do for a member; \
+         use the token of a service account (foretide members add makes one)",
+        "data.kubeconfig is missing; put the kubeconfig there, or name its key with --member-secret-key",
+        "data.kubeconfig is not base64; store it anew",
+    ];
+    assert_eq!(problems, expected);
+    assert_eq!(dialled.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test]
+async fn a_taint_that_is_none_is_shown_and_the_others_hold() {
+    let (members, _) = members(healthy);
+    let mut one = secret("one", "t");
+    one["metadata"]["annotations"] =
+        json!({"foretide.io/taints": "a=b:NoSchedule,c:Never,:NoExecute,d e:NoSchedule"});
+    members.listed(vec![one.clone()]);
+    until(|| only(&members).health == Health::Ready).await;
+    let view = only(&members);
+    assert_eq!(view.taints.len(), 1);
+    let problem = view.problem.clone().unwrap();
+    assert!(
+        problem.ends_with(
+            r#"got "c:Never" and ":NoExecute" and "d e:NoSchedule"; the others are in force"#
+        ),
+        "{problem}"
+    );
+
+    one["metadata"]["annotations"] = json!({"foretide.io/taints": "a=b:NoSchedule,late:NoExecute"});
+    members.listed(vec![one]);
+    let view = only(&members);
+    let since: Vec<bool> = view.taints.iter().map(|t| t.since.is_some()).collect();
+    assert_eq!(
+        since,
+        [false, true],
+        "only what appeared later has a beginning"
+    );
+    assert_eq!(view.problem, None);
+}
+
+#[tokio::test]
+async fn labels_change_what_is_said_and_new_credentials_open_a_new_connection() {
+    let (members, dialled) = members(healthy);
+    members.listed(vec![secret("one", "a")]);
+    until(|| only(&members).health == Health::Ready).await;
+    let first = only(&members).cluster.clone().unwrap();
+
+    let mut labelled = secret("one", "a");
+    labelled["metadata"]["labels"]["foretide.io/region"] = json!("eu");
+    members.listed(vec![labelled]);
+    assert_eq!(only(&members).profile.region, "eu");
+    assert!(Arc::ptr_eq(
+        only(&members).cluster.as_ref().unwrap(),
+        &first
+    ));
+    assert_eq!(dialled.load(Ordering::Relaxed), 1);
+
+    members.listed(vec![secret("one", "b")]);
+    assert_eq!(dialled.load(Ordering::Relaxed), 2);
+    let view = only(&members);
+    assert_eq!(view.health, Health::Ready, "a rotated token is no outage");
+    assert!(Arc::ptr_eq(view.cluster.as_ref().unwrap(), &first));
+    until(|| {
+        members.later();
+        !Arc::ptr_eq(only(&members).cluster.as_ref().unwrap(), &first)
+    })
+    .await;
+    until(|| only(&members).health == Health::Ready).await;
+
+    members.listed(vec![]);
+    assert_eq!(members.members().len(), 0);
+    assert!(members.is_synced());
+}
+
+#[tokio::test]
+async fn who_waits_for_changes_hears_of_each() {
+    let (members, _) = members(healthy);
+    members.listed(vec![secret("one", "a")]);
+    members.changed().await;
+    members.listed(vec![]);
+    members.changed().await;
+}
+
+#[tokio::test]
+async fn a_member_is_unknown_until_it_has_answered_and_listed_everything() {
+    let (members, _) = members(|_, _| Reply::Hang);
+    members.listed(vec![secret("one", "a")]);
+    let view = only(&members);
+    assert!(matches!(view.health, Health::Unknown { .. }), "{view:?}");
+    assert!(!view.cluster.as_ref().unwrap().is_synced());
+}
+
+#[tokio::test]
+async fn a_member_that_says_it_is_not_ready_is_not() {
+    let (members, _) = members(|sent, before| {
+        if sent.line.ends_with("/readyz") {
+            Reply::Fail(500, "etcd failed")
+        } else {
+            healthy(sent, before)
+        }
+    });
+    members.listed(vec![secret("one", "a")]);
+    until(|| matches!(only(&members).health, Health::NotReady { .. })).await;
+    let said = "it is not ready (HTTP 500): etcd failed";
+    assert_eq!(only(&members).problem.as_deref(), Some(said));
+}
+
+#[tokio::test]
+async fn a_member_whose_nodes_may_not_be_read_is_ready_and_its_room_unknown() {
+    let (members, _) = members(|sent, before| {
+        if sent.line.contains("/nodes") {
+            Reply::Fail(403, "nodes is forbidden")
+        } else {
+            healthy(sent, before)
+        }
+    });
+    members.listed(vec![secret("one", "a")]);
+    until(|| only(&members).health == Health::Ready).await;
+    until(|| only(&members).problem.is_some()).await;
+    let problem = "watch of Node: nodes is forbidden (HTTP 403)";
+    assert_eq!(only(&members).problem.as_deref(), Some(problem));
+}
+
+/// A hub that serves Secrets, and profiles if there are any.
+fn hub(profiles: Option<Value>, secrets: Value, profile_secrets: Value) -> (FakeServer, Client) {
+    FakeServer::new(move |sent, _before| {
+        let line = &sent.line;
+        if line.contains("watch=true") {
+            Reply::EventsAndSilence(Vec::new())
+        } else if line.contains("x-k8s.io%2Fcluster-profile") {
+            list(&profile_secrets)
+        } else if line.contains("/secrets") {
+            list(&secrets)
+        } else if line.contains("/clusterprofiles") {
+            list(profiles.as_ref().unwrap())
+        } else if profiles.is_some() {
+            Reply::Ok(json!({"resources": [
+                {"name": "clusterprofiles", "kind": "ClusterProfile", "namespaced": true},
+            ]}))
+        } else {
+            Reply::Fail(404, "not found")
+        }
+    })
+}
+
+/// Runs members of a hub until they are listed.
+async fn run(server: Client) -> Arc<Members> {
+    let (_, member) = FakeServer::new(healthy);
+    let members = Arc::new(Members::dialling(
+        Connection::over(server),
+        settings(),
+        move |_access| Ok(Connection::over(member.clone())),
+    ));
+    let running = members.clone();
+    let task = tokio::spawn(async move { running.run().await });
+    until(|| {
+        members.later();
+        members.is_synced()
+    })
+    .await;
+    task.abort();
+    members
+}
+
+#[tokio::test]
+async fn the_secrets_of_one_namespace_are_listed_by_their_label() {
+    let (server, client) = hub(None, json!([secret("one", "a")]), json!([]));
+    let members = run(client).await;
+    assert_eq!(only(&members).profile.name, "one");
+    let expected = "GET /api/v1/namespaces/foretide-system/secrets?limit=500\
+                    &labelSelector=sigs.k8s.io%2Fmulticluster-runtime-kubeconfig%3Dtrue";
+    assert!(
+        server.lines().iter().any(|line| line == expected),
+        "{:?}",
+        server.lines()
+    );
+}
+
+#[tokio::test]
+async fn a_hub_without_members_knows_that_it_has_none() {
+    let (_, client) = hub(None, json!([]), json!([]));
+    assert_eq!(run(client).await.members().len(), 0);
+}
+
+#[tokio::test]
+async fn a_cluster_profile_and_its_secret_are_a_member() {
+    let profile = json!({
+        "metadata": {
+            "name": "east", "namespace": "foretide-system",
+            "labels": {"x-k8s.io/cluster-manager": "m", "foretide.io/provider": "onprem"},
+        },
+        "status": {
+            "properties": [{"name": "topology.kubernetes.io/region", "value": "eu"}],
+            "conditions": [
+                {"type": "ControlPlaneHealthy", "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z"},
+            ],
+        },
+    });
+    let lonely = json!({"metadata": {"name": "west", "namespace": "foretide-system"}});
+    let credentials = json!({
+        "metadata": {
+            "name": "any", "namespace": "foretide-system",
+            "labels": {"x-k8s.io/cluster-profile": "east", "x-k8s.io/cluster-inventory-consumer": "foretide"},
+        },
+        "data": {"Config": base64(&kubeconfig().to_string())},
+    });
+    let (_, client) = hub(
+        Some(json!([profile, lonely])),
+        json!([]),
+        json!([credentials]),
+    );
+    let members = run(client).await;
+    let all = members.members();
+    let [east, west] = &all[..] else {
+        panic!("{all:?}")
+    };
+    assert_eq!(
+        (east.profile.provider.as_str(), east.profile.region.as_str()),
+        ("onprem", "eu")
+    );
+    assert_eq!(east.profile.name, "east");
+    assert!(east.cluster.is_some());
+    assert!(west.cluster.is_none());
+    let problem = west.problem.clone().unwrap();
+    assert!(
+        problem.starts_with("0 Secrets with the labels"),
+        "{problem}"
+    );
+
+    let since: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+    until(|| members.members()[0].health == Health::NotReady { since }).await;
+}
+
+#[test]
+fn no_debug_output_of_a_secret_shows_its_data() {
+    use crate::adapters::kube::Stored as _;
+    let decoded = super::secret::MemberSecret::decode(secret("one", "t0p-s3cret")).unwrap();
+    let shown = format!("{decoded:?}");
+    let data = secret("one", "t0p-s3cret")["data"]["kubeconfig"].to_string();
+    assert!(
+        shown.contains("one") && !shown.contains(&data[1..20]),
+        "{shown}"
+    );
+}

@@ -1,0 +1,351 @@
+//! First step of a fleet's sync: every member that concerns it is seen, all of them at once.
+//!
+//! Each member is seen as the autoscaler of one cluster sees its own, for all due objects together and within a
+//! deadline of its own, so that a slow one delays the others by no more than that. A member that does not answer, or
+//! whose answer is not whole, is unknown; it is never taken for empty. It decides nothing and writes nothing.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use futures::future::join_all;
+use jiff::Timestamp;
+
+use super::{Due, placement::Template};
+use crate::{
+    autoscaler::{
+        child,
+        gather::{self, Sighting},
+        plan::as_child,
+    },
+    domain::{
+        Replicas, ScaleTarget,
+        federate::{Health, PodShape, WorkloadSource},
+        hpa::MetricSpec,
+        observation::{Reading, Requests},
+        workload::Workload,
+    },
+    forecaster::{fleets::FleetMember, forecasts::Forecasts},
+    ports::{Cluster, ClusterError, HpaView, Member, MemberView},
+    validate::FleetSpec,
+};
+
+/// What was seen of one fleet.
+#[derive(Debug)]
+pub(super) struct Seen<M> {
+    /// Every member that is a candidate or has something of ours, by name.
+    pub(super) members: BTreeMap<String, MemberSeen<M>>,
+    /// What the hub was asked for, by position in the spec's metrics.
+    pub(super) hub: BTreeMap<usize, Reading>,
+    /// The workload that the hub places, where it does, or why it cannot be read.
+    pub(super) template: Option<Result<Template, ClusterError>>,
+}
+
+/// One member, and what was seen there.
+#[derive(Debug)]
+pub(super) struct MemberSeen<M> {
+    /// The member.
+    pub(super) view: Arc<MemberView<M>>,
+    /// What was seen.
+    pub(super) sight: Sight,
+}
+
+/// What was seen of one member.
+#[derive(Debug)]
+pub(super) enum Sight {
+    /// The workload runs there.
+    Whole(Box<Whole>),
+    /// The member answers; the workload is not there.
+    Absent,
+    /// Nothing can be said.
+    Unknown {
+        /// Why not.
+        why: String,
+    },
+}
+
+/// Everything about a workload in one member.
+#[derive(Debug, Clone)]
+pub(super) struct Whole {
+    /// As in a cluster of its own; readings by [`asked_of_members`].
+    pub(super) sighting: Sighting,
+    /// Pods without a node, and since when the oldest is.
+    pub(super) unschedulable: (Replicas, Option<Timestamp>),
+    /// How many more there is room for.
+    pub(super) room: Option<Replicas>,
+    /// Who changed the replicas since they were seen last, if it was neither an autoscaler nor we.
+    pub(super) hand: Option<String>,
+}
+
+// === impl Seen ===
+
+impl<M> Seen<M> {
+    /// Whether every member was seen.
+    pub(super) fn is_whole(&self) -> bool {
+        !self.members.values().any(MemberSeen::is_unknown)
+    }
+
+    /// Whose histories make up the fleet's demand, for its forecasts.
+    pub(super) fn histories(&self) -> Vec<FleetMember> {
+        let members = self.members.iter().map(|(name, member)| FleetMember {
+            name: name.as_str().into(),
+            prometheus: member.view.prometheus.as_deref().map(Into::into),
+            idle: member.is_idle(),
+        });
+        members.collect()
+    }
+}
+
+// === impl MemberSeen ===
+
+impl<M> MemberSeen<M> {
+    /// Whether nothing can be said about it.
+    pub(super) fn is_unknown(&self) -> bool {
+        self.problem().is_some()
+    }
+
+    /// Why nothing can be said about it, if so.
+    pub(super) fn problem(&self) -> Option<&str> {
+        match &self.sight {
+            Sight::Unknown { why } => Some(why),
+            Sight::Whole(_) | Sight::Absent => None,
+        }
+    }
+
+    /// Whether it was seen that nothing of the workload runs there.
+    fn is_idle(&self) -> bool {
+        match &self.sight {
+            Sight::Whole(whole) => {
+                let sighting = &whole.sighting;
+                sighting.scale.scale.spec == Replicas::ZERO && sighting.observation.pods.is_empty()
+            }
+            Sight::Absent => true,
+            Sight::Unknown { .. } => false,
+        }
+    }
+
+    /// The workload there, if it was seen.
+    pub(super) fn whole(&self) -> Option<&Whole> {
+        match &self.sight {
+            Sight::Whole(whole) => Some(whole),
+            Sight::Absent | Sight::Unknown { .. } => None,
+        }
+    }
+}
+
+/// Whether members are asked for a metric: all of those that pods have, and the rest unless it is the fleet's.
+pub(super) fn is_asked_of_members(spec: &FleetSpec, metric: &MetricSpec) -> bool {
+    let of_pods = matches!(
+        metric,
+        MetricSpec::Resource { .. }
+            | MetricSpec::ContainerResource { .. }
+            | MetricSpec::Pods { .. }
+            | MetricSpec::Unknown(_)
+    );
+    of_pods || !spec.scopes.contains(&metric.identifier())
+}
+
+/// What members are asked: the metrics, without anything that is the hub's to compute.
+pub(super) fn question(spec: &FleetSpec) -> Workload {
+    let metrics = spec.workload.metrics.iter();
+    let asked = metrics.filter(|metric| is_asked_of_members(spec, metric));
+    Workload {
+        metrics: asked.cloned().collect(),
+        windows: Vec::new(),
+        prediction: None,
+        problems: Vec::new(),
+        ..spec.workload.clone()
+    }
+}
+
+/// Sees every due fleet.
+pub(super) async fn gather<C: Cluster, M: Member>(
+    hub: &C,
+    members: &[Arc<MemberView<M>>],
+    due: &[Due],
+    (now, deadline): (Timestamp, Duration),
+) -> Vec<Seen<M>> {
+    let on_hub = join_all(due.iter().map(|due| async move {
+        let readings = on_hub(hub, due);
+        futures::future::join(readings, template(hub, due)).await
+    }));
+    let of_members = join_all(members.iter().map(|view| {
+        let concerned = due.iter().enumerate();
+        let concerned = concerned.filter(|(_, due)| concerns(view, due));
+        see(view, concerned.collect(), (now, deadline))
+    }));
+    let (on_hub, of_members) = futures::future::join(on_hub, of_members).await;
+    let mut seen: Vec<_> = on_hub
+        .into_iter()
+        .map(|(hub, template)| Seen {
+            members: BTreeMap::new(),
+            hub,
+            template,
+        })
+        .collect();
+    for (fleet, member) in of_members.into_iter().flatten() {
+        if let Some(seen) = seen.get_mut(fleet) {
+            let name = member.view.profile.name.clone();
+            seen.members.insert(name, member);
+        }
+    }
+    seen
+}
+
+/// Whether a member can run the workload, or has something of ours.
+fn concerns<M: Member>(view: &MemberView<M>, due: &Due) -> bool {
+    let uid = due.whole.metadata.uid.as_deref();
+    let namespace = &due.spec.workload.target.namespace;
+    let has_ours = |cluster: &Arc<M>| {
+        let hpas = cluster.hpas(namespace);
+        let ours =
+            |hpa: &Arc<HpaView>| child::created_for(hpa) == uid || child::adopted_by(hpa) == uid;
+        hpas.iter().any(ours)
+    };
+    due.spec.policy.affinity.matches(&view.profile)
+        || due.known.contains_key(&view.profile.name)
+        || view.cluster.as_ref().is_some_and(has_ours)
+}
+
+/// The fleet's own metrics, which are asked once.
+async fn on_hub<C: Cluster>(hub: &C, due: &Due) -> BTreeMap<usize, Reading> {
+    let target = &due.spec.workload.target;
+    let metrics = due.spec.workload.metrics.iter().enumerate();
+    let asked = metrics.filter(|(_, metric)| !is_asked_of_members(&due.spec, metric));
+    let readings = asked.map(|(position, metric)| async move {
+        (position, gather::ask(hub, &target.namespace, metric).await)
+    });
+    join_all(readings).await.into_iter().collect()
+}
+
+/// The hub's object as members get it.
+async fn template<C: Cluster>(hub: &C, due: &Due) -> Option<Result<Template, ClusterError>> {
+    if due.spec.policy.source != WorkloadSource::Hub {
+        return None;
+    }
+    let object = hub.object(&due.spec.workload.target).await;
+    let uid = due.whole.metadata.uid.as_deref().unwrap_or_default();
+    Some(object.map(|object| Template::of(&object, uid)))
+}
+
+/// Sees one member for every fleet that it concerns; whoever had no answer in time is unknown.
+async fn see<M: Member>(
+    view: &Arc<MemberView<M>>,
+    asked: Vec<(usize, &Due)>,
+    (now, deadline): (Timestamp, Duration),
+) -> Vec<(usize, MemberSeen<M>)> {
+    let fleets: Vec<usize> = asked.iter().map(|(fleet, _)| *fleet).collect();
+    let sights = match in_reach(view) {
+        Err(why) => fleets.iter().map(|_| unknown(&why)).collect(),
+        Ok(cluster) => {
+            let dues: Vec<&Due> = asked.into_iter().map(|(_, due)| due).collect();
+            let all = look(&**cluster, &view.profile.name, &dues, now);
+            tokio::time::timeout(deadline, all)
+                .await
+                .unwrap_or_else(|_elapsed| {
+                    let why = format!("no answer within {deadline:?}");
+                    fleets.iter().map(|_| unknown(&why)).collect()
+                })
+        }
+    };
+    let of_member = |(fleet, sight)| {
+        let view = Arc::clone(view);
+        (fleet, MemberSeen { view, sight })
+    };
+    fleets.into_iter().zip(sights).map(of_member).collect()
+}
+
+/// Sees a member that answers, however long it takes.
+async fn look<M: Member>(cluster: &M, name: &str, due: &[&Due], now: Timestamp) -> Vec<Sight> {
+    let forecasts = Forecasts::default();
+    let parts = due.iter().map(|due| due.part(&due.question)).collect();
+    let seen = gather::gather(cluster, &forecasts, parts, now).await;
+    let sights = seen
+        .into_iter()
+        .zip(due)
+        .map(|((_, sighting), due)| async move {
+            let expected = due.known.get(name).copied().flatten();
+            sight(cluster, due, expected, sighting).await
+        });
+    join_all(sights).await
+}
+
+fn unknown(why: &str) -> Sight {
+    Sight::Unknown {
+        why: why.to_owned(),
+    }
+}
+
+/// The member's workloads, if it makes sense to ask for them now.
+pub(super) fn in_reach<M: Member>(view: &MemberView<M>) -> Result<&Arc<M>, String> {
+    let cluster = view.cluster.as_ref().ok_or_else(|| {
+        let problem = view.problem.clone();
+        problem.unwrap_or_else(|| "it has no usable Secret".to_owned())
+    })?;
+    match view.health {
+        Health::Unknown { since } => Err(format!("it does not answer since {since:.0}")),
+        Health::Ready | Health::NotReady { .. } if cluster.is_synced() => Ok(cluster),
+        Health::Ready | Health::NotReady { .. } => {
+            Err("it has not answered everything yet".to_owned())
+        }
+    }
+}
+
+async fn sight<M: Member>(
+    cluster: &M,
+    due: &Due,
+    expected: Option<Replicas>,
+    sighting: Result<Sighting, ClusterError>,
+) -> Sight {
+    let target = &due.spec.workload.target;
+    let sighting = match sighting {
+        Ok(sighting) => sighting,
+        Err(ClusterError::NotFound { .. }) => return Sight::Absent,
+        Err(error) => return unknown(&error.to_string()),
+    };
+    let unschedulable = match &*sighting.scale.selector {
+        "" => Ok((Replicas::ZERO, None)),
+        selector => cluster.unschedulable(&target.namespace, selector),
+    };
+    match unschedulable {
+        Err(error) => unknown(&error.to_string()),
+        Ok(unschedulable) => Sight::Whole(Box::new(Whole {
+            unschedulable,
+            room: cluster.room(target, &shape(&sighting)),
+            hand: hand(cluster, target, expected, &sighting).await,
+            sighting,
+        })),
+    }
+}
+
+/// Who changed the replicas, asked only where neither we nor the member's autoscaler can have.
+async fn hand<M: Member>(
+    cluster: &M,
+    target: &ScaleTarget,
+    expected: Option<Replicas>,
+    sighting: &Sighting,
+) -> Option<String> {
+    let found = sighting.scale.scale.spec;
+    let child = sighting.siblings.acting();
+    let scaled_to = child.and_then(|child| as_child(child).desired);
+    if expected? == found || scaled_to == Some(found) {
+        return None;
+    }
+    // Not to know is not to accuse.
+    cluster.replicas_written_by(target).await.ok().flatten()
+}
+
+/// What one more replica would request: by the pod template, else as the newest pod.
+fn shape(sighting: &Sighting) -> PodShape {
+    let of_pod = || Some(Arc::clone(&sighting.observation.pods.last()?.containers));
+    let containers = sighting.scale.template.clone().or_else(of_pod);
+    let mut sums: BTreeMap<String, i64> = BTreeMap::new();
+    for container in containers.iter().flat_map(|all| all.iter()) {
+        for (resource, milli) in container.requests.iter() {
+            let sum = sums.entry(resource.to_owned()).or_default();
+            *sum = sum.saturating_add(milli);
+        }
+    }
+    PodShape {
+        requests: sums.into_iter().collect::<Requests>(),
+        ..PodShape::default()
+    }
+}

@@ -1,0 +1,212 @@
+//! The ledger of a fleet as status keeps it: one line of JSON, times in seconds.
+//!
+//! The domain's ledger knows no format; here is the only one there is. What cannot be read is forgotten, and then the
+//! next decision assigns anew. Fields that are absent are the ledger's defaults, so that older lines stay readable.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::domain::{
+    Replicas,
+    federate::{Entry, Ledger, Mark, Span, Tenure},
+};
+
+/// Seconds since the epoch.
+type Seconds = i64;
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Kept {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    generation: Option<i64>,
+    #[serde(skip_serializing_if = "is_zero")]
+    unassigned: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    landing: Option<Seconds>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    optimized: Option<Seconds>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shrunk: Option<Seconds>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    excess_since: Option<Seconds>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    idle_since: Option<Seconds>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    woken: Option<Seconds>,
+    members: BTreeMap<String, KeptEntry>,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct KeptEntry {
+    #[serde(skip_serializing_if = "is_zero")]
+    tenure: u32,
+    min: u32,
+    max: u32,
+    #[serde(skip_serializing_if = "is_zero")]
+    written: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    capacity: Option<u32>,
+    #[serde(skip_serializing_if = "is_none_at_all")]
+    weight: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    rank: u32,
+    /// Placed, until, seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mark: Option<(u32, Seconds, u32)>,
+    /// Until, seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    local: Option<(Seconds, u32)>,
+    #[serde(skip_serializing_if = "is_false")]
+    held: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    moved: Option<Seconds>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shrunk: Option<Seconds>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    saturated_since: Option<Seconds>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    idle_since: Option<Seconds>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    woken: Option<Seconds>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recovered: Option<Seconds>,
+}
+
+/// The tenures by their number in the text.
+const TENURES: [Tenure; 4] = [
+    Tenure::Candidate,
+    Tenure::Pinned,
+    Tenure::Failed,
+    Tenure::Leaving,
+];
+
+/// A ledger as status keeps it.
+pub(super) fn written(ledger: &Ledger) -> String {
+    let members = ledger.members.iter();
+    let kept = Kept {
+        generation: ledger.generation,
+        unassigned: ledger.unassigned.get(),
+        landing: ledger.landing.map(second),
+        optimized: ledger.optimized.map(second),
+        shrunk: ledger.shrunk.map(second),
+        excess_since: ledger.excess_since.map(second),
+        idle_since: ledger.idle_since.map(second),
+        woken: ledger.woken.map(second),
+        members: members
+            .map(|(name, entry)| (name.clone(), kept(entry)))
+            .collect(),
+    };
+    // Numbers and strings: nothing in it can fail to be JSON.
+    serde_json::to_string(&kept).unwrap_or_default()
+}
+
+/// The ledger that a status kept, if it can be read.
+pub(super) fn read(text: &str) -> Option<Ledger> {
+    let kept: Kept = serde_json::from_str(text).ok()?;
+    let members = kept.members.into_iter();
+    Some(Ledger {
+        generation: kept.generation,
+        unassigned: Replicas::new(kept.unassigned),
+        landing: kept.landing.and_then(instant),
+        optimized: kept.optimized.and_then(instant),
+        shrunk: kept.shrunk.and_then(instant),
+        excess_since: kept.excess_since.and_then(instant),
+        idle_since: kept.idle_since.and_then(instant),
+        woken: kept.woken.and_then(instant),
+        members: members.map(|(name, kept)| (name, entry(&kept))).collect(),
+    })
+}
+
+fn kept(entry: &Entry) -> KeptEntry {
+    let tenure = TENURES.iter().position(|tenure| *tenure == entry.tenure);
+    let span = |span: Span| (second(span.until), span.seconds);
+    KeptEntry {
+        tenure: tenure
+            .and_then(|at| u32::try_from(at).ok())
+            .unwrap_or_default(),
+        min: entry.min.get(),
+        max: entry.max.get(),
+        written: entry.written.get(),
+        capacity: entry.capacity.map(Replicas::get),
+        weight: entry.weight,
+        rank: entry.rank,
+        mark: entry.mark.map(|mark| {
+            let (until, seconds) = span(mark.span);
+            (mark.placed.get(), until, seconds)
+        }),
+        local: entry.local.map(span),
+        held: entry.held,
+        moved: entry.moved.map(second),
+        shrunk: entry.shrunk.map(second),
+        saturated_since: entry.saturated_since.map(second),
+        idle_since: entry.idle_since.map(second),
+        woken: entry.woken.map(second),
+        recovered: entry.recovered.map(second),
+    }
+}
+
+fn entry(kept: &KeptEntry) -> Entry {
+    let tenure = usize::try_from(kept.tenure).ok();
+    let tenure = tenure.and_then(|at| TENURES.get(at).copied());
+    let span = |(until, seconds): (Seconds, u32)| {
+        let until = instant(until)?;
+        Some(Span { until, seconds })
+    };
+    Entry {
+        tenure: tenure.unwrap_or_default(),
+        min: Replicas::new(kept.min),
+        max: Replicas::new(kept.max),
+        written: Replicas::new(kept.written),
+        capacity: kept.capacity.map(Replicas::new),
+        weight: kept.weight,
+        rank: kept.rank,
+        mark: kept.mark.and_then(|(placed, until, seconds)| {
+            let span = span((until, seconds))?;
+            let placed = Replicas::new(placed);
+            Some(Mark { placed, span })
+        }),
+        local: kept.local.and_then(span),
+        held: kept.held,
+        moved: kept.moved.and_then(instant),
+        shrunk: kept.shrunk.and_then(instant),
+        saturated_since: kept.saturated_since.and_then(instant),
+        idle_since: kept.idle_since.and_then(instant),
+        woken: kept.woken.and_then(instant),
+        recovered: kept.recovered.and_then(instant),
+    }
+}
+
+fn second(at: Timestamp) -> Seconds {
+    at.as_second()
+}
+
+fn instant(second: Seconds) -> Option<Timestamp> {
+    Timestamp::from_second(second).ok()
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde calls it with a reference"
+)]
+const fn is_zero(n: &u32) -> bool {
+    *n == 0
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde calls it with a reference"
+)]
+const fn is_none_at_all(n: &u64) -> bool {
+    *n == 0
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde calls it with a reference"
+)]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
+}

@@ -1,0 +1,348 @@
+//! Fourth step of a fleet's sync: each member is an autoscaler of one cluster, with the bounds, the floor and the
+//! metrics that are its part.
+//!
+//! Both ways: what was seen of a member as the engine reads it, and what the engine decided for it as the object that
+//! the ordinary pipeline takes. It refuses to write.
+
+use std::sync::Arc;
+
+use foretide_crds::{ClusterStatus, EffectiveHorizontalPodAutoscaler, Passthrough};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+use super::{
+    Due, MemberMemory,
+    gather::{MemberSeen, Seen, Sight, Whole},
+    placement::{self, Placing},
+    total::largest_demand,
+};
+use crate::{
+    autoscaler::{
+        apply::Planned,
+        gather::{self, Sighting},
+        plan::{Desk, as_child, may_act},
+    },
+    domain::{
+        ReplicaBounds, Replicas,
+        demand::is_available,
+        federate::{Action, Entry, Health, Kind, Member, MemberDecision, Pods, Profile},
+        hpa::{Behavior, MetricSpec, Select},
+        strategy,
+        workload::{Mode, Workload},
+    },
+};
+
+/// Writes of the replicas by the same strange hand within [`MEMORY_OF_HANDS`] that make a conflict.
+const HANDS_TO_CONFLICT: usize = 3;
+/// How long a write by a strange hand is remembered.
+const MEMORY_OF_HANDS: SignedDuration = SignedDuration::from_mins(10);
+
+/// What is to be done in one member, in this order.
+#[derive(Debug)]
+pub(super) struct Part {
+    /// The member's name.
+    pub(super) name: String,
+    /// The smallest count that was decided for it.
+    pub(super) min: Replicas,
+    /// The workload is to be applied.
+    pub(super) placing: Option<Placing>,
+    /// The decision of the ordinary pipeline, for its autoscaler; absent where there is no workload yet.
+    pub(super) planned: Option<Planned>,
+    /// The replicas that the hub writes there, beside.
+    pub(super) replicas: Option<Replicas>,
+    /// Identity of the workload that is to be deleted.
+    pub(super) removes: Option<String>,
+}
+
+/// A member as the engine reads it: as it was seen, or as it was seen last.
+pub(super) fn observed<M>(
+    due: &Due,
+    seen: &MemberSeen<M>,
+    memory: &mut MemberMemory,
+    now: Timestamp,
+) -> Member {
+    let view = &seen.view;
+    let last = memory.last.take();
+    let member = match &seen.sight {
+        Sight::Unknown { .. } => Member {
+            health: lost(view.health, last.as_ref(), now),
+            ..last.unwrap_or_else(|| nothing_known(&view.profile))
+        },
+        Sight::Absent => Member {
+            health: view.health,
+            observed: Some(now),
+            ..nothing_known(&view.profile)
+        },
+        Sight::Whole(whole) => {
+            let noticed = whole.hand.iter().map(|hand| (now, hand.clone()));
+            memory.hands.extend(noticed);
+            Member {
+                health: view.health,
+                ..of(due, whole, memory.shaped, now)
+            }
+        }
+    };
+    let recent = |(at, _): &(Timestamp, String)| now.duration_since(*at) < MEMORY_OF_HANDS;
+    memory.hands.retain(recent);
+    let fighter = memory
+        .hands
+        .last()
+        .filter(|_| memory.hands.len() >= HANDS_TO_CONFLICT);
+    let member = Member {
+        profile: view.profile.clone(),
+        taints: view.taints.clone(),
+        fought_by: member
+            .fought_by
+            .or_else(|| fighter.map(|(_, hand)| hand.clone())),
+        ..member
+    };
+    memory.last = Some(member.clone());
+    member
+}
+
+/// Since when a member is lost: as long as it says, or since it was seen last.
+fn lost(health: Health, last: Option<&Member>, now: Timestamp) -> Health {
+    let before = last.map(|member| member.health);
+    match (health, before) {
+        (Health::Unknown { .. }, _) => health,
+        (_, Some(Health::Unknown { since })) => Health::Unknown { since },
+        _ => {
+            let seen = last.and_then(|member| member.observed);
+            Health::Unknown {
+                since: seen.unwrap_or(now),
+            }
+        }
+    }
+}
+
+/// A member as status remembers it, for the time until it is seen again.
+pub(super) fn remembered(cluster: &ClusterStatus) -> Member {
+    let count = |n: Option<i32>| n.map(Replicas::from_i32);
+    let profile = Profile {
+        name: cluster.name.clone(),
+        ..Profile::default()
+    };
+    Member {
+        pods: count(cluster.current).map(|replicas| Pods {
+            replicas,
+            ready: count(cluster.ready).unwrap_or_default(),
+            unschedulable: count(cluster.pending).unwrap_or_default(),
+            unschedulable_since: None,
+        }),
+        hpa: count(cluster.min).zip(count(cluster.max)),
+        observed: cluster.observed.as_ref().map(|at| at.0),
+        ..nothing_known(&profile)
+    }
+}
+
+fn nothing_known(profile: &Profile) -> Member {
+    Member {
+        profile: profile.clone(),
+        health: Health::Ready,
+        taints: Vec::new(),
+        pods: None,
+        hpa: None,
+        desired: None,
+        demand: None,
+        room: None,
+        observed: None,
+        fought_by: None,
+    }
+}
+
+fn of(due: &Due, whole: &Whole, shaped: Option<(Replicas, Replicas)>, now: Timestamp) -> Member {
+    let Sighting {
+        scale,
+        siblings,
+        observation,
+        ..
+    } = &whole.sighting;
+    let ready = observation.pods.iter().filter(|pod| is_available(pod));
+    let (unschedulable, unschedulable_since) = whole.unschedulable;
+    let child = siblings.acting().map(|hpa| as_child(hpa));
+    let foreign = siblings.foreign.as_ref();
+    let acts = may_act(&due.part(&due.question), &whole.sighting);
+    Member {
+        pods: Some(Pods {
+            replicas: scale.scale.spec,
+            ready: Replicas::new(u32::try_from(ready.count()).unwrap_or(u32::MAX)),
+            unschedulable,
+            unschedulable_since,
+        }),
+        hpa: child.map(|child| (as_decided(child.min, shaped), child.max)),
+        desired: child.and_then(|child| child.desired),
+        demand: demand(due, whole, now),
+        room: whole.room,
+        observed: Some(now),
+        fought_by: foreign
+            .filter(|_| !acts && !due.is_previewed())
+            .map(|hpa| format!("horizontalpodautoscaler {}", hpa.name)),
+        ..nothing_known(&Profile::default())
+    }
+}
+
+/// The minimum that a child's stands for, unless another hand wrote it.
+fn as_decided(min: Replicas, shaped: Option<(Replicas, Replicas)>) -> Replicas {
+    let decided = shaped.filter(|(left, _)| *left == min);
+    decided.map_or(min, |(_, decided)| decided)
+}
+
+/// What a member's pods have to carry, in replicas.
+fn demand(due: &Due, whole: &Whole, now: Timestamp) -> Option<f64> {
+    let observation = &whole.sighting.observation;
+    if observation.scale.spec == Replicas::ZERO && observation.pods.is_empty() {
+        return Some(0.0);
+    }
+    let readings = due.question.metrics.iter().zip(&observation.readings);
+    largest_demand(readings, &whole.sighting, now)
+}
+
+/// What is to be done in a member; nothing where nobody may write.
+pub(super) fn part<M>(
+    desk: &Desk<'_>,
+    (due, seen): (&Due, &Seen<M>),
+    (decision, entry): (&MemberDecision, Option<&Entry>),
+    (member, memory): (&MemberSeen<M>, &mut MemberMemory),
+) -> Option<Part> {
+    let template = seen
+        .template
+        .as_ref()
+        .and_then(|template| template.as_ref().ok());
+    let template = template.filter(|_| !due.is_previewed());
+    let sight = &member.sight;
+    let placing =
+        template.and_then(|template| placement::placing(template, decision, sight, memory));
+    let removes = template.and_then(|template| placement::removing(template, decision, sight));
+    let scaled = member
+        .whole()
+        .and_then(|whole| scaled(desk, due, (decision, entry), (whole, memory)));
+    let (planned, replicas) = scaled.unzip();
+    (planned.is_some() || placing.is_some()).then(|| Part {
+        name: decision.name.clone(),
+        min: decision.min,
+        placing,
+        planned,
+        replicas: replicas.flatten(),
+        removes,
+    })
+}
+
+/// What is to be done about the autoscaler and the replicas of a workload that is there.
+fn scaled(
+    desk: &Desk<'_>,
+    due: &Due,
+    (decision, entry): (&MemberDecision, Option<&Entry>),
+    (whole, memory): (&Whole, &mut MemberMemory),
+) -> Option<(Planned, Option<Replicas>)> {
+    let acts = may_act(&due.part(&due.question), &whole.sighting);
+    if decision.action == Action::Skip && acts {
+        return None;
+    }
+    let budget = entry.map_or(decision.min, |entry| entry.min);
+    let bounds = ReplicaBounds::new(budget.max(Replicas::new(1)).min(decision.max), decision.max);
+    let asked = Some(decision.floor).filter(|floor| *floor > Replicas::ZERO);
+    let sighting = of_its_own(due, &whole.sighting);
+    let part = gather::Due {
+        ehpa: as_remembered(due, memory),
+        ..cut(due, decision, bounds)
+    };
+    let mut planned = desk.plan(&mut memory.track, part, sighting, asked);
+    let start = memory.start.take();
+    let mut replicas = decision.replicas.or(start);
+    replicas = replicas.filter(|_| acts && !decides_alone(due, decision));
+    let leaves = decision.max == Replicas::ZERO || decision.action == Action::Delete;
+    if due.is_previewed() {
+        let pinned = due.spec.workload.specific_replicas;
+        replicas = replicas.filter(|_| pinned.is_some());
+        planned.decision.action = at_rest();
+    } else if !acts || leaves {
+        planned.delegates = false;
+        planned.decision.action = at_rest();
+    } else if hub_writes(due) {
+        planned.decision.action = at_rest();
+    }
+    Some((planned, replicas))
+}
+
+/// Whether the member's own decision gives its count: so it is under `Duplicated` in Direct, as long as it runs.
+fn decides_alone(due: &Due, decision: &MemberDecision) -> bool {
+    let runs = matches!(decision.action, Action::Keep | Action::Update);
+    !due.is_previewed() && runs && due.spec.policy.mode == Mode::Direct && !hub_writes(due)
+}
+
+/// Whether the counts of members are the hub's to write; under `Duplicated` each member decides for itself.
+fn hub_writes(due: &Due) -> bool {
+    due.spec.policy.mode == Mode::Direct && due.spec.policy.kind != Kind::Duplicated
+}
+
+const fn at_rest() -> strategy::Action {
+    strategy::Action::Hold {
+        reason: strategy::HoldReason::AtDesired,
+    }
+}
+
+/// The fleet's object with as much of a status as the member's own would have: the fleet's history is not its own.
+fn as_remembered(due: &Due, memory: &MemberMemory) -> Arc<EffectiveHorizontalPodAutoscaler> {
+    let mut object = EffectiveHorizontalPodAutoscaler::clone(&due.whole);
+    if let Some(status) = &mut object.status {
+        status.history = None;
+    }
+    object.status = object.status.filter(|_| memory.restored);
+    Arc::new(object)
+}
+
+/// The member's part of the fleet as an object of its own.
+fn cut(due: &Due, decision: &MemberDecision, bounds: ReplicaBounds) -> gather::Due {
+    let mut object = EffectiveHorizontalPodAutoscaler::clone(&due.valid);
+    let spec = &mut object.spec;
+    spec.min_replicas = Some(bounds.min.as_i32());
+    spec.max_replicas = bounds.max.as_i32();
+    spec.crons = None;
+    spec.prediction = None;
+    let metrics = due.spec.workload.metrics.iter();
+    let own: Vec<bool> = metrics.map(|metric| is_own(due, metric)).collect();
+    if let Some(raw) = &mut spec.metrics {
+        let mut own = own.iter();
+        raw.retain(|_| own.next().copied().unwrap_or(true));
+    }
+    let mut workload = Workload {
+        bounds,
+        metrics: due.spec.member_metrics().cloned().collect(),
+        mode: due.spec.policy.mode,
+        ..Workload::clone(&due.question)
+    };
+    if decision.hold {
+        let raw = spec.behavior.as_ref().map(Passthrough::raw);
+        spec.behavior = Some(Passthrough::from_raw(held(raw)));
+        let behavior = workload.behavior.get_or_insert_with(Behavior::default);
+        behavior.scale_down.select = Some(Select::Disabled);
+    }
+    gather::Due {
+        valid: Arc::new(object),
+        ..due.part(&Arc::new(workload))
+    }
+}
+
+fn is_own(due: &Due, metric: &MetricSpec) -> bool {
+    !due.spec.scopes.contains(&metric.identifier())
+}
+
+/// A behavior under which nothing is scaled down.
+fn held(behavior: Option<&Value>) -> Value {
+    let fields = |value: Option<&Value>| value.and_then(Value::as_object).cloned();
+    let mut behavior = fields(behavior).unwrap_or_default();
+    let mut down = fields(behavior.get("scaleDown")).unwrap_or_default();
+    down.insert("selectPolicy".into(), "Disabled".into());
+    behavior.insert("scaleDown".into(), Value::Object(down));
+    Value::Object(behavior)
+}
+
+/// What was seen, without the metrics that are not the member's own.
+fn of_its_own(due: &Due, sighting: &Sighting) -> Sighting {
+    let asked = due.question.metrics.iter();
+    let mut own = asked.map(|metric| is_own(due, metric));
+    let mut sighting = sighting.clone();
+    let readings = &mut sighting.observation.readings;
+    readings.retain(|_| own.next().unwrap_or(false));
+    sighting
+}

@@ -1,0 +1,339 @@
+//! Last step of a fleet's sync: tell people, on the one object that they wrote.
+//!
+//! The fleet is told as an autoscaler of one cluster is; beside it stand the clusters by name, what no cluster can
+//! take, and the ledger. Written on change only: what was measured or estimated, and when, rides along.
+
+use foretide_crds::{
+    ClusterStatus, EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerStatus,
+    FederatedHPA, FederatedHPAStatus,
+};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::ResourceExt;
+use serde_json::{Value, json};
+
+use super::{Due, FleetAutoscaler, MemberMemory, Planned, apply::Done, ledger};
+use crate::{
+    autoscaler::{
+        apply::{Applied, Effect},
+        report::{NoticeBoard, Outline, Reporter, condition},
+    },
+    domain::{
+        Replicas,
+        federate::{Action, Entry, Health, Ledger, Member, MemberDecision},
+    },
+    ports::{Cluster, ClusterError, EventNote, Fleet},
+    telemetry::Telemetry,
+};
+
+/// Where one fleet's status and events are written.
+#[derive(Debug)]
+pub(super) struct Board<'a, C> {
+    hub: &'a C,
+    fdhpa: &'a FederatedHPA,
+    beside: Beside,
+    conditions: Vec<Condition>,
+}
+
+/// What a fleet's status has beside that of every autoscaler.
+#[derive(Debug, Clone, Default)]
+struct Beside {
+    unassigned: Option<i32>,
+    clusters: Option<Vec<ClusterStatus>>,
+    ledger: Option<String>,
+}
+
+// === impl Beside ===
+
+impl Beside {
+    fn of(status: Option<&FederatedHPAStatus>) -> Self {
+        let status = status.cloned().unwrap_or_default();
+        Self {
+            unassigned: status.unassigned,
+            clusters: status.clusters,
+            ledger: status.ledger,
+        }
+    }
+
+    /// What of it is worth a write.
+    fn outline(&self) -> Value {
+        let clusters = self.clusters.iter().flatten().cloned().map(|cluster| {
+            let steady = ClusterStatus {
+                capacity: None,
+                utilization: None,
+                observed: None,
+                ..cluster
+            };
+            json!({ "cluster": steady, "capacity": cluster.capacity.is_some() })
+        });
+        json!([self.unassigned, clusters.collect::<Vec<_>>(), self.ledger])
+    }
+}
+
+// === impl Board ===
+
+impl<'a, C: Cluster> Board<'a, C> {
+    /// A board on which everything but the fleet's own part stays as it is.
+    pub(super) fn as_it_stands(hub: &'a C, fdhpa: &'a FederatedHPA) -> Self {
+        Self {
+            hub,
+            fdhpa,
+            beside: Beside::of(fdhpa.status.as_ref()),
+            conditions: Vec::new(),
+        }
+    }
+
+    pub(super) fn reporter<'b>(
+        &'b self,
+        telemetry: &'b Telemetry,
+        now: Timestamp,
+    ) -> Reporter<'b, Self> {
+        Reporter {
+            board: self,
+            telemetry,
+            now,
+        }
+    }
+}
+
+impl<C: Cluster> NoticeBoard for Board<'_, C> {
+    fn outline(&self, status: &EffectiveHorizontalPodAutoscalerStatus) -> Outline {
+        Outline::of(status).beside(self.beside.outline())
+    }
+
+    fn standing(&self, ehpa: &EffectiveHorizontalPodAutoscaler) -> Outline {
+        let beside = Beside::of(self.fdhpa.status.as_ref());
+        Outline::of(&ehpa.status.clone().unwrap_or_default()).beside(beside.outline())
+    }
+
+    fn conditions(&self) -> Vec<Condition> {
+        self.conditions.clone()
+    }
+
+    async fn write_status(
+        &self,
+        ehpa: &EffectiveHorizontalPodAutoscaler,
+        status: &EffectiveHorizontalPodAutoscalerStatus,
+    ) -> Result<(), ClusterError> {
+        let Beside {
+            unassigned,
+            clusters,
+            ledger,
+        } = self.beside.clone();
+        let status = FederatedHPAStatus {
+            fleet: status.clone(),
+            unassigned,
+            clusters,
+            ledger,
+        };
+        let (namespace, name) = (ehpa.namespace().unwrap_or_default(), ehpa.name_any());
+        self.hub
+            .write_federated_status(&namespace, &name, &status)
+            .await
+    }
+
+    async fn emit(
+        &self,
+        _: &EffectiveHorizontalPodAutoscaler,
+        event: &EventNote,
+    ) -> Result<(), ClusterError> {
+        self.hub.emit_federated(self.fdhpa, event).await
+    }
+}
+
+// === impl FleetAutoscaler ===
+
+impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
+    /// Reports a fleet without any member: nothing can be decided.
+    pub(super) async fn report_nobody(&mut self, due: &Due) {
+        let uid = due.fdhpa.uid().unwrap_or_default();
+        let Some(memory) = self.memories.get_mut(&uid) else {
+            return;
+        };
+        let message = "there is no member cluster; put the kubeconfig of each into a labelled Secret of \
+                       the members' namespace";
+        let trouble = |kind| (kind, "NoMembers", message.to_owned());
+        let board = Board::as_it_stands(&*self.hub, &due.fdhpa);
+        board
+            .reporter(&self.told.telemetry, self.clock.now())
+            .trouble(
+                &mut memory.told,
+                &due.whole,
+                &[trouble("Ready"), trouble("Assigned")],
+            )
+            .await;
+    }
+
+    /// Reports one fleet after its decision was carried out, or not.
+    pub(super) async fn report(
+        &mut self,
+        planned: Planned<F::Member>,
+        done: Result<Vec<Done>, ClusterError>,
+    ) {
+        let uid = planned.due.fdhpa.uid().unwrap_or_default();
+        let Some(memory) = self.memories.get_mut(&uid) else {
+            return;
+        };
+        let board = Board {
+            hub: &*self.hub,
+            fdhpa: &planned.due.fdhpa,
+            beside: beside(&planned, &memory.ledger),
+            conditions: conditions(&planned),
+        };
+        let reporter = board.reporter(&self.told.telemetry, self.clock.now());
+        let written = done.as_deref().unwrap_or_default();
+        for event in events(&planned, written, &mut memory.members) {
+            reporter.emit(&planned.due.whole, &event).await;
+        }
+        let applied = Applied {
+            outcome: done.and_then(|done| outcome(&done)),
+            planned: planned.hub.planned,
+        };
+        reporter.applied(&mut memory.told, &applied).await;
+    }
+}
+
+/// What the whole fleet came to: the first trouble of a member stands for it.
+fn outcome(done: &[Done]) -> Result<Effect, ClusterError> {
+    let trouble = done.iter().find_map(|done| {
+        let error = done.outcome.as_ref().err()?;
+        let again = matches!(error, ClusterError::Conflict { .. });
+        (!again).then(|| error.clone().within(&format!("member {}", done.part.name)))
+    });
+    trouble.map_or_else(|| Ok(Effect::default()), Err)
+}
+
+fn conditions<M>(planned: &Planned<M>) -> Vec<Condition> {
+    let own = planned.decision.conditions.iter();
+    own.map(|own| {
+        condition(
+            own.kind.as_str(),
+            own.status.as_str(),
+            own.reason,
+            &own.message,
+        )
+    })
+    .collect()
+}
+
+fn beside<M>(planned: &Planned<M>, ledger: &Ledger) -> Beside {
+    let decided = planned.decision.members.iter();
+    let clusters = decided.map(|decided| {
+        let observed = planned.observed.iter();
+        let observed = observed
+            .filter(|member| member.profile.name == decided.name)
+            .next_back();
+        cluster(decided, observed, ledger.members.get(&decided.name))
+    });
+    Beside {
+        unassigned: Some(planned.decision.unassigned.as_i32()),
+        clusters: Some(clusters.collect()),
+        ledger: Some(ledger::written(ledger)),
+    }
+}
+
+fn cluster(
+    decided: &MemberDecision,
+    observed: Option<&Member>,
+    entry: Option<&Entry>,
+) -> ClusterStatus {
+    let pods = observed.and_then(|member| member.pods);
+    let count = |of: fn(&crate::domain::federate::Pods) -> Replicas| {
+        pods.as_ref().map(|pods| of(pods).as_i32())
+    };
+    let moved = entry.and_then(|entry| entry.moved.max(entry.shrunk));
+    let reason = decided.reasons.first().map_or("", |reason| reason.as_str());
+    ClusterStatus {
+        name: decided.name.clone(),
+        min: Some(decided.min.as_i32()),
+        max: Some(decided.max.as_i32()),
+        floor: (decided.floor > Replicas::ZERO).then(|| decided.floor.as_i32()),
+        current: count(|pods| pods.replicas),
+        ready: count(|pods| pods.ready),
+        pending: count(|pods| pods.unschedulable),
+        capacity: decided.capacity.map(Replicas::as_i32),
+        utilization: utilization(observed),
+        reason: Some(format!("{reason}: {}", decided.sentence())),
+        last_transfer: moved.map(Time),
+        observed: observed.and_then(|member| member.observed).map(Time),
+    }
+}
+
+/// Demand in percent of what the replicas are meant to carry.
+#[expect(clippy::cast_possible_truncation, reason = "the cast saturates")]
+fn utilization(observed: Option<&Member>) -> Option<i32> {
+    let member = observed?;
+    let replicas = member.pods?.replicas.as_f64();
+    (replicas > 0.0).then_some((100.0 * member.demand? / replicas).round() as i32)
+}
+
+fn events<M>(
+    planned: &Planned<M>,
+    done: &[Done],
+    memories: &mut std::collections::BTreeMap<String, MemberMemory>,
+) -> Vec<EventNote> {
+    let mut events: Vec<EventNote> = done.iter().flat_map(deeds).collect();
+    let lost = planned.observed.iter().filter_map(|member| {
+        let memory = memories.get_mut(&member.profile.name)?;
+        let is_lost = matches!(member.health, Health::Unknown { .. });
+        let was_lost = std::mem::replace(&mut memory.lost, is_lost);
+        let seen = planned.seen.members.get(&member.profile.name)?;
+        (is_lost != was_lost).then(|| gone_or_back(&member.profile.name, seen.problem()))
+    });
+    events.extend(lost);
+    if planned.due.is_previewed() {
+        return events;
+    }
+    let moved = planned.decision.members.iter().filter_map(moved);
+    events.extend(moved);
+    events
+}
+
+fn gone_or_back(member: &str, problem: Option<&str>) -> EventNote {
+    let (reason, note) = match problem {
+        Some(why) => (
+            "MemberLost",
+            format!("member {member} cannot be seen, so it keeps what it has: {why}"),
+        ),
+        None => ("MemberBack", format!("member {member} can be seen again")),
+    };
+    EventNote {
+        warning: problem.is_some(),
+        reason,
+        action: "Observe",
+        note,
+    }
+}
+
+/// Budget that moved, and members that fall asleep or wake.
+fn moved(decided: &MemberDecision) -> Option<EventNote> {
+    let (_, before) = decided.before?;
+    let sleeps = matches!(decided.action, Action::Wake | Action::Sleep | Action::Drain);
+    let transferred = decided.action.writes() && before != decided.max;
+    let reason = decided.reasons.first()?.as_str();
+    (sleeps || transferred).then(|| EventNote {
+        warning: false,
+        reason,
+        action: "Divide",
+        note: format!("member {}: {}", decided.name, decided.sentence()),
+    })
+}
+
+fn deeds(done: &Done) -> Vec<EventNote> {
+    let Ok(effect) = &done.outcome else {
+        return Vec::new();
+    };
+    let child = effect.child.as_ref().map_or("", |child| &*child.name);
+    let deeds = effect.deeds.iter().map(|deed| deed.event(child));
+    let scaled = done.scaled().map(|(before, to)| EventNote {
+        warning: false,
+        reason: "Scaled",
+        action: "Scale",
+        note: format!("scaled from {before} to {to}"),
+    });
+    let in_member = |event: EventNote| EventNote {
+        note: format!("{} in member {}", event.note, done.part.name),
+        ..event
+    };
+    deeds.chain(scaled).map(in_member).collect()
+}

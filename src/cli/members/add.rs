@@ -1,0 +1,232 @@
+//! `foretide members add`: makes a cluster a member, or prints the manifests that would.
+//!
+//! What could be refused later - the name, the taints, the address - is refused before anything is written. Doing it
+//! again changes what differs and nothing else.
+
+use std::{collections::BTreeMap, fmt::Write as _, path::PathBuf};
+
+use serde_json::Value;
+
+use super::{
+    HubArgs, NAMESPACE,
+    manifests::{Enrolment, TOKEN, in_hub, in_member, kubeconfig},
+    unconnected,
+};
+use crate::{
+    adapters::members::{Access, Desk, Server, ZONES_JOINED_BY, bad_taints},
+    cli::output::{Answer, Failure},
+    validate::chain,
+};
+
+/// Arguments of `foretide members add`.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct AddArgs {
+    /// Name of the member, and of its Secret
+    #[arg(value_name = "NAME", value_parser = object_name)]
+    name: String,
+    /// Kubeconfig file of the member, of somebody who may make accounts and roles there
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: PathBuf,
+    /// Context of that kubeconfig [default: its current one]
+    #[arg(long)]
+    context: Option<String>,
+    /// Address of the member as the hub reaches it [default: that of the kubeconfig]
+    #[arg(long, value_name = "URL")]
+    server: Option<String>,
+    #[command(flatten)]
+    hub: HubArgs,
+    /// Who runs it
+    #[arg(long, value_parser = label_value)]
+    provider: Option<String>,
+    /// Its region
+    #[arg(long, value_parser = label_value)]
+    region: Option<String>,
+    /// Its zones; repeat it, or separate several by commas
+    #[arg(long = "zone", value_delimiter = ',', value_parser = label_value)]
+    zones: Vec<String>,
+    /// A taint, as KEY=VALUE:EFFECT or KEY:EFFECT; repeat it for several
+    #[arg(long = "taint", value_name = "TAINT", value_parser = taint)]
+    taints: Vec<String>,
+    /// Name of the Prometheus endpoint that the controller asks for it
+    #[arg(long, value_name = "NAME")]
+    prometheus: Option<String>,
+    /// Let the hub place workloads in it, for workloadSource: Hub
+    #[arg(long)]
+    place: bool,
+    /// Say what would be done, and do nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Print the manifests instead of applying them
+    #[arg(short, long, value_enum)]
+    output: Option<Form>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Form {
+    /// Manifests, with a place for the token.
+    Yaml,
+}
+
+fn object_name(text: &str) -> Result<String, String> {
+    let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-.".contains(&b);
+    let edges = text.starts_with(['-', '.']) || text.ends_with(['-', '.']);
+    if text.is_empty() || text.len() > 63 || edges || !text.bytes().all(allowed) {
+        return Err(
+            "expected lower-case letters, digits, '-' and '.', such as member-1".to_owned(),
+        );
+    }
+    Ok(text.to_owned())
+}
+
+fn label_value(text: &str) -> Result<String, String> {
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-.".contains(&b);
+    let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    let edges = edge(text.chars().next()) && edge(text.chars().next_back());
+    if text.len() > 63 || !edges || !text.bytes().all(allowed) {
+        return Err(
+            "expected a label value of letters, digits, '-' and '.', such as eu-west-1".to_owned(),
+        );
+    }
+    Ok(text.to_owned())
+}
+
+fn taint(text: &str) -> Result<String, String> {
+    match bad_taints(text).as_slice() {
+        [] if !text.is_empty() => Ok(text.to_owned()),
+        _ => Err(
+            "expected KEY=VALUE:EFFECT with the effect NoSchedule, PreferNoSchedule or NoExecute"
+                .to_owned(),
+        ),
+    }
+}
+
+/// Enrols a member.
+pub(super) async fn run(args: &AddArgs) -> Result<Answer, Failure> {
+    let server = args.reached_at().await?;
+    args.check(&server)?;
+    if args.output == Some(Form::Yaml) {
+        return args.manifests(&server);
+    }
+    if args.dry_run {
+        return Ok(Answer::text(args.story("would apply")));
+    }
+    let file = Some(args.kubeconfig.as_path());
+    let member = Desk::open(file, args.context.as_deref()).await;
+    let member = member.map_err(|error| unconnected(&error, "--kubeconfig or --context"))?;
+    let hub = args.hub.desk().await?;
+    let failed = |error| Failure::runtime(chain(&error));
+    for manifest in in_member(args.place) {
+        member.apply(&manifest).await.map_err(failed)?;
+    }
+    let token = member.token(NAMESPACE, TOKEN).await.map_err(failed)?;
+    let text = yaml(&kubeconfig(&args.name, &server, &token))?;
+    let secret = in_hub(&args.enrolment(), &text, false);
+    hub.apply(&secret).await.map_err(failed)?;
+    let mut story = args.story("applied");
+    let name = &args.name;
+    let _infallible = writeln!(story, "{name} is a member; foretide members check {name}");
+    Ok(Answer::text(story))
+}
+
+// === impl AddArgs ===
+
+impl AddArgs {
+    /// The member's server as the hub is to reach it.
+    async fn reached_at(&self) -> Result<Server, Failure> {
+        let file = Some(self.kubeconfig.as_path());
+        let server = Server::of(file, self.context.as_deref()).await;
+        let server = server.map_err(|error| unconnected(&error, "--kubeconfig or --context"))?;
+        Ok(Server {
+            url: self.server.clone().unwrap_or(server.url),
+            ..server
+        })
+    }
+
+    /// Reads what the hub would be given as the hub reads it.
+    fn check(&self, server: &Server) -> Result<(), Failure> {
+        let whole = kubeconfig(&self.name, server, "token").to_string();
+        let access = Access::parse(whole.as_bytes(), self.hub.allow_loopback);
+        access.map(drop).map_err(|refusal| {
+            let advice = "correct the kubeconfig, or name another address with --server";
+            Failure::invalid(format!(
+                "the hub would refuse this member: {refusal}; {advice}"
+            ))
+        })
+    }
+
+    fn enrolment(&self) -> Enrolment {
+        let (key, value) = self
+            .hub
+            .secret_label
+            .split_once('=')
+            .unwrap_or((&self.hub.secret_label, "true"));
+        let zones = self.zones.join(&ZONES_JOINED_BY.to_string());
+        let labels = [
+            (key, Some(value.to_owned())),
+            ("foretide.io/provider", self.provider.clone()),
+            ("foretide.io/region", self.region.clone()),
+            (
+                "foretide.io/zone",
+                Some(zones).filter(|zones| !zones.is_empty()),
+            ),
+        ];
+        let taints = self.taints.join(",");
+        let annotations = [
+            (
+                "foretide.io/taints",
+                Some(taints).filter(|taints| !taints.is_empty()),
+            ),
+            ("foretide.io/prometheus", self.prometheus.clone()),
+        ];
+        Enrolment {
+            name: self.name.clone(),
+            namespace: self.hub.namespace.clone(),
+            key: self.hub.secret_key.clone(),
+            labels: given(labels),
+            annotations: given(annotations),
+        }
+    }
+
+    /// Every object, and where it goes.
+    fn story(&self, done: &str) -> String {
+        let mut story = String::new();
+        let in_member = in_member(self.place);
+        let in_hub = in_hub(&self.enrolment(), "", false);
+        let member = in_member.iter().map(|manifest| ("member", manifest));
+        for (place, manifest) in member.chain([("hub", &in_hub)]) {
+            let text = |pointer| manifest.pointer(pointer).and_then(Value::as_str);
+            let kind = text("/kind").unwrap_or_default();
+            let name = text("/metadata/name").unwrap_or_default();
+            let namespace = text("/metadata/namespace").map(|n| format!("{n}/"));
+            let namespace = namespace.unwrap_or_default();
+            let _infallible = writeln!(story, "{place}: {done} {kind} {namespace}{name}");
+        }
+        story
+    }
+
+    fn manifests(&self, server: &Server) -> Result<Answer, Failure> {
+        let mut text = String::from("# In the member:\n");
+        for manifest in in_member(self.place) {
+            let _infallible = write!(text, "---\n{}", yaml(&manifest)?);
+        }
+        let _infallible = write!(
+            text,
+            "---\n# In the hub, with the token of the member in place of TOKEN:\n\
+             # kubectl get secret -n {NAMESPACE} {TOKEN} -o jsonpath='{{.data.token}}' | base64 -d\n"
+        );
+        let kubeconfig = yaml(&kubeconfig(&self.name, server, "TOKEN"))?;
+        text.push_str(&yaml(&in_hub(&self.enrolment(), &kubeconfig, true))?);
+        Ok(Answer::text(text))
+    }
+}
+
+fn given<const N: usize>(pairs: [(&str, Option<String>); N]) -> BTreeMap<String, String> {
+    let given = pairs.into_iter();
+    given
+        .filter_map(|(key, value)| Some((key.to_owned(), value?)))
+        .collect()
+}
+
+fn yaml(value: &Value) -> Result<String, Failure> {
+    serde_saphyr::to_string(value).map_err(|error| Failure::runtime(chain(&error)))
+}

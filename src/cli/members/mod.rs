@@ -1,0 +1,108 @@
+//! `foretide members`: enrols member clusters, lists them, and says what is missing in one.
+//!
+//! Writes only what it then names. It refuses to print a credential.
+
+mod add;
+mod check;
+mod list;
+mod manifests;
+
+use std::path::PathBuf;
+
+use self::{add::AddArgs, check::CheckArgs, list::ListArgs};
+use super::output::{Answer, Failure, Screen};
+use crate::{
+    adapters::{
+        kube::ConnectError,
+        members::{Desk, Patience, Settings},
+    },
+    config::{MEMBER_SECRET_KEY, MEMBER_SECRET_LABEL},
+    validate::chain,
+};
+
+/// Namespace of the controller, and of the hub's account in a member.
+const NAMESPACE: &str = "foretide-system";
+
+/// Arguments of `foretide members`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct MembersArgs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Clone, clap::Subcommand)]
+enum Command {
+    /// Enrol a cluster: an account with the least rights in it, and a Secret for it in the hub
+    Add(Box<AddArgs>),
+    /// List the members of a hub
+    List(ListArgs),
+    /// Connect to a member as the hub does, and say right by right what is missing
+    Check(CheckArgs),
+}
+
+/// The hub, and where in it the members are written down.
+#[derive(Debug, Clone, clap::Args)]
+struct HubArgs {
+    /// Kubeconfig file of the hub [default: $KUBECONFIG, then ~/.kube/config]
+    #[arg(long, value_name = "FILE")]
+    hub_kubeconfig: Option<PathBuf>,
+    /// Context of that kubeconfig [default: its current one]
+    #[arg(long, value_name = "CONTEXT")]
+    hub_context: Option<String>,
+    /// Namespace of the Secrets, as --member-namespace of the controller
+    #[arg(long, default_value = NAMESPACE)]
+    namespace: String,
+    /// Label of the Secrets, as --member-secret-label of the controller
+    #[arg(long, value_name = "LABEL", default_value = MEMBER_SECRET_LABEL)]
+    secret_label: String,
+    /// Key of the kubeconfig in a Secret, as --member-secret-key of the controller
+    #[arg(long, value_name = "KEY", default_value = MEMBER_SECRET_KEY)]
+    secret_key: String,
+    /// Let members be on this machine, as --member-allow-loopback of the controller
+    #[arg(long)]
+    allow_loopback: bool,
+}
+
+/// Answers `foretide members`.
+///
+/// # Errors
+/// A cluster cannot be reached or refuses, or a kubeconfig cannot be used.
+pub(super) fn run(args: &MembersArgs, screen: Screen) -> Result<Answer, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = runtime.map_err(|error| Failure::runtime(chain(&error)))?;
+    match &args.command {
+        Command::Add(args) => runtime.block_on(add::run(args)),
+        Command::List(args) => runtime.block_on(list::run(args, screen)),
+        Command::Check(args) => runtime.block_on(check::run(args, screen)),
+    }
+}
+
+// === impl HubArgs ===
+
+impl HubArgs {
+    async fn desk(&self) -> Result<Desk, Failure> {
+        let file = self.hub_kubeconfig.as_deref();
+        let desk = Desk::open(file, self.hub_context.as_deref()).await;
+        desk.map_err(|error| unconnected(&error, "--hub-kubeconfig or --hub-context"))
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            namespace: self.namespace.clone(),
+            label: self.secret_label.clone(),
+            key: self.secret_key.clone(),
+            allow_loopback: self.allow_loopback,
+            namespaces: Vec::new(),
+            patience: Patience::of(jiff::SignedDuration::from_secs(45)),
+        }
+    }
+}
+
+/// The client library's errors repeat their sources, so one of them is enough.
+fn unconnected(error: &ConnectError, flags: &str) -> Failure {
+    let cause = std::error::Error::source(error).map(|source| format!(": {source}"));
+    let cause = cause.unwrap_or_default();
+    Failure::runtime(format!("{error}{cause}; name one that works with {flags}"))
+}

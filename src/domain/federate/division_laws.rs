@@ -1,0 +1,406 @@
+//! Laws of division that hold for any fleet, as property tests: sums, bounds, quota, order, monotony.
+
+use std::collections::BTreeMap;
+
+use jiff::SignedDuration;
+use proptest::{collection::vec, option, prelude::*, sample::select};
+
+use super::{
+    Affinity, Budget, Budgets, Candidate, FailurePolicy, Kind, Policy, Slot, Standing, Surplus,
+    Ties, WeightBy, WorkloadSource, assign, distribute, fill, quota_split, share, webster, weights,
+};
+use crate::domain::{ReplicaBounds, Replicas, workload::Mode};
+
+fn cases(count: u32) -> ProptestConfig {
+    ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::with_cases(count)
+    }
+}
+
+fn n(count: u32) -> Replicas {
+    Replicas::new(count)
+}
+
+pub(super) fn policy(kind: Kind, min: u32, max: u32) -> Policy {
+    Policy {
+        kind,
+        bounds: ReplicaBounds::new(n(min), n(max)),
+        affinity: Affinity::default(),
+        preferences: Vec::new(),
+        weight_by: WeightBy::Capacity,
+        scaling_to_zero: false,
+        delay: SignedDuration::from_secs(60),
+        failure: FailurePolicy::Retain,
+        toleration: SignedDuration::from_secs(300),
+        tolerations: Vec::new(),
+        source: WorkloadSource::Members,
+        mode: Mode::Delegated,
+        cooldown: SignedDuration::from_secs(120),
+        settle: 3,
+        period: SignedDuration::from_secs(15),
+        min_utilization: None,
+        tolerance: 0.1,
+        generation: 1,
+    }
+}
+
+const DIVIDING: [Kind; 4] = [
+    Kind::Aggregated,
+    Kind::StaticWeighted,
+    Kind::DynamicWeighted,
+    Kind::Prioritized,
+];
+
+fn policies(kinds: &'static [Kind]) -> impl Strategy<Value = Policy> {
+    let by = select(vec![WeightBy::Capacity, WeightBy::Demand]);
+    (select(kinds), 0_u32..20, 0_u32..50, by).prop_map(|(kind, min, more, weight_by)| Policy {
+        weight_by,
+        ..policy(kind, min, (min + more).max(1))
+    })
+}
+
+/// Draws small numbers from one random one: ten thousand fleets cost a second, and still shrink.
+struct Dice(u64);
+
+impl Dice {
+    /// Less than `sides`.
+    fn roll(&mut self, sides: u32) -> u32 {
+        let sides = u64::from(sides);
+        let rolled = self.0 % sides;
+        self.0 /= sides;
+        u32::try_from(rolled).unwrap()
+    }
+
+    /// Less than `sides`, and sometimes nothing.
+    fn maybe(&mut self, sides: u32) -> Option<u32> {
+        self.roll(sides + sides / 8 + 1).checked_sub(sides / 8 + 1)
+    }
+
+    /// A lower and an upper bound that mostly do not bind.
+    fn bounds(&mut self) -> (u32, u32) {
+        let lo = self.roll(60).saturating_sub(40);
+        let hi = self.roll(60);
+        (lo, if hi < 20 { hi.max(lo) } else { 1000 })
+    }
+}
+
+fn candidate(name: char, seed: u64) -> Candidate {
+    let mut dice = Dice(seed);
+    let (lo, hi) = dice.bounds();
+    let standing = Standing {
+        weight: dice.maybe(6).map(u64::from),
+        priority: dice.maybe(4).map(i64::from),
+        lo: n(lo),
+        hi: n(hi),
+        elastic: dice.roll(10) == 0,
+    };
+    Candidate {
+        name: name.into(),
+        standing,
+        capacity: dice.maybe(40),
+        demand: dice.maybe(400).map(|tenths| f64::from(tenths) / 10.0),
+        hosts: dice.roll(2) == 0,
+    }
+}
+
+fn fleet() -> impl Strategy<Value = Vec<Candidate>> {
+    let fleet = |seeds: Vec<u64>| ('a'..).zip(seeds).map(|(name, seed)| candidate(name, seed));
+    vec(any::<u64>(), 1..7).prop_map(move |seeds| fleet(seeds).collect())
+}
+
+fn slot(name: char, seed: u64) -> Slot {
+    let mut dice = Dice(seed);
+    let (lo, hi) = dice.bounds();
+    let weight = match dice.roll(10) {
+        0 => seed,
+        small => u64::from(small - 1),
+    };
+    Slot {
+        name: name.into(),
+        weight,
+        lo,
+        hi,
+    }
+}
+
+fn slots() -> impl Strategy<Value = Vec<Slot>> {
+    let slots = |seeds: Vec<u64>| ('a'..).zip(seeds).map(|(name, seed)| slot(name, seed));
+    vec(any::<u64>(), 0..7).prop_map(move |seeds| slots(seeds).collect())
+}
+
+fn sum(counts: impl Iterator<Item = u32>) -> u32 {
+    counts.sum()
+}
+
+fn bounds_of(fleet: &[Candidate]) -> (u32, u32) {
+    let lo = sum(fleet.iter().map(|c| c.standing.lo.get()));
+    let hi = sum(fleet.iter().map(|c| c.standing.hi.get()));
+    (lo, hi)
+}
+
+fn budgets(policy: &Policy, fleet: &[Candidate]) -> Budgets {
+    assign(policy, policy.bounds, fleet)
+}
+
+fn total(budgets: &Budgets, of: fn(&Budget) -> Replicas) -> u32 {
+    sum(budgets.members.values().map(|b| of(b).get()))
+}
+
+/// The seats of [`webster`], one at a time.
+fn webster_by_hand(n: u32, slots: &[Slot], ties: Ties) -> Vec<u32> {
+    let any = slots.iter().any(|slot| slot.weight > 0);
+    let mut seats: Vec<u32> = slots.iter().map(|slot| slot.lo).collect();
+    while sum(seats.iter().copied()) < n {
+        let open = |at: &usize| seats[*at] < slots[*at].top();
+        let weight = |at: usize| u128::from(slots[at].weight.max(u64::from(!any)));
+        let best = (0..slots.len()).filter(open).max_by(|a, b| {
+            let (x, y) = (weight(*a), weight(*b));
+            let quotients =
+                (x * (2 * u128::from(seats[*b]) + 1)).cmp(&(y * (2 * u128::from(seats[*a]) + 1)));
+            let names = slots[*b].name.cmp(&slots[*a].name);
+            let names = if ties == Ties::NameAscending {
+                names
+            } else {
+                names.reverse()
+            };
+            quotients.then(seats[*b].cmp(&seats[*a])).then(names)
+        });
+        let Some(best) = best else { break };
+        // Seats without weight go round only when no weighted slot is open.
+        seats[best] += 1;
+    }
+    seats
+}
+
+proptest! {
+    #![proptest_config(cases(10_000))]
+
+    #[test]
+    fn quota_shares_sum_to_the_number_and_stay_within_the_bounds(count in 0_u32..200, slots in slots()) {
+        let split = quota_split(count, &slots);
+        let lo = sum(slots.iter().map(|s| s.lo));
+        let hi = sum(slots.iter().map(Slot::top));
+        prop_assert_eq!(split.total(), u64::from(count.max(lo).min(hi)));
+        prop_assert_eq!(split.left, count.saturating_sub(hi));
+        for (slot, share) in split.of(&slots) {
+            prop_assert!((slot.lo..=slot.top()).contains(&share), "{slot:?} has {share}");
+        }
+    }
+
+    /// P7, P6.
+    #[test]
+    fn unbounded_quota_shares_are_the_exact_ones_rounded_and_ordered_as_the_weights(
+        count in 0_u32..2000, weights in vec(0_u64..100, 1..7),
+    ) {
+        let whole: u64 = weights.iter().sum();
+        prop_assume!(whole > 0);
+        let slot = |(name, weight): (char, &u64)| Slot { name: name.into(), weight: *weight, lo: 0, hi: u32::MAX };
+        let slots: Vec<_> = ('a'..).zip(&weights).map(slot).collect();
+        let split = quota_split(count, &slots);
+        for (slot, share) in split.of(&slots) {
+            let exact = u64::from(count) * slot.weight;
+            let rounded = exact / whole..=exact.div_ceil(whole);
+            prop_assert!(rounded.contains(&u64::from(share)), "{share} of {exact}/{whole}");
+        }
+        for ((a, x), (b, y)) in split.of(&slots).zip(split.of(&slots).skip(1)) {
+            prop_assert!(a.weight <= b.weight || x >= y);
+            prop_assert!(a.weight >= b.weight || x <= y);
+        }
+    }
+
+    #[test]
+    fn webster_is_one_seat_at_a_time(
+        count in 0_u32..120, mut slots in slots(), descending in any::<bool>(),
+    ) {
+        // All weighted or none: how the two kinds share is the law above.
+        let any = slots.iter().any(|slot| slot.weight > 0);
+        for slot in slots.iter_mut().filter(|_| any) {
+            slot.weight = slot.weight.max(1);
+        }
+        let ties = if descending { Ties::NameDescending } else { Ties::NameAscending };
+        prop_assert_eq!(webster(count, &slots, ties).shares, webster_by_hand(count, &slots, ties));
+    }
+
+    /// P13, with weights of zero among the others.
+    #[test]
+    fn webster_never_takes_a_seat_away_because_the_number_grew(count in 0_u32..200, slots in slots()) {
+        let less = webster(count, &slots, Ties::default());
+        let more = webster(count + 1, &slots, Ties::default());
+        let raised = less.shares.iter().zip(&more.shares).map(|(less, more)| more.checked_sub(*less));
+        let raised: Option<Vec<u32>> = raised.collect();
+        let raised = raised.map(|raised| raised.iter().sum::<u32>());
+        prop_assert_eq!(raised.map(u64::from), Some(more.total() - less.total()));
+        prop_assert!(more.total() - less.total() <= 1);
+    }
+
+    #[test]
+    fn a_tier_gets_more_than_its_least_only_when_those_before_are_full(
+        count in 0_u32..200, tiers in vec(slots(), 0..4),
+    ) {
+        let split = fill(count, &tiers, Surplus::Keep);
+        let mut shares = split.shares.iter();
+        let mut is_full = true;
+        for tier in &tiers {
+            let full = |s: &Slot| s.lo.max(s.top().min(u32::try_from(s.weight).unwrap_or(u32::MAX)));
+            let has = sum(tier.iter().zip(&mut shares).map(|(_, share)| *share));
+            prop_assert!(is_full || has == sum(tier.iter().map(|s| s.lo)), "{has} in {tier:?}");
+            is_full &= has == sum(tier.iter().map(full));
+        }
+        prop_assert!(is_full || split.left == 0);
+        let spread = fill(count, &tiers, Surplus::Spread);
+        let slots = tiers.concat();
+        prop_assert_eq!(spread.total(), quota_split(count, &slots).total());
+        for ((slot, base), share) in split.of(&slots).zip(&spread.shares) {
+            prop_assert!((base..=slot.top()).contains(share));
+        }
+    }
+
+    /// P1 to P4.
+    #[test]
+    fn budgets_are_ordered_within_bounds_and_sum_to_the_bounds_of_the_fleet(
+        policy in policies(&DIVIDING), fleet in fleet(),
+    ) {
+        let (min, max) = (policy.bounds.min.get(), policy.bounds.max.get());
+        let (lo, hi) = bounds_of(&fleet);
+        let budgets = budgets(&policy, &fleet);
+        for candidate in &fleet {
+            let Some(budget) = budgets.members.get(&candidate.name) else {
+                prop_assert_eq!(candidate.standing.lo, n(0));
+                continue;
+            };
+            prop_assert!(budget.min >= n(1) && budget.min <= budget.max, "{budget:?}");
+            prop_assert!(budget.min >= candidate.standing.lo && budget.max <= candidate.standing.hi);
+        }
+        let (mins, maxes) = (total(&budgets, |b| b.min), total(&budgets, |b| b.max));
+        prop_assert_eq!(maxes, max.max(lo).min(hi));
+        prop_assert_eq!(maxes + budgets.unassigned.get(), max.max(lo));
+        prop_assert!(mins >= min.min(maxes));
+        // Lifted minima are one each and can be told only from outside: at most all that are one.
+        let ones = budgets.members.values().filter(|b| b.min == n(1)).count();
+        prop_assert!(mins <= min.max(lo) + u32::try_from(ones).unwrap());
+    }
+
+    /// P8: of what fits, before what exceeds every capacity is spread.
+    #[test]
+    fn a_lower_priority_has_more_than_its_least_only_when_the_higher_ones_are_full(
+        policy in policies(&[Kind::Prioritized]), fleet in fleet(), count in 0_u32..100,
+    ) {
+        for surplus in [Surplus::Keep, Surplus::Spread] {
+            let split = share(&policy, n(count), &fleet, surplus);
+            let capacity = weights(&policy, &fleet);
+            let all: Vec<_> = fleet.iter().zip(split.shares).zip(capacity).collect();
+            let is_short = |((c, share), capacity): &((&Candidate, u32), u64)| {
+                u64::from(*share) < (*capacity).min(c.standing.hi.get().into())
+            };
+            for ((low, has), _) in &all {
+                let above = all.iter().filter(|((high, _), _)| high.standing.priority > low.standing.priority);
+                let is_short = above.clone().any(is_short);
+                prop_assert!(*has == low.standing.lo.get() || !is_short, "{low:?} has {has}");
+            }
+        }
+    }
+
+}
+
+proptest! {
+    #![proptest_config(cases(2_000))]
+
+    /// P5.
+    #[test]
+    fn the_order_of_the_candidates_changes_nothing(
+        policy in policies(&DIVIDING), (fleet, shuffled) in fleet().prop_flat_map(|f| (Just(f.clone()), Just(f).prop_shuffle())),
+    ) {
+        prop_assert_eq!(budgets(&policy, &fleet), budgets(&policy, &shuffled));
+        let by_name = |fleet: &[Candidate]| -> BTreeMap<String, u32> {
+            let split = distribute(&policy, n(30), fleet, &BTreeMap::new());
+            fleet.iter().map(|c| c.name.clone()).zip(split.shares).collect()
+        };
+        prop_assert_eq!(by_name(&fleet), by_name(&shuffled));
+    }
+
+    /// P11.
+    #[test]
+    fn sleeping_changes_what_new_workloads_start_with_and_no_budget(
+        policy in policies(&DIVIDING), fleet in fleet(), present in option::of(0_u32..9),
+    ) {
+        let sleeping = Policy { scaling_to_zero: true, ..policy.clone() };
+        let awake = budgets(&policy, &fleet);
+        prop_assert_eq!(&awake, &budgets(&sleeping, &fleet));
+        for budget in awake.members.values() {
+            let present = present.map(n);
+            prop_assert_eq!(budget.start(present, false), present.unwrap_or(budget.min));
+            prop_assert_eq!(budget.start(present, true), present.unwrap_or_default());
+        }
+    }
+
+    /// P12, P13.
+    #[test]
+    fn one_replica_more_raises_one_member_by_one_and_lowers_none(
+        policy in policies(&DIVIDING), fleet in fleet(), count in 0_u32..150, previous in vec(0_u32..30, 0..7),
+    ) {
+        let names = fleet.iter().map(|c| c.name.clone());
+        let previous = names.zip(previous.into_iter().map(n)).collect();
+        let (lo, hi) = bounds_of(&fleet);
+        let less = distribute(&policy, n(count), &fleet, &previous);
+        let more = distribute(&policy, n(count + 1), &fleet, &previous);
+        prop_assert_eq!(less.total(), u64::from(count.max(lo).min(hi)));
+        prop_assert_eq!(less.left, count.saturating_sub(hi));
+        let raised = less.shares.iter().zip(&more.shares).map(|(less, more)| more.checked_sub(*less));
+        let raised: Option<Vec<u32>> = raised.collect();
+        let raised = raised.map(|raised| raised.iter().sum::<u32>());
+        prop_assert_eq!(raised, Some(u32::from(count >= lo && count < hi)), "{:?} {:?}", less, more);
+        for (candidate, share) in fleet.iter().zip(less.shares) {
+            prop_assert!(n(share) >= candidate.standing.lo && n(share) <= candidate.standing.hi);
+        }
+    }
+
+    /// P14.
+    #[test]
+    fn one_replica_less_is_taken_from_the_lowest_priority_above_its_bounds(
+        policy in policies(&[Kind::Prioritized]), fleet in fleet(), count in 0_u32..150,
+    ) {
+        let none = BTreeMap::new();
+        let more = distribute(&policy, n(count + 1), &fleet, &none).shares;
+        let less = distribute(&policy, n(count), &fleet, &none).shares;
+        let all: Vec<_> = fleet.iter().zip(more.into_iter().zip(less)).collect();
+        let above = all.iter().filter(|(c, (more, _))| n(*more) > c.standing.lo);
+        let lowest = above.map(|(c, _)| c.standing.priority).min();
+        for (candidate, (more, less)) in &all {
+            prop_assert!(more == less || Some(candidate.standing.priority) == lowest, "{candidate:?}");
+        }
+    }
+
+    /// What was decided stays when nothing changes, however capacities did.
+    #[test]
+    fn an_unchanged_count_moves_nothing_under_dynamic_weights(
+        policy in policies(&[Kind::DynamicWeighted]), fleet in fleet(), count in 0_u32..150,
+        again in any::<u64>(),
+    ) {
+        let first = distribute(&policy, n(count), &fleet, &BTreeMap::new());
+        let names = || fleet.iter().map(|c| c.name.clone());
+        let previous = names().zip(first.shares.iter().map(|s| n(*s))).collect();
+        let mut fleet = fleet.clone();
+        let mut dice = Dice(again);
+        for candidate in &mut fleet {
+            candidate.capacity = dice.maybe(40);
+        }
+        prop_assert_eq!(distribute(&policy, n(count), &fleet, &previous), first);
+    }
+}
+
+#[test]
+fn a_count_of_two_thousand_million_is_divided_at_once() {
+    let slot = |i: u32| Slot {
+        name: format!("member-{i:03}"),
+        weight: u64::from(i % 7 + 1),
+        lo: 0,
+        hi: u32::MAX,
+    };
+    let slots: Vec<_> = (0..100).map(slot).collect();
+    let split = webster(2_000_000_000, &slots, Ties::default());
+    assert_eq!((split.total(), split.left), (2_000_000_000, 0));
+    // 399 of weight in all: fourteen or fifteen members of each of the seven weights.
+    let share = |at: usize| f64::from(split.shares[at]);
+    assert!((share(6) / share(0) - 7.0).abs() < 1e-6, "{split:?}");
+}

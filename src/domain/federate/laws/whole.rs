@@ -1,0 +1,623 @@
+//! The laws over the whole loop: random fleets, an hour of random trouble, then an hour and more of constant input.
+
+use crate::domain::federate::{Affinity, FailurePolicy, Kind, Preference, Reason, Tenure, decide};
+
+use super::fleets::{Random, at, n, policy, prefer, secs};
+use super::world::{Estimate, Site, Sync, World, ceil};
+
+/// Steps of half a minute.
+const TROUBLE: u32 = 110;
+const CALM: u32 = 130;
+/// The end of the calm, in which nothing may move.
+const STILL: u32 = 50;
+
+/// A law and how it was broken.
+#[derive(Debug)]
+pub(super) struct Broken {
+    pub(super) law: &'static str,
+    pub(super) how: String,
+}
+
+fn broken(law: &'static str, how: String) -> Result<(), Broken> {
+    Err(Broken { law, how })
+}
+
+/// Everything a run is made from.
+struct Scene {
+    world: World,
+    random: Random,
+    /// Whether load belongs to regions.
+    local: bool,
+    /// Whether every capacity is known as it is.
+    truthful: bool,
+}
+
+fn scene(seed: u64) -> Scene {
+    let mut random = Random::new(seed);
+    let kind = random.pick(&[
+        Kind::Prioritized,
+        Kind::Prioritized,
+        Kind::Aggregated,
+        Kind::DynamicWeighted,
+        Kind::DynamicWeighted,
+        Kind::StaticWeighted,
+    ]);
+    let count = random.within(2, 5);
+    let max = random.within(count, 40);
+    let min = random.within(1, max.min(12));
+    let mut policy = policy(kind, min, max);
+    policy.scaling_to_zero = random.one_in(3);
+    policy.failure = random.pick(&[
+        FailurePolicy::Retain,
+        FailurePolicy::Retain,
+        FailurePolicy::Reassign,
+    ]);
+    let truthful = !random.one_in(4);
+    let local = random.one_in(3);
+    let mut sites = Vec::new();
+    for at in 0..count {
+        let name = format!("m{at}");
+        let capacity = random.within(0, 30);
+        let mut site = Site::new(name.clone(), capacity, random.within(0, 6));
+        if !truthful {
+            site.estimate = match random.within(1, 4) {
+                1 => Estimate::Unknown,
+                2 => Estimate::TooHigh(random.within(1, 8)),
+                3 => Estimate::TooLow(random.within(1, 8)),
+                _ => Estimate::True,
+            };
+        }
+        if local {
+            site.load = random.unit() * f64::from(max) / f64::from(count) * 1.3;
+        }
+        let lo = if random.one_in(6) {
+            random.within(1, 3)
+        } else {
+            0
+        };
+        let hi = random.one_in(5).then(|| lo.max(random.within(1, max)));
+        policy.preferences.push(Preference {
+            weight: Some(u64::from(random.within(1, 4))),
+            priority: Some(i64::from(random.within(1, 3))),
+            min: Some(n(lo)),
+            max: hi.map(n),
+            elastic: !truthful && random.one_in(8),
+            ..prefer(&name)
+        });
+        sites.push(site);
+    }
+    let load = if local {
+        0.0
+    } else {
+        random.unit() * f64::from(max) * 1.1
+    };
+    let floor = random.one_in(2).then(|| random.within(min, max));
+    let window = random.pick(&[300, 300, 60]);
+    Scene {
+        world: World {
+            policy,
+            sites,
+            load,
+            floor,
+            measured: true,
+            window,
+            away: false,
+            ledger: Default::default(),
+            now: 0,
+        },
+        random,
+        local,
+        truthful,
+    }
+}
+
+impl Scene {
+    /// Something happens, most of the time nothing.
+    fn trouble(&mut self) {
+        if !self.random.one_in(12) {
+            return;
+        }
+        let world = &mut self.world;
+        let random = &mut self.random;
+        let max = world.policy.bounds.max.get();
+        let count = world.sites.len();
+        let one =
+            usize::try_from(random.within(0, u32::try_from(count - 1).expect("few"))).expect("few");
+        match random.within(1, 9) {
+            1 | 2 if self.local => {
+                let share = f64::from(max) / f64::from(u32::try_from(count).expect("few"));
+                world.sites[one].load = random.unit() * share * 1.3;
+            }
+            1 | 2 => world.load = random.unit() * f64::from(max) * 1.1,
+            3 => {
+                let site = &mut world.sites[one];
+                site.reached = !site.reached;
+                site.lost_since = at(world.now);
+            }
+            4 => {
+                world.floor = random
+                    .one_in(3)
+                    .then(|| random.within(0, max))
+                    .or(world.floor.map(|_| 0))
+            }
+            5 => {
+                let max = random.within(u32::try_from(count).expect("few"), 40);
+                world.policy.bounds.max = n(max);
+                world.policy.bounds.min = n(random.within(1, max.min(12)));
+                world.policy.generation += 1;
+            }
+            6 => world.away = !world.away,
+            7 => {
+                let name = format!("m{one}");
+                let exclude = if world.policy.affinity.exclude.contains(&name) || count < 3 {
+                    Vec::new()
+                } else {
+                    vec![name]
+                };
+                world.policy.affinity = Affinity {
+                    exclude,
+                    ..Affinity::default()
+                };
+                world.policy.generation += 1;
+            }
+            8 if count > 2 => world.sites[one].listed = !world.sites[one].listed,
+            9 => world.sites[one].capacity = random.within(0, 30),
+            _ => world.measured = !world.measured,
+        }
+    }
+
+    /// Everybody is there again, and nothing changes any more.
+    fn calm(&mut self) {
+        let lost = self.random.one_in(10);
+        let world = &mut self.world;
+        world.away = false;
+        world.measured = true;
+        for (place, site) in world.sites.iter_mut().enumerate() {
+            let stays_lost = lost && place == 0 && site.seen.is_some();
+            if !site.reached && !stays_lost {
+                site.reached = true;
+            } else if site.reached && stays_lost {
+                site.reached = false;
+                site.lost_since = at(world.now);
+            }
+            site.listed = true;
+        }
+    }
+}
+
+/// Runs one seed through.
+pub(super) fn run(seed: u64, trace: bool) -> Result<(), Broken> {
+    let mut scene = scene(seed);
+    let mut moves = Vec::new();
+    for step in 0..TROUBLE + CALM {
+        if step < TROUBLE {
+            scene.trouble();
+        } else if step == TROUBLE {
+            scene.calm();
+        }
+        let ready = scene
+            .world
+            .sites
+            .iter()
+            .map(|s| (s.name.clone(), s.ready(scene.world.now + 30)))
+            .collect();
+        let Some(sync) = scene.world.step() else {
+            continue;
+        };
+        if trace {
+            narrate(step, &scene.world, &sync);
+        }
+        always(&scene.world, &sync, ready)?;
+        if step >= TROUBLE + CALM - STILL && has_moved(&scene.world, &sync) {
+            moves.push((step, sync.decision.message()));
+        }
+    }
+    at_rest(&mut scene, moves)
+}
+
+fn narrate(step: u32, world: &World, sync: &Sync) {
+    let sites = world.sites.iter().map(|s| {
+        format!(
+            "{}[{} r{} p{} rdy{} cap{} hpa{:?}{}{}]",
+            s.name,
+            if s.reached { "" } else { "LOST" },
+            s.replicas,
+            s.placed(),
+            s.ready(world.now),
+            s.capacity,
+            s.hpa,
+            if s.hold { " hold" } else { "" },
+            if s.listed { "" } else { " unlisted" },
+        )
+    });
+    println!(
+        "{step} load {:.1} floor {:?} landing {:?} unassigned {} unmet {} | {}\n      {}",
+        world.whole(),
+        world.floor,
+        world.ledger.landing.is_some(),
+        sync.decision.unassigned,
+        sync.decision.unmet_floor,
+        sites.collect::<Vec<_>>().join(" "),
+        sync.decision.message()
+    );
+}
+
+/// Whether a budget is not what it was.
+fn has_moved(world: &World, sync: &Sync) -> bool {
+    let budget = |ledger: &crate::domain::federate::Ledger| -> Vec<_> {
+        let all = ledger.members.iter();
+        all.map(|(name, e)| (name.clone(), e.min, e.max)).collect()
+    };
+    budget(&world.ledger) != budget(&sync.before)
+        || sync.decision.members.iter().any(|m| m.action.writes())
+}
+
+/// What holds after every decision.
+fn always(world: &World, sync: &Sync, ready: Vec<(String, u32)>) -> Result<(), Broken> {
+    let policy = &world.policy;
+    let Some(_) = world.ledger.generation else {
+        return Ok(());
+    };
+    if sync.decision.conditions.len() == 1 {
+        return Ok(());
+    }
+    let standing = |name: &str| {
+        let member = sync.members.iter().find(|m| m.profile.name == name);
+        member.and_then(|m| policy.standing(&m.profile))
+    };
+    let mut sums = (0u32, 0u32, 0u32);
+    let mut pinned = 0u32;
+    let mut overhang = 0u32;
+    for decided in &sync.decision.members {
+        let Some(entry) = world.ledger.members.get(&decided.name) else {
+            continue;
+        };
+        let lost = world
+            .sites
+            .iter()
+            .any(|s| s.name == decided.name && !s.reached);
+        let (min, max) = (entry.min.get(), entry.max.get());
+        if entry.tenure == Tenure::Failed || entry.tenure == Tenure::Leaving {
+            continue;
+        }
+        let Some(standing) = standing(&decided.name) else {
+            pinned += max.max(1);
+            continue;
+        };
+        sums = (
+            sums.0 + max,
+            sums.1 + standing.lo.get(),
+            sums.2.saturating_add(standing.hi.get()),
+        );
+        if lost || entry.tenure == Tenure::Pinned {
+            pinned += max;
+            continue;
+        }
+        overhang += decided.max.get().saturating_sub(max);
+        if max > 0 && !(1 <= min && min <= max && max <= standing.hi.get()) {
+            return broken("P1 1 <= min <= max <= hi", format!("{decided:?} {entry:?}"));
+        }
+        if max < standing.lo.get() {
+            return broken("max never below lo", format!("{decided:?} {entry:?}"));
+        }
+        if max > 0 && (decided.min > decided.max || decided.min.get() == 0) {
+            return broken("written min within 1 and max", format!("{decided:?}"));
+        }
+    }
+    let all = policy.bounds.max.get();
+    let unassigned = world.ledger.unassigned.get();
+    let goal = all.max(sums.1);
+    if pinned == 0 && sums.0 + unassigned != goal {
+        return broken(
+            "P2 maxima and unassigned sum to MAX",
+            format!("{} + {unassigned} != {goal}; {:?}", sums.0, world.ledger),
+        );
+    }
+    let _ = overhang;
+    needed_pods_live(world, sync, ready)
+}
+
+/// Whether the hub ended ready pods that are needed, other than after landing has timed out.
+fn needed_pods_live(world: &World, sync: &Sync, ready: Vec<(String, u32)>) -> Result<(), Broken> {
+    let now = at(world.now);
+    if sync.before.landing.is_some_and(|until| now >= until) {
+        return Ok(());
+    }
+    let site = |name: &str| world.sites.iter().find(|s| s.name == name);
+    let ends = |name: &str| sync.decision.members.iter().find(|m| m.name == name);
+    let (mut killed, mut served, mut room) = (0, 0, 0);
+    for (name, count) in &ready {
+        let Some(decided) = ends(name) else { continue };
+        let untouched = !decided.action.writes() || site(name).is_some_and(|s| !s.reached);
+        let most = if untouched {
+            *count
+        } else {
+            decided
+                .replicas
+                .map_or(decided.max, |r| if r == n(0) { r } else { decided.max })
+                .get()
+        };
+        let after = (*count).min(most);
+        killed += count - after;
+        served += after;
+        room += most;
+    }
+    let demand = sync.total.demand.map_or(0, |d| ceil(d / 1.1));
+    if killed > 0 && served < demand.min(room) {
+        return broken(
+            "needed ready pods live",
+            format!(
+                "{killed} ended, {served} are left, {demand} are needed: {}",
+                sync.decision.message()
+            ),
+        );
+    }
+    Ok(())
+}
+
+/// What holds after an hour of constant input.
+fn at_rest(scene: &mut Scene, moves: Vec<(u32, String)>) -> Result<(), Broken> {
+    let world = &scene.world;
+    let now = at(world.now);
+    let probing = world
+        .ledger
+        .members
+        .values()
+        .any(|e| e.mark.is_some_and(|m| m.span.seconds > 0) || e.local.is_some());
+    // Feedback on wrong estimates and on demand that belongs to a region is tried again, at times that double.
+    let local = scene.local && world.ledger.members.values().any(|e| e.local.is_some());
+    let allowed = if local || probing && !scene.truthful {
+        8
+    } else {
+        0
+    };
+    if moves.len() > allowed {
+        return broken("no moves under constant input", format!("{moves:?}"));
+    }
+    let lost = world.sites.iter().any(|s| !s.reached);
+    let out = world.sites.iter().any(|s| !s.listed);
+    let policy = &world.policy;
+    let moving = matches!(
+        policy.kind,
+        Kind::Aggregated | Kind::DynamicWeighted | Kind::Prioritized
+    );
+    if lost || out || !moving {
+        return Ok(());
+    }
+    let takes_part = |s: &&Site| !policy.affinity.exclude.contains(&s.name);
+    let hi = |s: &Site| {
+        let preference = policy
+            .preferences
+            .iter()
+            .find(|p| p.targets.names.contains(&s.name));
+        preference
+            .and_then(|p| p.max)
+            .map_or(policy.bounds.max.get(), |max| max.get())
+    };
+    let lo = |s: &Site| {
+        let preference = policy
+            .preferences
+            .iter()
+            .find(|p| p.targets.names.contains(&s.name));
+        preference.and_then(|p| p.min).map_or(0, |min| min.get())
+    };
+    let sites = || world.sites.iter().filter(takes_part);
+    // A member whose nodes hold less than its threshold, or nothing, keeps budget that nobody can use.
+    let stuck: u32 = sites()
+        .map(|s| lo(s).saturating_sub(s.capacity))
+        .sum::<u32>()
+        + sites()
+            .map(|s| u32::from(s.capacity == 0 && lo(s) == 0))
+            .sum::<u32>();
+    let reach: u32 = sites().map(|s| s.capacity.min(hi(s))).sum::<u32>();
+    let reach = reach.min(
+        policy
+            .bounds
+            .max
+            .get()
+            .max(sites().map(lo).sum())
+            .saturating_sub(stuck),
+    );
+    let placed: u32 = sites().map(Site::placed).sum();
+    let state = || {
+        let all = sites().map(|s| {
+            format!(
+                "{} r{} p{} cap{} hpa{:?} hi{} lo{}",
+                s.name,
+                s.replicas,
+                s.placed(),
+                s.capacity,
+                s.hpa,
+                hi(s),
+                lo(s)
+            )
+        });
+        format!(
+            "{:?} {:?} reach {reach} placed {placed} load {} floor {:?} {}",
+            policy.kind,
+            policy.bounds,
+            world.whole(),
+            world.floor,
+            all.collect::<Vec<_>>().join("; ")
+        )
+    };
+    if let Some(floor) = world.floor
+        && placed < floor.min(reach)
+        && (scene.truthful)
+    {
+        return broken("the floor is met where capacity allows", state());
+    }
+    let needed = ceil(world.whole() / (1.0 + policy.tolerance) - 1e-9);
+    if !scene.local && placed < needed.min(reach) && scene.truthful {
+        return broken("demand is served where capacity and MAX allow", state());
+    }
+    if scene.truthful {
+        for s in sites() {
+            let min = s.hpa.map_or(0, |(min, _)| min);
+            let budget = world.ledger.members.get(&s.name).map_or(0, |e| e.min.get());
+            if min > s.capacity.max(lo(s)).max(1).max(budget.min(min)) {
+                return broken(
+                    "X2 no floor beyond known capacity",
+                    format!("{} {}", s.name, state()),
+                );
+            }
+        }
+        starving(world, &state)?;
+    }
+    fixpoint(scene)?;
+    let _ = now;
+    Ok(())
+}
+
+/// No member starves at its maximum with room, while others have more than they use.
+fn starving(world: &World, state: &dyn Fn() -> String) -> Result<(), Broken> {
+    let demands = world.demands();
+    for (s, demand) in world.sites.iter().zip(&demands) {
+        let Some((_, max)) = s.hpa else { continue };
+        let hi = world
+            .policy
+            .standing(&profile(&s.name))
+            .map_or(0, |st| st.hi.get());
+        let starves = s.replicas == max
+            && *demand > 1.1 * f64::from(s.replicas)
+            && max < hi.min(s.capacity)
+            && s.placed() == s.replicas;
+        let slack = world.sites.iter().filter(|o| o.name != s.name).any(|o| {
+            let (min, max) = o.hpa.unwrap_or_default();
+            let lo = world
+                .policy
+                .standing(&profile(&o.name))
+                .map_or(0, |st| st.lo.get());
+            max > o.replicas.max(min).max(o.desired).max(lo).max(1)
+        });
+        if starves && (slack || world.ledger.unassigned > n(0)) {
+            return broken(
+                "no member starves while there is slack",
+                format!("{} demand {demand}: {}", s.name, state()),
+            );
+        }
+    }
+    Ok(())
+}
+
+fn profile(name: &str) -> crate::domain::federate::Profile {
+    crate::domain::federate::Profile {
+        name: name.to_owned(),
+        ..Default::default()
+    }
+}
+
+/// The decision on its own result is the same decision.
+fn fixpoint(scene: &mut Scene) -> Result<(), Broken> {
+    let world = &mut scene.world;
+    if !scene.truthful {
+        return Ok(());
+    }
+    let Some(sync) = world.step() else {
+        return Ok(());
+    };
+    let mut members = sync.members.clone();
+    for decided in &sync.decision.members {
+        let named = |m: &&mut crate::domain::federate::Member| m.profile.name == decided.name;
+        let Some(member) = members.iter_mut().find(named) else {
+            continue;
+        };
+        if decided.action.writes() {
+            member.hpa = (decided.max > n(0)).then_some((decided.min, decided.max));
+        }
+    }
+    let now = at(world.now);
+    let (again, ledger) = decide(&world.policy, &sync.total, &members, &world.ledger, now);
+    let writes: Vec<_> = again.members.iter().filter(|m| m.action.writes()).collect();
+    if !writes.is_empty() || ledger != world.ledger {
+        return broken(
+            "P16 the decision on its own result changes nothing",
+            format!("{writes:?}"),
+        );
+    }
+    Ok(())
+}
+
+/// Runs seeds and gathers what broke, by law.
+pub(super) fn sweep(
+    seeds: std::ops::Range<u64>,
+) -> std::collections::BTreeMap<&'static str, Vec<(u64, String)>> {
+    let mut failures = std::collections::BTreeMap::<_, Vec<_>>::new();
+    let threads = 2;
+    let results = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|of| {
+                let seeds = seeds.clone();
+                scope.spawn(move || {
+                    let mine = seeds.filter(|seed| seed % threads == of);
+                    mine.inspect(|s| {
+                        if s % 1000 < 2 || *s < 0 {
+                            eprintln!("at {s}")
+                        }
+                    })
+                    .filter_map(|seed| run(seed, false).err().map(|b| (seed, b)))
+                    .collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        workers
+            .into_iter()
+            .flat_map(|w| w.join().expect("a worker"))
+            .collect::<Vec<_>>()
+    });
+    for (seed, broken) in results {
+        failures
+            .entry(broken.law)
+            .or_default()
+            .push((seed, broken.how));
+    }
+    failures
+}
+
+fn report(seeds: std::ops::Range<u64>) {
+    let failures = sweep(seeds.clone());
+    let text = failures.iter().map(|(law, all)| {
+        let seeds: Vec<_> = all.iter().take(8).map(|(seed, _)| seed).collect();
+        let how = all.first().map_or("", |(_, how)| how);
+        let how: String = how.chars().take(700).collect();
+        format!(
+            "{law}: {} of {}, seeds {seeds:?}\n    {how}",
+            all.len(),
+            seeds_count(&seeds)
+        )
+    });
+    let text: Vec<_> = text.collect();
+    assert!(
+        text.is_empty(),
+        "{} runs\n{}",
+        seeds.end - seeds.start,
+        text.join("\n")
+    );
+}
+
+fn seeds_count<T>(seeds: &[T]) -> usize {
+    seeds.len()
+}
+
+#[test]
+fn whole_fleets_come_to_rest_and_serve() {
+    report(0..3000);
+}
+
+/// `cargo test --release -- --ignored ten_thousand`.
+#[test]
+#[ignore = "minutes in a release build"]
+fn ten_thousand_whole_fleets_come_to_rest_and_serve() {
+    report(1_000..11_000);
+}
+
+#[test]
+#[ignore = "prints one run: SEED=7"]
+fn one_run() {
+    let seed = std::fs::read_to_string("/tmp/seed")
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    println!("{:?}", run(seed, true));
+}

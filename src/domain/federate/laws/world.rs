@@ -1,0 +1,299 @@
+//! A model of the whole loop: members with autoscalers, nodes that fill up, pods that take time to become ready, load
+//! that is shared by all or belongs to a region, and a hub that decides, is away, or cannot see somebody.
+
+use std::collections::VecDeque;
+
+use jiff::Timestamp;
+
+use crate::domain::federate::{
+    Action, FleetDecision, Health, Ledger, Member, Pods, Policy, Profile, Total, decide,
+};
+use crate::domain::workload::Mode;
+
+use super::fleets::{PERIOD, at, n};
+
+/// The period of the members' autoscalers; the hub's is twice as long.
+pub(super) const PASS: i64 = 15;
+/// From a pod's node to its readiness.
+const STARTUP: i64 = 30;
+
+/// What the hub is told about a member's room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Estimate {
+    True,
+    Unknown,
+    /// So many too many.
+    TooHigh(u32),
+    TooLow(u32),
+}
+
+/// One member cluster.
+#[derive(Clone, Debug)]
+pub(super) struct Site {
+    pub(super) name: String,
+    /// Whether it is configured on the hub.
+    pub(super) listed: bool,
+    /// Whether the hub can reach it; when not, it goes on by itself.
+    pub(super) reached: bool,
+    pub(super) lost_since: Timestamp,
+    /// How many pods its nodes can hold.
+    pub(super) capacity: u32,
+    pub(super) estimate: Estimate,
+    /// The load of its region; it goes to the others while nothing is ready here.
+    pub(super) load: f64,
+    pub(super) hpa: Option<(u32, u32)>,
+    pub(super) hold: bool,
+    pub(super) replicas: u32,
+    /// Pods with a node, with the time of readiness; the oldest first.
+    pub(super) pods: VecDeque<(i64, u32)>,
+    pub(super) pending_since: Option<Timestamp>,
+    pub(super) desired: u32,
+    /// What the metrics asked for, and when.
+    pub(super) log: VecDeque<(i64, u32)>,
+    /// What the hub saw last.
+    pub(super) seen: Option<Member>,
+}
+
+impl Site {
+    pub(super) fn new(name: String, capacity: u32, replicas: u32) -> Self {
+        Self {
+            name,
+            listed: true,
+            reached: true,
+            lost_since: at(0),
+            capacity,
+            estimate: Estimate::True,
+            load: 0.0,
+            hpa: None,
+            hold: false,
+            replicas,
+            pods: VecDeque::new(),
+            pending_since: None,
+            desired: replicas,
+            log: VecDeque::new(),
+            seen: None,
+        }
+    }
+
+    pub(super) fn placed(&self) -> u32 {
+        self.pods.iter().map(|(_, count)| count).sum()
+    }
+
+    pub(super) fn ready(&self, now: i64) -> u32 {
+        let ready = self.pods.iter().filter(|(when, _)| *when <= now);
+        ready.map(|(_, count)| count).sum()
+    }
+
+    /// Nodes and the workload's controller: pods appear while there is room, the youngest go first.
+    fn run(&mut self, now: i64) {
+        let goal = self.replicas.min(self.capacity);
+        let mut placed = self.placed();
+        if placed < goal {
+            self.pods.push_back((now + STARTUP, goal - placed));
+        }
+        while placed > goal {
+            let (when, count) = self.pods.pop_back().expect("pods");
+            let gone = count.min(placed - goal);
+            if count > gone {
+                self.pods.push_back((when, count - gone));
+            }
+            placed -= gone;
+        }
+        let pending = self.placed() < self.replicas;
+        let since = self.pending_since.unwrap_or(at(now));
+        self.pending_since = pending.then_some(since);
+    }
+
+    /// One pass of the member's autoscaler.
+    fn autoscale(&mut self, demand: f64, window: i64, tolerance: f64, now: i64) {
+        let Some((min, max)) = self.hpa else { return };
+        if self.replicas == 0 {
+            return;
+        }
+        if self.replicas < min || self.replicas > max {
+            self.replicas = self.replicas.clamp(min, max);
+            self.desired = self.replicas;
+            return;
+        }
+        let ready = f64::from(self.ready(now));
+        let off = (demand - ready).abs() > tolerance * ready;
+        let recommended = if off && ready > 0.0 {
+            ceil(demand)
+        } else {
+            self.replicas
+        };
+        self.log.push_back((now, recommended));
+        while self
+            .log
+            .front()
+            .is_some_and(|(when, _)| now - when > window)
+        {
+            self.log.pop_front();
+        }
+        let highest = self.log.iter().map(|(_, count)| *count).max().unwrap_or(0);
+        let stabilized = recommended.max(highest.min(self.replicas.max(recommended)));
+        let most = (2 * self.replicas).max(4);
+        let mut desired = stabilized.min(most).clamp(min, max);
+        if self.hold {
+            desired = desired.max(self.replicas);
+        }
+        self.desired = desired;
+        self.replicas = desired;
+    }
+
+    /// What the hub sees.
+    fn observe(&self, demand: f64, measured: bool, now: i64) -> Member {
+        let placed = self.placed();
+        let room = self.capacity.saturating_sub(placed);
+        let room = match self.estimate {
+            Estimate::True => Some(room),
+            Estimate::Unknown => None,
+            Estimate::TooHigh(by) => Some(room + by),
+            Estimate::TooLow(by) => Some(room.saturating_sub(by)),
+        };
+        Member {
+            profile: Profile {
+                name: self.name.clone(),
+                ..Profile::default()
+            },
+            health: Health::Ready,
+            taints: Vec::new(),
+            pods: Some(Pods {
+                replicas: n(self.replicas),
+                ready: n(self.ready(now)),
+                unschedulable: n(self.replicas - placed.min(self.replicas)),
+                unschedulable_since: self.pending_since,
+            }),
+            hpa: self.hpa.map(|(min, max)| (n(min), n(max))),
+            desired: self.hpa.map(|_| n(self.desired)),
+            demand: measured.then_some(demand),
+            room: room.map(n),
+            observed: Some(at(now)),
+            fought_by: None,
+        }
+    }
+}
+
+pub(super) fn ceil(x: f64) -> u32 {
+    crate::domain::Replicas::from_f64_ceil(x).get()
+}
+
+/// The whole.
+pub(super) struct World {
+    pub(super) policy: Policy,
+    pub(super) sites: Vec<Site>,
+    /// The load that is spread over every ready pod anywhere.
+    pub(super) load: f64,
+    pub(super) floor: Option<u32>,
+    /// Whether demand can be measured.
+    pub(super) measured: bool,
+    /// The scale-down window of the members' autoscalers.
+    pub(super) window: i64,
+    /// Whether the hub is away.
+    pub(super) away: bool,
+    pub(super) ledger: Ledger,
+    pub(super) now: i64,
+}
+
+/// One decision of the hub, with what it was made from.
+pub(super) struct Sync {
+    pub(super) members: Vec<Member>,
+    pub(super) total: Total,
+    pub(super) before: Ledger,
+    pub(super) decision: FleetDecision,
+}
+
+impl World {
+    /// Demand by site, in replicas.
+    pub(super) fn demands(&self) -> Vec<f64> {
+        let ready = |site: &Site| f64::from(site.ready(self.now));
+        let all: f64 = self.sites.iter().map(ready).sum();
+        let homeless = self.sites.iter().filter(|site| ready(site) == 0.0);
+        let shared: f64 = self.load + homeless.map(|site| site.load).sum::<f64>();
+        let demand = |site: &Site| {
+            if ready(site) == 0.0 {
+                0.0
+            } else {
+                site.load + shared * ready(site) / all
+            }
+        };
+        self.sites.iter().map(demand).collect()
+    }
+
+    /// The whole load in replicas.
+    pub(super) fn whole(&self) -> f64 {
+        self.load + self.sites.iter().map(|site| site.load).sum::<f64>()
+    }
+
+    /// What the hub would see now, in the order of the sites that are listed.
+    fn look(&mut self) -> (Vec<Member>, Total) {
+        let demands = self.demands();
+        let (now, measured) = (self.now, self.measured);
+        for (site, demand) in self.sites.iter_mut().zip(&demands) {
+            if site.reached {
+                site.seen = Some(site.observe(*demand, measured, now));
+            } else if let Some(seen) = site.seen.as_mut() {
+                seen.health = Health::Unknown {
+                    since: site.lost_since,
+                };
+            }
+        }
+        let listed = || self.sites.iter().filter(|site| site.listed);
+        let complete = measured && listed().all(|site| site.reached);
+        let members: Vec<_> = listed().filter_map(|site| site.seen.clone()).collect();
+        let demand: f64 = members.iter().filter_map(|m| m.demand).sum();
+        let total = Total {
+            demand: complete.then_some(demand),
+            floor: self.floor.map(n),
+            desired: (self.policy.mode == Mode::Direct).then(|| {
+                let wanted = ceil(demand).max(self.floor.unwrap_or(0));
+                n(wanted).clamp(self.policy.bounds.min, self.policy.bounds.max)
+            }),
+        };
+        (members, total)
+    }
+
+    /// Half a minute: two passes of the autoscalers, then the hub.
+    pub(super) fn step(&mut self) -> Option<Sync> {
+        for _ in 0..PERIOD / PASS {
+            self.now += PASS;
+            let demands = self.demands();
+            for (site, demand) in self.sites.iter_mut().zip(demands) {
+                site.autoscale(demand, self.window, self.policy.tolerance, self.now);
+                site.run(self.now);
+            }
+        }
+        (!self.away).then(|| self.sync())
+    }
+
+    fn sync(&mut self) -> Sync {
+        let (members, total) = self.look();
+        let now = at(self.now);
+        let (decision, ledger) = decide(&self.policy, &total, &members, &self.ledger, now);
+        let before = std::mem::replace(&mut self.ledger, ledger);
+        for place in &decision.order {
+            let decided = &decision.members[*place];
+            let site = self.sites.iter_mut().find(|site| site.name == decided.name);
+            let site = site.expect("a decision is about a member");
+            assert!(site.reached, "{} is written to, and not reached", site.name);
+            if self.policy.mode == Mode::Delegated {
+                let bounds = (decided.min.get(), decided.max.get());
+                site.hpa = (bounds.1 > 0).then_some(bounds);
+                site.hold = decided.hold;
+            }
+            if decided.action == Action::Delete {
+                site.hpa = None;
+            }
+            if let Some(replicas) = decided.replicas {
+                site.replicas = replicas.get();
+            }
+            site.run(self.now);
+        }
+        Sync {
+            members,
+            total,
+            before,
+            decision,
+        }
+    }
+}

@@ -1,0 +1,778 @@
+//! Whole syncs over a fleet in memory: a hub and its members, what is written where, and what is not.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use foretide::{
+    autoscaler::{
+        Setup,
+        fleet::{FleetAutoscaler, Told},
+    },
+    clock::Clock,
+    domain::{
+        cron::Zone,
+        federate::{Health, Profile},
+        hpa::Settings,
+    },
+    forecaster::{
+        fleets::FleetMember,
+        forecasts::{Forecasts, SeriesKey},
+    },
+    ports::{Fleet, MemberView, Workloads},
+};
+use foretide_crds::{ClusterStatus, FederatedHPA, FederatedHPAStatus};
+use jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
+use serde_json::json;
+
+use crate::memory::Memory;
+
+const CPU: &str = "metrics: [{type: Resource, resource: {name: cpu, target: \
+                   {type: Utilization, averageUtilization: 50}}}]";
+
+/// The members, and whether they can be reached.
+#[derive(Clone, Default)]
+struct Members(Arc<Mutex<BTreeMap<String, (Memory, Health)>>>);
+
+impl Fleet for Members {
+    type Member = Memory;
+
+    fn is_synced(&self) -> bool {
+        true
+    }
+
+    fn members(&self) -> Vec<Arc<MemberView<Memory>>> {
+        let members = self.0.lock().unwrap();
+        let view = |(name, (memory, health)): (&String, &(Memory, Health))| {
+            Arc::new(MemberView {
+                profile: Profile {
+                    name: name.clone(),
+                    ..Profile::default()
+                },
+                taints: Vec::new(),
+                prometheus: None,
+                health: *health,
+                cluster: Some(Arc::new(memory.clone())),
+                problem: None,
+            })
+        };
+        members.iter().map(view).collect()
+    }
+
+    async fn changed(&self) {
+        std::future::pending().await
+    }
+}
+
+/// A hub and its members, under a clock that the test sets.
+struct World {
+    hub: Memory,
+    members: Members,
+    clock: Clock,
+    start: Timestamp,
+    forecasts: Arc<Forecasts>,
+    autoscaler: FleetAutoscaler<Memory, Members>,
+}
+
+impl World {
+    /// Members with so many replicas of Deployment `web`, of 200m each.
+    fn new(members: &[(&str, u32)]) -> Self {
+        let start = Timestamp::from_second(1_767_225_600).unwrap();
+        let clock = Clock::starting_at(start, 1e-6);
+        let fleet = Members::default();
+        for (name, replicas) in members {
+            let memory = Memory::default();
+            memory.state().replicas.insert("web".into(), *replicas);
+            memory.state().room = Some(100);
+            memory.state().millicores = i64::from(*replicas) * 100;
+            let mut all = fleet.0.lock().unwrap();
+            all.insert((*name).to_owned(), (memory, Health::Ready));
+        }
+        let hub = Memory::default();
+        let forecasts = Arc::default();
+        let autoscaler = Self::autoscaler(&hub, &fleet, &clock, &forecasts);
+        Self {
+            forecasts,
+            hub,
+            members: fleet,
+            clock,
+            start,
+            autoscaler,
+        }
+    }
+
+    fn autoscaler(
+        hub: &Memory,
+        members: &Members,
+        clock: &Clock,
+        forecasts: &Arc<Forecasts>,
+    ) -> FleetAutoscaler<Memory, Members> {
+        let setup = Setup {
+            sync_period: SignedDuration::from_secs(15),
+            local_zone: Zone::utc(),
+            settings: Settings::default(),
+            // Nothing here takes time but what hangs for ever.
+            member_deadline: Duration::from_millis(20),
+        };
+        let told = Told {
+            forecasts: Arc::clone(forecasts),
+            telemetry: Arc::default(),
+        };
+        FleetAutoscaler::new(
+            Arc::new(hub.clone()),
+            Arc::new(members.clone()),
+            clock.clone(),
+            setup,
+            told,
+        )
+    }
+
+    /// The controller is another one, which knows what status says.
+    fn restart(&mut self) {
+        self.autoscaler = Self::autoscaler(&self.hub, &self.members, &self.clock, &self.forecasts);
+    }
+
+    fn put(&self, spec: &str) {
+        let yaml = format!(
+            "apiVersion: autoscaling.foretide.io/v1alpha1\nkind: FederatedHPA\n\
+             metadata: {{name: web, namespace: shop, uid: uid-fleet, generation: 1}}\n\
+             spec: {{scaleTargetRef: {{apiVersion: apps/v1, kind: Deployment, name: web}}, {spec}}}"
+        );
+        let fdhpa: FederatedHPA = serde_saphyr::from_str(&yaml).unwrap();
+        self.hub.state().federated.insert("web".into(), fdhpa);
+    }
+
+    fn edit(&self, change: impl FnOnce(&mut FederatedHPA)) {
+        let mut state = self.hub.state();
+        let fdhpa = state.federated.get_mut("web").unwrap();
+        change(fdhpa);
+        fdhpa.metadata.generation = fdhpa.metadata.generation.map(|n| n + 1);
+    }
+
+    fn member(&self, name: &str) -> Memory {
+        self.members.0.lock().unwrap()[name].0.clone()
+    }
+
+    fn health(&self, name: &str, health: Health) {
+        self.members.0.lock().unwrap().get_mut(name).unwrap().1 = health;
+    }
+
+    /// One sync at so many seconds after the start; returns what it wrote, by cluster.
+    async fn sync(&mut self, second: i64) -> Vec<String> {
+        let now = self.start + SignedDuration::from_secs(second);
+        self.clock.set(now, 1e-6);
+        let members = self.members.0.lock().unwrap().clone();
+        for (memory, _) in members.values() {
+            memory.state().now = now;
+        }
+        self.autoscaler.sync().await;
+        let own = self.hub.writes().into_iter();
+        let mut writes: Vec<String> = own.map(|write| format!("hub: {write}")).collect();
+        for (name, (memory, _)) in &members {
+            let of_member = memory.writes().into_iter();
+            writes.extend(of_member.map(|write| format!("{name}: {write}")));
+        }
+        writes
+    }
+
+    /// What the members' own autoscalers do with their load.
+    fn autoscale(&self) {
+        for (memory, _) in self.members.0.lock().unwrap().values() {
+            let mut state = memory.state();
+            let Some(hpa) = state.hpas.values().next().cloned() else {
+                continue;
+            };
+            let bound = |name: &str| u32::try_from(hpa.spec[name].as_u64().unwrap()).unwrap();
+            let wanted = u32::try_from(state.millicores / 100).unwrap();
+            let wanted = wanted.min(bound("maxReplicas")).max(bound("minReplicas"));
+            if state.replicas["web"] > 0 {
+                state.replicas.insert("web".into(), wanted);
+            }
+            for hpa in state.hpas.values_mut() {
+                hpa.status = json!({ "desiredReplicas": wanted });
+            }
+        }
+    }
+
+    fn status(&self) -> FederatedHPAStatus {
+        self.hub.state().federated["web"]
+            .status
+            .clone()
+            .unwrap_or_default()
+    }
+
+    fn cluster(&self, name: &str) -> ClusterStatus {
+        let clusters = self.status().clusters.unwrap();
+        clusters.into_iter().find(|c| c.name == name).unwrap()
+    }
+
+    fn condition(&self, kind: &str) -> (String, String) {
+        let conditions = self.status().fleet.conditions.unwrap_or_default();
+        let found = conditions.into_iter().find(|c| c.type_ == kind).unwrap();
+        (found.status, found.reason)
+    }
+
+    /// Bounds of the members' autoscalers, by member.
+    fn bounds(&self) -> BTreeMap<String, (u64, u64)> {
+        let members = self.members.0.lock().unwrap();
+        let bounds = members.iter().filter_map(|(name, (memory, _))| {
+            let state = memory.state();
+            let hpa = state.hpas.values().next()?;
+            let bound = |field: &str| hpa.spec[field].as_u64().unwrap();
+            Some((name.clone(), (bound("minReplicas"), bound("maxReplicas"))))
+        });
+        bounds.collect()
+    }
+}
+
+fn bounds(of: &[(&str, (u64, u64))]) -> BTreeMap<String, (u64, u64)> {
+    of.iter()
+        .map(|(name, both)| ((*name).to_owned(), *both))
+        .collect()
+}
+
+fn weighted(spec: &str) -> String {
+    format!(
+        "minReplicas: 2, maxReplicas: 10, {CPU}, federatedHPAAssignment: {{federatedHPAAssignmentType: \
+         StaticWeighted, clusterAutoscalingPreference: [{{targetCluster: {{clusterNames: [m1]}}, \
+         staticWeight: 1}}, {{targetCluster: {{clusterNames: [m2]}}, staticWeight: 4}}]}}, {spec}"
+    )
+}
+
+#[tokio::test]
+async fn bounds_are_divided_once_and_a_settled_fleet_costs_no_write() {
+    let mut world = World::new(&[("m1", 1), ("m2", 4)]);
+    world.put(&weighted(""));
+    let first = world.sync(0).await;
+    assert_eq!(
+        world.bounds(),
+        bounds(&[("m1", (1, 2)), ("m2", (2, 8))]),
+        "{first:?}"
+    );
+    world.autoscale();
+    for pass in 1..3 {
+        world.sync(pass * 15).await;
+    }
+    for pass in 3..40 {
+        let writes = world.sync(pass * 15).await;
+        assert_eq!(writes, Vec::<String>::new(), "pass {pass}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_window_asks_of_the_fleet_is_divided_over_its_members() {
+    let mut world = World::new(&[("m1", 1), ("m2", 4)]);
+    let cron = "crons: [{name: peak, start: '0 0 * * *', end: '0 12 * * *', targetReplicas: 10}]";
+    world.put(&weighted(cron));
+    for pass in 0..4 {
+        world.sync(pass * 15).await;
+        world.autoscale();
+    }
+    let counts = ["m1", "m2"].map(|name| world.member(name).state().replicas["web"]);
+    assert_eq!(counts, [2, 8]);
+    let floors = ["m1", "m2"].map(|name| world.cluster(name).floor);
+    assert_eq!(floors, [Some(2), Some(8)]);
+    assert_eq!(world.status().fleet.expect_replicas, Some(10));
+    let winner = world.status().fleet.decision.unwrap().message.unwrap();
+    assert!(
+        winner.starts_with("10 replicas: the cron window peak asks for 10"),
+        "{winner}"
+    );
+}
+
+#[tokio::test]
+async fn a_metric_of_the_fleet_is_asked_once_and_enters_as_a_floor() {
+    let mut world = World::new(&[("m1", 1), ("m2", 1)]);
+    world.put(
+        "minReplicas: 2, maxReplicas: 10, metrics: [{type: Resource, resource: {name: cpu, target: \
+         {type: Utilization, averageUtilization: 50}}}, {type: External, external: {metric: {name: \
+         queue}, target: {type: AverageValue, averageValue: 10}}}], federatedHPAAssignment: \
+         {federatedHPAAssignmentType: StaticWeighted}",
+    );
+    world.hub.state().external = Some(60_000);
+    for pass in 0..5 {
+        world.sync(pass * 15).await;
+        world.autoscale();
+    }
+    let counts = ["m1", "m2"].map(|name| world.member(name).state().replicas["web"]);
+    assert_eq!(counts, [3, 3]);
+    let metrics = world.member("m1").state().hpas["fdhpa-web"].spec["metrics"].clone();
+    assert_eq!(metrics.as_array().map(Vec::len), Some(1), "{metrics}");
+    // Without an answer, what was asked for last stands.
+    world.hub.state().external = None;
+    for pass in 5..60 {
+        world.sync(pass * 15).await;
+        world.autoscale();
+    }
+    let counts = ["m1", "m2"].map(|name| world.member(name).state().replicas["web"]);
+    assert_eq!(counts, [3, 3]);
+}
+
+#[tokio::test]
+async fn a_preview_shows_everything_and_writes_nothing_to_members() {
+    let mut world = World::new(&[("m1", 1), ("m2", 4)]);
+    world.put(&weighted("scaleStrategy: Preview"));
+    for pass in 0..6 {
+        let writes = world.sync(pass * 15).await;
+        assert!(
+            writes.iter().all(|write| write.starts_with("hub: ")),
+            "{writes:?}"
+        );
+        assert!(
+            !writes.contains(&"hub: finalizers web".to_owned()),
+            "{writes:?}"
+        );
+    }
+    let shown = ["m1", "m2"].map(|name| {
+        let cluster = world.cluster(name);
+        (cluster.min, cluster.max)
+    });
+    assert_eq!(shown, [(Some(1), Some(2)), (Some(2), Some(8))]);
+}
+
+#[tokio::test]
+async fn the_count_of_a_preview_is_divided_and_enforced() {
+    let mut world = World::new(&[("m1", 1), ("m2", 1)]);
+    world.put(&weighted("scaleStrategy: Preview, specificReplicas: 5"));
+    for pass in 0..4 {
+        world.sync(pass * 15).await;
+    }
+    let counts = ["m1", "m2"].map(|name| world.member(name).state().replicas["web"]);
+    assert_eq!(counts, [1, 4]);
+    assert_eq!(world.bounds(), BTreeMap::new());
+}
+
+#[tokio::test]
+async fn switching_to_preview_removes_the_children() {
+    let mut world = World::new(&[("m1", 1), ("m2", 4)]);
+    world.put(&weighted(""));
+    world.sync(0).await;
+    world.edit(|fdhpa| {
+        fdhpa.spec.autoscaling.scale_strategy = Some(foretide_crds::ScaleStrategy::Preview);
+    });
+    let writes = world.sync(1).await;
+    assert_eq!(world.bounds(), BTreeMap::new(), "{writes:?}");
+    world.sync(16).await;
+    assert_eq!(
+        world.hub.state().federated["web"].finalizers(),
+        [String::new(); 0]
+    );
+}
+
+#[tokio::test]
+async fn a_member_that_hangs_delays_nobody_and_keeps_what_it_has() {
+    let mut world = World::new(&[("m1", 1), ("m2", 4)]);
+    world.put(&weighted(""));
+    world.sync(0).await;
+    world.autoscale();
+    world.sync(15).await;
+    world.member("m2").state().hangs = true;
+    for pass in 2..30 {
+        let writes = world.sync(pass * 15).await;
+        assert!(
+            !writes.iter().any(|write| write.starts_with("m2")),
+            "{writes:?}"
+        );
+    }
+    let lost = world.cluster("m2");
+    assert_eq!(
+        (lost.min, lost.max, lost.current),
+        (Some(2), Some(8), Some(4))
+    );
+    assert_eq!(world.condition("MembersReachable").0, "False");
+    world.member("m2").state().hangs = false;
+    let back = world.sync(450).await;
+    assert!(
+        back.contains(&"hub: event web MemberBack".to_owned()),
+        "{back:?}"
+    );
+    assert_eq!(world.bounds(), bounds(&[("m1", (1, 2)), ("m2", (2, 8))]));
+}
+
+#[tokio::test]
+async fn a_lost_member_is_not_even_called() {
+    let mut world = World::new(&[("m1", 1), ("m2", 4)]);
+    world.put(&weighted(""));
+    world.sync(0).await;
+    let since = world.start;
+    world.health("m2", Health::Unknown { since });
+    world.member("m2").state().calls = 0;
+    for pass in 1..30 {
+        world.sync(pass * 15).await;
+    }
+    assert_eq!(world.member("m2").state().calls, 0);
+}
+
+#[tokio::test]
+async fn a_restart_resumes_from_the_ledger_and_moves_nothing() {
+    let mut world = World::new(&[("m1", 1), ("m2", 4)]);
+    world.put(&weighted(""));
+    for pass in 0..4 {
+        world.sync(pass * 15).await;
+        world.autoscale();
+    }
+    let before = world.status();
+    world.restart();
+    for pass in 4..40 {
+        let writes = world.sync(pass * 15).await;
+        assert!(
+            !writes.iter().any(|write| write.contains("event")),
+            "{writes:?}"
+        );
+    }
+    assert_eq!(world.status().ledger, before.ledger);
+    // What members' children have read is lost: until a window has passed, they scale nothing down.
+    assert_eq!(world.bounds(), bounds(&[("m1", (1, 2)), ("m2", (4, 8))]));
+}
+
+#[tokio::test]
+async fn a_restart_knows_the_counts_of_a_member_that_is_away() {
+    let mut world = World::new(&[("m1", 1), ("m2", 4)]);
+    world.put(&weighted(""));
+    for pass in 0..3 {
+        world.sync(pass * 15).await;
+        world.autoscale();
+    }
+    world.restart();
+    let since = world.start;
+    world.health("m2", Health::Unknown { since });
+    world.sync(45).await;
+    let lost = world.cluster("m2");
+    assert_eq!(
+        (lost.max, lost.current, lost.ready),
+        (Some(8), Some(4), Some(4))
+    );
+    assert_eq!(world.bounds(), bounds(&[("m1", (1, 2)), ("m2", (2, 8))]));
+}
+
+async fn foreign(world: &World, member: &str) {
+    let memory = world.member(member);
+    let manifest = json!({
+        "metadata": {"name": "theirs", "namespace": "shop"},
+        "spec": {"scaleTargetRef": {"name": "web"}, "minReplicas": 1, "maxReplicas": 30},
+    });
+    memory.apply_hpa(&manifest).await.unwrap();
+    memory.writes();
+}
+
+#[tokio::test]
+async fn an_autoscaler_of_others_in_a_member_is_left_alone_and_said() {
+    let mut world = World::new(&[("m1", 1), ("m2", 4)]);
+    foreign(&world, "m2").await;
+    world.put(&weighted(""));
+    for pass in 0..4 {
+        let writes = world.sync(pass * 15).await;
+        assert!(
+            !writes.iter().any(|write| write.starts_with("m2")),
+            "{writes:?}"
+        );
+    }
+    let theirs = world.member("m2").state().hpas["theirs"].spec.clone();
+    assert_eq!(theirs["maxReplicas"], 30);
+    assert_eq!(world.condition("ReplicaConflict").0, "True");
+    let writes = world.sync(75).await;
+    assert_eq!(writes, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn an_autoscaler_of_others_is_adopted_on_demand_and_given_back() {
+    let mut world = World::new(&[("m1", 1), ("m2", 4)]);
+    foreign(&world, "m2").await;
+    world.put(&weighted(""));
+    world.edit(|fdhpa| {
+        let annotations = fdhpa.metadata.annotations.get_or_insert_default();
+        annotations.insert("autoscaling.foretide.io/adopt".into(), "true".into());
+    });
+    world.sync(0).await;
+    let theirs = |world: &World| {
+        let hpas = world.member("m2").state().hpas.clone();
+        let names: Vec<String> = hpas.keys().cloned().collect();
+        assert_eq!(names, ["theirs"]);
+        hpas["theirs"].clone()
+    };
+    assert_eq!(theirs(&world).spec["maxReplicas"], 8);
+    world.edit(|fdhpa| {
+        let now = Timestamp::from_second(1_767_225_600).unwrap();
+        let time = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now);
+        fdhpa.metadata.deletion_timestamp = Some(time);
+    });
+    world.sync(15).await;
+    let returned = theirs(&world);
+    assert_eq!(returned.spec["maxReplicas"], 30);
+    assert_eq!(returned.annotations, json!({}));
+    assert_eq!(world.hub.state().federated.len(), 0);
+}
+
+fn delete(world: &World) {
+    let now = world.clock.now();
+    let time = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now);
+    world.edit(|fdhpa| fdhpa.metadata.deletion_timestamp = Some(time));
+}
+
+#[tokio::test]
+async fn a_deleted_fleet_takes_its_autoscalers_along_and_leaves_the_replicas() {
+    let mut world = World::new(&[("m1", 1), ("m2", 4)]);
+    world.put(&weighted(""));
+    world.sync(0).await;
+    delete(&world);
+    let writes = world.sync(1).await;
+    assert_eq!(
+        writes,
+        [
+            "hub: finalizers web",
+            "m1: delete hpa fdhpa-web",
+            "m2: delete hpa fdhpa-web"
+        ]
+    );
+    let counts = ["m1", "m2"].map(|name| world.member(name).state().replicas["web"]);
+    assert_eq!(counts, [1, 4]);
+    assert_eq!(world.hub.state().federated.len(), 0);
+}
+
+#[tokio::test]
+async fn retained_autoscalers_are_nobody_s() {
+    let mut world = World::new(&[("m1", 1)]);
+    world.put(&weighted("deletionPolicy: Retain"));
+    world.sync(0).await;
+    delete(&world);
+    world.sync(1).await;
+    assert_eq!(world.hub.state().federated.len(), 0);
+    world.sync(100).await;
+    let left = world.member("m1").state().hpas["fdhpa-web"].clone();
+    let labels: Vec<_> = left.labels.as_object().unwrap().keys().cloned().collect();
+    assert!(
+        !labels
+            .iter()
+            .any(|label| label.starts_with("autoscaling.foretide.io")),
+        "{labels:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_member_that_is_away_delays_the_end_by_five_minutes_and_is_swept_when_it_is_back() {
+    let mut world = World::new(&[("m1", 1), ("m2", 4)]);
+    world.put(&weighted(""));
+    world.sync(0).await;
+    let since = world.start;
+    world.health("m2", Health::Unknown { since });
+    delete(&world);
+    for second in [15, 150, 314] {
+        world.sync(second).await;
+        assert_eq!(world.hub.state().federated.len(), 1, "{second}");
+    }
+    let writes = world.sync(316).await;
+    assert!(
+        writes.contains(&"hub: event web LeftBehind".to_owned()),
+        "{writes:?}"
+    );
+    assert_eq!(world.hub.state().federated.len(), 0);
+    assert_eq!(world.member("m2").state().hpas.len(), 1);
+    world.restart();
+    world.health("m2", Health::Ready);
+    world.sync(400).await;
+    assert_eq!(world.member("m2").state().hpas.len(), 0);
+}
+
+#[tokio::test]
+async fn what_another_hub_has_in_a_member_is_not_swept() {
+    let mut world = World::new(&[("m1", 1)]);
+    world.put(&weighted(""));
+    world.sync(0).await;
+    let memory = world.member("m1");
+    for (name, hub, fleet) in [("of-hub-2", "hub-2", "gone"), ("of-hub-1", "hub-1", "gone")] {
+        let mut hpa = memory.state().hpas["fdhpa-web"].clone();
+        hpa.name = name.into();
+        hpa.labels["autoscaling.foretide.io/hub"] = hub.into();
+        hpa.labels["autoscaling.foretide.io/fleet-uid"] = fleet.into();
+        hpa.target.name = "other".into();
+        memory.state().hpas.insert(name.into(), hpa);
+    }
+    world.sync(120).await;
+    let left: Vec<_> = memory.state().hpas.keys().cloned().collect();
+    assert_eq!(left, ["fdhpa-web", "of-hub-2"]);
+}
+
+#[tokio::test]
+async fn direct_divides_the_count_and_writes_it_by_itself() {
+    let mut world = World::new(&[("m1", 2), ("m2", 2)]);
+    world.put(&weighted("mode: Direct"));
+    for (name, millicores) in [("m1", 100), ("m2", 700)] {
+        world.member(name).state().millicores = millicores;
+    }
+    for pass in 0..8 {
+        world.sync(pass * 15).await;
+    }
+    // Eight replicas carry 800m at 100m each.
+    let counts = ["m1", "m2"].map(|name| world.member(name).state().replicas["web"]);
+    assert_eq!(counts.iter().sum::<u32>(), 8, "{counts:?}");
+    assert_eq!(world.bounds(), BTreeMap::new());
+    let writes = world.sync(135).await;
+    assert_eq!(writes, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_hand_that_keeps_writing_replicas_is_named_and_not_fought() {
+    let mut world = World::new(&[("m1", 1), ("m2", 4)]);
+    world.put(&weighted("mode: Direct"));
+    for pass in 0..3 {
+        world.sync(pass * 15).await;
+    }
+    for pass in 3..9 {
+        let memory = world.member("m2");
+        memory.state().writer = Some("argocd".into());
+        memory.state().replicas.insert("web".into(), 7);
+        world.sync(pass * 15).await;
+    }
+    assert_eq!(world.condition("ReplicaConflict").0, "True");
+    assert_eq!(world.member("m2").state().replicas["web"], 7);
+    let conditions = world.status().fleet.conditions.unwrap();
+    let conflict = conditions
+        .iter()
+        .find(|c| c.type_ == "ReplicaConflict")
+        .unwrap();
+    assert!(conflict.message.contains("argocd"), "{}", conflict.message);
+}
+
+#[tokio::test]
+async fn without_a_member_the_object_says_so() {
+    let mut world = World::new(&[]);
+    world.put(&weighted(""));
+    let writes = world.sync(0).await;
+    assert_eq!(writes, ["hub: event web NoMembers", "hub: status web"]);
+    assert_eq!(
+        world.condition("Assigned"),
+        ("False".into(), "NoMembers".into())
+    );
+    assert_eq!(world.sync(15).await, Vec::<String>::new());
+}
+
+fn template(world: &World, image: &str) {
+    let object = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "shop", "uid": "hub-web"},
+        "spec": {"replicas": 0, "template": {"spec": {"containers": [{"name": "app", "image": image}]}}},
+    });
+    world.hub.state().objects.insert("web".into(), object);
+}
+
+#[tokio::test]
+async fn the_hub_s_workload_is_placed_updated_and_recreated() {
+    let mut world = World::new(&[("m1", 0), ("m2", 0)]);
+    for name in ["m1", "m2"] {
+        world.member(name).state().replicas.clear();
+    }
+    template(&world, "app:1");
+    world.put(&weighted("workloadSource: Hub"));
+    for pass in 0..6 {
+        world.sync(pass * 15).await;
+        world.autoscale();
+    }
+    assert_eq!(world.bounds(), bounds(&[("m1", (1, 2)), ("m2", (2, 8))]));
+    let counts = ["m1", "m2"].map(|name| world.member(name).state().replicas["web"]);
+    assert_eq!(counts, [1, 2]);
+    let settled = [world.sync(90).await, world.sync(105).await].concat();
+    assert_eq!(settled, Vec::<String>::new());
+    template(&world, "app:2");
+    let writes = world.sync(120).await;
+    assert!(writes.contains(&"m1: place web".to_owned()), "{writes:?}");
+    assert!(writes.contains(&"m2: place web".to_owned()), "{writes:?}");
+    world.member("m1").state().replicas.clear();
+    for pass in 9..12 {
+        world.sync(pass * 15).await;
+    }
+    assert_eq!(world.member("m1").state().replicas["web"], 1);
+}
+
+#[tokio::test]
+async fn a_fleet_of_one_has_the_child_that_the_same_autoscaler_would_have() {
+    use foretide::autoscaler::Autoscaler;
+    let cron = "crons: [{name: peak, start: '0 1 * * *', end: '0 2 * * *', targetReplicas: 7}]";
+    let kinds = ["Aggregated", "StaticWeighted", "DynamicWeighted"];
+    for kind in kinds {
+        let spec = format!("minReplicas: 2, maxReplicas: 10, {CPU}, {cron}");
+        let mut world = World::new(&[("m1", 3)]);
+        world.put(&format!(
+            "{spec}, federatedHPAAssignment: {{federatedHPAAssignmentType: {kind}}}"
+        ));
+        let own = Memory::default();
+        own.put("web", 3, &spec);
+        let setup = Setup {
+            sync_period: SignedDuration::from_secs(15),
+            local_zone: Zone::utc(),
+            settings: Settings::default(),
+            // Nothing here takes time but what hangs for ever.
+            member_deadline: Duration::from_millis(20),
+        };
+        let mut autoscaler = Autoscaler::new(
+            Arc::new(own.clone()),
+            world.clock.clone(),
+            setup,
+            Arc::default(),
+            Arc::default(),
+        );
+        // Over the hour, into the window and out of it, under a load that steps.
+        let mut compared = 0;
+        for pass in 0..700_i64 {
+            let load = [300, 450, 800, 250][usize::try_from(pass / 100).unwrap() % 4];
+            world.member("m1").state().millicores = load;
+            own.state().millicores = load;
+            let now = world.start + SignedDuration::from_secs(pass * 15);
+            own.state().now = now;
+            world.sync(pass * 15).await;
+            autoscaler.sync().await;
+            world.autoscale();
+            let alone = own.state().hpas["ehpa-web"].spec.clone();
+            let bound = |field: &str| u32::try_from(alone[field].as_u64().unwrap()).unwrap();
+            let wanted = u32::try_from(load / 100).unwrap();
+            let wanted = wanted.min(bound("maxReplicas")).max(bound("minReplicas"));
+            own.state().replicas.insert("web".into(), wanted);
+            own.state().hpas.get_mut("ehpa-web").unwrap().status =
+                json!({"desiredReplicas": wanted});
+            if pass % 100 > 50 {
+                let part = world.member("m1").state().hpas["fdhpa-web"].spec.clone();
+                assert_eq!(part, alone, "{kind}, pass {pass}");
+                compared += 1;
+            }
+        }
+        assert!(compared > 300);
+    }
+}
+
+#[tokio::test]
+async fn forecasts_are_told_whose_demand_it_is_and_nothing_that_is_seen_in_part() {
+    let mut world = World::new(&[("a", 3), ("b", 3), ("c", 0)]);
+    world.put(&format!(
+        "minReplicas: 2, maxReplicas: 12, prediction: {{}}, {CPU}, \
+         federatedHPAAssignment: {{federatedHPAAssignmentType: DynamicWeighted}}"
+    ));
+    let key = SeriesKey {
+        uid: "uid-fleet".to_owned(),
+        metric: "resource.cpu".to_owned(),
+    };
+    let told = |world: &World| {
+        let members = world.forecasts.fleets().members("uid-fleet").unwrap();
+        let idle = members
+            .iter()
+            .map(|m: &FleetMember| (m.name.to_string(), m.idle));
+        idle.collect::<Vec<_>>()
+    };
+    let minutes = |world: &World, now: i64| {
+        let now = world.start + SignedDuration::from_secs(now);
+        world.forecasts.feed().minutes(&key, now).len()
+    };
+    let pair = |name: &str, idle| (name.to_owned(), idle);
+    world.sync(10).await;
+    assert_eq!(
+        told(&world),
+        [pair("a", false), pair("b", false), pair("c", true)]
+    );
+    assert_eq!(minutes(&world, 60), 1);
+    let since = world.clock.now();
+    world.health("b", Health::Unknown { since });
+    world.sync(70).await;
+    assert_eq!(told(&world)[1], pair("b", false));
+    assert_eq!(minutes(&world, 120), 1);
+}

@@ -1,0 +1,527 @@
+//! A cluster in memory: objects, pods and usage as a test sets them, and every write in its order.
+//!
+//! It keeps what is written and answers at once; that a real one answers alike is what `tests/cluster`
+//! shows.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use foretide::{
+    domain::{
+        Replicas, Scale, ScaleTarget,
+        federate::PodShape,
+        hpa::ObjectRef,
+        observation::{
+            Cause, Container, ContainerUsage, Phase, Pod, PodSample, PodUsage, Readiness, Status,
+            Unavailable,
+        },
+    },
+    ports::{
+        Cluster, ClusterError, EventNote, HpaView, Member, MetricQuery, ObjectKey, ScaleView,
+        Workloads,
+    },
+};
+use foretide_crds::{
+    EffectiveHorizontalPodAutoscaler as Ehpa, EffectiveHorizontalPodAutoscalerStatus, FederatedHPA,
+    FederatedHPAStatus, TimeSeriesPrediction, TimeSeriesPredictionStatus,
+};
+use jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
+use serde_json::Value;
+
+/// Objects by name, and every write in its order.
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) autoscalers: BTreeMap<String, Ehpa>,
+    pub(crate) federated: BTreeMap<String, FederatedHPA>,
+    pub(crate) hpas: BTreeMap<String, HpaView>,
+    pub(crate) replicas: BTreeMap<String, u32>,
+    /// Whole objects, for those that somebody reads or places as such.
+    pub(crate) objects: BTreeMap<String, Value>,
+    pub(crate) millicores: i64,
+    /// The series of every external metric, in milli-units.
+    pub(crate) external: Option<i64>,
+    pub(crate) conflicts: u32,
+    pub(crate) refuses: bool,
+    pub(crate) unselective: bool,
+    /// Whether calls never end.
+    pub(crate) hangs: bool,
+    /// How many calls were made that a store cannot answer.
+    pub(crate) calls: u32,
+    /// How many more replicas there is room for.
+    pub(crate) room: Option<u32>,
+    /// Pods without a node, and since when.
+    pub(crate) unschedulable: (u32, Option<Timestamp>),
+    /// Who wrote the replicas last, if neither an autoscaler nor we did.
+    pub(crate) writer: Option<String>,
+    pub(crate) writes: Vec<String>,
+    /// When it is, for what is measured.
+    pub(crate) now: Timestamp,
+    /// How many seconds pods took to start.
+    pub(crate) start_up: i64,
+    pub(crate) predicted: Option<TimeSeriesPredictionStatus>,
+    /// The last prediction that was written.
+    pub(crate) shown: Value,
+}
+
+#[derive(Clone, Default)]
+pub(crate) struct Memory(Arc<Mutex<State>>);
+
+impl Memory {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap()
+    }
+
+    /// Puts an autoscaler of Deployment `name` with so many replicas of 200m each, 50 % wanted.
+    pub(crate) fn put(&self, name: &str, replicas: u32, spec: &str) {
+        let yaml = format!(
+            "apiVersion: autoscaling.crane.io/v1alpha1\nkind: EffectiveHorizontalPodAutoscaler\n\
+             metadata: {{name: {name}, namespace: shop, uid: uid-{name}, generation: 1}}\n\
+             spec: {{scaleTargetRef: {{apiVersion: apps/v1, kind: Deployment, name: {name}}}, {spec}}}"
+        );
+        let ehpa: Ehpa = serde_saphyr::from_str(&yaml).unwrap();
+        self.state().autoscalers.insert(name.to_owned(), ehpa);
+        self.state().replicas.insert(name.to_owned(), replicas);
+    }
+
+    pub(crate) fn edit(&self, name: &str, change: impl FnOnce(&mut Ehpa)) {
+        let mut state = self.state();
+        let ehpa = state.autoscalers.get_mut(name).unwrap();
+        change(ehpa);
+        ehpa.metadata.generation = ehpa.metadata.generation.map(|generation| generation + 1);
+    }
+
+    pub(crate) fn writes(&self) -> Vec<String> {
+        std::mem::take(&mut self.state().writes)
+    }
+
+    pub(crate) fn status(&self, name: &str) -> EffectiveHorizontalPodAutoscalerStatus {
+        self.state().autoscalers[name]
+            .status
+            .clone()
+            .unwrap_or_default()
+    }
+
+    pub(crate) fn ready(&self, name: &str) -> (String, String) {
+        let conditions = self.status(name).conditions.unwrap_or_default();
+        let ready = conditions
+            .into_iter()
+            .find(|condition| condition.type_ == "Ready")
+            .unwrap();
+        (ready.status, ready.reason)
+    }
+
+    fn pod(name: &str, start_up: i64) -> Arc<Pod> {
+        let requests = [("cpu", 200_i64)].into_iter().collect();
+        Arc::new(Pod {
+            name: name.into(),
+            phase: Phase::Running,
+            deleting: false,
+            created: None,
+            ready: Some(Readiness {
+                status: Status::True,
+                since: Timestamp::UNIX_EPOCH + SignedDuration::from_secs(start_up),
+            }),
+            started: Some(Timestamp::UNIX_EPOCH),
+            containers: [Container {
+                name: "app".into(),
+                requests,
+            }]
+            .into(),
+            pod_level_requests: None,
+        })
+    }
+
+    /// Waits for ever where calls hang.
+    async fn call(&self) {
+        let hangs = {
+            let mut state = self.state();
+            state.calls += 1;
+            state.hangs
+        };
+        if hangs {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    fn pods_of(&self, name: &str) -> Vec<Arc<Pod>> {
+        let count = self.state().replicas.get(name).copied().unwrap_or_default();
+        let start_up = self.state().start_up;
+        (0..count)
+            .map(|n| Self::pod(&format!("{name}-{n:03}"), start_up))
+            .collect()
+    }
+}
+
+impl Workloads for Memory {
+    fn is_synced(&self) -> bool {
+        true
+    }
+
+    fn hpas(&self, _: &str) -> Vec<Arc<HpaView>> {
+        self.every_hpa()
+    }
+
+    fn every_hpa(&self) -> Vec<Arc<HpaView>> {
+        self.state().hpas.values().cloned().map(Arc::new).collect()
+    }
+
+    fn pods(&self, _: &str, selector: &str) -> Result<Vec<Arc<Pod>>, ClusterError> {
+        Ok(self.pods_of(selector))
+    }
+
+    async fn scale(&self, target: &ScaleTarget) -> Result<ScaleView, ClusterError> {
+        self.call().await;
+        let replicas = self.state().replicas.get(&target.name).copied();
+        let replicas = replicas.map(Replicas::new);
+        let replicas = replicas.ok_or_else(|| ClusterError::NotFound {
+            what: target.name.clone(),
+        })?;
+        Ok(ScaleView {
+            scale: Scale {
+                spec: replicas,
+                status: replicas,
+            },
+            selector: if self.state().unselective {
+                String::new()
+            } else {
+                target.name.clone()
+            },
+            resource_version: "1".into(),
+            uid: format!("target-{}", target.name),
+            template: None,
+        })
+    }
+
+    async fn usage(&self, _: &str) -> Result<Vec<Arc<PodUsage>>, Unavailable> {
+        self.call().await;
+        let (names, total, now) = {
+            let state = self.state();
+            (
+                state.replicas.keys().cloned().collect::<Vec<_>>(),
+                state.millicores,
+                state.now,
+            )
+        };
+        if total < 0 {
+            return Err(Unavailable::new(Cause::NotRead, "no metrics today"));
+        }
+        let mut usage = Vec::new();
+        for name in names {
+            let pods = self.pods_of(&name);
+            let share = total / i64::try_from(pods.len().max(1)).unwrap();
+            usage.extend(pods.iter().map(|pod| {
+                Arc::new(PodUsage {
+                    pod: Arc::clone(&pod.name),
+                    at: now,
+                    window: SignedDuration::from_secs(30),
+                    containers: vec![ContainerUsage {
+                        name: "app".into(),
+                        usage: [("cpu", share)].into_iter().collect(),
+                    }],
+                })
+            }));
+        }
+        Ok(usage)
+    }
+
+    async fn pods_metric(&self, _: &MetricQuery<'_>) -> Result<Vec<PodSample>, Unavailable> {
+        Err(Unavailable::new(Cause::NotRead, "no custom metrics here"))
+    }
+
+    async fn object_metric(&self, _: &ObjectRef, _: &MetricQuery<'_>) -> Result<i64, Unavailable> {
+        Err(Unavailable::new(Cause::NotRead, "no custom metrics here"))
+    }
+
+    async fn external_metric(&self, _: &MetricQuery<'_>) -> Result<Vec<i64>, Unavailable> {
+        let value = self.state().external;
+        value
+            .map(|value| vec![value])
+            .ok_or_else(|| Unavailable::new(Cause::NotRead, "no external metrics here"))
+    }
+
+    async fn write_scale(
+        &self,
+        target: &ScaleTarget,
+        _: &ScaleView,
+        replicas: Replicas,
+    ) -> Result<Replicas, ClusterError> {
+        self.call().await;
+        let mut state = self.state();
+        if state.refuses {
+            return Err(ClusterError::Refused {
+                what: target.name.clone(),
+                message: "quota".into(),
+            });
+        }
+        if state.conflicts > 0 {
+            state.conflicts -= 1;
+            return Err(ClusterError::Conflict {
+                what: target.name.clone(),
+            });
+        }
+        state
+            .writes
+            .push(format!("scale {} {replicas}", target.name));
+        state.replicas.insert(target.name.clone(), replicas.get());
+        Ok(replicas)
+    }
+
+    async fn apply_hpa(&self, manifest: &Value) -> Result<Arc<HpaView>, ClusterError> {
+        self.call().await;
+        let text = |path: &str| {
+            manifest
+                .pointer(path)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+        };
+        let name = text("/metadata/name").to_owned();
+        let mut state = self.state();
+        let before = state.hpas.get(&name).cloned();
+        let merged = |path: &str, before: Option<&Value>| {
+            let mut all = before.and_then(Value::as_object).cloned();
+            let more = manifest.pointer(path).and_then(Value::as_object).cloned();
+            let all = all.get_or_insert_default();
+            all.extend(more.into_iter().flatten());
+            Value::Object(std::mem::take(all))
+        };
+        let view = HpaView {
+            namespace: text("/metadata/namespace").to_owned(),
+            uid: format!("uid-{name}"),
+            controller_uid: manifest
+                .pointer("/metadata/ownerReferences/0/uid")
+                .and_then(Value::as_str)
+                .map(str::to_owned),
+            labels: merged("/metadata/labels", before.as_ref().map(|hpa| &hpa.labels)),
+            annotations: merged(
+                "/metadata/annotations",
+                before.as_ref().map(|hpa| &hpa.annotations),
+            ),
+            target: ScaleTarget {
+                api_version: "apps/v1".into(),
+                kind: "Deployment".into(),
+                namespace: "shop".into(),
+                name: text("/spec/scaleTargetRef/name").to_owned(),
+            },
+            spec: manifest["spec"].clone(),
+            status: before.map(|hpa| hpa.status).unwrap_or_default(),
+            generation: Some(1),
+            last_scale: None,
+            name: name.clone(),
+        };
+        state
+            .writes
+            .push(format!("hpa {name} min {}", view.spec["minReplicas"]));
+        state.hpas.insert(name, view.clone());
+        Ok(Arc::new(view))
+    }
+
+    async fn patch_hpa(
+        &self,
+        _: &str,
+        name: &str,
+        patch: &Value,
+    ) -> Result<Arc<HpaView>, ClusterError> {
+        self.call().await;
+        let mut state = self.state();
+        let hpa = state.hpas.get_mut(name);
+        let hpa = hpa.ok_or_else(|| ClusterError::NotFound {
+            what: name.to_owned(),
+        })?;
+        for operation in patch.as_array().unwrap() {
+            let path = operation["path"].as_str().unwrap();
+            let field = path.rsplit('/').next().unwrap().replace("~1", "/");
+            match (operation["op"].as_str().unwrap(), path) {
+                ("replace", "/spec") => hpa.spec = operation["value"].clone(),
+                ("remove", path) if path.starts_with("/metadata/annotations/") => {
+                    hpa.annotations.as_object_mut().unwrap().remove(&field);
+                }
+                ("remove", path) if path.starts_with("/metadata/labels/") => {
+                    hpa.labels.as_object_mut().unwrap().remove(&field);
+                }
+                _ => {}
+            }
+        }
+        let patched = Arc::new(hpa.clone());
+        state.writes.push(format!("patch hpa {name}"));
+        Ok(patched)
+    }
+
+    async fn delete_hpa(&self, _: &str, name: &str, _: &str) -> Result<(), ClusterError> {
+        self.call().await;
+        let mut state = self.state();
+        state.writes.push(format!("delete hpa {name}"));
+        state.hpas.remove(name);
+        Ok(())
+    }
+}
+
+impl Cluster for Memory {
+    async fn changed(&self) -> BTreeSet<ObjectKey> {
+        std::future::pending().await
+    }
+
+    fn autoscalers(&self) -> Vec<Arc<Ehpa>> {
+        self.state()
+            .autoscalers
+            .values()
+            .cloned()
+            .map(Arc::new)
+            .collect()
+    }
+
+    fn every_prediction(&self) -> Vec<Arc<TimeSeriesPrediction>> {
+        Vec::new()
+    }
+
+    async fn apply_prediction(&self, manifest: &Value) -> Result<(), ClusterError> {
+        self.state().shown = manifest.clone();
+        Ok(())
+    }
+
+    async fn write_prediction_status(
+        &self,
+        _: &str,
+        _: &str,
+        status: &TimeSeriesPredictionStatus,
+    ) -> Result<(), ClusterError> {
+        self.state().predicted = Some(status.clone());
+        Ok(())
+    }
+
+    async fn delete_prediction(&self, _: &str, _: &str, _: &str) -> Result<(), ClusterError> {
+        Ok(())
+    }
+
+    async fn write_status(
+        &self,
+        _: &str,
+        name: &str,
+        status: &EffectiveHorizontalPodAutoscalerStatus,
+    ) -> Result<(), ClusterError> {
+        let mut state = self.state();
+        state.writes.push(format!("status {name}"));
+        if let Some(ehpa) = state.autoscalers.get_mut(name) {
+            ehpa.status = Some(status.clone());
+        }
+        Ok(())
+    }
+
+    async fn emit(&self, about: &Ehpa, event: &EventNote) -> Result<(), ClusterError> {
+        self.state()
+            .writes
+            .push(format!("event {} {}", about.name_any(), event.reason));
+        Ok(())
+    }
+
+    async fn identity(&self) -> Result<String, ClusterError> {
+        Ok("hub-1".to_owned())
+    }
+
+    async fn federated_changed(&self) -> BTreeSet<ObjectKey> {
+        std::future::pending().await
+    }
+
+    fn federated(&self) -> Vec<Arc<FederatedHPA>> {
+        let state = self.state();
+        state.federated.values().cloned().map(Arc::new).collect()
+    }
+
+    async fn emit_federated(
+        &self,
+        about: &FederatedHPA,
+        event: &EventNote,
+    ) -> Result<(), ClusterError> {
+        let note = format!("event {} {}", about.name_any(), event.reason);
+        self.state().writes.push(note);
+        Ok(())
+    }
+
+    async fn write_federated_status(
+        &self,
+        _: &str,
+        name: &str,
+        status: &FederatedHPAStatus,
+    ) -> Result<(), ClusterError> {
+        let mut state = self.state();
+        state.writes.push(format!("status {name}"));
+        if let Some(fdhpa) = state.federated.get_mut(name) {
+            fdhpa.status = Some(status.clone());
+        }
+        Ok(())
+    }
+
+    async fn patch_federated(
+        &self,
+        _: &str,
+        name: &str,
+        patch: &Value,
+    ) -> Result<(), ClusterError> {
+        let mut state = self.state();
+        state.writes.push(format!("finalizers {name}"));
+        let finalizers = patch.as_array().unwrap().iter().rfind(|operation| {
+            let path = operation["path"].as_str().unwrap();
+            path.starts_with("/metadata/finalizers") && operation["op"] != "test"
+        });
+        let Some(fdhpa) = state.federated.get_mut(name) else {
+            return Ok(());
+        };
+        let value = finalizers.map(|operation| operation["value"].clone());
+        fdhpa.metadata.finalizers = value.and_then(|value| serde_json::from_value(value).ok());
+        if fdhpa.metadata.finalizers.iter().flatten().next().is_none()
+            && fdhpa.metadata.deletion_timestamp.is_some()
+        {
+            state.federated.remove(name);
+        }
+        Ok(())
+    }
+
+    async fn object(&self, target: &ScaleTarget) -> Result<Value, ClusterError> {
+        let object = self.state().objects.get(&target.name).cloned();
+        object.ok_or_else(|| ClusterError::NotFound {
+            what: target.to_string(),
+        })
+    }
+}
+
+impl Member for Memory {
+    fn room(&self, _: &ScaleTarget, _: &PodShape) -> Option<Replicas> {
+        self.state().room.map(Replicas::new)
+    }
+
+    fn unschedulable(
+        &self,
+        _: &str,
+        _: &str,
+    ) -> Result<(Replicas, Option<Timestamp>), ClusterError> {
+        let (count, since) = self.state().unschedulable;
+        Ok((Replicas::new(count), since))
+    }
+
+    async fn replicas_written_by(&self, _: &ScaleTarget) -> Result<Option<String>, ClusterError> {
+        self.call().await;
+        Ok(self.state().writer.clone())
+    }
+
+    async fn place(&self, manifest: &Value) -> Result<(), ClusterError> {
+        self.call().await;
+        let name = manifest["metadata"]["name"].as_str().unwrap().to_owned();
+        let mut state = self.state();
+        state.writes.push(format!("place {name}"));
+        // A workload without replicas starts with the API's default.
+        state.replicas.entry(name.clone()).or_insert(1);
+        state.objects.insert(name, manifest.clone());
+        Ok(())
+    }
+
+    async fn remove(&self, target: &ScaleTarget, _: &str) -> Result<(), ClusterError> {
+        self.call().await;
+        let mut state = self.state();
+        state.writes.push(format!("remove {}", target.name));
+        state.replicas.remove(&target.name);
+        state.objects.remove(&target.name);
+        Ok(())
+    }
+}

@@ -1,0 +1,1066 @@
+//! The federation vectors, one test per group: every case is run through the domain or left out with its reason.
+//!
+//! The cases come from the folder named by `FORETIDE_VECTORS`, else from the committed copy. An absent group is
+//! skipped, an unknown one fails, and so does a group of ours of which no case ran.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    error::Error,
+    fs,
+    path::PathBuf,
+};
+
+use foretide::domain::{
+    ReplicaBounds, Replicas,
+    federate::{
+        Affinity, Candidate, Dropped, FailurePolicy, Kind, PodShape, Pods, Policy, Preference,
+        Profile, Quota, Slot, Supply, Ties, WeightBy, WorkloadSource, assign, distribute, webster,
+    },
+    hpa::{self, Labels, Requirement},
+    observation::Requests,
+    quantity::Quantity,
+    workload::Mode,
+};
+use jiff::SignedDuration;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::vectors_hpa;
+
+type Fallible<T> = Result<T, Box<dyn Error>>;
+/// What became of a case: it ran, or it was left out for a reason.
+type Outcome = Fallible<Result<(), &'static str>>;
+/// Runs one case; the error says what differs.
+type Check = fn(&Value) -> Outcome;
+type Counts = BTreeMap<String, u32>;
+
+const RAN: Outcome = Ok(Ok(()));
+
+macro_rules! gates {
+    ($($test:ident: $group:literal => $check:expr;)+) => {
+        const OURS: &[&str] = &[$($group),+];
+
+        $(
+            #[test]
+            fn $test() -> Fallible<()> {
+                run($group, $check)
+            }
+        )+
+    };
+}
+
+gates! {
+    vectors_federation_seed_proposal: "seed_proposal" => seed_proposal;
+    vectors_federation_webster: "karmada_webster" => seats;
+    vectors_federation_dispenser: "karmada_dispenser" => seats;
+    vectors_federation_spread_by_target_clusters: "karmada_spread_by_target_clusters" => seats;
+    vectors_federation_random_webster: "random_webster" => seats;
+    vectors_federation_static_weight: "karmada_static_weight" => static_weight;
+    vectors_federation_distribution_of_replicas: "karmada_distribution_of_replicas" => division;
+    vectors_federation_duplicated: "karmada_duplicated" => duplicated;
+    vectors_federation_dynamic_scale: "karmada_dynamicScale" => division;
+    vectors_federation_dynamic_scale_up: "karmada_dynamicScaleUp" => division;
+    vectors_federation_dynamic_divide: "karmada_dynamic_divide" => dynamic_divide;
+    vectors_federation_random_assign: "random_assign" => division;
+    vectors_federation_cluster_affinity: "karmada_cluster_affinity" => cluster_affinity;
+    vectors_federation_cluster_replica_state: "fedv1_cluster_replica_state" => replica_state;
+    vectors_federation_quota_estimator: "karmada_quota_estimator" => quota;
+    vectors_federation_fhpa_resource: "karmada_fhpa_GetResourceReplicas" => |c| calculator("GetResourceReplicas", c);
+    vectors_federation_fhpa_raw_resource: "karmada_fhpa_GetRawResourceReplicas" => |c| calculator("GetRawResourceReplicas", c);
+    vectors_federation_fhpa_metric: "karmada_fhpa_GetMetricReplicas" => |c| calculator("GetMetricReplicas", c);
+    vectors_federation_fhpa_plain_metric: "karmada_fhpa_CalcPlainMetricReplicas" => |c| calculator("GetMetricReplicas", c);
+    vectors_federation_fhpa_object: "karmada_fhpa_GetObjectMetricReplicas" => |c| calculator("GetObjectMetricReplicas", c);
+    vectors_federation_fhpa_object_per_pod: "karmada_fhpa_GetObjectPerPodMetricReplicas" => |c| calculator("GetObjectPerPodMetricReplicas", c);
+    vectors_federation_fhpa_usage_ratio: "karmada_fhpa_GetUsageRatioReplicaCount" => |c| calculator("GetObjectMetricReplicas", c);
+    vectors_federation_fhpa_ready_pods: "karmada_fhpa_GetReadyPodsCount" => ready_pods;
+    vectors_federation_fhpa_group_pods: "karmada_fhpa_GroupPods" => group_pods;
+    vectors_federation_fhpa_bounds: "karmada_fhpa_ConvertDesiredReplicasWithRules" => bounds;
+    vectors_federation_fhpa_up_limit: "karmada_fhpa_CalculateScaleUpLimit" => plain_up_limit;
+    vectors_federation_fhpa_up_rules: "karmada_fhpa_CalculateScaleUpLimitWithScalingRules" => |c| limit("scale_up_limit", c);
+    vectors_federation_fhpa_down_rules: "karmada_fhpa_CalculateScaleDownLimitWithBehaviors" => |c| limit("scale_down_limit", c);
+    vectors_federation_fhpa_longest_period: "karmada_fhpa_GetLongestPolicyPeriod" => longest_period;
+}
+
+/// The groups that tell of rules we do not follow, and why.
+const NOT_OURS: [(&str, &str); 13] = [
+    (
+        "karmada_assign_replicas_overflow",
+        "overflow tiers: ours are priorities, with budgets",
+    ),
+    (
+        "karmada_general_estimator",
+        "sums over a cluster's summary; we estimate node by node",
+    ),
+    (
+        "karmada_cluster_summary_parts",
+        "sums over a cluster's summary; we estimate node by node",
+    ),
+    (
+        "karmada_resource_models",
+        "grades of nodes; we estimate node by node",
+    ),
+    (
+        "karmada_node_estimator_sets",
+        "sets of components; our workloads have one pod template",
+    ),
+    ("karmada_cron_validation", "another spec than ours"),
+    (
+        "karmada_le_1_15_take_by_weight",
+        "replaced by Webster upstream",
+    ),
+    (
+        "karmada_le_1_15_assignByStaticWeightStrategy",
+        "replaced by Webster upstream",
+    ),
+    (
+        "karmada_le_1_15_dynamicScale",
+        "replaced by Webster upstream",
+    ),
+    (
+        "karmada_le_1_15_dynamicScaleUp",
+        "replaced by Webster upstream",
+    ),
+    (
+        "fedv1_planner",
+        "starves light clusters; budgets follow the quota",
+    ),
+    (
+        "random_planner",
+        "starves light clusters; budgets follow the quota",
+    ),
+    (
+        "fedv1_hpa_schedule_state",
+        "moves one unit at a time, in random order",
+    ),
+];
+
+const CALIBRATED: &str = "calibration other than 1: counts over clusters come from totals";
+const AGGREGATED: &str = "Aggregated: Karmada divides over a prefix of the clusters, we fill them";
+const SCOPES: &str = "several selectors of one scope: upstream joins them by or, Kubernetes by and";
+const OVERFLOW: &str = "overflow tiers: ours are priorities, with budgets";
+const REBALANCING: &str = "budgets that move while running: the rules decide, not the assignment";
+
+#[test]
+fn vectors_federation_have_no_unknown_group() -> Fallible<()> {
+    let all = groups()?;
+    let is_known = |id: &str| OURS.contains(&id) || NOT_OURS.iter().any(|(other, _)| *other == id);
+    let unknown: Vec<_> = all
+        .iter()
+        .map(|g| &g.id)
+        .filter(|id| !is_known(id))
+        .collect();
+    assert!(unknown.is_empty(), "unknown groups: {unknown:?}");
+    assert!(
+        all.iter().any(|g| OURS.contains(&g.id.as_str())),
+        "no group of ours"
+    );
+    for (id, reason) in NOT_OURS {
+        let cases: usize = all
+            .iter()
+            .filter(|g| g.id == id)
+            .map(|g| g.cases.len())
+            .sum();
+        println!("{id}: {cases} cases left out: {reason}");
+    }
+    Ok(())
+}
+
+#[derive(Deserialize)]
+struct Group {
+    id: String,
+    cases: Vec<Value>,
+}
+
+/// Runs every case of one group; all failures are reported together.
+fn run(id: &str, check: Check) -> Fallible<()> {
+    let (mut ran, mut failures) = (0, Vec::new());
+    let mut left_out: BTreeMap<&str, usize> = BTreeMap::new();
+    let all = groups()?;
+    let cases: Vec<_> = all
+        .iter()
+        .filter(|g| g.id == id)
+        .flat_map(|g| &g.cases)
+        .collect();
+    for case in &cases {
+        match check(case) {
+            Ok(Ok(())) => ran += 1,
+            Ok(Err(reason)) => *left_out.entry(reason).or_default() += 1,
+            Err(e) => failures.push(format!("{id} {}: {e}", case["name"])),
+        }
+    }
+    println!("{id}: {ran} cases, left out: {left_out:?}");
+    if !failures.is_empty() {
+        return Err(failures.join("\n").into());
+    }
+    assert!(
+        ran > 0 || cases.is_empty(),
+        "no case of {id} ran: {left_out:?}"
+    );
+    Ok(())
+}
+
+/// The groups of every federation file.
+fn groups() -> Fallible<Vec<Group>> {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "which vectors to run is a matter of the test run"
+    )]
+    let folder = std::env::var("FORETIDE_VECTORS");
+    let committed = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/vectors");
+    let folder = PathBuf::from(folder.unwrap_or_else(|_| committed.into()));
+    let mut all = Vec::new();
+    for entry in fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.starts_with("federation") && name.ends_with(".json") {
+            let mut file: Value = serde_json::from_str(&fs::read_to_string(&path)?)?;
+            all.extend(serde_json::from_value::<Vec<Group>>(file["groups"].take())?);
+        }
+    }
+    Ok(all)
+}
+
+/// Fails with both values unless they are equal.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "values read better where it is called"
+)]
+fn same<T: PartialEq + std::fmt::Debug>(what: &str, got: T, want: T) -> Outcome {
+    if got == want {
+        RAN
+    } else {
+        Err(format!("{what}: got {got:?}, want {want:?}").into())
+    }
+}
+
+/// A field of the input, read as what it is for.
+fn input<T: serde::de::DeserializeOwned>(case: &Value, field: &str) -> Fallible<T> {
+    let value = case["input"][field].clone();
+    serde_json::from_value(value).map_err(|e| format!("input.{field}: {e}").into())
+}
+
+fn read<T: serde::de::DeserializeOwned>(value: &Value) -> Fallible<T> {
+    Ok(serde_json::from_value(value.clone())?)
+}
+
+fn n(count: u32) -> Replicas {
+    Replicas::new(count)
+}
+
+// ---------------------------------------------------------------- the worked examples of the proposal
+
+const MANY: u32 = 1_000_000;
+
+fn policy(kind: Kind, min: u32, max: u32) -> Policy {
+    Policy {
+        kind,
+        bounds: ReplicaBounds::new(n(min), n(max)),
+        affinity: Affinity::default(),
+        preferences: Vec::new(),
+        weight_by: WeightBy::Capacity,
+        scaling_to_zero: false,
+        delay: SignedDuration::from_secs(60),
+        failure: FailurePolicy::Retain,
+        toleration: SignedDuration::from_secs(300),
+        tolerations: Vec::new(),
+        source: WorkloadSource::Hub,
+        mode: Mode::Delegated,
+        cooldown: SignedDuration::from_secs(120),
+        settle: 3,
+        period: SignedDuration::from_secs(15),
+        min_utilization: None,
+        tolerance: 0.1,
+        generation: 1,
+    }
+}
+
+fn kind(word: &str) -> Fallible<Kind> {
+    Ok(match word {
+        "Duplicated" => Kind::Duplicated,
+        "Aggregated" => Kind::Aggregated,
+        "StaticWeighted" => Kind::StaticWeighted,
+        "DynamicWeighted" => Kind::DynamicWeighted,
+        "Prioritized" => Kind::Prioritized,
+        other => return Err(format!("unknown policy {other:?}").into()),
+    })
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct AssignInput {
+    #[serde(rename = "operation")]
+    _operation: String,
+    policy: String,
+    min_replicas: u32,
+    max_replicas: u32,
+    #[serde(default)]
+    scale_to_zero: bool,
+    clusters: Vec<AssignCluster>,
+    #[serde(default)]
+    unselected: Vec<AssignCluster>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct AssignCluster {
+    name: String,
+    weight: Option<u64>,
+    priority: Option<i64>,
+    available_replicas: Option<u32>,
+    current_replicas: Option<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AssignExpected {
+    clusters: BTreeMap<String, AssignedCluster>,
+    #[serde(default)]
+    removed: BTreeSet<String>,
+    #[serde(default)]
+    excluded: BTreeSet<String>,
+}
+
+#[derive(Deserialize, Debug, PartialEq)]
+#[serde(deny_unknown_fields)]
+struct AssignedCluster {
+    min: u32,
+    max: u32,
+    replicas: Option<u32>,
+}
+
+impl AssignInput {
+    fn policy(&self) -> Fallible<Policy> {
+        let names = |c: &AssignCluster| Affinity {
+            names: vec![c.name.clone()],
+            ..Affinity::default()
+        };
+        let preference = |c: &AssignCluster| Preference {
+            targets: names(c),
+            weight: c.weight,
+            priority: c.priority,
+            ..Preference::default()
+        };
+        Ok(Policy {
+            affinity: Affinity {
+                names: self.clusters.iter().map(|c| c.name.clone()).collect(),
+                ..Affinity::default()
+            },
+            preferences: self.clusters.iter().map(preference).collect(),
+            scaling_to_zero: self.scale_to_zero,
+            ..policy(kind(&self.policy)?, self.min_replicas, self.max_replicas)
+        })
+    }
+}
+
+fn profile(name: &str) -> Profile {
+    Profile {
+        name: name.to_owned(),
+        ..Profile::default()
+    }
+}
+
+fn seed_proposal(case: &Value) -> Outcome {
+    match input::<String>(case, "operation")?.as_str() {
+        "assign" => first_assignment(case),
+        "transferBlocked" | "scaleDown" | "rebalanceHeadroom" => Ok(Err(REBALANCING)),
+        other => Err(format!("unknown operation {other:?}").into()),
+    }
+}
+
+fn first_assignment(case: &Value) -> Outcome {
+    let asked: AssignInput = read(&case["input"])?;
+    let want: AssignExpected = read(&case["expected"])?;
+    let policy = asked.policy()?;
+    let clusters: Vec<_> = asked.clusters.iter().chain(&asked.unselected).collect();
+    let profiles: Vec<_> = clusters.iter().map(|c| profile(&c.name)).collect();
+    let (mut candidates, mut dropped) = (Vec::new(), BTreeMap::new());
+    for (cluster, standing) in clusters.iter().zip(policy.standings(&profiles)) {
+        match standing {
+            Ok(standing) => candidates.push(Candidate {
+                name: cluster.name.clone(),
+                standing,
+                capacity: cluster.available_replicas,
+                demand: None,
+                hosts: cluster.current_replicas.is_some(),
+            }),
+            Err(reason) => {
+                dropped.insert(cluster.name.clone(), reason);
+            }
+        }
+    }
+    let because = |why: Dropped| -> BTreeSet<String> {
+        let because = dropped.iter().filter(|(_, reason)| **reason == why);
+        because.map(|(name, _)| name.clone()).collect()
+    };
+    same("removed", because(Dropped::NotSelected), want.removed)??;
+    same("excluded", because(Dropped::NoPreference), want.excluded)??;
+    let budgets = assign(&policy, policy.bounds, &candidates);
+    let present = |name: &str| {
+        let cluster = asked.clusters.iter().find(|c| c.name == name);
+        cluster.and_then(|c| c.current_replicas).map(n)
+    };
+    let got = budgets.members.iter().map(|(name, budget)| {
+        let asks = want.clusters.get(name).and_then(|c| c.replicas);
+        let start = budget.start(present(name), policy.scaling_to_zero);
+        let assigned = AssignedCluster {
+            min: budget.min.get(),
+            max: budget.max.get(),
+            // What an example does not say is not checked.
+            replicas: asks.map(|_| start.get()),
+        };
+        (name.clone(), assigned)
+    });
+    same("budgets", got.collect(), want.clusters)
+}
+
+// ---------------------------------------------------------------- seats
+
+/// Karmada lets the last name win ties when FNV-1a of the binding's UID is odd.
+fn ties(uid: &str) -> Ties {
+    let hash = uid.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    });
+    if uid.is_empty() || hash % 2 == 0 {
+        Ties::NameAscending
+    } else {
+        Ties::NameDescending
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct SeatsInput {
+    #[serde(alias = "newReplicas")]
+    new_seats: u32,
+    #[serde(alias = "votes")]
+    weights: BTreeMap<String, u64>,
+    initial: BTreeMap<String, u32>,
+    #[serde(default)]
+    uid: String,
+    #[serde(default)]
+    tie_break: String,
+}
+
+fn seats(case: &Value) -> Outcome {
+    let asked: SeatsInput = read(&case["input"])?;
+    let names: BTreeSet<_> = asked.weights.keys().chain(asked.initial.keys()).collect();
+    let slots = names.into_iter().map(|name| Slot {
+        name: name.clone(),
+        weight: asked.weights.get(name).copied().unwrap_or_default(),
+        lo: asked.initial.get(name).copied().unwrap_or_default(),
+        hi: u32::MAX,
+    });
+    let slots: Vec<_> = slots.collect();
+    let ties = match asked.tie_break.as_str() {
+        "" | "default" => ties(&asked.uid),
+        "nameAsc" => Ties::NameAscending,
+        "nameDesc" => Ties::NameDescending,
+        other => return Err(format!("unknown tieBreak {other:?}").into()),
+    };
+    let held: u32 = asked.initial.values().sum();
+    let split = webster(held + asked.new_seats, &slots, ties);
+    let got = split
+        .of(&slots)
+        .map(|(slot, seats)| (slot.name.clone(), seats));
+    expect_counts(case, got.collect())
+}
+
+/// Compares with `expected`, or any of `expectedAnyOf`; null means nobody.
+fn expect_counts(case: &Value, got: Counts) -> Outcome {
+    if let Some(any) = case.get("expectedAnyOf") {
+        let any: Vec<Counts> = read(any)?;
+        return same("one of the listed", any.contains(&got), true)
+            .map_err(|_| format!("got {got:?}, want one of {any:?}").into());
+    }
+    let want: Option<Counts> = read(&case["expected"])?;
+    same("counts", got, want.unwrap_or_default())
+}
+
+// ---------------------------------------------------------------- division of a count
+
+#[derive(Deserialize)]
+#[serde(untagged, deny_unknown_fields)]
+enum DivisionCandidate {
+    Name(String),
+    Capacity {
+        name: String,
+        allocatable: u32,
+        #[serde(rename = "available")]
+        _available: u32,
+        #[serde(rename = "overflowOrder")]
+        _overflow_order: u32,
+    },
+}
+
+impl DivisionCandidate {
+    fn parts(&self) -> (&str, u32) {
+        match self {
+            Self::Name(name) => (name, MANY),
+            Self::Capacity {
+                name, allocatable, ..
+            } => (name, *allocatable),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DivisionSpec {
+    strategy: String,
+    replicas: u32,
+    scheduled: Counts,
+    weights: BTreeMap<String, u64>,
+    uid: String,
+    fresh: bool,
+    #[serde(default)]
+    overflow: bool,
+}
+
+fn division(case: &Value) -> Outcome {
+    let spec: DivisionSpec = input(case, "spec")?;
+    let candidates: Vec<DivisionCandidate> = input(case, "candidates")?;
+    if spec.overflow {
+        return Ok(Err(OVERFLOW));
+    }
+    let kind = match spec.strategy.as_str() {
+        "Aggregated" => return Ok(Err(AGGREGATED)),
+        "Duplicated" => Kind::Duplicated,
+        "StaticWeight" => Kind::StaticWeighted,
+        "DynamicWeight" => Kind::DynamicWeighted,
+        other => return Err(format!("unknown strategy {other:?}").into()),
+    };
+    let parts = candidates
+        .iter()
+        .map(DivisionCandidate::parts)
+        .map(|(name, allocatable)| {
+            let scheduled = spec.scheduled.get(name).copied().unwrap_or_default();
+            (name.to_owned(), allocatable + scheduled)
+        });
+    let previous = if spec.fresh {
+        Counts::new()
+    } else {
+        spec.scheduled.clone()
+    };
+    let got = divided(
+        kind,
+        spec.replicas,
+        &parts.collect(),
+        &spec.weights,
+        &previous,
+        &spec.uid,
+    )?;
+    // Zero entries are removed.
+    let got = got.map(|counts| counts.into_iter().filter(|(_, count)| *count > 0).collect());
+    expect_division(&case["expected"], got)
+}
+
+/// The counts, or nothing where the clusters cannot run that many.
+fn divided(
+    kind: Kind,
+    replicas: u32,
+    capacity: &Counts,
+    weights: &BTreeMap<String, u64>,
+    previous: &Counts,
+    uid: &str,
+) -> Fallible<Option<Counts>> {
+    // Where the last name wins ties, the names are turned round: ours lets the first one win.
+    let mut order: Vec<_> = capacity.keys().collect();
+    if ties(uid) == Ties::NameDescending {
+        order.reverse();
+    }
+    let alias = |name: &String| {
+        let at = order.iter().position(|other| *other == name);
+        at.map(|at| format!("{at:03}"))
+    };
+    let preference = |(name, weight): (&String, &u64)| {
+        Some(Preference {
+            targets: Affinity {
+                names: vec![alias(name)?],
+                ..Affinity::default()
+            },
+            weight: Some(*weight),
+            ..Preference::default()
+        })
+    };
+    let policy = Policy {
+        preferences: weights.iter().filter_map(preference).collect(),
+        ..policy(kind, 0, MANY)
+    };
+    let profiles: Vec<_> = capacity
+        .keys()
+        .filter_map(alias)
+        .map(|name| profile(&name))
+        .collect();
+    let mut names = Vec::new();
+    let mut candidates = Vec::new();
+    let standings = policy.standings(&profiles);
+    for ((name, capacity), standing) in capacity.iter().zip(standings) {
+        let (Ok(mut standing), Some(alias)) = (standing, alias(name)) else {
+            continue;
+        };
+        if kind == Kind::DynamicWeighted {
+            standing.hi = n(*capacity);
+        }
+        names.push(name.clone());
+        candidates.push(Candidate {
+            name: alias,
+            standing,
+            capacity: Some(*capacity),
+            ..Candidate::default()
+        });
+    }
+    let previous = previous
+        .iter()
+        .filter_map(|(name, count)| Some((alias(name)?, n(*count))));
+    let split = distribute(&policy, n(replicas), &candidates, &previous.collect());
+    let fits = split.left == 0;
+    Ok(fits.then(|| names.into_iter().zip(split.shares).collect()))
+}
+
+fn expect_division(expected: &Value, got: Option<Counts>) -> Outcome {
+    if expected.get("error").is_some() {
+        return same("counts", got, None);
+    }
+    let got = got.ok_or("nothing, want counts")?;
+    let any = expected.get("assignmentAnyOf");
+    let any: Vec<Counts> = match any.and_then(Value::as_array) {
+        Some(any) => any.iter().map(read).collect::<Result<_, _>>()?,
+        None => vec![read(expected.get("assignment").unwrap_or(expected))?],
+    };
+    if any.contains(&got) {
+        RAN
+    } else {
+        Err(format!("got {got:?}, want {any:?}").into())
+    }
+}
+
+fn static_weight(case: &Value) -> Outcome {
+    let names: Vec<String> = input(case, "candidates")?;
+    let capacity = names.into_iter().map(|name| (name, MANY)).collect();
+    let (weights, uid) = (input(case, "weights")?, input::<String>(case, "uid")?);
+    let replicas = input(case, "replicas")?;
+    let got = divided(
+        Kind::StaticWeighted,
+        replicas,
+        &capacity,
+        &weights,
+        &Counts::new(),
+        &uid,
+    )?;
+    expect_division(&case["expected"], got)
+}
+
+fn duplicated(case: &Value) -> Outcome {
+    let names: Vec<String> = input(case, "candidates")?;
+    let capacity = names.into_iter().map(|name| (name, MANY)).collect();
+    let (replicas, none) = (input(case, "replicas")?, BTreeMap::new());
+    let got = divided(
+        Kind::Duplicated,
+        replicas,
+        &capacity,
+        &none,
+        &Counts::new(),
+        "",
+    )?;
+    expect_division(&case["expected"], got)
+}
+
+fn dynamic_divide(case: &Value) -> Outcome {
+    match input::<String>(case, "strategy")?.as_str() {
+        "DynamicWeight" => {}
+        "Aggregated" => return Ok(Err(AGGREGATED)),
+        other => return Err(format!("unknown strategy {other:?}").into()),
+    }
+    let available: Vec<(String, u32)> = input(case, "availableOrdered")?;
+    let (capacity, none) = (available.into_iter().collect(), BTreeMap::new());
+    let replicas = input(case, "targetReplicas")?;
+    let got = divided(
+        Kind::DynamicWeighted,
+        replicas,
+        &capacity,
+        &none,
+        &Counts::new(),
+        "",
+    )?;
+    expect_division(&case["expected"], got)
+}
+
+// ---------------------------------------------------------------- affinity, state, quota
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+struct AffinityRow {
+    cluster_names: Vec<String>,
+    exclude_clusters: Vec<String>,
+    label_selector: SelectorRow,
+    field_selector: SelectorRow,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+struct SelectorRow {
+    match_labels: Labels,
+    match_expressions: Vec<ExpressionRow>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+struct ExpressionRow {
+    #[serde(alias = "scopeName")]
+    key: String,
+    operator: String,
+    values: Vec<String>,
+}
+
+impl SelectorRow {
+    fn requirements(&self) -> Vec<Requirement> {
+        let labels = self.match_labels.iter();
+        let labels = labels.map(|(key, value)| Requirement::In(key.clone(), vec![value.clone()]));
+        let expressions = self
+            .match_expressions
+            .iter()
+            .map(ExpressionRow::requirement);
+        labels.chain(expressions).collect()
+    }
+}
+
+impl ExpressionRow {
+    /// An operator that is not given asks for one of no values.
+    fn requirement(&self) -> Requirement {
+        let key = self.key.clone();
+        match self.operator.as_str() {
+            "NotIn" => Requirement::NotIn(key, self.values.clone()),
+            "Exists" => Requirement::Exists(key),
+            "DoesNotExist" => Requirement::Absent(key),
+            _ => Requirement::In(key, self.values.clone()),
+        }
+    }
+}
+
+fn cluster_affinity(case: &Value) -> Outcome {
+    let row: AffinityRow = input(case, "affinity")?;
+    let affinity = Affinity {
+        names: row.cluster_names,
+        exclude: row.exclude_clusters,
+        labels: row.label_selector.requirements().into_iter().collect(),
+        fields: row.field_selector.requirements(),
+    };
+    let text = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+    let cluster = Profile {
+        name: "cluster1".to_owned(),
+        labels: Labels::from([("foo".to_owned(), "bar".to_owned())]),
+        provider: "provider1".to_owned(),
+        region: "region1".to_owned(),
+        zones: text(&["zone1", "zone2", "zone3"]),
+    };
+    same(
+        "matches",
+        affinity.matches(&cluster),
+        read(&case["expected"])?,
+    )
+}
+
+/// What a cluster is known to have room for: the replicas that have a place, where some have none.
+fn replica_state(case: &Value) -> Outcome {
+    let clusters: BTreeMap<String, Value> = input(case, "clusters")?;
+    let threshold: u64 = input(case, "unschedulableThresholdSeconds")?;
+    let (mut current, mut capacity) = (Counts::new(), Counts::new());
+    for (name, cluster) in clusters {
+        let waits = |condition: &Value| {
+            condition["reason"] == "Unschedulable"
+                && condition["ageSeconds"]
+                    .as_u64()
+                    .is_some_and(|age| age > threshold)
+        };
+        let conditions = |pod: &Value| pod["conditions"].as_array().cloned().unwrap_or_default();
+        let pods = cluster["pods"].as_array().cloned().unwrap_or_default();
+        let waiting = pods
+            .iter()
+            .filter(|pod| conditions(pod).iter().any(waits))
+            .count();
+        let pods = Pods {
+            replicas: n(read(&cluster["specReplicas"])?),
+            ready: n(read(&cluster["readyReplicas"])?),
+            unschedulable: n(u32::try_from(waiting)?),
+            unschedulable_since: None,
+        };
+        current.insert(name.clone(), pods.ready.get());
+        if waiting > 0 {
+            capacity.insert(name, pods.placed().get());
+        }
+    }
+    same("current", current, read(&case["expected"]["current"])?)??;
+    same(
+        "capacity",
+        capacity,
+        read(&case["expected"]["estimatedCapacity"])?,
+    )
+}
+
+fn amounts(row: &Value) -> Fallible<Requests> {
+    let row: Option<BTreeMap<String, String>> = read(row)?;
+    let milli = |(name, text): (String, String)| -> Fallible<(String, i64)> {
+        Ok((name, text.parse::<Quantity>()?.milli_value().value))
+    };
+    row.into_iter().flatten().map(milli).collect()
+}
+
+fn shape(requirements: &Value) -> Fallible<PodShape> {
+    let class: Option<String> = read(&requirements["priorityClassName"])?;
+    Ok(PodShape {
+        requests: amounts(&requirements["resourceRequest"])?,
+        priority_class: class.unwrap_or_default(),
+        ..PodShape::default()
+    })
+}
+
+/// With what is assumed to come as used: replicas that are placed and not yet counted.
+fn quota(case: &Value) -> Outcome {
+    let request = &case["input"]["request"];
+    let mut quotas = Vec::new();
+    for row in case["input"]["quotas"].as_array().into_iter().flatten() {
+        let selector = row["spec"].get("scopeSelector").map(read::<SelectorRow>);
+        let scopes = selector.transpose()?.unwrap_or_default().requirements();
+        let mut quota = Quota {
+            hard: amounts(&row["status"]["hard"])?,
+            used: amounts(&row["status"]["used"])?,
+            scopes,
+        };
+        let of_class = |scope: &&Requirement| scope.key() == "PriorityClass";
+        if quota.scopes.iter().filter(of_class).count() > 1 {
+            return Ok(Err(SCOPES));
+        }
+        let namespace = &row["objectMeta"]["namespace"];
+        for assumed in case["input"]["assumedWorkloads"]
+            .as_array()
+            .into_iter()
+            .flatten()
+        {
+            let components = assumed["components"].as_array().into_iter().flatten();
+            for component in components.filter(|_| assumed["namespace"] == *namespace) {
+                let shape = shape(&component["replicaRequirements"])?;
+                if quota.counts(&shape.priority_class) {
+                    let replicas: i64 = read(&component["replicas"])?;
+                    let more = |name: &str| shape.requests.get(name).unwrap_or_default() * replicas;
+                    let used = quota
+                        .used
+                        .iter()
+                        .map(|(name, used)| (name.to_owned(), used + more(name)));
+                    quota.used = used.collect();
+                }
+            }
+        }
+        quotas.push(quota);
+    }
+    let shape = shape(request)?;
+    let room = quotas.iter().filter_map(|quota| quota.room(&shape)).min();
+    same(
+        "room",
+        room.unwrap_or(Replicas::MAX).get(),
+        read(&case["expected"])?,
+    )??;
+    // A quota bounds a cluster that has nodes enough.
+    let supply = Supply {
+        quotas,
+        ..Supply::default()
+    };
+    same("room without nodes", supply.room(&shape).replicas, n(0))
+}
+
+// ---------------------------------------------------------------- the calculator of one cluster
+
+/// The rows of the pods in the words of the HPA vectors.
+fn pods(case: &Value) -> Value {
+    let input = &case["input"];
+    let rows = input["podList"]
+        .as_array()
+        .or_else(|| input["pods"].as_array());
+    let pod = |row: &Value| {
+        let ready = if row["ready"] == true {
+            "True"
+        } else {
+            "False"
+        };
+        json!({
+            "name": row["name"],
+            "phase": row["phase"],
+            "start_age_s": row["startedSecondsAgo"],
+            "ready_condition": {"status": ready, "transition_age_s": row["startedSecondsAgo"]},
+            "containers": [{"name": "", "requests_milli": {"cpu": row["cpuRequestMilli"]}}],
+        })
+    };
+    rows.into_iter().flatten().map(pod).collect()
+}
+
+fn samples(case: &Value) -> Value {
+    let metrics = case["input"]["metrics"].as_object();
+    let sample = |(pod, row): (&String, &Value)| json!({"pod": pod, "value_milli": row["value"]});
+    metrics.into_iter().flatten().map(sample).collect()
+}
+
+/// Runs a case in the words of the HPA vectors; what is null there is not given.
+fn as_hpa(key: &str, row: &Value) -> Outcome {
+    vectors_hpa::check(key, row)?;
+    RAN
+}
+
+fn calculator(function: &str, case: &Value) -> Outcome {
+    let (input, want) = (&case["input"], &case["expected"]);
+    if input["calibration"]
+        .as_f64()
+        .is_some_and(|calibration| calibration < 1.0)
+    {
+        return Ok(Err(CALIBRATED));
+    }
+    let fails = want["expectError"] == true;
+    // A ratio is the value of an object with a target of one.
+    let ratio = input["usageRatio"]
+        .as_f64()
+        .map(|ratio| json!([(ratio * 1000.0).round()]));
+    let object = input["objectMetric"].as_i64();
+    // The tables' client fails for an object that measures zero: nothing was measured.
+    let object = object.map(|value| if fails { json!([]) } else { json!([value]) });
+    let target = if ratio.is_some() {
+        &json!(1000)
+    } else {
+        first(input, &["targetUsage", "targetAverageUsage"])
+    };
+    let whole = |values: Value| -> Value {
+        let values = values.as_array().into_iter().flatten();
+        values.map(|v| json!(v.as_f64().map(rounded))).collect()
+    };
+    let row = json!({
+        "function": function,
+        "resource": "cpu",
+        "current_replicas": first(input, &["currentReplicas", "statusReplicas"]),
+        "target_utilization": input["targetUtilization"],
+        "target_milli": target,
+        "pod_totals": samples(case),
+        "values_milli": ratio.or(object).map(whole),
+        "tolerance_up": input["tolerance"],
+        "tolerance_down": input["tolerance"],
+        "cpu_initialization_period_s": 300,
+        "initial_readiness_delay_s": 30,
+        "pods": pods(case),
+        "expect": {
+            "replicas": want["expectedReplicas"],
+            "utilization": want["expectedUtilization"],
+            "raw_value_milli": want["expectedRawUtilization"],
+            "usage_milli": want["expectedUsage"],
+            "error_contains": fails.then_some(""),
+        },
+    });
+    as_hpa("replica_calculator", &row)
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the rows' thousandths are whole and small"
+)]
+fn rounded(x: f64) -> i64 {
+    x.round() as i64
+}
+
+/// The first of these fields that is given.
+fn first<'a>(input: &'a Value, names: &[&str]) -> &'a Value {
+    let given = names.iter().filter_map(|name| input.get(name)).next();
+    given.unwrap_or(&Value::Null)
+}
+
+/// An object at twice its target wants twice the ready pods.
+fn ready_pods(case: &Value) -> Outcome {
+    let want = &case["expected"];
+    let row = json!({
+        "function": "GetObjectMetricReplicas",
+        "current_replicas": 1,
+        "target_milli": 1000,
+        "values_milli": [2000],
+        "pods": pods(case),
+        "expect": {
+            "replicas": want["expectedCount"].as_i64().map(|count| 2 * count),
+            "error_contains": (want["expectError"] == true).then_some(""),
+        },
+    });
+    as_hpa("replica_calculator", &row)
+}
+
+fn group_pods(case: &Value) -> Outcome {
+    let (input, want) = (&case["input"], &case["expected"]);
+    let row = json!({
+        "resource": input["resource"],
+        "cpu_initialization_period_s": input["cpuInitializationPeriod"],
+        "initial_readiness_delay_s": input["delayOfInitialReadinessStatus"],
+        "pods": pods(case),
+        "metrics": samples(case),
+        "expect": {
+            "ready_count": want["expectedReadyCount"],
+            "unready": want["expectedUnreadyPods"],
+            "missing": want["expectedMissingPods"],
+            "ignored": want["expectedIgnoredPods"],
+        },
+    });
+    as_hpa("group_pods", &row)
+}
+
+fn bounds(case: &Value) -> Outcome {
+    let (input, want) = (&case["input"], &case["expected"]);
+    let row = json!({
+        "current_replicas": input["currentReplicas"],
+        "desired_replicas": input["desiredReplicas"],
+        "min_replicas": input["hpaMinReplicas"],
+        "max_replicas": input["hpaMaxReplicas"],
+        "expect": {"replicas": want["expectedReplicas"], "reason": want["expectedCondition"]},
+    });
+    as_hpa("convert_desired_replicas_with_rules", &row)
+}
+
+/// Without rules, the limit is what is left of a boundless wish.
+fn plain_up_limit(case: &Value) -> Outcome {
+    let row = json!({
+        "current_replicas": case["input"]["currentReplicas"],
+        "desired_replicas": MANY,
+        "min_replicas": 1,
+        "max_replicas": MANY,
+        "expect": {"replicas": case["expected"]["expectedLimit"], "reason": "ScaleUpLimit"},
+    });
+    as_hpa("convert_desired_replicas_with_rules", &row)
+}
+
+fn limit(key: &str, case: &Value) -> Outcome {
+    let input = &case["input"];
+    let row = json!({
+        "current_replicas": input["currentReplicas"],
+        "scale_up_events": input["scaleUpEvents"],
+        "scale_down_events": input["scaleDownEvents"],
+        "rules": input["scalingRules"],
+        "expect": {"limit": case["expected"]["expectedLimit"]},
+    });
+    as_hpa(key, &row)
+}
+
+fn longest_period(case: &Value) -> Outcome {
+    let policies = case["input"]["scalingRules"]["policies"].as_array();
+    let policy = |row: &Value| -> Fallible<hpa::Policy> {
+        Ok(hpa::Policy {
+            kind: hpa::PolicyKind::Pods,
+            value: 1,
+            period: SignedDuration::from_secs(read(&row["periodSeconds"])?),
+        })
+    };
+    let policies = policies
+        .into_iter()
+        .flatten()
+        .map(policy)
+        .collect::<Result<_, _>>()?;
+    let rules = hpa::Rules {
+        policies: Some(policies),
+        ..hpa::Rules::default()
+    };
+    let behavior = hpa::Behavior {
+        scale_down: rules.clone(),
+        scale_up: rules,
+    };
+    let want = SignedDuration::from_secs(read(&case["expected"]["expectedPeriod"])?);
+    same("up", behavior.longest_period(hpa::Direction::Up), want)??;
+    same("down", behavior.longest_period(hpa::Direction::Down), want)
+}
