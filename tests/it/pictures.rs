@@ -1,5 +1,5 @@
-//! `docs/federation.md` says what the code does: its words, and its pictures: each policy's worked example of the `FederatedHPA` proposal, divided by the
-//! code itself, so that no picture can say anything else than what is done.
+//! `docs/federation.md` says what the code does: in its words, and in its pictures, which are each policy's worked example of
+//! the `FederatedHPA` proposal divided by the code itself.
 
 use std::{fmt::Write as _, path::Path};
 
