@@ -82,6 +82,15 @@ pub(super) struct Whole {
     pub(super) hand: Option<String>,
 }
 
+// === impl Seen ===
+
+impl<M> Seen<M> {
+    /// Whether every member was seen.
+    pub(super) fn is_whole(&self) -> bool {
+        !self.members.values().any(MemberSeen::is_unknown)
+    }
+}
+
 // === impl MemberSeen ===
 
 impl<M> MemberSeen<M> {

@@ -346,18 +346,23 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
             now,
         };
         let uid = due.fdhpa.uid().unwrap_or_default();
+        let forecasts = &self.told.forecasts;
+        forecasts.fleets().report(&uid, of_history(&due, &seen));
         let memory = self
             .memories
             .entry(uid)
             .or_insert_with(|| FleetMemory::new(&due.fdhpa, &due.whole));
-        let forecasts = &self.told.forecasts;
         let hub = total::decide(&desk, forecasts, memory, &due, &seen);
-        let feed = forecasts.feed();
-        let told = (&due.spec.workload, &hub.planned);
-        super::glimpse::tell(feed, due.uid(), &mut memory.told.lead_times, told);
-        forecasts
-            .fleets()
-            .report(due.uid(), of_history(&due, &seen));
+        // What is seen without a member is not the demand of the fleet.
+        if seen.is_whole() {
+            let told = (&due.spec.workload, &hub.planned);
+            super::glimpse::tell(
+                forecasts.feed(),
+                due.uid(),
+                &mut memory.told.lead_times,
+                told,
+            );
+        }
         let observed = seen.members.iter().map(|(name, member)| {
             let memory = memory.members.entry(name.clone()).or_default();
             member::observed(&due, member, memory, now)

@@ -142,6 +142,12 @@ impl Fleet {
         self.forecaster.pass().await;
     }
 
+    fn annotate(&self, annotations: BTreeMap<String, String>) {
+        let mut state = self.memory.state();
+        let fdhpa = state.federated.get_mut("web").unwrap();
+        fdhpa.metadata.annotations = Some(annotations);
+    }
+
     /// The highest value that is expected within an hour, or why there is none.
     fn expected(&self, uid: &str, metric: &str) -> Result<f64, Refused> {
         let key = SeriesKey {
@@ -291,14 +297,7 @@ async fn what_belongs_to_no_pod_and_what_the_user_wrote_is_asked_for_once() {
     let mut fleet = Fleet::new(&format!("{DIVIDED}, {CPU}"), &[("sum(x)", 5.0)]);
     let annotation = "metric-query.autoscaling.crane.io/resource.cpu".to_owned();
     let written = [(annotation, "sum(x)".to_owned())].into_iter().collect();
-    fleet
-        .memory
-        .state()
-        .federated
-        .get_mut("web")
-        .unwrap()
-        .metadata
-        .annotations = Some(written);
+    fleet.annotate(written);
     fleet.pass(0, &ALL).await;
     assert_eq!(fleet.asked(), ["sum(x) at hub"]);
     assert_eq!(fleet.expected("uid-web", "resource.cpu"), Ok(5.0));
