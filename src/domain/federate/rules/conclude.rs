@@ -166,10 +166,11 @@ fn running(
 
 /// Direct: the count to write.
 fn direct(seat: &Seat<'_>) -> u32 {
-    if seat.keep > 0 {
-        return seat.keep;
+    match (seat.keep, seat.write) {
+        (0, Some(0)) => 0,
+        (0, _) => seat.count,
+        (keep, _) => keep,
     }
-    seat.write.unwrap_or(seat.count)
 }
 
 /// When a write comes: maxima that shrink first, then what grows or stays, last what ends ready pods that may be
