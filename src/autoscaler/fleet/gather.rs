@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use futures::future::join_all;
 use jiff::Timestamp;
 
-use super::{Due, placement::Template};
+use super::{due::Due, placement::Template};
 use crate::{
     autoscaler::{
         child,
