@@ -132,6 +132,10 @@ reasons! {
     Failed => "it has been lost for longer than is tolerated",
     /// R2: well again, and waiting for its share.
     Recovered => "it answers again and gets a share when it has done so for a while",
+    /// Its minimum follows its share of the floor.
+    Floor => "its share of what forecast, cron windows and metrics of the fleet ask for",
+    /// What stands in the member is not what was decided.
+    Restored => "it is brought back to what was decided",
     /// R4: somebody else keeps writing the replicas.
     Foreign => "somebody else keeps writing its replicas, so it is left alone",
     /// It is no candidate: the workload is not there, and others place it.

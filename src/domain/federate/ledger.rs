@@ -91,6 +91,8 @@ pub enum Tenure {
 pub struct Mark {
     /// How many pods were placed.
     pub placed: Replicas,
+    /// What the estimate claimed then; absent when there was none. A larger one since means that nodes were added.
+    pub claimed: Option<Replicas>,
     /// How long it holds. A mark that has ended is kept, because its successor holds twice as long.
     pub span: Span,
 }

@@ -2,6 +2,7 @@
 //!
 //! Every test draws its fleets from a seeded generator; a failure names the seed.
 
+mod alone;
 mod examples;
 mod fleets;
 mod rules;

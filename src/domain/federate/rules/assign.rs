@@ -163,6 +163,7 @@ fn settle(fleet: &mut Fleet<'_>, budgets: &Budgets) {
                 seat.set_budget(0, 0);
             }
             Role::Leaving => {
+                seat.known = true;
                 seat.entry.tenure = Tenure::Leaving;
                 seat.set_budget(0, 0);
             }

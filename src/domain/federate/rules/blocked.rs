@@ -22,11 +22,15 @@ pub(super) fn observe(fleet: &mut Fleet<'_>) {
         let pods = seat.member.pods.unwrap_or_default();
         seat.blocked = seat.placed < seat.replicas && pods.unschedulable_since.is_some_and(old);
         let placed = Replicas::new(seat.placed);
+        let claimed = seat.estimate();
         if seat.entry.mark.is_some_and(|mark| placed > mark.placed) {
             seat.entry.mark = None;
         }
+        if let Some(mark) = seat.entry.mark.as_mut().filter(|mark| claimed > mark.claimed) {
+            mark.span.until = mark.span.until.min(now);
+        }
         if seat.blocked {
-            seat.entry.mark = Some(marked(seat.entry.mark, placed, now));
+            seat.entry.mark = Some(marked(seat.entry.mark, placed, claimed, now));
         }
         if let Some(mark) = seat.entry.mark.filter(|mark| now < mark.span.until) {
             seat.capacity = mark.placed.get();
@@ -34,12 +38,21 @@ pub(super) fn observe(fleet: &mut Fleet<'_>) {
     }
 }
 
-fn marked(before: Option<Mark>, placed: Replicas, now: Timestamp) -> Mark {
+fn marked(
+    before: Option<Mark>,
+    placed: Replicas,
+    claimed: Option<Replicas>,
+    now: Timestamp,
+) -> Mark {
     let span = match before {
         Some(mark) if now < mark.span.until => mark.span,
         before => Span::next(before.map(|mark| mark.span), now, MARK, LONGEST_MARK),
     };
-    Mark { placed, span }
+    Mark {
+        placed,
+        claimed,
+        span,
+    }
 }
 
 impl Span {

@@ -53,7 +53,7 @@ pub(super) fn conclude(mut fleet: Fleet<'_>) -> (FleetDecision, Ledger) {
         if let Some(entry) = remembered(&seat, outcome) {
             ledger.members.insert(seat.name().to_owned(), entry);
         }
-        settle_reasons(&mut seat);
+        settle_reasons(&mut seat, outcome, before);
         members.push(decided(seat, outcome, before));
     }
     order.sort_unstable();
@@ -166,10 +166,11 @@ fn running(
 
 /// Direct: the count to write.
 fn direct(seat: &Seat<'_>) -> u32 {
-    if seat.keep > 0 {
-        return seat.keep;
+    match (seat.keep, seat.write) {
+        (0, Some(0)) => 0,
+        (0, _) => seat.count,
+        (keep, _) => keep,
     }
-    seat.write.unwrap_or(seat.count)
 }
 
 /// When a write comes: maxima that shrink first, then what grows or stays, last what ends ready pods that may be
@@ -205,7 +206,12 @@ fn remembered(seat: &Seat<'_>, outcome: Outcome) -> Option<Entry> {
     Some(entry)
 }
 
-fn settle_reasons(seat: &mut Seat<'_>) {
+fn settle_reasons(seat: &mut Seat<'_>, outcome: Outcome, before: Option<(Replicas, Replicas)>) {
+    if outcome.action.writes() && seat.is_active() && seat.reasons.is_empty() {
+        let raised = before.is_some_and(|(min, _)| min.get() != outcome.min);
+        let reason = if raised { Reason::Floor } else { Reason::Restored };
+        seat.tell(reason, String::new);
+    }
     let reason = match seat.role {
         Role::Lost
             if matches!(

@@ -292,6 +292,12 @@ impl Seat<'_> {
         self.hi().min(self.capacity).saturating_sub(self.max())
     }
 
+    /// What its nodes are said to hold in all; absent when unknown or said to grow.
+    pub(super) fn estimate(&self) -> Option<Replicas> {
+        let room = self.member.room.filter(|_| !self.standing.elastic)?;
+        Some(Replicas::new(self.placed.saturating_add(room.get())))
+    }
+
     /// Whether feedback says that it is full.
     pub(super) fn is_marked(&self, now: Timestamp) -> bool {
         self.entry.mark.is_some_and(|mark| now < mark.span.until)
@@ -404,10 +410,13 @@ impl<'a> Judge<'_, 'a> {
             Ok(_) => None,
         };
         if let Some(outside) = unselected {
-            return match (self.entry, answers) {
-                (None, _) => outside,
-                (Some(_), true) => Some(Role::Leaving),
-                (Some(_), false) => Some(Role::Lost),
+            // An autoscaler of ours that nobody remembers is a leftover, to be removed like any other.
+            let is_ours = self.entry.is_some() || self.member.hpa.is_some();
+            return match (is_ours, answers) {
+                (false, _) => outside,
+                (true, true) => Some(Role::Leaving),
+                (true, false) if self.entry.is_none() => outside,
+                (true, false) => Some(Role::Lost),
             };
         }
         Some(match self.failure() {
