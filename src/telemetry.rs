@@ -502,10 +502,12 @@ pub struct BadFilter {
 /// # Errors
 /// [`BadFilter`], before anything is logged.
 pub fn start_logging(filter: &str, json: bool) -> Result<(), BadFilter> {
-    let filter = EnvFilter::try_new(filter).map_err(|source| BadFilter {
-        filter: filter.to_owned(),
-        source,
-    })?;
+    // The client library logs each failed request as an error of its own, without saying of what; we say both.
+    let filter =
+        EnvFilter::try_new(format!("kube_client=off,{filter}")).map_err(|source| BadFilter {
+            filter: filter.to_owned(),
+            source,
+        })?;
     let subscriber = fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let started = if json {
         subscriber.json().try_init()

@@ -158,13 +158,13 @@ impl StoredPod {
 
     /// Adds what the scheduler reserves for it.
     pub(super) fn reserve(&self, add: &mut impl FnMut(&str, i64)) {
-        match &self.reserved {
-            Some(requests) => requests.iter().for_each(|(name, milli)| add(name, milli)),
-            None => {
-                let all = self.pod.containers.iter();
-                all.flat_map(|container| container.requests.iter())
-                    .for_each(|(name, milli)| add(name, milli));
-            }
+        let of_containers = self.pod.containers.iter().map(|c| &c.requests);
+        let (reserved, summed) = match &self.reserved {
+            Some(reserved) => (Some(&**reserved), None),
+            None => (None, Some(of_containers)),
+        };
+        for requests in reserved.into_iter().chain(summed.into_iter().flatten()) {
+            requests.iter().for_each(|(name, milli)| add(name, milli));
         }
     }
 }
@@ -269,10 +269,7 @@ impl PodSpec {
     fn reserved(&self) -> Result<Requests, String> {
         let of = |role: Role, c: &ContainerSpec| Ok((role, c.requests()?));
         let starting = self.init_containers.iter().flatten();
-        let starting = starting.map(|c| match c.is_sidecar() {
-            true => of(Role::Sidecar, c),
-            false => of(Role::Init, c),
-        });
+        let starting = starting.map(|c| of(c.role_at_start(), c));
         let apps = self.containers.iter().map(|c| of(Role::App, c));
         let all: Vec<(Role, Requests)> = starting.chain(apps).collect::<Result<_, String>>()?;
         let of_pod = self.pod_level_requests()?.unwrap_or_default();
@@ -294,6 +291,15 @@ impl PodSpec {
 impl ContainerSpec {
     fn is_sidecar(&self) -> bool {
         self.restart_policy.as_deref() == Some("Always")
+    }
+
+    /// Its part if it stands among the init containers.
+    fn role_at_start(&self) -> Role {
+        if self.is_sidecar() {
+            Role::Sidecar
+        } else {
+            Role::Init
+        }
     }
 
     fn requests(&self) -> Result<Requests, String> {

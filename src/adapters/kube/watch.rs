@@ -15,6 +15,7 @@ use kube::{Client, core::WatchEvent};
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::{task::JoinSet, time::timeout};
+use tracing::Instrument as _;
 
 use super::{
     client::{Connection, WATCH_MARGIN, WATCH_TIMEOUT, jitter},
@@ -67,7 +68,8 @@ impl<V: Stored> Watched for Store<V> {
                 scope: scope.clone(),
                 pace,
             };
-            tasks.spawn(watch.run());
+            // Of several clusters, the span says which one a record is about.
+            tasks.spawn(watch.run().in_current_span());
         }
     }
 }

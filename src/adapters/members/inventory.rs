@@ -33,7 +33,7 @@ use crate::{
 };
 
 /// How often a cluster without `ClusterProfile`s is asked whether it has them now.
-const ASKED_AGAIN: Duration = Duration::from_secs(60);
+const ASKED_AGAIN: Duration = Duration::from_mins(1);
 /// Label of the Secret of a profile: the name of the profile.
 const PROFILE_LABEL: &str = "x-k8s.io/cluster-profile";
 const PROFILE_SECRETS: &str =
@@ -201,11 +201,11 @@ impl Inventory {
 
     /// Every member that is written down, by name; of two with one name, that of the Secret.
     pub(super) fn wanted(&self, settings: &Settings) -> BTreeMap<String, Wanted> {
-        let profiles = self.profiles.all();
-        let profiled = profiles
+        let listed = self.profiles.all();
+        let by_profile = listed
             .iter()
             .map(|profile| self.profiled(profile, settings));
-        let mut wanted: BTreeMap<String, Wanted> = profiled.collect();
+        let mut wanted: BTreeMap<String, Wanted> = by_profile.collect();
         for secret in self.secrets.all() {
             let access = secret.access(&settings.key, settings.allow_loopback);
             let member = Wanted {

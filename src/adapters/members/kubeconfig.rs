@@ -64,6 +64,9 @@ enum Rule {
     Refused(&'static str),
 }
 
+/// The fields that a section may have; all others are refused.
+type Rules<'a> = &'a [(&'a str, Rule)];
+
 use Rule::{Ignored, Read, Refused};
 
 const FILE: &str = "names a file, and a member's kubeconfig may not make the hub read files; \
@@ -239,14 +242,13 @@ impl<'a> Section<'a> {
     }
 
     /// The same section, if the rules let all of its fields pass.
-    fn judged(self, rules: &[(&str, Rule)]) -> Result<Self, Refusal> {
+    fn judged(self, rules: Rules<'_>) -> Result<Self, Refusal> {
         for (key, value) in self.fields {
             match rules.iter().find(|(known, _)| known == key) {
-                Some((_, Read | Ignored)) => {}
                 Some((_, Refused(problem))) if says_something(value) => {
                     return Err(self.refuse(key, *problem));
                 }
-                Some((_, Refused(_))) => {}
+                Some(_) => {}
                 None => {
                     let key = shown(key);
                     return Err(self.refuse(&key, "is not known to be safe; remove it"));
@@ -261,7 +263,7 @@ impl<'a> Section<'a> {
         &self,
         list: &str,
         inner: &str,
-        (outer_rules, inner_rules): (&[(&str, Rule)], &[(&str, Rule)]),
+        (outer_rules, inner_rules): (Rules<'_>, Rules<'_>),
     ) -> Result<(&'a str, Self), Refusal> {
         let entries = self.fields.get(list).and_then(Value::as_array);
         let Some([entry]) = entries.map(Vec::as_slice) else {
@@ -272,23 +274,23 @@ impl<'a> Section<'a> {
             ));
         };
         let entry = self
-            .inside(format!("{list}[0]"), entry)?
+            .inside(&format!("{list}[0]"), entry)?
             .judged(outer_rules)?;
         let name = entry.text("name")?;
         let Some(value) = entry.fields.get(inner) else {
             return Err(entry.refuse(inner, "is missing; add it"));
         };
-        let section = entry.inside(inner.to_owned(), value)?;
+        let section = entry.inside(inner, value)?;
         Ok((name, section.judged(inner_rules)?))
     }
 
-    fn inside(&self, key: String, value: &'a Value) -> Result<Self, Refusal> {
+    fn inside(&self, key: &str, value: &'a Value) -> Result<Self, Refusal> {
         match value {
             Value::Object(fields) => Ok(Self {
-                at: self.path(&key),
+                at: self.path(key),
                 fields,
             }),
-            _ => Err(self.refuse(&key, "is not a mapping; expected one")),
+            _ => Err(self.refuse(key, "is not a mapping; expected one")),
         }
     }
 

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::task::JoinSet;
+use tracing::Instrument as _;
 
 use super::kubeconfig::Access;
 use crate::{
@@ -24,7 +25,7 @@ pub struct Patience {
     pub question: SignedDuration,
     /// Without an answer for longer than this it is lost.
     pub answer: SignedDuration,
-    /// With a watch that heard nothing for longer than this it is lost; bookmarks come every 50 s.
+    /// With a watch that heard nothing for longer than this it is lost; a quiet one is renewed every 50 s.
     pub watch: SignedDuration,
 }
 
@@ -75,15 +76,16 @@ impl Patience {
 impl Link {
     /// Starts to watch and to ask.
     pub(super) fn open(
+        name: &str,
         access: Access,
         cluster: Arc<KubeMember>,
-        patience: Patience,
-        clock: &Clock,
+        (patience, clock): (Patience, &Clock),
     ) -> Self {
         let vigil = Arc::new(Vigil::starting());
         let mut tasks = JoinSet::new();
         let (watched, asked) = (cluster.clone(), cluster.clone());
-        tasks.spawn(async move { watched.run().await });
+        let span = tracing::info_span!("member", name);
+        tasks.spawn(async move { watched.run().await }.instrument(span));
         tasks.spawn(vigil.clone().keep(asked, patience.question));
         Self {
             access,

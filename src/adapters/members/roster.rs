@@ -166,25 +166,21 @@ impl Members {
         match (self.dial)(&access) {
             Ok(connection) => {
                 tracing::info!(member = name, server, "connecting to a member");
-                entry.take(self.link(access, connection));
+                entry.take(self.link(name, access, connection));
             }
             Err(error) => entry.fail(chain(&error), self.clock.now()),
         }
     }
 
-    fn link(&self, access: Access, connection: Connection) -> Link {
+    fn link(&self, name: &str, access: Access, connection: Connection) -> Link {
         let cluster = KubeMember::member(
             connection,
             &self.settings.namespaces,
             self.gate.clone(),
             (Limits::of_a_member(), Pace::default(), self.clock.clone()),
         );
-        Link::open(
-            access,
-            Arc::new(cluster),
-            self.settings.patience,
-            &self.clock,
-        )
+        let of = (self.settings.patience, &self.clock);
+        Link::open(name, access, Arc::new(cluster), of)
     }
 
     /// Taints with the time they appeared; those of a member that is new have been there for ever.

@@ -15,6 +15,7 @@ use super::{
 use crate::{
     adapters::members::{Access, Desk, Server, ZONES_JOINED_BY, bad_taints},
     cli::output::{Answer, Failure},
+    ports::ClusterError,
     validate::chain,
 };
 
@@ -121,7 +122,9 @@ pub(super) async fn run(args: &AddArgs) -> Result<Answer, Failure> {
     let token = member.token(NAMESPACE, TOKEN).await.map_err(failed)?;
     let text = yaml(&kubeconfig(&args.name, &server, &token))?;
     let secret = in_hub(&args.enrolment(), &text, false);
-    hub.apply(&secret).await.map_err(failed)?;
+    hub.apply(&secret)
+        .await
+        .map_err(|error| args.unwritten(&error))?;
     let mut story = args.story("applied");
     let name = &args.name;
     let _infallible = writeln!(story, "{name} is a member; foretide members check {name}");
@@ -151,6 +154,17 @@ impl AddArgs {
             Failure::invalid(format!(
                 "the hub would refuse this member: {refusal}; {advice}"
             ))
+        })
+    }
+
+    /// Why the hub does not have the member yet.
+    fn unwritten(&self, error: &ClusterError) -> Failure {
+        let namespace = &self.hub.namespace;
+        Failure::runtime(match error {
+            ClusterError::NotFound { .. } => format!(
+                "the hub has no namespace {namespace}; install the controller there, or name its namespace with --namespace"
+            ),
+            other => chain(other),
         })
     }
 

@@ -46,7 +46,7 @@ pub(super) async fn run(args: &CheckArgs, screen: Screen) -> Result<Answer, Fail
         version: member.version().await.map_err(failed)?,
         rights: member.may(args.place).await.map_err(failed)?,
     };
-    Ok(answer(&args.name, &access.host(), &found, screen))
+    Ok(answer(args, &access.host(), &found, screen))
 }
 
 /// How the hub reaches the member.
@@ -67,7 +67,9 @@ async fn access(args: &CheckArgs) -> Result<Access, Failure> {
         .ok_or_else(|| Failure::invalid(format!("the Secret of member {name}: {problem}")))
 }
 
-fn answer(name: &str, host: &str, found: &Findings, screen: Screen) -> Answer {
+fn answer(args: &CheckArgs, host: &str, found: &Findings, screen: Screen) -> Answer {
+    let name = &args.name;
+    let place = if args.place { " --place" } else { "" };
     let Findings { version, rights } = found;
     let old = *version < OLDEST;
     let mut rows = vec![[
@@ -92,7 +94,7 @@ fn answer(name: &str, host: &str, found: &Findings, screen: Screen) -> Answer {
         (false, 0) => format!("member {name} at {host} has all that is needed"),
         (_, 0) => format!("member {name} at {host} is too old"),
         (_, n) => format!(
-            "member {name} at {host} lacks {n} of {} rights; foretide members add grants them",
+            "member {name} at {host} lacks {n} of {} rights; foretide members add{place} grants them",
             rights.len()
         ),
     };
@@ -131,14 +133,19 @@ mod tests {
             version: (1, 36),
             rights: vec![(deed("get"), true), (deed("patch"), false)],
         };
-        let answer_to = |found: &Findings| answer("one", "one.example", found, Screen::default());
+        let args = CheckArgs {
+            name: "one".into(),
+            hub: crate::cli::members::list::tests::hub(),
+            place: true,
+        };
+        let answer_to = |found: &Findings| answer(&args, "one.example", found, Screen::default());
         let shown = answer_to(&found);
         let expected = "\
 RIGHT                           STATE    FOR
 Kubernetes 1.36                 ok       1.33 or later is needed
 get deployments/scale (apps)    ok       scaling
 patch deployments/scale (apps)  missing  scaling
-member one at one.example lacks 1 of 2 rights; foretide members add grants them
+member one at one.example lacks 1 of 2 rights; foretide members add --place grants them
 ";
         assert_eq!((shown.text.as_str(), shown.exit), (expected, Exit::Runtime));
         let old = Findings {

@@ -86,10 +86,11 @@ fn items(members: &[Enrolled]) -> Vec<Value> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn hub() -> HubArgs {
+    /// A hub with every default.
+    pub(in crate::cli::members) fn hub() -> HubArgs {
         HubArgs {
             hub_kubeconfig: None,
             hub_context: None,

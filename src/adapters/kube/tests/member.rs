@@ -57,7 +57,7 @@ fn pod(name: &str, app: &str, on: Option<&str>, cpu: &str) -> Value {
     })
 }
 
-fn deployment(spec: Value) -> Value {
+fn deployment(spec: &Value) -> Value {
     let mut pod =
         json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": "500m"}}}]});
     for (key, value) in spec.as_object().unwrap() {
@@ -107,23 +107,23 @@ async fn room_is_what_the_nodes_have_left_for_pods_of_the_template() {
         pod("x", "other", Some("a"), "600m"),
         pod("y", "other", Some("c"), "1"),
     ];
-    assert_eq!(room(&nodes, &pods, &deployment(json!({}))), Some(2 + 2));
+    assert_eq!(room(&nodes, &pods, &deployment(&json!({}))), Some(2 + 2));
 
     let others_wait = [pod("z", "other", None, "900m")];
     assert_eq!(
-        room(&nodes[..2], &others_wait, &deployment(json!({}))),
+        room(&nodes[..2], &others_wait, &deployment(&json!({}))),
         Some(2 + 2)
     );
     let ours_wait = [pod("z", "web", None, "900m")];
     assert_eq!(
-        room(&nodes[..2], &ours_wait, &deployment(json!({}))),
+        room(&nodes[..2], &ours_wait, &deployment(&json!({}))),
         Some(4 + 2)
     );
     let over = json!({"phase": "Succeeded"});
     let mut done = pod("x", "other", Some("a"), "600m");
     done["status"] = over;
     assert_eq!(
-        room(&nodes[..2], &[done], &deployment(json!({}))),
+        room(&nodes[..2], &[done], &deployment(&json!({}))),
         Some(4 + 2)
     );
 }
@@ -169,14 +169,14 @@ async fn room_is_only_where_a_pod_may_run() {
         (json!({"resources": {"requests": {"cpu": "250m"}}}), 4),
     ] {
         assert_eq!(
-            room(&nodes, &[], &deployment(spec.clone())),
+            room(&nodes, &[], &deployment(&spec)),
             Some(expected),
             "{spec}"
         );
     }
     let ours = [pod("x", "web", Some("a"), "100m")];
     assert_eq!(
-        room(&nodes, &ours, &deployment(json!({"affinity": anti}))),
+        room(&nodes, &ours, &deployment(&json!({"affinity": anti}))),
         Some(0)
     );
 }
@@ -189,7 +189,7 @@ async fn quotas_bound_the_room_and_room_is_unknown_without_nodes() {
         &member,
         &[node("a", "64", "110")],
         &[],
-        &deployment(json!({})),
+        &deployment(&json!({})),
     );
     let quota = json!({
         "metadata": {"name": "q", "namespace": "shop"},
@@ -232,7 +232,7 @@ async fn pods_without_a_node_are_counted_with_the_oldest_and_so_are_those_that_c
         waits("c", "2026-01-01T00:00:10Z"),
         gone,
     ];
-    let mut workload = deployment(json!({}));
+    let mut workload = deployment(&json!({}));
     fill(&member, &[], &pods, &workload);
     let at = |text: &str| -> Timestamp { text.parse().unwrap() };
     let found = member.unschedulable("shop", "app=web");

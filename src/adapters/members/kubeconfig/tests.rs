@@ -62,123 +62,72 @@ fn a_client_certificate_with_its_key_does_as_well() {
     assert_eq!(name.as_deref(), Some("other.example"));
 }
 
+/// A field with a value, and words of why it is refused.
+type Row = (&'static str, Value, &'static str);
+
+fn refuses(at: &str, rows: impl IntoIterator<Item = Row>) {
+    for (field, value, words) in rows {
+        let refusal = parse(&with(&format!("{at}/{field}"), value)).unwrap_err();
+        let place = at.trim_start_matches('/').replace("/0/", "[0].");
+        assert_eq!(refusal.field, format!("{place}.{field}"), "{refusal}");
+        assert!(refusal.problem.contains(words), "{refusal}");
+    }
+}
+
 #[test]
-fn what_could_run_read_or_redirect_is_refused_by_its_field_with_what_to_do() {
-    let exec = json!({"command": "sh", "args": ["-c", "id"], "apiVersion": "client.authentication.k8s.io/v1"});
-    for (at, field, value, words) in [
-        (USER_AT, "exec", exec, "run a command"),
+fn a_user_that_runs_reads_or_speaks_as_somebody_else_is_refused_with_what_to_do() {
+    let command = "run a command";
+    let file = "names a file";
+    let other = "somebody else's name";
+    let rows = [
         (
-            USER_AT,
-            "auth-provider",
-            json!({"name": "gcp"}),
-            "run a command",
+            "exec",
+            json!({"command": "sh", "args": ["-c", "id"]}),
+            command,
         ),
+        ("auth-provider", json!({"name": "gcp"}), command),
+        ("tokenFile", json!("/var/run/secrets/token"), file),
+        ("client-certificate", json!("/a"), file),
+        ("client-key", json!("/a"), file),
+        ("username", json!("me"), "not accepted"),
+        ("password", json!("x"), "not accepted"),
+        ("as", json!("system:admin"), other),
+        ("as-uid", json!("1"), other),
+        ("as-groups", json!(["system:masters"]), other),
+        ("as-user-extra", json!({"a": ["b"]}), other),
+        ("impersonate", json!("x"), "not known to be safe"),
+        ("token", json!("two\nlines"), "no bearer token"),
+        ("token", json!("x".repeat(20_000)), "no bearer token"),
+    ];
+    refuses(USER_AT, rows);
+    let both = parse(&with("/users/0/user/client-key-data", json!(key()))).unwrap_err();
+    let expected = "users[0].user.token stands beside a client certificate; keep one of the two";
+    assert_eq!(both.to_string(), expected);
+}
+
+#[test]
+fn a_cluster_that_is_not_who_it_should_be_is_refused_with_what_to_do() {
+    let authority = "certificate-authority-data";
+    let anybody = "anybody answer";
+    let rows = [
         (
-            USER_AT,
-            "tokenFile",
-            json!("/var/run/secrets/token"),
-            "names a file",
-        ),
-        (USER_AT, "client-certificate", json!("/a"), "names a file"),
-        (USER_AT, "client-key", json!("/a"), "names a file"),
-        (USER_AT, "username", json!("me"), "not accepted"),
-        (USER_AT, "password", json!("x"), "not accepted"),
-        (USER_AT, "as", json!("system:admin"), "somebody else's name"),
-        (USER_AT, "as-uid", json!("1"), "somebody else's name"),
-        (
-            USER_AT,
-            "as-groups",
-            json!(["system:masters"]),
-            "somebody else's name",
-        ),
-        (
-            USER_AT,
-            "as-user-extra",
-            json!({"a": ["b"]}),
-            "somebody else's name",
-        ),
-        (
-            CLUSTER_AT,
             "certificate-authority",
             json!("/etc/passwd"),
             "names a file",
         ),
-        (
-            CLUSTER_AT,
-            "insecure-skip-tls-verify",
-            json!(true),
-            "anybody answer",
-        ),
-        (
-            CLUSTER_AT,
-            "insecure-skip-tls-verify",
-            json!("true"),
-            "anybody answer",
-        ),
-        (
-            CLUSTER_AT,
-            "proxy-url",
-            json!("http://evil.example"),
-            "by way of",
-        ),
-        (CLUSTER_AT, "servr", json!("x"), "not known to be safe"),
-        (USER_AT, "impersonate", json!("x"), "not known to be safe"),
-        (
-            CLUSTER_AT,
-            "server",
-            json!("http://member1.example"),
-            "not encrypted",
-        ),
-        (
-            CLUSTER_AT,
-            "server",
-            json!("https://169.254.169.254"),
-            "metadata",
-        ),
-        (
-            CLUSTER_AT,
-            "server",
-            json!("https://127.0.0.1:6443"),
-            "own address",
-        ),
-        (CLUSTER_AT, "server", json!(6443), "not a text"),
-        (
-            CLUSTER_AT,
-            "tls-server-name",
-            json!("a b"),
-            "neither a DNS name",
-        ),
-        (
-            CLUSTER_AT,
-            "certificate-authority-data",
-            json!("%%%"),
-            "not base64",
-        ),
-        (
-            CLUSTER_AT,
-            "certificate-authority-data",
-            json!(base64("hi")),
-            "no certificate",
-        ),
-        (USER_AT, "token", json!("two\nlines"), "no bearer token"),
-        (
-            USER_AT,
-            "token",
-            json!("x".repeat(20_000)),
-            "no bearer token",
-        ),
-        (USER_AT, "client-key-data", json!(key()), "stands beside"),
-    ] {
-        let refusal = parse(&with(&format!("{at}/{field}"), value)).unwrap_err();
-        let place = at.trim_start_matches('/').replace("/0/", "[0].");
-        let expected = if refusal.problem.contains("stands beside") {
-            format!("{place}.token")
-        } else {
-            format!("{place}.{field}")
-        };
-        assert_eq!(refusal.field, expected, "{refusal}");
-        assert!(refusal.problem.contains(words), "{refusal}");
-    }
+        ("insecure-skip-tls-verify", json!(true), anybody),
+        ("insecure-skip-tls-verify", json!("true"), anybody),
+        ("proxy-url", json!("http://evil.example"), "by way of"),
+        ("servr", json!("x"), "not known to be safe"),
+        ("server", json!("http://member1.example"), "not encrypted"),
+        ("server", json!("https://169.254.169.254"), "metadata"),
+        ("server", json!("https://127.0.0.1:6443"), "own address"),
+        ("server", json!(6443), "not a text"),
+        ("tls-server-name", json!("a b"), "neither a DNS name"),
+        (authority, json!("%%%"), "not base64"),
+        (authority, json!(base64("hi")), "no certificate"),
+    ];
+    refuses(CLUSTER_AT, rows);
 }
 
 #[test]
