@@ -41,7 +41,8 @@ impl Fleets {
     }
 
     /// The members of one fleet, by name; absent before the first sync that saw it.
-    pub(super) fn members(&self, uid: &str) -> Option<Arc<[FleetMember]>> {
+    #[must_use]
+    pub fn members(&self, uid: &str) -> Option<Arc<[FleetMember]>> {
         let fleets = self.members.read().unwrap_or_else(PoisonError::into_inner);
         fleets.get(uid).cloned()
     }

@@ -17,6 +17,10 @@ use foretide::{
         federate::{Health, Profile},
         hpa::Settings,
     },
+    forecaster::{
+        fleets::FleetMember,
+        forecasts::{Forecasts, SeriesKey},
+    },
     ports::{Fleet, MemberView, Workloads},
 };
 use foretide_crds::{ClusterStatus, FederatedHPA, FederatedHPAStatus};
@@ -69,6 +73,7 @@ struct World {
     members: Members,
     clock: Clock,
     start: Timestamp,
+    forecasts: Arc<Forecasts>,
     autoscaler: FleetAutoscaler<Memory, Members>,
 }
 
@@ -87,8 +92,10 @@ impl World {
             all.insert((*name).to_owned(), (memory, Health::Ready));
         }
         let hub = Memory::default();
-        let autoscaler = Self::autoscaler(&hub, &fleet, &clock);
+        let forecasts = Arc::default();
+        let autoscaler = Self::autoscaler(&hub, &fleet, &clock, &forecasts);
         Self {
+            forecasts,
             hub,
             members: fleet,
             clock,
@@ -101,6 +108,7 @@ impl World {
         hub: &Memory,
         members: &Members,
         clock: &Clock,
+        forecasts: &Arc<Forecasts>,
     ) -> FleetAutoscaler<Memory, Members> {
         let setup = Setup {
             sync_period: SignedDuration::from_secs(15),
@@ -110,7 +118,7 @@ impl World {
             member_deadline: Duration::from_millis(20),
         };
         let told = Told {
-            forecasts: Arc::default(),
+            forecasts: Arc::clone(forecasts),
             telemetry: Arc::default(),
         };
         FleetAutoscaler::new(
@@ -124,7 +132,7 @@ impl World {
 
     /// The controller is another one, which knows what status says.
     fn restart(&mut self) {
-        self.autoscaler = Self::autoscaler(&self.hub, &self.members, &self.clock);
+        self.autoscaler = Self::autoscaler(&self.hub, &self.members, &self.clock, &self.forecasts);
     }
 
     fn put(&self, spec: &str) {
@@ -410,7 +418,10 @@ async fn a_restart_resumes_from_the_ledger_and_moves_nothing() {
     world.restart();
     for pass in 4..40 {
         let writes = world.sync(pass * 15).await;
-        assert!(!writes.iter().any(|write| write.contains("event")), "{writes:?}");
+        assert!(
+            !writes.iter().any(|write| write.contains("event")),
+            "{writes:?}"
+        );
     }
     assert_eq!(world.status().ledger, before.ledger);
     // What members' children have read is lost: until a window has passed, they scale nothing down.
@@ -729,4 +740,40 @@ async fn a_fleet_of_one_has_the_child_that_the_same_autoscaler_would_have() {
         }
         assert!(compared > 90, "{compared}");
     }
+}
+
+#[tokio::test]
+async fn forecasts_are_told_whose_demand_it_is_and_nothing_that_is_seen_in_part() {
+    let mut world = World::new(&[("a", 3), ("b", 3), ("c", 0)]);
+    world.put(&format!(
+        "minReplicas: 2, maxReplicas: 12, prediction: {{}}, {CPU}, \
+         federatedHPAAssignment: {{federatedHPAAssignmentType: DynamicWeighted}}"
+    ));
+    let key = SeriesKey {
+        uid: "uid-fleet".to_owned(),
+        metric: "resource.cpu".to_owned(),
+    };
+    let told = |world: &World| {
+        let members = world.forecasts.fleets().members("uid-fleet").unwrap();
+        let idle = members
+            .iter()
+            .map(|m: &FleetMember| (m.name.to_string(), m.idle));
+        idle.collect::<Vec<_>>()
+    };
+    let minutes = |world: &World, now: i64| {
+        let now = world.start + SignedDuration::from_secs(now);
+        world.forecasts.feed().minutes(&key, now).len()
+    };
+    let pair = |name: &str, idle| (name.to_owned(), idle);
+    world.sync(10).await;
+    assert_eq!(
+        told(&world),
+        [pair("a", false), pair("b", false), pair("c", true)]
+    );
+    assert_eq!(minutes(&world, 60), 1);
+    let since = world.clock.now();
+    world.health("b", Health::Unknown { since });
+    world.sync(70).await;
+    assert_eq!(told(&world)[1], pair("b", false));
+    assert_eq!(minutes(&world, 120), 1);
 }

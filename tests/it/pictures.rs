@@ -1,5 +1,5 @@
-//! `docs/federation.md` says what the code does: its words, and its pictures: each policy's worked example of the FederatedHPA proposal, divided by the
-//! code itself, so that no picture can say anything else than what is done.
+//! `docs/federation.md` says what the code does: in its words, and in its pictures, which are each policy's worked example of
+//! the `FederatedHPA` proposal divided by the code itself.
 
 use std::{fmt::Write as _, path::Path};
 
@@ -109,7 +109,7 @@ impl Example {
         self.clusters.iter().map(of).collect()
     }
 
-    fn about(&self, (_, capacity, weight, priority): &Cluster) -> String {
+    fn about((_, capacity, weight, priority): &Cluster) -> String {
         match (weight, priority, capacity) {
             (Some(weight), ..) => format!("weight {weight}"),
             (_, Some(priority), Some(room)) => format!("priority {priority}, room for {room}"),
@@ -164,7 +164,7 @@ impl Example {
                 cluster.1.filter(|room| *room <= top).map(y),
             );
             let centre = x + BAR / 2;
-            let about = self.about(cluster);
+            let about = Self::about(cluster);
             writeln!(
                 svg,
                 "<text x=\"{centre}\" y=\"{:.1}\" text-anchor=\"middle\" font-weight=\"600\">{least} to {most}</text>\

@@ -52,7 +52,9 @@ impl Hub {
         let (changes, federated_changes) = (Arc::<Changes>::default(), Arc::<Changes>::default());
         Self {
             autoscalers: Arc::new(Store::new(Resource::EHPA, &scopes).telling(changes.clone())),
-            federated: Arc::new(Store::new(Resource::FEDERATED, &scopes).telling(federated_changes.clone())),
+            federated: Arc::new(
+                Store::new(Resource::FEDERATED, &scopes).telling(federated_changes.clone()),
+            ),
             predictions: Arc::new(Store::new(Resource::TSP, &scopes)),
             changes,
             federated_changes,

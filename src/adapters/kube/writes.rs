@@ -200,10 +200,7 @@ pub(super) async fn emit(
     };
     match created {
         Ok(_event) => Ok(()),
-        Err(error) => Err(error.about(format!(
-            "event about {}",
-            kind.shown(namespace, name)
-        ))),
+        Err(error) => Err(error.about(format!("event about {}", kind.shown(namespace, name)))),
     }
 }
 

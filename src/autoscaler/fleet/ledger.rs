@@ -53,9 +53,9 @@ struct KeptEntry {
     weight: u64,
     #[serde(skip_serializing_if = "is_zero")]
     rank: u32,
-    /// Placed, until, seconds.
+    /// Placed, claimed, until, seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
-    mark: Option<(u32, Seconds, u32)>,
+    mark: Option<(u32, Option<u32>, Seconds, u32)>,
     /// Until, seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     local: Option<(Seconds, u32)>,
@@ -135,7 +135,8 @@ fn kept(entry: &Entry) -> KeptEntry {
         rank: entry.rank,
         mark: entry.mark.map(|mark| {
             let (until, seconds) = span(mark.span);
-            (mark.placed.get(), until, seconds)
+            let claimed = mark.claimed.map(Replicas::get);
+            (mark.placed.get(), claimed, until, seconds)
         }),
         local: entry.local.map(span),
         held: entry.held,
@@ -163,10 +164,15 @@ fn entry(kept: &KeptEntry) -> Entry {
         capacity: kept.capacity.map(Replicas::new),
         weight: kept.weight,
         rank: kept.rank,
-        mark: kept.mark.and_then(|(placed, until, seconds)| {
+        mark: kept.mark.and_then(|(placed, claimed, until, seconds)| {
             let span = span((until, seconds))?;
             let placed = Replicas::new(placed);
-            Some(Mark { placed, span })
+            let claimed = claimed.map(Replicas::new);
+            Some(Mark {
+                placed,
+                claimed,
+                span,
+            })
         }),
         local: kept.local.and_then(span),
         held: kept.held,

@@ -34,7 +34,7 @@ use crate::{
         Replicas,
         federate::{self, FleetDecision},
     },
-    forecaster::{fleets::FleetMember, forecasts::Forecasts},
+    forecaster::forecasts::Forecasts,
     ports::{Cluster, ClusterError, Fleet, ObjectKey},
     telemetry::Telemetry,
 };
@@ -187,18 +187,19 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
             now,
         };
         let uid = due.fdhpa.uid().unwrap_or_default();
+        let forecasts = &self.told.forecasts;
+        forecasts.fleets().report(&uid, seen.histories());
         let memory = self
             .memories
             .entry(uid)
             .or_insert_with(|| FleetMemory::new(&due.fdhpa, &due.whole));
-        let forecasts = &self.told.forecasts;
         let hub = total::decide(&desk, forecasts, memory, &due, &seen);
-        let feed = forecasts.feed();
-        let told = (&due.spec.workload, &hub.planned);
-        super::glimpse::tell(feed, due.uid(), &mut memory.told.lead_times, told);
-        forecasts
-            .fleets()
-            .report(due.uid(), of_history(&due, &seen));
+        // What is seen without a member is not the demand of the fleet.
+        if seen.is_whole() {
+            let told = (&due.spec.workload, &hub.planned);
+            let lead_times = &mut memory.told.lead_times;
+            super::glimpse::tell(forecasts.feed(), due.uid(), lead_times, told);
+        }
         let observed = seen.members.iter().map(|(name, member)| {
             let memory = memory.members.entry(name.clone()).or_default();
             member::observed(&due, member, memory, now)
@@ -280,23 +281,4 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
             self.schedule.again(&uid, now, super::AFTER_CONFLICT);
         }
     }
-}
-
-/// The members whose history makes up that of the fleet.
-fn of_history<M>(due: &Due, seen: &Seen<M>) -> Vec<FleetMember> {
-    let counts = |member: &&gather::MemberSeen<M>| {
-        let candidate = due.spec.policy.affinity.matches(&member.view.profile);
-        let acting = member
-            .whole()
-            .and_then(|whole| whole.sighting.siblings.acting());
-        candidate || acting.is_some()
-    };
-    let members = seen.members.values().filter(counts);
-    members
-        .map(|member| FleetMember {
-            name: member.view.profile.name.as_str().into(),
-            prometheus: member.view.prometheus.as_deref().map(Into::into),
-            idle: member.is_idle(),
-        })
-        .collect()
 }

@@ -52,7 +52,6 @@ pub(super) fn decide<M>(
         .collect();
     let clusters = u32::try_from(parts.len()).unwrap_or(u32::MAX);
     let sighting = merged(forecasts, due, seen, &parts, desk.now);
-    let is_whole = seen.members.values().all(|member| !member.is_unknown());
     count_anew(memory, &parts, due, desk);
     let planned = desk.plan(
         &mut memory.told.track,
@@ -61,7 +60,7 @@ pub(super) fn decide<M>(
         None,
     );
     let total = Total {
-        demand: total_demand(due, &planned.sighting, desk.now).filter(|_| is_whole),
+        demand: total_demand(due, &planned.sighting, desk.now).filter(|_| seen.is_whole()),
         floor: floor(desk, memory, due, (&planned, clusters)),
         desired: desired(due, &planned.decision),
     };

@@ -92,7 +92,7 @@ impl Fleet {
         );
         let memory = Memory::default();
         let fdhpa: FederatedHPA = serde_saphyr::from_str(&yaml).unwrap();
-        memory.state().federated.insert("web".into(), fdhpa);
+        memory.state().federated.insert("web".to_owned(), fdhpa);
         let held = Prometheis::default();
         let cores = cores
             .iter()
@@ -140,6 +140,12 @@ impl Fleet {
             .fleets()
             .report("uid-web", members.iter().map(member).collect());
         self.forecaster.pass().await;
+    }
+
+    fn annotate(&self, annotations: BTreeMap<String, String>) {
+        let mut state = self.memory.state();
+        let fdhpa = state.federated.get_mut("web").unwrap();
+        fdhpa.metadata.annotations = Some(annotations);
     }
 
     /// The highest value that is expected within an hour, or why there is none.
@@ -291,14 +297,7 @@ async fn what_belongs_to_no_pod_and_what_the_user_wrote_is_asked_for_once() {
     let mut fleet = Fleet::new(&format!("{DIVIDED}, {CPU}"), &[("sum(x)", 5.0)]);
     let annotation = "metric-query.autoscaling.crane.io/resource.cpu".to_owned();
     let written = [(annotation, "sum(x)".to_owned())].into_iter().collect();
-    fleet
-        .memory
-        .state()
-        .federated
-        .get_mut("web")
-        .unwrap()
-        .metadata
-        .annotations = Some(written);
+    fleet.annotate(written);
     fleet.pass(0, &ALL).await;
     assert_eq!(fleet.asked(), ["sum(x) at hub"]);
     assert_eq!(fleet.expected("uid-web", "resource.cpu"), Ok(5.0));
