@@ -3,18 +3,31 @@
 
 use foretide::{
     adapters::prometheus::{Metric, Owner, PromqlScope, Rules, rules::Asked},
-    domain::cron::Zone,
+    domain::{cron::Zone, hpa::Settings},
     validate,
 };
-use foretide_crds::EffectiveHorizontalPodAutoscaler;
+use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA};
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 /// Every field that has a meaning of its own, once.
 const FULL: &str = include_str!("manifests/full.yaml");
+/// The same of a fleet.
+const FULL_FLEET: &str = include_str!("manifests/full-fleet.yaml");
 
 #[test]
 fn ehpa_json() {
-    let full: Value = serde_saphyr::from_str(FULL).unwrap();
+    fuzz(FULL, read);
+}
+
+#[test]
+fn fdhpa_json() {
+    fuzz(FULL_FLEET, read_fleet);
+}
+
+/// Reads what the fuzzer makes, and what it makes of a whole object.
+fn fuzz(full: &str, read: fn(Value) -> bool) {
+    let full: Value = serde_saphyr::from_str(full).unwrap();
     assert!(
         read(full.clone()),
         "the object that is changed must be valid itself"
@@ -48,6 +61,25 @@ fn read(object: Value) -> bool {
         assert!(!invalid.to_string().is_empty());
     }
     workload.is_ok()
+}
+
+/// Reads a fleet as the controller does; whether it is valid.
+fn read_fleet(object: Value) -> bool {
+    let Ok(fdhpa) = serde_json::from_value::<FederatedHPA>(object) else {
+        return false;
+    };
+    let period = SignedDuration::from_secs(15);
+    match validate::fleet(&fdhpa, &Zone::utc(), period, &Settings::default()) {
+        Ok(fleet) => {
+            assert!(fleet.policy.bounds.min <= fleet.policy.bounds.max);
+            assert!(fleet.policy.tolerance >= 0.0 && fleet.policy.settle > 0);
+            true
+        }
+        Err(invalid) => {
+            assert!(!invalid.to_string().is_empty());
+            false
+        }
+    }
 }
 
 /// Walks down by the first bytes, and puts the value that the last byte names there.
