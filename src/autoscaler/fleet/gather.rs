@@ -280,22 +280,21 @@ async fn sight<M: Member>(
             unschedulable,
             room: cluster
                 .room(target, &shape(&sighting))
-                .map(|room| besides_coming(room, &sighting.observation)),
+                .map(|room| beside_asked(room, &sighting.observation)),
             hand: hand(cluster, target, expected, &sighting).await,
             sighting,
         })),
     }
 }
 
-/// The room that is left when every replica that was asked for exists: those that do not yet are not on any node, and
-/// the count of replicas has them already.
-fn besides_coming(room: Replicas, seen: &Observation) -> Replicas {
-    let here = |pod: &&Arc<Pod>| {
-        !pod.deleting && matches!(pod.phase, Phase::Pending | Phase::Running | Phase::Unknown)
-    };
+/// Room beside the replicas that were asked for. Nodes have room beside the pods that exist, and for a moment, or while
+/// a new version rolls out, these are fewer or more.
+fn beside_asked(room: Replicas, seen: &Observation) -> Replicas {
+    let here =
+        |pod: &&Arc<Pod>| !pod.deleting && !matches!(pod.phase, Phase::Succeeded | Phase::Failed);
     let here = u32::try_from(seen.pods.iter().filter(here).count()).unwrap_or(u32::MAX);
-    let coming = seen.scale.spec.get().saturating_sub(here);
-    Replicas::new(room.get().saturating_sub(coming))
+    let all = room.get().saturating_add(here);
+    Replicas::new(all.saturating_sub(seen.scale.spec.get()))
 }
 
 /// Who changed the replicas, asked only where neither we nor the member's autoscaler can have.
@@ -329,5 +328,53 @@ fn shape(sighting: &Sighting) -> PodShape {
     PodShape {
         requests: sums.into_iter().collect::<Requests>(),
         ..PodShape::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::observation::Scale;
+
+    fn pod(phase: Phase, deleting: bool) -> Arc<Pod> {
+        Arc::new(Pod {
+            name: "web".into(),
+            phase,
+            deleting,
+            created: None,
+            ready: None,
+            started: None,
+            containers: [].into(),
+            pod_level_requests: None,
+        })
+    }
+
+    #[test]
+    fn room_is_beside_the_replicas_that_were_asked_for_whether_their_pods_exist_yet_or_too_many_do()
+    {
+        let (runs, waits) = (pod(Phase::Running, false), pod(Phase::Pending, false));
+        let (ends, ended) = (pod(Phase::Running, true), pod(Phase::Failed, false));
+        let cases: [(u32, &[&Arc<Pod>], u32); 5] = [
+            (2, &[&runs, &runs], 5),
+            // Just raised: four are still to come.
+            (5, &[&runs], 1),
+            (9, &[&runs], 0),
+            // Just lowered, or a new version rolls out: one will go.
+            (2, &[&runs, &runs, &waits], 6),
+            // On no node for long, and on none any more.
+            (1, &[&runs, &ends, &ended], 5),
+        ];
+        for (spec, pods, beside) in cases {
+            let seen = Observation {
+                scale: Scale {
+                    spec: Replicas::new(spec),
+                    status: Replicas::ZERO,
+                },
+                pods: pods.iter().map(|pod| Arc::clone(pod)).collect(),
+                readings: Vec::new(),
+            };
+            let found = beside_asked(Replicas::new(5), &seen);
+            assert_eq!(found, Replicas::new(beside), "{spec} of {}", pods.len());
+        }
     }
 }
