@@ -43,6 +43,12 @@ pub fn child_name(name: &str) -> String {
     Kin::Owner.child_name(name)
 }
 
+/// `fdhpa-<name>`, likewise: what we create for a fleet must not meet what we create for an autoscaler of one cluster.
+#[must_use]
+pub fn fleet_child_name(name: &str) -> String {
+    Kin::Fleet.child_name(name)
+}
+
 // === impl Kin ===
 
 impl Kin {
@@ -62,7 +68,7 @@ impl Kin {
             Self::Owner => "ehpa",
             Self::Fleet => "fdhpa",
         };
-        fitting(&format!("{prefix}-{name}"), name)
+        fitting(format!("{prefix}-{name}"), name)
     }
 
     /// Metadata of something we create for `ehpa`: its name, its labels, and the bond to it.
@@ -95,9 +101,9 @@ impl Kin {
     }
 }
 
-fn fitting(full: &str, name: &str) -> String {
+fn fitting(full: String, name: &str) -> String {
     if full.len() <= MAX_NAME {
-        return full.to_owned();
+        return full;
     }
     let suffix = format!("-{:016x}", fnv1a(name.as_bytes()));
     let kept: String = full.chars().take(MAX_NAME - suffix.len()).collect();

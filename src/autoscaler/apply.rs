@@ -195,7 +195,8 @@ impl<C: Workloads> Writer<'_, C> {
         let taken = adopted.or(siblings.foreign.as_ref());
         if let Some(taken) = taken.filter(|_| child::wants_adoption(ehpa)) {
             self.remove_owned().await?;
-            let manifest = child::adoption((&self.planned.valid, self.planned.kin), taken, min, max);
+            let manifest =
+                child::adoption((&self.planned.valid, self.planned.kin), taken, min, max);
             let deed = if adopted.is_some() {
                 Deed::Restored
             } else {

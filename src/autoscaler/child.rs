@@ -481,12 +481,7 @@ mod tests {
             (hpa("ehpa-web", None, None), "foreign namesake", true),
         ] {
             let all = [Arc::clone(&hpa)];
-            let found = Siblings::of(
-                (&object, Kin::Owner),
-                &target,
-                &all,
-                &["rival".to_owned()],
-            );
+            let found = Siblings::of((&object, Kin::Owner), &target, &all, &["rival".to_owned()]);
             let is = |which| {
                 if str::contains(whose, which) {
                     Some(Arc::clone(&hpa))
@@ -512,7 +507,12 @@ mod tests {
         let was = foreign.spec.clone();
         let mut adopted = foreign;
         for min in [1, 2, 3] {
-            let manifest = adoption((&ehpa(None), Kin::Owner), &adopted, Replicas::new(min), Replicas::new(10));
+            let manifest = adoption(
+                (&ehpa(None), Kin::Owner),
+                &adopted,
+                Replicas::new(min),
+                Replicas::new(10),
+            );
             adopted = HpaView {
                 uid: adopted.uid,
                 ..stored(&manifest)

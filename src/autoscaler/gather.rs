@@ -12,7 +12,6 @@ use std::{
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
-use kube::ResourceExt;
 
 use super::{child::Siblings, rivals::Rivals};
 use crate::{
@@ -161,6 +160,7 @@ async fn see<C: Workloads>(
         readings.push(reading);
     }
     let hpas = shared.hpas.get(namespace).map_or(&[][..], Vec::as_slice);
+    let uid = due.ehpa.metadata.uid.as_deref().unwrap_or_default();
     Ok(Sighting {
         siblings: Siblings::of(
             (&due.ehpa, due.kin),
@@ -168,7 +168,7 @@ async fn see<C: Workloads>(
             hpas,
             &due.rivals.uids,
         ),
-        forecasts: predicted(forecasts, (&due.ehpa, workload), &pods, &scale, now),
+        forecasts: predicted(forecasts, (uid, workload), &pods, &scale, now),
         observation: Observation {
             scale: scale.scale,
             pods,
@@ -287,19 +287,18 @@ impl<C: Workloads> Sight<'_, C> {
 /// What the forecasts in force say about every metric of a workload.
 pub(super) fn predicted(
     forecasts: &Forecasts,
-    (ehpa, workload): (&EffectiveHorizontalPodAutoscaler, &Workload),
+    (uid, workload): (&str, &Workload),
     pods: &[Arc<Pod>],
     scale: &ScaleView,
     now: Timestamp,
 ) -> Vec<ForecastReading> {
-    let uid = ehpa.uid().unwrap_or_default();
     let Some(prediction) = &workload.prediction else {
         return Vec::new();
     };
     let mut asked = HashSet::new();
     let mut read = |metric: &MetricSpec| {
         let key = SeriesKey {
-            uid: uid.clone(),
+            uid: uid.to_owned(),
             metric: metric.identifier(),
         };
         if !asked.insert(key.metric.clone()) {

@@ -3,29 +3,34 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use super::{apply::Planned, gather::Sighting, memory::Memory};
+use super::{apply::Planned, gather::Sighting};
 use crate::{
     domain::{
         decide::{Decision, Limit},
         demand,
+        lead_time::LeadTimes,
         observation::{Phase, Pod},
         workload::Workload,
     },
     forecaster::feed::{Feed, Glimpse},
 };
 
-/// Tells forecasters what one decision saw, if the workload is forecast.
-pub(super) fn tell(feed: &Feed, memory: &mut Memory, workload: &Workload, planned: &Planned) {
+/// Tells forecasters what one decision saw, if the workload is forecast; its series go by `uid`.
+pub(super) fn tell(
+    feed: &Feed,
+    uid: &str,
+    lead_times: &mut LeadTimes,
+    (workload, planned): (&Workload, &Planned),
+) {
     if workload.prediction.is_none() {
         return;
     }
     let Planned {
         sighting, decision, ..
     } = planned;
-    memory.lead_times.observe(&sighting.observation.pods);
-    let lead_time = memory.lead_times.measured();
+    lead_times.observe(&sighting.observation.pods);
+    let lead_time = lead_times.measured();
     let glimpses = glimpses(workload, sighting, decision);
-    let uid = planned.ehpa.metadata.uid.as_deref().unwrap_or_default();
     feed.report(uid, lead_time, glimpses, decision.at);
 }
 

@@ -273,7 +273,9 @@ impl<C: Cluster> Autoscaler<C> {
         let memory = self.memories.of(&due.ehpa);
         let workload = Arc::clone(&due.workload);
         let planned = desk.plan(&mut memory.track, due, sighting, None);
-        glimpse::tell(self.forecasts.feed(), memory, &workload, &planned);
+        let uid = planned.ehpa.metadata.uid.as_deref().unwrap_or_default();
+        let (feed, lead_times) = (self.forecasts.feed(), &mut memory.lead_times);
+        glimpse::tell(feed, uid, lead_times, (&workload, &planned));
         planned
     }
 

@@ -54,15 +54,15 @@ fn lint(args: &LintArgs, screen: Screen, local: &Zone, now: Timestamp) -> Result
                 notes.push_str(&lines);
                 continue;
             };
-            let workload = accepted.1;
+            let workload = accepted.workload();
             for (_, problem) in workload.cron_problems() {
                 has_errors = true;
                 let _infallible = writeln!(notes, "{}: {}", document.place(), problem.message);
             }
-            let bounds = validate::bounds(&workload);
+            let bounds = validate::bounds(workload);
             all.push(Crons {
                 object: object(&document),
-                windows: workload.windows,
+                windows: workload.windows.clone(),
                 bounds,
             });
         }

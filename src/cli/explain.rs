@@ -1,32 +1,55 @@
 //! `foretide explain`: why an autoscaler in a cluster has decided as it has.
 //!
 //! The object's status says it all; this file reads the object once and puts the status into words.
-//! It computes nothing, so it can never disagree with what was done.
+//! It computes nothing, so it can never disagree with what was done. A fleet is told as an autoscaler of one cluster
+//! is, with its clusters beside it.
+
+mod fleet;
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use foretide_crds::{DecisionStatus, EffectiveHorizontalPodAutoscaler, ForecastStatus};
+use foretide_crds::{
+    DecisionStatus, EffectiveHorizontalPodAutoscaler, FederatedHPA, ForecastStatus,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use serde_json::json;
 
 use super::{
     decision::{self, Units, WIDTH, clock},
+    inputs,
+    manifest::Document,
     output::{Answer, Failure, Paint, Screen, wrapped},
+    validate::{KINDS, is},
 };
 use crate::{
     adapters::kube::{ConnectError, Connection},
     domain::{cron::Zone, hpa::MetricSpec},
-    validate::{self, chain},
+    ports::ClusterError,
+    validate::{self, Invalid, chain},
 };
 
+pub use self::fleet::{fleet_json, fleet_text};
+
 /// Arguments of `foretide explain`.
+#[expect(
+    clippy::doc_markdown,
+    reason = "the help shows the doc comments as they are"
+)]
 #[derive(Debug, Clone, clap::Args)]
 pub struct ExplainArgs {
-    /// The autoscaler
-    #[arg(value_name = "NAMESPACE/NAME", value_parser = parse_object)]
-    pub object: (String, String),
+    /// The EffectiveHorizontalPodAutoscaler, or else FederatedHPA, of this name in the cluster
+    #[arg(
+        value_name = "NAMESPACE/NAME",
+        value_parser = parse_object,
+        required_unless_present = "files",
+        conflicts_with = "files"
+    )]
+    pub object: Option<(String, String)>,
+    /// The object with its status, as `kubectl get -o yaml` prints it, instead of one in the cluster; - for standard input
+    #[arg(short = 'f', long = "filename", value_name = "FILE")]
+    pub files: Option<PathBuf>,
     /// Kubeconfig file [default: $KUBECONFIG, then ~/.kube/config]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
@@ -49,7 +72,25 @@ pub enum Form {
 }
 
 /// Conditions that are as they should be with this status; all others with `True`.
-const GOOD_IF_FALSE: [&str; 1] = ["ScalingLimited"];
+const GOOD_IF_FALSE: [&str; 2] = ["ScalingLimited", "ReplicaConflict"];
+
+/// What is explained.
+#[derive(Debug)]
+enum Subject {
+    One(Box<EffectiveHorizontalPodAutoscaler>),
+    Fleet(Box<FederatedHPA>),
+}
+
+/// An autoscaler as it is told.
+struct Told<'a> {
+    heading: String,
+    ehpa: &'a EffectiveHorizontalPodAutoscaler,
+    /// What its spec means; of a fleet the metrics are those of the whole.
+    metrics: Vec<MetricSpec>,
+    invalid: Option<Invalid>,
+    /// The clusters of a fleet.
+    clusters: String,
+}
 
 fn parse_object(text: &str) -> Result<(String, String), String> {
     match text.split_once('/') {
@@ -65,26 +106,71 @@ fn parse_object(text: &str) -> Result<(String, String), String> {
 /// Answers `foretide explain`.
 ///
 /// # Errors
-/// The cluster cannot be reached, or has no such object.
+/// The cluster cannot be reached, or has no such object; or the file has none.
 pub(super) fn run(args: &ExplainArgs, screen: Screen, local: &Zone) -> Result<Answer, Failure> {
+    let subject = match &args.files {
+        Some(file) => written(&inputs::documents(std::slice::from_ref(file))?)?,
+        None => live(args)?,
+    };
+    Ok(match (subject, args.output) {
+        (Subject::One(ehpa), Form::Text) => Answer::text(text(&ehpa, screen, local)),
+        (Subject::One(ehpa), Form::Json) => json(&ehpa),
+        (Subject::Fleet(fdhpa), Form::Text) => Answer::text(fleet_text(&fdhpa, screen, local)),
+        (Subject::Fleet(fdhpa), Form::Json) => fleet_json(&fdhpa),
+    })
+}
+
+/// The one object of ours among the documents.
+fn written(documents: &[Document]) -> Result<Subject, Failure> {
+    let ours = documents.iter().filter(|document| {
+        is::<EffectiveHorizontalPodAutoscaler>(document) || is::<FederatedHPA>(document)
+    });
+    let [document] = ours.collect::<Vec<_>>()[..] else {
+        let kinds: Vec<_> = documents
+            .iter()
+            .map(|document| document.text("kind"))
+            .collect();
+        let message = format!(
+            "expected one object of ours ({KINDS}), found {}",
+            kinds.join(", ")
+        );
+        return Err(Failure::invalid(message));
+    };
+    let read = if is::<FederatedHPA>(document) {
+        serde_json::from_value(document.value()).map(|fdhpa| Subject::Fleet(Box::new(fdhpa)))
+    } else {
+        serde_json::from_value(document.value()).map(|ehpa| Subject::One(Box::new(ehpa)))
+    };
+    read.map_err(|error| Failure::invalid(format!("{}: cannot be read: {error}", document.place())))
+}
+
+fn live(args: &ExplainArgs) -> Result<Subject, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
     let runtime = runtime.map_err(|error| Failure::runtime(chain(&error)))?;
-    let ehpa = runtime.block_on(read(args))?;
-    Ok(match args.output {
-        Form::Text => Answer::text(text(&ehpa, screen, local)),
-        Form::Json => json(&ehpa),
-    })
+    runtime.block_on(read(args))
 }
 
-async fn read(args: &ExplainArgs) -> Result<EffectiveHorizontalPodAutoscaler, Failure> {
-    let (namespace, name) = &args.object;
+async fn read(args: &ExplainArgs) -> Result<Subject, Failure> {
+    let (namespace, name) = args.object.clone().unwrap_or_default();
     let file = args.kubeconfig.as_deref();
     let connection = Connection::from_kubeconfig(file, args.context.as_deref()).await;
     let connection = connection.map_err(|error| unconnected(&error))?;
-    let found = connection.autoscaler(namespace, name).await;
-    found.map_err(|error| Failure::runtime(chain(&error)))
+    let told = |error: ClusterError| Failure::runtime(chain(&error));
+    match connection.autoscaler(&namespace, &name).await {
+        Ok(ehpa) => return Ok(Subject::One(Box::new(ehpa))),
+        Err(ClusterError::NotFound { .. }) => {}
+        Err(error) => return Err(told(error)),
+    }
+    match connection.federated(&namespace, &name).await {
+        Ok(fdhpa) => Ok(Subject::Fleet(Box::new(fdhpa))),
+        Err(ClusterError::NotFound { .. }) => Err(Failure::runtime(format!(
+            "there is neither an EffectiveHorizontalPodAutoscaler nor a FederatedHPA {namespace}/{name}; \
+             kubectl get ehpa,fdhpa -n {namespace} lists them"
+        ))),
+        Err(error) => Err(told(error)),
+    }
 }
 
 /// The client library's errors repeat their sources, so one of them is enough.
@@ -99,46 +185,65 @@ fn unconnected(error: &ConnectError) -> Failure {
 /// The status of an autoscaler in words and numbers.
 #[must_use]
 pub fn text(ehpa: &EffectiveHorizontalPodAutoscaler, screen: Screen, local: &Zone) -> String {
-    let status = ehpa.status.clone().unwrap_or_default();
-    let workload = validate::workload(ehpa, local);
-    let metrics = workload
-        .as_ref()
-        .map(|w| w.metrics.clone())
-        .unwrap_or_default();
-    let mut blocks = vec![heading(ehpa, screen)];
-    match &status.decision {
-        Some(decided) => blocks.extend(decision_blocks(decided, &metrics, screen)),
-        None => blocks.push(undecided(ehpa)),
+    let (metrics, invalid) = match validate::workload(ehpa, local) {
+        Ok(workload) => (workload.metrics, None),
+        Err(invalid) => (Vec::new(), Some(invalid)),
+    };
+    let told = Told {
+        heading: heading(ehpa, screen),
+        ehpa,
+        metrics,
+        invalid,
+        clusters: String::new(),
+    };
+    told.text(screen)
+}
+
+// === impl Told ===
+
+impl Told<'_> {
+    fn text(self, screen: Screen) -> String {
+        let status = self.ehpa.status.clone().unwrap_or_default();
+        let mut blocks = vec![self.heading];
+        match &status.decision {
+            Some(decided) => blocks.extend(decision_blocks(decided, &self.metrics, screen)),
+            None => blocks.push(undecided(self.ehpa)),
+        }
+        blocks.push(self.clusters);
+        blocks.push(decision::windows(
+            status.windows.as_deref().unwrap_or_default(),
+            screen,
+        ));
+        blocks.push(conditions(
+            status.conditions.as_deref().unwrap_or_default(),
+            screen,
+        ));
+        if let Some(Invalid(violations)) = self.invalid {
+            let lines = violations
+                .iter()
+                .map(|v| format!("{}\n", wrapped(&format!("invalid: {v}"), WIDTH, "  ")));
+            blocks.push(lines.collect());
+        }
+        if status.decision.is_some() && status.observed_generation != self.ehpa.metadata.generation
+        {
+            blocks.push(
+                "The spec has changed since: this decision is about the spec before.\n".to_owned(),
+            );
+        }
+        blocks.retain(|block| !block.is_empty());
+        blocks.join("\n")
     }
-    blocks.push(decision::windows(
-        status.windows.as_deref().unwrap_or_default(),
-        screen,
-    ));
-    blocks.push(conditions(
-        status.conditions.as_deref().unwrap_or_default(),
-        screen,
-    ));
-    if let Err(invalid) = workload {
-        let lines = invalid
-            .0
-            .iter()
-            .map(|v| format!("{}\n", wrapped(&format!("invalid: {v}"), WIDTH, "  ")));
-        blocks.push(lines.collect());
-    }
-    if status.decision.is_some() && status.observed_generation != ehpa.metadata.generation {
-        blocks.push(
-            "The spec has changed since: this decision is about the spec before.\n".to_owned(),
-        );
-    }
-    blocks.retain(|block| !block.is_empty());
-    blocks.join("\n")
 }
 
 /// `status.decision` and `status.windows` under our own version and kind.
 #[must_use]
 pub fn json(ehpa: &EffectiveHorizontalPodAutoscaler) -> Answer {
+    Answer::json("Explanation", body(ehpa))
+}
+
+fn body(ehpa: &EffectiveHorizontalPodAutoscaler) -> serde_json::Value {
     let status = ehpa.status.clone().unwrap_or_default();
-    let body = json!({
+    json!({
         "metadata": {
             "name": ehpa.name_any(),
             "namespace": ehpa.namespace(),
@@ -148,8 +253,7 @@ pub fn json(ehpa: &EffectiveHorizontalPodAutoscaler) -> Answer {
         "decision": status.decision,
         "windows": status.windows,
         "conditions": status.conditions,
-    });
-    Answer::json("Explanation", body)
+    })
 }
 
 fn heading(ehpa: &EffectiveHorizontalPodAutoscaler, screen: Screen) -> String {
@@ -318,7 +422,7 @@ fn advice(reason: &str) -> Option<&'static str> {
         "InvalidSpec" | "InvalidExpression" | "InvalidTimeZone" | "InvalidCron" => {
             "correct the field; `foretide validate -f FILE` checks it before it is applied"
         }
-        _ => return None,
+        _ => return fleet::advice(reason),
     })
 }
 

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use foretide_crds::EffectiveHorizontalPodAutoscaler;
+use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA};
 use jiff::Timestamp;
 
 use super::{
@@ -12,7 +12,7 @@ use super::{
     manifest::{self, Document},
     output::Failure,
     template,
-    validate::{self, Judge, Severity},
+    validate::{self, Accepted, Judge, Severity},
 };
 use crate::{
     domain::{cron::Zone, demand::NoTarget, hpa::MetricSpec, workload::Workload},
@@ -76,12 +76,7 @@ impl Inputs {
     /// # Errors
     /// A file cannot be read.
     pub(super) fn documents(&self) -> Result<Vec<Document>, Failure> {
-        let invalid = |error: manifest::ManifestError| Failure::invalid(chain(&error));
-        let mut documents = Vec::new();
-        for file in manifest::files(&self.files).map_err(invalid)? {
-            documents.extend(manifest::read(&file).map_err(invalid)?);
-        }
-        Ok(documents)
+        documents(&self.files)
     }
 
     /// The histories by metric; one that names no metric is the first metric's.
@@ -124,31 +119,72 @@ impl Inputs {
     }
 }
 
+/// All objects of some manifests.
+///
+/// # Errors
+/// A file cannot be read.
+pub(super) fn documents(files: &[PathBuf]) -> Result<Vec<Document>, Failure> {
+    let invalid = |error: manifest::ManifestError| Failure::invalid(chain(&error));
+    let mut documents = Vec::new();
+    for file in manifest::files(files).map_err(invalid)? {
+        documents.extend(manifest::read(&file).map_err(invalid)?);
+    }
+    Ok(documents)
+}
+
+/// Which autoscalers a command takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Takes {
+    /// Those of one cluster.
+    Ones,
+    /// Those of one cluster and those of many.
+    Both,
+    /// Those of many.
+    Fleets,
+}
+
+// === impl Takes ===
+
+impl Takes {
+    const fn kinds(self) -> &'static str {
+        match self {
+            Self::Ones => "EffectiveHorizontalPodAutoscaler",
+            Self::Both => "EffectiveHorizontalPodAutoscaler or FederatedHPA",
+            Self::Fleets => "FederatedHPA",
+        }
+    }
+
+    fn takes(self, document: &Document) -> bool {
+        let one = validate::is::<EffectiveHorizontalPodAutoscaler>(document);
+        let fleet = validate::is::<FederatedHPA>(document);
+        (one && self != Self::Fleets) || (fleet && self != Self::Ones)
+    }
+}
+
 /// The one autoscaler among the documents, or the one of a name.
 ///
 /// # Errors
 /// There is none, or several, or it is not valid.
 pub(super) fn chosen(
     documents: &[Document],
-    name: Option<&str>,
+    (takes, name): (Takes, Option<&str>),
     local: &Zone,
     now: Timestamp,
-) -> Result<(EffectiveHorizontalPodAutoscaler, Workload), Failure> {
-    let ours = documents
-        .iter()
-        .filter(|d| validate::is::<EffectiveHorizontalPodAutoscaler>(d));
+) -> Result<Accepted, Failure> {
+    let kinds = takes.kinds();
+    let ours = documents.iter().filter(|document| takes.takes(document));
     let ours: Vec<_> = ours
         .filter(|d| name.is_none_or(|name| d.name() == name))
         .collect();
     let document = match (ours.as_slice(), name) {
         ([document], _) => *document,
         ([], None) => {
-            return Err(Failure::invalid(
-                "no EffectiveHorizontalPodAutoscaler in the manifests; name its file with -f",
-            ));
+            return Err(Failure::invalid(format!(
+                "no {kinds} in the manifests; name its file with -f"
+            )));
         }
         ([], Some(name)) => {
-            let message = format!("no EffectiveHorizontalPodAutoscaler {name} in the manifests");
+            let message = format!("no {kinds} {name} in the manifests");
             return Err(Failure::invalid(message));
         }
         (several, _) => {
@@ -171,6 +207,22 @@ pub(super) fn chosen(
         .accepted
         .map(|both| *both)
         .ok_or_else(|| Failure::invalid(errors.join("\n")))
+}
+
+/// The one autoscaler of one cluster, for commands that know no fleets.
+///
+/// # Errors
+/// As [`chosen`].
+pub(super) fn chosen_one(
+    documents: &[Document],
+    name: Option<&str>,
+    local: &Zone,
+    now: Timestamp,
+) -> Result<(EffectiveHorizontalPodAutoscaler, Workload), Failure> {
+    match chosen(documents, (Takes::Ones, name), local, now)? {
+        Accepted::One(ehpa, workload) => Ok((*ehpa, *workload)),
+        Accepted::Fleet(..) => Err(Failure::invalid("a fleet where one cluster is expected")),
+    }
 }
 
 /// Leaves out the metrics that have no history, and says so.

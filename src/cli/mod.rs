@@ -3,6 +3,7 @@
 //! Every command but `controller` is a function from its arguments, the screen, a zone and an instant
 //! to an [`Answer`]; [`run`] reads clock and environment, and prints.
 
+pub mod assign;
 pub mod backtest;
 mod controller;
 pub mod cron;
@@ -51,6 +52,8 @@ enum Command {
     Plan(plan::PlanArgs),
     /// Run the controller's decisions over a recorded history, and count what would have come of it
     Backtest(backtest::BacktestArgs),
+    /// Divide a fleet over clusters, step by step and offline
+    Assign(assign::AssignArgs),
     /// Say why an autoscaler in a cluster has its number of replicas
     Explain(explain::ExplainArgs),
     /// Check manifests, without a cluster
@@ -98,6 +101,7 @@ pub fn answer(cli: &Cli, around: &Surroundings) -> Result<Answer, Failure> {
         Command::Plan(args) => plan::run(args, *screen, local, *now),
         Command::Demo(args) => demo::run(args, *screen, (local, *now)),
         Command::Backtest(args) => backtest::run(args, *screen, (local, *now), &mut |_| {}),
+        Command::Assign(args) => assign::run(args, *screen, local, *now),
         Command::Explain(args) => explain::run(args, *screen, local),
         Command::Validate(args) => validate::run(args, *screen, local, *now),
         Command::Cron(args) => crons::run(args, *screen, local, *now),

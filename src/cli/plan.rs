@@ -7,22 +7,29 @@
 //! ```
 //!
 //! Everything between the files and the text is what the controller runs. What a cluster would have
-//! told is assumed, and each assumption is printed.
+//! told is assumed, and each assumption is printed. A fleet is decided as one workload and then divided.
 
+mod fleet;
 mod outlook;
 mod scene;
 mod view;
 
+use std::path::PathBuf;
+
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use jiff::Timestamp;
 
-use self::outlook::Outlook;
+use self::{fleet::Fleet, outlook::Outlook};
 use super::{
+    assign::Assignment,
     cron::Output,
-    inputs::{self, History, Inputs},
+    inputs::{self, History, Inputs, Takes},
     output::{Answer, Failure, Screen},
+    template::template,
+    validate::Accepted,
 };
 use crate::domain::{
+    Replicas,
     cron::Zone,
     decide::{Decision, Seen, decide},
     history,
@@ -31,6 +38,10 @@ use crate::domain::{
 };
 
 /// Arguments of `foretide plan`.
+#[expect(
+    clippy::doc_markdown,
+    reason = "the help shows the doc comments as they are"
+)]
 #[derive(Debug, Clone, clap::Args)]
 pub struct PlanArgs {
     /// The autoscaler and its histories.
@@ -39,6 +50,9 @@ pub struct PlanArgs {
     /// Replicas that run now [default: what the demand needs]
     #[arg(long, value_name = "N")]
     pub replicas: Option<u32>,
+    /// The clusters of a FederatedHPA, in the form of examples/clusters.yaml
+    #[arg(long, value_name = "FILE")]
+    pub clusters: Option<PathBuf>,
     /// When to decide, in RFC 3339 [default: the last line of the history]
     #[arg(long, value_name = "TIME")]
     pub at: Option<Timestamp>,
@@ -59,6 +73,8 @@ struct Plan {
     decision: Decision,
     outlooks: Vec<Outlook>,
     assumptions: Vec<String>,
+    /// How it is divided, if it is a fleet's.
+    division: Option<Assignment>,
 }
 
 /// Answers `foretide plan`.
@@ -84,12 +100,25 @@ pub(super) fn run(
 
 fn plan(args: &PlanArgs, local: &Zone, now: Timestamp) -> Result<Plan, Failure> {
     let documents = args.inputs.documents()?;
-    let (ehpa, mut workload) = inputs::chosen(&documents, args.inputs.name.as_deref(), local, now)?;
+    let which = (Takes::Both, args.inputs.name.as_deref());
+    let accepted = inputs::chosen(&documents, which, local, now)?;
+    let fleet = Fleet::of(&accepted, args)?;
+    let (ehpa, mut workload) = whole(accepted);
     let histories = args.inputs.histories(&workload)?;
     let mut assumptions = inputs::without_history(&mut workload, &histories);
     let at = moment(args.at, &histories, now)?;
     let outlooks = outlook::look(&ehpa, &workload, histories, at);
-    let scene = scene::set(args, &documents, (&workload, &outlooks), at)?;
+    let told = match (args.replicas, &fleet) {
+        (Some(replicas), _) => Some((Replicas::new(replicas), "as --replicas says")),
+        (None, Some(fleet)) => Some((fleet.replicas(), "as the clusters have")),
+        (None, None) => None,
+    };
+    if fleet.is_some() {
+        let shared = "clusters as their file has them, the demand shared evenly by their pods";
+        assumptions.push(shared.to_owned());
+    }
+    let template = template(&args.inputs.request, &documents, &workload)?;
+    let scene = scene::set(&template, (&workload, &outlooks), told, at)?;
     assumptions.splice(0..0, scene.assumptions);
     let forecasts = outlooks
         .iter()
@@ -98,10 +127,12 @@ fn plan(args: &PlanArgs, local: &Zone, now: Timestamp) -> Result<Plan, Failure> 
         forecasts: forecasts.collect(),
         observation: scene.observation,
         child: None,
-            share: None,
+        share: None,
     };
     let memory = history::History::default();
     let (decision, _) = decide(&workload, &seen, &memory, &Settings::default(), at);
+    let demand = scene::demand(&template, &outlooks, at);
+    let division = fleet.map(|fleet| fleet.divided((&workload, &seen), &decision, demand));
     Ok(Plan {
         ehpa,
         workload,
@@ -109,7 +140,23 @@ fn plan(args: &PlanArgs, local: &Zone, now: Timestamp) -> Result<Plan, Failure> 
         decision,
         outlooks,
         assumptions,
+        division: division.transpose()?,
     })
+}
+
+/// What is decided as one workload.
+fn whole(accepted: Accepted) -> (EffectiveHorizontalPodAutoscaler, Workload) {
+    match accepted {
+        Accepted::One(ehpa, workload) => (*ehpa, *workload),
+        Accepted::Fleet(fdhpa, fleet) => {
+            let ehpa = EffectiveHorizontalPodAutoscaler {
+                metadata: fdhpa.metadata,
+                spec: fdhpa.spec.autoscaling,
+                status: None,
+            };
+            (ehpa, fleet.workload)
+        }
+    }
 }
 
 fn moment(

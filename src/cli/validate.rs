@@ -4,11 +4,17 @@
 //! apply, the one door from a spec to the domain, and the remarks about cron windows. The first two
 //! make errors; what would be left out or surprise makes warnings.
 
+mod fleet;
+
 use std::path::PathBuf;
 
-use foretide_crds::{EffectiveHorizontalPodAutoscaler, Rules, TimeSeriesPrediction, Violation};
-use jiff::Timestamp;
+use foretide_crds::{
+    EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerSpec, FederatedHPA, Rules,
+    TimeSeriesPrediction, Violation,
+};
+use jiff::{SignedDuration, Timestamp};
 use kube::Resource;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{
@@ -20,10 +26,18 @@ use super::{
 use crate::{
     domain::{
         cron::{Bounds, Zone, lint},
+        hpa::Settings,
         workload::{Subject, Workload},
     },
-    validate::{self, chain},
+    validate::{self, FleetSpec, Invalid, chain},
 };
+
+/// The controller's period where nothing else is said: how long an observation of a fleet lasts.
+const SYNC_PERIOD: SignedDuration = SignedDuration::from_secs(15);
+
+/// Our kinds, as a user is told of them.
+pub(super) const KINDS: &str =
+    "EffectiveHorizontalPodAutoscaler, FederatedHPA or TimeSeriesPrediction";
 
 /// Arguments of `foretide validate`.
 #[derive(Debug, Clone, clap::Args)]
@@ -64,6 +78,7 @@ pub(super) enum Severity {
 #[derive(Debug)]
 pub(super) struct Judge<'a> {
     ehpa: Rules,
+    fdhpa: Rules,
     tsp: Rules,
     local: &'a Zone,
     now: Timestamp,
@@ -73,8 +88,36 @@ pub(super) struct Judge<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Judgement {
     /// The autoscaler and what it asks for, if it is one that can be acted on.
-    pub(super) accepted: Option<Box<(EffectiveHorizontalPodAutoscaler, Workload)>>,
+    pub(super) accepted: Option<Box<Accepted>>,
     pub(super) remarks: Vec<Remark>,
+}
+
+/// An autoscaler that can be acted on.
+#[derive(Debug)]
+pub(super) enum Accepted {
+    /// Of one cluster.
+    One(Box<EffectiveHorizontalPodAutoscaler>, Box<Workload>),
+    /// Of many.
+    Fleet(Box<FederatedHPA>, Box<FleetSpec>),
+}
+
+// === impl Accepted ===
+
+impl Accepted {
+    /// What it asks for, over a fleet of all clusters together.
+    pub(super) fn workload(&self) -> &Workload {
+        match self {
+            Self::One(_, workload) => workload,
+            Self::Fleet(_, fleet) => &fleet.workload,
+        }
+    }
+
+    fn spec(&self) -> &EffectiveHorizontalPodAutoscalerSpec {
+        match self {
+            Self::One(ehpa, _) => &ehpa.spec,
+            Self::Fleet(fdhpa, _) => &fdhpa.spec.autoscaling,
+        }
+    }
 }
 
 // === impl Severity ===
@@ -93,88 +136,107 @@ impl Severity {
 
 impl<'a> Judge<'a> {
     pub(super) fn new(local: &'a Zone, now: Timestamp) -> Self {
-        let ehpa = Rules::of::<EffectiveHorizontalPodAutoscaler>();
         Self {
-            ehpa,
+            ehpa: Rules::of::<EffectiveHorizontalPodAutoscaler>(),
+            fdhpa: Rules::of::<FederatedHPA>(),
             tsp: Rules::of::<TimeSeriesPrediction>(),
             local,
             now,
         }
     }
 
-    /// Everything there is to say about one document.
+    /// Everything there is to say about one document, in the order of its lines.
     pub(super) fn judge(&self, document: &Document) -> Judgement {
-        if is::<EffectiveHorizontalPodAutoscaler>(document) {
-            return self.autoscaler(document);
-        }
-        let mut judgement = Judgement::default();
-        if is::<TimeSeriesPrediction>(document) {
-            judgement.remarks = refused(document, &self.tsp.check(&document.value()));
-        } else {
-            let (kind, version) = (document.text("kind"), document.text("apiVersion"));
-            let message = match kind {
-                "" => "not a Kubernetes object: no `kind`; skipped".to_owned(),
-                _ => format!("{kind} ({version}) is not one of our kinds; skipped"),
-            };
-            judgement
-                .remarks
-                .push(remark(document.place(), Severity::Note, message));
-        }
+        let mut judgement = self.judged(document);
+        let order = |remark: &Remark| (remark.place.line, remark.message.clone());
+        judgement.remarks.sort_by_cached_key(order);
         judgement
     }
 
-    fn autoscaler(&self, document: &Document) -> Judgement {
-        let value = document.value();
-        let mut remarks = refused(document, &self.ehpa.check(&value));
-        if !remarks.is_empty() {
-            return Judgement {
-                accepted: None,
-                remarks,
-            };
+    fn judged(&self, document: &Document) -> Judgement {
+        if is::<EffectiveHorizontalPodAutoscaler>(document) {
+            return self.autoscaler(document, &self.ehpa, |ehpa| self.one(ehpa));
         }
-        let ehpa = match serde_json::from_value::<EffectiveHorizontalPodAutoscaler>(value) {
-            Ok(ehpa) => ehpa,
+        if is::<FederatedHPA>(document) {
+            return self.autoscaler(document, &self.fdhpa, |fdhpa| self.fleet(fdhpa));
+        }
+        let remarks = if is::<TimeSeriesPrediction>(document) {
+            refused(document, &self.tsp.check(&document.value()))
+        } else {
+            vec![remark(document.place(), Severity::Note, not_ours(document))]
+        };
+        Judgement {
+            accepted: None,
+            remarks,
+        }
+    }
+
+    fn one(&self, ehpa: EffectiveHorizontalPodAutoscaler) -> Result<Accepted, Invalid> {
+        let workload = validate::workload(&ehpa, self.local)?;
+        Ok(Accepted::One(Box::new(ehpa), Box::new(workload)))
+    }
+
+    fn fleet(&self, fdhpa: FederatedHPA) -> Result<Accepted, Invalid> {
+        let fleet = validate::fleet(&fdhpa, self.local, SYNC_PERIOD, &Settings::default())?;
+        Ok(Accepted::Fleet(Box::new(fdhpa), Box::new(fleet)))
+    }
+
+    fn autoscaler<K: DeserializeOwned>(
+        &self,
+        document: &Document,
+        rules: &Rules,
+        door: impl Fn(K) -> Result<Accepted, Invalid>,
+    ) -> Judgement {
+        let value = document.value();
+        let remarks = refused(document, &rules.check(&value));
+        let refused = |remarks| Judgement {
+            accepted: None,
+            remarks,
+        };
+        if !remarks.is_empty() {
+            return refused(remarks);
+        }
+        let object = match serde_json::from_value::<K>(value) {
+            Ok(object) => object,
             Err(error) => {
                 let message = format!("cannot be read: {error}");
-                let remarks = vec![remark(document.place(), Severity::Error, message)];
-                return Judgement {
-                    accepted: None,
-                    remarks,
-                };
+                return refused(vec![remark(document.place(), Severity::Error, message)]);
             }
         };
-        match validate::workload(&ehpa, self.local) {
-            Ok(workload) => {
-                remarks.extend(problems(document, &ehpa, &workload));
-                remarks.extend(self.lints(document, &ehpa, &workload));
-                Judgement {
-                    accepted: Some(Box::new((ehpa, workload))),
-                    remarks,
-                }
-            }
+        match door(object) {
+            Ok(accepted) => Judgement {
+                remarks: self.remarks(document, &accepted),
+                accepted: Some(Box::new(accepted)),
+            },
             Err(invalid) => {
-                let each = invalid.0.iter();
-                let each = each.map(|violation| {
+                let each = invalid.0.iter().map(|violation| {
                     let place = document.find(&violation.field);
                     remark(place, Severity::Error, violation.to_string())
                 });
-                Judgement {
-                    accepted: None,
-                    remarks: each.collect(),
-                }
+                refused(each.collect())
             }
         }
     }
 
-    fn lints(
-        &self,
-        document: &Document,
-        ehpa: &EffectiveHorizontalPodAutoscaler,
-        workload: &Workload,
-    ) -> Vec<Remark> {
+    fn remarks(&self, document: &Document, accepted: &Accepted) -> Vec<Remark> {
+        let mut remarks = problems(document, accepted);
+        remarks.extend(self.lints(document, accepted));
+        if let Accepted::Fleet(fdhpa, fleet) = accepted {
+            let each = fleet::remarks(fdhpa, fleet).into_iter();
+            remarks.extend(
+                each.map(|(path, severity, message)| {
+                    remark(document.find(&path), severity, message)
+                }),
+            );
+        }
+        remarks
+    }
+
+    fn lints(&self, document: &Document, accepted: &Accepted) -> Vec<Remark> {
+        let workload = accepted.workload();
         let found = lint(&workload.windows, bounds(workload), self.now);
         let each = found.iter().map(|finding| {
-            let place = document.find(&cron_path(ehpa, &finding.cron));
+            let place = document.find(&cron_path(accepted.spec(), &finding.cron));
             let message = format!(
                 "cron {}: {} [{}]",
                 finding.cron,
@@ -184,6 +246,36 @@ impl<'a> Judge<'a> {
             remark(place, Severity::Warning, message)
         });
         each.collect()
+    }
+}
+
+/// What to say about a document that is none of ours.
+fn not_ours(document: &Document) -> String {
+    let (kind, version) = (document.text("kind"), document.text("apiVersion"));
+    if kind.is_empty() {
+        return "not a Kubernetes object: no `kind`; skipped".to_owned();
+    }
+    let ours = [
+        (
+            EffectiveHorizontalPodAutoscaler::kind(&()),
+            EffectiveHorizontalPodAutoscaler::api_version(&()),
+        ),
+        (FederatedHPA::kind(&()), FederatedHPA::api_version(&())),
+        (
+            TimeSeriesPrediction::kind(&()),
+            TimeSeriesPrediction::api_version(&()),
+        ),
+    ];
+    match ours.iter().find(|(name, _)| name == kind) {
+        Some((_, ours)) => {
+            format!(
+                "{kind} ({version}) is somebody else's kind of that name, ours is {ours}; skipped"
+            )
+        }
+        None if version == super::API_VERSION => {
+            format!("{kind} ({version}) is read by other commands; skipped")
+        }
+        None => format!("{kind} ({version}) is not one of our kinds ({KINDS}); skipped"),
     }
 }
 
@@ -289,20 +381,19 @@ fn remark(place: Place, severity: Severity, message: impl Into<String>) -> Remar
 fn refused(document: &Document, violations: &[Violation]) -> Vec<Remark> {
     let each = violations.iter().map(|violation| {
         let place = document.find(&violation.field);
-        remark(place, Severity::Error, violation.to_string())
+        let meant =
+            fleet::meant(&violation.field).map(|name| format!("; it is called {name} here"));
+        let message = format!("{violation}{}", meant.unwrap_or_default());
+        remark(place, Severity::Error, message)
     });
     each.collect()
 }
 
 /// The parts of a spec that are left out: crons, or fields with a default in their place.
-fn problems(
-    document: &Document,
-    ehpa: &EffectiveHorizontalPodAutoscaler,
-    workload: &Workload,
-) -> Vec<Remark> {
-    let each = workload.problems.iter().map(|problem| {
+fn problems(document: &Document, accepted: &Accepted) -> Vec<Remark> {
+    let each = accepted.workload().problems.iter().map(|problem| {
         let path = match &problem.subject {
-            Subject::Cron(name) => cron_path(ehpa, name),
+            Subject::Cron(name) => cron_path(accepted.spec(), name),
             Subject::Field(path) => path.clone(),
         };
         let message = format!("{}; left out [{}]", problem.message, problem.reason);
@@ -312,8 +403,8 @@ fn problems(
 }
 
 /// Path of the cron of a name.
-fn cron_path(ehpa: &EffectiveHorizontalPodAutoscaler, name: &str) -> String {
-    let crons = ehpa.spec.crons.iter().flatten();
+fn cron_path(spec: &EffectiveHorizontalPodAutoscalerSpec, name: &str) -> String {
+    let crons = spec.crons.iter().flatten();
     let position = crons
         .map(|cron| cron.name.as_deref().unwrap_or_default())
         .position(|n| n == name);

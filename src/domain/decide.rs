@@ -266,16 +266,15 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// The floor lane's result, or what a fleet decided for this workload.
+    /// The floor lane's result, and at least what a fleet decided for this workload.
     fn floor(&self, raw: Option<Replicas>, history: &History) -> Floor {
-        match self.seen.share {
-            None => self.lane().floor(raw, history, self.now),
-            share @ Some(count) => Floor {
-                raw: share,
-                held: share,
-                limited: share,
-                floor: self.bounds().clamp(count),
-            },
+        let lane = self.lane().floor(raw, history, self.now);
+        let share = self.seen.share;
+        Floor {
+            raw: lane.raw.max(share),
+            held: lane.held.max(share),
+            limited: lane.limited.max(share),
+            floor: lane.floor.max(self.bounds().clamp(share.unwrap_or_default())),
         }
     }
 

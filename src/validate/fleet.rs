@@ -9,12 +9,13 @@ mod clusters;
 use std::collections::BTreeSet;
 
 use foretide_crds::{
-    AssignmentType, DeletionPolicy, FailurePolicy as WireFailure, FederatedHPA, FederatedHPASpec,
-    MetricScope, Rebalance, Scope, TargetClusterAutoscalingPreference, WeightBy as WireWeight,
-    WorkloadSource as WireSource,
+    AssignmentType, DeletionPolicy, FailurePolicy as WireFailure, FederatedHPA,
+    FederatedHPAAssignment, FederatedHPASpec, MetricScope, Rebalance, Scope,
+    TargetClusterAutoscalingPreference, WeightBy as WireWeight, WorkloadSource as WireSource,
 };
 use jiff::SignedDuration;
 
+use self::clusters::Reader;
 use super::{Invalid, MAX_REPLICAS, Violation, read, refuse_if_any};
 use crate::domain::{
     Replicas,
@@ -162,22 +163,10 @@ fn policy(spec: &FederatedHPASpec, workload: &Workload, violations: &mut Vec<Vio
     let assignment = &spec.federated_hpa_assignment;
     let rebalance = spec.rebalance.clone().unwrap_or_default();
     let kind = kind(assignment.federated_hpa_assignment_type.unwrap_or_default());
-    let preferences = assignment.cluster_autoscaling_preference.iter().flatten();
-    let preferences: Vec<_> = preferences
-        .enumerate()
-        .map(|(position, wire)| preference(position, wire, violations))
-        .collect();
-    if kind == Kind::Prioritized && preferences.iter().all(|p| p.priority.is_none()) {
-        violations.push(Violation::new(
-            format!("{ASSIGNMENT}.clusterAutoscalingPreference"),
-            "without any priority",
-            "at least one entry with `priority`, because the policy is Prioritized",
-        ));
-    }
-    let affinity = spec
-        .cluster_affinity
-        .as_ref()
-        .map(|wire| clusters::Reader::new("spec.clusterAffinity", violations).affinity(wire));
+    let preferences = preferences(assignment, kind, violations);
+    let affinity = spec.cluster_affinity.as_ref();
+    let affinity =
+        affinity.map(|wire| Reader::new("spec.clusterAffinity", violations).affinity(wire));
     let mut number = Numbers(violations);
     Policy {
         kind,
@@ -222,6 +211,26 @@ fn policy(spec: &FederatedHPASpec, workload: &Workload, violations: &mut Vec<Vio
     }
 }
 
+fn preferences(
+    assignment: &FederatedHPAAssignment,
+    kind: Kind,
+    violations: &mut Vec<Violation>,
+) -> Vec<Preference> {
+    let wire = assignment.cluster_autoscaling_preference.iter().flatten();
+    let read: Vec<_> = wire
+        .enumerate()
+        .map(|(position, wire)| preference(position, wire, violations))
+        .collect();
+    if kind == Kind::Prioritized && read.iter().all(|p| p.priority.is_none()) {
+        violations.push(Violation::new(
+            format!("{ASSIGNMENT}.clusterAutoscalingPreference"),
+            "without any priority",
+            "at least one entry with `priority`, because the policy is Prioritized",
+        ));
+    }
+    read
+}
+
 const fn kind(wire: AssignmentType) -> Kind {
     match wire {
         AssignmentType::Duplicated => Kind::Duplicated,
@@ -238,8 +247,8 @@ fn preference(
     violations: &mut Vec<Violation>,
 ) -> Preference {
     let field = format!("{ASSIGNMENT}.clusterAutoscalingPreference[{position}]");
-    let targets = clusters::Reader::new(&format!("{field}.targetCluster"), violations)
-        .affinity(&wire.target_cluster);
+    let targets =
+        Reader::new(&format!("{field}.targetCluster"), violations).affinity(&wire.target_cluster);
     let mut number = Numbers(violations);
     let mut threshold = |name: &str, n: Option<i32>| {
         let n = number.within(&format!("{field}.{name}"), n?, (0, MAX_REPLICAS));

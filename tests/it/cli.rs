@@ -3,6 +3,8 @@
 //! Commands run as functions: text in, text and exit code out. Long answers are compared with files
 //! under `snapshots/`; `UPDATE=1` writes them anew.
 
+mod fleet;
+
 use std::path::Path;
 
 use clap::Parser;
@@ -65,7 +67,7 @@ fn every_example_is_valid() {
     assert!(
         answer
             .text
-            .ends_with("3 autoscalers valid, 0 errors, 2 warnings\n"),
+            .ends_with("8 autoscalers valid, 0 errors, 2 warnings\n"),
         "{}",
         answer.text
     );
@@ -232,13 +234,14 @@ fn what_a_plan_lacks_is_named_with_the_flag_that_gives_it() {
         (
             "plan -f examples".to_owned(),
             Exit::Usage,
-            "several autoscalers: choose one with --name: php-apache-local, \
-             php-apache-multi-dimensions, php-apache",
+            "several autoscalers: choose one with --name: php-apache-aggregated, \
+             php-apache-duplicated, php-apache-dynamic-weighted, php-apache-prioritized, \
+             php-apache-static-weighted, php-apache-local, php-apache-multi-dimensions, php-apache",
         ),
         (
             "plan -f examples/php-apache-deployment.yaml".to_owned(),
             Exit::Invalid,
-            "no EffectiveHorizontalPodAutoscaler in the manifests; name its file with -f",
+            "no EffectiveHorizontalPodAutoscaler or FederatedHPA in the manifests; name its file with -f",
         ),
         (
             "plan -f tests/it/manifests/broken.yaml --name crossed".to_owned(),
@@ -503,7 +506,11 @@ fn the_definitions_are_printed_as_one_stream_of_yaml() {
         .collect();
     assert_eq!(
         kinds,
-        ["EffectiveHorizontalPodAutoscaler", "TimeSeriesPrediction"]
+        [
+            "EffectiveHorizontalPodAutoscaler",
+            "FederatedHPA",
+            "TimeSeriesPrediction"
+        ]
     );
 }
 

@@ -678,7 +678,7 @@ async fn the_hub_s_workload_is_placed_updated_and_recreated() {
 #[tokio::test]
 async fn a_fleet_of_one_has_the_child_that_the_same_autoscaler_would_have() {
     use foretide::autoscaler::Autoscaler;
-    let cron = "crons: [{name: peak, start: '0 1 * * *', end: '0 2 * * *', targetReplicas: 7}]";
+    let cron = "crons: [{name: peak, start: '10 0 * * *', end: '20 0 * * *', targetReplicas: 7}]";
     let kinds = ["Aggregated", "StaticWeighted", "DynamicWeighted"];
     for kind in kinds {
         let spec = format!("minReplicas: 2, maxReplicas: 10, {CPU}, {cron}");
@@ -702,10 +702,10 @@ async fn a_fleet_of_one_has_the_child_that_the_same_autoscaler_would_have() {
             Arc::default(),
             Arc::default(),
         );
-        // Over the hour, into the window and out of it, under a load that steps.
+        // Into a window and out of it, under a load that steps; compared where both have settled.
         let mut compared = 0;
-        for pass in 0..700_i64 {
-            let load = [300, 450, 800, 250][usize::try_from(pass / 100).unwrap() % 4];
+        for pass in 0..140_i64 {
+            let load = [300, 450, 800, 250][usize::try_from(pass / 35).unwrap()];
             world.member("m1").state().millicores = load;
             own.state().millicores = load;
             let now = world.start + SignedDuration::from_secs(pass * 15);
@@ -720,12 +720,13 @@ async fn a_fleet_of_one_has_the_child_that_the_same_autoscaler_would_have() {
             own.state().replicas.insert("web".into(), wanted);
             own.state().hpas.get_mut("ehpa-web").unwrap().status =
                 json!({"desiredReplicas": wanted});
-            if pass % 100 > 50 {
+            let boundary = [40, 80, 100].iter().any(|at| (at - 2..at + 2).contains(&pass));
+            if pass % 35 > 5 && !boundary {
                 let part = world.member("m1").state().hpas["fdhpa-web"].spec.clone();
                 assert_eq!(part, alone, "{kind}, pass {pass}");
                 compared += 1;
             }
         }
-        assert!(compared > 300);
+        assert!(compared > 90, "{compared}");
     }
 }

@@ -62,6 +62,8 @@ pub(crate) struct State {
     /// How many seconds pods took to start.
     pub(crate) start_up: i64,
     pub(crate) predicted: Option<TimeSeriesPredictionStatus>,
+    /// The last prediction that was written.
+    pub(crate) shown: Value,
 }
 
 #[derive(Clone, Default)]
@@ -374,7 +376,8 @@ impl Cluster for Memory {
         Vec::new()
     }
 
-    async fn apply_prediction(&self, _: &Value) -> Result<(), ClusterError> {
+    async fn apply_prediction(&self, manifest: &Value) -> Result<(), ClusterError> {
+        self.state().shown = manifest.clone();
         Ok(())
     }
 
@@ -484,7 +487,7 @@ impl Cluster for Memory {
 }
 
 impl Member for Memory {
-    fn room(&self, _: &PodShape, _: &str) -> Option<Replicas> {
+    fn room(&self, _: &ScaleTarget, _: &PodShape) -> Option<Replicas> {
         self.state().room.map(Replicas::new)
     }
 

@@ -1,3 +1,4 @@
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
@@ -68,7 +69,12 @@ fn every_fleet_under_examples_writes_back_as_it_was_and_is_accepted() {
                 let fleet = read(&object);
                 assert_eq!(serde_json::to_value(&fleet).unwrap(), object, "{path:?}");
                 assert_eq!(rules.check(&object), [], "{path:?}");
-                policies.extend(fleet.spec.federated_hpa_assignment.federated_hpa_assignment_type);
+                policies.extend(
+                    fleet
+                        .spec
+                        .federated_hpa_assignment
+                        .federated_hpa_assignment_type,
+                );
             }
         }
     }
@@ -193,24 +199,79 @@ fn objects_at_the_edge_of_the_rules_are_accepted() {
 
 /// Pointer, JSON set there, words of the answer; `field` where the answer is about a field below.
 const REFUSED: [(&str, &str, &str, &str); 31] = [
-    ("spec/minReplicas", "11", "", "lower minReplicas or raise maxReplicas"),
+    (
+        "spec/minReplicas",
+        "11",
+        "",
+        "lower minReplicas or raise maxReplicas",
+    ),
     ("spec/maxReplicas", "0", "", "between 1 and 10000"),
     ("spec/scaleToZero", "true", "", "no such field"),
     ("spec/autoscaleMultiClusterDelay", "-1", "", "60 is usual"),
     ("spec/autoscaleMultiClusterDelay", "3601", "", "60 is usual"),
     ("spec/tolerationSeconds", "-1", "", "between 0 and 86400"),
-    ("spec/failurePolicy", "\"Move\"", "", r#"one of "Retain", "Reassign""#),
-    ("spec/workloadSource", "\"hub\"", "", r#"one of "Members", "Hub""#),
-    ("spec/deletionPolicy", "\"Orphan\"", "", r#"one of "Delete", "Retain""#),
-    ("spec/federatedHPAAssignment/hpaAssignmentPolicy", "\"Aggregated\"", "", "no such field"),
-    ("spec/federatedHPAAssignment/federatedHPAAssignmentType", "\"Weighted\"", "", "one of \"Duplicated\""),
-    ("spec/federatedHPAAssignment/weightBy", "\"Load\"", "", r#"one of "Capacity", "Demand""#),
+    (
+        "spec/failurePolicy",
+        "\"Move\"",
+        "",
+        r#"one of "Retain", "Reassign""#,
+    ),
+    (
+        "spec/workloadSource",
+        "\"hub\"",
+        "",
+        r#"one of "Members", "Hub""#,
+    ),
+    (
+        "spec/deletionPolicy",
+        "\"Orphan\"",
+        "",
+        r#"one of "Delete", "Retain""#,
+    ),
+    (
+        "spec/federatedHPAAssignment/hpaAssignmentPolicy",
+        "\"Aggregated\"",
+        "",
+        "no such field",
+    ),
+    (
+        "spec/federatedHPAAssignment/federatedHPAAssignmentType",
+        "\"Weighted\"",
+        "",
+        "one of \"Duplicated\"",
+    ),
+    (
+        "spec/federatedHPAAssignment/weightBy",
+        "\"Load\"",
+        "",
+        r#"one of "Capacity", "Demand""#,
+    ),
     ("@", "[]", "", "needs the priority of at least one cluster"),
-    ("@/0", r#"{"targetCluster": {}, "staticWeight": 1}"#, "@", "needs the priority of at least one cluster"),
-    ("@/0", r#"{"priority": 1}"#, "@/0/targetCluster", "is required"),
+    (
+        "@/0",
+        r#"{"targetCluster": {}, "staticWeight": 1}"#,
+        "@",
+        "needs the priority of at least one cluster",
+    ),
+    (
+        "@/0",
+        r#"{"priority": 1}"#,
+        "@/0/targetCluster",
+        "is required",
+    ),
     ("@/0/staticWeight", "-1", "", "must be 0 or more"),
-    ("@/0/autoscalingMinThreshold", "-1", "", "between 0 and 10000"),
-    ("@/0/autoscalingMaxThreshold", "10001", "", "between 0 and 10000"),
+    (
+        "@/0/autoscalingMinThreshold",
+        "-1",
+        "",
+        "between 0 and 10000",
+    ),
+    (
+        "@/0/autoscalingMaxThreshold",
+        "10001",
+        "",
+        "between 0 and 10000",
+    ),
     (
         "@/0",
         r#"{"targetCluster": {}, "priority": 1, "autoscalingMinThreshold": 3, "autoscalingMaxThreshold": 2}"#,
@@ -241,11 +302,36 @@ const REFUSED: [(&str, &str, &str, &str); 31] = [
         "",
         "Exists and DoesNotExist take none",
     ),
-    ("spec/clusterTolerations", r#"[{"key": "a", "operator": "Lt", "value": "1"}]"#, "", "Equal or Exists"),
-    ("spec/clusterTolerations", r#"[{"operator": "Equal", "value": "1"}]"#, "", "compares a key and a value"),
-    ("spec/clusterTolerations", r#"[{"key": "a", "operator": "Exists", "value": "1"}]"#, "", "Exists and no value"),
-    ("spec/clusterTolerations", r#"[{"key": "a", "effect": "Never"}]"#, "", "leave it out to tolerate all"),
-    ("spec/clusterTolerations", r#"[{"key": "a", "tolerationSeconds": 1}]"#, "", "needs the effect NoExecute"),
+    (
+        "spec/clusterTolerations",
+        r#"[{"key": "a", "operator": "Lt", "value": "1"}]"#,
+        "",
+        "Equal or Exists",
+    ),
+    (
+        "spec/clusterTolerations",
+        r#"[{"operator": "Equal", "value": "1"}]"#,
+        "",
+        "compares a key and a value",
+    ),
+    (
+        "spec/clusterTolerations",
+        r#"[{"key": "a", "operator": "Exists", "value": "1"}]"#,
+        "",
+        "Exists and no value",
+    ),
+    (
+        "spec/clusterTolerations",
+        r#"[{"key": "a", "effect": "Never"}]"#,
+        "",
+        "leave it out to tolerate all",
+    ),
+    (
+        "spec/clusterTolerations",
+        r#"[{"key": "a", "tolerationSeconds": 1}]"#,
+        "",
+        "needs the effect NoExecute",
+    ),
     (
         "spec/metricScope",
         r#"[{"metric": "external.q", "scope": "Fleet"}, {"metric": "external.q", "scope": "Member"}]"#,
@@ -287,15 +373,27 @@ fn sizes_are_bounded() {
     let scope = |i: usize| format!(r#"{{"metric": "m{i}", "scope": "Fleet"}}"#);
     let preference = |i: usize| format!(r#"{{"targetCluster": {{}}, "priority": {i}}}"#);
     for (pointer, most, item) in [
-        ("spec/clusterAffinity/clusterNames", 256, &name as &dyn Fn(usize) -> String),
+        (
+            "spec/clusterAffinity/clusterNames",
+            256,
+            &name as &dyn Fn(usize) -> String,
+        ),
         ("spec/clusterAffinity/exclude", 256, &name),
-        ("spec/clusterAffinity/labelSelector/matchExpressions", 16, &exists),
+        (
+            "spec/clusterAffinity/labelSelector/matchExpressions",
+            16,
+            &exists,
+        ),
         ("spec/clusterTolerations", 32, &exists),
         ("spec/metricScope", 16, &scope),
         ("@", 64, &preference),
     ] {
         let pointer = expanded(pointer);
-        assert_eq!(rules.check(&with(&pointer, &list(most, item))), [], "{pointer}");
+        assert_eq!(
+            rules.check(&with(&pointer, &list(most, item))),
+            [],
+            "{pointer}"
+        );
         let found = rules.check(&with(&pointer, &list(most + 1, item)));
         let want = Violation {
             field: field(&pointer),
@@ -308,7 +406,9 @@ fn sizes_are_bounded() {
 #[test]
 fn kubectl_shows_policy_bounds_replicas_and_readiness() {
     let definition = crate::definition::<FederatedHPA>();
-    let columns = definition.spec.versions[0].additional_printer_columns.clone();
+    let columns = definition.spec.versions[0]
+        .additional_printer_columns
+        .clone();
     let shown: Vec<_> = columns
         .unwrap()
         .into_iter()
@@ -319,4 +419,72 @@ fn kubectl_shows_policy_bounds_replicas_and_readiness() {
         shown,
         ["POLICY", "MINPODS", "MAXPODS", "REPLICAS", "READY", "AGE"]
     );
+}
+
+/// Names of fields, so that random values reach the rules behind them.
+const FIELDS: [&str; 12] = [
+    "spec/clusterAffinity",
+    "spec/clusterAffinity/labelSelector/matchExpressions",
+    "spec/clusterTolerations",
+    "spec/metricScope",
+    "spec/federatedHPAAssignment",
+    "spec/federatedHPAAssignment/weightBy",
+    "@",
+    "@/0",
+    "@/0/staticWeight",
+    "@/0/targetCluster",
+    "spec/scalingToZero",
+    "spec/rebalance",
+];
+
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        any::<bool>().prop_map(Value::from),
+        any::<i32>().prop_map(Value::from),
+        "[ -~]{0,12}".prop_map(Value::from),
+    ];
+    let names = prop::sample::select(
+        &[
+            "key",
+            "operator",
+            "values",
+            "metric",
+            "scope",
+            "targetCluster",
+            "priority",
+        ][..],
+    );
+    leaf.prop_recursive(3, 24, 4, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::vec((names.clone(), inner), 0..4).prop_map(|members| {
+                Value::Object(
+                    members
+                        .into_iter()
+                        .map(|(name, v)| (name.to_owned(), v))
+                        .collect(),
+                )
+            }),
+        ]
+    })
+}
+
+thread_local! {
+    static RULES: Rules = Rules::of::<FederatedHPA>();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn what_the_rules_accept_can_be_read_and_writes_back_as_it_was(
+        field in prop::sample::select(&FIELDS[..]),
+        value in any_json(),
+    ) {
+        let object = with(&expanded(field), &value.to_string());
+        if RULES.with(|rules| rules.check(&object)).is_empty() {
+            let read: FederatedHPA = serde_json::from_value(object.clone())?;
+            prop_assert_eq!(serde_json::to_value(read)?, object);
+        }
+    }
 }

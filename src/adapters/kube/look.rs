@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use foretide_crds::EffectiveHorizontalPodAutoscaler;
+use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA};
 
 use serde::Deserialize;
 
@@ -31,6 +31,21 @@ impl Connection {
     ) -> Result<EffectiveHorizontalPodAutoscaler, ClusterError> {
         let told = |error: CallError| error.about(Resource::EHPA.shown(namespace, name));
         let url = Resource::EHPA.object(namespace, name).map_err(told)?;
+        let calls = Calls::new(self.unary.clone(), Limits::default());
+        calls.read(&url).await.map_err(told)
+    }
+
+    /// One federated autoscaler, as it stands in the cluster.
+    ///
+    /// # Errors
+    /// As [`Self::autoscaler`].
+    pub async fn federated(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<FederatedHPA, ClusterError> {
+        let told = |error: CallError| error.about(Resource::FEDERATED.shown(namespace, name));
+        let url = Resource::FEDERATED.object(namespace, name).map_err(told)?;
         let calls = Calls::new(self.unary.clone(), Limits::default());
         calls.read(&url).await.map_err(told)
     }

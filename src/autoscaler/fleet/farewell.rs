@@ -44,7 +44,10 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
         self.leaving.retain(|uid, _| uids.contains(uid));
         for fdhpa in leaving.iter().filter(|fdhpa| is_held(fdhpa)) {
             let left = self.clean_up(fdhpa).await;
-            let since = *self.leaving.entry(fdhpa.uid().unwrap_or_default()).or_insert(now);
+            let since = *self
+                .leaving
+                .entry(fdhpa.uid().unwrap_or_default())
+                .or_insert(now);
             if !left.is_empty() && now.duration_since(since) < PATIENCE {
                 continue;
             }

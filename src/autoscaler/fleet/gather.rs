@@ -20,7 +20,7 @@ use crate::{
         Replicas, ScaleTarget,
         federate::{Health, PodShape, WorkloadSource},
         hpa::MetricSpec,
-        observation::{Observation, Phase, Pod, Reading, Requests},
+        observation::{Container, Observation, Phase, Pod, Reading, Requests},
         workload::Workload,
     },
     forecaster::forecasts::Forecasts,
@@ -36,8 +36,12 @@ pub(super) struct Seen<M> {
     /// What the hub was asked for, by position in the spec's metrics.
     pub(super) hub: BTreeMap<usize, Reading>,
     /// The workload that the hub places, where it does, or why it cannot be read.
-    pub(super) template: Option<Result<Template, ClusterError>>,
+    pub(super) template: Placed,
 }
+
+/// A workload that the hub places and what one replica of it needs, or why it cannot be read; absent where others
+/// place it.
+type Placed = Option<Result<(Template, PodShape), ClusterError>>;
 
 /// One member, and what was seen there.
 #[derive(Debug)]
@@ -54,7 +58,10 @@ pub(super) enum Sight {
     /// The workload runs there.
     Whole(Box<Whole>),
     /// The member answers; the workload is not there.
-    Absent,
+    Absent {
+        /// How many there is room for.
+        room: Option<Replicas>,
+    },
     /// Nothing can be said.
     Unknown {
         /// Why not.
@@ -87,7 +94,16 @@ impl<M> MemberSeen<M> {
     pub(super) fn problem(&self) -> Option<&str> {
         match &self.sight {
             Sight::Unknown { why } => Some(why),
-            Sight::Whole(_) | Sight::Absent => None,
+            Sight::Whole(_) | Sight::Absent { .. } => None,
+        }
+    }
+
+    /// Whether nothing runs there, and nothing is to.
+    pub(super) fn is_idle(&self) -> bool {
+        match &self.sight {
+            Sight::Absent { .. } => true,
+            Sight::Unknown { .. } => false,
+            Sight::Whole(whole) => whole.is_idle(),
         }
     }
 
@@ -95,8 +111,18 @@ impl<M> MemberSeen<M> {
     pub(super) fn whole(&self) -> Option<&Whole> {
         match &self.sight {
             Sight::Whole(whole) => Some(whole),
-            Sight::Absent | Sight::Unknown { .. } => None,
+            Sight::Absent { .. } | Sight::Unknown { .. } => None,
         }
+    }
+}
+
+// === impl Whole ===
+
+impl Whole {
+    /// Whether nothing runs there, and nothing is to.
+    pub(super) fn is_idle(&self) -> bool {
+        let observation = &self.sighting.observation;
+        observation.scale.spec == Replicas::ZERO && observation.pods.is_empty()
     }
 }
 
@@ -132,18 +158,17 @@ pub(super) async fn gather<C: Cluster, M: Member>(
     due: &[Due],
     (now, deadline): (Timestamp, Duration),
 ) -> Vec<Seen<M>> {
-    let on_hub = join_all(due.iter().map(|due| async move {
-        let readings = on_hub(hub, due);
-        futures::future::join(readings, template(hub, due)).await
-    }));
+    let templates = join_all(due.iter().map(|due| template(hub, due))).await;
+    let on_hub = join_all(due.iter().map(|due| on_hub(hub, due)));
     let of_members = join_all(members.iter().map(|view| {
-        let concerned = due.iter().enumerate();
-        let concerned = concerned.filter(|(_, due)| concerns(view, due));
+        let concerned = due.iter().zip(&templates).enumerate();
+        let concerned = concerned.filter(|(_, (due, _))| concerns(view, due));
         see(view, concerned.collect(), (now, deadline))
     }));
     let (on_hub, of_members) = futures::future::join(on_hub, of_members).await;
     let mut seen: Vec<_> = on_hub
         .into_iter()
+        .zip(templates)
         .map(|(hub, template)| Seen {
             members: BTreeMap::new(),
             hub,
@@ -186,26 +211,29 @@ async fn on_hub<C: Cluster>(hub: &C, due: &Due) -> BTreeMap<usize, Reading> {
 }
 
 /// The hub's object as members get it.
-async fn template<C: Cluster>(hub: &C, due: &Due) -> Option<Result<Template, ClusterError>> {
+async fn template<C: Cluster>(hub: &C, due: &Due) -> Placed {
     if due.spec.policy.source != WorkloadSource::Hub {
         return None;
     }
-    let object = hub.object(&due.spec.workload.target).await;
+    let target = &due.spec.workload.target;
     let uid = due.whole.metadata.uid.as_deref().unwrap_or_default();
-    Some(object.map(|object| Template::of(&object, uid)))
+    let (object, scale) = futures::future::join(hub.object(target), hub.scale(target)).await;
+    let containers = scale.ok().and_then(|scale| scale.template);
+    let like = shape(containers.as_deref());
+    Some(object.map(|object| (Template::of(&object, uid), like)))
 }
 
 /// Sees one member for every fleet that it concerns; whoever had no answer in time is unknown.
 async fn see<M: Member>(
     view: &Arc<MemberView<M>>,
-    asked: Vec<(usize, &Due)>,
+    asked: Vec<(usize, (&Due, &Placed))>,
     (now, deadline): (Timestamp, Duration),
 ) -> Vec<(usize, MemberSeen<M>)> {
     let fleets: Vec<usize> = asked.iter().map(|(fleet, _)| *fleet).collect();
     let sights = match in_reach(view) {
         Err(why) => fleets.iter().map(|_| unknown(&why)).collect(),
         Ok(cluster) => {
-            let dues: Vec<&Due> = asked.into_iter().map(|(_, due)| due).collect();
+            let dues: Vec<_> = asked.into_iter().map(|(_, due)| due).collect();
             let all = look(&**cluster, &view.profile.name, &dues, now);
             tokio::time::timeout(deadline, all)
                 .await
@@ -223,17 +251,22 @@ async fn see<M: Member>(
 }
 
 /// Sees a member that answers, however long it takes.
-async fn look<M: Member>(cluster: &M, name: &str, due: &[&Due], now: Timestamp) -> Vec<Sight> {
+async fn look<M: Member>(
+    cluster: &M,
+    name: &str,
+    due: &[(&Due, &Placed)],
+    now: Timestamp,
+) -> Vec<Sight> {
     let forecasts = Forecasts::default();
-    let parts = due.iter().map(|due| due.part(&due.question)).collect();
+    let parts = due.iter().map(|(due, _)| due.part(&due.question)).collect();
     let seen = gather::gather(cluster, &forecasts, parts, now).await;
-    let sights = seen
-        .into_iter()
-        .zip(due)
-        .map(|((_, sighting), due)| async move {
-            let expected = due.known.get(name).copied().flatten();
-            sight(cluster, due, expected, sighting).await
-        });
+    let sights = seen.into_iter().zip(due);
+    let sights = sights.map(|((_, sighting), (due, placed))| async move {
+        let expected = due.known.get(name).copied().flatten();
+        let placed = placed.as_ref().and_then(|placed| placed.as_ref().ok());
+        let like = placed.map(|(_, like)| like);
+        sight(cluster, (due, like), expected, sighting).await
+    });
     join_all(sights).await
 }
 
@@ -260,14 +293,17 @@ pub(super) fn in_reach<M: Member>(view: &MemberView<M>) -> Result<&Arc<M>, Strin
 
 async fn sight<M: Member>(
     cluster: &M,
-    due: &Due,
+    (due, like): (&Due, Option<&PodShape>),
     expected: Option<Replicas>,
     sighting: Result<Sighting, ClusterError>,
 ) -> Sight {
     let target = &due.spec.workload.target;
     let sighting = match sighting {
         Ok(sighting) => sighting,
-        Err(ClusterError::NotFound { .. }) => return Sight::Absent,
+        Err(ClusterError::NotFound { .. }) => {
+            let room = like.and_then(|like| cluster.room(target, like));
+            return Sight::Absent { room };
+        }
         Err(error) => return unknown(&error.to_string()),
     };
     let unschedulable = match &*sighting.scale.selector {
@@ -279,7 +315,7 @@ async fn sight<M: Member>(
         Ok(unschedulable) => Sight::Whole(Box::new(Whole {
             unschedulable,
             room: cluster
-                .room(target, &shape(&sighting))
+                .room(target, &shape(containers(&sighting).as_deref()))
                 .map(|room| beside_asked(room, &sighting.observation)),
             hand: hand(cluster, target, expected, &sighting).await,
             sighting,
@@ -314,12 +350,16 @@ async fn hand<M: Member>(
     cluster.replicas_written_by(target).await.ok().flatten()
 }
 
-/// What one more replica would request: by the pod template, else as the newest pod.
-fn shape(sighting: &Sighting) -> PodShape {
+/// Containers of one more replica: by the pod template, else as the newest pod.
+fn containers(sighting: &Sighting) -> Option<Arc<[Container]>> {
     let of_pod = || Some(Arc::clone(&sighting.observation.pods.last()?.containers));
-    let containers = sighting.scale.template.clone().or_else(of_pod);
+    sighting.scale.template.clone().or_else(of_pod)
+}
+
+/// What such containers request together.
+fn shape(containers: Option<&[Container]>) -> PodShape {
     let mut sums: BTreeMap<String, i64> = BTreeMap::new();
-    for container in containers.iter().flat_map(|all| all.iter()) {
+    for container in containers.into_iter().flatten() {
         for (resource, milli) in container.requests.iter() {
             let sum = sums.entry(resource.to_owned()).or_default();
             *sum = sum.saturating_add(milli);

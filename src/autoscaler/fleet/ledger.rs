@@ -84,7 +84,7 @@ const TENURES: [Tenure; 4] = [
 ];
 
 /// A ledger as status keeps it.
-pub(super) fn written(ledger: &Ledger) -> String {
+pub(crate) fn written(ledger: &Ledger) -> String {
     let members = ledger.members.iter();
     let kept = Kept {
         generation: ledger.generation,
@@ -104,7 +104,7 @@ pub(super) fn written(ledger: &Ledger) -> String {
 }
 
 /// The ledger that a status kept, if it can be read.
-pub(super) fn read(text: &str) -> Option<Ledger> {
+pub(crate) fn read(text: &str) -> Option<Ledger> {
     let kept: Kept = serde_json::from_str(text).ok()?;
     let members = kept.members.into_iter();
     Some(Ledger {

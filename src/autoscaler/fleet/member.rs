@@ -19,17 +19,19 @@ use super::{
 use crate::{
     autoscaler::{
         apply::Planned,
-        gather::{self, Sighting},
+        gather::{self, Sighting, predicted},
+        glimpse::tell,
         plan::{Desk, as_child, may_act},
     },
     domain::{
         ReplicaBounds, Replicas,
         demand::is_available,
-        federate::{Action, Entry, Health, Kind, Member, MemberDecision, Pods, Profile},
+        federate::{Action, Entry, Health, Member, MemberDecision, Pods, Profile},
         hpa::{Behavior, MetricSpec, Select},
         strategy,
         workload::{Mode, Workload},
     },
+    forecaster::forecasts::{Forecasts, SeriesKey},
 };
 
 /// Writes of the replicas by the same strange hand within [`MEMORY_OF_HANDS`] that make a conflict.
@@ -68,9 +70,10 @@ pub(super) fn observed<M>(
             health: lost(view.health, last.as_ref(), now),
             ..last.unwrap_or_else(|| nothing_known(&view.profile))
         },
-        Sight::Absent => Member {
+        Sight::Absent { room } => Member {
             health: view.health,
             observed: Some(now),
+            room: *room,
             ..nothing_known(&view.profile)
         },
         Sight::Whole(whole) => {
@@ -150,12 +153,7 @@ fn nothing_known(profile: &Profile) -> Member {
     }
 }
 
-fn of(
-    due: &Due,
-    whole: &Whole,
-    shaped: Option<(Replicas, Replicas)>,
-    now: Timestamp,
-) -> Member {
+fn of(due: &Due, whole: &Whole, shaped: Option<(Replicas, Replicas)>, now: Timestamp) -> Member {
     let Sighting {
         scale,
         siblings,
@@ -195,7 +193,7 @@ fn as_decided(min: Replicas, shaped: Option<(Replicas, Replicas)>) -> Replicas {
 /// What a member's pods have to carry, in replicas.
 fn demand(due: &Due, whole: &Whole, now: Timestamp) -> Option<f64> {
     let observation = &whole.sighting.observation;
-    if observation.scale.spec == Replicas::ZERO && observation.pods.is_empty() {
+    if whole.is_idle() {
         return Some(0.0);
     }
     let readings = due.question.metrics.iter().zip(&observation.readings);
@@ -205,7 +203,7 @@ fn demand(due: &Due, whole: &Whole, now: Timestamp) -> Option<f64> {
 /// What is to be done in a member; nothing where nobody may write.
 pub(super) fn part<M>(
     desk: &Desk<'_>,
-    (due, seen): (&Due, &Seen<M>),
+    (due, seen, forecasts): (&Due, &Seen<M>, &Forecasts),
     (decision, entry): (&MemberDecision, Option<&Entry>),
     (member, memory): (&MemberSeen<M>, &mut MemberMemory),
 ) -> Option<Part> {
@@ -213,6 +211,7 @@ pub(super) fn part<M>(
         .template
         .as_ref()
         .and_then(|template| template.as_ref().ok());
+    let template = template.map(|(template, _)| template);
     let template = template.filter(|_| !due.is_previewed());
     let sight = &member.sight;
     let placing =
@@ -220,7 +219,7 @@ pub(super) fn part<M>(
     let removes = template.and_then(|template| placement::removing(template, decision, sight));
     let scaled = member
         .whole()
-        .and_then(|whole| scaled(desk, due, (decision, entry), (whole, memory)));
+        .and_then(|whole| scaled(desk, (due, forecasts), (decision, entry), (whole, memory)));
     let (planned, replicas) = scaled.unzip();
     (planned.is_some() || placing.is_some()).then(|| Part {
         name: decision.name.clone(),
@@ -235,7 +234,7 @@ pub(super) fn part<M>(
 /// What is to be done about the autoscaler and the replicas of a workload that is there.
 fn scaled(
     desk: &Desk<'_>,
-    due: &Due,
+    (due, forecasts): (&Due, &Forecasts),
     (decision, entry): (&MemberDecision, Option<&Entry>),
     (whole, memory): (&Whole, &mut MemberMemory),
 ) -> Option<(Planned, Option<Replicas>)> {
@@ -246,12 +245,24 @@ fn scaled(
     let budget = entry.map_or(decision.min, |entry| entry.min);
     let bounds = ReplicaBounds::new(budget.max(Replicas::new(1)).min(decision.max), decision.max);
     let asked = Some(decision.floor).filter(|floor| *floor > Replicas::ZERO);
-    let sighting = of_its_own(due, &whole.sighting);
+    let mut sighting = of_its_own(due, &whole.sighting);
     let part = gather::Due {
         ehpa: as_remembered(due, memory),
         ..cut(due, decision, bounds)
     };
+    let workload = Arc::clone(&part.workload);
+    let uid = SeriesKey::of_member(due.uid(), &decision.name);
+    let pods = &sighting.observation.pods;
+    sighting.forecasts = predicted(
+        forecasts,
+        (&uid, &workload),
+        pods,
+        &sighting.scale,
+        desk.now,
+    );
     let mut planned = desk.plan(&mut memory.track, part, sighting, asked);
+    let told = (&*workload, &planned);
+    tell(forecasts.feed(), &uid, &mut memory.lead_times, told);
     let start = memory.start.take();
     let mut replicas = decision.replicas.or(start);
     replicas = replicas.filter(|_| acts && !decides_alone(due, decision));
@@ -277,7 +288,7 @@ fn decides_alone(due: &Due, decision: &MemberDecision) -> bool {
 
 /// Whether the counts of members are the hub's to write; under `Duplicated` each member decides for itself.
 fn hub_writes(due: &Due) -> bool {
-    due.spec.policy.mode == Mode::Direct && due.spec.policy.kind != Kind::Duplicated
+    due.spec.policy.mode == Mode::Direct && !due.is_duplicated()
 }
 
 const fn at_rest() -> strategy::Action {
@@ -310,12 +321,17 @@ fn cut(due: &Due, decision: &MemberDecision, bounds: ReplicaBounds) -> gather::D
         let mut own = own.iter();
         raw.retain(|_| own.next().copied().unwrap_or(true));
     }
+    let whole = &due.spec.workload;
     let mut workload = Workload {
         bounds,
         metrics: due.spec.member_metrics().cloned().collect(),
         mode: due.spec.policy.mode,
         ..Workload::clone(&due.question)
     };
+    if due.is_duplicated() {
+        workload.windows.clone_from(&whole.windows);
+        workload.prediction.clone_from(&whole.prediction);
+    }
     if decision.hold {
         let raw = spec.behavior.as_ref().map(Passthrough::raw);
         spec.behavior = Some(Passthrough::from_raw(held(raw)));

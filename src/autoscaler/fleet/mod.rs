@@ -11,7 +11,7 @@
 mod apply;
 mod farewell;
 mod gather;
-mod ledger;
+pub(crate) mod ledger;
 mod member;
 mod placement;
 mod report;
@@ -40,12 +40,13 @@ use crate::{
     clock::Clock,
     domain::{
         Replicas,
-        federate::{self, FleetDecision, Ledger},
+        federate::{self, FleetDecision, Kind, Ledger},
         history::History,
         hpa::Behavior,
+        lead_time::LeadTimes,
         workload::{Mode, Strategy, Workload},
     },
-    forecaster::forecasts::Forecasts,
+    forecaster::{fleets::FleetMember, forecasts::Forecasts},
     owned::{HUB, Kin},
     ports::{Cluster, ClusterError, Fleet, ObjectKey},
     telemetry::Telemetry,
@@ -127,6 +128,8 @@ struct MemberMemory {
     last: Option<federate::Member>,
     /// Whether all that is known of it comes from status: what its track held is lost.
     restored: bool,
+    /// How long its pods took to start.
+    lead_times: LeadTimes,
     /// The `minReplicas` that its child was left with, and the one that was decided then: in between, the child is
     /// shaped so that it gets there by itself.
     shaped: Option<(Replicas, Replicas)>,
@@ -349,12 +352,12 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
             .or_insert_with(|| FleetMemory::new(&due.fdhpa, &due.whole));
         let forecasts = &self.told.forecasts;
         let hub = total::decide(&desk, forecasts, memory, &due, &seen);
-        super::glimpse::tell(
-            forecasts.feed(),
-            &mut memory.told,
-            &due.spec.workload,
-            &hub.planned,
-        );
+        let feed = forecasts.feed();
+        let told = (&due.spec.workload, &hub.planned);
+        super::glimpse::tell(feed, due.uid(), &mut memory.told.lead_times, told);
+        forecasts
+            .fleets()
+            .report(due.uid(), of_history(&due, &seen));
         let observed = seen.members.iter().map(|(name, member)| {
             let memory = memory.members.entry(name.clone()).or_default();
             member::observed(&due, member, memory, now)
@@ -368,7 +371,12 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
             let entry = memory.ledger.members.get(&decided.name);
             let memory = memory.members.entry(decided.name.clone()).or_default();
             let member = seen.members.get(&decided.name)?;
-            member::part(&desk, (&due, &seen), (decided, entry), (member, memory))
+            member::part(
+                &desk,
+                (&due, &seen, forecasts),
+                (decided, entry),
+                (member, memory),
+            )
         });
         let parts = parts.collect();
         Planned {
@@ -433,6 +441,25 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
     }
 }
 
+/// The members whose history makes up that of the fleet.
+fn of_history<M>(due: &Due, seen: &Seen<M>) -> Vec<FleetMember> {
+    let counts = |member: &&gather::MemberSeen<M>| {
+        let candidate = due.spec.policy.affinity.matches(&member.view.profile);
+        let acting = member
+            .whole()
+            .and_then(|whole| whole.sighting.siblings.acting());
+        candidate || acting.is_some()
+    };
+    let members = seen.members.values().filter(counts);
+    members
+        .map(|member| FleetMember {
+            name: member.view.profile.name.as_str().into(),
+            prometheus: member.view.prometheus.as_deref().map(Into::into),
+            idle: member.is_idle(),
+        })
+        .collect()
+}
+
 /// A fleet's object as that of one workload.
 fn as_one(fdhpa: &FederatedHPA, hub: Option<&str>) -> EffectiveHorizontalPodAutoscaler {
     let mut metadata = fdhpa.metadata.clone();
@@ -456,6 +483,15 @@ impl Due {
             policy.mode = Mode::Direct;
         }
         policy
+    }
+
+    fn uid(&self) -> &str {
+        self.fdhpa.metadata.uid.as_deref().unwrap_or_default()
+    }
+
+    /// Whether each member is a fleet of its own, with all of the bounds, windows and forecasts.
+    fn is_duplicated(&self) -> bool {
+        self.spec.policy.kind == Kind::Duplicated
     }
 
     /// Whether nothing but a given count is written.

@@ -144,7 +144,7 @@ pub(super) fn placing(
     }
     let start = match sight {
         Sight::Unknown { .. } => return None,
-        Sight::Absent => Some(decided.replicas.unwrap_or(decided.min)),
+        Sight::Absent { .. } => Some(decided.replicas.unwrap_or(decided.min)),
         Sight::Whole(whole) if whole.sighting.scale.uid == template.uid => return None,
         Sight::Whole(_) if memory.placed == Some(template.version) => return None,
         Sight::Whole(_) => None,

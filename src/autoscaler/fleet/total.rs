@@ -23,13 +23,14 @@ use crate::{
         Observation, ReplicaBounds, Replicas, Scale,
         decide::{self as domain, Decision},
         demand,
-        federate::{Kind, Total},
+        federate::Total,
+        forecast::{ForecastReading, Predicted},
         history::History,
         hpa::{MetricSpec, Verdict},
         observation::{Cause, Measured, Pod, PodSample, PodUsage, Reading, Unavailable},
         workload::{Mode, Strategy, Workload},
     },
-    forecaster::forecasts::Forecasts,
+    forecaster::forecasts::{Forecasts, SeriesKey},
     ports::ScaleView,
 };
 
@@ -78,9 +79,10 @@ pub(super) fn decide<M>(
 /// Under `Duplicated`, where bounds are those of each member, the whole has as many times of them.
 fn undivided(due: &Due, clusters: u32) -> Workload {
     let workload = due.spec.workload.clone();
-    let times = match due.spec.policy.kind {
-        Kind::Duplicated => clusters.max(1),
-        _ => 1,
+    let times = if due.is_duplicated() {
+        clusters.max(1)
+    } else {
+        1
     };
     let scaled = |count: Replicas| Replicas::new(count.get().saturating_mul(times));
     Workload {
@@ -117,19 +119,23 @@ fn desired(due: &Due, decision: &Decision) -> Option<Replicas> {
 /// What forecast, cron windows and the fleet's own metrics ask for.
 ///
 /// The latter are decided in their own right, with their own stabilization; while one of them is unavailable, what
-/// they asked for last stands. Under `Duplicated` it is what each member is asked for: its part of totals.
+/// they asked for last stands. Under `Duplicated` each member has windows and forecasts of its own, and is asked here
+/// for its part of what belongs to the fleet only.
 fn floor(
     desk: &Desk<'_>,
     memory: &mut FleetMemory,
     due: &Due,
     (planned, clusters): (&Planned, u32),
 ) -> Option<Replicas> {
-    let spec = &due.spec;
-    let each = spec.policy.kind == Kind::Duplicated && clusters > 1;
-    if spec.scopes.is_empty() && !each {
-        return planned.decision.floor;
+    if due.spec.scopes.is_empty() {
+        let floor = planned.decision.floor;
+        return floor.filter(|_| !due.is_duplicated());
     }
-    let parts = if each { clusters } else { 1 };
+    let parts = if due.is_duplicated() {
+        clusters.max(1)
+    } else {
+        1
+    };
     let (workload, seen) = own(due, &planned.sighting, parts);
     let (decision, history) =
         domain::decide(&workload, &seen, &memory.asking, desk.settings, desk.now);
@@ -153,17 +159,17 @@ fn own(due: &Due, sighting: &Sighting, parts: u32) -> (Workload, domain::Seen) {
     let own = own.map(|(metric, reading)| (metric.clone(), part_of(reading, parts)));
     let (metrics, readings) = own.unzip();
     let part = |count: Replicas| Replicas::new(count.get().div_ceil(parts));
-    let forecasts = sighting.forecasts.iter().cloned().map(|mut forecast| {
-        if let Ok(predicted) = &mut forecast.outcome {
-            predicted.value /= f64::from(parts);
-        }
-        forecast
-    });
-    let workload = Workload {
+    let mut forecasts = sighting.forecasts.clone();
+    let mut workload = Workload {
         mode: Mode::Direct,
         metrics,
         ..workload.clone()
     };
+    if due.is_duplicated() {
+        workload.windows.clear();
+        workload.prediction = None;
+        forecasts.clear();
+    }
     let seen = domain::Seen {
         observation: Observation {
             scale: Scale {
@@ -173,7 +179,7 @@ fn own(due: &Due, sighting: &Sighting, parts: u32) -> (Workload, domain::Seen) {
             pods: observation.pods.clone(),
             readings,
         },
-        forecasts: forecasts.collect(),
+        forecasts,
         child: None,
         share: None,
     };
@@ -249,13 +255,7 @@ fn merged<M>(
     };
     Sighting {
         siblings: Siblings::default(),
-        forecasts: predicted(
-            forecasts,
-            (&due.whole, &due.spec.workload),
-            &pods,
-            &scale,
-            now,
-        ),
+        forecasts: foreseen(forecasts, due, parts, (&pods, &scale), now),
         observation: Observation {
             scale: scale.scale,
             readings: readings(due, seen, parts),
@@ -263,6 +263,47 @@ fn merged<M>(
         },
         scale,
     }
+}
+
+/// What forecasts say about the whole: forecasts of it, or the sum of what is forecast for each member.
+fn foreseen(
+    forecasts: &Forecasts,
+    due: &Due,
+    parts: &[(&str, &Whole)],
+    (pods, scale): (&[Arc<Pod>], &ScaleView),
+    now: Timestamp,
+) -> Vec<ForecastReading> {
+    let workload = &due.spec.workload;
+    let mut whole = predicted(forecasts, (due.uid(), workload), pods, scale, now);
+    if !due.is_duplicated() {
+        return whole;
+    }
+    let of_each = parts.iter().map(|(member, _)| {
+        let uid = SeriesKey::of_member(due.uid(), member);
+        predicted(forecasts, (&uid, workload), pods, scale, now)
+    });
+    let of_each: Vec<_> = of_each.collect();
+    for (position, reading) in whole.iter_mut().enumerate() {
+        let of_members = of_each.iter().filter_map(|all| all.get(position));
+        if let Some(sum) = of_members.cloned().reduce(added) {
+            if !due.spec.scopes.contains(&sum.name) {
+                *reading = sum;
+            }
+        }
+    }
+    whole
+}
+
+/// Two forecasts as that of their sum; a part is never a total.
+fn added(one: ForecastReading, other: ForecastReading) -> ForecastReading {
+    let outcome = match (one.outcome, other.outcome) {
+        (Ok(one), Ok(other)) => Ok(Predicted {
+            value: one.value + other.value,
+            ..one
+        }),
+        (Err(refused), _) | (_, Err(refused)) => Err(refused),
+    };
+    ForecastReading { outcome, ..one }
 }
 
 pub(super) fn plus(one: Replicas, other: Replicas) -> Replicas {
@@ -306,9 +347,7 @@ fn together(parts: &[(&str, &Whole)], column: usize) -> Reading {
     let mut all: Option<Measured> = None;
     let mut missing: Option<Unavailable> = None;
     for (member, whole) in parts {
-        if whole.sighting.observation.pods.is_empty()
-            && whole.sighting.scale.scale.spec == Replicas::ZERO
-        {
+        if whole.is_idle() {
             continue;
         }
         match whole.sighting.observation.readings.get(column) {

@@ -128,7 +128,12 @@ fn of_child(child: &HpaView) -> Vec<Condition> {
         .collect()
 }
 
-pub(in crate::autoscaler) fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Condition {
+pub(in crate::autoscaler) fn condition(
+    kind: &str,
+    status: &str,
+    reason: &str,
+    message: &str,
+) -> Condition {
     Condition {
         type_: kind.to_owned(),
         status: status.to_owned(),

@@ -75,10 +75,7 @@ impl Deed {
                 "HPARemoved",
                 "removed the child horizontalpodautoscaler".to_owned(),
             ),
-            Self::Placed => (
-                "WorkloadPlaced",
-                "applied the hub's workload".to_owned(),
-            ),
+            Self::Placed => ("WorkloadPlaced", "applied the hub's workload".to_owned()),
             Self::Displaced => ("WorkloadRemoved", "deleted the workload".to_owned()),
         };
         EventNote {

@@ -72,7 +72,7 @@ pub(super) fn parse_duration(text: &str) -> Result<SignedDuration, String> {
 impl Lab {
     pub(super) fn new(args: &BacktestArgs, local: &Zone, now: Timestamp) -> Result<Self, Failure> {
         let documents = args.inputs.documents()?;
-        let chosen = inputs::chosen(&documents, args.inputs.name.as_deref(), local, now)?;
+        let chosen = inputs::chosen_one(&documents, args.inputs.name.as_deref(), local, now)?;
         let histories = args.inputs.histories(&chosen.1)?;
         let asked = Asked {
             start_up: args.start_up,
@@ -285,7 +285,7 @@ mod tests {
         );
         let documents = crate::cli::manifest::parse("test", &yaml).unwrap();
         let zone = Zone::utc();
-        let chosen = inputs::chosen(&documents, None, &zone, Timestamp::UNIX_EPOCH).unwrap();
+        let chosen = inputs::chosen_one(&documents, None, &zone, Timestamp::UNIX_EPOCH).unwrap();
         let sample = |minute: i64| foretide_models::Sample {
             at: Timestamp::from_second(minute * 60).unwrap(),
             value: 40.0,

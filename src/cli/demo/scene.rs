@@ -50,7 +50,7 @@ impl Scene {
     pub(super) fn lab(self, local: &Zone, now: Timestamp) -> Result<Lab, Failure> {
         let documents =
             manifest::parse("demo", AUTOSCALER).map_err(|e| Failure::invalid(chain(&e)))?;
-        let chosen = inputs::chosen(&documents, None, local, now)?;
+        let chosen = inputs::chosen_one(&documents, None, local, now)?;
         let history = History {
             metric: "resource.cpu".to_owned(),
             file: "demo".to_owned(),

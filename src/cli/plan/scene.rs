@@ -4,13 +4,9 @@
 
 use jiff::Timestamp;
 
-use super::{Failure, PlanArgs, outlook::Outlook};
+use super::{Failure, outlook::Outlook};
 use crate::{
-    cli::{
-        inputs::requests_unknown,
-        manifest::Document,
-        template::{Template, template},
-    },
+    cli::{inputs::requests_unknown, template::Template},
     domain::{
         Observation, Replicas, Scale,
         demand::{self, NoTarget},
@@ -28,22 +24,18 @@ pub(super) struct Scene {
     pub(super) assumptions: Vec<String>,
 }
 
-/// The workload at the moment of the decision.
+/// The workload at the moment of the decision, with as many pods as are `told` (and by whom), else as many as it needs.
 ///
 /// # Errors
 /// A utilization is asked for, and nothing says what the pods request.
 pub(super) fn set(
-    args: &PlanArgs,
-    documents: &[Document],
+    template: &Template,
     (workload, outlooks): (&Workload, &[Outlook]),
+    told: Option<(Replicas, &'static str)>,
     at: Timestamp,
 ) -> Result<Scene, Failure> {
-    let template = template(&args.inputs.request, documents, workload)?;
-    let needed = needed(&template, workload, outlooks, at)?;
-    let (replicas, why) = match args.replicas {
-        Some(replicas) => (Replicas::new(replicas), "as --replicas says".to_owned()),
-        None => (needed, "what this demand needs".to_owned()),
-    };
+    let needed = needed(template, workload, outlooks, at)?;
+    let (replicas, why) = told.unwrap_or((needed, "what this demand needs"));
     let pods: Vec<_> = (1..=replicas.get())
         .map(|index| {
             let name = format!("{}-{index}", workload.target.name);
@@ -101,6 +93,18 @@ fn shared(outlook: &Outlook, at: Timestamp) -> String {
             outlook.file
         ),
     }
+}
+
+/// The demand in replicas, the largest over the metrics; none while one of them cannot be told.
+pub(super) fn demand(template: &Template, outlooks: &[Outlook], at: Timestamp) -> Option<f64> {
+    let one = [template.pod.serving("one", at)];
+    let each = outlooks.iter().map(|outlook| {
+        let target = demand::target(&outlook.metric, &one, None).ok()?;
+        let value = outlook.demand?;
+        Predicted { value, target }.pods().ok()
+    });
+    let all: Option<Vec<f64>> = each.collect();
+    all?.into_iter().reduce(f64::max)
 }
 
 /// How many pods the demand needs, within the bounds and at least one.

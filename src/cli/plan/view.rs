@@ -11,6 +11,7 @@ use super::{Plan, outlook::Outlook};
 use crate::{
     autoscaler,
     cli::{
+        assign,
         decision::{self, Units, WIDTH, clock},
         output::{Paint, Screen, wrapped},
         plot::{Plot, Size},
@@ -55,6 +56,9 @@ pub(super) fn text(plan: &Plan, screen: Screen) -> String {
         decision::steps(&decided, screen),
         screen.paint(Paint::Strong, &wrapped(&plan.decision.message(), WIDTH, ""))
     ));
+    if let Some(division) = &plan.division {
+        blocks.extend(assign::division(division, screen));
+    }
     blocks.push(troubles(plan, screen));
     blocks.push(assumptions(plan, screen));
     blocks.retain(|block| !block.is_empty());
@@ -63,7 +67,9 @@ pub(super) fn text(plan: &Plan, screen: Screen) -> String {
 
 fn heading(plan: &Plan, screen: Screen) -> String {
     let workload = &plan.workload;
-    let strategy = match (workload.strategy, workload.mode_in_force()) {
+    let fleet = plan.division.as_ref();
+    let mode = fleet.map_or_else(|| workload.mode_in_force(), |fleet| fleet.fleet.policy.mode);
+    let strategy = match (workload.strategy, mode) {
         (Strategy::Preview, _) => "Preview",
         (Strategy::Auto, Mode::Delegated) => "Auto, Delegated",
         (Strategy::Auto, Mode::Direct) => "Auto, Direct",
@@ -218,6 +224,7 @@ pub(super) fn json(plan: &Plan) -> Value {
             json!({ "reason": problem.reason.as_str(), "message": problem.message })
         }).collect::<Vec<_>>(),
         "assumptions": plan.assumptions,
+        "division": plan.division.as_ref().map(assign::json),
     })
 }
 

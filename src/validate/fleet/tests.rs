@@ -81,9 +81,9 @@ fn what_is_left_out_has_its_default() {
     assert_eq!(spec.workload.metrics[0].identifier(), "resource.cpu");
 }
 
-#[test]
-fn everything_that_is_written_arrives() {
-    let spec = json!({
+/// A spec in which nothing has its default.
+fn full_spec() -> Value {
+    json!({
         "scaleStrategy": "Preview",
         "clusterAffinity": {
             "clusterNames": ["a", "b", "c"], "exclude": ["c"],
@@ -112,11 +112,12 @@ fn everything_that_is_written_arrives() {
         "behavior": {"scaleUp": {"tolerance": "0.05"}, "scaleDown": {"tolerance": "0.2"}},
         "deletionPolicy": "Retain",
         "rebalance": {"cooldownSeconds": 10, "settleObservations": 1, "minUtilizationPercent": 50},
-    });
-    let spec = read_spec(spec).unwrap();
-    assert_eq!(spec.workload.strategy, Strategy::Preview);
-    assert_eq!(spec.deletion, DeletionPolicy::Retain);
-    let want = Policy {
+    })
+}
+
+/// The policy of [`full_spec`].
+fn full_policy() -> Policy {
+    Policy {
         kind: Kind::DynamicWeighted,
         affinity: Affinity {
             names: ["a", "b", "c"].map(str::to_owned).to_vec(),
@@ -158,8 +159,15 @@ fn everything_that_is_written_arrives() {
         min_utilization: Some(0.5),
         tolerance: 0.2,
         ..default_policy()
-    };
-    assert_eq!(spec.policy, want);
+    }
+}
+
+#[test]
+fn everything_that_is_written_arrives() {
+    let spec = read_spec(full_spec()).unwrap();
+    assert_eq!(spec.workload.strategy, Strategy::Preview);
+    assert_eq!(spec.deletion, DeletionPolicy::Retain);
+    assert_eq!(spec.policy, full_policy());
 }
 
 #[test]
@@ -241,7 +249,7 @@ fn a_scope_of_a_metric_that_is_not_there_is_left_out_and_said() {
 }
 
 /// A policy with preferences.
-fn assigned(policy: &str, preference: Value) -> Value {
+fn assigned(policy: &str, preference: &Value) -> Value {
     json!({"federatedHPAAssignment": {
         "federatedHPAAssignmentType": policy, "clusterAutoscalingPreference": [preference],
     }})
@@ -260,14 +268,14 @@ fn each_violation_says_field_what_stands_there_and_what_is_expected() {
         (json!({"rebalance": {"cooldownSeconds": -1}}), "spec.rebalance.cooldownSeconds is -1, expected 0 to 3600".to_owned()),
         (json!({"rebalance": {"settleObservations": 0}}), "spec.rebalance.settleObservations is 0, expected 1 to 100".to_owned()),
         (json!({"rebalance": {"minUtilizationPercent": 0}}), "spec.rebalance.minUtilizationPercent is 0, expected 1 to 100".to_owned()),
-        (assigned("StaticWeighted", json!({"targetCluster": {}, "staticWeight": -1})), format!("{first}.staticWeight is -1, expected at least 0")),
-        (assigned("Aggregated", json!({"targetCluster": {}, "autoscalingMinThreshold": 3, "autoscalingMaxThreshold": 2})),
+        (assigned("StaticWeighted", &json!({"targetCluster": {}, "staticWeight": -1})), format!("{first}.staticWeight is -1, expected at least 0")),
+        (assigned("Aggregated", &json!({"targetCluster": {}, "autoscalingMinThreshold": 3, "autoscalingMaxThreshold": 2})),
             format!("{first}.autoscalingMinThreshold is 3, expected at most autoscalingMaxThreshold, which is 2")),
-        (assigned("Aggregated", json!({"targetCluster": {}, "autoscalingMaxThreshold": 10001})),
+        (assigned("Aggregated", &json!({"targetCluster": {}, "autoscalingMaxThreshold": 10001})),
             format!("{first}.autoscalingMaxThreshold is 10001, expected 0 to 10000")),
-        (assigned("Prioritized", json!({"targetCluster": {}, "staticWeight": 1})),
+        (assigned("Prioritized", &json!({"targetCluster": {}, "staticWeight": 1})),
             format!("{preference} is without any priority, expected at least one entry with `priority`, because the policy is Prioritized")),
-        (assigned("Aggregated", json!({"targetCluster": {"fieldSelector": {"matchExpressions": [{"key": "rack", "operator": "Exists"}]}}})),
+        (assigned("Aggregated", &json!({"targetCluster": {"fieldSelector": {"matchExpressions": [{"key": "rack", "operator": "Exists"}]}}})),
             format!("{first}.targetCluster.fieldSelector.matchExpressions[0].key is rack, expected provider, region or zone (for anything else use labelSelector)")),
         (affinity("labelSelector", json!({"key": "a", "operator": "In"})),
             "spec.clusterAffinity.labelSelector.matchExpressions[0].values is empty, expected at least one value".to_owned()),
@@ -318,4 +326,107 @@ fn all_violations_come_at_once() {
 fn missing_weights_are_no_violation() {
     let spec = json!({"federatedHPAAssignment": {"federatedHPAAssignmentType": "StaticWeighted"}});
     assert_eq!(policy_of(spec).preferences, []);
+}
+
+/// Everything in `spec` that both the API server's rules and this door judge: paths and the values to try there.
+fn disputed() -> Vec<(&'static str, Value)> {
+    const PREFERENCE: &str = "/spec/federatedHPAAssignment/clusterAutoscalingPreference/0";
+    let numbers = [
+        -1,
+        0,
+        1,
+        2,
+        100,
+        101,
+        3600,
+        3601,
+        10_000,
+        10_001,
+        86_400,
+        86_401,
+        i32::MAX,
+    ];
+    let fields = [
+        "/spec/autoscaleMultiClusterDelay",
+        "/spec/tolerationSeconds",
+        "/spec/rebalance/cooldownSeconds",
+        "/spec/rebalance/settleObservations",
+        "/spec/rebalance/minUtilizationPercent",
+        "/spec/federatedHPAAssignment/clusterAutoscalingPreference/0/staticWeight",
+        "/spec/federatedHPAAssignment/clusterAutoscalingPreference/0/autoscalingMinThreshold",
+        "/spec/federatedHPAAssignment/clusterAutoscalingPreference/0/autoscalingMaxThreshold",
+    ];
+    let mut all: Vec<_> = fields
+        .iter()
+        .flat_map(|field| numbers.map(|n| (*field, json!(n))))
+        .collect();
+    for key in ["zone", "rack"] {
+        for operator in ["In", "NotIn", "Exists", "DoesNotExist", "Gt", ""] {
+            for values in [json!(null), json!([]), json!(["a"])] {
+                let one = json!([{"key": key, "operator": operator, "values": values}]);
+                all.push((
+                    "/spec/clusterAffinity/labelSelector/matchExpressions",
+                    one.clone(),
+                ));
+                all.push(("/spec/clusterAffinity/fieldSelector/matchExpressions", one));
+            }
+        }
+    }
+    let texts = |some: &[&str]| {
+        let some = some.iter().map(|text| json!(text));
+        some.chain([json!(null)]).collect::<Vec<_>>()
+    };
+    for key in texts(&["", "a"]) {
+        for operator in texts(&["", "Equal", "Exists", "Lt"]) {
+            for value in texts(&["", "b"]) {
+                for effect in texts(&["", "NoSchedule", "NoExecute", "Never"]) {
+                    for seconds in [json!(null), json!(5)] {
+                        let one = json!([{
+                            "key": key, "operator": operator, "value": value,
+                            "effect": effect, "tolerationSeconds": seconds,
+                        }]);
+                        all.push(("/spec/clusterTolerations", one));
+                    }
+                }
+            }
+        }
+    }
+    all.push((PREFERENCE, json!({"targetCluster": {}})));
+    all
+}
+
+#[test]
+fn the_api_servers_rules_and_this_door_refuse_the_same_fleets() {
+    let rules = foretide_crds::Rules::of::<FederatedHPA>();
+    let mut refused = 0;
+    for (pointer, value) in disputed() {
+        let mut object = json!({
+            "apiVersion": "autoscaling.foretide.io/v1alpha1",
+            "kind": "FederatedHPA",
+            "metadata": {"name": "web", "namespace": "shop"},
+            "spec": {
+                "scaleTargetRef": {"kind": "Deployment", "name": "web"},
+                "maxReplicas": 20,
+                "clusterAffinity": {"labelSelector": {}, "fieldSelector": {}},
+                "federatedHPAAssignment": {
+                    "federatedHPAAssignmentType": "Prioritized",
+                    "clusterAutoscalingPreference": [{"targetCluster": {}, "priority": 1}],
+                },
+                "rebalance": {},
+            },
+        });
+        let (above, last) = pointer.rsplit_once('/').unwrap();
+        let place = object.pointer_mut(above).unwrap();
+        match last.parse::<usize>() {
+            Ok(index) => place[index] = value.clone(),
+            Err(_) => place[last] = value.clone(),
+        }
+        let by_rules = rules.check(&object);
+        let read: FederatedHPA = serde_json::from_value(object).unwrap();
+        let by_door = fleet(&read, &Zone::utc(), PERIOD, &Settings::default()).err();
+        let agree = by_rules.is_empty() == by_door.is_none();
+        assert!(agree, "{pointer} = {value}: {by_rules:?} but {by_door:?}");
+        refused += usize::from(by_door.is_some());
+    }
+    assert!(refused > 300, "{refused}");
 }

@@ -1,11 +1,13 @@
 //! Forecasts of fleets: of the total over the members, or of each member where each is a fleet of its own.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use foretide::{
     domain::forecast::Refused,
     forecaster::{feed::Glimpse, fleets::FleetMember},
 };
+
+use foretide_crds::FederatedHPA;
 
 use super::*;
 
@@ -90,7 +92,7 @@ impl Fleet {
         );
         let memory = Memory::default();
         let fdhpa: FederatedHPA = serde_saphyr::from_str(&yaml).unwrap();
-        memory.state().fleets = vec![fdhpa];
+        memory.state().federated.insert("web".into(), fdhpa);
         let held = Prometheis::default();
         let cores = cores
             .iter()
@@ -289,7 +291,14 @@ async fn what_belongs_to_no_pod_and_what_the_user_wrote_is_asked_for_once() {
     let mut fleet = Fleet::new(&format!("{DIVIDED}, {CPU}"), &[("sum(x)", 5.0)]);
     let annotation = "metric-query.autoscaling.crane.io/resource.cpu".to_owned();
     let written = [(annotation, "sum(x)".to_owned())].into_iter().collect();
-    fleet.memory.state().fleets[0].metadata.annotations = Some(written);
+    fleet
+        .memory
+        .state()
+        .federated
+        .get_mut("web")
+        .unwrap()
+        .metadata
+        .annotations = Some(written);
     fleet.pass(0, &ALL).await;
     assert_eq!(fleet.asked(), ["sum(x) at hub"]);
     assert_eq!(fleet.expected("uid-web", "resource.cpu"), Ok(5.0));

@@ -1,0 +1,640 @@
+//! The file that stands for the member clusters: what a controller would see in them, as a person writes it down.
+//!
+//! A field that is not known, a number that cannot be, a name twice: each is refused with its line, because a
+//! misspelt field that is passed over in silence would simulate another fleet. Ages (`for: 90s`) stand for
+//! timestamps.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Deserialize;
+
+use crate::{
+    cli::{
+        API_VERSION,
+        manifest::{self, Document},
+        output::Failure,
+    },
+    domain::{
+        Replicas,
+        federate::{Health, Member, Pods, Profile, Taint, TaintEffect, Total},
+    },
+    validate::{chain, duration},
+};
+
+/// `kind` of the file.
+const KIND: &str = "Clusters";
+/// How long pods have been unschedulable, a cluster lost, a taint there, if the file does not say: longer than any
+/// delay and toleration.
+const LONG: SignedDuration = SignedDuration::from_hours(24 * 7);
+
+/// The clusters of a file, before they are seen at a moment.
+#[derive(Debug)]
+pub(in crate::cli) struct Clusters {
+    fleet: Facts,
+    clusters: Vec<Cluster>,
+}
+
+/// A whole file.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    api_version: Option<String>,
+    #[serde(default)]
+    kind: Option<String>,
+    #[serde(default)]
+    fleet: Facts,
+    clusters: Vec<Cluster>,
+}
+
+/// What the fleet as a whole needs.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Facts {
+    /// In replicas.
+    demand: Option<f64>,
+    floor: Option<u32>,
+    desired: Option<u32>,
+}
+
+/// One cluster.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Cluster {
+    name: String,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+    #[serde(default)]
+    provider: String,
+    #[serde(default)]
+    region: String,
+    #[serde(default)]
+    zones: Vec<String>,
+    #[serde(default)]
+    taints: Vec<ClusterTaint>,
+    #[serde(default)]
+    health: ClusterHealth,
+    /// Since when, if it is not `Ready`.
+    lost_for: Option<String>,
+    /// Replicas that it can run in all.
+    capacity: Option<u32>,
+    /// Replicas that it can run beside those that have a node.
+    room: Option<u32>,
+    #[serde(default)]
+    target_absent: bool,
+    #[serde(default)]
+    replicas: u32,
+    ready: Option<u32>,
+    #[serde(default)]
+    unschedulable: u32,
+    unschedulable_for: Option<String>,
+    /// In replicas.
+    demand: Option<f64>,
+    /// Utilization of its pods, in percent of what they request.
+    utilization: Option<f64>,
+    desired: Option<u32>,
+    hpa: Option<Bounds>,
+    replicas_written_by: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Bounds {
+    min: u32,
+    max: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+enum ClusterHealth {
+    #[default]
+    Ready,
+    NotReady,
+    Unknown,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct ClusterTaint {
+    key: String,
+    #[serde(default)]
+    value: String,
+    effect: Effect,
+    r#for: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+enum Effect {
+    NoSchedule,
+    PreferNoSchedule,
+    NoExecute,
+}
+
+// === impl Clusters ===
+
+impl Clusters {
+    /// Reads a file; `-` is standard input.
+    ///
+    /// # Errors
+    /// It cannot be read, or holds something that it may not; every such thing with its line.
+    pub(in crate::cli) fn read(path: &Path) -> Result<Self, Failure> {
+        let text = manifest::text(path).map_err(|error| Failure::invalid(chain(&error)))?;
+        Self::parse(&path.display().to_string(), &text)
+    }
+
+    pub(in crate::cli) fn parse(file: &str, text: &str) -> Result<Self, Failure> {
+        let documents = manifest::parse(file, text).map_err(|e| Failure::invalid(chain(&e)))?;
+        let [document] = documents.as_slice() else {
+            let found = documents.len();
+            let message = format!("{file}: expected one document of clusters, found {found}");
+            return Err(Failure::invalid(message));
+        };
+        let read: File = serde_saphyr::from_str(text).map_err(|error| {
+            let line = error.location().map(|at| format!(":{}", at.line()));
+            let message = error.without_snippet().to_string();
+            let message = message.lines().next().unwrap_or_default().to_owned();
+            Failure::invalid(format!("{file}{}: {message}", line.unwrap_or_default()))
+        })?;
+        let faults = faults(&read);
+        if faults.is_empty() {
+            return Ok(Self {
+                fleet: read.fleet,
+                clusters: read.clusters,
+            });
+        }
+        let lines = faults.iter().map(|fault| fault.at(document));
+        Err(Failure::invalid(lines.collect::<Vec<_>>().join("\n")))
+    }
+
+    /// What the fleet as a whole needs, as the file says, counts at most `most`. The demand is the sum of the
+    /// clusters' if the file does not say it and says theirs of all.
+    pub(in crate::cli) fn total(&self, members: &[Member], most: Replicas) -> Total {
+        let each = members.iter().filter(|member| member.pods.is_some());
+        let sum = each.map(|member| member.demand).sum::<Option<f64>>();
+        Total {
+            demand: self.fleet.demand.or(sum),
+            floor: self.fleet.floor.map(|floor| Replicas::new(floor).min(most)),
+            desired: self
+                .fleet
+                .desired
+                .map(|desired| Replicas::new(desired).min(most)),
+        }
+    }
+
+    /// Replicas of all clusters.
+    pub(in crate::cli) fn replicas(&self) -> Replicas {
+        let sum = |sum: u32, cluster: &Cluster| sum.saturating_add(cluster.replicas);
+        Replicas::new(self.clusters.iter().fold(0, sum))
+    }
+
+    /// The clusters as they are seen at `now`. `target` is the utilization that the workload is held at, in percent.
+    ///
+    /// # Errors
+    /// A cluster's demand is given as a utilization, and none is held.
+    pub(in crate::cli) fn members(
+        &self,
+        target: Option<i64>,
+        now: Timestamp,
+    ) -> Result<Vec<Member>, Failure> {
+        let clusters = self.clusters.iter();
+        clusters
+            .map(|cluster| cluster.member(target, now))
+            .collect()
+    }
+}
+
+// === impl Cluster ===
+
+impl Cluster {
+    fn member(&self, target: Option<i64>, now: Timestamp) -> Result<Member, Failure> {
+        let since = |age: Option<&String>| before(now, age.and_then(|age| duration(age)));
+        let health = match self.health {
+            ClusterHealth::Ready => Health::Ready,
+            ClusterHealth::NotReady => Health::NotReady {
+                since: since(self.lost_for.as_ref()),
+            },
+            ClusterHealth::Unknown => Health::Unknown {
+                since: since(self.lost_for.as_ref()),
+            },
+        };
+        let observed = match health {
+            Health::Unknown { since } => since,
+            Health::Ready | Health::NotReady { .. } => now,
+        };
+        let blocked = (self.unschedulable > 0).then(|| since(self.unschedulable_for.as_ref()));
+        let bounds = |bounds: Bounds| (Replicas::new(bounds.min), Replicas::new(bounds.max));
+        Ok(Member {
+            profile: self.profile(),
+            health,
+            taints: self.taints.iter().map(|taint| taint.seen(now)).collect(),
+            pods: (!self.target_absent).then(|| Pods {
+                replicas: Replicas::new(self.replicas),
+                ready: Replicas::new(self.ready.unwrap_or_else(|| self.placed())),
+                unschedulable: Replicas::new(self.unschedulable),
+                unschedulable_since: blocked,
+            }),
+            hpa: self.hpa.map(bounds),
+            desired: self.desired.map(Replicas::new),
+            demand: self.demand(target)?,
+            room: self.room().map(Replicas::new),
+            observed: Some(observed),
+            fought_by: self.replicas_written_by.clone(),
+        })
+    }
+
+    fn profile(&self) -> Profile {
+        Profile {
+            name: self.name.clone(),
+            labels: self.labels.clone(),
+            provider: self.provider.clone(),
+            region: self.region.clone(),
+            zones: self.zones.clone(),
+        }
+    }
+
+    /// Pods that have a node.
+    const fn placed(&self) -> u32 {
+        self.replicas.saturating_sub(self.unschedulable)
+    }
+
+    fn room(&self) -> Option<u32> {
+        let rest = |capacity: u32| capacity.saturating_sub(self.placed());
+        self.room.or_else(|| self.capacity.map(rest))
+    }
+
+    /// In replicas: as written, or the ready pods times their utilization over the target.
+    fn demand(&self, target: Option<i64>) -> Result<Option<f64>, Failure> {
+        let Some(utilization) = self.utilization else {
+            return Ok(self.demand);
+        };
+        let Some(target) = target.and_then(|target| u32::try_from(target).ok()) else {
+            return Err(Failure::invalid(format!(
+                "cluster {}: utilization is given, but no metric holds one; give its demand in replicas",
+                self.name
+            )));
+        };
+        let ready = self.ready.unwrap_or_else(|| self.placed());
+        Ok(Some(f64::from(ready) * utilization / f64::from(target)))
+    }
+}
+
+impl ClusterTaint {
+    fn seen(&self, now: Timestamp) -> Taint {
+        let age = self.r#for.as_ref().and_then(|age| duration(age));
+        Taint {
+            key: self.key.clone(),
+            value: self.value.clone(),
+            effect: match self.effect {
+                Effect::NoSchedule => TaintEffect::NoSchedule,
+                Effect::PreferNoSchedule => TaintEffect::PreferNoSchedule,
+                Effect::NoExecute => TaintEffect::NoExecute,
+            },
+            since: Some(before(now, age)),
+        }
+    }
+}
+
+fn before(now: Timestamp, age: Option<SignedDuration>) -> Timestamp {
+    let then = now.checked_sub(age.unwrap_or(LONG));
+    then.unwrap_or(Timestamp::MIN)
+}
+
+/// A field that says what cannot be.
+struct Fault {
+    path: String,
+    message: String,
+}
+
+impl Fault {
+    fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            path: path.into(),
+            message: message.into(),
+        }
+    }
+
+    fn at(&self, document: &Document) -> String {
+        format!(
+            "{}: {}: {}",
+            document.find(&self.path),
+            self.path,
+            self.message
+        )
+    }
+}
+
+/// Everything that has the right shape and cannot be.
+fn faults(file: &File) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    let heads = [
+        ("apiVersion", file.api_version.as_deref(), API_VERSION),
+        ("kind", file.kind.as_deref(), KIND),
+    ];
+    for (field, found, expected) in heads {
+        if let Some(found) = found.filter(|found| *found != expected) {
+            faults.push(Fault::new(
+                field,
+                format!("is {found}, expected {expected}"),
+            ));
+        }
+    }
+    if file.clusters.is_empty() {
+        faults.push(Fault::new(
+            "clusters",
+            "is empty, expected at least one cluster",
+        ));
+    }
+    faults.extend(not_a_count("fleet.demand", file.fleet.demand));
+    let mut names = BTreeSet::new();
+    for (position, cluster) in file.clusters.iter().enumerate() {
+        let path = format!("clusters[{position}]");
+        if !names.insert(&cluster.name) {
+            let message = format!(
+                "{} is there twice, expected names of their own",
+                cluster.name
+            );
+            faults.push(Fault::new(format!("{path}.name"), message));
+        }
+        faults.extend(cluster_faults(&path, cluster));
+    }
+    faults
+}
+
+fn cluster_faults(path: &str, cluster: &Cluster) -> Vec<Fault> {
+    let at = |field: &str| format!("{path}.{field}");
+    let mut faults = Vec::new();
+    faults.extend(not_a_count(&at("demand"), cluster.demand));
+    faults.extend(not_a_count(&at("utilization"), cluster.utilization));
+    let ages = [
+        ("lostFor", &cluster.lost_for),
+        ("unschedulableFor", &cluster.unschedulable_for),
+    ];
+    for (field, age) in ages {
+        faults.extend(not_an_age(&at(field), age.as_deref()));
+    }
+    for (position, taint) in cluster.taints.iter().enumerate() {
+        let path = at(&format!("taints[{position}].for"));
+        faults.extend(not_an_age(&path, taint.r#for.as_deref()));
+    }
+    let impossible = impossible(cluster).into_iter().flatten();
+    faults.extend(impossible.map(|(field, message)| Fault::new(at(field), message)));
+    faults
+}
+
+/// Fields of a cluster that contradict each other, each with what is wrong.
+fn impossible(cluster: &Cluster) -> [Option<(&'static str, String)>; 8] {
+    let (replicas, placed) = (cluster.replicas, cluster.placed());
+    let found = |holds: bool, field, message: &str| holds.then(|| (field, message.to_owned()));
+    let ready = cluster.ready.filter(|ready| *ready > placed);
+    let pending = Some(cluster.unschedulable).filter(|pending| *pending > replicas);
+    let hpa = cluster.hpa.filter(|bounds| bounds.min > bounds.max);
+    let absent = cluster.target_absent && replicas > 0;
+    [
+        found(
+            cluster.name.is_empty(),
+            "name",
+            "is empty, expected the cluster's name",
+        ),
+        found(
+            cluster.capacity.is_some() && cluster.room.is_some(),
+            "room",
+            "is given beside capacity; keep one of them",
+        ),
+        found(
+            cluster.demand.is_some() && cluster.utilization.is_some(),
+            "utilization",
+            "is given beside demand; keep one of them",
+        ),
+        found(
+            cluster.health == ClusterHealth::Ready && cluster.lost_for.is_some(),
+            "lostFor",
+            "is given, although health is Ready; expected NotReady or Unknown",
+        ),
+        absent.then(|| {
+            let message =
+                format!("is {replicas}, although targetAbsent says that the workload is not there");
+            ("replicas", message)
+        }),
+        pending.map(|pending| {
+            let message = format!("is {pending}, expected at most replicas, which is {replicas}");
+            ("unschedulable", message)
+        }),
+        ready.map(|ready| {
+            let message = format!(
+                "is {ready}, expected at most the {placed} of {replicas} replicas that have a node"
+            );
+            ("ready", message)
+        }),
+        hpa.map(|Bounds { min, max }| {
+            (
+                "hpa.min",
+                format!("is {min}, expected at most max, which is {max}"),
+            )
+        }),
+    ]
+}
+
+fn not_a_count(path: &str, n: Option<f64>) -> Option<Fault> {
+    let n = n.filter(|n| !n.is_finite() || *n < 0.0)?;
+    Some(Fault::new(
+        path,
+        format!("is {n}, expected a number of at least 0"),
+    ))
+}
+
+fn not_an_age(path: &str, text: Option<&str>) -> Option<Fault> {
+    let text = text.filter(|text| duration(text).is_none())?;
+    Some(Fault::new(
+        path,
+        format!("is {text}, expected a duration such as 90s or 10m"),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+    fn parse(text: &str) -> Result<Clusters, String> {
+        Clusters::parse("c.yaml", text).map_err(|failure| failure.message)
+    }
+
+    fn only(text: &str) -> Member {
+        let text = format!("clusters:\n- {{name: a, {text}}}\n");
+        let members = parse(&text).unwrap().members(Some(50), NOW).unwrap();
+        members.into_iter().next().unwrap()
+    }
+
+    fn counts(member: &Member) -> (u32, u32, u32) {
+        let pods = member.pods.unwrap();
+        (
+            pods.replicas.get(),
+            pods.ready.get(),
+            pods.unschedulable.get(),
+        )
+    }
+
+    #[test]
+    fn a_cluster_of_which_only_the_name_is_said_is_well_and_empty() {
+        let member = only("");
+        let want = Member {
+            profile: Profile {
+                name: "a".to_owned(),
+                ..Profile::default()
+            },
+            health: Health::Ready,
+            taints: Vec::new(),
+            pods: Some(Pods::default()),
+            hpa: None,
+            desired: None,
+            demand: None,
+            room: None,
+            observed: Some(NOW),
+            fought_by: None,
+        };
+        assert_eq!(member, want);
+    }
+
+    #[test]
+    fn pods_that_have_a_node_are_ready_unless_said_otherwise_and_room_is_what_they_leave() {
+        for (text, want, room) in [
+            ("replicas: 10", (10, 10, 0), None),
+            ("replicas: 10, unschedulable: 3", (10, 7, 3), None),
+            ("replicas: 10, unschedulable: 3, ready: 5", (10, 5, 3), None),
+            ("replicas: 10, capacity: 12", (10, 10, 0), Some(2)),
+            (
+                "replicas: 10, unschedulable: 3, capacity: 7",
+                (10, 7, 3),
+                Some(0),
+            ),
+            ("replicas: 10, capacity: 4", (10, 10, 0), Some(0)),
+            ("replicas: 10, room: 4", (10, 10, 0), Some(4)),
+        ] {
+            let member = only(text);
+            assert_eq!(counts(&member), want, "{text}");
+            assert_eq!(member.room.map(Replicas::get), room, "{text}");
+        }
+    }
+
+    #[test]
+    fn ages_become_times() {
+        let ago = |seconds| NOW - SignedDuration::from_secs(seconds);
+        let blocked = only("replicas: 2, unschedulable: 1, unschedulableFor: 90s");
+        assert_eq!(blocked.pods.unwrap().unschedulable_since, Some(ago(90)));
+        let lost = only("health: Unknown, lostFor: 10m");
+        assert_eq!(lost.health, Health::Unknown { since: ago(600) });
+        assert_eq!(lost.observed, Some(ago(600)));
+        let unwell = only("health: NotReady, lostFor: 1m");
+        assert_eq!(unwell.health, Health::NotReady { since: ago(60) });
+        assert_eq!(unwell.observed, Some(NOW));
+        let tainted = only("taints: [{key: k, effect: NoExecute, for: 5m}]");
+        assert_eq!(tainted.taints[0].since, Some(ago(300)));
+    }
+
+    #[test]
+    fn a_utilization_is_a_demand_by_the_target() {
+        assert_eq!(only("replicas: 4, utilization: 25").demand, Some(2.0));
+        assert_eq!(only("replicas: 4, demand: 3.5").demand, Some(3.5));
+        let clusters = parse("clusters: [{name: a, utilization: 25}]").unwrap();
+        let message = clusters.members(None, NOW).unwrap_err().message;
+        assert_eq!(
+            message,
+            "cluster a: utilization is given, but no metric holds one; give its demand in replicas"
+        );
+    }
+
+    #[test]
+    fn the_fleets_demand_is_the_sum_where_every_cluster_says_its_own() {
+        for (text, want) in [
+            (
+                "clusters: [{name: a, demand: 1.5}, {name: b, demand: 2}]",
+                Some(3.5),
+            ),
+            ("clusters: [{name: a, demand: 1.5}, {name: b}]", None),
+            (
+                "{fleet: {demand: 9}, clusters: [{name: a, demand: 1.5}]}",
+                Some(9.0),
+            ),
+            (
+                "clusters: [{name: a, demand: 1.5}, {name: b, targetAbsent: true}]",
+                Some(1.5),
+            ),
+        ] {
+            let clusters = parse(text).unwrap();
+            let members = clusters.members(None, NOW).unwrap();
+            let total = clusters.total(&members, Replicas::MAX);
+            assert_eq!(total.demand, want, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_its_line() {
+        for (text, want) in [
+            (
+                "kind: Fleet\nclusters:\n- name: a",
+                "c.yaml:1: kind: is Fleet, expected Clusters",
+            ),
+            (
+                "clusters: []",
+                "c.yaml:1: clusters: is empty, expected at least one cluster",
+            ),
+            (
+                "clusters:\n- name: a\n- name: a",
+                "c.yaml:3: clusters[1].name: a is there twice, expected names of their own",
+            ),
+            (
+                "clusters:\n- name: a\n  replicas: 2\n  unschedulable: 3",
+                "c.yaml:4: clusters[0].unschedulable: is 3, expected at most replicas, which is 2",
+            ),
+            (
+                "clusters:\n- name: a\n  replicas: 2\n  unschedulable: 1\n  ready: 2",
+                "c.yaml:5: clusters[0].ready: is 2, expected at most the 1 of 2 replicas that have a node",
+            ),
+            (
+                "clusters:\n- name: a\n  capacity: 2\n  room: 1",
+                "c.yaml:4: clusters[0].room: is given beside capacity; keep one of them",
+            ),
+            (
+                "clusters:\n- name: a\n  lostFor: 1m",
+                "c.yaml:3: clusters[0].lostFor: is given, although health is Ready; expected NotReady or Unknown",
+            ),
+            (
+                "clusters:\n- name: a\n  health: Unknown\n  lostFor: soon",
+                "c.yaml:4: clusters[0].lostFor: is soon, expected a duration such as 90s or 10m",
+            ),
+            (
+                "clusters:\n- name: a\n  hpa: {min: 3, max: 2}",
+                "c.yaml:3: clusters[0].hpa.min: is 3, expected at most max, which is 2",
+            ),
+            (
+                "clusters:\n- name: a\n  demand: -1",
+                "c.yaml:3: clusters[0].demand: is -1, expected a number of at least 0",
+            ),
+        ] {
+            assert_eq!(parse(text).unwrap_err(), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_misspelt_field_is_refused_with_its_line_and_what_there_is() {
+        let message = parse("clusters:\n- name: a\n  replica: 2").unwrap_err();
+        assert!(message.starts_with("c.yaml:3: "), "{message}");
+        assert!(
+            message.contains("replica") && message.contains("replicas"),
+            "{message}"
+        );
+        let message = parse("clusters:\n- name: a\n  health: Fine").unwrap_err();
+        assert!(message.contains("NotReady"), "{message}");
+    }
+
+    #[test]
+    fn several_documents_are_refused() {
+        let message = parse("clusters: [{name: a}]\n---\nclusters: [{name: b}]").unwrap_err();
+        assert_eq!(
+            message,
+            "c.yaml: expected one document of clusters, found 2"
+        );
+    }
+}

@@ -1,0 +1,164 @@
+//! What a fleet's status has beside that of every autoscaler: its clusters, each with its sentence.
+
+use std::fmt::Write as _;
+
+use foretide_crds::{ClusterStatus, EffectiveHorizontalPodAutoscaler, FederatedHPA};
+use jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
+use serde_json::json;
+
+use super::{Told, body};
+use crate::{
+    cli::{
+        decision::{WIDTH, clock},
+        output::{Answer, Paint, Screen, Side, wrapped},
+    },
+    domain::{cron::Zone, hpa::Settings},
+    validate,
+};
+
+/// A cluster that was seen longer before the decision than this was not seen for it.
+const STALE: SignedDuration = SignedDuration::from_mins(1);
+
+/// The status of a fleet in words and numbers.
+#[must_use]
+pub fn fleet_text(fdhpa: &FederatedHPA, screen: Screen, local: &Zone) -> String {
+    let read = validate::fleet(fdhpa, local, SignedDuration::ZERO, &Settings::default());
+    let (metrics, invalid) = match read {
+        Ok(fleet) => (fleet.workload.metrics, None),
+        Err(invalid) => (Vec::new(), Some(invalid)),
+    };
+    let told = Told {
+        heading: heading(fdhpa, screen),
+        ehpa: &whole(fdhpa),
+        metrics,
+        invalid,
+        clusters: clusters(fdhpa, screen),
+    };
+    told.text(screen)
+}
+
+/// As for an autoscaler of one cluster, and `status.clusters` and `status.unassigned`.
+#[must_use]
+pub fn fleet_json(fdhpa: &FederatedHPA) -> Answer {
+    let mut body = body(&whole(fdhpa));
+    let status = fdhpa.status.clone().unwrap_or_default();
+    if let Some(members) = body.as_object_mut() {
+        members.insert("clusters".to_owned(), json!(status.clusters));
+        members.insert("unassigned".to_owned(), json!(status.unassigned));
+    }
+    Answer::json("Explanation", body)
+}
+
+/// The fleet as one workload.
+fn whole(fdhpa: &FederatedHPA) -> EffectiveHorizontalPodAutoscaler {
+    EffectiveHorizontalPodAutoscaler {
+        metadata: fdhpa.metadata.clone(),
+        spec: fdhpa.spec.autoscaling.clone(),
+        status: fdhpa.status.clone().map(|status| status.fleet),
+    }
+}
+
+fn heading(fdhpa: &FederatedHPA, screen: Screen) -> String {
+    let spec = &fdhpa.spec.autoscaling;
+    let assignment = &fdhpa.spec.federated_hpa_assignment;
+    let object = format!(
+        "{}/{}",
+        fdhpa.namespace().unwrap_or_default(),
+        fdhpa.name_any()
+    );
+    format!(
+        "{}  {} {}, {} to {} replicas, {:?}, {:?}\n",
+        screen.paint(Paint::Strong, &object),
+        spec.scale_target_ref.kind,
+        spec.scale_target_ref.name,
+        spec.min_replicas.unwrap_or(1),
+        spec.max_replicas,
+        assignment.federated_hpa_assignment_type.unwrap_or_default(),
+        spec.scale_strategy.unwrap_or_default(),
+    )
+}
+
+/// The clusters in a table, and a sentence for each.
+fn clusters(fdhpa: &FederatedHPA, screen: Screen) -> String {
+    let status = fdhpa.status.clone().unwrap_or_default();
+    let decided = status.fleet.decision.and_then(|decision| decision.time);
+    let clusters = status.clusters.unwrap_or_default();
+    if clusters.is_empty() {
+        return String::new();
+    }
+    let header = [
+        ("CLUSTER", Side::Left),
+        ("MIN", Side::Right),
+        ("MAX", Side::Right),
+        ("FLOOR", Side::Right),
+        ("REPLICAS", Side::Right),
+        ("READY", Side::Right),
+        ("PENDING", Side::Right),
+        ("CAPACITY", Side::Right),
+        ("USED", Side::Right),
+    ];
+    let rows: Vec<_> = clusters.iter().map(row).collect();
+    let mut text = screen.table(header, &rows);
+    for cluster in &clusters {
+        let line = sentence(cluster, decided.as_ref().map(|time| time.0));
+        let _infallible = writeln!(text, "{}", wrapped(&line, WIDTH, "  "));
+    }
+    if let Some(unassigned) = status.unassigned.filter(|unassigned| *unassigned > 0) {
+        let line = format!("{unassigned} of maxReplicas are unassigned: no cluster can take them");
+        let _infallible = writeln!(text, "{}", screen.paint(Paint::Warning, &line));
+    }
+    text
+}
+
+fn row(cluster: &ClusterStatus) -> [String; 9] {
+    let count = |n: Option<i32>| n.map_or_else(|| "-".to_owned(), |n| n.to_string());
+    let percent = cluster.utilization.map(|percent| format!("{percent} %"));
+    [
+        cluster.name.clone(),
+        count(cluster.min),
+        count(cluster.max),
+        count(cluster.floor),
+        count(cluster.current),
+        count(cluster.ready),
+        count(cluster.pending),
+        count(cluster.capacity),
+        percent.unwrap_or_else(|| "-".to_owned()),
+    ]
+}
+
+fn sentence(cluster: &ClusterStatus, decided: Option<Timestamp>) -> String {
+    let reason = cluster.reason.as_deref().unwrap_or("nothing was decided");
+    let mut text = format!("{}: {reason}", cluster.name);
+    if let Some(moved) = &cluster.last_transfer {
+        let _infallible = write!(text, "; replicas last moved {}", clock(moved.0));
+    }
+    let seen = cluster.observed.as_ref().map(|time| time.0);
+    if let (Some(seen), Some(decided)) = (seen, decided)
+        && decided.duration_since(seen) > STALE
+    {
+        let _infallible = write!(text, "; last seen {}", clock(seen));
+    }
+    text
+}
+
+/// What helps against a reason that only fleets have.
+pub(super) fn advice(reason: &str) -> Option<&'static str> {
+    Some(match reason {
+        "NoCandidate" => {
+            "check spec.clusterAffinity, the taints of the clusters, and that the workload exists there"
+        }
+        "NoPriority" => {
+            "give a priority in spec.federatedHPAAssignment.clusterAutoscalingPreference"
+        }
+        "NoCapacityAnywhere" | "FloorUnmet" => {
+            "add nodes or clusters, or mark clusters that add nodes by themselves as elastic"
+        }
+        "BudgetHeldByLost" => "bring the lost cluster back, or set failurePolicy: Reassign",
+        "Unreachable" => "check the cluster and the kubeconfig in its Secret",
+        "ForeignWriter" => {
+            "stop the other writer: Argo CD and Flux ignore spec.replicas by a rule, Karmada retains it by a label"
+        }
+        _ => return None,
+    })
+}

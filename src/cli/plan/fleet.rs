@@ -1,0 +1,150 @@
+//! The plan of a fleet: what is decided for the whole, handed to the rules that divide it.
+//!
+//! It refuses the policy that divides nothing: there every cluster decides from its own demand, of which one history
+//! of the whole says nothing.
+
+use super::PlanArgs;
+use crate::{
+    cli::{
+        assign::{self, Assignment, clusters::Clusters},
+        output::Failure,
+        validate::Accepted,
+    },
+    domain::{
+        Replicas,
+        decide::{Decision, Seen, decide},
+        federate::{Kind, Member, Total},
+        history::History,
+        hpa::Settings,
+        workload::{Mode, Workload},
+    },
+    validate::FleetSpec,
+};
+
+/// A fleet to be planned.
+pub(super) struct Fleet {
+    name: String,
+    spec: FleetSpec,
+    clusters: Clusters,
+}
+
+impl Fleet {
+    /// The fleet that was asked for; none for an autoscaler of one cluster.
+    ///
+    /// # Errors
+    /// Clusters are given without a fleet, or the other way round, or cannot be read; or the fleet is not divided.
+    pub(super) fn of(accepted: &Accepted, args: &PlanArgs) -> Result<Option<Self>, Failure> {
+        let (fdhpa, spec, clusters) = match (accepted, &args.clusters) {
+            (Accepted::One(..), None) => return Ok(None),
+            (Accepted::One(..), Some(_)) => {
+                let message =
+                    "--clusters is for a FederatedHPA; this is an EffectiveHorizontalPodAutoscaler";
+                return Err(Failure::usage(message));
+            }
+            (Accepted::Fleet(..), None) => {
+                let message = "--clusters FILE is needed: the clusters of the FederatedHPA, as in examples/clusters.yaml";
+                return Err(Failure::usage(message));
+            }
+            (Accepted::Fleet(fdhpa, spec), Some(clusters)) => (fdhpa, spec, clusters),
+        };
+        if spec.policy.kind == Kind::Duplicated {
+            return Err(Failure::usage(
+                "Duplicated divides nothing: each cluster decides from its own demand; plan one of them as an \
+                 EffectiveHorizontalPodAutoscaler, or see the bounds with `foretide assign`",
+            ));
+        }
+        Ok(Some(Self {
+            name: fdhpa.metadata.name.clone().unwrap_or_default(),
+            spec: FleetSpec::clone(spec),
+            clusters: Clusters::read(clusters)?,
+        }))
+    }
+
+    /// Replicas of all clusters.
+    pub(super) fn replicas(&self) -> Replicas {
+        self.clusters.replicas()
+    }
+
+    /// The fleet divided, as `decision` for the whole asks; `demand` is the whole's in replicas, and every pod has the
+    /// same part of it. What the file says of demand and of the whole is passed over.
+    ///
+    /// # Errors
+    /// A cluster's demand cannot be told.
+    pub(super) fn divided(
+        self,
+        (workload, seen): (&Workload, &Seen),
+        decision: &Decision,
+        demand: Option<f64>,
+    ) -> Result<Assignment, Failure> {
+        let mut members = assign::members(&self.spec, &self.clusters, decision.at)?;
+        share(&mut members, demand);
+        let total = Total {
+            demand,
+            floor: self.floor(workload, seen, decision),
+            desired: (self.spec.policy.mode == Mode::Direct).then_some(decision.desired),
+        };
+        let named = (self.name, self.spec);
+        Ok(Assignment::first(named, members, total, decision.at))
+    }
+
+    /// What forecast, cron windows and the metrics of the fleet ask for.
+    fn floor(&self, workload: &Workload, seen: &Seen, decision: &Decision) -> Option<Replicas> {
+        let metrics = workload.metrics.iter().zip(&seen.observation.readings);
+        let own = metrics.filter(|(metric, _)| self.spec.scopes.contains(&metric.identifier()));
+        let (metrics, readings): (Vec<_>, Vec<_>) =
+            own.map(|(m, r)| (m.clone(), r.clone())).unzip();
+        if metrics.is_empty() {
+            return decision.floor;
+        }
+        let workload = Workload {
+            mode: Mode::Direct,
+            metrics,
+            ..workload.clone()
+        };
+        let mut seen = seen.clone();
+        seen.observation.readings = readings;
+        let memory = History::default();
+        let (decision, _) = decide(&workload, &seen, &memory, &Settings::default(), decision.at);
+        Some(decision.desired)
+    }
+}
+
+/// Gives every pod that has a node the same part of the demand.
+fn share(members: &mut [Member], demand: Option<f64>) {
+    let placed = |member: &Member| {
+        let pods = member.pods.unwrap_or_default();
+        let placed = pods.replicas.get().saturating_sub(pods.unschedulable.get());
+        f64::from(placed)
+    };
+    let all: f64 = members.iter().map(placed).sum();
+    for member in members {
+        let part = placed(member) / all.max(1.0);
+        member.demand = demand.filter(|_| all > 0.0).map(|demand| demand * part);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::Timestamp;
+
+    #[test]
+    fn pods_with_a_node_share_the_demand_evenly() {
+        let text = "clusters: [{name: a, replicas: 6}, {name: b, replicas: 4, unschedulable: 2}, {name: c}]";
+        let clusters = Clusters::parse("c.yaml", text).unwrap();
+        let mut members = clusters.members(None, Timestamp::UNIX_EPOCH).unwrap();
+        let demands = |members: &[Member]| members.iter().map(|m| m.demand).collect::<Vec<_>>();
+        share(&mut members, Some(4.0));
+        assert_eq!(demands(&members), [Some(3.0), Some(1.0), Some(0.0)]);
+        share(&mut members, None);
+        assert_eq!(demands(&members), [None, None, None]);
+    }
+
+    #[test]
+    fn the_demand_of_a_fleet_without_pods_is_nobodys() {
+        let clusters = Clusters::parse("c.yaml", "clusters: [{name: a}]").unwrap();
+        let mut members = clusters.members(None, Timestamp::UNIX_EPOCH).unwrap();
+        share(&mut members, Some(4.0));
+        assert_eq!(members[0].demand, None);
+    }
+}

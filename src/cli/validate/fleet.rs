@@ -1,0 +1,184 @@
+//! What may surprise about a `FederatedHPA` that is accepted: fields without effect under its policy, and numbers
+//! that overrule each other.
+
+use foretide_crds::{FederatedHPA, TargetClusterAutoscalingPreference};
+
+use super::Severity;
+use crate::{
+    domain::{
+        Replicas,
+        federate::{Kind, Preference},
+        workload::Mode,
+    },
+    validate::FleetSpec,
+};
+
+/// Path of the assignment.
+const ASSIGNMENT: &str = "spec.federatedHPAAssignment";
+
+/// A path, how bad it is, and what there is to say.
+pub(super) type Found = (String, Severity, String);
+
+/// Names that the proposal's examples, or other products, have for fields of ours.
+const OTHER_NAMES: [(&str, &str); 7] = [
+    ("scaleToZero", "scalingToZero"),
+    ("hpaAssignmentPolicy", "federatedHPAAssignmentType"),
+    (
+        "hpaAssignmentPolicyConfiguration",
+        "clusterAutoscalingPreference",
+    ),
+    (
+        "clusterAutoscalingPreferences",
+        "clusterAutoscalingPreference",
+    ),
+    ("excludeClusters", "exclude"),
+    ("clusterAffinities", "clusterAffinity"),
+    ("weight", "staticWeight"),
+];
+
+/// The name of ours that the last step of a path stands for, if it is another's.
+pub(super) fn meant(path: &str) -> Option<&'static str> {
+    let last = path.rsplit('.').next().unwrap_or_default();
+    let mut names = OTHER_NAMES.iter();
+    let found = names.find(|(other, _)| other.eq_ignore_ascii_case(last));
+    found.map(|(_, ours)| *ours)
+}
+
+/// Everything that may surprise.
+pub(super) fn remarks(fdhpa: &FederatedHPA, fleet: &FleetSpec) -> Vec<Found> {
+    let mut found = without_effect(fdhpa, fleet.policy.kind);
+    let preferences = &fdhpa.spec.federated_hpa_assignment;
+    let preferences = preferences.cluster_autoscaling_preference.iter().flatten();
+    for (position, preference) in preferences.enumerate() {
+        let path = format!("{ASSIGNMENT}.clusterAutoscalingPreference[{position}]");
+        found.extend(about_preference(preference, &path, fleet));
+    }
+    found.extend(about_clusters(fleet));
+    found.extend(about_counts(fdhpa, fleet));
+    found
+}
+
+fn warning(path: &str, message: impl Into<String>) -> Found {
+    (path.to_owned(), Severity::Warning, message.into())
+}
+
+fn idle(path: &str, kind: Kind) -> Found {
+    let field = path.rsplit('.').next().unwrap_or_default();
+    warning(path, format!("{field} has no effect under {kind:?}"))
+}
+
+/// Fields of the whole that the policy does not look at.
+fn without_effect(fdhpa: &FederatedHPA, kind: Kind) -> Vec<Found> {
+    let spec = &fdhpa.spec;
+    let assignment = &spec.federated_hpa_assignment;
+    let moves = !matches!(kind, Kind::Duplicated | Kind::StaticWeighted);
+    let rebalance = spec.rebalance.as_ref();
+    let written = [
+        (
+            "spec.autoscaleMultiClusterDelay",
+            spec.autoscale_multi_cluster_delay.is_some() && !moves,
+        ),
+        (
+            "spec.rebalance.minUtilizationPercent",
+            rebalance.is_some_and(|r| r.min_utilization_percent.is_some()) && !moves,
+        ),
+        (
+            "spec.scalingToZero",
+            spec.scaling_to_zero == Some(true) && kind == Kind::Duplicated,
+        ),
+        (
+            "spec.federatedHPAAssignment.weightBy",
+            assignment.weight_by.is_some() && kind != Kind::DynamicWeighted,
+        ),
+    ];
+    let idle = written.iter().filter(|(_, idle)| *idle);
+    idle.map(|(path, _)| self::idle(path, kind)).collect()
+}
+
+fn about_preference(
+    preference: &TargetClusterAutoscalingPreference,
+    path: &str,
+    fleet: &FleetSpec,
+) -> Vec<Found> {
+    let kind = fleet.policy.kind;
+    let duplicated = kind == Kind::Duplicated;
+    let (min, max) = (
+        preference.autoscaling_min_threshold,
+        preference.autoscaling_max_threshold,
+    );
+    let written = [
+        (
+            "staticWeight",
+            preference.static_weight.is_some() && kind != Kind::StaticWeighted,
+        ),
+        (
+            "priority",
+            preference.priority.is_some() && kind != Kind::Prioritized,
+        ),
+        ("autoscalingMinThreshold", min.is_some() && duplicated),
+        ("autoscalingMaxThreshold", max.is_some() && duplicated),
+    ];
+    let idle = written.iter().filter(|(_, idle)| *idle);
+    let mut found: Vec<_> = idle
+        .map(|(field, _)| self::idle(&format!("{path}.{field}"), kind))
+        .collect();
+    let most = fleet.policy.bounds.max;
+    if let Some(min) = min.map(Replicas::from_i32)
+        && min > most
+        && !duplicated
+    {
+        found.push(warning(
+            &format!("{path}.autoscalingMinThreshold"),
+            format!("autoscalingMinThreshold {min} wins over spec.maxReplicas, which is {most}"),
+        ));
+    }
+    found
+}
+
+fn about_clusters(fleet: &FleetSpec) -> Vec<Found> {
+    let mut found = Vec::new();
+    let affinity = &fleet.policy.affinity;
+    let mut both = affinity
+        .names
+        .iter()
+        .filter(|name| affinity.exclude.contains(name));
+    if let Some(name) = both.next() {
+        let message = format!("{name} is excluded, although clusterNames has it");
+        found.push(warning("spec.clusterAffinity.exclude", message));
+    }
+    let most = fleet.policy.bounds.max;
+    let named = u32::try_from(affinity.names.len()).unwrap_or(u32::MAX);
+    if fleet.policy.kind != Kind::Duplicated && Replicas::new(named) > most {
+        let message =
+            format!("maxReplicas {most} is not enough for one replica in each of {named} clusters");
+        found.push(warning("spec.maxReplicas", message));
+    }
+    let weighs = |preference: &Preference| preference.weight.is_some();
+    if fleet.policy.kind == Kind::StaticWeighted && !fleet.policy.preferences.iter().any(weighs) {
+        let message = "no cluster has a staticWeight, so all weigh the same";
+        found.push(warning(ASSIGNMENT, message));
+    }
+    found
+}
+
+fn about_counts(fdhpa: &FederatedHPA, fleet: &FleetSpec) -> Vec<Found> {
+    let mut found = Vec::new();
+    if fleet.workload.bounds.min == Replicas::ZERO && !fleet.policy.scaling_to_zero {
+        found.push(warning(
+            "spec.minReplicas",
+            "minReplicas 0 without scalingToZero: every cluster with a share keeps at least one replica",
+        ));
+    }
+    let direct =
+        fleet.policy.mode == Mode::Direct && fleet.workload.mode_in_force() != Mode::Direct;
+    if direct {
+        let message = "every metric is measured for the fleet, so the controller writes the scale of the members itself (Direct)";
+        let path = if fdhpa.spec.metric_scope.is_some() {
+            "spec.metricScope"
+        } else {
+            "spec.metrics"
+        };
+        found.push((path.to_owned(), Severity::Note, message.to_owned()));
+    }
+    found
+}

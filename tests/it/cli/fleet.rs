@@ -1,0 +1,214 @@
+//! Fleets on the command line: divided, planned, validated, explained.
+
+use foretide::domain::federate::Reason;
+use foretide_crds::FederatedHPA;
+
+use super::*;
+
+const CLUSTERS: &str = "--clusters examples/clusters.yaml --at 2026-03-02T12:00:00Z";
+const POLICIES: [&str; 5] = [
+    "duplicated",
+    "aggregated",
+    "static-weighted",
+    "dynamic-weighted",
+    "prioritized",
+];
+
+fn assign(policy: &str) -> String {
+    format!("assign -f examples/federated-{policy}.yaml {CLUSTERS}")
+}
+
+fn assert_narrow(text: &str) {
+    let narrow = text.lines().all(|line| line.chars().count() <= 80);
+    assert!(narrow, "{text}");
+}
+
+/// Name, fewest and most replicas of each cluster that takes part.
+fn budgets(assignment: &Value) -> Vec<(&str, u64, u64)> {
+    let clusters = assignment["clusters"].as_array().unwrap().iter();
+    let budget = |cluster: &'_ Value| {
+        let budget = &cluster["budget"];
+        Some((budget["min"].as_u64()?, budget["max"].as_u64()?))
+    };
+    clusters
+        .filter_map(|cluster| {
+            let (min, max) = budget(cluster)?;
+            Some((cluster["name"].as_str()?, min, max))
+        })
+        .collect()
+}
+
+#[test]
+fn an_assignment_shows_clusters_division_and_decisions_in_80_columns() {
+    for policy in POLICIES {
+        let text = answer(&assign(policy)).unwrap().text;
+        assert_narrow(&text);
+        matches_snapshot(&format!("assign-{policy}.txt"), &text);
+    }
+}
+
+#[test]
+fn the_proposals_weights_divide_ten_into_one_four_and_five() {
+    let assignment = as_json(&format!("{} -o json", assign("static-weighted")));
+    assert_eq!(assignment["kind"], "Assignment");
+    assert_eq!(assignment["apiVersion"], cli::API_VERSION);
+    let expected = [("frankfurt", 1, 4), ("munich", 1, 1), ("cloud-eu", 1, 5)];
+    assert_eq!(budgets(&assignment), expected);
+}
+
+#[test]
+fn clusters_that_take_no_part_say_why() {
+    let assignment = as_json(&format!("{} -o json", assign("prioritized")));
+    let clusters = assignment["clusters"].as_array().unwrap();
+    let outside: Vec<_> = clusters
+        .iter()
+        .filter(|cluster| cluster["candidate"] == false)
+        .map(|cluster| (&cluster["name"], &cluster["reasons"]))
+        .collect();
+    let expected = json!([["cloud-us", ["NotSelected"]], ["lab", ["Tainted"]]]);
+    assert_eq!(json!(outside), expected);
+}
+
+#[test]
+fn a_second_step_goes_on_from_the_first() {
+    let first = answer(&format!("{} -o json", assign("prioritized"))).unwrap();
+    let path = std::env::temp_dir().join(format!("foretide-first-{}.json", std::process::id()));
+    std::fs::write(&path, &first.text).unwrap();
+    let first: Value = serde_json::from_str(&first.text).unwrap();
+    let line = format!(
+        "assign -f examples/federated-prioritized.yaml --after {} \
+         --clusters tests/it/manifests/clusters-blocked.yaml --at 2026-03-02T12:15:00Z -o json",
+        path.display()
+    );
+    let second = as_json(&line);
+    let early = failure(&line.replace("12:15", "11:00"));
+    std::fs::remove_file(&path).unwrap();
+    // Munich has four pods placed; what it cannot run of its six goes to the next tier.
+    let expected = [("frankfurt", 6, 16), ("munich", 2, 4), ("cloud-eu", 1, 20)];
+    assert_eq!(budgets(&second), expected, "{second:#}");
+    assert_eq!(budgets(&first)[1], ("munich", 2, 6));
+    let message = "--at 2026-03-02T11:00:00Z is before the answer of --after, which is of 2026-03-02T12:00:00Z";
+    assert_eq!(early, (Exit::Usage, message.to_owned()));
+}
+
+#[test]
+fn what_an_assignment_lacks_is_said() {
+    for (line, exit, expected) in [
+        (
+            format!("assign -f examples/php-apache.yaml {CLUSTERS}"),
+            Exit::Invalid,
+            "no FederatedHPA in the manifests; name its file with -f",
+        ),
+        (
+            format!("assign -f examples --name nobody {CLUSTERS}"),
+            Exit::Invalid,
+            "no FederatedHPA nobody in the manifests",
+        ),
+        (
+            format!("assign -f tests/it/manifests/broken-fleet.yaml --name no-priority {CLUSTERS}"),
+            Exit::Invalid,
+            "tests/it/manifests/broken-fleet.yaml:20: spec.tolerationSeconds: tolerationSeconds must be between 0 \
+             and 86400 (a day); 300 is usual\ntests/it/manifests/broken-fleet.yaml:23: \
+             spec.federatedHPAAssignment.clusterAutoscalingPreference: Prioritized needs the priority of at least \
+             one cluster; add it to clusterAutoscalingPreference",
+        ),
+        (
+            format!("plan -f examples/federated-prioritized.yaml --csv {HISTORY}"),
+            Exit::Usage,
+            "--clusters FILE is needed: the clusters of the FederatedHPA, as in examples/clusters.yaml",
+        ),
+        (
+            format!(
+                "plan -f examples/php-apache.yaml --csv {HISTORY} --clusters examples/clusters.yaml"
+            ),
+            Exit::Usage,
+            "--clusters is for a FederatedHPA; this is an EffectiveHorizontalPodAutoscaler",
+        ),
+        (
+            format!("backtest -f examples/federated-prioritized.yaml --csv {HISTORY}"),
+            Exit::Invalid,
+            "no EffectiveHorizontalPodAutoscaler in the manifests; name its file with -f",
+        ),
+    ] {
+        assert_eq!(failure(&line), (exit, expected.to_owned()), "{line}");
+    }
+    let words = "foretide assign -f examples/federated-prioritized.yaml";
+    let error = Cli::try_parse_from(words.split_whitespace()).unwrap_err();
+    assert_eq!(error.exit_code(), 2);
+}
+
+const PLAN_FLEET: &str = "plan -f examples/federated-prioritized.yaml -f examples/php-apache-deployment.yaml \
+     --csv examples/history/php-apache-cpu.csv --clusters examples/clusters.yaml --at 2026-03-05T16:40:00Z";
+
+#[test]
+fn a_plan_of_a_fleet_decides_the_whole_and_divides_it() {
+    let text = answer(PLAN_FLEET).unwrap().text;
+    assert_narrow(&text);
+    matches_snapshot("plan-fleet.txt", &text);
+}
+
+#[test]
+fn a_plan_of_a_fleet_as_json_divides_its_own_floor() {
+    let plan = as_json(&format!("{PLAN_FLEET} -o json"));
+    assert_eq!(plan["decision"]["currentReplicas"], 16);
+    assert_eq!(
+        plan["decision"]["floor"],
+        plan["division"]["total"]["floor"]
+    );
+    let clusters = plan["division"]["clusters"].as_array().unwrap();
+    let floors = clusters
+        .iter()
+        .filter_map(|cluster| cluster["floor"].as_u64());
+    assert_eq!(
+        Some(floors.sum::<u64>()),
+        plan["decision"]["floor"].as_u64()
+    );
+}
+
+#[test]
+fn what_is_wrong_or_odd_about_a_fleet_is_said_with_file_line_and_field() {
+    let answer = answer("validate -f tests/it/manifests/broken-fleet.yaml").unwrap();
+    assert_eq!(answer.exit, Exit::Invalid);
+    matches_snapshot("validate-fleet.txt", &answer.text);
+}
+
+#[test]
+fn a_fleets_status_is_explained_with_a_sentence_for_each_cluster() {
+    let text = answer("explain -f tests/it/manifests/explained-fleet.yaml")
+        .unwrap()
+        .text;
+    assert_narrow(&text);
+    matches_snapshot("explain-fleet.txt", &text);
+    let explained = as_json("explain -f tests/it/manifests/explained-fleet.yaml -o json");
+    let file = std::fs::read_to_string("tests/it/manifests/explained-fleet.yaml").unwrap();
+    let fleet: FederatedHPA = serde_saphyr::from_str(&file).unwrap();
+    let status = serde_json::to_value(fleet.status).unwrap();
+    assert_eq!(explained["kind"], "Explanation");
+    for part in [
+        "decision",
+        "conditions",
+        "observedGeneration",
+        "clusters",
+        "unassigned",
+    ] {
+        assert_eq!(explained[part], status[part], "{part}");
+    }
+}
+
+#[test]
+fn a_file_to_explain_holds_one_object_of_ours() {
+    let (exit, message) = failure("explain -f examples/php-apache-deployment.yaml");
+    assert_eq!(exit, Exit::Invalid);
+    let expected = "expected one object of ours (EffectiveHorizontalPodAutoscaler, FederatedHPA or \
+                    TimeSeriesPrediction), found Deployment";
+    assert_eq!(message, expected);
+}
+
+#[test]
+fn every_reason_of_a_cluster_is_documented() {
+    let documented = std::fs::read_to_string("docs/conditions.md").unwrap();
+    for reason in Reason::ALL {
+        let word = format!("`{}`", reason.as_str());
+        assert!(documented.contains(&word), "{word}");
+    }
+}
