@@ -28,7 +28,7 @@ use crate::{
         proposal::Reason,
         workload::Workload,
     },
-    owned::{Kin, child_name, owned_by},
+    owned::{Kin, owned_by},
     ports::{Demand, DemandQueries, MemberSeries},
     validate,
 };
@@ -160,7 +160,7 @@ impl Subject {
     /// Name of the prediction that shows its forecasts.
     pub(super) fn shown_as(&self) -> String {
         match &self.object {
-            Object::One(ehpa) => child_name(&ehpa.name_any()),
+            Object::One(ehpa) => Kin::Owner.child_name(&ehpa.name_any()),
             Object::Fleet(fdhpa) => Kin::Fleet.child_name(&fdhpa.name_any()),
         }
     }

@@ -25,8 +25,9 @@ use crate::{
     },
 };
 
-/// For how long a sum over all pods is used.
-const KEPT: SignedDuration = SignedDuration::from_secs(3);
+/// For how long a sum over all pods is used: for the targets of one sync, and no later, because it is compared with pods
+/// as they are then.
+const KEPT: SignedDuration = SignedDuration::from_millis(250);
 /// So many waiting pods of others are put on nodes before ours; more would cost more than they tell.
 const WAITING_MAX: usize = 200;
 

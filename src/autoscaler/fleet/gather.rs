@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use futures::future::join_all;
 use jiff::Timestamp;
 
-use super::{Due, placement::Template};
+use super::{due::Due, placement::Template};
 use crate::{
     autoscaler::{
         child,
@@ -23,7 +23,7 @@ use crate::{
         observation::{Container, Observation, Phase, Pod, Reading, Requests},
         workload::Workload,
     },
-    forecaster::forecasts::Forecasts,
+    forecaster::{fleets::FleetMember, forecasts::Forecasts},
     ports::{Cluster, ClusterError, HpaView, Member, MemberView},
     validate::FleetSpec,
 };
@@ -88,6 +88,16 @@ impl<M> Seen<M> {
     /// Whether every member was seen.
     pub(super) fn is_whole(&self) -> bool {
         !self.members.values().any(MemberSeen::is_unknown)
+    }
+
+    /// Whose histories make up the fleet's demand, for its forecasts.
+    pub(super) fn histories(&self) -> Vec<FleetMember> {
+        let members = self.members.iter().map(|(name, member)| FleetMember {
+            name: name.as_str().into(),
+            prometheus: member.view.prometheus.as_deref().map(Into::into),
+            idle: member.is_idle(),
+        });
+        members.collect()
     }
 }
 
@@ -325,22 +335,21 @@ async fn sight<M: Member>(
             unschedulable,
             room: cluster
                 .room(target, &shape(containers(&sighting).as_deref()))
-                .map(|room| besides_coming(room, &sighting.observation)),
+                .map(|room| beside_asked(room, &sighting.observation)),
             hand: hand(cluster, target, expected, &sighting).await,
             sighting,
         })),
     }
 }
 
-/// The room that is left when every replica that was asked for exists: those that do not yet are not on any node, and
-/// the count of replicas has them already.
-fn besides_coming(room: Replicas, seen: &Observation) -> Replicas {
-    let here = |pod: &&Arc<Pod>| {
-        !pod.deleting && matches!(pod.phase, Phase::Pending | Phase::Running | Phase::Unknown)
-    };
+/// Room beside the replicas that were asked for. Nodes have room beside the pods that exist, and for a moment, or while
+/// a new version rolls out, these are fewer or more.
+fn beside_asked(room: Replicas, seen: &Observation) -> Replicas {
+    let here =
+        |pod: &&Arc<Pod>| !pod.deleting && !matches!(pod.phase, Phase::Succeeded | Phase::Failed);
     let here = u32::try_from(seen.pods.iter().filter(here).count()).unwrap_or(u32::MAX);
-    let coming = seen.scale.spec.get().saturating_sub(here);
-    Replicas::new(room.get().saturating_sub(coming))
+    let all = room.get().saturating_add(here);
+    Replicas::new(all.saturating_sub(seen.scale.spec.get()))
 }
 
 /// Who changed the replicas, asked only where neither we nor the member's autoscaler can have.
@@ -378,5 +387,53 @@ fn shape(containers: Option<&[Container]>) -> PodShape {
     PodShape {
         requests: sums.into_iter().collect::<Requests>(),
         ..PodShape::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::observation::Scale;
+
+    fn pod(phase: Phase, deleting: bool) -> Arc<Pod> {
+        Arc::new(Pod {
+            name: "web".into(),
+            phase,
+            deleting,
+            created: None,
+            ready: None,
+            started: None,
+            containers: [].into(),
+            pod_level_requests: None,
+        })
+    }
+
+    #[test]
+    fn room_is_beside_the_replicas_that_were_asked_for_whether_their_pods_exist_yet_or_too_many_do()
+    {
+        let (runs, waits) = (pod(Phase::Running, false), pod(Phase::Pending, false));
+        let (ends, ended) = (pod(Phase::Running, true), pod(Phase::Failed, false));
+        let cases: [(u32, &[&Arc<Pod>], u32); 5] = [
+            (2, &[&runs, &runs], 5),
+            // Just raised: four are still to come.
+            (5, &[&runs], 1),
+            (9, &[&runs], 0),
+            // Just lowered, or a new version rolls out: one will go.
+            (2, &[&runs, &runs, &waits], 6),
+            // On no node for long, and on none any more.
+            (1, &[&runs, &ends, &ended], 5),
+        ];
+        for (spec, pods, beside) in cases {
+            let seen = Observation {
+                scale: Scale {
+                    spec: Replicas::new(spec),
+                    status: Replicas::ZERO,
+                },
+                pods: pods.iter().map(|pod| Arc::clone(pod)).collect(),
+                readings: Vec::new(),
+            };
+            let found = beside_asked(Replicas::new(5), &seen);
+            assert_eq!(found, Replicas::new(beside), "{spec} of {}", pods.len());
+        }
     }
 }

@@ -166,9 +166,11 @@ fn entry(kept: &KeptEntry) -> Entry {
         rank: kept.rank,
         mark: kept.mark.and_then(|(placed, claimed, until, seconds)| {
             let span = span((until, seconds))?;
+            let placed = Replicas::new(placed);
+            let claimed = claimed.map(Replicas::new);
             Some(Mark {
-                placed: Replicas::new(placed),
-                claimed: claimed.map(Replicas::new),
+                placed,
+                claimed,
                 span,
             })
         }),

@@ -11,8 +11,9 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::{
-    Due, MemberMemory,
+    due::Due,
     gather::{MemberSeen, Seen, Sight, Whole},
+    memory::MemberMemory,
     placement::{self, Placing},
     total::largest_demand,
 };

@@ -9,48 +9,34 @@
 //! waits for members. It refuses to divide: `domain::federate` does.
 
 mod apply;
+mod due;
 mod farewell;
 mod gather;
 pub(crate) mod ledger;
 mod member;
+mod memory;
+mod merge;
 mod placement;
 mod report;
 mod total;
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
-use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA};
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 
-use self::{apply::Done, gather::Seen, member::Part, total::Hub};
-use super::{
-    FIRST_LOOK, Setup,
-    gather::Due as Question,
-    memory::{Memory, Track},
-    plan::Desk,
-    rivals::{self, Rivals},
-    schedule::{Entry, Schedule},
-};
+use self::{apply::Done, due::Due, gather::Seen, member::Part, memory::FleetMemory, total::Hub};
+use super::{FIRST_LOOK, Setup, plan::Desk, schedule::Schedule};
 use crate::{
     clock::Clock,
     domain::{
         Replicas,
-        federate::{self, FleetDecision, Kind, Ledger},
-        history::History,
-        hpa::Behavior,
-        lead_time::LeadTimes,
-        workload::{Mode, Strategy, Workload},
+        federate::{self, FleetDecision},
     },
-    forecaster::{fleets::FleetMember, forecasts::Forecasts},
-    owned::{HUB, Kin},
+    forecaster::forecasts::Forecasts,
     ports::{Cluster, ClusterError, Fleet, ObjectKey},
     telemetry::Telemetry,
-    validate::{self, FleetSpec},
 };
 
 /// How often members are searched for what was left behind.
@@ -79,68 +65,6 @@ pub struct Told {
     pub forecasts: Arc<Forecasts>,
     /// The metrics.
     pub telemetry: Arc<Telemetry>,
-}
-
-/// A federated autoscaler whose turn it is, with what its spec means.
-#[derive(Debug, Clone)]
-struct Due {
-    /// The object as the user wrote it.
-    fdhpa: Arc<FederatedHPA>,
-    /// The fleet as one object.
-    whole: Arc<EffectiveHorizontalPodAutoscaler>,
-    /// The same with the spec that counts.
-    valid: Arc<EffectiveHorizontalPodAutoscaler>,
-    /// What that spec means.
-    spec: Arc<FleetSpec>,
-    /// What members are asked.
-    question: Arc<Workload>,
-    /// Who else acts on the same target.
-    rivals: Rivals,
-    /// The members that have a share already, and the replicas that are expected there.
-    known: BTreeMap<String, Option<Replicas>>,
-}
-
-/// What is remembered of one fleet.
-#[derive(Debug)]
-struct FleetMemory {
-    /// The fleet as one object.
-    told: Memory,
-    /// The last spec that could be acted on.
-    spec: Option<(Arc<FleetSpec>, Arc<Workload>)>,
-    /// What the fleet's own metrics asked for.
-    asking: History,
-    /// The last answer of them.
-    asked: Option<Replicas>,
-    /// The members that the fleet's readings were about.
-    counted: Option<BTreeSet<String>>,
-    /// What rebalancing remembers.
-    ledger: Ledger,
-    /// By member.
-    members: BTreeMap<String, MemberMemory>,
-}
-
-/// What is remembered of one member.
-#[derive(Debug, Default)]
-struct MemberMemory {
-    /// The workload there.
-    track: Track,
-    /// As it was seen last.
-    last: Option<federate::Member>,
-    /// Whether all that is known of it comes from status: what its track held is lost.
-    restored: bool,
-    /// How long its pods took to start.
-    lead_times: LeadTimes,
-    /// The `minReplicas` that its child was left with, and the one that was decided then: in between, the child is
-    /// shaped so that it gets there by itself.
-    shaped: Option<(Replicas, Replicas)>,
-    /// Whether it was lost then, as far as anybody was told.
-    lost: bool,
-    /// Changes of the replicas by others: when, and by whom.
-    hands: Vec<(Timestamp, String)>,
-    /// The version of the workload that was applied last.
-    placed: Option<u64>,
-    /// The count that a workload starts with which was just created.
-    start: Option<Replicas>,
 }
 
 /// What one sync made of one fleet.
@@ -255,89 +179,6 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
         }
     }
 
-    /// The fleets whose turn it is, validated; forgets the ones that are gone.
-    async fn due(&mut self) -> Vec<Due> {
-        let mut staying = self.hub.federated();
-        staying.retain(|fdhpa| fdhpa.metadata.deletion_timestamp.is_none());
-        let uids: HashSet<String> = staying.iter().filter_map(|fdhpa| fdhpa.uid()).collect();
-        for (_, gone) in self.memories.extract_if(|uid, _| !uids.contains(uid)) {
-            let Memory {
-                labels, foreseen, ..
-            } = &gone.told;
-            self.told.telemetry.forget(labels, foreseen);
-        }
-        let identity = self.identity.as_deref();
-        let wholes = staying
-            .iter()
-            .map(|fdhpa| Arc::new(as_one(fdhpa, identity)));
-        let wholes: Vec<_> = wholes.collect();
-        let entries: Vec<Entry<'_>> = staying
-            .iter()
-            .map(|fdhpa| Entry {
-                uid: fdhpa.metadata.uid.as_deref().unwrap_or_default(),
-                namespace: fdhpa.metadata.namespace.as_deref().unwrap_or_default(),
-                generation: fdhpa.metadata.generation.unwrap_or_default(),
-            })
-            .collect();
-        let due = self.schedule.due(&entries, self.clock.now());
-        let mut rivals = rivals::among(&wholes);
-        let mut validated = Vec::with_capacity(due.len());
-        for position in due {
-            let (Some(fdhpa), Some(whole)) = (staying.get(position), wholes.get(position)) else {
-                continue;
-            };
-            let uid = fdhpa.metadata.uid.as_deref().unwrap_or_default();
-            let rivals = rivals.remove(uid).unwrap_or_default();
-            validated.extend(self.understand((fdhpa, whole), rivals).await);
-        }
-        validated
-    }
-
-    /// What a fleet's object asks for; one that cannot be understood keeps what it last asked for.
-    async fn understand(
-        &mut self,
-        (fdhpa, whole): (&Arc<FederatedHPA>, &Arc<EffectiveHorizontalPodAutoscaler>),
-        rivals: Rivals,
-    ) -> Option<Due> {
-        let Setup {
-            local_zone,
-            sync_period,
-            settings,
-            ..
-        } = &self.setup;
-        let understood = validate::fleet(fdhpa, local_zone, *sync_period, settings);
-        let uid = fdhpa.uid().unwrap_or_default();
-        let memory = self
-            .memories
-            .entry(uid)
-            .or_insert_with(|| FleetMemory::new(fdhpa, whole));
-        match understood {
-            Ok(spec) => {
-                memory.told.workload = Some(Arc::new(spec.workload.clone()));
-                memory.told.valid = Some(Arc::clone(whole));
-                memory.told.invalid = None;
-                let question = Arc::new(gather::question(&spec));
-                memory.spec = Some((Arc::new(spec), question));
-            }
-            Err(invalid) if memory.spec.is_some() => memory.told.invalid = Some(invalid),
-            Err(invalid) => {
-                let board = report::Board::as_it_stands(&*self.hub, fdhpa);
-                let reporter = board.reporter(&self.told.telemetry, self.clock.now());
-                reporter.invalid(&mut memory.told, whole, &invalid).await;
-            }
-        }
-        let (spec, question) = memory.spec.clone()?;
-        Some(Due {
-            fdhpa: Arc::clone(fdhpa),
-            whole: Arc::clone(whole),
-            valid: Arc::clone(memory.told.valid.as_ref().unwrap_or(whole)),
-            spec,
-            question,
-            rivals,
-            known: memory.known(),
-        })
-    }
-
     fn plan(&mut self, due: Due, seen: Seen<F::Member>) -> Planned<F::Member> {
         let now = self.clock.now();
         let desk = Desk {
@@ -347,7 +188,7 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
         };
         let uid = due.fdhpa.uid().unwrap_or_default();
         let forecasts = &self.told.forecasts;
-        forecasts.fleets().report(&uid, of_history(&due, &seen));
+        forecasts.fleets().report(&uid, seen.histories());
         let memory = self
             .memories
             .entry(uid)
@@ -356,12 +197,8 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
         // What is seen without a member is not the demand of the fleet.
         if seen.is_whole() {
             let told = (&due.spec.workload, &hub.planned);
-            super::glimpse::tell(
-                forecasts.feed(),
-                due.uid(),
-                &mut memory.told.lead_times,
-                told,
-            );
+            let lead_times = &mut memory.told.lead_times;
+            super::glimpse::tell(forecasts.feed(), due.uid(), lead_times, told);
         }
         let observed = seen.members.iter().map(|(name, member)| {
             let memory = memory.members.entry(name.clone()).or_default();
@@ -443,149 +280,5 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
         if again {
             self.schedule.again(&uid, now, super::AFTER_CONFLICT);
         }
-    }
-}
-
-/// The members whose history makes up that of the fleet.
-fn of_history<M>(due: &Due, seen: &Seen<M>) -> Vec<FleetMember> {
-    let counts = |member: &&gather::MemberSeen<M>| {
-        let candidate = due.spec.policy.affinity.matches(&member.view.profile);
-        let acting = member
-            .whole()
-            .and_then(|whole| whole.sighting.siblings.acting());
-        candidate || acting.is_some()
-    };
-    let members = seen.members.values().filter(counts);
-    members
-        .map(|member| FleetMember {
-            name: member.view.profile.name.as_str().into(),
-            prometheus: member.view.prometheus.as_deref().map(Into::into),
-            idle: member.is_idle(),
-        })
-        .collect()
-}
-
-/// A fleet's object as that of one workload.
-fn as_one(fdhpa: &FederatedHPA, hub: Option<&str>) -> EffectiveHorizontalPodAutoscaler {
-    let mut metadata = fdhpa.metadata.clone();
-    let annotations = metadata.annotations.get_or_insert_default();
-    annotations.extend(hub.map(|hub| (HUB.to_owned(), hub.to_owned())));
-    EffectiveHorizontalPodAutoscaler {
-        metadata,
-        spec: fdhpa.spec.autoscaling.clone(),
-        status: fdhpa.status.as_ref().map(|status| status.fleet.clone()),
-    }
-}
-
-// === impl Due ===
-
-impl Due {
-    /// The policy as it is carried out: a previewed count is divided as one that the hub writes.
-    fn policy(&self) -> federate::Policy {
-        let pinned = self.is_previewed() && self.spec.workload.specific_replicas.is_some();
-        let mut policy = self.spec.policy.clone();
-        if pinned {
-            policy.mode = Mode::Direct;
-        }
-        policy
-    }
-
-    fn uid(&self) -> &str {
-        self.fdhpa.metadata.uid.as_deref().unwrap_or_default()
-    }
-
-    /// Whether each member is a fleet of its own, with all of the bounds, windows and forecasts.
-    fn is_duplicated(&self) -> bool {
-        self.spec.policy.kind == Kind::Duplicated
-    }
-
-    /// Whether nothing but a given count is written.
-    fn is_previewed(&self) -> bool {
-        self.spec.workload.strategy == Strategy::Preview
-    }
-
-    /// The fleet as the pipeline of one cluster takes it.
-    fn as_one(&self, workload: Workload) -> Question {
-        self.part(&Arc::new(workload))
-    }
-
-    /// One member's part, as the pipeline of one cluster takes it.
-    fn part(&self, workload: &Arc<Workload>) -> Question {
-        Question {
-            ehpa: Arc::clone(&self.whole),
-            valid: Arc::clone(&self.valid),
-            kin: Kin::Fleet,
-            workload: Arc::clone(workload),
-            rivals: self.rivals.clone(),
-        }
-    }
-}
-
-// === impl FleetMemory ===
-
-impl FleetMemory {
-    /// The memory of a fleet that is seen for the first time: what its status kept.
-    fn new(fdhpa: &FederatedHPA, whole: &EffectiveHorizontalPodAutoscaler) -> Self {
-        let status = fdhpa.status.as_ref();
-        let ledger = status.and_then(|status| ledger::read(status.ledger.as_deref()?));
-        let clusters = status.and_then(|status| status.clusters.as_deref());
-        let members = clusters.into_iter().flatten().map(|cluster| {
-            let last = member::remembered(cluster);
-            let memory = MemberMemory {
-                last: Some(last),
-                restored: true,
-                ..MemberMemory::default()
-            };
-            (cluster.name.clone(), memory)
-        });
-        Self {
-            told: Memory::new(whole),
-            spec: None,
-            asking: History::default(),
-            asked: None,
-            counted: None,
-            ledger: ledger.unwrap_or_default(),
-            members: members.collect(),
-        }
-    }
-
-    /// The members that have a share, or had one, with the replicas that are expected there.
-    fn known(&self) -> BTreeMap<String, Option<Replicas>> {
-        let shared = self.ledger.members.keys().map(|name| (name.clone(), None));
-        let mut known: BTreeMap<_, _> = shared.collect();
-        for (name, memory) in &self.members {
-            let pods = memory.last.as_ref().and_then(|last| last.pods);
-            known.insert(name.clone(), pods.map(|pods| pods.replicas));
-        }
-        known
-    }
-}
-
-// === impl MemberMemory ===
-
-impl MemberMemory {
-    /// Remembers what was applied; whether it should be decided again at once.
-    fn take_in(&mut self, behavior: Option<&Behavior>, done: &Done, now: Timestamp) -> bool {
-        let effect = match &done.outcome {
-            Ok(effect) => effect,
-            Err(error) => return matches!(error, ClusterError::Conflict { .. }),
-        };
-        if let Some(placing) = &done.part.placing {
-            self.placed = Some(placing.template.version);
-            self.start = placing.start;
-        }
-        if done.part.planned.is_some() {
-            self.track.delegated(effect);
-            let decided = done.part.min;
-            self.shaped = self.track.child_min.map(|left| (left, decided));
-        }
-        if let Some((from, to)) = done.scaled() {
-            self.track.changed(behavior, (from, to), now);
-            let pods = self.last.as_mut().and_then(|last| last.pods.as_mut());
-            if let Some(pods) = pods {
-                pods.replicas = to;
-            }
-        }
-        done.part.planned.is_none()
     }
 }

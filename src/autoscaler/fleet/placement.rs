@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::{Map, Value, json};
 
-use super::{MemberMemory, gather::Sight};
+use super::{gather::Sight, memory::MemberMemory};
 use crate::{
     domain::{
         Replicas,

@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use super::{Due, FleetAutoscaler, MemberMemory, Planned, apply::Done, ledger};
+use super::{FleetAutoscaler, Planned, apply::Done, due::Due, ledger, memory::MemberMemory};
 use crate::{
     autoscaler::{
         apply::{Applied, Effect},

@@ -372,27 +372,37 @@ fn disputed() -> Vec<(&'static str, Value)> {
             }
         }
     }
+    all.extend(disputed_tolerations().map(|one| ("/spec/clusterTolerations", json!([one]))));
+    all.push((PREFERENCE, json!({"targetCluster": {}})));
+    all
+}
+
+/// Every toleration of some texts, or none, in each of its members.
+fn disputed_tolerations() -> impl Iterator<Item = Value> {
     let texts = |some: &[&str]| {
         let some = some.iter().map(|text| json!(text));
         some.chain([json!(null)]).collect::<Vec<_>>()
     };
-    for key in texts(&["", "a"]) {
-        for operator in texts(&["", "Equal", "Exists", "Lt"]) {
-            for value in texts(&["", "b"]) {
-                for effect in texts(&["", "NoSchedule", "NoExecute", "Never"]) {
-                    for seconds in [json!(null), json!(5)] {
-                        let one = json!([{
-                            "key": key, "operator": operator, "value": value,
-                            "effect": effect, "tolerationSeconds": seconds,
-                        }]);
-                        all.push(("/spec/clusterTolerations", one));
-                    }
-                }
-            }
-        }
+    let mut all = vec![json!({})];
+    for (member, values) in [
+        ("key", texts(&["", "a"])),
+        ("operator", texts(&["", "Equal", "Exists", "Lt"])),
+        ("value", texts(&["", "b"])),
+        ("effect", texts(&["", "NoSchedule", "NoExecute", "Never"])),
+        ("tolerationSeconds", vec![json!(null), json!(5)]),
+    ] {
+        all = all
+            .iter()
+            .flat_map(|toleration| {
+                values.iter().map(move |value| {
+                    let mut toleration = toleration.clone();
+                    toleration[member] = value.clone();
+                    toleration
+                })
+            })
+            .collect();
     }
-    all.push((PREFERENCE, json!({"targetCluster": {}})));
-    all
+    all.into_iter()
 }
 
 #[test]

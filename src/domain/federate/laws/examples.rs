@@ -55,6 +55,28 @@ fn pending_pods_of_the_first_priority_become_budget_of_the_second() {
 }
 
 #[test]
+fn a_blocked_member_wakes_no_lower_priority_than_its_pods_need() {
+    for (second, woken) in [(5, [1, 0]), (3, [1, 1])] {
+        let mut policy = policy(Kind::Prioritized, 2, 20);
+        policy.scaling_to_zero = true;
+        policy.preferences = priorities(&[("member1", 3), ("member2", 2), ("member3", 1)]);
+        let mut members = ["member1", "member2", "member3"].map(|name| member(name, 0));
+        members[1].room = Some(n(second));
+        let start = [("member1", 2, 20), ("member2", 0, 0), ("member3", 0, 0)];
+        let mut hub = Hub::new(policy, members.to_vec(), ledger(&start));
+        hub.pods("member1", 9, 4);
+        hub.step();
+        let budgets = hub.budgets().into_iter().map(|(_, _, max)| max);
+        assert_eq!(budgets.collect::<Vec<_>>(), [5, second, 15 - second]);
+        let replicas = ["member2", "member3"].map(|name| {
+            let pods = hub.member(name).pods.expect("pods");
+            pods.replicas.get()
+        });
+        assert_eq!(replicas, woken, "member2 has room for {second}");
+    }
+}
+
+#[test]
 fn pending_pods_are_given_the_delay_to_find_a_node() {
     let mut hub = scale_up(1);
     hub.policy.delay = secs(76);

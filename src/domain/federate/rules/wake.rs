@@ -1,6 +1,8 @@
 //! R11: sleeping members are woken when the awake ones cannot carry what is needed. It refuses to wake a member without
 //! a budget.
 
+use std::cmp::Reverse;
+
 use crate::domain::Replicas;
 use crate::domain::federate::{Kind, Reason};
 
@@ -26,20 +28,19 @@ pub(super) fn wake(fleet: &mut Fleet<'_>) {
 
 /// Why each member is to be woken, if it is asleep; parallel to the seats.
 fn wanted(fleet: &Fleet<'_>) -> Vec<Option<&'static str>> {
-    let received = |seat: &Seat<'_>| {
-        let gained = seat
-            .reasons
-            .iter()
-            .any(|r| matches!(r, Reason::Relief | Reason::FloorLifted));
+    let taken_over = taken_over(fleet);
+    let received = |(at, seat): (usize, &Seat<'_>)| {
+        let lifted = seat.reasons.contains(&Reason::FloorLifted);
+        let gained = lifted || taken_over.contains(&at);
         gained.then_some("it takes over what others cannot run")
     };
     if !fleet.policy.scaling_to_zero {
-        let all = fleet.seats.iter();
+        let all = fleet.seats.iter().enumerate();
         return all
             .map(|seat| received(seat).or(Some("members may not sleep")))
             .collect();
     }
-    let all = fleet.seats.iter().map(received);
+    let all = fleet.seats.iter().enumerate().map(received);
     let mut wanted: Vec<_> = all.collect();
     let Some(cause) = cause(fleet).filter(|_| fleet.policy.kind != Kind::Duplicated) else {
         return wanted;
@@ -50,13 +51,33 @@ fn wanted(fleet: &Fleet<'_>) -> Vec<Option<&'static str>> {
     let recently = fleet.within(fleet.ledger.woken, fleet.policy.cooldown);
     let sleepers = fleet.seats.iter().enumerate();
     let sleepers = sleepers.filter(|(_, seat)| seat.is_active() && seat.is_asleep());
-    let first = sleepers.min_by_key(|(at, seat)| (std::cmp::Reverse(seat.standing.priority), *at));
+    let first = sleepers.min_by_key(|(at, seat)| (Reverse(seat.standing.priority), *at));
     if let Some((at, _)) = first.filter(|_| !recently || awake(fleet).next().is_none())
         && let Some(place) = wanted.get_mut(at)
     {
         *place = place.or(Some(cause));
     }
     wanted
+}
+
+/// The sleepers, by position, that were just given budget of blocked members (R5) and are needed for their pods. Under
+/// Prioritized those of highest priority: budget may go further down than the pods do.
+fn taken_over(fleet: &Fleet<'_>) -> Vec<usize> {
+    let relieved = fleet.seats.iter().enumerate();
+    let mut relieved: Vec<_> = relieved
+        .filter(|(_, seat)| seat.reasons.contains(&Reason::Relief) && seat.is_asleep())
+        .collect();
+    if fleet.policy.kind == Kind::Prioritized {
+        relieved.sort_by_key(|(at, seat)| (Reverse(seat.standing.priority), *at));
+        let blocked = fleet.active().filter(|seat| seat.blocked);
+        let mut homeless = sum(blocked.map(|seat| seat.replicas - seat.placed));
+        relieved.retain(|(_, seat)| {
+            let needed = homeless > 0;
+            homeless = homeless.saturating_sub(seat.max().min(seat.capacity));
+            needed
+        });
+    }
+    relieved.into_iter().map(|(at, _)| at).collect()
 }
 
 fn awake<'f, 'a>(fleet: &'f Fleet<'a>) -> impl Iterator<Item = &'f Seat<'a>> {

@@ -1,6 +1,7 @@
 use std::sync::Mutex;
 
 use foretide_models::Sample;
+use proptest::prelude::*;
 
 use super::*;
 use crate::{
@@ -273,4 +274,42 @@ async fn live_minutes_of_the_fleet_save_the_queries_of_all_members() {
         asked.push((queries, newest.at == at(now), newest.value));
     }
     assert_eq!(asked, [(3, true, 3.0), (0, true, 3.1), (0, true, 3.1)]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn a_sum_is_exact_wherever_it_is_and_is_nowhere_without_a_part(
+        parts in prop::collection::vec(
+            (prop::collection::vec(prop::option::of(-2_i32..9), 61), any::<bool>()),
+            1..4,
+        ),
+    ) {
+        let names: Vec<String> = (0..parts.len()).map(|n| format!("m{n}")).collect();
+        let holds = |name: &str, second: i64| {
+            let index = names.iter().position(|known| known == name)?;
+            let minute = usize::try_from(ago(second)).ok()?;
+            parts.get(index)?.0.get(minute).copied().flatten().map(f64::from)
+        };
+        let asked: Vec<&str> = names.iter().map(String::as_str).collect();
+        let idle = asked.iter().zip(&parts).filter(|(_, (_, idle))| *idle);
+        let idle: Vec<&str> = idle.map(|(name, _)| *name).collect();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let Ok(sum) = runtime.block_on(read(&servers(holds), &asked, &idle)) else {
+            return Ok(());
+        };
+        for minute in 0..=60 {
+            let told = |name: &&str| {
+                let value = |minute| holds(name, NOW - minute * 60);
+                // What ends with "nothing ran" is not believed from there on, where pods are seen.
+                let ran = (0..=minute).any(|at| value(at).is_some_and(|value| value >= 0.0));
+                value(minute).filter(|_| ran || idle.contains(name))
+            };
+            let all: Vec<f64> = asked.iter().filter_map(told).collect();
+            let whole = asked.iter().all(|name| idle.contains(name) || told(name).is_some());
+            let expected = (whole && !all.is_empty()).then(|| all.iter().map(|v| v.max(0.0)).sum());
+            let found = sum.iter().find(|(at, _)| *at == minute).map(|(_, value)| *value);
+            prop_assert_eq!(found, expected, "{}", minute);
+        }
+    }
 }

@@ -92,7 +92,7 @@ impl Fleet {
         );
         let memory = Memory::default();
         let fdhpa: FederatedHPA = serde_saphyr::from_str(&yaml).unwrap();
-        memory.state().federated.insert("web".into(), fdhpa);
+        memory.state().federated.insert("web".to_owned(), fdhpa);
         let held = Prometheis::default();
         let cores = cores
             .iter()

@@ -1,0 +1,192 @@
+//! Which fleets are due, and what their objects ask for.
+//!
+//! An object that cannot be understood keeps what it last asked for, as everywhere. It decides nothing.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
+
+use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA};
+use kube::ResourceExt;
+
+use super::{FleetAutoscaler, gather, memory::FleetMemory, report};
+use crate::{
+    autoscaler::{
+        Setup,
+        gather::Due as Question,
+        memory::Memory,
+        rivals::{self, Rivals},
+        schedule::Entry,
+    },
+    domain::{
+        Replicas,
+        federate::{Kind, Policy},
+        workload::{Mode, Strategy, Workload},
+    },
+    owned::{HUB, Kin},
+    ports::{Cluster, Fleet},
+    validate::{self, FleetSpec},
+};
+
+/// A federated autoscaler whose turn it is, with what its spec means.
+#[derive(Debug, Clone)]
+pub(super) struct Due {
+    /// The object as the user wrote it.
+    pub(super) fdhpa: Arc<FederatedHPA>,
+    /// The fleet as one object.
+    pub(super) whole: Arc<EffectiveHorizontalPodAutoscaler>,
+    /// The same with the spec that counts.
+    pub(super) valid: Arc<EffectiveHorizontalPodAutoscaler>,
+    /// What that spec means.
+    pub(super) spec: Arc<FleetSpec>,
+    /// What members are asked.
+    pub(super) question: Arc<Workload>,
+    /// Who else acts on the same target.
+    pub(super) rivals: Rivals,
+    /// The members that have a share already, and the replicas that are expected there.
+    pub(super) known: BTreeMap<String, Option<Replicas>>,
+}
+
+// === impl FleetAutoscaler ===
+
+impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
+    /// The fleets whose turn it is, validated; forgets the ones that are gone.
+    pub(super) async fn due(&mut self) -> Vec<Due> {
+        let mut staying = self.hub.federated();
+        staying.retain(|fdhpa| fdhpa.metadata.deletion_timestamp.is_none());
+        let uids: HashSet<String> = staying.iter().filter_map(|fdhpa| fdhpa.uid()).collect();
+        for (_, gone) in self.memories.extract_if(|uid, _| !uids.contains(uid)) {
+            let Memory {
+                labels, foreseen, ..
+            } = &gone.told;
+            self.told.telemetry.forget(labels, foreseen);
+        }
+        let identity = self.identity.as_deref();
+        let wholes = staying
+            .iter()
+            .map(|fdhpa| Arc::new(as_one(fdhpa, identity)));
+        let wholes: Vec<_> = wholes.collect();
+        let entries: Vec<Entry<'_>> = staying
+            .iter()
+            .map(|fdhpa| Entry {
+                uid: fdhpa.metadata.uid.as_deref().unwrap_or_default(),
+                namespace: fdhpa.metadata.namespace.as_deref().unwrap_or_default(),
+                generation: fdhpa.metadata.generation.unwrap_or_default(),
+            })
+            .collect();
+        let due = self.schedule.due(&entries, self.clock.now());
+        let mut rivals = rivals::among(&wholes);
+        let mut validated = Vec::with_capacity(due.len());
+        for position in due {
+            let (Some(fdhpa), Some(whole)) = (staying.get(position), wholes.get(position)) else {
+                continue;
+            };
+            let uid = fdhpa.metadata.uid.as_deref().unwrap_or_default();
+            let rivals = rivals.remove(uid).unwrap_or_default();
+            validated.extend(self.understand((fdhpa, whole), rivals).await);
+        }
+        validated
+    }
+
+    /// What a fleet's object asks for; one that cannot be understood keeps what it last asked for.
+    async fn understand(
+        &mut self,
+        (fdhpa, whole): (&Arc<FederatedHPA>, &Arc<EffectiveHorizontalPodAutoscaler>),
+        rivals: Rivals,
+    ) -> Option<Due> {
+        let Setup {
+            local_zone,
+            sync_period,
+            settings,
+            ..
+        } = &self.setup;
+        let understood = validate::fleet(fdhpa, local_zone, *sync_period, settings);
+        let uid = fdhpa.uid().unwrap_or_default();
+        let memory = self
+            .memories
+            .entry(uid)
+            .or_insert_with(|| FleetMemory::new(fdhpa, whole));
+        match understood {
+            Ok(spec) => {
+                memory.told.workload = Some(Arc::new(spec.workload.clone()));
+                memory.told.valid = Some(Arc::clone(whole));
+                memory.told.invalid = None;
+                let question = Arc::new(gather::question(&spec));
+                memory.spec = Some((Arc::new(spec), question));
+            }
+            Err(invalid) if memory.spec.is_some() => memory.told.invalid = Some(invalid),
+            Err(invalid) => {
+                let board = report::Board::as_it_stands(&*self.hub, fdhpa);
+                let reporter = board.reporter(&self.told.telemetry, self.clock.now());
+                reporter.invalid(&mut memory.told, whole, &invalid).await;
+            }
+        }
+        let (spec, question) = memory.spec.clone()?;
+        Some(Due {
+            fdhpa: Arc::clone(fdhpa),
+            whole: Arc::clone(whole),
+            valid: Arc::clone(memory.told.valid.as_ref().unwrap_or(whole)),
+            spec,
+            question,
+            rivals,
+            known: memory.known(),
+        })
+    }
+}
+
+/// A fleet's object as that of one workload.
+fn as_one(fdhpa: &FederatedHPA, hub: Option<&str>) -> EffectiveHorizontalPodAutoscaler {
+    let mut metadata = fdhpa.metadata.clone();
+    let annotations = metadata.annotations.get_or_insert_default();
+    annotations.extend(hub.map(|hub| (HUB.to_owned(), hub.to_owned())));
+    EffectiveHorizontalPodAutoscaler {
+        metadata,
+        spec: fdhpa.spec.autoscaling.clone(),
+        status: fdhpa.status.as_ref().map(|status| status.fleet.clone()),
+    }
+}
+
+// === impl Due ===
+
+impl Due {
+    /// The policy as it is carried out: a previewed count is divided as one that the hub writes.
+    pub(super) fn policy(&self) -> Policy {
+        let pinned = self.is_previewed() && self.spec.workload.specific_replicas.is_some();
+        let mut policy = self.spec.policy.clone();
+        if pinned {
+            policy.mode = Mode::Direct;
+        }
+        policy
+    }
+
+    pub(super) fn uid(&self) -> &str {
+        self.fdhpa.metadata.uid.as_deref().unwrap_or_default()
+    }
+
+    /// Whether each member is a fleet of its own, with all of the bounds, windows and forecasts.
+    pub(super) fn is_duplicated(&self) -> bool {
+        self.spec.policy.kind == Kind::Duplicated
+    }
+
+    /// Whether nothing but a given count is written.
+    pub(super) fn is_previewed(&self) -> bool {
+        self.spec.workload.strategy == Strategy::Preview
+    }
+
+    /// The fleet as the pipeline of one cluster takes it.
+    pub(super) fn as_one(&self, workload: Workload) -> Question {
+        self.part(&Arc::new(workload))
+    }
+
+    /// One member's part, as the pipeline of one cluster takes it.
+    pub(super) fn part(&self, workload: &Arc<Workload>) -> Question {
+        Question {
+            ehpa: Arc::clone(&self.whole),
+            valid: Arc::clone(&self.valid),
+            kin: Kin::Fleet,
+            workload: Arc::clone(workload),
+            rivals: self.rivals.clone(),
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! What is remembered of fleets and their members between two syncs.
+//!
+//! All of it may be lost: the ledger and the last counts come back from status, and what is missing holds scale-down
+//! for a while.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA};
+use jiff::Timestamp;
+
+use super::{apply::Done, ledger, member};
+use crate::{
+    autoscaler::memory::{Memory, Track},
+    domain::{
+        Replicas,
+        federate::{Ledger, Member},
+        history::History,
+        hpa::Behavior,
+        lead_time::LeadTimes,
+        workload::Workload,
+    },
+    ports::ClusterError,
+    validate::FleetSpec,
+};
+
+/// What is remembered of one fleet.
+#[derive(Debug)]
+pub(super) struct FleetMemory {
+    /// The fleet as one object.
+    pub(super) told: Memory,
+    /// The last spec that could be acted on.
+    pub(super) spec: Option<(Arc<FleetSpec>, Arc<Workload>)>,
+    /// What the fleet's own metrics asked for.
+    pub(super) asking: History,
+    /// The last answer of them.
+    pub(super) asked: Option<Replicas>,
+    /// The members that the fleet's readings were about.
+    pub(super) counted: Option<BTreeSet<String>>,
+    /// What rebalancing remembers.
+    pub(super) ledger: Ledger,
+    /// By member.
+    pub(super) members: BTreeMap<String, MemberMemory>,
+}
+
+/// What is remembered of one member.
+#[derive(Debug, Default)]
+pub(super) struct MemberMemory {
+    /// The workload there.
+    pub(super) track: Track,
+    /// As it was seen last.
+    pub(super) last: Option<Member>,
+    /// Whether all that is known of it comes from status: what its track held is lost.
+    pub(super) restored: bool,
+    /// How long its pods took to start.
+    pub(super) lead_times: LeadTimes,
+    /// The `minReplicas` that its child was left with, and the one that was decided then: in between, the child is
+    /// shaped so that it gets there by itself.
+    pub(super) shaped: Option<(Replicas, Replicas)>,
+    /// Whether it was lost then, as far as anybody was told.
+    pub(super) lost: bool,
+    /// Changes of the replicas by others: when, and by whom.
+    pub(super) hands: Vec<(Timestamp, String)>,
+    /// The version of the workload that was applied last.
+    pub(super) placed: Option<u64>,
+    /// The count that a workload starts with which was just created.
+    pub(super) start: Option<Replicas>,
+}
+
+// === impl FleetMemory ===
+
+impl FleetMemory {
+    /// The memory of a fleet that is seen for the first time: what its status kept.
+    pub(super) fn new(fdhpa: &FederatedHPA, whole: &EffectiveHorizontalPodAutoscaler) -> Self {
+        let status = fdhpa.status.as_ref();
+        let ledger = status.and_then(|status| ledger::read(status.ledger.as_deref()?));
+        let clusters = status.and_then(|status| status.clusters.as_deref());
+        let members = clusters.into_iter().flatten().map(|cluster| {
+            let last = member::remembered(cluster);
+            let memory = MemberMemory {
+                last: Some(last),
+                restored: true,
+                ..MemberMemory::default()
+            };
+            (cluster.name.clone(), memory)
+        });
+        Self {
+            told: Memory::new(whole),
+            spec: None,
+            asking: History::default(),
+            asked: None,
+            counted: None,
+            ledger: ledger.unwrap_or_default(),
+            members: members.collect(),
+        }
+    }
+
+    /// The members that have a share, or had one, with the replicas that are expected there.
+    pub(super) fn known(&self) -> BTreeMap<String, Option<Replicas>> {
+        let shared = self.ledger.members.keys().map(|name| (name.clone(), None));
+        let mut known: BTreeMap<_, _> = shared.collect();
+        for (name, memory) in &self.members {
+            let pods = memory.last.as_ref().and_then(|last| last.pods);
+            known.insert(name.clone(), pods.map(|pods| pods.replicas));
+        }
+        known
+    }
+}
+
+// === impl MemberMemory ===
+
+impl MemberMemory {
+    /// Remembers what was applied; whether it should be decided again at once.
+    pub(super) fn take_in(
+        &mut self,
+        behavior: Option<&Behavior>,
+        done: &Done,
+        now: Timestamp,
+    ) -> bool {
+        let effect = match &done.outcome {
+            Ok(effect) => effect,
+            Err(error) => return matches!(error, ClusterError::Conflict { .. }),
+        };
+        if let Some(placing) = &done.part.placing {
+            self.placed = Some(placing.template.version);
+            self.start = placing.start;
+        }
+        if done.part.planned.is_some() {
+            self.track.delegated(effect);
+            let decided = done.part.min;
+            self.shaped = self.track.child_min.map(|left| (left, decided));
+        }
+        if let Some((from, to)) = done.scaled() {
+            self.track.changed(behavior, (from, to), now);
+            let pods = self.last.as_mut().and_then(|last| last.pods.as_mut());
+            if let Some(pods) = pods {
+                pods.replicas = to;
+            }
+        }
+        done.part.planned.is_none()
+    }
+}

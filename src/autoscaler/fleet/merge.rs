@@ -1,0 +1,212 @@
+//! What was seen of the members, as one observation of one workload.
+//!
+//! Counts are sums; pods, usage and samples are called `member/pod`, so that equal names never meet. A part is never a
+//! total: a total of which a member's part is missing is unavailable. It decides nothing.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::{
+    due::Due,
+    gather::{Seen, Whole, is_asked_of_members},
+    total::plus,
+};
+use crate::{
+    autoscaler::{
+        child::Siblings,
+        gather::{Sighting, predicted},
+    },
+    domain::{
+        Observation, Replicas, Scale,
+        forecast::{ForecastReading, Predicted},
+        hpa::MetricSpec,
+        observation::{Cause, Measured, Pod, PodSample, PodUsage, Reading, Unavailable},
+    },
+    forecaster::forecasts::{Forecasts, SeriesKey},
+    ports::ScaleView,
+};
+
+/// Everything that was seen, as of one workload.
+pub(super) fn merged<M>(
+    forecasts: &Forecasts,
+    due: &Due,
+    seen: &Seen<M>,
+    parts: &[(&str, &Whole)],
+    now: Timestamp,
+) -> Sighting {
+    let sum = |of: fn(&Scale) -> Replicas| {
+        let counts = parts
+            .iter()
+            .map(|(_, whole)| of(&whole.sighting.scale.scale));
+        counts.fold(Replicas::ZERO, plus)
+    };
+    let pods = parts.iter().flat_map(|(member, whole)| {
+        let pods = whole.sighting.observation.pods.iter();
+        pods.map(|pod| named(member, pod))
+    });
+    let pods: Vec<Arc<Pod>> = pods.collect();
+    let template = parts
+        .iter()
+        .find_map(|(_, whole)| whole.sighting.scale.template.clone());
+    let scale = ScaleView {
+        scale: Scale {
+            spec: sum(|scale| scale.spec),
+            status: sum(|scale| scale.status),
+        },
+        selector: String::new(),
+        resource_version: String::new(),
+        uid: due.whole.metadata.uid.clone().unwrap_or_default(),
+        template,
+    };
+    Sighting {
+        siblings: Siblings::default(),
+        forecasts: foreseen(forecasts, due, parts, (&pods, &scale), now),
+        observation: Observation {
+            scale: scale.scale,
+            readings: readings(due, seen, parts),
+            pods,
+        },
+        scale,
+    }
+}
+
+/// What forecasts say about the whole: forecasts of it, or the sum of what is forecast for each member.
+fn foreseen(
+    forecasts: &Forecasts,
+    due: &Due,
+    parts: &[(&str, &Whole)],
+    (pods, scale): (&[Arc<Pod>], &ScaleView),
+    now: Timestamp,
+) -> Vec<ForecastReading> {
+    let workload = &due.spec.workload;
+    let mut whole = predicted(forecasts, (due.uid(), workload), pods, scale, now);
+    if !due.is_duplicated() {
+        return whole;
+    }
+    let of_each = parts.iter().map(|(member, _)| {
+        let uid = SeriesKey::of_member(due.uid(), member);
+        predicted(forecasts, (&uid, workload), pods, scale, now)
+    });
+    let of_each: Vec<_> = of_each.collect();
+    for (position, reading) in whole.iter_mut().enumerate() {
+        let of_members = of_each.iter().filter_map(|all| all.get(position));
+        if let Some(sum) = of_members.cloned().reduce(added) {
+            if !due.spec.scopes.contains(&sum.name) {
+                *reading = sum;
+            }
+        }
+    }
+    whole
+}
+
+/// Two forecasts as that of their sum; a part is never a total.
+fn added(one: ForecastReading, other: ForecastReading) -> ForecastReading {
+    let outcome = match (one.outcome, other.outcome) {
+        (Ok(one), Ok(other)) => Ok(Predicted {
+            value: one.value + other.value,
+            ..one
+        }),
+        (Err(refused), _) | (_, Err(refused)) => Err(refused),
+    };
+    ForecastReading { outcome, ..one }
+}
+
+fn named(member: &str, pod: &Arc<Pod>) -> Arc<Pod> {
+    Arc::new(Pod {
+        name: in_member(member, &pod.name),
+        ..Pod::clone(pod)
+    })
+}
+
+fn in_member(member: &str, pod: &str) -> Arc<str> {
+    format!("{member}/{pod}").into()
+}
+
+/// One reading per metric of the spec, in its order.
+fn readings<M>(due: &Due, seen: &Seen<M>, parts: &[(&str, &Whole)]) -> Vec<Reading> {
+    let metrics = due.spec.workload.metrics.iter().enumerate();
+    let mut of_members = 0;
+    let reading = |(position, metric): (usize, &MetricSpec)| {
+        if !is_asked_of_members(&due.spec, metric) {
+            let asked = seen.hub.get(&position).cloned();
+            return asked.unwrap_or_else(|| Err(not_asked()));
+        }
+        let column = of_members;
+        of_members += 1;
+        together(parts, column)
+    };
+    metrics.map(reading).collect()
+}
+
+fn not_asked() -> Unavailable {
+    Unavailable::new(Cause::NotRead, "the metric was not asked for in this pass")
+}
+
+/// The answers of all members to one metric as one. A member without an answer has pods without a sample; but a
+/// total of which a part is missing is none.
+fn together(parts: &[(&str, &Whole)], column: usize) -> Reading {
+    let mut all: Option<Measured> = None;
+    let mut missing: Option<Unavailable> = None;
+    for (member, whole) in parts {
+        if whole.is_idle() {
+            continue;
+        }
+        match whole.sighting.observation.readings.get(column) {
+            Some(Ok(measured)) => all = Some(joined(all, member, measured)),
+            Some(Err(unavailable)) => missing = Some(in_words(member, unavailable)),
+            None => missing = Some(not_asked()),
+        }
+    }
+    match (all, missing) {
+        (Some(Measured::Total(_)) | None, Some(missing)) => Err(missing),
+        (Some(all), _) => Ok(all),
+        (None, None) => Err(Unavailable::new(
+            Cause::NoPods,
+            "no reachable member has a pod of the workload",
+        )),
+    }
+}
+
+fn in_words(member: &str, unavailable: &Unavailable) -> Unavailable {
+    let message = format!("member {member}: {}", unavailable.message);
+    Unavailable::new(unavailable.reason, message)
+}
+
+/// What was measured so far, and by one more member; answers of different kinds do not occur.
+fn joined(so_far: Option<Measured>, member: &str, measured: &Measured) -> Measured {
+    match (so_far, renamed(member, measured)) {
+        (Some(Measured::Usage(mut all)), Measured::Usage(more)) => {
+            all.extend(more);
+            Measured::Usage(all)
+        }
+        (Some(Measured::Samples(mut all)), Measured::Samples(more)) => {
+            all.extend(more);
+            Measured::Samples(all)
+        }
+        (Some(Measured::Total(mut all)), Measured::Total(more)) => {
+            all.extend(more);
+            Measured::Total(all)
+        }
+        (_, first) => first,
+    }
+}
+
+/// What a member measured, with its pods called by their names in the fleet.
+fn renamed(member: &str, measured: &Measured) -> Measured {
+    let usage = |usage: &Arc<PodUsage>| {
+        Arc::new(PodUsage {
+            pod: in_member(member, &usage.pod),
+            ..PodUsage::clone(usage)
+        })
+    };
+    let sample = |sample: &PodSample| PodSample {
+        pod: in_member(member, &sample.pod),
+        ..sample.clone()
+    };
+    match measured {
+        Measured::Usage(all) => Measured::Usage(all.iter().map(usage).collect()),
+        Measured::Samples(all) => Measured::Samples(all.iter().map(sample).collect()),
+        Measured::Total(all) => Measured::Total(all.clone()),
+    }
+}
