@@ -12,7 +12,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use super::{FleetAutoscaler, Planned, gather::Seen, apply::Done, due::Due, ledger, memory::MemberMemory};
+use super::{
+    FleetAutoscaler, Planned, apply::Done, due::Due, gather::Seen, ledger, memory::MemberMemory,
+};
 use crate::{
     autoscaler::{
         apply::{Applied, Effect},
@@ -242,10 +244,8 @@ fn conditions<M>(planned: &Planned<M>) -> Vec<Condition> {
 fn beside<M>(planned: &Planned<M>, ledger: &Ledger) -> Beside {
     let decided = planned.decision.members.iter();
     let clusters = decided.map(|decided| {
-        let observed = planned.observed.iter();
-        let observed = observed
-            .filter(|member| member.profile.name == decided.name)
-            .next_back();
+        let is_meant = |member: &&Member| member.profile.name == decided.name;
+        let observed = planned.observed.iter().find(is_meant);
         cluster(decided, observed, ledger.members.get(&decided.name))
     });
     Beside {
