@@ -3,7 +3,6 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex},
-    time::Duration,
 };
 
 use foretide::{
@@ -114,8 +113,7 @@ impl World {
             sync_period: SignedDuration::from_secs(15),
             local_zone: Zone::utc(),
             settings: Settings::default(),
-            // Nothing here takes time but what hangs for ever.
-            member_deadline: Duration::from_millis(20),
+            member_deadline: Setup::MEMBER_DEADLINE,
         };
         let told = Told {
             forecasts: Arc::clone(forecasts),
@@ -242,7 +240,7 @@ fn weighted(spec: &str) -> String {
     )
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn bounds_are_divided_once_and_a_settled_fleet_costs_no_write() {
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
     world.put(&weighted(""));
@@ -262,7 +260,7 @@ async fn bounds_are_divided_once_and_a_settled_fleet_costs_no_write() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_a_window_asks_of_the_fleet_is_divided_over_its_members() {
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
     let cron = "crons: [{name: peak, start: '0 0 * * *', end: '0 12 * * *', targetReplicas: 10}]";
@@ -283,7 +281,7 @@ async fn what_a_window_asks_of_the_fleet_is_divided_over_its_members() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_metric_of_the_fleet_is_asked_once_and_enters_as_a_floor() {
     let mut world = World::new(&[("m1", 1), ("m2", 1)]);
     world.put(
@@ -311,7 +309,7 @@ async fn a_metric_of_the_fleet_is_asked_once_and_enters_as_a_floor() {
     assert_eq!(counts, [3, 3]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_preview_shows_everything_and_writes_nothing_to_members() {
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
     world.put(&weighted("scaleStrategy: Preview"));
@@ -333,7 +331,7 @@ async fn a_preview_shows_everything_and_writes_nothing_to_members() {
     assert_eq!(shown, [(Some(1), Some(2)), (Some(2), Some(8))]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_count_of_a_preview_is_divided_and_enforced() {
     let mut world = World::new(&[("m1", 1), ("m2", 1)]);
     world.put(&weighted("scaleStrategy: Preview, specificReplicas: 5"));
@@ -345,7 +343,7 @@ async fn the_count_of_a_preview_is_divided_and_enforced() {
     assert_eq!(world.bounds(), BTreeMap::new());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn switching_to_preview_removes_the_children() {
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
     world.put(&weighted(""));
@@ -362,7 +360,7 @@ async fn switching_to_preview_removes_the_children() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_member_that_hangs_delays_nobody_and_keeps_what_it_has() {
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
     world.put(&weighted(""));
@@ -392,7 +390,7 @@ async fn a_member_that_hangs_delays_nobody_and_keeps_what_it_has() {
     assert_eq!(world.bounds(), bounds(&[("m1", (1, 2)), ("m2", (2, 8))]));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_lost_member_is_not_even_called() {
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
     world.put(&weighted(""));
@@ -406,7 +404,7 @@ async fn a_lost_member_is_not_even_called() {
     assert_eq!(world.member("m2").state().calls, 0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_restart_resumes_from_the_ledger_and_moves_nothing() {
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
     world.put(&weighted(""));
@@ -428,7 +426,7 @@ async fn a_restart_resumes_from_the_ledger_and_moves_nothing() {
     assert_eq!(world.bounds(), bounds(&[("m1", (1, 2)), ("m2", (4, 8))]));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_restart_knows_the_counts_of_a_member_that_is_away() {
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
     world.put(&weighted(""));
@@ -458,7 +456,7 @@ async fn foreign(world: &World, member: &str) {
     memory.writes();
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_autoscaler_of_others_in_a_member_is_left_alone_and_said() {
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
     foreign(&world, "m2").await;
@@ -477,7 +475,7 @@ async fn an_autoscaler_of_others_in_a_member_is_left_alone_and_said() {
     assert_eq!(writes, Vec::<String>::new());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_autoscaler_of_others_is_adopted_on_demand_and_given_back() {
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
     foreign(&world, "m2").await;
@@ -512,7 +510,7 @@ fn delete(world: &World) {
     world.edit(|fdhpa| fdhpa.metadata.deletion_timestamp = Some(time));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_deleted_fleet_takes_its_autoscalers_along_and_leaves_the_replicas() {
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
     world.put(&weighted(""));
@@ -532,7 +530,7 @@ async fn a_deleted_fleet_takes_its_autoscalers_along_and_leaves_the_replicas() {
     assert_eq!(world.hub.state().federated.len(), 0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn retained_autoscalers_are_nobody_s() {
     let mut world = World::new(&[("m1", 1)]);
     world.put(&weighted("deletionPolicy: Retain"));
@@ -551,7 +549,7 @@ async fn retained_autoscalers_are_nobody_s() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_member_that_is_away_delays_the_end_by_five_minutes_and_is_swept_when_it_is_back() {
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
     world.put(&weighted(""));
@@ -576,7 +574,7 @@ async fn a_member_that_is_away_delays_the_end_by_five_minutes_and_is_swept_when_
     assert_eq!(world.member("m2").state().hpas.len(), 0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_another_hub_has_in_a_member_is_not_swept() {
     let mut world = World::new(&[("m1", 1)]);
     world.put(&weighted(""));
@@ -595,7 +593,7 @@ async fn what_another_hub_has_in_a_member_is_not_swept() {
     assert_eq!(left, ["fdhpa-web", "of-hub-2"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn direct_divides_the_count_and_writes_it_by_itself() {
     let mut world = World::new(&[("m1", 2), ("m2", 2)]);
     world.put(&weighted("mode: Direct"));
@@ -613,7 +611,7 @@ async fn direct_divides_the_count_and_writes_it_by_itself() {
     assert_eq!(writes, Vec::<String>::new());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_hand_that_keeps_writing_replicas_is_named_and_not_fought() {
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
     world.put(&weighted("mode: Direct"));
@@ -636,7 +634,7 @@ async fn a_hand_that_keeps_writing_replicas_is_named_and_not_fought() {
     assert!(conflict.message.contains("argocd"), "{}", conflict.message);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn without_a_member_the_object_says_so() {
     let mut world = World::new(&[]);
     world.put(&weighted(""));
@@ -658,7 +656,7 @@ fn template(world: &World, image: &str) {
     world.hub.state().objects.insert("web".into(), object);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_hub_s_workload_is_placed_updated_and_recreated() {
     let mut world = World::new(&[("m1", 0), ("m2", 0)]);
     for name in ["m1", "m2"] {
@@ -686,7 +684,7 @@ async fn the_hub_s_workload_is_placed_updated_and_recreated() {
     assert_eq!(world.member("m1").state().replicas["web"], 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_fleet_of_one_has_the_child_that_the_same_autoscaler_would_have() {
     use foretide::autoscaler::Autoscaler;
     let cron = "crons: [{name: peak, start: '10 0 * * *', end: '20 0 * * *', targetReplicas: 7}]";
@@ -703,8 +701,7 @@ async fn a_fleet_of_one_has_the_child_that_the_same_autoscaler_would_have() {
             sync_period: SignedDuration::from_secs(15),
             local_zone: Zone::utc(),
             settings: Settings::default(),
-            // Nothing here takes time but what hangs for ever.
-            member_deadline: Duration::from_millis(20),
+            member_deadline: Setup::MEMBER_DEADLINE,
         };
         let mut autoscaler = Autoscaler::new(
             Arc::new(own.clone()),
@@ -744,7 +741,7 @@ async fn a_fleet_of_one_has_the_child_that_the_same_autoscaler_would_have() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn forecasts_are_told_whose_demand_it_is_and_nothing_that_is_seen_in_part() {
     let mut world = World::new(&[("a", 3), ("b", 3), ("c", 0)]);
     world.put(&format!(
@@ -780,7 +777,7 @@ async fn forecasts_are_told_whose_demand_it_is_and_nothing_that_is_seen_in_part(
     assert_eq!(minutes(&world, 120), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn every_member_of_a_duplicated_fleet_is_a_fleet_of_its_own() {
     let mut world = World::new(&[("m1", 2), ("m2", 2)]);
     let cron = "crons: [{name: peak, start: '0 0 * * *', end: '0 12 * * *', targetReplicas: 6}]";
@@ -796,7 +793,7 @@ async fn every_member_of_a_duplicated_fleet_is_a_fleet_of_its_own() {
     assert_eq!(maxima, [10, 10]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_member_that_is_no_candidate_any_more_is_drained_and_what_the_hub_placed_is_deleted() {
     for (source, left) in [("Hub", None), ("Members", Some(0))] {
         let mut world = World::new(&[("m1", 1), ("m2", 4)]);
@@ -829,7 +826,7 @@ async fn a_member_that_is_no_candidate_any_more_is_drained_and_what_the_hub_plac
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn where_a_maximum_could_not_be_lowered_none_is_raised() {
     let mut world = World::new(&[("m1", 1), ("m2", 1)]);
     world.put(&weighted(""));
@@ -861,7 +858,7 @@ async fn where_a_maximum_could_not_be_lowered_none_is_raised() {
     assert_eq!((world.bounds()["m1"].1, world.bounds()["m2"].1), (8, 2));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_template_that_is_not_there_is_said_and_nothing_is_placed() {
     let mut world = World::new(&[("m1", 0)]);
     world.member("m1").state().replicas.clear();
