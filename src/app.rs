@@ -115,53 +115,68 @@ pub async fn run_with(
         Arc::clone(&forecasts),
         Arc::clone(&telemetry),
     );
-    let setup = Setup {
-        sync_period: config.sync_period,
-        local_zone: config.local_zone,
-        settings: config.settings,
-        member_deadline: Setup::MEMBER_DEADLINE,
-    };
-    let fleets = FleetAutoscaler::new(
-        Arc::clone(&cluster),
-        Arc::clone(&members),
-        clock.clone(),
-        setup.clone(),
-        Told {
-            forecasts: Arc::clone(&forecasts),
-            telemetry: Arc::clone(&telemetry),
-        },
-    );
-    let autoscaler = Autoscaler::new(
-        Arc::clone(&cluster),
-        clock.clone(),
-        setup,
-        forecasts,
-        Arc::clone(&telemetry),
-    );
     let router = http::router(Arc::clone(&telemetry));
+    let listen = config.listen;
+    let told = Told {
+        forecasts,
+        telemetry: Arc::clone(&telemetry),
+    };
     let mut parts = JoinSet::new();
-    let watched = Arc::clone(&cluster);
-    parts.spawn(async move { watched.run().await }.map(|()| "watch of the Kubernetes API"));
-    parts.spawn(autoscaler.run().map(|()| "autoscaler"));
-    parts.spawn(fleets.run().map(|()| "autoscaler of fleets"));
+    spawn_syncs(&mut parts, (&cluster, &members), (config, &clock), told);
     parts.spawn(forecaster.run().map(|()| "forecaster"));
     parts.spawn(
         adapter
             .follow(clock.clone())
             .map(|()| "reader of prometheus-adapter's rules"),
     );
+    spawn_watches(&mut parts, cluster, members, (&telemetry, &clock));
+    let server = axum::serve(listener, router).into_future();
+    parts.spawn(server.map(|_| "HTTP server"));
+    tracing::info!(%listen, "controller started");
+    until(shutdown, parts).await
+}
+
+/// The two loops that decide, each for its own kind, so that neither waits for the other.
+fn spawn_syncs(
+    parts: &mut JoinSet<&'static str>,
+    (cluster, members): (&Arc<KubeCluster>, &Arc<Fleets>),
+    (config, clock): (Config, &Clock),
+    told: Told,
+) {
+    let setup = Setup {
+        sync_period: config.sync_period,
+        local_zone: config.local_zone,
+        settings: config.settings,
+        member_deadline: Setup::MEMBER_DEADLINE,
+    };
+    let autoscaler = Autoscaler::new(
+        Arc::clone(cluster),
+        clock.clone(),
+        setup.clone(),
+        Arc::clone(&told.forecasts),
+        Arc::clone(&told.telemetry),
+    );
+    let (hub, fleet) = (Arc::clone(cluster), Arc::clone(members));
+    let fleets = FleetAutoscaler::new(hub, fleet, clock.clone(), setup, told);
+    parts.spawn(autoscaler.run().map(|()| "autoscaler"));
+    parts.spawn(fleets.run().map(|()| "autoscaler of fleets"));
+}
+
+/// What keeps the copies of clusters true, and says how well that goes.
+fn spawn_watches(
+    parts: &mut JoinSet<&'static str>,
+    cluster: Arc<KubeCluster>,
+    members: Arc<Fleets>,
+    (telemetry, clock): (&Arc<Telemetry>, &Clock),
+) {
+    let watched = Arc::clone(&cluster);
+    parts.spawn(async move { watched.run().await }.map(|()| "watch of the Kubernetes API"));
     let followed = Arc::clone(&members);
     parts.spawn(async move { followed.run().await }.map(|()| "watch of the members"));
-    let report = report_members(members, Arc::clone(&telemetry), clock.clone());
+    let report = report_members(members, Arc::clone(telemetry), clock.clone());
     parts.spawn(report.map(|()| "member report"));
-    parts.spawn(report_watches(cluster, telemetry, clock).map(|()| "watch report"));
-    parts.spawn(
-        axum::serve(listener, router)
-            .into_future()
-            .map(|_| "HTTP server"),
-    );
-    tracing::info!(listen = %config.listen, "controller started");
-    until(shutdown, parts).await
+    let report = report_watches(cluster, Arc::clone(telemetry), clock.clone());
+    parts.spawn(report.map(|()| "watch report"));
 }
 
 /// Waits for the word to stop, or for a part to end, which none does by itself.

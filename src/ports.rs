@@ -138,6 +138,8 @@ pub trait Cluster: Workloads {
     ) -> impl Future<Output = Result<(), ClusterError>> + Send;
     /// Which cluster it is, for ever: what tells the fleets of one hub from those of another.
     fn identity(&self) -> impl Future<Output = Result<String, ClusterError>> + Send;
+    /// Whether the federated autoscalers have been listed; never, where their kind is not installed.
+    fn knows_federated(&self) -> bool;
     /// As [`Cluster::changed`], of federated autoscalers.
     fn federated_changed(&self) -> impl Future<Output = BTreeSet<ObjectKey>> + Send;
     /// The federated autoscalers of the watched namespaces, in the order of their namespace and name.

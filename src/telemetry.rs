@@ -3,9 +3,12 @@
 //! Labels come from closed sets, plus namespace and name of the object. A deleted object's series are
 //! removed. It refuses to decide anything: callers hand it finished values.
 
-use std::sync::{
-    Mutex, PoisonError,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
 };
 
 use prometheus_client::{
@@ -44,6 +47,14 @@ struct SeriesLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ShareLabels {
+    namespace: String,
+    name: String,
+    member: String,
+    count: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct WriteLabels {
     kind: &'static str,
     result: &'static str,
@@ -63,6 +74,9 @@ struct WatchLabels {
 struct MemberLabels {
     member: String,
 }
+
+/// The counts that are published for every member of a fleet.
+const COUNTS_OF_A_MEMBER: [&str; 6] = ["min", "max", "floor", "current", "ready", "pending"];
 
 /// The replica counts that are published for every object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,6 +127,7 @@ pub struct Telemetry {
     registry: Mutex<Registry>,
     ready: AtomicBool,
     replicas: Family<StageLabels, Gauge>,
+    shares: Family<ShareLabels, Gauge>,
     writes: Family<WriteLabels, Counter>,
     sync_seconds: Histogram,
     fleet_sync_seconds: Histogram,
@@ -163,6 +178,7 @@ impl Default for Telemetry {
             registry: Mutex::new(Registry::with_prefix("foretide")),
             ready: AtomicBool::new(false),
             replicas: Family::default(),
+            shares: Family::default(),
             writes: Family::default(),
             sync_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 15)),
             fleet_sync_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 15)),
@@ -193,6 +209,11 @@ impl Telemetry {
             "replicas",
             "Replicas of an autoscaler by stage: current, observed, forecast, cron, desired",
             self.replicas.clone(),
+        );
+        registry.register(
+            "member_replicas",
+            "Counts of a fleet's member: min, max, floor, current, ready, pending",
+            self.shares.clone(),
         );
         registry.register(
             "writes",
@@ -320,6 +341,43 @@ impl Telemetry {
                 None => {
                     self.replicas.remove(&labels);
                 }
+            }
+        }
+    }
+
+    /// Publishes the counts of each member of a fleet; `shown` are the members that have series, and those that
+    /// are not among `members` any more lose them.
+    pub fn divided<'a>(
+        &self,
+        object: &ObjectLabels,
+        shown: &mut BTreeSet<String>,
+        members: impl Iterator<Item = (&'a str, [Option<i64>; 6])>,
+    ) {
+        let labels = |member: &str, count| ShareLabels {
+            namespace: object.namespace.clone(),
+            name: object.name.clone(),
+            member: member.to_owned(),
+            count,
+        };
+        let mut gone = std::mem::take(shown);
+        for (member, counts) in members {
+            for (count, replicas) in COUNTS_OF_A_MEMBER.into_iter().zip(counts) {
+                let labels = labels(member, count);
+                match replicas {
+                    Some(replicas) => {
+                        self.shares.get_or_create(&labels).set(replicas);
+                    }
+                    None => {
+                        self.shares.remove(&labels);
+                    }
+                }
+            }
+            gone.remove(member);
+            shown.insert(member.to_owned());
+        }
+        for member in &gone {
+            for count in COUNTS_OF_A_MEMBER {
+                self.shares.remove(&labels(member, count));
             }
         }
     }

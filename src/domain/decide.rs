@@ -274,7 +274,9 @@ impl<'a> Step<'a> {
             raw: lane.raw.max(share),
             held: lane.held.max(share),
             limited: lane.limited.max(share),
-            floor: lane.floor.max(self.bounds().clamp(share.unwrap_or_default())),
+            floor: lane
+                .floor
+                .max(self.bounds().clamp(share.unwrap_or_default())),
         }
     }
 

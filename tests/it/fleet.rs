@@ -716,7 +716,7 @@ async fn a_fleet_of_one_has_the_child_that_the_same_autoscaler_would_have() {
         // Into a window and out of it, under a load that steps; compared where both have settled.
         let mut compared = 0;
         for pass in 0..140_i64 {
-            let load = [300, 450, 800, 250][usize::try_from(pass / 35).unwrap()];
+            let load = [300, 400, 800, 200][usize::try_from(pass / 35).unwrap()];
             world.member("m1").state().millicores = load;
             own.state().millicores = load;
             let now = world.start + SignedDuration::from_secs(pass * 15);
@@ -731,7 +731,9 @@ async fn a_fleet_of_one_has_the_child_that_the_same_autoscaler_would_have() {
             own.state().replicas.insert("web".into(), wanted);
             own.state().hpas.get_mut("ehpa-web").unwrap().status =
                 json!({"desiredReplicas": wanted});
-            let boundary = [40, 80, 100, 125].iter().any(|at| (at - 2..at + 2).contains(&pass));
+            let boundary = [40, 80, 100, 125]
+                .iter()
+                .any(|at| (at - 2..at + 2).contains(&pass));
             if pass % 35 > 5 && !boundary {
                 let part = world.member("m1").state().hpas["fdhpa-web"].spec.clone();
                 assert_eq!(part, alone, "{kind}, pass {pass}");
@@ -776,4 +778,98 @@ async fn forecasts_are_told_whose_demand_it_is_and_nothing_that_is_seen_in_part(
     world.sync(70).await;
     assert_eq!(told(&world)[1], pair("b", false));
     assert_eq!(minutes(&world, 120), 1);
+}
+
+#[tokio::test]
+async fn every_member_of_a_duplicated_fleet_is_a_fleet_of_its_own() {
+    let mut world = World::new(&[("m1", 2), ("m2", 2)]);
+    let cron = "crons: [{name: peak, start: '0 0 * * *', end: '0 12 * * *', targetReplicas: 6}]";
+    world.put(&format!("minReplicas: 1, maxReplicas: 10, {CPU}, {cron}"));
+    world.member("m1").state().millicores = 800;
+    for pass in 0..4 {
+        world.sync(pass * 15).await;
+        world.autoscale();
+    }
+    let counts = ["m1", "m2"].map(|name| world.member(name).state().replicas["web"]);
+    assert_eq!(counts, [8, 6]);
+    let maxima: Vec<u64> = world.bounds().values().map(|(_, max)| *max).collect();
+    assert_eq!(maxima, [10, 10]);
+}
+
+#[tokio::test]
+async fn a_member_that_is_no_candidate_any_more_is_drained_and_what_the_hub_placed_is_deleted() {
+    for (source, left) in [("Hub", None), ("Members", Some(0))] {
+        let mut world = World::new(&[("m1", 1), ("m2", 4)]);
+        template(&world, "app:1");
+        world.put(&weighted(&format!("workloadSource: {source}")));
+        for pass in 0..3 {
+            world.sync(pass * 15).await;
+            world.autoscale();
+        }
+        world.edit(|fdhpa| {
+            fdhpa.spec.cluster_affinity = Some(foretide_crds::ClusterAffinity {
+                exclude: Some(vec!["m2".into()]),
+                ..foretide_crds::ClusterAffinity::default()
+            });
+        });
+        world.member("m1").state().millicores = 500;
+        for pass in 3..60 {
+            world.sync(pass * 15).await;
+            world.autoscale();
+        }
+        let memory = world.member("m2");
+        assert_eq!(memory.state().hpas.len(), 0, "{source}");
+        assert_eq!(
+            memory.state().replicas.get("web").copied(),
+            left,
+            "{source}"
+        );
+        assert_eq!(world.bounds().len(), 1);
+        assert_eq!(world.member("m1").state().replicas["web"], 5, "{source}");
+    }
+}
+
+#[tokio::test]
+async fn where_a_maximum_could_not_be_lowered_none_is_raised() {
+    let mut world = World::new(&[("m1", 1), ("m2", 1)]);
+    world.put(&weighted(""));
+    for pass in 0..3 {
+        world.sync(pass * 15).await;
+        world.autoscale();
+    }
+    world.edit(|fdhpa| {
+        let preferences = fdhpa
+            .spec
+            .federated_hpa_assignment
+            .cluster_autoscaling_preference
+            .as_mut()
+            .unwrap();
+        preferences[0].static_weight = Some(4);
+        preferences[1].static_weight = Some(1);
+    });
+    world.member("m2").state().refuses = true;
+    world.sync(60).await;
+    assert_eq!(world.bounds()["m1"].1, 2);
+    assert_eq!(
+        world.condition("Ready"),
+        ("False".into(), "FailedReconcileHPA".into())
+    );
+    world.member("m2").state().refuses = false;
+    for pass in 5..8 {
+        world.sync(pass * 15).await;
+    }
+    assert_eq!((world.bounds()["m1"].1, world.bounds()["m2"].1), (8, 2));
+}
+
+#[tokio::test]
+async fn a_template_that_is_not_there_is_said_and_nothing_is_placed() {
+    let mut world = World::new(&[("m1", 0)]);
+    world.member("m1").state().replicas.clear();
+    world.put(&weighted("workloadSource: Hub"));
+    let writes = world.sync(0).await;
+    assert!(
+        !writes.iter().any(|write| write.starts_with("m1")),
+        "{writes:?}"
+    );
+    assert_eq!(world.condition("Ready").0, "False");
 }

@@ -271,6 +271,12 @@ impl Workloads for Memory {
 
     async fn apply_hpa(&self, manifest: &Value) -> Result<Arc<HpaView>, ClusterError> {
         self.call().await;
+        if self.state().refuses {
+            return Err(ClusterError::Refused {
+                what: "horizontalpodautoscaler".into(),
+                message: "quota".into(),
+            });
+        }
         let text = |path: &str| {
             manifest
                 .pointer(path)
@@ -418,6 +424,10 @@ impl Cluster for Memory {
 
     async fn identity(&self) -> Result<String, ClusterError> {
         Ok("hub-1".to_owned())
+    }
+
+    fn knows_federated(&self) -> bool {
+        true
     }
 
     async fn federated_changed(&self) -> BTreeSet<ObjectKey> {

@@ -119,6 +119,10 @@ impl Cluster for KubeCluster<Hub> {
         Ok(found.metadata.uid)
     }
 
+    fn knows_federated(&self) -> bool {
+        self.role.federated.is_synced()
+    }
+
     async fn federated_changed(&self) -> BTreeSet<ObjectKey> {
         self.role.federated_changes.next().await
     }

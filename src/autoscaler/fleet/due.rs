@@ -56,11 +56,13 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
         let mut staying = self.hub.federated();
         staying.retain(|fdhpa| fdhpa.metadata.deletion_timestamp.is_none());
         let uids: HashSet<String> = staying.iter().filter_map(|fdhpa| fdhpa.uid()).collect();
-        for (_, gone) in self.memories.extract_if(|uid, _| !uids.contains(uid)) {
+        for (_, mut gone) in self.memories.extract_if(|uid, _| !uids.contains(uid)) {
             let Memory {
                 labels, foreseen, ..
             } = &gone.told;
-            self.told.telemetry.forget(labels, foreseen);
+            let telemetry = &self.told.telemetry;
+            telemetry.forget(labels, foreseen);
+            telemetry.divided(labels, &mut gone.shown, std::iter::empty());
         }
         let identity = self.identity.as_deref();
         let wholes = staying

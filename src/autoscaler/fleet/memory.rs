@@ -39,6 +39,8 @@ pub(super) struct FleetMemory {
     pub(super) counted: Option<BTreeSet<String>>,
     /// What rebalancing remembers.
     pub(super) ledger: Ledger,
+    /// The members that have metric series.
+    pub(super) shown: BTreeSet<String>,
     /// By member.
     pub(super) members: BTreeMap<String, MemberMemory>,
 }
@@ -91,6 +93,7 @@ impl FleetMemory {
             asked: None,
             counted: None,
             ledger: ledger.unwrap_or_default(),
+            shown: BTreeSet::new(),
             members: members.collect(),
         }
     }

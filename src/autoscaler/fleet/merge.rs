@@ -91,10 +91,10 @@ fn foreseen(
     let of_each: Vec<_> = of_each.collect();
     for (position, reading) in whole.iter_mut().enumerate() {
         let of_members = of_each.iter().filter_map(|all| all.get(position));
-        if let Some(sum) = of_members.cloned().reduce(added) {
-            if !due.spec.scopes.contains(&sum.name) {
-                *reading = sum;
-            }
+        let sum = of_members.cloned().reduce(added);
+        let own = sum.filter(|sum| !due.spec.scopes.contains(&sum.name));
+        if let Some(sum) = own {
+            *reading = sum;
         }
     }
     whole

@@ -101,7 +101,9 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
     /// Syncs, for ever.
     pub async fn run(mut self) {
         loop {
-            let synced = self.hub.is_synced() && self.fleet.is_synced();
+            // Before the fleets are listed none is known, and what they have in members would look left behind.
+            let synced =
+                self.hub.is_synced() && self.hub.knows_federated() && self.fleet.is_synced();
             if synced {
                 self.sync().await;
             }
@@ -209,6 +211,9 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
         let (decision, ledger) =
             federate::decide(&policy, &hub.total, &observed, &memory.ledger, now);
         memory.ledger = ledger;
+        memory
+            .members
+            .retain(|name, _| decision.member(name).is_some());
         let parts = decision.members.iter().filter_map(|decided| {
             let entry = memory.ledger.members.get(&decided.name);
             let memory = memory.members.entry(decided.name.clone()).or_default();

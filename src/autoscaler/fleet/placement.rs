@@ -35,7 +35,7 @@ pub(super) struct Template {
     pub(super) version: u64,
     /// Identity of the hub's object.
     pub(super) uid: String,
-    /// ConfigMaps and Secrets that it refers to, as `configmap/name`.
+    /// The `ConfigMap`s and `Secret`s that it refers to, as `configmap/name`.
     pub(super) references: BTreeSet<String>,
 }
 
@@ -89,7 +89,7 @@ impl Template {
     }
 }
 
-/// Names every ConfigMap and Secret below a pod's spec, by the fields that refer to one.
+/// Names every `ConfigMap` and `Secret` below a pod's spec, by the fields that refer to one.
 fn collect(value: Option<&Value>, found: &mut BTreeSet<String>) {
     match value {
         Some(Value::Object(fields)) => {

@@ -12,7 +12,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use super::{FleetAutoscaler, Planned, apply::Done, due::Due, ledger, memory::MemberMemory};
+use super::{
+    FleetAutoscaler, Planned, apply::Done, due::Due, gather::Seen, ledger, memory::MemberMemory,
+};
 use crate::{
     autoscaler::{
         apply::{Applied, Effect},
@@ -185,8 +187,23 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
         for event in events(&planned, written, &mut memory.members) {
             reporter.emit(&planned.due.whole, &event).await;
         }
+        let shares = board.beside.clusters.iter().flatten().map(|cluster| {
+            let counts = [
+                cluster.min,
+                cluster.max,
+                cluster.floor,
+                cluster.current,
+                cluster.ready,
+                cluster.pending,
+            ];
+            (&*cluster.name, counts.map(|n| n.map(i64::from)))
+        });
+        let telemetry = &self.told.telemetry;
+        telemetry.divided(&memory.told.labels, &mut memory.shown, shares);
         let applied = Applied {
-            outcome: done.and_then(|done| outcome(&done)),
+            outcome: done
+                .and_then(|done| outcome(&done))
+                .and_then(|effect| template_of(&planned.seen).map(|()| effect)),
             planned: planned.hub.planned,
         };
         reporter.applied(&mut memory.told, &applied).await;
@@ -201,6 +218,14 @@ fn outcome(done: &[Done]) -> Result<Effect, ClusterError> {
         (!again).then(|| error.clone().within(&format!("member {}", done.part.name)))
     });
     trouble.map_or_else(|| Ok(Effect::default()), Err)
+}
+
+/// Whether what the hub is to place could be read, if it is to place anything.
+fn template_of<M>(seen: &Seen<M>) -> Result<(), ClusterError> {
+    match &seen.template {
+        Some(Err(error)) => Err(error.clone().within("the hub, which is to place it")),
+        Some(Ok(_)) | None => Ok(()),
+    }
 }
 
 fn conditions<M>(planned: &Planned<M>) -> Vec<Condition> {
@@ -219,10 +244,8 @@ fn conditions<M>(planned: &Planned<M>) -> Vec<Condition> {
 fn beside<M>(planned: &Planned<M>, ledger: &Ledger) -> Beside {
     let decided = planned.decision.members.iter();
     let clusters = decided.map(|decided| {
-        let observed = planned.observed.iter();
-        let observed = observed
-            .filter(|member| member.profile.name == decided.name)
-            .next_back();
+        let is_meant = |member: &&Member| member.profile.name == decided.name;
+        let observed = planned.observed.iter().find(is_meant);
         cluster(decided, observed, ledger.members.get(&decided.name))
     });
     Beside {
@@ -335,5 +358,24 @@ fn deeds(done: &Done) -> Vec<EventNote> {
         note: format!("{} in member {}", event.note, done.part.name),
         ..event
     };
-    deeds.chain(scaled).map(in_member).collect()
+    let told = deeds.chain(scaled).chain(not_copied(done));
+    told.map(in_member).collect()
+}
+
+/// What a new workload refers to has to be there as well, and others see to that.
+fn not_copied(done: &Done) -> Option<EventNote> {
+    let placing = done.part.placing.as_ref()?;
+    let references = &placing.template.references;
+    (placing.start.is_some() && !references.is_empty()).then(|| {
+        let names: Vec<_> = references.iter().map(String::as_str).collect();
+        EventNote {
+            warning: false,
+            reason: "ReferencesNotCopied",
+            action: "Place",
+            note: format!(
+                "the workload refers to {}, which are not copied",
+                names.join(", ")
+            ),
+        }
+    })
 }

@@ -23,6 +23,7 @@ use crate::{
         history::History,
         hpa::{MetricSpec, Verdict},
         observation::{Measured, Reading},
+        strategy::{Action, HoldReason},
         workload::{Mode, Strategy, Workload},
     },
     forecaster::forecasts::Forecasts,
@@ -31,7 +32,7 @@ use crate::{
 /// The decision for a fleet as one workload, and what of it is to be divided.
 #[derive(Debug)]
 pub(super) struct Hub {
-    /// The decision, as for an autoscaler of one cluster; its action is nobody's.
+    /// The decision, as for an autoscaler of one cluster; nobody carries its action out.
     pub(super) planned: Planned,
     /// What is to be divided.
     pub(super) total: Total,
@@ -53,7 +54,7 @@ pub(super) fn decide<M>(
     let clusters = u32::try_from(parts.len()).unwrap_or(u32::MAX);
     let sighting = merged(forecasts, due, seen, &parts, desk.now);
     count_anew(memory, &parts, due, desk);
-    let planned = desk.plan(
+    let mut planned = desk.plan(
         &mut memory.told.track,
         due.as_one(undivided(due, clusters)),
         sighting,
@@ -64,6 +65,12 @@ pub(super) fn decide<M>(
         floor: floor(desk, memory, due, (&planned, clusters)),
         desired: desired(due, &planned.decision),
     };
+    if total.desired.is_none() {
+        // The counts are the children's.
+        planned.decision.action = Action::Hold {
+            reason: HoldReason::AtDesired,
+        };
+    }
     Hub { planned, total }
 }
 
