@@ -276,6 +276,12 @@ fn scaled(
         planned.decision.action = at_rest();
     } else if hub_writes(due) {
         planned.decision.action = at_rest();
+    } else if let strategy::Action::Scale { .. } = planned.decision.action
+        && !decides_alone(due, decision)
+    {
+        // Whether a member at zero wakes is decided for the fleet; what it was to run a while ago does not wake it.
+        let ReplicaBounds { min, max } = bounds;
+        planned.decision.action = strategy::Action::Child { min, max };
     }
     Some((planned, replicas))
 }
