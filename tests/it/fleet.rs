@@ -63,7 +63,7 @@ impl Fleet for Members {
     }
 
     async fn changed(&self) {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 
@@ -358,7 +358,7 @@ async fn switching_to_preview_removes_the_children() {
     world.sync(16).await;
     assert_eq!(
         world.hub.state().federated["web"].finalizers(),
-        [String::new(); 0]
+        Vec::<String>::new()
     );
 }
 
