@@ -38,11 +38,11 @@ async fn unneeded_members_sleep_and_wake_by_policy_and_unused_room_is_divided_an
     let cases = [
         // The lightest sleep first.
         (weights.clone(), "member3"),
+        // Of equal ones the last by name: each can run the whole.
         (
             assignment("DynamicWeighted", "staticWeight", [1, 1, 1]),
-            "member3",
+            "member1",
         ),
-        // Of equal ones the last by name.
         (
             assignment("Aggregated", "staticWeight", [1, 1, 1]),
             "member1",
