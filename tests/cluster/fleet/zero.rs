@@ -78,19 +78,22 @@ async fn unneeded_members_sleep_and_wake_by_policy_and_unused_room_is_divided_an
         })
         .await;
 
-    // Whole members never sleep.
-    world.load.evenly(0.5);
-    world
-        .edit(json!({
+    // Whole members never sleep, though they might.
+    let whole = |may: bool| {
+        json!({
+            "scalingToZero": may,
             "federatedHPAAssignment": { "federatedHPAAssignmentType": "Duplicated" },
-        }))
-        .await;
+        })
+    };
+    world.edit(whole(false)).await;
+    world.load.evenly(0.5);
     world
         .runs(
             "one each",
             &[("member1", 1), ("member2", 1), ("member3", 1)],
         )
         .await;
+    world.edit(whole(true)).await;
     controller.further_syncs(6).await;
     world
         .runs(
