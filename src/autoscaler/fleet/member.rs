@@ -88,10 +88,9 @@ pub(super) fn observed<M>(
     };
     let recent = |(at, _): &(Timestamp, String)| now.duration_since(*at) < MEMORY_OF_HANDS;
     memory.hands.retain(recent);
-    let fighter = memory
-        .hands
-        .last()
-        .filter(|_| memory.hands.len() >= HANDS_TO_CONFLICT);
+    // Who only shows fights nobody.
+    let fought = memory.hands.len() >= HANDS_TO_CONFLICT && !due.is_previewed();
+    let fighter = memory.hands.last().filter(|_| fought);
     let member = Member {
         profile: view.profile.clone(),
         taints: view.taints.clone(),

@@ -209,8 +209,12 @@ fn legend(screen: Screen) -> String {
 fn moves(decision: &FleetDecision) -> String {
     let moved = decision.members.iter().filter(|member| {
         let before = member.before.map(|(_, max)| max);
-        let told = member.reasons.first() != Some(&Reason::Steady);
-        member.action.writes() && before != Some(member.max) && told
+        // Pods have landed where they were moved to before.
+        let landed = matches!(
+            member.reasons.first(),
+            Some(Reason::Steady | Reason::Floor)
+        );
+        member.action.writes() && before != Some(member.max) && !landed
     });
     let moved: Vec<_> = moved
         .map(|member| format!("{}: {}", member.name, member.sentence()))
