@@ -30,7 +30,8 @@ async fn unneeded_members_sleep_and_wake_by_policy_and_unused_room_is_divided_an
     let weights = assignment("StaticWeighted", "staticWeight", [1, 2, 3]);
     let more = json!({
         "scalingToZero": true,
-        "rebalance": { "cooldownSeconds": 2, "settleObservations": 2 },
+        // Without cooldowns nobody is woken too soon after a sleep, which would keep it awake for an hour.
+        "rebalance": { "cooldownSeconds": 0, "settleObservations": 2 },
         "federatedHPAAssignment": weights,
     });
     world.ask("StaticWeighted", (1, 6), &more).await;
