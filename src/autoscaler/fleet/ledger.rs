@@ -72,6 +72,11 @@ struct KeptEntry {
     #[serde(skip_serializing_if = "Option::is_none")]
     woken: Option<Seconds>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    slept: Option<Seconds>,
+    /// Until, seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    needed: Option<(Seconds, u32)>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     recovered: Option<Seconds>,
 }
 
@@ -145,6 +150,8 @@ fn kept(entry: &Entry) -> KeptEntry {
         saturated_since: entry.saturated_since.map(second),
         idle_since: entry.idle_since.map(second),
         woken: entry.woken.map(second),
+        slept: entry.slept.map(second),
+        needed: entry.needed.map(span),
         recovered: entry.recovered.map(second),
     }
 }
@@ -181,6 +188,8 @@ fn entry(kept: &KeptEntry) -> Entry {
         saturated_since: kept.saturated_since.and_then(instant),
         idle_since: kept.idle_since.and_then(instant),
         woken: kept.woken.and_then(instant),
+        slept: kept.slept.and_then(instant),
+        needed: kept.needed.and_then(span),
         recovered: kept.recovered.and_then(instant),
     }
 }

@@ -353,10 +353,11 @@ fn head_start(total: u64, slots: &[Slot]) -> Vec<u32> {
     let (mut too_low, mut affordable) = (0, (heaviest.unwrap_or_default() << 64) + 1);
     while affordable - too_low > 1 {
         let price = too_low + (affordable - too_low) / 2;
-        if cost(&at_price(price)) <= total {
-            affordable = price;
-        } else {
-            too_low = price;
+        let seats = at_price(price);
+        match cost(&seats).cmp(&total) {
+            Ordering::Less => affordable = price,
+            Ordering::Equal => return seats,
+            Ordering::Greater => too_low = price,
         }
     }
     at_price(affordable)
