@@ -3,11 +3,11 @@
 //! `run` builds one controller from its configuration and lives until it is told to stop. Everything
 //! it starts ends with it.
 
-use std::{future::Future, net::SocketAddr, sync::Arc};
+use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use jiff::SignedDuration;
-use tokio::{net::TcpListener, task::JoinSet};
+use tokio::{net::TcpListener, sync::oneshot, task::JoinSet};
 
 use crate::{
     adapters::{
@@ -36,6 +36,11 @@ use crate::{
 const WATCH_REPORT_PERIOD: SignedDuration = SignedDuration::from_secs(5);
 /// How often the rules of prometheus-adapter are read again. A mounted `ConfigMap` takes about as long to change.
 const RULES_PERIOD: SignedDuration = SignedDuration::from_secs(60);
+
+/// The part that has something left to do when the controller ends.
+const FLEETS: &str = "autoscaler of fleets";
+/// How long it may take.
+const TIME_TO_END: Duration = Duration::from_secs(10);
 
 /// Why the controller could not start, or had to end.
 #[derive(Debug, thiserror::Error)]
@@ -122,7 +127,7 @@ pub async fn run_with(
         telemetry: Arc::clone(&telemetry),
     };
     let mut parts = JoinSet::new();
-    spawn_syncs(&mut parts, (&cluster, &members), (config, &clock), told);
+    let stop = spawn_syncs(&mut parts, (&cluster, &members), (config, &clock), told);
     parts.spawn(forecaster.run().map(|()| "forecaster"));
     parts.spawn(
         adapter
@@ -133,16 +138,18 @@ pub async fn run_with(
     let server = axum::serve(listener, router).into_future();
     parts.spawn(server.map(|_| "HTTP server"));
     tracing::info!(%listen, "controller started");
-    until(shutdown, parts).await
+    until(shutdown, stop, parts).await
 }
 
-/// The two loops that decide, each for its own kind, so that neither waits for the other.
+/// The two loops that decide, each for its own kind, so that neither waits for the other; the one of fleets can be told
+/// to stop.
 fn spawn_syncs(
     parts: &mut JoinSet<&'static str>,
     (cluster, members): (&Arc<KubeCluster>, &Arc<Fleets>),
     (config, clock): (Config, &Clock),
     told: Told,
-) {
+) -> oneshot::Sender<()> {
+    let (stop, stopped) = oneshot::channel();
     let setup = Setup {
         sync_period: config.sync_period,
         local_zone: config.local_zone,
@@ -159,7 +166,10 @@ fn spawn_syncs(
     let (hub, fleet) = (Arc::clone(cluster), Arc::clone(members));
     let fleets = FleetAutoscaler::new(hub, fleet, clock.clone(), setup, told);
     parts.spawn(autoscaler.run().map(|()| "autoscaler"));
-    parts.spawn(fleets.run().map(|()| "autoscaler of fleets"));
+    // Who cannot tell us to stop any more wants us to.
+    let stopped = stopped.map(|_told| ());
+    parts.spawn(fleets.run(stopped).map(|()| FLEETS));
+    stop
 }
 
 /// What keeps the copies of clusters true, and says how well that goes.
@@ -182,13 +192,29 @@ fn spawn_watches(
 /// Waits for the word to stop, or for a part to end, which none does by itself.
 async fn until(
     shutdown: impl Future<Output = ()>,
+    stop: oneshot::Sender<()>,
     mut parts: JoinSet<&'static str>,
 ) -> Result<(), AppError> {
     tokio::select! {
-        () = shutdown => Ok(()),
+        () = shutdown => {
+            if stop.send(()).is_ok() {
+                let last = wait_for(FLEETS, &mut parts);
+                // In time or not: the process ends, and members keep what they have.
+                tokio::time::timeout(TIME_TO_END, last).await.ok();
+            }
+            Ok(())
+        }
         ended = parts.join_next() => {
             let part = ended.and_then(Result::ok).unwrap_or("part that panicked");
             Err(AppError::Ended { part })
+        }
+    }
+}
+
+async fn wait_for(part: &str, parts: &mut JoinSet<&'static str>) {
+    while let Some(ended) = parts.join_next().await {
+        if ended.is_ok_and(|ended| ended == part) {
+            return;
         }
     }
 }

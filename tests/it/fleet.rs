@@ -62,7 +62,7 @@ impl Fleet for Members {
     }
 
     async fn changed(&self) {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 
@@ -356,7 +356,7 @@ async fn switching_to_preview_removes_the_children() {
     world.sync(16).await;
     assert_eq!(
         world.hub.state().federated["web"].finalizers(),
-        [String::new(); 0]
+        Vec::<String>::new()
     );
 }
 
@@ -869,4 +869,76 @@ async fn a_template_that_is_not_there_is_said_and_nothing_is_placed() {
         "{writes:?}"
     );
     assert_eq!(world.condition("Ready").0, "False");
+}
+
+#[tokio::test]
+async fn pods_that_find_no_room_anywhere_are_said_once() {
+    let mut world = World::new(&[("m1", 1), ("m2", 1)]);
+    let policy = "federatedHPAAssignment: {federatedHPAAssignmentType: DynamicWeighted}";
+    world.put(&format!("minReplicas: 2, maxReplicas: 10, {CPU}, {policy}"));
+    for name in ["m1", "m2"] {
+        let memory = world.member(name);
+        memory.state().millicores = 300;
+        memory.state().room = Some(0);
+    }
+    for pass in 0..4 {
+        world.sync(pass * 15).await;
+        world.autoscale();
+    }
+    for name in ["m1", "m2"] {
+        let since = world.start + SignedDuration::from_secs(45);
+        world.member(name).state().unschedulable = (1, Some(since));
+    }
+    for pass in 4..40 {
+        world.sync(pass * 15).await;
+    }
+    let mut written = 0;
+    for pass in 40..80 {
+        written += world.sync(pass * 15).await.len();
+    }
+    // What nodes proved to hold is tried again ever more seldom, and the ledger says when.
+    assert!(written <= 1, "{written} {:?}", world.status().clusters);
+    assert_eq!(world.cluster("m1").pending, Some(1));
+}
+
+#[tokio::test]
+async fn a_fleet_without_any_candidate_is_not_ready() {
+    let mut world = World::new(&[("m1", 1)]);
+    world.put(&weighted("clusterAffinity: {clusterNames: [elsewhere]}"));
+    world.sync(0).await;
+    assert_eq!(world.condition("Assigned").0, "False");
+    assert_eq!(world.condition("Ready").0, "False");
+    assert_eq!(world.sync(15).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_controller_that_ends_holds_no_member_back() {
+    let mut world = World::new(&[("m1", 6), ("m2", 4)]);
+    world.put(&format!(
+        "minReplicas: 2, maxReplicas: 12, {CPU}, federatedHPAAssignment: {{federatedHPAAssignmentType: \
+         Prioritized, clusterAutoscalingPreference: [{{targetCluster: {{clusterNames: [m1]}}, \
+         priority: 2}}, {{targetCluster: {{clusterNames: [m2]}}, priority: 1}}]}}"
+    ));
+    for name in ["m1", "m2"] {
+        world.member(name).state().room = Some(2);
+    }
+    let held = |world: &World| {
+        let spec = world.member("m1").state().hpas["fdhpa-web"].spec.clone();
+        spec.pointer("/behavior/scaleDown/selectPolicy") == Some(&json!("Disabled"))
+    };
+    world.sync(0).await;
+    for (name, millicores) in [("m1", 200), ("m2", 100)] {
+        world.member(name).state().millicores = millicores;
+    }
+    for pass in 1..40 {
+        world.sync(pass * 15).await;
+        if held(&world) {
+            break;
+        }
+    }
+    assert!(held(&world), "{:?}", world.status().clusters);
+    let autoscaler = World::autoscaler(&world.hub, &world.members, &world.clock, &Arc::default());
+    let ending = std::mem::replace(&mut world.autoscaler, autoscaler);
+    ending.run(std::future::ready(())).await;
+    assert!(!held(&world));
 }

@@ -328,7 +328,7 @@ impl Workloads for Memory {
         &self,
         _: &str,
         name: &str,
-        patch: &Value,
+        operations: &Value,
     ) -> Result<Arc<HpaView>, ClusterError> {
         self.call().await;
         let mut state = self.state();
@@ -336,7 +336,7 @@ impl Workloads for Memory {
         let hpa = hpa.ok_or_else(|| ClusterError::NotFound {
             what: name.to_owned(),
         })?;
-        for operation in patch.as_array().unwrap() {
+        for operation in operations.as_array().unwrap() {
             let path = operation["path"].as_str().unwrap();
             let field = path.rsplit('/').next().unwrap().replace("~1", "/");
             match (operation["op"].as_str().unwrap(), path) {
@@ -467,11 +467,11 @@ impl Cluster for Memory {
         &self,
         _: &str,
         name: &str,
-        patch: &Value,
+        operations: &Value,
     ) -> Result<(), ClusterError> {
         let mut state = self.state();
         state.writes.push(format!("finalizers {name}"));
-        let finalizers = patch.as_array().unwrap().iter().rfind(|operation| {
+        let finalizers = operations.as_array().unwrap().iter().rfind(|operation| {
             let path = operation["path"].as_str().unwrap();
             path.starts_with("/metadata/finalizers") && operation["op"] != "test"
         });

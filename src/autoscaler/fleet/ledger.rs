@@ -72,6 +72,11 @@ struct KeptEntry {
     #[serde(skip_serializing_if = "Option::is_none")]
     woken: Option<Seconds>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    slept: Option<Seconds>,
+    /// Until, seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    needed: Option<(Seconds, u32)>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     recovered: Option<Seconds>,
 }
 
@@ -145,6 +150,8 @@ fn kept(entry: &Entry) -> KeptEntry {
         saturated_since: entry.saturated_since.map(second),
         idle_since: entry.idle_since.map(second),
         woken: entry.woken.map(second),
+        slept: entry.slept.map(second),
+        needed: entry.needed.map(span),
         recovered: entry.recovered.map(second),
     }
 }
@@ -181,6 +188,8 @@ fn entry(kept: &KeptEntry) -> Entry {
         saturated_since: kept.saturated_since.and_then(instant),
         idle_since: kept.idle_since.and_then(instant),
         woken: kept.woken.and_then(instant),
+        slept: kept.slept.and_then(instant),
+        needed: kept.needed.and_then(span),
         recovered: kept.recovered.and_then(instant),
     }
 }
@@ -215,4 +224,56 @@ const fn is_none_at_all(n: &u64) -> bool {
 )]
 const fn is_false(flag: &bool) -> bool {
     !*flag
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_down_is_read_back_and_nonsense_is_forgotten() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let n = Replicas::new;
+        let span = Span {
+            until: at(900),
+            seconds: 600,
+        };
+        let full = Entry {
+            tenure: Tenure::Failed,
+            min: n(1),
+            max: n(7),
+            written: n(8),
+            capacity: Some(n(9)),
+            weight: 3,
+            rank: 2,
+            mark: Some(Mark {
+                placed: n(4),
+                claimed: Some(n(6)),
+                span,
+            }),
+            local: Some(span),
+            held: true,
+            moved: Some(at(1)),
+            shrunk: Some(at(2)),
+            saturated_since: Some(at(3)),
+            idle_since: Some(at(4)),
+            woken: Some(at(5)),
+            recovered: Some(at(6)),
+        };
+        let members = [("m1".to_owned(), full), ("m2".to_owned(), Entry::default())];
+        let ledger = Ledger {
+            generation: Some(3),
+            unassigned: n(2),
+            landing: Some(at(10)),
+            optimized: Some(at(11)),
+            shrunk: Some(at(12)),
+            excess_since: Some(at(13)),
+            idle_since: Some(at(14)),
+            woken: Some(at(15)),
+            members: members.into_iter().collect(),
+        };
+        assert_eq!(read(&written(&ledger)), Some(ledger));
+        assert_eq!(read("{}"), Some(Ledger::default()));
+        assert_eq!(read("nonsense"), None);
+    }
 }

@@ -88,10 +88,9 @@ pub(super) fn observed<M>(
     };
     let recent = |(at, _): &(Timestamp, String)| now.duration_since(*at) < MEMORY_OF_HANDS;
     memory.hands.retain(recent);
-    let fighter = memory
-        .hands
-        .last()
-        .filter(|_| memory.hands.len() >= HANDS_TO_CONFLICT);
+    // Who only shows fights nobody.
+    let fought = memory.hands.len() >= HANDS_TO_CONFLICT && !due.is_previewed();
+    let fighter = memory.hands.last().filter(|_| fought);
     let member = Member {
         profile: view.profile.clone(),
         taints: view.taints.clone(),
@@ -277,6 +276,12 @@ fn scaled(
         planned.decision.action = at_rest();
     } else if hub_writes(due) {
         planned.decision.action = at_rest();
+    } else if let strategy::Action::Scale { .. } = planned.decision.action
+        && !decides_alone(due, decision)
+    {
+        // Whether a member at zero wakes is decided for the fleet; what it was to run a while ago does not wake it.
+        let ReplicaBounds { min, max } = bounds;
+        planned.decision.action = strategy::Action::Child { min, max };
     }
     Some((planned, replicas))
 }

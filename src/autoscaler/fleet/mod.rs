@@ -20,7 +20,7 @@ mod placement;
 mod report;
 mod total;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, future::Future, sync::Arc};
 
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
@@ -54,6 +54,8 @@ pub struct FleetAutoscaler<C, F> {
     memories: HashMap<String, FleetMemory>,
     identity: Option<String>,
     swept: Option<Timestamp>,
+    /// Whether this is the end: nothing may be held that nobody would release.
+    ending: bool,
     /// Since when objects are on their way out, by UID.
     leaving: HashMap<String, Timestamp>,
 }
@@ -94,12 +96,14 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
             memories: HashMap::new(),
             identity: None,
             swept: None,
+            ending: false,
             leaving: HashMap::new(),
         }
     }
 
-    /// Syncs, for ever.
-    pub async fn run(mut self) {
+    /// Syncs until it is told to `stop`, and then lets go of what it held back.
+    pub async fn run(mut self, stop: impl Future<Output = ()> + Send) {
+        let mut stop = std::pin::pin!(stop);
         loop {
             // Before the fleets are listed none is known, and what they have in members would look left behind.
             let synced =
@@ -114,11 +118,29 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
             };
             let (hub, fleet) = (Arc::clone(&self.hub), Arc::clone(&self.fleet));
             tokio::select! {
+                () = &mut stop => break,
                 () = self.clock.sleep(wait) => {}
                 changed = hub.federated_changed() => self.expedite(|key| changed.contains(key)),
                 () = fleet.changed() => self.expedite(|_| true),
             }
         }
+        self.release().await;
+    }
+
+    /// Writes the users' own behavior wherever a member's autoscaler was kept from scaling down.
+    async fn release(&mut self) {
+        let now = self.clock.now();
+        let holds = |memory: &FleetMemory| memory.ledger.members.values().any(|entry| entry.held);
+        let holding = self.memories.iter().filter(|(_, memory)| holds(memory));
+        let holding: Vec<String> = holding.map(|(uid, _)| uid.clone()).collect();
+        if holding.is_empty() {
+            return;
+        }
+        for uid in &holding {
+            self.schedule.again(uid, now, SignedDuration::ZERO);
+        }
+        self.ending = true;
+        self.sync().await;
     }
 
     /// One sync: every fleet that is due is seen, decided, carried out and reported.
@@ -208,9 +230,14 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
         });
         let observed: Vec<_> = observed.collect();
         let policy = due.policy();
-        let (decision, ledger) =
+        let (mut decision, ledger) =
             federate::decide(&policy, &hub.total, &observed, &memory.ledger, now);
         memory.ledger = ledger;
+        if self.ending {
+            for member in &mut decision.members {
+                member.hold = false;
+            }
+        }
         memory
             .members
             .retain(|name, _| decision.member(name).is_some());

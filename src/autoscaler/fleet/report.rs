@@ -22,7 +22,9 @@ use crate::{
     },
     domain::{
         Replicas,
-        federate::{Action, Entry, Health, Ledger, Member, MemberDecision},
+        explain::ConditionKind,
+        federate::{self, Action, Entry, Health, Ledger, Member, MemberDecision},
+        observation::Status,
     },
     ports::{Cluster, ClusterError, EventNote, Fleet},
     telemetry::Telemetry,
@@ -60,7 +62,9 @@ impl Beside {
     /// What of it is worth a write.
     fn outline(&self) -> Value {
         let clusters = self.clusters.iter().flatten().cloned().map(|cluster| {
+            let word = |reason: String| reason.split(':').next().map(str::to_owned);
             let steady = ClusterStatus {
+                reason: cluster.reason.clone().and_then(word),
                 capacity: None,
                 utilization: None,
                 observed: None,
@@ -228,17 +232,18 @@ fn template_of<M>(seen: &Seen<M>) -> Result<(), ClusterError> {
     }
 }
 
+/// The fleet's own conditions; where nothing can be divided, nothing is ready either.
 fn conditions<M>(planned: &Planned<M>) -> Vec<Condition> {
     let own = planned.decision.conditions.iter();
-    own.map(|own| {
-        condition(
-            own.kind.as_str(),
-            own.status.as_str(),
-            own.reason,
-            &own.message,
-        )
-    })
-    .collect()
+    let rendered = |kind, own: &federate::Condition| {
+        condition(kind, own.status.as_str(), own.reason, &own.message)
+    };
+    let undivided = own
+        .clone()
+        .find(|own| own.kind == federate::ConditionKind::Assigned && own.status == Status::False);
+    let ready = undivided.map(|own| rendered(ConditionKind::Ready.as_str(), own));
+    let own = own.map(|own| rendered(own.kind.as_str(), own));
+    own.chain(ready).collect()
 }
 
 fn beside<M>(planned: &Planned<M>, ledger: &Ledger) -> Beside {
@@ -261,9 +266,7 @@ fn cluster(
     entry: Option<&Entry>,
 ) -> ClusterStatus {
     let pods = observed.and_then(|member| member.pods);
-    let count = |of: fn(&crate::domain::federate::Pods) -> Replicas| {
-        pods.as_ref().map(|pods| of(pods).as_i32())
-    };
+    let count = |of: fn(&federate::Pods) -> Replicas| pods.as_ref().map(|pods| of(pods).as_i32());
     let moved = entry.and_then(|entry| entry.moved.max(entry.shrunk));
     let reason = decided.reasons.first().map_or("", |reason| reason.as_str());
     ClusterStatus {

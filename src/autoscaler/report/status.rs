@@ -63,6 +63,7 @@ pub(super) fn status(
     now: Timestamp,
 ) -> EffectiveHorizontalPodAutoscalerStatus {
     let mut conditions = conditions::of(applied, memory.invalid.as_ref());
+    conditions.retain(|own| beside.iter().all(|more| more.type_ != own.type_));
     conditions.extend(beside);
     let ehpa = &applied.planned.ehpa;
     let decision = &applied.planned.decision;

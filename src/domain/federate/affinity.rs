@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, slice};
 
-use super::{Kind, Policy, Standing};
+use super::{Kind, Policy, Preference, Standing};
 use crate::domain::hpa::{Requirement, Selector};
 
 /// What a cluster is.
@@ -86,21 +86,31 @@ impl Policy {
     /// the lack of a weight or priority matters depends on the other clusters: see [`Policy::standings`].
     #[must_use]
     pub fn standing(&self, cluster: &Profile) -> Option<Standing> {
-        let matching = || {
-            self.preferences
-                .iter()
-                .filter(|p| p.targets.matches(cluster))
-        };
-        let bounds = matching().next().filter(|_| self.kind != Kind::Duplicated);
-        let lo = bounds.and_then(|p| p.min).unwrap_or_default();
+        let matching = self.preferences.iter();
+        self.standing_by(cluster, matching.filter(|p| p.targets.matches(cluster)))
+    }
+
+    fn standing_by<'p>(
+        &self,
+        cluster: &Profile,
+        matching: impl Iterator<Item = &'p Preference>,
+    ) -> Option<Standing> {
+        if !self.affinity.matches(cluster) {
+            return None;
+        }
+        let mut first = None;
+        let mut standing = Standing::default();
+        for preference in matching {
+            first = first.or(Some(preference));
+            standing.weight = standing.weight.max(preference.weight);
+            standing.priority = standing.priority.max(preference.priority);
+            standing.elastic |= preference.elastic;
+        }
+        let bounds = first.filter(|_| self.kind != Kind::Duplicated);
+        standing.lo = bounds.and_then(|p| p.min).unwrap_or_default();
         let hi = bounds.and_then(|p| p.max).unwrap_or(self.bounds.max);
-        self.affinity.matches(cluster).then(|| Standing {
-            weight: matching().filter_map(|p| p.weight).max(),
-            priority: matching().filter_map(|p| p.priority).max(),
-            lo,
-            hi: hi.max(lo),
-            elastic: matching().any(|p| p.elastic),
-        })
+        standing.hi = hi.max(standing.lo);
+        Some(standing)
     }
 
     /// What the policy says about each of all clusters, in their order.
@@ -112,7 +122,9 @@ impl Policy {
         &self,
         clusters: impl IntoIterator<Item = &'a Profile>,
     ) -> Vec<Result<Standing, Dropped>> {
-        let all = clusters.into_iter().map(|cluster| self.standing(cluster));
+        let index = Index::of(&self.preferences);
+        let all = clusters.into_iter();
+        let all = all.map(|cluster| self.standing_by(cluster, index.matching(cluster)));
         let all: Vec<_> = all.collect();
         let is_weighted = all
             .iter()
@@ -133,6 +145,38 @@ impl Policy {
             Ok(standing)
         };
         all.into_iter().map(judge).collect()
+    }
+}
+
+/// The preferences by the names they mean, so that a hundred clusters with a preference each are not compared
+/// ten thousand times.
+struct Index<'p> {
+    named: BTreeMap<&'p str, Vec<(usize, &'p Preference)>>,
+    unnamed: Vec<(usize, &'p Preference)>,
+}
+
+impl<'p> Index<'p> {
+    fn of(preferences: &'p [Preference]) -> Self {
+        let (mut named, mut unnamed) = (BTreeMap::<_, Vec<_>>::new(), Vec::new());
+        for (at, preference) in preferences.iter().enumerate() {
+            let names = &preference.targets.names;
+            if names.is_empty() {
+                unnamed.push((at, preference));
+            }
+            for name in names {
+                named.entry(name.as_str()).or_default().push((at, preference));
+            }
+        }
+        Self { named, unnamed }
+    }
+
+    /// Those that match, in their order.
+    fn matching(&self, cluster: &Profile) -> impl Iterator<Item = &'p Preference> {
+        let named = self.named.get(cluster.name.as_str()).into_iter().flatten();
+        let mut all: Vec<_> = named.chain(&self.unnamed).copied().collect();
+        all.sort_by_key(|(at, _)| *at);
+        all.retain(|(_, preference)| preference.targets.matches(cluster));
+        all.into_iter().map(|(_, preference)| preference)
     }
 }
 

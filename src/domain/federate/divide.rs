@@ -131,6 +131,9 @@ pub(super) fn fill_by(
     }
     if surplus == Surplus::Spread {
         for (tier, shares) in tiers.iter().zip(&mut shares) {
+            if rest == 0 {
+                break;
+            }
             let room: Vec<_> = tier.iter().zip(&*shares).map(above).collect();
             let more = take(&mut rest, &room, &rule);
             for (share, more) in shares.iter_mut().zip(more) {
@@ -172,7 +175,12 @@ fn take(rest: &mut u64, slots: &[Slot], rule: impl Fn(u32, &[Slot]) -> Split) ->
     let most: u64 = slots.iter().map(|slot| u64::from(slot.top())).sum();
     let taken = (*rest).min(most - least);
     *rest -= taken;
-    rule(narrow(least + taken), slots).shares
+    match slots {
+        // Most tiers are one member, and most are beyond what is left: neither needs a division.
+        [slot] => vec![narrow(u64::from(slot.lo) + taken)],
+        slots if taken == 0 => slots.iter().map(|slot| slot.lo).collect(),
+        slots => rule(narrow(least + taken), slots).shares,
+    }
 }
 
 /// Divides by `rule` among the weighted slots, then what they cannot take among the others.
@@ -345,10 +353,11 @@ fn head_start(total: u64, slots: &[Slot]) -> Vec<u32> {
     let (mut too_low, mut affordable) = (0, (heaviest.unwrap_or_default() << 64) + 1);
     while affordable - too_low > 1 {
         let price = too_low + (affordable - too_low) / 2;
-        if cost(&at_price(price)) <= total {
-            affordable = price;
-        } else {
-            too_low = price;
+        let seats = at_price(price);
+        match cost(&seats).cmp(&total) {
+            Ordering::Less => affordable = price,
+            Ordering::Equal => return seats,
+            Ordering::Greater => too_low = price,
         }
     }
     at_price(affordable)

@@ -66,6 +66,10 @@ pub struct Entry {
     pub saturated_since: Option<Timestamp>,
     /// Since when it idles at a minimum that others need (R7).
     pub idle_since: Option<Timestamp>,
+    /// When it was put to sleep.
+    pub slept: Option<Timestamp>,
+    /// That it was needed soon after it was put to sleep, and stays awake.
+    pub needed: Option<Span>,
     /// When it was woken.
     pub woken: Option<Timestamp>,
     /// Since when it is well again, after it had lost its share.

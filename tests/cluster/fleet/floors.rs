@@ -121,7 +121,7 @@ async fn a_forecast_of_the_whole_fleet_is_divided_and_a_silent_part_leaves_none(
     let weights = [("member1", 1), ("member2", 1), ("member3", 1)];
     let more = json!({
         "prediction": { "predictionWindowSeconds": 3600 },
-        "rebalance": { "cooldownSeconds": 86400 },
+        "rebalance": { "cooldownSeconds": 3600 },
         "federatedHPAAssignment": preferring("StaticWeighted", "staticWeight", &weights),
     });
     world.ask("StaticWeighted", (3, 30), &more).await;

@@ -39,9 +39,8 @@ async fn a_lost_member_is_retained_a_dead_hub_is_outlived_and_credentials_rotate
     world.load.evenly(9.0);
     world.ask("StaticWeighted", (3, 24), &more).await;
     let controller = world.run();
-    let third: Bounds = (1, 8);
-    let thirds = [("member1", third), ("member2", third), ("member3", third)];
-    world.assigned("a third each", &thirds).await;
+    let thirds = [("member1", 8), ("member2", 8), ("member3", 8)];
+    world.capped("a third each", &thirds).await;
     let three = [("member1", 3), ("member2", 3), ("member3", 3)];
     world.runs("three each", &three).await;
 
@@ -69,10 +68,11 @@ async fn a_lost_member_is_retained_a_dead_hub_is_outlived_and_credentials_rotate
         .bounds_are("the others follow the spec", |found| {
             let others = [found["member1"], found["member3"]];
             let most: i32 = others.iter().map(|(_, max)| max).sum();
-            most == 19 && others.iter().all(|(min, _)| (5..=6).contains(min))
+            most == 19 && others.iter().all(|(min, _)| (5..=7).contains(min))
         })
         .await;
-    assert_eq!(bounds(&world, "member2").await, Some(third));
+    let theirs = bounds(&world, "member2").await;
+    assert_eq!(theirs.map(|(_, max)| max), Some(8));
     let (syncs, seconds) = (controller.syncs() - before, began.elapsed().as_secs());
     assert!(
         syncs * 3 >= seconds,
@@ -84,13 +84,9 @@ async fn a_lost_member_is_retained_a_dead_hub_is_outlived_and_credentials_rotate
     world.fleet.member("member2").restore();
     world.condition("MembersReachable", "True/Reachable").await;
     world
-        .assigned(
+        .capped(
             "a third each of the new",
-            &[
-                ("member1", (4, 9)),
-                ("member2", (4, 9)),
-                ("member3", (4, 9)),
-            ],
+            &[("member1", 9), ("member2", 9), ("member3", 9)],
         )
         .await;
     controller.further_syncs(4).await;
@@ -129,42 +125,57 @@ async fn a_lost_member_is_retained_a_dead_hub_is_outlived_and_credentials_rotate
     world
         .edit(json!({ "minReplicas": 3, "maxReplicas": 24 }))
         .await;
-    world.assigned("a third each", &thirds).await;
+    world.capped("a third each", &thirds).await;
     world.runs("five each", &five).await;
     drop(controller);
     world.assert_nothing_forbidden();
 }
 
-/// Every policy that divides, and the bounds of (6, 18) by it: of all, and without member2.
-fn dividing() -> Vec<(Value, [Option<Bounds>; 3], [Option<Bounds>; 2])> {
+/// Maxima by name, of members that have a share.
+type Maxima = &'static [(&'static str, i32)];
+
+/// A policy that divides a maximum of 18.
+struct Case {
+    assignment: Value,
+    /// Over all three.
+    whole: Maxima,
+    /// Without member2.
+    without: Maxima,
+    /// Over all three, when member2 was away and runs nothing.
+    cured: Maxima,
+}
+
+fn dividing() -> [Case; 4] {
     let plain = |policy: &str| json!({ "federatedHPAAssignmentType": policy });
     let priorities = [("member1", 1), ("member2", 3), ("member3", 2)];
     let by_priority = preferring("Prioritized", "priority", &priorities);
-    let (third, half) = (Some((2, 6)), Some((3, 9)));
-    vec![
-        (weights(), [third; 3], [half; 2]),
-        (plain("DynamicWeighted"), [third; 3], [half; 2]),
-        (
+    let thirds: Maxima = &[("member1", 6), ("member2", 6), ("member3", 6)];
+    let halves: Maxima = &[("member1", 9), ("member3", 9)];
+    let case = |assignment, whole, without, cured| Case {
+        assignment,
+        whole,
+        without,
+        cured,
+    };
+    let outer: Maxima = &[("member1", 10), ("member3", 8)];
+    let upper: Maxima = &[("member2", 10), ("member3", 8)];
+    [
+        case(weights(), thirds, halves, thirds),
+        case(plain("DynamicWeighted"), thirds, halves, thirds),
+        // Who runs the workload already comes first.
+        case(
             plain("Aggregated"),
-            [Some((6, 10)), Some((1, 8)), None],
-            [Some((6, 10)), Some((1, 8))],
+            &[("member1", 10), ("member2", 8)],
+            outer,
+            outer,
         ),
-        (
+        case(
             by_priority,
-            [None, Some((6, 10)), Some((1, 8))],
-            [Some((1, 8)), Some((6, 10))],
+            upper,
+            &[("member1", 8), ("member3", 10)],
+            upper,
         ),
     ]
-}
-
-fn named(
-    members: impl IntoIterator<Item = &'static str>,
-    bounds: &[Option<Bounds>],
-) -> Vec<(&'static str, Bounds)> {
-    let pairs = members.into_iter().zip(bounds);
-    pairs
-        .filter_map(|(name, bounds)| Some((name, (*bounds)?)))
-        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -172,24 +183,22 @@ async fn a_failed_or_tainted_member_loses_its_share_to_the_others_under_every_di
     let world = FleetWorld::start("reassign", &ROOMS).await;
     world.deploy_everywhere(1).await;
     world.load.evenly(6.0);
-    let quiet = json!({ "cooldownSeconds": 4, "settleObservations": 1000 });
+    let slow = json!({ "cooldownSeconds": 4, "settleObservations": 100 });
     let more = json!({
         "failurePolicy": "Reassign",
         "tolerationSeconds": 2,
-        "rebalance": quiet,
+        "rebalance": slow,
         "federatedHPAAssignment": weights(),
     });
     world.ask("StaticWeighted", (6, 18), &more).await;
     let controller = world.run();
-    let all = ["member1", "member2", "member3"];
-    for (assignment, whole, without) in dividing() {
+    for case in dividing() {
+        let assignment = &case.assignment;
         let policy = assignment["federatedHPAAssignmentType"].to_string();
-        let whole = named(all, &whole);
-        let without = named(["member1", "member3"], &without);
         world
             .edit(json!({ "federatedHPAAssignment": assignment }))
             .await;
-        world.assigned(&format!("{policy}, whole"), &whole).await;
+        world.capped(&format!("{policy}, whole"), case.whole).await;
         world
             .runs_so("the load is served", |found| {
                 found.values().map(|(_, ready)| *ready).sum::<i32>() >= 6
@@ -199,15 +208,21 @@ async fn a_failed_or_tainted_member_loses_its_share_to_the_others_under_every_di
         // Lost for longer than tolerated: the others get its share, and it is not touched.
         let theirs = bounds(&world, "member2").await;
         world.fleet.member("member2").black_hole();
-        let mut with_lost = without.clone();
-        with_lost.extend(theirs.map(|bounds| ("member2", bounds)));
         world
-            .assigned(&format!("{policy}, reassigned"), &with_lost)
+            .bounds_are(
+                &format!("{policy}, reassigned: {:?}", case.without),
+                |found| {
+                    let others = found.iter().filter(|(name, _)| *name != "member2");
+                    let others = others.map(|(name, (_, max))| (name.as_str(), *max));
+                    others.eq(case.without.iter().copied())
+                },
+            )
             .await;
+        assert_eq!(bounds(&world, "member2").await, theirs);
         world.reason("member2", "Failed").await;
         world.fleet.member("member2").restore();
         world
-            .assigned(&format!("{policy}, whole again"), &whole)
+            .capped(&format!("{policy}, whole again"), case.whole)
             .await;
 
         // Tainted: the same, but it can be told to go.
@@ -215,7 +230,7 @@ async fn a_failed_or_tainted_member_loses_its_share_to_the_others_under_every_di
             .join("member2", &["--taint", "upgrade:NoExecute"])
             .await;
         world
-            .assigned(&format!("{policy}, tainted"), &without)
+            .capped(&format!("{policy}, tainted"), case.without)
             .await;
         world
             .runs_so("drained, and the load is served", |found| {
@@ -225,7 +240,7 @@ async fn a_failed_or_tainted_member_loses_its_share_to_the_others_under_every_di
             })
             .await;
         world.join("member2", &[]).await;
-        world.assigned(&format!("{policy}, cured"), &whole).await;
+        world.capped(&format!("{policy}, cured"), case.cured).await;
     }
     drop(controller);
     world.assert_nothing_forbidden();

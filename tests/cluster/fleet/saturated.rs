@@ -38,6 +38,13 @@ async fn a_saturated_member_receives_maximum_from_a_blocked_one_and_from_an_idle
     ];
     world.assigned("by capacity", &start).await;
 
+    // The second asks for five and has nodes for three; then the first asks for more than its maximum.
+    world
+        .load
+        .locally(&[("member1", 1.0), ("member2", 5.0), ("member3", 1.0)]);
+    world
+        .runs_so("pods without a node", |found| found["member2"] == (5, 3))
+        .await;
     world
         .load
         .locally(&[("member1", 9.0), ("member2", 5.0), ("member3", 1.0)]);

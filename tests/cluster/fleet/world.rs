@@ -204,6 +204,16 @@ impl FleetWorld {
         .await;
     }
 
+    /// Waits until exactly these members have an autoscaler, with these maxima. The minimum of one
+    /// that had a floor may stay above its budget for as long as it runs more.
+    pub(crate) async fn capped(&self, what: &str, wanted: &[(&str, i32)]) {
+        self.bounds_are(&format!("{what}: {wanted:?}"), |found| {
+            let found = found.iter().map(|(name, (_, max))| (name.as_str(), *max));
+            found.eq(wanted.iter().copied())
+        })
+        .await;
+    }
+
     /// Waits until the bounds are as `wanted` says, and gives them.
     pub(crate) async fn bounds_are(
         &self,

@@ -30,7 +30,8 @@ async fn unneeded_members_sleep_and_wake_by_policy_and_unused_room_is_divided_an
     let weights = assignment("StaticWeighted", "staticWeight", [1, 2, 3]);
     let more = json!({
         "scalingToZero": true,
-        "rebalance": { "cooldownSeconds": 2, "settleObservations": 2 },
+        // Without cooldowns nobody is woken too soon after a sleep, which would keep it awake for an hour.
+        "rebalance": { "cooldownSeconds": 0, "settleObservations": 2 },
         "federatedHPAAssignment": weights,
     });
     world.ask("StaticWeighted", (1, 6), &more).await;
@@ -38,11 +39,11 @@ async fn unneeded_members_sleep_and_wake_by_policy_and_unused_room_is_divided_an
     let cases = [
         // The lightest sleep first.
         (weights.clone(), "member3"),
+        // Of equal ones the last by name: each can run the whole.
         (
             assignment("DynamicWeighted", "staticWeight", [1, 1, 1]),
-            "member3",
+            "member1",
         ),
-        // Of equal ones the last by name.
         (
             assignment("Aggregated", "staticWeight", [1, 1, 1]),
             "member1",
@@ -78,19 +79,22 @@ async fn unneeded_members_sleep_and_wake_by_policy_and_unused_room_is_divided_an
         })
         .await;
 
-    // Whole members never sleep.
-    world.load.evenly(0.5);
-    world
-        .edit(json!({
+    // Whole members never sleep, though they might.
+    let whole = |may: bool| {
+        json!({
+            "scalingToZero": may,
             "federatedHPAAssignment": { "federatedHPAAssignmentType": "Duplicated" },
-        }))
-        .await;
+        })
+    };
+    world.edit(whole(false)).await;
+    world.load.evenly(0.5);
     world
         .runs(
             "one each",
             &[("member1", 1), ("member2", 1), ("member3", 1)],
         )
         .await;
+    world.edit(whole(true)).await;
     controller.further_syncs(6).await;
     world
         .runs(

@@ -1,1 +1,363 @@
 //! Each rule alone: when it fires, and when not.
+
+use crate::domain::Replicas;
+use crate::domain::federate::{
+    Action, ConditionKind, FailurePolicy, Health, Kind, Ledger, Member, Preference, Reason, Taint,
+    TaintEffect, Toleration, WorkloadSource,
+};
+use crate::domain::observation::Status;
+use crate::domain::workload::Mode;
+
+use super::fleets::{Hub, at, ledger, member, n, policy, prefer};
+
+fn priorities(of: &[(&str, i64)]) -> Vec<Preference> {
+    let all = of.iter().map(|(name, priority)| Preference {
+        priority: Some(*priority),
+        ..prefer(name)
+    });
+    all.collect()
+}
+
+/// Two members that share by their capacities, 10 and 10.
+fn pair() -> Hub {
+    let members = ["a", "b"].map(|name| Member {
+        room: Some(n(6)),
+        ..member(name, 4)
+    });
+    let start = ledger(&[("a", 1, 10), ("b", 1, 10)]);
+    Hub::new(policy(Kind::DynamicWeighted, 2, 20), members.to_vec(), start)
+}
+
+fn status(hub: &mut Hub, kind: ConditionKind) -> (Status, &'static str) {
+    let decision = hub.step();
+    let condition = decision.conditions.iter().find(|c| c.kind == kind);
+    let condition = condition.expect("a condition");
+    (condition.status, condition.reason)
+}
+
+#[test]
+fn what_cannot_be_carried_out_writes_nothing_and_says_why() {
+    let mut crossed = pair();
+    crossed.policy.bounds.min = n(21);
+    let mut nobody = pair();
+    nobody.policy.affinity.exclude = vec!["a".to_owned(), "b".to_owned()];
+    nobody.ledger = Ledger::default();
+    nobody.members.iter_mut().for_each(|m| m.hpa = None);
+    let mut unranked = pair();
+    unranked.policy.kind = Kind::Prioritized;
+    unranked.ledger = Ledger::default();
+    unranked.members.iter_mut().for_each(|m| m.hpa = None);
+    let cases = [(crossed, "InvalidBounds"), (nobody, "NoCandidate"), (unranked, "NoPriority")];
+    for (mut hub, reason) in cases {
+        let before = hub.ledger.clone();
+        let found = status(&mut hub, ConditionKind::Assigned);
+        assert_eq!(found, (Status::False, reason));
+        assert_eq!(hub.ledger, before, "{reason}");
+    }
+}
+
+#[test]
+fn a_member_that_does_not_answer_is_left_alone_and_keeps_its_share() {
+    let mut hub = pair();
+    hub.member("b").health = Health::Unknown { since: at(-10_000) };
+    hub.policy.bounds.max = n(30);
+    hub.policy.generation = 2;
+    let decision = hub.step();
+    let b = decision.member("b").expect("b");
+    assert_eq!((b.action, b.reasons.as_slice()), (Action::Skip, &[Reason::Unknown][..]));
+    assert_eq!(hub.budgets(), [("a", 1, 20), ("b", 1, 10)]);
+    let found = status(&mut hub, ConditionKind::MembersReachable);
+    assert_eq!(found, (Status::False, "Unreachable"));
+    // It is back: everything is divided anew.
+    hub.member("b").health = Health::Ready;
+    hub.step();
+    assert_eq!(hub.budgets(), [("a", 1, 15), ("b", 1, 15)]);
+}
+
+#[test]
+fn an_observation_older_than_three_periods_is_none() {
+    let mut hub = pair();
+    hub.member("a").observed = Some(at(-90));
+    hub.member("b").observed = Some(at(-91));
+    let decision = hub.step();
+    let actions: Vec<_> = decision.members.iter().map(|m| m.action).collect();
+    assert_eq!(actions, [Action::Keep, Action::Skip]);
+}
+
+#[test]
+fn a_lost_share_goes_to_the_others_after_the_toleration_and_comes_back_after_a_cooldown() {
+    let mut hub = pair();
+    hub.policy.failure = FailurePolicy::Reassign;
+    hub.member("b").health = Health::Unknown { since: at(-290) };
+    hub.step();
+    assert_eq!(hub.budgets(), [("a", 1, 10), ("b", 1, 10)]);
+    let decision = hub.step();
+    assert_eq!(hub.budgets(), [("a", 2, 20)]);
+    let b = decision.member("b").expect("b");
+    assert_eq!((b.action, b.reasons.as_slice()), (Action::Skip, &[Reason::Failed][..]));
+    hub.member("b").health = Health::Ready;
+    for _ in 0..4 {
+        hub.step();
+        assert_eq!(hub.budgets(), [("a", 2, 20)], "b has to stay well for the cooldown");
+    }
+    hub.step();
+    assert_eq!(hub.budgets(), [("a", 1, 10), ("b", 1, 10)]);
+}
+
+#[test]
+fn taints_keep_new_shares_away_and_evict_when_their_toleration_ends() {
+    let taint = |effect| Taint {
+        key: "maintenance".to_owned(),
+        value: String::new(),
+        effect,
+        since: Some(at(-200)),
+    };
+    let fresh = |effect, tolerations: Vec<Toleration>| {
+        let mut hub = pair();
+        hub.ledger = Ledger::default();
+        hub.policy.tolerations = tolerations;
+        hub.member("b").taints = vec![taint(effect)];
+        hub.step();
+        hub.budgets().iter().map(|(name, _, _)| (*name).to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(fresh(TaintEffect::NoSchedule, Vec::new()), ["a"]);
+    assert_eq!(fresh(TaintEffect::PreferNoSchedule, Vec::new()), ["a"]);
+    let tolerates = Toleration {
+        key: Some("maintenance".to_owned()),
+        ..Toleration::default()
+    };
+    assert_eq!(fresh(TaintEffect::NoSchedule, vec![tolerates.clone()]), ["a", "b"]);
+    for (seconds, kept) in [(None, true), (Some(100), false), (Some(300), true)] {
+        let mut hub = pair();
+        hub.policy.failure = FailurePolicy::Reassign;
+        hub.member("b").taints = vec![taint(TaintEffect::NoExecute)];
+        hub.policy.tolerations = vec![Toleration {
+            seconds,
+            ..tolerates.clone()
+        }];
+        hub.step();
+        assert_eq!(hub.budgets().len() == 2, kept, "{seconds:?}");
+    }
+}
+
+#[test]
+fn members_without_the_workload_have_no_share_until_it_appears() {
+    let mut hub = pair();
+    hub.ledger = Ledger::default();
+    hub.member("a").hpa = None;
+    hub.member("b").hpa = None;
+    hub.member("b").pods = None;
+    let decision = hub.step();
+    assert_eq!(decision.member("b").expect("b").reasons, [Reason::TargetAbsent]);
+    assert_eq!(hub.budgets(), [("a", 2, 20)]);
+    hub.pods("b", 1, 0);
+    hub.step();
+    assert_eq!(hub.budgets().len(), 2);
+}
+
+#[test]
+fn the_hub_places_the_workload_where_it_is_missing() {
+    for (scaling_to_zero, replicas) in [(false, 1), (true, 0)] {
+        let mut hub = pair();
+        hub.policy.source = WorkloadSource::Hub;
+        hub.policy.scaling_to_zero = scaling_to_zero;
+        hub.policy.bounds.min = n(1);
+        hub.member("b").pods = None;
+        let decision = hub.step();
+        let b = decision.member("b").expect("b");
+        assert_eq!((b.action, b.replicas), (Action::Create, Some(n(replicas))));
+    }
+}
+
+#[test]
+fn a_deselected_member_is_drained_when_the_others_serve_and_then_deleted() {
+    let mut hub = pair();
+    hub.total.demand = Some(8.0);
+    hub.policy.affinity.exclude = vec!["b".to_owned()];
+    hub.policy.generation = 2;
+    let decision = hub.step();
+    let b = decision.member("b").expect("b");
+    assert_eq!((b.action, b.max), (Action::Keep, n(4)), "{}", b.sentence());
+    assert_eq!(decision.member("a").expect("a").min, n(8), "the others grow to what is needed");
+    hub.pods("a", 8, 0);
+    let decision = hub.step();
+    let b = decision.member("b").expect("b");
+    assert_eq!((b.action, b.replicas), (Action::Drain, Some(n(0))));
+    hub.step();
+    assert_eq!(hub.ledger.members.len(), 1);
+    assert_eq!(hub.step().member("b"), None, "nothing of ours is left there");
+}
+
+#[test]
+fn who_fights_for_the_replicas_is_named_and_left_alone() {
+    let mut hub = pair();
+    hub.member("a").fought_by = Some("argocd".to_owned());
+    let decision = hub.step();
+    assert_eq!(decision.member("a").expect("a").action, Action::Skip);
+    let found = status(&mut hub, ConditionKind::ReplicaConflict);
+    assert_eq!(found, (Status::True, "ForeignWriter"));
+}
+
+#[test]
+fn floors_follow_capacities_and_what_does_not_fit_is_said() {
+    let mut hub = Hub::new(
+        policy(Kind::DynamicWeighted, 2, 24),
+        vec![member("a", 10), member("b", 4)],
+        ledger(&[("a", 1, 20), ("b", 1, 4)]),
+    );
+    hub.member("b").room = Some(n(36));
+    for (name, capacity, weight) in [("a", 10, 10), ("b", 40, 40)] {
+        let entry = hub.ledger.members.get_mut(name).expect("an entry");
+        entry.capacity = Some(n(capacity));
+        entry.weight = weight;
+    }
+    hub.member("a").room = Some(n(0));
+    hub.total.floor = Some(n(18));
+    let decision = hub.step();
+    assert_eq!(hub.budgets(), [("a", 1, 16), ("b", 1, 8)]);
+    let floors: Vec<_> = decision.members.iter().map(|m| m.floor.get()).collect();
+    assert_eq!((floors, decision.unmet_floor), (vec![10, 8], n(0)));
+}
+
+#[test]
+fn a_blocked_member_keeps_what_runs_and_starting_pods_count() {
+    let mut hub = pair();
+    hub.pods("a", 9, 2);
+    hub.member("a").pods.as_mut().expect("pods").ready = n(3);
+    let found = status(&mut hub, ConditionKind::Balanced);
+    assert_eq!(found, (Status::False, "NoCapacityAnywhere"));
+    assert_eq!(hub.budgets(), [("a", 1, 10), ("b", 1, 10)], "b has no room beyond its maximum");
+    hub.member("b").room = Some(n(16));
+    hub.step();
+    assert_eq!(hub.budgets(), [("a", 1, 7), ("b", 1, 13)]);
+    assert!(hub.ledger.members["a"].mark.is_some());
+}
+
+#[test]
+fn a_saturated_member_gets_what_others_do_not_use() {
+    let mut hub = pair();
+    hub.pods("a", 10, 0);
+    hub.member("a").desired = Some(n(10));
+    hub.member("a").demand = Some(13.2);
+    hub.member("b").demand = Some(4.0);
+    let decision = hub.step();
+    assert_eq!(hub.budgets(), [("a", 1, 14), ("b", 1, 6)]);
+    let a = decision.member("a").expect("a");
+    assert_eq!(a.sentence(), "max 10 -> 14: its demand is 13.2 replicas, 4 more than it may have");
+    assert_eq!(decision.order, [1, 0], "what shrinks is written first");
+    // Within the tolerance nothing is needed.
+    let mut calm = pair();
+    calm.pods("a", 10, 0);
+    calm.member("a").demand = Some(10.9);
+    calm.ledger.optimized = Some(at(-1));
+    calm.step();
+    assert_eq!(calm.budgets(), [("a", 1, 10), ("b", 1, 10)]);
+}
+
+#[test]
+fn a_member_whose_demand_is_unknown_asks_for_more_round_by_round() {
+    let mut hub = pair();
+    hub.policy.bounds.max = n(30);
+    hub.ledger = ledger(&[("a", 1, 10), ("b", 1, 20)]);
+    hub.member("a").room = None;
+    let mut maxima = Vec::new();
+    for _ in 0..12 {
+        let max = hub.ledger.members["a"].max.get();
+        hub.pods("a", max, 0);
+        hub.member("a").desired = Some(n(max));
+        hub.member("a").hpa = Some((n(1), n(max)));
+        hub.step();
+        maxima.push(hub.ledger.members["a"].max.get());
+    }
+    maxima.dedup();
+    assert_eq!(maxima, [11, 13, 17]);
+}
+
+#[test]
+fn one_minimum_moves_from_an_idle_member_only_if_asked_for() {
+    for (limit, minima) in [(None, [4, 1]), (Some(0.5), [3, 2])] {
+        let mut hub = pair();
+        hub.ledger = ledger(&[("a", 4, 10), ("b", 1, 10)]);
+        hub.policy.min_utilization = limit;
+        for (name, demand) in [("a", 1.0), ("b", 4.0)] {
+            let entry = hub.member(name);
+            entry.demand = Some(demand);
+            entry.desired = Some(n(4));
+        }
+        for _ in 0..4 {
+            hub.step();
+        }
+        let found: Vec<_> = hub.budgets().iter().map(|(_, min, _)| *min).collect();
+        assert_eq!(found, minima, "{limit:?}");
+    }
+}
+
+#[test]
+fn scarce_head_room_is_divided_anew() {
+    let mut hub = pair();
+    hub.ledger = ledger(&[("a", 1, 4), ("b", 1, 16)]);
+    hub.step();
+    assert_eq!(hub.budgets(), [("a", 1, 10), ("b", 1, 10)]);
+}
+
+#[test]
+fn one_idle_member_sleeps_and_wakes_when_it_is_needed() {
+    let mut hub = pair();
+    hub.policy.scaling_to_zero = true;
+    hub.policy.bounds.min = n(1);
+    for name in ["a", "b"] {
+        hub.pods(name, 1, 0);
+        hub.member(name).demand = Some(0.3);
+    }
+    let actions = |hub: &mut Hub| -> Vec<_> {
+        let decision = hub.step();
+        decision.members.iter().map(|m| m.action).collect()
+    };
+    assert_eq!(actions(&mut hub), [Action::Keep, Action::Keep]);
+    assert_eq!(actions(&mut hub), [Action::Keep, Action::Keep]);
+    assert_eq!(actions(&mut hub)[1], Action::Sleep);
+    hub.pods("b", 0, 0);
+    assert_eq!(actions(&mut hub), [Action::Keep, Action::Keep]);
+    let max = hub.ledger.members["a"].max.get();
+    hub.pods("a", max, 0);
+    hub.member("a").demand = Some(f64::from(max) * 2.0);
+    hub.member("b").demand = None;
+    assert_eq!(actions(&mut hub)[1], Action::Wake);
+}
+
+#[test]
+fn where_members_may_not_sleep_a_zero_is_woken() {
+    let mut hub = pair();
+    hub.pods("a", 0, 0);
+    let decision = hub.step();
+    let a = decision.member("a").expect("a");
+    assert_eq!((a.action, a.replicas), (Action::Wake, Some(n(1))));
+}
+
+#[test]
+fn direct_divides_the_count_and_never_scales_an_unknown_member() {
+    let mut hub = pair();
+    hub.policy.mode = Mode::Direct;
+    hub.total.desired = Some(n(12));
+    let replicas = |hub: &mut Hub| -> Vec<_> {
+        let decision = hub.step();
+        decision.members.iter().map(|m| m.replicas.map(Replicas::get)).collect()
+    };
+    assert_eq!(replicas(&mut hub), [Some(6), Some(6)]);
+    hub.member("b").health = Health::Unknown { since: at(0) };
+    hub.total.desired = Some(n(9));
+    assert_eq!(replicas(&mut hub), [Some(9), None]);
+}
+
+#[test]
+fn local_demand_is_spared_after_it_came_back() {
+    let mut hub = pair();
+    hub.policy.kind = Kind::Prioritized;
+    hub.policy.preferences = priorities(&[("a", 2), ("b", 1)]);
+    hub.pods("b", 10, 0);
+    hub.member("b").demand = Some(13.0);
+    hub.ledger.members.get_mut("b").expect("b").shrunk = Some(at(-600));
+    hub.step();
+    let local = hub.ledger.members["b"].local.expect("it is known to serve its own demand");
+    assert_eq!(local.seconds, 3_600);
+}

@@ -295,7 +295,9 @@ impl Seat<'_> {
     /// What its nodes are said to hold in all; absent when unknown or said to grow.
     pub(super) fn estimate(&self) -> Option<Replicas> {
         let room = self.member.room.filter(|_| !self.standing.elastic)?;
-        Some(Replicas::new(self.placed.saturating_add(room.get())))
+        let pods = self.member.pods.unwrap_or_default();
+        let placed = pods.replicas.get().saturating_sub(pods.unschedulable.get());
+        Some(Replicas::new(placed.saturating_add(room.get())))
     }
 
     /// Whether feedback says that it is full.
@@ -487,11 +489,10 @@ impl<'a> Judge<'_, 'a> {
         let pods = self.member.pods.unwrap_or_default();
         // A member without a budget may still have pods, and one pod is enough to tell.
         let replicas = pods.replicas.get().min(most.max(1));
-        let placed = replicas.saturating_sub(pods.unschedulable.get());
+        // Cut after the subtraction: a maximum that was just lowered ends the unschedulable pods, not the others.
+        let placed = pods.replicas.get().saturating_sub(pods.unschedulable.get()).min(replicas);
         let usable = |demand: &f64| demand.is_finite() && *demand >= 0.0;
-        let room = self.member.room.filter(|_| !standing.elastic);
-        let capacity = room.map_or(max, |room| placed.saturating_add(room.get()).min(max));
-        Seat {
+        let mut seat = Seat {
             member: self.member,
             standing,
             role,
@@ -502,7 +503,7 @@ impl<'a> Judge<'_, 'a> {
             placed,
             desired: self.member.desired.map(|desired| desired.get().min(most)),
             demand: self.member.demand.filter(usable),
-            capacity: capacity.max(placed),
+            capacity: 0,
             closed: self.closed,
             blocked: false,
             need: 0,
@@ -514,7 +515,10 @@ impl<'a> Judge<'_, 'a> {
             hold: false,
             reasons: Vec::new(),
             because: String::new(),
-        }
+        };
+        let estimate = seat.estimate().map_or(max, |estimate| estimate.get().min(max));
+        seat.capacity = estimate.max(placed);
+        seat
     }
 }
 

@@ -100,10 +100,8 @@ fn problem(fleet: &Fleet<'_>) -> Option<(&'static str, String)> {
     if fleet.seats.iter().any(|seat| takes_part(seat.role)) {
         return None;
     }
-    let without_priority = |role: Role| role == Role::Outside(Reason::NoPreference);
-    if fleet.policy.kind == Kind::Prioritized
-        && fleet.seats.iter().any(|seat| without_priority(seat.role))
-    {
+    let mut preferences = fleet.policy.preferences.iter();
+    if fleet.policy.kind == Kind::Prioritized && preferences.all(|p| p.priority.is_none()) {
         let message = "no preference gives any member a priority".to_owned();
         return Some(("NoPriority", message));
     }

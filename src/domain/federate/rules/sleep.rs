@@ -27,6 +27,7 @@ pub(super) fn sleep(fleet: &mut Fleet<'_>) {
         seat.write = Some(0);
         seat.floor = 0;
         seat.entry.moved = Some(now);
+        seat.entry.slept = Some(now);
         seat.tell(Reason::Slept, || {
             "all members idle at their minimum, and the others serve without it".to_owned()
         });
@@ -64,7 +65,10 @@ fn is_idle(fleet: &Fleet<'_>) -> bool {
 
 /// Whom the others can do without: the one the policy would rather have asleep, the last by name among equals.
 fn victim<'f>(fleet: &'f Fleet<'_>) -> Option<&'f str> {
-    let spared = |seat: &&Seat<'_>| seat.lo() == 0 && carries_on(fleet, seat);
+    let spared = |seat: &&Seat<'_>| {
+        let is_needed = seat.entry.needed.is_some_and(|span| fleet.now < span.until);
+        seat.lo() == 0 && !is_needed && carries_on(fleet, seat)
+    };
     let rank = |seat: &Seat<'_>| match fleet.policy.kind {
         Kind::Prioritized => seat.standing.priority.unwrap_or(i64::MIN),
         Kind::Aggregated => i64::from(seat.replicas),
@@ -84,7 +88,9 @@ fn carries_on(fleet: &Fleet<'_>, without: &Seat<'_>) -> bool {
         let runs = if known { seat.capacity } else { seat.placed };
         runs.min(seat.max())
     }));
+    // Members that are no part of the fleet any more may serve now and not for long.
     let demand: f64 = awake(fleet).filter_map(|seat| seat.demand).sum();
+    let demand = demand.max(fleet.total.demand.unwrap_or(0.0));
     let load = f64::from(sum(others().map(|seat| seat.ready))) * (1.0 - fleet.policy.tolerance);
     let needed = Replicas::from_f64_ceil(demand)
         .get()

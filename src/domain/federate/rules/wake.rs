@@ -3,26 +3,45 @@
 
 use std::cmp::Reverse;
 
+use jiff::{SignedDuration, Timestamp};
+
 use crate::domain::Replicas;
-use crate::domain::federate::{Kind, Reason};
+use crate::domain::federate::{Kind, Reason, Span};
 
 use super::fleet::{Fleet, Role, Seat, sum};
+
+/// So soon after it was put to sleep, in cooldowns, a member that is woken should not have been.
+const SOON_COOLDOWNS: i32 = 10;
+const VIGIL: u32 = 3_600;
+const LONGEST_VIGIL: u32 = 57_600;
 
 /// Wakes whoever is needed; where members may not sleep, every member with a budget.
 pub(super) fn wake(fleet: &mut Fleet<'_>) {
     let now = fleet.now;
     let wanted = wanted(fleet);
+    let soon = fleet.policy.cooldown.checked_mul(SOON_COOLDOWNS);
+    let soon = soon.unwrap_or(fleet.policy.cooldown);
     let mut woken = false;
     for (seat, why) in fleet.seats.iter_mut().zip(wanted) {
         if let Some(why) = why.filter(|_| seat.is_active() && seat.is_asleep()) {
             woken = true;
             seat.write = Some(seat.member.pods.map_or(seat.min(), |_| 1).max(1));
             seat.entry.woken = Some(now);
+            stay_awake(seat, soon, now);
             seat.tell(Reason::Woken, || why.to_owned());
         }
     }
     if woken {
         fleet.ledger.woken = Some(now);
+    }
+}
+
+/// One that is needed soon after it was put to sleep is not put to sleep again for an hour, and then for twice as long
+/// each time: what its sleep was decided by, estimates of capacity above all, was wrong.
+fn stay_awake(seat: &mut Seat<'_>, soon: SignedDuration, now: Timestamp) {
+    let slept = seat.entry.slept.take();
+    if slept.is_some_and(|slept| now.duration_since(slept) < soon) {
+        seat.entry.needed = Some(Span::next(seat.entry.needed, now, VIGIL, LONGEST_VIGIL));
     }
 }
 
