@@ -109,7 +109,10 @@ async fn unneeded_members_sleep_and_wake_by_policy_and_unused_room_is_divided_an
             "minReplicas": 6,
             "maxReplicas": 25,
             "rebalance": { "cooldownSeconds": 1, "settleObservations": 2 },
-            "federatedHPAAssignment": { "federatedHPAAssignmentType": "DynamicWeighted" },
+            "federatedHPAAssignment": {
+                "federatedHPAAssignmentType": "DynamicWeighted",
+                "clusterAutoscalingPreference": null,
+            },
         }))
         .await;
     world.load.locally(&[("member1", 7.0)]);
