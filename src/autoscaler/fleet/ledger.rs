@@ -225,3 +225,55 @@ const fn is_none_at_all(n: &u64) -> bool {
 const fn is_false(flag: &bool) -> bool {
     !*flag
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_down_is_read_back_and_nonsense_is_forgotten() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let n = Replicas::new;
+        let span = Span {
+            until: at(900),
+            seconds: 600,
+        };
+        let full = Entry {
+            tenure: Tenure::Failed,
+            min: n(1),
+            max: n(7),
+            written: n(8),
+            capacity: Some(n(9)),
+            weight: 3,
+            rank: 2,
+            mark: Some(Mark {
+                placed: n(4),
+                claimed: Some(n(6)),
+                span,
+            }),
+            local: Some(span),
+            held: true,
+            moved: Some(at(1)),
+            shrunk: Some(at(2)),
+            saturated_since: Some(at(3)),
+            idle_since: Some(at(4)),
+            woken: Some(at(5)),
+            recovered: Some(at(6)),
+        };
+        let members = [("m1".to_owned(), full), ("m2".to_owned(), Entry::default())];
+        let ledger = Ledger {
+            generation: Some(3),
+            unassigned: n(2),
+            landing: Some(at(10)),
+            optimized: Some(at(11)),
+            shrunk: Some(at(12)),
+            excess_since: Some(at(13)),
+            idle_since: Some(at(14)),
+            woken: Some(at(15)),
+            members: members.into_iter().collect(),
+        };
+        assert_eq!(read(&written(&ledger)), Some(ledger));
+        assert_eq!(read("{}"), Some(Ledger::default()));
+        assert_eq!(read("nonsense"), None);
+    }
+}
