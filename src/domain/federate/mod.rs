@@ -16,9 +16,9 @@ mod capacity;
 mod decision;
 mod distribute;
 mod divide;
-mod floors;
 #[cfg(test)]
 mod division_laws;
+mod floors;
 mod ledger;
 mod member;
 mod policy;

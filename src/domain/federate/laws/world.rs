@@ -117,9 +117,17 @@ impl Site {
         }
         let ready = f64::from(self.ready(now));
         let off = (demand - ready).abs() > tolerance * ready;
-        let recommended = if off && ready > 0.0 { ceil(demand) } else { self.replicas };
+        let recommended = if off && ready > 0.0 {
+            ceil(demand)
+        } else {
+            self.replicas
+        };
         self.log.push_back((now, recommended));
-        while self.log.front().is_some_and(|(when, _)| now - when > window) {
+        while self
+            .log
+            .front()
+            .is_some_and(|(when, _)| now - when > window)
+        {
             self.log.pop_front();
         }
         let highest = self.log.iter().map(|(_, count)| *count).max().unwrap_or(0);
