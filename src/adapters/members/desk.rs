@@ -410,9 +410,12 @@ mod tests {
 
     /// The members of a hub where the list of profiles is answered so.
     async fn unread(code: u16) -> Option<String> {
-        let (_, client) = FakeServer::new(move |sent, _| match sent.line.contains("profiles") {
-            true => Reply::Fail(code, "words"),
-            false => Reply::Ok(json!({"items": []})),
+        let (_, client) = FakeServer::new(move |sent, _| {
+            if sent.line.contains("profiles") {
+                Reply::Fail(code, "words")
+            } else {
+                Reply::Ok(json!({"items": []}))
+            }
         });
         let desk = Desk::over(Connection::over(client));
         let settings = Settings {

@@ -65,10 +65,10 @@ struct HubArgs {
 }
 
 fn secret_label(text: &str) -> Result<String, String> {
-    match is_member_label(text) {
-        true => Ok(text.to_owned()),
-        false => Err("expected KEY=VALUE or KEY".to_owned()),
-    }
+    let expected = || "expected KEY=VALUE or KEY".to_owned();
+    is_member_label(text)
+        .then(|| text.to_owned())
+        .ok_or_else(expected)
 }
 
 /// As the API has it for keys of a Secret.
