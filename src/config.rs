@@ -341,16 +341,18 @@ impl TryFrom<ControllerArgs> for Config {
     }
 }
 
-fn member_args(args: MemberArgs) -> Result<MemberArgs, ConfigError> {
+/// Whether a text is a label that the Secrets of members may have: `KEY=VALUE`, or `KEY`.
+pub(crate) fn is_member_label(text: &str) -> bool {
     let plain = |part: &str, more: &[u8]| {
         let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b) || more.contains(&b);
         part.bytes().all(allowed)
     };
-    let (key, value) = args
-        .secret_label
-        .split_once('=')
-        .unwrap_or((&args.secret_label, ""));
-    if key.is_empty() || !plain(key, b"/") || !plain(value, b"") {
+    let (key, value) = text.split_once('=').unwrap_or((text, ""));
+    !key.is_empty() && plain(key, b"/") && plain(value, b"")
+}
+
+fn member_args(args: MemberArgs) -> Result<MemberArgs, ConfigError> {
+    if !is_member_label(&args.secret_label) {
         return Err(ConfigError::MemberLabel {
             value: args.secret_label,
         });

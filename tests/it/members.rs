@@ -87,7 +87,14 @@ fn what_the_hub_would_refuse_is_refused_before_anything_is_done() {
             .contains("certificate-authority-data is missing"),
         "{failure}"
     );
-    for flags in ["--taint a=b:Never", "--zone a_b", "--provider -x"] {
+    for flags in [
+        "--taint a=b:Never",
+        "--zone a_b",
+        "--provider -x",
+        "--secret-label =true",
+        "--secret-label a=b,c=d",
+        "--secret-key a/b",
+    ] {
         let line = format!("foretide {EAST} {flags}");
         assert!(
             Cli::try_parse_from(line.split_whitespace()).is_err(),

@@ -19,7 +19,7 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tokio::{sync::Semaphore, time::timeout};
 
-use super::{error::CallError, gate::WriteGate};
+use super::{answer, error::CallError, gate::WriteGate};
 
 /// How long the server keeps one watch open before it must be renewed.
 pub(super) const WATCH_TIMEOUT: Duration = Duration::from_secs(50);
@@ -273,12 +273,7 @@ impl Calls {
         let mut pause = self.limits.pause;
         let mut left = retries;
         loop {
-            let outcome = self
-                .client
-                .request_text(request.clone())
-                .await
-                .map_err(CallError::from);
-            match outcome {
+            match answer::text(&self.client, request.clone()).await {
                 Err(error) if left > 0 && error.is_transient() => {
                     left -= 1;
                     tokio::time::sleep(pause + jitter(pause)).await;

@@ -4,10 +4,13 @@
 //! adds the object and gives the port's error. It refuses to guess: an answer without a status code is
 //! "no answer", never "not found".
 
-use std::{error::Error as _, time::Duration};
+use std::{error::Error, time::Duration};
 
 use super::client::Limits;
 use crate::ports::ClusterError;
+
+/// So many characters of a server's words are kept, for they go into logs and statuses.
+const WORDS_MAX: usize = 500;
 
 /// Why one call gave no value.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -43,6 +46,14 @@ pub(in crate::adapters) enum CallError {
 // === impl CallError ===
 
 impl CallError {
+    /// An error status, with as much of the server's words as anybody reads.
+    pub(super) fn status(code: u16, words: &str) -> Self {
+        Self::Status {
+            code,
+            message: words.chars().take(WORDS_MAX).collect(),
+        }
+    }
+
     /// Whether the same request may well succeed a moment later.
     pub(in crate::adapters) fn is_transient(&self) -> bool {
         match self {
@@ -58,6 +69,11 @@ impl CallError {
 
     pub(in crate::adapters) fn is_status(&self, code: u16) -> bool {
         matches!(self, Self::Status { code: found, .. } if *found == code)
+    }
+
+    /// Whether the server says that what was asked for may not be read, or that it has none.
+    pub(in crate::adapters) fn is_withheld(&self) -> bool {
+        self.is_status(403) || self.is_status(404)
     }
 
     /// The same error, told about `what`.
@@ -90,10 +106,7 @@ impl CallError {
 impl From<kube::Error> for CallError {
     fn from(error: kube::Error) -> Self {
         match error {
-            kube::Error::Api(status) => Self::Status {
-                code: status.code,
-                message: status.message.clone(),
-            },
+            kube::Error::Api(status) => Self::from(*status),
             kube::Error::BuildRequest(source) => Self::Request(source.to_string()),
             kube::Error::SerdeError(source) => Self::Answer(source.to_string()),
             kube::Error::FromUtf8(source) => Self::Answer(source.to_string()),
@@ -104,15 +117,12 @@ impl From<kube::Error> for CallError {
 
 impl From<kube::core::Status> for CallError {
     fn from(status: kube::core::Status) -> Self {
-        Self::Status {
-            code: status.code,
-            message: status.message,
-        }
+        Self::status(status.code, &status.message)
     }
 }
 
 /// The last link of an error chain: the client's own errors repeat their sources in every link.
-fn innermost(error: &kube::Error) -> String {
+pub(super) fn innermost(error: &dyn Error) -> String {
     let mut source = error.source();
     let mut text = error.to_string();
     while let Some(inner) = source {

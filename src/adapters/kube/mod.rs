@@ -6,6 +6,7 @@
 //! subresource only, objects and fields of our own by server-side apply. It refuses to decide anything
 //! and to repeat a write: the next sync looks again. Start with `client.rs`, then `watch.rs`, then `role.rs`.
 
+mod answer;
 mod changes;
 mod client;
 mod discovery;

@@ -15,6 +15,7 @@ use super::{
     objects::StoredWorkload,
     pods::{Place, StoredPod},
     selector,
+    watch::Watched,
 };
 use crate::{
     clock::Clock,
@@ -44,9 +45,10 @@ struct Summed {
 }
 
 impl KubeMember {
-    /// Room for more replicas of a target, `like` being what one needs if its template does not say.
+    /// Room for more replicas of a target, `like` being what one needs if its template does not say; unknown where it
+    /// could only be overestimated.
     pub(super) fn room_for(&self, target: &ScaleTarget, like: &PodShape) -> Option<Replicas> {
-        if !(self.role.nodes.is_synced() && self.stores.pods.is_synced()) {
+        if !self.sees_room() {
             return None;
         }
         let workload = self.workload(target);
@@ -66,6 +68,18 @@ impl KubeMember {
             quotas: quotas.iter().map(|quota| (**quota).clone()).collect(),
         };
         Some(supply.room(shape).replicas)
+    }
+
+    /// Whether nodes, pods and quotas are known whole and as they are now. The pods of namespaces that are not watched
+    /// stand on the same nodes.
+    fn sees_room(&self) -> bool {
+        let needed: [&dyn Watched; 3] = [&*self.role.nodes, &*self.stores.pods, &*self.role.quotas];
+        let is_fresh = |at: Timestamp| self.clock.wall_age(at) <= self.pace.believed;
+        let is_known = |store: &dyn Watched| {
+            let report = store.report();
+            report.synced && report.heard.is_some_and(is_fresh)
+        };
+        self.stores.pods.scopes().contains(&None) && needed.into_iter().all(is_known)
     }
 
     /// A target as it is stored, if its kind is watched.

@@ -62,7 +62,7 @@ pub(super) struct Counts {
     relists: AtomicU64,
     errors: AtomicU64,
     heard_millis: AtomicI64,
-    failing: Mutex<Option<String>>,
+    failing: Mutex<Option<CallError>>,
 }
 
 /// How the watch of one kind is doing: data for readiness, metrics and logs.
@@ -84,6 +84,8 @@ pub struct WatchReport {
     pub heard: Option<Timestamp>,
     /// The last failure, until the server answers well again.
     pub failing: Option<String>,
+    /// Whether that failure is that the kind may not be read or is not served (403, 404).
+    pub withheld: bool,
 }
 
 struct Shelves<V> {
@@ -252,6 +254,7 @@ impl<V: Stored> Store<V> {
     pub(in crate::adapters) fn report(&self) -> WatchReport {
         let shelves = self.read();
         let heard = self.counts.heard_millis.load(Ordering::Relaxed);
+        let failing = self.counts.failing().clone();
         WatchReport {
             kind: self.resource.kind,
             objects: shelves
@@ -266,7 +269,8 @@ impl<V: Stored> Store<V> {
             heard: (heard > 0)
                 .then(|| Timestamp::from_millisecond(heard).ok())
                 .flatten(),
-            failing: self.counts.failing().clone(),
+            withheld: failing.as_ref().is_some_and(CallError::is_withheld),
+            failing: failing.map(|error| error.to_string()),
         }
     }
 
@@ -322,14 +326,14 @@ impl Counts {
 
     pub(super) fn failed(&self, error: &CallError) {
         self.errors.fetch_add(1, Ordering::Relaxed);
-        *self.failing() = Some(error.to_string());
+        *self.failing() = Some(error.clone());
     }
 
     pub(super) fn recovered(&self) {
         *self.failing() = None;
     }
 
-    fn failing(&self) -> MutexGuard<'_, Option<String>> {
+    fn failing(&self) -> MutexGuard<'_, Option<CallError>> {
         self.failing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

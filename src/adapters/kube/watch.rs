@@ -18,6 +18,7 @@ use tokio::{task::JoinSet, time::timeout};
 use tracing::Instrument as _;
 
 use super::{
+    answer,
     client::{Connection, WATCH_MARGIN, WATCH_TIMEOUT, jitter},
     error::CallError,
     store::{Seen, Store, Stored, WatchReport},
@@ -27,6 +28,10 @@ use crate::clock::Clock;
 
 /// After so many failures in a row the version we follow is given up, and the kind is listed anew.
 const FAILURES_BEFORE_RELIST: u32 = 3;
+/// A list of more pages than this is given up: a server may go on for ever.
+const PAGES_MAX: u32 = 1_000;
+/// A list of more objects than this is given up: the largest clusters have 150 000 pods.
+const OBJECTS_MAX: usize = 250_000;
 
 /// The times of a watch.
 #[derive(Debug, Clone, Copy)]
@@ -39,6 +44,8 @@ pub struct Pace {
     pub(super) pause: Duration,
     /// Upper bound of the doubling.
     pub(super) longest_pause: Duration,
+    /// For how long what a watch said holds after the last word from the server, where nothing else tells.
+    pub(super) believed: SignedDuration,
 }
 
 /// A store as its watches see it, whatever it keeps.
@@ -122,7 +129,16 @@ impl Default for Pace {
             silence: WATCH_TIMEOUT + WATCH_MARGIN,
             pause: Duration::from_millis(800),
             longest_pause: Duration::from_secs(20),
+            believed: SignedDuration::from_secs(90),
         }
+    }
+}
+
+impl Pace {
+    /// The same times, with what a silent watch said believed for `believed`.
+    #[must_use]
+    pub fn believing(self, believed: SignedDuration) -> Self {
+        Self { believed, ..self }
     }
 }
 
@@ -148,7 +164,13 @@ impl<V: Stored> Watch<V> {
     async fn relist(&self) -> Result<String, CallError> {
         let mut fresh = Vec::new();
         let mut next = None;
+        let mut pages = 0..PAGES_MAX;
         let version = loop {
+            if pages.next().is_none() || fresh.len() > OBJECTS_MAX {
+                return Err(CallError::Answer(format!(
+                    "the list has more than {PAGES_MAX} pages or {OBJECTS_MAX} objects, the most that is read"
+                )));
+            }
             let page = self.page(next.as_deref()).await?;
             fresh.extend(
                 page.items
@@ -170,12 +192,10 @@ impl<V: Stored> Watch<V> {
         let mut pairs = vec![("limit", "500")];
         pairs.extend(self.store.narrowed_by());
         pairs.extend(next.map(|token| ("continue", token)));
-        let text = timeout(
-            self.pace.page,
-            self.client.request_text(self.request(&pairs)?),
-        )
-        .await
-        .map_err(|_elapsed| CallError::Late(self.pace.page))??;
+        let read = answer::text(&self.client, self.request(&pairs)?);
+        let text = timeout(self.pace.page, read)
+            .await
+            .map_err(|_elapsed| CallError::Late(self.pace.page))??;
         self.heard();
         serde_json::from_str(&text).map_err(|error| CallError::Answer(error.to_string()))
     }

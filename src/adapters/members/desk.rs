@@ -8,7 +8,7 @@ use std::path::Path;
 use futures::{StreamExt, stream};
 use http::Method;
 use k8s_openapi::ByteString;
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use super::{
@@ -135,8 +135,27 @@ impl Desk {
     /// # Errors
     /// The server refuses, or does not answer.
     pub async fn apply(&self, manifest: &Value) -> Result<(), ClusterError> {
+        self.patch(manifest, &[]).await
+    }
+
+    /// The same without an effect: whether it would be taken.
+    pub(super) async fn rehearse(&self, manifest: &Value) -> Result<(), ClusterError> {
+        self.patch(manifest, &[("dryRun", "All")]).await
+    }
+
+    /// An object, by its manifest.
+    pub(super) async fn get<T: DeserializeOwned>(&self, manifest: &Value) -> Result<T, CallError> {
+        self.calls.read(&path(manifest)?).await
+    }
+
+    pub(super) async fn read_text(&self, url: &str) -> Result<String, CallError> {
+        self.calls.read_text(url).await
+    }
+
+    async fn patch(&self, manifest: &Value, more: &[(&str, &str)]) -> Result<(), ClusterError> {
         let what = shown(manifest);
-        let parameters = query(&[("fieldManager", MANAGER), ("force", "true")]);
+        let always = [("fieldManager", MANAGER), ("force", "true")];
+        let parameters = query(&[&always, more].concat());
         let applied = match path(manifest) {
             Ok(path) => {
                 let url = format!("{path}{parameters}");
@@ -173,21 +192,24 @@ impl Desk {
         })
     }
 
-    /// The members that are written down in this cluster, by name.
+    /// The members that are written down in this cluster, by name, and why those of profiles are not among them, if the
+    /// cluster has profiles and they cannot be read.
     ///
     /// # Errors
     /// The Secrets cannot be read.
-    pub async fn enrolled(&self, settings: &Settings) -> Result<Vec<Enrolled>, ClusterError> {
+    pub async fn enrolled(
+        &self,
+        settings: &Settings,
+    ) -> Result<(Vec<Enrolled>, Option<ClusterError>), ClusterError> {
         let inventory = Inventory::new(
             self.connection.clone(),
             settings,
             &std::sync::Arc::new(Changes::default()),
         );
-        inventory.look(&self.calls, settings).await?;
+        let unread = inventory.look(&self.calls, settings).await?;
         let wanted = inventory.wanted(settings).into_iter();
-        Ok(wanted
-            .map(|(name, wanted)| Enrolled::of(name, &wanted.tags, wanted.access))
-            .collect())
+        let enrolled = wanted.map(|(name, wanted)| Enrolled::of(name, &wanted.tags, wanted.access));
+        Ok((enrolled.collect(), unread))
     }
 
     /// Major and minor version of the API server.
@@ -211,12 +233,20 @@ impl Desk {
         }
     }
 
-    /// What we may do of all that the hub does in a member; `place` adds placing workloads.
+    /// What we may do of all that the hub does in a member; `place` adds placing workloads. Where there are
+    /// `namespaces`, what lives in namespaces is asked for in each of them.
     ///
     /// # Errors
     /// The server does not answer.
-    pub async fn may(&self, place: bool) -> Result<Vec<(Deed, bool)>, ClusterError> {
-        let asked = deeds(place).map(|deed| async move { (deed, self.may_do(deed).await) });
+    pub async fn may(
+        &self,
+        place: bool,
+        namespaces: &[String],
+    ) -> Result<Vec<(Deed, bool)>, ClusterError> {
+        let asked = deeds(place, namespaces).map(|deed| async move {
+            let allowed = self.may_do(&deed).await;
+            (deed, allowed)
+        });
         let answers: Vec<_> = stream::iter(asked).buffered(8).collect().await;
         answers
             .into_iter()
@@ -224,7 +254,7 @@ impl Desk {
             .collect()
     }
 
-    async fn may_do(&self, deed: Deed) -> Result<bool, ClusterError> {
+    async fn may_do(&self, deed: &Deed) -> Result<bool, ClusterError> {
         let (resource, subresource) = deed.resource.split_once('/').unwrap_or((deed.resource, ""));
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1",
@@ -234,6 +264,7 @@ impl Desk {
                 "resource": resource,
                 "subresource": subresource,
                 "verb": deed.verb,
+                "namespace": deed.namespace.as_deref().unwrap_or_default(),
             }},
         });
         let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
@@ -272,7 +303,9 @@ impl Enrolled {
     }
 }
 
-fn shown(manifest: &Value) -> String {
+/// How a message names an object.
+#[must_use]
+pub fn shown(manifest: &Value) -> String {
     let text = |pointer| manifest.pointer(pointer).and_then(Value::as_str);
     let name = text("/metadata/name").unwrap_or_default();
     let kind = text("/kind").unwrap_or_default();
@@ -314,7 +347,7 @@ mod tests {
     use super::*;
     use crate::adapters::kube::fake::{FakeServer, Reply};
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_token_is_waited_for_until_it_is_there() {
         let (server, client) = FakeServer::new(|_, before| {
             let data = if before == 0 {
@@ -337,7 +370,7 @@ mod tests {
             Reply::Ok(json!({"status": {"allowed": allowed}}))
         });
         let desk = Desk::over(Connection::over(client));
-        let answers = desk.may(false).await.unwrap();
+        let answers = desk.may(false, &[]).await.unwrap();
         let missing: Vec<String> = answers
             .iter()
             .filter(|(_, allowed)| !allowed)
@@ -350,7 +383,61 @@ mod tests {
         ];
         assert_eq!(missing, expected);
         assert_eq!(server.lines().len(), answers.len());
-        assert!(desk.may(true).await.unwrap().len() == answers.len() + 9);
+        assert!(desk.may(true, &[]).await.unwrap().len() == answers.len() + 9);
+    }
+
+    #[tokio::test]
+    async fn rights_are_asked_for_in_the_namespaces_that_they_are_limited_to() {
+        let (server, client) = FakeServer::new(|sent, _| {
+            let shop = sent.body.pointer("/spec/resourceAttributes/namespace");
+            Reply::Ok(json!({"status": {"allowed": shop == Some(&json!("shop"))}}))
+        });
+        let desk = Desk::over(Connection::over(client));
+        let namespaces = ["shop".to_owned(), "back".to_owned()];
+        let answers = desk.may(false, &namespaces).await.unwrap();
+        let shown = |allowed: bool| -> Vec<String> {
+            let of = answers.iter().filter(|(_, found)| *found == allowed);
+            of.map(|(deed, _)| deed.to_string()).collect()
+        };
+        assert!(shown(true).contains(&"list pods in shop".to_owned()));
+        assert!(shown(false).contains(&"list pods in back".to_owned()));
+        // Nodes are in no namespace, so a role of one cannot grant them.
+        let nodes = |deed: &String| deed.contains("nodes");
+        let nodes: Vec<_> = shown(false).into_iter().filter(nodes).collect();
+        assert_eq!(nodes, ["list nodes", "watch nodes"]);
+        assert_eq!(server.lines().len(), answers.len());
+    }
+
+    /// The members of a hub where the list of profiles is answered so.
+    async fn unread(code: u16) -> Option<String> {
+        let (_, client) = FakeServer::new(move |sent, _| {
+            if sent.line.contains("profiles") {
+                Reply::Fail(code, "words")
+            } else {
+                Reply::Ok(json!({"items": []}))
+            }
+        });
+        let desk = Desk::over(Connection::over(client));
+        let settings = Settings {
+            namespace: "ns".into(),
+            label: "a=b".into(),
+            key: "kubeconfig".into(),
+            allow_loopback: false,
+            namespaces: Vec::new(),
+            patience: crate::adapters::members::Patience::of(jiff::SignedDuration::from_secs(45)),
+        };
+        let (_, unread) = desk.enrolled(&settings).await.unwrap();
+        unread.map(|error| error.to_string())
+    }
+
+    #[tokio::test]
+    async fn profiles_that_cannot_be_read_are_told_from_a_hub_that_has_none() {
+        assert_eq!(unread(404).await, None);
+        let told = unread(403).await.unwrap();
+        assert!(
+            told.contains("the list of kind ClusterProfile in namespace ns"),
+            "{told}"
+        );
     }
 
     #[tokio::test]

@@ -182,19 +182,23 @@ impl Inventory {
         } = Resource::CLUSTER_PROFILE;
         loop {
             let found = discovery.kind(api_version, kind).await;
-            let absent = matches!(found, Ok(None));
+            let absent = match &found {
+                Ok(kind) => kind.is_none(),
+                Err(error) => error.is_withheld(),
+            };
             self.without_profiles.store(absent, Ordering::Release);
             match found {
                 Ok(Some(_)) => return,
-                Ok(None) => tokio::time::sleep(ASKED_AGAIN).await,
-                Err(_) => tokio::time::sleep(ASKED_AGAIN / 12).await,
+                _ if absent => tokio::time::sleep(ASKED_AGAIN).await,
+                _ => tokio::time::sleep(ASKED_AGAIN / 12).await,
             }
         }
     }
 
-    /// Whether every inventory has been listed. Profiles that may not be read are none.
+    /// Whether every inventory has been listed. Profiles that may not be read are none; those that cannot be read for
+    /// the moment are waited for, because members that are not known yet look as if they were gone.
     pub(super) fn is_listed(&self) -> bool {
-        let listed = |report: WatchReport| report.synced || report.failing.is_some();
+        let listed = |report: WatchReport| report.synced || report.withheld;
         let profiles = || listed(self.profiles.report()) && listed(self.profile_secrets.report());
         self.secrets.is_synced() && (self.without_profiles.load(Ordering::Acquire) || profiles())
     }
@@ -257,18 +261,21 @@ struct List {
 }
 
 impl Inventory {
-    /// Fills the inventories once, without a watch; profiles that are not served or may not be read are none.
+    /// Fills the inventories once, without a watch. Profiles that are not served are none; why they cannot be read
+    /// otherwise is what it gives.
     pub(super) async fn look(
         &self,
         calls: &Calls,
         settings: &Settings,
-    ) -> Result<(), ClusterError> {
+    ) -> Result<Option<ClusterError>, ClusterError> {
         let scope = settings.namespace.as_str();
         fetch(calls, &self.secrets, scope).await?;
-        if fetch(calls, &self.profiles, scope).await.is_ok() {
-            fetch(calls, &self.profile_secrets, scope).await?;
+        match fetch(calls, &self.profiles, scope).await {
+            Ok(()) => fetch(calls, &self.profile_secrets, scope).await?,
+            Err(ClusterError::NotFound { .. }) => {}
+            Err(error) => return Ok(Some(error)),
         }
-        Ok(())
+        Ok(None)
     }
 }
 

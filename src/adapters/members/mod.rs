@@ -8,6 +8,7 @@
 mod address;
 mod connect;
 mod desk;
+mod enrol;
 mod inventory;
 mod kubeconfig;
 mod link;
@@ -21,7 +22,8 @@ mod sample;
 mod tests;
 
 pub use self::{
-    desk::{Desk, Enrolled, Server},
+    desk::{Desk, Enrolled, Server, shown},
+    enrol::Interrupted,
     kubeconfig::{Access, Refusal, SIZE_MAX},
     link::Patience,
     rights::{Deed, Right, rights},

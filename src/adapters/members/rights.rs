@@ -16,7 +16,7 @@ pub struct Right {
 }
 
 /// One question to an API server: may we do this?
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deed {
     /// API group.
     pub group: &'static str,
@@ -24,6 +24,8 @@ pub struct Deed {
     pub resource: &'static str,
     /// Verb.
     pub verb: &'static str,
+    /// Namespace; absent for all of them, and for what is in none.
+    pub namespace: Option<String>,
     /// What for.
     pub purpose: &'static str,
 }
@@ -97,16 +99,28 @@ pub fn rights(place: bool) -> &'static [Right] {
     if place { &RIGHTS } else { always }
 }
 
-/// The same, question by question.
-pub(super) fn deeds(place: bool) -> impl Iterator<Item = Deed> {
-    rights(place).iter().flat_map(|right| {
+/// The same, question by question; for what lives in namespaces in each of these, if there are any.
+pub(super) fn deeds(place: bool, namespaces: &[String]) -> impl Iterator<Item = Deed> {
+    let named: Vec<_> = namespaces.iter().cloned().map(Some).collect();
+    rights(place).iter().flat_map(move |right| {
+        let everywhere = vec![None];
+        let named = named.clone();
         right.resources.iter().flat_map(move |resource| {
-            right.verbs.iter().map(move |verb| Deed {
-                group: right.group,
-                resource,
-                verb,
-                purpose: right.purpose,
-            })
+            let scopes = match *resource {
+                "nodes" => &everywhere,
+                _ if named.is_empty() => &everywhere,
+                _ => &named,
+            };
+            let asked = scopes.iter().flat_map(|scope| {
+                right.verbs.iter().map(move |verb| Deed {
+                    group: right.group,
+                    resource,
+                    verb,
+                    namespace: scope.clone(),
+                    purpose: right.purpose,
+                })
+            });
+            asked.collect::<Vec<_>>()
         })
     })
 }
@@ -119,11 +133,55 @@ impl std::fmt::Display for Deed {
             group,
             resource,
             verb,
+            namespace,
             ..
         } = self;
         match *group {
-            "" => write!(f, "{verb} {resource}"),
-            group => write!(f, "{verb} {resource} ({group})"),
+            "" => write!(f, "{verb} {resource}")?,
+            group => write!(f, "{verb} {resource} ({group})")?,
         }
+        match namespace {
+            Some(namespace) => write!(f, " in {namespace}"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::Value;
+
+    use super::*;
+
+    /// The members of the test rig are written by hand.
+    const OF_THE_RIG: &str = include_str!("../../../tests/rig/src/member.yaml");
+
+    #[test]
+    fn the_members_of_the_rig_grant_what_is_granted_here() {
+        let documents: Vec<Value> = serde_saphyr::from_multiple(OF_THE_RIG).unwrap();
+        let role = documents.iter().find(|d| d["kind"] == "ClusterRole");
+        let mut granted = BTreeSet::new();
+        let texts = |of: &Value| -> Vec<String> { serde_json::from_value(of.clone()).unwrap() };
+        for rule in role.unwrap()["rules"].as_array().unwrap() {
+            for group in texts(&rule["apiGroups"]) {
+                for resource in texts(&rule["resources"]) {
+                    for verb in texts(&rule["verbs"]) {
+                        granted.insert((group.clone(), resource.clone(), verb));
+                    }
+                }
+            }
+        }
+        let needed = deeds(true, &[]).map(|deed| {
+            let Deed {
+                group,
+                resource,
+                verb,
+                ..
+            } = deed;
+            (group.to_owned(), resource.to_owned(), verb.to_owned())
+        });
+        assert_eq!(granted, needed.collect());
     }
 }

@@ -173,11 +173,12 @@ impl Members {
     }
 
     fn link(&self, name: &str, access: Access, connection: Connection) -> Link {
+        let pace = Pace::default().believing(self.settings.patience.watch);
         let cluster = KubeMember::member(
             connection,
             &self.settings.namespaces,
             self.gate.clone(),
-            (Limits::of_a_member(), Pace::default(), self.clock.clone()),
+            (Limits::of_a_member(), pace, self.clock.clone()),
         );
         let of = (self.settings.patience, &self.clock);
         Link::open(name, access, Arc::new(cluster), of)
@@ -339,7 +340,11 @@ impl Entry {
             prometheus: self.tags.prometheus.clone(),
             health,
             cluster: self.serving().map(|link| link.cluster.clone()),
-            problem: problem.or_else(|| self.tags.problem.clone()),
+            // Why a member is lost must not be mistaken for what is wrong with its annotations.
+            problem: match health {
+                Health::Unknown { .. } => problem,
+                _ => problem.or_else(|| self.tags.problem.clone()),
+            },
         }
     }
 }

@@ -21,8 +21,11 @@ use crate::{
         Connection, KubeMember,
         fake::{FakeServer, Reply, Sent},
     },
-    domain::federate::{Health, Profile, Taint, TaintEffect},
-    ports::{Fleet, MemberView, Workloads},
+    domain::{
+        Replicas, ScaleTarget,
+        federate::{Health, PodShape, Profile, Taint, TaintEffect},
+    },
+    ports::{Fleet, Member as _, MemberView, Workloads},
 };
 
 fn settings() -> Settings {
@@ -268,19 +271,53 @@ async fn a_member_that_says_it_is_not_ready_is_not() {
 }
 
 #[tokio::test]
-async fn a_member_whose_nodes_may_not_be_read_is_ready_and_its_room_unknown() {
-    let (members, _) = members(|sent, before| {
-        if sent.line.contains("/nodes") {
-            Reply::Fail(403, "nodes is forbidden")
-        } else {
-            healthy(sent, before)
-        }
-    });
+async fn a_member_whose_nodes_or_quotas_may_not_be_read_is_ready_and_its_room_unknown() {
+    for (kind, path) in [("Node", "/nodes"), ("ResourceQuota", "/resourcequotas")] {
+        let (members, _) = members(move |sent, before| {
+            if sent.line.contains(path) {
+                Reply::Fail(403, "it is forbidden")
+            } else {
+                healthy(sent, before)
+            }
+        });
+        members.listed(vec![secret("one", "a")]);
+        until(|| only(&members).health == Health::Ready).await;
+        until(|| only(&members).problem.is_some()).await;
+        let problem = format!("watch of {kind}: it is forbidden (HTTP 403)");
+        assert_eq!(only(&members).problem, Some(problem));
+        assert_eq!(room(&members), None);
+    }
+}
+
+#[tokio::test]
+async fn the_room_of_a_member_without_nodes_is_none_as_soon_as_everything_is_listed() {
+    let (members, _) = members(healthy);
     members.listed(vec![secret("one", "a")]);
-    until(|| only(&members).health == Health::Ready).await;
+    until(|| room(&members) == Some(Replicas::ZERO)).await;
+}
+
+/// The room of the only member for any pods.
+fn room(members: &Members) -> Option<Replicas> {
+    let target = ScaleTarget {
+        api_version: "apps/v1".into(),
+        kind: "Deployment".into(),
+        namespace: "shop".into(),
+        name: "web".into(),
+    };
+    let cluster = only(members).cluster.clone()?;
+    cluster.room(&target, &PodShape::default())
+}
+
+#[tokio::test]
+async fn why_a_member_is_lost_is_said_and_not_what_is_wrong_with_its_annotations() {
+    let (members, _) = members(|_, _| Reply::Fail(401, "Unauthorized"));
+    let mut one = secret("one", "t0p-s3cret");
+    one["metadata"]["annotations"] = json!({"foretide.io/taints": "nonsense"});
+    members.listed(vec![one]);
     until(|| only(&members).problem.is_some()).await;
-    let problem = "watch of Node: nodes is forbidden (HTTP 403)";
-    assert_eq!(only(&members).problem.as_deref(), Some(problem));
+    let problem = "it does not accept our credentials (HTTP 401); renew them in its Secret";
+    until(|| only(&members).problem.as_deref() == Some(problem)).await;
+    assert!(matches!(only(&members).health, Health::Unknown { .. }));
 }
 
 /// A hub that serves Secrets, and profiles if there are any.
@@ -305,14 +342,19 @@ fn hub(profiles: Option<Value>, secrets: Value, profile_secrets: Value) -> (Fake
     })
 }
 
-/// Runs members of a hub until they are listed.
-async fn run(server: Client) -> Arc<Members> {
+/// Members of a hub, healthy and empty.
+fn members_of(hub: Client) -> Arc<Members> {
     let (_, member) = FakeServer::new(healthy);
-    let members = Arc::new(Members::dialling(
-        Connection::over(server),
+    Arc::new(Members::dialling(
+        Connection::over(hub),
         settings(),
         move |_access| Ok(Connection::over(member.clone())),
-    ));
+    ))
+}
+
+/// Runs members of a hub until they are listed.
+async fn run(server: Client) -> Arc<Members> {
+    let members = members_of(server);
     let running = members.clone();
     let task = tokio::spawn(async move { running.run().await });
     until(|| {
@@ -391,6 +433,52 @@ async fn a_cluster_profile_and_its_secret_are_a_member() {
 
     let since: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
     until(|| members.members()[0].health == Health::NotReady { since }).await;
+}
+
+/// Whether members count as listed while the hub answers so to whoever lists profiles.
+async fn is_listed_while_profiles_fail(code: u16) -> bool {
+    let (server, client) = FakeServer::new(move |sent, _before| {
+        let line = &sent.line;
+        if line.contains("watch=true") {
+            Reply::EventsAndSilence(Vec::new())
+        } else if line.contains("/clusterprofiles") {
+            Reply::Fail(code, "words")
+        } else if line.contains("/secrets") {
+            list(&json!([]))
+        } else {
+            Reply::Ok(json!({"resources": [
+                {"name": "clusterprofiles", "kind": "ClusterProfile", "namespaced": true},
+            ]}))
+        }
+    });
+    let members = members_of(client);
+    let running = members.clone();
+    let task = tokio::spawn(async move { running.run().await });
+    until(|| {
+        server
+            .lines()
+            .iter()
+            .any(|l| l.contains("/clusterprofiles"))
+    })
+    .await;
+    // Everything else is listed and every answer is heard in less than this; the clock is paused.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    task.abort();
+    members.is_synced()
+}
+
+#[tokio::test(start_paused = true)]
+async fn profiles_that_fail_for_the_moment_are_waited_for_and_those_that_may_not_be_read_are_none()
+{
+    for (code, listed) in [
+        (403, true),
+        (404, true),
+        (429, false),
+        (500, false),
+        (503, false),
+    ] {
+        assert_eq!(is_listed_while_profiles_fail(code).await, listed, "{code}");
+    }
 }
 
 #[test]

@@ -301,12 +301,24 @@ pub(super) fn in_reach<M: Member>(view: &MemberView<M>) -> Result<&Arc<M>, Strin
         let problem = view.problem.clone();
         problem.unwrap_or_else(|| "it has no usable Secret".to_owned())
     })?;
+    let because = |told: &str| because(told, view.problem.as_deref());
     match view.health {
-        Health::Unknown { since } => Err(format!("it does not answer since {since:.0}")),
+        Health::Unknown { since } => Err(because(&format!("it does not answer since {since:.0}"))),
         Health::Ready | Health::NotReady { .. } if cluster.is_synced() => Ok(cluster),
         Health::Ready | Health::NotReady { .. } => {
-            Err("it has not answered everything yet".to_owned())
+            Err(because("it has not answered everything yet"))
         }
+    }
+}
+
+/// What a member is told to be, with what is wrong with it as far as a status has room for that.
+fn because(told: &str, problem: Option<&str>) -> String {
+    const MOST: usize = 200;
+    let problem = problem.unwrap_or_default();
+    match problem.char_indices().nth(MOST) {
+        None if problem.is_empty() => told.to_owned(),
+        None => format!("{told}: {problem}"),
+        Some((end, _)) => format!("{told}: {}...", problem.get(..end).unwrap_or_default()),
     }
 }
 
@@ -406,6 +418,19 @@ mod tests {
             containers: [].into(),
             pod_level_requests: None,
         })
+    }
+
+    #[test]
+    fn why_a_member_is_out_of_reach_is_told_in_two_hundred_characters() {
+        let long = "é".repeat(201);
+        let cut = format!("lost: {}...", "é".repeat(200));
+        for (problem, expected) in [
+            (None, "lost"),
+            (Some("renew its Secret"), "lost: renew its Secret"),
+            (Some(long.as_str()), cut.as_str()),
+        ] {
+            assert_eq!(because("lost", problem), expected);
+        }
     }
 
     #[test]

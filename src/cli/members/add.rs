@@ -13,7 +13,7 @@ use super::{
     unconnected,
 };
 use crate::{
-    adapters::members::{Access, Desk, Server, ZONES_JOINED_BY, bad_taints},
+    adapters::members::{Access, Desk, Interrupted, Server, ZONES_JOINED_BY, bad_taints, shown},
     cli::output::{Answer, Failure},
     ports::ClusterError,
     validate::chain,
@@ -115,16 +115,7 @@ pub(super) async fn run(args: &AddArgs) -> Result<Answer, Failure> {
     let member = Desk::open(file, args.context.as_deref()).await;
     let member = member.map_err(|error| unconnected(&error, "--kubeconfig or --context"))?;
     let hub = args.hub.desk().await?;
-    let failed = |error| Failure::runtime(chain(&error));
-    for manifest in in_member(args.place) {
-        member.apply(&manifest).await.map_err(failed)?;
-    }
-    let token = member.token(NAMESPACE, TOKEN).await.map_err(failed)?;
-    let text = yaml(&kubeconfig(&args.name, &server, &token))?;
-    let secret = in_hub(&args.enrolment(), &text, false);
-    hub.apply(&secret)
-        .await
-        .map_err(|error| args.unwritten(&error))?;
+    args.apply(&server, &member, &hub).await?;
     let mut story = args.story("applied");
     let name = &args.name;
     let _infallible = writeln!(story, "{name} is a member; foretide members check {name}");
@@ -157,15 +148,40 @@ impl AddArgs {
         })
     }
 
+    /// Writes nothing to the member before the hub has said that it would take it.
+    async fn apply(&self, server: &Server, member: &Desk, hub: &Desk) -> Result<(), Failure> {
+        let secret = |token: &str| -> Result<Value, Failure> {
+            let text = yaml(&kubeconfig(&self.name, server, token))?;
+            Ok(in_hub(&self.enrolment(), &text, false))
+        };
+        let label = &self.hub.secret_label;
+        hub.would_take(&secret("token")?, label)
+            .await
+            .map_err(|error| Failure::runtime(self.unwritten(&error)))?;
+        let objects = in_member(self.place);
+        let token = member.prepare(&objects, (NAMESPACE, TOKEN)).await;
+        let token = token.map_err(|Interrupted { remains, error }| {
+            Failure::runtime(format!("{}{}", chain(&error), left_behind(&remains)))
+        })?;
+        hub.apply(&secret(&token)?).await.map_err(|error| {
+            let remains: Vec<_> = objects.iter().map(shown).collect();
+            Failure::runtime(format!(
+                "{}{}",
+                self.unwritten(&error),
+                left_behind(&remains)
+            ))
+        })
+    }
+
     /// Why the hub does not have the member yet.
-    fn unwritten(&self, error: &ClusterError) -> Failure {
+    fn unwritten(&self, error: &ClusterError) -> String {
         let namespace = &self.hub.namespace;
-        Failure::runtime(match error {
+        match error {
             ClusterError::NotFound { .. } => format!(
                 "the hub has no namespace {namespace}; install the controller there, or name its namespace with --namespace"
             ),
             other => chain(other),
-        })
+        }
     }
 
     fn enrolment(&self) -> Enrolment {
@@ -208,12 +224,7 @@ impl AddArgs {
         let in_hub = in_hub(&self.enrolment(), "", false);
         let member = in_member.iter().map(|manifest| ("member", manifest));
         for (place, manifest) in member.chain([("hub", &in_hub)]) {
-            let text = |pointer| manifest.pointer(pointer).and_then(Value::as_str);
-            let kind = text("/kind").unwrap_or_default();
-            let name = text("/metadata/name").unwrap_or_default();
-            let namespace = text("/metadata/namespace").map(|n| format!("{n}/"));
-            let namespace = namespace.unwrap_or_default();
-            let _infallible = writeln!(story, "{place}: {done} {kind} {namespace}{name}");
+            let _infallible = writeln!(story, "{place}: {done} {}", shown(manifest));
         }
         story
     }
@@ -234,6 +245,17 @@ impl AddArgs {
     }
 }
 
+/// What a failure leaves in the member.
+fn left_behind(remains: &[String]) -> String {
+    match remains {
+        [] => String::new(),
+        some => format!(
+            "; in the member are now: {}; do it again, or delete them",
+            some.join(", ")
+        ),
+    }
+}
+
 fn given<const N: usize>(pairs: [(&str, Option<String>); N]) -> BTreeMap<String, String> {
     let given = pairs.into_iter();
     given
@@ -243,4 +265,18 @@ fn given<const N: usize>(pairs: [(&str, Option<String>); N]) -> BTreeMap<String,
 
 fn yaml(value: &Value) -> Result<String, Failure> {
     serde_saphyr::to_string(value).map_err(|error| Failure::runtime(chain(&error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_failure_leaves_in_the_member_is_named() {
+        assert_eq!(left_behind(&[]), "");
+        let remains = ["Namespace a".to_owned(), "Secret a/b".to_owned()];
+        let expected =
+            "; in the member are now: Namespace a, Secret a/b; do it again, or delete them";
+        assert_eq!(left_behind(&remains), expected);
+    }
 }

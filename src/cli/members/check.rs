@@ -3,7 +3,7 @@
 //! Reads its Secret as the controller does, connects with what is in it, and asks for each right by itself. It refuses
 //! to mend anything: `add` does.
 
-use super::{HubArgs, unconnected};
+use super::{HubArgs, unconnected, unread};
 use crate::{
     adapters::members::{Access, Deed, Desk},
     cli::{
@@ -27,56 +27,88 @@ pub(super) struct CheckArgs {
     /// Ask for the rights to place workloads too, for workloadSource: Hub
     #[arg(long)]
     place: bool,
+    /// Ask for what is in namespaces in this one, as --namespace of the controller; repeat it, or separate several by
+    /// commas [default: in all]
+    #[arg(long = "in-namespace", value_name = "NAMESPACE", value_delimiter = ',')]
+    in_namespaces: Vec<String>,
 }
 
 /// What was found in a member.
 #[derive(Debug, Clone, PartialEq)]
 struct Findings {
     version: (u32, u32),
+    /// Why it is not ready, if it is not.
+    unready: Option<String>,
     rights: Vec<(Deed, bool)>,
 }
 
 /// Checks a member.
 pub(super) async fn run(args: &CheckArgs, screen: Screen) -> Result<Answer, Failure> {
-    let access = access(args).await?;
+    let (access, notes) = access(args).await?;
     let member = Desk::of_member(&access);
     let member = member.map_err(|error| unconnected(&error, "foretide members add"))?;
     let failed = |error| Failure::runtime(format!("member {}: {}", args.name, chain(&error)));
     let found = Findings {
         version: member.version().await.map_err(failed)?,
-        rights: member.may(args.place).await.map_err(failed)?,
+        unready: member.ready().await.err(),
+        rights: member
+            .may(args.place, &args.in_namespaces)
+            .await
+            .map_err(failed)?,
     };
-    Ok(answer(args, &access.host(), &found, screen))
+    let answer = answer(args, &access.host(), &found, screen);
+    Ok(Answer { notes, ..answer })
 }
 
-/// How the hub reaches the member.
-async fn access(args: &CheckArgs) -> Result<Access, Failure> {
+/// How the hub reaches the member, and what is to be said beside the answer.
+async fn access(args: &CheckArgs) -> Result<(Access, String), Failure> {
     let hub = args.hub.desk().await?;
     let members = hub.enrolled(&args.hub.settings()).await;
-    let members = members.map_err(|error| Failure::runtime(chain(&error)))?;
+    let (members, missing) = members.map_err(|error| Failure::runtime(chain(&error)))?;
+    let notes = unread(missing.as_ref());
     let name = &args.name;
     let Some(member) = members.into_iter().find(|member| member.name == *name) else {
         let (namespace, label) = (&args.hub.namespace, &args.hub.secret_label);
         return Err(Failure::runtime(format!(
-            "no member {name}: namespace {namespace} has no Secret of that name with the label {label}"
+            "no member {name}: namespace {namespace} has no Secret of that name with the label {label}{}",
+            if notes.is_empty() {
+                String::new()
+            } else {
+                format!("\n{}", notes.trim_end())
+            }
         )));
     };
     let problem = member.problem.unwrap_or_default();
     member
         .access
+        .map(|access| (access, notes))
         .ok_or_else(|| Failure::invalid(format!("the Secret of member {name}: {problem}")))
 }
 
 fn answer(args: &CheckArgs, host: &str, found: &Findings, screen: Screen) -> Answer {
     let name = &args.name;
     let place = if args.place { " --place" } else { "" };
-    let Findings { version, rights } = found;
+    let Findings {
+        version,
+        unready,
+        rights,
+    } = found;
     let old = *version < OLDEST;
-    let mut rows = vec![[
-        format!("Kubernetes {}.{}", version.0, version.1),
-        state(!old, screen),
-        format!("{}.{} or later is needed", OLDEST.0, OLDEST.1),
-    ]];
+    let mut rows = vec![
+        [
+            format!("Kubernetes {}.{}", version.0, version.1),
+            state(!old, screen),
+            format!("{}.{} or later is needed", OLDEST.0, OLDEST.1),
+        ],
+        [
+            "GET /readyz".to_owned(),
+            match unready {
+                None => state(true, screen),
+                Some(_) => screen.paint(Paint::Error, "failing"),
+            },
+            "telling its health".to_owned(),
+        ],
+    ];
     rows.extend(rights.iter().map(|(deed, allowed)| {
         [
             deed.to_string(),
@@ -91,7 +123,10 @@ fn answer(args: &CheckArgs, host: &str, found: &Findings, screen: Screen) -> Ans
         ("FOR", Side::Left),
     ];
     let verdict = match (old, missing) {
-        (false, 0) => format!("member {name} at {host} has all that is needed"),
+        (false, 0) => match unready {
+            None => format!("member {name} at {host} has all that is needed"),
+            Some(words) => format!("member {name} at {host} is not ready: {words}"),
+        },
         (_, 0) => format!("member {name} at {host} is too old"),
         (_, n) => format!(
             "member {name} at {host} lacks {n} of {} rights; foretide members add{place} grants them",
@@ -100,7 +135,7 @@ fn answer(args: &CheckArgs, host: &str, found: &Findings, screen: Screen) -> Ans
     };
     Answer {
         text: format!("{}{verdict}\n", screen.table(header, &rows)),
-        exit: if old || missing > 0 {
+        exit: if old || missing > 0 || unready.is_some() {
             Exit::Runtime
         } else {
             Exit::Ok
@@ -127,22 +162,26 @@ mod tests {
             group: "apps",
             resource: "deployments/scale",
             verb,
+            namespace: None,
             purpose: "scaling",
         };
         let found = Findings {
             version: (1, 36),
+            unready: None,
             rights: vec![(deed("get"), true), (deed("patch"), false)],
         };
         let args = CheckArgs {
             name: "one".into(),
             hub: crate::cli::members::list::tests::hub(),
             place: true,
+            in_namespaces: Vec::new(),
         };
         let answer_to = |found: &Findings| answer(&args, "one.example", found, Screen::default());
         let shown = answer_to(&found);
         let expected = "\
 RIGHT                           STATE    FOR
 Kubernetes 1.36                 ok       1.33 or later is needed
+GET /readyz                     ok       telling its health
 get deployments/scale (apps)    ok       scaling
 patch deployments/scale (apps)  missing  scaling
 member one at one.example lacks 1 of 2 rights; foretide members add --place grants them
@@ -150,6 +189,7 @@ member one at one.example lacks 1 of 2 rights; foretide members add --place gran
         assert_eq!((shown.text.as_str(), shown.exit), (expected, Exit::Runtime));
         let old = Findings {
             version: (1, 32),
+            unready: None,
             rights: Vec::new(),
         };
         assert_eq!(answer_to(&old).exit, Exit::Runtime);
@@ -158,5 +198,13 @@ member one at one.example lacks 1 of 2 rights; foretide members add --place gran
             ..old
         };
         assert_eq!(answer_to(&new).exit, Exit::Ok);
+        let unready = Findings {
+            unready: Some("etcd failed (HTTP 500)".into()),
+            ..new
+        };
+        let shown = answer_to(&unready);
+        assert_eq!(shown.exit, Exit::Runtime);
+        let verdict = "member one at one.example is not ready: etcd failed (HTTP 500)\n";
+        assert!(shown.text.ends_with(verdict), "{}", shown.text);
     }
 }

@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use super::HubArgs;
+use super::{HubArgs, unread};
 use crate::{
     adapters::members::Enrolled,
     cli::{
@@ -28,10 +28,14 @@ pub(super) struct ListArgs {
 pub(super) async fn run(args: &ListArgs, screen: Screen) -> Result<Answer, Failure> {
     let hub = args.hub.desk().await?;
     let members = hub.enrolled(&args.hub.settings()).await;
-    let members = members.map_err(|error| Failure::runtime(chain(&error)))?;
-    Ok(match args.output {
+    let (members, missing) = members.map_err(|error| Failure::runtime(chain(&error)))?;
+    let answer = match args.output {
         Form::Text => Answer::text(text(&members, &args.hub, screen)),
         Form::Json => Answer::json("Members", json!({"items": items(&members)})),
+    };
+    Ok(Answer {
+        notes: unread(missing.as_ref()),
+        ..answer
     })
 }
 

@@ -16,7 +16,8 @@ use crate::{
         kube::ConnectError,
         members::{Desk, Patience, Settings},
     },
-    config::{MEMBER_SECRET_KEY, MEMBER_SECRET_LABEL},
+    config::{MEMBER_SECRET_KEY, MEMBER_SECRET_LABEL, is_member_label},
+    ports::ClusterError,
     validate::chain,
 };
 
@@ -53,14 +54,38 @@ struct HubArgs {
     #[arg(long, default_value = NAMESPACE)]
     namespace: String,
     /// Label of the Secrets, as --member-secret-label of the controller
-    #[arg(long, value_name = "LABEL", default_value = MEMBER_SECRET_LABEL)]
+    #[arg(long, value_name = "LABEL", default_value = MEMBER_SECRET_LABEL, value_parser = secret_label)]
     secret_label: String,
     /// Key of the kubeconfig in a Secret, as --member-secret-key of the controller
-    #[arg(long, value_name = "KEY", default_value = MEMBER_SECRET_KEY)]
+    #[arg(long, value_name = "KEY", default_value = MEMBER_SECRET_KEY, value_parser = secret_key)]
     secret_key: String,
     /// Let members be on this machine, as --member-allow-loopback of the controller
     #[arg(long)]
     allow_loopback: bool,
+}
+
+fn secret_label(text: &str) -> Result<String, String> {
+    let expected = || "expected KEY=VALUE or KEY".to_owned();
+    is_member_label(text)
+        .then(|| text.to_owned())
+        .ok_or_else(expected)
+}
+
+/// As the API has it for keys of a Secret.
+fn secret_key(text: &str) -> Result<String, String> {
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+    if text.is_empty() || text.len() > 253 || !text.bytes().all(allowed) {
+        return Err("expected letters, digits, '-', '_' and '.', such as kubeconfig".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// What to say beside an answer when members of profiles may be missing in it.
+fn unread(error: Option<&ClusterError>) -> String {
+    error.map_or_else(String::new, |error| {
+        let cause = chain(error);
+        format!("warning: members of ClusterProfiles are left out: {cause}\n")
+    })
 }
 
 /// Answers `foretide members`.

@@ -1,6 +1,6 @@
 //! A member: its room, its waiting pods, who writes the replicas, and what the hub places.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::super::{
@@ -19,14 +19,18 @@ fn member(
     reply: impl Fn(&Sent, usize) -> Reply + Send + Sync + 'static,
 ) -> (FakeServer, KubeMember) {
     let (server, client) = FakeServer::new(reply);
+    (server, member_of(client, &[]))
+}
+
+/// A member of which these namespaces are watched.
+fn member_of(client: kube::Client, namespaces: &[String]) -> KubeMember {
     let limits = Limits::of_a_member();
-    let member = KubeMember::member(
+    KubeMember::member(
         Connection::over(client),
-        &[],
+        namespaces,
         WriteGate::default(),
         (limits, Pace::default(), Clock::system()),
-    );
-    (server, member)
+    )
 }
 
 fn target() -> ScaleTarget {
@@ -86,6 +90,10 @@ fn fill(member: &KubeMember, nodes: &[Value], pods: &[Value], workload: &Value) 
     member.role.quotas.replace(None, seen(&[]));
     member.stores.pods.replace(None, seen(pods));
     deployments.replace(None, seen(std::slice::from_ref(workload)));
+    let now = Clock::system().now();
+    member.role.nodes.counts.heard(now);
+    member.role.quotas.counts.heard(now);
+    member.stores.pods.counts.heard(now);
 }
 
 fn room(nodes: &[Value], pods: &[Value], workload: &Value) -> Option<u32> {
@@ -212,6 +220,53 @@ async fn quotas_bound_the_room_and_room_is_unknown_without_nodes() {
         member.room(&target(), &PodShape::default()),
         Some(Replicas::new(4))
     );
+}
+
+/// A member with a node, of which everything is known.
+fn known(namespaces: &[String]) -> KubeMember {
+    let (_, client) = FakeServer::always(|| Reply::Hang);
+    let member = member_of(client, namespaces);
+    let nodes = [node("a", "64", "110")];
+    fill(&member, &nodes, &[], &deployment(&json!({})));
+    member
+}
+
+#[tokio::test]
+async fn room_is_unknown_as_soon_as_nodes_pods_or_quotas_fall_silent() {
+    let like = PodShape::default();
+    let ago = |seconds| Clock::system().now() - SignedDuration::from_secs(seconds);
+    for (seconds, is_known) in [(80, true), (91, false)] {
+        let members = [known(&[]), known(&[]), known(&[])];
+        let [a, b, c] = &members;
+        a.role.nodes.counts.heard(ago(seconds));
+        b.role.quotas.counts.heard(ago(seconds));
+        c.stores.pods.counts.heard(ago(seconds));
+        let rooms = members.map(|member| member.room(&target(), &like).is_some());
+        assert_eq!(rooms, [is_known; 3], "silent for {seconds} s");
+    }
+}
+
+#[tokio::test]
+async fn room_is_unknown_without_the_quotas_and_where_the_pods_of_some_namespaces_are_not_seen() {
+    let (_, client) = FakeServer::always(|| Reply::Hang);
+    let member = member_of(client, &[]);
+    let now = Clock::system().now();
+    member
+        .role
+        .nodes
+        .replace(None, seen(&[node("a", "64", "110")]));
+    member.stores.pods.replace(None, seen(&[]));
+    member.role.nodes.counts.heard(now);
+    member.stores.pods.counts.heard(now);
+    member.role.quotas.counts.heard(now);
+    assert_eq!(member.room(&target(), &PodShape::default()), None);
+
+    let shop = ["shop".to_owned()];
+    let member = known(&shop);
+    let scope = Some("shop");
+    member.stores.pods.replace(scope, seen(&[]));
+    member.role.quotas.replace(scope, seen(&[]));
+    assert_eq!(member.room(&target(), &PodShape::default()), None);
 }
 
 #[tokio::test]

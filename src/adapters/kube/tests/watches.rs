@@ -357,3 +357,39 @@ fn only_a_new_request_makes_an_autoscaler_due() {
         "any number of changes is one entry"
     );
 }
+
+#[tokio::test]
+async fn a_list_without_an_end_is_given_up_and_nothing_of_it_is_kept() {
+    let (server, client) = FakeServer::new(|sent: &Sent, before| {
+        if sent.line.contains("watch=true") {
+            Reply::Hang
+        } else {
+            list("10", "more", &[pod(&before.to_string(), 1)])
+        }
+    });
+    let store = pods(None);
+    let patient = Pace {
+        pause: Duration::from_hours(1),
+        longest_pause: Duration::from_hours(1),
+        ..Pace::default()
+    };
+    let watch = Watch {
+        client,
+        store: store.clone(),
+        scope: None,
+        pace: patient,
+    };
+    let given_up = async {
+        while store.report().failing.is_none() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        () = watch.run() => unreachable!("a watch has no end"),
+        () = given_up => {}
+    }
+    let expected = "the answer cannot be read: the list has more than 1000 pages or 250000 objects, the most that is read";
+    assert_eq!(store.report().failing.as_deref(), Some(expected));
+    assert_eq!(server.lines().len(), 1_000);
+    assert!(!store.is_synced());
+}
