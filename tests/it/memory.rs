@@ -36,6 +36,8 @@ use serde_json::Value;
 pub(crate) struct State {
     pub(crate) autoscalers: BTreeMap<String, Ehpa>,
     pub(crate) federated: BTreeMap<String, FederatedHPA>,
+    /// Federated autoscalers that cannot be read, and are left out.
+    pub(crate) unreadable: BTreeMap<String, FederatedHPA>,
     pub(crate) hpas: BTreeMap<String, HpaView>,
     pub(crate) replicas: BTreeMap<String, u32>,
     /// Whole objects, for those that somebody reads or places as such.
@@ -437,6 +439,11 @@ impl Cluster for Memory {
     fn federated(&self) -> Vec<Arc<FederatedHPA>> {
         let state = self.state();
         state.federated.values().cloned().map(Arc::new).collect()
+    }
+
+    fn every_federated(&self) -> Option<Vec<Arc<FederatedHPA>>> {
+        let is_whole = self.state().unreadable.is_empty();
+        is_whole.then(|| self.federated())
     }
 
     async fn emit_federated(

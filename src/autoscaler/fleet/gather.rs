@@ -24,7 +24,7 @@ use crate::{
         workload::Workload,
     },
     forecaster::{fleets::FleetMember, forecasts::Forecasts},
-    ports::{Cluster, ClusterError, HpaView, Member, MemberView},
+    ports::{Cluster, ClusterError, Member, MemberView},
     validate::FleetSpec,
 };
 
@@ -205,17 +205,20 @@ pub(super) async fn gather<C: Cluster, M: Member>(
 
 /// Whether a member can run the workload, or has something of ours.
 fn concerns<M: Member>(view: &MemberView<M>, due: &Due) -> bool {
-    let uid = due.whole.metadata.uid.as_deref();
-    let namespace = &due.spec.workload.target.namespace;
-    let has_ours = |cluster: &Arc<M>| {
-        let hpas = cluster.hpas(namespace);
-        let ours =
-            |hpa: &Arc<HpaView>| child::created_for(hpa) == uid || child::adopted_by(hpa) == uid;
-        hpas.iter().any(ours)
-    };
     due.spec.policy.affinity.matches(&view.profile)
         || due.known.contains_key(&view.profile.name)
-        || view.cluster.as_ref().is_some_and(has_ours)
+        || has_ours(view, due)
+}
+
+/// Whether a member has an autoscaler that the fleet created or adopted, as far as is known.
+pub(super) fn has_ours<M: Member>(view: &MemberView<M>, due: &Due) -> bool {
+    let namespace = &due.spec.workload.target.namespace;
+    let hpas = view
+        .cluster
+        .iter()
+        .flat_map(|cluster| cluster.hpas(namespace));
+    hpas.into_iter()
+        .any(|hpa| child::is_of_fleet(&hpa, due.uid()))
 }
 
 /// The fleet's own metrics, which are asked once.
