@@ -137,7 +137,17 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
             self.schedule.again(uid, now, SignedDuration::ZERO);
         }
         self.ending = true;
-        self.sync_living().await;
+        // To see members, to write to them, and to say so.
+        let limit = self.setup.member_deadline * 3;
+        if tokio::time::timeout(limit, self.sync_living())
+            .await
+            .is_err()
+        {
+            tracing::warn!(
+                ?limit,
+                "members may still be kept from scaling down: no time was left to let go of them"
+            );
+        }
     }
 
     /// One sync: every fleet that is due is seen, decided, carried out and reported; beside it, what is to be deleted
