@@ -50,6 +50,8 @@ pub(crate) struct State {
     pub(crate) unselective: bool,
     /// Whether calls never end.
     pub(crate) hangs: bool,
+    /// Whether those of the metrics APIs never end.
+    pub(crate) metrics_hang: bool,
     /// How many calls were made that a store cannot answer.
     pub(crate) calls: u32,
     /// How many more replicas there is room for.
@@ -148,6 +150,15 @@ impl Memory {
         }
     }
 
+    /// As [`Memory::call`], of a metrics API.
+    async fn measured(&self) {
+        self.call().await;
+        let hangs = self.state().metrics_hang;
+        if hangs {
+            std::future::pending::<()>().await;
+        }
+    }
+
     fn pods_of(&self, name: &str) -> Vec<Arc<Pod>> {
         let count = self.state().replicas.get(name).copied().unwrap_or_default();
         let start_up = self.state().start_up;
@@ -198,7 +209,7 @@ impl Workloads for Memory {
     }
 
     async fn usage(&self, _: &str) -> Result<Vec<Arc<PodUsage>>, Unavailable> {
-        self.call().await;
+        self.measured().await;
         let (names, total, now) = {
             let state = self.state();
             (
@@ -230,6 +241,7 @@ impl Workloads for Memory {
     }
 
     async fn pods_metric(&self, _: &MetricQuery<'_>) -> Result<Vec<PodSample>, Unavailable> {
+        self.measured().await;
         Err(Unavailable::new(Cause::NotRead, "no custom metrics here"))
     }
 
@@ -238,6 +250,7 @@ impl Workloads for Memory {
     }
 
     async fn external_metric(&self, _: &MetricQuery<'_>) -> Result<Vec<i64>, Unavailable> {
+        self.measured().await;
         let value = self.state().external;
         value
             .map(|value| vec![value])
@@ -360,6 +373,12 @@ impl Workloads for Memory {
     async fn delete_hpa(&self, _: &str, name: &str, _: &str) -> Result<(), ClusterError> {
         self.call().await;
         let mut state = self.state();
+        if state.refuses {
+            return Err(ClusterError::Refused {
+                what: name.to_owned(),
+                message: "quota".into(),
+            });
+        }
         state.writes.push(format!("delete hpa {name}"));
         state.hpas.remove(name);
         Ok(())

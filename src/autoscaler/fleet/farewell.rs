@@ -12,7 +12,10 @@ use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use super::{FleetAutoscaler, Planned, gather::in_reach};
+use super::{
+    FleetAutoscaler, Planned,
+    gather::{has_ours, in_reach},
+};
 use crate::{
     autoscaler::{apply::give_back, child},
     domain::{strategy::Action, workload::Strategy},
@@ -30,7 +33,7 @@ const SWEEP_PERIOD: SignedDuration = SignedDuration::from_mins(1);
 
 /// What becomes of one autoscaler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+pub(super) enum End {
     /// Removed, or given back to whom it was adopted from.
     Removed,
     /// Left as it is, as nobody's.
@@ -274,13 +277,9 @@ fn needs_hold<M>(planned: &Planned<M>) -> bool {
 }
 
 /// Whether every member was seen, and none has anything of ours.
-fn is_clean<M>(planned: &Planned<M>) -> bool {
-    planned.seen.members.values().all(|member| {
-        let acting = member
-            .whole()
-            .and_then(|whole| whole.sighting.siblings.acting());
-        !member.is_unknown() && acting.is_none()
-    })
+fn is_clean<M: Member>(planned: &Planned<M>) -> bool {
+    let mut members = planned.seen.members.values();
+    members.all(|member| !member.is_unknown() && !has_ours(&member.view, &planned.due))
 }
 
 fn is_left_behind(hpa: &HpaView, hub: &str, existing: &HashSet<String>) -> bool {
@@ -291,7 +290,8 @@ fn is_left_behind(hpa: &HpaView, hub: &str, existing: &HashSet<String>) -> bool 
     of_this_hub && marked(FLEET_UID).is_some_and(|uid| !existing.contains(&uid))
 }
 
-async fn part_with<M: Member>(
+/// Removes one autoscaler, or lets go of it.
+pub(super) async fn part_with<M: Member>(
     member: &M,
     telemetry: &Telemetry,
     hpa: &HpaView,
