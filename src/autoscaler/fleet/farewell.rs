@@ -218,17 +218,8 @@ impl<C: Cluster, F: Fleet> Farewell<C, F> {
         };
         let existing = existing.iter().filter_map(|fdhpa| fdhpa.uid()).collect();
         hpas.retain(|hpa| is_left_behind(hpa, hub, &existing));
-        let member = &view.profile.name;
         for (hpa, outcome) in self.part_with_all(&**cluster, &hpas, End::Removed).await {
-            let (namespace, name) = (&hpa.namespace, &hpa.name);
-            match outcome {
-                Ok(()) => {
-                    tracing::info!(%member, %namespace, %name, "left behind; removed");
-                }
-                Err(error) => {
-                    tracing::warn!(%member, %namespace, %name, %error, "left behind; not removed");
-                }
-            }
+            say_swept(&view.profile.name, hpa, outcome);
         }
     }
 
@@ -288,6 +279,16 @@ fn is_left_behind(hpa: &HpaView, hub: &str, existing: &HashSet<String>) -> bool 
     let marked = |key| value(&hpa.labels, key).or_else(|| value(&hpa.annotations, key));
     let of_this_hub = marked(HUB).as_deref() == Some(hub);
     of_this_hub && marked(FLEET_UID).is_some_and(|uid| !existing.contains(&uid))
+}
+
+fn say_swept(member: &str, hpa: &HpaView, outcome: Result<(), ClusterError>) {
+    let (namespace, name) = (&hpa.namespace, &hpa.name);
+    match outcome {
+        Ok(()) => tracing::info!(%member, %namespace, %name, "left behind; removed"),
+        Err(error) => {
+            tracing::warn!(%member, %namespace, %name, %error, "left behind; not removed");
+        }
+    }
 }
 
 /// Removes one autoscaler, or lets go of it.
