@@ -144,6 +144,9 @@ pub trait Cluster: Workloads {
     fn federated_changed(&self) -> impl Future<Output = BTreeSet<ObjectKey>> + Send;
     /// The federated autoscalers of the watched namespaces, in the order of their namespace and name.
     fn federated(&self) -> Vec<Arc<FederatedHPA>>;
+    /// All of them, to tell what nobody needs any more; absent while they have not been listed, and while one is left
+    /// out because it cannot be read.
+    fn every_federated(&self) -> Option<Vec<Arc<FederatedHPA>>>;
     /// Records an event about a federated autoscaler.
     fn emit_federated(
         &self,

@@ -106,6 +106,12 @@ pub fn adopted_by(hpa: &HpaView) -> Option<&str> {
     hpa.annotations.get(ADOPTED_BY)?.as_str()
 }
 
+/// Whether the fleet with this UID created or adopted this autoscaler.
+#[must_use]
+pub fn is_of_fleet(hpa: &HpaView, uid: &str) -> bool {
+    created_for(hpa) == Some(uid) || adopted_by(hpa) == Some(uid)
+}
+
 /// Whether nobody but its user has a say in this autoscaler: it has no controller, and nobody has
 /// adopted it.
 #[must_use]

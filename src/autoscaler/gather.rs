@@ -7,10 +7,11 @@
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
     sync::Arc,
+    time::Duration,
 };
 
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
-use futures::{StreamExt, stream};
+use futures::{StreamExt, future::join_all, stream};
 use jiff::Timestamp;
 
 use super::{child::Siblings, rivals::Rivals};
@@ -70,14 +71,16 @@ type Usage = HashMap<String, Result<Vec<Arc<PodUsage>>, Unavailable>>;
 struct Shared {
     usage: Usage,
     hpas: HashMap<String, Vec<Arc<HpaView>>>,
+    patience: Option<Duration>,
 }
 
-/// Sees everything that `due` needs.
+/// Sees everything that `due` needs; usage, and then every other metric, that takes longer than `patience` is
+/// unavailable.
 pub(super) async fn gather<C: Workloads>(
     cluster: &C,
     forecasts: &Forecasts,
     due: Vec<Due>,
-    now: Timestamp,
+    (now, patience): (Timestamp, Option<Duration>),
 ) -> Vec<Seen> {
     let namespaces: BTreeSet<&String> = due.iter().map(namespace).collect();
     let hpas = namespaces
@@ -85,7 +88,8 @@ pub(super) async fn gather<C: Workloads>(
         .map(|namespace| (namespace.clone(), cluster.hpas(namespace)));
     let shared = &Shared {
         hpas: hpas.collect(),
-        usage: usage_by_namespace(cluster, &due).await,
+        usage: usage_by_namespace(cluster, &due, patience).await,
+        patience,
     };
     stream::iter(due)
         .map(|due| async move {
@@ -97,7 +101,11 @@ pub(super) async fn gather<C: Workloads>(
         .await
 }
 
-async fn usage_by_namespace<C: Workloads>(cluster: &C, due: &[Due]) -> Usage {
+async fn usage_by_namespace<C: Workloads>(
+    cluster: &C,
+    due: &[Due],
+    patience: Option<Duration>,
+) -> Usage {
     let namespaces: BTreeSet<String> = due
         .iter()
         .filter(|due| due.workload.metrics.iter().any(reads_usage))
@@ -105,7 +113,7 @@ async fn usage_by_namespace<C: Workloads>(cluster: &C, due: &[Due]) -> Usage {
         .collect();
     stream::iter(namespaces)
         .map(|namespace| async move {
-            let mut usage = cluster.usage(&namespace).await;
+            let mut usage = within(patience, cluster.usage(&namespace)).await;
             if let Ok(usage) = &mut usage {
                 usage.sort_unstable_by(|one, other| one.pod.cmp(&other.pod));
             }
@@ -143,22 +151,21 @@ async fn see<C: Workloads>(
     } else {
         Vec::new()
     };
-    let mut readings = Vec::with_capacity(workload.metrics.len());
-    for metric in &workload.metrics {
-        let sight = Sight {
-            cluster,
-            namespace,
-            selector: &scale.selector,
-            pods: &pods,
-            usage: &shared.usage,
-        };
-        let reading = if has_selector(&scale) {
-            sight.read(metric).await
+    let sight = &Sight {
+        cluster,
+        namespace,
+        selector: &scale.selector,
+        pods: &pods,
+        usage: &shared.usage,
+    };
+    let readings = workload.metrics.iter().map(|metric| async {
+        if has_selector(&scale) {
+            within(shared.patience, sight.read(metric)).await
         } else {
             Err(no_selector(&workload.target))
-        };
-        readings.push(reading);
-    }
+        }
+    });
+    let readings = join_all(readings).await;
     let hpas = shared.hpas.get(namespace).map_or(&[][..], Vec::as_slice);
     let uid = due.ehpa.metadata.uid.as_deref().unwrap_or_default();
     Ok(Sighting {
@@ -176,6 +183,19 @@ async fn see<C: Workloads>(
         },
         scale,
     })
+}
+
+/// What comes in time.
+pub(super) async fn within<T>(
+    patience: Option<Duration>,
+    read: impl Future<Output = Result<T, Unavailable>>,
+) -> Result<T, Unavailable> {
+    let Some(patience) = patience else {
+        return read.await;
+    };
+    let late = || Unavailable::new(Cause::NotRead, format!("no answer within {patience:?}"));
+    let read = tokio::time::timeout(patience, read).await;
+    read.unwrap_or_else(|_elapsed| Err(late()))
 }
 
 /// Asks for a metric that needs no pods: of an object, or from outside the cluster.

@@ -140,7 +140,8 @@ impl<C: Cluster> Autoscaler<C> {
             return;
         }
         let started = self.clock.now();
-        let seen = gather::gather(&*self.cluster, &self.forecasts, due, started).await;
+        let when = (started, None);
+        let seen = gather::gather(&*self.cluster, &self.forecasts, due, when).await;
         let (planned, unreadable) = self.decide(seen);
         let applied = apply::apply(&*self.cluster, &self.telemetry, planned).await;
         self.take_in(&applied);

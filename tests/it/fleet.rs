@@ -942,3 +942,172 @@ async fn a_controller_that_ends_holds_no_member_back() {
     ending.run(std::future::ready(())).await;
     assert!(!held(&world));
 }
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_swept_or_forgotten_while_an_object_cannot_be_read() {
+    let mut world = World::new(&[("m1", 1), ("m2", 4)]);
+    world.put(&weighted(""));
+    for pass in 0..4 {
+        world.sync(pass * 15).await;
+        world.autoscale();
+    }
+    let before = world.bounds();
+    let left_out = world.hub.state().federated.remove("web").unwrap();
+    world.hub.state().unreadable.insert("web".into(), left_out);
+    for pass in 4..20 {
+        let writes = world.sync(pass * 15).await;
+        assert_eq!(writes, Vec::<String>::new(), "pass {pass}");
+    }
+    assert_eq!(world.bounds(), before);
+    let mut read = world.hub.state().unreadable.remove("web").unwrap();
+    // What memory knows, status need not tell.
+    read.status.as_mut().unwrap().ledger = None;
+    world.hub.state().federated.insert("web".into(), read);
+    let writes = world.sync(300).await;
+    let to_members = |write: &&String| !write.starts_with("hub: ");
+    assert_eq!(writes.iter().find(to_members), None);
+    world.hub.state().federated.clear();
+    world.sync(400).await;
+    assert_eq!(world.bounds(), BTreeMap::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_failed_to_be_put_right_lets_others_grow() {
+    let preference = |name: &str, weight: i64| {
+        format!("{{targetCluster: {{clusterNames: [{name}]}}, staticWeight: {weight}}}")
+    };
+    let weights = [("m1", 1), ("m2", 4), ("m3", 5)].map(|(name, w)| preference(name, w));
+    let mut world = World::new(&[("m1", 1), ("m2", 1), ("m3", 1)]);
+    world.put(&format!(
+        "minReplicas: 3, maxReplicas: 20, {CPU}, federatedHPAAssignment: {{federatedHPAAssignmentType: \
+         StaticWeighted, clusterAutoscalingPreference: [{}]}}",
+        weights.join(", ")
+    ));
+    for pass in 0..3 {
+        world.sync(pass * 15).await;
+        world.autoscale();
+    }
+    let maxima = |world: &World| {
+        world
+            .bounds()
+            .into_values()
+            .map(|(_, max)| max)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(maxima(&world), [2, 8, 10]);
+    world.edit(|fdhpa| {
+        let assignment = &mut fdhpa.spec.federated_hpa_assignment;
+        let preferences = assignment.cluster_autoscaling_preference.as_mut().unwrap();
+        preferences[0].static_weight = Some(4);
+        preferences[1].static_weight = Some(1);
+    });
+    let memory = world.member("m3");
+    memory.state().hpas.get_mut("fdhpa-web").unwrap().spec["metrics"] = json!([]);
+    memory.state().refuses = true;
+    world.sync(60).await;
+    assert_eq!(maxima(&world), [8, 2, 10]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_that_is_away_after_a_restart_is_lost_from_then_on() {
+    let mut world = World::new(&[("m1", 1), ("m2", 4)]);
+    world.put(&weighted("failurePolicy: Reassign"));
+    for pass in 0..4 {
+        world.sync(pass * 15).await;
+        world.autoscale();
+    }
+    world.restart();
+    world.member("m2").state().hangs = true;
+    for pass in 0..18 {
+        world.sync(7200 + pass * 15).await;
+        assert_eq!(world.bounds()["m1"], (1, 2), "pass {pass}");
+    }
+    for pass in 18..60 {
+        world.sync(7200 + pass * 15).await;
+    }
+    assert_eq!(world.bounds()["m1"].1, 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_whose_metrics_do_not_come_is_seen_nevertheless() {
+    let mut world = World::new(&[("m1", 1), ("m2", 4)]);
+    let external = "{type: External, external: {metric: {name: queue}, target: {type: AverageValue, \
+                    averageValue: 10}}}";
+    world.put(&weighted("").replace("metrics: [", &format!("metrics: [{external}, ")));
+    for pass in 0..3 {
+        world.sync(pass * 15).await;
+        world.autoscale();
+    }
+    world.member("m2").state().metrics_hang = true;
+    world.hub.state().metrics_hang = true;
+    world.member("m2").state().replicas.insert("web".into(), 6);
+    for pass in 3..6 {
+        let began = tokio::time::Instant::now();
+        world.sync(pass * 15).await;
+        assert!(
+            began.elapsed() <= Setup::MEMBER_DEADLINE,
+            "{:?}",
+            began.elapsed()
+        );
+    }
+    assert_eq!(world.condition("MembersReachable").0, "True");
+    assert_eq!(world.cluster("m2").current, Some(6));
+}
+
+#[tokio::test(start_paused = true)]
+async fn members_that_hang_delay_an_end_by_one_deadline_at_a_time() {
+    let mut world = World::new(&[("m1", 1), ("m2", 1), ("m3", 1)]);
+    let policy = "federatedHPAAssignment: {federatedHPAAssignmentType: StaticWeighted}";
+    world.put(&format!("minReplicas: 3, maxReplicas: 9, {CPU}, {policy}"));
+    world.sync(0).await;
+    for name in ["m1", "m2"] {
+        world.member(name).state().hangs = true;
+    }
+    delete(&world);
+    for second in [70, 371] {
+        assert_eq!(world.hub.state().federated.len(), 1, "{second}");
+        let began = tokio::time::Instant::now();
+        world.sync(second).await;
+        assert!(
+            began.elapsed() <= Setup::MEMBER_DEADLINE,
+            "{:?}",
+            began.elapsed()
+        );
+        assert_eq!(world.bounds().keys().collect::<Vec<_>>(), ["m1", "m2"]);
+    }
+    assert_eq!(world.hub.state().federated.len(), 0);
+    // Nobody who lives waits for what hangs, and what was left behind is removed later.
+    world.member("m1").state().hangs = false;
+    world.sync(500).await;
+    assert_eq!(world.bounds().keys().collect::<Vec<_>>(), ["m2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_autoscaler_whose_workload_is_gone_is_removed_and_holds_the_object_until_then() {
+    for preview in [false, true] {
+        let mut world = World::new(&[("m1", 1), ("m2", 4)]);
+        world.put(&weighted(""));
+        world.sync(0).await;
+        world.autoscale();
+        let memory = world.member("m2");
+        memory.state().replicas.clear();
+        memory.state().refuses = true;
+        if preview {
+            world.edit(|fdhpa| {
+                fdhpa.spec.autoscaling.scale_strategy = Some(foretide_crds::ScaleStrategy::Preview);
+            });
+        }
+        for pass in 1..4 {
+            world.sync(pass * 15).await;
+        }
+        let finalizers = |world: &World| world.hub.state().federated["web"].finalizers().len();
+        assert_eq!((memory.state().hpas.len(), finalizers(&world)), (1, 1));
+        memory.state().refuses = false;
+        for pass in 4..8 {
+            world.sync(pass * 15).await;
+        }
+        assert_eq!(memory.state().hpas.len(), 0);
+        assert_eq!(finalizers(&world), usize::from(!preview));
+        assert_eq!(world.sync(150).await, Vec::<String>::new());
+    }
+}

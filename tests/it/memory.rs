@@ -36,6 +36,8 @@ use serde_json::Value;
 pub(crate) struct State {
     pub(crate) autoscalers: BTreeMap<String, Ehpa>,
     pub(crate) federated: BTreeMap<String, FederatedHPA>,
+    /// Federated autoscalers that cannot be read, and are left out.
+    pub(crate) unreadable: BTreeMap<String, FederatedHPA>,
     pub(crate) hpas: BTreeMap<String, HpaView>,
     pub(crate) replicas: BTreeMap<String, u32>,
     /// Whole objects, for those that somebody reads or places as such.
@@ -48,6 +50,8 @@ pub(crate) struct State {
     pub(crate) unselective: bool,
     /// Whether calls never end.
     pub(crate) hangs: bool,
+    /// Whether those of the metrics APIs never end.
+    pub(crate) metrics_hang: bool,
     /// How many calls were made that a store cannot answer.
     pub(crate) calls: u32,
     /// How many more replicas there is room for.
@@ -146,6 +150,15 @@ impl Memory {
         }
     }
 
+    /// As [`Memory::call`], of a metrics API.
+    async fn measured(&self) {
+        self.call().await;
+        let hangs = self.state().metrics_hang;
+        if hangs {
+            std::future::pending::<()>().await;
+        }
+    }
+
     fn pods_of(&self, name: &str) -> Vec<Arc<Pod>> {
         let count = self.state().replicas.get(name).copied().unwrap_or_default();
         let start_up = self.state().start_up;
@@ -196,7 +209,7 @@ impl Workloads for Memory {
     }
 
     async fn usage(&self, _: &str) -> Result<Vec<Arc<PodUsage>>, Unavailable> {
-        self.call().await;
+        self.measured().await;
         let (names, total, now) = {
             let state = self.state();
             (
@@ -228,6 +241,7 @@ impl Workloads for Memory {
     }
 
     async fn pods_metric(&self, _: &MetricQuery<'_>) -> Result<Vec<PodSample>, Unavailable> {
+        self.measured().await;
         Err(Unavailable::new(Cause::NotRead, "no custom metrics here"))
     }
 
@@ -236,6 +250,7 @@ impl Workloads for Memory {
     }
 
     async fn external_metric(&self, _: &MetricQuery<'_>) -> Result<Vec<i64>, Unavailable> {
+        self.measured().await;
         let value = self.state().external;
         value
             .map(|value| vec![value])
@@ -358,6 +373,12 @@ impl Workloads for Memory {
     async fn delete_hpa(&self, _: &str, name: &str, _: &str) -> Result<(), ClusterError> {
         self.call().await;
         let mut state = self.state();
+        if state.refuses {
+            return Err(ClusterError::Refused {
+                what: name.to_owned(),
+                message: "quota".into(),
+            });
+        }
         state.writes.push(format!("delete hpa {name}"));
         state.hpas.remove(name);
         Ok(())
@@ -437,6 +458,11 @@ impl Cluster for Memory {
     fn federated(&self) -> Vec<Arc<FederatedHPA>> {
         let state = self.state();
         state.federated.values().cloned().map(Arc::new).collect()
+    }
+
+    fn every_federated(&self) -> Option<Vec<Arc<FederatedHPA>>> {
+        let is_whole = self.state().unreadable.is_empty();
+        is_whole.then(|| self.federated())
     }
 
     async fn emit_federated(

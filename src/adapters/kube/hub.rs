@@ -139,6 +139,17 @@ impl Cluster for KubeCluster<Hub> {
         self.role.federated.all()
     }
 
+    fn every_federated(&self) -> Option<Vec<Arc<FederatedHPA>>> {
+        let federated = &self.role.federated;
+        let is_whole = || {
+            let report = federated.report();
+            report.synced && report.unreadable == 0
+        };
+        // Before and after, for the watch goes on in between.
+        let all = is_whole().then(|| federated.all());
+        all.filter(|_| is_whole())
+    }
+
     async fn write_federated_status(
         &self,
         namespace: &str,

@@ -2,15 +2,22 @@
 //!
 //! Members of one phase are written at once, phases one after the other: what shrinks goes first, unless it was
 //! decided the other way round. Where a maximum could not be lowered none is raised after it, so that the fleet never
-//! has more than it may. A failure stays with its member, and so does the time that it takes.
+//! has more than it may; where something could not grow no ready pods end that it was to replace. Any other failure
+//! stays with its member, and so does the time that it takes.
 
 use std::time::Duration;
 
 use futures::future::join_all;
 
-use super::member::Part;
+use super::{
+    farewell::{End, part_with},
+    member::Part,
+};
 use crate::{
-    autoscaler::apply::{Deed, Effect, carry_out, scale},
+    autoscaler::{
+        apply::{Deed, Effect, carry_out, scale},
+        child,
+    },
     domain::{Replicas, federate::FleetDecision},
     ports::{ClusterError, Member},
     telemetry::{Telemetry, Write},
@@ -48,9 +55,46 @@ impl Done {
 /// Whether a member's share grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Direction {
+    /// Its maximum becomes less.
     Shrinks,
+    /// Nothing of it is in the order: nobody waits for it.
+    Aside,
+    /// Its maximum stays.
     Stays,
+    /// Its maximum becomes more.
     Grows,
+    /// It ends ready pods that may be needed until others have grown.
+    Ends,
+}
+
+/// What still may be written, after what has failed.
+#[derive(Debug, Clone, Copy)]
+struct Leave {
+    to_grow: bool,
+    to_end: bool,
+}
+
+// === impl Leave ===
+
+impl Leave {
+    fn allows(self, direction: Direction) -> bool {
+        match direction {
+            Direction::Shrinks | Direction::Aside | Direction::Stays => true,
+            Direction::Grows => self.to_grow,
+            Direction::Ends => self.to_end,
+        }
+    }
+
+    /// A maximum that was not lowered lets none be raised; what did not grow lets no pods end that it was to replace.
+    fn without(mut self, failed: Direction) -> Self {
+        match failed {
+            Direction::Shrinks => self.to_grow = false,
+            // Its replicas may be what grows.
+            Direction::Stays | Direction::Grows => self.to_end = false,
+            Direction::Aside | Direction::Ends => {}
+        }
+        self
+    }
 }
 
 // === impl Pen ===
@@ -63,21 +107,26 @@ impl Pen<'_> {
         mut parts: Vec<(&M, Part)>,
     ) -> Vec<Done> {
         let mut done = Vec::with_capacity(parts.len());
-        let mut may_grow = true;
+        let mut leave = Leave {
+            to_grow: true,
+            to_end: true,
+        };
         for (direction, names) in phases(decision) {
             let (phase, rest): (Vec<_>, _) = parts
                 .into_iter()
                 .partition(|(_, part)| names.contains(&&*part.name));
             parts = rest;
-            if direction == Direction::Grows && !may_grow {
+            if !leave.allows(direction) {
+                leave = leave.without(direction);
                 continue;
             }
             let writes = phase
                 .into_iter()
                 .map(|(member, part)| self.write(member, part));
             let written = join_all(writes).await;
-            may_grow &=
-                direction == Direction::Grows || written.iter().all(|done| done.outcome.is_ok());
+            if written.iter().any(|done| done.outcome.is_err()) {
+                leave = leave.without(direction);
+            }
             done.extend(written);
         }
         done
@@ -116,6 +165,15 @@ impl Pen<'_> {
                 deeds.push(Deed::Displaced);
             }
         }
+        if let Some(orphan) = &part.orphan {
+            part_with(member, self.telemetry, orphan, End::Removed).await?;
+            let adopted = child::adopted_by(orphan).is_some();
+            deeds.push(if adopted {
+                Deed::GivenBack
+            } else {
+                Deed::Removed
+            });
+        }
         effect.deeds.extend(deeds);
         Ok(effect)
     }
@@ -127,13 +185,14 @@ fn phases(decision: &FleetDecision) -> Vec<(Direction, Vec<&str>)> {
     let others = decision.members.iter().enumerate();
     let others = others.filter(|(position, _)| !listed(position));
     let mut phases = vec![(
-        Direction::Stays,
+        Direction::Aside,
         others.map(|(_, member)| &*member.name).collect::<Vec<_>>(),
     )];
     let ordered = decision.order.iter();
-    for member in ordered.filter_map(|position| decision.members.get(*position)) {
+    for (position, member) in ordered.filter_map(|at| Some((at, decision.members.get(*at)?))) {
         let before = member.before.map_or(Replicas::ZERO, |(_, max)| max);
         let direction = match member.max.cmp(&before) {
+            _ if decision.after_growth.contains(position) => Direction::Ends,
             std::cmp::Ordering::Less => Direction::Shrinks,
             std::cmp::Ordering::Equal => Direction::Stays,
             std::cmp::Ordering::Greater => Direction::Grows,
@@ -144,4 +203,81 @@ fn phases(decision: &FleetDecision) -> Vec<(Direction, Vec<&str>)> {
         }
     }
     phases
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::domain::federate::{Action, MemberDecision};
+
+    fn decided(name: &str, before: u32, max: u32) -> MemberDecision {
+        let n = Replicas::new;
+        MemberDecision {
+            name: name.to_owned(),
+            action: Action::Update,
+            min: n(1),
+            max: n(max),
+            before: Some((n(1), n(before))),
+            floor: n(0),
+            replicas: None,
+            hold: false,
+            capacity: None,
+            reasons: Vec::new(),
+            because: String::new(),
+        }
+    }
+
+    #[test]
+    fn what_waits_for_others_to_grow_is_a_phase_of_its_own() {
+        let decision = FleetDecision {
+            at: Timestamp::UNIX_EPOCH,
+            members: vec![
+                decided("a", 8, 2),
+                decided("b", 2, 8),
+                decided("c", 5, 4),
+                decided("d", 3, 3),
+                decided("e", 3, 3),
+            ],
+            order: vec![2, 1, 3, 0],
+            after_growth: vec![0],
+            unassigned: Replicas::ZERO,
+            unmet_floor: Replicas::ZERO,
+            conditions: Vec::new(),
+        };
+        let expected = [
+            (Direction::Aside, vec!["e"]),
+            (Direction::Shrinks, vec!["c"]),
+            (Direction::Grows, vec!["b"]),
+            (Direction::Stays, vec!["d"]),
+            (Direction::Ends, vec!["a"]),
+        ];
+        assert_eq!(phases(&decision), expected);
+    }
+
+    #[test]
+    fn what_failed_stops_only_what_relies_on_it() {
+        use Direction::{Aside, Ends, Grows, Shrinks, Stays};
+        let all = Leave {
+            to_grow: true,
+            to_end: true,
+        };
+        let cases = [
+            (Shrinks, (false, true)),
+            (Aside, (true, true)),
+            (Stays, (true, false)),
+            (Grows, (true, false)),
+            (Ends, (true, true)),
+        ];
+        for (failed, left) in cases {
+            let leave = all.without(failed);
+            assert_eq!(
+                (leave.allows(Grows), leave.allows(Ends)),
+                left,
+                "{failed:?}"
+            );
+            assert!(leave.allows(Shrinks) && leave.allows(Aside) && leave.allows(Stays));
+        }
+    }
 }

@@ -56,7 +56,10 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
         let mut staying = self.hub.federated();
         staying.retain(|fdhpa| fdhpa.metadata.deletion_timestamp.is_none());
         let uids: HashSet<String> = staying.iter().filter_map(|fdhpa| fdhpa.uid()).collect();
-        for (_, mut gone) in self.memories.extract_if(|uid, _| !uids.contains(uid)) {
+        // Who cannot be read at the moment is not gone.
+        let all_are_known = self.hub.every_federated().is_some();
+        let is_gone = |uid: &String, _: &mut FleetMemory| all_are_known && !uids.contains(uid);
+        for (_, mut gone) in self.memories.extract_if(is_gone) {
             let Memory {
                 labels, foreseen, ..
             } = &gone.told;

@@ -4,19 +4,23 @@
 //! minutes at most; what is left there is swept when it is back. Replicas stay as they are, and autoscalers of others
 //! are none of ours: an adopted one becomes what it was.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use foretide_crds::{DeletionPolicy, FederatedHPA};
-use jiff::SignedDuration;
+use futures::future::{join, join_all};
+use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use super::{FleetAutoscaler, Planned, gather::in_reach};
+use super::{
+    FleetAutoscaler, Planned,
+    gather::{has_ours, in_reach},
+};
 use crate::{
     autoscaler::{apply::give_back, child},
     domain::{strategy::Action, workload::Strategy},
     owned::{FLEET_UID, HUB},
-    ports::{Cluster, ClusterError, EventNote, Fleet, HpaView, Member, Workloads},
+    ports::{Cluster, ClusterError, EventNote, Fleet, HpaView, Member, MemberView, Workloads},
     telemetry::{Telemetry, Write},
 };
 
@@ -24,45 +28,136 @@ use crate::{
 const FINALIZER: &str = "autoscaling.foretide.io/fleet";
 /// How long a member that is away delays the end.
 const PATIENCE: SignedDuration = SignedDuration::from_mins(5);
+/// How often members are searched for what was left behind.
+const SWEEP_PERIOD: SignedDuration = SignedDuration::from_mins(1);
 
 /// What becomes of one autoscaler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+pub(super) enum End {
     /// Removed, or given back to whom it was adopted from.
     Removed,
     /// Left as it is, as nobody's.
     Released,
 }
 
+/// An object on its way out.
+#[derive(Debug)]
+struct Leaving {
+    fdhpa: Arc<FederatedHPA>,
+    /// The members that had something of it, as far as is known.
+    listed: HashSet<String>,
+    /// Whether members that are away have delayed it for long enough.
+    is_overdue: bool,
+}
+
+/// What is to be cleaned up in one sync. It has all that it needs, so that fleets that live need not wait for it.
+#[derive(Debug)]
+pub(super) struct Farewell<C, F> {
+    hub: Arc<C>,
+    fleet: Arc<F>,
+    telemetry: Arc<Telemetry>,
+    /// Time for what is removed from one member.
+    deadline: Duration,
+    leaving: Vec<Leaving>,
+    /// This hub's identity, when members are to be searched for what was left behind.
+    searched_as: Option<String>,
+}
+
 // === impl FleetAutoscaler ===
 
 impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
-    /// Lets the objects go that are to be deleted, as far as they are cleaned up.
-    pub(super) async fn see_off(&mut self, leaving: &[Arc<FederatedHPA>]) {
+    /// What is to be let go now, and searched for once in a while.
+    pub(super) async fn farewell(&mut self) -> Farewell<C, F> {
         let now = self.clock.now();
+        let mut leaving = self.hub.federated();
+        leaving.retain(|fdhpa| fdhpa.metadata.deletion_timestamp.is_some());
         let uids: HashSet<String> = leaving.iter().filter_map(|fdhpa| fdhpa.uid()).collect();
         self.leaving.retain(|uid, _| uids.contains(uid));
-        for fdhpa in leaving.iter().filter(|fdhpa| is_held(fdhpa)) {
-            let left = self.clean_up(fdhpa).await;
-            let since = *self
-                .leaving
-                .entry(fdhpa.uid().unwrap_or_default())
-                .or_insert(now);
-            if !left.is_empty() && now.duration_since(since) < PATIENCE {
-                continue;
+        leaving.retain(|fdhpa| is_held(fdhpa));
+        let leaving = leaving.into_iter().map(|fdhpa| {
+            let uid = fdhpa.uid().unwrap_or_default();
+            let memory = self.memories.get(&uid);
+            let clusters = fdhpa.status.as_ref().and_then(|s| s.clusters.as_deref());
+            let in_status = clusters.into_iter().flatten().map(|c| c.name.clone());
+            let in_memory = memory.into_iter().flat_map(|m| m.members.keys().cloned());
+            let listed = in_status.chain(in_memory).collect();
+            let since = *self.leaving.entry(uid).or_insert(now);
+            let is_overdue = now.duration_since(since) >= PATIENCE;
+            Leaving {
+                fdhpa,
+                listed,
+                is_overdue,
             }
-            if !left.is_empty() {
-                let note = format!(
-                    "deleted without cleaning up in {}, which cannot be changed; what is left there is removed \
-                     when that is possible again",
-                    left.join(", ")
-                );
-                self.tell(fdhpa, note).await;
-            }
-            if let Err(error) = self.hold(fdhpa, false).await {
-                let (namespace, name) = (fdhpa.namespace().unwrap_or_default(), fdhpa.name_any());
-                tracing::warn!(%namespace, %name, %error, "finalizer not removed");
-            }
+        });
+        Farewell {
+            hub: Arc::clone(&self.hub),
+            fleet: Arc::clone(&self.fleet),
+            telemetry: Arc::clone(&self.told.telemetry),
+            deadline: self.setup.member_deadline,
+            leaving: leaving.collect(),
+            searched_as: self.searched_as(now).await,
+        }
+    }
+
+    /// This hub's identity, if it is known and members were not searched for a while.
+    async fn searched_as(&mut self, now: Timestamp) -> Option<String> {
+        let waits = |last: Timestamp| now.duration_since(last).abs() < SWEEP_PERIOD;
+        if self.swept.is_some_and(waits) {
+            return None;
+        }
+        self.swept = Some(now);
+        if self.identity.is_none() {
+            self.identity = self.hub.identity().await.ok();
+        }
+        self.identity.clone()
+    }
+
+    /// Holds an object before the first write to a member, and lets it loose when nothing is left to clean.
+    ///
+    /// # Errors
+    /// When it cannot be held: nothing may be written then.
+    pub(super) async fn keep_hold(&self, planned: &Planned<F::Member>) -> Result<(), ClusterError> {
+        let fdhpa = &planned.due.fdhpa;
+        match (is_held(fdhpa), needs_hold(planned)) {
+            (false, true) => hold(&*self.hub, fdhpa, true).await,
+            (true, false) if is_clean(planned) => hold(&*self.hub, fdhpa, false).await,
+            _ => Ok(()),
+        }
+    }
+}
+
+// === impl Farewell ===
+
+impl<C: Cluster, F: Fleet> Farewell<C, F> {
+    /// Lets go what is to be deleted, and removes what was left behind: everywhere at once, and no longer than one
+    /// member may take.
+    pub(super) async fn take(&self) {
+        let leaving = join_all(self.leaving.iter().map(|leaving| self.see_off(leaving)));
+        let members = self.fleet.members();
+        let hub = self.searched_as.as_deref();
+        let searched = members.iter().zip(hub.into_iter().cycle());
+        let sweeps = join_all(searched.map(|(view, hub)| self.sweep(view, hub)));
+        join(leaving, sweeps).await;
+    }
+
+    /// Lets an object go, as far as it is cleaned up.
+    async fn see_off(&self, leaving: &Leaving) {
+        let fdhpa = &leaving.fdhpa;
+        let left = self.clean_up(leaving).await;
+        if !left.is_empty() && !leaving.is_overdue {
+            return;
+        }
+        if !left.is_empty() {
+            let note = format!(
+                "deleted without cleaning up in {}, which cannot be changed; what is left there is removed \
+                 when that is possible again",
+                left.join(", ")
+            );
+            self.tell(fdhpa, note).await;
+        }
+        if let Err(error) = hold(&*self.hub, fdhpa, false).await {
+            let (namespace, name) = (fdhpa.namespace().unwrap_or_default(), fdhpa.name_any());
+            tracing::warn!(%namespace, %name, %error, "finalizer not removed");
         }
     }
 
@@ -74,84 +169,87 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
             note,
         };
         let outcome = self.hub.emit_federated(fdhpa, &event).await;
-        self.told.telemetry.wrote(Write::Event, outcome.is_ok());
+        self.telemetry.wrote(Write::Event, outcome.is_ok());
     }
 
     /// Removes what a fleet has in members; returns the members where something may be left.
-    async fn clean_up(&self, fdhpa: &FederatedHPA) -> Vec<String> {
+    async fn clean_up(&self, leaving: &Leaving) -> Vec<String> {
+        let members = self.fleet.members();
+        let cleaned = members.iter().map(|view| async move {
+            let name = &view.profile.name;
+            let is_clean = match in_reach(view) {
+                Err(_away) => !leaving.listed.contains(name),
+                Ok(cluster) => self.clean_up_in(&**cluster, name, &leaving.fdhpa).await,
+            };
+            (!is_clean).then(|| name.clone())
+        });
+        join_all(cleaned).await.into_iter().flatten().collect()
+    }
+
+    /// Removes what a fleet has in one member; whether all of it is gone.
+    async fn clean_up_in(&self, member: &F::Member, name: &str, fdhpa: &FederatedHPA) -> bool {
         let namespace = fdhpa.namespace().unwrap_or_default();
         let uid = fdhpa.uid().unwrap_or_default();
         let end = match fdhpa.spec.deletion_policy.unwrap_or_default() {
             DeletionPolicy::Delete => End::Removed,
             DeletionPolicy::Retain => End::Released,
         };
-        let memory = self.memories.get(&uid);
-        let status = fdhpa.status.as_ref().and_then(|s| s.clusters.as_deref());
-        let listed = |name: &str| {
-            let in_status = status.unwrap_or_default().iter().any(|c| c.name == name);
-            in_status || memory.is_some_and(|memory| memory.members.contains_key(name))
-        };
-        let mut left = Vec::new();
-        for view in self.fleet.members() {
-            let name = &view.profile.name;
-            let Ok(cluster) = in_reach(&view) else {
-                left.extend(listed(name).then(|| name.clone()));
-                continue;
-            };
-            let ours = |hpa: &Arc<HpaView>| {
-                child::created_for(hpa) == Some(&uid) || child::adopted_by(hpa) == Some(&uid)
-            };
-            for hpa in cluster.hpas(&namespace).iter().filter(|hpa| ours(hpa)) {
-                if let Err(error) = part_with(&**cluster, &self.told.telemetry, hpa, end).await {
-                    tracing::warn!(member = %name, %namespace, hpa = %hpa.name, %error, "not cleaned up");
-                    left.push(name.clone());
-                }
+        let mut hpas = member.hpas(&namespace);
+        hpas.retain(|hpa| child::is_of_fleet(hpa, &uid));
+        let mut is_clean = true;
+        for (hpa, outcome) in self.part_with_all(member, &hpas, end).await {
+            if let Err(error) = outcome {
+                tracing::warn!(member = %name, %namespace, hpa = %hpa.name, %error, "not cleaned up");
+                is_clean = false;
             }
         }
-        left
+        is_clean
     }
 
-    /// Removes from members what belongs to fleets of this hub that do not exist any more.
-    pub(super) async fn sweep(&self, existing: &HashSet<String>) {
-        let Some(hub) = &self.identity else {
+    /// Removes from a member what belongs to fleets of this hub that do not exist any more.
+    async fn sweep(&self, view: &MemberView<F::Member>, hub: &str) {
+        let Ok(cluster) = in_reach(view) else {
             return;
         };
-        for view in self.fleet.members() {
-            let Ok(cluster) = in_reach(&view) else {
-                continue;
-            };
-            for hpa in cluster
-                .every_hpa()
-                .iter()
-                .filter(|hpa| is_left_behind(hpa, hub, existing))
-            {
-                let outcome = part_with(&**cluster, &self.told.telemetry, hpa, End::Removed).await;
-                let (member, name) = (&view.profile.name, &hpa.name);
-                let error = outcome.err().map(|error| error.to_string());
-                tracing::info!(%member, namespace = %hpa.namespace, %name, error, "left behind; removed");
-            }
+        // What is there is looked up before for whom it may be: whatever is created meanwhile is not left behind.
+        let mut hpas = cluster.every_hpa();
+        let Some(existing) = self.hub.every_federated() else {
+            return;
+        };
+        let existing = existing.iter().filter_map(|fdhpa| fdhpa.uid()).collect();
+        hpas.retain(|hpa| is_left_behind(hpa, hub, &existing));
+        for (hpa, outcome) in self.part_with_all(&**cluster, &hpas, End::Removed).await {
+            say_swept(&view.profile.name, hpa, outcome);
         }
     }
 
-    /// Puts the finalizer on an object, or takes it away.
-    async fn hold(&self, fdhpa: &FederatedHPA, held: bool) -> Result<(), ClusterError> {
-        let (namespace, name) = (fdhpa.namespace().unwrap_or_default(), fdhpa.name_any());
-        let patch = finalizer_patch(fdhpa, held);
-        self.hub.patch_federated(&namespace, &name, &patch).await
+    /// Removes autoscalers from one member, all of them within its deadline.
+    async fn part_with_all<'h>(
+        &self,
+        member: &F::Member,
+        hpas: &'h [Arc<HpaView>],
+        end: End,
+    ) -> Vec<(&'h HpaView, Result<(), ClusterError>)> {
+        let parted = hpas.iter().map(|hpa| async move {
+            let parting = part_with(member, &self.telemetry, hpa, end);
+            let outcome = tokio::time::timeout(self.deadline, parting).await;
+            let outcome = outcome.unwrap_or_else(|_elapsed| {
+                Err(ClusterError::Unreachable {
+                    what: format!("horizontalpodautoscaler {}/{}", hpa.namespace, hpa.name),
+                    message: format!("not removed within {:?}", self.deadline),
+                })
+            });
+            (&**hpa, outcome)
+        });
+        join_all(parted).await
     }
+}
 
-    /// Holds an object before the first write to a member, and lets it loose when nothing is left to clean.
-    ///
-    /// # Errors
-    /// When it cannot be held: nothing may be written then.
-    pub(super) async fn keep_hold(&self, planned: &Planned<F::Member>) -> Result<(), ClusterError> {
-        let fdhpa = &planned.due.fdhpa;
-        match (is_held(fdhpa), needs_hold(planned)) {
-            (false, true) => self.hold(fdhpa, true).await,
-            (true, false) if is_clean(planned) => self.hold(fdhpa, false).await,
-            _ => Ok(()),
-        }
-    }
+/// Puts the finalizer on an object, or takes it away.
+async fn hold<C: Cluster>(hub: &C, fdhpa: &FederatedHPA, held: bool) -> Result<(), ClusterError> {
+    let (namespace, name) = (fdhpa.namespace().unwrap_or_default(), fdhpa.name_any());
+    let patch = finalizer_patch(fdhpa, held);
+    hub.patch_federated(&namespace, &name, &patch).await
 }
 
 fn is_held(fdhpa: &FederatedHPA) -> bool {
@@ -170,13 +268,9 @@ fn needs_hold<M>(planned: &Planned<M>) -> bool {
 }
 
 /// Whether every member was seen, and none has anything of ours.
-fn is_clean<M>(planned: &Planned<M>) -> bool {
-    planned.seen.members.values().all(|member| {
-        let acting = member
-            .whole()
-            .and_then(|whole| whole.sighting.siblings.acting());
-        !member.is_unknown() && acting.is_none()
-    })
+fn is_clean<M: Member>(planned: &Planned<M>) -> bool {
+    let mut members = planned.seen.members.values();
+    members.all(|member| !member.is_unknown() && !has_ours(&member.view, &planned.due))
 }
 
 fn is_left_behind(hpa: &HpaView, hub: &str, existing: &HashSet<String>) -> bool {
@@ -187,7 +281,18 @@ fn is_left_behind(hpa: &HpaView, hub: &str, existing: &HashSet<String>) -> bool 
     of_this_hub && marked(FLEET_UID).is_some_and(|uid| !existing.contains(&uid))
 }
 
-async fn part_with<M: Member>(
+fn say_swept(member: &str, hpa: &HpaView, outcome: Result<(), ClusterError>) {
+    let (namespace, name) = (&hpa.namespace, &hpa.name);
+    match outcome {
+        Ok(()) => tracing::info!(%member, %namespace, %name, "left behind; removed"),
+        Err(error) => {
+            tracing::warn!(%member, %namespace, %name, %error, "left behind; not removed");
+        }
+    }
+}
+
+/// Removes one autoscaler, or lets go of it.
+pub(super) async fn part_with<M: Member>(
     member: &M,
     telemetry: &Telemetry,
     hpa: &HpaView,
@@ -218,13 +323,71 @@ fn finalizer_patch(fdhpa: &FederatedHPA, held: bool) -> Value {
     if held {
         after.push(FINALIZER);
     }
-    let unchanged = if before.is_empty() {
-        json!({ "op": "test", "path": "/metadata/uid", "value": fdhpa.uid() })
+    let same = |field: &str, value: Value| json!({ "op": "test", "path": format!("/metadata/{field}"), "value": value });
+    let mut patch = if before.is_empty() {
+        // An absent list cannot be tested for: the version tells whether somebody else has begun one.
+        let version = fdhpa.resource_version().map(Value::from);
+        let version = version.map(|version| same("resourceVersion", version));
+        let uid = same("uid", fdhpa.uid().into());
+        std::iter::once(uid).chain(version).collect()
     } else {
-        json!({ "op": "test", "path": "/metadata/finalizers", "value": before })
+        vec![same("finalizers", before.into())]
     };
-    json!([
-        unchanged,
-        { "op": "add", "path": "/metadata/finalizers", "value": after },
-    ])
+    patch.push(json!({ "op": "add", "path": "/metadata/finalizers", "value": after }));
+    Value::Array(patch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(finalizers: &[&str]) -> FederatedHPA {
+        let object = json!({
+            "apiVersion": "autoscaling.foretide.io/v1alpha1",
+            "kind": "FederatedHPA",
+            "metadata": {
+                "name": "web", "uid": "uid-fleet", "resourceVersion": "7", "finalizers": finalizers,
+            },
+            "spec": {
+                "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "web" },
+                "maxReplicas": 3,
+                "federatedHPAAssignment": { "federatedHPAAssignmentType": "StaticWeighted" },
+            },
+        });
+        serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn a_finalizer_is_written_only_over_the_list_that_was_seen() {
+        let cases: [(&[&str], bool, Value); 3] = [
+            (
+                &[],
+                true,
+                json!([
+                    { "op": "test", "path": "/metadata/uid", "value": "uid-fleet" },
+                    { "op": "test", "path": "/metadata/resourceVersion", "value": "7" },
+                    { "op": "add", "path": "/metadata/finalizers", "value": [FINALIZER] },
+                ]),
+            ),
+            (
+                &["theirs"],
+                true,
+                json!([
+                    { "op": "test", "path": "/metadata/finalizers", "value": ["theirs"] },
+                    { "op": "add", "path": "/metadata/finalizers", "value": ["theirs", FINALIZER] },
+                ]),
+            ),
+            (
+                &["theirs", FINALIZER],
+                false,
+                json!([
+                    { "op": "test", "path": "/metadata/finalizers", "value": ["theirs", FINALIZER] },
+                    { "op": "add", "path": "/metadata/finalizers", "value": ["theirs"] },
+                ]),
+            ),
+        ];
+        for (before, held, patch) in cases {
+            assert_eq!(finalizer_patch(&object(before), held), patch, "{before:?}");
+        }
+    }
 }

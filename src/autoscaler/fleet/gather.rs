@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use super::{due::Due, placement::Template};
 use crate::{
     autoscaler::{
-        child,
+        child::{self, Siblings},
         gather::{self, Sighting},
         plan::as_child,
     },
@@ -24,7 +24,8 @@ use crate::{
         workload::Workload,
     },
     forecaster::{fleets::FleetMember, forecasts::Forecasts},
-    ports::{Cluster, ClusterError, HpaView, Member, MemberView},
+    owned::Kin,
+    ports::{Cluster, ClusterError, Member, MemberView},
     validate::FleetSpec,
 };
 
@@ -61,6 +62,8 @@ pub(super) enum Sight {
     Absent {
         /// How many there is room for.
         room: Option<Replicas>,
+        /// The autoscalers that are there for it nevertheless.
+        siblings: Siblings,
     },
     /// Nothing can be said.
     Unknown {
@@ -178,7 +181,7 @@ pub(super) async fn gather<C: Cluster, M: Member>(
     (now, deadline): (Timestamp, Duration),
 ) -> Vec<Seen<M>> {
     let templates = join_all(due.iter().map(|due| template(hub, due))).await;
-    let on_hub = join_all(due.iter().map(|due| on_hub(hub, due)));
+    let on_hub = join_all(due.iter().map(|due| on_hub(hub, due, deadline)));
     let of_members = join_all(members.iter().map(|view| {
         let concerned = due.iter().zip(&templates).enumerate();
         let concerned = concerned.filter(|(_, (due, _))| concerns(view, due));
@@ -205,26 +208,30 @@ pub(super) async fn gather<C: Cluster, M: Member>(
 
 /// Whether a member can run the workload, or has something of ours.
 fn concerns<M: Member>(view: &MemberView<M>, due: &Due) -> bool {
-    let uid = due.whole.metadata.uid.as_deref();
-    let namespace = &due.spec.workload.target.namespace;
-    let has_ours = |cluster: &Arc<M>| {
-        let hpas = cluster.hpas(namespace);
-        let ours =
-            |hpa: &Arc<HpaView>| child::created_for(hpa) == uid || child::adopted_by(hpa) == uid;
-        hpas.iter().any(ours)
-    };
     due.spec.policy.affinity.matches(&view.profile)
         || due.known.contains_key(&view.profile.name)
-        || view.cluster.as_ref().is_some_and(has_ours)
+        || has_ours(view, due)
+}
+
+/// Whether a member has an autoscaler that the fleet created or adopted, as far as is known.
+pub(super) fn has_ours<M: Member>(view: &MemberView<M>, due: &Due) -> bool {
+    let namespace = &due.spec.workload.target.namespace;
+    let hpas = view
+        .cluster
+        .iter()
+        .flat_map(|cluster| cluster.hpas(namespace));
+    hpas.into_iter()
+        .any(|hpa| child::is_of_fleet(&hpa, due.uid()))
 }
 
 /// The fleet's own metrics, which are asked once.
-async fn on_hub<C: Cluster>(hub: &C, due: &Due) -> BTreeMap<usize, Reading> {
+async fn on_hub<C: Cluster>(hub: &C, due: &Due, patience: Duration) -> BTreeMap<usize, Reading> {
     let target = &due.spec.workload.target;
     let metrics = due.spec.workload.metrics.iter().enumerate();
     let asked = metrics.filter(|(_, metric)| !is_asked_of_members(&due.spec, metric));
     let readings = asked.map(|(position, metric)| async move {
-        (position, gather::ask(hub, &target.namespace, metric).await)
+        let asked = gather::ask(hub, &target.namespace, metric);
+        (position, gather::within(Some(patience), asked).await)
     });
     join_all(readings).await.into_iter().collect()
 }
@@ -253,7 +260,9 @@ async fn see<M: Member>(
         Err(why) => fleets.iter().map(|_| unknown(&why)).collect(),
         Ok(cluster) => {
             let dues: Vec<_> = asked.into_iter().map(|(_, due)| due).collect();
-            let all = look(&**cluster, &view.profile.name, &dues, now);
+            // Usage, then what else is measured: what is left of the time is for the scale, which decides.
+            let when = (now, deadline / 3);
+            let all = look(&**cluster, &view.profile.name, &dues, when);
             tokio::time::timeout(deadline, all)
                 .await
                 .unwrap_or_else(|_elapsed| {
@@ -269,16 +278,16 @@ async fn see<M: Member>(
     fleets.into_iter().zip(sights).map(of_member).collect()
 }
 
-/// Sees a member that answers, however long it takes.
+/// Sees a member that answers, however long that takes; metrics that do not come in time are missing.
 async fn look<M: Member>(
     cluster: &M,
     name: &str,
     due: &[(&Due, &Placed)],
-    now: Timestamp,
+    (now, patience): (Timestamp, Duration),
 ) -> Vec<Sight> {
     let forecasts = Forecasts::default();
     let parts = due.iter().map(|(due, _)| due.part(&due.question)).collect();
-    let seen = gather::gather(cluster, &forecasts, parts, now).await;
+    let seen = gather::gather(cluster, &forecasts, parts, (now, Some(patience))).await;
     let sights = seen.into_iter().zip(due);
     let sights = sights.map(|((_, sighting), (due, placed))| async move {
         let expected = due.known.get(name).copied().flatten();
@@ -333,7 +342,10 @@ async fn sight<M: Member>(
         Ok(sighting) => sighting,
         Err(ClusterError::NotFound { .. }) => {
             let room = like.and_then(|like| cluster.room(target, like));
-            return Sight::Absent { room };
+            let hpas = cluster.hpas(&target.namespace);
+            let whose = (&*due.whole, Kin::Fleet);
+            let siblings = Siblings::of(whose, target, &hpas, &due.rivals.uids);
+            return Sight::Absent { room, siblings };
         }
         Err(error) => return unknown(&error.to_string()),
     };

@@ -20,6 +20,7 @@ use super::{
 use crate::{
     autoscaler::{
         apply::Planned,
+        child::Siblings,
         gather::{self, Sighting, predicted},
         glimpse::tell,
         plan::{Desk, as_child, may_act},
@@ -33,6 +34,7 @@ use crate::{
         workload::{Mode, Workload},
     },
     forecaster::forecasts::{Forecasts, SeriesKey},
+    ports::HpaView,
 };
 
 /// Writes of the replicas by the same strange hand within [`MEMORY_OF_HANDS`] that make a conflict.
@@ -55,6 +57,8 @@ pub(super) struct Part {
     pub(super) replicas: Option<Replicas>,
     /// Identity of the workload that is to be deleted.
     pub(super) removes: Option<String>,
+    /// An autoscaler that is to go although its workload is not there.
+    pub(super) orphan: Option<Arc<HpaView>>,
 }
 
 /// A member as the engine reads it: as it was seen, or as it was seen last.
@@ -66,13 +70,15 @@ pub(super) fn observed<M>(
 ) -> Member {
     let view = &seen.view;
     let last = memory.last.take();
+    memory.seen |= !seen.is_unknown();
     let member = match &seen.sight {
         Sight::Unknown { .. } => Member {
-            health: lost(view.health, last.as_ref(), now),
+            health: lost(view.health, (last.as_ref(), memory.seen), now),
             ..last.unwrap_or_else(|| nothing_known(&view.profile))
         },
-        Sight::Absent { room } => Member {
+        Sight::Absent { room, siblings } => Member {
             health: view.health,
+            hpa: stands(siblings, memory.shaped),
             observed: Some(now),
             room: *room,
             ..nothing_known(&view.profile)
@@ -103,16 +109,17 @@ pub(super) fn observed<M>(
     member
 }
 
-/// Since when a member is lost: as long as it says, or since it was seen last.
-fn lost(health: Health, last: Option<&Member>, now: Timestamp) -> Health {
+/// Since when a member is lost: as long as it says, or since it was seen last; what status remembers is older than that
+/// by the controller's own absence, and does not count.
+fn lost(health: Health, (last, seen): (Option<&Member>, bool), now: Timestamp) -> Health {
     let before = last.map(|member| member.health);
     match (health, before) {
         (Health::Unknown { .. }, _) => health,
         (_, Some(Health::Unknown { since })) => Health::Unknown { since },
         _ => {
-            let seen = last.and_then(|member| member.observed);
+            let at = last.filter(|_| seen).and_then(|member| member.observed);
             Health::Unknown {
-                since: seen.unwrap_or(now),
+                since: at.unwrap_or(now),
             }
         }
     }
@@ -172,7 +179,7 @@ fn of(due: &Due, whole: &Whole, shaped: Option<(Replicas, Replicas)>, now: Times
             unschedulable,
             unschedulable_since,
         }),
-        hpa: child.map(|child| (as_decided(child.min, shaped), child.max)),
+        hpa: stands(siblings, shaped),
         desired: child.and_then(|child| child.desired),
         demand: demand(due, whole, now),
         room: whole.room,
@@ -185,6 +192,15 @@ fn of(due: &Due, whole: &Whole, shaped: Option<(Replicas, Replicas)>, now: Times
             }),
         ..nothing_known(&Profile::default())
     }
+}
+
+/// The bounds of the autoscaler that acts for us, as they were decided.
+fn stands(
+    siblings: &Siblings,
+    shaped: Option<(Replicas, Replicas)>,
+) -> Option<(Replicas, Replicas)> {
+    let child = as_child(siblings.acting()?);
+    Some((as_decided(child.min, shaped), child.max))
 }
 
 /// The minimum that a child's stands for, unless another hand wrote it.
@@ -224,14 +240,25 @@ pub(super) fn part<M>(
         .whole()
         .and_then(|whole| scaled(desk, (due, forecasts), (decision, entry), (whole, memory)));
     let (planned, replicas) = scaled.unzip();
-    (planned.is_some() || placing.is_some()).then(|| Part {
+    let orphan = orphan(due, decision, sight);
+    (planned.is_some() || placing.is_some() || orphan.is_some()).then(|| Part {
         name: decision.name.clone(),
         min: decision.min,
         placing,
         planned,
         replicas: replicas.flatten(),
         removes,
+        orphan,
     })
+}
+
+/// The autoscaler that nobody needs any more where the workload is not there.
+fn orphan(due: &Due, decision: &MemberDecision, sight: &Sight) -> Option<Arc<HpaView>> {
+    let Sight::Absent { siblings, .. } = sight else {
+        return None;
+    };
+    let goes = decision.action == Action::Delete || due.is_previewed();
+    siblings.acting().filter(|_| goes).cloned()
 }
 
 /// What is to be done about the autoscaler and the replicas of a workload that is there.

@@ -54,6 +54,8 @@ pub(super) struct MemberMemory {
     pub(super) last: Option<Member>,
     /// Whether all that is known of it comes from status: what its track held is lost.
     pub(super) restored: bool,
+    /// Whether it was seen since: else what status says of it may be as old as the controller's absence was long.
+    pub(super) seen: bool,
     /// How long its pods took to start.
     pub(super) lead_times: LeadTimes,
     /// The `minReplicas` that its child was left with, and the one that was decided then: in between, the child is

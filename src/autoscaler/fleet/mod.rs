@@ -22,7 +22,7 @@ mod total;
 
 use std::{collections::HashMap, future::Future, sync::Arc};
 
-use futures::future::join_all;
+use futures::future::{join, join_all};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 
@@ -38,9 +38,6 @@ use crate::{
     ports::{Cluster, ClusterError, Fleet, ObjectKey},
     telemetry::Telemetry,
 };
-
-/// How often members are searched for what was left behind.
-const SWEEP_PERIOD: SignedDuration = SignedDuration::from_mins(1);
 
 /// The autoscaler of a fleet of clusters.
 #[derive(Debug)]
@@ -140,12 +137,27 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
             self.schedule.again(uid, now, SignedDuration::ZERO);
         }
         self.ending = true;
-        self.sync().await;
+        // To see members, to write to them, and to say so.
+        let limit = self.setup.member_deadline * 3;
+        if tokio::time::timeout(limit, self.sync_living())
+            .await
+            .is_err()
+        {
+            tracing::warn!(
+                ?limit,
+                "members may still be kept from scaling down: no time was left to let go of them"
+            );
+        }
     }
 
-    /// One sync: every fleet that is due is seen, decided, carried out and reported.
+    /// One sync: every fleet that is due is seen, decided, carried out and reported; beside it, what is to be deleted
+    /// is let go, and what was left behind is removed.
     pub async fn sync(&mut self) {
-        self.tidy().await;
+        let farewell = self.farewell().await;
+        join(farewell.take(), self.sync_living()).await;
+    }
+
+    async fn sync_living(&mut self) {
         let due = self.due().await;
         if due.is_empty() {
             return;
@@ -168,24 +180,6 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
         }
         let elapsed = self.clock.now().duration_since(started).as_secs_f64();
         self.told.telemetry.fleets_synced(elapsed);
-    }
-
-    /// Lets go what is to be deleted, and once in a while removes what was left behind.
-    async fn tidy(&mut self) {
-        let mut all = self.hub.federated();
-        let existing = all.iter().filter_map(|fdhpa| fdhpa.uid()).collect();
-        all.retain(|fdhpa| fdhpa.metadata.deletion_timestamp.is_some());
-        self.see_off(&all).await;
-        let now = self.clock.now();
-        let waits = |last: Timestamp| now.duration_since(last).abs() < SWEEP_PERIOD;
-        if self.swept.is_some_and(waits) {
-            return;
-        }
-        self.swept = Some(now);
-        if self.identity.is_none() {
-            self.identity = self.hub.identity().await.ok();
-        }
-        self.sweep(&existing).await;
     }
 
     /// Makes fleets due at once.

@@ -17,6 +17,9 @@ pub struct FleetDecision {
     /// one loses comes before one that another gains, unless ready pods would end (then the other way round). After a
     /// write that lowers a maximum has failed, those that raise one must wait for the next decision.
     pub order: Vec<usize>,
+    /// The end of `order`: what ends ready pods that may be needed until others have grown. Nothing of it may be
+    /// written after a write before it has failed that was to let another grow.
+    pub after_growth: Vec<usize>,
     /// What no member can take of MAX.
     pub unassigned: Replicas,
     /// What no member can take of the floor.

@@ -12,6 +12,9 @@ use crate::domain::workload::Mode;
 use super::conditions;
 use super::fleet::{Fleet, Role, Seat};
 
+/// The urgency of what ends ready pods that may be needed until the others have grown.
+const AFTER_GROWTH: u8 = 2;
+
 /// What is written for one member.
 #[derive(Clone, Copy, Debug, Default)]
 struct Outcome {
@@ -57,9 +60,11 @@ pub(super) fn conclude(mut fleet: Fleet<'_>) -> (FleetDecision, Ledger) {
         members.push(decided(seat, outcome, before));
     }
     order.sort_unstable();
+    let late = order.iter().filter(|(urgency, _, _)| *urgency == AFTER_GROWTH);
     let decision = FleetDecision {
         at: now,
         members,
+        after_growth: late.map(|(_, _, at)| *at).collect(),
         order: order.into_iter().map(|(_, _, at)| at).collect(),
         unassigned: ledger.unassigned,
         unmet_floor: Replicas::new(unmet),
@@ -185,7 +190,7 @@ fn urgency(
     let ends = outcome.replicas.is_some_and(|n| n < seat.ready) || outcome.max < seat.ready;
     let in_excess = seat.entry.shrunk == Some(now);
     if ends && !in_excess {
-        2
+        AFTER_GROWTH
     } else {
         u8::from(outcome.max >= was)
     }

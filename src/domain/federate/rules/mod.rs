@@ -136,6 +136,7 @@ fn refuse(fleet: Fleet<'_>, reason: &'static str, message: String) -> FleetDecis
         at: fleet.now,
         members: fleet.seats.into_iter().map(member).collect(),
         order: Vec::new(),
+        after_growth: Vec::new(),
         unassigned: fleet.ledger.unassigned,
         unmet_floor: crate::domain::Replicas::ZERO,
         conditions: vec![conditions::refused(reason, message)],
