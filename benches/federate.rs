@@ -143,9 +143,13 @@ fn decisions(c: &mut Criterion) {
         for members in [10, 30, 100, 300] {
             let mut case = case(kind, members);
             group.throughput(Throughput::Elements(u64::from(members)));
-            group.bench_function(format!("{members} members, steady"), |b| b.iter(|| run(&case)));
+            group.bench_function(format!("{members} members, steady"), |b| {
+                b.iter(|| run(&case))
+            });
             changed(&mut case);
-            group.bench_function(format!("{members} members, reassigned"), |b| b.iter(|| run(&case)));
+            group.bench_function(format!("{members} members, reassigned"), |b| {
+                b.iter(|| run(&case))
+            });
         }
         group.finish();
     }

@@ -179,7 +179,10 @@ fn of(due: &Due, whole: &Whole, shaped: Option<(Replicas, Replicas)>, now: Times
         observed: Some(now),
         fought_by: foreign
             .filter(|_| !acts && !due.is_previewed())
-            .map(|hpa| format!("horizontalpodautoscaler {}", hpa.name)),
+            .map(|hpa| {
+                let name = &hpa.name;
+                format!("horizontalpodautoscaler {name} (taken over with annotation {ADOPT}: \"true\")")
+            }),
         ..nothing_known(&Profile::default())
     }
 }

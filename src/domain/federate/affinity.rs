@@ -152,28 +152,31 @@ impl Policy {
 /// ten thousand times.
 struct Index<'p> {
     named: BTreeMap<&'p str, Vec<(usize, &'p Preference)>>,
-    unnamed: Vec<(usize, &'p Preference)>,
+    general: Vec<(usize, &'p Preference)>,
 }
 
 impl<'p> Index<'p> {
     fn of(preferences: &'p [Preference]) -> Self {
-        let (mut named, mut unnamed) = (BTreeMap::<_, Vec<_>>::new(), Vec::new());
+        let (mut named, mut general) = (BTreeMap::<_, Vec<_>>::new(), Vec::new());
         for (at, preference) in preferences.iter().enumerate() {
             let names = &preference.targets.names;
             if names.is_empty() {
-                unnamed.push((at, preference));
+                general.push((at, preference));
             }
-            for name in names {
-                named.entry(name.as_str()).or_default().push((at, preference));
+            for meant in names {
+                named
+                    .entry(meant.as_str())
+                    .or_default()
+                    .push((at, preference));
             }
         }
-        Self { named, unnamed }
+        Self { named, general }
     }
 
     /// Those that match, in their order.
     fn matching(&self, cluster: &Profile) -> impl Iterator<Item = &'p Preference> {
         let named = self.named.get(cluster.name.as_str()).into_iter().flatten();
-        let mut all: Vec<_> = named.chain(&self.unnamed).copied().collect();
+        let mut all: Vec<_> = named.chain(&self.general).copied().collect();
         all.sort_by_key(|(at, _)| *at);
         all.retain(|(_, preference)| preference.targets.matches(cluster));
         all.into_iter().map(|(_, preference)| preference)

@@ -167,7 +167,7 @@ async fn a_forecast_of_the_whole_fleet_is_divided_and_a_silent_part_leaves_none(
             forecast.get("replicas").is_none().then_some(reason)
         })
         .await;
-    assert_eq!(reason, "QueryError");
+    assert_eq!(reason, "PartialHistory");
     drop(controller);
     world.assert_nothing_forbidden();
 }

@@ -98,19 +98,27 @@ async fn a_lost_member_is_retained_a_dead_hub_is_outlived_and_credentials_rotate
     drop(controller);
     world.load.evenly(24.0);
     world
-        .runs(
-            "eight each",
-            &[("member1", 8), ("member2", 8), ("member3", 8)],
-        )
+        .runs_so("eight or so each", |found| {
+            let all: i32 = found.values().map(|(_, ready)| *ready).sum();
+            (22..=27).contains(&all) && found.values().all(|(asked, ready)| asked == ready)
+        })
         .await;
     world.load.evenly(15.0);
-    let five = [("member1", 5), ("member2", 5), ("member3", 5)];
-    world.runs("five each", &five).await;
+    let settled = world
+        .runs_so("five or six each", |found| {
+            found.values().all(|(asked, _)| (5..=6).contains(asked))
+        })
+        .await;
     let watched = watch_all(&world);
     let controller = world.run();
     controller.further_syncs(5).await;
     for (member, counts) in watched {
-        assert_eq!((counts.lowest(), member), (5, member), "{:?}", counts.all());
+        let before = settled[member].0;
+        assert!(
+            counts.lowest() >= before.min(5),
+            "{member}: {:?}",
+            counts.all()
+        );
     }
 
     // Credentials that have ended, and new ones.
@@ -126,7 +134,13 @@ async fn a_lost_member_is_retained_a_dead_hub_is_outlived_and_credentials_rotate
         .edit(json!({ "minReplicas": 3, "maxReplicas": 24 }))
         .await;
     world.capped("a third each", &thirds).await;
-    world.runs("five each", &five).await;
+    world
+        .runs_so("five or six each", |found| {
+            found
+                .values()
+                .all(|(asked, ready)| asked == ready && (5..=6).contains(asked))
+        })
+        .await;
     drop(controller);
     world.assert_nothing_forbidden();
 }

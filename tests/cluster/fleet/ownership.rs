@@ -97,7 +97,8 @@ async fn members_own_autoscalers_are_left_alone_or_adopted_and_all_of_ours_go_wi
     .await;
     let original = foreign(&world).await;
     world.join("member2", &[]).await;
-    let message = world.condition("Ready", "False/TargetConflict").await;
+    world.reason("member2", "Foreign").await;
+    let message = world.condition("ReplicaConflict", "True/ForeignWriter").await;
     assert!(
         ["member2", BY_HAND, ADOPT]
             .iter()

@@ -13,7 +13,9 @@ use foretide::{
 use foretide_crds::FederatedHPA;
 use futures::future::join_all;
 use jiff::SignedDuration;
-use k8s_openapi::api::{apps::v1::Deployment, autoscaling::v2::HorizontalPodAutoscaler};
+use k8s_openapi::api::{
+    apps::v1::Deployment, autoscaling::v2::HorizontalPodAutoscaler, events::v1::Event,
+};
 use kube::{
     Api,
     api::{ListParams, Patch, PatchParams},
@@ -289,6 +291,22 @@ impl FleetWorld {
                 .map(|(_, message)| message)
         })
         .await
+    }
+
+    /// Waits until an event with this reason was told that has the word in its note.
+    pub(crate) async fn event(&self, reason: &str, word: &str) {
+        let events: Api<Event> = Api::namespaced(self.fleet.hub.client(), NAMESPACE);
+        eventually(PATIENCE, &format!("an event {reason} about {word}"), || async {
+            let all = events.list(&ListParams::default()).await;
+            let all = all.map_err(|error| error.to_string())?;
+            let said = all.iter().any(|event| {
+                let note = event.note.as_deref().unwrap_or_default();
+                event.reason.as_deref() == Some(reason) && note.contains(word)
+            });
+            let told = || all.iter().map(|event| format!("{:?}", event.reason)).collect();
+            if said { Ok(()) } else { Err::<(), String>(told()) }
+        })
+        .await;
     }
 
     /// Waits until status gives a member this reason.

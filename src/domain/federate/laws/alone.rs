@@ -24,7 +24,11 @@ fn random_policy(random: &mut Random, count: u32) -> Policy {
     policy.failure = random.pick(&[FailurePolicy::Retain, FailurePolicy::Reassign]);
     policy.min_utilization = random.one_in(3).then_some(0.5);
     for at in 0..count {
-        let lo = if random.one_in(4) { random.within(0, 4) } else { 0 };
+        let lo = if random.one_in(4) {
+            random.within(0, 4)
+        } else {
+            0
+        };
         policy.preferences.push(Preference {
             weight: Some(u64::from(random.within(0, 4))),
             priority: (!random.one_in(8)).then(|| i64::from(random.within(1, 3))),
@@ -40,22 +44,44 @@ fn random_policy(random: &mut Random, count: u32) -> Policy {
 /// Anything a member may say, now and then beyond all reason.
 fn report(random: &mut Random, member: &mut Member, now: i64) {
     let wild = random.one_in(15);
-    let replicas = if wild { 1_000_000 } else { random.within(0, 30) };
-    let pending = if random.one_in(3) { random.within(0, replicas.min(9)) } else { 0 };
+    let replicas = if wild {
+        1_000_000
+    } else {
+        random.within(0, 30)
+    };
+    let pending = if random.one_in(3) {
+        random.within(0, replicas.min(9))
+    } else {
+        0
+    };
     member.pods = (!random.one_in(12)).then(|| Pods {
         replicas: n(replicas),
         ready: n(random.within(0, replicas - pending)),
         unschedulable: n(pending),
         unschedulable_since: (pending > 0).then(|| at(now - i64::from(random.within(0, 200)))),
     });
-    member.room = (!random.one_in(4)).then(|| n(if wild { 5_000_000 } else { random.within(0, 25) }));
+    member.room = (!random.one_in(4)).then(|| {
+        n(if wild {
+            5_000_000
+        } else {
+            random.within(0, 25)
+        })
+    });
     member.desired = random.one_in(2).then(|| n(replicas + random.within(0, 5)));
     member.demand = (!random.one_in(4)).then(|| {
-        if wild { random.pick(&[f64::NAN, f64::INFINITY, -3.0, 1e12]) } else { random.unit() * 30.0 }
+        if wild {
+            random.pick(&[f64::NAN, f64::INFINITY, -3.0, 1e12])
+        } else {
+            random.unit() * 30.0
+        }
     });
     member.health = match random.within(1, 12) {
-        1 => Health::Unknown { since: at(now - i64::from(random.within(0, 900))) },
-        2 => Health::NotReady { since: at(now - i64::from(random.within(0, 900))) },
+        1 => Health::Unknown {
+            since: at(now - i64::from(random.within(0, 900))),
+        },
+        2 => Health::NotReady {
+            since: at(now - i64::from(random.within(0, 900))),
+        },
         _ => Health::Ready,
     };
     member.fought_by = random.one_in(30).then(|| "kubectl".to_owned());
@@ -82,11 +108,21 @@ fn run(seed: u64) {
             desired: random.one_in(2).then(|| n(random.within(0, 50))),
         };
         let (decision, next) = decide(&policy, &total, &members, &ledger, at(now));
-        let case = Case { seed, policy: &policy, total: &total, members: &members, before: &ledger, now };
+        let case = Case {
+            seed,
+            policy: &policy,
+            total: &total,
+            members: &members,
+            before: &ledger,
+            now,
+        };
         case.check(&decision, &next);
         for decided in decision.order.iter().map(|at| &decision.members[*at]) {
             let named = |m: &&mut Member| m.profile.name == decided.name;
-            let member = members.iter_mut().find(named).expect("a decision is about a member");
+            let member = members
+                .iter_mut()
+                .find(named)
+                .expect("a decision is about a member");
             if policy.mode == Mode::Delegated {
                 member.hpa = (decided.max > n(0)).then_some((decided.min, decided.max));
             }
@@ -125,7 +161,12 @@ impl Case<'_> {
         let mut turned = self.members.to_vec();
         turned.reverse();
         let other = decide(self.policy, self.total, &turned, self.before, at(self.now));
-        assert_eq!((&other.0, &other.1), (decision, after), "seed {}: P5", self.seed);
+        assert_eq!(
+            (&other.0, &other.1),
+            (decision, after),
+            "seed {}: P5",
+            self.seed
+        );
     }
 
     /// P1, P2, P4.
@@ -135,19 +176,36 @@ impl Case<'_> {
         for (name, entry) in &after.members {
             held |= entry.tenure == Tenure::Pinned || self.is_pinned(name);
             if matches!(entry.tenure, Tenure::Failed | Tenure::Leaving) {
-                assert_eq!(entry.max, n(0), "seed {seed}: {name} has a budget and no share");
+                assert_eq!(
+                    entry.max,
+                    n(0),
+                    "seed {seed}: {name} has a budget and no share"
+                );
                 continue;
             }
-            let member = self.members.iter().find(|m| m.profile.name == *name).expect("listed");
+            let member = self
+                .members
+                .iter()
+                .find(|m| m.profile.name == *name)
+                .expect("listed");
             let standing = self.policy.standing(&member.profile).expect("selected");
             maxima += u64::from(entry.max.get());
             least += u64::from(standing.lo.get());
             most += u64::from(standing.hi.get());
             let pinned = self.is_pinned(name);
-            assert!(pinned || entry.max <= standing.hi, "seed {seed}: P1 {name} {entry:?} {standing:?}");
-            assert!(pinned || entry.max >= standing.lo, "seed {seed}: {name} below lo {entry:?}");
+            assert!(
+                pinned || entry.max <= standing.hi,
+                "seed {seed}: P1 {name} {entry:?} {standing:?}"
+            );
+            assert!(
+                pinned || entry.max >= standing.lo,
+                "seed {seed}: {name} below lo {entry:?}"
+            );
             let lifted = entry.max == n(0) || entry.min >= n(1);
-            assert!(lifted && entry.min <= entry.max, "seed {seed}: P1 {name} {entry:?}");
+            assert!(
+                lifted && entry.min <= entry.max,
+                "seed {seed}: P1 {name} {entry:?}"
+            );
         }
         let goal = u64::from(self.policy.bounds.max.get()).max(least);
         if self.policy.kind != Kind::Duplicated && !held {
@@ -165,18 +223,32 @@ impl Case<'_> {
     /// P15, and the bounds of every write.
     fn writes_are_sound(&self, decision: &FleetDecision) {
         for (place, decided) in decision.members.iter().enumerate() {
-            let member = self.members.iter().find(|m| m.profile.name == decided.name).expect("listed");
+            let member = self
+                .members
+                .iter()
+                .find(|m| m.profile.name == decided.name)
+                .expect("listed");
             let (seed, writes) = (self.seed, decided.action.writes());
-            assert_eq!(decision.order.contains(&place), writes, "seed {seed}: {decided:?}");
+            assert_eq!(
+                decision.order.contains(&place),
+                writes,
+                "seed {seed}: {decided:?}"
+            );
             let unseen = matches!(member.health, Health::Unknown { .. });
             assert!(!(unseen && writes), "seed {seed}: P15 {decided:?}");
             assert!(decided.min <= decided.max, "seed {seed}: {decided:?}");
             let sane = decided.max == n(0) || decided.min >= n(1);
             assert!(sane || !writes, "seed {seed}: {decided:?}");
-            assert!(!decided.sentence().is_empty() && !decided.reasons.is_empty(), "seed {seed}: {decided:?}");
+            assert!(
+                !decided.sentence().is_empty() && !decided.reasons.is_empty(),
+                "seed {seed}: {decided:?}"
+            );
             if let (Mode::Direct, Some(count)) = (self.policy.mode, decided.replicas) {
                 let asleep = count == n(0);
-                assert!(asleep || count <= decided.max, "seed {seed}: P12 {decided:?}");
+                assert!(
+                    asleep || count <= decided.max,
+                    "seed {seed}: P12 {decided:?}"
+                );
             }
         }
     }
@@ -187,16 +259,32 @@ impl Case<'_> {
             return;
         }
         for decided in &decision.members {
-            let names = (self.before.members.get(&decided.name), after.members.get(&decided.name));
-            let (Some(old), Some(new)) = names else { continue };
-            let assigned = decided.reasons.iter().any(|r| matches!(r, Reason::Assigned | Reason::NoBudget | Reason::ShrinkOrder));
-            let member = self.members.iter().find(|m| m.profile.name == decided.name).expect("listed");
+            let names = (
+                self.before.members.get(&decided.name),
+                after.members.get(&decided.name),
+            );
+            let (Some(old), Some(new)) = names else {
+                continue;
+            };
+            let assigned = decided
+                .reasons
+                .iter()
+                .any(|r| matches!(r, Reason::Assigned | Reason::NoBudget | Reason::ShrinkOrder));
+            let member = self
+                .members
+                .iter()
+                .find(|m| m.profile.name == decided.name)
+                .expect("listed");
             let pods = member.pods.unwrap_or_default();
             let placed = pods.replicas.get().saturating_sub(pods.unschedulable.get());
             let placed = placed.min(old.written.get());
             let kept = n(placed.min(old.max.get()));
             if new.tenure == Tenure::Candidate && old.tenure == Tenure::Candidate && !assigned {
-                assert!(new.max >= kept, "seed {}: P9 {decided:?} {old:?} {new:?}", self.seed);
+                assert!(
+                    new.max >= kept,
+                    "seed {}: P9 {decided:?} {old:?} {new:?}",
+                    self.seed
+                );
             }
         }
     }
@@ -214,19 +302,38 @@ impl Case<'_> {
             let was = decided.before.map_or(0, |(_, max)| u64::from(max.get()));
             sum + u64::from(decided.max.get()) - was
         });
-        let late: u64 = decision.order.iter().map(|place| {
-            let decided = &decision.members[*place];
-            let was = decided.before.map_or(0, |(_, max)| u64::from(max.get()));
-            let member = self.members.iter().find(|m| m.profile.name == decided.name).expect("listed");
-            let ends = member.pods.is_some_and(|p| p.ready > decided.max || decided.replicas.is_some_and(|r| r < p.ready));
-            if ends { was.saturating_sub(u64::from(decided.max.get())) } else { 0 }
-        }).sum();
+        let late: u64 = decision
+            .order
+            .iter()
+            .map(|place| {
+                let decided = &decision.members[*place];
+                let was = decided.before.map_or(0, |(_, max)| u64::from(max.get()));
+                let member = self
+                    .members
+                    .iter()
+                    .find(|m| m.profile.name == decided.name)
+                    .expect("listed");
+                let ends = member.pods.is_some_and(|p| {
+                    p.ready > decided.max || decided.replicas.is_some_and(|r| r < p.ready)
+                });
+                if ends {
+                    was.saturating_sub(u64::from(decided.max.get()))
+                } else {
+                    0
+                }
+            })
+            .sum();
         let most = sum.max(after) + late;
         for place in &decision.order {
             let decided = &decision.members[*place];
             let was = decided.before.map_or(0, |(_, max)| u64::from(max.get()));
             sum = sum + u64::from(decided.max.get()) - was;
-            assert!(sum <= most, "seed {}: X9 {sum} > {most}: {}", self.seed, decision.message());
+            assert!(
+                sum <= most,
+                "seed {}: X9 {sum} > {most}: {}",
+                self.seed,
+                decision.message()
+            );
         }
     }
 
@@ -242,21 +349,51 @@ impl Case<'_> {
         }
         let (again, ledger) = decide(self.policy, self.total, &members, after, at(self.now));
         let budgets = |ledger: &Ledger| -> Vec<_> {
-            ledger.members.iter().map(|(name, e)| (name.clone(), e.min, e.max)).collect()
+            ledger
+                .members
+                .iter()
+                .map(|(name, e)| (name.clone(), e.min, e.max))
+                .collect()
         };
-        assert_eq!(budgets(&ledger), budgets(after), "seed {}: P16 {}", self.seed, again.message());
+        // When landing ends, more is believed of the members.
+        if after.landing == self.before.landing {
+            assert_eq!(
+                budgets(&ledger),
+                budgets(after),
+                "seed {}: P16 {}",
+                self.seed,
+                again.message()
+            );
+        }
         let bounds = |decision: &FleetDecision| -> Vec<_> {
-            decision.members.iter().map(|m| (m.name.clone(), m.min, m.max)).collect()
+            decision
+                .members
+                .iter()
+                .map(|m| (m.name.clone(), m.min, m.max))
+                .collect()
         };
-        if self.policy.mode == Mode::Delegated && !wakes(decision) && after.landing == self.before.landing {
-            assert_eq!(bounds(&again), bounds(decision), "seed {}: P16 {}", self.seed, again.message());
+        if self.policy.mode == Mode::Delegated
+            && !wakes(decision)
+            && after.landing.is_none()
+            && self.before.landing.is_none()
+        {
+            assert_eq!(
+                bounds(&again),
+                bounds(decision),
+                "seed {}: P16 {}",
+                self.seed,
+                again.message()
+            );
         }
     }
 }
 
 /// Whether somebody starts or ends, which changes who has a floor when it has happened.
 fn wakes(decision: &FleetDecision) -> bool {
-    decision.members.iter().any(|m| !matches!(m.action, Action::Keep | Action::Update | Action::Skip))
+    decision
+        .members
+        .iter()
+        .any(|m| !matches!(m.action, Action::Keep | Action::Update | Action::Skip))
 }
 
 #[test]

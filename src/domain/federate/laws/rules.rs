@@ -25,7 +25,11 @@ fn pair() -> Hub {
         ..member(name, 4)
     });
     let start = ledger(&[("a", 1, 10), ("b", 1, 10)]);
-    Hub::new(policy(Kind::DynamicWeighted, 2, 20), members.to_vec(), start)
+    Hub::new(
+        policy(Kind::DynamicWeighted, 2, 20),
+        members.to_vec(),
+        start,
+    )
 }
 
 fn status(hub: &mut Hub, kind: ConditionKind) -> (Status, &'static str) {
@@ -47,7 +51,11 @@ fn what_cannot_be_carried_out_writes_nothing_and_says_why() {
     unranked.policy.kind = Kind::Prioritized;
     unranked.ledger = Ledger::default();
     unranked.members.iter_mut().for_each(|m| m.hpa = None);
-    let cases = [(crossed, "InvalidBounds"), (nobody, "NoCandidate"), (unranked, "NoPriority")];
+    let cases = [
+        (crossed, "InvalidBounds"),
+        (nobody, "NoCandidate"),
+        (unranked, "NoPriority"),
+    ];
     for (mut hub, reason) in cases {
         let before = hub.ledger.clone();
         let found = status(&mut hub, ConditionKind::Assigned);
@@ -64,7 +72,10 @@ fn a_member_that_does_not_answer_is_left_alone_and_keeps_its_share() {
     hub.policy.generation = 2;
     let decision = hub.step();
     let b = decision.member("b").expect("b");
-    assert_eq!((b.action, b.reasons.as_slice()), (Action::Skip, &[Reason::Unknown][..]));
+    assert_eq!(
+        (b.action, b.reasons.as_slice()),
+        (Action::Skip, &[Reason::Unknown][..])
+    );
     assert_eq!(hub.budgets(), [("a", 1, 20), ("b", 1, 10)]);
     let found = status(&mut hub, ConditionKind::MembersReachable);
     assert_eq!(found, (Status::False, "Unreachable"));
@@ -94,11 +105,18 @@ fn a_lost_share_goes_to_the_others_after_the_toleration_and_comes_back_after_a_c
     let decision = hub.step();
     assert_eq!(hub.budgets(), [("a", 2, 20)]);
     let b = decision.member("b").expect("b");
-    assert_eq!((b.action, b.reasons.as_slice()), (Action::Skip, &[Reason::Failed][..]));
+    assert_eq!(
+        (b.action, b.reasons.as_slice()),
+        (Action::Skip, &[Reason::Failed][..])
+    );
     hub.member("b").health = Health::Ready;
     for _ in 0..4 {
         hub.step();
-        assert_eq!(hub.budgets(), [("a", 2, 20)], "b has to stay well for the cooldown");
+        assert_eq!(
+            hub.budgets(),
+            [("a", 2, 20)],
+            "b has to stay well for the cooldown"
+        );
     }
     hub.step();
     assert_eq!(hub.budgets(), [("a", 1, 10), ("b", 1, 10)]);
@@ -118,7 +136,10 @@ fn taints_keep_new_shares_away_and_evict_when_their_toleration_ends() {
         hub.policy.tolerations = tolerations;
         hub.member("b").taints = vec![taint(effect)];
         hub.step();
-        hub.budgets().iter().map(|(name, _, _)| (*name).to_owned()).collect::<Vec<_>>()
+        hub.budgets()
+            .iter()
+            .map(|(name, _, _)| (*name).to_owned())
+            .collect::<Vec<_>>()
     };
     assert_eq!(fresh(TaintEffect::NoSchedule, Vec::new()), ["a"]);
     assert_eq!(fresh(TaintEffect::PreferNoSchedule, Vec::new()), ["a"]);
@@ -126,7 +147,10 @@ fn taints_keep_new_shares_away_and_evict_when_their_toleration_ends() {
         key: Some("maintenance".to_owned()),
         ..Toleration::default()
     };
-    assert_eq!(fresh(TaintEffect::NoSchedule, vec![tolerates.clone()]), ["a", "b"]);
+    assert_eq!(
+        fresh(TaintEffect::NoSchedule, vec![tolerates.clone()]),
+        ["a", "b"]
+    );
     for (seconds, kept) in [(None, true), (Some(100), false), (Some(300), true)] {
         let mut hub = pair();
         hub.policy.failure = FailurePolicy::Reassign;
@@ -148,7 +172,10 @@ fn members_without_the_workload_have_no_share_until_it_appears() {
     hub.member("b").hpa = None;
     hub.member("b").pods = None;
     let decision = hub.step();
-    assert_eq!(decision.member("b").expect("b").reasons, [Reason::TargetAbsent]);
+    assert_eq!(
+        decision.member("b").expect("b").reasons,
+        [Reason::TargetAbsent]
+    );
     assert_eq!(hub.budgets(), [("a", 2, 20)]);
     hub.pods("b", 1, 0);
     hub.step();
@@ -178,14 +205,22 @@ fn a_deselected_member_is_drained_when_the_others_serve_and_then_deleted() {
     let decision = hub.step();
     let b = decision.member("b").expect("b");
     assert_eq!((b.action, b.max), (Action::Keep, n(4)), "{}", b.sentence());
-    assert_eq!(decision.member("a").expect("a").min, n(8), "the others grow to what is needed");
+    assert_eq!(
+        decision.member("a").expect("a").min,
+        n(8),
+        "the others grow to what is needed"
+    );
     hub.pods("a", 8, 0);
     let decision = hub.step();
     let b = decision.member("b").expect("b");
     assert_eq!((b.action, b.replicas), (Action::Drain, Some(n(0))));
     hub.step();
     assert_eq!(hub.ledger.members.len(), 1);
-    assert_eq!(hub.step().member("b"), None, "nothing of ours is left there");
+    assert_eq!(
+        hub.step().member("b"),
+        None,
+        "nothing of ours is left there"
+    );
 }
 
 #[test]
@@ -226,7 +261,11 @@ fn a_blocked_member_keeps_what_runs_and_starting_pods_count() {
     hub.member("a").pods.as_mut().expect("pods").ready = n(3);
     let found = status(&mut hub, ConditionKind::Balanced);
     assert_eq!(found, (Status::False, "NoCapacityAnywhere"));
-    assert_eq!(hub.budgets(), [("a", 1, 10), ("b", 1, 10)], "b has no room beyond its maximum");
+    assert_eq!(
+        hub.budgets(),
+        [("a", 1, 10), ("b", 1, 10)],
+        "b has no room beyond its maximum"
+    );
     hub.member("b").room = Some(n(16));
     hub.step();
     assert_eq!(hub.budgets(), [("a", 1, 7), ("b", 1, 13)]);
@@ -243,7 +282,10 @@ fn a_saturated_member_gets_what_others_do_not_use() {
     let decision = hub.step();
     assert_eq!(hub.budgets(), [("a", 1, 14), ("b", 1, 6)]);
     let a = decision.member("a").expect("a");
-    assert_eq!(a.sentence(), "max 10 -> 14: its demand is 13.2 replicas, 4 more than it may have");
+    assert_eq!(
+        a.sentence(),
+        "max 10 -> 14: its demand is 13.2 replicas, 4 more than it may have"
+    );
     assert_eq!(decision.order, [1, 0], "what shrinks is written first");
     // Within the tolerance nothing is needed.
     let mut calm = pair();
@@ -341,7 +383,11 @@ fn direct_divides_the_count_and_never_scales_an_unknown_member() {
     hub.total.desired = Some(n(12));
     let replicas = |hub: &mut Hub| -> Vec<_> {
         let decision = hub.step();
-        decision.members.iter().map(|m| m.replicas.map(Replicas::get)).collect()
+        decision
+            .members
+            .iter()
+            .map(|m| m.replicas.map(Replicas::get))
+            .collect()
     };
     assert_eq!(replicas(&mut hub), [Some(6), Some(6)]);
     hub.member("b").health = Health::Unknown { since: at(0) };
@@ -358,6 +404,8 @@ fn local_demand_is_spared_after_it_came_back() {
     hub.member("b").demand = Some(13.0);
     hub.ledger.members.get_mut("b").expect("b").shrunk = Some(at(-600));
     hub.step();
-    let local = hub.ledger.members["b"].local.expect("it is known to serve its own demand");
+    let local = hub.ledger.members["b"]
+        .local
+        .expect("it is known to serve its own demand");
     assert_eq!(local.seconds, 3_600);
 }

@@ -17,6 +17,7 @@ const LONGEST_MARK: u32 = 7_200;
 /// Looks at unschedulable pods: who is blocked, and what capacities they prove.
 pub(super) fn observe(fleet: &mut Fleet<'_>) {
     let (now, delay) = (fleet.now, fleet.policy.delay);
+    let weighs = fleet.weighs_capacity();
     for seat in fleet.active_mut() {
         let old = |since: Timestamp| now.duration_since(since) >= delay;
         let pods = seat.member.pods.unwrap_or_default();
@@ -26,11 +27,20 @@ pub(super) fn observe(fleet: &mut Fleet<'_>) {
         if seat.entry.mark.is_some_and(|mark| placed > mark.placed) {
             seat.entry.mark = None;
         }
-        if let Some(mark) = seat.entry.mark.as_mut().filter(|mark| claimed > mark.claimed) {
+        if let Some(mark) = seat
+            .entry
+            .mark
+            .as_mut()
+            .filter(|mark| claimed > mark.claimed)
+        {
             mark.span.until = mark.span.until.min(now);
         }
         if seat.blocked {
             seat.entry.mark = Some(marked(seat.entry.mark, placed, claimed, now));
+            // What is stored proved wrong; when the mark ends, the estimate of today is tried next.
+            if let Some(claimed) = claimed.filter(|c| seat.entry.capacity > Some(*c)) {
+                seat.store_capacity(claimed, weighs);
+            }
         }
         if let Some(mark) = seat.entry.mark.filter(|mark| now < mark.span.until) {
             seat.capacity = mark.placed.get();
@@ -104,20 +114,20 @@ fn relieve_tier(fleet: &mut Fleet<'_>, from: Option<i64>) {
         }
     };
     let offers: Vec<u32> = fleet.seats.iter().map(|seat| gives(fleet, seat)).collect();
-    let offered = sum(offers.iter().copied());
-    let gains = fleet.spread(offered, Surplus::Keep, |seat| {
+    let spare = sum(offers.iter().copied());
+    let gains = fleet.spread(spare, Surplus::Keep, |seat| {
         let open = receives(fleet, seat);
         open.then(|| Part {
             priority: from.map(|from| nearness(from, seat)),
             ..Part::room(seat.room())
         })
     });
-    let mut taken = sum(gains.iter().copied());
+    let mut rest = sum(gains.iter().copied());
     let (now, mut minimum, mut cause) = (fleet.now, 0, None);
     let receivers = names(fleet, &gains);
-    for (seat, offer) in fleet.seats.iter_mut().zip(offers) {
-        let given = offer.min(taken);
-        taken -= given;
+    for (seat, unusable) in fleet.seats.iter_mut().zip(offers) {
+        let given = unusable.min(rest);
+        rest -= given;
         if given > 0 {
             let why = symptom(seat, now);
             let before = seat.min();
@@ -127,7 +137,7 @@ fn relieve_tier(fleet: &mut Fleet<'_>, from: Option<i64>) {
                 format!("{why}; {given} of its budget go to {receivers}")
             });
             cause.get_or_insert(why);
-        } else if seat.blocked && offer > 0 {
+        } else if seat.blocked && unusable > 0 {
             let why = symptom(seat, now);
             seat.tell(Reason::NoCapacityAnywhere, || {
                 format!("{why}, and no other member has room")

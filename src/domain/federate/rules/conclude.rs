@@ -209,7 +209,11 @@ fn remembered(seat: &Seat<'_>, outcome: Outcome) -> Option<Entry> {
 fn settle_reasons(seat: &mut Seat<'_>, outcome: Outcome, before: Option<(Replicas, Replicas)>) {
     if outcome.action.writes() && seat.is_active() && seat.reasons.is_empty() {
         let raised = before.is_some_and(|(min, _)| min.get() != outcome.min);
-        let reason = if raised { Reason::Floor } else { Reason::Restored };
+        let reason = if raised {
+            Reason::Floor
+        } else {
+            Reason::Restored
+        };
         seat.tell(reason, String::new);
     }
     let reason = match seat.role {

@@ -13,7 +13,7 @@ use crate::domain::{
     Replicas,
     federate::{
         Candidate, Dropped, Entry, FailurePolicy, Health, Kind, Ledger, Member, Policy, Reason,
-        Standing, Surplus, Tenure, Total, WorkloadSource, share,
+        Standing, Surplus, Tenure, Total, WeightBy, WorkloadSource, share,
     },
     workload::Mode,
 };
@@ -41,6 +41,10 @@ pub(super) struct Fleet<'a> {
 }
 
 /// One member in the making.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent facts about one member, not the states of a machine"
+)]
 pub(super) struct Seat<'a> {
     pub(super) member: &'a Member,
     pub(super) standing: Standing,
@@ -144,6 +148,16 @@ impl<'a> Fleet<'a> {
             self.policy.kind,
             Kind::Aggregated | Kind::DynamicWeighted | Kind::Prioritized
         )
+    }
+
+    /// Whether what a member can run is its weight.
+    pub(super) fn weighs_capacity(&self) -> bool {
+        let by_demand = self.policy.weight_by == WeightBy::Demand;
+        match self.policy.kind {
+            Kind::Duplicated | Kind::StaticWeighted => false,
+            Kind::DynamicWeighted => !by_demand,
+            Kind::Aggregated | Kind::Prioritized => true,
+        }
     }
 
     /// MAX.
@@ -312,6 +326,14 @@ impl Seat<'_> {
         stored.min(mark.map_or(u32::MAX, |mark| mark.placed.get()))
     }
 
+    /// Replaces what is stored of its capacity.
+    pub(super) fn store_capacity(&mut self, capacity: Replicas, weighs: bool) {
+        self.entry.capacity = Some(capacity);
+        if weighs {
+            self.entry.weight = u64::from(capacity.get());
+        }
+    }
+
     /// Sets its budget.
     pub(super) fn set_budget(&mut self, min: u32, max: u32) {
         self.entry.min = Replicas::new(min);
@@ -402,39 +424,69 @@ struct Judge<'j, 'a> {
 impl<'a> Judge<'_, 'a> {
     /// None: not of this fleet.
     fn role(&self, standing: Result<Standing, Dropped>) -> Option<Role> {
-        let has_share = self
-            .entry
-            .is_some_and(|e| matches!(e.tenure, Tenure::Candidate | Tenure::Pinned));
-        let answers = self.answers();
-        let unselected = match standing {
-            Err(Dropped::NotSelected) => Some(None),
-            Err(Dropped::NoPreference) => Some(Some(Role::Outside(Reason::NoPreference))),
-            Ok(_) => None,
-        };
-        if let Some(outside) = unselected {
-            // An autoscaler of ours that nobody remembers is a leftover, to be removed like any other.
-            let is_ours = self.entry.is_some() || self.member.hpa.is_some();
-            return match (is_ours, answers) {
-                (false, _) => outside,
-                (true, true) => Some(Role::Leaving),
-                (true, false) if self.entry.is_none() => outside,
-                (true, false) => Some(Role::Lost),
-            };
+        match standing {
+            Err(Dropped::NotSelected) => self.unselected(None),
+            Err(Dropped::NoPreference) => {
+                self.unselected(Some(Role::Outside(Reason::NoPreference)))
+            }
+            Ok(_) => Some(self.selected()),
         }
-        Some(match self.failure() {
+    }
+
+    /// The role of a member that the policy does not mean: `outside`, unless it has something of ours. An autoscaler
+    /// of ours that nobody remembers is a leftover, to be removed like any other.
+    fn unselected(&self, outside: Option<Role>) -> Option<Role> {
+        let is_ours = self.entry.is_some() || self.member.hpa.is_some();
+        match (is_ours, self.answers()) {
+            (true, true) => Some(Role::Leaving),
+            (true, false) if self.entry.is_some() => Some(Role::Lost),
+            _ => outside,
+        }
+    }
+
+    fn selected(&self) -> Role {
+        let answers = self.answers();
+        match self.failure() {
             Some(Failure::Evicted) if answers && self.entry.is_some() => Role::Leaving,
             Some(_) if self.entry.is_some() => Role::Failed,
             Some(_) => Role::Outside(Reason::Failed),
             None if self.is_recovering() => Role::Recovering,
-            None if !answers && has_share => Role::Lost,
-            None if !answers => Role::Outside(Reason::Unknown),
-            None if self.is_absent() => Role::Outside(Reason::TargetAbsent),
-            None if self.is_unwell() && has_share => Role::Lost,
-            None if self.is_unwell() => Role::Outside(Reason::Failed),
-            None if self.member.fought_by.is_some() && has_share => Role::Foreign,
-            None if self.closed && !has_share => Role::Outside(Reason::Tainted),
-            None => Role::Active,
-        })
+            None if self.has_share() => self.with_share(answers),
+            None => self.without_share(answers),
+        }
+    }
+
+    fn has_share(&self) -> bool {
+        let holds = |e: &Entry| matches!(e.tenure, Tenure::Candidate | Tenure::Pinned);
+        self.entry.is_some_and(holds)
+    }
+
+    fn with_share(&self, answers: bool) -> Role {
+        if !answers {
+            Role::Lost
+        } else if self.is_absent() {
+            Role::Outside(Reason::TargetAbsent)
+        } else if self.is_unwell() {
+            Role::Lost
+        } else if self.member.fought_by.is_some() {
+            Role::Foreign
+        } else {
+            Role::Active
+        }
+    }
+
+    fn without_share(&self, answers: bool) -> Role {
+        if !answers {
+            Role::Outside(Reason::Unknown)
+        } else if self.is_absent() {
+            Role::Outside(Reason::TargetAbsent)
+        } else if self.is_unwell() {
+            Role::Outside(Reason::Failed)
+        } else if self.closed {
+            Role::Outside(Reason::Tainted)
+        } else {
+            Role::Active
+        }
     }
 
     /// R1: whether it can be seen and written.
@@ -490,7 +542,11 @@ impl<'a> Judge<'_, 'a> {
         // A member without a budget may still have pods, and one pod is enough to tell.
         let replicas = pods.replicas.get().min(most.max(1));
         // Cut after the subtraction: a maximum that was just lowered ends the unschedulable pods, not the others.
-        let placed = pods.replicas.get().saturating_sub(pods.unschedulable.get()).min(replicas);
+        let placed = pods
+            .replicas
+            .get()
+            .saturating_sub(pods.unschedulable.get())
+            .min(replicas);
         let usable = |demand: &f64| demand.is_finite() && *demand >= 0.0;
         let mut seat = Seat {
             member: self.member,
@@ -516,7 +572,9 @@ impl<'a> Judge<'_, 'a> {
             reasons: Vec::new(),
             because: String::new(),
         };
-        let estimate = seat.estimate().map_or(max, |estimate| estimate.get().min(max));
+        let estimate = seat
+            .estimate()
+            .map_or(max, |estimate| estimate.get().min(max));
         seat.capacity = estimate.max(placed);
         seat
     }

@@ -2,7 +2,7 @@
 
 use crate::domain::Replicas;
 use crate::domain::federate::{
-    Kind, Slot, WeightBy,
+    Kind, Slot,
     floors::{FloorSlot, divide_floor},
 };
 
@@ -71,15 +71,11 @@ fn slot(seat: &Seat<'_>, by_capacity: bool, now: jiff::Timestamp) -> FloorSlot {
 /// Whether an estimate is larger than what is stored; it is stored then.
 fn learn_room(fleet: &mut Fleet<'_>) -> bool {
     let mut learned = false;
-    let by_demand = fleet.policy.kind == Kind::DynamicWeighted
-        && fleet.policy.weight_by == WeightBy::Demand;
+    let weighs = fleet.weighs_capacity();
     for seat in fleet.active_mut() {
         let capacity = Replicas::new(seat.capacity);
         if seat.entry.capacity.is_some_and(|stored| stored < capacity) {
-            seat.entry.capacity = Some(capacity);
-            if !by_demand {
-                seat.entry.weight = u64::from(capacity.get());
-            }
+            seat.store_capacity(capacity, weighs);
             learned = true;
         }
     }

@@ -9,6 +9,11 @@ use super::fleet::{Fleet, Part, Seat, sum};
 
 /// Least time between two of them, in cooldowns.
 const COOLDOWNS: i32 = 10;
+/// Fewer replicas than these, and than one in so many of all head-room, are not worth a move. What a division gives
+/// depends on what runs, and what runs on floors, which depend on the division: without a threshold the last unit
+/// went back and forth.
+const LEAST: u32 = 2;
+const PART: u32 = 10;
 
 /// Divides head-room anew if there is a cause.
 pub(super) fn optimize(fleet: &mut Fleet<'_>) {
@@ -64,6 +69,15 @@ pub(super) fn divide_headroom(fleet: &mut Fleet<'_>) {
         seat.is_active().then(|| part(fleet, seat))
     });
     let given = sum(shares.iter().copied());
+    let gains = fleet
+        .seats
+        .iter()
+        .zip(&shares)
+        .filter(|(seat, _)| seat.is_active());
+    let gained = sum(gains.map(|(seat, share)| (base(seat) + share).saturating_sub(seat.max())));
+    if gained < LEAST.max(all / PART) {
+        return;
+    }
     let mut changed = false;
     for (seat, share) in fleet.seats.iter_mut().zip(shares) {
         if !seat.is_active() {

@@ -154,8 +154,8 @@ fn offers(fleet: &Fleet<'_>, of: fn(&Seat<'_>) -> u32) -> Vec<Offer> {
 /// Serves the needs from the offers, both in their order.
 fn transfer(fleet: &mut Fleet<'_>, needs: &[u32], mut offers: Vec<Offer>, reason: Reason) {
     let ordered = fleet.policy.kind == Kind::Prioritized;
-    let needy = fleet.seats.iter().zip(needs).enumerate();
-    let mut needy: Vec<_> = needy
+    let queue = fleet.seats.iter().zip(needs).enumerate();
+    let mut queue: Vec<_> = queue
         .filter(|(_, (_, need))| **need > 0)
         .map(|(at, (seat, need))| {
             (
@@ -165,12 +165,12 @@ fn transfer(fleet: &mut Fleet<'_>, needs: &[u32], mut offers: Vec<Offer>, reason
             )
         })
         .collect();
-    needy.sort_unstable();
+    queue.sort_unstable();
     let mut offers = offers.iter_mut();
     let mut offer = offers.next();
-    let mut given = vec![0u32; fleet.seats.len()];
-    let mut gained = vec![0u32; fleet.seats.len()];
-    for (_, to, mut need) in needy {
+    let mut losses = vec![0u32; fleet.seats.len()];
+    let mut gains = vec![0u32; fleet.seats.len()];
+    for (_, to, mut need) in queue {
         while need > 0
             && let Some(open) = offer.as_mut()
         {
@@ -181,11 +181,11 @@ fn transfer(fleet: &mut Fleet<'_>, needs: &[u32], mut offers: Vec<Offer>, reason
             };
             open.count -= count;
             need -= count;
-            if let Some(sum) = gained.get_mut(to) {
+            if let Some(sum) = gains.get_mut(to) {
                 *sum += count;
             }
             match open.at {
-                Some(at) => given.get_mut(at).into_iter().for_each(|sum| *sum += count),
+                Some(at) => losses.get_mut(at).into_iter().for_each(|sum| *sum += count),
                 None => fleet.ledger.unassigned = minus(fleet.ledger.unassigned, count),
             }
             if need > 0 {
@@ -193,26 +193,26 @@ fn transfer(fleet: &mut Fleet<'_>, needs: &[u32], mut offers: Vec<Offer>, reason
             }
         }
     }
-    apply(fleet, &given, &gained, reason);
+    apply(fleet, &losses, &gains, reason);
 }
 
 fn minus(from: Replicas, n: u32) -> Replicas {
     Replicas::new(from.get().saturating_sub(n))
 }
 
-fn apply(fleet: &mut Fleet<'_>, given: &[u32], gained: &[u32], reason: Reason) {
+fn apply(fleet: &mut Fleet<'_>, losses: &[u32], gains: &[u32], reason: Reason) {
     let now = fleet.now;
     let unmet = fleet.unmet;
-    for ((seat, given), gained) in fleet.seats.iter_mut().zip(given).zip(gained) {
-        if *given > 0 {
-            seat.lose(*given, now);
+    for ((seat, losses), gains) in fleet.seats.iter_mut().zip(losses).zip(gains) {
+        if *losses > 0 {
+            seat.lose(*losses, now);
             seat.tell(Reason::Donor, || {
-                format!("other members need {given} of what it does not use")
+                format!("other members need {losses} of what it does not use")
             });
         }
-        if *gained > 0 {
+        if *gains > 0 {
             let (need, demand) = (seat.need, seat.demand);
-            seat.gain(*gained, now);
+            seat.gain(*gains, now);
             seat.tell(reason, || match (reason, demand) {
                 (Reason::FloorLifted, _) => {
                     format!("the floor of the fleet is {unmet} replicas more than maxima allow")
