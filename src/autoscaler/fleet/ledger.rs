@@ -257,6 +257,8 @@ mod tests {
             shrunk: Some(at(2)),
             saturated_since: Some(at(3)),
             idle_since: Some(at(4)),
+            slept: Some(at(7)),
+            needed: Some(span),
             woken: Some(at(5)),
             recovered: Some(at(6)),
         };
