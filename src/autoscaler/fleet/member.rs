@@ -20,6 +20,7 @@ use super::{
 use crate::{
     autoscaler::{
         apply::Planned,
+        child::ADOPT,
         gather::{self, Sighting, predicted},
         glimpse::tell,
         plan::{Desk, as_child, may_act},
