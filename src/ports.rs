@@ -396,9 +396,11 @@ pub struct Demand<'a> {
 pub struct MemberSeries<'a> {
     /// Name of the member, which is the value of the cluster label.
     pub name: &'a str,
-    /// Name of the endpoint that has the series of this member only; absent means that the hub's has them, told apart
+    /// Name of the endpoint that has the series of this member; absent means that the hub's has them, told apart
     /// by the cluster label.
     pub endpoint: Option<&'a str>,
+    /// Whether no other member of the fleet names that endpoint: then what has no cluster label there is this one's.
+    pub alone: bool,
 }
 
 /// A query, and whom to ask.

@@ -3,12 +3,11 @@
 //! Labels come from closed sets, plus namespace and name of the object. A deleted object's series are
 //! removed. It refuses to decide anything: callers hand it finished values.
 
-use std::{
-    collections::BTreeSet,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+mod fleets;
+
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use prometheus_client::{
@@ -22,6 +21,8 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 use tracing_subscriber::{EnvFilter, filter::ParseError, fmt};
+
+use self::fleets::Fleets;
 
 /// Log fields and metric labels that say which object a record is about.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -47,14 +48,6 @@ struct SeriesLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ShareLabels {
-    namespace: String,
-    name: String,
-    member: String,
-    count: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct WriteLabels {
     kind: &'static str,
     result: &'static str,
@@ -69,14 +62,6 @@ struct ReasonLabels {
 struct WatchLabels {
     kind: &'static str,
 }
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct MemberLabels {
-    member: String,
-}
-
-/// The counts that are published for every member of a fleet.
-const COUNTS_OF_A_MEMBER: [&str; 6] = ["min", "max", "floor", "current", "ready", "pending"];
 
 /// The replica counts that are published for every object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,10 +112,8 @@ pub struct Telemetry {
     registry: Mutex<Registry>,
     ready: AtomicBool,
     replicas: Family<StageLabels, Gauge>,
-    shares: Family<ShareLabels, Gauge>,
     writes: Family<WriteLabels, Counter>,
     sync_seconds: Histogram,
-    fleet_sync_seconds: Histogram,
     objects: Gauge,
     comparisons: Counter,
     disagreements: Counter,
@@ -141,9 +124,7 @@ pub struct Telemetry {
     model_age_seconds: Family<SeriesLabels, Gauge<f64, AtomicU64>>,
     watch_errors: Family<WatchLabels, Counter>,
     watch_age_seconds: Family<WatchLabels, Gauge<f64, AtomicU64>>,
-    member_ready: Family<MemberLabels, Gauge>,
-    member_age_seconds: Family<MemberLabels, Gauge<f64, AtomicU64>>,
-    members_unusable: Gauge,
+    fleets: Fleets,
 }
 
 // === impl Write ===
@@ -178,10 +159,8 @@ impl Default for Telemetry {
             registry: Mutex::new(Registry::with_prefix("foretide")),
             ready: AtomicBool::new(false),
             replicas: Family::default(),
-            shares: Family::default(),
             writes: Family::default(),
-            sync_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 15)),
-            fleet_sync_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 15)),
+            sync_seconds: durations(),
             objects: Gauge::default(),
             comparisons: Counter::default(),
             disagreements: Counter::default(),
@@ -192,9 +171,7 @@ impl Default for Telemetry {
             model_age_seconds: Family::default(),
             watch_errors: Family::default(),
             watch_age_seconds: Family::default(),
-            member_ready: Family::default(),
-            member_age_seconds: Family::default(),
-            members_unusable: Gauge::default(),
+            fleets: Fleets::default(),
         };
         telemetry.register();
         telemetry.start_at_zero();
@@ -211,11 +188,6 @@ impl Telemetry {
             self.replicas.clone(),
         );
         registry.register(
-            "member_replicas",
-            "Counts of a fleet's member: min, max, floor, current, ready, pending",
-            self.shares.clone(),
-        );
-        registry.register(
             "writes",
             "Writes to the API server by kind and result",
             self.writes.clone(),
@@ -225,12 +197,6 @@ impl Telemetry {
             "Duration of one sync over everything due",
             Unit::Seconds,
             self.sync_seconds.clone(),
-        );
-        registry.register_with_unit(
-            "fleet_sync_duration",
-            "Duration of one sync over every fleet that was due",
-            Unit::Seconds,
-            self.fleet_sync_seconds.clone(),
         );
         registry.register("objects", "Autoscalers known", self.objects.clone());
         registry.register(
@@ -255,26 +221,7 @@ impl Telemetry {
             self.watch_age_seconds.clone(),
         );
         self.register_forecasts(&mut registry);
-        self.register_members(&mut registry);
-    }
-
-    fn register_members(&self, registry: &mut Registry) {
-        registry.register(
-            "member_ready",
-            "Whether a member cluster answers and is healthy: 1 or 0",
-            self.member_ready.clone(),
-        );
-        registry.register_with_unit(
-            "member_staleness",
-            "Time since a member cluster last answered, or since its quietest watch heard from it",
-            Unit::Seconds,
-            self.member_age_seconds.clone(),
-        );
-        registry.register(
-            "members_unusable",
-            "Member clusters whose Secret cannot be used",
-            self.members_unusable.clone(),
-        );
+        self.fleets.register(&mut registry);
     }
 
     fn register_forecasts(&self, registry: &mut Registry) {
@@ -345,43 +292,6 @@ impl Telemetry {
         }
     }
 
-    /// Publishes the counts of each member of a fleet; `shown` are the members that have series, and those that
-    /// are not among `members` any more lose them.
-    pub fn divided<'a>(
-        &self,
-        object: &ObjectLabels,
-        shown: &mut BTreeSet<String>,
-        members: impl Iterator<Item = (&'a str, [Option<i64>; 6])>,
-    ) {
-        let labels = |member: &str, count| ShareLabels {
-            namespace: object.namespace.clone(),
-            name: object.name.clone(),
-            member: member.to_owned(),
-            count,
-        };
-        let mut gone = std::mem::take(shown);
-        for (member, counts) in members {
-            for (count, replicas) in COUNTS_OF_A_MEMBER.into_iter().zip(counts) {
-                let labels = labels(member, count);
-                match replicas {
-                    Some(replicas) => {
-                        self.shares.get_or_create(&labels).set(replicas);
-                    }
-                    None => {
-                        self.shares.remove(&labels);
-                    }
-                }
-            }
-            gone.remove(member);
-            shown.insert(member.to_owned());
-        }
-        for member in &gone {
-            for count in COUNTS_OF_A_MEMBER {
-                self.shares.remove(&labels(member, count));
-            }
-        }
-    }
-
     /// Removes the series of a deleted object, whose forecasts were of these metrics.
     pub fn forget<'a>(&self, object: &ObjectLabels, metrics: impl IntoIterator<Item = &'a String>) {
         for metric in metrics {
@@ -407,11 +317,6 @@ impl Telemetry {
     pub fn synced(&self, seconds: f64, objects: usize) {
         self.sync_seconds.observe(seconds);
         self.objects.set(i64::try_from(objects).unwrap_or(i64::MAX));
-    }
-
-    /// Publishes the duration of one sync over fleets.
-    pub fn fleets_synced(&self, seconds: f64) {
-        self.fleet_sync_seconds.observe(seconds);
     }
 
     /// Counts one comparison of our observed lane with a child's answer.
@@ -479,31 +384,6 @@ impl Telemetry {
         counter.inc_by(errors.saturating_sub(counter.get()));
     }
 
-    /// Publishes how the members do: name, whether it is ready, and how long it has been silent if its Secret can be
-    /// used. Those that are gone leave no series.
-    pub fn members<'a>(&self, members: impl IntoIterator<Item = (&'a str, bool, Option<f64>)>) {
-        // Nobody reads them while they are not all there.
-        let _reader = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
-        self.member_ready.clear();
-        self.member_age_seconds.clear();
-        let mut unusable = 0;
-        for (name, ready, silent) in members {
-            let labels = MemberLabels {
-                member: name.to_owned(),
-            };
-            self.member_ready
-                .get_or_create(&labels)
-                .set(i64::from(ready));
-            match silent {
-                Some(seconds) => {
-                    self.member_age_seconds.get_or_create(&labels).set(seconds);
-                }
-                None => unusable += 1,
-            }
-        }
-        self.members_unusable.set(unusable);
-    }
-
     /// Everything in the `OpenMetrics` text format.
     #[must_use]
     pub fn encode(&self) -> String {
@@ -544,6 +424,11 @@ impl StageLabels {
             stage,
         }
     }
+}
+
+/// Of syncs: 1 ms to 16 s.
+fn durations() -> Histogram {
+    Histogram::new(exponential_buckets(0.001, 2.0, 15))
 }
 
 /// A log filter that cannot be read.

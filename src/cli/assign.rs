@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! manifest -> validate -> policy ------+
-//! clusters.yaml -> members, total -----+--> federate::decide --> view
+//! clusters.yaml -> members, total -----+--> federate::decide --> view, data
 //! former answer (--after) -> ledger ---+
 //! ```
 //!
@@ -10,6 +10,7 @@
 //! fleet needs: the clusters' file says it, or `foretide plan` works it out.
 
 pub(super) mod clusters;
+mod data;
 mod former;
 mod view;
 
@@ -33,7 +34,7 @@ use crate::{
     validate::FleetSpec,
 };
 
-pub(super) use self::view::{division, json};
+pub(super) use self::{data::json, view::division};
 
 /// Arguments of `foretide assign`.
 #[expect(

@@ -68,8 +68,13 @@ pub(super) struct Wanted<'a> {
 pub(super) enum Whose {
     /// That of all pods there are, asked for once.
     Whole,
-    /// The sum over these members.
-    Members(Arc<[FleetMember]>),
+    /// The sum over members.
+    Members {
+        /// Those that are added up.
+        summed: Arc<[FleetMember]>,
+        /// All of the fleet, these among them: who shares an endpoint with whom.
+        fleet: Arc<[FleetMember]>,
+    },
     /// The sum over members that no sync has named yet.
     Unknown,
 }
@@ -185,8 +190,11 @@ impl Subject {
         let distinct = metrics.filter(|metric| told.insert(metric.identifier()));
         let mut wanted = Vec::new();
         for metric in distinct {
-            let of_each = members.iter().flat_map(|members| members.iter());
-            let of_each = of_each.filter_map(|member| self.of_member(forecasts, metric, member));
+            let each = members.iter().flat_map(|fleet| {
+                let each = fleet.iter();
+                each.map(move |member| (member, fleet))
+            });
+            let of_each = each.filter_map(|member| self.of_member(forecasts, metric, member));
             let before = wanted.len();
             wanted.extend(of_each);
             if wanted.len() == before {
@@ -201,19 +209,22 @@ impl Subject {
         &self,
         forecasts: &Forecasts,
         metric: &'a MetricSpec,
-        member: &FleetMember,
+        (member, fleet): (&FleetMember, &Arc<[FleetMember]>),
     ) -> Option<Wanted<'a>> {
-        let fleet = self.fleet.as_ref().filter(|fleet| fleet.duplicated)?;
+        let division = self.fleet.as_ref().filter(|fleet| fleet.duplicated)?;
         let key = SeriesKey {
             uid: SeriesKey::of_member(&self.uid(), &member.name),
             metric: metric.identifier(),
         };
         let told = forecasts.feed().situation(&key).is_some();
-        let own = told && !fleet.scopes.contains(&key.metric);
+        let own = told && !division.scopes.contains(&key.metric);
         own.then(|| Wanted {
             key,
             metric,
-            whose: Whose::Members(Arc::new([member.clone()])),
+            whose: Whose::Members {
+                summed: Arc::new([member.clone()]),
+                fleet: Arc::clone(fleet),
+            },
         })
     }
 
@@ -235,7 +246,10 @@ impl Subject {
         let once = |fleet: &Division| of_no_pod && fleet.scopes.contains(&key.metric);
         let whose = match members {
             _ if self.fleet.as_ref().is_none_or(once) => Whose::Whole,
-            Some(members) => Whose::Members(Arc::clone(members)),
+            Some(members) => Whose::Members {
+                summed: Arc::clone(members),
+                fleet: Arc::clone(members),
+            },
             None => Whose::Unknown,
         };
         Wanted { key, metric, whose }
@@ -271,7 +285,7 @@ impl Whose {
         queries: &Q,
         demand: Demand<'_>,
     ) -> Result<Vec<Part>, Refused> {
-        let members = match self {
+        let (members, fleet) = match self {
             Self::Whole => {
                 let (member, query) = (None, queries.query(&demand)?);
                 return Ok(vec![Part { member, query }]);
@@ -280,16 +294,17 @@ impl Whose {
                 let message = "no sync has told yet which clusters the fleet consists of";
                 return Err(Refused::new(Reason::Pending, message));
             }
-            Self::Members(members) if members.is_empty() => {
+            Self::Members { summed, .. } if summed.is_empty() => {
                 let message = "no cluster belongs to the fleet: nothing is known of its demand";
                 return Err(Refused::new(Reason::NoData, message));
             }
-            Self::Members(members) => members.iter(),
+            Self::Members { summed, fleet } => (summed.iter(), fleet),
         };
         let part = |member: &FleetMember| {
             let series = MemberSeries {
                 name: &member.name,
                 endpoint: member.prometheus.as_deref(),
+                alone: is_alone(member, fleet),
             };
             Ok(Part {
                 member: Some(Arc::clone(&member.name)),
@@ -304,10 +319,16 @@ impl Whose {
 
     /// The members in which nothing runs now.
     pub(super) fn idle(&self) -> BTreeSet<Arc<str>> {
-        let Self::Members(members) = self else {
+        let Self::Members { summed, .. } = self else {
             return BTreeSet::new();
         };
-        let idle = members.iter().filter(|member| member.idle);
+        let idle = summed.iter().filter(|member| member.idle);
         idle.map(|member| Arc::clone(&member.name)).collect()
     }
+}
+
+/// Whether nobody else of the fleet names the endpoint that the member names.
+fn is_alone(member: &FleetMember, fleet: &[FleetMember]) -> bool {
+    let mut others = fleet.iter().filter(|other| other.name != member.name);
+    member.prometheus.is_some() && others.all(|other| other.prometheus != member.prometheus)
 }

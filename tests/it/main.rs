@@ -5,6 +5,8 @@ mod architecture;
 #[cfg(test)]
 mod cli;
 #[cfg(test)]
+mod deploy;
+#[cfg(test)]
 mod fleet;
 #[cfg(test)]
 mod fuzz;

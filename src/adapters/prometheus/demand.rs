@@ -82,11 +82,12 @@ impl QueryRules {
         query.map_err(|error| refused(&error))
     }
 
-    /// What tells the series of one member: its label. Where its Secret names an endpoint, series without that label
-    /// are its own too: a Prometheus that watches one cluster only does not label what it keeps.
+    /// What tells the series of one member: its label. At an endpoint that only its Secret names, series without that
+    /// label are its own too: a Prometheus that watches one cluster only does not label what it keeps. Where another
+    /// member names it as well, they could be of either, and both would count them.
     fn condition(&self, member: MemberSeries<'_>) -> Result<Matcher, BuildError> {
         let label = &self.reach.cluster_label;
-        if member.endpoint.is_none() {
+        if member.endpoint.is_none() || !member.alone {
             return Matcher::equal(label, member.name);
         }
         let own_or_none = RegexValue::new().pattern("|").literal(member.name);
@@ -230,7 +231,7 @@ mod tests {
             name: "cpu".to_owned(),
             target: Target::Utilization(50),
         };
-        let query = |endpoint, written| {
+        let asked = |endpoint, alone, written| {
             let demand = Demand {
                 target: &target,
                 metric: &cpu,
@@ -239,17 +240,26 @@ mod tests {
                 member: Some(MemberSeries {
                     name: "east",
                     endpoint,
+                    alone,
                 }),
             };
             let query = queries.query(&demand).map_err(|refused| refused.message)?;
             Ok::<_, String>((query.endpoint, query.text.to_string()))
         };
+        let query = |endpoint, written| asked(endpoint, true, written);
         let usage = r#"sum(rate(container_cpu_usage_seconds_total{cluster="east",container!="",namespace="shop",pod=~"^web-[0-9]+$"}[3m]))"#;
         let nodes = r#"-count(machine_cpu_cores{cluster="east"})"#;
         assert_eq!(query(None, None), Ok((None, format!("{usage} or {nodes}"))));
         let (endpoint, text) = query(Some("east-thanos"), None).unwrap();
         assert_eq!(endpoint.as_deref(), Some("east-thanos"));
         assert_eq!(text.matches(r#"cluster=~"|east""#).count(), 2, "{text}");
+        let (endpoint, text) = asked(Some("east-thanos"), false, None).unwrap();
+        assert_eq!(endpoint.as_deref(), Some("east-thanos"));
+        assert_eq!(
+            text,
+            format!("{usage} or {nodes}"),
+            "what has no label there could be another's"
+        );
         assert_eq!(
             query(None, Some("sum(x) / scalar(sum(y offset 1h))")),
             Ok((

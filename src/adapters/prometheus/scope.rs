@@ -3,19 +3,24 @@
 //! namespace is added to every selector, and the result is printed from the tree, so that comments and tricks of
 //! quoting do not survive. Says nothing about who may reach the server: that is for it, or a proxy before it.
 
+mod raw;
+
 use std::time::Duration;
 
 use promql_parser::label::{METRIC_NAME, MatchOp, Matcher, Matchers};
 use promql_parser::parser::value::ValueType;
 use promql_parser::parser::{
-    self, AggregateExpr, BinModifier, BinaryExpr, Call, Expr, LabelModifier, Offset, VectorSelector,
+    AggregateExpr, BinModifier, BinaryExpr, Call, Expr, LabelModifier, Offset, VectorSelector,
 };
 
+pub(super) use self::raw::read;
 use super::promql::{LabelName, Matcher as BuiltMatcher, MetricName, Query, excerpt};
 
 pub(super) const BYTES_MAX: usize = 2048;
 const DEPTH_MAX: usize = 32;
 const SELECTORS_MAX: usize = 8;
+/// A chain `x + x + ...` is a tree as deep as it is long, without a bracket.
+const OPERATORS_MAX: usize = 256;
 /// `any` trusts the authors, not their clipboard.
 const BYTES_MAX_UNSCOPED: usize = 16 * 1024;
 
@@ -60,6 +65,9 @@ pub enum Refusal {
     /// Nested deeper than 32.
     #[error("the query nests deeper than {DEPTH_MAX} levels; simplify it")]
     TooDeep,
+    /// More than 256 operators.
+    #[error("the query has more than {OPERATORS_MAX} operators; split it or use a recording rule")]
+    TooManyOperators,
     /// More than 8 selectors.
     #[error("the query has more than {SELECTORS_MAX} selectors; split it or use a recording rule")]
     TooManySelectors,
@@ -195,7 +203,7 @@ fn restrict(text: &str, tenant: Tenant<'_>, history: Duration) -> Result<Query, 
 /// The same query over the series of one member cluster: every selector gets the condition, beside those it has.
 ///
 /// # Errors
-/// A query that was let pass unread ([`PromqlScope::Any`]) and cannot be read.
+/// A query that was let pass unread ([`PromqlScope::Any`]) and cannot be read, or is too large to be walked through.
 pub(super) fn within(query: &Query, condition: &BuiltMatcher) -> Result<Query, Refusal> {
     let condition = match read(&format!("x{{{condition}}}"))? {
         Expr::VectorSelector(selector) => selector.matchers.matchers,
@@ -247,88 +255,6 @@ fn each_selector(tree: &mut Expr, visit: &mut impl FnMut(&mut VectorSelector)) {
 /// Whether a label names a namespace.
 pub(super) fn is_tenant_label(label: &str) -> bool {
     TENANT_LABELS.contains(&label)
-}
-
-/// Parses, after a look at the raw text for what the parser cannot take.
-///
-/// promql-parser 0.11 panics on durations beyond 64 bits of seconds, and is not written for hostile input otherwise;
-/// a panic in it is a refusal of the text, not the end of the process.
-pub(super) fn read(text: &str) -> Result<Expr, Refusal> {
-    check_raw(text)?;
-    match std::panic::catch_unwind(|| parser::parse(text)) {
-        Ok(Ok(tree)) => Ok(tree),
-        Ok(Err(message)) => Err(Refusal::Syntax(excerpt(&message))),
-        Err(_) => Err(Refusal::Syntax("the parser failed".to_owned())),
-    }
-}
-
-/// Refuses, before parsing, deep nesting and durations that are bare numbers.
-fn check_raw(text: &str) -> Result<(), Refusal> {
-    let code = without_strings(text);
-    let mut depth = 0_usize;
-    for character in code.chars() {
-        match character {
-            '(' | '[' | '{' => depth += 1,
-            ')' | ']' | '}' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        if depth > DEPTH_MAX {
-            return Err(Refusal::TooDeep);
-        }
-    }
-    code.match_indices('[').try_for_each(|(at, _)| {
-        let inside = code[at + 1..].split(']').next().unwrap_or_default();
-        inside.split(':').try_for_each(check_duration)
-    })?;
-    code.match_indices("offset").try_for_each(|(at, word)| {
-        let after = code[at + word.len()..].trim_start_matches([' ', '\t', '\r', '\n', '+', '-']);
-        let end = after.find(|c: char| !c.is_ascii_alphanumeric() && c != '.');
-        check_duration(&after[..end.unwrap_or(after.len())])
-    })
-}
-
-/// A word in a duration's place must not be a number: those have no unit, and huge ones end the parser.
-fn check_duration(word: &str) -> Result<(), Refusal> {
-    let word = word.trim();
-    let number = word.parse::<f64>().is_ok() || word.starts_with("0x");
-    // An exponent may be cut in two by its sign (`1e+300`).
-    let exponent = word.starts_with(|c: char| c.is_ascii_digit() || c == '.') && word.contains('e');
-    if number || exponent {
-        Err(Refusal::Duration(excerpt(word)))
-    } else {
-        Ok(())
-    }
-}
-
-/// The text in lower case with comments and the contents of strings left out.
-fn without_strings(text: &str) -> String {
-    let mut code = String::with_capacity(text.len());
-    let mut characters = text.chars();
-    while let Some(character) = characters.next() {
-        match character {
-            '#' => {
-                characters.by_ref().find(|c| matches!(c, '\n' | '\r'));
-                code.push(' ');
-            }
-            '"' | '\'' | '`' => {
-                skip_string(&mut characters, character);
-                code.push_str("\"\"");
-            }
-            other => code.push(other.to_ascii_lowercase()),
-        }
-    }
-    code
-}
-
-/// Consumes up to the closing quote. The parser takes a backslash as an escape in all three kinds of string.
-fn skip_string(characters: &mut std::str::Chars<'_>, quote: char) {
-    while let Some(character) = characters.next() {
-        if character == '\\' {
-            characters.next();
-        } else if character == quote {
-            return;
-        }
-    }
 }
 
 /// The walk over the tree: refuses, and binds what it lets pass.
@@ -554,7 +480,7 @@ pub(super) fn is_bound(text: &str, namespace: &str) -> bool {
         }
     }
     let mut found = Vec::new();
-    selectors(&parser::parse(text).unwrap(), &mut found);
+    selectors(&promql_parser::parser::parse(text).unwrap(), &mut found);
     found.iter().all(|selector| {
         selector.matchers.or_matchers.is_empty()
             && selector.matchers.matchers.iter().any(|matcher| {

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     autoscaler::{
         apply::Planned,
-        child::Siblings,
+        child::{ADOPT, Siblings},
         gather::{self, Sighting, predicted},
         glimpse::tell,
         plan::{Desk, as_child, may_act},

@@ -1,12 +1,9 @@
-//! An assignment in words and numbers, and as JSON: the clusters, how the bounds are divided, what each is to do.
+//! An assignment in words and numbers: the clusters, how the bounds are divided, what each is to do.
 
 use std::fmt::Write as _;
 
-use serde_json::{Value, json};
-
 use super::Assignment;
 use crate::{
-    autoscaler::fleet::ledger,
     cli::{
         decision::{WIDTH, clock},
         output::{Paint, Screen, Side, wrapped},
@@ -409,7 +406,8 @@ fn decided_row(member: &MemberDecision) -> [String; 7] {
     ]
 }
 
-fn ordered(assignment: &Assignment) -> Vec<&str> {
+/// Who is written, in this order.
+pub(super) fn ordered(assignment: &Assignment) -> Vec<&str> {
     let decision = &assignment.decision;
     let order = decision
         .order
@@ -446,66 +444,4 @@ fn dash() -> String {
 fn decimal(value: f64) -> String {
     let text = format!("{value:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
-// --- For programs.
-
-/// Everything for programs; `--after` reads it back.
-pub(in crate::cli) fn json(assignment: &Assignment) -> Value {
-    let Assignment {
-        fleet,
-        total,
-        decision,
-        ledger: memory,
-        ..
-    } = assignment;
-    let policy = &fleet.policy;
-    let conditions = decision.conditions.iter().map(|condition| {
-        json!({
-            "type": condition.kind.as_str(),
-            "status": condition.status.as_str(),
-            "reason": condition.reason,
-            "message": condition.message,
-        })
-    });
-    json!({
-        "metadata": { "name": assignment.name, "namespace": fleet.workload.target.namespace },
-        "at": decision.at.to_string(),
-        "policy": format!("{:?}", policy.kind),
-        "bounds": { "min": policy.bounds.min.get(), "max": policy.bounds.max.get() },
-        "total": {
-            "demand": total.demand,
-            "floor": total.floor.map(Replicas::get),
-            "desired": total.desired.map(Replicas::get),
-        },
-        "unassigned": decision.unassigned.get(),
-        "unmetFloor": decision.unmet_floor.get(),
-        "message": decision.message(),
-        "clusters": assignment.members.iter().map(|member| cluster_json(assignment, member)).collect::<Vec<_>>(),
-        "order": ordered(assignment),
-        "conditions": conditions.collect::<Vec<_>>(),
-        "ledger": ledger::written(memory),
-    })
-}
-
-fn cluster_json(assignment: &Assignment, member: &Member) -> Value {
-    let name = &member.profile.name;
-    let Some(decided) = assignment.decision.member(name) else {
-        return json!({ "name": name, "candidate": false, "reasons": ["NotSelected"] });
-    };
-    let entry = assignment.ledger.members.get(name);
-    json!({
-        "name": name,
-        "candidate": entry.is_some(),
-        "action": decided.action.as_str(),
-        "min": decided.min.get(),
-        "max": decided.max.get(),
-        "floor": decided.floor.get(),
-        "replicas": decided.replicas.map(Replicas::get),
-        "hold": decided.hold,
-        "capacity": decided.capacity.map(Replicas::get),
-        "budget": entry.map(|entry| json!({ "min": entry.min.get(), "max": entry.max.get(), "weight": entry.weight })),
-        "reasons": decided.reasons.iter().map(|reason| reason.as_str()).collect::<Vec<_>>(),
-        "message": decided.sentence(),
-    })
 }

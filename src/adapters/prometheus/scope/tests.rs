@@ -133,11 +133,13 @@ fn a_query_that_is_too_much_work_is_refused() {
     let nested = format!("{}up{}", "(".repeat(600), ")".repeat(600));
     let negated = format!("{}up", "-".repeat(1500));
     let added = vec!["1"; 900].join("+");
+    let chained = vec!["1"; 100].join("+");
     let long = format!("up{{a=\"{}\"}}", "x".repeat(3000));
     let wide = ["up"; 9].join(" + ");
     assert_eq!(restricted(&nested), Err(Refusal::TooDeep));
-    assert_eq!(restricted(&negated), Err(Refusal::TooDeep));
-    assert_eq!(restricted(&added), Err(Refusal::TooDeep));
+    assert_eq!(restricted(&negated), Err(Refusal::TooManyOperators));
+    assert_eq!(restricted(&added), Err(Refusal::TooManyOperators));
+    assert_eq!(restricted(&chained), Err(Refusal::TooDeep));
     assert_eq!(
         restricted(&long),
         Err(Refusal::TooLong {
@@ -146,6 +148,40 @@ fn a_query_that_is_too_much_work_is_refused() {
         })
     );
     assert_eq!(restricted(&wide), Err(Refusal::TooManySelectors));
+}
+
+/// The part of one member of a query that is let pass.
+fn part(text: &str, scope: PromqlScope) -> Result<String, Refusal> {
+    let query = admit(text, "shop", WEEK, scope)?;
+    let condition = BuiltMatcher::equal("cluster", "east").unwrap();
+    within(&query, &condition).map(|query| query.to_string())
+}
+
+#[test]
+fn a_chain_without_a_bracket_is_refused_before_it_is_a_tree_thousands_of_levels_deep() {
+    for between in ["+", " or ", "-", ">= bool ", "==", "!=", " unless\n"] {
+        let chain = |operands| vec!["x"; operands].join(between);
+        assert_eq!(
+            read(&chain(258)),
+            Err(Refusal::TooManyOperators),
+            "{between}"
+        );
+        assert!(read(&chain(257)).is_ok(), "{between}");
+    }
+    let chain = vec!["x"; 8001].join("+");
+    let negated = format!("{}x", "-".repeat(8000));
+    for text in [&chain, &negated] {
+        assert_eq!(part(text, PromqlScope::Any), Err(Refusal::TooManyOperators));
+        let refused = part(text, PromqlScope::Namespace).unwrap_err();
+        assert!(matches!(refused, Refusal::TooLong { .. }), "{refused}");
+    }
+    let chain = vec!["x"; 200].join("+");
+    assert_eq!(
+        part(&chain, PromqlScope::Any).as_deref(),
+        Ok(vec![r#"x{cluster="east"}"#; 200].join(" + ").as_str())
+    );
+    let conditions = vec![r#"a!="+""#; 300].join(",");
+    assert!(part(&format!("x{{{conditions}}}"), PromqlScope::Any).is_ok());
 }
 
 #[test]

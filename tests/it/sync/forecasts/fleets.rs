@@ -61,6 +61,12 @@ impl DemandQueries for ByMember {
             .written
             .or(member.map(|member| member.name))
             .unwrap_or("whole");
+        let shared = member.is_some_and(|member| member.endpoint.is_some() && !member.alone);
+        let text = if shared {
+            format!("{text} by its label")
+        } else {
+            text.to_owned()
+        };
         Ok(HistoryQuery {
             endpoint: member.and_then(|member| member.endpoint).map(Into::into),
             text: text.into(),
@@ -278,6 +284,29 @@ async fn where_each_member_is_a_fleet_of_its_own_each_has_its_forecast() {
     let mut together = Fleet::new(CPU, &EACH);
     together.pass(0, &ALL).await;
     assert_eq!(together.expected("uid-web", "resource.cpu"), Ok(7.0));
+}
+
+#[tokio::test]
+async fn members_that_name_the_same_endpoint_are_told_apart_there_by_their_label() {
+    let shared = [
+        ("east", Some("thanos"), false),
+        ("north", Some("mimir"), false),
+        ("west", Some("thanos"), false),
+    ];
+    for (spec, tells_of_each) in [(format!("{DIVIDED}, {CPU}"), false), (CPU.to_owned(), true)] {
+        let mut fleet = Fleet::new(&spec, &EACH);
+        fleet.tells_of_each = tells_of_each;
+        fleet.pass(0, &shared).await;
+        assert_eq!(
+            fleet.asked(),
+            [
+                "east by its label at thanos",
+                "north at mimir",
+                "west by its label at thanos"
+            ],
+            "{spec}"
+        );
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,106 @@
+//! From text to tree: what the parser, or a walk over its answer, could not survive is refused by a look at the text
+//! first. It refuses nothing for what a query means.
+
+use promql_parser::parser::{self, Expr};
+
+use super::{super::promql::excerpt, DEPTH_MAX, OPERATORS_MAX, Refusal};
+
+/// Parses, after a look at the raw text for what the parser cannot take.
+///
+/// promql-parser 0.11 panics on durations beyond 64 bits of seconds, and is not written for hostile input otherwise;
+/// a panic in it is a refusal of the text, not the end of the process.
+pub(in super::super) fn read(text: &str) -> Result<Expr, Refusal> {
+    check_raw(text)?;
+    match std::panic::catch_unwind(|| parser::parse(text)) {
+        Ok(Ok(tree)) => Ok(tree),
+        Ok(Err(message)) => Err(Refusal::Syntax(excerpt(&message))),
+        Err(_) => Err(Refusal::Syntax("the parser failed".to_owned())),
+    }
+}
+
+/// Refuses, before parsing, deep nesting, long chains and durations that are bare numbers.
+fn check_raw(text: &str) -> Result<(), Refusal> {
+    let code = without_strings(text);
+    let mut depth = 0_usize;
+    for character in code.chars() {
+        match character {
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > DEPTH_MAX {
+            return Err(Refusal::TooDeep);
+        }
+    }
+    check_operators(&code)?;
+    code.match_indices('[').try_for_each(|(at, _)| {
+        let inside = code[at + 1..].split(']').next().unwrap_or_default();
+        inside.split(':').try_for_each(check_duration)
+    })?;
+    code.match_indices("offset").try_for_each(|(at, word)| {
+        let after = code[at + word.len()..].trim_start_matches([' ', '\t', '\r', '\n', '+', '-']);
+        let end = after.find(|c: char| !c.is_ascii_alphanumeric() && c != '.');
+        check_duration(&after[..end.unwrap_or(after.len())])
+    })
+}
+
+/// Counts what may stand between two operands, or before one, outside of `{...}`: each is a level of the tree at most.
+fn check_operators(code: &str) -> Result<(), Refusal> {
+    let mut in_braces = false;
+    let signs = code.chars().filter(|character| {
+        in_braces = *character == '{' || in_braces && *character != '}';
+        !in_braces && "+-*/%^<>!".contains(*character)
+    });
+    let equalities = code.matches("==");
+    let words = code.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let words = words.filter(|word| matches!(*word, "and" | "or" | "unless" | "atan2"));
+    if signs.count() + equalities.count() + words.count() > OPERATORS_MAX {
+        Err(Refusal::TooManyOperators)
+    } else {
+        Ok(())
+    }
+}
+
+/// A word in a duration's place must not be a number: those have no unit, and huge ones end the parser.
+fn check_duration(word: &str) -> Result<(), Refusal> {
+    let word = word.trim();
+    let number = word.parse::<f64>().is_ok() || word.starts_with("0x");
+    // An exponent may be cut in two by its sign (`1e+300`).
+    let exponent = word.starts_with(|c: char| c.is_ascii_digit() || c == '.') && word.contains('e');
+    if number || exponent {
+        Err(Refusal::Duration(excerpt(word)))
+    } else {
+        Ok(())
+    }
+}
+
+/// The text in lower case with comments and the contents of strings left out.
+fn without_strings(text: &str) -> String {
+    let mut code = String::with_capacity(text.len());
+    let mut characters = text.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '#' => {
+                characters.by_ref().find(|c| matches!(c, '\n' | '\r'));
+                code.push(' ');
+            }
+            '"' | '\'' | '`' => {
+                skip_string(&mut characters, character);
+                code.push_str("\"\"");
+            }
+            other => code.push(other.to_ascii_lowercase()),
+        }
+    }
+    code
+}
+
+/// Consumes up to the closing quote. The parser takes a backslash as an escape in all three kinds of string.
+fn skip_string(characters: &mut std::str::Chars<'_>, quote: char) {
+    while let Some(character) = characters.next() {
+        if character == '\\' {
+            characters.next();
+        } else if character == quote {
+            return;
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! An assignment as JSON, every number of it: for programs, and for `--after`, which goes on from it.
+
+use serde_json::{Value, json};
+
+use super::{Assignment, view::ordered};
+use crate::{
+    autoscaler::fleet::ledger,
+    domain::{Replicas, federate::Member},
+};
+
+/// Everything for programs; `--after` reads it back.
+pub(in crate::cli) fn json(assignment: &Assignment) -> Value {
+    let Assignment {
+        fleet,
+        total,
+        decision,
+        ledger: memory,
+        ..
+    } = assignment;
+    let policy = &fleet.policy;
+    let conditions = decision.conditions.iter().map(|condition| {
+        json!({
+            "type": condition.kind.as_str(),
+            "status": condition.status.as_str(),
+            "reason": condition.reason,
+            "message": condition.message,
+        })
+    });
+    json!({
+        "metadata": { "name": assignment.name, "namespace": fleet.workload.target.namespace },
+        "at": decision.at.to_string(),
+        "policy": format!("{:?}", policy.kind),
+        "bounds": { "min": policy.bounds.min.get(), "max": policy.bounds.max.get() },
+        "total": {
+            "demand": total.demand,
+            "floor": total.floor.map(Replicas::get),
+            "desired": total.desired.map(Replicas::get),
+        },
+        "unassigned": decision.unassigned.get(),
+        "unmetFloor": decision.unmet_floor.get(),
+        "message": decision.message(),
+        "clusters": assignment.members.iter().map(|member| cluster_json(assignment, member)).collect::<Vec<_>>(),
+        "order": ordered(assignment),
+        "conditions": conditions.collect::<Vec<_>>(),
+        "ledger": ledger::written(memory),
+    })
+}
+
+fn cluster_json(assignment: &Assignment, member: &Member) -> Value {
+    let name = &member.profile.name;
+    let Some(decided) = assignment.decision.member(name) else {
+        return json!({ "name": name, "candidate": false, "reasons": ["NotSelected"] });
+    };
+    let entry = assignment.ledger.members.get(name);
+    json!({
+        "name": name,
+        "candidate": entry.is_some(),
+        "action": decided.action.as_str(),
+        "min": decided.min.get(),
+        "max": decided.max.get(),
+        "floor": decided.floor.get(),
+        "replicas": decided.replicas.map(Replicas::get),
+        "hold": decided.hold,
+        "capacity": decided.capacity.map(Replicas::get),
+        "budget": entry.map(|entry| json!({ "min": entry.min.get(), "max": entry.max.get(), "weight": entry.weight })),
+        "reasons": decided.reasons.iter().map(|reason| reason.as_str()).collect::<Vec<_>>(),
+        "message": decided.sentence(),
+    })
+}

@@ -1,0 +1,159 @@
+//! Metrics of fleets and of the member clusters they run in: a part of the one registry. It refuses what every
+//! autoscaler has; that is told the same way for a fleet.
+
+use std::{
+    collections::BTreeSet,
+    sync::{PoisonError, atomic::AtomicU64},
+};
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{family::Family, gauge::Gauge, histogram::Histogram},
+    registry::{Registry, Unit},
+};
+
+use super::{ObjectLabels, Telemetry, durations};
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ShareLabels {
+    namespace: String,
+    name: String,
+    member: String,
+    count: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct MemberLabels {
+    member: String,
+}
+
+/// The counts that are published for every member of a fleet.
+const COUNTS_OF_A_MEMBER: [&str; 6] = ["min", "max", "floor", "current", "ready", "pending"];
+
+/// What is measured of fleets and of members.
+#[derive(Debug)]
+pub(super) struct Fleets {
+    shares: Family<ShareLabels, Gauge>,
+    sync_seconds: Histogram,
+    ready: Family<MemberLabels, Gauge>,
+    age_seconds: Family<MemberLabels, Gauge<f64, AtomicU64>>,
+    unusable: Gauge,
+}
+
+// === impl Fleets ===
+
+impl Default for Fleets {
+    fn default() -> Self {
+        Self {
+            shares: Family::default(),
+            sync_seconds: durations(),
+            ready: Family::default(),
+            age_seconds: Family::default(),
+            unusable: Gauge::default(),
+        }
+    }
+}
+
+impl Fleets {
+    pub(super) fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "member_replicas",
+            "Counts of a fleet's member: min, max, floor, current, ready, pending",
+            self.shares.clone(),
+        );
+        registry.register_with_unit(
+            "fleet_sync_duration",
+            "Duration of one sync over every fleet that was due",
+            Unit::Seconds,
+            self.sync_seconds.clone(),
+        );
+        registry.register(
+            "member_ready",
+            "Whether a member cluster answers and is healthy: 1 or 0",
+            self.ready.clone(),
+        );
+        registry.register_with_unit(
+            "member_staleness",
+            "Time since a member cluster last answered, or since its quietest watch heard from it",
+            Unit::Seconds,
+            self.age_seconds.clone(),
+        );
+        registry.register(
+            "members_unusable",
+            "Member clusters whose Secret cannot be used",
+            self.unusable.clone(),
+        );
+    }
+}
+
+// === impl Telemetry ===
+
+impl Telemetry {
+    /// Publishes the counts of each member of a fleet; `shown` are the members that have series, and those that
+    /// are not among `members` any more lose them.
+    pub fn divided<'a>(
+        &self,
+        object: &ObjectLabels,
+        shown: &mut BTreeSet<String>,
+        members: impl Iterator<Item = (&'a str, [Option<i64>; 6])>,
+    ) {
+        let labels = |member: &str, count| ShareLabels {
+            namespace: object.namespace.clone(),
+            name: object.name.clone(),
+            member: member.to_owned(),
+            count,
+        };
+        let mut gone = std::mem::take(shown);
+        for (member, counts) in members {
+            for (count, replicas) in COUNTS_OF_A_MEMBER.into_iter().zip(counts) {
+                let labels = labels(member, count);
+                match replicas {
+                    Some(replicas) => {
+                        self.fleets.shares.get_or_create(&labels).set(replicas);
+                    }
+                    None => {
+                        self.fleets.shares.remove(&labels);
+                    }
+                }
+            }
+            gone.remove(member);
+            shown.insert(member.to_owned());
+        }
+        for member in &gone {
+            for count in COUNTS_OF_A_MEMBER {
+                self.fleets.shares.remove(&labels(member, count));
+            }
+        }
+    }
+
+    /// Publishes the duration of one sync over fleets.
+    pub fn fleets_synced(&self, seconds: f64) {
+        self.fleets.sync_seconds.observe(seconds);
+    }
+
+    /// Publishes how the members do: name, whether it is ready, and how long it has been silent if its Secret can be
+    /// used. Those that are gone leave no series.
+    pub fn members<'a>(&self, members: impl IntoIterator<Item = (&'a str, bool, Option<f64>)>) {
+        // Nobody reads them while they are not all there.
+        let _reader = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        self.fleets.ready.clear();
+        self.fleets.age_seconds.clear();
+        let mut unusable = 0;
+        for (name, ready, silent) in members {
+            let labels = MemberLabels {
+                member: name.to_owned(),
+            };
+            self.fleets
+                .ready
+                .get_or_create(&labels)
+                .set(i64::from(ready));
+            match silent {
+                Some(seconds) => {
+                    self.fleets.age_seconds.get_or_create(&labels).set(seconds);
+                }
+                None => unusable += 1,
+            }
+        }
+        self.fleets.unusable.set(unusable);
+    }
+}
