@@ -105,17 +105,19 @@ fn outcome(
     }
 }
 
-/// A member without a share: it keeps its pods while the others land, then they end, then all of ours goes.
+/// A member without a share: it keeps its pods while the others land, then they end, then all of ours goes; a
+/// workload that the hub did not place stays as it is.
 fn ended(seat: &Seat<'_>, source: WorkloadSource, stands: Option<(u32, u32)>) -> Outcome {
     let runs = seat
         .member
         .pods
         .is_some_and(|pods| pods.replicas > Replicas::ZERO);
-    let is_ours = source == WorkloadSource::Hub && seat.member.pods.is_some();
+    let is_theirs = source == WorkloadSource::Hub && seat.member.foreign;
+    let is_ours = source == WorkloadSource::Hub && seat.member.pods.is_some() && !is_theirs;
     if seat.keep > 0 {
         let min = stands.map_or(1, |(min, _)| min.min(seat.keep));
         Outcome::of(Action::Keep, (min, seat.keep))
-    } else if runs {
+    } else if runs && !is_theirs {
         Outcome {
             replicas: Some(0),
             ..Outcome::of(Action::Drain, (0, 0))
@@ -196,7 +198,8 @@ fn remembered(seat: &Seat<'_>, outcome: Outcome) -> Option<Entry> {
     let mut entry = seat.entry;
     let gone =
         entry.tenure == Tenure::Leaving && outcome.action == Action::Keep && outcome.max == 0;
-    if !seat.known || gone {
+    // What a taint has evicted comes back when the taint goes, not when it is forgotten.
+    if !seat.known || gone && entry.tainted.is_none() {
         return None;
     }
     if matches!(seat.role, Role::Active | Role::Leaving) {
@@ -209,7 +212,11 @@ fn remembered(seat: &Seat<'_>, outcome: Outcome) -> Option<Entry> {
 fn settle_reasons(seat: &mut Seat<'_>, outcome: Outcome, before: Option<(Replicas, Replicas)>) {
     if outcome.action.writes() && seat.is_active() && seat.reasons.is_empty() {
         let raised = before.is_some_and(|(min, _)| min.get() != outcome.min);
-        let reason = if raised { Reason::Floor } else { Reason::Restored };
+        let reason = if raised {
+            Reason::Floor
+        } else {
+            Reason::Restored
+        };
         seat.tell(reason, String::new);
     }
     let reason = match seat.role {
