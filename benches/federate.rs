@@ -81,6 +81,7 @@ fn member(at: u32) -> Member {
         room: Some(Replicas::new(10 + at % 13)),
         observed: Some(now()),
         fought_by: None,
+        foreign: false,
     }
 }
 

@@ -193,6 +193,11 @@ pub trait Member: Workloads {
         &self,
         target: &ScaleTarget,
     ) -> impl Future<Output = Result<Option<String>, ClusterError>> + Send;
+    /// UID of the fleet that a target was placed for, as it says itself; absent where nobody placed it.
+    fn placed_for(
+        &self,
+        target: &ScaleTarget,
+    ) -> impl Future<Output = Result<Option<String>, ClusterError>> + Send;
     /// Server-side apply of a workload that the hub places (a whole manifest, no replicas), with force.
     fn place(&self, manifest: &Value) -> impl Future<Output = Result<(), ClusterError>> + Send;
     /// Deletes a workload that the hub placed, provided it still has this UID; absent is success.

@@ -1111,3 +1111,114 @@ async fn an_autoscaler_whose_workload_is_gone_is_removed_and_holds_the_object_un
         assert_eq!(world.sync(150).await, Vec::<String>::new());
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn in_direct_every_member_of_a_duplicated_fleet_decides_for_itself() {
+    let cron = "crons: [{name: peak, start: '0 0 * * *', end: '0 12 * * *', targetReplicas: 6}]";
+    let cases = [(CPU, "", [8, 2]), (CPU, cron, [8, 6]), ("", cron, [6, 6])];
+    for (metrics, crons, expected) in cases {
+        let mut world = World::new(&[("m1", 2), ("m2", 2)]);
+        let parts = [
+            "minReplicas: 1, maxReplicas: 10, mode: Direct",
+            metrics,
+            crons,
+        ];
+        let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        world.put(&parts.join(", "));
+        world.member("m1").state().millicores = 800;
+        for pass in 0..30 {
+            world.sync(pass * 15).await;
+        }
+        let counts = ["m1", "m2"].map(|name| world.member(name).state().replicas["web"]);
+        assert_eq!(counts, expected, "{metrics} {crons}");
+    }
+}
+
+fn message(world: &World, kind: &str) -> String {
+    let conditions = world.status().fleet.conditions.unwrap_or_default();
+    let found = conditions.into_iter().find(|c| c.type_ == kind).unwrap();
+    found.message
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_younger_of_two_fleets_on_one_workload_places_nothing() {
+    let mut world = World::new(&[("m1", 0)]);
+    world.member("m1").state().replicas.clear();
+    template(&world, "app:1");
+    world.put(&weighted("workloadSource: Hub"));
+    let mut older = world.hub.state().federated["web"].clone();
+    older.metadata.name = Some("older".into());
+    older.metadata.uid = Some("uid-older".into());
+    older.spec.autoscaling.min_replicas = Some(-1);
+    world.edit(|fdhpa| {
+        let now = Timestamp::from_second(1_767_225_600).unwrap();
+        let time = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now);
+        fdhpa.metadata.creation_timestamp = Some(time);
+    });
+    world.hub.state().federated.insert("older".into(), older);
+    for pass in 0..4 {
+        let writes = world.sync(pass * 15).await;
+        assert!(
+            !writes.iter().any(|write| write.starts_with("m1")),
+            "{writes:?}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_applied_over_a_workload_that_an_autoscaler_of_others_scales() {
+    let mut world = World::new(&[("m1", 1), ("m2", 4)]);
+    foreign(&world, "m2").await;
+    template(&world, "app:1");
+    world.put(&weighted("workloadSource: Hub"));
+    for pass in 0..4 {
+        let writes = world.sync(pass * 15).await;
+        assert!(
+            !writes.iter().any(|write| write.starts_with("m2")),
+            "{writes:?}"
+        );
+    }
+    assert_eq!(world.member("m1").state().objects.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_workload_of_the_same_name_that_the_hub_did_not_place_is_neither_drained_nor_deleted() {
+    let mut world = World::new(&[("m1", 3), ("m2", 3)]);
+    template(&world, "app:1");
+    // One replica at most, which goes to the first.
+    world.put(&format!(
+        "minReplicas: 1, maxReplicas: 1, {CPU}, workloadSource: Hub, \
+         federatedHPAAssignment: {{federatedHPAAssignmentType: Aggregated}}"
+    ));
+    for pass in 0..60 {
+        world.sync(pass * 15).await;
+        world.autoscale();
+    }
+    let left = ["m1", "m2"].map(|name| world.member(name).state().replicas["web"]);
+    assert_eq!(left.iter().max(), Some(&3), "{:?}", world.status().clusters);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_placed_workload_lacks_is_said_with_the_assignment() {
+    let mut world = World::new(&[("m1", 0)]);
+    world.member("m1").state().replicas.clear();
+    world.put(&weighted("workloadSource: Hub"));
+    world.sync(0).await;
+    let text = message(&world, "Assigned");
+    assert!(
+        text.contains("; the workload to place is missing on the hub"),
+        "{text}"
+    );
+    template(&world, "app:1");
+    {
+        let mut state = world.hub.state();
+        let object = state.objects.get_mut("web").unwrap();
+        object["spec"]["template"]["spec"]["volumes"] = json!([{"configMap": {"name": "files"}}]);
+    }
+    world.sync(15).await;
+    let text = message(&world, "Assigned");
+    assert!(
+        text.ends_with("; the workload refers to configmap/files, not copied"),
+        "{text}"
+    );
+}

@@ -541,6 +541,15 @@ impl Member for Memory {
         Ok(self.state().writer.clone())
     }
 
+    async fn placed_for(&self, target: &ScaleTarget) -> Result<Option<String>, ClusterError> {
+        self.call().await;
+        let state = self.state();
+        let object = state.objects.get(&target.name);
+        let annotation = "/metadata/annotations/autoscaling.foretide.io~1fleet-uid";
+        let uid = object.and_then(|object| object.pointer(annotation)?.as_str());
+        Ok(uid.map(str::to_owned))
+    }
+
     async fn place(&self, manifest: &Value) -> Result<(), ClusterError> {
         self.call().await;
         let name = manifest["metadata"]["name"].as_str().unwrap().to_owned();

@@ -3,7 +3,7 @@
 //! Room, pods without a node, who writes the replicas, and the workload that the hub places. It refuses to judge any
 //! of it.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -16,6 +16,7 @@ use super::{
 use crate::{
     clock::Clock,
     domain::{Replicas, ScaleTarget, federate::PodShape},
+    owned::FLEET_UID,
     ports::{ClusterError, Member},
 };
 
@@ -31,6 +32,7 @@ struct Managed {
 #[serde(rename_all = "camelCase")]
 struct ManagedMeta {
     managed_fields: Option<Vec<ManagedFields>>,
+    annotations: Option<BTreeMap<String, String>>,
 }
 
 /// One manager's fields.
@@ -137,6 +139,14 @@ impl Member for KubeMember {
         let object = read.map_err(|error| error.about(target.to_string()))?;
         let managed = object.metadata.managed_fields.unwrap_or_default();
         Ok(last_writer(&managed))
+    }
+
+    async fn placed_for(&self, target: &ScaleTarget) -> Result<Option<String>, ClusterError> {
+        let path = self.path(target).await?;
+        let read = self.calls.read::<Managed>(&path).await;
+        let object = read.map_err(|error| error.about(target.to_string()))?;
+        let mut annotations = object.metadata.annotations.unwrap_or_default();
+        Ok(annotations.remove(FLEET_UID))
     }
 
     async fn place(&self, manifest: &Value) -> Result<(), ClusterError> {

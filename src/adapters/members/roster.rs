@@ -184,7 +184,7 @@ impl Members {
         Link::open(name, access, Arc::new(cluster), of)
     }
 
-    /// Taints with the time they appeared; those of a member that is new have been there for ever.
+    /// Taints with the time they appeared; those of a member that is new have no known one.
     fn dated(&self, taints: Vec<Taint>, before: Option<&Vec<Taint>>) -> Vec<Taint> {
         let Some(before) = before else {
             return taints;

@@ -81,6 +81,8 @@ pub(super) struct Whole {
     pub(super) unschedulable: (Replicas, Option<Timestamp>),
     /// How many more there is room for.
     pub(super) room: Option<Replicas>,
+    /// Whether the hub places the workload and this one is not from it.
+    pub(super) foreign: bool,
     /// Who changed the replicas since they were seen last, if it was neither an autoscaler nor we.
     pub(super) hand: Option<String>,
 }
@@ -292,8 +294,7 @@ async fn look<M: Member>(
     let sights = sights.map(|((_, sighting), (due, placed))| async move {
         let expected = due.known.get(name).copied().flatten();
         let placed = placed.as_ref().and_then(|placed| placed.as_ref().ok());
-        let like = placed.map(|(_, like)| like);
-        sight(cluster, (due, like), expected, sighting).await
+        sight(cluster, (due, placed), expected, sighting).await
     });
     join_all(sights).await
 }
@@ -333,7 +334,7 @@ fn because(told: &str, problem: Option<&str>) -> String {
 
 async fn sight<M: Member>(
     cluster: &M,
-    (due, like): (&Due, Option<&PodShape>),
+    (due, placed): (&Due, Option<&(Template, PodShape)>),
     expected: Option<Replicas>,
     sighting: Result<Sighting, ClusterError>,
 ) -> Sight {
@@ -341,7 +342,7 @@ async fn sight<M: Member>(
     let sighting = match sighting {
         Ok(sighting) => sighting,
         Err(ClusterError::NotFound { .. }) => {
-            let room = like.and_then(|like| cluster.room(target, like));
+            let room = placed.and_then(|(_, like)| cluster.room(target, like));
             let hpas = cluster.hpas(&target.namespace);
             let whose = (&*due.whole, Kin::Fleet);
             let siblings = Siblings::of(whose, target, &hpas, &due.rivals.uids);
@@ -353,10 +354,13 @@ async fn sight<M: Member>(
         "" => Ok((Replicas::ZERO, None)),
         selector => cluster.unschedulable(&target.namespace, selector),
     };
-    match unschedulable {
-        Err(error) => unknown(&error.to_string()),
-        Ok(unschedulable) => Sight::Whole(Box::new(Whole {
+    let template = placed.map(|(template, _)| template);
+    let foreign = is_foreign(cluster, (due, template), &sighting).await;
+    match (unschedulable, foreign) {
+        (Err(error), _) | (_, Err(error)) => unknown(&error.to_string()),
+        (Ok(unschedulable), Ok(foreign)) => Sight::Whole(Box::new(Whole {
             unschedulable,
+            foreign,
             room: cluster
                 .room(target, &shape(containers(&sighting).as_deref()))
                 .map(|room| beside_asked(room, &sighting.observation)),
@@ -364,6 +368,20 @@ async fn sight<M: Member>(
             sighting,
         })),
     }
+}
+
+/// Whether a workload is not the one that the hub placed, where the hub places it: neither it nor the hub's own.
+async fn is_foreign<M: Member>(
+    cluster: &M,
+    (due, template): (&Due, Option<&Template>),
+    sighting: &Sighting,
+) -> Result<bool, ClusterError> {
+    let is_template = template.is_some_and(|template| template.uid == sighting.scale.uid);
+    if due.spec.policy.source != WorkloadSource::Hub || is_template {
+        return Ok(false);
+    }
+    let placed_for = cluster.placed_for(&due.spec.workload.target).await?;
+    Ok(placed_for.as_deref() != Some(due.uid()))
 }
 
 /// Room beside the replicas that were asked for. Nodes have room beside the pods that exist, and for a moment, or while

@@ -78,6 +78,8 @@ struct KeptEntry {
     needed: Option<(Seconds, u32)>,
     #[serde(skip_serializing_if = "Option::is_none")]
     recovered: Option<Seconds>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tainted: Option<Seconds>,
 }
 
 /// The tenures by their number in the text.
@@ -153,6 +155,7 @@ fn kept(entry: &Entry) -> KeptEntry {
         slept: entry.slept.map(second),
         needed: entry.needed.map(span),
         recovered: entry.recovered.map(second),
+        tainted: entry.tainted.map(second),
     }
 }
 
@@ -191,6 +194,7 @@ fn entry(kept: &KeptEntry) -> Entry {
         slept: kept.slept.and_then(instant),
         needed: kept.needed.and_then(span),
         recovered: kept.recovered.and_then(instant),
+        tainted: kept.tainted.and_then(instant),
     }
 }
 
@@ -257,10 +261,11 @@ mod tests {
             shrunk: Some(at(2)),
             saturated_since: Some(at(3)),
             idle_since: Some(at(4)),
-            slept: Some(at(7)),
+            slept: Some(at(6)),
             needed: Some(span),
             woken: Some(at(5)),
-            recovered: Some(at(6)),
+            recovered: Some(at(7)),
+            tainted: Some(at(8)),
         };
         let members = [("m1".to_owned(), full), ("m2".to_owned(), Entry::default())];
         let ledger = Ledger {

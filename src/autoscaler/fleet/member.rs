@@ -157,6 +157,7 @@ fn nothing_known(profile: &Profile) -> Member {
         room: None,
         observed: None,
         fought_by: None,
+        foreign: false,
     }
 }
 
@@ -183,6 +184,7 @@ fn of(due: &Due, whole: &Whole, shaped: Option<(Replicas, Replicas)>, now: Times
         desired: child.and_then(|child| child.desired),
         demand: demand(due, whole, now),
         room: whole.room,
+        foreign: whole.foreign,
         observed: Some(now),
         fought_by: foreign
             .filter(|_| !acts && !due.is_previewed())
@@ -231,10 +233,13 @@ pub(super) fn part<M>(
         .as_ref()
         .and_then(|template| template.as_ref().ok());
     let template = template.map(|(template, _)| template);
-    let template = template.filter(|_| !due.is_previewed());
     let sight = &member.sight;
-    let placing =
-        template.and_then(|template| placement::placing(template, decision, sight, memory));
+    let template = template.filter(|_| !due.is_previewed() && may_place(due, member.whole()));
+    // Who only keeps pods until others serve gets nothing new.
+    let has_share = entry.is_some_and(|entry| entry.max > Replicas::ZERO);
+    let placing = template
+        .filter(|_| has_share)
+        .and_then(|template| placement::placing(template, decision, sight, memory));
     let removes = template.and_then(|template| placement::removing(template, decision, sight));
     let scaled = member
         .whole()
@@ -259,6 +264,13 @@ fn orphan(due: &Due, decision: &MemberDecision, sight: &Sight) -> Option<Arc<Hpa
     };
     let goes = decision.action == Action::Delete || due.is_previewed();
     siblings.acting().filter(|_| goes).cloned()
+}
+
+/// Whether a workload may be placed over what is there, or deleted: as with counts, the oldest fleet acts, and nobody does
+/// where the target has an autoscaler of others.
+fn may_place(due: &Due, whole: Option<&Whole>) -> bool {
+    let acts = |whole: &Whole| may_act(&due.part(&due.question), &whole.sighting);
+    due.rivals.older.is_none() && whole.is_none_or(acts)
 }
 
 /// What is to be done about the autoscaler and the replicas of a workload that is there.

@@ -155,7 +155,7 @@ pub(super) fn placing(
     })
 }
 
-/// Identity of a workload that is to be deleted: drained, and not the hub's own object.
+/// Identity of a workload that is to be deleted: drained, from the hub, and not the hub's own object.
 pub(super) fn removing(
     template: &Template,
     decided: &MemberDecision,
@@ -164,7 +164,7 @@ pub(super) fn removing(
     match sight {
         Sight::Whole(whole) if decided.action == Action::Delete => {
             let uid = &whole.sighting.scale.uid;
-            (*uid != template.uid).then(|| uid.clone())
+            (*uid != template.uid && !whole.foreign).then(|| uid.clone())
         }
         _ => None,
     }

@@ -234,16 +234,38 @@ fn template_of<M>(seen: &Seen<M>) -> Result<(), ClusterError> {
 
 /// The fleet's own conditions; where nothing can be divided, nothing is ready either.
 fn conditions<M>(planned: &Planned<M>) -> Vec<Condition> {
-    let own = planned.decision.conditions.iter();
+    let beside = of_template(&planned.seen);
+    let own = planned.decision.conditions.iter().map(|own| {
+        let mut own = own.clone();
+        if own.kind == federate::ConditionKind::Assigned {
+            own.message.extend(beside.as_deref());
+        }
+        own
+    });
+    let own: Vec<_> = own.collect();
     let rendered = |kind, own: &federate::Condition| {
         condition(kind, own.status.as_str(), own.reason, &own.message)
     };
     let undivided = own
-        .clone()
+        .iter()
         .find(|own| own.kind == federate::ConditionKind::Assigned && own.status == Status::False);
     let ready = undivided.map(|own| rendered(ConditionKind::Ready.as_str(), own));
-    let own = own.map(|own| rendered(own.kind.as_str(), own));
+    let own = own.iter().map(|own| rendered(own.kind.as_str(), own));
     own.chain(ready).collect()
+}
+
+/// What is to be known of the workload that the hub places, to be said after what was assigned.
+fn of_template<M>(seen: &Seen<M>) -> Option<String> {
+    match seen.template.as_ref()? {
+        Err(error) => Some(format!(
+            "; the workload to place is missing on the hub: {error}"
+        )),
+        Ok((template, _)) => {
+            let names: Vec<_> = template.references.iter().map(String::as_str).collect();
+            let names = names.join(", ");
+            (!names.is_empty()).then(|| format!("; the workload refers to {names}, not copied"))
+        }
+    }
 }
 
 fn beside<M>(planned: &Planned<M>, ledger: &Ledger) -> Beside {

@@ -106,13 +106,16 @@ fn count_anew(memory: &mut FleetMemory, parts: &[(&str, &Whole)], due: &Due, des
     history.hold_until = lost.hold_until;
 }
 
-/// The count for the whole fleet, where the hub writes counts.
+/// The count for the whole fleet, where the hub writes counts; under `Duplicated` each member decides its own.
 fn desired(due: &Due, decision: &Decision) -> Option<Replicas> {
     let workload = &due.spec.workload;
     let pinned = workload.specific_replicas;
     match (workload.strategy, pinned) {
         (Strategy::Preview, Some(count)) => Some(workload.bounds.clamp(count)),
-        _ => (due.spec.policy.mode == Mode::Direct).then_some(decision.desired),
+        _ => {
+            let hub_writes = due.spec.policy.mode == Mode::Direct && !due.is_duplicated();
+            hub_writes.then_some(decision.desired)
+        }
     }
 }
 

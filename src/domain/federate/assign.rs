@@ -63,6 +63,25 @@ pub enum Remark {
     ThresholdsBelowMax,
 }
 
+impl Remark {
+    /// What it says, for people: lower case, no full stop.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::NoWeights => "all weights are zero, so all members count the same",
+            Self::ThresholdsAboveMin => {
+                "the members' minReplicas sum to more than the fleet's minReplicas, and win"
+            }
+            Self::ThresholdsAboveMax => {
+                "the members' minReplicas sum to more than the fleet's maxReplicas, and win"
+            }
+            Self::ThresholdsBelowMax => {
+                "the members' maxReplicas sum to less than the fleet's maxReplicas, and win: the rest is unassigned"
+            }
+        }
+    }
+}
+
 impl Budget {
     /// The replicas to start with: those that are there stay; a new workload sleeps where members may, and else starts
     /// with its min.
@@ -238,30 +257,33 @@ pub(super) fn in_order(places: &[usize], split: Split) -> Split {
 }
 
 fn remarks(policy: &Policy, bounds: ReplicaBounds, candidates: &[Candidate]) -> BTreeSet<Remark> {
-    let sum = |of: fn(&Standing) -> Replicas| -> u64 {
-        let all = candidates.iter().map(|c| u64::from(of(&c.standing).get()));
-        all.sum()
-    };
-    let (min, max) = (u64::from(bounds.min.get()), u64::from(bounds.max.get()));
-    let (lo, hi) = (sum(|standing| standing.lo), sum(|standing| standing.hi));
     let is_weighted = matches!(policy.kind, Kind::StaticWeighted | Kind::DynamicWeighted);
-    let no_weights = is_weighted
-        && weights(policy, candidates)
-            .iter()
-            .all(|weight| *weight == 0);
+    let mut weights = weights(policy, candidates).into_iter();
+    let no_weights = is_weighted && !candidates.is_empty() && weights.all(|weight| weight == 0);
+    let mut remarks = thresholds(bounds, candidates.iter().map(|c| &c.standing));
+    remarks.extend(no_weights.then_some(Remark::NoWeights));
+    remarks
+}
+
+/// How the thresholds of all members contradict the bounds of the whole; they win.
+pub(super) fn thresholds<'s>(
+    bounds: ReplicaBounds,
+    standings: impl Iterator<Item = &'s Standing>,
+) -> BTreeSet<Remark> {
+    let (mut lo, mut hi, mut any) = (0u64, 0u64, false);
+    for standing in standings {
+        lo = lo.saturating_add(u64::from(standing.lo.get()));
+        hi = hi.saturating_add(u64::from(standing.hi.get()));
+        any = true;
+    }
+    let (min, max) = (u64::from(bounds.min.get()), u64::from(bounds.max.get()));
     let all = [
-        (Remark::NoWeights, no_weights && !candidates.is_empty()),
         (Remark::ThresholdsAboveMin, lo > min),
         (Remark::ThresholdsAboveMax, lo > max),
-        (
-            Remark::ThresholdsBelowMax,
-            hi < max && !candidates.is_empty(),
-        ),
+        (Remark::ThresholdsBelowMax, hi < max && any),
     ];
-    all.into_iter()
-        .filter(|(_, holds)| *holds)
-        .map(|(remark, _)| remark)
-        .collect()
+    let holding = all.into_iter().filter(|(_, holds)| *holds);
+    holding.map(|(remark, _)| remark).collect()
 }
 
 #[cfg(test)]

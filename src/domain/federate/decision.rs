@@ -147,8 +147,6 @@ reasons! {
     NoPreference => "no preference gives it a weight or priority",
     /// It is no candidate yet: it has a taint that is not tolerated.
     Tainted => "it has a taint that is not tolerated",
-    /// All weights are zero, so they count the same.
-    NoWeights => "all weights are zero, so all members count the same",
     /// R3: its budget was divided anew.
     Assigned => "its share of the budget by the policy",
     /// R3: there is no budget for it.

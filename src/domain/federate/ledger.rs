@@ -74,6 +74,8 @@ pub struct Entry {
     pub woken: Option<Timestamp>,
     /// Since when it is well again, after it had lost its share.
     pub recovered: Option<Timestamp>,
+    /// Since when it has a `NoExecute` taint: whoever reads taints may not know their age after a restart.
+    pub tainted: Option<Timestamp>,
 }
 
 /// Where a member stands in the fleet.

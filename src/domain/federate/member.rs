@@ -32,6 +32,8 @@ pub struct Member {
     pub observed: Option<Timestamp>,
     /// Another field manager that keeps writing the replicas, if one does (R4).
     pub fought_by: Option<String>,
+    /// The hub places the workload, and the one that is there is not from it: it is neither drained nor deleted.
+    pub foreign: bool,
 }
 
 /// The workload's pods in one member.
@@ -82,7 +84,7 @@ pub struct Taint {
     pub value: String,
     /// What it does.
     pub effect: TaintEffect,
-    /// Since when it is there; absent means since for ever.
+    /// Since when it is there; absent means since it was seen first.
     pub since: Option<Timestamp>,
 }
 

@@ -332,6 +332,7 @@ impl Place {
             )),
             observed: Some(now),
             fought_by: None,
+            foreign: false,
         };
         self.seen = Some(member.clone());
         member

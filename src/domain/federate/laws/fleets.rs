@@ -84,6 +84,7 @@ pub(super) fn member(name: &str, replicas: u32) -> Member {
         room: None,
         observed: None,
         fought_by: None,
+        foreign: false,
     }
 }
 

@@ -2,8 +2,8 @@
 
 use crate::domain::Replicas;
 use crate::domain::federate::{
-    Action, ConditionKind, FailurePolicy, Health, Kind, Ledger, Member, Preference, Reason, Taint,
-    TaintEffect, Toleration, WorkloadSource,
+    Action, ConditionKind, FailurePolicy, Health, Kind, Ledger, Member, Preference, Reason, Remark, Span,
+    Taint, TaintEffect, Toleration, WorkloadSource,
 };
 use crate::domain::observation::Status;
 use crate::domain::workload::Mode;
@@ -162,6 +162,43 @@ fn taints_keep_new_shares_away_and_evict_when_their_toleration_ends() {
         hub.step();
         assert_eq!(hub.budgets().len() == 2, kept, "{seconds:?}");
     }
+}
+
+#[test]
+fn a_tolerated_taint_of_unknown_age_counts_from_when_it_was_seen_first_also_after_a_restart() {
+    let mut hub = pair();
+    hub.policy.failure = FailurePolicy::Reassign;
+    hub.policy.tolerations = vec![Toleration {
+        key: Some("maintenance".to_owned()),
+        seconds: Some(100),
+        ..Toleration::default()
+    }];
+    let first = hub.now;
+    let taint = |since| Taint {
+        key: "maintenance".to_owned(),
+        value: String::new(),
+        effect: TaintEffect::NoExecute,
+        since,
+    };
+    let mut shares = Vec::new();
+    for pass in 0..40 {
+        // The adapter knows the age until it is started anew.
+        let known = Some(first).filter(|_| pass < 2);
+        hub.member("b").taints = vec![taint(known)];
+        let age = hub.now.duration_since(first).as_secs();
+        hub.step();
+        shares.push((age >= 100, hub.budgets().len()));
+        if pass > 8 {
+            hub.pods("b", 0, 0);
+            hub.member("b").hpa = None;
+        }
+    }
+    assert!(shares.iter().any(|(ended, _)| *ended), "{shares:?}");
+    let expected = |ended: bool| if ended { 1 } else { 2 };
+    assert!(shares.iter().all(|(ended, n)| *n == expected(*ended)), "{shares:?}");
+    hub.member("b").taints.clear();
+    hub.step();
+    assert_eq!(hub.budgets().len(), 2);
 }
 
 #[test]
@@ -408,4 +445,108 @@ fn local_demand_is_spared_after_it_came_back() {
         .local
         .expect("it is known to serve its own demand");
     assert_eq!(local.seconds, 3_600);
+}
+
+#[test]
+fn what_r9_leaves_to_demand_of_its_own_is_said() {
+    let mut hub = pair();
+    hub.policy.kind = Kind::Prioritized;
+    hub.policy.preferences = priorities(&[("a", 2), ("b", 1)]);
+    hub.total.demand = Some(10.0);
+    for (name, demand) in [("a", 1.0), ("b", 9.0)] {
+        hub.pods(name, 10, 0);
+        hub.member(name).demand = Some(demand);
+    }
+    let told = |hub: &mut Hub| {
+        let decision = hub.step();
+        decision.member("b").expect("b").reasons.contains(&Reason::LocalDemand)
+    };
+    assert!(!told(&mut hub));
+    let span = Span {
+        until: at(3_600),
+        seconds: 3_600,
+    };
+    hub.ledger.members.get_mut("b").expect("b").local = Some(span);
+    assert!(told(&mut hub));
+}
+
+/// Whether somebody sleeps within a while.
+fn sleeps(hub: &mut Hub) -> bool {
+    hub.policy.scaling_to_zero = true;
+    hub.policy.bounds.min = n(1);
+    (0..5).any(|_| {
+        let decision = hub.step();
+        decision.members.iter().any(|m| m.action == Action::Sleep)
+    })
+}
+
+#[test]
+fn in_direct_a_member_that_works_is_not_at_its_minimum() {
+    for (replicas, demand, expected) in [(6, 2.5, false), (1, 0.3, true)] {
+        let mut hub = pair();
+        hub.policy.mode = Mode::Direct;
+        hub.total.desired = Some(n(2 * replicas));
+        for name in ["a", "b"] {
+            hub.pods(name, replicas, 0);
+            hub.member(name).demand = Some(demand);
+        }
+        assert_eq!(sleeps(&mut hub), expected, "{replicas}");
+    }
+}
+
+#[test]
+fn where_all_metrics_are_the_fleet_s_its_demand_decides_who_may_sleep() {
+    for (demand, expected) in [(Some(0.5), true), (Some(1.9), false), (None, false)] {
+        let mut hub = pair();
+        hub.total.demand = demand;
+        hub.pods("a", 1, 0);
+        hub.pods("b", 1, 0);
+        assert_eq!(sleeps(&mut hub), expected, "{demand:?}");
+    }
+}
+
+#[test]
+fn thresholds_that_contradict_the_bounds_are_said_with_every_decision() {
+    let said = |min: Option<u32>, max: Option<u32>| {
+        let mut hub = pair();
+        hub.ledger = Ledger::default();
+        hub.policy.preferences = ["a", "b"]
+            .map(|name| Preference {
+                min: min.map(n),
+                max: max.map(n),
+                ..prefer(name)
+            })
+            .to_vec();
+        hub.step();
+        let decision = hub.step();
+        decision.conditions[0].message.clone()
+    };
+    let text = "2 members have a share";
+    assert_eq!(said(None, None), text);
+    let cases = [
+        (Some(2), None, vec![Remark::ThresholdsAboveMin]),
+        (
+            Some(11),
+            None,
+            vec![Remark::ThresholdsAboveMin, Remark::ThresholdsAboveMax],
+        ),
+        (None, Some(9), vec![Remark::ThresholdsBelowMax]),
+    ];
+    for (min, max, remarks) in cases {
+        let remarks = remarks.iter().map(|remark| format!("; {}", remark.text()));
+        assert_eq!(said(min, max), format!("{text}{}", remarks.collect::<String>()));
+    }
+}
+
+#[test]
+fn an_elastic_member_is_not_said_to_have_an_unknown_capacity() {
+    let mut hub = pair();
+    hub.ledger = Ledger::default();
+    hub.policy.preferences = vec![prefer("a"), Preference {
+        elastic: true,
+        ..prefer("b")
+    }];
+    let decision = hub.step();
+    let because = &decision.member("b").expect("b").because;
+    assert!(because.ends_with("elastic, so its capacity counts as maxReplicas"), "{because}");
 }

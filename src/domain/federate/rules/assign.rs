@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use jiff::SignedDuration;
 
 use crate::domain::federate::{
-    Budget, Budgets, Candidate, Kind, Reason, Remark, Tenure, WorkloadSource, assign as divide,
+    Budget, Budgets, Candidate, Kind, Reason, Tenure, WorkloadSource, assign as divide,
     weights,
 };
 use crate::domain::{ReplicaBounds, Replicas};
@@ -29,7 +29,6 @@ pub(super) fn assign(fleet: &mut Fleet<'_>) -> bool {
     let candidates: Vec<_> = fleet.active().map(|seat| candidate(seat, fleet)).collect();
     let budgets = budgets(fleet, &candidates);
     let weights = weights(fleet.policy, &candidates);
-    fleet.unweighted = budgets.remarks.contains(&Remark::NoWeights);
     store_estimates(fleet, &candidates, &weights);
     settle(fleet, &budgets);
     fleet.ledger.generation = Some(fleet.policy.generation);
@@ -177,7 +176,7 @@ fn take_budget(seat: &mut Seat<'_>, budget: Budget, now: jiff::Timestamp) {
     if (seat.entry.min, seat.entry.max) != (min, max) {
         seat.entry.moved = Some(now);
     }
-    let (is_new, capacity) = (!seat.known, seat.capacity);
+    let (is_new, capacity, elastic) = (!seat.known, seat.capacity, seat.standing.elastic);
     seat.known = true;
     seat.entry.tenure = Tenure::Candidate;
     seat.set_budget(min.get(), max.get());
@@ -194,6 +193,9 @@ fn take_budget(seat: &mut Seat<'_>, budget: Budget, now: jiff::Timestamp) {
     seat.tell(reason, || {
         if max == Replicas::ZERO {
             String::new()
+        } else if elastic && !known {
+            "its share of the budget by the policy; elastic, so its capacity counts as maxReplicas"
+                .to_owned()
         } else if known {
             format!("its share of the budget by the policy, with a capacity of {capacity}")
         } else {

@@ -110,17 +110,19 @@ fn outcome(
     }
 }
 
-/// A member without a share: it keeps its pods while the others land, then they end, then all of ours goes.
+/// A member without a share: it keeps its pods while the others land, then they end, then all of ours goes; a
+/// workload that the hub did not place stays as it is.
 fn ended(seat: &Seat<'_>, source: WorkloadSource, stands: Option<(u32, u32)>) -> Outcome {
     let runs = seat
         .member
         .pods
         .is_some_and(|pods| pods.replicas > Replicas::ZERO);
-    let is_ours = source == WorkloadSource::Hub && seat.member.pods.is_some();
+    let is_theirs = source == WorkloadSource::Hub && seat.member.foreign;
+    let is_ours = source == WorkloadSource::Hub && seat.member.pods.is_some() && !is_theirs;
     if seat.keep > 0 {
         let min = stands.map_or(1, |(min, _)| min.min(seat.keep));
         Outcome::of(Action::Keep, (min, seat.keep))
-    } else if runs {
+    } else if runs && !is_theirs {
         Outcome {
             replicas: Some(0),
             ..Outcome::of(Action::Drain, (0, 0))
@@ -201,7 +203,8 @@ fn remembered(seat: &Seat<'_>, outcome: Outcome) -> Option<Entry> {
     let mut entry = seat.entry;
     let gone =
         entry.tenure == Tenure::Leaving && outcome.action == Action::Keep && outcome.max == 0;
-    if !seat.known || gone {
+    // What a taint has evicted comes back when the taint goes, not when it is forgotten.
+    if !seat.known || gone && entry.tainted.is_none() {
         return None;
     }
     if matches!(seat.role, Role::Active | Role::Leaving) {

@@ -1,6 +1,8 @@
 //! The conditions of a fleet: what is the matter with it as a whole, for status. It refuses to decide.
 
-use crate::domain::federate::{Condition, ConditionKind, Kind, Reason};
+use std::collections::BTreeSet;
+
+use crate::domain::federate::{Condition, ConditionKind, Kind, Reason, Remark, assign::thresholds};
 use crate::domain::observation::Status;
 
 use super::fleet::{Fleet, Role, Seat, sum};
@@ -56,10 +58,26 @@ fn names(fleet: &Fleet<'_>, holds: impl Fn(&Seat<'_>) -> bool) -> String {
 fn assigned(fleet: &Fleet<'_>) -> String {
     let with_budget = fleet.seats.iter().filter(|seat| seat.max() > 0).count();
     let mut text = format!("{with_budget} members have a share");
-    if fleet.unweighted {
-        text.push_str("; all weights are zero, so all members count the same");
+    for remark in remarks(fleet) {
+        text.push_str("; ");
+        text.push_str(remark.text());
     }
     text
+}
+
+/// What is special about the policy, by the weights that budgets were divided by last.
+fn remarks(fleet: &Fleet<'_>) -> BTreeSet<Remark> {
+    let policy = fleet.policy;
+    if policy.kind == Kind::Duplicated {
+        return BTreeSet::new();
+    }
+    let takes_part = |seat: &&Seat<'_>| seat.is_active() || seat.role.is_pinned();
+    let parties = fleet.seats.iter().filter(takes_part);
+    let mut remarks = thresholds(policy.bounds, parties.map(|seat| &seat.standing));
+    let is_weighted = matches!(policy.kind, Kind::StaticWeighted | Kind::DynamicWeighted);
+    let unweighted = fleet.active().next().is_some() && fleet.active().all(|s| s.entry.weight == 0);
+    remarks.extend((is_weighted && unweighted).then_some(Remark::NoWeights));
+    remarks
 }
 
 fn balanced(fleet: &Fleet<'_>) -> Condition {

@@ -32,12 +32,12 @@ pub(super) struct Fleet<'a> {
     pub(super) seats: Vec<Seat<'a>>,
     /// Whether a member with a budget is not there any more.
     pub(super) vanished: bool,
-    /// What has to be divided as floor.
+    /// What has to be divided as floor; in Direct also the count of the fleet, which is divided alike.
     pub(super) floor: u32,
+    /// What forecast, cron windows and metrics of the fleet ask for, and nothing else.
+    pub(super) asked: u32,
     /// What of it nobody can take.
     pub(super) unmet: u32,
-    /// Whether all weights are zero.
-    pub(super) unweighted: bool,
 }
 
 /// One member in the making.
@@ -132,8 +132,8 @@ impl<'a> Fleet<'a> {
         Self {
             vanished: known.count() < entries.values().filter(|e| had_budget(e)).count(),
             floor: floor.max(desired),
+            asked: floor,
             unmet: 0,
-            unweighted: false,
             policy,
             total,
             now,
@@ -407,7 +407,10 @@ fn seats<'a>(
             now,
         };
         let role = judge.role(standing)?;
-        Some(judge.seat(role, standing.unwrap_or_default()))
+        let mut seat = judge.seat(role, standing.unwrap_or_default());
+        let tainted = taints::seen(member, seat.entry.tainted, now);
+        seat.entry.tainted = tainted.filter(|_| standing.is_ok());
+        Some(seat)
     });
     seats.collect()
 }
@@ -506,7 +509,8 @@ impl<'a> Judge<'_, 'a> {
         if self.is_unwell() {
             return Some(Failure::Lost);
         }
-        taints::evict(self.policy, self.member, self.now).then_some(Failure::Evicted)
+        let seen = self.entry.and_then(|entry| entry.tainted);
+        taints::evict(self.policy, self.member, seen, self.now).then_some(Failure::Evicted)
     }
 
     /// Whether it has not been well for longer than tolerated.

@@ -2,7 +2,7 @@
 
 use crate::domain::Replicas;
 use crate::domain::federate::{
-    Kind, Slot,
+    Kind, Slot, Split,
     floors::{FloorSlot, divide_floor},
 };
 
@@ -21,29 +21,33 @@ pub(super) fn share_floor(fleet: &mut Fleet<'_>) {
 }
 
 fn divide(fleet: &mut Fleet<'_>) {
-    let duplicated = fleet.policy.kind == Kind::Duplicated;
-    let pinned = fleet.seats.iter().filter(|seat| seat.role.is_pinned());
-    let kept = sum(pinned.map(Seat::min));
-    let floor = if duplicated {
-        fleet.floor
-    } else {
-        fleet.floor.saturating_sub(kept)
-    };
+    let split = split(fleet, fleet.floor);
     fleet.seats.iter_mut().for_each(|seat| seat.floor = 0);
-    fleet.unmet = 0;
-    if floor == 0 {
-        return;
-    }
-    let by_capacity = fleet.moves();
-    let now = fleet.now;
-    let awake = || fleet.active().filter(|seat| seat.is_awake());
-    let slots = awake().map(|seat| slot(seat, by_capacity, now)).collect();
-    let split = divide_floor(fleet.policy.kind, floor, slots);
     let awake = fleet.active_mut().filter(|seat| seat.is_awake());
     for (seat, share) in awake.zip(split.shares) {
         seat.floor = share;
     }
     fleet.unmet = split.left;
+}
+
+/// A floor as shares of the members that are awake and can be changed, in their order.
+pub(super) fn split(fleet: &Fleet<'_>, floor: u32) -> Split {
+    let duplicated = fleet.policy.kind == Kind::Duplicated;
+    let pinned = fleet.seats.iter().filter(|seat| seat.role.is_pinned());
+    let kept = sum(pinned.map(Seat::min));
+    let floor = if duplicated {
+        floor
+    } else {
+        floor.saturating_sub(kept)
+    };
+    if floor == 0 {
+        return Split::default();
+    }
+    let by_capacity = fleet.moves();
+    let now = fleet.now;
+    let awake = fleet.active().filter(|seat| seat.is_awake());
+    let slots = awake.map(|seat| slot(seat, by_capacity, now)).collect();
+    divide_floor(fleet.policy.kind, floor, slots)
 }
 
 fn slot(seat: &Seat<'_>, by_capacity: bool, now: jiff::Timestamp) -> FloorSlot {

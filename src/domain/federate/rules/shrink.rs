@@ -24,14 +24,20 @@ fn excess(fleet: &Fleet<'_>) -> Option<u32> {
     Some(placed.saturating_sub(needed.max(fleet.policy.bounds.min.get())))
 }
 
-/// What R9 may take from a member.
+/// What R9 may take from a member: nothing that its own demand needs, if it serves some.
 fn spare(seat: &Seat<'_>, now: Timestamp) -> u32 {
     let is_local = seat.entry.local.is_some_and(|span| now < span.until);
     let needed = seat.demand.map_or(seat.replicas, |demand| {
         Replicas::from_f64_ceil(demand).get()
     });
+    let most = seat.replicas.min(seat.max()).saturating_sub(needed);
+    let beyond = beyond_bounds(seat);
+    if is_local { beyond.min(most) } else { beyond }
+}
+
+/// What a member runs beyond what it has to in any case.
+fn beyond_bounds(seat: &Seat<'_>) -> u32 {
     let least = seat.written_min().max(seat.lo()).max(1);
-    let least = if is_local { least.max(needed) } else { least };
     seat.replicas.min(seat.max()).saturating_sub(least)
 }
 
@@ -52,7 +58,22 @@ pub(super) fn shrink(fleet: &mut Fleet<'_>) {
     if let Some(tier) = lowest(fleet).filter(|_| may_act && excess > 0) {
         take(fleet, tier, excess);
     }
+    if excess > 0 {
+        spared(fleet);
+    }
     hold(fleet, excess);
+}
+
+/// Says who keeps more than it would, for demand of its own.
+fn spared(fleet: &mut Fleet<'_>) {
+    let now = fleet.now;
+    let highest = fleet.active().filter_map(|s| s.standing.priority).max();
+    let lower = fleet
+        .active_mut()
+        .filter(|seat| seat.standing.priority < highest);
+    for seat in lower.filter(|seat| spare(seat, now) < beyond_bounds(seat)) {
+        seat.tell(Reason::LocalDemand, String::new);
+    }
 }
 
 /// The lowest priority from which something can be taken, and below which there is nothing to protect: the highest

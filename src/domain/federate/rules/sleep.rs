@@ -3,8 +3,10 @@
 
 use crate::domain::Replicas;
 use crate::domain::federate::{Kind, Reason};
+use crate::domain::workload::Mode;
 
 use super::fleet::{Fleet, Seat, sum};
+use super::floor;
 use super::optimize::divide_headroom;
 
 /// Puts one member to sleep, if all have idled for long enough.
@@ -45,22 +47,50 @@ fn awake<'f, 'a>(fleet: &'f Fleet<'a>) -> impl Iterator<Item = &'f Seat<'a>> {
 /// Every awake member is at its minimum, below its target, and has been left alone for a while; and minima sum to more
 /// than MIN.
 fn is_idle(fleet: &Fleet<'_>) -> bool {
-    let tolerance = fleet.policy.tolerance;
     let at_ease = |seat: &Seat<'_>| {
-        let load = (1.0 - tolerance) * f64::from(seat.replicas);
-        seat.replicas == seat.written_min()
-            && seat.placed == seat.replicas
+        seat.placed == seat.replicas
             && seat.ready == seat.replicas
             && seat.need == 0
-            && seat.demand.is_some_and(|demand| demand < load)
             && !fleet.cools(seat)
             && !fleet.within(seat.entry.woken, fleet.policy.cooldown)
     };
     let minima = sum(awake(fleet).map(Seat::min));
     awake(fleet).all(at_ease)
         && awake(fleet).nth(1).is_some()
+        && is_at_minimum(fleet)
+        && is_below_target(fleet)
         && fleet.unmet == 0
         && minima > fleet.policy.bounds.min.get()
+}
+
+/// Whether no count could go down. In Direct the hub divides the count of the fleet, so that it is the sum that counts,
+/// and a count that was asked for by metrics is no minimum.
+fn is_at_minimum(fleet: &Fleet<'_>) -> bool {
+    if fleet.policy.mode == Mode::Delegated {
+        return awake(fleet).all(|seat| seat.replicas == seat.written_min());
+    }
+    let mut shares = floor::split(fleet, fleet.asked).shares.into_iter();
+    let least = awake(fleet).map(|seat| {
+        let share = shares.next().unwrap_or(0);
+        seat.min().max(share).min(seat.max())
+    });
+    let least = sum(least);
+    sum(awake(fleet).map(|seat| seat.replicas)) <= least
+}
+
+/// Whether every member is below its target; where members measure nothing, because all metrics are the fleet's,
+/// whether they are together.
+fn is_below_target(fleet: &Fleet<'_>) -> bool {
+    let load = |replicas: u32| (1.0 - fleet.policy.tolerance) * f64::from(replicas);
+    if awake(fleet).any(|seat| seat.demand.is_some()) {
+        let is_below = |demand: f64, seat: &Seat<'_>| demand < load(seat.replicas);
+        return awake(fleet).all(|seat| seat.demand.is_some_and(|demand| is_below(demand, seat)));
+    }
+    let ready = sum(awake(fleet).map(|seat| seat.ready));
+    fleet
+        .total
+        .demand
+        .is_some_and(|demand| demand < load(ready))
 }
 
 /// Whom the others can do without: the one the policy would rather have asleep, the last by name among equals.

@@ -25,8 +25,13 @@ pub(super) fn closed(
 }
 
 /// Whether a `NoExecute` taint has taken a member's share: its toleration has ended, or it never was tolerated and the
-/// policy's own toleration has ended.
-pub(super) fn evict(policy: &Policy, member: &Member, now: Timestamp) -> bool {
+/// policy's own toleration has ended. One of unknown age is as old as `seen` says, else it is new.
+pub(super) fn evict(
+    policy: &Policy,
+    member: &Member,
+    seen: Option<Timestamp>,
+    now: Timestamp,
+) -> bool {
     let mut evicting = member
         .taints
         .iter()
@@ -39,10 +44,27 @@ pub(super) fn evict(policy: &Policy, member: &Member, now: Timestamp) -> bool {
             },
             None => policy.toleration,
         };
-        taint
-            .since
-            .is_none_or(|since| now.duration_since(since) >= tolerated)
+        let since = taint.since.or(seen).unwrap_or(now);
+        now.duration_since(since) >= tolerated
     })
+}
+
+/// Since when a member has a `NoExecute` taint: as its taints say; where one does not, as remembered, else since now.
+pub(super) fn seen(
+    member: &Member,
+    remembered: Option<Timestamp>,
+    now: Timestamp,
+) -> Option<Timestamp> {
+    let taints = member.taints.iter();
+    let evicting = || {
+        taints
+            .clone()
+            .filter(|t| t.effect == TaintEffect::NoExecute)
+    };
+    let dated = evicting().filter_map(|taint| taint.since).min();
+    let remembered = remembered.filter(|_| evicting().any(|taint| taint.since.is_none()));
+    evicting().next()?;
+    Some(remembered.or(dated).unwrap_or(now))
 }
 
 fn repels(policy: &Policy, taint: &Taint) -> bool {
