@@ -156,21 +156,22 @@ struct Index<'p> {
 }
 
 impl<'p> Index<'p> {
-    fn of(preferences: &'p [Preference]) -> Self {
-        let (mut named, mut general) = (BTreeMap::<_, Vec<_>>::new(), Vec::new());
-        for (at, preference) in preferences.iter().enumerate() {
-            let names = &preference.targets.names;
-            if names.is_empty() {
+    fn of(all: &'p [Preference]) -> Self {
+        let (mut by_name, mut general) = (BTreeMap::new(), Vec::new());
+        for (at, preference) in all.iter().enumerate() {
+            let meant = &preference.targets.names;
+            if meant.is_empty() {
                 general.push((at, preference));
             }
-            for meant in names {
-                named
-                    .entry(meant.as_str())
-                    .or_default()
-                    .push((at, preference));
+            for name in meant {
+                let same: &mut Vec<_> = by_name.entry(name.as_str()).or_default();
+                same.push((at, preference));
             }
         }
-        Self { named, general }
+        Self {
+            named: by_name,
+            general,
+        }
     }
 
     /// Those that match, in their order.

@@ -126,15 +126,15 @@ fn relieve_tier(fleet: &mut Fleet<'_>, from: Option<i64>) {
     let (now, mut minimum, mut cause) = (fleet.now, 0, None);
     let receivers = names(fleet, &gains);
     for (seat, unusable) in fleet.seats.iter_mut().zip(offers) {
-        let given = unusable.min(rest);
-        rest -= given;
-        if given > 0 {
+        let moved = unusable.min(rest);
+        rest -= moved;
+        if moved > 0 {
             let why = symptom(seat, now);
             let before = seat.min();
-            seat.lose(given, now);
+            seat.lose(moved, now);
             minimum += before - seat.min();
             seat.tell(Reason::Blocked, || {
-                format!("{why}; {given} of its budget go to {receivers}")
+                format!("{why}; {moved} of its budget go to {receivers}")
             });
             cause.get_or_insert(why);
         } else if seat.blocked && unusable > 0 {

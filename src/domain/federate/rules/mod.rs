@@ -29,6 +29,7 @@ mod fleet;
 mod floor;
 mod landing;
 mod optimize;
+mod roles;
 mod saturated;
 mod shrink;
 mod sleep;
