@@ -20,6 +20,7 @@ use super::{
 use crate::{
     autoscaler::{
         apply::Planned,
+        child::ADOPT,
         gather::{self, Sighting, predicted},
         glimpse::tell,
         plan::{Desk, as_child, may_act},
@@ -177,12 +178,10 @@ fn of(due: &Due, whole: &Whole, shaped: Option<(Replicas, Replicas)>, now: Times
         demand: demand(due, whole, now),
         room: whole.room,
         observed: Some(now),
-        fought_by: foreign
-            .filter(|_| !acts && !due.is_previewed())
-            .map(|hpa| {
-                let name = &hpa.name;
-                format!("horizontalpodautoscaler {name} (taken over with annotation {ADOPT}: \"true\")")
-            }),
+        fought_by: foreign.filter(|_| !acts && !due.is_previewed()).map(|hpa| {
+            let name = &hpa.name;
+            format!("horizontalpodautoscaler {name} (taken over with annotation {ADOPT}: \"true\")")
+        }),
         ..nothing_known(&Profile::default())
     }
 }
