@@ -306,15 +306,11 @@ impl FleetWorld {
                     let note = event.note.as_deref().unwrap_or_default();
                     event.reason.as_deref() == Some(reason) && note.contains(word)
                 });
-                let told = || {
-                    all.iter()
-                        .map(|event| format!("{:?}", event.reason))
-                        .collect()
-                };
+                let told: Vec<_> = all.iter().map(|event| &event.reason).collect();
                 if said {
                     Ok(())
                 } else {
-                    Err::<(), String>(told())
+                    Err(format!("{told:?}"))
                 }
             },
         )
