@@ -186,12 +186,10 @@ fn of(due: &Due, whole: &Whole, shaped: Option<(Replicas, Replicas)>, now: Times
         room: whole.room,
         foreign: whole.foreign,
         observed: Some(now),
-        fought_by: foreign
-            .filter(|_| !acts && !due.is_previewed())
-            .map(|hpa| {
-                let name = &hpa.name;
-                format!("horizontalpodautoscaler {name} (taken over with annotation {ADOPT}: \"true\")")
-            }),
+        fought_by: foreign.filter(|_| !acts && !due.is_previewed()).map(|hpa| {
+            let name = &hpa.name;
+            format!("horizontalpodautoscaler {name} (taken over with annotation {ADOPT}: \"true\")")
+        }),
         ..nothing_known(&Profile::default())
     }
 }

@@ -211,10 +211,7 @@ async fn every_policy_divides_the_bounds_by_its_formula_and_a_preview_only_shows
         })
         .await;
     world
-        .assigned(
-            "without member3",
-            &[("member1", (6, 19)), ("member2", (1, 6))],
-        )
+        .capped("without member3", &[("member1", 19), ("member2", 6)])
         .await;
     drop(controller);
     world.assert_nothing_forbidden();

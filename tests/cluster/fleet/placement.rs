@@ -85,9 +85,7 @@ async fn the_hubs_workload_is_placed_updated_and_withdrawn_while_members_scale_i
     let controller = world.run();
     let halves = [("member1", (2, 8)), ("member2", (2, 8))];
     world.assigned("halves", &halves).await;
-    world
-        .runs("three each", &[("member1", 3), ("member2", 3)])
-        .await;
+    serve(&world, ["member1", "member2"], 6..=8).await;
     // Nobody asked the third, and the hub runs nothing itself.
     assert_eq!(
         world.deployments("member3").get_opt(SHOP).await.unwrap(),

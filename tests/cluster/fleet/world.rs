@@ -296,16 +296,24 @@ impl FleetWorld {
     /// Waits until an event with this reason was told that has the word in its note.
     pub(crate) async fn event(&self, reason: &str, word: &str) {
         let events: Api<Event> = Api::namespaced(self.fleet.hub.client(), NAMESPACE);
-        eventually(PATIENCE, &format!("an event {reason} about {word}"), || async {
-            let all = events.list(&ListParams::default()).await;
-            let all = all.map_err(|error| error.to_string())?;
-            let said = all.iter().any(|event| {
-                let note = event.note.as_deref().unwrap_or_default();
-                event.reason.as_deref() == Some(reason) && note.contains(word)
-            });
-            let told = || all.iter().map(|event| format!("{:?}", event.reason)).collect();
-            if said { Ok(()) } else { Err::<(), String>(told()) }
-        })
+        eventually(
+            PATIENCE,
+            &format!("an event {reason} about {word}"),
+            || async {
+                let all = events.list(&ListParams::default()).await;
+                let all = all.map_err(|error| error.to_string())?;
+                let said = all.iter().any(|event| {
+                    let note = event.note.as_deref().unwrap_or_default();
+                    event.reason.as_deref() == Some(reason) && note.contains(word)
+                });
+                let told: Vec<_> = all.iter().map(|event| &event.reason).collect();
+                if said {
+                    Ok(())
+                } else {
+                    Err(format!("{told:?}"))
+                }
+            },
+        )
         .await;
     }
 

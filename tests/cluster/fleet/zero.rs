@@ -23,7 +23,7 @@ fn assignment(policy: &str, field: &str, numbers: [i32; 3]) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unneeded_members_sleep_and_wake_by_policy_and_unused_room_is_divided_anew() {
-    let rooms = [("member1", 10), ("member2", 6), ("member3", 20)];
+    let rooms = [("member1", 20), ("member2", 6), ("member3", 20)];
     let world = FleetWorld::start("zero", &rooms).await;
     world.deploy_everywhere(1).await;
     world.load.evenly(5.0);
@@ -115,15 +115,12 @@ async fn unneeded_members_sleep_and_wake_by_policy_and_unused_room_is_divided_an
             },
         }))
         .await;
-    world.load.locally(&[("member1", 7.0)]);
-    let start = [
-        ("member1", (1, 7)),
-        ("member2", (1, 4)),
-        ("member3", (4, 14)),
-    ];
-    world.assigned("by capacity", &start).await;
+    world.load.locally(&[("member1", 11.0)]);
+    // 25 over 20:6:20 is 10.87, 3.26, 10.87.
+    let start = [("member1", 11), ("member2", 3), ("member3", 11)];
+    world.capped("by capacity", &start).await;
     let found = world
-        .bounds_are("more room for the first", |found| found["member1"].1 > 7)
+        .bounds_are("more room for the first", |found| found["member1"].1 > 11)
         .await;
     assert_eq!(
         found.values().map(|(_, max)| max).sum::<i32>(),

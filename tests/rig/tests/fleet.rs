@@ -1,6 +1,12 @@
 //! A fleet: that its members are clusters of their own, reachable by the Secrets it makes, and that
 //! a blocked road hangs and comes back.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test stops at the first surprise, and measures how long a silent peer was waited for"
+)]
+
 use std::time::{Duration, Instant};
 
 use k8s_openapi::{

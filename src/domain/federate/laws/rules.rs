@@ -2,8 +2,8 @@
 
 use crate::domain::Replicas;
 use crate::domain::federate::{
-    Action, ConditionKind, FailurePolicy, Health, Kind, Ledger, Member, Preference, Reason, Remark, Span,
-    Taint, TaintEffect, Toleration, WorkloadSource,
+    Action, ConditionKind, FailurePolicy, Health, Kind, Ledger, Member, Preference, Reason, Remark,
+    Span, Taint, TaintEffect, Toleration, WorkloadSource,
 };
 use crate::domain::observation::Status;
 use crate::domain::workload::Mode;
@@ -195,7 +195,10 @@ fn a_tolerated_taint_of_unknown_age_counts_from_when_it_was_seen_first_also_afte
     }
     assert!(shares.iter().any(|(ended, _)| *ended), "{shares:?}");
     let expected = |ended: bool| if ended { 1 } else { 2 };
-    assert!(shares.iter().all(|(ended, n)| *n == expected(*ended)), "{shares:?}");
+    assert!(
+        shares.iter().all(|(ended, n)| *n == expected(*ended)),
+        "{shares:?}"
+    );
     hub.member("b").taints.clear();
     hub.step();
     assert_eq!(hub.budgets().len(), 2);
@@ -459,7 +462,11 @@ fn what_r9_leaves_to_demand_of_its_own_is_said() {
     }
     let told = |hub: &mut Hub| {
         let decision = hub.step();
-        decision.member("b").expect("b").reasons.contains(&Reason::LocalDemand)
+        decision
+            .member("b")
+            .expect("b")
+            .reasons
+            .contains(&Reason::LocalDemand)
     };
     assert!(!told(&mut hub));
     let span = Span {
@@ -534,7 +541,10 @@ fn thresholds_that_contradict_the_bounds_are_said_with_every_decision() {
     ];
     for (min, max, remarks) in cases {
         let remarks = remarks.iter().map(|remark| format!("; {}", remark.text()));
-        assert_eq!(said(min, max), format!("{text}{}", remarks.collect::<String>()));
+        assert_eq!(
+            said(min, max),
+            format!("{text}{}", remarks.collect::<String>())
+        );
     }
 }
 
@@ -542,11 +552,17 @@ fn thresholds_that_contradict_the_bounds_are_said_with_every_decision() {
 fn an_elastic_member_is_not_said_to_have_an_unknown_capacity() {
     let mut hub = pair();
     hub.ledger = Ledger::default();
-    hub.policy.preferences = vec![prefer("a"), Preference {
-        elastic: true,
-        ..prefer("b")
-    }];
+    hub.policy.preferences = vec![
+        prefer("a"),
+        Preference {
+            elastic: true,
+            ..prefer("b")
+        },
+    ];
     let decision = hub.step();
     let because = &decision.member("b").expect("b").because;
-    assert!(because.ends_with("elastic, so its capacity counts as maxReplicas"), "{because}");
+    assert!(
+        because.ends_with("elastic, so its capacity counts as maxReplicas"),
+        "{because}"
+    );
 }

@@ -9,8 +9,7 @@ use std::cmp::Reverse;
 use jiff::SignedDuration;
 
 use crate::domain::federate::{
-    Budget, Budgets, Candidate, Kind, Reason, Tenure, WorkloadSource, assign as divide,
-    weights,
+    Budget, Budgets, Candidate, Kind, Reason, Tenure, WorkloadSource, assign as divide, weights,
 };
 use crate::domain::{ReplicaBounds, Replicas};
 

@@ -60,7 +60,9 @@ pub(super) fn conclude(mut fleet: Fleet<'_>) -> (FleetDecision, Ledger) {
         members.push(decided(seat, outcome, before));
     }
     order.sort_unstable();
-    let late = order.iter().filter(|(urgency, _, _)| *urgency == AFTER_GROWTH);
+    let late = order
+        .iter()
+        .filter(|(urgency, _, _)| *urgency == AFTER_GROWTH);
     let decision = FleetDecision {
         at: now,
         members,
