@@ -145,11 +145,11 @@ fn decisions(c: &mut Criterion) {
             let mut case = case(kind, members);
             group.throughput(Throughput::Elements(u64::from(members)));
             group.bench_function(format!("{members} members, steady"), |b| {
-                b.iter(|| run(&case))
+                b.iter(|| run(&case));
             });
             changed(&mut case);
             group.bench_function(format!("{members} members, reassigned"), |b| {
-                b.iter(|| run(&case))
+                b.iter(|| run(&case));
             });
         }
         group.finish();

@@ -23,7 +23,7 @@ const PLAIN: Screen = Screen {
 const HISTORY: &str = "examples/history/php-apache-cpu.csv";
 
 /// Answers one command line, the words of which are parted by blanks.
-fn answer(line: &str) -> Result<Answer, Failure> {
+pub(crate) fn answer(line: &str) -> Result<Answer, Failure> {
     let cli = Cli::try_parse_from(["foretide"].into_iter().chain(line.split_whitespace())).unwrap();
     let now = "2026-03-02T12:00:00Z".parse().unwrap();
     cli::answer(
@@ -67,7 +67,7 @@ fn every_example_is_valid() {
     assert!(
         answer
             .text
-            .ends_with("8 autoscalers valid, 0 errors, 2 warnings\n"),
+            .ends_with("9 autoscalers valid, 0 errors, 2 warnings\n"),
         "{}",
         answer.text
     );
@@ -235,7 +235,7 @@ fn what_a_plan_lacks_is_named_with_the_flag_that_gives_it() {
             "plan -f examples".to_owned(),
             Exit::Usage,
             "several autoscalers: choose one with --name: php-apache-aggregated, \
-             php-apache-duplicated, php-apache-dynamic-weighted, php-apache-prioritized, \
+             php-apache-duplicated, php-apache-dynamic-weighted, php-apache, php-apache-prioritized, \
              php-apache-static-weighted, php-apache-local, php-apache-multi-dimensions, php-apache",
         ),
         (

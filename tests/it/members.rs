@@ -3,22 +3,11 @@
 use clap::Parser;
 use foretide::{
     adapters::members::Access,
-    cli::{self, Answer, Cli, Exit, Failure, Screen, Surroundings},
-    domain::cron::Zone,
+    cli::{Cli, Exit},
 };
 use serde_json::{Value, json};
 
-use crate::cli::matches_snapshot;
-
-fn answer(line: &str) -> Result<Answer, Failure> {
-    let cli = Cli::try_parse_from(["foretide"].into_iter().chain(line.split_whitespace())).unwrap();
-    let surroundings = Surroundings {
-        screen: Screen::default(),
-        local: Zone::utc(),
-        now: "2026-03-02T12:00:00Z".parse().unwrap(),
-    };
-    cli::answer(&cli, &surroundings)
-}
+use crate::cli::{answer, matches_snapshot};
 
 const EAST: &str =
     "members add east --kubeconfig tests/it/manifests/member.kubeconfig --context east";

@@ -33,6 +33,7 @@ use serde_json::Value;
 
 /// Objects by name, and every write in its order.
 #[derive(Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub(crate) struct State {
     pub(crate) autoscalers: BTreeMap<String, Ehpa>,
     pub(crate) federated: BTreeMap<String, FederatedHPA>,

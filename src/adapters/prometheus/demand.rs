@@ -212,6 +212,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "a table")]
     fn the_part_of_a_member_is_read_at_its_endpoint_or_under_its_label() {
         let reach = Reach {
             named: vec!["east-thanos".into()],

@@ -110,13 +110,11 @@ fn count_anew(memory: &mut FleetMemory, parts: &[(&str, &Whole)], due: &Due, des
 fn desired(due: &Due, decision: &Decision) -> Option<Replicas> {
     let workload = &due.spec.workload;
     let pinned = workload.specific_replicas;
-    match (workload.strategy, pinned) {
-        (Strategy::Preview, Some(count)) => Some(workload.bounds.clamp(count)),
-        _ => {
-            let hub_writes = due.spec.policy.mode == Mode::Direct && !due.is_duplicated();
-            hub_writes.then_some(decision.desired)
-        }
+    if let (Strategy::Preview, Some(count)) = (workload.strategy, pinned) {
+        return Some(workload.bounds.clamp(count));
     }
+    let hub_writes = due.spec.policy.mode == Mode::Direct && !due.is_duplicated();
+    hub_writes.then_some(decision.desired)
 }
 
 /// What forecast, cron windows and the fleet's own metrics ask for.

@@ -320,6 +320,10 @@ fn replicas_of(n: i64) -> Replicas {
 }
 
 #[cfg(test)]
+#[expect(
+    clippy::indexing_slicing,
+    reason = "an index out of range fails the test, as it should"
+)]
 mod tests {
     use super::*;
 
@@ -370,6 +374,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "a table")]
     fn effective_requests_are_those_that_the_scheduler_reserves() {
         use Role::{App, Init, Sidecar};
         let none = Requests::default();
@@ -440,6 +445,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "a table")]
     fn room_is_what_the_nodes_that_match_have_left() {
         let tainted = |effect| Taint {
             key: "gpu".to_owned(),
@@ -577,6 +583,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "a table")]
     fn quotas_that_count_the_pods_bound_the_room() {
         let quota = |hard: &[(&str, i64)], used: &[(&str, i64)], scopes: Vec<Requirement>| Quota {
             hard: hard.iter().copied().collect(),

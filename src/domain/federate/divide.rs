@@ -390,6 +390,7 @@ mod tests {
     const ANY: u32 = u32::MAX;
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "a table")]
     fn quota_rounds_up_the_heaviest_and_obeys_the_bounds() {
         for (n, rows, shares, left) in [
             // The printed example: 1.67, 3.33, 5.
@@ -533,7 +534,7 @@ mod tests {
         let bounded = [one(8, 0, 10, "a"), one(2, 3, ANY, "b"), one(2, 0, 4, "c")];
         assert_eq!(fill(9, &bounded, Surplus::Spread), split(&[6, 3, 0], 0));
         assert_eq!(fill(30, &bounded, Surplus::Spread), split(&[10, 18, 2], 0));
-        let one_tier = [slots([(10, 0, ANY), (40, 0, ANY), (0, 0, ANY)]).to_vec()];
+        let one_tier = [slots([(10, 0, ANY), (40, 0, ANY), (0, 0, ANY)]).clone()];
         assert_eq!(fill(20, &one_tier, Surplus::Keep), split(&[4, 16, 0], 0));
     }
 }

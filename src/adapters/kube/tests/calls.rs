@@ -169,16 +169,16 @@ async fn a_closed_gate_sends_no_write_and_lets_reads_through() {
 
 #[tokio::test]
 async fn an_answer_is_read_to_a_limit_and_an_error_to_a_few_words() {
+    const LONG: &str = match str::from_utf8(&[b'x'; 10_000]) {
+        Ok(text) => text,
+        Err(_) => "",
+    };
     let (_, client) = FakeServer::always(|| Reply::Ok(json!("x".repeat(33 << 20))));
     let calls = Calls::new(client, limits());
     let error = calls.read::<Value>("/api/v1/pods").await.unwrap_err();
     let expected = "the answer cannot be read: it is longer than 32768 KiB, the most that is read";
     assert_eq!(error.to_string(), expected);
 
-    const LONG: &str = match str::from_utf8(&[b'x'; 10_000]) {
-        Ok(text) => text,
-        Err(_) => "",
-    };
     let (_, client) = FakeServer::always(|| Reply::Fail(403, LONG));
     let calls = Calls::new(client, limits());
     let error = calls.read::<Value>("/api/v1/pods").await.unwrap_err();

@@ -1,4 +1,4 @@
-//! The worked examples of the FederatedHPA proposal that are about run time, with its numbers.
+//! The worked examples of the `FederatedHPA` proposal that are about run time, with its numbers.
 
 use crate::domain::federate::{Action, Candidate, Kind, Preference, Standing, Surplus, share};
 
