@@ -67,7 +67,14 @@ impl KubeMember {
             pending: summed.others(&own),
             quotas: quotas.iter().map(|quota| (**quota).clone()).collect(),
         };
-        Some(supply.room(shape).replicas)
+        // Its own that were just created take their room first.
+        let coming = own
+            .iter()
+            .filter(|pod| matches!(pod.place, Place::Waiting(_)) && !is_over(pod))
+            .count();
+        let coming = u32::try_from(coming).unwrap_or(u32::MAX);
+        let room = supply.room(shape).replicas.get();
+        Some(Replicas::new(room.saturating_sub(coming)))
     }
 
     /// Whether nodes, pods and quotas are known whole and as they are now. The pods of namespaces that are not watched
