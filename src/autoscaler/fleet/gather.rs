@@ -75,7 +75,7 @@ pub(super) enum Sight {
 /// Everything about a workload in one member.
 #[derive(Debug, Clone)]
 pub(super) struct Whole {
-    /// As in a cluster of its own; readings by [`asked_of_members`].
+    /// As in a cluster of its own; readings in the order of [`question`].
     pub(super) sighting: Sighting,
     /// Pods without a node, and since when the oldest is.
     pub(super) unschedulable: (Replicas, Option<Timestamp>),
