@@ -11,10 +11,8 @@ use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use foretide::domain::federate::{
-    Affinity, FailurePolicy, Health, Kind, Ledger, Member, Pods, Policy, Preference, Profile,
-    Total, WeightBy, WorkloadSource, decide,
+    Affinity, Health, Kind, Ledger, Member, Pods, Policy, Preference, Profile, Total, decide,
 };
-use foretide::domain::workload::Mode;
 use foretide::domain::{ReplicaBounds, Replicas};
 use jiff::{SignedDuration, Timestamp};
 
@@ -39,25 +37,10 @@ fn policy(kind: Kind, members: u32) -> Policy {
         priority: Some(i64::from(at % 5)),
         ..Preference::default()
     };
+    let bounds = ReplicaBounds::new(Replicas::new(2 * members), Replicas::new(20 * members));
     Policy {
-        kind,
-        bounds: ReplicaBounds::new(Replicas::new(2 * members), Replicas::new(20 * members)),
-        affinity: Affinity::default(),
         preferences: (0..members).map(preference).collect(),
-        weight_by: WeightBy::Capacity,
-        scaling_to_zero: false,
-        delay: SignedDuration::from_secs(60),
-        failure: FailurePolicy::Retain,
-        toleration: SignedDuration::from_secs(300),
-        tolerations: Vec::new(),
-        source: WorkloadSource::Members,
-        mode: Mode::Delegated,
-        cooldown: SignedDuration::from_secs(120),
-        settle: 3,
-        period: SignedDuration::from_secs(15),
-        min_utilization: None,
-        tolerance: 0.1,
-        generation: 1,
+        ..Policy::new(kind, bounds)
     }
 }
 

@@ -234,7 +234,7 @@ fn wrong_type(schema: &JSONSchemaProps, value: &Value) -> Option<&'static str> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
@@ -312,7 +312,13 @@ mod tests {
                 }],
             },
         });
-        let mut place = &mut object;
+        set(&mut object, pointer, value);
+        object
+    }
+
+    /// Sets the JSON of `value` at `pointer`.
+    pub(crate) fn set(object: &mut Value, pointer: &str, value: &str) {
+        let mut place = object;
         for step in pointer.split('/') {
             place = match step.parse::<usize>() {
                 Ok(index) => &mut place[index],
@@ -320,11 +326,10 @@ mod tests {
             };
         }
         *place = serde_json::from_str(value).unwrap();
-        object
     }
 
     /// Where `pointer` points, as the API server writes it.
-    fn field(pointer: &str) -> String {
+    pub(crate) fn field(pointer: &str) -> String {
         pointer
             .split('/')
             .fold(String::new(), |path, step| match step.parse::<usize>() {

@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use foretide_crds::{
-    DecisionStatus, EffectiveHorizontalPodAutoscaler, FederatedHPA, ForecastStatus,
+    AssignmentType, DecisionStatus, EffectiveHorizontalPodAutoscaler, FederatedHPA, ForecastStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
@@ -190,7 +190,7 @@ pub fn text(ehpa: &EffectiveHorizontalPodAutoscaler, screen: Screen, local: &Zon
         Err(invalid) => (Vec::new(), Some(invalid)),
     };
     let told = Told {
-        heading: heading(ehpa, screen),
+        heading: heading(ehpa, None, screen),
         ehpa,
         metrics,
         invalid,
@@ -256,7 +256,12 @@ fn body(ehpa: &EffectiveHorizontalPodAutoscaler) -> serde_json::Value {
     })
 }
 
-fn heading(ehpa: &EffectiveHorizontalPodAutoscaler, screen: Screen) -> String {
+/// The object, what it scales and how; `policy` is how a fleet is divided.
+fn heading(
+    ehpa: &EffectiveHorizontalPodAutoscaler,
+    policy: Option<AssignmentType>,
+    screen: Screen,
+) -> String {
     let spec = &ehpa.spec;
     let object = format!(
         "{}/{}",
@@ -264,12 +269,13 @@ fn heading(ehpa: &EffectiveHorizontalPodAutoscaler, screen: Screen) -> String {
         ehpa.name_any()
     );
     format!(
-        "{}  {} {}, {} to {} replicas, {:?}\n",
+        "{}  {} {}, {} to {} replicas, {}{:?}\n",
         screen.paint(Paint::Strong, &object),
         spec.scale_target_ref.kind,
         spec.scale_target_ref.name,
         spec.min_replicas.unwrap_or(1),
         spec.max_replicas,
+        policy.map_or_else(String::new, |policy| format!("{policy:?}, ")),
         spec.scale_strategy.unwrap_or_default(),
     )
 }

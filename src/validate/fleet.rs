@@ -26,14 +26,6 @@ use crate::domain::{
     workload::{Mode, Problem, Subject, Workload},
 };
 
-/// `autoscaleMultiClusterDelay` where none is written.
-const DELAY: i32 = 60;
-/// `tolerationSeconds` where none is written.
-const TOLERATION: i32 = 300;
-/// `rebalance.cooldownSeconds` where none is written.
-const COOLDOWN: i32 = 120;
-/// `rebalance.settleObservations` where none is written.
-const SETTLE: i32 = 3;
 /// Path of the assignment.
 const ASSIGNMENT: &str = "spec.federatedHPAAssignment";
 
@@ -167,10 +159,9 @@ fn policy(spec: &FederatedHPASpec, workload: &Workload, violations: &mut Vec<Vio
     let affinity = spec.cluster_affinity.as_ref();
     let affinity =
         affinity.map(|wire| Reader::new("spec.clusterAffinity", violations).affinity(wire));
+    let unwritten = Policy::new(kind, workload.bounds);
     let mut number = Numbers(violations);
     Policy {
-        kind,
-        bounds: workload.bounds,
         affinity: affinity.unwrap_or_default(),
         preferences,
         weight_by: match assignment.weight_by.unwrap_or_default() {
@@ -180,7 +171,7 @@ fn policy(spec: &FederatedHPASpec, workload: &Workload, violations: &mut Vec<Vio
         scaling_to_zero: spec.scaling_to_zero.unwrap_or_default(),
         delay: number.seconds(
             "spec.autoscaleMultiClusterDelay",
-            spec.autoscale_multi_cluster_delay.unwrap_or(DELAY),
+            (spec.autoscale_multi_cluster_delay, unwritten.delay),
             3600,
         ),
         failure: match spec.failure_policy.unwrap_or_default() {
@@ -189,25 +180,22 @@ fn policy(spec: &FederatedHPASpec, workload: &Workload, violations: &mut Vec<Vio
         },
         toleration: number.seconds(
             "spec.tolerationSeconds",
-            spec.toleration_seconds.unwrap_or(TOLERATION),
+            (spec.toleration_seconds, unwritten.toleration),
             86_400,
         ),
         cooldown: number.seconds(
             "spec.rebalance.cooldownSeconds",
-            rebalance.cooldown_seconds.unwrap_or(COOLDOWN),
+            (rebalance.cooldown_seconds, unwritten.cooldown),
             3600,
         ),
-        settle: number.settle(&rebalance),
+        settle: number.settle(&rebalance).unwrap_or(unwritten.settle),
         min_utilization: number.min_utilization(&rebalance),
         tolerations: clusters::tolerations(spec.cluster_tolerations.as_deref(), violations),
         source: match spec.workload_source.unwrap_or_default() {
             WireSource::Members => WorkloadSource::Members,
             WireSource::Hub => WorkloadSource::Hub,
         },
-        mode: workload.mode,
-        period: SignedDuration::ZERO,
-        tolerance: 0.0,
-        generation: 0,
+        ..unwritten
     }
 }
 
@@ -296,14 +284,22 @@ impl Numbers<'_> {
         n.clamp(least, most)
     }
 
-    fn seconds(&mut self, field: &str, n: i32, most: i32) -> SignedDuration {
-        SignedDuration::from_secs(self.within(field, n, (0, most)).into())
+    /// What is written, else what counts where nothing is.
+    fn seconds(
+        &mut self,
+        field: &str,
+        (written, unwritten): (Option<i32>, SignedDuration),
+        most: i32,
+    ) -> SignedDuration {
+        written.map_or(unwritten, |n| {
+            SignedDuration::from_secs(self.within(field, n, (0, most)).into())
+        })
     }
 
-    fn settle(&mut self, rebalance: &Rebalance) -> u32 {
-        let n = rebalance.settle_observations.unwrap_or(SETTLE);
-        self.within("spec.rebalance.settleObservations", n, (1, 100))
-            .unsigned_abs()
+    fn settle(&mut self, rebalance: &Rebalance) -> Option<u32> {
+        let field = "spec.rebalance.settleObservations";
+        let observations = self.within(field, rebalance.settle_observations?, (1, 100));
+        Some(observations.unsigned_abs())
     }
 
     fn min_utilization(&mut self, rebalance: &Rebalance) -> Option<f64> {

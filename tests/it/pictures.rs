@@ -5,13 +5,8 @@ use std::{fmt::Write as _, path::Path};
 
 use foretide::domain::{
     ReplicaBounds, Replicas,
-    federate::{
-        Affinity, Candidate, ConditionKind, FailurePolicy, Kind, Policy, Reason, Standing,
-        WeightBy, WorkloadSource, assign,
-    },
-    workload::Mode,
+    federate::{Candidate, ConditionKind, Kind, Policy, Reason, Standing, assign},
 };
-use jiff::SignedDuration;
 
 /// One cluster: its name, what is known of it, its weight, its priority.
 type Cluster = (&'static str, Option<u32>, Option<u64>, Option<i64>);
@@ -100,7 +95,7 @@ impl Example {
             ..Candidate::default()
         };
         let candidates: Vec<_> = self.clusters.iter().map(candidate).collect();
-        let budgets = assign(&policy(self.kind, bounds), bounds, &candidates);
+        let budgets = assign(&Policy::new(self.kind, bounds), bounds, &candidates);
         let of = |(name, ..): &Cluster| budgets.members[*name];
         let of = |cluster| {
             let budget = of(cluster);
@@ -226,29 +221,6 @@ fn legend(svg: &mut String, rooms: bool) {
             LEFT + 261
         )
         .unwrap();
-    }
-}
-
-fn policy(kind: Kind, bounds: ReplicaBounds) -> Policy {
-    Policy {
-        kind,
-        bounds,
-        affinity: Affinity::default(),
-        preferences: Vec::new(),
-        weight_by: WeightBy::Capacity,
-        scaling_to_zero: false,
-        delay: SignedDuration::from_secs(60),
-        failure: FailurePolicy::Retain,
-        toleration: SignedDuration::from_secs(300),
-        tolerations: Vec::new(),
-        source: WorkloadSource::Members,
-        mode: Mode::Delegated,
-        cooldown: SignedDuration::from_secs(120),
-        settle: 3,
-        period: SignedDuration::from_secs(15),
-        min_utilization: None,
-        tolerance: 0.1,
-        generation: 1,
     }
 }
 

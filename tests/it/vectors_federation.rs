@@ -13,14 +13,13 @@ use std::{
 use foretide::domain::{
     ReplicaBounds, Replicas,
     federate::{
-        Affinity, Candidate, Dropped, Entry, FailurePolicy, Health, Kind, Ledger, Member, PodShape,
-        Pods, Policy, Preference, Profile, Quota, Slot, Standing, Supply, Surplus, Ties, Total,
-        WeightBy, WorkloadSource, assign, decide, distribute, share, webster,
+        Affinity, Candidate, Dropped, Entry, Health, Kind, Ledger, Member, PodShape, Pods, Policy,
+        Preference, Profile, Quota, Slot, Standing, Supply, Surplus, Ties, Total, WorkloadSource,
+        assign, decide, distribute, share, webster,
     },
     hpa::{self, Labels, Requirement},
     observation::Requests,
     quantity::Quantity,
-    workload::Mode,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
@@ -257,24 +256,8 @@ const MANY: u32 = 1_000_000;
 
 fn policy(kind: Kind, min: u32, max: u32) -> Policy {
     Policy {
-        kind,
-        bounds: ReplicaBounds::new(n(min), n(max)),
-        affinity: Affinity::default(),
-        preferences: Vec::new(),
-        weight_by: WeightBy::Capacity,
-        scaling_to_zero: false,
-        delay: SignedDuration::from_secs(60),
-        failure: FailurePolicy::Retain,
-        toleration: SignedDuration::from_secs(300),
-        tolerations: Vec::new(),
         source: WorkloadSource::Hub,
-        mode: Mode::Delegated,
-        cooldown: SignedDuration::from_secs(120),
-        settle: 3,
-        period: SignedDuration::from_secs(15),
-        min_utilization: None,
-        tolerance: 0.1,
-        generation: 1,
+        ..Policy::new(kind, ReplicaBounds::new(n(min), n(max)))
     }
 }
 

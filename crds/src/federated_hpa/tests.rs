@@ -2,7 +2,10 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{Rules, Violation};
+use crate::{
+    Rules, Violation,
+    rules::tests::{field, set},
+};
 
 /// Path of the preferences.
 const PREFERENCES: &str = "spec/federatedHPAAssignment/clusterAutoscalingPreference";
@@ -23,26 +26,8 @@ fn with(pointer: &str, value: &str) -> Value {
             },
         },
     });
-    let mut place = &mut object;
-    for step in pointer.split('/') {
-        place = match step.parse::<usize>() {
-            Ok(index) => &mut place[index],
-            Err(_) => &mut place[step],
-        };
-    }
-    *place = serde_json::from_str(value).unwrap();
+    set(&mut object, pointer, value);
     object
-}
-
-/// Where `pointer` points, as the API server writes it.
-fn field(pointer: &str) -> String {
-    pointer
-        .split('/')
-        .fold(String::new(), |path, step| match step.parse::<usize>() {
-            Ok(index) => format!("{path}[{index}]"),
-            Err(_) if path.is_empty() => step.to_owned(),
-            Err(_) => format!("{path}.{step}"),
-        })
 }
 
 fn read(object: &Value) -> FederatedHPA {

@@ -4,10 +4,9 @@ use std::fmt::Write as _;
 
 use foretide_crds::{ClusterStatus, EffectiveHorizontalPodAutoscaler, FederatedHPA};
 use jiff::{SignedDuration, Timestamp};
-use kube::ResourceExt;
 use serde_json::json;
 
-use super::{Told, body};
+use super::{Told, body, heading};
 use crate::{
     cli::{
         decision::{WIDTH, clock},
@@ -28,9 +27,14 @@ pub fn fleet_text(fdhpa: &FederatedHPA, screen: Screen, local: &Zone) -> String 
         Ok(fleet) => (fleet.workload.metrics, None),
         Err(invalid) => (Vec::new(), Some(invalid)),
     };
+    let whole = whole(fdhpa);
+    let policy = fdhpa
+        .spec
+        .federated_hpa_assignment
+        .federated_hpa_assignment_type;
     let told = Told {
-        heading: heading(fdhpa, screen),
-        ehpa: &whole(fdhpa),
+        heading: heading(&whole, Some(policy.unwrap_or_default()), screen),
+        ehpa: &whole,
         metrics,
         invalid,
         clusters: clusters(fdhpa, screen),
@@ -57,26 +61,6 @@ fn whole(fdhpa: &FederatedHPA) -> EffectiveHorizontalPodAutoscaler {
         spec: fdhpa.spec.autoscaling.clone(),
         status: fdhpa.status.clone().map(|status| status.fleet),
     }
-}
-
-fn heading(fdhpa: &FederatedHPA, screen: Screen) -> String {
-    let spec = &fdhpa.spec.autoscaling;
-    let assignment = &fdhpa.spec.federated_hpa_assignment;
-    let object = format!(
-        "{}/{}",
-        fdhpa.namespace().unwrap_or_default(),
-        fdhpa.name_any()
-    );
-    format!(
-        "{}  {} {}, {} to {} replicas, {:?}, {:?}\n",
-        screen.paint(Paint::Strong, &object),
-        spec.scale_target_ref.kind,
-        spec.scale_target_ref.name,
-        spec.min_replicas.unwrap_or(1),
-        spec.max_replicas,
-        assignment.federated_hpa_assignment_type.unwrap_or_default(),
-        spec.scale_strategy.unwrap_or_default(),
-    )
 }
 
 /// The clusters in a table, and a sentence for each.

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use jiff::SignedDuration;
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
 use super::{
-    Affinity, Budget, Budgets, Candidate, FailurePolicy, Kind, Policy, Slot, Standing, Surplus,
-    Ties, WeightBy, WorkloadSource, assign, distribute, fill, quota_split, share, webster, weights,
+    Budget, Budgets, Candidate, Kind, Policy, Slot, Standing, Surplus, Ties, WeightBy, assign,
+    distribute, fill, quota_split, share, webster, weights,
 };
-use crate::domain::{ReplicaBounds, Replicas, workload::Mode};
+use crate::domain::{ReplicaBounds, Replicas};
 
 fn cases(count: u32) -> ProptestConfig {
     ProptestConfig {
@@ -23,26 +22,7 @@ fn n(count: u32) -> Replicas {
 }
 
 pub(super) fn policy(kind: Kind, min: u32, max: u32) -> Policy {
-    Policy {
-        kind,
-        bounds: ReplicaBounds::new(n(min), n(max)),
-        affinity: Affinity::default(),
-        preferences: Vec::new(),
-        weight_by: WeightBy::Capacity,
-        scaling_to_zero: false,
-        delay: SignedDuration::from_secs(60),
-        failure: FailurePolicy::Retain,
-        toleration: SignedDuration::from_secs(300),
-        tolerations: Vec::new(),
-        source: WorkloadSource::Members,
-        mode: Mode::Delegated,
-        cooldown: SignedDuration::from_secs(120),
-        settle: 3,
-        period: SignedDuration::from_secs(15),
-        min_utilization: None,
-        tolerance: 0.1,
-        generation: 1,
-    }
+    Policy::new(kind, ReplicaBounds::new(n(min), n(max)))
 }
 
 const DIVIDING: [Kind; 4] = [

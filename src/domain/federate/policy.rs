@@ -46,6 +46,37 @@ pub struct Policy {
     pub generation: i64,
 }
 
+impl Policy {
+    /// The policy of a fleet of which nothing else is written.
+    ///
+    /// # Units
+    /// `delay` 60 s, `toleration` 300 s, `cooldown` 120 s, `settle` 3 observations: the defaults that users read about.
+    /// `period`, `tolerance` and `generation` are the hub's to know; here they are 15 s, 0.1 and 1.
+    #[must_use]
+    pub fn new(kind: Kind, bounds: ReplicaBounds) -> Self {
+        Self {
+            kind,
+            bounds,
+            affinity: Affinity::default(),
+            preferences: Vec::new(),
+            weight_by: WeightBy::default(),
+            scaling_to_zero: false,
+            delay: SignedDuration::from_secs(60),
+            failure: FailurePolicy::default(),
+            toleration: SignedDuration::from_secs(300),
+            tolerations: Vec::new(),
+            source: WorkloadSource::default(),
+            mode: Mode::default(),
+            cooldown: SignedDuration::from_secs(120),
+            settle: 3,
+            period: SignedDuration::from_secs(15),
+            min_utilization: None,
+            tolerance: 0.1,
+            generation: 1,
+        }
+    }
+}
+
 /// The assignment policies of seed 001.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Kind {

@@ -11,10 +11,9 @@ use jiff::{SignedDuration, Timestamp};
 use crate::domain::{
     ReplicaBounds, Replicas,
     federate::{
-        self, Affinity, FailurePolicy, FleetDecision, Health, Kind, Ledger, Member, Pods, Policy,
-        Profile, Total, WeightBy, WorkloadSource,
+        self, FailurePolicy, FleetDecision, Health, Kind, Ledger, Member, Pods, Policy, Profile,
+        Total,
     },
-    workload::Mode,
 };
 
 /// The first moment: a Tuesday, 10 March 2026, 09:00 UTC.
@@ -340,29 +339,19 @@ impl Place {
 }
 
 fn policy(moves: bool) -> Policy {
+    let kind = if moves {
+        Kind::DynamicWeighted
+    } else {
+        Kind::StaticWeighted
+    };
+    let (min, max) = BOUNDS;
+    let bounds = ReplicaBounds::new(Replicas::new(min), Replicas::new(max));
     Policy {
-        kind: if moves {
-            Kind::DynamicWeighted
-        } else {
-            Kind::StaticWeighted
-        },
-        bounds: ReplicaBounds::new(Replicas::new(BOUNDS.0), Replicas::new(BOUNDS.1)),
-        affinity: Affinity::default(),
-        preferences: Vec::new(),
-        weight_by: WeightBy::Capacity,
-        scaling_to_zero: false,
-        delay: SignedDuration::from_secs(60),
         failure: FailurePolicy::Reassign,
         toleration: SignedDuration::from_secs(180),
-        tolerations: Vec::new(),
-        source: WorkloadSource::Members,
-        mode: Mode::Delegated,
-        cooldown: SignedDuration::from_secs(120),
-        settle: 3,
         period: STEP,
-        min_utilization: None,
         tolerance: TOLERANCE,
-        generation: 1,
+        ..Policy::new(kind, bounds)
     }
 }
 

@@ -3,14 +3,12 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::domain::federate::{
-    Affinity, Entry, FailurePolicy, FleetDecision, Health, Kind, Ledger, Member, Pods, Policy,
-    Preference, Profile, Total, WeightBy, WorkloadSource, decide,
+    Affinity, Entry, FleetDecision, Health, Kind, Ledger, Member, Pods, Policy, Preference,
+    Profile, Total, decide,
 };
-use crate::domain::workload::Mode;
 use crate::domain::{ReplicaBounds, Replicas};
 
 pub(super) const PERIOD: i64 = 30;
-pub(super) const COOLDOWN: i64 = 120;
 
 /// `seconds` after the beginning.
 pub(super) fn at(seconds: i64) -> Timestamp {
@@ -27,24 +25,8 @@ pub(super) fn secs(seconds: i64) -> SignedDuration {
 
 pub(super) fn policy(kind: Kind, min: u32, max: u32) -> Policy {
     Policy {
-        kind,
-        bounds: ReplicaBounds::new(n(min), n(max)),
-        affinity: Affinity::default(),
-        preferences: Vec::new(),
-        weight_by: WeightBy::Capacity,
-        scaling_to_zero: false,
-        delay: secs(60),
-        failure: FailurePolicy::Retain,
-        toleration: secs(300),
-        tolerations: Vec::new(),
-        source: WorkloadSource::Members,
-        mode: Mode::Delegated,
-        cooldown: secs(COOLDOWN),
-        settle: 3,
         period: secs(PERIOD),
-        min_utilization: None,
-        tolerance: 0.1,
-        generation: 1,
+        ..Policy::new(kind, ReplicaBounds::new(n(min), n(max)))
     }
 }
 

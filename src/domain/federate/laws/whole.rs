@@ -188,7 +188,7 @@ impl Scene {
 }
 
 /// Runs one seed through.
-pub(super) fn run(seed: u64, trace: bool) -> Result<(), Broken> {
+pub(super) fn run(seed: u64) -> Result<(), Broken> {
     let mut scene = scene(seed);
     let mut moves = Vec::new();
     for step in 0..TROUBLE + CALM {
@@ -200,42 +200,12 @@ pub(super) fn run(seed: u64, trace: bool) -> Result<(), Broken> {
         let Some(sync) = scene.world.step() else {
             continue;
         };
-        if trace {
-            narrate(step, &scene.world, &sync);
-        }
         always(&scene.world, &sync)?;
         if step >= TROUBLE + CALM - STILL && has_moved(&scene.world, &sync) {
             moves.push((step, sync.decision.message()));
         }
     }
     at_rest(&mut scene, &moves)
-}
-
-fn narrate(step: u32, world: &World, sync: &Sync) {
-    let sites = world.sites.iter().map(|s| {
-        format!(
-            "{}[{} r{} p{} rdy{} cap{} hpa{:?}{}{}]",
-            s.name,
-            if s.reached { "" } else { "LOST" },
-            s.replicas,
-            s.placed(),
-            s.ready(world.now),
-            s.capacity,
-            s.hpa,
-            if s.hold { " hold" } else { "" },
-            if s.listed { "" } else { " unlisted" },
-        )
-    });
-    println!(
-        "{step} load {:.1} floor {:?} landing {:?} unassigned {} unmet {} | {}\n      {}",
-        world.whole(),
-        world.floor,
-        world.ledger.landing.is_some(),
-        sync.decision.unassigned,
-        sync.decision.unmet_floor,
-        sites.collect::<Vec<_>>().join(" "),
-        sync.decision.message()
-    );
 }
 
 /// Whether a budget is not what it was.
@@ -587,7 +557,7 @@ pub(super) fn sweep(
     seeds: std::ops::Range<u64>,
 ) -> std::collections::BTreeMap<&'static str, Vec<(u64, String)>> {
     let mut failures = std::collections::BTreeMap::<_, Vec<_>>::new();
-    let broken = seeds.filter_map(|seed| run(seed, false).err().map(|broken| (seed, broken)));
+    let broken = seeds.filter_map(|seed| run(seed).err().map(|broken| (seed, broken)));
     for (seed, broken) in broken {
         failures
             .entry(broken.law)
@@ -629,11 +599,4 @@ fn more_whole_fleets_come_to_rest_and_serve() {
 #[ignore = "minutes in a release build"]
 fn ten_thousand_whole_fleets_come_to_rest_and_serve() {
     report(1_000..11_000);
-}
-
-#[test]
-#[ignore = "prints one run, named by SEED when this is compiled"]
-fn one_run() {
-    let seed = option_env!("SEED").and_then(|seed| seed.parse().ok());
-    println!("{:?}", run(seed.unwrap_or(0), true));
 }
