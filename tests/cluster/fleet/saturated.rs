@@ -10,7 +10,6 @@ fn most(found: &std::collections::BTreeMap<String, Bounds>, member: &str) -> i32
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "capacity is one off where it is read while pods come and go"]
 async fn a_saturated_member_receives_maximum_from_a_blocked_one_and_from_an_idle_one() {
     let rooms = [("member1", 10), ("member2", 3), ("member3", 10)];
     let world = FleetWorld::start("saturated", &rooms).await;
