@@ -84,6 +84,12 @@ async fn a_saturated_member_receives_maximum_from_a_blocked_one_and_from_an_idle
     // As few clusters as possible: the second proved small, so it has nothing; the third has little
     // until it needs more.
     world.load.locally(&[("member1", 1.0), ("member3", 1.0)]);
+    // A demand that is still seen would draw budget as soon as it is divided.
+    world
+        .runs_so("all idle", |found| {
+            found["member1"].0 <= 2 && found["member3"] == (1, 1)
+        })
+        .await;
     world
         .edit(json!({ "federatedHPAAssignment": assignment("Aggregated") }))
         .await;
