@@ -36,6 +36,7 @@ generate:
 # What decisions and forecasts cost.
 bench:
     cargo bench -p foretide --bench decide
+    cargo bench -p foretide --bench federate
     cargo bench -p foretide-models
 
 # Licenses, sources, advisories. Needs cargo-deny.
