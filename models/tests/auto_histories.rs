@@ -13,6 +13,7 @@ use foretide_models::auto::{self, Aim, Auto, Online, Seen, Settings};
 use foretide_models::{Forecast, Forecaster, Refusal, Series};
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
 
 const HORIZON: SignedDuration = SignedDuration::from_hours(2);
 /// The newest slot at the beginning of a tale; it may go back from there.
@@ -229,7 +230,10 @@ fn alike(one: &Result<Forecast, Refusal>, other: &Result<Forecast, Refusal>) -> 
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
+        ..ProptestConfig::with_cases(24)
+    })]
 
     #[test]
     fn whatever_it_is_handed_it_answers_as_if_for_the_first_time_or_goes_on(

@@ -3,8 +3,9 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::learner::LEAST_MINUTES;
 use super::online::{Online, Seen};
-use crate::gaps::{ABSURD_RATIO, ABSURD_RUN, ABSURD_RUNS};
+use crate::gaps::{ABSURD_RATIO, ABSURD_RUN, ABSURD_RUNS, quantile_in_place};
 use crate::grid::Grid;
 use crate::series::{Series, count, later, slots};
 
@@ -23,6 +24,8 @@ pub(super) struct Intake {
     /// The instant of the next step to read.
     next: Timestamp,
     learnt_from: Timestamp,
+    /// The usual demand of the first two hours: what the first value is judged by, which nothing came before.
+    opening: f64,
     /// How many steps were measured, and how many were not believed.
     usable: usize,
     rejected: usize,
@@ -87,6 +90,8 @@ impl Intake {
         let first = first.unwrap_or(history.len());
         // Steps begin at round times, where the history's slots do.
         let start = (0..=first).rev().take(width).find(whole).unwrap_or(first);
+        let slots = history.values().get(start..).unwrap_or_default();
+        let opening = usual_at_first(slots, width, step);
         let start = history.time_at(start);
         Self {
             online,
@@ -94,20 +99,23 @@ impl Intake {
             step,
             next: start,
             learnt_from: start,
+            opening,
             usable: 0,
             rejected: 0,
-            last: 0.0,
+            last: opening,
             hole: 0,
             doubted: Doubted::default(),
         }
     }
 
-    /// Whether what comes next is in this history, and nothing that was measured before the first sample known.
+    /// Whether what comes next is in this history, and nothing that was measured before the first sample known. Never
+    /// while the first two hours are not complete: nothing is answered before, and they are judged as a whole.
     pub(super) fn continues(&self, history: &Series) -> bool {
         let span = self.next.duration_since(history.start());
         let aligned = span.as_nanos() % history.step().as_nanos().max(1) == 0;
         let reaches = !span.is_negative() && self.next <= history.end();
-        self.usable > 0 && aligned && reaches && !self.was_preceded(history)
+        let opened = self.usable >= Grid::new(self.step).minutes(LEAST_MINUTES);
+        opened && aligned && reaches && !self.was_preceded(history)
     }
 
     /// Takes in every step up to the newest one that was measured.
@@ -182,7 +190,10 @@ impl Intake {
         if value > LARGEST {
             return false;
         }
-        let highest = self.online.highest();
+        let highest = match self.online.highest() {
+            highest if highest > 0.0 => highest,
+            _ => self.opening,
+        };
         if highest <= 0.0 || value / ABSURD_RATIO <= highest {
             return true;
         }
@@ -199,6 +210,14 @@ impl Intake {
             _ => self.last,
         }
     }
+}
+
+/// The median of the positive demand in the first two hours of measured steps, `width` slots each; 0 of none.
+fn usual_at_first(slots: &[f64], width: usize, step: SignedDuration) -> f64 {
+    let measured = slots.chunks_exact(width).map(mean).filter(|v| !v.is_nan());
+    let first = measured.take(Grid::new(step).minutes(LEAST_MINUTES));
+    let mut positive: Vec<f64> = first.filter(|value| *value > 0.0).collect();
+    quantile_in_place(&mut positive, 0.5).unwrap_or(0.0)
 }
 
 /// The mean of the values that are there; NaN of none.

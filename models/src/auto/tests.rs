@@ -264,6 +264,37 @@ fn absurd_values_are_not_believed_unless_they_go_on() {
 }
 
 #[test]
+fn a_history_that_begins_with_nonsense_is_judged_by_what_follows() {
+    let poisoned = |minutes: usize| {
+        let mut values: Vec<f64> = (0..minutes).map(demand).collect();
+        values[0] = 501_319_796_116.690_37;
+        if let Some(later) = values.get_mut(1380) {
+            *later = 6_073.668_142_829_266;
+        }
+        of(values)
+    };
+    let mut grown = auto();
+    for minutes in [1, 2, 60, 119, 120, 121, 130, DAY, 3 * DAY] {
+        let (grown, fresh) = [&mut grown, &mut auto()]
+            .map(|auto| auto.forecast(&poisoned(minutes), HOUR))
+            .into();
+        assert_eq!(grown, fresh, "{minutes}");
+        assert_eq!(fresh.is_ok(), minutes > 120, "{minutes}");
+    }
+    let (clean, forecast) = (
+        ask(&mut auto(), &history(3 * DAY)),
+        ask(&mut auto(), &poisoned(3 * DAY)),
+    );
+    assert!(near(&clean, &forecast, 0.05), "{clean:?}\n{forecast:?}");
+    let rejected = Note::SpikesRejected { slots: 2 };
+    assert!(
+        forecast.notes().contains(&rejected),
+        "{:?}",
+        forecast.notes()
+    );
+}
+
+#[test]
 fn a_burst_that_recurs_is_believed_however_high_it_is() {
     let bursts = |i: usize| {
         if (60..63).contains(&(i % 120)) {

@@ -10,13 +10,6 @@ use super::{
 };
 use crate::domain::{ReplicaBounds, Replicas};
 
-fn cases(count: u32) -> ProptestConfig {
-    ProptestConfig {
-        failure_persistence: None,
-        ..ProptestConfig::with_cases(count)
-    }
-}
-
 fn n(count: u32) -> Replicas {
     Replicas::new(count)
 }
@@ -154,7 +147,7 @@ fn webster_by_hand(n: u32, slots: &[Slot], ties: Ties) -> Vec<u32> {
 }
 
 proptest! {
-    #![proptest_config(cases(10_000))]
+    #![proptest_config(ProptestConfig::with_cases(10_000))]
 
     #[test]
     fn quota_shares_sum_to_the_number_and_stay_within_the_bounds(count in 0_u32..200, slots in slots()) {
@@ -284,7 +277,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(cases(2_000))]
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     /// P5.
     #[test]

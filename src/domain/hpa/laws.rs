@@ -19,13 +19,6 @@ use crate::domain::{
 
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
-fn cases() -> ProptestConfig {
-    ProptestConfig {
-        failure_persistence: None,
-        ..ProptestConfig::with_cases(200)
-    }
-}
-
 fn n(count: u32) -> Replicas {
     Replicas::new(count)
 }
@@ -408,7 +401,7 @@ fn ready_world(milli: i64, pods: usize, current: Replicas) -> Observation {
 }
 
 proptest! {
-    #![proptest_config(cases())]
+    #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
     fn within_the_tolerance_the_count_stays(
