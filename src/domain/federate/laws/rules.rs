@@ -264,6 +264,30 @@ fn a_deselected_member_is_drained_when_the_others_serve_and_then_deleted() {
 }
 
 #[test]
+fn without_load_too_the_others_serve_for_the_minimum_before_pods_end() {
+    for floor in [None, Some(n(4))] {
+        let mut hub = pair();
+        hub.policy.bounds.min = n(3);
+        hub.total.demand = Some(0.0);
+        hub.total.floor = floor;
+        hub.pods("a", 1, 0);
+        hub.policy.affinity.exclude = vec!["b".to_owned()];
+        hub.policy.generation = 2;
+        let needed = floor.map_or(3, Replicas::get);
+        for ready in 1..needed {
+            hub.pods("a", ready, 0);
+            let decision = hub.step();
+            let b = decision.member("b").expect("b");
+            assert_eq!(b.action, Action::Keep, "{ready} of {needed} are ready");
+            assert_eq!(decision.member("a").expect("a").min, n(needed));
+        }
+        hub.pods("a", needed, 0);
+        let decision = hub.step();
+        assert_eq!(decision.member("b").expect("b").action, Action::Drain);
+    }
+}
+
+#[test]
 fn who_fights_for_the_replicas_is_named_and_left_alone() {
     let mut hub = pair();
     hub.member("a").fought_by = Some("argocd".to_owned());
