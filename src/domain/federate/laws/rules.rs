@@ -2,8 +2,8 @@
 
 use crate::domain::Replicas;
 use crate::domain::federate::{
-    Action, ConditionKind, FailurePolicy, Health, Kind, Ledger, Member, Preference, Reason, Remark,
-    Span, Taint, TaintEffect, Toleration, WorkloadSource,
+    Action, ConditionKind, FailurePolicy, Health, Kind, Ledger, Member, Policy, Preference, Reason,
+    Remark, Span, Taint, TaintEffect, Toleration, WorkloadSource,
 };
 use crate::domain::observation::Status;
 use crate::domain::workload::Mode;
@@ -438,6 +438,52 @@ fn where_members_may_not_sleep_a_zero_is_woken() {
     let decision = hub.step();
     let a = decision.member("a").expect("a");
     assert_eq!((a.action, a.replicas), (Action::Wake, Some(n(1))));
+}
+
+#[test]
+fn who_sleeps_when_sleep_is_over_wakes_at_its_minimum() {
+    for (kind, scaling_to_zero, expected) in [
+        (Kind::DynamicWeighted, false, n(2)),
+        (Kind::Duplicated, true, n(4)),
+        (Kind::Duplicated, false, n(4)),
+    ] {
+        for mode in [Mode::Delegated, Mode::Direct] {
+            let mut hub = pair();
+            hub.ledger = ledger(&[("a", 4, 10), ("b", 1, 10)]);
+            hub.policy = Policy {
+                scaling_to_zero,
+                mode,
+                generation: 2,
+                ..policy(kind, 4, 20)
+            };
+            hub.total.desired = (mode == Mode::Direct).then_some(n(4));
+            hub.member("b").room = Some(n(10));
+            hub.pods("b", 0, 0);
+            let decision = hub.step();
+            let b = decision.member("b").expect("b");
+            let found = (b.action, b.replicas);
+            assert_eq!(
+                found,
+                (Action::Wake, Some(expected)),
+                "{kind:?} {scaling_to_zero} {mode:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_hub_places_no_sleeper_where_every_member_has_the_whole() {
+    let mut hub = pair();
+    hub.policy = Policy {
+        source: WorkloadSource::Hub,
+        scaling_to_zero: true,
+        generation: 2,
+        ..policy(Kind::Duplicated, 3, 20)
+    };
+    hub.member("b").pods = None;
+    let decision = hub.step();
+    let b = decision.member("b").expect("b");
+    assert_eq!((b.action, b.replicas), (Action::Create, Some(n(3))));
 }
 
 #[test]

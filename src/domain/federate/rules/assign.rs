@@ -151,7 +151,7 @@ fn settle(fleet: &mut Fleet<'_>, budgets: &Budgets) {
                 if seat.member.pods.is_none() && policy.source == WorkloadSource::Hub {
                     let start = budget
                         .unwrap_or_default()
-                        .start(None, policy.scaling_to_zero);
+                        .start(None, policy.may_sleep());
                     seat.write = Some(start.get());
                 }
             }
