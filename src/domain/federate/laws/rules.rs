@@ -1,10 +1,13 @@
 //! Each rule alone: when it fires, and when not.
 
+use std::collections::BTreeMap;
+
 use crate::domain::Replicas;
 use crate::domain::federate::{
-    Action, ConditionKind, FailurePolicy, Health, Kind, Ledger, Member, Policy, Preference, Reason,
-    Remark, Span, Taint, TaintEffect, Toleration, WorkloadSource,
+    Action, Affinity, ConditionKind, FailurePolicy, Health, Kind, Ledger, Member, Policy,
+    Preference, Reason, Remark, Span, Taint, TaintEffect, Toleration, WorkloadSource,
 };
+use crate::domain::hpa::Selector;
 use crate::domain::observation::Status;
 use crate::domain::workload::Mode;
 
@@ -284,6 +287,77 @@ fn without_load_too_the_others_serve_for_the_minimum_before_pods_end() {
         hub.pods("a", needed, 0);
         let decision = hub.step();
         assert_eq!(decision.member("b").expect("b").action, Action::Drain);
+    }
+}
+
+#[test]
+fn other_labels_that_mean_other_preferences_divide_anew() {
+    let labelled = |value: &str| BTreeMap::from([("size".to_owned(), value.to_owned())]);
+    let large = || Affinity {
+        labels: Selector::parse("size=large").expect("a selector"),
+        ..Affinity::default()
+    };
+    let base = Preference {
+        weight: Some(1),
+        priority: Some(1),
+        ..Preference::default()
+    };
+    let cases = [
+        (
+            Kind::StaticWeighted,
+            Preference {
+                weight: Some(3),
+                ..base.clone()
+            },
+            [5, 15],
+        ),
+        (
+            Kind::Prioritized,
+            Preference {
+                priority: Some(2),
+                ..base.clone()
+            },
+            [10, 10],
+        ),
+        (
+            Kind::DynamicWeighted,
+            Preference {
+                max: Some(n(6)),
+                ..base.clone()
+            },
+            [14, 6],
+        ),
+        (
+            Kind::DynamicWeighted,
+            Preference {
+                elastic: true,
+                ..base.clone()
+            },
+            [6, 14],
+        ),
+    ];
+    let maxima = |hub: &Hub| hub.budgets().iter().map(|b| b.2).collect::<Vec<_>>();
+    for (kind, preference, expected) in cases {
+        let mut hub = pair();
+        hub.policy.kind = kind;
+        hub.policy.preferences = vec![
+            Preference {
+                targets: large(),
+                ..preference
+            },
+            base.clone(),
+        ];
+        hub.step();
+        assert_eq!(maxima(&hub), [10, 10], "an older memory moves nothing");
+        hub.member("b").profile.labels = labelled("large");
+        hub.step();
+        assert_eq!(maxima(&hub), expected, "{kind:?}");
+        let decision = hub.step();
+        let again = decision
+            .members
+            .iter()
+            .any(|m| m.reasons.contains(&Reason::Assigned));
+        assert!(!again, "{kind:?}: once only");
     }
 }
 
