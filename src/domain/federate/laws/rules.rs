@@ -577,6 +577,12 @@ fn direct_divides_the_count_and_never_scales_an_unknown_member() {
     hub.member("b").health = Health::Unknown { since: at(0) };
     hub.total.desired = Some(n(9));
     assert_eq!(replicas(&mut hub), [Some(9), None]);
+    let shown = hub.step().member("a").expect("a").floor;
+    assert_eq!(
+        shown,
+        n(9),
+        "the share that is shown is the one that is written"
+    );
 }
 
 #[test]
