@@ -64,6 +64,7 @@ fn member(at: u32) -> Member {
         room: Some(Replicas::new(10 + at % 13)),
         observed: Some(now()),
         fought_by: None,
+        rival: None,
         foreign: false,
     }
 }

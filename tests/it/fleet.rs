@@ -470,9 +470,51 @@ async fn an_autoscaler_of_others_in_a_member_is_left_alone_and_said() {
     }
     let theirs = world.member("m2").state().hpas["theirs"].spec.clone();
     assert_eq!(theirs["maxReplicas"], 30);
-    assert_eq!(world.condition("ReplicaConflict").0, "True");
-    let writes = world.sync(75).await;
+    let conflict = |status: &str, reason: &str| (status.to_owned(), reason.to_owned());
+    assert_eq!(
+        world.condition("Ready"),
+        conflict("False", "TargetConflict")
+    );
+    let said = message(&world, "Ready");
+    assert!(
+        said.starts_with("horizontalpodautoscaler theirs in member m2 scales the same target"),
+        "{said}"
+    );
+    assert_eq!(
+        world.condition("ReplicaConflict"),
+        conflict("False", "NoConflict"),
+        "nobody writes the replicas by hand"
+    );
+    let reason = world.cluster("m2").reason.unwrap();
+    assert!(
+        reason.starts_with("Foreign: horizontalpodautoscaler theirs"),
+        "{reason}"
+    );
+    assert_eq!(world.bounds()["m1"], (1, 2), "the others go on");
+    // It scales, as autoscalers do.
+    for pass in 5..12 {
+        let memory = world.member("m2");
+        memory.state().writer = Some("kube-controller-manager".into());
+        memory.state().replicas.insert("web".into(), 4 + pass);
+        world.sync(i64::from(pass) * 15).await;
+    }
+    assert_eq!(world.condition("ReplicaConflict").0, "False");
+    world.sync(195).await;
+    let writes = world.sync(210).await;
     assert_eq!(writes, Vec::<String>::new());
+    world.member("m2").state().hpas.remove("theirs");
+    world.sync(225).await;
+    assert_eq!(world.condition("Ready").0, "True");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_preview_says_whose_autoscaler_is_in_the_way() {
+    let mut world = World::new(&[("m1", 1), ("m2", 4)]);
+    foreign(&world, "m2").await;
+    world.put(&weighted("scaleStrategy: Preview"));
+    world.sync(0).await;
+    assert_eq!(world.condition("Ready").1, "TargetConflict");
+    assert_eq!(world.cluster("m2").max, Some(8), "shown as if it could act");
 }
 
 #[tokio::test(start_paused = true)]

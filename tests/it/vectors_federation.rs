@@ -401,6 +401,7 @@ impl RunningCluster {
             room: None,
             observed: None,
             fought_by: None,
+            rival: None,
             foreign: false,
         }
     }

@@ -13,11 +13,13 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use super::{
-    FleetAutoscaler, Planned, apply::Done, due::Due, gather::Seen, ledger, memory::MemberMemory,
+    FleetAutoscaler, Planned, apply::Done, due::Due, gather::Seen, ledger, member::rival,
+    memory::MemberMemory,
 };
 use crate::{
     autoscaler::{
         apply::{Applied, Effect},
+        child::ADOPT,
         report::{NoticeBoard, Outline, Reporter, condition},
     },
     domain::{
@@ -180,11 +182,13 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
         let Some(memory) = self.memories.get_mut(&uid) else {
             return;
         };
+        let is_well =
+            memory.told.invalid.is_none() && done.as_ref().is_ok_and(|done| outcome(done).is_ok());
         let board = Board {
             hub: &*self.hub,
             fdhpa: &planned.due.fdhpa,
             beside: beside(&planned, &memory.ledger),
-            conditions: conditions(&planned),
+            conditions: conditions(&planned, is_well),
         };
         let reporter = board.reporter(&self.told.telemetry, self.clock.now());
         let written = done.as_deref().unwrap_or_default();
@@ -233,7 +237,7 @@ fn template_of<M>(seen: &Seen<M>) -> Result<(), ClusterError> {
 }
 
 /// The fleet's own conditions; where nothing can be divided, nothing is ready either.
-fn conditions<M>(planned: &Planned<M>) -> Vec<Condition> {
+fn conditions<M>(planned: &Planned<M>, is_well: bool) -> Vec<Condition> {
     let beside = of_template(&planned.seen);
     let own = planned.decision.conditions.iter().map(|own| {
         let mut own = own.clone();
@@ -250,8 +254,30 @@ fn conditions<M>(planned: &Planned<M>) -> Vec<Condition> {
         .iter()
         .find(|own| own.kind == federate::ConditionKind::Assigned && own.status == Status::False);
     let ready = undivided.map(|own| rendered(ConditionKind::Ready.as_str(), own));
+    let ready = ready.or_else(|| contested(planned).filter(|_| is_well));
     let own = own.iter().map(|own| rendered(own.kind.as_str(), own));
     own.chain(ready).collect()
+}
+
+/// That autoscalers of others scale the same target in some members, where the fleet itself may act.
+fn contested<M>(planned: &Planned<M>) -> Option<Condition> {
+    let due = &planned.due;
+    if due.rivals.older.is_some() {
+        return None;
+    }
+    let members = planned.seen.members.iter();
+    let rivals = members.filter_map(|(name, member)| {
+        let rival = rival(due, member.whole()?)?;
+        Some(format!("{} in member {name}", rival.name))
+    });
+    let rivals: Vec<_> = rivals.collect();
+    let message = format!(
+        "horizontalpodautoscaler {} scales the same target and is left alone; delete it, or annotate \
+         this object with {ADOPT}: \"true\" to take it over (mode Delegated); the other members go on",
+        rivals.join(", ")
+    );
+    let ready = ConditionKind::Ready.as_str();
+    (!rivals.is_empty()).then(|| condition(ready, "False", "TargetConflict", &message))
 }
 
 /// What is to be known of the workload that the hub places, to be said after what was assigned.

@@ -331,6 +331,7 @@ impl Place {
             )),
             observed: Some(now),
             fought_by: None,
+            rival: None,
             foreign: false,
         };
         self.seen = Some(member.clone());

@@ -362,6 +362,24 @@ fn other_labels_that_mean_other_preferences_divide_anew() {
 }
 
 #[test]
+fn an_autoscaler_of_others_is_named_and_its_member_left_alone() {
+    let mut hub = pair();
+    hub.member("a").rival = Some("theirs".to_owned());
+    let decision = hub.step();
+    let a = decision.member("a").expect("a");
+    assert_eq!(
+        (a.action, &*a.reasons),
+        (Action::Skip, &[Reason::Foreign][..])
+    );
+    assert_eq!(
+        a.sentence(),
+        "horizontalpodautoscaler theirs scales the same target, so it is left alone"
+    );
+    let found = status(&mut hub, ConditionKind::ReplicaConflict);
+    assert_eq!(found, (Status::False, "NoConflict"));
+}
+
+#[test]
 fn who_fights_for_the_replicas_is_named_and_left_alone() {
     let mut hub = pair();
     hub.member("a").fought_by = Some("argocd".to_owned());

@@ -170,6 +170,7 @@ impl Site {
             room: room.map(n),
             observed: Some(at(now)),
             fought_by: None,
+            rival: None,
             foreign: false,
         }
     }

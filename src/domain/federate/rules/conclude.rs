@@ -5,7 +5,7 @@ use jiff::Timestamp;
 
 use crate::domain::Replicas;
 use crate::domain::federate::{
-    Action, Entry, FleetDecision, Ledger, MemberDecision, Reason, Tenure, WorkloadSource,
+    Action, Entry, FleetDecision, Ledger, Member, MemberDecision, Reason, Tenure, WorkloadSource,
 };
 use crate::domain::workload::Mode;
 
@@ -248,7 +248,28 @@ fn settle_reasons(seat: &mut Seat<'_>, outcome: Outcome, before: Option<(Replica
         Role::Active => Reason::Steady,
     };
     if seat.reasons.is_empty() || !matches!(reason, Reason::Steady | Reason::Asleep) {
-        seat.tell(reason, String::new);
+        let because = if reason == Reason::Foreign {
+            whose_it_is(seat)
+        } else {
+            String::new()
+        };
+        seat.tell(reason, || because);
+    }
+}
+
+/// Who has a say in a member that is left alone for it.
+fn whose_it_is(seat: &Seat<'_>) -> String {
+    let Member {
+        rival, fought_by, ..
+    } = seat.member;
+    match (rival, fought_by) {
+        (Some(rival), _) => {
+            format!("horizontalpodautoscaler {rival} scales the same target, so it is left alone")
+        }
+        (None, Some(manager)) => {
+            format!("{manager} keeps writing its replicas, so it is left alone")
+        }
+        (None, None) => String::new(),
     }
 }
 
