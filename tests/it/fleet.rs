@@ -518,6 +518,80 @@ async fn a_preview_says_whose_autoscaler_is_in_the_way() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn only_what_others_changed_is_said_to_be_put_right() {
+    let told = |writes: &[String]| writes.contains(&"hub: event web HPARestored".to_owned());
+    let mut world = World::new(&[("m1", 1), ("m2", 4)]);
+    world.put(&weighted(""));
+    world.sync(0).await;
+    let specs = |world: &World| {
+        let hpas = ["m1", "m2"].map(|name| world.member(name).state().hpas["fdhpa-web"].clone());
+        hpas.map(|hpa| hpa.spec["behavior"].clone())
+    };
+    let before = specs(&world);
+    world.edit(|fdhpa| {
+        let behavior = json!({"scaleDown": {"stabilizationWindowSeconds": 60}});
+        let behavior = serde_json::from_value(behavior).unwrap();
+        fdhpa.spec.autoscaling.behavior = Some(behavior);
+    });
+    let ours = world.sync(15).await;
+    assert_ne!(specs(&world), before);
+    assert!(!told(&ours), "{ours:?}");
+    let by_hand = |world: &World| {
+        let memory = world.member("m2");
+        memory.state().hpas.get_mut("fdhpa-web").unwrap().spec["metrics"] = json!([]);
+    };
+    for second in [30, 45] {
+        by_hand(&world);
+        let theirs = world.sync(second).await;
+        assert!(told(&theirs), "{theirs:?}");
+    }
+    // What was changed while nobody looked may have been changed by us.
+    by_hand(&world);
+    world.restart();
+    let unknown = world.sync(60).await;
+    assert!(
+        unknown.iter().any(|write| write.starts_with("m2: hpa")),
+        "{unknown:?}"
+    );
+    assert!(!told(&unknown), "{unknown:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_a_member_that_was_there_can_be_lost() {
+    let lost = |writes: &[String]| writes.contains(&"hub: event web MemberLost".to_owned());
+    let mut world = World::new(&[("m1", 1), ("m2", 4)]);
+    let away = Health::Unknown { since: world.start };
+    world.health("m2", away);
+    world.put(&weighted(""));
+    for pass in 0..10 {
+        let writes = world.sync(pass * 15).await;
+        assert!(!lost(&writes), "it only joins: {writes:?}");
+    }
+    world.health("m2", Health::Ready);
+    let joined = world.sync(150).await;
+    assert!(
+        !joined.contains(&"hub: event web MemberBack".to_owned()),
+        "{joined:?}"
+    );
+    world.health("m2", away);
+    let gone = world.sync(165).await;
+    assert!(lost(&gone), "{gone:?}");
+    // Another controller has to reach it first.
+    world.restart();
+    let since = world.start + SignedDuration::from_secs(200);
+    world.health("m2", Health::Unknown { since });
+    let mut told = Vec::new();
+    for pass in 0..8 {
+        let writes = world.sync(200 + pass * 15).await;
+        told.push(lost(&writes));
+    }
+    assert_eq!(
+        told,
+        [false, false, false, true, false, false, false, false]
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_autoscaler_of_others_is_adopted_on_demand_and_given_back() {
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
     foreign(&world, "m2").await;

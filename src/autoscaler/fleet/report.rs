@@ -25,7 +25,7 @@ use crate::{
     domain::{
         Replicas,
         explain::ConditionKind,
-        federate::{self, Action, Entry, Health, Ledger, Member, MemberDecision},
+        federate::{self, Action, Entry, Ledger, Member, MemberDecision},
         observation::Status,
     },
     ports::{Cluster, ClusterError, EventNote, Fleet},
@@ -349,7 +349,8 @@ fn events<M>(
     let mut events: Vec<EventNote> = done.iter().flat_map(deeds).collect();
     let lost = planned.observed.iter().filter_map(|member| {
         let memory = memories.get_mut(&member.profile.name)?;
-        let is_lost = matches!(member.health, Health::Unknown { .. });
+        let is_lost =
+            memory.is_lost(member.health, planned.due.policy().period, planned.decision.at);
         let was_lost = std::mem::replace(&mut memory.lost, is_lost);
         let seen = planned.seen.members.get(&member.profile.name)?;
         (is_lost != was_lost).then(|| gone_or_back(&member.profile.name, seen.problem()))
@@ -398,7 +399,7 @@ fn deeds(done: &Done) -> Vec<EventNote> {
         return Vec::new();
     };
     let child = effect.child.as_ref().map_or("", |child| &*child.name);
-    let deeds = effect.deeds.iter().map(|deed| deed.event(child));
+    let deeds = effect.deeds.iter().filter_map(|deed| deed.event(child));
     let scaled = done.scaled().map(|(before, to)| EventNote {
         warning: false,
         reason: "Scaled",
