@@ -518,6 +518,56 @@ async fn a_preview_says_whose_autoscaler_is_in_the_way() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn why_a_budget_moved_can_be_read_until_it_moves_again() {
+    let mut world = World::new(&[("m1", 1), ("m2", 4)]);
+    world.put(&weighted(""));
+    let why = |world: &World| world.cluster("m2").reason.unwrap();
+    world.sync(0).await;
+    let first = why(&world);
+    assert!(
+        first.starts_with("Assigned: min 0 -> 2, max 0 -> 8"),
+        "{first}"
+    );
+    for pass in 1..4 {
+        world.autoscale();
+        world.sync(pass * 15).await;
+        assert_eq!(why(&world), first);
+    }
+    // What is the matter now comes before what was.
+    world.health("m2", Health::Unknown { since: world.start });
+    world.sync(60).await;
+    assert!(why(&world).starts_with("Unknown: "), "{}", why(&world));
+    world.health("m2", Health::Ready);
+    world.sync(75).await;
+    assert_eq!(why(&world), first);
+    world.restart();
+    world.sync(90).await;
+    assert_eq!(why(&world), first);
+    world.edit(|fdhpa| fdhpa.spec.autoscaling.max_replicas = 20);
+    world.sync(105).await;
+    world.sync(120).await;
+    assert!(
+        why(&world).starts_with("Assigned: max 8 -> 16"),
+        "{}",
+        why(&world)
+    );
+    for pass in 9..14 {
+        let writes = world.sync(pass * 15).await;
+        assert_eq!(writes, Vec::<String>::new());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_sleeps_wakes_when_every_member_has_the_whole() {
+    let mut world = World::new(&[("m1", 2), ("m2", 0)]);
+    world.put(&format!(
+        "minReplicas: 2, maxReplicas: 10, {CPU}, scalingToZero: true"
+    ));
+    world.sync(0).await;
+    assert_eq!(world.member("m2").state().replicas["web"], 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn only_what_others_changed_is_said_to_be_put_right() {
     let told = |writes: &[String]| writes.contains(&"hub: event web HPARestored".to_owned());
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);

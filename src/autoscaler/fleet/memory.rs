@@ -9,7 +9,7 @@ use std::sync::Arc;
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA};
 use jiff::{SignedDuration, Timestamp};
 
-use super::{apply::Done, ledger, member};
+use super::{apply::Done, ledger, member, why::Why};
 use crate::{
     autoscaler::memory::{Memory, Track},
     domain::{
@@ -72,6 +72,8 @@ pub(super) struct MemberMemory {
     pub(super) placed: Option<u64>,
     /// The count that a workload starts with which was just created.
     pub(super) start: Option<Replicas>,
+    /// Why it was moved last.
+    pub(super) why: Why,
 }
 
 // === impl FleetMemory ===
@@ -87,6 +89,7 @@ impl FleetMemory {
             let memory = MemberMemory {
                 last: Some(last),
                 restored: true,
+                why: Why::remembered(cluster),
                 ..MemberMemory::default()
             };
             (cluster.name.clone(), memory)

@@ -3,6 +3,8 @@
 //! The fleet is told as an autoscaler of one cluster is; beside it stand the clusters by name, what no cluster can
 //! take, and the ledger. Written on change only: what was measured or estimated, and when, rides along.
 
+use std::collections::BTreeMap;
+
 use foretide_crds::{
     ClusterStatus, EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerStatus,
     FederatedHPA, FederatedHPAStatus,
@@ -13,8 +15,8 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use super::{
-    FleetAutoscaler, Planned, apply::Done, due::Due, gather::Seen, ledger, member::rival,
-    memory::MemberMemory,
+    FleetAutoscaler, Planned, apply::Done, due::Due, events::events, gather::Seen, ledger,
+    member::rival, memory::MemberMemory,
 };
 use crate::{
     autoscaler::{
@@ -25,7 +27,7 @@ use crate::{
     domain::{
         Replicas,
         explain::ConditionKind,
-        federate::{self, Action, Entry, Ledger, Member, MemberDecision},
+        federate::{self, Entry, Ledger, Member, MemberDecision},
         observation::Status,
     },
     ports::{Cluster, ClusterError, EventNote, Fleet},
@@ -187,7 +189,7 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
         let board = Board {
             hub: &*self.hub,
             fdhpa: &planned.due.fdhpa,
-            beside: beside(&planned, &memory.ledger),
+            beside: beside(&planned, &memory.ledger, &mut memory.members),
             conditions: conditions(&planned, is_well),
         };
         let reporter = board.reporter(&self.told.telemetry, self.clock.now());
@@ -294,12 +296,18 @@ fn of_template<M>(seen: &Seen<M>) -> Option<String> {
     }
 }
 
-fn beside<M>(planned: &Planned<M>, ledger: &Ledger) -> Beside {
+fn beside<M>(
+    planned: &Planned<M>,
+    ledger: &Ledger,
+    memories: &mut BTreeMap<String, MemberMemory>,
+) -> Beside {
     let decided = planned.decision.members.iter();
     let clusters = decided.map(|decided| {
+        let memory = memories.entry(decided.name.clone()).or_default();
+        let why = memory.why.told(decided, planned.due.is_previewed());
         let is_meant = |member: &&Member| member.profile.name == decided.name;
         let observed = planned.observed.iter().find(is_meant);
-        cluster(decided, observed, ledger.members.get(&decided.name))
+        cluster(decided, observed, ledger.members.get(&decided.name), why)
     });
     Beside {
         unassigned: Some(planned.decision.unassigned.as_i32()),
@@ -312,11 +320,11 @@ fn cluster(
     decided: &MemberDecision,
     observed: Option<&Member>,
     entry: Option<&Entry>,
+    why: String,
 ) -> ClusterStatus {
     let pods = observed.and_then(|member| member.pods);
     let count = |of: fn(&federate::Pods) -> Replicas| pods.as_ref().map(|pods| of(pods).as_i32());
     let moved = entry.and_then(|entry| entry.moved.max(entry.shrunk));
-    let reason = decided.reasons.first().map_or("", |reason| reason.as_str());
     ClusterStatus {
         name: decided.name.clone(),
         min: Some(decided.min.as_i32()),
@@ -327,7 +335,7 @@ fn cluster(
         pending: count(|pods| pods.unschedulable),
         capacity: decided.capacity.map(Replicas::as_i32),
         utilization: utilization(observed),
-        reason: Some(format!("{reason}: {}", decided.sentence())),
+        reason: Some(why),
         last_transfer: moved.map(Time),
         observed: observed.and_then(|member| member.observed).map(Time),
     }
@@ -339,95 +347,4 @@ fn utilization(observed: Option<&Member>) -> Option<i32> {
     let member = observed?;
     let replicas = member.pods?.replicas.as_f64();
     (replicas > 0.0).then_some((100.0 * member.demand? / replicas).round() as i32)
-}
-
-fn events<M>(
-    planned: &Planned<M>,
-    done: &[Done],
-    memories: &mut std::collections::BTreeMap<String, MemberMemory>,
-) -> Vec<EventNote> {
-    let mut events: Vec<EventNote> = done.iter().flat_map(deeds).collect();
-    let lost = planned.observed.iter().filter_map(|member| {
-        let memory = memories.get_mut(&member.profile.name)?;
-        let is_lost =
-            memory.is_lost(member.health, planned.due.policy().period, planned.decision.at);
-        let was_lost = std::mem::replace(&mut memory.lost, is_lost);
-        let seen = planned.seen.members.get(&member.profile.name)?;
-        (is_lost != was_lost).then(|| gone_or_back(&member.profile.name, seen.problem()))
-    });
-    events.extend(lost);
-    if planned.due.is_previewed() {
-        return events;
-    }
-    let moved = planned.decision.members.iter().filter_map(moved);
-    events.extend(moved);
-    events
-}
-
-fn gone_or_back(member: &str, problem: Option<&str>) -> EventNote {
-    let (reason, note) = match problem {
-        Some(why) => (
-            "MemberLost",
-            format!("member {member} cannot be seen, so it keeps what it has: {why}"),
-        ),
-        None => ("MemberBack", format!("member {member} can be seen again")),
-    };
-    EventNote {
-        warning: problem.is_some(),
-        reason,
-        action: "Observe",
-        note,
-    }
-}
-
-/// Budget that moved, and members that fall asleep or wake.
-fn moved(decided: &MemberDecision) -> Option<EventNote> {
-    let (_, before) = decided.before?;
-    let sleeps = matches!(decided.action, Action::Wake | Action::Sleep | Action::Drain);
-    let transferred = decided.action.writes() && before != decided.max;
-    let reason = decided.reasons.first()?.as_str();
-    (sleeps || transferred).then(|| EventNote {
-        warning: false,
-        reason,
-        action: "Divide",
-        note: format!("member {}: {}", decided.name, decided.sentence()),
-    })
-}
-
-fn deeds(done: &Done) -> Vec<EventNote> {
-    let Ok(effect) = &done.outcome else {
-        return Vec::new();
-    };
-    let child = effect.child.as_ref().map_or("", |child| &*child.name);
-    let deeds = effect.deeds.iter().filter_map(|deed| deed.event(child));
-    let scaled = done.scaled().map(|(before, to)| EventNote {
-        warning: false,
-        reason: "Scaled",
-        action: "Scale",
-        note: format!("scaled from {before} to {to}"),
-    });
-    let in_member = |event: EventNote| EventNote {
-        note: format!("{} in member {}", event.note, done.part.name),
-        ..event
-    };
-    let told = deeds.chain(scaled).chain(not_copied(done));
-    told.map(in_member).collect()
-}
-
-/// What a new workload refers to has to be there as well, and others see to that.
-fn not_copied(done: &Done) -> Option<EventNote> {
-    let placing = done.part.placing.as_ref()?;
-    let references = &placing.template.references;
-    (placing.start.is_some() && !references.is_empty()).then(|| {
-        let names: Vec<_> = references.iter().map(String::as_str).collect();
-        EventNote {
-            warning: false,
-            reason: "ReferencesNotCopied",
-            action: "Place",
-            note: format!(
-                "the workload refers to {}, which are not copied",
-                names.join(", ")
-            ),
-        }
-    })
 }

@@ -380,6 +380,52 @@ fn an_autoscaler_of_others_is_named_and_its_member_left_alone() {
 }
 
 #[test]
+fn what_is_written_after_the_others_have_landed_says_so() {
+    for mode in [Mode::Delegated, Mode::Direct] {
+        let mut hub = pair();
+        hub.policy = Policy {
+            mode,
+            generation: 2,
+            preferences: vec![Preference {
+                max: Some(n(2)),
+                ..prefer("b")
+            }],
+            ..hub.policy
+        };
+        hub.total.demand = Some(8.0);
+        hub.total.desired = (mode == Mode::Direct).then_some(n(8));
+        let first = |hub: &mut Hub| {
+            let decision = hub.step();
+            let b = decision.member("b").expect("b");
+            (b.reasons[0], b.sentence())
+        };
+        assert_eq!(first(&mut hub).0, Reason::Assigned);
+        assert_eq!(first(&mut hub).0, Reason::Landing);
+        hub.pods("a", 8, 0);
+        let (reason, sentence) = first(&mut hub);
+        assert_eq!(reason, Reason::Landed, "{mode:?}");
+        let said = "max 4 -> 2";
+        assert!(
+            sentence.contains(said) && sentence.contains("others are ready"),
+            "{sentence}"
+        );
+    }
+}
+
+#[test]
+fn a_count_that_the_hub_writes_is_not_said_to_be_brought_back() {
+    let mut hub = pair();
+    hub.policy.mode = Mode::Direct;
+    hub.total.desired = Some(n(2));
+    let decision = hub.step();
+    let a = decision.member("a").expect("a");
+    assert_eq!(
+        (a.replicas, &*a.reasons),
+        (Some(n(1)), &[Reason::Floor][..])
+    );
+}
+
+#[test]
 fn who_fights_for_the_replicas_is_named_and_left_alone() {
     let mut hub = pair();
     hub.member("a").fought_by = Some("argocd".to_owned());

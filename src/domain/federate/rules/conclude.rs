@@ -218,13 +218,7 @@ fn remembered(seat: &Seat<'_>, outcome: Outcome) -> Option<Entry> {
 
 fn settle_reasons(seat: &mut Seat<'_>, outcome: Outcome, before: Option<(Replicas, Replicas)>) {
     if outcome.action.writes() && seat.is_active() && seat.reasons.is_empty() {
-        let raised = before.is_some_and(|(min, _)| min.get() != outcome.min);
-        let reason = if raised {
-            Reason::Floor
-        } else {
-            Reason::Restored
-        };
-        seat.tell(reason, String::new);
+        seat.tell(unforced(seat, outcome, before), String::new);
     }
     let reason = match seat.role {
         Role::Lost
@@ -254,6 +248,22 @@ fn settle_reasons(seat: &mut Seat<'_>, outcome: Outcome, before: Option<(Replica
             String::new()
         };
         seat.tell(reason, || because);
+    }
+}
+
+/// Why something is written although no rule has moved anything.
+fn unforced(seat: &Seat<'_>, outcome: Outcome, before: Option<(Replicas, Replicas)>) -> Reason {
+    let (min, max) = before.unwrap_or_default();
+    // What we wrote was more than its budget only because it had to wait for others.
+    let is_ours = seat.previous.is_some_and(|(_, written)| written == max);
+    let there = seat.member.pods.map(|pods| pods.replicas.get());
+    let counts = outcome.replicas.is_some_and(|count| there != Some(count));
+    if is_ours && max.get() > outcome.max {
+        Reason::Landed
+    } else if counts || before.is_some() && min.get() != outcome.min {
+        Reason::Floor
+    } else {
+        Reason::Restored
     }
 }
 
