@@ -290,6 +290,9 @@ fn without_load_too_the_others_serve_for_the_minimum_before_pods_end() {
     }
 }
 
+/// What a preference that matches says otherwise.
+type Change = fn(&mut Preference);
+
 #[test]
 fn other_labels_that_mean_other_preferences_divide_anew() {
     let labelled = |value: &str| BTreeMap::from([("size".to_owned(), value.to_owned())]);
@@ -302,42 +305,16 @@ fn other_labels_that_mean_other_preferences_divide_anew() {
         priority: Some(1),
         ..Preference::default()
     };
-    let cases = [
-        (
-            Kind::StaticWeighted,
-            Preference {
-                weight: Some(3),
-                ..base.clone()
-            },
-            [5, 15],
-        ),
-        (
-            Kind::Prioritized,
-            Preference {
-                priority: Some(2),
-                ..base.clone()
-            },
-            [10, 10],
-        ),
-        (
-            Kind::DynamicWeighted,
-            Preference {
-                max: Some(n(6)),
-                ..base.clone()
-            },
-            [14, 6],
-        ),
-        (
-            Kind::DynamicWeighted,
-            Preference {
-                elastic: true,
-                ..base.clone()
-            },
-            [6, 14],
-        ),
+    let cases: [(Kind, Change, [u32; 2]); 4] = [
+        (Kind::StaticWeighted, |p| p.weight = Some(3), [5, 15]),
+        (Kind::Prioritized, |p| p.priority = Some(2), [10, 10]),
+        (Kind::DynamicWeighted, |p| p.max = Some(n(6)), [14, 6]),
+        (Kind::DynamicWeighted, |p| p.elastic = true, [6, 14]),
     ];
     let maxima = |hub: &Hub| hub.budgets().iter().map(|b| b.2).collect::<Vec<_>>();
-    for (kind, preference, expected) in cases {
+    for (kind, change, expected) in cases {
+        let mut preference = base.clone();
+        change(&mut preference);
         let mut hub = pair();
         hub.policy.kind = kind;
         hub.policy.preferences = vec![
