@@ -69,6 +69,7 @@ fn member(at: u32) -> Member {
         capacity: Some(Replicas::new(replicas.get() + 10 + at % 13)),
         observed: Some(now()),
         fought_by: None,
+        rival: None,
         foreign: false,
     }
 }

@@ -40,6 +40,8 @@ pub(super) struct Planned {
     pub(super) delegates: bool,
     /// Name of the older object that acts on the same target in the place of this one.
     pub(super) older: Option<String>,
+    /// The child as it was left, if that is known.
+    pub(super) left: Option<Arc<HpaView>>,
 }
 
 /// What became of a decision.
@@ -67,8 +69,10 @@ pub(super) struct Effect {
 pub(super) enum Deed {
     /// A child was created.
     Created,
-    /// A child that was not as written was put right.
+    /// A child that was not as we left it was put right.
     Restored,
+    /// A child was brought up to what is asked for now.
+    Updated,
     /// A foreign autoscaler was taken over.
     Adopted,
     /// An adopted one was given back.
@@ -244,6 +248,14 @@ impl<C: Workloads> Writer<'_, C> {
         let bounds_only = live.is_some_and(|live| child::differs_in_bounds_only(manifest, live));
         let outcome = self.write(manifest, live).await;
         self.telemetry.wrote(Write::Hpa, outcome.is_ok());
+        let deed = match (deed, &self.planned.left, live) {
+            // Not to know is not to accuse.
+            (Deed::Restored, None, _) => Deed::Updated,
+            (Deed::Restored, Some(left), Some(live)) if child::is_as_left(left, live) => {
+                Deed::Updated
+            }
+            (deed, _, _) => deed,
+        };
         let deeds = if bounds_only { Vec::new() } else { vec![deed] };
         Ok(Effect {
             child: Some(outcome?),

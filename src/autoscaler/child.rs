@@ -253,6 +253,18 @@ pub fn differs_in_bounds_only(desired: &Value, live: &HpaView) -> bool {
     is_as_written(desired, &moved)
 }
 
+/// Whether a live autoscaler is what we left: then what is to be changed about it is our own doing, and no repair.
+///
+/// One of an earlier generation is what we found, seen late.
+#[must_use]
+pub fn is_as_left(left: &HpaView, live: &HpaView) -> bool {
+    let is_older = live.generation < left.generation;
+    let is_same = left.spec == live.spec
+        && is_part_of(&left.labels, &live.labels)
+        && is_part_of(&left.annotations, &live.annotations);
+    left.uid == live.uid && (is_older || is_same)
+}
+
 fn pointer(place: &str, key: &str) -> String {
     let key = key.replace('~', "~0").replace('/', "~1");
     format!("/metadata/{place}/{key}")

@@ -24,6 +24,7 @@ use crate::{
         lead_time::LeadTimes,
         workload::Workload,
     },
+    ports::HpaView,
     telemetry::ObjectLabels,
     validate::Invalid,
 };
@@ -62,6 +63,8 @@ pub(super) struct Track {
     pub(super) last_scale: Option<Timestamp>,
     /// The `minReplicas` that the child autoscaler was left with, if there is one.
     pub(super) child_min: Option<Replicas>,
+    /// The child autoscaler as it was left.
+    pub(super) left: Option<Arc<HpaView>>,
     /// What the child autoscaler is expected to answer.
     pub(super) shadow: Shadow,
 }
@@ -127,6 +130,7 @@ impl Track {
     /// what we did not: its answers are not compared until it has settled again.
     pub(super) fn delegated(&mut self, effect: &Effect) {
         self.child_min = effect.child.as_deref().map(|hpa| as_child(hpa).min);
+        self.left.clone_from(&effect.child);
         if !effect.deeds.is_empty() {
             self.shadow = Shadow::default();
         }

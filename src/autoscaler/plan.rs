@@ -84,6 +84,7 @@ impl Desk<'_> {
             decision,
             delegates: delegates(&workload),
             older: due.rivals.older,
+            left: track.left.clone(),
         }
     }
 }

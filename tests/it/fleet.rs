@@ -470,9 +470,175 @@ async fn an_autoscaler_of_others_in_a_member_is_left_alone_and_said() {
     }
     let theirs = world.member("m2").state().hpas["theirs"].spec.clone();
     assert_eq!(theirs["maxReplicas"], 30);
-    assert_eq!(world.condition("ReplicaConflict").0, "True");
-    let writes = world.sync(75).await;
+    let conflict = |status: &str, reason: &str| (status.to_owned(), reason.to_owned());
+    assert_eq!(
+        world.condition("Ready"),
+        conflict("False", "TargetConflict")
+    );
+    let said = message(&world, "Ready");
+    assert!(
+        said.starts_with("horizontalpodautoscaler theirs in member m2 scales the same target"),
+        "{said}"
+    );
+    assert_eq!(
+        world.condition("ReplicaConflict"),
+        conflict("False", "NoConflict"),
+        "nobody writes the replicas by hand"
+    );
+    let reason = world.cluster("m2").reason.unwrap();
+    assert!(
+        reason.starts_with("Foreign: horizontalpodautoscaler theirs"),
+        "{reason}"
+    );
+    assert_eq!(world.bounds()["m1"], (1, 2), "the others go on");
+    // It scales, as autoscalers do.
+    for pass in 5..12 {
+        let memory = world.member("m2");
+        memory.state().writer = Some("kube-controller-manager".into());
+        memory.state().replicas.insert("web".into(), 4 + pass);
+        world.sync(i64::from(pass) * 15).await;
+    }
+    assert_eq!(world.condition("ReplicaConflict").0, "False");
+    world.sync(195).await;
+    let writes = world.sync(210).await;
     assert_eq!(writes, Vec::<String>::new());
+    world.member("m2").state().hpas.remove("theirs");
+    world.sync(225).await;
+    assert_eq!(world.condition("Ready").0, "True");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_preview_says_whose_autoscaler_is_in_the_way() {
+    let mut world = World::new(&[("m1", 1), ("m2", 4)]);
+    foreign(&world, "m2").await;
+    world.put(&weighted("scaleStrategy: Preview"));
+    world.sync(0).await;
+    assert_eq!(world.condition("Ready").1, "TargetConflict");
+    assert_eq!(world.cluster("m2").max, Some(8), "shown as if it could act");
+}
+
+#[tokio::test(start_paused = true)]
+async fn why_a_budget_moved_can_be_read_until_it_moves_again() {
+    let mut world = World::new(&[("m1", 1), ("m2", 4)]);
+    world.put(&weighted(""));
+    let why = |world: &World| world.cluster("m2").reason.unwrap();
+    world.sync(0).await;
+    let first = why(&world);
+    assert!(
+        first.starts_with("Assigned: min 0 -> 2, max 0 -> 8"),
+        "{first}"
+    );
+    for pass in 1..4 {
+        world.autoscale();
+        world.sync(pass * 15).await;
+        assert_eq!(why(&world), first);
+    }
+    // What is the matter now comes before what was.
+    world.health("m2", Health::Unknown { since: world.start });
+    world.sync(60).await;
+    assert!(why(&world).starts_with("Unknown: "), "{}", why(&world));
+    world.health("m2", Health::Ready);
+    world.sync(75).await;
+    assert_eq!(why(&world), first);
+    world.restart();
+    world.sync(90).await;
+    assert_eq!(why(&world), first);
+    world.edit(|fdhpa| fdhpa.spec.autoscaling.max_replicas = 20);
+    world.sync(105).await;
+    world.sync(120).await;
+    assert!(
+        why(&world).starts_with("Assigned: max 8 -> 16"),
+        "{}",
+        why(&world)
+    );
+    for pass in 9..14 {
+        let writes = world.sync(pass * 15).await;
+        assert_eq!(writes, Vec::<String>::new());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_sleeps_wakes_when_every_member_has_the_whole() {
+    let mut world = World::new(&[("m1", 2), ("m2", 0)]);
+    world.put(&format!(
+        "minReplicas: 2, maxReplicas: 10, {CPU}, scalingToZero: true"
+    ));
+    world.sync(0).await;
+    assert_eq!(world.member("m2").state().replicas["web"], 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_what_others_changed_is_said_to_be_put_right() {
+    let told = |writes: &[String]| writes.contains(&"hub: event web HPARestored".to_owned());
+    let mut world = World::new(&[("m1", 1), ("m2", 4)]);
+    world.put(&weighted(""));
+    world.sync(0).await;
+    let specs = |world: &World| {
+        let hpas = ["m1", "m2"].map(|name| world.member(name).state().hpas["fdhpa-web"].clone());
+        hpas.map(|hpa| hpa.spec["behavior"].clone())
+    };
+    let before = specs(&world);
+    world.edit(|fdhpa| {
+        let behavior = json!({"scaleDown": {"stabilizationWindowSeconds": 60}});
+        let behavior = serde_json::from_value(behavior).unwrap();
+        fdhpa.spec.autoscaling.behavior = Some(behavior);
+    });
+    let ours = world.sync(15).await;
+    assert_ne!(specs(&world), before);
+    assert!(!told(&ours), "{ours:?}");
+    let by_hand = |world: &World| {
+        let memory = world.member("m2");
+        memory.state().hpas.get_mut("fdhpa-web").unwrap().spec["metrics"] = json!([]);
+    };
+    for second in [30, 45] {
+        by_hand(&world);
+        let theirs = world.sync(second).await;
+        assert!(told(&theirs), "{theirs:?}");
+    }
+    // What was changed while nobody looked may have been changed by us.
+    by_hand(&world);
+    world.restart();
+    let unknown = world.sync(60).await;
+    assert!(
+        unknown.iter().any(|write| write.starts_with("m2: hpa")),
+        "{unknown:?}"
+    );
+    assert!(!told(&unknown), "{unknown:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_a_member_that_was_there_can_be_lost() {
+    let lost = |writes: &[String]| writes.contains(&"hub: event web MemberLost".to_owned());
+    let mut world = World::new(&[("m1", 1), ("m2", 4)]);
+    let away = Health::Unknown { since: world.start };
+    world.health("m2", away);
+    world.put(&weighted(""));
+    for pass in 0..10 {
+        let writes = world.sync(pass * 15).await;
+        assert!(!lost(&writes), "it only joins: {writes:?}");
+    }
+    world.health("m2", Health::Ready);
+    let joined = world.sync(150).await;
+    assert!(
+        !joined.contains(&"hub: event web MemberBack".to_owned()),
+        "{joined:?}"
+    );
+    world.health("m2", away);
+    let gone = world.sync(165).await;
+    assert!(lost(&gone), "{gone:?}");
+    // Another controller has to reach it first.
+    world.restart();
+    let since = world.start + SignedDuration::from_secs(200);
+    world.health("m2", Health::Unknown { since });
+    let mut told = Vec::new();
+    for pass in 0..8 {
+        let writes = world.sync(200 + pass * 15).await;
+        told.push(lost(&writes));
+    }
+    assert_eq!(
+        told,
+        [false, false, false, true, false, false, false, false]
+    );
 }
 
 #[tokio::test(start_paused = true)]

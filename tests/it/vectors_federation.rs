@@ -401,6 +401,7 @@ impl RunningCluster {
             capacity: None,
             observed: None,
             fought_by: None,
+            rival: None,
             foreign: false,
         }
     }

@@ -19,7 +19,7 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tokio::{sync::Semaphore, time::timeout};
 
-use super::{answer, error::CallError, gate::WriteGate};
+use super::{answer, error::CallError, gate::WriteGate, hidden::Hidden};
 
 /// How long the server keeps one watch open before it must be renewed.
 pub(super) const WATCH_TIMEOUT: Duration = Duration::from_secs(50);
@@ -35,6 +35,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Connection {
     pub(super) unary: Client,
     pub(super) watch: Client,
+    pub(super) hidden: Hidden,
 }
 
 /// Why there is no connection to an API server.
@@ -81,6 +82,7 @@ pub(in crate::adapters) struct Calls {
     turns: Semaphore,
     limits: Limits,
     gate: WriteGate,
+    hidden: Hidden,
 }
 
 // === impl Connection ===
@@ -147,7 +149,21 @@ impl Connection {
         Ok(Self {
             unary: client(calling)?,
             watch: client(watching)?,
+            hidden: Hidden::default(),
         })
+    }
+
+    /// The same with credentials that must not show in the words of any error.
+    pub(in crate::adapters) fn hiding(self, hidden: Hidden) -> Self {
+        Self { hidden, ..self }
+    }
+
+    /// Bounded calls over this connection, in whose errors no credentials show.
+    pub(in crate::adapters) fn calls(&self, limits: Limits, gate: WriteGate) -> Calls {
+        Calls {
+            hidden: self.hidden.clone(),
+            ..Calls::gated(self.unary.clone(), limits, gate)
+        }
     }
 
     /// The namespace that the configuration names: of a pod, its own.
@@ -156,17 +172,13 @@ impl Connection {
         self.unary.default_namespace()
     }
 
-    /// The client for calls.
-    pub(in crate::adapters) fn client(&self) -> Client {
-        self.unary.clone()
-    }
-
     /// A connection over a client that speaks to something else than a network.
     #[cfg(test)]
     pub(in crate::adapters) fn over(client: Client) -> Self {
         Self {
             unary: client.clone(),
             watch: client,
+            hidden: Hidden::default(),
         }
     }
 }
@@ -204,17 +216,19 @@ impl Limits {
 // === impl Calls ===
 
 impl Calls {
+    #[cfg(test)]
     pub(in crate::adapters) fn new(client: Client, limits: Limits) -> Self {
         Self::gated(client, limits, WriteGate::default())
     }
 
-    /// The same behind a gate that others go through as well.
-    pub(in crate::adapters) fn gated(client: Client, limits: Limits, gate: WriteGate) -> Self {
+    /// Calls behind a gate that others may go through as well.
+    fn gated(client: Client, limits: Limits, gate: WriteGate) -> Self {
         Self {
             client,
             turns: Semaphore::new(limits.in_flight),
             gate,
             limits,
+            hidden: Hidden::default(),
         }
     }
 
@@ -224,7 +238,7 @@ impl Calls {
         url: &str,
     ) -> Result<T, CallError> {
         let text = self.read_text(url).await?;
-        serde_json::from_str(&text).map_err(|source| CallError::Answer(source.to_string()))
+        self.parsed(&text)
     }
 
     /// GETs a text; transient failures are retried within the deadline.
@@ -252,7 +266,13 @@ impl Calls {
             serde_json::to_vec(body.value).map_err(|e| CallError::Request(e.to_string()))?;
         let request = request(method, url, Some(body.content_type), bytes)?;
         let text = self.bounded(&request, 0).await?;
-        serde_json::from_str(&text).map_err(|source| CallError::Answer(source.to_string()))
+        self.parsed(&text)
+    }
+
+    /// What a text says; the parser's words may repeat a part of it.
+    fn parsed<T: DeserializeOwned>(&self, text: &str) -> Result<T, CallError> {
+        let answer = serde_json::from_str(text);
+        answer.map_err(|source| self.hidden.out_of(CallError::Answer(source.to_string())))
     }
 
     async fn bounded(&self, request: &Request<Vec<u8>>, retries: u32) -> Result<String, CallError> {
@@ -263,6 +283,7 @@ impl Calls {
         timeout(self.limits.deadline, self.attempts(request, retries))
             .await
             .unwrap_or(Err(CallError::Late(self.limits.deadline)))
+            .map_err(|error| self.hidden.out_of(error))
     }
 
     async fn attempts(

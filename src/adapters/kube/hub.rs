@@ -11,7 +11,7 @@ use foretide_crds::{
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Calls, Connection, Hub, KubeCluster, Limits, Pace, Stores, url::Resource, writes};
+use super::{Connection, Hub, KubeCluster, Limits, Pace, Stores, WriteGate, url::Resource, writes};
 use crate::{
     clock::Clock,
     domain::ScaleTarget,
@@ -46,7 +46,7 @@ impl KubeCluster<Hub> {
         clock: Clock,
         (limits, pace): (Limits, Pace),
     ) -> Self {
-        let calls = Calls::new(connection.unary.clone(), limits);
+        let calls = connection.calls(limits, WriteGate::default());
         let role = Hub::new(namespaces);
         Self::of_role(
             connection,

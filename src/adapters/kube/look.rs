@@ -7,8 +7,9 @@ use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA};
 use serde::Deserialize;
 
 use super::{
-    client::{Calls, Connection, Limits},
+    client::{Connection, Limits},
     error::CallError,
+    gate::WriteGate,
     url::Resource,
 };
 use crate::ports::ClusterError;
@@ -31,7 +32,7 @@ impl Connection {
     ) -> Result<EffectiveHorizontalPodAutoscaler, ClusterError> {
         let told = |error: CallError| error.about(Resource::EHPA.shown(namespace, name));
         let url = Resource::EHPA.object(namespace, name).map_err(told)?;
-        let calls = Calls::new(self.unary.clone(), Limits::default());
+        let calls = self.calls(Limits::default(), WriteGate::default());
         calls.read(&url).await.map_err(told)
     }
 
@@ -46,7 +47,7 @@ impl Connection {
     ) -> Result<FederatedHPA, ClusterError> {
         let told = |error: CallError| error.about(Resource::FEDERATED.shown(namespace, name));
         let url = Resource::FEDERATED.object(namespace, name).map_err(told)?;
-        let calls = Calls::new(self.unary.clone(), Limits::default());
+        let calls = self.calls(Limits::default(), WriteGate::default());
         calls.read(&url).await.map_err(told)
     }
 
@@ -62,7 +63,7 @@ impl Connection {
     ) -> Result<Option<String>, ClusterError> {
         let told = |error: CallError| error.about(Resource::CONFIG_MAP.shown(namespace, name));
         let url = Resource::CONFIG_MAP.object(namespace, name).map_err(told)?;
-        let calls = Calls::new(self.unary.clone(), Limits::default());
+        let calls = self.calls(Limits::default(), WriteGate::default());
         match calls.read::<ConfigMap>(&url).await.map_err(told) {
             Ok(mut found) => Ok(found.data.remove(key)),
             Err(ClusterError::NotFound { .. }) => Ok(None),

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    Calls, Connection, KubeCluster, KubeMember, Limits, MemberStores, Pace, Stores, WriteGate,
+    Connection, KubeCluster, KubeMember, Limits, MemberStores, Pace, Stores, WriteGate,
     error::CallError, pods::StoredPod, writes,
 };
 use crate::{
@@ -53,7 +53,7 @@ impl KubeCluster<MemberStores> {
         gate: WriteGate,
         (limits, pace, clock): (Limits, Pace, Clock),
     ) -> Self {
-        let calls = Calls::gated(connection.unary.clone(), limits, gate);
+        let calls = connection.calls(limits, gate);
         let role = MemberStores::new(namespaces);
         Self::of_role(
             connection,

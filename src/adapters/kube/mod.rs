@@ -13,6 +13,7 @@ mod client;
 mod discovery;
 mod error;
 mod gate;
+mod hidden;
 mod hub;
 mod look;
 mod member;
@@ -48,6 +49,7 @@ pub(super) use self::{
     client::{Body, Calls, Limits},
     discovery::Discovery,
     error::CallError,
+    hidden::Hidden,
     objects::{milli_value, read},
     store::{Seen, Store, Stored},
     url::{Resource, query, root, segment},

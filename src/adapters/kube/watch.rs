@@ -21,6 +21,7 @@ use super::{
     answer,
     client::{Connection, WATCH_MARGIN, WATCH_TIMEOUT, jitter},
     error::CallError,
+    hidden::Hidden,
     store::{Seen, Store, Stored, WatchReport},
     url::{self, Resource},
 };
@@ -71,6 +72,7 @@ impl<V: Stored> Watched for Store<V> {
         for scope in self.scopes() {
             let watch = Watch {
                 client: connection.watch.clone(),
+                hidden: connection.hidden.clone(),
                 store: self.clone(),
                 scope: scope.clone(),
                 pace,
@@ -84,6 +86,7 @@ impl<V: Stored> Watched for Store<V> {
 /// One watch of one kind in one scope.
 pub(super) struct Watch<V> {
     pub(super) client: Client,
+    pub(super) hidden: Hidden,
     pub(super) store: Arc<Store<V>>,
     pub(super) scope: Option<String>,
     pub(super) pace: Pace,
@@ -154,7 +157,7 @@ impl<V: Stored> Watch<V> {
                     self.store.counts.recovered();
                     self.follow(version, &mut outage).await;
                 }
-                Err(error) => self.report(&error, &mut outage),
+                Err(error) => self.report(error, &mut outage),
             }
             self.pause(&outage).await;
         }
@@ -221,7 +224,7 @@ impl<V: Stored> Watch<V> {
                 }
                 End::Failed(error) => {
                     fruitless = if version == before { fruitless + 1 } else { 1 };
-                    self.report(&error, outage);
+                    self.report(error, outage);
                     if fruitless < FAILURES_BEFORE_RELIST {
                         self.pause(outage).await;
                     }
@@ -314,11 +317,12 @@ impl<V: Stored> Watch<V> {
         self.store.counts.recovered();
     }
 
-    fn report(&self, error: &CallError, outage: &mut Outage) {
-        self.store.counts.failed(error);
+    fn report(&self, error: CallError, outage: &mut Outage) {
+        let error = self.hidden.out_of(error);
+        self.store.counts.failed(&error);
         outage.failures = outage.failures.saturating_add(1);
         if outage.failures == 1 {
-            self.warn(error);
+            self.warn(&error);
         } else {
             tracing::debug!(kind = self.store.resource.kind, %error, "watch failed again");
         }

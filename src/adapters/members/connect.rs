@@ -8,7 +8,7 @@ use kube::config::AuthInfo;
 use serde_json::Value;
 
 use super::kubeconfig::{Access, Credentials};
-use crate::adapters::kube::{ConnectError, Connection};
+use crate::adapters::kube::{ConnectError, Connection, Hidden};
 
 /// Prepares a connection.
 ///
@@ -31,7 +31,17 @@ pub(super) fn connect(access: &Access) -> Result<Connection, ConnectError> {
             ..AuthInfo::default()
         },
     };
-    Connection::new(config)
+    Ok(Connection::new(config)?.hiding(hidden(&access.credentials)))
+}
+
+/// What must not be seen of it.
+pub(super) fn hidden(credentials: &Credentials) -> Hidden {
+    Hidden::new(match credentials {
+        Credentials::Token(token) => vec![token.clone()],
+        Credentials::Certificate { key, .. } => {
+            vec![base64(key), String::from_utf8_lossy(key).into_owned()]
+        }
+    })
 }
 
 fn base64(bytes: &[u8]) -> String {

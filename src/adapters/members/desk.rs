@@ -21,8 +21,8 @@ use super::{
 };
 use crate::{
     adapters::kube::{
-        Body, CallError, Calls, Changes, ConnectError, Connection, Limits, Resource, query, root,
-        segment,
+        Body, CallError, Calls, Changes, ConnectError, Connection, Limits, Resource, WriteGate,
+        query, root, segment,
     },
     ports::ClusterError,
 };
@@ -126,7 +126,7 @@ impl Desk {
     }
 
     pub(super) fn over(connection: Connection) -> Self {
-        let calls = Calls::new(connection.client(), Limits::default());
+        let calls = connection.calls(Limits::default(), WriteGate::default());
         Self { connection, calls }
     }
 

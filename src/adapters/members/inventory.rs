@@ -27,7 +27,7 @@ use super::{
 use crate::{
     adapters::kube::{
         CallError, Calls, Changes, Connection, Discovery, Limits, Pace, Resource, Seen, Store,
-        Stored, WatchReport, Watched, query, read,
+        Stored, WatchReport, Watched, WriteGate, query, read,
     },
     ports::ClusterError,
 };
@@ -175,7 +175,9 @@ impl Inventory {
 
     /// Waits until the hub serves profiles.
     async fn profiles_served(&self) {
-        let calls = Calls::new(self.connection.client(), Limits::default());
+        let calls = self
+            .connection
+            .calls(Limits::default(), WriteGate::default());
         let discovery = Discovery::new(Arc::new(calls));
         let Resource {
             api_version, kind, ..

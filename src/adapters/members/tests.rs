@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::{
     Members, Patience, Settings,
+    connect::hidden,
     sample::{base64, kubeconfig},
 };
 use crate::{
@@ -76,9 +77,9 @@ fn members(
     let (_, member) = FakeServer::new(reply);
     let dialled = Arc::new(AtomicUsize::new(0));
     let count = dialled.clone();
-    let members = Members::dialling(Connection::over(hub), settings(), move |_access| {
+    let members = Members::dialling(Connection::over(hub), settings(), move |access| {
         count.fetch_add(1, Ordering::Relaxed);
-        Ok(Connection::over(member.clone()))
+        Ok(Connection::over(member.clone()).hiding(hidden(&access.credentials)))
     });
     (members, dialled)
 }
@@ -318,6 +319,30 @@ async fn why_a_member_is_lost_is_said_and_not_what_is_wrong_with_its_annotations
     let problem = "it does not accept our credentials (HTTP 401); renew them in its Secret";
     until(|| only(&members).problem.as_deref() == Some(problem)).await;
     assert!(matches!(only(&members).health, Health::Unknown { .. }));
+}
+
+#[tokio::test]
+async fn a_server_that_repeats_our_token_does_not_make_us_show_it() {
+    const TOKEN: &str = "t0p-s3cret-of-the-hub";
+    const WORDS: &str = "no route for GET with Authorization: Bearer t0p-s3cret-of-the-hub, token=t0p-s3cret-of-the-hub";
+    assert!(WORDS.contains(TOKEN));
+    for (code, of_a_call) in [(500, true), (403, false)] {
+        let (members, _) = members(move |sent, before| {
+            if sent.line.ends_with("/readyz") == of_a_call {
+                Reply::Fail(code, WORDS)
+            } else {
+                healthy(sent, before)
+            }
+        });
+        members.listed(vec![secret("one", TOKEN)]);
+        let said = || only(&members).problem.clone().unwrap_or_default();
+        until(|| said().contains("no route")).await;
+        let said = said();
+        assert!(
+            said.contains("[hidden]") && !said.contains("s3cret"),
+            "{said}"
+        );
+    }
 }
 
 /// A hub that serves Secrets, and profiles if there are any.

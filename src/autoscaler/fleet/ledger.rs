@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::{
     Replicas,
-    federate::{Entry, Ledger, Mark, Span, Tenure},
+    federate::{Entry, Ledger, Mark, Span, Standing, Tenure},
 };
 
 /// Seconds since the epoch.
@@ -48,6 +48,8 @@ struct KeptEntry {
     #[serde(skip_serializing_if = "is_zero")]
     written: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
+    standing: Option<KeptStanding>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     capacity: Option<u32>,
     #[serde(skip_serializing_if = "is_none_at_all")]
     weight: u64,
@@ -80,6 +82,20 @@ struct KeptEntry {
     recovered: Option<Seconds>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tainted: Option<Seconds>,
+}
+
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct KeptStanding {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    weight: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    priority: Option<i64>,
+    #[serde(skip_serializing_if = "is_zero")]
+    lo: u32,
+    hi: u32,
+    #[serde(skip_serializing_if = "is_false")]
+    elastic: bool,
 }
 
 /// The tenures by their number in the text.
@@ -137,6 +153,13 @@ fn kept(entry: &Entry) -> KeptEntry {
         min: entry.min.get(),
         max: entry.max.get(),
         written: entry.written.get(),
+        standing: entry.standing.map(|standing| KeptStanding {
+            weight: standing.weight,
+            priority: standing.priority,
+            lo: standing.lo.get(),
+            hi: standing.hi.get(),
+            elastic: standing.elastic,
+        }),
         capacity: entry.capacity.map(Replicas::get),
         weight: entry.weight,
         rank: entry.rank,
@@ -171,6 +194,13 @@ fn entry(kept: &KeptEntry) -> Entry {
         min: Replicas::new(kept.min),
         max: Replicas::new(kept.max),
         written: Replicas::new(kept.written),
+        standing: kept.standing.map(|kept| Standing {
+            weight: kept.weight,
+            priority: kept.priority,
+            lo: Replicas::new(kept.lo),
+            hi: Replicas::new(kept.hi),
+            elastic: kept.elastic,
+        }),
         capacity: kept.capacity.map(Replicas::new),
         weight: kept.weight,
         rank: kept.rank,
@@ -247,6 +277,13 @@ mod tests {
             min: n(1),
             max: n(7),
             written: n(8),
+            standing: Some(Standing {
+                weight: Some(5),
+                priority: Some(-2),
+                lo: n(1),
+                hi: n(9),
+                elastic: true,
+            }),
             capacity: Some(n(9)),
             weight: 3,
             rank: 2,

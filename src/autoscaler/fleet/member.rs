@@ -20,7 +20,7 @@ use super::{
 use crate::{
     autoscaler::{
         apply::Planned,
-        child::{ADOPT, Siblings},
+        child::Siblings,
         gather::{self, Sighting, predicted},
         glimpse::tell,
         plan::{Desk, as_child, may_act},
@@ -84,12 +84,14 @@ pub(super) fn observed<M>(
             ..nothing_known(&view.profile)
         },
         Sight::Whole(whole) => {
-            let noticed = whole.hand.iter().map(|hand| (now, hand.clone()));
-            memory.hands.extend(noticed);
-            Member {
+            let member = Member {
                 health: view.health,
                 ..of(due, whole, memory.shaped, now)
-            }
+            };
+            // That another autoscaler scales is no news.
+            let hand = whole.hand.as_ref().filter(|_| member.rival.is_none());
+            memory.hands.extend(hand.map(|hand| (now, hand.clone())));
+            member
         }
     };
     let recent = |(at, _): &(Timestamp, String)| now.duration_since(*at) < MEMORY_OF_HANDS;
@@ -157,6 +159,7 @@ fn nothing_known(profile: &Profile) -> Member {
         capacity: None,
         observed: None,
         fought_by: None,
+        rival: None,
         foreign: false,
     }
 }
@@ -171,8 +174,6 @@ fn of(due: &Due, whole: &Whole, shaped: Option<(Replicas, Replicas)>, now: Times
     let ready = observation.pods.iter().filter(|pod| is_available(pod));
     let (unschedulable, unschedulable_since) = whole.unschedulable;
     let child = siblings.acting().map(|hpa| as_child(hpa));
-    let foreign = siblings.foreign.as_ref();
-    let acts = may_act(&due.part(&due.question), &whole.sighting);
     Member {
         pods: Some(Pods {
             replicas: scale.scale.spec,
@@ -186,12 +187,18 @@ fn of(due: &Due, whole: &Whole, shaped: Option<(Replicas, Replicas)>, now: Times
         capacity: whole.capacity,
         foreign: whole.foreign,
         observed: Some(now),
-        fought_by: foreign.filter(|_| !acts && !due.is_previewed()).map(|hpa| {
-            let name = &hpa.name;
-            format!("horizontalpodautoscaler {name} (taken over with annotation {ADOPT}: \"true\")")
-        }),
+        // Who only shows fights nobody.
+        rival: rival(due, whole)
+            .filter(|_| !due.is_previewed())
+            .map(|hpa| hpa.name.clone()),
         ..nothing_known(&Profile::default())
     }
+}
+
+/// An autoscaler of somebody else that keeps us from acting.
+pub(super) fn rival<'w>(due: &Due, whole: &'w Whole) -> Option<&'w Arc<HpaView>> {
+    let acts = may_act(&due.part(&due.question), &whole.sighting);
+    whole.sighting.siblings.foreign.as_ref().filter(|_| !acts)
 }
 
 /// The bounds of the autoscaler that acts for us, as they were decided.

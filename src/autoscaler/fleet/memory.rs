@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
-use super::{apply::Done, ledger, member};
+use super::{apply::Done, ledger, member, why::Why};
 use crate::{
     autoscaler::memory::{Memory, Track},
     domain::{
         Replicas,
-        federate::{Ledger, Member},
+        federate::{Health, Ledger, Member},
         history::History,
         hpa::Behavior,
         lead_time::LeadTimes,
@@ -23,6 +23,9 @@ use crate::{
     ports::ClusterError,
     validate::FleetSpec,
 };
+
+/// For so many syncs a member that status knows may take to answer a controller that was just started.
+const JOINING_PERIODS: i32 = 3;
 
 /// What is remembered of one fleet.
 #[derive(Debug)]
@@ -69,6 +72,8 @@ pub(super) struct MemberMemory {
     pub(super) placed: Option<u64>,
     /// The count that a workload starts with which was just created.
     pub(super) start: Option<Replicas>,
+    /// Why it was moved last.
+    pub(super) why: Why,
 }
 
 // === impl FleetMemory ===
@@ -84,6 +89,7 @@ impl FleetMemory {
             let memory = MemberMemory {
                 last: Some(last),
                 restored: true,
+                why: Why::remembered(cluster),
                 ..MemberMemory::default()
             };
             (cluster.name.clone(), memory)
@@ -115,6 +121,16 @@ impl FleetMemory {
 // === impl MemberMemory ===
 
 impl MemberMemory {
+    /// Whether to say that it is lost. What was never seen is only joining; after a restart so is what status knows, for
+    /// a while.
+    pub(super) fn is_lost(&self, health: Health, period: SignedDuration, now: Timestamp) -> bool {
+        let Health::Unknown { since } = health else {
+            return false;
+        };
+        let long = period.checked_mul(JOINING_PERIODS).unwrap_or(period);
+        self.seen || self.restored && now.duration_since(since) >= long
+    }
+
     /// Remembers what was applied; whether it should be decided again at once.
     pub(super) fn take_in(
         &mut self,

@@ -10,6 +10,7 @@
 
 mod apply;
 mod due;
+mod events;
 mod farewell;
 mod gather;
 pub(crate) mod ledger;
@@ -19,6 +20,7 @@ mod merge;
 mod placement;
 mod report;
 mod total;
+mod why;
 
 use std::{collections::HashMap, future::Future, sync::Arc};
 

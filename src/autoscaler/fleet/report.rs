@@ -3,6 +3,8 @@
 //! The fleet is told as an autoscaler of one cluster is; beside it stand the clusters by name, what no cluster can
 //! take, and the ledger. Written on change only: what was measured or estimated, and when, rides along.
 
+use std::collections::BTreeMap;
+
 use foretide_crds::{
     ClusterStatus, EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerStatus,
     FederatedHPA, FederatedHPAStatus,
@@ -13,17 +15,19 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use super::{
-    FleetAutoscaler, Planned, apply::Done, due::Due, gather::Seen, ledger, memory::MemberMemory,
+    FleetAutoscaler, Planned, apply::Done, due::Due, events::events, gather::Seen, ledger,
+    member::rival, memory::MemberMemory,
 };
 use crate::{
     autoscaler::{
         apply::{Applied, Effect},
+        child::ADOPT,
         report::{NoticeBoard, Outline, Reporter, condition},
     },
     domain::{
         Replicas,
         explain::ConditionKind,
-        federate::{self, Action, Entry, Health, Ledger, Member, MemberDecision},
+        federate::{self, Entry, Ledger, Member, MemberDecision},
         observation::Status,
     },
     ports::{Cluster, ClusterError, EventNote, Fleet},
@@ -180,11 +184,13 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
         let Some(memory) = self.memories.get_mut(&uid) else {
             return;
         };
+        let is_well =
+            memory.told.invalid.is_none() && done.as_ref().is_ok_and(|done| outcome(done).is_ok());
         let board = Board {
             hub: &*self.hub,
             fdhpa: &planned.due.fdhpa,
-            beside: beside(&planned, &memory.ledger),
-            conditions: conditions(&planned),
+            beside: beside(&planned, &memory.ledger, &mut memory.members),
+            conditions: conditions(&planned, is_well),
         };
         let reporter = board.reporter(&self.told.telemetry, self.clock.now());
         let written = done.as_deref().unwrap_or_default();
@@ -233,7 +239,7 @@ fn template_of<M>(seen: &Seen<M>) -> Result<(), ClusterError> {
 }
 
 /// The fleet's own conditions; where nothing can be divided, nothing is ready either.
-fn conditions<M>(planned: &Planned<M>) -> Vec<Condition> {
+fn conditions<M>(planned: &Planned<M>, is_well: bool) -> Vec<Condition> {
     let beside = of_template(&planned.seen);
     let own = planned.decision.conditions.iter().map(|own| {
         let mut own = own.clone();
@@ -250,8 +256,30 @@ fn conditions<M>(planned: &Planned<M>) -> Vec<Condition> {
         .iter()
         .find(|own| own.kind == federate::ConditionKind::Assigned && own.status == Status::False);
     let ready = undivided.map(|own| rendered(ConditionKind::Ready.as_str(), own));
+    let ready = ready.or_else(|| contested(planned).filter(|_| is_well));
     let own = own.iter().map(|own| rendered(own.kind.as_str(), own));
     own.chain(ready).collect()
+}
+
+/// That autoscalers of others scale the same target in some members, where the fleet itself may act.
+fn contested<M>(planned: &Planned<M>) -> Option<Condition> {
+    let due = &planned.due;
+    if due.rivals.older.is_some() {
+        return None;
+    }
+    let members = planned.seen.members.iter();
+    let rivals = members.filter_map(|(name, member)| {
+        let rival = rival(due, member.whole()?)?;
+        Some(format!("{} in member {name}", rival.name))
+    });
+    let rivals: Vec<_> = rivals.collect();
+    let message = format!(
+        "horizontalpodautoscaler {} scales the same target and is left alone; delete it, or annotate \
+         this object with {ADOPT}: \"true\" to take it over (mode Delegated); the other members go on",
+        rivals.join(", ")
+    );
+    let ready = ConditionKind::Ready.as_str();
+    (!rivals.is_empty()).then(|| condition(ready, "False", "TargetConflict", &message))
 }
 
 /// What is to be known of the workload that the hub places, to be said after what was assigned.
@@ -268,12 +296,18 @@ fn of_template<M>(seen: &Seen<M>) -> Option<String> {
     }
 }
 
-fn beside<M>(planned: &Planned<M>, ledger: &Ledger) -> Beside {
+fn beside<M>(
+    planned: &Planned<M>,
+    ledger: &Ledger,
+    memories: &mut BTreeMap<String, MemberMemory>,
+) -> Beside {
     let decided = planned.decision.members.iter();
     let clusters = decided.map(|decided| {
+        let memory = memories.entry(decided.name.clone()).or_default();
+        let why = memory.why.told(decided, planned.due.is_previewed());
         let is_meant = |member: &&Member| member.profile.name == decided.name;
         let observed = planned.observed.iter().find(is_meant);
-        cluster(decided, observed, ledger.members.get(&decided.name))
+        cluster(decided, observed, ledger.members.get(&decided.name), why)
     });
     Beside {
         unassigned: Some(planned.decision.unassigned.as_i32()),
@@ -286,11 +320,11 @@ fn cluster(
     decided: &MemberDecision,
     observed: Option<&Member>,
     entry: Option<&Entry>,
+    why: String,
 ) -> ClusterStatus {
     let pods = observed.and_then(|member| member.pods);
     let count = |of: fn(&federate::Pods) -> Replicas| pods.as_ref().map(|pods| of(pods).as_i32());
     let moved = entry.and_then(|entry| entry.moved.max(entry.shrunk));
-    let reason = decided.reasons.first().map_or("", |reason| reason.as_str());
     ClusterStatus {
         name: decided.name.clone(),
         min: Some(decided.min.as_i32()),
@@ -301,7 +335,7 @@ fn cluster(
         pending: count(|pods| pods.unschedulable),
         capacity: decided.capacity.map(Replicas::as_i32),
         utilization: utilization(observed),
-        reason: Some(format!("{reason}: {}", decided.sentence())),
+        reason: Some(why),
         last_transfer: moved.map(Time),
         observed: observed.and_then(|member| member.observed).map(Time),
     }
@@ -313,94 +347,4 @@ fn utilization(observed: Option<&Member>) -> Option<i32> {
     let member = observed?;
     let replicas = member.pods?.replicas.as_f64();
     (replicas > 0.0).then_some((100.0 * member.demand? / replicas).round() as i32)
-}
-
-fn events<M>(
-    planned: &Planned<M>,
-    done: &[Done],
-    memories: &mut std::collections::BTreeMap<String, MemberMemory>,
-) -> Vec<EventNote> {
-    let mut events: Vec<EventNote> = done.iter().flat_map(deeds).collect();
-    let lost = planned.observed.iter().filter_map(|member| {
-        let memory = memories.get_mut(&member.profile.name)?;
-        let is_lost = matches!(member.health, Health::Unknown { .. });
-        let was_lost = std::mem::replace(&mut memory.lost, is_lost);
-        let seen = planned.seen.members.get(&member.profile.name)?;
-        (is_lost != was_lost).then(|| gone_or_back(&member.profile.name, seen.problem()))
-    });
-    events.extend(lost);
-    if planned.due.is_previewed() {
-        return events;
-    }
-    let moved = planned.decision.members.iter().filter_map(moved);
-    events.extend(moved);
-    events
-}
-
-fn gone_or_back(member: &str, problem: Option<&str>) -> EventNote {
-    let (reason, note) = match problem {
-        Some(why) => (
-            "MemberLost",
-            format!("member {member} cannot be seen, so it keeps what it has: {why}"),
-        ),
-        None => ("MemberBack", format!("member {member} can be seen again")),
-    };
-    EventNote {
-        warning: problem.is_some(),
-        reason,
-        action: "Observe",
-        note,
-    }
-}
-
-/// Budget that moved, and members that fall asleep or wake.
-fn moved(decided: &MemberDecision) -> Option<EventNote> {
-    let (_, before) = decided.before?;
-    let sleeps = matches!(decided.action, Action::Wake | Action::Sleep | Action::Drain);
-    let transferred = decided.action.writes() && before != decided.max;
-    let reason = decided.reasons.first()?.as_str();
-    (sleeps || transferred).then(|| EventNote {
-        warning: false,
-        reason,
-        action: "Divide",
-        note: format!("member {}: {}", decided.name, decided.sentence()),
-    })
-}
-
-fn deeds(done: &Done) -> Vec<EventNote> {
-    let Ok(effect) = &done.outcome else {
-        return Vec::new();
-    };
-    let child = effect.child.as_ref().map_or("", |child| &*child.name);
-    let deeds = effect.deeds.iter().map(|deed| deed.event(child));
-    let scaled = done.scaled().map(|(before, to)| EventNote {
-        warning: false,
-        reason: "Scaled",
-        action: "Scale",
-        note: format!("scaled from {before} to {to}"),
-    });
-    let in_member = |event: EventNote| EventNote {
-        note: format!("{} in member {}", event.note, done.part.name),
-        ..event
-    };
-    let told = deeds.chain(scaled).chain(not_copied(done));
-    told.map(in_member).collect()
-}
-
-/// What a new workload refers to has to be there as well, and others see to that.
-fn not_copied(done: &Done) -> Option<EventNote> {
-    let placing = done.part.placing.as_ref()?;
-    let references = &placing.template.references;
-    (placing.start.is_some() && !references.is_empty()).then(|| {
-        let names: Vec<_> = references.iter().map(String::as_str).collect();
-        EventNote {
-            warning: false,
-            reason: "ReferencesNotCopied",
-            action: "Place",
-            note: format!(
-                "the workload refers to {}, which are not copied",
-                names.join(", ")
-            ),
-        }
-    })
 }

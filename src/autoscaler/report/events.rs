@@ -45,16 +45,18 @@ fn effect_events(applied: &Applied, effect: &Effect) -> Vec<EventNote> {
         .child
         .as_ref()
         .map_or("", |child| child.name.as_str());
-    let deeds = effect.deeds.iter().map(|deed| deed.event(name));
+    let deeds = effect.deeds.iter().filter_map(|deed| deed.event(name));
     deeds.chain(scaled).collect()
 }
 
 // === impl Deed ===
 
 impl Deed {
-    /// How it is told; `name` is that of the autoscaler.
-    pub(in crate::autoscaler) fn event(self, name: &str) -> EventNote {
+    /// How it is told, if it is; `name` is that of the autoscaler.
+    pub(in crate::autoscaler) fn event(self, name: &str) -> Option<EventNote> {
         let (reason, note) = match self {
+            // Whoever asked for it knows.
+            Self::Updated => return None,
             Self::Created => (
                 "HPACreated",
                 format!("created horizontalpodautoscaler {name}"),
@@ -78,11 +80,11 @@ impl Deed {
             Self::Placed => ("WorkloadPlaced", "applied the hub's workload".to_owned()),
             Self::Displaced => ("WorkloadRemoved", "deleted the workload".to_owned()),
         };
-        EventNote {
+        Some(EventNote {
             warning: false,
             reason,
             action: "Delegate",
             note,
-        }
+        })
     }
 }

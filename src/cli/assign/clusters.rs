@@ -240,6 +240,7 @@ impl Cluster {
             capacity: self.capacity().map(Replicas::new),
             observed: Some(observed),
             fought_by: self.replicas_written_by.clone(),
+            rival: None,
             foreign: false,
         })
     }
@@ -494,6 +495,7 @@ mod tests {
             capacity: None,
             observed: Some(NOW),
             fought_by: None,
+            rival: None,
             foreign: false,
         };
         assert_eq!(member, want);

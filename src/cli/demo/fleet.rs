@@ -210,7 +210,10 @@ fn moves(decision: &FleetDecision) -> String {
     let moved = decision.members.iter().filter(|member| {
         let before = member.before.map(|(_, max)| max);
         // Pods have landed where they were moved to before.
-        let landed = matches!(member.reasons.first(), Some(Reason::Steady | Reason::Floor));
+        let landed = matches!(
+            member.reasons.first(),
+            Some(Reason::Steady | Reason::Floor | Reason::Landed)
+        );
         member.action.writes() && before != Some(member.max) && !landed
     });
     let moved: Vec<_> = moved

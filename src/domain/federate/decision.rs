@@ -153,6 +153,8 @@ reasons! {
     NoBudget => "the policy gives it no share now",
     /// R3, R2: it keeps its pods until others are ready.
     Landing => "it keeps its pods until others are ready to serve",
+    /// R3: it kept its pods for others, and does not any more.
+    Landed => "others are ready to serve, so it comes down to its share",
     /// No candidate any more, or without a budget: its pods end.
     Drained => "it has no share any more, so its pods end",
     /// R5: its pods are unschedulable.

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
+use super::Standing;
 use crate::domain::Replicas;
 
 /// The memory of one fleet. Goes into a decision and comes out of it; kept in status, so that a restart resumes.
@@ -45,6 +46,9 @@ pub struct Entry {
     pub max: Replicas,
     /// The largest count that was written for it: its budget, or more while others become ready.
     pub written: Replicas,
+    /// What the policy said about it when budgets were divided last: the labels of a cluster may change, and with them
+    /// which preferences match it. Absent in a memory that is older than this field.
+    pub standing: Option<Standing>,
     /// Its capacity when budgets were divided last; absent when it was unknown. Floors are divided by this one, so
     /// that a flickering estimate moves nothing.
     pub capacity: Option<Replicas>,

@@ -32,6 +32,8 @@ pub struct Member {
     pub observed: Option<Timestamp>,
     /// Another field manager that keeps writing the replicas, if one does (R4).
     pub fought_by: Option<String>,
+    /// An autoscaler of somebody else that scales the same workload, if there is one: it is not fought either.
+    pub rival: Option<String>,
     /// The hub places the workload, and the one that is there is not from it: it is neither drained nor deleted.
     pub foreign: bool,
 }

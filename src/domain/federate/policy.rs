@@ -75,6 +75,13 @@ impl Policy {
             generation: 1,
         }
     }
+
+    /// Whether members sleep at zero replicas: `scaling_to_zero`, but never where every member has the whole, because
+    /// none of them stands in for another there.
+    #[must_use]
+    pub fn may_sleep(&self) -> bool {
+        self.scaling_to_zero && self.kind != Kind::Duplicated
+    }
 }
 
 /// The assignment policies of seed 001.

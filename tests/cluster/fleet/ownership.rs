@@ -98,9 +98,7 @@ async fn members_own_autoscalers_are_left_alone_or_adopted_and_all_of_ours_go_wi
     let original = foreign(&world).await;
     world.join("member2", &[]).await;
     world.reason("member2", "Foreign").await;
-    let message = world
-        .condition("ReplicaConflict", "True/ForeignWriter")
-        .await;
+    let message = world.condition("Ready", "False/TargetConflict").await;
     assert!(
         ["member2", BY_HAND, ADOPT]
             .iter()

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::super::{
     Changes,
     fake::{FakeServer, Reply, Sent, failure},
+    hidden::Hidden,
     pods::StoredPod,
     selector,
     store::{Seen, Store},
@@ -74,6 +75,7 @@ async fn follow(store: &Arc<Store<StoredPod>>, pace: Pace, until: (FakeServer, C
     let scope = store.scopes()[0].clone();
     let watch = Watch {
         client,
+        hidden: Hidden::default(),
         store: store.clone(),
         scope,
         pace,
@@ -221,6 +223,7 @@ async fn a_version_that_is_forgotten_at_once_again_and_again_costs_a_pause_each_
     };
     let watch = Watch {
         client,
+        hidden: Hidden::default(),
         store,
         scope: None,
         pace: patient,
@@ -393,6 +396,7 @@ async fn a_list_without_an_end_is_given_up_and_nothing_of_it_is_kept() {
     };
     let watch = Watch {
         client,
+        hidden: Hidden::default(),
         store: store.clone(),
         scope: None,
         pace: patient,

@@ -328,6 +328,7 @@ impl Place {
             capacity: Some(Replicas::new(self.script.room + seems)),
             observed: Some(now),
             fought_by: None,
+            rival: None,
             foreign: false,
         };
         self.seen = Some(member.clone());

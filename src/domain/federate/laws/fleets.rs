@@ -66,6 +66,7 @@ pub(super) fn member(name: &str, replicas: u32) -> Member {
         capacity: None,
         observed: None,
         fought_by: None,
+        rival: None,
         foreign: false,
     }
 }

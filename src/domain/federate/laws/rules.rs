@@ -1,10 +1,13 @@
 //! Each rule alone: when it fires, and when not.
 
+use std::collections::BTreeMap;
+
 use crate::domain::Replicas;
 use crate::domain::federate::{
-    Action, ConditionKind, FailurePolicy, Health, Kind, Ledger, Member, Preference, Reason, Remark,
-    Span, Taint, TaintEffect, Toleration, WorkloadSource,
+    Action, Affinity, ConditionKind, FailurePolicy, Health, Kind, Ledger, Member, Policy,
+    Preference, Reason, Remark, Span, Taint, TaintEffect, Toleration, WorkloadSource,
 };
+use crate::domain::hpa::Selector;
 use crate::domain::observation::Status;
 use crate::domain::workload::Mode;
 
@@ -264,6 +267,142 @@ fn a_deselected_member_is_drained_when_the_others_serve_and_then_deleted() {
 }
 
 #[test]
+fn without_load_too_the_others_serve_for_the_minimum_before_pods_end() {
+    for floor in [None, Some(n(4))] {
+        let mut hub = pair();
+        hub.policy.bounds.min = n(3);
+        hub.total.demand = Some(0.0);
+        hub.total.floor = floor;
+        hub.pods("a", 1, 0);
+        hub.policy.affinity.exclude = vec!["b".to_owned()];
+        hub.policy.generation = 2;
+        let needed = floor.map_or(3, Replicas::get);
+        for ready in 1..needed {
+            hub.pods("a", ready, 0);
+            let decision = hub.step();
+            let b = decision.member("b").expect("b");
+            assert_eq!(b.action, Action::Keep, "{ready} of {needed} are ready");
+            assert_eq!(decision.member("a").expect("a").min, n(needed));
+        }
+        hub.pods("a", needed, 0);
+        let decision = hub.step();
+        assert_eq!(decision.member("b").expect("b").action, Action::Drain);
+    }
+}
+
+/// What a preference that matches says otherwise.
+type Change = fn(&mut Preference);
+
+#[test]
+fn other_labels_that_mean_other_preferences_divide_anew() {
+    let labelled = |value: &str| BTreeMap::from([("size".to_owned(), value.to_owned())]);
+    let large = || Affinity {
+        labels: Selector::parse("size=large").expect("a selector"),
+        ..Affinity::default()
+    };
+    let base = Preference {
+        weight: Some(1),
+        priority: Some(1),
+        ..Preference::default()
+    };
+    let cases: [(Kind, Change, [u32; 2]); 4] = [
+        (Kind::StaticWeighted, |p| p.weight = Some(3), [5, 15]),
+        (Kind::Prioritized, |p| p.priority = Some(2), [10, 10]),
+        (Kind::DynamicWeighted, |p| p.max = Some(n(6)), [14, 6]),
+        (Kind::DynamicWeighted, |p| p.elastic = true, [6, 14]),
+    ];
+    let maxima = |hub: &Hub| hub.budgets().iter().map(|b| b.2).collect::<Vec<_>>();
+    for (kind, change, expected) in cases {
+        let mut preference = base.clone();
+        change(&mut preference);
+        let mut hub = pair();
+        hub.policy.kind = kind;
+        hub.policy.preferences = vec![
+            Preference {
+                targets: large(),
+                ..preference
+            },
+            base.clone(),
+        ];
+        hub.step();
+        assert_eq!(maxima(&hub), [10, 10], "an older memory moves nothing");
+        hub.member("b").profile.labels = labelled("large");
+        hub.step();
+        assert_eq!(maxima(&hub), expected, "{kind:?}");
+        let decision = hub.step();
+        let again = decision
+            .members
+            .iter()
+            .any(|m| m.reasons.contains(&Reason::Assigned));
+        assert!(!again, "{kind:?}: once only");
+    }
+}
+
+#[test]
+fn an_autoscaler_of_others_is_named_and_its_member_left_alone() {
+    let mut hub = pair();
+    hub.member("a").rival = Some("theirs".to_owned());
+    let decision = hub.step();
+    let a = decision.member("a").expect("a");
+    assert_eq!(
+        (a.action, &*a.reasons),
+        (Action::Skip, &[Reason::Foreign][..])
+    );
+    assert_eq!(
+        a.sentence(),
+        "horizontalpodautoscaler theirs scales the same target, so it is left alone"
+    );
+    let found = status(&mut hub, ConditionKind::ReplicaConflict);
+    assert_eq!(found, (Status::False, "NoConflict"));
+}
+
+#[test]
+fn what_is_written_after_the_others_have_landed_says_so() {
+    for mode in [Mode::Delegated, Mode::Direct] {
+        let mut hub = pair();
+        hub.policy = Policy {
+            mode,
+            generation: 2,
+            preferences: vec![Preference {
+                max: Some(n(2)),
+                ..prefer("b")
+            }],
+            ..hub.policy
+        };
+        hub.total.demand = Some(8.0);
+        hub.total.desired = (mode == Mode::Direct).then_some(n(8));
+        let first = |hub: &mut Hub| {
+            let decision = hub.step();
+            let b = decision.member("b").expect("b");
+            (b.reasons[0], b.sentence())
+        };
+        assert_eq!(first(&mut hub).0, Reason::Assigned);
+        assert_eq!(first(&mut hub).0, Reason::Landing);
+        hub.pods("a", 8, 0);
+        let (reason, sentence) = first(&mut hub);
+        assert_eq!(reason, Reason::Landed, "{mode:?}");
+        let said = "max 4 -> 2";
+        assert!(
+            sentence.contains(said) && sentence.contains("others are ready"),
+            "{sentence}"
+        );
+    }
+}
+
+#[test]
+fn a_count_that_the_hub_writes_is_not_said_to_be_brought_back() {
+    let mut hub = pair();
+    hub.policy.mode = Mode::Direct;
+    hub.total.desired = Some(n(2));
+    let decision = hub.step();
+    let a = decision.member("a").expect("a");
+    assert_eq!(
+        (a.replicas, &*a.reasons),
+        (Some(n(1)), &[Reason::Floor][..])
+    );
+}
+
+#[test]
 fn who_fights_for_the_replicas_is_named_and_left_alone() {
     let mut hub = pair();
     hub.member("a").fought_by = Some("argocd".to_owned());
@@ -418,6 +557,52 @@ fn where_members_may_not_sleep_a_zero_is_woken() {
 }
 
 #[test]
+fn who_sleeps_when_sleep_is_over_wakes_at_its_minimum() {
+    for (kind, scaling_to_zero, expected) in [
+        (Kind::DynamicWeighted, false, n(2)),
+        (Kind::Duplicated, true, n(4)),
+        (Kind::Duplicated, false, n(4)),
+    ] {
+        for mode in [Mode::Delegated, Mode::Direct] {
+            let mut hub = pair();
+            hub.ledger = ledger(&[("a", 4, 10), ("b", 1, 10)]);
+            hub.policy = Policy {
+                scaling_to_zero,
+                mode,
+                generation: 2,
+                ..policy(kind, 4, 20)
+            };
+            hub.total.desired = (mode == Mode::Direct).then_some(n(4));
+            hub.member("b").room = Some(n(10));
+            hub.pods("b", 0, 0);
+            let decision = hub.step();
+            let b = decision.member("b").expect("b");
+            let found = (b.action, b.replicas);
+            assert_eq!(
+                found,
+                (Action::Wake, Some(expected)),
+                "{kind:?} {scaling_to_zero} {mode:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_hub_places_no_sleeper_where_every_member_has_the_whole() {
+    let mut hub = pair();
+    hub.policy = Policy {
+        source: WorkloadSource::Hub,
+        scaling_to_zero: true,
+        generation: 2,
+        ..policy(Kind::Duplicated, 3, 20)
+    };
+    hub.member("b").pods = None;
+    let decision = hub.step();
+    let b = decision.member("b").expect("b");
+    assert_eq!((b.action, b.replicas), (Action::Create, Some(n(3))));
+}
+
+#[test]
 fn direct_divides_the_count_and_never_scales_an_unknown_member() {
     let mut hub = pair();
     hub.policy.mode = Mode::Direct;
@@ -434,6 +619,12 @@ fn direct_divides_the_count_and_never_scales_an_unknown_member() {
     hub.member("b").health = Health::Unknown { since: at(0) };
     hub.total.desired = Some(n(9));
     assert_eq!(replicas(&mut hub), [Some(9), None]);
+    let shown = hub.step().member("a").expect("a").floor;
+    assert_eq!(
+        shown,
+        n(9),
+        "the share that is shown is the one that is written"
+    );
 }
 
 #[test]

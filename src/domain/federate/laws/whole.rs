@@ -280,7 +280,7 @@ fn always(world: &World, sync: &Sync) -> Result<(), Broken> {
     needed_pods_live(world, sync)
 }
 
-/// Whether the hub ended ready pods that are needed, other than after landing has timed out.
+/// Whether the hub ended ready pods that are needed, for the demand or for MIN, other than after landing has timed out.
 fn needed_pods_live(world: &World, sync: &Sync) -> Result<(), Broken> {
     let now = at(world.now);
     if sync.before.landing.is_some_and(|until| now >= until) {
@@ -313,11 +313,12 @@ fn needed_pods_live(world: &World, sync: &Sync) -> Result<(), Broken> {
         room += most;
     }
     let demand = sync.total.demand.map_or(0, |d| ceil(d / 1.1));
-    if killed > 0 && served < demand.min(room) {
+    let needed = demand.max(world.policy.bounds.min.get());
+    if killed > 0 && served < needed.min(room) {
         return broken(
             "needed ready pods live",
             format!(
-                "{killed} ended, {served} are left, {demand} are needed: {}",
+                "{killed} ended, {served} are left, {needed} are needed: {}",
                 sync.decision.message()
             ),
         );

@@ -169,6 +169,7 @@ impl Site {
             capacity: capacity.map(n),
             observed: Some(at(now)),
             fought_by: None,
+            rival: None,
             foreign: false,
         }
     }

@@ -1,4 +1,4 @@
-//! R3: budgets are divided anew, because the spec or the set of candidates changed. It refuses to end ready pods:
+//! R3: budgets are divided anew, because the spec, the set of candidates or what the policy says of one changed. It refuses to end ready pods:
 //! landing does that when others serve.
 //!
 //! A member that cannot be changed keeps its last bounds in every assignment. The others divide what is left of MAX,
@@ -23,6 +23,7 @@ pub(super) fn assign(fleet: &mut Fleet<'_>) -> bool {
     let changed = fleet.vanished || fleet.seats.iter().any(is_news);
     if fleet.ledger.generation == Some(fleet.policy.generation) && !changed {
         note_recovery(fleet);
+        note_standings(fleet);
         return false;
     }
     let candidates: Vec<_> = fleet.active().map(|seat| candidate(seat, fleet)).collect();
@@ -44,7 +45,10 @@ pub(super) fn assign(fleet: &mut Fleet<'_>) -> bool {
 fn is_news(seat: &Seat<'_>) -> bool {
     let had_share = matches!(seat.entry.tenure, Tenure::Candidate | Tenure::Pinned);
     match seat.role {
-        Role::Active => !seat.known || seat.entry.tenure != Tenure::Candidate,
+        Role::Active => {
+            let stood = seat.entry.standing.unwrap_or(seat.standing);
+            !seat.known || seat.entry.tenure != Tenure::Candidate || stood != seat.standing
+        }
         Role::Lost | Role::Foreign => false,
         Role::Failed | Role::Recovering => seat.entry.tenure != Tenure::Failed,
         Role::Leaving => seat.entry.tenure != Tenure::Leaving,
@@ -59,6 +63,13 @@ fn note_recovery(fleet: &mut Fleet<'_>) {
             Role::Recovering => seat.entry.recovered.or(Some(now)),
             _ => None,
         };
+    }
+}
+
+/// What an older memory lacks is taken as it stands: nothing is known to have changed.
+fn note_standings(fleet: &mut Fleet<'_>) {
+    for seat in fleet.active_mut() {
+        seat.entry.standing = seat.entry.standing.or(Some(seat.standing));
     }
 }
 
@@ -149,9 +160,7 @@ fn settle(fleet: &mut Fleet<'_>, budgets: &Budgets) {
                 let budget = budgets.members.get(seat.name()).copied();
                 take_budget(seat, budget.unwrap_or_default(), now);
                 if seat.member.pods.is_none() && policy.source == WorkloadSource::Hub {
-                    let start = budget
-                        .unwrap_or_default()
-                        .start(None, policy.scaling_to_zero);
+                    let start = budget.unwrap_or_default().start(None, policy.may_sleep());
                     seat.write = Some(start.get());
                 }
             }
@@ -178,6 +187,7 @@ fn take_budget(seat: &mut Seat<'_>, budget: Budget, now: jiff::Timestamp) {
     let (is_new, capacity, elastic) = (!seat.known, seat.capacity, seat.standing.elastic);
     seat.known = true;
     seat.entry.tenure = Tenure::Candidate;
+    seat.entry.standing = Some(seat.standing);
     seat.set_budget(min.get(), max.get());
     seat.entry.saturated_since = None;
     if is_new {

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 
 use crate::domain::Replicas;
 use crate::domain::federate::{
-    Action, Entry, FleetDecision, Ledger, MemberDecision, Reason, Tenure, WorkloadSource,
+    Action, Entry, FleetDecision, Ledger, Member, MemberDecision, Reason, Tenure, WorkloadSource,
 };
 use crate::domain::workload::Mode;
 
@@ -218,13 +218,7 @@ fn remembered(seat: &Seat<'_>, outcome: Outcome) -> Option<Entry> {
 
 fn settle_reasons(seat: &mut Seat<'_>, outcome: Outcome, before: Option<(Replicas, Replicas)>) {
     if outcome.action.writes() && seat.is_active() && seat.reasons.is_empty() {
-        let raised = before.is_some_and(|(min, _)| min.get() != outcome.min);
-        let reason = if raised {
-            Reason::Floor
-        } else {
-            Reason::Restored
-        };
-        seat.tell(reason, String::new);
+        seat.tell(unforced(seat, outcome, before), String::new);
     }
     let reason = match seat.role {
         Role::Lost
@@ -248,7 +242,44 @@ fn settle_reasons(seat: &mut Seat<'_>, outcome: Outcome, before: Option<(Replica
         Role::Active => Reason::Steady,
     };
     if seat.reasons.is_empty() || !matches!(reason, Reason::Steady | Reason::Asleep) {
-        seat.tell(reason, String::new);
+        let because = if reason == Reason::Foreign {
+            whose_it_is(seat)
+        } else {
+            String::new()
+        };
+        seat.tell(reason, || because);
+    }
+}
+
+/// Why something is written although no rule has moved anything.
+fn unforced(seat: &Seat<'_>, outcome: Outcome, before: Option<(Replicas, Replicas)>) -> Reason {
+    let (min, max) = before.unwrap_or_default();
+    // What we wrote was more than its budget only because it had to wait for others.
+    let is_ours = seat.previous.is_some_and(|(_, written)| written == max);
+    let there = seat.member.pods.map(|pods| pods.replicas.get());
+    let counts = outcome.replicas.is_some_and(|count| there != Some(count));
+    if is_ours && max.get() > outcome.max {
+        Reason::Landed
+    } else if counts || before.is_some() && min.get() != outcome.min {
+        Reason::Floor
+    } else {
+        Reason::Restored
+    }
+}
+
+/// Who has a say in a member that is left alone for it.
+fn whose_it_is(seat: &Seat<'_>) -> String {
+    let Member {
+        rival, fought_by, ..
+    } = seat.member;
+    match (rival, fought_by) {
+        (Some(rival), _) => {
+            format!("horizontalpodautoscaler {rival} scales the same target, so it is left alone")
+        }
+        (None, Some(manager)) => {
+            format!("{manager} keeps writing its replicas, so it is left alone")
+        }
+        (None, None) => String::new(),
     }
 }
 

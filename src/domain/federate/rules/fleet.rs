@@ -86,7 +86,7 @@ pub(super) enum Role {
     Active,
     /// Has a share and cannot be changed: it does not answer, or has been unwell for long.
     Lost,
-    /// Has a share and is not changed, because somebody else writes its replicas.
+    /// Has a share and is not changed, because somebody else writes its replicas or scales it.
     Foreign,
     /// Its share went to the others.
     Failed,

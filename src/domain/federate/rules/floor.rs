@@ -5,10 +5,12 @@ use crate::domain::federate::{
     Kind, Slot, Split,
     floors::{FloorSlot, divide_floor},
 };
+use crate::domain::workload::Mode;
 
 use super::fleet::{Fleet, Seat, sum};
 
-/// Divides the floor over the members that are awake and can be changed; the others count with the minimum they keep.
+/// Divides the floor over the members that are awake and can be changed; the others count with the minimum they keep,
+/// but not in Direct, where the floor is the count that is divided over the same members.
 ///
 /// A share is at most the member's maximum, and at most its capacity where budgets can move; where the stored
 /// capacities leave some of the floor unmet, larger present estimates take their place: a node that was added since
@@ -32,10 +34,12 @@ fn divide(fleet: &mut Fleet<'_>) {
 
 /// A floor as shares of the members that are awake and can be changed, in their order.
 pub(super) fn split(fleet: &Fleet<'_>, floor: u32) -> Split {
-    let duplicated = fleet.policy.kind == Kind::Duplicated;
     let pinned = fleet.seats.iter().filter(|seat| seat.role.is_pinned());
     let kept = sum(pinned.map(Seat::min));
-    let floor = if duplicated {
+    // Under Duplicated nobody serves for another; and in Direct the count is what those who are seen need together.
+    let is_for_those_seen =
+        fleet.policy.kind == Kind::Duplicated || fleet.policy.mode == Mode::Direct;
+    let floor = if is_for_those_seen {
         floor
     } else {
         floor.saturating_sub(kept)

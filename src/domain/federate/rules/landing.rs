@@ -9,7 +9,8 @@ use super::fleet::{Fleet, Role, Seat, sum};
 /// Lets members with more replicas than their new maximum keep them, and raises the floor so that the others grow,
 /// while fewer pods are ready within the new budgets than are needed.
 ///
-/// Needed is the larger of the demand and the floor; where the demand is not known, what is placed now.
+/// Needed is the largest of the demand, MIN and the floor; where the demand is not known, what is placed now counts for
+/// it. Without MIN a fleet without load would be served by nobody while members change.
 pub(super) fn land(fleet: &mut Fleet<'_>) {
     let Some(until) = fleet.ledger.landing else {
         return;
@@ -42,5 +43,6 @@ fn needed(fleet: &Fleet<'_>) -> u32 {
     let demand = fleet.total.demand.filter(|demand| demand.is_finite());
     let demand = demand.map(|demand| Replicas::from_f64_ceil(demand).get());
     let placed = || sum(fleet.seats.iter().map(|seat| seat.placed));
-    demand.unwrap_or_else(placed).max(fleet.floor)
+    let least = fleet.policy.bounds.min.get();
+    demand.unwrap_or_else(placed).max(least).max(fleet.floor)
 }

@@ -97,7 +97,7 @@ impl<'a> Judge<'_, 'a> {
             Role::Outside(Reason::TargetAbsent)
         } else if self.is_unwell() {
             Role::Lost
-        } else if self.member.fought_by.is_some() {
+        } else if self.member.fought_by.is_some() || self.member.rival.is_some() {
             Role::Foreign
         } else {
             Role::Active

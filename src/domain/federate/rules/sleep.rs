@@ -11,10 +11,7 @@ use super::optimize::divide_headroom;
 
 /// Puts one member to sleep, if all have idled for long enough.
 pub(super) fn sleep(fleet: &mut Fleet<'_>) {
-    let idles = fleet.policy.scaling_to_zero
-        && fleet.policy.kind != Kind::Duplicated
-        && fleet.ledger.landing.is_none()
-        && is_idle(fleet);
+    let idles = fleet.policy.may_sleep() && fleet.ledger.landing.is_none() && is_idle(fleet);
     let since = fleet.ledger.idle_since;
     fleet.ledger.idle_since = idles.then(|| since.unwrap_or(fleet.now));
     if !fleet.settled(fleet.ledger.idle_since) {

@@ -15,9 +15,10 @@ const SOON_COOLDOWNS: i32 = 10;
 const VIGIL: u32 = 3_600;
 const LONGEST_VIGIL: u32 = 57_600;
 
-/// Wakes whoever is needed; where members may not sleep, every member with a budget.
+/// Wakes whoever is needed, with one replica, from which its autoscaler goes on; where members may not sleep, every
+/// member with a budget, at its minimum.
 pub(super) fn wake(fleet: &mut Fleet<'_>) {
-    let now = fleet.now;
+    let (now, may_sleep) = (fleet.now, fleet.policy.may_sleep());
     let wanted = wanted(fleet);
     let soon = fleet.policy.cooldown.checked_mul(SOON_COOLDOWNS);
     let soon = soon.unwrap_or(fleet.policy.cooldown);
@@ -25,7 +26,9 @@ pub(super) fn wake(fleet: &mut Fleet<'_>) {
     for (seat, why) in fleet.seats.iter_mut().zip(wanted) {
         if let Some(why) = why.filter(|_| seat.is_active() && seat.is_asleep()) {
             woken = true;
-            seat.write = Some(seat.member.pods.map_or(seat.min(), |_| 1).max(1));
+            let is_there = seat.member.pods.is_some();
+            let first = if may_sleep && is_there { 1 } else { seat.min() };
+            seat.write = Some(first.max(1));
             seat.entry.woken = Some(now);
             stay_awake(seat, soon, now);
             seat.tell(Reason::Woken, || why.to_owned());
@@ -53,7 +56,7 @@ fn wanted(fleet: &Fleet<'_>) -> Vec<Option<&'static str>> {
         let gained = lifted || taken_over.contains(&at);
         gained.then_some("it takes over what others cannot run")
     };
-    if !fleet.policy.scaling_to_zero {
+    if !fleet.policy.may_sleep() {
         let all = fleet.seats.iter().enumerate();
         return all
             .map(|seat| received(seat).or(Some("members may not sleep")))
@@ -61,7 +64,7 @@ fn wanted(fleet: &Fleet<'_>) -> Vec<Option<&'static str>> {
     }
     let all = fleet.seats.iter().enumerate().map(received);
     let mut wanted: Vec<_> = all.collect();
-    let Some(cause) = cause(fleet).filter(|_| fleet.policy.kind != Kind::Duplicated) else {
+    let Some(cause) = cause(fleet) else {
         return wanted;
     };
     if fleet.policy.kind != Kind::Prioritized {
