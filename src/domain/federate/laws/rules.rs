@@ -573,7 +573,6 @@ fn who_sleeps_when_sleep_is_over_wakes_at_its_minimum() {
                 ..policy(kind, 4, 20)
             };
             hub.total.desired = (mode == Mode::Direct).then_some(n(4));
-            hub.member("b").room = Some(n(10));
             hub.pods("b", 0, 0);
             let decision = hub.step();
             let b = decision.member("b").expect("b");
