@@ -125,6 +125,7 @@ fn seen(i: u32, now: Timestamp) -> Seen {
                 spec: replicas,
                 status: replicas,
             },
+            unseen: Replicas::ZERO,
             pods: (0..count)
                 .map(|pod_number| Arc::new(pod(pod_number, now)))
                 .collect(),

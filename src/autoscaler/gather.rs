@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use super::{child::Siblings, rivals::Rivals};
 use crate::{
     domain::{
-        ScaleTarget,
+        Replicas, ScaleTarget,
         demand::{self, NoTarget},
         forecast::{ForecastReading, Predicted, Refused},
         hpa::MetricSpec,
@@ -178,6 +178,7 @@ async fn see<C: Workloads>(
         forecasts: predicted(forecasts, (uid, workload), &pods, &scale, now),
         observation: Observation {
             scale: scale.scale,
+            unseen: Replicas::ZERO,
             pods,
             readings,
         },

@@ -56,6 +56,12 @@ impl Replicas {
         Self::new(self.0.saturating_add(other.0))
     }
 
+    /// What is left of it without the other, at least none.
+    #[must_use]
+    pub const fn saturating_sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+
     /// The count the API wrote; a negative one is zero.
     #[must_use]
     pub const fn from_i32(n: i32) -> Self {

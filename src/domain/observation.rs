@@ -14,6 +14,9 @@ use super::Replicas;
 pub struct Observation {
     /// The scale subresource.
     pub scale: Scale,
+    /// How many of both counts are where nothing can be seen, as some members of a fleet may be: their pods are not
+    /// among `pods`, what pods say is not about them, and they are taken to be needed.
+    pub unseen: Replicas,
     /// The pods the scale's selector selects.
     pub pods: Vec<Arc<Pod>>,
     /// One reading per metric of the spec, in the spec's order. A missing one counts as unavailable.

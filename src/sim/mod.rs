@@ -270,6 +270,7 @@ impl<'a> Run<'a> {
                 status: count,
             },
             readings: readings.collect(),
+            unseen: Replicas::ZERO,
             pods: self.fleet.pods().to_vec(),
         };
         let pods = &observation.pods;

@@ -242,6 +242,7 @@ fn decisions_are_those_of_decide_driven_by_hand() {
                     spec: count,
                     status: count,
                 },
+                unseen: Replicas::ZERO,
                 pods: Vec::new(),
                 readings: vec![total],
             },

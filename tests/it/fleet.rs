@@ -405,6 +405,29 @@ async fn a_lost_member_is_not_even_called() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_a_lost_member_ran_last_is_of_the_fleet_until_it_has_failed() {
+    let mut world = World::new(&[("m1", 2), ("m2", 3)]);
+    world.put(&weighted("failurePolicy: Reassign, tolerationSeconds: 60"));
+    world.edit(|fdhpa| fdhpa.spec.autoscaling.min_replicas = Some(4));
+    world.sync(0).await;
+    let told = |world: &World| {
+        let fleet = world.status().fleet;
+        let decision = fleet.decision.unwrap();
+        (fleet.current_replicas, decision.message)
+    };
+    let whole = told(&world);
+    let since = world.start + SignedDuration::from_secs(15);
+    world.health("m2", Health::Unknown { since });
+    world.sync(15).await;
+    assert_eq!(told(&world), whole);
+    assert_eq!(world.condition("ScalingActive").0, "True");
+    for pass in 2..8 {
+        world.sync(pass * 15).await;
+    }
+    assert_eq!(told(&world).0, Some(2), "it has failed");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_restart_resumes_from_the_ledger_and_moves_nothing() {
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
     world.put(&weighted(""));

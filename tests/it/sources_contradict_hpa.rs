@@ -187,6 +187,7 @@ fn world(milli: &[i64]) -> Observation {
             spec: count,
             status: count,
         },
+        unseen: Replicas::ZERO,
         pods: names.iter().map(|name| Arc::new(ready_pod(name))).collect(),
         readings: vec![Ok(Measured::Usage(samples))],
     }
@@ -297,6 +298,7 @@ fn the_base_depends_on_the_case() -> bool {
             spec: n(4),
             status: n(6),
         },
+        unseen: Replicas::ZERO,
         pods: Vec::new(),
         readings: vec![Ok(Measured::Total(vec![6000]))],
     };
@@ -423,6 +425,7 @@ fn zero_is_left_by_an_autoscaler_that_caused_it() -> bool {
     }];
     let seen = Observation {
         scale: Scale::default(),
+        unseen: Replicas::ZERO,
         pods: Vec::new(),
         readings: vec![Ok(Measured::Total(vec![2500]))],
     };

@@ -467,6 +467,7 @@ fn calculator(row: &CalculatorRow) -> Outcome {
             spec: current,
             status: current,
         },
+        unseen: Replicas::ZERO,
         pods: &pods,
         tolerance: hpa::Tolerance {
             down: row.tolerance_down.unwrap_or(settings.tolerance),
@@ -1251,6 +1252,7 @@ fn zero_replicas(row: &ZeroRow) -> Outcome {
     let reads = hpa::Reads {
         scale: Ok(Scale::default()),
         selector: Ok(()),
+        unseen: Replicas::ZERO,
         pods: &[],
         readings: &[],
         conditions: &conditions.into_iter().collect(),
@@ -1646,6 +1648,7 @@ fn reconcile(row: &ReconcileRow) -> Outcome {
     let reads = hpa::Reads {
         scale: row.scale(),
         selector,
+        unseen: Replicas::ZERO,
         pods: &pods,
         readings: &metrics
             .iter()
@@ -1681,6 +1684,7 @@ fn check_short_form(
     let (pods, readings) = (reads.pods.to_vec(), reads.readings.to_vec());
     let observation = Observation {
         scale,
+        unseen: Replicas::ZERO,
         pods,
         readings,
     };

@@ -26,19 +26,19 @@ use crate::{
     ports::ScaleView,
 };
 
-/// Everything that was seen, as of one workload.
+/// Everything that was seen, as of one workload, of which so many replicas are `away`: in members that do not answer.
 pub(super) fn merged<M>(
     forecasts: &Forecasts,
     due: &Due,
     seen: &Seen<M>,
-    parts: &[(&str, &Whole)],
+    (parts, away): (&[(&str, &Whole)], Replicas),
     now: Timestamp,
 ) -> Sighting {
     let sum = |of: fn(&Scale) -> Replicas| {
         let counts = parts
             .iter()
             .map(|(_, whole)| of(&whole.sighting.scale.scale));
-        counts.fold(Replicas::ZERO, Replicas::saturating_add)
+        counts.fold(away, Replicas::saturating_add)
     };
     let pods = parts.iter().flat_map(|(member, whole)| {
         let pods = whole.sighting.observation.pods.iter();
@@ -63,6 +63,7 @@ pub(super) fn merged<M>(
         forecasts: foreseen(forecasts, due, parts, (&pods, &scale), now),
         observation: Observation {
             scale: scale.scale,
+            unseen: away,
             readings: readings(due, seen, parts),
             pods,
         },

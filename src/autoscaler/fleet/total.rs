@@ -19,7 +19,7 @@ use crate::{
         Observation, ReplicaBounds, Replicas, Scale,
         decide::{self as domain, Decision},
         demand,
-        federate::Total,
+        federate::{Tenure, Total},
         history::History,
         hpa::{MetricSpec, Verdict},
         observation::{Measured, Reading},
@@ -51,8 +51,12 @@ pub(super) fn decide<M>(
         .iter()
         .filter_map(|(name, member)| Some((&**name, member.whole()?)))
         .collect();
-    let clusters = u32::try_from(parts.len()).unwrap_or(u32::MAX);
-    let sighting = merged(forecasts, due, seen, &parts, desk.now);
+    let away = away(memory, seen);
+    let clusters = u32::try_from(parts.len().saturating_add(away.len())).unwrap_or(u32::MAX);
+    let away = away
+        .into_iter()
+        .fold(Replicas::ZERO, Replicas::saturating_add);
+    let sighting = merged(forecasts, due, seen, (&parts, away), desk.now);
     count_anew(memory, &parts, due, desk);
     let mut planned = desk.plan(
         &mut memory.told.track,
@@ -63,7 +67,7 @@ pub(super) fn decide<M>(
     let total = Total {
         demand: total_demand(due, &planned.sighting, desk.now).filter(|_| seen.is_whole()),
         floor: floor(desk, memory, due, (&planned, clusters)),
-        desired: desired(due, &planned.decision),
+        desired: desired(due, &planned.decision, away),
     };
     if total.desired.is_none() {
         // The counts are the children's.
@@ -72,6 +76,19 @@ pub(super) fn decide<M>(
         };
     }
     Hub { planned, total }
+}
+
+/// The last counts of the members that do not answer, as far as any is known: but for those that are taken for failed,
+/// what ran there goes on.
+fn away<M>(memory: &FleetMemory, seen: &Seen<M>) -> Vec<Replicas> {
+    let has_failed = |name: &String| {
+        let entry = memory.ledger.members.get(name);
+        entry.is_some_and(|entry| entry.tenure == Tenure::Failed)
+    };
+    let away = seen.members.iter();
+    let away = away.filter(|(name, member)| member.is_unknown() && !has_failed(name));
+    let last = away.filter_map(|(name, _)| memory.members.get(name)?.last.as_ref()?.pods);
+    last.map(|pods| pods.replicas).collect()
 }
 
 /// The fleet's workload, decided as if we were its only writer: what the children do is not this decision's.
@@ -106,15 +123,17 @@ fn count_anew(memory: &mut FleetMemory, parts: &[(&str, &Whole)], due: &Due, des
     history.hold_until = lost.hold_until;
 }
 
-/// The count for the whole fleet, where the hub writes counts; under `Duplicated` each member decides its own.
-fn desired(due: &Due, decision: &Decision) -> Option<Replicas> {
+/// The count for the members that answer, where the hub writes counts; under `Duplicated` each member decides its own.
+/// They run `minReplicas` by themselves: whether what is away serves anybody is not known.
+fn desired(due: &Due, decision: &Decision, away: Replicas) -> Option<Replicas> {
     let workload = &due.spec.workload;
     let pinned = workload.specific_replicas;
     if let (Strategy::Preview, Some(count)) = (workload.strategy, pinned) {
         return Some(workload.bounds.clamp(count));
     }
     let hub_writes = due.spec.policy.mode == Mode::Direct && !due.is_duplicated();
-    hub_writes.then_some(decision.desired)
+    let seen = decision.desired.saturating_sub(away);
+    hub_writes.then_some(seen.max(workload.bounds.min))
 }
 
 /// What forecast, cron windows and the fleet's own metrics ask for.
@@ -177,6 +196,7 @@ fn own(due: &Due, sighting: &Sighting, parts: u32) -> (Workload, domain::Seen) {
                 spec: part(observation.scale.spec),
                 status: part(observation.scale.status),
             },
+            unseen: part(observation.unseen),
             pods: observation.pods.clone(),
             readings,
         },

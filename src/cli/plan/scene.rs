@@ -70,6 +70,7 @@ pub(super) fn set(
             status: replicas,
         },
         readings: readings.collect(),
+        unseen: Replicas::ZERO,
         pods,
     };
     Ok(Scene {

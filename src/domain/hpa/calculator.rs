@@ -25,6 +25,8 @@ use crate::domain::{
 pub struct View<'a> {
     /// The scale subresource.
     pub scale: Scale,
+    /// How many of its counts are where nothing can be seen; see [`crate::domain::Observation::unseen`].
+    pub unseen: Replicas,
     /// The selected pods.
     pub pods: &'a [Arc<Pod>],
     /// How far the ratio may be from 1.
@@ -255,15 +257,25 @@ enum Assumption {
     Busy,
 }
 
-/// The part that A and B share: from the first ratio to a count. `refill` gives the ratio with the
-/// assumed values.
+/// The part that A and B share: from the first ratio to a count, beside the replicas that nothing is known of. `refill`
+/// gives the ratio with the assumed values.
 fn settle(
     pods: &Grouped<'_>,
     first: Ratio,
     view: &View<'_>,
     refill: impl FnOnce(Assumed) -> Option<Ratio>,
 ) -> (Replicas, Basis) {
-    let current = view.scale.spec;
+    let (replicas, basis) = settle_seen(pods, first, view, refill);
+    (replicas.saturating_add(view.unseen), basis)
+}
+
+fn settle_seen(
+    pods: &Grouped<'_>,
+    first: Ratio,
+    view: &View<'_>,
+    refill: impl FnOnce(Assumed) -> Option<Ratio>,
+) -> (Replicas, Basis) {
+    let current = view.scale.spec.saturating_sub(view.unseen);
     let r1 = first.ratio;
     let basis = counts(pods, r1);
     let keep = |basis, held| {
@@ -362,7 +374,8 @@ fn by_total(total: i64, target: i64, view: &View<'_>) -> Result<MetricProposal, 
             ready,
             ..basis
         };
-        Replicas::from_f64_ceil(ratio * f64::from(ready))
+        let serving = ready.saturating_add(view.unseen.get());
+        Replicas::from_f64_ceil(ratio * f64::from(serving))
     };
     let value = MetricValue {
         value: Some(total),
@@ -434,6 +447,7 @@ mod tests {
                 spec: count,
                 status: count,
             },
+            unseen: Replicas::ZERO,
             pods: &[],
             tolerance: Tolerance { down: 0.1, up: 0.1 },
             settings: &settings,

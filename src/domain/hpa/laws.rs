@@ -307,6 +307,7 @@ fn world() -> impl Strategy<Value = World> {
             let bounds = ReplicaBounds::new(min.min(max), max.max(min));
             let seen = Observation {
                 scale: Scale { spec, status },
+                unseen: Replicas::ZERO,
                 pods,
                 readings,
             };
@@ -395,6 +396,7 @@ fn ready_world(milli: i64, pods: usize, current: Replicas) -> Observation {
             spec: current,
             status: current,
         },
+        unseen: Replicas::ZERO,
         pods: (0..pods).map(pod).collect(),
         readings: vec![Ok(Measured::Usage((0..pods).map(usage).collect()))],
     }
@@ -422,6 +424,24 @@ proptest! {
         let empty = Log { recommendations: Some(Vec::new()), ..Log::default() };
         let pass = reconcile(&hpa, &seen, &empty, &Settings::default(), NOW);
         prop_assert_eq!(pass.desired, n(current));
+    }
+
+    #[test]
+    fn what_pods_ask_for_is_beside_replicas_that_cannot_be_seen(
+        milli in 0_i64..3000,
+        pods in 1_usize..20,
+        current in 1_u32..30,
+        unseen in 0_u32..30,
+    ) {
+        let metrics = [MetricSpec::Resource { name: "cpu".into(), target: Target::Utilization(50) }];
+        let hpa = Hpa { bounds: ReplicaBounds::new(n(1), n(1000)), metrics: &metrics, behavior: None };
+        let reading = |seen: &Observation| {
+            reconcile(&hpa, seen, &Log::default(), &Settings::default(), NOW).recommended
+        };
+        let alone = ready_world(milli, pods, n(current));
+        let whole = Observation { unseen: n(unseen), ..ready_world(milli, pods, n(current + unseen)) };
+        let beside = reading(&alone).map(|asked| asked.saturating_add(n(unseen)));
+        prop_assert_eq!(reading(&whole), beside);
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub const SCALE_UPDATE_ATTEMPTS: u32 = 5;
 pub struct Reads<'a> {
     /// The scale subresource, or whose fault it is that there is none.
     pub scale: Result<Scale, ErrorKind>,
+    /// How many of its counts are where nothing can be seen; see [`Observation::unseen`].
+    pub unseen: Replicas,
     /// Whether the scale's selector tells pods apart.
     pub selector: Result<(), SelectorProblem>,
     /// The selected pods.
@@ -180,6 +182,7 @@ pub fn reconcile(
 ) -> Pass {
     let reads = Reads {
         scale: Ok(observation.scale),
+        unseen: observation.unseen,
         selector: Ok(()),
         pods: &observation.pods,
         readings: &observation.readings,
@@ -280,6 +283,7 @@ impl Pass {
         let tolerance = Behavior::tolerance(hpa.behavior, settings);
         let view = View {
             scale,
+            unseen: reads.unseen,
             pods: reads.pods,
             tolerance,
             settings,
@@ -491,6 +495,7 @@ mod tests {
                 spec: count,
                 status: count,
             },
+            unseen: Replicas::ZERO,
             pods: Vec::new(),
             readings: readings.collect(),
         };
@@ -559,6 +564,7 @@ mod tests {
         };
         let observation = Observation {
             scale,
+            unseen: Replicas::ZERO,
             pods: Vec::new(),
             readings: Vec::new(),
         };

@@ -261,6 +261,7 @@ impl World {
                 spec: self.count,
                 status: self.count,
             },
+            unseen: Replicas::ZERO,
             pods: self.pods.clone(),
             readings: readings.collect(),
         }
