@@ -375,7 +375,7 @@ impl FleetWorld {
 }
 
 /// A node with room for so many pods of the shop.
-fn room(pods: u32) -> NodeSize {
+pub(crate) fn room(pods: u32) -> NodeSize {
     NodeSize::new(&format!("{}m", 200 * pods), "64Gi", 110)
 }
 
