@@ -122,6 +122,7 @@ async fn a_queue_of_the_fleet_is_a_floor(world: &FleetWorld, queue: &FakeMetrics
     world.assigned("no floor", &least).await;
     let one_three_one = [("member1", 1), ("member2", 3), ("member3", 1)];
     world.runs("as few as may be", &one_three_one).await;
+    world.at_rest(&controller).await;
     controller
 }
 
@@ -162,7 +163,7 @@ async fn counts_follow_the_policy(
             .await;
         let counts = [("member1", first), ("member2", second), ("member3", third)];
         world.runs(&policy, &counts).await;
-        controller.further_syncs(3).await;
+        world.at_rest(controller).await;
         world.runs(&format!("{policy}, still"), &counts).await;
         assert_eq!(world.bounds().await, BTreeMap::new(), "{policy}");
     }

@@ -107,7 +107,7 @@ async fn unneeded_members_sleep_and_wake_by_policy_and_unused_room_is_divided_an
         .await;
 
     headroom_by_capacity(&world).await;
-    headroom_to_the_emptiest(&world).await;
+    headroom_to_the_emptiest(&world, &controller).await;
     headroom_by_priority(&world, &controller).await;
     saturated_by_priority(&world, &controller).await;
     drop(controller);
@@ -144,7 +144,8 @@ async fn headroom_by_capacity(world: &FleetWorld) {
 
 /// The first has nearly all and uses a third of it, the third has little and uses it up. What nobody
 /// uses fills whoever has most room beside what it runs: 17 in the third, 14 in the first.
-async fn headroom_to_the_emptiest(world: &FleetWorld) {
+async fn headroom_to_the_emptiest(world: &FleetWorld, controller: &Controller) {
+    world.at_rest(controller).await;
     world
         .edit(json!({
             "minReplicas": 1,
@@ -171,6 +172,7 @@ async fn headroom_to_the_emptiest(world: &FleetWorld) {
 /// The highest priority has all that its nodes can run, and uses it. With more nodes it gets what
 /// the next one does not use, as much as they can run.
 async fn headroom_by_priority(world: &FleetWorld, controller: &Controller) {
+    world.at_rest(controller).await;
     world
         .edit(json!({
             "maxReplicas": 20,
@@ -201,6 +203,7 @@ async fn saturated_by_priority(world: &FleetWorld, controller: &Controller) {
     let each = |third: f64| [("member1", 1.9), ("member2", 1.9), ("member3", third)];
     world.load.locally(&each(0.95));
     world.runs("the first too", &[("member1", 2)]).await;
+    world.at_rest(controller).await;
     let preference = |name: &str, priority: i32, most: i32| {
         json!({
             "targetCluster": { "clusterNames": [name] },
