@@ -78,9 +78,10 @@ async fn a_queue_of_the_fleet_is_a_floor(world: &FleetWorld, queue: &FakeMetrics
     world.runs("two, four, six", &two_four_six).await;
 
     // Asked once for all, and by nobody else: the members' autoscalers do not know it.
-    let (syncs, asked) = (controller.syncs(), questions(world).await);
+    let (syncs, asked) = (controller.syncs(), questions(world));
     controller.further_syncs(3).await;
-    let (syncs, asked) = (controller.syncs() - syncs, questions(world).await - asked);
+    let asked = questions(world) - asked;
+    let syncs = controller.syncs() - syncs;
     assert!(
         (1..=syncs + 1).contains(&asked),
         "{asked} questions in {syncs} syncs of one fleet"
@@ -127,7 +128,7 @@ async fn a_queue_of_the_fleet_is_a_floor(world: &FleetWorld, queue: &FakeMetrics
 }
 
 /// How often the hub was asked for the queue.
-async fn questions(world: &FleetWorld) -> u64 {
+fn questions(world: &FleetWorld) -> u64 {
     for (member, _) in ROOMS {
         let asked = world.member_requests(member);
         let external = asked

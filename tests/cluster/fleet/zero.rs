@@ -156,7 +156,7 @@ async fn headroom_to_the_emptiest(world: &FleetWorld, controller: &Controller) {
     let start = [("member1", 22), ("member3", 3)];
     world.capped("the largest first", &start).await;
     world.load.locally(&[("member1", 7.8), ("member3", 2.8)]);
-    let moved = [("member1", (1, 8)), ("member3", (1, 17))];
+    let moved = [("member1", 8), ("member3", 17)];
     world
         .assigned("all that is unused in the third", &moved)
         .await;
@@ -179,17 +179,17 @@ async fn headroom_by_priority(world: &FleetWorld, controller: &Controller) {
             "federatedHPAAssignment": preferring("Prioritized", "priority", &PRIORITIES),
         }))
         .await;
-    let start = [("member1", (1, 14)), ("member2", (1, 6))];
-    world.assigned("the highest is filled", &start).await;
+    let start = [("member1", 14), ("member2", 6)];
+    world.capped("the highest is filled", &start).await;
     world.load.locally(&[("member1", 0.95), ("member2", 5.6)]);
     let full = [("member1", 1), ("member2", 6), ("member3", 0)];
     world.runs("the highest is full", &full).await;
     controller.further_syncs(12).await;
-    world.assigned("no room to move it to", &start).await;
+    world.capped("no room to move it to", &start).await;
     let more = [room(10)];
     world.cluster("member2").add_nodes(&more).await.unwrap();
-    let moved = [("member1", (1, 4)), ("member2", (1, 16))];
-    world.assigned("what the new node can run", &moved).await;
+    let moved = [("member1", 4), ("member2", 16)];
+    world.capped("what the new node can run", &moved).await;
     world.event("Optimized", "member2").await;
     world.runs("nobody runs more or less for it", &full).await;
 }
@@ -222,14 +222,9 @@ async fn saturated_by_priority(world: &FleetWorld, controller: &Controller) {
             ] },
         }))
         .await;
-    let maxima = |first, second, third| {
-        [
-            ("member1", (1, first)),
-            ("member2", (1, second)),
-            ("member3", (1, third)),
-        ]
-    };
-    world.assigned("by priority", &maxima(22, 6, 4)).await;
+    let maxima =
+        |first, second, third| [("member1", first), ("member2", second), ("member3", third)];
+    world.capped("by priority", &maxima(22, 6, 4)).await;
     world.load.locally(&each(6.8));
     world
         .assigned("three of the second", &maxima(22, 3, 7))
@@ -245,6 +240,6 @@ async fn saturated_by_priority(world: &FleetWorld, controller: &Controller) {
     let runs = [("member1", 2), ("member2", 2), ("member3", 12)];
     world.runs("twelve in the third", &runs).await;
     controller.further_syncs(5).await;
-    world.assigned("still", &last).await;
+    world.capped("still", &last).await;
     world.runs("still", &runs).await;
 }
