@@ -158,7 +158,7 @@ async fn headroom_to_the_emptiest(world: &FleetWorld, controller: &Controller) {
     world.load.locally(&[("member1", 7.8), ("member3", 2.8)]);
     let moved = [("member1", 8), ("member3", 17)];
     world
-        .assigned("all that is unused in the third", &moved)
+        .capped("all that is unused in the third", &moved)
         .await;
     world.event("Optimized", "member3").await;
     let runs = [("member1", 8), ("member2", 0), ("member3", 3)];
@@ -226,14 +226,12 @@ async fn saturated_by_priority(world: &FleetWorld, controller: &Controller) {
         |first, second, third| [("member1", first), ("member2", second), ("member3", third)];
     world.capped("by priority", &maxima(22, 6, 4)).await;
     world.load.locally(&each(6.8));
-    world
-        .assigned("three of the second", &maxima(22, 3, 7))
-        .await;
+    world.capped("three of the second", &maxima(22, 3, 7)).await;
     world.runs("seven in the third", &[("member3", 7)]).await;
     world.load.locally(&each(11.8));
     let last = maxima(18, 2, 12);
     world
-        .assigned("one of the second, four of the first", &last)
+        .capped("one of the second, four of the first", &last)
         .await;
     world.event("Saturated", "member3").await;
     world.event("Donor", "member1").await;
