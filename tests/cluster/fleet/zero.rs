@@ -184,7 +184,7 @@ async fn headroom_by_priority(world: &FleetWorld, controller: &Controller) {
     world.load.locally(&[("member1", 0.95), ("member2", 5.6)]);
     let full = [("member1", 1), ("member2", 6), ("member3", 0)];
     world.runs("the highest is full", &full).await;
-    controller.further_syncs(12).await;
+    controller.further_syncs(5).await;
     world.capped("no room to move it to", &start).await;
     let more = [room(10)];
     world.cluster("member2").add_nodes(&more).await.unwrap();
