@@ -77,21 +77,7 @@ async fn a_queue_of_the_fleet_is_a_floor(world: &FleetWorld, queue: &FakeMetrics
     let two_four_six = [("member1", 2), ("member2", 4), ("member3", 6)];
     world.runs("two, four, six", &two_four_six).await;
 
-    // Asked once for all, and by nobody else: the members' autoscalers do not know it.
-    let (syncs, asked) = (controller.syncs(), questions(world));
-    controller.further_syncs(3).await;
-    let asked = questions(world) - asked;
-    let syncs = controller.syncs() - syncs;
-    assert!(
-        (1..=syncs + 1).contains(&asked),
-        "{asked} questions in {syncs} syncs of one fleet"
-    );
-    for (member, _) in ROOMS {
-        let spec = world.child(member).await.unwrap().spec.unwrap();
-        let metrics = spec.metrics.unwrap_or_default();
-        let types: Vec<_> = metrics.iter().map(|metric| &*metric.type_).collect();
-        assert_eq!(types, ["Resource"], "{member}");
-    }
+    asked_once_and_by_nobody_else(world, &controller).await;
 
     // No answer: what it asked for last stands.
     queue.fail(MetricsApi::External, true);
@@ -125,6 +111,24 @@ async fn a_queue_of_the_fleet_is_a_floor(world: &FleetWorld, queue: &FakeMetrics
     world.runs("as few as may be", &one_three_one).await;
     world.at_rest(&controller).await;
     controller
+}
+
+/// One question in each sync, for all; the members' autoscalers do not know the queue.
+async fn asked_once_and_by_nobody_else(world: &FleetWorld, controller: &Controller) {
+    let (syncs, asked) = (controller.syncs(), questions(world));
+    controller.further_syncs(3).await;
+    let asked = questions(world) - asked;
+    let syncs = controller.syncs() - syncs;
+    assert!(
+        (1..=syncs + 1).contains(&asked),
+        "{asked} questions in {syncs} syncs of one fleet"
+    );
+    for (member, _) in ROOMS {
+        let spec = world.child(member).await.unwrap().spec.unwrap();
+        let metrics = spec.metrics.unwrap_or_default();
+        let types: Vec<_> = metrics.iter().map(|metric| &*metric.type_).collect();
+        assert_eq!(types, ["Resource"], "{member}");
+    }
 }
 
 /// How often the hub was asked for the queue.
