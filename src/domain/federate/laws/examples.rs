@@ -61,7 +61,7 @@ fn a_blocked_member_wakes_no_lower_priority_than_its_pods_need() {
         policy.scaling_to_zero = true;
         policy.preferences = priorities(&[("member1", 3), ("member2", 2), ("member3", 1)]);
         let mut members = ["member1", "member2", "member3"].map(|name| member(name, 0));
-        members[1].room = Some(n(second));
+        members[1].capacity = Some(n(second));
         let start = [("member1", 2, 20), ("member2", 0, 0), ("member3", 0, 0)];
         let mut hub = Hub::new(policy, members.to_vec(), ledger(&start));
         hub.pods("member1", 9, 4);
