@@ -8,7 +8,7 @@ use foretide::clock::Clock;
 use rig::{FakeMetrics, MetricsApi};
 use serde_json::{Value, json};
 
-use super::world::{Bounds, FleetWorld, preferring};
+use super::world::{Bounds, FleetWorld, cluster, preferring};
 use crate::{
     hands::{QUEUE, ask_for, by_queue},
     world::Controller,
@@ -205,6 +205,13 @@ async fn all_pods_are_one_set(world: &FleetWorld, controller: &Controller) {
     );
 }
 
+/// Whether the second member is shown with this count although it cannot be seen.
+fn last_count(status: &Value, count: i64) -> Option<()> {
+    let found = cluster(status, "member2")?;
+    let is_unknown = found.get("reason")?.as_str()?.contains("Unknown");
+    (is_unknown && found.get("current")?.as_i64()? == count).then_some(())
+}
+
 /// A member that cannot be seen runs on beside the others, whatever they need.
 async fn a_lost_member_keeps_its_count(world: &FleetWorld, controller: &Controller) {
     let lost = world.watch("member2");
@@ -226,6 +233,9 @@ async fn a_lost_member_keeps_its_count(world: &FleetWorld, controller: &Controll
         })
         .await;
     assert_eq!(down["member2"], (3, 3));
+    world
+        .status("its last count", |status| last_count(status, 3))
+        .await;
     let seconds = Clock::system().now().duration_since(began).as_secs();
     let syncs = i64::try_from(controller.syncs() - before).unwrap();
     assert!(
