@@ -2,6 +2,7 @@
 //! autoscalers and nodes of limited size.
 
 mod assignment;
+mod direct;
 mod floors;
 mod load;
 mod lost;

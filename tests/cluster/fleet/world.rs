@@ -14,7 +14,8 @@ use foretide_crds::FederatedHPA;
 use futures::future::join_all;
 use jiff::SignedDuration;
 use k8s_openapi::api::{
-    apps::v1::Deployment, autoscaling::v2::HorizontalPodAutoscaler, events::v1::Event,
+    apps::v1::Deployment, autoscaling::v2::HorizontalPodAutoscaler, core::v1::Pod,
+    events::v1::Event,
 };
 use kube::{
     Api,
@@ -272,6 +273,26 @@ impl FleetWorld {
         .await
     }
 
+    /// Waits until no pod of the shop comes or goes anywhere, and the controller has seen it so: room is
+    /// estimated when budgets are divided, and pods that move are in the way.
+    pub(crate) async fn at_rest(&self, controller: &Controller) {
+        eventually(PATIENCE, "nothing comes or goes", || async {
+            for (name, _) in self.fleet.members() {
+                let (asked, ready) = self.counts(name).await?;
+                let pods: Api<Pod> = Api::namespaced(self.cluster(name).client(), NAMESPACE);
+                let only = ListParams::default().labels(&format!("app={SHOP}"));
+                let pods = pods.list(&only).await.map_err(|error| error.to_string())?;
+                let there = i32::try_from(pods.items.len()).unwrap();
+                if (asked, asked) != (ready, there) {
+                    return Err(format!("{name}: {ready} of {asked} ready, {there} there"));
+                }
+            }
+            Ok(())
+        })
+        .await;
+        controller.further_syncs(3).await;
+    }
+
     /// Waits until the status of the federated autoscaler is as `wanted` says.
     pub(crate) async fn status<T>(&self, what: &str, wanted: impl Fn(&Value) -> Option<T>) -> T {
         eventually(PATIENCE, &format!("the status shows {what}"), || async {
@@ -375,7 +396,7 @@ impl FleetWorld {
 }
 
 /// A node with room for so many pods of the shop.
-fn room(pods: u32) -> NodeSize {
+pub(crate) fn room(pods: u32) -> NodeSize {
     NodeSize::new(&format!("{}m", 200 * pods), "64Gi", 110)
 }
 

@@ -1,12 +1,15 @@
 //! Members that are not needed sleep at zero and wake when they are, in the order of the policy; and
-//! head-room that nobody uses is divided anew.
+//! head-room that nobody uses goes where it is scarce, by the policy, or where it is needed.
 
 use serde_json::{Value, json};
 
-use super::world::FleetWorld;
+use super::world::{FleetWorld, preferring, room};
+use crate::world::Controller;
 
 /// No member may have more than this: so the last one awake is soon full.
 const EACH: i32 = 3;
+/// Who has head-room first, of those that have some.
+const PRIORITIES: [(&str, i32); 2] = [("member1", 2), ("member2", 3)];
 
 /// A policy with a number for each member (`staticWeight`, `priority`, or nothing that counts).
 fn assignment(policy: &str, field: &str, numbers: [i32; 3]) -> Value {
@@ -23,7 +26,7 @@ fn assignment(policy: &str, field: &str, numbers: [i32; 3]) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unneeded_members_sleep_and_wake_by_policy_and_unused_room_is_divided_anew() {
-    let rooms = [("member1", 20), ("member2", 6), ("member3", 20)];
+    let rooms = [("member1", 22), ("member2", 6), ("member3", 20)];
     let world = FleetWorld::start("zero", &rooms).await;
     world.deploy_everywhere(1).await;
     world.load.evenly(5.0);
@@ -103,7 +106,16 @@ async fn unneeded_members_sleep_and_wake_by_policy_and_unused_room_is_divided_an
         )
         .await;
 
-    // One member is at its maximum and wants no more; the others use little. In time it gets room.
+    headroom_by_capacity(&world).await;
+    headroom_to_the_emptiest(&world, &controller).await;
+    headroom_by_priority(&world, &controller).await;
+    saturated_by_priority(&world, &controller).await;
+    drop(controller);
+    world.assert_nothing_forbidden();
+}
+
+/// One member is at its maximum and wants no more; the others use little. In time it gets room.
+async fn headroom_by_capacity(world: &FleetWorld) {
     world
         .edit(json!({
             "minReplicas": 6,
@@ -115,12 +127,12 @@ async fn unneeded_members_sleep_and_wake_by_policy_and_unused_room_is_divided_an
             },
         }))
         .await;
-    world.load.locally(&[("member1", 11.0)]);
-    // 25 over 20:6:20 is 10.87, 3.26, 10.87.
-    let start = [("member1", 11), ("member2", 3), ("member3", 11)];
+    world.load.locally(&[("member1", 11.6)]);
+    // 25 over 22:6:20 is 11.46, 3.13, 10.42.
+    let start = [("member1", 12), ("member2", 3), ("member3", 10)];
     world.capped("by capacity", &start).await;
     let found = world
-        .bounds_are("more room for the first", |found| found["member1"].1 > 11)
+        .bounds_are("more room for the first", |found| found["member1"].1 > 12)
         .await;
     assert_eq!(
         found.values().map(|(_, max)| max).sum::<i32>(),
@@ -128,6 +140,104 @@ async fn unneeded_members_sleep_and_wake_by_policy_and_unused_room_is_divided_an
         "{found:?}"
     );
     world.event("Optimized", "member1").await;
-    drop(controller);
-    world.assert_nothing_forbidden();
+}
+
+/// The first has nearly all and uses a third of it, the third has little and uses it up. What nobody
+/// uses fills whoever has most room beside what it runs: 17 in the third, 14 in the first.
+async fn headroom_to_the_emptiest(world: &FleetWorld, controller: &Controller) {
+    world.at_rest(controller).await;
+    world
+        .edit(json!({
+            "minReplicas": 1,
+            "scalingToZero": false,
+            "federatedHPAAssignment": { "federatedHPAAssignmentType": "Aggregated" },
+        }))
+        .await;
+    let start = [("member1", 22), ("member3", 3)];
+    world.capped("the largest first", &start).await;
+    world.load.locally(&[("member1", 7.8), ("member3", 2.8)]);
+    let moved = [("member1", 8), ("member3", 17)];
+    world
+        .capped("all that is unused in the third", &moved)
+        .await;
+    world.event("Optimized", "member3").await;
+    let runs = [("member1", 8), ("member2", 0), ("member3", 3)];
+    world.runs("nobody runs more or less for it", &runs).await;
+    // As few as may be, for what comes next.
+    world.load.locally(&[("member1", 0.95)]);
+    let least = [("member1", 1), ("member2", 0), ("member3", 1)];
+    world.runs("one each", &least).await;
+}
+
+/// The highest priority has all that its nodes can run, and uses it. With more nodes it gets what
+/// the next one does not use, as much as they can run.
+async fn headroom_by_priority(world: &FleetWorld, controller: &Controller) {
+    world.at_rest(controller).await;
+    world
+        .edit(json!({
+            "maxReplicas": 20,
+            "federatedHPAAssignment": preferring("Prioritized", "priority", &PRIORITIES),
+        }))
+        .await;
+    let start = [("member1", 14), ("member2", 6)];
+    world.capped("the highest is filled", &start).await;
+    world.load.locally(&[("member1", 0.95), ("member2", 5.6)]);
+    let full = [("member1", 1), ("member2", 6), ("member3", 0)];
+    world.runs("the highest is full", &full).await;
+    controller.further_syncs(5).await;
+    world.capped("no room to move it to", &start).await;
+    let more = [room(10)];
+    world.cluster("member2").add_nodes(&more).await.unwrap();
+    let moved = [("member1", 4), ("member2", 16)];
+    world.capped("what the new node can run", &moved).await;
+    world.event("Optimized", "member2").await;
+    world.runs("nobody runs more or less for it", &full).await;
+}
+
+/// The lowest priority is at its maximum and needs more: the next lowest gives what it does not use,
+/// and only then the highest.
+async fn saturated_by_priority(world: &FleetWorld, controller: &Controller) {
+    // Each runs what it needs, so that nobody shrinks.
+    world.load.locally(&[("member1", 0.95), ("member2", 1.9)]);
+    world.runs("the second at ease", &[("member2", 2)]).await;
+    let each = |third: f64| [("member1", 1.9), ("member2", 1.9), ("member3", third)];
+    world.load.locally(&each(0.95));
+    world.runs("the first too", &[("member1", 2)]).await;
+    world.at_rest(controller).await;
+    let preference = |name: &str, priority: i32, most: i32| {
+        json!({
+            "targetCluster": { "clusterNames": [name] },
+            "priority": priority,
+            "autoscalingMaxThreshold": most,
+        })
+    };
+    world
+        .edit(json!({
+            "maxReplicas": 32,
+            "rebalance": { "cooldownSeconds": 5, "settleObservations": 2 },
+            "federatedHPAAssignment": { "clusterAutoscalingPreference": [
+                preference("member1", 3, 22),
+                preference("member2", 2, 6),
+                preference("member3", 1, 32),
+            ] },
+        }))
+        .await;
+    let maxima =
+        |first, second, third| [("member1", first), ("member2", second), ("member3", third)];
+    world.capped("by priority", &maxima(22, 6, 4)).await;
+    world.load.locally(&each(6.8));
+    world.capped("three of the second", &maxima(22, 3, 7)).await;
+    world.runs("seven in the third", &[("member3", 7)]).await;
+    world.load.locally(&each(11.8));
+    let last = maxima(18, 2, 12);
+    world
+        .capped("one of the second, four of the first", &last)
+        .await;
+    world.event("Saturated", "member3").await;
+    world.event("Donor", "member1").await;
+    let runs = [("member1", 2), ("member2", 2), ("member3", 12)];
+    world.runs("twelve in the third", &runs).await;
+    controller.further_syncs(5).await;
+    world.capped("still", &last).await;
+    world.runs("still", &runs).await;
 }
