@@ -3,6 +3,7 @@
 
 mod assignment;
 mod floors;
+mod inventory;
 mod load;
 mod lost;
 mod overflow;
