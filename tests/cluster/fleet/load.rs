@@ -138,7 +138,8 @@ fn share(sites: &[Site], shared: &Shared) {
     }
 }
 
-fn is_ready(pod: &Pod) -> bool {
+/// Whether users reach a pod.
+pub(crate) fn is_ready(pod: &Pod) -> bool {
     let conditions = pod
         .status
         .as_ref()

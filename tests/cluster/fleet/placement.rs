@@ -197,10 +197,7 @@ async fn the_hubs_workload_is_placed_updated_and_withdrawn_while_members_scale_i
         }))
         .await;
     eventually(PATIENCE, "the first is withdrawn", || async {
-        let mut ready = 0;
-        for (member, _) in rooms {
-            ready += world.counts(member).await.map_or(0, |(_, ready)| ready);
-        }
+        let ready = world.serving(&rooms.map(|(member, _)| member)).await;
         assert!(ready >= 7, "only {ready} serve");
         let found = world.deployments("member1").get_opt(SHOP).await.unwrap();
         if found.is_none() {

@@ -14,7 +14,8 @@ use foretide_crds::FederatedHPA;
 use futures::future::join_all;
 use jiff::SignedDuration;
 use k8s_openapi::api::{
-    apps::v1::Deployment, autoscaling::v2::HorizontalPodAutoscaler, events::v1::Event,
+    apps::v1::Deployment, autoscaling::v2::HorizontalPodAutoscaler, core::v1::Pod,
+    events::v1::Event,
 };
 use kube::{
     Api,
@@ -27,7 +28,7 @@ use tokio::{
     sync::{Semaphore, SemaphorePermit},
 };
 
-use super::load::Load;
+use super::load::{Load, is_ready};
 use crate::{
     hands::condition,
     world::{CONTROLLER_USER, Controller, Counts, NAMESPACE, PATIENCE, config, install},
@@ -297,6 +298,19 @@ impl FleetWorld {
         let asked = shop.spec.and_then(|spec| spec.replicas).unwrap_or(1);
         let status = shop.status.unwrap_or_default();
         Ok((asked, status.ready_replicas.unwrap_or(0)))
+    }
+
+    /// How many pods serve in these members, seen one after the other: name first who gives pods away.
+    /// Pods are counted themselves, because the status of a workload comes later than they do.
+    pub(crate) async fn serving(&self, members: &[&str]) -> usize {
+        let mut all = 0;
+        for member in members {
+            let pods: Api<Pod> = Api::namespaced(self.cluster(member).client(), NAMESPACE);
+            let of_the_shop = ListParams::default().labels(&format!("app={SHOP}"));
+            let found = pods.list(&of_the_shop).await.unwrap();
+            all += found.iter().filter(|pod| is_ready(pod)).count();
+        }
+        all
     }
 
     /// Waits until every named member has its count, asked for and ready.
