@@ -56,7 +56,24 @@ async fn describe(world: &FleetWorld, class: &str) {
 /// Gives the profile the property `class`.
 async fn classify(world: &FleetWorld, class: &str) {
     let properties = json!([{ "name": "class", "value": class }]);
-    let patch = json!({ "status": { "properties": properties } });
+    report(world, json!({ "properties": properties })).await;
+}
+
+/// Says that its control plane is as well as that.
+async fn report_health(world: &FleetWorld, healthy: &str) {
+    let condition = json!({
+        "type": "ControlPlaneHealthy",
+        "status": healthy,
+        "reason": "Asked",
+        "message": "",
+        "lastTransitionTime": jiff::Timestamp::now(),
+    });
+    report(world, json!({ "conditions": [condition] })).await;
+}
+
+/// Writes fields of the profile's status.
+async fn report(world: &FleetWorld, fields: Value) {
+    let patch = json!({ "status": fields });
     profiles(world)
         .patch_status(EAST, &PatchParams::default(), &Patch::Merge(patch))
         .await
@@ -245,6 +262,18 @@ async fn the_hub_and_a_cluster_of_a_profile_are_members_and_every_right_is_used(
         label.filter(|label| label == "2").ok_or("not yet")
     })
     .await;
+
+    // Its manager does not find the cluster well: it stays as it is, and the fleet says so.
+    world.edit(json!({ "tolerationSeconds": 0 })).await;
+    report_health(&world, "False").await;
+    world
+        .condition("MembersReachable", "False/Unreachable")
+        .await;
+    world.reason(EAST, "Failed").await;
+    report_health(&world, "True").await;
+    world.condition("MembersReachable", "True/Reachable").await;
+    world.edit(json!({ "tolerationSeconds": null })).await;
+    world.capped("halves as before", &halves).await;
 
     // A property of the profile changes: the member is not meant any more, and all of it goes there.
     classify(&world, "other").await;
