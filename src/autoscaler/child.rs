@@ -523,7 +523,7 @@ mod tests {
     fn what_is_let_go_has_no_mark_of_ours_and_may_scale_down() {
         let part_of = "app.kubernetes.io/part-of";
         let marks = json!({ (FLEET_UID): "f", (HUB): "h" });
-        let managed = |who: &str| {
+        let labels_by = |who: &str| {
             let mut labels = marks.clone();
             labels["app.kubernetes.io/managed-by"] = who.into();
             labels[part_of] = "web".into();
@@ -539,11 +539,11 @@ mod tests {
             json!({ "op": "replace", "path": path, "value": value })
         };
         let down = |select: &str| json!({ "scaleDown": { "selectPolicy": select } });
-        let adopted = json!({ ADOPTED_BY: "f" });
+        let taken = json!({ ADOPTED_BY: "f" });
         let cases = [
-            (managed(MANAGED_BY), json!({}), vec![&manager, &uid, &hub]),
-            (managed("helm"), adopted.clone(), vec![&adopter, &uid, &hub]),
-            (managed(MANAGED_BY), adopted, vec![&adopter, &uid, &hub]),
+            (labels_by(MANAGED_BY), json!({}), vec![&manager, &uid, &hub]),
+            (labels_by("helm"), taken.clone(), vec![&adopter, &uid, &hub]),
+            (labels_by(MANAGED_BY), taken, vec![&adopter, &uid, &hub]),
         ];
         for (labels, annotations, changes) in cases {
             let mut live = stored(&child(None));
@@ -565,8 +565,8 @@ mod tests {
             live.spec["behavior"] = down(is);
             let patch = release_patch(&live, meant.as_ref());
             let found = patch.as_array().unwrap().iter();
-            let found = found.filter(|one| one["op"] == "replace");
-            assert_eq!(found.cloned().next(), change, "{is}, {meant:?}");
+            let mut found = found.filter(|one| one["op"] == "replace");
+            assert_eq!(found.next().cloned(), change, "{is}, {meant:?}");
         }
     }
 

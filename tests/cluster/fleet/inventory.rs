@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use foretide::clock::Clock;
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Secret};
 use kube::{
     Api, ResourceExt,
@@ -66,7 +67,7 @@ async fn report_health(world: &FleetWorld, healthy: &str) {
         "status": healthy,
         "reason": "Asked",
         "message": "",
-        "lastTransitionTime": jiff::Timestamp::now(),
+        "lastTransitionTime": Clock::system().now(),
     });
     report(world, json!({ "conditions": [condition] })).await;
 }
