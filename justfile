@@ -12,6 +12,10 @@ test:
 unit word:
     cargo test --lib {{ word }}
 
+# The laws of fleets over ten thousand random ones; `test` takes some of them.
+fleets:
+    cargo test -p foretide --lib -- --ignored ten_thousand
+
 # One scenario on a real control plane, with its log.
 scenario name:
     cargo test -p foretide --test cluster -- --nocapture {{ name }}
@@ -36,6 +40,7 @@ generate:
 # What decisions and forecasts cost.
 bench:
     cargo bench -p foretide --bench decide
+    cargo bench -p foretide --bench federate
     cargo bench -p foretide-models
 
 # Licenses, sources, advisories. Needs cargo-deny.

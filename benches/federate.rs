@@ -61,7 +61,7 @@ fn member(at: u32) -> Member {
         hpa: None,
         desired: Some(replicas),
         demand: Some(replicas.as_f64()),
-        room: Some(Replicas::new(10 + at % 13)),
+        capacity: Some(Replicas::new(replicas.get() + 10 + at % 13)),
         observed: Some(now()),
         fought_by: None,
         foreign: false,

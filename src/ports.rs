@@ -176,9 +176,10 @@ pub trait Cluster: Workloads {
 
 /// A member cluster of a fleet: its workloads, what it has room for, and the workload that we place there.
 pub trait Member: Workloads {
-    /// How many more replicas of a target its nodes and quotas have room for; absent while they are not known. `like`
+    /// How many replicas of a target its nodes and quotas hold in all, those that are there included, whether pods are
+    /// being created, end or move at this moment or not; absent while nodes, pods or quotas are not known. `like`
     /// is what one replica needs where the member does not know the target's pod template.
-    fn room(&self, target: &ScaleTarget, like: &PodShape) -> Option<Replicas>;
+    fn capacity(&self, target: &ScaleTarget, like: &PodShape) -> Option<Replicas>;
     /// Pods of a selector that no node has room for: how many, and since when the oldest waits.
     ///
     /// # Errors

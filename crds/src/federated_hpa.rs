@@ -14,7 +14,9 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{EffectiveHorizontalPodAutoscalerSpec, FederatedHPAStatus};
+use crate::{
+    EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerSpec, FederatedHPAStatus,
+};
 
 /// CEL: every requirement of a selector has an operator that there is.
 const OPERATORS: &str = "self.all(e, e.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist'])";
@@ -178,6 +180,18 @@ pub struct FederatedHPASpec {
     /// How fast replicas are moved between clusters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rebalance: Option<Rebalance>,
+}
+
+impl FederatedHPA {
+    /// The fleet as one workload: the object of one cluster that asks for the same and tells the same.
+    #[must_use]
+    pub fn as_one(&self) -> EffectiveHorizontalPodAutoscaler {
+        EffectiveHorizontalPodAutoscaler {
+            metadata: self.metadata.clone(),
+            spec: self.spec.autoscaling.clone(),
+            status: self.status.as_ref().map(|status| status.fleet.clone()),
+        }
+    }
 }
 
 /// Which clusters are meant; everything that is given must match.

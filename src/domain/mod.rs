@@ -50,6 +50,12 @@ impl Replicas {
         self.0
     }
 
+    /// Both together, cut to [`Replicas::MAX`].
+    #[must_use]
+    pub const fn saturating_add(self, other: Self) -> Self {
+        Self::new(self.0.saturating_add(other.0))
+    }
+
     /// The count the API wrote; a negative one is zero.
     #[must_use]
     pub const fn from_i32(n: i32) -> Self {

@@ -85,7 +85,7 @@ impl World {
         for (name, replicas) in members {
             let memory = Memory::default();
             memory.state().replicas.insert("web".into(), *replicas);
-            memory.state().room = Some(100);
+            memory.state().capacity = Some(100);
             memory.state().millicores = i64::from(*replicas) * 100;
             let mut all = fleet.0.lock().unwrap();
             all.insert((*name).to_owned(), (memory, Health::Ready));
@@ -895,7 +895,7 @@ async fn pods_that_find_no_room_anywhere_are_said_once() {
     for name in ["m1", "m2"] {
         let memory = world.member(name);
         memory.state().millicores = 300;
-        memory.state().room = Some(0);
+        memory.state().capacity = Some(5);
     }
     for pass in 0..4 {
         world.sync(pass * 15).await;
@@ -935,8 +935,8 @@ async fn a_controller_that_ends_holds_no_member_back() {
          Prioritized, clusterAutoscalingPreference: [{{targetCluster: {{clusterNames: [m1]}}, \
          priority: 2}}, {{targetCluster: {{clusterNames: [m2]}}, priority: 1}}]}}"
     ));
-    for name in ["m1", "m2"] {
-        world.member(name).state().room = Some(2);
+    for (name, capacity) in [("m1", 8), ("m2", 6)] {
+        world.member(name).state().capacity = Some(capacity);
     }
     let held = |world: &World| {
         let spec = world.member("m1").state().hpas["fdhpa-web"].spec.clone();

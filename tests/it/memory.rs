@@ -55,8 +55,8 @@ pub(crate) struct State {
     pub(crate) metrics_hang: bool,
     /// How many calls were made that a store cannot answer.
     pub(crate) calls: u32,
-    /// How many more replicas there is room for.
-    pub(crate) room: Option<u32>,
+    /// How many replicas its nodes hold.
+    pub(crate) capacity: Option<u32>,
     /// Pods without a node, and since when.
     pub(crate) unschedulable: (u32, Option<Timestamp>),
     /// Who wrote the replicas last, if neither an autoscaler nor we did.
@@ -524,8 +524,8 @@ impl Cluster for Memory {
 }
 
 impl Member for Memory {
-    fn room(&self, _: &ScaleTarget, _: &PodShape) -> Option<Replicas> {
-        self.state().room.map(Replicas::new)
+    fn capacity(&self, _: &ScaleTarget, _: &PodShape) -> Option<Replicas> {
+        self.state().capacity.map(Replicas::new)
     }
 
     fn unschedulable(

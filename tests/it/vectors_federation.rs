@@ -398,7 +398,7 @@ impl RunningCluster {
             )),
             desired: None,
             demand: None,
-            room: None,
+            capacity: None,
             observed: None,
             fought_by: None,
             foreign: false,
@@ -1045,7 +1045,7 @@ fn quota(case: &Value) -> Outcome {
         quotas,
         ..Supply::default()
     };
-    same("room without nodes", supply.room(&shape).replicas, n(0))
+    same("room without nodes", supply.capacity(&shape).replicas, n(0))
 }
 
 // ---------------------------------------------------------------- the calculator of one cluster

@@ -1,16 +1,29 @@
-//! One answer of an API server, read no further than we have room for.
+//! One answer of an API server, or one event of a watch, read no further than we have room for.
 //!
 //! The client library reads an answer to its end however long it is, and a member is somebody else's server. It refuses
 //! to know what an answer is about.
 
-use futures::StreamExt as _;
-use http::{Request, Response, StatusCode};
-use kube::{Client, client::Body, core::Status};
+use std::io;
+
+use futures::{Stream, StreamExt as _};
+use http::{HeaderValue, Request, Response, StatusCode, header::ACCEPT_ENCODING};
+use kube::{
+    Client,
+    client::Body,
+    core::{Status, WatchEvent},
+};
+use serde_json::Value;
+use tokio_util::{
+    codec::{FramedRead, LinesCodec, LinesCodecError},
+    io::StreamReader,
+};
 
 use super::error::{CallError, innermost};
 
 /// The longest answer that is read: a page of a list has 500 objects, of some 10 KiB each.
 pub(super) const ANSWER_MAX: usize = 32 << 20;
+/// The longest event of a watch: one object, of which etcd stores 1.5 MiB at most.
+pub(super) const EVENT_MAX: usize = 8 << 20;
 /// The longest answer that says what is wrong.
 const REFUSAL_MAX: usize = 64 << 10;
 
@@ -19,13 +32,43 @@ const REFUSAL_MAX: usize = 64 << 10;
 /// # Errors
 /// The server answers with an error status, with more than [`ANSWER_MAX`], or not.
 pub(super) async fn text(client: &Client, request: Request<Vec<u8>>) -> Result<String, CallError> {
+    let bytes = collected(accepted(client, request).await?, ANSWER_MAX).await?;
+    String::from_utf8(bytes).map_err(|error| CallError::Answer(error.utf8_error().to_string()))
+}
+
+/// Sends a request for a watch and reads its events, one by one.
+///
+/// # Errors
+/// The server answers with an error status, or not; and in place of an event where it is longer than [`EVENT_MAX`], is
+/// none, or the connection breaks.
+pub(super) async fn events(
+    client: &Client,
+    mut request: Request<Vec<u8>>,
+) -> Result<impl Stream<Item = Result<WatchEvent<Value>, CallError>> + use<>, CallError> {
+    // A server may compress each event for itself, and the client library would read the first of them only.
+    let plain = HeaderValue::from_static("identity");
+    request.headers_mut().insert(ACCEPT_ENCODING, plain);
+    let chunks = axum::body::Body::new(accepted(client, request).await?).into_data_stream();
+    let bytes = StreamReader::new(chunks.map(|chunk| chunk.map_err(io::Error::other)));
+    let lines = FramedRead::new(bytes, LinesCodec::new_with_max_length(EVENT_MAX));
+    Ok(lines.map(event))
+}
+
+fn event(line: Result<String, LinesCodecError>) -> Result<WatchEvent<Value>, CallError> {
+    let line = line.map_err(|error| match error {
+        LinesCodecError::MaxLineLengthExceeded => too_long(EVENT_MAX),
+        LinesCodecError::Io(error) => CallError::Transport(innermost(&error)),
+    })?;
+    serde_json::from_str(&line).map_err(|error| CallError::Answer(error.to_string()))
+}
+
+async fn accepted(client: &Client, request: Request<Vec<u8>>) -> Result<Body, CallError> {
     let answer = client.send(request.map(Body::from)).await?;
     let status = answer.status();
     if status.is_client_error() || status.is_server_error() {
         return Err(refusal(status, answer).await);
     }
-    let bytes = collected(answer.into_body(), ANSWER_MAX).await?;
-    String::from_utf8(bytes).map_err(|error| CallError::Answer(error.utf8_error().to_string()))
+    Ok(answer.into_body())
 }
 
 /// What an error status says; not every proxy says it as a `Status`.
@@ -46,11 +89,16 @@ async fn collected(body: Body, most: usize) -> Result<Vec<u8>, CallError> {
     while let Some(chunk) = chunks.next().await {
         let chunk = chunk.map_err(|error| CallError::Transport(innermost(&error)))?;
         if whole.len().saturating_add(chunk.len()) > most {
-            let most = most >> 10;
-            let words = format!("it is longer than {most} KiB, the most that is read");
-            return Err(CallError::Answer(words));
+            return Err(too_long(most));
         }
         whole.extend_from_slice(&chunk);
     }
     Ok(whole)
+}
+
+fn too_long(most: usize) -> CallError {
+    let most = most >> 10;
+    CallError::Answer(format!(
+        "it is longer than {most} KiB, the most that is read"
+    ))
 }

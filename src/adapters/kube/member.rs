@@ -1,6 +1,6 @@
 //! What a sync asks of a member cluster beyond any cluster: the port [`Member`].
 //!
-//! Room, pods without a node, who writes the replicas, and the workload that the hub places. It refuses to judge any
+//! Capacity, pods without a node, who writes the replicas, and the workload that the hub places. It refuses to judge any
 //! of it.
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -112,8 +112,8 @@ impl KubeMember {
 }
 
 impl Member for KubeMember {
-    fn room(&self, target: &ScaleTarget, like: &PodShape) -> Option<Replicas> {
-        self.room_for(target, like)
+    fn capacity(&self, target: &ScaleTarget, like: &PodShape) -> Option<Replicas> {
+        self.capacity_for(target, like)
     }
 
     fn unschedulable(

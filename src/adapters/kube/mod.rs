@@ -7,6 +7,7 @@
 //! and to repeat a write: the next sync looks again. Start with `client.rs`, then `watch.rs`, then `role.rs`.
 
 mod answer;
+mod capacity;
 mod changes;
 mod client;
 mod discovery;
@@ -19,7 +20,6 @@ mod nodes;
 mod objects;
 mod pods;
 mod role;
-mod room;
 mod selector;
 mod shape;
 mod store;

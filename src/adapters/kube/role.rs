@@ -5,7 +5,7 @@ use std::sync::Arc;
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA, TimeSeriesPrediction};
 
 use super::{
-    KubeCluster, changes::Changes, room::Spare, store::Store, url::Resource, watch::Watched,
+    KubeCluster, capacity::Spare, changes::Changes, store::Store, url::Resource, watch::Watched,
 };
 use crate::domain::federate::{Node, Quota};
 

@@ -31,6 +31,13 @@ pub(in crate::adapters) trait Stored: Sized + Send + Sync + 'static {
         &[]
     }
 
+    /// Whether its labels satisfy all requirements.
+    fn satisfies(&self, requirements: &[Expression]) -> bool {
+        requirements
+            .iter()
+            .all(|r| selector::matches(r, |key| label(self.labels(), key)))
+    }
+
     /// Whether `self` asks for the same as `before`: then nobody needs to hear of the change.
     fn asks_the_same_as(&self, _before: &Self) -> bool {
         true
@@ -191,11 +198,16 @@ impl<V: Stored> Store<V> {
 
     /// Every object, by namespace and name.
     pub(in crate::adapters) fn all(&self) -> Vec<Arc<V>> {
-        self.read()
-            .by_namespace
-            .values()
-            .flat_map(Shelf::all)
-            .collect()
+        self.by_namespace().into_values().flatten().collect()
+    }
+
+    /// Every object as of one moment, each namespace's by name.
+    pub(super) fn by_namespace(&self) -> BTreeMap<Arc<str>, Vec<Arc<V>>> {
+        let shelves = self.read();
+        let namespaces = shelves.by_namespace.iter();
+        let all =
+            |(namespace, shelf): (&Arc<str>, &Shelf<V>)| (namespace.clone(), shelf.all().collect());
+        namespaces.map(all).collect()
     }
 
     /// The objects of a namespace that satisfy all requirements, by name.
@@ -204,11 +216,7 @@ impl<V: Stored> Store<V> {
         let Some(inside) = shelves.by_namespace.get(namespace) else {
             return Vec::new();
         };
-        let satisfies = |object: &&Arc<V>| {
-            requirements
-                .iter()
-                .all(|r| selector::matches(r, |key| label(object.labels(), key)))
-        };
+        let satisfies = |object: &&Arc<V>| object.satisfies(requirements);
         match inside.narrowest(requirements) {
             None => inside.objects.values().filter(satisfies).cloned().collect(),
             Some(names) => names

@@ -2,7 +2,7 @@
 //!
 //! Written on list and watch requests rather than on the client library's stream, for three reasons:
 //! that stream hides bookmarks, so a quiet watch cannot be told from a dead one; it does not bound its
-//! lists; and it holds whole lists of whole objects. Here every wait has a limit, a failure is data, and
+//! lists and events; and it holds whole lists of whole objects. Here every wait has a limit, a failure is data, and
 //! only compact values outlive their page. Each watch has its own pauses: one joint backoff over several
 //! watches makes recovery an order of magnitude slower.
 
@@ -245,9 +245,9 @@ impl<V: Stored> Watch<V> {
             Ok(request) => request,
             Err(error) => return End::Failed(error),
         };
-        let events = match timeout(silence, self.client.request_events::<Value>(request)).await {
+        let events = match timeout(silence, answer::events(&self.client, request)).await {
             Ok(Ok(events)) => events,
-            Ok(Err(error)) => return End::from(CallError::from(error)),
+            Ok(Err(error)) => return End::from(error),
             Err(_elapsed) => return End::Failed(CallError::Late(silence)),
         };
         // A kind that nobody changes gets neither events nor bookmarks: that the server lets us watch is what it says.
@@ -258,7 +258,7 @@ impl<V: Stored> Watch<V> {
         loop {
             let event = match timeout(silence, events.next()).await {
                 Ok(Some(Ok(event))) => event,
-                Ok(Some(Err(error))) => return End::from(CallError::from(error)),
+                Ok(Some(Err(error))) => return End::from(error),
                 Ok(None) if heard || lasted(opened) => return End::Regular,
                 Ok(None) => return End::Failed(CallError::Transport(CLOSED.to_owned())),
                 Err(_elapsed) => return End::Failed(CallError::Late(silence)),

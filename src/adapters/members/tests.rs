@@ -271,7 +271,7 @@ async fn a_member_that_says_it_is_not_ready_is_not() {
 }
 
 #[tokio::test]
-async fn a_member_whose_nodes_or_quotas_may_not_be_read_is_ready_and_its_room_unknown() {
+async fn a_member_whose_nodes_or_quotas_may_not_be_read_is_ready_and_its_capacity_unknown() {
     for (kind, path) in [("Node", "/nodes"), ("ResourceQuota", "/resourcequotas")] {
         let (members, _) = members(move |sent, before| {
             if sent.line.contains(path) {
@@ -285,19 +285,19 @@ async fn a_member_whose_nodes_or_quotas_may_not_be_read_is_ready_and_its_room_un
         until(|| only(&members).problem.is_some()).await;
         let problem = format!("watch of {kind}: it is forbidden (HTTP 403)");
         assert_eq!(only(&members).problem, Some(problem));
-        assert_eq!(room(&members), None);
+        assert_eq!(capacity(&members), None);
     }
 }
 
 #[tokio::test]
-async fn the_room_of_a_member_without_nodes_is_none_as_soon_as_everything_is_listed() {
+async fn a_member_without_nodes_holds_none_as_soon_as_everything_is_listed() {
     let (members, _) = members(healthy);
     members.listed(vec![secret("one", "a")]);
-    until(|| room(&members) == Some(Replicas::ZERO)).await;
+    until(|| capacity(&members) == Some(Replicas::ZERO)).await;
 }
 
-/// The room of the only member for any pods.
-fn room(members: &Members) -> Option<Replicas> {
+/// How many of any pods the only member holds.
+fn capacity(members: &Members) -> Option<Replicas> {
     let target = ScaleTarget {
         api_version: "apps/v1".into(),
         kind: "Deployment".into(),
@@ -305,7 +305,7 @@ fn room(members: &Members) -> Option<Replicas> {
         name: "web".into(),
     };
     let cluster = only(members).cluster.clone()?;
-    cluster.room(&target, &PodShape::default())
+    cluster.capacity(&target, &PodShape::default())
 }
 
 #[tokio::test]

@@ -140,16 +140,12 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
     }
 }
 
-/// A fleet's object as that of one workload.
+/// A fleet's object as that of one workload, and of which hub.
 fn as_one(fdhpa: &FederatedHPA, hub: Option<&str>) -> EffectiveHorizontalPodAutoscaler {
-    let mut metadata = fdhpa.metadata.clone();
-    let annotations = metadata.annotations.get_or_insert_default();
+    let mut whole = fdhpa.as_one();
+    let annotations = whole.metadata.annotations.get_or_insert_default();
     annotations.extend(hub.map(|hub| (HUB.to_owned(), hub.to_owned())));
-    EffectiveHorizontalPodAutoscaler {
-        metadata,
-        spec: fdhpa.spec.autoscaling.clone(),
-        status: fdhpa.status.as_ref().map(|status| status.fleet.clone()),
-    }
+    whole
 }
 
 // === impl Due ===

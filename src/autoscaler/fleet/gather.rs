@@ -20,7 +20,7 @@ use crate::{
         Replicas, ScaleTarget,
         federate::{Health, PodShape, WorkloadSource},
         hpa::MetricSpec,
-        observation::{Container, Observation, Phase, Pod, Reading, Requests},
+        observation::{Container, Reading, Requests},
         workload::Workload,
     },
     forecaster::{fleets::FleetMember, forecasts::Forecasts},
@@ -60,8 +60,8 @@ pub(super) enum Sight {
     Whole(Box<Whole>),
     /// The member answers; the workload is not there.
     Absent {
-        /// How many there is room for.
-        room: Option<Replicas>,
+        /// How many it holds.
+        capacity: Option<Replicas>,
         /// The autoscalers that are there for it nevertheless.
         siblings: Siblings,
     },
@@ -79,8 +79,8 @@ pub(super) struct Whole {
     pub(super) sighting: Sighting,
     /// Pods without a node, and since when the oldest is.
     pub(super) unschedulable: (Replicas, Option<Timestamp>),
-    /// How many more there is room for.
-    pub(super) room: Option<Replicas>,
+    /// How many it holds in all.
+    pub(super) capacity: Option<Replicas>,
     /// Whether the hub places the workload and this one is not from it.
     pub(super) foreign: bool,
     /// Who changed the replicas since they were seen last, if it was neither an autoscaler nor we.
@@ -342,11 +342,11 @@ async fn sight<M: Member>(
     let sighting = match sighting {
         Ok(sighting) => sighting,
         Err(ClusterError::NotFound { .. }) => {
-            let room = placed.and_then(|(_, like)| cluster.room(target, like));
+            let capacity = placed.and_then(|(_, like)| cluster.capacity(target, like));
             let hpas = cluster.hpas(&target.namespace);
             let whose = (&*due.whole, Kin::Fleet);
             let siblings = Siblings::of(whose, target, &hpas, &due.rivals.uids);
-            return Sight::Absent { room, siblings };
+            return Sight::Absent { capacity, siblings };
         }
         Err(error) => return unknown(&error.to_string()),
     };
@@ -361,9 +361,7 @@ async fn sight<M: Member>(
         (Ok(unschedulable), Ok(foreign)) => Sight::Whole(Box::new(Whole {
             unschedulable,
             foreign,
-            room: cluster
-                .room(target, &shape(containers(&sighting).as_deref()))
-                .map(|room| beside_asked(room, &sighting.observation)),
+            capacity: cluster.capacity(target, &shape(containers(&sighting).as_deref())),
             hand: hand(cluster, target, expected, &sighting).await,
             sighting,
         })),
@@ -382,16 +380,6 @@ async fn is_foreign<M: Member>(
     }
     let placed_for = cluster.placed_for(&due.spec.workload.target).await?;
     Ok(placed_for.as_deref() != Some(due.uid()))
-}
-
-/// Room beside the replicas that were asked for. Nodes have room beside the pods that exist, and for a moment, or while
-/// a new version rolls out, these are fewer or more.
-fn beside_asked(room: Replicas, seen: &Observation) -> Replicas {
-    let here =
-        |pod: &&Arc<Pod>| !pod.deleting && !matches!(pod.phase, Phase::Succeeded | Phase::Failed);
-    let here = u32::try_from(seen.pods.iter().filter(here).count()).unwrap_or(u32::MAX);
-    let all = room.get().saturating_add(here);
-    Replicas::new(all.saturating_sub(seen.scale.spec.get()))
 }
 
 /// Who changed the replicas, asked only where neither we nor the member's autoscaler can have.
@@ -435,20 +423,6 @@ fn shape(containers: Option<&[Container]>) -> PodShape {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::observation::Scale;
-
-    fn pod(phase: Phase, deleting: bool) -> Arc<Pod> {
-        Arc::new(Pod {
-            name: "web".into(),
-            phase,
-            deleting,
-            created: None,
-            ready: None,
-            started: None,
-            containers: [].into(),
-            pod_level_requests: None,
-        })
-    }
 
     #[test]
     fn why_a_member_is_out_of_reach_is_told_in_two_hundred_characters() {
@@ -460,35 +434,6 @@ mod tests {
             (Some(long.as_str()), cut.as_str()),
         ] {
             assert_eq!(because("lost", problem), expected);
-        }
-    }
-
-    #[test]
-    fn room_is_beside_the_replicas_that_were_asked_for_whether_their_pods_exist_yet_or_too_many_do()
-    {
-        let (runs, waits) = (pod(Phase::Running, false), pod(Phase::Pending, false));
-        let (ends, ended) = (pod(Phase::Running, true), pod(Phase::Failed, false));
-        let cases: [(u32, &[&Arc<Pod>], u32); 5] = [
-            (2, &[&runs, &runs], 5),
-            // Just raised: four are still to come.
-            (5, &[&runs], 1),
-            (9, &[&runs], 0),
-            // Just lowered, or a new version rolls out: one will go.
-            (2, &[&runs, &runs, &waits], 6),
-            // On no node for long, and on none any more.
-            (1, &[&runs, &ends, &ended], 5),
-        ];
-        for (spec, pods, beside) in cases {
-            let seen = Observation {
-                scale: Scale {
-                    spec: Replicas::new(spec),
-                    status: Replicas::ZERO,
-                },
-                pods: pods.iter().map(|pod| Arc::clone(pod)).collect(),
-                readings: Vec::new(),
-            };
-            let found = beside_asked(Replicas::new(5), &seen);
-            assert_eq!(found, Replicas::new(beside), "{spec} of {}", pods.len());
         }
     }
 }

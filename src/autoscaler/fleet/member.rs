@@ -76,11 +76,11 @@ pub(super) fn observed<M>(
             health: lost(view.health, (last.as_ref(), memory.seen), now),
             ..last.unwrap_or_else(|| nothing_known(&view.profile))
         },
-        Sight::Absent { room, siblings } => Member {
+        Sight::Absent { capacity, siblings } => Member {
             health: view.health,
             hpa: stands(siblings, memory.shaped),
             observed: Some(now),
-            room: *room,
+            capacity: *capacity,
             ..nothing_known(&view.profile)
         },
         Sight::Whole(whole) => {
@@ -154,7 +154,7 @@ fn nothing_known(profile: &Profile) -> Member {
         hpa: None,
         desired: None,
         demand: None,
-        room: None,
+        capacity: None,
         observed: None,
         fought_by: None,
         foreign: false,
@@ -183,7 +183,7 @@ fn of(due: &Due, whole: &Whole, shaped: Option<(Replicas, Replicas)>, now: Times
         hpa: stands(siblings, shaped),
         desired: child.and_then(|child| child.desired),
         demand: demand(due, whole, now),
-        room: whole.room,
+        capacity: whole.capacity,
         foreign: whole.foreign,
         observed: Some(now),
         fought_by: foreign.filter(|_| !acts && !due.is_previewed()).map(|hpa| {

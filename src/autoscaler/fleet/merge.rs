@@ -10,7 +10,6 @@ use jiff::Timestamp;
 use super::{
     due::Due,
     gather::{Seen, Whole, is_asked_of_members},
-    total::plus,
 };
 use crate::{
     autoscaler::{
@@ -40,7 +39,7 @@ pub(super) fn merged<M>(
         let counts = parts
             .iter()
             .map(|(_, whole)| of(&whole.sighting.scale.scale));
-        counts.fold(Replicas::ZERO, plus)
+        counts.fold(Replicas::ZERO, Replicas::saturating_add)
     };
     let pods = parts.iter().flat_map(|(member, whole)| {
         let pods = whole.sighting.observation.pods.iter();

@@ -294,7 +294,7 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
             let of_member = memory.members.entry(done.part.name.clone()).or_default();
             again |= of_member.take_in(behavior, done, now);
             if let (Some((from, to)), true) = (done.scaled(), done.outcome.is_ok()) {
-                (before, after) = (total::plus(before, from), total::plus(after, to));
+                (before, after) = (before.saturating_add(from), after.saturating_add(to));
             }
         }
         if before != after {

@@ -221,8 +221,3 @@ pub(super) fn largest_demand<'a>(
     }
     largest
 }
-
-/// A sum of counts.
-pub(super) fn plus(one: Replicas, other: Replicas) -> Replicas {
-    Replicas::new(one.get().saturating_add(other.get()))
-}

@@ -237,7 +237,7 @@ impl Cluster {
             hpa: self.hpa.map(bounds),
             desired: self.desired.map(Replicas::new),
             demand: self.demand(target)?,
-            room: self.room().map(Replicas::new),
+            capacity: self.capacity().map(Replicas::new),
             observed: Some(observed),
             fought_by: self.replicas_written_by.clone(),
             foreign: false,
@@ -259,9 +259,9 @@ impl Cluster {
         self.replicas.saturating_sub(self.unschedulable)
     }
 
-    fn room(&self) -> Option<u32> {
-        let rest = |capacity: u32| capacity.saturating_sub(self.placed());
-        self.room.or_else(|| self.capacity.map(rest))
+    fn capacity(&self) -> Option<u32> {
+        let in_all = |room: u32| room.saturating_add(self.placed());
+        self.capacity.or_else(|| self.room.map(in_all))
     }
 
     /// In replicas: as written, or the ready pods times their utilization over the target.
@@ -491,7 +491,7 @@ mod tests {
             hpa: None,
             desired: None,
             demand: None,
-            room: None,
+            capacity: None,
             observed: Some(NOW),
             fought_by: None,
             foreign: false,
@@ -500,23 +500,28 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_have_a_node_are_ready_unless_said_otherwise_and_room_is_what_they_leave() {
-        for (text, want, room) in [
+    fn pods_that_have_a_node_are_ready_unless_said_otherwise_and_room_is_beside_them() {
+        for (text, want, capacity) in [
             ("replicas: 10", (10, 10, 0), None),
             ("replicas: 10, unschedulable: 3", (10, 7, 3), None),
             ("replicas: 10, unschedulable: 3, ready: 5", (10, 5, 3), None),
-            ("replicas: 10, capacity: 12", (10, 10, 0), Some(2)),
+            ("replicas: 10, capacity: 12", (10, 10, 0), Some(12)),
             (
                 "replicas: 10, unschedulable: 3, capacity: 7",
                 (10, 7, 3),
-                Some(0),
+                Some(7),
             ),
-            ("replicas: 10, capacity: 4", (10, 10, 0), Some(0)),
-            ("replicas: 10, room: 4", (10, 10, 0), Some(4)),
+            ("replicas: 10, capacity: 4", (10, 10, 0), Some(4)),
+            ("replicas: 10, room: 4", (10, 10, 0), Some(14)),
+            (
+                "replicas: 10, unschedulable: 3, room: 4",
+                (10, 7, 3),
+                Some(11),
+            ),
         ] {
             let member = only(text);
             assert_eq!(counts(&member), want, "{text}");
-            assert_eq!(member.room.map(Replicas::get), room, "{text}");
+            assert_eq!(member.capacity.map(Replicas::get), capacity, "{text}");
         }
     }
 

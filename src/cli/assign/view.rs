@@ -97,15 +97,9 @@ fn seen_row(assignment: &Assignment, member: &Member) -> [String; 7] {
             .map_or_else(dash, |pods| of(pods).to_string())
     };
     let elastic = standing(assignment, &member.profile).is_some_and(|standing| standing.elastic);
-    let placed = member
-        .pods
-        .map(|pods| pods.replicas.get().saturating_sub(pods.unschedulable.get()));
-    let capacity = match member.room {
+    let capacity = match member.capacity {
         _ if elastic => "elastic".to_owned(),
-        Some(room) => room
-            .get()
-            .saturating_add(placed.unwrap_or_default())
-            .to_string(),
+        Some(capacity) => capacity.to_string(),
         None => "unknown".to_owned(),
     };
     [

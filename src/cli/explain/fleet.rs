@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use foretide_crds::{ClusterStatus, EffectiveHorizontalPodAutoscaler, FederatedHPA};
+use foretide_crds::{ClusterStatus, FederatedHPA};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
@@ -27,7 +27,7 @@ pub fn fleet_text(fdhpa: &FederatedHPA, screen: Screen, local: &Zone) -> String 
         Ok(fleet) => (fleet.workload.metrics, None),
         Err(invalid) => (Vec::new(), Some(invalid)),
     };
-    let whole = whole(fdhpa);
+    let whole = fdhpa.as_one();
     let policy = fdhpa
         .spec
         .federated_hpa_assignment
@@ -45,22 +45,13 @@ pub fn fleet_text(fdhpa: &FederatedHPA, screen: Screen, local: &Zone) -> String 
 /// As for an autoscaler of one cluster, and `status.clusters` and `status.unassigned`.
 #[must_use]
 pub fn fleet_json(fdhpa: &FederatedHPA) -> Answer {
-    let mut body = body(&whole(fdhpa));
+    let mut body = body(&fdhpa.as_one());
     let status = fdhpa.status.clone().unwrap_or_default();
     if let Some(members) = body.as_object_mut() {
         members.insert("clusters".to_owned(), json!(status.clusters));
         members.insert("unassigned".to_owned(), json!(status.unassigned));
     }
     Answer::json("Explanation", body)
-}
-
-/// The fleet as one workload.
-fn whole(fdhpa: &FederatedHPA) -> EffectiveHorizontalPodAutoscaler {
-    EffectiveHorizontalPodAutoscaler {
-        metadata: fdhpa.metadata.clone(),
-        spec: fdhpa.spec.autoscaling.clone(),
-        status: fdhpa.status.clone().map(|status| status.fleet),
-    }
 }
 
 /// The clusters in a table, and a sentence for each.

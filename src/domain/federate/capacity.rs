@@ -1,4 +1,4 @@
-//! How many more replicas a cluster has room for, from its nodes, pods and quotas.
+//! How many replicas a cluster holds, from its nodes, pods and quotas.
 //!
 //! An estimate: it counts what the scheduler's filters for resources, taints, node affinity and spreading over nodes
 //! would, and knows nothing of volumes, of affinities to other pods and of limits in quotas. Feedback (pods that stay
@@ -88,16 +88,27 @@ pub struct Supply {
     pub nodes: Vec<Node>,
     /// The pods on them, ours included.
     pub bound: Vec<BoundPod>,
+    /// How many of ours there are.
+    pub own: Own,
     /// Pods of others that wait for a node: they take the room first.
     pub pending: Vec<PodShape>,
     /// The quotas of the namespace.
     pub quotas: Vec<Quota>,
 }
 
-/// Room for additional replicas.
+/// The pods of the workload that have not finished.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Room {
-    /// How many.
+pub struct Own {
+    /// Those on a node. One that ends is among them: it leaves its room to the workload.
+    pub bound: Replicas,
+    /// All of them, as quotas count.
+    pub counted: Replicas,
+}
+
+/// How many replicas a cluster holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Estimate {
+    /// How many, those that are there included.
     pub replicas: Replicas,
     /// Whether it is only an upper bound, because spread constraints were not looked at.
     pub is_soft: bool,
@@ -165,12 +176,13 @@ pub fn effective_requests(
 }
 
 impl Supply {
-    /// How many more replicas of this shape would find a node, and be admitted by the quotas.
+    /// How many replicas of this shape have a node or would find one, and are admitted by the quotas.
     ///
-    /// `sum over matching nodes of min(free pods, min over requests of floor(free / request))`, after the pending pods
-    /// of others were put where they fit, in order; then at most what each quota leaves.
+    /// `own on nodes + sum over matching nodes of min(free pods, min over requests of floor(free / request))`, after the
+    /// pending pods of others were put where they fit, in order; at most `own + what is left` of each quota. Where all
+    /// of it is from one moment, a pod of ours that is created, bound, ended or moved does not change it.
     #[must_use]
-    pub fn room(&self, shape: &PodShape) -> Room {
+    pub fn capacity(&self, shape: &PodShape) -> Estimate {
         let mut free = self.free();
         for other in &self.pending {
             let mut fitting = free.iter_mut().filter(|node| node.fits(other) > 0);
@@ -185,10 +197,10 @@ impl Supply {
             .iter()
             .filter_map(|quota| quota.room(shape))
             .min();
-        let fit = replicas_of(fit);
-        let replicas = quota.map_or(fit, |quota| fit.min(quota));
-        Room {
-            replicas,
+        let nodes = replicas_of(fit).saturating_add(self.own.bound);
+        let quota = quota.map(|left| left.saturating_add(self.own.counted));
+        Estimate {
+            replicas: quota.map_or(nodes, |quota| nodes.min(quota)),
             is_soft: shape.must_spread,
         }
     }
@@ -369,8 +381,8 @@ mod tests {
         }
     }
 
-    fn room(supply: &Supply, shape: &PodShape) -> u32 {
-        supply.room(shape).replicas.get()
+    fn capacity(supply: &Supply, shape: &PodShape) -> u32 {
+        supply.capacity(shape).replicas.get()
     }
 
     #[test]
@@ -446,7 +458,7 @@ mod tests {
 
     #[test]
     #[expect(clippy::too_many_lines, reason = "a table")]
-    fn room_is_what_the_nodes_that_match_have_left() {
+    fn a_cluster_holds_what_the_nodes_that_match_have_left() {
         let tainted = |effect| Taint {
             key: "gpu".to_owned(),
             value: String::new(),
@@ -535,7 +547,7 @@ mod tests {
             ),
             ("no terms at all", supply(), affine(Vec::new()), 0),
         ] {
-            assert_eq!(room(&supply, &shape), want, "{name}");
+            assert_eq!(capacity(&supply, &shape), want, "{name}");
         }
     }
 
@@ -549,7 +561,7 @@ mod tests {
         };
         let pending = vec![large, never, elsewhere];
         assert_eq!(
-            room(
+            capacity(
                 &Supply {
                     pending,
                     ..supply()
@@ -569,8 +581,8 @@ mod tests {
         };
         let mut supply = supply();
         assert_eq!(
-            supply.room(&shape),
-            Room {
+            supply.capacity(&shape),
+            Estimate {
                 replicas: Replicas::new(2),
                 is_soft: true
             }
@@ -579,7 +591,7 @@ mod tests {
             is_avoided: true,
             ..on("b", 100)
         });
-        assert_eq!(room(&supply, &shape), 1);
+        assert_eq!(capacity(&supply, &shape), 1);
     }
 
     #[test]
@@ -639,7 +651,7 @@ mod tests {
                 ..asks(1000)
             };
             assert_eq!(
-                room(
+                capacity(
                     &Supply {
                         quotas: vec![quota],
                         ..supply()

@@ -26,8 +26,8 @@ pub struct Member {
     /// The demand there in replicas: the largest, over the metrics, of usage divided by the target per pod.
     /// Absent when it cannot be measured.
     pub demand: Option<f64>,
-    /// How many more replicas the nodes have room for; absent when unknown.
-    pub room: Option<Replicas>,
+    /// How many replicas its nodes and quotas hold in all, those that are there included; absent when unknown.
+    pub capacity: Option<Replicas>,
     /// When it was last seen.
     pub observed: Option<Timestamp>,
     /// Another field manager that keeps writing the replicas, if one does (R4).

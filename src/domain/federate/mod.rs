@@ -31,7 +31,7 @@ mod rules;
 pub use affinity::{Affinity, Dropped, Profile};
 pub use assign::{Budget, Budgets, Candidate, Remark, assign, share, weights};
 pub use capacity::{
-    BoundPod, Node, NodeTerm, PodShape, Quota, Role, Room, Supply, effective_requests,
+    BoundPod, Estimate, Node, NodeTerm, Own, PodShape, Quota, Role, Supply, effective_requests,
 };
 pub use decision::{Action, Condition, ConditionKind, FleetDecision, MemberDecision, Reason};
 pub use distribute::distribute;

@@ -233,7 +233,6 @@ fn dividing() -> [Case; 4] {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "capacity is one off where it is read while pods come and go"]
 async fn a_failed_or_tainted_member_loses_its_share_to_the_others_under_every_dividing_policy() {
     let world = FleetWorld::start("reassign", &ROOMS).await;
     world.deploy_everywhere(1).await;

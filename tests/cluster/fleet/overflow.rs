@@ -49,6 +49,8 @@ async fn unschedulable_pods_overflow_to_the_next_priority_and_the_lowest_drains_
     };
     let more = json!({
         "scalingToZero": true,
+        // Longer than a pod takes to start: until it serves, its cluster seems to need the next one.
+        "rebalance": { "cooldownSeconds": 10, "settleObservations": 2 },
         "federatedHPAAssignment": {
             "federatedHPAAssignmentType": "Prioritized",
             "clusterAutoscalingPreference": [

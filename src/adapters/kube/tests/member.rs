@@ -96,16 +96,16 @@ fn fill(member: &KubeMember, nodes: &[Value], pods: &[Value], workload: &Value) 
     member.stores.pods.counts.heard(now);
 }
 
-fn room(nodes: &[Value], pods: &[Value], workload: &Value) -> Option<u32> {
+fn capacity(nodes: &[Value], pods: &[Value], workload: &Value) -> Option<u32> {
     let (_, member) = member(|_, _| Reply::Hang);
     fill(&member, nodes, pods, workload);
     member
-        .room(&target(), &PodShape::default())
+        .capacity(&target(), &PodShape::default())
         .map(Replicas::get)
 }
 
 #[tokio::test]
-async fn room_is_what_the_nodes_have_left_for_pods_of_the_template() {
+async fn a_member_holds_what_its_nodes_have_left_for_pods_of_the_template() {
     let nodes = [
         node("a", "2", "110"),
         node("b", "1", "110"),
@@ -115,30 +115,60 @@ async fn room_is_what_the_nodes_have_left_for_pods_of_the_template() {
         pod("x", "other", Some("a"), "600m"),
         pod("y", "other", Some("c"), "1"),
     ];
-    assert_eq!(room(&nodes, &pods, &deployment(&json!({}))), Some(2 + 2));
+    assert_eq!(
+        capacity(&nodes, &pods, &deployment(&json!({}))),
+        Some(2 + 2)
+    );
 
     let others_wait = [pod("z", "other", None, "900m")];
     assert_eq!(
-        room(&nodes[..2], &others_wait, &deployment(&json!({}))),
+        capacity(&nodes[..2], &others_wait, &deployment(&json!({}))),
         Some(2 + 2)
-    );
-    // One of ours that waits for a node counts as a replica already.
-    let ours_wait = [pod("z", "web", None, "900m")];
-    assert_eq!(
-        room(&nodes[..2], &ours_wait, &deployment(&json!({}))),
-        Some(4 + 2 - 1)
     );
     let over = json!({"phase": "Succeeded"});
     let mut done = pod("x", "other", Some("a"), "600m");
     done["status"] = over;
     assert_eq!(
-        room(&nodes[..2], &[done], &deployment(&json!({}))),
+        capacity(&nodes[..2], &[done], &deployment(&json!({}))),
         Some(4 + 2)
     );
 }
 
 #[tokio::test]
-async fn room_is_only_where_a_pod_may_run() {
+async fn what_a_member_holds_does_not_change_while_its_pods_do() {
+    let nodes = [node("a", "2", "110"), node("b", "1", "110")];
+    let ours = |name: &str, node: Option<&str>| pod(name, "web", node, "500m");
+    let mut ends = ours("x", Some("a"));
+    ends["metadata"]["deletionTimestamp"] = json!("2026-03-10T09:00:00Z");
+    let mut blocked = ours("y", None);
+    blocked["status"] = json!({"conditions": [{"type": "PodScheduled", "status": "False",
+        "reason": "Unschedulable", "lastTransitionTime": "2026-03-10T09:00:00Z"}]});
+    let quota = json!({
+        "metadata": {"name": "q", "namespace": "shop"},
+        "spec": {"hard": {"pods": "4"}}, "status": {"hard": {"pods": "4"}, "used": {"pods": "1"}},
+    });
+    for (pods, by_quota) in [
+        (vec![ours("x", Some("a"))], 4),
+        (vec![ours("x", None)], 4),
+        (vec![ends.clone()], 4),
+        (vec![blocked], 4),
+        // The quota has not heard of the second yet.
+        (vec![ends, ours("y", Some("b"))], 5),
+    ] {
+        let (_, member) = member(|_, _| Reply::Hang);
+        fill(&member, &nodes, &pods, &deployment(&json!({})));
+        let capacity = || member.capacity(&target(), &PodShape::default());
+        assert_eq!(capacity(), Some(Replicas::new(4 + 2)), "{pods:?}");
+        member
+            .role
+            .quotas
+            .replace(None, seen(std::slice::from_ref(&quota)));
+        assert_eq!(capacity(), Some(Replicas::new(by_quota)), "{pods:?}");
+    }
+}
+
+#[tokio::test]
+async fn pods_are_held_only_where_one_may_run() {
     let mut tainted = node("b", "4", "110");
     tainted["spec"]["taints"] = json!([{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]);
     let mut cordoned = node("c", "4", "110");
@@ -178,22 +208,22 @@ async fn room_is_only_where_a_pod_may_run() {
         (json!({"resources": {"requests": {"cpu": "250m"}}}), 4),
     ] {
         assert_eq!(
-            room(&nodes, &[], &deployment(&spec)),
+            capacity(&nodes, &[], &deployment(&spec)),
             Some(expected),
             "{spec}"
         );
     }
     let ours = [pod("x", "web", Some("a"), "100m")];
     assert_eq!(
-        room(&nodes, &ours, &deployment(&json!({"affinity": anti}))),
-        Some(0)
+        capacity(&nodes, &ours, &deployment(&json!({"affinity": anti}))),
+        Some(1)
     );
 }
 
 #[tokio::test]
-async fn quotas_bound_the_room_and_room_is_unknown_without_nodes() {
+async fn quotas_bound_the_capacity_and_it_is_unknown_without_nodes() {
     let (_, member) = member(|_, _| Reply::Hang);
-    assert_eq!(member.room(&target(), &PodShape::default()), None);
+    assert_eq!(member.capacity(&target(), &PodShape::default()), None);
     fill(
         &member,
         &[node("a", "64", "110")],
@@ -218,7 +248,7 @@ async fn quotas_bound_the_room_and_room_is_unknown_without_nodes() {
         .quotas
         .replace(None, seen(&[quota, elsewhere, best_effort]));
     assert_eq!(
-        member.room(&target(), &PodShape::default()),
+        member.capacity(&target(), &PodShape::default()),
         Some(Replicas::new(4))
     );
 }
@@ -233,7 +263,7 @@ fn known(namespaces: &[String]) -> KubeMember {
 }
 
 #[tokio::test]
-async fn room_is_unknown_as_soon_as_nodes_pods_or_quotas_fall_silent() {
+async fn capacity_is_unknown_as_soon_as_nodes_pods_or_quotas_fall_silent() {
     let like = PodShape::default();
     let ago = |seconds| Clock::system().now() - SignedDuration::from_secs(seconds);
     for (seconds, is_known) in [(80, true), (91, false)] {
@@ -242,13 +272,14 @@ async fn room_is_unknown_as_soon_as_nodes_pods_or_quotas_fall_silent() {
         a.role.nodes.counts.heard(ago(seconds));
         b.role.quotas.counts.heard(ago(seconds));
         c.stores.pods.counts.heard(ago(seconds));
-        let rooms = members.map(|member| member.room(&target(), &like).is_some());
-        assert_eq!(rooms, [is_known; 3], "silent for {seconds} s");
+        let capacities = members.map(|member| member.capacity(&target(), &like).is_some());
+        assert_eq!(capacities, [is_known; 3], "silent for {seconds} s");
     }
 }
 
 #[tokio::test]
-async fn room_is_unknown_without_the_quotas_and_where_the_pods_of_some_namespaces_are_not_seen() {
+async fn capacity_is_unknown_without_the_quotas_and_where_the_pods_of_some_namespaces_are_not_seen()
+{
     let (_, client) = FakeServer::always(|| Reply::Hang);
     let member = member_of(client, &[]);
     let now = Clock::system().now();
@@ -260,14 +291,14 @@ async fn room_is_unknown_without_the_quotas_and_where_the_pods_of_some_namespace
     member.role.nodes.counts.heard(now);
     member.stores.pods.counts.heard(now);
     member.role.quotas.counts.heard(now);
-    assert_eq!(member.room(&target(), &PodShape::default()), None);
+    assert_eq!(member.capacity(&target(), &PodShape::default()), None);
 
     let shop = ["shop".to_owned()];
     let member = known(&shop);
     let scope = Some("shop");
     member.stores.pods.replace(scope, seen(&[]));
     member.role.quotas.replace(scope, seen(&[]));
-    assert_eq!(member.room(&target(), &PodShape::default()), None);
+    assert_eq!(member.capacity(&target(), &PodShape::default()), None);
 }
 
 #[tokio::test]

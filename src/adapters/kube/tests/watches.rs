@@ -165,6 +165,24 @@ async fn an_outage_is_counted_and_outlived() {
 }
 
 #[tokio::test]
+async fn an_event_is_read_to_a_limit() {
+    let store = pods(Some("shop"));
+    let (server, client) = FakeServer::new(|_sent, before| match before {
+        0 => list("10", "", &[pod("a", 1)]),
+        1 => {
+            let mut long = pod("b", 11);
+            long["metadata"]["annotations"] = json!({ "a": "x".repeat(9 << 20) });
+            Reply::EventsAndSilence(vec![event("ADDED", &long)])
+        }
+        _ => Reply::Hang,
+    });
+    follow(&store, pace(), (server, client, 3)).await;
+    assert_eq!(names(&store), ["a"]);
+    let expected = "the answer cannot be read: it is longer than 8192 KiB, the most that is read";
+    assert_eq!(store.report().failing.as_deref(), Some(expected));
+}
+
+#[tokio::test]
 async fn a_watch_that_stays_silent_is_opened_again_and_at_last_listed_anew() {
     let store = pods(None);
     let (server, client) = FakeServer::new(|sent, _before| {

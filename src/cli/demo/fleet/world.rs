@@ -306,7 +306,6 @@ impl Place {
             }
             return last.clone();
         }
-        let placed = self.placed();
         let (more, until) = self.script.illusion;
         let seems = if minute < until { more } else { 0 };
         let bounds = |(min, max)| (Replicas::new(min), Replicas::new(max));
@@ -326,9 +325,7 @@ impl Place {
             hpa: self.bounds.map(bounds),
             desired: self.bounds.map(|_| Replicas::new(self.wants)),
             demand: Some(self.demand),
-            room: Some(Replicas::new(
-                (self.script.room + seems).saturating_sub(placed),
-            )),
+            capacity: Some(Replicas::new(self.script.room + seems)),
             observed: Some(now),
             fought_by: None,
             foreign: false,

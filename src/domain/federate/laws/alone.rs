@@ -60,11 +60,11 @@ fn report(random: &mut Random, member: &mut Member, now: i64) {
         unschedulable: n(pending),
         unschedulable_since: (pending > 0).then(|| at(now - i64::from(random.within(0, 200)))),
     });
-    member.room = (!random.one_in(4)).then(|| {
+    member.capacity = (!random.one_in(4)).then(|| {
         n(if wild {
             5_000_000
         } else {
-            random.within(0, 25)
+            replicas - pending + random.within(0, 25)
         })
     });
     member.desired = random.one_in(2).then(|| n(replicas + random.within(0, 5)));

@@ -61,7 +61,7 @@ fn a_blocked_member_wakes_no_lower_priority_than_its_pods_need() {
         policy.scaling_to_zero = true;
         policy.preferences = priorities(&[("member1", 3), ("member2", 2), ("member3", 1)]);
         let mut members = ["member1", "member2", "member3"].map(|name| member(name, 0));
-        members[1].room = Some(n(second));
+        members[1].capacity = Some(n(second));
         let start = [("member1", 2, 20), ("member2", 0, 0), ("member3", 0, 0)];
         let mut hub = Hub::new(policy, members.to_vec(), ledger(&start));
         hub.pods("member1", 9, 4);
@@ -73,6 +73,31 @@ fn a_blocked_member_wakes_no_lower_priority_than_its_pods_need() {
             pods.replicas.get()
         });
         assert_eq!(replicas, woken, "member2 has room for {second}");
+    }
+}
+
+#[test]
+fn higher_priorities_wait_until_the_lowest_has_ended_what_it_had_to_give_but_not_for_ever() {
+    for (drains_after, held_for) in [(1, 1), (3, 3), (100, 40)] {
+        let mut policy = policy(Kind::Prioritized, 2, 13);
+        policy.preferences = priorities(&[("high", 2), ("low", 1)]);
+        let members = vec![member("high", 9), member("low", 4)];
+        let start = ledger(&[("high", 1, 9), ("low", 1, 4)]);
+        let mut hub = Hub::new(policy, members, start);
+        hub.total.demand = Some(6.0);
+        while hub.budgets()[1].2 > 1 {
+            hub.step();
+        }
+        let mut held = 0;
+        for step in 1..50 {
+            if step == drains_after {
+                hub.pods("low", 1, 0);
+            }
+            let decision = hub.step();
+            held += u32::from(decision.member("high").expect("a member").hold);
+        }
+        // The sync that takes holds already.
+        assert_eq!(held + 1, held_for, "drained after {drains_after} syncs");
     }
 }
 

@@ -45,7 +45,7 @@ pub(super) fn only(name: &str) -> Affinity {
     }
 }
 
-/// A healthy member with so many ready pods, no autoscaler yet, and room that is not known.
+/// A healthy member with so many ready pods, no autoscaler yet, and a capacity that is not known.
 pub(super) fn member(name: &str, replicas: u32) -> Member {
     Member {
         profile: Profile {
@@ -63,7 +63,7 @@ pub(super) fn member(name: &str, replicas: u32) -> Member {
         hpa: None,
         desired: None,
         demand: None,
-        room: None,
+        capacity: None,
         observed: None,
         fought_by: None,
         foreign: false,

@@ -21,7 +21,7 @@ fn priorities(of: &[(&str, i64)]) -> Vec<Preference> {
 /// Two members that share by their capacities, 10 and 10.
 fn pair() -> Hub {
     let members = ["a", "b"].map(|name| Member {
-        room: Some(n(6)),
+        capacity: Some(n(10)),
         ..member(name, 4)
     });
     let start = ledger(&[("a", 1, 10), ("b", 1, 10)]);
@@ -280,13 +280,13 @@ fn floors_follow_capacities_and_what_does_not_fit_is_said() {
         vec![member("a", 10), member("b", 4)],
         ledger(&[("a", 1, 20), ("b", 1, 4)]),
     );
-    hub.member("b").room = Some(n(36));
+    hub.member("b").capacity = Some(n(40));
     for (name, capacity, weight) in [("a", 10, 10), ("b", 40, 40)] {
         let entry = hub.ledger.members.get_mut(name).expect("an entry");
         entry.capacity = Some(n(capacity));
         entry.weight = weight;
     }
-    hub.member("a").room = Some(n(0));
+    hub.member("a").capacity = Some(n(10));
     hub.total.floor = Some(n(18));
     let decision = hub.step();
     assert_eq!(hub.budgets(), [("a", 1, 16), ("b", 1, 8)]);
@@ -306,7 +306,7 @@ fn a_blocked_member_keeps_what_runs_and_starting_pods_count() {
         [("a", 1, 10), ("b", 1, 10)],
         "b has no room beyond its maximum"
     );
-    hub.member("b").room = Some(n(16));
+    hub.member("b").capacity = Some(n(20));
     hub.step();
     assert_eq!(hub.budgets(), [("a", 1, 7), ("b", 1, 13)]);
     assert!(hub.ledger.members["a"].mark.is_some());
@@ -316,6 +316,7 @@ fn a_blocked_member_keeps_what_runs_and_starting_pods_count() {
 fn a_saturated_member_gets_what_others_do_not_use() {
     let mut hub = pair();
     hub.pods("a", 10, 0);
+    hub.member("a").capacity = Some(n(16));
     hub.member("a").desired = Some(n(10));
     hub.member("a").demand = Some(13.2);
     hub.member("b").demand = Some(4.0);
@@ -341,7 +342,7 @@ fn a_member_whose_demand_is_unknown_asks_for_more_round_by_round() {
     let mut hub = pair();
     hub.policy.bounds.max = n(30);
     hub.ledger = ledger(&[("a", 1, 10), ("b", 1, 20)]);
-    hub.member("a").room = None;
+    hub.member("a").capacity = None;
     let mut maxima = Vec::new();
     for _ in 0..12 {
         let max = hub.ledger.members["a"].max.get();

@@ -144,12 +144,11 @@ impl Site {
     /// What the hub sees.
     fn observe(&self, demand: f64, measured: bool, now: i64) -> Member {
         let placed = self.placed();
-        let room = self.capacity.saturating_sub(placed);
-        let room = match self.estimate {
-            Estimate::True => Some(room),
+        let capacity = match self.estimate {
+            Estimate::True => Some(self.capacity),
             Estimate::Unknown => None,
-            Estimate::TooHigh(by) => Some(room + by),
-            Estimate::TooLow(by) => Some(room.saturating_sub(by)),
+            Estimate::TooHigh(by) => Some(self.capacity + by),
+            Estimate::TooLow(by) => Some(self.capacity.saturating_sub(by).max(placed)),
         };
         Member {
             profile: Profile {
@@ -167,7 +166,7 @@ impl Site {
             hpa: self.hpa.map(|(min, max)| (n(min), n(max))),
             desired: self.hpa.map(|_| n(self.desired)),
             demand: measured.then_some(demand),
-            room: room.map(n),
+            capacity: capacity.map(n),
             observed: Some(at(now)),
             fought_by: None,
             foreign: false,

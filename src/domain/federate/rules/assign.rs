@@ -65,7 +65,7 @@ fn note_recovery(fleet: &mut Fleet<'_>) {
 /// A member as its nodes and the policy stand now.
 pub(super) fn candidate(seat: &Seat<'_>, fleet: &Fleet<'_>) -> Candidate {
     let marked = seat.is_marked(fleet.now);
-    let known = seat.member.room.is_some() && !seat.standing.elastic || marked;
+    let known = seat.member.capacity.is_some() && !seat.standing.elastic || marked;
     let mut standing = seat.standing;
     // Taints close a member to a new share, not to the one it has.
     standing.hi = Replicas::new(seat.hi().max(seat.lo()));

@@ -258,7 +258,7 @@ fn decided(
     before: Option<(Replicas, Replicas)>,
 ) -> MemberDecision {
     let known =
-        seat.member.room.is_some() || seat.capacity < u32::MAX && seat.entry.capacity.is_some();
+        seat.member.capacity.is_some() || seat.capacity < u32::MAX && seat.entry.capacity.is_some();
     MemberDecision {
         name: seat.name().to_owned(),
         action: outcome.action,

@@ -174,7 +174,7 @@ fn conflict(fleet: &Fleet<'_>) -> Condition {
 fn capacity(fleet: &Fleet<'_>) -> Condition {
     let kind = ConditionKind::CapacityKnown;
     let unknown = names(fleet, |seat| {
-        seat.is_active() && seat.member.room.is_none() && !seat.standing.elastic
+        seat.is_active() && seat.member.capacity.is_none() && !seat.standing.elastic
     });
     if unknown.is_empty() {
         return condition(

@@ -303,10 +303,7 @@ impl Seat<'_> {
 
     /// What its nodes are said to hold in all; absent when unknown or said to grow.
     pub(super) fn estimate(&self) -> Option<Replicas> {
-        let room = self.member.room.filter(|_| !self.standing.elastic)?;
-        let pods = self.member.pods.unwrap_or_default();
-        let placed = pods.replicas.get().saturating_sub(pods.unschedulable.get());
-        Some(Replicas::new(placed.saturating_add(room.get())))
+        self.member.capacity.filter(|_| !self.standing.elastic)
     }
 
     /// Whether feedback says that it is full.

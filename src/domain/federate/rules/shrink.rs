@@ -12,6 +12,9 @@ use crate::domain::federate::{Kind, Reason, Slot, Surplus, divide::quota_split};
 
 use super::fleet::{Fleet, Part, Seat, sum};
 
+/// For how many cooldowns a member may take to end what it has to give.
+const DRAINING_COOLDOWNS: i32 = 10;
+
 /// What is placed beyond what the fleet needs; absent when the need is not known.
 fn excess(fleet: &Fleet<'_>) -> Option<u32> {
     let demand = fleet.total.demand.filter(|demand| demand.is_finite())?;
@@ -39,6 +42,15 @@ fn spare(seat: &Seat<'_>, now: Timestamp) -> u32 {
 fn beyond_bounds(seat: &Seat<'_>) -> u32 {
     let least = seat.written_min().max(seat.lo()).max(1);
     seat.replicas.min(seat.max()).saturating_sub(least)
+}
+
+/// Whether what R9 took from a member is still asked for there, as it says itself. Not for ever: nobody waits for an
+/// autoscaler that does nothing.
+fn drains(fleet: &Fleet<'_>, seat: &Seat<'_>) -> bool {
+    let patience = fleet.policy.cooldown.checked_mul(DRAINING_COOLDOWNS);
+    let recently = patience.is_none_or(|patience| fleet.within(seat.entry.shrunk, patience));
+    let says = seat.member.pods.map_or(0, |pods| pods.replicas.get());
+    recently && says > seat.max()
 }
 
 /// Takes one tier down, if there is too much for long enough.
@@ -143,9 +155,13 @@ fn hand_up(fleet: &mut Fleet<'_>, tier: i64, freed: u32) {
     fleet.ledger.unassigned = Replicas::new(unassigned);
 }
 
-/// Whose autoscaler may not scale down: while there is too much, all those above a tier that can still give.
+/// Whose autoscaler may not scale down: while there is too much, all those above a tier that can still give, or that was
+/// told to and still drains.
 fn hold(fleet: &mut Fleet<'_>, excess: u32) {
-    let Some(lowest) = lowest(fleet).filter(|_| excess > 0) else {
+    let draining = fleet.active().filter(|seat| drains(fleet, seat));
+    let draining = draining.filter_map(|seat| seat.standing.priority).min();
+    let lowest = lowest(fleet).into_iter().chain(draining).min();
+    let Some(lowest) = lowest.filter(|_| excess > 0) else {
         return;
     };
     for seat in fleet.active_mut() {

@@ -114,7 +114,7 @@ fn carries_on(fleet: &Fleet<'_>, without: &Seat<'_>) -> bool {
     let others = || awake(fleet).filter(|seat| seat.name() != without.name());
     let least = fleet.policy.bounds.min.get();
     let hosts = sum(others().map(|seat| {
-        let known = seat.member.room.is_some() || seat.is_marked(fleet.now);
+        let known = seat.member.capacity.is_some() || seat.is_marked(fleet.now);
         let runs = if known { seat.capacity } else { seat.placed };
         runs.min(seat.max())
     }));

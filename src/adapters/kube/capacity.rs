@@ -1,7 +1,8 @@
-//! How much room a member has, gathered from its stores.
+//! How many replicas of a workload a member holds, gathered from its stores.
 //!
-//! What is free on each node is summed up once per few seconds, for all workloads: it depends on every pod of the
-//! cluster. It refuses to estimate: [`Supply::room`] does.
+//! What is free on each node depends on every pod of the cluster, so it is summed up once for all workloads of a sync.
+//! The workload's own pods are counted as of the same moment: read one after the other, a pod that is just created or
+//! ends would be counted twice or not at all. It refuses to estimate: [`Supply::capacity`] does.
 
 use std::{
     collections::BTreeMap,
@@ -15,71 +16,72 @@ use super::{
     objects::StoredWorkload,
     pods::{Place, StoredPod},
     selector,
+    store::Stored as _,
     watch::Watched,
 };
 use crate::{
     clock::Clock,
     domain::{
         Replicas, ScaleTarget,
-        federate::{BoundPod, Node, PodShape, Supply},
+        federate::{BoundPod, Node, Own, PodShape, Supply},
         observation::{Phase, Requests},
     },
 };
 
-/// For how long a sum over all pods is used: for the targets of one sync, and no later, because it is compared with pods
-/// as they are then.
+/// For how long a sum over all pods is used: for the targets of one sync.
 const KEPT: SignedDuration = SignedDuration::from_millis(250);
 /// So many waiting pods of others are put on nodes before ours; more would cost more than they tell.
 const WAITING_MAX: usize = 200;
 
 /// What is free on the nodes, and who waits for it.
 #[derive(Debug, Default)]
-pub(super) struct Spare(Mutex<Option<Summed>>);
+pub(super) struct Spare(Mutex<Option<Arc<Summed>>>);
 
-#[derive(Debug, Clone)]
+/// A cluster at one moment.
+#[derive(Debug)]
 struct Summed {
     at: Timestamp,
     /// The nodes, with what their pods leave as allocatable.
-    nodes: Arc<Vec<Node>>,
-    waiting: Arc<Vec<Arc<StoredPod>>>,
+    nodes: Vec<Node>,
+    /// The pods, by namespace; none that is over.
+    pods: BTreeMap<Arc<str>, Vec<Arc<StoredPod>>>,
+    /// Those of them that have no node and are to get one.
+    waiting: Vec<Arc<StoredPod>>,
 }
 
 impl KubeMember {
-    /// Room for more replicas of a target, `like` being what one needs if its template does not say; unknown where it
-    /// could only be overestimated.
-    pub(super) fn room_for(&self, target: &ScaleTarget, like: &PodShape) -> Option<Replicas> {
-        if !self.sees_room() {
+    /// How many replicas of a target there is room for in all, `like` being what one needs if its template does not say;
+    /// unknown where it could only be overestimated.
+    pub(super) fn capacity_for(&self, target: &ScaleTarget, like: &PodShape) -> Option<Replicas> {
+        if !self.sees_capacity() {
             return None;
         }
         let workload = self.workload(target);
         let shape = workload.as_ref().and_then(|w| w.shape.as_deref());
         let shape = shape.unwrap_or(like);
         let summed = self.summed();
-        let own = self.own_pods(target, workload.as_deref());
+        let own = summed.own(target, workload.as_deref());
         let quotas = self.role.quotas.in_namespace(&target.namespace);
         let supply = Supply {
-            nodes: summed.nodes.to_vec(),
+            nodes: summed.nodes.clone(),
             bound: if shape.one_per_node {
                 held(&own)
             } else {
                 Vec::new()
             },
+            own: Own {
+                bound: count(own.iter().filter(|pod| is_bound(pod))),
+                counted: count(own.iter()),
+            },
             pending: summed.others(&own),
             quotas: quotas.iter().map(|quota| (**quota).clone()).collect(),
         };
-        // Its own that were just created take their room first.
-        let coming = own
-            .iter()
-            .filter(|pod| matches!(pod.place, Place::Waiting(_)) && !is_over(pod))
-            .count();
-        let coming = u32::try_from(coming).unwrap_or(u32::MAX);
-        let room = supply.room(shape).replicas.get();
-        Some(Replicas::new(room.saturating_sub(coming)))
+        Some(supply.capacity(shape).replicas)
     }
 
     /// Whether nodes, pods and quotas are known whole and as they are now. The pods of namespaces that are not watched
     /// stand on the same nodes.
-    fn sees_room(&self) -> bool {
+    fn sees_capacity(&self) -> bool {
         let needed: [&dyn Watched; 3] = [&*self.role.nodes, &*self.stores.pods, &*self.role.quotas];
         let is_fresh = |at: Timestamp| self.clock.wall_age(at) <= self.pace.believed;
         let is_known = |store: &dyn Watched| {
@@ -95,48 +97,38 @@ impl KubeMember {
         store.get(&target.namespace, &target.name)
     }
 
-    fn own_pods(
-        &self,
-        target: &ScaleTarget,
-        workload: Option<&StoredWorkload>,
-    ) -> Vec<Arc<StoredPod>> {
-        let selector = workload.map(|w| selector::parse(&w.view.selector));
-        match selector {
-            Some(Ok(requirements)) if !requirements.is_empty() => {
-                self.stores.pods.select(&target.namespace, &requirements)
-            }
-            _ => Vec::new(),
-        }
-    }
-
-    fn summed(&self) -> Summed {
+    fn summed(&self) -> Arc<Summed> {
         let now = Clock::system().now();
-        let kept = &mut *self
-            .role
-            .spare
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let fresh = |s: &&Summed| now.duration_since(s.at) < KEPT;
+        let spare = &self.role.spare.0;
+        let kept = &mut *spare.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = |s: &&Arc<Summed>| now.duration_since(s.at) < KEPT;
         if let Some(summed) = kept.as_ref().filter(fresh) {
-            return summed.clone();
+            return Arc::clone(summed);
         }
-        let summed = Summed::of(now, &self.role.nodes.all(), &self.stores.pods.all());
-        kept.insert(summed).clone()
+        let (nodes, pods) = (self.role.nodes.all(), self.stores.pods.by_namespace());
+        Arc::clone(kept.insert(Arc::new(Summed::of(now, &nodes, pods))))
     }
 }
 
 /// One pod of each node that runs one of these, so that the node is avoided; its slot and requests are summed already.
-fn held(own: &[Arc<StoredPod>]) -> Vec<BoundPod> {
-    let on_node = |pod: &Arc<StoredPod>| match &pod.place {
-        Place::Node(node) if !is_over(pod) => Some(BoundPod {
+fn held(own: &[&Arc<StoredPod>]) -> Vec<BoundPod> {
+    let on_node = |pod: &&Arc<StoredPod>| match &pod.place {
+        Place::Node(node) => Some(BoundPod {
             node: node.to_string(),
             requests: Requests::default(),
             is_avoided: true,
         }),
-        _ => None,
+        Place::Waiting(_) | Place::Unschedulable(..) => None,
     };
     own.iter().filter_map(on_node).collect()
+}
+
+fn count(pods: impl Iterator) -> Replicas {
+    Replicas::new(u32::try_from(pods.count()).unwrap_or(u32::MAX))
+}
+
+fn is_bound(pod: &StoredPod) -> bool {
+    matches!(pod.place, Place::Node(_))
 }
 
 fn is_over(pod: &StoredPod) -> bool {
@@ -146,14 +138,21 @@ fn is_over(pod: &StoredPod) -> bool {
 // === impl Summed ===
 
 impl Summed {
-    fn of(at: Timestamp, nodes: &[Arc<Node>], pods: &[Arc<StoredPod>]) -> Self {
+    fn of(
+        at: Timestamp,
+        nodes: &[Arc<Node>],
+        mut pods: BTreeMap<Arc<str>, Vec<Arc<StoredPod>>>,
+    ) -> Self {
         let mut taken: BTreeMap<&str, BTreeMap<String, i64>> = BTreeMap::new();
         let mut waiting = Vec::new();
-        for pod in pods.iter().filter(|pod| !is_over(pod)) {
+        for pods in pods.values_mut() {
+            pods.retain(|pod| !is_over(pod));
+        }
+        for pod in pods.values().flatten() {
             match &pod.place {
                 Place::Node(node) => take(taken.entry(node).or_default(), pod),
                 Place::Waiting(_) | Place::Unschedulable(..) if !pod.pod.deleting => {
-                    waiting.push(pod.clone());
+                    waiting.push(Arc::clone(pod));
                 }
                 Place::Waiting(_) | Place::Unschedulable(..) => {}
             }
@@ -164,13 +163,26 @@ impl Summed {
         };
         Self {
             at,
-            nodes: Arc::new(nodes.iter().map(left).collect()),
-            waiting: Arc::new(waiting),
+            nodes: nodes.iter().map(left).collect(),
+            waiting,
+            pods,
+        }
+    }
+
+    /// The pods of a workload; none where it cannot be said which they are.
+    fn own(&self, target: &ScaleTarget, workload: Option<&StoredWorkload>) -> Vec<&Arc<StoredPod>> {
+        let selector = workload.map(|w| selector::parse(&w.view.selector));
+        match selector {
+            Some(Ok(requirements)) if !requirements.is_empty() => {
+                let inside = self.pods.get(&*target.namespace).into_iter().flatten();
+                inside.filter(|pod| pod.satisfies(&requirements)).collect()
+            }
+            _ => Vec::new(),
         }
     }
 
     /// What the waiting pods of others need.
-    fn others(&self, own: &[Arc<StoredPod>]) -> Vec<PodShape> {
+    fn others(&self, own: &[&Arc<StoredPod>]) -> Vec<PodShape> {
         let is_own = |pod: &&Arc<StoredPod>| own.iter().any(|own| Arc::ptr_eq(own, pod));
         let others = self.waiting.iter().filter(|pod| !is_own(pod));
         let shape = |pod: &Arc<StoredPod>| match &pod.place {
