@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     domain::{Replicas, ScaleTarget},
-    owned::{FLEET_UID, HUB, Kin, is_part_of},
+    owned::{FLEET_UID, HUB, Kin, MANAGED_BY, is_part_of},
     ports::HpaView,
 };
 
@@ -186,11 +186,24 @@ pub fn return_patch(adopted: &HpaView) -> Option<Value> {
     Some(Value::Array(patch))
 }
 
-/// The JSON patch that makes an autoscaler nobody's, as it is.
+/// The JSON patch that makes an autoscaler nobody's, as it is; but where we keep it from scaling down, `behavior` (the
+/// user's) says how it does from now on, because nobody would let it go later.
 #[must_use]
-pub fn release_patch(hpa: &HpaView) -> Value {
+pub fn release_patch(hpa: &HpaView, behavior: Option<&Value>) -> Value {
+    const MANAGER: &str = "app.kubernetes.io/managed-by";
+    const SELECT: &str = "/scaleDown/selectPolicy";
     let same = json!({ "op": "test", "path": "/metadata/uid", "value": hpa.uid });
-    std::iter::once(same).chain(without_marks(hpa)).collect()
+    let manager = hpa.labels.get(MANAGER).and_then(Value::as_str);
+    let ours = adopted_by(hpa).is_none() && manager == Some(MANAGED_BY);
+    let unmanaged = ours.then(|| json!({ "op": "remove", "path": pointer("labels", MANAGER) }));
+    let meant = behavior.and_then(|behavior| behavior.pointer(SELECT));
+    let meant = meant.cloned().unwrap_or_else(|| "Max".into());
+    let path = format!("/spec/behavior{SELECT}");
+    let is = hpa.spec.pointer(&format!("/behavior{SELECT}"));
+    let kept = is.is_some_and(|is| is == "Disabled") && meant != "Disabled";
+    let let_go = kept.then(|| json!({ "op": "replace", "path": path, "value": meant }));
+    let changes = without_marks(hpa).chain(unmanaged).chain(let_go);
+    std::iter::once(same).chain(changes).collect()
 }
 
 /// Removes what tells an autoscaler as ours.
@@ -515,6 +528,57 @@ mod tests {
             };
             assert_eq!(found, want, "{}", hpa.uid);
             assert_eq!(is_unclaimed(&hpa), unclaimed, "{}", hpa.uid);
+        }
+    }
+
+    #[test]
+    fn what_is_let_go_has_no_mark_of_ours_and_may_scale_down() {
+        let part_of = "app.kubernetes.io/part-of";
+        let marks = json!({ (FLEET_UID): "f", (HUB): "h" });
+        let labels_by = |who: &str| {
+            let mut labels = marks.clone();
+            labels["app.kubernetes.io/managed-by"] = who.into();
+            labels[part_of] = "web".into();
+            labels
+        };
+        let remove = |path: &str| json!({ "op": "remove", "path": format!("/metadata/{path}") });
+        let uid = remove("labels/autoscaling.foretide.io~1fleet-uid");
+        let hub = remove("labels/autoscaling.foretide.io~1hub");
+        let manager = remove("labels/app.kubernetes.io~1managed-by");
+        let adopter = remove("annotations/autoscaling.foretide.io~1adopted-by");
+        let select = |value: &str| {
+            let path = "/spec/behavior/scaleDown/selectPolicy";
+            json!({ "op": "replace", "path": path, "value": value })
+        };
+        let down = |select: &str| json!({ "scaleDown": { "selectPolicy": select } });
+        let taken = json!({ ADOPTED_BY: "f" });
+        let cases = [
+            (labels_by(MANAGED_BY), json!({}), vec![&manager, &uid, &hub]),
+            (labels_by("helm"), taken.clone(), vec![&adopter, &uid, &hub]),
+            (labels_by(MANAGED_BY), taken, vec![&adopter, &uid, &hub]),
+        ];
+        for (labels, annotations, changes) in cases {
+            let mut live = stored(&child(None));
+            (live.labels, live.annotations) = (labels, annotations);
+            let patch = release_patch(&live, None);
+            let found = patch.as_array().unwrap().iter();
+            let mut found: Vec<_> = found.filter(|one| one["op"] == "remove").collect();
+            found.sort_by_key(|one| one["path"].to_string());
+            assert_eq!(found, changes);
+        }
+        for (is, meant, change) in [
+            ("Max", None, None),
+            ("Disabled", None, Some(select("Max"))),
+            ("Disabled", Some(down("Min")), Some(select("Min"))),
+            ("Disabled", Some(down("Disabled")), None),
+            ("Disabled", Some(json!({})), Some(select("Max"))),
+        ] {
+            let mut live = stored(&child(None));
+            live.spec["behavior"] = down(is);
+            let patch = release_patch(&live, meant.as_ref());
+            let found = patch.as_array().unwrap().iter();
+            let mut found = found.filter(|one| one["op"] == "replace");
+            assert_eq!(found.next().cloned(), change, "{is}, {meant:?}");
         }
     }
 

@@ -1,7 +1,5 @@
 //! Parts of the world die: Prometheus, the API server, the controller itself. Scaling goes on.
 
-use std::{process::Stdio, time::Duration};
-
 use foretide::{clock::Clock, config::Config};
 use jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
@@ -211,29 +209,8 @@ async fn without_prometheus_and_after_an_outage_of_the_api_server_scaling_goes_o
 
 /// The shipped binary, as a process of its own with the rights of `deploy/`.
 fn binary(world: &World) -> Child {
-    let flags = world.hpa_flags();
-    let seconds = |span: Duration| format!("{}s", span.as_secs());
-    Command::new(env!("CARGO_BIN_EXE_foretide"))
-        .arg("controller")
-        .arg("--kubeconfig")
-        .arg(world.kubeconfig())
-        .args(["--sync-period", "1s", "--listen", "127.0.0.1:0"])
-        .args([
-            "--hpa-downscale-stabilization",
-            &seconds(flags.downscale_stabilization),
-        ])
-        .args([
-            "--hpa-cpu-initialization-period",
-            &seconds(flags.cpu_initialization_period),
-        ])
-        .args([
-            "--hpa-initial-readiness-delay",
-            &seconds(flags.initial_readiness_delay),
-        ])
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap()
+    let mut command = crate::world::binary(world.kubeconfig(), world.hpa_flags());
+    command.args(["--listen", "127.0.0.1:0"]).spawn().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]

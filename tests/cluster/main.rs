@@ -21,6 +21,7 @@ mod hands;
 mod manifests;
 mod ownership;
 mod preview;
+mod rights;
 mod rules;
 mod targets;
 mod wave;

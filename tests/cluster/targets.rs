@@ -9,11 +9,12 @@ use kube::{
     api::{ApiResource, DynamicObject, Patch, PatchParams},
     core::GroupVersionKind,
 };
-use rig::{AuditEvent, ClusterOptions, FakeMetrics, MetricsApi, Reading, eventually};
+use rig::{ClusterOptions, FakeMetrics, MetricsApi, Reading, eventually};
 use serde_json::{Value, json};
 
 use crate::{
     hands::{ask_for, by_queue, delete, deployment, edit, ehpa, gone, written},
+    rights::{granted, used},
     world::{NAMESPACE, PATIENCE, World},
 };
 
@@ -206,50 +207,6 @@ async fn any_kind_with_a_scale_subresource_is_scaled_and_others_are_told_why_not
     assert_eq!(refused, BTreeSet::from(["widgets/scale".to_owned()]));
 }
 
-/// One right: verb, group, and resource with its subresource.
-type Right = (String, String, String);
-
-/// What the `ClusterRole` of `deploy/` grants.
-fn granted() -> BTreeSet<Right> {
-    let yaml = include_str!("../../deploy/20-controller-rbac.yaml");
-    let documents: Vec<Value> = serde_saphyr::from_multiple(yaml).unwrap();
-    let role = documents
-        .iter()
-        .find(|document| document["kind"] == "ClusterRole")
-        .unwrap();
-    let texts = |rule: &Value, field: &str| -> Vec<String> {
-        serde_json::from_value(rule[field].clone()).unwrap()
-    };
-    let mut rights = BTreeSet::new();
-    for rule in role["rules"].as_array().unwrap() {
-        for group in texts(rule, "apiGroups") {
-            for resource in texts(rule, "resources") {
-                let verbs = texts(rule, "verbs").into_iter();
-                rights.extend(verbs.map(|verb| (verb, group.clone(), resource.clone())));
-            }
-        }
-    }
-    rights
-}
-
-/// The rights that a request needed.
-///
-/// A server-side apply that makes an object needs `create` beside `patch`; the log shows the answer
-/// 201. Where all resources of a group are granted, they are named by metrics.
-fn needed(event: &AuditEvent, granted: &BTreeSet<Right>) -> Vec<Right> {
-    let any = |verb: &str| (verb.to_owned(), event.group.clone(), "*".to_owned());
-    let right = |verb: &str| {
-        if granted.contains(&any(verb)) {
-            any(verb)
-        } else {
-            (verb.to_owned(), event.group.clone(), written(event))
-        }
-    };
-    let made = event.verb == "patch" && event.code == 201;
-    let made = made.then(|| right("create"));
-    made.into_iter().chain([right(&event.verb)]).collect()
-}
-
 fn workload(kind: &str, name: &str, replicas: i32) -> Value {
     json!({
         "apiVersion": "apps/v1",
@@ -374,13 +331,7 @@ async fn every_right_that_deploy_grants_is_used_and_none_is_missing() {
     drop(controller);
 
     world.assert_nothing_forbidden();
-    let granted = granted();
-    let requests = world
-        .requests()
-        .into_iter()
-        .filter(|event| !event.resource.is_empty());
-    let used: BTreeSet<Right> = requests
-        .flat_map(|event| needed(&event, &granted))
-        .collect();
+    let granted = granted(include_str!("../../deploy/20-controller-rbac.yaml"));
+    let used = used(&world.requests(), &granted);
     assert_eq!(used, granted);
 }

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
+    process::Stdio,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -24,7 +25,7 @@ use kube::{
 };
 use rig::{AuditEvent, Cluster, ClusterOptions, HpaFlags, eventually};
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
+use tokio::{process::Command, task::JoinHandle};
 
 /// How long a step of a scenario may take at most.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
@@ -309,6 +310,32 @@ pub(crate) fn config(kubeconfig: &Path, flags: &HpaFlags) -> Config {
             ..Settings::default()
         },
     }
+}
+
+/// The shipped binary as `deploy/` starts it, under that identity, with what [`config`] says of time.
+pub(crate) fn binary(kubeconfig: &Path, flags: &HpaFlags) -> Command {
+    let seconds = |span: Duration| format!("{}s", span.as_secs());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_foretide"));
+    command
+        .arg("controller")
+        .arg("--kubeconfig")
+        .arg(kubeconfig)
+        .args(["--sync-period", "1s"])
+        .args([
+            "--hpa-downscale-stabilization",
+            &seconds(flags.downscale_stabilization),
+        ])
+        .args([
+            "--hpa-cpu-initialization-period",
+            &seconds(flags.cpu_initialization_period),
+        ])
+        .args([
+            "--hpa-initial-readiness-delay",
+            &seconds(flags.initial_readiness_delay),
+        ])
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    command
 }
 
 fn without_history(status: &Value) -> String {

@@ -729,13 +729,8 @@ async fn retained_autoscalers_are_nobody_s() {
     assert_eq!(world.hub.state().federated.len(), 0);
     world.sync(100).await;
     let left = world.member("m1").state().hpas["fdhpa-web"].clone();
-    let labels: Vec<_> = left.labels.as_object().unwrap().keys().cloned().collect();
-    assert!(
-        !labels
-            .iter()
-            .any(|label| label.starts_with("autoscaling.foretide.io")),
-        "{labels:?}"
-    );
+    assert_eq!(left.labels, json!({"app.kubernetes.io/part-of": "web"}));
+    assert_eq!(left.annotations, json!({}));
 }
 
 #[tokio::test(start_paused = true)]
@@ -871,6 +866,27 @@ async fn the_hub_s_workload_is_placed_updated_and_recreated() {
         world.sync(pass * 15).await;
     }
     assert_eq!(world.member("m1").state().replicas["web"], 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_preview_says_where_the_hub_s_workload_would_be_placed_and_places_nothing() {
+    let mut world = World::new(&[("m1", 0), ("m2", 4)]);
+    world.member("m1").state().replicas.clear();
+    template(&world, "app:1");
+    world.put(&weighted("workloadSource: Hub, scaleStrategy: Preview"));
+    for pass in 0..4 {
+        let writes = world.sync(pass * 15).await;
+        assert!(
+            writes.iter().all(|write| write.starts_with("hub: ")),
+            "{writes:?}"
+        );
+    }
+    let reasons = world.status().clusters.unwrap_or_default();
+    let reasons: Vec<_> = reasons.into_iter().filter_map(|one| one.reason).collect();
+    assert!(
+        reasons[0].contains("the hub places the workload there"),
+        "{reasons:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]

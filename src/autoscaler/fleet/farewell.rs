@@ -6,7 +6,7 @@
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use foretide_crds::{DeletionPolicy, FederatedHPA};
+use foretide_crds::{DeletionPolicy, FederatedHPA, Passthrough};
 use futures::future::{join, join_all};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
@@ -33,11 +33,11 @@ const SWEEP_PERIOD: SignedDuration = SignedDuration::from_mins(1);
 
 /// What becomes of one autoscaler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum End<'a> {
     /// Removed, or given back to whom it was adopted from.
     Removed,
-    /// Left as it is, as nobody's.
-    Released,
+    /// Left as it is, as nobody's, with the user's behavior.
+    Released(Option<&'a Value>),
 }
 
 /// An object on its way out.
@@ -192,7 +192,10 @@ impl<C: Cluster, F: Fleet> Farewell<C, F> {
         let uid = fdhpa.uid().unwrap_or_default();
         let end = match fdhpa.spec.deletion_policy.unwrap_or_default() {
             DeletionPolicy::Delete => End::Removed,
-            DeletionPolicy::Retain => End::Released,
+            DeletionPolicy::Retain => {
+                let behavior = fdhpa.spec.autoscaling.behavior.as_ref();
+                End::Released(behavior.map(Passthrough::raw))
+            }
         };
         let mut hpas = member.hpas(&namespace);
         hpas.retain(|hpa| child::is_of_fleet(hpa, &uid));
@@ -228,7 +231,7 @@ impl<C: Cluster, F: Fleet> Farewell<C, F> {
         &self,
         member: &F::Member,
         hpas: &'h [Arc<HpaView>],
-        end: End,
+        end: End<'_>,
     ) -> Vec<(&'h HpaView, Result<(), ClusterError>)> {
         let parted = hpas.iter().map(|hpa| async move {
             let parting = part_with(member, &self.telemetry, hpa, end);
@@ -300,7 +303,7 @@ pub(super) async fn part_with<M: Member>(
     member: &M,
     telemetry: &Telemetry,
     hpa: &HpaView,
-    end: End,
+    end: End<'_>,
 ) -> Result<(), ClusterError> {
     let adopted = child::adopted_by(hpa).is_some();
     match end {
@@ -310,8 +313,8 @@ pub(super) async fn part_with<M: Member>(
             telemetry.wrote(Write::Hpa, outcome.is_ok());
             outcome
         }
-        End::Released => {
-            let patch = child::release_patch(hpa);
+        End::Released(behavior) => {
+            let patch = child::release_patch(hpa, behavior);
             let outcome = member.patch_hpa(&hpa.namespace, &hpa.name, &patch).await;
             telemetry.wrote(Write::Hpa, outcome.is_ok());
             outcome.map(drop)

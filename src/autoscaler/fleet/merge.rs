@@ -18,8 +18,9 @@ use crate::{
     },
     domain::{
         Observation, Replicas, Scale,
+        demand::is_available,
         forecast::{ForecastReading, Predicted},
-        hpa::MetricSpec,
+        hpa::{MetricSpec, Target},
         observation::{Cause, Measured, Pod, PodSample, PodUsage, Reading, Unavailable},
     },
     forecaster::forecasts::{Forecasts, SeriesKey},
@@ -134,7 +135,7 @@ fn readings<M>(due: &Due, seen: &Seen<M>, parts: &[(&str, &Whole)]) -> Vec<Readi
         }
         let column = of_members;
         of_members += 1;
-        together(parts, column)
+        together(metric, parts, column)
     };
     metrics.map(reading).collect()
 }
@@ -145,27 +146,61 @@ fn not_asked() -> Unavailable {
 
 /// The answers of all members to one metric as one. A member without an answer has pods without a sample; but a
 /// total of which a part is missing is none.
-fn together(parts: &[(&str, &Whole)], column: usize) -> Reading {
+fn together(metric: &MetricSpec, parts: &[(&str, &Whole)], column: usize) -> Reading {
     let mut all: Option<Measured> = None;
+    let mut ready = Vec::new();
     let mut missing: Option<Unavailable> = None;
     for (member, whole) in parts {
         if whole.is_idle() {
             continue;
         }
         match whole.sighting.observation.readings.get(column) {
-            Some(Ok(measured)) => all = Some(joined(all, member, measured)),
+            Some(Ok(measured)) => {
+                all = Some(joined(all, member, measured));
+                ready.push(ready_pods(whole));
+            }
             Some(Err(unavailable)) => missing = Some(in_words(member, unavailable)),
             None => missing = Some(not_asked()),
         }
     }
     match (all, missing) {
         (Some(Measured::Total(_)) | None, Some(missing)) => Err(missing),
+        (Some(Measured::Total(values)), None) => {
+            Ok(Measured::Total(as_one_object(metric, values, &ready)))
+        }
         (Some(all), _) => Ok(all),
         (None, None) => Err(Unavailable::new(
             Cause::NoPods,
             "no reachable member has a pod of the workload",
         )),
     }
+}
+
+fn ready_pods(whole: &Whole) -> i128 {
+    let pods = whole.sighting.observation.pods.iter();
+    pods.filter(|pod| is_available(pod)).map(|_| 1).sum()
+}
+
+/// The values of one object in several members as the one value that an object has; of other metrics as they are.
+///
+/// What is shared among pods (`averageValue`) is summed. A ratio (`value`) is the mean over the ready pods that each is
+/// about: times all of them it asks for as many as the members' own ratios together.
+fn as_one_object(metric: &MetricSpec, values: Vec<i64>, ready: &[i128]) -> Vec<i64> {
+    let MetricSpec::Object { target, .. } = metric else {
+        return values;
+    };
+    let wide = || values.iter().map(|value| i128::from(*value));
+    let pods: i128 = ready.iter().sum();
+    let one = match target {
+        _ if values.len() < 2 => return values,
+        Target::Value(_) if pods > 0 => {
+            let weighted = wide().zip(ready).map(|(value, pods)| value * pods);
+            weighted.sum::<i128>() / pods
+        }
+        Target::Value(_) => wide().max().unwrap_or_default(),
+        _ => wide().sum(),
+    };
+    vec![i64::try_from(one).unwrap_or(i64::MAX)]
 }
 
 fn in_words(member: &str, unavailable: &Unavailable) -> Unavailable {
@@ -208,5 +243,43 @@ fn renamed(member: &str, measured: &Measured) -> Measured {
         Measured::Usage(all) => Measured::Usage(all.iter().map(usage).collect()),
         Measured::Samples(all) => Measured::Samples(all.iter().map(sample).collect()),
         Measured::Total(all) => Measured::Total(all.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::hpa::ObjectRef;
+
+    #[test]
+    fn an_object_of_several_members_has_one_value_and_other_metrics_keep_theirs() {
+        let object = |target| MetricSpec::Object {
+            described: ObjectRef {
+                api_version: "v1".into(),
+                kind: "Service".into(),
+                name: "front".into(),
+            },
+            metric: "hits".into(),
+            selector: None,
+            target,
+        };
+        let external = MetricSpec::External {
+            metric: "queue".into(),
+            selector: None,
+            target: Target::AverageValue(10),
+        };
+        let (shared, ratio) = (object(Target::AverageValue(10)), object(Target::Value(10)));
+        for (metric, values, ready, expected) in [
+            (&external, vec![20, 30], [1, 3], vec![20, 30]),
+            (&shared, vec![20, 30], [1, 3], vec![50]),
+            (&shared, vec![20], [1, 0], vec![20]),
+            // 2 and 3 times the target: 1 * 2 + 3 * 3 = 11 of 4 pods, 2.75 times the target.
+            (&ratio, vec![20_000, 30_000], [1, 3], vec![27_500]),
+            (&ratio, vec![20, 30], [0, 0], vec![30]),
+            (&shared, vec![i64::MAX, 1], [1, 1], vec![i64::MAX]),
+        ] {
+            let found = as_one_object(metric, values.clone(), &ready);
+            assert_eq!(found, expected, "{values:?}, {ready:?}");
+        }
     }
 }

@@ -49,8 +49,9 @@ struct Site {
 
 impl Load {
     /// Serves the resource metrics of these members. There is no load yet.
-    pub(crate) async fn start(members: impl Iterator<Item = (&str, &Cluster)>) -> Self {
-        let sites = join_all(members.map(|(name, cluster)| Site::open(name, cluster))).await;
+    pub(crate) async fn start(members: &[(&str, &Cluster)]) -> Self {
+        let opening = members.iter();
+        let sites = join_all(opening.map(|(name, cluster)| Site::open(name, cluster))).await;
         let shared = Arc::new(Mutex::new(Shared::Evenly(0.0)));
         let now = Arc::clone(&shared);
         let sharing = tokio::spawn(async move {
@@ -137,7 +138,8 @@ fn share(sites: &[Site], shared: &Shared) {
     }
 }
 
-fn is_ready(pod: &Pod) -> bool {
+/// Whether users reach a pod.
+pub(crate) fn is_ready(pod: &Pod) -> bool {
     let conditions = pod
         .status
         .as_ref()

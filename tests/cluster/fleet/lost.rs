@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Api;
 use serde_json::{Value, json};
 
-use super::world::{Bounds, FleetWorld, preferring};
+use super::world::{Bounds, FleetWorld, SHOP, preferring};
 use crate::{hands::delete, world::Counts};
 
 const ROOMS: [(&str, u32); 3] = [("member1", 10), ("member2", 10), ("member3", 10)];
@@ -25,6 +25,27 @@ fn weights() -> Value {
 fn watch_all(world: &FleetWorld) -> BTreeMap<&str, Counts> {
     let members = world.fleet.members();
     members.map(|(name, _)| (name, world.watch(name))).collect()
+}
+
+/// What status remembers of each member's budget: the number and the time of its last move.
+async fn ledger(world: &FleetWorld) -> Vec<(String, Value, Value)> {
+    let found = world.federated().get(SHOP).await.unwrap();
+    let status = serde_json::to_value(found.status).unwrap();
+    let all = status["clusters"].as_array().unwrap().iter();
+    let each = all.map(|one| {
+        let name = one["name"].as_str().unwrap().to_owned();
+        (name, one["max"].clone(), one["lastTransfer"].clone())
+    });
+    each.collect()
+}
+
+/// Whether every member runs as many as it was given to; fails if one asks for more.
+fn within(given: &BTreeMap<String, Bounds>, found: &BTreeMap<String, (i32, i32)>) -> bool {
+    found.iter().all(|(member, (asked, ready))| {
+        let (min, max) = given[member];
+        assert!(*asked <= max, "{member}: {asked} of {given:?}");
+        *asked >= min && asked == ready
+    })
 }
 
 /// The bounds that a member's autoscaler has.
@@ -82,27 +103,31 @@ async fn a_lost_member_is_retained_a_dead_hub_is_outlived_and_credentials_rotate
     );
 
     // It is back, with a share of the new numbers, and nobody had fewer pods meanwhile.
+    let ninths = [("member1", 9), ("member2", 9), ("member3", 9)];
     let watched = watch_all(&world);
     world.fleet.member("member2").restore();
     world.condition("MembersReachable", "True/Reachable").await;
-    world
-        .capped(
-            "a third each of the new",
-            &[("member1", 9), ("member2", 9), ("member3", 9)],
-        )
-        .await;
+    world.capped("a third each of the new", &ninths).await;
     controller.further_syncs(4).await;
     for (member, counts) in watched {
         assert!(counts.lowest() >= 6, "{member}: {:?}", counts.all());
     }
 
-    // The hub's controller dies: members scale up and down by their own autoscalers.
+    // The hub's controller, now the program itself, is killed while the load changes: members scale up
+    // and down by their own autoscalers, within the bounds that they were given.
     drop(controller);
+    let mut program = world.binary();
+    world.further_looks(3).await;
+    world.capped("as before", &ninths).await;
+    let standing = ledger(&world).await;
     world.load.evenly(24.0);
+    program.kill().await.unwrap();
+    let given = world.bounds().await;
+    let writes = world.member_write_count();
     world
         .runs_so("eight or so each", |found| {
             let all: i32 = found.values().map(|(_, ready)| *ready).sum();
-            (22..=27).contains(&all) && found.values().all(|(asked, ready)| asked == ready)
+            within(&given, found) && (22..=27).contains(&all)
         })
         .await;
     world.load.evenly(15.0);
@@ -110,22 +135,32 @@ async fn a_lost_member_is_retained_a_dead_hub_is_outlived_and_credentials_rotate
     world
         .runs_so("fifteen or a few more", |found| {
             let all: i32 = found.values().map(|(asked, _)| *asked).sum();
-            (14..=19).contains(&all)
+            within(&given, found) && (14..=19).contains(&all)
         })
         .await;
+    assert_eq!(world.member_write_count(), writes, "nobody is there");
+    assert_eq!(world.bounds().await, given);
+
+    // Its successor takes over, under load that changes again: nobody is given less, no move is made
+    // anew, and fewer pods than are needed never run.
     let watched = watch_all(&world);
-    let controller = world.run();
-    controller.further_syncs(5).await;
-    for (member, counts) in watched {
-        assert!(counts.lowest() >= 3, "{member}: {:?}", counts.all());
-    }
+    let mut program = world.binary();
+    world.further_looks(2).await;
+    world.load.evenly(18.0);
+    world.further_looks(4).await;
     let served = world
-        .runs_so("fifteen or so", |found| {
+        .runs_so("eighteen or so", |found| {
             let all: i32 = found.values().map(|(_, ready)| *ready).sum();
-            (14..=18).contains(&all)
+            (17..=21).contains(&all)
         })
         .await;
     assert_eq!(served.len(), 3);
+    let lowest: i32 = watched.values().map(Counts::lowest).sum();
+    assert!(lowest >= 14, "a dip to {lowest}");
+    world.capped("as ever", &ninths).await;
+    assert_eq!(ledger(&world).await, standing);
+    program.kill().await.unwrap();
+    let controller = world.run();
 
     // Credentials that have ended, and new ones.
     let accounts: Api<ServiceAccount> =

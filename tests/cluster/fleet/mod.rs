@@ -4,6 +4,7 @@
 mod assignment;
 mod direct;
 mod floors;
+mod inventory;
 mod load;
 mod lost;
 mod overflow;

@@ -1,17 +1,19 @@
 //! The hub places the workload: into the members that have a share, and nowhere else; new versions
-//! flow while autoscalers scale, what is deleted comes back, what is deselected drains and goes.
+//! flow while autoscalers scale, what is deleted comes back, what is deselected drains and goes. A
+//! preview shows it and writes nothing; the deletion leaves the workload, and on request the
+//! autoscalers too.
 
-use std::ops::RangeInclusive;
+use std::{collections::BTreeSet, ops::RangeInclusive};
 
-use k8s_openapi::api::apps::v1::Deployment;
-use kube::Api;
+use k8s_openapi::api::{apps::v1::Deployment, autoscaling::v2::HorizontalPodAutoscaler};
+use kube::{Api, ResourceExt};
 use rig::eventually;
 use serde_json::{Value, json};
 
-use super::world::{FleetWorld, SHOP, preferring, shop};
+use super::world::{FleetWorld, SHOP, cluster, preferring, shop};
 use crate::{
-    hands::{delete, edit, gone},
-    world::{NAMESPACE, PATIENCE},
+    hands::{delete, edit, gone, written},
+    world::{Controller, NAMESPACE, PATIENCE},
 };
 
 /// Waits until every named member runs this image, all pods of it ready and none of another.
@@ -54,6 +56,57 @@ async fn serve(world: &FleetWorld, two: [&str; 2], count: RangeInclusive<i32>) {
         .await;
 }
 
+/// Waits until status gives every member its share, shows the count of the fleet, and says where the
+/// workload is and where it would be placed.
+async fn previewed(world: &FleetWorld, count: i64, halves: &[(&str, i32)]) {
+    let same = |status: &Value| {
+        let shares = halves.iter().all(|(name, max)| {
+            let found = cluster(status, name);
+            found.is_some_and(|one| one["max"] == *max)
+        });
+        let runs = |name| cluster(status, name).map(|one| one["current"].as_i64());
+        let where_it_is = (runs("member1"), runs("member2")) == (Some(None), Some(Some(4)));
+        let reason = cluster(status, "member1").and_then(|one| one["reason"].as_str());
+        let placed = reason.is_some_and(|reason| reason.contains("the hub places the workload"));
+        let decided = status["expectReplicas"].as_i64() == Some(count);
+        (shares && where_it_is && placed && decided).then_some(())
+    };
+    world
+        .status(&format!("{count} over {halves:?}"), same)
+        .await;
+}
+
+/// Nothing but status and events was written, and the members are as people left them.
+async fn nothing_was_written(world: &FleetWorld, controller: &Controller) {
+    controller.further_syncs(3).await;
+    assert_eq!(world.member_writes(), BTreeSet::new());
+    let writes = world.hub_requests().into_iter();
+    let writes = writes.filter(rig::AuditEvent::is_write);
+    let wrote: BTreeSet<String> = writes.map(|event| written(&event)).collect();
+    let allowed = ["federatedhpas/status", "events"];
+    assert!(
+        wrote.iter().all(|what| allowed.contains(&what.as_str())),
+        "{wrote:?}"
+    );
+    let fleet = world.federated().get(SHOP).await.unwrap();
+    assert!(fleet.finalizers().is_empty());
+    assert_eq!(world.bounds().await.len(), 0);
+    for (member, found) in [("member1", None), ("member2", Some(4)), ("member3", None)] {
+        let shop = world.deployments(member).get_opt(SHOP).await.unwrap();
+        let replicas = shop.and_then(|shop| shop.spec?.replicas);
+        assert_eq!(replicas, found, "{member}");
+    }
+}
+
+/// What a member's autoscaler is, but for the status that it has of itself.
+async fn as_it_is(world: &FleetWorld, member: &str) -> HorizontalPodAutoscaler {
+    let mut found = world.child(member).await.unwrap();
+    found.status = None;
+    found.metadata.managed_fields = None;
+    found.metadata.resource_version = None;
+    found
+}
+
 fn image(name: &str) -> Value {
     json!({ "spec": { "template": { "spec": { "containers": [{
         "name": "app", "image": name, "resources": { "requests": { "cpu": "200m" } },
@@ -81,10 +134,26 @@ async fn the_hubs_workload_is_placed_updated_and_withdrawn_while_members_scale_i
     );
     let more = json!({ "workloadSource": "Hub", "federatedHPAAssignment": weights });
     world.load.evenly(6.0);
-    world.ask("StaticWeighted", (4, 16), &more).await;
+    let halves = [("member1", 8), ("member2", 8)];
+    // One member has a workload of that name by hand; a preview shows all that would be.
+    let mut by_hand = shop(Some(4));
+    by_hand["spec"]["template"]["spec"]["containers"][0]["image"] = json!("app:0");
+    let by_hand = by_hand.to_string();
+    world.cluster("member2").apply(&by_hand).await.unwrap();
+    let mut preview = more.clone();
+    preview["scaleStrategy"] = json!("Preview");
+    world.ask("StaticWeighted", (4, 16), &preview).await;
     let controller = world.run();
-    let halves = [("member1", (2, 8)), ("member2", (2, 8))];
-    world.assigned("halves", &halves).await;
+    previewed(&world, 6, &halves).await;
+    world.load.evenly(9.0);
+    previewed(&world, 9, &halves).await;
+    nothing_was_written(&world, &controller).await;
+
+    // In earnest.
+    world.load.evenly(6.0);
+    world.edit(json!({ "scaleStrategy": "Auto" })).await;
+    world.capped("halves", &halves).await;
+    rolled_out(&world, &["member1", "member2"], "app:1").await;
     serve(&world, ["member1", "member2"], 6..=8).await;
     // Nobody asked the third, and the hub runs nothing itself.
     assert_eq!(
@@ -128,10 +197,7 @@ async fn the_hubs_workload_is_placed_updated_and_withdrawn_while_members_scale_i
         }))
         .await;
     eventually(PATIENCE, "the first is withdrawn", || async {
-        let mut ready = 0;
-        for (member, _) in rooms {
-            ready += world.counts(member).await.map_or(0, |(_, ready)| ready);
-        }
+        let ready = world.serving(&rooms.map(|(member, _)| member)).await;
         assert!(ready >= 7, "only {ready} serve");
         let found = world.deployments("member1").get_opt(SHOP).await.unwrap();
         if found.is_none() {
@@ -141,14 +207,51 @@ async fn the_hubs_workload_is_placed_updated_and_withdrawn_while_members_scale_i
         }
     })
     .await;
-    world
-        .assigned(
-            "the other halves",
-            &[("member2", (2, 8)), ("member3", (2, 8))],
-        )
-        .await;
+    // Minima that a floor raised while pods moved may stay above the budget.
+    let others = [("member2", 8), ("member3", 8)];
+    world.capped("the other halves", &others).await;
 
-    // The autoscaler goes: the workload and its replicas stay where they are.
+    // The whole goes and leaves the autoscalers: they are nobody's then, and scale on.
+    serve(&world, ["member2", "member3"], 8..=12).await;
+    world.edit(json!({ "deletionPolicy": "Retain" })).await;
+    delete(&world.federated(), SHOP).await;
+    gone(&world.federated(), SHOP).await;
+    world.capped("what is left", &others).await;
+    world.load.evenly(13.0);
+    serve(&world, ["member2", "member3"], 12..=15).await;
+    world.load.evenly(8.0);
+    serve(&world, ["member2", "member3"], 8..=12).await;
+    let mut retained = Vec::new();
+    for (member, _) in others {
+        let found = as_it_is(&world, member).await;
+        let marks = found.labels().iter().chain(found.annotations());
+        let ours: Vec<_> = marks
+            .filter(|(key, value)| key.contains("foretide") || value.contains("foretide"))
+            .collect();
+        assert_eq!(ours, [], "{member}: somebody's");
+        assert!(found.finalizers().is_empty(), "{member}");
+        assert_eq!(found.owner_references(), [], "{member}");
+        retained.push(found);
+    }
+
+    // Asked again, they are foreign: named, and not touched, nor the workload.
+    let before = world.member_write_count();
+    let weights = json!({ "federatedHPAAssignment": weights });
+    let mut again = more.clone();
+    let fields = weights.as_object().unwrap().clone();
+    again.as_object_mut().unwrap().extend(fields);
+    again["clusterAffinity"] = json!({ "exclude": ["member1"] });
+    world.ask("StaticWeighted", (4, 16), &again).await;
+    world.reason("member2", "Foreign").await;
+    world.reason("member3", "Foreign").await;
+    controller.further_syncs(3).await;
+    assert_eq!(world.member_write_count(), before);
+    for (at, (member, _)) in others.into_iter().enumerate() {
+        assert_eq!(as_it_is(&world, member).await, retained[at], "{member}");
+        delete(&world.hpas(member), &retained[at].name_any()).await;
+    }
+    // Without them the fleet has its own, and these go with it; the workload and its replicas stay.
+    world.capped("our own", &others).await;
     serve(&world, ["member2", "member3"], 8..=12).await;
     delete(&world.federated(), SHOP).await;
     gone(&world.federated(), SHOP).await;

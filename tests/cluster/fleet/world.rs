@@ -24,11 +24,11 @@ use kube::{
 use rig::{AuditEvent, Cluster, ClusterOptions, Component, Fleet, HpaFlags, NodeSize, eventually};
 use serde_json::{Value, json};
 use tokio::{
-    process::Command,
+    process::{Child, Command},
     sync::{Semaphore, SemaphorePermit},
 };
 
-use super::load::Load;
+use super::load::{Load, is_ready};
 use crate::{
     hands::condition,
     world::{CONTROLLER_USER, Controller, Counts, NAMESPACE, PATIENCE, config, install},
@@ -37,9 +37,11 @@ use crate::{
 /// The workload of all scenarios, in the hub and in the members.
 pub(crate) const SHOP: &str = "shop";
 /// Where members' Secrets are, and in a member the account that they let in.
-const SYSTEM: &str = "foretide-system";
+pub(crate) const SYSTEM: &str = "foretide-system";
 /// The account of a member that the hub uses.
 const ACCOUNT: &str = "foretide-hub";
+/// What the hub is called where it is a member of its own.
+pub(crate) const HOME: &str = "home";
 /// A fleet of three takes 3 GB: so many at a time.
 static TURNS: Semaphore = Semaphore::const_new(2);
 
@@ -50,6 +52,8 @@ pub(crate) type Bounds = (i32, i32);
 pub(crate) struct FleetWorld {
     pub(crate) fleet: Fleet,
     pub(crate) load: Load,
+    /// Whether the hub is a member, too.
+    at_home: bool,
     kubeconfig: PathBuf,
     _turn: SemaphorePermit<'static>,
 }
@@ -64,28 +68,40 @@ impl FleetWorld {
 
     /// The same, but nobody has joined the fleet.
     pub(crate) async fn start_apart(name: &str, members: &[(&str, u32)]) -> Self {
-        foretide::telemetry::start_logging("foretide=debug,warn", false).unwrap();
-        let turn = TURNS.acquire().await.unwrap();
         let hub = ClusterOptions::named(&format!("{name}-hub"))
             .without(Component::KubeScheduler)
             .without(Component::Kwok)
             .nodes(0, room(1));
+        Self::start_with((hub, false), members).await
+    }
+
+    /// The same, and the hub can run pods as well: it may join as `HOME`.
+    pub(crate) async fn start_at_home(name: &str, pods: u32, members: &[(&str, u32)]) -> Self {
+        let hub = ClusterOptions::named(&format!("{name}-hub")).nodes(1, room(pods));
+        Self::start_with((hub, true), members).await
+    }
+
+    async fn start_with((hub, at_home): (ClusterOptions, bool), members: &[(&str, u32)]) -> Self {
+        foretide::telemetry::start_logging("foretide=debug,warn", false).unwrap();
+        let turn = TURNS.acquire().await.unwrap();
         let options = members
             .iter()
             .map(|(name, pods)| ClusterOptions::named(name).nodes(1, room(*pods)));
         let fleet = Fleet::start(hub, options.collect()).await.unwrap();
-        let clusters = || {
-            fleet
-                .members()
-                .map(|(name, member)| (name, &member.cluster))
-        };
-        let (kubeconfig, load) = tokio::join!(install(&fleet.hub), Load::start(clusters()));
+        let clusters = clusters(&fleet, at_home);
+        let (kubeconfig, load) = tokio::join!(install(&fleet.hub), Load::start(&clusters));
         Self {
             fleet,
             load,
+            at_home,
             kubeconfig,
             _turn: turn,
         }
+    }
+
+    /// Every cluster that may run the shop, by the name that it has as a member.
+    pub(crate) fn clusters(&self) -> Vec<(&str, &Cluster)> {
+        clusters(&self.fleet, self.at_home)
     }
 
     /// A controller's configuration for this hub.
@@ -106,21 +122,59 @@ impl FleetWorld {
         Controller::run(self.config(), Clock::system())
     }
 
+    /// The same as a process of its own, the shipped binary.
+    pub(crate) fn binary(&self) -> Child {
+        let mut command = crate::world::binary(&self.kubeconfig, &HpaFlags::quick());
+        command
+            .args(["--listen", "127.0.0.1:0", "--member-namespace", SYSTEM])
+            .args(["--member-lost-after", "4s", "--member-allow-loopback"]);
+        command.spawn().unwrap()
+    }
+
+    /// Waits until members were asked for usage so many times more, each: so many syncs have seen them.
+    pub(crate) async fn further_looks(&self, count: usize) {
+        let looks = |member| {
+            let asked = self.member_requests(member).into_iter();
+            asked
+                .filter(|event| event.group == "metrics.k8s.io")
+                .count()
+        };
+        for (name, _) in self.clusters() {
+            let until = looks(name) + count;
+            eventually(PATIENCE, &format!("{count} further looks"), || async {
+                match looks(name) {
+                    seen if seen >= until => Ok(()),
+                    seen => Err(format!("{name}: {seen} of {until}")),
+                }
+            })
+            .await;
+        }
+    }
+
     /// Enrols a member as an administrator does, with more arguments for `members add`. Again, it
     /// changes what differs.
     pub(crate) async fn join(&self, member: &str, more: &[&str]) {
-        let road = self.fleet.member(member).admin_kubeconfig().unwrap();
-        let added = Command::new(env!("CARGO_BIN_EXE_foretide"))
+        let hub = self.fleet.hub.kubeconfig_path();
+        let mut adding = self.adding(member, more);
+        told(adding.arg("--hub-kubeconfig").arg(hub)).await;
+    }
+
+    /// The manifests that enrol a member, which an administrator may read first.
+    pub(crate) async fn enrolment(&self, member: &str, more: &[&str]) -> String {
+        told(self.adding(member, more).args(["-o", "yaml"])).await
+    }
+
+    fn adding(&self, member: &str, more: &[&str]) -> Command {
+        let road = match member {
+            HOME => self.fleet.hub.kubeconfig_path(),
+            member => self.fleet.member(member).admin_kubeconfig().unwrap(),
+        };
+        let mut adding = Command::new(env!("CARGO_BIN_EXE_foretide"));
+        adding
             .args(["members", "add", member, "--allow-loopback", "--kubeconfig"])
             .arg(road)
-            .arg("--hub-kubeconfig")
-            .arg(self.fleet.hub.kubeconfig_path())
-            .args(more)
-            .output()
-            .await
-            .unwrap();
-        let told = String::from_utf8_lossy(&added.stderr);
-        assert!(added.status.success(), "members add {member}: {told}");
+            .args(more);
+        adding
     }
 
     /// Puts the shop into a member.
@@ -131,12 +185,15 @@ impl FleetWorld {
 
     /// Puts it into every member.
     pub(crate) async fn deploy_everywhere(&self, replicas: u32) {
-        let members = self.fleet.members().map(|(name, _)| name);
-        join_all(members.map(|name| self.deploy(name, replicas))).await;
+        let members = self.clusters().into_iter();
+        join_all(members.map(|(name, _)| self.deploy(name, replicas))).await;
     }
 
     pub(crate) fn cluster(&self, member: &str) -> &Cluster {
-        &self.fleet.member(member).cluster
+        match member {
+            HOME => &self.fleet.hub,
+            member => &self.fleet.member(member).cluster,
+        }
     }
 
     pub(crate) fn deployments(&self, member: &str) -> Api<Deployment> {
@@ -182,7 +239,7 @@ impl FleetWorld {
 
     /// The bounds of every member that has an autoscaler for the shop.
     pub(crate) async fn bounds(&self) -> BTreeMap<String, Bounds> {
-        let found = self.fleet.members().map(|(name, _)| async move {
+        let found = self.clusters().into_iter().map(|(name, _)| async move {
             let spec = self.child(name).await?.spec?;
             let bounds = (spec.min_replicas.unwrap_or(1), spec.max_replicas);
             Some((name.to_owned(), bounds))
@@ -243,6 +300,19 @@ impl FleetWorld {
         Ok((asked, status.ready_replicas.unwrap_or(0)))
     }
 
+    /// How many pods serve in these members, seen one after the other: name first who gives pods away.
+    /// Pods are counted themselves, because the status of a workload comes later than they do.
+    pub(crate) async fn serving(&self, members: &[&str]) -> usize {
+        let mut all = 0;
+        for member in members {
+            let pods: Api<Pod> = Api::namespaced(self.cluster(member).client(), NAMESPACE);
+            let of_the_shop = ListParams::default().labels(&format!("app={SHOP}"));
+            let found = pods.list(&of_the_shop).await.unwrap();
+            all += found.iter().filter(|pod| is_ready(pod)).count();
+        }
+        all
+    }
+
     /// Waits until every named member has its count, asked for and ready.
     pub(crate) async fn runs(&self, what: &str, wanted: &[(&str, i32)]) {
         self.runs_so(what, |found| {
@@ -261,7 +331,7 @@ impl FleetWorld {
     ) -> BTreeMap<String, (i32, i32)> {
         eventually(PATIENCE, what, || async {
             let mut found = BTreeMap::new();
-            for (name, _) in self.fleet.members() {
+            for (name, _) in self.clusters() {
                 found.insert(name.to_owned(), self.counts(name).await.unwrap_or((-1, -1)));
             }
             if wanted(&found) {
@@ -373,7 +443,7 @@ impl FleetWorld {
 
     /// What it wrote into members so far, such as `member1: patch deployments/scale`, once each.
     pub(crate) fn member_writes(&self) -> BTreeSet<String> {
-        let each = self.fleet.members().flat_map(|(name, _)| {
+        let each = self.clusters().into_iter().flat_map(|(name, _)| {
             let writes = self.member_requests(name).into_iter();
             let writes = writes.filter(AuditEvent::is_write);
             writes.map(move |event| {
@@ -384,15 +454,32 @@ impl FleetWorld {
         each.collect()
     }
 
+    /// How many times it wrote into members so far.
+    pub(crate) fn member_write_count(&self) -> usize {
+        let each = self.clusters().into_iter().map(|(name, _)| {
+            let writes = self.member_requests(name).into_iter();
+            writes.filter(AuditEvent::is_write).count()
+        });
+        each.sum()
+    }
+
     /// Fails if any API server ever refused the controller a right, or had one to give it.
     pub(crate) fn assert_nothing_forbidden(&self) {
         let mut all = self.hub_requests();
-        for (name, _) in self.fleet.members() {
+        for (name, _) in self.clusters() {
             all.extend(self.member_requests(name));
         }
         all.retain(|event| event.code == 403);
         assert!(all.is_empty(), "rights are missing: {all:#?}");
     }
+}
+
+fn clusters(fleet: &Fleet, at_home: bool) -> Vec<(&str, &Cluster)> {
+    let home = at_home.then_some((HOME, &fleet.hub)).into_iter();
+    let members = fleet
+        .members()
+        .map(|(name, member)| (name, &member.cluster));
+    home.chain(members).collect()
 }
 
 /// A node with room for so many pods of the shop.
@@ -461,6 +548,14 @@ pub(crate) fn preferring(policy: &str, field: &str, members: &[(&str, i32)]) -> 
         "federatedHPAAssignmentType": policy,
         "clusterAutoscalingPreference": each.collect::<Vec<_>>(),
     })
+}
+
+/// What a command of ours prints when it succeeds.
+async fn told(command: &mut Command) -> String {
+    let output = command.output().await.unwrap();
+    let trouble = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {trouble}");
+    String::from_utf8(output.stdout).unwrap()
 }
 
 /// What a status says of one member.

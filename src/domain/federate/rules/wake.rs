@@ -59,7 +59,7 @@ fn wanted(fleet: &Fleet<'_>) -> Vec<Option<&'static str>> {
     if !fleet.policy.may_sleep() {
         let all = fleet.seats.iter().enumerate();
         return all
-            .map(|seat| received(seat).or(Some("members may not sleep")))
+            .map(|(at, seat)| received((at, seat)).or(Some(always(seat))))
             .collect();
     }
     let all = fleet.seats.iter().enumerate().map(received);
@@ -80,6 +80,14 @@ fn wanted(fleet: &Fleet<'_>) -> Vec<Option<&'static str>> {
         *place = place.or(Some(cause));
     }
     wanted
+}
+
+/// Why a member with a budget is awake where members may not sleep.
+const fn always(seat: &Seat<'_>) -> &'static str {
+    match seat.member.pods {
+        None => "the hub places the workload there",
+        Some(_) => "members may not sleep",
+    }
 }
 
 /// The sleepers, by position, that were just given budget of blocked members (R5) and are needed for their pods. Under

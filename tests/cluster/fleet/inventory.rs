@@ -1,0 +1,352 @@
+//! Where members come from: the hub itself is one, and a cluster of a `ClusterProfile` is another.
+//! All kinds of workload are placed and scaled there, so that what is granted is seen to be used.
+
+use std::collections::BTreeSet;
+
+use foretide::clock::Clock;
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Secret};
+use kube::{
+    Api, ResourceExt,
+    api::{ApiResource, DynamicObject, Patch, PatchParams},
+    core::GroupVersionKind,
+};
+use rig::{FakeMetrics, MetricsApi, Reading, eventually};
+use serde_json::{Value, json};
+
+use super::world::{FleetWorld, HOME, SHOP, SYSTEM, preferring, shop};
+use crate::{
+    hands::{QUEUE, ask_for, by_queue, delete, edit, gone},
+    rights::{granted, used},
+    world::{NAMESPACE, PATIENCE},
+};
+
+/// The member that a profile tells of, and the profile.
+const EAST: &str = "east";
+/// The definition of profiles, as far as we read them.
+const DEFINITION: &str = include_str!("clusterprofiles.yaml");
+
+/// Everything of one kind in the hub.
+fn objects(world: &FleetWorld, namespace: &str, kind: [&str; 3]) -> Api<DynamicObject> {
+    let [group, version, kind] = kind;
+    let kind = GroupVersionKind::gvk(group, version, kind);
+    let resource = ApiResource::from_gvk(&kind);
+    Api::namespaced_with(world.fleet.hub.client(), namespace, &resource)
+}
+
+fn profiles(world: &FleetWorld) -> Api<DynamicObject> {
+    let kind = ["multicluster.x-k8s.io", "v1alpha1", "ClusterProfile"];
+    objects(world, SYSTEM, kind)
+}
+
+fn secrets(world: &FleetWorld) -> Api<Secret> {
+    Api::namespaced(world.fleet.hub.client(), SYSTEM)
+}
+
+/// Writes down the member as its manager does: a profile, and beside it how to reach it.
+async fn describe(world: &FleetWorld, class: &str) {
+    let profile = json!({
+        "apiVersion": "multicluster.x-k8s.io/v1alpha1",
+        "kind": "ClusterProfile",
+        "metadata": { "name": EAST, "namespace": SYSTEM, "labels": { "fleet": "shops" } },
+        "spec": { "displayName": EAST, "clusterManager": { "name": "by-hand" } },
+    });
+    world.fleet.hub.apply(&profile.to_string()).await.unwrap();
+    classify(world, class).await;
+}
+
+/// Gives the profile the property `class`.
+async fn classify(world: &FleetWorld, class: &str) {
+    let properties = json!([{ "name": "class", "value": class }]);
+    report(world, json!({ "properties": properties })).await;
+}
+
+/// Says that its control plane is as well as that.
+async fn report_health(world: &FleetWorld, healthy: &str) {
+    let condition = json!({
+        "type": "ControlPlaneHealthy",
+        "status": healthy,
+        "reason": "Asked",
+        "message": "",
+        "lastTransitionTime": Clock::system().now(),
+    });
+    report(world, json!({ "conditions": [condition] })).await;
+}
+
+/// Writes fields of the profile's status.
+async fn report(world: &FleetWorld, fields: Value) {
+    let patch = json!({ "status": fields });
+    profiles(world)
+        .patch_status(EAST, &PatchParams::default(), &Patch::Merge(patch))
+        .await
+        .unwrap();
+}
+
+/// Enrols the member as usual, and then leaves it to its profile: its Secret becomes the profile's.
+async fn hand_over_to_a_profile(world: &FleetWorld) {
+    world.join(EAST, &["--place"]).await;
+    let secret = secrets(world).get(EAST).await.unwrap();
+    let kubeconfig = &secret.data.unwrap()["kubeconfig"];
+    let access = json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": { "name": "access-to-east", "namespace": SYSTEM, "labels": {
+            "x-k8s.io/cluster-profile": EAST,
+            "x-k8s.io/cluster-inventory-consumer": "foretide",
+        } },
+        "data": { "Config": kubeconfig },
+    });
+    world.fleet.hub.apply(&access.to_string()).await.unwrap();
+    delete(&secrets(world), EAST).await;
+}
+
+/// How often anything was written to a member so far.
+fn writes(world: &FleetWorld, member: &str) -> usize {
+    let all = world.member_requests(member);
+    all.iter().filter(|event| event.is_write()).count()
+}
+
+/// A small workload of another kind, in the hub.
+fn workload(kind: &str, name: &str) -> Value {
+    let mut manifest = shop(Some(1));
+    manifest["kind"] = json!(kind);
+    manifest["metadata"]["name"] = json!(name);
+    let labels = json!({ "app": name });
+    manifest["spec"]["selector"]["matchLabels"] = labels.clone();
+    manifest["spec"]["template"]["metadata"]["labels"] = labels;
+    let requests = json!({ "requests": { "cpu": "1m" } });
+    manifest["spec"]["template"]["spec"]["containers"][0]["resources"] = requests;
+    manifest
+}
+
+/// A fleet of it whose replicas the hub writes, over all members of the class.
+fn fleet(kind: &str, name: &str, metrics: &Value, scope: &str) -> Value {
+    json!({
+        "apiVersion": "autoscaling.foretide.io/v1alpha1",
+        "kind": "FederatedHPA",
+        "metadata": { "name": name, "namespace": NAMESPACE },
+        "spec": {
+            "scaleTargetRef": { "apiVersion": "apps/v1", "kind": kind, "name": name },
+            "minReplicas": 2,
+            "maxReplicas": 12,
+            "mode": "Direct",
+            "workloadSource": "Hub",
+            "metrics": metrics,
+            "metricScope": [{ "metric": scope, "scope": "Member" }],
+            "behavior": { "scaleDown": { "stabilizationWindowSeconds": 4 } },
+            "rebalance": { "cooldownSeconds": 3, "settleObservations": 2 },
+            "clusterAffinity": of_the_class(),
+            "federatedHPAAssignment": { "federatedHPAAssignmentType": "StaticWeighted" },
+        },
+    })
+}
+
+fn of_the_class() -> Value {
+    json!({ "labelSelector": { "matchLabels": { "class": "shop" } } })
+}
+
+/// One replica for every ten hits on the front, wherever it is asked.
+fn by_hits() -> Value {
+    json!([{ "type": "Object", "object": {
+        "describedObject": { "apiVersion": "v1", "kind": "Service", "name": "front" },
+        "metric": { "name": "hits" },
+        "target": { "type": "AverageValue", "averageValue": "10" },
+    } }])
+}
+
+/// Serves the metrics that are not of pods, in every cluster: 20 each.
+async fn other_metrics(world: &FleetWorld) -> Vec<FakeMetrics> {
+    let mut all = Vec::new();
+    for (_, cluster) in world.clusters() {
+        let apis = [MetricsApi::Custom, MetricsApi::External];
+        let metrics = FakeMetrics::start(cluster, &apis).await.unwrap();
+        ask_for(&metrics, 2);
+        metrics.set_object_metric(NAMESPACE, ("services", "front"), "hits", Reading::new("20"));
+        all.push(metrics);
+    }
+    all
+}
+
+/// Replicas asked for and ready of a workload of another kind.
+async fn counts(world: &FleetWorld, member: &str, (kind, name): (&str, &str)) -> [Option<i64>; 2] {
+    let kind = GroupVersionKind::gvk("apps", "v1", kind);
+    let client = world.cluster(member).client();
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(client, NAMESPACE, &ApiResource::from_gvk(&kind));
+    let found = api.get_opt(name).await.unwrap();
+    let count = |pointer| found.as_ref()?.data.pointer(pointer)?.as_i64();
+    [count("/spec/replicas"), count("/status/readyReplicas")]
+}
+
+/// Waits until such a workload has that many in a member, asked for and ready; or is not there.
+async fn others_run(world: &FleetWorld, member: &str, wanted: Option<i64>) {
+    for of in [("StatefulSet", "db"), ("ReplicaSet", "cache")] {
+        let what = format!("{of:?} has {wanted:?} in {member}");
+        eventually(PATIENCE, &what, || async {
+            match counts(world, member, of).await {
+                found if found == [wanted; 2] => Ok(()),
+                found => Err(format!("{found:?}")),
+            }
+        })
+        .await;
+    }
+}
+
+/// Waits until members run the load between them, all pods ready.
+async fn serve(world: &FleetWorld, wanted: std::ops::RangeInclusive<i32>, idle: Option<&str>) {
+    world
+        .runs_so(&format!("{wanted:?} without {idle:?}"), |found| {
+            let busy = found.iter().filter(|(name, _)| Some(name.as_str()) != idle);
+            let busy: Vec<_> = busy.map(|(_, counts)| *counts).collect();
+            let all: i32 = busy.iter().map(|(asked, _)| asked).sum();
+            let each = busy
+                .iter()
+                .all(|(asked, ready)| asked == ready && *asked > 0);
+            wanted.contains(&all) && each && idle.is_none_or(|idle| found[idle].1 <= 0)
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_hub_and_a_cluster_of_a_profile_are_members_and_every_right_is_used() {
+    let world = FleetWorld::start_at_home("inventory", 20, &[(EAST, 20)]).await;
+    let hub = &world.fleet.hub;
+    hub.apply(DEFINITION).await.unwrap();
+    let metrics = other_metrics(&world).await;
+    // What is the hub's own is never placed.
+    world.join(HOME, &[]).await;
+    let class = json!({ "metadata": { "labels": { "class": "shop" } } });
+    edit(&secrets(&world), HOME, class).await;
+    hand_over_to_a_profile(&world).await;
+    describe(&world, "shop").await;
+
+    // One template of each kind, each with a fleet: one whose members scale, two that the hub scales.
+    hub.apply(&shop(Some(1)).to_string()).await.unwrap();
+    for (kind, name) in [("StatefulSet", "db"), ("ReplicaSet", "cache")] {
+        hub.apply(&workload(kind, name).to_string()).await.unwrap();
+    }
+    world.load.evenly(6.0);
+    let queue = fleet(
+        "StatefulSet",
+        "db",
+        &by_queue(),
+        &format!("external.{QUEUE}"),
+    );
+    let hits = fleet("ReplicaSet", "cache", &by_hits(), "object.hits");
+    for fleet in [queue, hits] {
+        hub.apply(&fleet.to_string()).await.unwrap();
+    }
+    let weights = preferring("StaticWeighted", "staticWeight", &[(HOME, 1), (EAST, 1)]);
+    let more = json!({
+        "workloadSource": "Hub",
+        "clusterAffinity": of_the_class(),
+        "federatedHPAAssignment": weights,
+    });
+    world.ask("StaticWeighted", (4, 16), &more).await;
+    let controller = world.run();
+    let halves = [(EAST, 8), (HOME, 8)];
+    world.capped("halves", &halves).await;
+    serve(&world, 6..=8, None).await;
+    // 40 together.
+    others_run(&world, HOME, Some(2)).await;
+    others_run(&world, EAST, Some(2)).await;
+
+    // The hub's own workload is the template: a new version of it flows, its count is its own.
+    let templates: Api<Deployment> = Api::namespaced(hub.client(), NAMESPACE);
+    let template = templates.get(SHOP).await.unwrap();
+    let newer = json!({ "metadata": { "labels": { "version": "2" } } });
+    edit(&templates, SHOP, newer).await;
+    world.load.evenly(9.0);
+    serve(&world, 9..=11, None).await;
+    eventually(PATIENCE, "the label is placed", || async {
+        let found = world.deployments(EAST).get(SHOP).await.unwrap();
+        let label = found.labels().get("version").cloned();
+        label.filter(|label| label == "2").ok_or("not yet")
+    })
+    .await;
+
+    // Its manager does not find the cluster well: it stays as it is, and the fleet says so.
+    world.edit(json!({ "tolerationSeconds": 0 })).await;
+    report_health(&world, "False").await;
+    world
+        .condition("MembersReachable", "False/Unreachable")
+        .await;
+    world.reason(EAST, "Failed").await;
+    report_health(&world, "True").await;
+    world.condition("MembersReachable", "True/Reachable").await;
+    world.edit(json!({ "tolerationSeconds": null })).await;
+    world.capped("halves as before", &halves).await;
+
+    // A property of the profile changes: the member is not meant any more, and all of it goes there.
+    classify(&world, "other").await;
+    world.capped("the hub alone", &[(HOME, 16)]).await;
+    serve(&world, 9..=11, Some(EAST)).await;
+    gone(&world.deployments(EAST), SHOP).await;
+    others_run(&world, EAST, None).await;
+    others_run(&world, HOME, Some(2)).await;
+    classify(&world, "shop").await;
+    world.capped("halves again", &halves).await;
+    serve(&world, 9..=11, None).await;
+    others_run(&world, EAST, Some(2)).await;
+
+    // The hub is not meant any more: its workload is drained, and stays as the template.
+    world
+        .edit(json!({ "clusterAffinity": { "exclude": [HOME] } }))
+        .await;
+    world.capped("the other alone", &[(EAST, 16)]).await;
+    serve(&world, 9..=11, Some(HOME)).await;
+    controller.further_syncs(3).await;
+    let drained = templates.get(SHOP).await.unwrap();
+    assert_eq!(drained.uid(), template.uid());
+    assert_eq!(drained.spec.unwrap().replicas, Some(0));
+    world
+        .edit(json!({ "clusterAffinity": { "exclude": null } }))
+        .await;
+    world.capped("both once more", &halves).await;
+    serve(&world, 9..=11, None).await;
+
+    // The profile goes: its cluster leaves the fleet as it is, and scales on by itself.
+    delete(&profiles(&world), EAST).await;
+    world
+        .capped("the hub has the whole", &[(EAST, 8), (HOME, 16)])
+        .await;
+    let told = world
+        .status("one cluster", |status| {
+            let all = status["clusters"].as_array()?;
+            let names: Vec<_> = all.iter().map(|one| one["name"].clone()).collect();
+            (names.len() == 1).then_some(names)
+        })
+        .await;
+    assert_eq!(told, [json!(HOME)]);
+    let written = writes(&world, EAST);
+    world.load.evenly(12.0);
+    serve(&world, 12..=14, None).await;
+    controller.further_syncs(2).await;
+    assert_eq!(writes(&world, EAST), written, "it was not left alone");
+    // Written down again, it is taken up where it was.
+    describe(&world, "shop").await;
+    world.capped("both at last", &halves).await;
+    serve(&world, 12..=14, None).await;
+    for name in [SHOP, "db", "cache"] {
+        delete(&world.federated(), name).await;
+        gone(&world.federated(), name).await;
+    }
+    assert_eq!(world.bounds().await.len(), 0);
+    serve(&world, 12..=14, None).await;
+    drop(controller);
+    drop(metrics);
+
+    // Nothing was refused, and nothing is granted that was not needed.
+    world.assert_nothing_forbidden();
+    let of_fleets = granted(include_str!("../../../deploy/22-members-rbac.yaml"));
+    let asked = used(&world.hub_requests(), &of_fleets);
+    let idle: BTreeSet<_> = of_fleets.difference(&asked).collect();
+    assert_eq!(idle, BTreeSet::new(), "of the hub");
+    let [plain, placing] = [&[][..], &["--place"]].map(|more| world.enrolment(EAST, more));
+    let (plain, placing) = (granted(&plain.await), granted(&placing.await));
+    let at_home = used(&world.member_requests(HOME), &plain);
+    let in_the_east = used(&world.member_requests(EAST), &placing);
+    let more: BTreeSet<_> = at_home.difference(&plain).collect();
+    assert_eq!(more, BTreeSet::new(), "at home");
+    let all: BTreeSet<_> = at_home.union(&in_the_east).cloned().collect();
+    assert_eq!(all, placing);
+}
