@@ -216,7 +216,8 @@ fn report() -> Option<()> {
                 case.policy.generation += i64::from(reassigned);
                 costs.push(cost(|| run(&case))?);
             }
-            let columns: String = costs.iter().map(|c| format!("{:8.1}", c * 1e6)).collect();
+            let columns = costs.iter().map(|cost| format!("{:8.1}", cost * 1e6));
+            let columns = columns.collect::<Vec<_>>().concat();
             let named = format!("{name}, {state}");
             println!("{named:30}{columns}   n^{:.2}", growth(&costs));
         }
