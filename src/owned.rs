@@ -22,6 +22,10 @@ pub const FLEET_UID: &str = "autoscaling.foretide.io/fleet-uid";
 /// annotation of the same name on a fleet's object, as it is decided, says it.
 pub const HUB: &str = "autoscaling.foretide.io/hub";
 
+/// Label beside both, and annotation likewise: what becomes of it when the fleet's autoscaler is deleted, for a member may
+/// be away then.
+pub const DELETION_POLICY: &str = "autoscaling.foretide.io/deletion-policy";
+
 /// For whom something is created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Kin {
@@ -94,8 +98,13 @@ impl Kin {
         let mut marks = Map::new();
         if self == Self::Fleet {
             marks.insert(FLEET_UID.into(), ehpa.uid().unwrap_or_default().into());
-            let hub = ehpa.annotations().get(HUB).cloned();
-            marks.extend(hub.map(|hub| (HUB.to_owned(), hub.into())));
+            let told = |mark: &str| {
+                Some((
+                    mark.to_owned(),
+                    ehpa.annotations().get(mark)?.clone().into(),
+                ))
+            };
+            marks.extend([HUB, DELETION_POLICY].into_iter().filter_map(told));
         }
         marks
     }

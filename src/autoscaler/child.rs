@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     domain::{Replicas, ScaleTarget},
-    owned::{FLEET_UID, HUB, Kin, MANAGED_BY, is_part_of},
+    owned::{DELETION_POLICY, FLEET_UID, HUB, Kin, MANAGED_BY, is_part_of},
     ports::HpaView,
 };
 
@@ -208,7 +208,7 @@ pub fn release_patch(hpa: &HpaView, behavior: Option<&Value>) -> Value {
 
 /// Removes what tells an autoscaler as ours.
 fn without_marks(hpa: &HpaView) -> impl Iterator<Item = Value> {
-    const MARKS: [&str; 4] = [ADOPTED_BY, ORIGINAL_SPEC, FLEET_UID, HUB];
+    const MARKS: [&str; 5] = [ADOPTED_BY, ORIGINAL_SPEC, FLEET_UID, HUB, DELETION_POLICY];
     let places = [("labels", &hpa.labels), ("annotations", &hpa.annotations)];
     places.into_iter().flat_map(|(place, fields)| {
         let there = MARKS.iter().filter(|mark| fields.get(mark).is_some());

@@ -22,7 +22,7 @@ use foretide::{
     },
     ports::{Fleet, MemberView, Workloads},
 };
-use foretide_crds::{ClusterStatus, FederatedHPA, FederatedHPAStatus};
+use foretide_crds::{ClusterStatus, DeletionPolicy, FederatedHPA, FederatedHPAStatus};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use serde_json::json;
@@ -756,6 +756,26 @@ async fn a_member_that_is_away_delays_the_end_by_five_minutes_and_is_swept_when_
     world.health("m2", Health::Ready);
     world.sync(400).await;
     assert_eq!(world.member("m2").state().hpas.len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_that_was_away_too_long_keeps_what_was_to_be_retained() {
+    let mut world = World::new(&[("m1", 1), ("m2", 4)]);
+    world.put(&weighted(""));
+    world.sync(0).await;
+    world.edit(|fdhpa| fdhpa.spec.deletion_policy = Some(DeletionPolicy::Retain));
+    world.sync(15).await;
+    let since = world.start;
+    world.health("m2", Health::Unknown { since });
+    delete(&world);
+    world.sync(30).await;
+    world.sync(330).await;
+    assert_eq!(world.hub.state().federated.len(), 0);
+    world.health("m2", Health::Ready);
+    world.sync(400).await;
+    let left = world.member("m2").state().hpas["fdhpa-web"].clone();
+    assert_eq!(left.labels, json!({"app.kubernetes.io/part-of": "web"}));
+    assert_eq!(world.sync(500).await, Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)]

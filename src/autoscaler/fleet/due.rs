@@ -24,7 +24,7 @@ use crate::{
         federate::{Kind, Policy},
         workload::{Mode, Strategy, Workload},
     },
-    owned::{HUB, Kin},
+    owned::{DELETION_POLICY, HUB, Kin},
     ports::{Cluster, Fleet},
     validate::{self, FleetSpec},
 };
@@ -140,11 +140,13 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
     }
 }
 
-/// A fleet's object as that of one workload, and of which hub.
+/// A fleet's object as that of one workload, of which hub, and what becomes of what is created for it.
 fn as_one(fdhpa: &FederatedHPA, hub: Option<&str>) -> EffectiveHorizontalPodAutoscaler {
     let mut whole = fdhpa.as_one();
     let annotations = whole.metadata.annotations.get_or_insert_default();
     annotations.extend(hub.map(|hub| (HUB.to_owned(), hub.to_owned())));
+    let policy = fdhpa.spec.deletion_policy.unwrap_or_default();
+    annotations.insert(DELETION_POLICY.to_owned(), format!("{policy:?}"));
     whole
 }
 

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     autoscaler::{apply::give_back, child},
     domain::{strategy::Action, workload::Strategy},
-    owned::{FLEET_UID, HUB},
+    owned::{DELETION_POLICY, FLEET_UID, HUB},
     ports::{Cluster, ClusterError, EventNote, Fleet, HpaView, Member, MemberView, Workloads},
     telemetry::{Telemetry, Write},
 };
@@ -209,7 +209,7 @@ impl<C: Cluster, F: Fleet> Farewell<C, F> {
         is_clean
     }
 
-    /// Removes from a member what belongs to fleets of this hub that do not exist any more.
+    /// Removes from a member what belongs to fleets of this hub that do not exist any more, or lets it go as they said.
     async fn sweep(&self, view: &MemberView<F::Member>, hub: &str) {
         let Ok(cluster) = in_reach(view) else {
             return;
@@ -221,8 +221,12 @@ impl<C: Cluster, F: Fleet> Farewell<C, F> {
         };
         let existing = existing.iter().filter_map(|fdhpa| fdhpa.uid()).collect();
         hpas.retain(|hpa| is_left_behind(hpa, hub, &existing));
-        for (hpa, outcome) in self.part_with_all(&**cluster, &hpas, End::Removed).await {
-            say_swept(&view.profile.name, hpa, outcome);
+        let (retained, removed): (Vec<_>, Vec<_>) =
+            hpas.into_iter().partition(|hpa| is_retained(hpa));
+        for (hpas, end) in [(removed, End::Removed), (retained, End::Released(None))] {
+            for (hpa, outcome) in self.part_with_all(&**cluster, &hpas, end).await {
+                say_swept(&view.profile.name, hpa, outcome);
+            }
         }
     }
 
@@ -277,11 +281,20 @@ fn is_clean<M: Member>(planned: &Planned<M>) -> bool {
 }
 
 fn is_left_behind(hpa: &HpaView, hub: &str, existing: &HashSet<String>) -> bool {
-    let value =
-        |fields: &Value, key: &str| fields.get(key).and_then(Value::as_str).map(str::to_owned);
-    let marked = |key| value(&hpa.labels, key).or_else(|| value(&hpa.annotations, key));
-    let of_this_hub = marked(HUB).as_deref() == Some(hub);
-    of_this_hub && marked(FLEET_UID).is_some_and(|uid| !existing.contains(&uid))
+    let of_this_hub = mark(hpa, HUB) == Some(hub);
+    of_this_hub && mark(hpa, FLEET_UID).is_some_and(|uid| !existing.contains(uid))
+}
+
+/// Whether its fleet was to leave it where it is.
+fn is_retained(hpa: &HpaView) -> bool {
+    mark(hpa, DELETION_POLICY) == Some("Retain")
+}
+
+/// A mark of ours: a label on what we created, an annotation on what we adopted.
+fn mark<'h>(hpa: &'h HpaView, key: &str) -> Option<&'h str> {
+    let places = [&hpa.labels, &hpa.annotations].into_iter();
+    let mut found = places.filter_map(|fields| fields.get(key).and_then(Value::as_str));
+    found.next()
 }
 
 #[expect(
@@ -291,9 +304,9 @@ fn is_left_behind(hpa: &HpaView, hub: &str, existing: &HashSet<String>) -> bool 
 fn say_swept(member: &str, hpa: &HpaView, outcome: Result<(), ClusterError>) {
     let (namespace, name) = (&hpa.namespace, &hpa.name);
     match outcome {
-        Ok(()) => tracing::info!(%member, %namespace, %name, "left behind; removed"),
+        Ok(()) => tracing::info!(%member, %namespace, %name, "left behind; parted with"),
         Err(error) => {
-            tracing::warn!(%member, %namespace, %name, %error, "left behind; not removed");
+            tracing::warn!(%member, %namespace, %name, %error, "left behind; not parted with");
         }
     }
 }
