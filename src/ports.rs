@@ -179,7 +179,7 @@ pub trait Member: Workloads {
     /// How many replicas of a target its nodes and quotas hold in all, those that are there included, whether pods are
     /// being created, end or move at this moment or not; absent while nodes, pods or quotas are not known. `like`
     /// is what one replica needs where the member does not know the target's pod template.
-    fn capacity(&self, target: &ScaleTarget, like: &PodShape) -> Option<Replicas>;
+    fn capacity(&self, target: &ScaleTarget, selector: &str, like: &PodShape) -> Option<Replicas>;
     /// Pods of a selector that no node has room for: how many, and since when the oldest waits.
     ///
     /// # Errors

@@ -428,6 +428,31 @@ async fn what_a_lost_member_ran_last_is_of_the_fleet_until_it_has_failed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_total_of_which_a_lost_member_has_a_part_is_none_and_direct_asks_for_those_who_answer() {
+    let queue = "metrics: [{type: External, external: {metric: {name: queue}, target: {type: AverageValue, \
+                 averageValue: 10}}}], metricScope: [{metric: external.queue, scope: Member}]";
+    for (mode, expected) in [("Delegated", "False"), ("Direct", "True")] {
+        let mut world = World::new(&[("m1", 5), ("m2", 5)]);
+        let spec = weighted(&format!("mode: {mode}")).replace(CPU, queue);
+        world.put(&spec);
+        for name in ["m1", "m2"] {
+            world.member(name).state().external = Some(50_000);
+        }
+        world.sync(0).await;
+        assert_eq!(world.condition("ScalingActive").0, "True", "{mode}");
+        let since = world.start + SignedDuration::from_secs(15);
+        world.health("m2", Health::Unknown { since });
+        for pass in 1..40 {
+            world.sync(pass * 15).await;
+        }
+        assert_eq!(world.condition("ScalingActive").0, expected, "{mode}");
+        if mode == "Direct" {
+            assert_eq!(world.member("m1").state().replicas["web"], 5);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_restart_resumes_from_the_ledger_and_moves_nothing() {
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
     world.put(&weighted(""));

@@ -524,7 +524,7 @@ impl Cluster for Memory {
 }
 
 impl Member for Memory {
-    fn capacity(&self, _: &ScaleTarget, _: &PodShape) -> Option<Replicas> {
+    fn capacity(&self, _: &ScaleTarget, _: &str, _: &PodShape) -> Option<Replicas> {
         self.state().capacity.map(Replicas::new)
     }
 

@@ -216,7 +216,8 @@ impl Intake {
 fn usual_at_first(slots: &[f64], width: usize, step: SignedDuration) -> f64 {
     let measured = slots.chunks_exact(width).map(mean).filter(|v| !v.is_nan());
     let first = measured.take(Grid::new(step).minutes(LEAST_MINUTES));
-    let mut positive: Vec<f64> = first.filter(|value| *value > 0.0).collect();
+    let usable = |value: &f64| (f64::MIN_POSITIVE..=LARGEST).contains(value);
+    let mut positive: Vec<f64> = first.filter(usable).collect();
     quantile_in_place(&mut positive, 0.5).unwrap_or(0.0)
 }
 

@@ -3,7 +3,7 @@
 //! The client library reads an answer to its end however long it is, and a member is somebody else's server. It refuses
 //! to know what an answer is about.
 
-use std::io;
+use std::{error::Error, io};
 
 use futures::{Stream, StreamExt as _};
 use http::{HeaderValue, Request, Response, StatusCode, header::ACCEPT_ENCODING};
@@ -40,7 +40,7 @@ pub(super) async fn text(client: &Client, request: Request<Vec<u8>>) -> Result<S
 ///
 /// # Errors
 /// The server answers with an error status, or not; and in place of an event where it is longer than [`EVENT_MAX`], is
-/// none, or the connection breaks.
+/// none, or the connection fails. One that is cut, as proxies do with what is quiet, ends the events and is no error.
 pub(super) async fn events(
     client: &Client,
     mut request: Request<Vec<u8>>,
@@ -51,15 +51,42 @@ pub(super) async fn events(
     let chunks = axum::body::Body::new(accepted(client, request).await?).into_data_stream();
     let bytes = StreamReader::new(chunks.map(|chunk| chunk.map_err(io::Error::other)));
     let lines = FramedRead::new(bytes, LinesCodec::new_with_max_length(EVENT_MAX));
-    Ok(lines.map(event))
+    Ok(lines.filter_map(async |line| event(line)))
 }
 
-fn event(line: Result<String, LinesCodecError>) -> Result<WatchEvent<Value>, CallError> {
-    let line = line.map_err(|error| match error {
-        LinesCodecError::MaxLineLengthExceeded => too_long(EVENT_MAX),
-        LinesCodecError::Io(error) => CallError::Transport(innermost(&error)),
-    })?;
-    serde_json::from_str(&line).map_err(|error| CallError::Answer(error.to_string()))
+/// None: the connection was cut.
+fn event(line: Result<String, LinesCodecError>) -> Option<Result<WatchEvent<Value>, CallError>> {
+    let line = match line {
+        Ok(line) => line,
+        Err(LinesCodecError::MaxLineLengthExceeded) => return Some(Err(too_long(EVENT_MAX))),
+        Err(LinesCodecError::Io(error)) => {
+            let failed = || CallError::Transport(innermost(&error));
+            return (!is_cut(&error)).then(|| Err(failed()));
+        }
+    };
+    match serde_json::from_str(&line) {
+        Ok(event) => Some(Ok(event)),
+        Err(error) if error.is_eof() => None,
+        // Some servers say what is wrong without making it an event.
+        Err(error) => Some(Err(match serde_json::from_str::<Status>(&line) {
+            Ok(status) if status.code > 0 => CallError::from(status),
+            _ => CallError::Answer(error.to_string()),
+        })),
+    }
+}
+
+/// Whether an answer ended before its end, or nothing came for longer than a watch may be silent. Some layers say so in
+/// words only.
+fn is_cut(error: &(dyn Error + 'static)) -> bool {
+    let is_kind = |error: &io::Error| {
+        matches!(
+            error.kind(),
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::TimedOut
+        )
+    };
+    let in_words = |error: &dyn Error| error.to_string().contains("unexpected EOF");
+    let is_own = error.downcast_ref().is_some_and(is_kind) || in_words(error);
+    is_own || error.source().is_some_and(is_cut)
 }
 
 async fn accepted(client: &Client, request: Request<Vec<u8>>) -> Result<Body, CallError> {

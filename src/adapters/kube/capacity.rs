@@ -52,7 +52,12 @@ struct Summed {
 impl KubeMember {
     /// How many replicas of a target there is room for in all, `like` being what one needs if its template does not say;
     /// unknown where it could only be overestimated.
-    pub(super) fn capacity_for(&self, target: &ScaleTarget, like: &PodShape) -> Option<Replicas> {
+    pub(super) fn capacity_for(
+        &self,
+        target: &ScaleTarget,
+        selector: &str,
+        like: &PodShape,
+    ) -> Option<Replicas> {
         if !self.sees_capacity() {
             return None;
         }
@@ -60,7 +65,7 @@ impl KubeMember {
         let shape = workload.as_ref().and_then(|w| w.shape.as_deref());
         let shape = shape.unwrap_or(like);
         let summed = self.summed();
-        let own = summed.own(target, workload.as_deref());
+        let own = summed.own(&target.namespace, selector);
         let quotas = self.role.quotas.in_namespace(&target.namespace);
         let supply = Supply {
             nodes: summed.nodes.clone(),
@@ -110,7 +115,7 @@ impl KubeMember {
     }
 }
 
-/// One pod of each node that runs one of these, so that the node is avoided; its slot and requests are summed already.
+/// The nodes of these pods, to be avoided; slots and requests are summed already.
 fn held(own: &[&Arc<StoredPod>]) -> Vec<BoundPod> {
     let on_node = |pod: &&Arc<StoredPod>| match &pod.place {
         Place::Node(node) => Some(BoundPod {
@@ -169,15 +174,14 @@ impl Summed {
         }
     }
 
-    /// The pods of a workload; none where it cannot be said which they are.
-    fn own(&self, target: &ScaleTarget, workload: Option<&StoredWorkload>) -> Vec<&Arc<StoredPod>> {
-        let selector = workload.map(|w| selector::parse(&w.view.selector));
-        match selector {
-            Some(Ok(requirements)) if !requirements.is_empty() => {
-                let inside = self.pods.get(&*target.namespace).into_iter().flatten();
+    /// The pods that a selector selects; none without one.
+    fn own(&self, namespace: &str, selector: &str) -> Vec<&Arc<StoredPod>> {
+        match selector::parse(selector) {
+            Ok(requirements) if !requirements.is_empty() => {
+                let inside = self.pods.get(namespace).into_iter().flatten();
                 inside.filter(|pod| pod.satisfies(&requirements)).collect()
             }
-            _ => Vec::new(),
+            Ok(_) | Err(_) => Vec::new(),
         }
     }
 

@@ -50,7 +50,7 @@ impl CallError {
     pub(super) fn status(code: u16, words: &str) -> Self {
         Self::Status {
             code,
-            message: words.chars().take(WORDS_MAX).collect(),
+            message: cut(words).to_owned(),
         }
     }
 
@@ -119,6 +119,12 @@ impl From<kube::core::Status> for CallError {
     fn from(status: kube::core::Status) -> Self {
         Self::status(status.code, &status.message)
     }
+}
+
+/// As much of a server's words as is kept.
+pub(super) fn cut(words: &str) -> &str {
+    let end = words.char_indices().nth(WORDS_MAX);
+    end.map_or(words, |(end, _)| words.get(..end).unwrap_or_default())
 }
 
 /// The last link of an error chain: the client's own errors repeat their sources in every link.

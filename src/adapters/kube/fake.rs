@@ -5,6 +5,7 @@
 use std::{
     convert::Infallible,
     future::pending,
+    io,
     sync::{Arc, Mutex},
 };
 
@@ -40,6 +41,8 @@ pub(in crate::adapters) enum Reply {
     Events(Vec<Value>),
     /// A stream of watch events that stays open.
     EventsAndSilence(Vec<Value>),
+    /// A stream of watch events that fails in this way.
+    EventsAndError(Vec<Value>, io::ErrorKind),
     /// No answer at all.
     Hang,
 }
@@ -123,6 +126,11 @@ async fn respond(reply: Reply) -> Response {
             200,
             Body::from_stream(lines(events).chain(stream::pending())),
         ),
+        Reply::EventsAndError(events, kind) => {
+            let error = stream::once(async move { Err(io::Error::from(kind)) });
+            let events = lines(events).map(|line| line.map_err(|never| match never {}));
+            (200, Body::from_stream(events.chain(error)))
+        }
         Reply::Hang => pending().await,
     };
     Response::builder().status(code).body(body).unwrap()

@@ -1,11 +1,12 @@
-//! What must not be read in anybody's words: our own credentials.
+//! What must not be read in anybody's words: our own credentials, those for members by themselves, and the hub's as far
+//! as a scheme or its form tells them.
 //!
 //! A server, or a proxy before it, may repeat a request in its answer, header and all, and the words of an error go into
 //! statuses, events and logs. It refuses to guess what else may be secret: what a server knows beside that is its own.
 
 use std::sync::Arc;
 
-use super::error::CallError;
+use super::error::{CallError, cut};
 
 /// What stands in the place of what is hidden.
 const HIDDEN: &str = "[hidden]";
@@ -45,7 +46,9 @@ impl Hidden {
         }
     }
 
+    /// No more of it is looked at, and shown, than anybody reads: a server may say as much as an answer may have.
     fn out_of_words(&self, text: &str) -> String {
+        let text = cut(text);
         let mut clean = String::with_capacity(text.len());
         let mut scheme = false;
         for piece in text.split_inclusive(|c| !is_of_credential(c)) {
@@ -117,5 +120,7 @@ mod tests {
             assert_eq!(hidden.out_of_words(said), shown, "{said}");
         }
         assert_eq!(Hidden::default().out_of_words("any words"), "any words");
+        let endless = "A".repeat(32 << 20);
+        assert_eq!(hidden.out_of_words(&endless), "A".repeat(500));
     }
 }

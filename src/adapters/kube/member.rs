@@ -112,8 +112,8 @@ impl KubeMember {
 }
 
 impl Member for KubeMember {
-    fn capacity(&self, target: &ScaleTarget, like: &PodShape) -> Option<Replicas> {
-        self.capacity_for(target, like)
+    fn capacity(&self, target: &ScaleTarget, selector: &str, like: &PodShape) -> Option<Replicas> {
+        self.capacity_for(target, selector, like)
     }
 
     fn unschedulable(

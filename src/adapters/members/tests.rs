@@ -306,7 +306,7 @@ fn capacity(members: &Members) -> Option<Replicas> {
         name: "web".into(),
     };
     let cluster = only(members).cluster.clone()?;
-    cluster.capacity(&target, &PodShape::default())
+    cluster.capacity(&target, "", &PodShape::default())
 }
 
 #[tokio::test]

@@ -342,7 +342,7 @@ async fn sight<M: Member>(
     let sighting = match sighting {
         Ok(sighting) => sighting,
         Err(ClusterError::NotFound { .. }) => {
-            let capacity = placed.and_then(|(_, like)| cluster.capacity(target, like));
+            let capacity = placed.and_then(|(_, like)| cluster.capacity(target, "", like));
             let hpas = cluster.hpas(&target.namespace);
             let whose = (&*due.whole, Kin::Fleet);
             let siblings = Siblings::of(whose, target, &hpas, &due.rivals.uids);
@@ -361,7 +361,11 @@ async fn sight<M: Member>(
         (Ok(unschedulable), Ok(foreign)) => Sight::Whole(Box::new(Whole {
             unschedulable,
             foreign,
-            capacity: cluster.capacity(target, &shape(containers(&sighting).as_deref())),
+            capacity: cluster.capacity(
+                target,
+                &sighting.scale.selector,
+                &shape(containers(&sighting).as_deref()),
+            ),
             hand: hand(cluster, target, expected, &sighting).await,
             sighting,
         })),

@@ -65,7 +65,7 @@ pub(super) fn merged<M>(
         observation: Observation {
             scale: scale.scale,
             unseen: away,
-            readings: readings(due, seen, parts),
+            readings: readings(due, seen, (parts, away)),
             pods,
         },
         scale,
@@ -125,7 +125,11 @@ fn in_member(member: &str, pod: &str) -> Arc<str> {
 }
 
 /// One reading per metric of the spec, in its order.
-fn readings<M>(due: &Due, seen: &Seen<M>, parts: &[(&str, &Whole)]) -> Vec<Reading> {
+fn readings<M>(
+    due: &Due,
+    seen: &Seen<M>,
+    (parts, away): (&[(&str, &Whole)], Replicas),
+) -> Vec<Reading> {
     let metrics = due.spec.workload.metrics.iter().enumerate();
     let mut of_members = 0;
     let reading = |(position, metric): (usize, &MetricSpec)| {
@@ -135,9 +139,17 @@ fn readings<M>(due: &Due, seen: &Seen<M>, parts: &[(&str, &Whole)]) -> Vec<Readi
         }
         let column = of_members;
         of_members += 1;
-        together(metric, parts, column)
+        match together(metric, parts, column) {
+            Ok(Measured::Total(_)) if away > Replicas::ZERO => Err(partial()),
+            reading => reading,
+        }
     };
     metrics.map(reading).collect()
+}
+
+fn partial() -> Unavailable {
+    let why = "a member that does not answer has a part of the total";
+    Unavailable::new(Cause::NotRead, why)
 }
 
 fn not_asked() -> Unavailable {

@@ -51,13 +51,15 @@ pub(super) fn decide<M>(
         .iter()
         .filter_map(|(name, member)| Some((&**name, member.whole()?)))
         .collect();
-    let away = away(memory, seen);
-    let clusters = u32::try_from(parts.len().saturating_add(away.len())).unwrap_or(u32::MAX);
-    let away = away
-        .into_iter()
-        .fold(Replicas::ZERO, Replicas::saturating_add);
+    let away = away(memory, due, seen);
+    let counted = parts.iter().map(|(name, _)| *name);
+    let counted = counted.chain(away.iter().map(|(name, _)| *name));
+    let counted: BTreeSet<String> = counted.map(str::to_owned).collect();
+    let clusters = u32::try_from(counted.len()).unwrap_or(u32::MAX);
+    let away = away.into_iter().map(|(_, count)| count);
+    let away = away.fold(Replicas::ZERO, Replicas::saturating_add);
     let sighting = merged(forecasts, due, seen, (&parts, away), desk.now);
-    count_anew(memory, &parts, due, desk);
+    count_anew(memory, counted, due, desk);
     let mut planned = desk.plan(
         &mut memory.told.track,
         due.as_one(undivided(due, clusters)),
@@ -67,7 +69,7 @@ pub(super) fn decide<M>(
     let total = Total {
         demand: total_demand(due, &planned.sighting, desk.now).filter(|_| seen.is_whole()),
         floor: floor(desk, memory, due, (&planned, clusters)),
-        desired: desired(due, &planned.decision, away),
+        desired: desired(due, &planned.decision),
     };
     if total.desired.is_none() {
         // The counts are the children's.
@@ -79,16 +81,30 @@ pub(super) fn decide<M>(
 }
 
 /// The last counts of the members that do not answer, as far as any is known: but for those that are taken for failed,
-/// what ran there goes on.
-fn away<M>(memory: &FleetMemory, seen: &Seen<M>) -> Vec<Replicas> {
-    let has_failed = |name: &String| {
+/// what ran there goes on. None where the hub writes counts: those are for the members that answer, and whether what is
+/// away serves anybody is not known.
+fn away<'s, M>(memory: &FleetMemory, due: &Due, seen: &'s Seen<M>) -> Vec<(&'s str, Replicas)> {
+    if hub_writes(due) {
+        return Vec::new();
+    }
+    let has_failed = |name: &str| {
         let entry = memory.ledger.members.get(name);
         entry.is_some_and(|entry| entry.tenure == Tenure::Failed)
     };
-    let away = seen.members.iter();
-    let away = away.filter(|(name, member)| member.is_unknown() && !has_failed(name));
-    let last = away.filter_map(|(name, _)| memory.members.get(name)?.last.as_ref()?.pods);
-    last.map(|pods| pods.replicas).collect()
+    let away = seen
+        .members
+        .iter()
+        .filter(|(_, member)| member.is_unknown());
+    let away = away
+        .map(|(name, _)| name.as_str())
+        .filter(|name| !has_failed(name));
+    let last = away.filter_map(|name| Some((name, memory.members.get(name)?.last.as_ref()?.pods?)));
+    last.map(|(name, pods)| (name, pods.replicas)).collect()
+}
+
+/// Whether the hub decides one count for all and divides it.
+fn hub_writes(due: &Due) -> bool {
+    due.spec.policy.mode == Mode::Direct && !due.is_duplicated()
 }
 
 /// The fleet's workload, decided as if we were its only writer: what the children do is not this decision's.
@@ -109,9 +125,8 @@ fn undivided(due: &Due, clusters: u32) -> Workload {
     }
 }
 
-/// Starts the log of readings anew where other members are counted than before: it was about another whole.
-fn count_anew(memory: &mut FleetMemory, parts: &[(&str, &Whole)], due: &Due, desk: &Desk<'_>) {
-    let counted: BTreeSet<String> = parts.iter().map(|(name, _)| (*name).to_owned()).collect();
+/// Starts the log of readings anew where other members are `counted` than before: it was about another whole.
+fn count_anew(memory: &mut FleetMemory, counted: BTreeSet<String>, due: &Due, desk: &Desk<'_>) {
     let before = memory.counted.replace(counted);
     if before.is_none_or(|before| Some(before) == memory.counted) {
         return;
@@ -124,16 +139,13 @@ fn count_anew(memory: &mut FleetMemory, parts: &[(&str, &Whole)], due: &Due, des
 }
 
 /// The count for the members that answer, where the hub writes counts; under `Duplicated` each member decides its own.
-/// They run `minReplicas` by themselves: whether what is away serves anybody is not known.
-fn desired(due: &Due, decision: &Decision, away: Replicas) -> Option<Replicas> {
+fn desired(due: &Due, decision: &Decision) -> Option<Replicas> {
     let workload = &due.spec.workload;
     let pinned = workload.specific_replicas;
     if let (Strategy::Preview, Some(count)) = (workload.strategy, pinned) {
         return Some(workload.bounds.clamp(count));
     }
-    let hub_writes = due.spec.policy.mode == Mode::Direct && !due.is_duplicated();
-    let seen = decision.desired.saturating_sub(away);
-    hub_writes.then_some(seen.max(workload.bounds.min))
+    hub_writes(due).then_some(decision.desired)
 }
 
 /// What forecast, cron windows and the fleet's own metrics ask for.

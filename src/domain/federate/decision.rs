@@ -154,7 +154,7 @@ reasons! {
     /// R3, R2: it keeps its pods until others are ready.
     Landing => "it keeps its pods until others are ready to serve",
     /// R3: it kept its pods for others, and does not any more.
-    Landed => "others are ready to serve, so it comes down to its share",
+    Landed => "the wait for others is over, so it comes down to its share",
     /// No candidate any more, or without a budget: its pods end.
     Drained => "it has no share any more, so its pods end",
     /// R5: its pods are unschedulable.

@@ -343,11 +343,10 @@ impl FleetWorld {
         .await
     }
 
-    /// Waits until no pod of the shop comes or goes anywhere, and the controller has seen it so: room is
-    /// estimated when budgets are divided, and pods that move are in the way.
+    /// Waits until no pod of the shop comes or goes anywhere, and the controller has seen it so.
     pub(crate) async fn at_rest(&self, controller: &Controller) {
         eventually(PATIENCE, "nothing comes or goes", || async {
-            for (name, _) in self.fleet.members() {
+            for (name, _) in self.clusters() {
                 let (asked, ready) = self.counts(name).await?;
                 let pods: Api<Pod> = Api::namespaced(self.cluster(name).client(), NAMESPACE);
                 let only = ListParams::default().labels(&format!("app={SHOP}"));

@@ -100,7 +100,7 @@ fn capacity(nodes: &[Value], pods: &[Value], workload: &Value) -> Option<u32> {
     let (_, member) = member(|_, _| Reply::Hang);
     fill(&member, nodes, pods, workload);
     member
-        .capacity(&target(), &PodShape::default())
+        .capacity(&target(), "app=web", &PodShape::default())
         .map(Replicas::get)
 }
 
@@ -157,7 +157,7 @@ async fn what_a_member_holds_does_not_change_while_its_pods_do() {
     ] {
         let (_, member) = member(|_, _| Reply::Hang);
         fill(&member, &nodes, &pods, &deployment(&json!({})));
-        let capacity = || member.capacity(&target(), &PodShape::default());
+        let capacity = || member.capacity(&target(), "app=web", &PodShape::default());
         assert_eq!(capacity(), Some(Replicas::new(4 + 2)), "{pods:?}");
         member
             .role
@@ -165,6 +165,34 @@ async fn what_a_member_holds_does_not_change_while_its_pods_do() {
             .replace(None, seen(std::slice::from_ref(&quota)));
         assert_eq!(capacity(), Some(Replicas::new(by_quota)), "{pods:?}");
     }
+}
+
+#[tokio::test]
+async fn a_member_holds_what_it_runs_of_a_kind_that_is_not_watched_too() {
+    let (_, member) = member(|_, _| Reply::Hang);
+    let ours = [
+        pod("x", "web", Some("a"), "500m"),
+        pod("y", "web", Some("a"), "500m"),
+    ];
+    fill(
+        &member,
+        &[node("a", "2", "110")],
+        &ours,
+        &deployment(&json!({})),
+    );
+    let rollout = ScaleTarget {
+        api_version: "argoproj.io/v1alpha1".into(),
+        kind: "Rollout".into(),
+        ..target()
+    };
+    let like = PodShape {
+        requests: [("cpu", 500)].into_iter().collect(),
+        ..PodShape::default()
+    };
+    assert_eq!(
+        member.capacity(&rollout, "app=web", &like),
+        Some(Replicas::new(4))
+    );
 }
 
 #[tokio::test]
@@ -223,7 +251,10 @@ async fn pods_are_held_only_where_one_may_run() {
 #[tokio::test]
 async fn quotas_bound_the_capacity_and_it_is_unknown_without_nodes() {
     let (_, member) = member(|_, _| Reply::Hang);
-    assert_eq!(member.capacity(&target(), &PodShape::default()), None);
+    assert_eq!(
+        member.capacity(&target(), "app=web", &PodShape::default()),
+        None
+    );
     fill(
         &member,
         &[node("a", "64", "110")],
@@ -248,7 +279,7 @@ async fn quotas_bound_the_capacity_and_it_is_unknown_without_nodes() {
         .quotas
         .replace(None, seen(&[quota, elsewhere, best_effort]));
     assert_eq!(
-        member.capacity(&target(), &PodShape::default()),
+        member.capacity(&target(), "app=web", &PodShape::default()),
         Some(Replicas::new(4))
     );
 }
@@ -272,7 +303,8 @@ async fn capacity_is_unknown_as_soon_as_nodes_pods_or_quotas_fall_silent() {
         a.role.nodes.counts.heard(ago(seconds));
         b.role.quotas.counts.heard(ago(seconds));
         c.stores.pods.counts.heard(ago(seconds));
-        let capacities = members.map(|member| member.capacity(&target(), &like).is_some());
+        let capacities =
+            members.map(|member| member.capacity(&target(), "app=web", &like).is_some());
         assert_eq!(capacities, [is_known; 3], "silent for {seconds} s");
     }
 }
@@ -291,14 +323,20 @@ async fn capacity_is_unknown_without_the_quotas_and_where_the_pods_of_some_names
     member.role.nodes.counts.heard(now);
     member.stores.pods.counts.heard(now);
     member.role.quotas.counts.heard(now);
-    assert_eq!(member.capacity(&target(), &PodShape::default()), None);
+    assert_eq!(
+        member.capacity(&target(), "app=web", &PodShape::default()),
+        None
+    );
 
     let shop = ["shop".to_owned()];
     let member = known(&shop);
     let scope = Some("shop");
     member.stores.pods.replace(scope, seen(&[]));
     member.role.quotas.replace(scope, seen(&[]));
-    assert_eq!(member.capacity(&target(), &PodShape::default()), None);
+    assert_eq!(
+        member.capacity(&target(), "app=web", &PodShape::default()),
+        None
+    );
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Watches keep a store true to the server, whatever the server does.
 
-use std::{sync::Arc, time::Duration};
+use std::{io::ErrorKind, sync::Arc, time::Duration};
 
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use futures::FutureExt;
@@ -164,6 +164,33 @@ async fn an_outage_is_counted_and_outlived() {
         format!("GET /api/v1/namespaces/shop/pods?{OPEN}12")
     );
     assert_eq!((store.report().relists, store.report().errors), (1, 5));
+}
+
+#[tokio::test]
+async fn a_watch_that_is_cut_goes_on_and_one_that_fails_is_an_error() {
+    let store = pods(Some("shop"));
+    let (server, client) = FakeServer::new(|_sent, before| match before {
+        0 => list("10", "", &[pod("a", 1)]),
+        1 => Reply::EventsAndError(
+            vec![event("ADDED", &pod("b", 11))],
+            ErrorKind::UnexpectedEof,
+        ),
+        2 => Reply::EventsAndError(vec![bookmark("12")], ErrorKind::TimedOut),
+        3 => Reply::EventsAndError(vec![bookmark("13")], ErrorKind::BrokenPipe),
+        4 => Reply::EventsAndSilence(vec![failure(410, "too old")]),
+        _ => Reply::Hang,
+    });
+    follow(&store, pace(), (server.clone(), client, 6)).await;
+    assert_eq!(names(&store), ["a", "b"]);
+    assert_eq!(
+        server.lines()[4],
+        format!("GET /api/v1/namespaces/shop/pods?{OPEN}13")
+    );
+    assert!(
+        server.lines()[5].contains("limit"),
+        "410 is expiry, also outside an event"
+    );
+    assert_eq!(store.report().errors, 1);
 }
 
 #[tokio::test]

@@ -78,13 +78,21 @@ fn a_blocked_member_wakes_no_lower_priority_than_its_pods_need() {
 
 #[test]
 fn higher_priorities_wait_until_the_lowest_has_ended_what_it_had_to_give_but_not_for_ever() {
-    for (drains_after, held_for) in [(1, 1), (3, 3), (100, 40)] {
+    // What is left to give after it, and nothing.
+    let cases = [
+        (6.0, 1, 1),
+        (6.0, 3, 3),
+        (6.0, 100, 40),
+        (9.5, 1, 1),
+        (9.5, 3, 3),
+    ];
+    for (demand, drains_after, held_for) in cases {
         let mut policy = policy(Kind::Prioritized, 2, 13);
         policy.preferences = priorities(&[("high", 2), ("low", 1)]);
         let members = vec![member("high", 9), member("low", 4)];
         let start = ledger(&[("high", 1, 9), ("low", 1, 4)]);
         let mut hub = Hub::new(policy, members, start);
-        hub.total.demand = Some(6.0);
+        hub.total.demand = Some(demand);
         while hub.budgets()[1].2 > 1 {
             hub.step();
         }
@@ -97,7 +105,11 @@ fn higher_priorities_wait_until_the_lowest_has_ended_what_it_had_to_give_but_not
             held += u32::from(decision.member("high").expect("a member").hold);
         }
         // The sync that takes holds already.
-        assert_eq!(held + 1, held_for, "drained after {drains_after} syncs");
+        assert_eq!(
+            held + 1,
+            held_for,
+            "{demand}, drained after {drains_after} syncs"
+        );
     }
 }
 

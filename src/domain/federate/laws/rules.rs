@@ -383,7 +383,7 @@ fn what_is_written_after_the_others_have_landed_says_so() {
         assert_eq!(reason, Reason::Landed, "{mode:?}");
         let said = "max 4 -> 2";
         assert!(
-            sentence.contains(said) && sentence.contains("others are ready"),
+            sentence.contains(said) && sentence.contains("the wait for others is over"),
             "{sentence}"
         );
     }

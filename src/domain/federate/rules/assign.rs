@@ -1,5 +1,5 @@
-//! R3: budgets are divided anew, because the spec, the set of candidates or what the policy says of one changed. It refuses to end ready pods:
-//! landing does that when others serve.
+//! R3: budgets are divided anew, because the spec, the set of candidates or what the policy says of one changed. It
+//! refuses to end ready pods: landing does that when others serve.
 //!
 //! A member that cannot be changed keeps its last bounds in every assignment. The others divide what is left of MAX,
 //! but none gets less than its share of MIN: maxima may sum to more than MAX by that.

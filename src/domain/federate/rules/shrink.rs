@@ -58,8 +58,8 @@ pub(super) fn shrink(fleet: &mut Fleet<'_>) {
     if fleet.policy.kind != Kind::Prioritized {
         return;
     }
-    let excess = excess(fleet).filter(|_| fleet.seats.iter().all(|seat| !seat.role.is_pinned()));
-    let excess = excess.unwrap_or(0);
+    let known = excess(fleet).filter(|_| fleet.seats.iter().all(|seat| !seat.role.is_pinned()));
+    let excess = known.unwrap_or(0);
     let since = fleet.ledger.excess_since;
     fleet.ledger.excess_since = (excess > 0).then(|| since.unwrap_or(fleet.now));
     let disturbed = |seat: &Seat<'_>| seat.blocked || fleet.cools(seat);
@@ -73,7 +73,9 @@ pub(super) fn shrink(fleet: &mut Fleet<'_>) {
     if excess > 0 {
         spared(fleet);
     }
-    hold(fleet, excess);
+    if known.is_some() {
+        hold(fleet, excess);
+    }
 }
 
 /// Says who keeps more than it would, for demand of its own.
@@ -160,8 +162,8 @@ fn hand_up(fleet: &mut Fleet<'_>, tier: i64, freed: u32) {
 fn hold(fleet: &mut Fleet<'_>, excess: u32) {
     let draining = fleet.active().filter(|seat| drains(fleet, seat));
     let draining = draining.filter_map(|seat| seat.standing.priority).min();
-    let lowest = lowest(fleet).into_iter().chain(draining).min();
-    let Some(lowest) = lowest.filter(|_| excess > 0) else {
+    let giving = lowest(fleet).filter(|_| excess > 0);
+    let Some(lowest) = giving.into_iter().chain(draining).min() else {
         return;
     };
     for seat in fleet.active_mut() {
