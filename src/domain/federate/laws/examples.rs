@@ -101,6 +101,10 @@ fn higher_priorities_wait_until_the_lowest_has_ended_what_it_had_to_give_but_not
             if step == drains_after {
                 hub.pods("low", 1, 0);
             }
+            // Every pod serves the same, those that are about to end too; unless that cannot be measured.
+            let low = hub.member("low").pods.map_or(0, |pods| pods.ready.get());
+            let served = demand * f64::from(low) / f64::from(9 + low);
+            hub.member("low").demand = (drains_after < 50).then_some(served);
             let decision = hub.step();
             held += u32::from(decision.member("high").expect("a member").hold);
         }

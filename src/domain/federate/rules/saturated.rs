@@ -8,7 +8,10 @@ use jiff::{SignedDuration, Timestamp};
 use crate::domain::Replicas;
 use crate::domain::federate::{Kind, Reason, Span, Surplus, Tenure};
 
-use super::fleet::{Fleet, Part, Seat, sum};
+use super::{
+    fleet::{Fleet, Part, Seat, sum},
+    shrink::drains,
+};
 
 /// How often a member without known demand doubles what it asks for at most.
 const DOUBLINGS: u32 = 16;
@@ -23,7 +26,12 @@ pub(super) fn observe(fleet: &mut Fleet<'_>) {
     let local = cooldown.checked_mul(LOCAL_COOLDOWNS).unwrap_or(cooldown);
     for seat in fleet.active_mut() {
         let rounds = rounds(seat.entry.saturated_since, cooldown, now);
-        seat.need = need(seat, tolerance, rounds);
+        // What pods serve that are about to end is for others as soon as they have.
+        seat.need = if drains(seat, cooldown, now) {
+            0
+        } else {
+            need(seat, tolerance, rounds)
+        };
         let recently = |when: Option<Timestamp>, span| {
             when.is_some_and(|when| now.duration_since(when) < span)
         };

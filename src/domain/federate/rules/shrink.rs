@@ -5,7 +5,7 @@
 //! freed budget goes to the highest tier with room. Meanwhile the autoscalers of higher tiers may not scale down: they
 //! would drain first otherwise, since every one of them sees the same low utilization.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::domain::Replicas;
 use crate::domain::federate::{Kind, Reason, Slot, Surplus, divide::quota_split};
@@ -46,11 +46,11 @@ fn beyond_bounds(seat: &Seat<'_>) -> u32 {
 
 /// Whether what R9 took from a member is still asked for there, as it says itself. Not for ever: nobody waits for an
 /// autoscaler that does nothing.
-fn drains(fleet: &Fleet<'_>, seat: &Seat<'_>) -> bool {
-    let patience = fleet.policy.cooldown.checked_mul(DRAINING_COOLDOWNS);
-    let recently = patience.is_none_or(|patience| fleet.within(seat.entry.shrunk, patience));
+pub(super) fn drains(seat: &Seat<'_>, cooldown: SignedDuration, now: Timestamp) -> bool {
+    let patience = cooldown.checked_mul(DRAINING_COOLDOWNS).unwrap_or(cooldown);
+    let taken = |at: Timestamp| now.duration_since(at) < patience;
     let says = seat.member.pods.map_or(0, |pods| pods.replicas.get());
-    recently && says > seat.max()
+    seat.entry.shrunk.is_some_and(taken) && says > seat.max()
 }
 
 /// Takes one tier down, if there is too much for long enough.
@@ -160,7 +160,8 @@ fn hand_up(fleet: &mut Fleet<'_>, tier: i64, freed: u32) {
 /// Whose autoscaler may not scale down: while there is too much, all those above a tier that can still give, or that was
 /// told to and still drains.
 fn hold(fleet: &mut Fleet<'_>, excess: u32) {
-    let draining = fleet.active().filter(|seat| drains(fleet, seat));
+    let (cooldown, now) = (fleet.policy.cooldown, fleet.now);
+    let draining = fleet.active().filter(|seat| drains(seat, cooldown, now));
     let draining = draining.filter_map(|seat| seat.standing.priority).min();
     let giving = lowest(fleet).filter(|_| excess > 0);
     let Some(lowest) = giving.into_iter().chain(draining).min() else {
