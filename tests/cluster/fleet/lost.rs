@@ -1,11 +1,10 @@
 //! A member is lost and comes back, is tainted, or gets other credentials; the hub's controller dies.
 //! Whoever serves goes on serving, and nobody dips when things are well again.
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
+use std::collections::BTreeMap;
 
+use foretide::clock::Clock;
+use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Api;
 use serde_json::{Value, json};
@@ -54,10 +53,10 @@ fn within(given: &BTreeMap<String, Bounds>, found: &BTreeMap<String, (i32, i32)>
 }
 
 /// How long five syncs take.
-async fn lasting(controller: &Controller) -> Duration {
-    let began = Instant::now();
+async fn lasting(controller: &Controller) -> SignedDuration {
+    let began = Clock::system().now();
     controller.further_syncs(5).await;
-    began.elapsed()
+    Clock::system().now().duration_since(began)
 }
 
 /// The bounds that a member's autoscaler has.
