@@ -326,6 +326,8 @@ async fn a_preview_shows_everything_and_writes_nothing_to_members() {
     }
     let shown = ["m1", "m2"].map(|name| {
         let cluster = world.cluster(name);
+        let reason = cluster.reason.unwrap_or_default();
+        assert!(!reason.contains("Restored"), "nothing is there: {reason}");
         (cluster.min, cluster.max)
     });
     assert_eq!(shown, [(Some(1), Some(2)), (Some(2), Some(8))]);

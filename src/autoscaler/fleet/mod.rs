@@ -34,7 +34,7 @@ use crate::{
     clock::Clock,
     domain::{
         Replicas,
-        federate::{self, FleetDecision},
+        federate::{self, FleetDecision, Reason},
     },
     forecaster::forecasts::Forecasts,
     ports::{Cluster, ClusterError, Fleet, ObjectKey},
@@ -229,9 +229,13 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
         let (mut decision, ledger) =
             federate::decide(&policy, &hub.total, &observed, &memory.ledger, now);
         memory.ledger = ledger;
-        if self.ending {
-            for member in &mut decision.members {
-                member.hold = false;
+        for member in &mut decision.members {
+            member.hold &= !self.ending;
+            if due.is_previewed() {
+                // What is only shown is never there.
+                let brought_back = |reason: &&mut Reason| **reason == Reason::Restored;
+                let shown = member.reasons.iter_mut().filter(brought_back);
+                shown.for_each(|reason| *reason = Reason::Steady);
             }
         }
         memory
