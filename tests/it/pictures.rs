@@ -84,7 +84,7 @@ impl Example {
         let (min, max) = (Replicas::new(self.bounds.0), Replicas::new(self.bounds.1));
         let bounds = ReplicaBounds::new(min, max);
         let candidate = |(name, capacity, weight, priority): &Cluster| Candidate {
-            name: (*name).to_owned(),
+            name,
             standing: Standing {
                 weight: *weight,
                 priority: *priority,

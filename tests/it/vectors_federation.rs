@@ -532,7 +532,7 @@ fn head_room(case: &Value) -> Outcome {
     let all: u32 = read(&case["expected"]["headroom"])?;
     equal("head-room", headroom, all)?;
     let candidates = clusters.iter().map(|c| Candidate {
-        name: c.name.clone(),
+        name: &c.name,
         standing: Standing {
             weight: c.weight,
             hi: Replicas::new(headroom),
@@ -564,7 +564,7 @@ fn first_assignment(case: &Value) -> Outcome {
     for (cluster, standing) in clusters.iter().zip(policy.standings(&profiles)) {
         match standing {
             Ok(standing) => candidates.push(Candidate {
-                name: cluster.name.clone(),
+                name: &cluster.name,
                 standing,
                 capacity: cluster.available_replicas,
                 demand: None,
@@ -632,7 +632,7 @@ fn seats(case: &Value) -> Outcome {
     let asked: SeatsInput = read(&case["input"])?;
     let names: BTreeSet<_> = asked.weights.keys().chain(asked.initial.keys()).collect();
     let slots = names.into_iter().map(|name| Slot {
-        name: name.clone(),
+        name,
         weight: asked.weights.get(name).copied().unwrap_or_default(),
         lo: asked.initial.get(name).copied().unwrap_or_default(),
         hi: u32::MAX,
@@ -648,7 +648,7 @@ fn seats(case: &Value) -> Outcome {
     let split = webster(held + asked.new_seats, &slots, ties);
     let got = split
         .of(&slots)
-        .map(|(slot, seats)| (slot.name.clone(), seats));
+        .map(|(slot, seats)| (slot.name.to_owned(), seats));
     expect_counts(case, got.collect())
 }
 
@@ -779,8 +779,8 @@ fn divided(
     let mut names = Vec::new();
     let mut candidates = Vec::new();
     let standings = policy.standings(&profiles);
-    for ((name, capacity), standing) in capacity.iter().zip(standings) {
-        let (Ok(mut standing), Some(alias)) = (standing, alias(name)) else {
+    for (((name, capacity), profile), standing) in capacity.iter().zip(&profiles).zip(standings) {
+        let Ok(mut standing) = standing else {
             continue;
         };
         if kind == Kind::DynamicWeighted {
@@ -788,7 +788,7 @@ fn divided(
         }
         names.push(name.clone());
         candidates.push(Candidate {
-            name: alias,
+            name: &profile.name,
             standing,
             capacity: Some(*capacity),
             ..Candidate::default()

@@ -15,10 +15,10 @@ use super::{Kind, Policy, Slot, Split, Standing, Surplus, WeightBy, fill, quota_
 use crate::domain::{ReplicaBounds, Replicas};
 
 /// One member that takes part in a division.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Candidate {
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Candidate<'a> {
     /// Its name.
-    pub name: String,
+    pub name: &'a str,
     /// What the policy says about it; `lo` and `hi` bound its share.
     pub standing: Standing,
     /// What it can run of this workload in all: placed and additional replicas. Unknown, and that of an elastic
@@ -106,13 +106,13 @@ impl Budget {
 /// exceeds `sum hi`; `sum min >= min(MIN, sum max)` and `<= max(MIN, sum lo)` plus the lifted ones. The order of the
 /// candidates does not matter as long as names differ.
 #[must_use]
-pub fn assign(policy: &Policy, bounds: ReplicaBounds, candidates: &[Candidate]) -> Budgets {
+pub fn assign(policy: &Policy, bounds: ReplicaBounds, candidates: &[Candidate<'_>]) -> Budgets {
     if policy.kind == Kind::Duplicated {
         return duplicated(bounds, candidates);
     }
     let most = share(policy, bounds.max, candidates, Surplus::Spread);
     let capped = candidates.iter().zip(&most.shares).map(|(candidate, max)| {
-        let mut candidate = candidate.clone();
+        let mut candidate = *candidate;
         candidate.standing.hi = Replicas::new(*max);
         candidate
     });
@@ -125,7 +125,7 @@ pub fn assign(policy: &Policy, bounds: ReplicaBounds, candidates: &[Candidate]) 
         .filter(|(_, (_, max))| **max > 0);
     let members = members.map(|(candidate, (min, max))| {
         let (min, max) = (Replicas::new((*min).max(1)), Replicas::new(*max));
-        (candidate.name.clone(), Budget { min, max })
+        (candidate.name.to_owned(), Budget { min, max })
     });
     Budgets {
         members: members.collect(),
@@ -134,11 +134,11 @@ pub fn assign(policy: &Policy, bounds: ReplicaBounds, candidates: &[Candidate]) 
     }
 }
 
-fn duplicated(bounds: ReplicaBounds, candidates: &[Candidate]) -> Budgets {
+fn duplicated(bounds: ReplicaBounds, candidates: &[Candidate<'_>]) -> Budgets {
     let max = bounds.max;
     let min = bounds.min.max(Replicas::new(1)).min(max);
     let all = candidates.iter().filter(|_| max > Replicas::ZERO);
-    let all = all.map(|candidate| (candidate.name.clone(), Budget { min, max }));
+    let all = all.map(|candidate| (candidate.name.to_owned(), Budget { min, max }));
     Budgets {
         members: all.collect(),
         ..Budgets::default()
@@ -152,7 +152,12 @@ fn duplicated(bounds: ReplicaBounds, candidates: &[Candidate]) -> Budgets {
 /// [`fill`] with one tier per member: those that host first, then the larger capacity, then by name. `Prioritized`:
 /// [`fill`] with one tier per priority, highest first. `surplus` matters for the last two only.
 #[must_use]
-pub fn share(policy: &Policy, n: Replicas, candidates: &[Candidate], surplus: Surplus) -> Split {
+pub fn share(
+    policy: &Policy,
+    n: Replicas,
+    candidates: &[Candidate<'_>],
+    surplus: Surplus,
+) -> Split {
     let weights = weights(policy, candidates);
     let slots = candidates.iter().zip(weights);
     let slots: Vec<_> = slots.map(|(c, weight)| c.slot(weight)).collect();
@@ -174,9 +179,9 @@ pub fn share(policy: &Policy, n: Replicas, candidates: &[Candidate], surplus: Su
 /// Demand weighs as the member's part of the whole demand: its sum over the pods, because an average per pod would
 /// swing with every move.
 #[must_use]
-pub fn weights(policy: &Policy, candidates: &[Candidate]) -> Vec<u64> {
+pub fn weights(policy: &Policy, candidates: &[Candidate<'_>]) -> Vec<u64> {
     let max = policy.bounds.max.get();
-    let of = |candidate: &Candidate| match policy.kind {
+    let of = |candidate: &Candidate<'_>| match policy.kind {
         Kind::StaticWeighted => candidate.standing.weight.unwrap_or_default(),
         _ => u64::from(candidate.capacity_or(max)),
     };
@@ -186,11 +191,11 @@ pub fn weights(policy: &Policy, candidates: &[Candidate]) -> Vec<u64> {
     }
 }
 
-impl Candidate {
+impl<'a> Candidate<'a> {
     /// It as a party with this weight.
-    pub(super) fn slot(&self, weight: u64) -> Slot {
+    pub(super) fn slot(&self, weight: u64) -> Slot<'a> {
         Slot {
-            name: self.name.clone(),
+            name: self.name,
             weight,
             lo: self.standing.lo.get(),
             hi: self.standing.hi.get(),
@@ -205,10 +210,10 @@ impl Candidate {
 }
 
 /// Demands in thousandths of a replica; their ratios are what matters.
-fn demand_weights(candidates: &[Candidate]) -> Vec<u64> {
+fn demand_weights(candidates: &[Candidate<'_>]) -> Vec<u64> {
     let usable = |demand: &f64| demand.is_finite() && *demand >= 0.0;
     let milli = |demand: f64| u64::from(Replicas::from_f64_trunc((demand * 1000.0).round()).get());
-    let demand = |c: &Candidate| c.demand.filter(usable).map(milli);
+    let demand = |c: &Candidate<'_>| c.demand.filter(usable).map(milli);
     let known: Vec<u64> = candidates.iter().filter_map(demand).collect();
     let count = u64::try_from(known.len()).unwrap_or(u64::MAX);
     let mean = known
@@ -223,26 +228,26 @@ fn demand_weights(candidates: &[Candidate]) -> Vec<u64> {
 }
 
 /// The slots in tiers, first first, and the positions they come from.
-pub(super) fn tiers(
+pub(super) fn tiers<'a>(
     kind: Kind,
-    candidates: &[Candidate],
-    slots: Vec<Slot>,
-) -> (Vec<Vec<Slot>>, Vec<usize>) {
-    let rank = |c: &Candidate, slot: &Slot| match kind {
+    candidates: &[Candidate<'_>],
+    slots: Vec<Slot<'a>>,
+) -> (Vec<Vec<Slot<'a>>>, Vec<usize>) {
+    let rank = |c: &Candidate<'_>, slot: &Slot<'_>| match kind {
         Kind::Prioritized => (Reverse(c.standing.priority), Reverse(true), Reverse(0)),
         _ => (Reverse(None), Reverse(c.hosts), Reverse(slot.weight)),
     };
     let mut order: Vec<_> = candidates.iter().zip(slots).enumerate().collect();
     order.sort_by(|(_, (a, x)), (_, (b, y))| {
         let ranks = rank(a, x).cmp(&rank(b, y));
-        ranks.then_with(|| a.name.cmp(&b.name))
+        ranks.then_with(|| a.name.cmp(b.name))
     });
     let places = order.iter().map(|(at, _)| *at).collect();
-    let is_one_tier = |a: &Candidate, b: &Candidate| {
+    let is_one_tier = |a: &Candidate<'_>, b: &Candidate<'_>| {
         kind == Kind::Prioritized && a.standing.priority == b.standing.priority
     };
     let tiers = order.chunk_by(|(_, (a, _)), (_, (b, _))| is_one_tier(a, b));
-    let tiers = tiers.map(|tier| tier.iter().map(|(_, (_, slot))| slot.clone()).collect());
+    let tiers = tiers.map(|tier| tier.iter().map(|(_, (_, slot))| *slot).collect());
     (tiers.collect(), places)
 }
 
@@ -256,7 +261,11 @@ pub(super) fn in_order(places: &[usize], split: Split) -> Split {
     }
 }
 
-fn remarks(policy: &Policy, bounds: ReplicaBounds, candidates: &[Candidate]) -> BTreeSet<Remark> {
+fn remarks(
+    policy: &Policy,
+    bounds: ReplicaBounds,
+    candidates: &[Candidate<'_>],
+) -> BTreeSet<Remark> {
     let is_weighted = matches!(policy.kind, Kind::StaticWeighted | Kind::DynamicWeighted);
     let mut weights = weights(policy, candidates).into_iter();
     let no_weights = is_weighted && !candidates.is_empty() && weights.all(|weight| weight == 0);
@@ -291,9 +300,9 @@ mod tests {
     use super::*;
     use crate::domain::federate::division_laws::policy;
 
-    fn candidate(name: &str, capacity: Option<u32>) -> Candidate {
+    fn candidate(name: &str, capacity: Option<u32>) -> Candidate<'_> {
         Candidate {
-            name: name.to_owned(),
+            name,
             standing: Standing {
                 hi: Replicas::MAX,
                 ..Standing::default()
@@ -303,19 +312,19 @@ mod tests {
         }
     }
 
-    fn weighted(name: &str, weight: u64) -> Candidate {
+    fn weighted(name: &str, weight: u64) -> Candidate<'_> {
         let mut candidate = candidate(name, None);
         candidate.standing.weight = Some(weight);
         candidate
     }
 
-    fn ranked(name: &str, priority: i64, capacity: u32) -> Candidate {
+    fn ranked(name: &str, priority: i64, capacity: u32) -> Candidate<'_> {
         let mut candidate = candidate(name, Some(capacity));
         candidate.standing.priority = Some(priority);
         candidate
     }
 
-    fn budgets(policy: &Policy, candidates: &[Candidate]) -> Vec<(String, u32, u32)> {
+    fn budgets(policy: &Policy, candidates: &[Candidate<'_>]) -> Vec<(String, u32, u32)> {
         let budgets = assign(policy, policy.bounds, candidates).members;
         let bounds = budgets
             .into_iter()
@@ -399,7 +408,7 @@ mod tests {
 
     #[test]
     fn demand_weighs_by_its_sum_and_unknown_demand_as_the_mean() {
-        let asks = |name: &str, demand| Candidate {
+        let asks = |name: &'static str, demand| Candidate {
             demand,
             ..candidate(name, Some(1))
         };
@@ -429,7 +438,7 @@ mod tests {
 
     #[test]
     fn thresholds_win_over_the_bounds_of_the_fleet_and_it_is_said() {
-        let bounded = |name: &str, lo, hi| {
+        let bounded = |name: &'static str, lo, hi| {
             let mut candidate = weighted(name, 1);
             candidate.standing.lo = Replicas::new(lo);
             candidate.standing.hi = Replicas::new(hi);

@@ -33,7 +33,7 @@ use crate::domain::Replicas;
 pub fn distribute(
     policy: &Policy,
     n: Replicas,
-    candidates: &[Candidate],
+    candidates: &[Candidate<'_>],
     previous: &BTreeMap<String, Replicas>,
 ) -> Split {
     let weighted = || {
@@ -53,14 +53,14 @@ pub fn distribute(
             for slot in tiers.iter_mut().flatten() {
                 slot.weight = u64::from(slot.top());
             }
-            let by_seats = |n, slots: &[Slot]| webster(n, slots, Ties::default());
+            let by_seats = |n, slots: &[Slot<'_>]| webster(n, slots, Ties::default());
             in_order(&places, fill_by(n.get(), &tiers, Surplus::Keep, by_seats))
         }
     }
 }
 
-fn whole(n: Replicas, candidates: &[Candidate]) -> Split {
-    let cut = |c: &Candidate| n.min(c.standing.hi).max(c.standing.lo).get();
+fn whole(n: Replicas, candidates: &[Candidate<'_>]) -> Split {
+    let cut = |c: &Candidate<'_>| n.min(c.standing.hi).max(c.standing.lo).get();
     Split {
         shares: candidates.iter().map(cut).collect(),
         left: 0,
@@ -71,11 +71,11 @@ fn whole(n: Replicas, candidates: &[Candidate]) -> Split {
 fn sticky(
     policy: &Policy,
     n: Replicas,
-    candidates: &[Candidate],
+    candidates: &[Candidate<'_>],
     previous: &BTreeMap<String, Replicas>,
 ) -> Split {
-    let there = |c: &Candidate| {
-        let count = previous.get(&c.name).copied().unwrap_or_default();
+    let there = |c: &Candidate<'_>| {
+        let count = previous.get(c.name).copied().unwrap_or_default();
         count.min(c.standing.hi).max(c.standing.lo).get()
     };
     let kept: Vec<_> = candidates.iter().map(there).collect();
@@ -107,7 +107,7 @@ fn sticky(
     }
 }
 
-impl Candidate {
+impl Candidate<'_> {
     /// What it can run beyond what it has.
     fn beyond(&self, kept: u32, policy: &Policy) -> u64 {
         let capacity = self.capacity_or(policy.bounds.max.get());
@@ -120,9 +120,9 @@ mod tests {
     use super::*;
     use crate::domain::federate::{Standing, division_laws::policy};
 
-    fn candidate(name: &str, lo: u32, hi: u32, capacity: u32) -> Candidate {
+    fn candidate(name: &str, lo: u32, hi: u32, capacity: u32) -> Candidate<'_> {
         Candidate {
-            name: name.to_owned(),
+            name,
             standing: Standing {
                 weight: Some(u64::from(capacity)),
                 priority: Some(i64::from(capacity)),

@@ -14,10 +14,10 @@ use std::{
 };
 
 /// One party of a division.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Slot {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slot<'a> {
     /// Its name: ties go to the first by name.
-    pub name: String,
+    pub name: &'a str,
     /// Its weight; under [`fill`] its capacity as well.
     pub weight: u64,
     /// At least this.
@@ -54,7 +54,7 @@ pub enum Ties {
     NameDescending,
 }
 
-impl Slot {
+impl Slot<'_> {
     /// The upper bound that counts.
     #[must_use]
     pub fn top(&self) -> u32 {
@@ -62,10 +62,7 @@ impl Slot {
     }
 
     fn with_weight(&self, weight: u64) -> Self {
-        Self {
-            weight,
-            ..self.clone()
-        }
+        Self { weight, ..*self }
     }
 }
 
@@ -77,7 +74,7 @@ impl Split {
     }
 
     /// The shares with the slots that have them.
-    pub fn of<'a>(&'a self, slots: &'a [Slot]) -> impl Iterator<Item = (&'a Slot, u32)> {
+    pub fn of<'a>(&'a self, slots: &'a [Slot<'a>]) -> impl Iterator<Item = (&'a Slot<'a>, u32)> {
         slots.iter().zip(self.shares.iter().copied())
     }
 }
@@ -90,7 +87,7 @@ impl Split {
 /// take. When all weights are zero they count as one each. The bounds win over `n`: the shares sum to
 /// `clamp(n, sum lo, sum hi)`, and `left` is what of `n` exceeds `sum hi`.
 #[must_use]
-pub fn quota_split(n: u32, slots: &[Slot]) -> Split {
+pub fn quota_split(n: u32, slots: &[Slot<'_>]) -> Split {
     in_parts(n, slots, quota)
 }
 
@@ -100,7 +97,7 @@ pub fn quota_split(n: u32, slots: &[Slot]) -> Split {
 /// A larger `n` never gives any slot less. Zero weights and totals out of bounds are treated as by [`quota_split`].
 /// The time does not depend on `n`.
 #[must_use]
-pub fn webster(n: u32, slots: &[Slot], ties: Ties) -> Split {
+pub fn webster(n: u32, slots: &[Slot<'_>], ties: Ties) -> Split {
     in_parts(n, slots, |n, slots| seats(n, slots, ties))
 }
 
@@ -111,16 +108,16 @@ pub fn webster(n: u32, slots: &[Slot], ties: Ties) -> Split {
 /// spread, it goes to the first tier by capacity up to `hi`, then to the next. The shares are in the order of the
 /// tiers, and within a tier in the order of its slots.
 #[must_use]
-pub fn fill(n: u32, tiers: &[Vec<Slot>], surplus: Surplus) -> Split {
+pub fn fill(n: u32, tiers: &[Vec<Slot<'_>>], surplus: Surplus) -> Split {
     fill_by(n, tiers, surplus, quota_split)
 }
 
 /// [`fill`] with another rule within the tiers.
 pub(super) fn fill_by(
     n: u32,
-    tiers: &[Vec<Slot>],
+    tiers: &[Vec<Slot<'_>>],
     surplus: Surplus,
-    rule: impl Fn(u32, &[Slot]) -> Split,
+    rule: impl Fn(u32, &[Slot<'_>]) -> Split,
 ) -> Split {
     let least: u64 = tiers.iter().flatten().map(|slot| u64::from(slot.lo)).sum();
     let mut rest = u64::from(n).saturating_sub(least);
@@ -148,11 +145,11 @@ pub(super) fn fill_by(
 }
 
 /// The slot with its capacity as upper bound and weight.
-fn up_to_capacity(slot: &Slot) -> Slot {
+fn up_to_capacity<'a>(slot: &Slot<'a>) -> Slot<'a> {
     let capacity = u32::try_from(slot.weight).unwrap_or(u32::MAX);
     let hi = capacity.min(slot.top()).max(slot.lo);
     Slot {
-        name: slot.name.clone(),
+        name: slot.name,
         weight: u64::from(hi),
         lo: slot.lo,
         hi,
@@ -160,9 +157,9 @@ fn up_to_capacity(slot: &Slot) -> Slot {
 }
 
 /// The slot as it stands above what it already has.
-fn above((slot, share): (&Slot, &u32)) -> Slot {
+fn above<'a>((slot, share): (&Slot<'a>, &u32)) -> Slot<'a> {
     Slot {
-        name: slot.name.clone(),
+        name: slot.name,
         weight: slot.weight,
         lo: 0,
         hi: slot.top().saturating_sub(*share),
@@ -170,7 +167,7 @@ fn above((slot, share): (&Slot, &u32)) -> Slot {
 }
 
 /// Gives these slots their `lo` and as much of `rest` as they have room for.
-fn take(rest: &mut u64, slots: &[Slot], rule: impl Fn(u32, &[Slot]) -> Split) -> Vec<u32> {
+fn take(rest: &mut u64, slots: &[Slot<'_>], rule: impl Fn(u32, &[Slot<'_>]) -> Split) -> Vec<u32> {
     let least: u64 = slots.iter().map(|slot| u64::from(slot.lo)).sum();
     let most: u64 = slots.iter().map(|slot| u64::from(slot.top())).sum();
     let taken = (*rest).min(most - least);
@@ -184,11 +181,12 @@ fn take(rest: &mut u64, slots: &[Slot], rule: impl Fn(u32, &[Slot]) -> Split) ->
 }
 
 /// Divides by `rule` among the weighted slots, then what they cannot take among the others.
-fn in_parts(n: u32, slots: &[Slot], rule: impl Fn(u64, &[Slot]) -> Vec<u32>) -> Split {
-    let sum = |of: fn(&Slot) -> u32| slots.iter().map(|slot| u64::from(of(slot))).sum::<u64>();
-    let total = u64::from(n).max(sum(|slot| slot.lo)).min(sum(Slot::top));
+fn in_parts(n: u32, slots: &[Slot<'_>], rule: impl Fn(u64, &[Slot<'_>]) -> Vec<u32>) -> Split {
+    let least_of_all: u64 = slots.iter().map(|slot| u64::from(slot.lo)).sum();
+    let most_of_all: u64 = slots.iter().map(|slot| u64::from(slot.top())).sum();
+    let total = u64::from(n).max(least_of_all).min(most_of_all);
     let is_weighted = |slot: &&Slot| slot.weight > 0;
-    let weighted: Vec<_> = slots.iter().filter(is_weighted).cloned().collect();
+    let weighted: Vec<_> = slots.iter().filter(is_weighted).copied().collect();
     let others = slots.iter().filter(|slot| !is_weighted(slot));
     let others: Vec<_> = others.map(|slot| slot.with_weight(1)).collect();
     let least: u64 = others.iter().map(|slot| u64::from(slot.lo)).sum();
@@ -211,7 +209,7 @@ fn in_parts(n: u32, slots: &[Slot], rule: impl Fn(u64, &[Slot]) -> Vec<u32>) -> 
 }
 
 /// [`quota_split`] of a total within the bounds among slots that all have a weight.
-fn quota(total: u64, slots: &[Slot]) -> Vec<u32> {
+fn quota(total: u64, slots: &[Slot<'_>]) -> Vec<u32> {
     let mut shares: Vec<u32> = slots.iter().map(|slot| slot.lo).collect();
     let mut active: Vec<usize> = (0..slots.len()).collect();
     let mut rest = total;
@@ -243,7 +241,7 @@ fn quota(total: u64, slots: &[Slot]) -> Vec<u32> {
 }
 
 /// By how much shares are above and below their bounds, in all.
-fn violations(slots: &[&Slot], shares: &[u64]) -> (u64, u64) {
+fn violations(slots: &[&Slot<'_>], shares: &[u64]) -> (u64, u64) {
     let each = slots.iter().zip(shares);
     each.fold((0, 0), |(over, under), (slot, share)| {
         (
@@ -254,7 +252,7 @@ fn violations(slots: &[&Slot], shares: &[u64]) -> (u64, u64) {
 }
 
 /// Exact shares rounded down, and one more for the heaviest of those with a remainder.
-fn proportions(n: u64, slots: &[&Slot]) -> Vec<u64> {
+fn proportions(n: u64, slots: &[&Slot<'_>]) -> Vec<u64> {
     let whole: u128 = slots.iter().map(|slot| u128::from(slot.weight)).sum();
     let exact = |slot: &Slot| u128::from(n) * u128::from(slot.weight);
     let floor = |slot: &&Slot| exact(slot).checked_div(whole).unwrap_or_default();
@@ -262,7 +260,7 @@ fn proportions(n: u64, slots: &[&Slot]) -> Vec<u64> {
     let missing = u128::from(n).saturating_sub(shares.iter().sum());
     let mut order: Vec<_> = slots.iter().zip(&mut shares).collect();
     order.retain(|(slot, share)| **share * whole != exact(slot));
-    order.sort_by_key(|(slot, _)| (Reverse(slot.weight), slot.name.as_str()));
+    order.sort_by_key(|(slot, _)| (Reverse(slot.weight), slot.name));
     let heaviest = usize::try_from(missing).unwrap_or(usize::MAX);
     for (_, share) in order.into_iter().take(heaviest) {
         *share += 1;
@@ -274,7 +272,7 @@ fn proportions(n: u64, slots: &[&Slot]) -> Vec<u64> {
 /// A slot that competes for its next seat.
 #[derive(PartialEq, Eq)]
 struct Bid<'a> {
-    slot: &'a Slot,
+    slot: &'a Slot<'a>,
     seats: u32,
     at: usize,
     ties: Ties,
@@ -290,8 +288,8 @@ impl Ord for Bid<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
         let quotient = |a: &Self, b: &Self| u128::from(a.slot.weight) * b.divisor();
         let by_name = || match self.ties {
-            Ties::NameAscending => other.slot.name.cmp(&self.slot.name),
-            Ties::NameDescending => self.slot.name.cmp(&other.slot.name),
+            Ties::NameAscending => other.slot.name.cmp(self.slot.name),
+            Ties::NameDescending => self.slot.name.cmp(other.slot.name),
         };
         quotient(self, other)
             .cmp(&quotient(other, self))
@@ -307,7 +305,7 @@ impl PartialOrd for Bid<'_> {
 }
 
 /// [`webster`] of a total within the bounds among slots that all have a weight.
-fn seats(total: u64, slots: &[Slot], ties: Ties) -> Vec<u32> {
+fn seats(total: u64, slots: &[Slot<'_>], ties: Ties) -> Vec<u32> {
     let mut shares = head_start(total, slots);
     let mut rest = total.saturating_sub(shares.iter().map(|share| u64::from(*share)).sum());
     let bids = slots.iter().zip(&shares).enumerate();
@@ -335,7 +333,7 @@ fn seats(total: u64, slots: &[Slot], ties: Ties) -> Vec<u32> {
 
 /// The seats that every slot certainly gets: those with `weight / (2 seats + 1) >= price`, for the lowest price that
 /// the total can pay. Taking them at once leaves the outcome unchanged and the time independent of the total.
-fn head_start(total: u64, slots: &[Slot]) -> Vec<u32> {
+fn head_start(total: u64, slots: &[Slot<'_>]) -> Vec<u32> {
     // Prices are in units of 2^-64: fine enough to tell any two quotients of 64-bit weights and 32-bit seats apart.
     let at_price = |price: u128| -> Vec<u32> {
         let bought = |slot: &Slot| {
@@ -372,22 +370,23 @@ fn narrow(n: u64) -> u32 {
 mod tests {
     use super::*;
 
-    fn slot(name: &str, weight: u64, lo: u32, hi: u32) -> Slot {
+    fn slot(name: &str, weight: u64, lo: u32, hi: u32) -> Slot<'_> {
         Slot {
-            name: name.to_owned(),
+            name,
             weight,
             lo,
             hi,
         }
     }
 
-    fn slots<const N: usize>(rows: [(u64, u32, u32); N]) -> Vec<Slot> {
-        let rows = ('a'..).zip(rows);
-        let rows = rows.map(|(name, (weight, lo, hi))| slot(&name.to_string(), weight, lo, hi));
+    fn slots<const N: usize>(rows: [(u64, u32, u32); N]) -> Vec<Slot<'static>> {
+        let rows = NAMES.into_iter().zip(rows);
+        let rows = rows.map(|(name, (weight, lo, hi))| slot(name, weight, lo, hi));
         rows.collect()
     }
 
     const ANY: u32 = u32::MAX;
+    const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
     #[test]
     #[expect(clippy::too_many_lines, reason = "a table")]
@@ -448,9 +447,9 @@ mod tests {
                 0,
             ),
         ] {
-            let rows: Vec<_> = ('a'..)
-                .zip(&rows)
-                .map(|(name, row)| slot(&name.to_string(), row.0, row.1, row.2))
+            let rows = NAMES.into_iter().zip(&rows);
+            let rows: Vec<_> = rows
+                .map(|(name, row)| slot(name, row.0, row.1, row.2))
                 .collect();
             assert_eq!(
                 quota_split(n, &rows),

@@ -58,7 +58,10 @@ impl Dice {
     }
 }
 
-fn candidate(name: char, seed: u64) -> Candidate {
+/// Names for members and slots, in order.
+const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
+
+fn candidate(name: &str, seed: u64) -> Candidate<'_> {
     let mut dice = Dice(seed);
     let (lo, hi) = dice.bounds();
     let standing = Standing {
@@ -69,7 +72,7 @@ fn candidate(name: char, seed: u64) -> Candidate {
         elastic: dice.roll(10) == 0,
     };
     Candidate {
-        name: name.into(),
+        name,
         standing,
         capacity: dice.maybe(40),
         demand: dice.maybe(400).map(|tenths| f64::from(tenths) / 10.0),
@@ -77,12 +80,17 @@ fn candidate(name: char, seed: u64) -> Candidate {
     }
 }
 
-fn fleet() -> impl Strategy<Value = Vec<Candidate>> {
-    let fleet = |seeds: Vec<u64>| ('a'..).zip(seeds).map(|(name, seed)| candidate(name, seed));
+fn fleet() -> impl Strategy<Value = Vec<Candidate<'static>>> {
+    let fleet = |seeds: Vec<u64>| {
+        NAMES
+            .into_iter()
+            .zip(seeds)
+            .map(|(name, seed)| candidate(name, seed))
+    };
     vec(any::<u64>(), 1..7).prop_map(move |seeds| fleet(seeds).collect())
 }
 
-fn slot(name: char, seed: u64) -> Slot {
+fn slot(name: &str, seed: u64) -> Slot<'_> {
     let mut dice = Dice(seed);
     let (lo, hi) = dice.bounds();
     let weight = match dice.roll(10) {
@@ -90,15 +98,20 @@ fn slot(name: char, seed: u64) -> Slot {
         small => u64::from(small - 1),
     };
     Slot {
-        name: name.into(),
+        name,
         weight,
         lo,
         hi,
     }
 }
 
-fn slots() -> impl Strategy<Value = Vec<Slot>> {
-    let slots = |seeds: Vec<u64>| ('a'..).zip(seeds).map(|(name, seed)| slot(name, seed));
+fn slots() -> impl Strategy<Value = Vec<Slot<'static>>> {
+    let slots = |seeds: Vec<u64>| {
+        NAMES
+            .into_iter()
+            .zip(seeds)
+            .map(|(name, seed)| slot(name, seed))
+    };
     vec(any::<u64>(), 0..7).prop_map(move |seeds| slots(seeds).collect())
 }
 
@@ -106,13 +119,13 @@ fn sum(counts: impl Iterator<Item = u32>) -> u32 {
     counts.sum()
 }
 
-fn bounds_of(fleet: &[Candidate]) -> (u32, u32) {
+fn bounds_of(fleet: &[Candidate<'_>]) -> (u32, u32) {
     let lo = sum(fleet.iter().map(|c| c.standing.lo.get()));
     let hi = sum(fleet.iter().map(|c| c.standing.hi.get()));
     (lo, hi)
 }
 
-fn budgets(policy: &Policy, fleet: &[Candidate]) -> Budgets {
+fn budgets(policy: &Policy, fleet: &[Candidate<'_>]) -> Budgets {
     assign(policy, policy.bounds, fleet)
 }
 
@@ -121,7 +134,7 @@ fn total(budgets: &Budgets, of: fn(&Budget) -> Replicas) -> u32 {
 }
 
 /// The seats of [`webster`], one at a time.
-fn webster_by_hand(n: u32, slots: &[Slot], ties: Ties) -> Vec<u32> {
+fn webster_by_hand(n: u32, slots: &[Slot<'_>], ties: Ties) -> Vec<u32> {
     let any = slots.iter().any(|slot| slot.weight > 0);
     let mut seats: Vec<u32> = slots.iter().map(|slot| slot.lo).collect();
     while sum(seats.iter().copied()) < n {
@@ -131,7 +144,7 @@ fn webster_by_hand(n: u32, slots: &[Slot], ties: Ties) -> Vec<u32> {
             let (x, y) = (weight(*a), weight(*b));
             let quotients =
                 (x * (2 * u128::from(seats[*b]) + 1)).cmp(&(y * (2 * u128::from(seats[*a]) + 1)));
-            let names = slots[*b].name.cmp(&slots[*a].name);
+            let names = slots[*b].name.cmp(slots[*a].name);
             let names = if ties == Ties::NameAscending {
                 names
             } else {
@@ -168,8 +181,8 @@ proptest! {
     ) {
         let whole: u64 = weights.iter().sum();
         prop_assume!(whole > 0);
-        let slot = |(name, weight): (char, &u64)| Slot { name: name.into(), weight: *weight, lo: 0, hi: u32::MAX };
-        let slots: Vec<_> = ('a'..).zip(&weights).map(slot).collect();
+        let slot = |(name, weight): (&'static str, &u64)| Slot { name, weight: *weight, lo: 0, hi: u32::MAX };
+        let slots: Vec<_> = NAMES.into_iter().zip(&weights).map(slot).collect();
         let split = quota_split(count, &slots);
         for (slot, share) in split.of(&slots) {
             let exact = u64::from(count) * slot.weight;
@@ -215,7 +228,7 @@ proptest! {
         let mut shares = split.shares.iter();
         let mut is_full = true;
         for tier in &tiers {
-            let full = |s: &Slot| s.lo.max(s.top().min(u32::try_from(s.weight).unwrap_or(u32::MAX)));
+            let full = |s: &Slot<'_>| s.lo.max(s.top().min(u32::try_from(s.weight).unwrap_or(u32::MAX)));
             let has = sum(tier.iter().zip(&mut shares).map(|(_, share)| *share));
             prop_assert!(is_full || has == sum(tier.iter().map(|s| s.lo)), "{has} in {tier:?}");
             is_full &= has == sum(tier.iter().map(full));
@@ -238,7 +251,7 @@ proptest! {
         let (lo, hi) = bounds_of(&fleet);
         let budgets = budgets(&policy, &fleet);
         for candidate in &fleet {
-            let Some(budget) = budgets.members.get(&candidate.name) else {
+            let Some(budget) = budgets.members.get(candidate.name) else {
                 prop_assert_eq!(candidate.standing.lo, n(0));
                 continue;
             };
@@ -263,7 +276,7 @@ proptest! {
             let split = share(&policy, n(count), &fleet, surplus);
             let capacity = weights(&policy, &fleet);
             let all: Vec<_> = fleet.iter().zip(split.shares).zip(capacity).collect();
-            let is_short = |((c, share), capacity): &((&Candidate, u32), u64)| {
+            let is_short = |((c, share), capacity): &((&Candidate<'_>, u32), u64)| {
                 u64::from(*share) < (*capacity).min(c.standing.hi.get().into())
             };
             for ((low, has), _) in &all {
@@ -285,9 +298,9 @@ proptest! {
         policy in policies(&DIVIDING), (fleet, shuffled) in fleet().prop_flat_map(|f| (Just(f.clone()), Just(f).prop_shuffle())),
     ) {
         prop_assert_eq!(budgets(&policy, &fleet), budgets(&policy, &shuffled));
-        let by_name = |fleet: &[Candidate]| -> BTreeMap<String, u32> {
+        let by_name = |fleet: &[Candidate<'_>]| -> BTreeMap<String, u32> {
             let split = distribute(&policy, n(30), fleet, &BTreeMap::new());
-            fleet.iter().map(|c| c.name.clone()).zip(split.shares).collect()
+            fleet.iter().map(|c| c.name.to_owned()).zip(split.shares).collect()
         };
         prop_assert_eq!(by_name(&fleet), by_name(&shuffled));
     }
@@ -312,7 +325,7 @@ proptest! {
     fn one_replica_more_raises_one_member_by_one_and_lowers_none(
         policy in policies(&DIVIDING), fleet in fleet(), count in 0_u32..150, previous in vec(0_u32..30, 0..7),
     ) {
-        let names = fleet.iter().map(|c| c.name.clone());
+        let names = fleet.iter().map(|c| c.name.to_owned());
         let previous = names.zip(previous.into_iter().map(n)).collect();
         let (lo, hi) = bounds_of(&fleet);
         let less = distribute(&policy, n(count), &fleet, &previous);
@@ -351,7 +364,7 @@ proptest! {
         again in any::<u64>(),
     ) {
         let first = distribute(&policy, n(count), &fleet, &BTreeMap::new());
-        let names = || fleet.iter().map(|c| c.name.clone());
+        let names = || fleet.iter().map(|c| c.name.to_owned());
         let previous = names().zip(first.shares.iter().map(|s| n(*s))).collect();
         let mut fleet = fleet.clone();
         let mut dice = Dice(again);
@@ -364,13 +377,14 @@ proptest! {
 
 #[test]
 fn a_count_of_two_thousand_million_is_divided_at_once() {
-    let slot = |i: u32| Slot {
-        name: format!("member-{i:03}"),
-        weight: u64::from(i % 7 + 1),
+    let names: Vec<_> = (0..100).map(|i| format!("member-{i:03}")).collect();
+    let slots = (0..).zip(&names).map(|(i, name)| Slot {
+        name,
+        weight: i % 7 + 1,
         lo: 0,
         hi: u32::MAX,
-    };
-    let slots: Vec<_> = (0..100).map(slot).collect();
+    });
+    let slots: Vec<_> = slots.collect();
     let split = webster(2_000_000_000, &slots, Ties::default());
     assert_eq!((split.total(), split.left), (2_000_000_000, 0));
     // 399 of weight in all: fourteen or fifteen members of each of the seven weights.

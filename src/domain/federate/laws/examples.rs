@@ -177,7 +177,7 @@ fn head_room_is_divided_two_to_one_to_one() {
     let running = [("cluster1", 2, 7), ("cluster2", 1, 8), ("cluster3", 1, 7)];
     let headroom: u32 = running.iter().map(|(_, _, max)| max - 6).sum();
     let candidates = running.map(|(name, weight, _)| Candidate {
-        name: name.to_owned(),
+        name,
         standing: Standing {
             weight: Some(weight),
             hi: n(22 - 6),

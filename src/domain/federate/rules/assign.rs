@@ -74,7 +74,7 @@ fn note_standings(fleet: &mut Fleet<'_>) {
 }
 
 /// A member as its nodes and the policy stand now.
-pub(super) fn candidate(seat: &Seat<'_>, fleet: &Fleet<'_>) -> Candidate {
+pub(super) fn candidate<'a>(seat: &Seat<'a>, fleet: &Fleet<'_>) -> Candidate<'a> {
     let marked = seat.is_marked(fleet.now);
     let known = seat.member.capacity.is_some() && !seat.standing.elastic || marked;
     let mut standing = seat.standing;
@@ -83,7 +83,7 @@ pub(super) fn candidate(seat: &Seat<'_>, fleet: &Fleet<'_>) -> Candidate {
     // A mark counts whatever the member is declared to be.
     standing.elastic &= !marked;
     Candidate {
-        name: seat.name().to_owned(),
+        name: seat.name(),
         standing,
         capacity: known.then_some(seat.capacity),
         demand: seat.demand,
@@ -91,19 +91,19 @@ pub(super) fn candidate(seat: &Seat<'_>, fleet: &Fleet<'_>) -> Candidate {
     }
 }
 
-fn budgets(fleet: &Fleet<'_>, candidates: &[Candidate]) -> Budgets {
+fn budgets(fleet: &Fleet<'_>, candidates: &[Candidate<'_>]) -> Budgets {
     let bounds = fleet.policy.bounds;
     let pinned = || fleet.seats.iter().filter(|seat| seat.role.is_pinned());
     if fleet.policy.kind == Kind::Duplicated || pinned().next().is_none() {
         return divide(fleet.policy, bounds, candidates);
     }
     let lost = pinned().map(|seat| candidate(seat, fleet));
-    let all: Vec<_> = candidates.iter().cloned().chain(lost).collect();
+    let all: Vec<_> = candidates.iter().copied().chain(lost).collect();
     let whole = divide(fleet.policy, bounds, &all);
     let least = |name: &str| whole.members.get(name).map_or(Replicas::ZERO, |b| b.min);
-    let raised = candidates.iter().cloned().map(|mut candidate| {
+    let raised = candidates.iter().copied().map(|mut candidate| {
         let standing = &mut candidate.standing;
-        standing.lo = standing.lo.max(least(&candidate.name));
+        standing.lo = standing.lo.max(least(candidate.name));
         standing.hi = standing.hi.max(standing.lo);
         candidate
     });
@@ -117,8 +117,12 @@ fn budgets(fleet: &Fleet<'_>, candidates: &[Candidate]) -> Budgets {
 }
 
 /// Capacities, weights and the order of filling, for the floors until budgets are divided anew.
-pub(super) fn store_estimates(fleet: &mut Fleet<'_>, candidates: &[Candidate], weights: &[u64]) {
-    let tier = |at: usize, candidate: &Candidate, weight: u64| match fleet.policy.kind {
+pub(super) fn store_estimates(
+    fleet: &mut Fleet<'_>,
+    candidates: &[Candidate<'_>],
+    weights: &[u64],
+) {
+    let tier = |at: usize, candidate: &Candidate<'_>, weight: u64| match fleet.policy.kind {
         Kind::Prioritized => (
             Reverse(candidate.standing.priority),
             Reverse(false),

@@ -38,7 +38,7 @@ fn divide(fleet: &mut Fleet<'_>) {
     }
 }
 
-fn candidate(seat: &Seat<'_>) -> Candidate {
+fn candidate<'a>(seat: &Seat<'a>) -> Candidate<'a> {
     let hi = seat.max().min(seat.capacity).max(seat.min());
     let mut candidate = seat.candidate(Part {
         hi,

@@ -241,8 +241,8 @@ impl Part {
     }
 }
 
-impl Seat<'_> {
-    pub(super) fn name(&self) -> &str {
+impl<'a> Seat<'a> {
+    pub(super) fn name(&self) -> &'a str {
         &self.member.profile.name
     }
 
@@ -357,9 +357,9 @@ impl Seat<'_> {
     }
 
     /// It as a candidate of a division.
-    pub(super) fn candidate(&self, part: Part) -> Candidate {
+    pub(super) fn candidate(&self, part: Part) -> Candidate<'a> {
         Candidate {
-            name: self.name().to_owned(),
+            name: self.name(),
             standing: Standing {
                 lo: Replicas::ZERO,
                 hi: Replicas::new(part.hi),

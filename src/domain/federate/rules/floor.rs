@@ -54,7 +54,7 @@ pub(super) fn split(fleet: &Fleet<'_>, floor: u32) -> Split {
     divide_floor(fleet.policy.kind, floor, slots)
 }
 
-fn slot(seat: &Seat<'_>, by_capacity: bool, now: jiff::Timestamp) -> FloorSlot {
+fn slot<'a>(seat: &Seat<'a>, by_capacity: bool, now: jiff::Timestamp) -> FloorSlot<'a> {
     let capacity = if by_capacity {
         seat.stored_capacity(now)
     } else {
@@ -67,7 +67,7 @@ fn slot(seat: &Seat<'_>, by_capacity: bool, now: jiff::Timestamp) -> FloorSlot {
     };
     FloorSlot {
         slot: Slot {
-            name: seat.name().to_owned(),
+            name: seat.name(),
             weight,
             lo: seat.min().min(capacity),
             hi: seat.max().min(capacity),
