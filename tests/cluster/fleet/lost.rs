@@ -74,8 +74,13 @@ async fn a_lost_member_is_retained_a_dead_hub_is_outlived_and_credentials_rotate
     let controller = world.run();
     let thirds = [("member1", 8), ("member2", 8), ("member3", 8)];
     world.capped("a third each", &thirds).await;
-    let three = [("member1", 3), ("member2", 3), ("member3", 3)];
-    world.runs("three each", &three).await;
+    world
+        .runs_so("nine or so", |found| {
+            let all: i32 = found.values().map(|(_, ready)| *ready).sum();
+            let settled = |(asked, ready): &(i32, i32)| asked == ready && *asked >= 2;
+            (9..=10).contains(&all) && found.values().all(settled)
+        })
+        .await;
 
     // So long a few syncs take while every member answers.
     let usual = lasting(&controller).await;
