@@ -132,6 +132,36 @@ pub(super) async fn scale<C: Workloads>(
     .await
 }
 
+/// Removes an autoscaler that acted for us; an adopted one is given back.
+pub(super) async fn remove<C: Workloads>(
+    cluster: &C,
+    telemetry: &Telemetry,
+    ours: &HpaView,
+) -> Result<Deed, ClusterError> {
+    if child::adopted_by(ours).is_some() {
+        give_back(cluster, telemetry, ours).await?;
+        return Ok(Deed::GivenBack);
+    }
+    let outcome = cluster
+        .delete_hpa(&ours.namespace, &ours.name, &ours.uid)
+        .await;
+    telemetry.wrote(Write::Hpa, outcome.is_ok());
+    outcome.map(|()| Deed::Removed)
+}
+
+/// Leaves an autoscaler that acted for us where it is, as nobody's, with the user's behavior.
+pub(super) async fn release<C: Workloads>(
+    cluster: &C,
+    telemetry: &Telemetry,
+    ours: &HpaView,
+    behavior: Option<&Value>,
+) -> Result<(), ClusterError> {
+    let patch = child::release_patch(ours, behavior);
+    let outcome = cluster.patch_hpa(&ours.namespace, &ours.name, &patch).await;
+    telemetry.wrote(Write::Hpa, outcome.is_ok());
+    outcome.map(drop)
+}
+
 /// Gives back an adopted autoscaler whose adopter is gone.
 pub(super) async fn give_back<C: Workloads>(
     cluster: &C,
@@ -198,7 +228,9 @@ impl<C: Workloads> Writer<'_, C> {
         let adopted = siblings.adopted.as_ref();
         let taken = adopted.or(siblings.foreign.as_ref());
         if let Some(taken) = taken.filter(|_| child::wants_adoption(ehpa)) {
-            self.remove_owned().await?;
+            if let Some(owned) = &siblings.owned {
+                remove(self.cluster, self.telemetry, owned).await?;
+            }
             let manifest =
                 child::adoption((&self.planned.valid, self.planned.kin), taken, min, max);
             let deed = if adopted.is_some() {
@@ -289,24 +321,10 @@ impl<C: Workloads> Writer<'_, C> {
         if self.planned.delegates {
             return Ok(effect);
         }
-        if let Some(adopted) = &siblings.adopted {
-            give_back(self.cluster, self.telemetry, adopted).await?;
-            effect.deeds.push(Deed::GivenBack);
+        for ours in siblings.adopted.iter().chain(&siblings.owned) {
+            let deed = remove(self.cluster, self.telemetry, ours).await?;
+            effect.deeds.push(deed);
         }
-        effect.deeds.extend(self.remove_owned().await?);
         Ok(effect)
-    }
-
-    async fn remove_owned(&self) -> Result<Option<Deed>, ClusterError> {
-        let Some(owned) = &self.planned.sighting.siblings.owned else {
-            return Ok(None);
-        };
-        let outcome = self
-            .cluster
-            .delete_hpa(&owned.namespace, &owned.name, &owned.uid)
-            .await;
-        self.telemetry.wrote(Write::Hpa, outcome.is_ok());
-        outcome?;
-        Ok(Some(Deed::Removed))
     }
 }

@@ -158,8 +158,13 @@ impl Connection {
         Self { hidden, ..self }
     }
 
-    /// Bounded calls over this connection, in whose errors no credentials show.
-    pub(in crate::adapters) fn calls(&self, limits: Limits, gate: WriteGate) -> Calls {
+    /// Calls over this connection within the usual bounds, in whose errors no credentials show.
+    pub(in crate::adapters) fn calls(&self) -> Calls {
+        self.gated_calls(Limits::default(), WriteGate::default())
+    }
+
+    /// The same within other bounds, and behind a gate.
+    pub(in crate::adapters) fn gated_calls(&self, limits: Limits, gate: WriteGate) -> Calls {
         Calls {
             hidden: self.hidden.clone(),
             ..Calls::gated(self.unary.clone(), limits, gate)
@@ -278,7 +283,10 @@ impl Calls {
     async fn bounded(&self, request: &Request<Vec<u8>>, retries: u32) -> Result<String, CallError> {
         let turn = timeout(self.limits.queue, self.turns.acquire()).await;
         let Ok(Ok(_turn)) = turn else {
-            return Err(CallError::Crowded(self.limits));
+            let Limits {
+                queue, in_flight, ..
+            } = self.limits;
+            return Err(CallError::Crowded { queue, in_flight });
         };
         timeout(self.limits.deadline, self.attempts(request, retries))
             .await

@@ -6,7 +6,6 @@
 
 use std::{error::Error, time::Duration};
 
-use super::client::Limits;
 use crate::ports::ClusterError;
 
 /// So many characters of a server's words are kept, for they go into logs and statuses.
@@ -27,8 +26,13 @@ pub(in crate::adapters) enum CallError {
     #[error("no answer within {0:?}")]
     Late(Duration),
     /// The call did not get its turn.
-    #[error("waited {:?} for one of {} calls in flight to end", .0.queue, .0.in_flight)]
-    Crowded(Limits),
+    #[error("waited {queue:?} for one of {in_flight} calls in flight to end")]
+    Crowded {
+        /// How long a call waits.
+        queue: Duration,
+        /// Calls in flight at once.
+        in_flight: usize,
+    },
     /// The write gate is closed.
     #[error("this process may not write now: another one leads")]
     Closed,
@@ -60,7 +64,7 @@ impl CallError {
             Self::Status { code, .. } => matches!(code, 429 | 502 | 503 | 504),
             Self::Transport(_) => true,
             Self::Late(_)
-            | Self::Crowded(_)
+            | Self::Crowded { .. }
             | Self::Closed
             | Self::Answer(_)
             | Self::Request(_) => false,
@@ -93,7 +97,7 @@ impl CallError {
             },
             Self::Status { .. }
             | Self::Late(_)
-            | Self::Crowded(_)
+            | Self::Crowded { .. }
             | Self::Closed
             | Self::Transport(_) => ClusterError::Unreachable {
                 what,

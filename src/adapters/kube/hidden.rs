@@ -42,7 +42,7 @@ impl Hidden {
             CallError::Transport(words) => CallError::Transport(self.out_of_words(&words)),
             CallError::Answer(words) => CallError::Answer(self.out_of_words(&words)),
             CallError::Request(words) => CallError::Request(self.out_of_words(&words)),
-            ours @ (CallError::Late(_) | CallError::Crowded(_) | CallError::Closed) => ours,
+            ours @ (CallError::Late(_) | CallError::Crowded { .. } | CallError::Closed) => ours,
         }
     }
 

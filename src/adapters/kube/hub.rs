@@ -46,7 +46,7 @@ impl KubeCluster<Hub> {
         clock: Clock,
         (limits, pace): (Limits, Pace),
     ) -> Self {
-        let calls = connection.calls(limits, WriteGate::default());
+        let calls = connection.gated_calls(limits, WriteGate::default());
         let role = Hub::new(namespaces);
         Self::of_role(
             connection,

@@ -3,15 +3,9 @@
 use std::collections::BTreeMap;
 
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA};
-
 use serde::Deserialize;
 
-use super::{
-    client::{Connection, Limits},
-    error::CallError,
-    gate::WriteGate,
-    url::Resource,
-};
+use super::{client::Connection, error::CallError, url::Resource};
 use crate::ports::ClusterError;
 
 #[derive(Deserialize)]
@@ -32,7 +26,7 @@ impl Connection {
     ) -> Result<EffectiveHorizontalPodAutoscaler, ClusterError> {
         let told = |error: CallError| error.about(Resource::EHPA.shown(namespace, name));
         let url = Resource::EHPA.object(namespace, name).map_err(told)?;
-        let calls = self.calls(Limits::default(), WriteGate::default());
+        let calls = self.calls();
         calls.read(&url).await.map_err(told)
     }
 
@@ -47,7 +41,7 @@ impl Connection {
     ) -> Result<FederatedHPA, ClusterError> {
         let told = |error: CallError| error.about(Resource::FEDERATED.shown(namespace, name));
         let url = Resource::FEDERATED.object(namespace, name).map_err(told)?;
-        let calls = self.calls(Limits::default(), WriteGate::default());
+        let calls = self.calls();
         calls.read(&url).await.map_err(told)
     }
 
@@ -63,7 +57,7 @@ impl Connection {
     ) -> Result<Option<String>, ClusterError> {
         let told = |error: CallError| error.about(Resource::CONFIG_MAP.shown(namespace, name));
         let url = Resource::CONFIG_MAP.object(namespace, name).map_err(told)?;
-        let calls = self.calls(Limits::default(), WriteGate::default());
+        let calls = self.calls();
         match calls.read::<ConfigMap>(&url).await.map_err(told) {
             Ok(mut found) => Ok(found.data.remove(key)),
             Err(ClusterError::NotFound { .. }) => Ok(None),

@@ -53,7 +53,7 @@ impl KubeCluster<MemberStores> {
         gate: WriteGate,
         (limits, pace, clock): (Limits, Pace, Clock),
     ) -> Self {
-        let calls = connection.calls(limits, gate);
+        let calls = connection.gated_calls(limits, gate);
         let role = MemberStores::new(namespaces);
         Self::of_role(
             connection,

@@ -21,8 +21,7 @@ use super::{
 };
 use crate::{
     adapters::kube::{
-        Body, CallError, Calls, Changes, ConnectError, Connection, Limits, Resource, WriteGate,
-        query, root, segment,
+        Body, CallError, Calls, Changes, ConnectError, Connection, Resource, query, root, segment,
     },
     ports::ClusterError,
 };
@@ -126,7 +125,7 @@ impl Desk {
     }
 
     pub(super) fn over(connection: Connection) -> Self {
-        let calls = connection.calls(Limits::default(), WriteGate::default());
+        let calls = connection.calls();
         Self { connection, calls }
     }
 

@@ -26,8 +26,8 @@ use super::{
 };
 use crate::{
     adapters::kube::{
-        CallError, Calls, Changes, Connection, Discovery, Limits, Pace, Resource, Seen, Store,
-        Stored, WatchReport, Watched, WriteGate, query, read,
+        CallError, Calls, Changes, Connection, Discovery, Pace, Resource, Seen, Store, Stored,
+        WatchReport, Watched, query, read,
     },
     ports::ClusterError,
 };
@@ -175,9 +175,7 @@ impl Inventory {
 
     /// Waits until the hub serves profiles.
     async fn profiles_served(&self) {
-        let calls = self
-            .connection
-            .calls(Limits::default(), WriteGate::default());
+        let calls = self.connection.calls();
         let discovery = Discovery::new(Arc::new(calls));
         let Resource {
             api_version, kind, ..

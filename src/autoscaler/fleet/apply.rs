@@ -8,17 +8,12 @@
 use std::time::Duration;
 
 use futures::future::join_all;
+use jiff::Timestamp;
 
-use super::{
-    farewell::{End, part_with},
-    member::Part,
-};
+use super::{member::Part, memory::MemberMemory};
 use crate::{
-    autoscaler::{
-        apply::{Deed, Effect, carry_out, scale},
-        child,
-    },
-    domain::{Replicas, federate::FleetDecision},
+    autoscaler::apply::{Deed, Effect, carry_out, remove, scale},
+    domain::{Replicas, federate::FleetDecision, hpa::Behavior},
     ports::{ClusterError, Member},
     telemetry::{Telemetry, Write},
 };
@@ -49,6 +44,36 @@ impl Done {
         let to = self.outcome.as_ref().ok()?.scaled?;
         let planned = self.part.planned.as_ref()?;
         Some((planned.sighting.scale.scale.spec, to))
+    }
+
+    /// Has the member's memory know it; whether to decide again at once.
+    pub(super) fn remember(
+        &self,
+        memory: &mut MemberMemory,
+        behavior: Option<&Behavior>,
+        now: Timestamp,
+    ) -> bool {
+        let effect = match &self.outcome {
+            Ok(effect) => effect,
+            Err(error) => return matches!(error, ClusterError::Conflict { .. }),
+        };
+        if let Some(placing) = &self.part.placing {
+            memory.placed = Some(placing.template.version);
+            memory.start = placing.start;
+        }
+        if self.part.planned.is_some() {
+            memory.track.delegated(effect);
+            let decided = self.part.min;
+            memory.shaped = memory.track.child_min.map(|left| (left, decided));
+        }
+        if let Some((from, to)) = self.scaled() {
+            memory.track.changed(behavior, (from, to), now);
+            let pods = memory.last.as_mut().and_then(|last| last.pods.as_mut());
+            if let Some(pods) = pods {
+                pods.replicas = to;
+            }
+        }
+        self.part.planned.is_none()
     }
 }
 
@@ -166,13 +191,7 @@ impl Pen<'_> {
             }
         }
         if let Some(orphan) = &part.orphan {
-            part_with(member, self.telemetry, orphan, End::Removed).await?;
-            let adopted = child::adopted_by(orphan).is_some();
-            deeds.push(if adopted {
-                Deed::GivenBack
-            } else {
-                Deed::Removed
-            });
+            deeds.push(remove(member, self.telemetry, orphan).await?);
         }
         effect.deeds.extend(deeds);
         Ok(effect)
@@ -207,8 +226,6 @@ fn phases(decision: &FleetDecision) -> Vec<(Direction, Vec<&str>)> {
 
 #[cfg(test)]
 mod tests {
-    use jiff::Timestamp;
-
     use super::*;
     use crate::domain::federate::{Action, MemberDecision};
 

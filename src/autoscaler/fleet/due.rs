@@ -1,32 +1,19 @@
-//! Which fleets are due, and what their objects ask for.
-//!
-//! An object that cannot be understood keeps what it last asked for, as everywhere. It decides nothing.
+//! A fleet whose turn it is, and what its object asks for: of the hub, and of members.
 
-use std::{
-    collections::{BTreeMap, HashSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA};
-use kube::ResourceExt;
 
-use super::{FleetAutoscaler, gather, memory::FleetMemory, report};
 use crate::{
-    autoscaler::{
-        Setup,
-        gather::Due as Question,
-        memory::Memory,
-        rivals::{self, Rivals},
-        schedule::Entry,
-    },
+    autoscaler::{gather::Due as Question, rivals::Rivals},
     domain::{
         Replicas,
         federate::{Kind, Policy},
+        hpa::MetricSpec,
         workload::{Mode, Strategy, Workload},
     },
-    owned::{DELETION_POLICY, HUB, Kin},
-    ports::{Cluster, Fleet},
-    validate::{self, FleetSpec},
+    owned::Kin,
+    validate::FleetSpec,
 };
 
 /// A federated autoscaler whose turn it is, with what its spec means.
@@ -46,108 +33,6 @@ pub(super) struct Due {
     pub(super) rivals: Rivals,
     /// The members that have a share already, and the replicas that are expected there.
     pub(super) known: BTreeMap<String, Option<Replicas>>,
-}
-
-// === impl FleetAutoscaler ===
-
-impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
-    /// The fleets whose turn it is, validated; forgets the ones that are gone.
-    pub(super) async fn due(&mut self) -> Vec<Due> {
-        let mut staying = self.hub.federated();
-        staying.retain(|fdhpa| fdhpa.metadata.deletion_timestamp.is_none());
-        let uids: HashSet<String> = staying.iter().filter_map(|fdhpa| fdhpa.uid()).collect();
-        // Who cannot be read at the moment is not gone.
-        let all_are_known = self.hub.every_federated().is_some();
-        let is_gone = |uid: &String, _: &mut FleetMemory| all_are_known && !uids.contains(uid);
-        for (_, mut gone) in self.memories.extract_if(is_gone) {
-            let Memory {
-                labels, foreseen, ..
-            } = &gone.told;
-            let telemetry = &self.told.telemetry;
-            telemetry.forget(labels, foreseen);
-            telemetry.divided(labels, &mut gone.shown, std::iter::empty());
-        }
-        let identity = self.identity.as_deref();
-        let wholes = staying
-            .iter()
-            .map(|fdhpa| Arc::new(as_one(fdhpa, identity)));
-        let wholes: Vec<_> = wholes.collect();
-        let entries: Vec<Entry<'_>> = staying
-            .iter()
-            .map(|fdhpa| Entry {
-                uid: fdhpa.metadata.uid.as_deref().unwrap_or_default(),
-                namespace: fdhpa.metadata.namespace.as_deref().unwrap_or_default(),
-                generation: fdhpa.metadata.generation.unwrap_or_default(),
-            })
-            .collect();
-        let due = self.schedule.due(&entries, self.clock.now());
-        let mut rivals = rivals::among(&wholes);
-        let mut validated = Vec::with_capacity(due.len());
-        for position in due {
-            let (Some(fdhpa), Some(whole)) = (staying.get(position), wholes.get(position)) else {
-                continue;
-            };
-            let uid = fdhpa.metadata.uid.as_deref().unwrap_or_default();
-            let rivals = rivals.remove(uid).unwrap_or_default();
-            validated.extend(self.understand((fdhpa, whole), rivals).await);
-        }
-        validated
-    }
-
-    /// What a fleet's object asks for; one that cannot be understood keeps what it last asked for.
-    async fn understand(
-        &mut self,
-        (fdhpa, whole): (&Arc<FederatedHPA>, &Arc<EffectiveHorizontalPodAutoscaler>),
-        rivals: Rivals,
-    ) -> Option<Due> {
-        let Setup {
-            local_zone,
-            sync_period,
-            settings,
-            ..
-        } = &self.setup;
-        let understood = validate::fleet(fdhpa, local_zone, *sync_period, settings);
-        let uid = fdhpa.uid().unwrap_or_default();
-        let memory = self
-            .memories
-            .entry(uid)
-            .or_insert_with(|| FleetMemory::new(fdhpa, whole));
-        match understood {
-            Ok(spec) => {
-                memory.told.workload = Some(Arc::new(spec.workload.clone()));
-                memory.told.valid = Some(Arc::clone(whole));
-                memory.told.invalid = None;
-                let question = Arc::new(gather::question(&spec));
-                memory.spec = Some((Arc::new(spec), question));
-            }
-            Err(invalid) if memory.spec.is_some() => memory.told.invalid = Some(invalid),
-            Err(invalid) => {
-                let board = report::Board::as_it_stands(&*self.hub, fdhpa);
-                let reporter = board.reporter(&self.told.telemetry, self.clock.now());
-                reporter.invalid(&mut memory.told, whole, &invalid).await;
-            }
-        }
-        let (spec, question) = memory.spec.clone()?;
-        Some(Due {
-            fdhpa: Arc::clone(fdhpa),
-            whole: Arc::clone(whole),
-            valid: Arc::clone(memory.told.valid.as_ref().unwrap_or(whole)),
-            spec,
-            question,
-            rivals,
-            known: memory.known(),
-        })
-    }
-}
-
-/// A fleet's object as that of one workload, of which hub, and what becomes of what is created for it.
-fn as_one(fdhpa: &FederatedHPA, hub: Option<&str>) -> EffectiveHorizontalPodAutoscaler {
-    let mut whole = fdhpa.as_one();
-    let annotations = whole.metadata.annotations.get_or_insert_default();
-    annotations.extend(hub.map(|hub| (HUB.to_owned(), hub.to_owned())));
-    let policy = fdhpa.spec.deletion_policy.unwrap_or_default();
-    annotations.insert(DELETION_POLICY.to_owned(), format!("{policy:?}"));
-    whole
 }
 
 // === impl Due ===
@@ -172,6 +57,11 @@ impl Due {
         self.spec.policy.kind == Kind::Duplicated
     }
 
+    /// Whether the hub decides one count for all and divides it; under `Duplicated` each member decides for itself.
+    pub(super) fn hub_writes(&self) -> bool {
+        self.spec.policy.mode == Mode::Direct && !self.is_duplicated()
+    }
+
     /// Whether nothing but a given count is written.
     pub(super) fn is_previewed(&self) -> bool {
         self.spec.workload.strategy == Strategy::Preview
@@ -191,5 +81,30 @@ impl Due {
             workload: Arc::clone(workload),
             rivals: self.rivals.clone(),
         }
+    }
+}
+
+/// Whether members are asked for a metric: all of those that pods have, and the rest unless it is the fleet's.
+pub(super) fn is_asked_of_members(spec: &FleetSpec, metric: &MetricSpec) -> bool {
+    let of_pods = matches!(
+        metric,
+        MetricSpec::Resource { .. }
+            | MetricSpec::ContainerResource { .. }
+            | MetricSpec::Pods { .. }
+            | MetricSpec::Unknown(_)
+    );
+    of_pods || !spec.scopes.contains(&metric.identifier())
+}
+
+/// What members are asked: the metrics, without anything that is the hub's to compute.
+pub(super) fn question(spec: &FleetSpec) -> Workload {
+    let metrics = spec.workload.metrics.iter();
+    let asked = metrics.filter(|metric| is_asked_of_members(spec, metric));
+    Workload {
+        metrics: asked.cloned().collect(),
+        windows: Vec::new(),
+        prediction: None,
+        problems: Vec::new(),
+        ..spec.workload.clone()
     }
 }

@@ -17,7 +17,10 @@ use super::{
     gather::{has_ours, in_reach},
 };
 use crate::{
-    autoscaler::{apply::give_back, child},
+    autoscaler::{
+        apply::{release, remove},
+        child,
+    },
     domain::{strategy::Action, workload::Strategy},
     owned::{DELETION_POLICY, FLEET_UID, HUB},
     ports::{Cluster, ClusterError, EventNote, Fleet, HpaView, Member, MemberView, Workloads},
@@ -33,7 +36,7 @@ const SWEEP_PERIOD: SignedDuration = SignedDuration::from_mins(1);
 
 /// What becomes of one autoscaler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End<'a> {
+enum End<'a> {
     /// Removed, or given back to whom it was adopted from.
     Removed,
     /// Left as it is, as nobody's, with the user's behavior.
@@ -312,26 +315,15 @@ fn say_swept(member: &str, hpa: &HpaView, outcome: Result<(), ClusterError>) {
 }
 
 /// Removes one autoscaler, or lets go of it.
-pub(super) async fn part_with<M: Member>(
+async fn part_with<M: Member>(
     member: &M,
     telemetry: &Telemetry,
     hpa: &HpaView,
     end: End<'_>,
 ) -> Result<(), ClusterError> {
-    let adopted = child::adopted_by(hpa).is_some();
     match end {
-        End::Removed if adopted => give_back(member, telemetry, hpa).await,
-        End::Removed => {
-            let outcome = member.delete_hpa(&hpa.namespace, &hpa.name, &hpa.uid).await;
-            telemetry.wrote(Write::Hpa, outcome.is_ok());
-            outcome
-        }
-        End::Released(behavior) => {
-            let patch = child::release_patch(hpa, behavior);
-            let outcome = member.patch_hpa(&hpa.namespace, &hpa.name, &patch).await;
-            telemetry.wrote(Write::Hpa, outcome.is_ok());
-            outcome.map(drop)
-        }
+        End::Removed => remove(member, telemetry, hpa).await.map(drop),
+        End::Released(behavior) => release(member, telemetry, hpa, behavior).await,
     }
 }
 

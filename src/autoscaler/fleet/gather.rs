@@ -9,7 +9,10 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use futures::future::join_all;
 use jiff::Timestamp;
 
-use super::{due::Due, placement::Template};
+use super::{
+    due::{Due, is_asked_of_members},
+    template::Template,
+};
 use crate::{
     autoscaler::{
         child::{self, Siblings},
@@ -19,14 +22,11 @@ use crate::{
     domain::{
         Replicas, ScaleTarget,
         federate::{Health, PodShape, WorkloadSource},
-        hpa::MetricSpec,
         observation::{Container, Reading, Requests},
-        workload::Workload,
     },
     forecaster::{fleets::FleetMember, forecasts::Forecasts},
     owned::Kin,
     ports::{Cluster, ClusterError, Member, MemberView},
-    validate::FleetSpec,
 };
 
 /// What was seen of one fleet.
@@ -75,7 +75,7 @@ pub(super) enum Sight {
 /// Everything about a workload in one member.
 #[derive(Debug, Clone)]
 pub(super) struct Whole {
-    /// As in a cluster of its own; readings in the order of [`question`].
+    /// As in a cluster of its own; readings in the order of its question.
     pub(super) sighting: Sighting,
     /// Pods without a node, and since when the oldest is.
     pub(super) unschedulable: (Replicas, Option<Timestamp>),
@@ -147,31 +147,6 @@ impl Whole {
     pub(super) fn is_idle(&self) -> bool {
         let observation = &self.sighting.observation;
         observation.scale.spec == Replicas::ZERO && observation.pods.is_empty()
-    }
-}
-
-/// Whether members are asked for a metric: all of those that pods have, and the rest unless it is the fleet's.
-pub(super) fn is_asked_of_members(spec: &FleetSpec, metric: &MetricSpec) -> bool {
-    let of_pods = matches!(
-        metric,
-        MetricSpec::Resource { .. }
-            | MetricSpec::ContainerResource { .. }
-            | MetricSpec::Pods { .. }
-            | MetricSpec::Unknown(_)
-    );
-    of_pods || !spec.scopes.contains(&metric.identifier())
-}
-
-/// What members are asked: the metrics, without anything that is the hub's to compute.
-pub(super) fn question(spec: &FleetSpec) -> Workload {
-    let metrics = spec.workload.metrics.iter();
-    let asked = metrics.filter(|metric| is_asked_of_members(spec, metric));
-    Workload {
-        metrics: asked.cloned().collect(),
-        windows: Vec::new(),
-        prediction: None,
-        problems: Vec::new(),
-        ..spec.workload.clone()
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use foretide_crds::{ClusterStatus, EffectiveHorizontalPodAutoscaler, Passthrough};
+use foretide_crds::{EffectiveHorizontalPodAutoscaler, Passthrough};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
@@ -28,7 +28,7 @@ use crate::{
     domain::{
         ReplicaBounds, Replicas,
         demand::is_available,
-        federate::{Action, Entry, Health, Member, MemberDecision, Pods, Profile},
+        federate::{Action, Entry, Health, Member, MemberDecision, Pods},
         hpa::{Behavior, MetricSpec, Select},
         strategy,
         workload::{Mode, Workload},
@@ -74,14 +74,14 @@ pub(super) fn observed<M>(
     let member = match &seen.sight {
         Sight::Unknown { .. } => Member {
             health: lost(view.health, (last.as_ref(), memory.seen), now),
-            ..last.unwrap_or_else(|| nothing_known(&view.profile))
+            ..last.unwrap_or_default()
         },
         Sight::Absent { capacity, siblings } => Member {
             health: view.health,
             hpa: stands(siblings, memory.shaped),
             observed: Some(now),
             capacity: *capacity,
-            ..nothing_known(&view.profile)
+            ..Member::default()
         },
         Sight::Whole(whole) => {
             let member = Member {
@@ -127,43 +127,6 @@ fn lost(health: Health, (last, seen): (Option<&Member>, bool), now: Timestamp) -
     }
 }
 
-/// A member as status remembers it, for the time until it is seen again.
-pub(super) fn remembered(cluster: &ClusterStatus) -> Member {
-    let count = |n: Option<i32>| n.map(Replicas::from_i32);
-    let profile = Profile {
-        name: cluster.name.clone(),
-        ..Profile::default()
-    };
-    Member {
-        pods: count(cluster.current).map(|replicas| Pods {
-            replicas,
-            ready: count(cluster.ready).unwrap_or_default(),
-            unschedulable: count(cluster.pending).unwrap_or_default(),
-            unschedulable_since: None,
-        }),
-        hpa: count(cluster.min).zip(count(cluster.max)),
-        observed: cluster.observed.as_ref().map(|at| at.0),
-        ..nothing_known(&profile)
-    }
-}
-
-fn nothing_known(profile: &Profile) -> Member {
-    Member {
-        profile: profile.clone(),
-        health: Health::Ready,
-        taints: Vec::new(),
-        pods: None,
-        hpa: None,
-        desired: None,
-        demand: None,
-        capacity: None,
-        observed: None,
-        fought_by: None,
-        rival: None,
-        foreign: false,
-    }
-}
-
 fn of(due: &Due, whole: &Whole, shaped: Option<(Replicas, Replicas)>, now: Timestamp) -> Member {
     let Sighting {
         scale,
@@ -191,7 +154,7 @@ fn of(due: &Due, whole: &Whole, shaped: Option<(Replicas, Replicas)>, now: Times
         rival: rival(due, whole)
             .filter(|_| !due.is_previewed())
             .map(|hpa| hpa.name.clone()),
-        ..nothing_known(&Profile::default())
+        ..Member::default()
     }
 }
 
@@ -321,7 +284,7 @@ fn scaled(
     } else if !acts || leaves {
         planned.delegates = false;
         planned.decision.action = at_rest();
-    } else if hub_writes(due) {
+    } else if due.hub_writes() {
         planned.decision.action = at_rest();
     } else if let strategy::Action::Scale { .. } = planned.decision.action
         && !decides_alone(due, decision)
@@ -336,12 +299,7 @@ fn scaled(
 /// Whether the member's own decision gives its count: so it is under `Duplicated` in Direct, as long as it runs.
 fn decides_alone(due: &Due, decision: &MemberDecision) -> bool {
     let runs = matches!(decision.action, Action::Keep | Action::Update);
-    !due.is_previewed() && runs && due.spec.policy.mode == Mode::Direct && !hub_writes(due)
-}
-
-/// Whether the counts of members are the hub's to write; under `Duplicated` each member decides for itself.
-fn hub_writes(due: &Due) -> bool {
-    due.spec.policy.mode == Mode::Direct && !due.is_duplicated()
+    !due.is_previewed() && runs && due.spec.policy.mode == Mode::Direct && !due.hub_writes()
 }
 
 const fn at_rest() -> strategy::Action {

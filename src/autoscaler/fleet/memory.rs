@@ -3,24 +3,24 @@
 //! All of it may be lost: the ledger and the last counts come back from status, and what is missing holds scale-down
 //! for a while.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA};
+use foretide_crds::{ClusterStatus, EffectiveHorizontalPodAutoscaler, FederatedHPA};
 use jiff::{SignedDuration, Timestamp};
 
-use super::{apply::Done, ledger, member, why::Why};
+use super::{ledger, why::Why};
 use crate::{
     autoscaler::memory::{Memory, Track},
     domain::{
         Replicas,
-        federate::{Health, Ledger, Member},
+        federate::{Health, Ledger, Member, Pods, Profile},
         history::History,
-        hpa::Behavior,
         lead_time::LeadTimes,
         workload::Workload,
     },
-    ports::ClusterError,
     validate::FleetSpec,
 };
 
@@ -85,7 +85,7 @@ impl FleetMemory {
         let ledger = status.and_then(|status| ledger::read(status.ledger.as_deref()?));
         let clusters = status.and_then(|status| status.clusters.as_deref());
         let members = clusters.into_iter().flatten().map(|cluster| {
-            let last = member::remembered(cluster);
+            let last = remembered(cluster);
             let memory = MemberMemory {
                 last: Some(last),
                 restored: true,
@@ -130,34 +130,24 @@ impl MemberMemory {
         let long = period.checked_mul(JOINING_PERIODS).unwrap_or(period);
         self.seen || self.restored && now.duration_since(since) >= long
     }
+}
 
-    /// Remembers what was applied; whether it should be decided again at once.
-    pub(super) fn take_in(
-        &mut self,
-        behavior: Option<&Behavior>,
-        done: &Done,
-        now: Timestamp,
-    ) -> bool {
-        let effect = match &done.outcome {
-            Ok(effect) => effect,
-            Err(error) => return matches!(error, ClusterError::Conflict { .. }),
-        };
-        if let Some(placing) = &done.part.placing {
-            self.placed = Some(placing.template.version);
-            self.start = placing.start;
-        }
-        if done.part.planned.is_some() {
-            self.track.delegated(effect);
-            let decided = done.part.min;
-            self.shaped = self.track.child_min.map(|left| (left, decided));
-        }
-        if let Some((from, to)) = done.scaled() {
-            self.track.changed(behavior, (from, to), now);
-            let pods = self.last.as_mut().and_then(|last| last.pods.as_mut());
-            if let Some(pods) = pods {
-                pods.replicas = to;
-            }
-        }
-        done.part.planned.is_none()
+/// A member as status remembers it, for the time until it is seen again.
+fn remembered(cluster: &ClusterStatus) -> Member {
+    let count = |n: Option<i32>| n.map(Replicas::from_i32);
+    Member {
+        profile: Profile {
+            name: cluster.name.clone(),
+            ..Profile::default()
+        },
+        pods: count(cluster.current).map(|replicas| Pods {
+            replicas,
+            ready: count(cluster.ready).unwrap_or_default(),
+            unschedulable: count(cluster.pending).unwrap_or_default(),
+            unschedulable_since: None,
+        }),
+        hpa: count(cluster.min).zip(count(cluster.max)),
+        observed: cluster.observed.as_ref().map(|at| at.0),
+        ..Member::default()
     }
 }

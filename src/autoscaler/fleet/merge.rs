@@ -8,8 +8,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::{
-    due::Due,
-    gather::{Seen, Whole, is_asked_of_members},
+    due::{Due, is_asked_of_members},
+    gather::{Seen, Whole},
 };
 use crate::{
     autoscaler::{

@@ -8,6 +8,7 @@
 //! pipeline of a cluster of its own, with its part of bounds and floor. It has a loop of its own, so that nothing else
 //! waits for members. It refuses to divide: `domain::federate` does.
 
+mod admission;
 mod apply;
 mod due;
 mod events;
@@ -19,6 +20,7 @@ mod memory;
 mod merge;
 mod placement;
 mod report;
+mod template;
 mod total;
 mod why;
 
@@ -298,7 +300,7 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
         let mut again = false;
         for done in done {
             let of_member = memory.members.entry(done.part.name.clone()).or_default();
-            again |= of_member.take_in(behavior, done, now);
+            again |= done.remember(of_member, behavior, now);
             if let (Some((from, to)), true) = (done.scaled(), done.outcome.is_ok()) {
                 (before, after) = (before.saturating_add(from), after.saturating_add(to));
             }

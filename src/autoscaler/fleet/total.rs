@@ -84,7 +84,7 @@ pub(super) fn decide<M>(
 /// what ran there goes on. None where the hub writes counts: those are for the members that answer, and whether what is
 /// away serves anybody is not known.
 fn away<'s, M>(memory: &FleetMemory, due: &Due, seen: &'s Seen<M>) -> Vec<(&'s str, Replicas)> {
-    if hub_writes(due) {
+    if due.hub_writes() {
         return Vec::new();
     }
     let has_failed = |name: &str| {
@@ -100,11 +100,6 @@ fn away<'s, M>(memory: &FleetMemory, due: &Due, seen: &'s Seen<M>) -> Vec<(&'s s
         .filter(|name| !has_failed(name));
     let last = away.filter_map(|name| Some((name, memory.members.get(name)?.last.as_ref()?.pods?)));
     last.map(|(name, pods)| (name, pods.replicas)).collect()
-}
-
-/// Whether the hub decides one count for all and divides it.
-fn hub_writes(due: &Due) -> bool {
-    due.spec.policy.mode == Mode::Direct && !due.is_duplicated()
 }
 
 /// The fleet's workload, decided as if we were its only writer: what the children do is not this decision's.
@@ -145,7 +140,7 @@ fn desired(due: &Due, decision: &Decision) -> Option<Replicas> {
     if let (Strategy::Preview, Some(count)) = (workload.strategy, pinned) {
         return Some(workload.bounds.clamp(count));
     }
-    hub_writes(due).then_some(decision.desired)
+    due.hub_writes().then_some(decision.desired)
 }
 
 /// What forecast, cron windows and the fleet's own metrics ask for.

@@ -8,8 +8,8 @@ use crate::domain::Replicas;
 /// One cluster of the fleet, as it was seen.
 ///
 /// An observation that failed is no observation: the member is [`Health::Unknown`] and its counts are those of its
-/// last observation, never zero.
-#[derive(Clone, Debug, PartialEq)]
+/// last observation, never zero. By default it answers, and nothing else is known of it.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Member {
     /// Its name and what it is.
     pub profile: Profile,
