@@ -8,11 +8,12 @@
 use std::sync::Arc;
 
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
+use jiff::SignedDuration;
 use kube::ResourceExt;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    domain::{Replicas, ScaleTarget},
+    domain::{Replicas, ScaleTarget, decide::Child},
     owned::{DELETION_POLICY, FLEET_UID, HUB, Kin, MANAGED_BY, is_part_of},
     ports::HpaView,
 };
@@ -23,6 +24,9 @@ pub const ADOPT: &str = "autoscaling.foretide.io/adopt";
 pub const ADOPTED_BY: &str = "autoscaling.foretide.io/adopted-by";
 /// Annotation on an adopted autoscaler: its `spec` as it was, for the day it is given back.
 pub const ORIGINAL_SPEC: &str = "autoscaling.foretide.io/original-spec";
+/// The API cuts times to seconds; this is the most that it can have cut off.
+const CUT_OFF: SignedDuration = SignedDuration::from_millis(999);
+
 /// The autoscalers of a namespace, seen from one of our objects.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Siblings {
@@ -104,6 +108,22 @@ pub fn created_for(hpa: &HpaView) -> Option<&str> {
 #[must_use]
 pub fn adopted_by(hpa: &HpaView) -> Option<&str> {
     hpa.annotations.get(ADOPTED_BY)?.as_str()
+}
+
+/// An autoscaler as the domain reads it: its bounds, and what it wants.
+pub(super) fn as_child(hpa: &HpaView) -> Child {
+    let count = |fields: &Value, name: &str| {
+        let n = fields.get(name).and_then(Value::as_u64);
+        n.and_then(|n| u32::try_from(n).ok()).map(Replicas::new)
+    };
+    Child {
+        min: count(&hpa.spec, "minReplicas").unwrap_or(Replicas::new(1)),
+        max: count(&hpa.spec, "maxReplicas").unwrap_or(Replicas::new(1)),
+        desired: count(&hpa.status, "desiredReplicas"),
+        last_scale: hpa
+            .last_scale
+            .map(|at| at.saturating_add(CUT_OFF).unwrap_or(at)),
+    }
 }
 
 /// Whether the fleet with this UID created or adopted this autoscaler.

@@ -15,7 +15,7 @@ use foretide_crds::{
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
-use super::{apply::Effect, plan::as_child, report::Outline, shadow::Shadow};
+use super::{apply::Effect, child::as_child, report::outline::Outline, shadow::Shadow};
 use crate::{
     domain::{
         Replicas,

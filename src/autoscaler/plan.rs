@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::{
     apply::Planned,
@@ -25,9 +25,6 @@ use crate::{
     ports::HpaView,
     telemetry::Telemetry,
 };
-
-/// The API cuts times to seconds; this is the most that it can have cut off.
-const CUT_OFF: SignedDuration = SignedDuration::from_millis(999);
 
 /// What every decision of one sync is made with.
 #[derive(Debug, Clone, Copy)]
@@ -64,7 +61,7 @@ impl Desk<'_> {
         };
         let (decision, history) = decide(&workload, &seen, &track.history, settings, now);
         track.history = history;
-        let untouched = acting.filter(|hpa| as_child(hpa) == as_left(hpa, track.child_min));
+        let untouched = acting.filter(|hpa| child::as_child(hpa) == as_left(hpa, track.child_min));
         let values = shadow::values(&decision);
         let pods = &sighting.observation.pods;
         let sync = shadow::Sync::of(&decision, values.as_deref(), pods, &track.history.log);
@@ -125,24 +122,9 @@ pub(super) fn delegates(workload: &Workload) -> bool {
 
 /// The child with the minimum that we left it with: another one is an edit by hand, to be undone.
 fn as_left(hpa: &HpaView, min: Option<Replicas>) -> Child {
-    let live = as_child(hpa);
+    let live = child::as_child(hpa);
     Child {
         min: min.unwrap_or(live.min),
         ..live
-    }
-}
-
-pub(super) fn as_child(hpa: &HpaView) -> Child {
-    let count = |fields: &serde_json::Value, name: &str| {
-        let n = fields.get(name).and_then(serde_json::Value::as_u64);
-        n.and_then(|n| u32::try_from(n).ok()).map(Replicas::new)
-    };
-    Child {
-        min: count(&hpa.spec, "minReplicas").unwrap_or(Replicas::new(1)),
-        max: count(&hpa.spec, "maxReplicas").unwrap_or(Replicas::new(1)),
-        desired: count(&hpa.status, "desiredReplicas"),
-        last_scale: hpa
-            .last_scale
-            .map(|at| at.saturating_add(CUT_OFF).unwrap_or(at)),
     }
 }

@@ -7,6 +7,7 @@
 
 mod conditions;
 mod events;
+pub(super) mod outline;
 mod status;
 
 use std::future::Future;
@@ -17,9 +18,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 
 pub(super) use conditions::condition;
-pub(super) use status::Outline;
 pub(crate) use status::{decided, windows};
 
+use self::outline::Outline;
 use super::{apply::Applied, memory::Memory};
 use crate::{
     domain::{Replicas, decide::Decision, proposal::Source},

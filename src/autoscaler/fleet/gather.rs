@@ -15,9 +15,8 @@ use super::{
 };
 use crate::{
     autoscaler::{
-        child::{self, Siblings},
+        child::{self, Siblings, as_child},
         gather::{self, Sighting},
-        plan::as_child,
     },
     domain::{
         Replicas, ScaleTarget,

@@ -20,10 +20,10 @@ use super::{
 use crate::{
     autoscaler::{
         apply::Planned,
-        child::Siblings,
+        child::{Siblings, as_child},
         gather::{self, Sighting, predicted},
         glimpse::tell,
-        plan::{Desk, as_child, may_act},
+        plan::{Desk, may_act},
     },
     domain::{
         ReplicaBounds, Replicas,

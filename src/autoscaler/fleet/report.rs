@@ -22,7 +22,7 @@ use crate::{
     autoscaler::{
         apply::{Applied, Effect},
         child::ADOPT,
-        report::{NoticeBoard, Outline, Reporter, condition},
+        report::{NoticeBoard, Reporter, condition, outline::Outline},
     },
     domain::{
         Replicas,

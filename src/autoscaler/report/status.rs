@@ -1,4 +1,4 @@
-//! A decision as status shows it: pure rendering, and the outline whose change is worth a write.
+//! A decision as status shows it: pure rendering.
 
 use foretide_crds::{
     DecisionStatus, EffectiveHorizontalPodAutoscalerStatus, ProposalSource, ProposalStatus,
@@ -6,7 +6,6 @@ use foretide_crds::{
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use serde_json::Value;
 
 use super::conditions;
 use crate::{
@@ -21,39 +20,6 @@ use crate::{
     },
     forecaster,
 };
-
-/// The part of a status whose change is worth a write.
-#[derive(Debug, Clone, PartialEq)]
-pub(in crate::autoscaler) struct Outline(EffectiveHorizontalPodAutoscalerStatus, Value);
-
-// === impl Outline ===
-
-impl Outline {
-    pub(in crate::autoscaler) fn of(status: &EffectiveHorizontalPodAutoscalerStatus) -> Self {
-        let mut outline = status.clone();
-        outline.history = None;
-        outline.last_scale_time = None;
-        if let Some(decision) = &mut outline.decision {
-            decision.time = None;
-            decision.message = None;
-            for proposal in decision.proposals.iter_mut().flatten() {
-                proposal.value = None;
-                proposal.target = None;
-                proposal.forecast = None;
-            }
-        }
-        for condition in outline.conditions.iter_mut().flatten() {
-            condition.message = String::new();
-            condition.last_transition_time = Time(Timestamp::UNIX_EPOCH);
-        }
-        Self(outline, Value::Null)
-    }
-
-    /// The same of a status that has this besides.
-    pub(in crate::autoscaler) fn beside(self, more: Value) -> Self {
-        Self(self.0, more)
-    }
-}
 
 /// The whole status after a decision was carried out, or not.
 pub(super) fn status(
