@@ -332,14 +332,15 @@ pub struct TargetClusterAutoscalingPreference {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
 
-    /// Fewest replicas of one cluster, under every policy that divides (not `Duplicated`). Where thresholds and
-    /// `minReplicas` or `maxReplicas` cannot all hold, the thresholds do.
+    /// Fewest replicas of one cluster, under every policy that divides (not `Duplicated`); of several that match a
+    /// cluster the largest counts. Where thresholds and `minReplicas` or `maxReplicas` cannot all hold, the thresholds do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new("self >= 0 && self <= 10000")
         .message("autoscalingMinThreshold must be between 0 and 10000"))]
     pub autoscaling_min_threshold: Option<i32>,
 
-    /// Most replicas of one cluster, under every policy that divides (not `Duplicated`).
+    /// Most replicas of one cluster, under every policy that divides (not `Duplicated`); of several that match a
+    /// cluster the smallest counts, but never less than its fewest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new("self >= 0 && self <= 10000")
         .message("autoscalingMaxThreshold must be between 0 and 10000"))]

@@ -163,10 +163,10 @@ fn about_clusters(fleet: &FleetSpec) -> Vec<Found> {
 
 fn about_counts(fdhpa: &FederatedHPA, fleet: &FleetSpec) -> Vec<Found> {
     let mut found = Vec::new();
-    if fleet.workload.bounds.min == Replicas::ZERO && !fleet.policy.scaling_to_zero {
+    if fdhpa.spec.autoscaling.min_replicas == Some(0) {
         found.push(warning(
             "spec.minReplicas",
-            "minReplicas 0 without scalingToZero: every cluster with a share keeps at least one replica",
+            "minReplicas 0 counts as 1: a fleet keeps one replica at least, so that the members' autoscalers can act",
         ));
     }
     let direct =

@@ -6,7 +6,10 @@
 use std::{collections::BTreeMap, slice};
 
 use super::{Kind, Policy, Preference, Standing};
-use crate::domain::hpa::{Requirement, Selector};
+use crate::domain::{
+    Replicas,
+    hpa::{Requirement, Selector},
+};
 
 /// What a cluster is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -80,7 +83,7 @@ impl Profile {
 
 impl Policy {
     /// What the policy says about one cluster: of the preferences that match it the largest weight, the largest
-    /// priority, the thresholds of the first, and elastic if any says so. None when the affinity does not match.
+    /// priority, the tightest thresholds, and elastic if any says so. None when the affinity does not match.
     ///
     /// Under [`Kind::Duplicated`] thresholds are ignored. A lower threshold wins over a smaller upper one. Whether
     /// the lack of a weight or priority matters depends on the other clusters: see [`Policy::standings`].
@@ -98,18 +101,19 @@ impl Policy {
         if !self.affinity.matches(cluster) {
             return None;
         }
-        let mut first = None;
         let mut standing = Standing::default();
+        let mut most = None;
         for preference in matching {
-            first = first.or(Some(preference));
+            standing.lo = standing.lo.max(preference.min.unwrap_or_default());
+            most = most.into_iter().chain(preference.max).min();
             standing.weight = standing.weight.max(preference.weight);
             standing.priority = standing.priority.max(preference.priority);
             standing.elastic |= preference.elastic;
         }
-        let bounds = first.filter(|_| self.kind != Kind::Duplicated);
-        standing.lo = bounds.and_then(|p| p.min).unwrap_or_default();
-        let hi = bounds.and_then(|p| p.max).unwrap_or(self.bounds.max);
-        standing.hi = hi.max(standing.lo);
+        if self.kind == Kind::Duplicated {
+            (standing.lo, most) = (Replicas::ZERO, None);
+        }
+        standing.hi = most.unwrap_or(self.bounds.max).max(standing.lo);
         Some(standing)
     }
 
@@ -271,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_standing_is_the_largest_weight_and_priority_and_the_first_thresholds() {
+    fn a_standing_is_the_largest_weight_and_priority_and_the_tightest_thresholds() {
         let preferences = vec![
             prefer(&["a"], Some(2), None, [Some(1), None]),
             prefer(&["a", "b"], Some(5), Some(1), [Some(3), Some(2)]),
@@ -285,7 +289,19 @@ mod tests {
         let weighted = asked(Kind::DynamicWeighted);
         assert_eq!(
             weighted.standing(&cluster("a")),
-            Some(standing(Some(5), Some(7), 1, 20))
+            Some(standing(Some(5), Some(7), 3, 3))
+        );
+        let capped = Policy {
+            preferences: vec![
+                prefer(&["a", "b"], None, Some(1), [None, None]),
+                prefer(&["a"], None, None, [None, Some(9)]),
+                prefer(&["a", "b"], None, None, [Some(2), Some(12)]),
+            ],
+            ..asked(Kind::Prioritized)
+        };
+        assert_eq!(
+            capped.standing(&cluster("a")),
+            Some(standing(None, Some(1), 2, 9))
         );
         // Crossed thresholds: the lower one wins.
         assert_eq!(

@@ -102,7 +102,7 @@ pub enum TaintEffect {
 }
 
 /// What the policy says about one member: of several preferences that match, the largest weight and priority and the
-/// first thresholds.
+/// tightest thresholds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
     /// Weight, if any preference gives one.

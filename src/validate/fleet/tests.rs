@@ -222,13 +222,25 @@ fn a_member_with_nothing_to_measure_runs_direct() {
         ),
         (json!({"metrics": [external("queue")]}), Mode::Direct),
         (json!({"metrics": [], "crons": [cron]}), Mode::Direct),
-        (json!({"metrics": [cpu()], "minReplicas": 0}), Mode::Direct),
+        (
+            json!({"metrics": [cpu()], "minReplicas": 0}),
+            Mode::Delegated,
+        ),
         (
             json!({"metrics": [cpu()], "metricScope": [{"metric": "resource.cpu", "scope": "Fleet"}]}),
             Mode::Direct,
         ),
     ] {
         assert_eq!(policy_of(spec.clone()).mode, want, "{spec}");
+    }
+}
+
+#[test]
+fn a_fleet_keeps_one_replica_at_least() {
+    for (written, counts) in [(0, 1), (1, 1), (3, 3)] {
+        let spec = read_spec(json!({"minReplicas": written})).unwrap();
+        let minima = [spec.workload.bounds.min, spec.policy.bounds.min];
+        assert_eq!(minima, [Replicas::new(counts); 2], "{written}");
     }
 }
 

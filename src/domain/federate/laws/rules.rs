@@ -50,14 +50,20 @@ fn what_cannot_be_carried_out_writes_nothing_and_says_why() {
     nobody.policy.affinity.exclude = vec!["a".to_owned(), "b".to_owned()];
     nobody.ledger = Ledger::default();
     nobody.members.iter_mut().for_each(|m| m.hpa = None);
-    let mut unranked = pair();
-    unranked.policy.kind = Kind::Prioritized;
-    unranked.ledger = Ledger::default();
-    unranked.members.iter_mut().for_each(|m| m.hpa = None);
+    let ranked = |preferences| {
+        let mut hub = pair();
+        hub.policy.kind = Kind::Prioritized;
+        hub.policy.preferences = preferences;
+        hub.ledger = Ledger::default();
+        hub.members.iter_mut().for_each(|m| m.hpa = None);
+        hub
+    };
+    let (unranked, elsewhere) = (ranked(Vec::new()), ranked(priorities(&[("c", 1)])));
     let cases = [
         (crossed, "InvalidBounds"),
         (nobody, "NoCandidate"),
         (unranked, "NoPriority"),
+        (elsewhere, "NoPriority"),
     ];
     for (mut hub, reason) in cases {
         let before = hub.ledger.clone();

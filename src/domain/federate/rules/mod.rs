@@ -101,8 +101,9 @@ fn problem(fleet: &Fleet<'_>) -> Option<(&'static str, String)> {
     if fleet.seats.iter().any(|seat| takes_part(seat.role)) {
         return None;
     }
-    let mut preferences = fleet.policy.preferences.iter();
-    if fleet.policy.kind == Kind::Prioritized && preferences.all(|p| p.priority.is_none()) {
+    let is_unranked = |seat: &fleet::Seat<'_>| seat.role == Role::Outside(Reason::NoPreference);
+    let ranks = fleet.policy.kind == Kind::Prioritized && !fleet.seats.is_empty();
+    if ranks && fleet.seats.iter().all(is_unranked) {
         let message = "no preference gives any member a priority".to_owned();
         return Some(("NoPriority", message));
     }
