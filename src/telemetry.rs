@@ -27,6 +27,8 @@ use self::fleets::Fleets;
 /// Log fields and metric labels that say which object a record is about.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ObjectLabels {
+    /// What it is: an autoscaler of one cluster and one of a fleet may have the same name.
+    pub kind: &'static str,
     /// Namespace of the autoscaler.
     pub namespace: String,
     /// Name of the autoscaler.
@@ -35,6 +37,7 @@ pub struct ObjectLabels {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StageLabels {
+    kind: &'static str,
     namespace: String,
     name: String,
     stage: &'static str,
@@ -42,9 +45,15 @@ struct StageLabels {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct SeriesLabels {
+    kind: &'static str,
     namespace: String,
     name: String,
     metric: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabels {
+    kind: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -114,7 +123,7 @@ pub struct Telemetry {
     replicas: Family<StageLabels, Gauge>,
     writes: Family<WriteLabels, Counter>,
     sync_seconds: Histogram,
-    objects: Gauge,
+    objects: Family<KindLabels, Gauge>,
     comparisons: Counter,
     disagreements: Counter,
     refusals: Family<ReasonLabels, Counter>,
@@ -161,7 +170,7 @@ impl Default for Telemetry {
             replicas: Family::default(),
             writes: Family::default(),
             sync_seconds: durations(),
-            objects: Gauge::default(),
+            objects: Family::default(),
             comparisons: Counter::default(),
             disagreements: Counter::default(),
             refusals: Family::default(),
@@ -313,10 +322,17 @@ impl Telemetry {
             .inc();
     }
 
-    /// Publishes the duration of one sync and the number of known objects.
-    pub fn synced(&self, seconds: f64, objects: usize) {
+    /// Publishes the duration of one sync.
+    pub fn synced(&self, seconds: f64) {
         self.sync_seconds.observe(seconds);
-        self.objects.set(i64::try_from(objects).unwrap_or(i64::MAX));
+    }
+
+    /// Publishes how many objects of a kind are known.
+    pub fn knows(&self, kind: &'static str, objects: usize) {
+        let objects = i64::try_from(objects).unwrap_or(i64::MAX);
+        self.objects
+            .get_or_create(&KindLabels { kind })
+            .set(objects);
     }
 
     /// Counts one comparison of our observed lane with a child's answer.
@@ -354,6 +370,7 @@ impl Telemetry {
     /// Publishes how well the forecast of one metric does; what is not known has no series.
     pub fn foresaw(&self, object: &ObjectLabels, metric: &str, foresight: &Foresight) {
         let labels = SeriesLabels {
+            kind: object.kind,
             namespace: object.namespace.clone(),
             name: object.name.clone(),
             metric: metric.to_owned(),
@@ -419,6 +436,7 @@ impl Counts {
 impl StageLabels {
     fn of(object: &ObjectLabels, stage: &'static str) -> Self {
         Self {
+            kind: object.kind,
             namespace: object.namespace.clone(),
             name: object.name.clone(),
             stage,
@@ -469,6 +487,7 @@ mod tests {
 
     fn object() -> ObjectLabels {
         ObjectLabels {
+            kind: "federatedhpa",
             namespace: "shop".into(),
             name: "web".into(),
         }
@@ -493,9 +512,18 @@ mod tests {
         telemetry.decided(&object(), counts);
         let text = telemetry.encode();
         assert!(
-            text.contains(r#"foretide_replicas{namespace="shop",name="web",stage="desired"} 7"#),
+            text.contains(
+                r#"foretide_replicas{kind="federatedhpa",namespace="shop",name="web",stage="desired"} 7"#
+            ),
             "{text}"
         );
+        // Another one of the same name is another one.
+        let namesake = ObjectLabels {
+            kind: "effectivehorizontalpodautoscaler",
+            ..object()
+        };
+        telemetry.forget(&namesake, []);
+        assert_eq!(telemetry.encode(), text);
         telemetry.foresaw(&object(), "resource.cpu", &foresight);
         assert!(telemetry.encode().contains("foretide_forecast_skill{"));
         telemetry.forget(&object(), &["resource.cpu".to_owned()]);

@@ -24,6 +24,7 @@ use crate::{
         lead_time::LeadTimes,
         workload::Workload,
     },
+    owned::Kin,
     ports::HpaView,
     telemetry::ObjectLabels,
     validate::Invalid,
@@ -79,12 +80,9 @@ impl Memories {
     /// The memory of an object; a first sight of it restores what its status kept.
     pub(super) fn of(&mut self, ehpa: &EffectiveHorizontalPodAutoscaler) -> &mut Memory {
         let uid = ehpa.metadata.uid.clone().unwrap_or_default();
-        self.0.entry(uid).or_insert_with(|| Memory::new(ehpa))
-    }
-
-    /// How many objects are remembered.
-    pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.0
+            .entry(uid)
+            .or_insert_with(|| Memory::new(ehpa, Kin::Owner))
     }
 
     /// Forgets the objects that are gone; returns what was remembered of them.
@@ -98,13 +96,14 @@ impl Memories {
 
 impl Memory {
     /// The memory of an object that is seen for the first time: what its status kept.
-    pub(super) fn new(ehpa: &EffectiveHorizontalPodAutoscaler) -> Self {
+    pub(super) fn new(ehpa: &EffectiveHorizontalPodAutoscaler, kin: Kin) -> Self {
         let last_scale = ehpa
             .status
             .as_ref()
             .and_then(|status| status.last_scale_time.as_ref());
         Self {
             labels: ObjectLabels {
+                kind: kin.resource(),
                 namespace: ehpa.metadata.namespace.clone().unwrap_or_default(),
                 name: ehpa.metadata.name.clone().unwrap_or_default(),
             },

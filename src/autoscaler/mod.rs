@@ -147,7 +147,7 @@ impl<C: Cluster> Autoscaler<C> {
         self.take_in(&applied);
         self.report(&applied, &unreadable).await;
         let elapsed = self.clock.now().duration_since(started).as_secs_f64();
-        self.telemetry.synced(elapsed, self.memories.len());
+        self.telemetry.synced(elapsed);
     }
 
     /// Makes changed objects due at once.
@@ -173,6 +173,7 @@ impl<C: Cluster> Autoscaler<C> {
         for gone in self.memories.retain(|uid| uids.contains(uid)) {
             self.telemetry.forget(&gone.labels, &gone.foreseen);
         }
+        self.telemetry.knows(Kin::Owner.resource(), uids.len());
         self.give_back_orphans(&uids).await;
         let entries: Vec<Entry<'_>> = staying
             .iter()

@@ -736,6 +736,7 @@ async fn a_deleted_fleet_takes_its_autoscalers_along_and_leaves_the_replicas() {
     assert_eq!(
         writes,
         [
+            "hub: event web ReplicasKept",
             "hub: finalizers web",
             "m1: delete hpa fdhpa-web",
             "m2: delete hpa fdhpa-web"

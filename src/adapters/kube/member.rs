@@ -87,18 +87,17 @@ impl KubeCluster<MemberStores> {
 }
 
 impl KubeMember {
-    /// Pods of the workload with this selector that cannot be created (by quota or admission), and since when.
+    /// Pods of the workload with this selector that cannot be created (by quota or admission), and since when. Stateful
+    /// sets do not say so.
     fn missing(
         &self,
         namespace: &str,
         selector: &str,
         pods: &[Arc<StoredPod>],
     ) -> (u32, Option<Timestamp>) {
-        let [deployments, ..] = &self.stores.workloads;
-        let all = deployments.in_namespace(namespace);
-        let stuck = all
-            .iter()
-            .find(|w| w.stuck.is_some() && w.view.selector == selector);
+        let stores = self.stores.workloads.iter();
+        let mut all = stores.flat_map(|store| store.in_namespace(namespace));
+        let stuck = all.find(|w| w.stuck.is_some() && w.view.selector == selector);
         let Some(workload) = stuck else {
             return (0, None);
         };

@@ -20,7 +20,7 @@ use crate::{
         rivals::{self, Rivals},
         schedule::Entry,
     },
-    owned::{DELETION_POLICY, HUB},
+    owned::{DELETION_POLICY, HUB, Kin},
     ports::{Cluster, Fleet},
     validate,
 };
@@ -44,6 +44,9 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
             telemetry.forget(labels, foreseen);
             telemetry.divided(labels, &mut gone.shown, std::iter::empty());
         }
+        self.told
+            .telemetry
+            .knows(Kin::Fleet.resource(), staying.len());
         let identity = self.identity.as_deref();
         let wholes = staying
             .iter()

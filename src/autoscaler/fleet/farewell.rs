@@ -6,7 +6,7 @@
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use foretide_crds::{DeletionPolicy, FederatedHPA, Passthrough};
+use foretide_crds::{DeletionPolicy, FederatedHPA, Passthrough, WorkloadSource};
 use futures::future::{join, join_all};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
@@ -150,29 +150,14 @@ impl<C: Cluster, F: Fleet> Farewell<C, F> {
         if !left.is_empty() && !leaving.is_overdue {
             return;
         }
-        if !left.is_empty() {
-            let note = format!(
-                "deleted without cleaning up in {}, which cannot be changed; what is left there is removed \
-                 when that is possible again",
-                left.join(", ")
-            );
-            self.tell(fdhpa, note).await;
+        for event in left_behind(&left).into_iter().chain(kept(fdhpa)) {
+            let outcome = self.hub.emit_federated(fdhpa, &event).await;
+            self.telemetry.wrote(Write::Event, outcome.is_ok());
         }
         if let Err(error) = hold(&*self.hub, fdhpa, false).await {
             let (namespace, name) = (fdhpa.namespace().unwrap_or_default(), fdhpa.name_any());
             tracing::warn!(%namespace, %name, %error, "finalizer not removed");
         }
-    }
-
-    async fn tell(&self, fdhpa: &FederatedHPA, note: String) {
-        let event = EventNote {
-            warning: true,
-            reason: "LeftBehind",
-            action: "Delete",
-            note,
-        };
-        let outcome = self.hub.emit_federated(fdhpa, &event).await;
-        self.telemetry.wrote(Write::Event, outcome.is_ok());
     }
 
     /// Removes what a fleet has in members; returns the members where something may be left.
@@ -253,6 +238,47 @@ impl<C: Cluster, F: Fleet> Farewell<C, F> {
         });
         join_all(parted).await
     }
+}
+
+fn left_behind(members: &[String]) -> Option<EventNote> {
+    (!members.is_empty()).then(|| EventNote {
+        warning: true,
+        reason: "LeftBehind",
+        action: "Delete",
+        note: format!(
+            "deleted without cleaning up in {}, which cannot be changed; what is left there is removed when that is \
+             possible again",
+            members.join(", ")
+        ),
+    })
+}
+
+/// The counts that stay, for whoever propagates the workload: a count of its own is applied as soon as nothing holds it
+/// back.
+fn kept(fdhpa: &FederatedHPA) -> Option<EventNote> {
+    let is_placed = fdhpa.spec.workload_source.unwrap_or_default() == WorkloadSource::Hub;
+    let clusters = fdhpa
+        .status
+        .as_ref()
+        .filter(|_| !is_placed)?
+        .clusters
+        .iter();
+    let counts = clusters.flatten().filter_map(|cluster| {
+        let count = cluster.current.filter(|count| *count > 0)?;
+        Some((count, format!("{count} in {}", cluster.name)))
+    });
+    let (counts, told): (Vec<i32>, Vec<String>) = counts.unzip();
+    let all: i32 = counts.iter().sum();
+    (all > 0).then(|| EventNote {
+        warning: false,
+        reason: "ReplicasKept",
+        action: "Delete",
+        note: format!(
+            "the replicas stay as they are: {}, {all} in all; whatever propagates the workload applies its own count now, \
+             so write the present one there first",
+            told.join(", ")
+        ),
+    })
 }
 
 /// Puts the finalizer on an object, or takes it away.

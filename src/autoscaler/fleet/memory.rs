@@ -21,6 +21,7 @@ use crate::{
         lead_time::LeadTimes,
         workload::Workload,
     },
+    owned::Kin,
     validate::FleetSpec,
 };
 
@@ -95,7 +96,7 @@ impl FleetMemory {
             (cluster.name.clone(), memory)
         });
         Self {
-            told: Memory::new(whole),
+            told: Memory::new(whole, Kin::Fleet),
             spec: None,
             asking: History::default(),
             asked: None,

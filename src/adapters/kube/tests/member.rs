@@ -367,12 +367,16 @@ async fn pods_without_a_node_are_counted_with_the_oldest_and_so_are_those_that_c
     );
 
     workload["status"]["conditions"][0]["status"] = json!("True");
-    fill(&member, &[], &pods, &workload);
-    let found = member.unschedulable("shop", "app=web");
-    assert_eq!(
-        found,
-        Ok((Replicas::new(3), Some(at("2026-01-01T00:00:00Z"))))
-    );
+    let [deployments, _, replica_sets] = &member.stores.workloads;
+    for store in [deployments, replica_sets] {
+        fill(&member, &[], &pods, &deployment(&json!({})));
+        store.replace(None, seen(std::slice::from_ref(&workload)));
+        let found = member.unschedulable("shop", "app=web");
+        assert_eq!(
+            found,
+            Ok((Replicas::new(3), Some(at("2026-01-01T00:00:00Z"))))
+        );
+    }
     let error = member.unschedulable("shop", "app in").unwrap_err();
     assert!(matches!(error, ClusterError::Invalid { .. }), "{error}");
 }
