@@ -260,12 +260,110 @@ fn renamed(member: &str, measured: &Measured) -> Measured {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::domain::hpa::ObjectRef;
+    use jiff::SignedDuration;
 
-    #[test]
-    fn an_object_of_several_members_has_one_value_and_other_metrics_keep_theirs() {
-        let object = |target| MetricSpec::Object {
+    use super::*;
+    use crate::domain::{
+        hpa::{ObjectRef, Settings, Tolerance, View, propose},
+        observation::{Container, ContainerUsage, Phase, Readiness, Status},
+    };
+
+    const AT: Timestamp = Timestamp::UNIX_EPOCH;
+    const WINDOW: SignedDuration = SignedDuration::from_secs(30);
+
+    fn name(position: usize) -> Arc<str> {
+        format!("web-{position}").into()
+    }
+
+    fn pod(position: usize) -> Arc<Pod> {
+        Arc::new(Pod {
+            name: name(position),
+            phase: Phase::Running,
+            deleting: false,
+            created: None,
+            ready: Some(Readiness {
+                status: Status::True,
+                since: AT,
+            }),
+            started: Some(AT),
+            containers: Arc::new([Container {
+                name: "app".into(),
+                requests: [("cpu", 1000)].into_iter().collect(),
+            }]),
+            pod_level_requests: None,
+        })
+    }
+
+    fn usage((position, cpu): (usize, &i64)) -> Arc<PodUsage> {
+        Arc::new(PodUsage {
+            pod: name(position),
+            at: AT,
+            window: WINDOW,
+            containers: vec![ContainerUsage {
+                name: "app".into(),
+                usage: [("cpu", *cpu)].into_iter().collect(),
+            }],
+        })
+    }
+
+    fn sample((position, cpu): (usize, &i64)) -> PodSample {
+        PodSample {
+            pod: name(position),
+            value: cpu / 10,
+            at: AT,
+            window: WINDOW,
+        }
+    }
+
+    fn scale(replicas: usize) -> Scale {
+        let replicas = Replicas::new(u32::try_from(replicas).unwrap());
+        Scale {
+            spec: replicas,
+            status: replicas,
+        }
+    }
+
+    /// A member with pods `web-0`, `web-1`, ... that use so much cpu, of 1000 each, and have a tenth of that as samples;
+    /// and with totals.
+    fn member(cpu: &[i64], total: i64) -> Whole {
+        let used = Measured::Usage(cpu.iter().enumerate().map(usage).collect());
+        let samples = Measured::Samples(cpu.iter().enumerate().map(sample).collect());
+        let totals = [total, total].map(|total| Measured::Total(vec![total]));
+        let readings = [used.clone(), used, samples].into_iter().chain(totals);
+        Whole {
+            sighting: Sighting {
+                scale: ScaleView {
+                    scale: scale(cpu.len()),
+                    selector: "app=web".to_owned(),
+                    resource_version: "1".to_owned(),
+                    uid: "u".to_owned(),
+                    template: None,
+                },
+                siblings: Siblings::default(),
+                observation: Observation {
+                    scale: scale(cpu.len()),
+                    unseen: Replicas::ZERO,
+                    pods: (0..cpu.len()).map(pod).collect(),
+                    readings: readings.map(Ok).collect(),
+                },
+                forecasts: Vec::new(),
+            },
+            unschedulable: (Replicas::ZERO, None),
+            capacity: None,
+            foreign: false,
+            hand: None,
+        }
+    }
+
+    fn cpu(target: Target) -> MetricSpec {
+        MetricSpec::Resource {
+            name: "cpu".into(),
+            target,
+        }
+    }
+
+    fn object(target: Target) -> MetricSpec {
+        MetricSpec::Object {
             described: ObjectRef {
                 api_version: "v1".into(),
                 kind: "Service".into(),
@@ -274,12 +372,65 @@ mod tests {
             metric: "hits".into(),
             selector: None,
             target,
-        };
-        let external = MetricSpec::External {
+        }
+    }
+
+    fn external(target: Target) -> MetricSpec {
+        MetricSpec::External {
             metric: "queue".into(),
             selector: None,
-            target: Target::AverageValue(10),
+            target,
+        }
+    }
+
+    #[test]
+    fn every_type_of_metric_counts_the_pods_of_all_members_though_their_names_are_equal() {
+        let of_one = MetricSpec::ContainerResource {
+            name: "cpu".into(),
+            container: "app".into(),
+            target: Target::AverageValue(400),
         };
+        let of_pods = MetricSpec::Pods {
+            metric: "hits".into(),
+            selector: None,
+            target: Target::AverageValue(32),
+        };
+        let members = [
+            ("a", member(&[400, 600], 30)),
+            ("b", member(&[1400], 10)),
+            ("c", member(&[], 90)),
+        ];
+        let parts: Vec<_> = members.iter().map(|(name, whole)| (*name, whole)).collect();
+        let pods = parts.iter().flat_map(|(name, whole)| {
+            let pods = whole.sighting.observation.pods.iter();
+            pods.map(|pod| named(name, pod))
+        });
+        let view = View {
+            scale: scale(3),
+            unseen: Replicas::ZERO,
+            pods: &pods.collect::<Vec<_>>(),
+            tolerance: Tolerance { up: 0.1, down: 0.1 },
+            settings: &Settings::default(),
+            now: AT + SignedDuration::from_hours(1),
+        };
+        // A mean of 800 of 1000, or 80; totals of the members that have pods: 30 and 10.
+        for (column, metric, count) in [
+            (0, cpu(Target::Utilization(50)), 5),
+            (0, cpu(Target::AverageValue(300)), 8),
+            (1, of_one, 6),
+            (2, of_pods, 8),
+            (3, object(Target::AverageValue(10)), 4),
+            (4, external(Target::Value(10)), 12),
+        ] {
+            let reading = together(&metric, &parts, column);
+            let found = propose(&metric, &reading, &view).map(|proposal| proposal.replicas);
+            assert_eq!(found, Ok(Replicas::new(count)), "{metric:?}");
+        }
+    }
+
+    #[test]
+    fn an_object_of_several_members_has_one_value_and_other_metrics_keep_theirs() {
+        let external = external(Target::AverageValue(10));
         let (shared, ratio) = (object(Target::AverageValue(10)), object(Target::Value(10)));
         for (metric, values, ready, expected) in [
             (&external, vec![20, 30], [1, 3], vec![20, 30]),

@@ -95,7 +95,7 @@ fn shown(status: &Value) -> Vec<(String, Bounds)> {
     let bound = |one: &Value, name: &str| i32::try_from(one[name].as_i64().unwrap_or(0)).unwrap();
     let lands = |one: &&Value| {
         let reason = one["reason"].as_str().unwrap_or_default();
-        reason.starts_with("Landing") && reason.contains(" 0 are its share")
+        reason.starts_with("Landing") && reason.contains("its share being 0,")
     };
     let each = all.iter().filter(|one| !lands(one)).map(|one| {
         let name = one["name"].as_str().unwrap_or_default().to_owned();
