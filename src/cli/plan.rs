@@ -103,6 +103,7 @@ fn plan(args: &PlanArgs, local: &Zone, now: Timestamp) -> Result<Plan, Failure> 
     let which = (Takes::Both, args.inputs.name.as_deref());
     let accepted = inputs::chosen(&documents, which, local, now)?;
     let fleet = Fleet::of(&accepted, args)?;
+    let is_one_of_a_fleet = fleet.is_none() && matches!(accepted, Accepted::Fleet(..));
     let (ehpa, mut workload) = whole(accepted);
     let histories = args.inputs.histories(&workload)?;
     let mut assumptions = inputs::without_history(&mut workload, &histories);
@@ -116,6 +117,9 @@ fn plan(args: &PlanArgs, local: &Zone, now: Timestamp) -> Result<Plan, Failure> 
     if fleet.is_some() {
         let shared = "clusters as their file has them, the demand shared evenly by their pods";
         assumptions.push(shared.to_owned());
+    } else if is_one_of_a_fleet {
+        let one = "one cluster of the fleet and its own history, for under Duplicated each decides by itself";
+        assumptions.push(one.to_owned());
     }
     let template = template(&args.inputs.request, &documents, &workload)?;
     let scene = scene::set(&template, (&workload, &outlooks), told, at)?;

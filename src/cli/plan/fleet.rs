@@ -1,7 +1,7 @@
 //! The plan of a fleet: what is decided for the whole, handed to the rules that divide it.
 //!
-//! It refuses the policy that divides nothing: there every cluster decides from its own demand, of which one history
-//! of the whole says nothing.
+//! Where nothing is divided, every cluster decides from its own demand, of which a history of the whole says nothing:
+//! one cluster is planned there, as the autoscaler of one cluster that it is.
 
 use super::PlanArgs;
 use crate::{
@@ -29,10 +29,11 @@ pub(super) struct Fleet {
 }
 
 impl Fleet {
-    /// The fleet that was asked for; none for an autoscaler of one cluster.
+    /// The fleet that was asked for; none for an autoscaler of one cluster, and for one cluster of a fleet that is not
+    /// divided.
     ///
     /// # Errors
-    /// Clusters are given without a fleet, or the other way round, or cannot be read; or the fleet is not divided.
+    /// Clusters are given without a fleet that is divided, or the other way round, or cannot be read.
     pub(super) fn of(accepted: &Accepted, args: &PlanArgs) -> Result<Option<Self>, Failure> {
         let (fdhpa, spec, clusters) = match (accepted, &args.clusters) {
             (Accepted::One(..), None) => return Ok(None),
@@ -41,18 +42,20 @@ impl Fleet {
                     "--clusters is for a FederatedHPA; this is an EffectiveHorizontalPodAutoscaler";
                 return Err(Failure::usage(message));
             }
+            (Accepted::Fleet(_, spec), None) if !divides(spec) => return Ok(None),
+            (Accepted::Fleet(_, spec), Some(_)) if !divides(spec) => {
+                return Err(Failure::usage(
+                    "--clusters is for policies that divide; under Duplicated each cluster decides from its own \
+                     demand, so leave it out to plan one of them from its history, or see the bounds with \
+                     `foretide assign`",
+                ));
+            }
             (Accepted::Fleet(..), None) => {
                 let message = "--clusters FILE is needed: the clusters of the FederatedHPA, as in examples/clusters.yaml";
                 return Err(Failure::usage(message));
             }
             (Accepted::Fleet(fdhpa, spec), Some(clusters)) => (fdhpa, spec, clusters),
         };
-        if spec.policy.kind == Kind::Duplicated {
-            return Err(Failure::usage(
-                "Duplicated divides nothing: each cluster decides from its own demand; plan one of them as an \
-                 EffectiveHorizontalPodAutoscaler, or see the bounds with `foretide assign`",
-            ));
-        }
         Ok(Some(Self {
             name: fdhpa.metadata.name.clone().unwrap_or_default(),
             spec: FleetSpec::clone(spec),
@@ -107,6 +110,11 @@ impl Fleet {
         let (decision, _) = decide(&workload, &seen, &memory, &Settings::default(), decision.at);
         Some(decision.desired)
     }
+}
+
+/// Whether the policy divides at all.
+fn divides(spec: &FleetSpec) -> bool {
+    spec.policy.kind != Kind::Duplicated
 }
 
 /// Gives every pod that has a node the same part of the demand.

@@ -125,6 +125,14 @@ fn what_an_assignment_lacks_is_said() {
             "--clusters is for a FederatedHPA; this is an EffectiveHorizontalPodAutoscaler",
         ),
         (
+            format!(
+                "plan -f examples/federated-duplicated.yaml --csv {HISTORY} --clusters examples/clusters.yaml"
+            ),
+            Exit::Usage,
+            "--clusters is for policies that divide; under Duplicated each cluster decides from its own demand, so \
+             leave it out to plan one of them from its history, or see the bounds with `foretide assign`",
+        ),
+        (
             format!("backtest -f examples/federated-prioritized.yaml --csv {HISTORY}"),
             Exit::Invalid,
             "no EffectiveHorizontalPodAutoscaler in the manifests; name its file with -f",
@@ -139,6 +147,23 @@ fn what_an_assignment_lacks_is_said() {
 
 const PLAN_FLEET: &str = "plan -f examples/federated-prioritized.yaml -f examples/php-apache-deployment.yaml \
      --csv examples/history/php-apache-cpu.csv --clusters examples/clusters.yaml --at 2026-03-05T16:40:00Z";
+
+#[test]
+fn where_nothing_is_divided_one_cluster_is_planned() {
+    let line = PLAN_FLEET.replace("prioritized", "duplicated");
+    let line = line.replace("--clusters examples/clusters.yaml", "");
+    let plan = as_json(&format!("{line} --replicas 4 -o json"));
+    let (bounds, assumptions) = (&plan["bounds"], plan["assumptions"].to_string());
+    assert_eq!(*bounds, json!({"min": 2, "max": 10}));
+    assert_eq!(plan["division"], Value::Null);
+    assert!(
+        assumptions.contains("one cluster of the fleet"),
+        "{assumptions}"
+    );
+    // 0.708 cores of four pods that request 0.2 each.
+    let message = "8 replicas: cpu at 88 % against a target of 50 % asks for 8";
+    assert_eq!(plan["decision"]["message"], message, "{plan:#}");
+}
 
 #[test]
 fn a_plan_of_a_fleet_decides_the_whole_and_divides_it() {
