@@ -10,6 +10,7 @@ mod answer;
 mod capacity;
 mod changes;
 mod client;
+mod decode;
 mod discovery;
 mod error;
 mod gate;
@@ -47,19 +48,15 @@ pub use self::{
 };
 pub(super) use self::{
     client::{Body, Calls, Limits},
+    decode::{milli_value, read},
     discovery::Discovery,
     error::CallError,
     hidden::Hidden,
-    objects::{milli_value, read},
     store::{Seen, Store, Stored},
     url::{Resource, query, root, segment},
     watch::{Pace, Watched},
 };
-use self::{
-    objects::{OnClock, StoredWorkload},
-    pods::StoredPod,
-    role::scopes,
-};
+use self::{decode::OnClock, objects::StoredWorkload, pods::StoredPod, role::scopes};
 use super::metrics_api::MetricsApi;
 use crate::{
     clock::Clock,

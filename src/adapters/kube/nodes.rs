@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    objects::{amounts, read},
+    decode::{amounts, read},
     shape::{Expression, effect_of},
     store::Stored,
 };

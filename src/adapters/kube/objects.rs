@@ -1,35 +1,28 @@
 //! What we keep of each kind of object, and how it is read.
 //!
 //! Everything becomes a domain or port value here, once. A field that cannot be read makes its object
-//! unreadable, with a sentence that names the field; nothing is guessed. Times stay wall-clock times
-//! here: [`OnClock`] carries them to the controller's clock at every read, so that ages go on growing.
+//! unreadable, with a sentence that names the field; nothing is guessed.
 
 use std::collections::BTreeMap;
 
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA, TimeSeriesPrediction};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::Deserialize;
 use serde_json::Value;
 
-use super::{pods::PodSpec, selector, shape::Placing, store::Stored};
+use super::{
+    decode::{Meta, OnClock, read},
+    pods::PodSpec,
+    selector,
+    shape::Placing,
+    store::Stored,
+};
 use crate::{
     clock::Clock,
-    domain::{
-        Replicas, ScaleTarget,
-        federate::PodShape,
-        hpa::Labels,
-        observation::{Requests, Scale},
-        quantity::{Quantity, QuantityError},
-    },
+    domain::{Replicas, ScaleTarget, federate::PodShape, hpa::Labels, observation::Scale},
     ports::{HpaView, ScaleView},
 };
-
-/// A value with wall-clock times in it, as it looks on another clock.
-pub(super) trait OnClock: Clone {
-    /// The same value with its times carried over by their age.
-    fn on(&self, clock: &Clock) -> Self;
-}
 
 /// A workload that scales, its pods, and whether they can be created.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,29 +33,6 @@ pub(super) struct StoredWorkload {
     pub(super) shape: Option<Box<PodShape>>,
     /// Since when pods of it cannot be created; wall clock.
     pub(super) stuck: Option<Timestamp>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Meta {
-    #[serde(default)]
-    namespace: String,
-    pub(super) name: String,
-    #[serde(default)]
-    uid: String,
-    #[serde(default)]
-    resource_version: String,
-    generation: Option<i64>,
-    pub(super) labels: Option<BTreeMap<String, String>>,
-    pub(super) creation_timestamp: Option<Timestamp>,
-    pub(super) deletion_timestamp: Option<Timestamp>,
-    owner_references: Option<Vec<Owner>>,
-}
-
-#[derive(Deserialize)]
-struct Owner {
-    uid: String,
-    controller: Option<bool>,
 }
 
 #[derive(Deserialize)]
@@ -278,29 +248,4 @@ impl OnClock for HpaView {
             ..self.clone()
         }
     }
-}
-
-/// Reads a whole object; the error names the field, as far as the parser knows it.
-pub(in crate::adapters) fn read<T: DeserializeOwned>(object: Value) -> Result<T, String> {
-    serde_json::from_value(object).map_err(|error| error.to_string())
-}
-
-/// Amounts by resource in milli-units; `of` says whose they are if one cannot be read.
-pub(super) fn amounts(
-    written: Option<BTreeMap<String, String>>,
-    of: &str,
-) -> Result<Requests, String> {
-    let milli = |(resource, amount): (String, String)| match milli_value(&amount) {
-        Ok(milli) => Ok((resource, milli)),
-        Err(expected) => Err(format!("{of}.{resource}: {expected}")),
-    };
-    written.into_iter().flatten().map(milli).collect()
-}
-
-/// A quantity in milli-units, rounded away from zero as the HPA does; beyond an `i64`, its last value.
-pub(in crate::adapters) fn milli_value(text: &str) -> Result<i64, String> {
-    let quantity: Quantity = text
-        .parse()
-        .map_err(|error: QuantityError| error.to_string())?;
-    Ok(quantity.milli_value().value)
 }

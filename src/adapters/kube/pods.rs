@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    objects::{Meta, OnClock, amounts, read},
+    decode::{Meta, OnClock, amounts, read},
     shape::Placing,
     store::{Label, Stored},
 };

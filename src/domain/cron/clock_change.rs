@@ -6,10 +6,12 @@ use jiff::civil::DateTime;
 use jiff::tz::Offset;
 use jiff::{SignedDuration, Timestamp};
 
-use super::lint::{HORIZON, expression, local};
 use super::occurrence::{Occurrence, Search, before as before_civil};
 use super::window::{Window, WindowField};
 use super::zone::{Standing, Zone};
+
+/// How far ahead is looked: every yearly clock change, with a month to act.
+pub(super) const HORIZON: SignedDuration = SignedDuration::from_hours(400 * 24);
 
 /// A change of a zone's offset.
 struct Change {
@@ -60,7 +62,7 @@ fn edge(window: &Window, field: WindowField, change: &Change) -> Option<String> 
         WindowField::Start => window.start_zone(),
         WindowField::End => window.end_zone(),
     };
-    let mut search = Search::new(expression(window, field), zone);
+    let mut search = Search::new(window.expression(field), zone);
     let touched = touched_by(&mut search, change)?;
     let (name, written) = (field.name(), minute(touched.civil));
     let effect = match touched.standing {
@@ -72,7 +74,7 @@ fn edge(window: &Window, field: WindowField, change: &Change) -> Option<String> 
         "{} in {}: {effect} {}",
         describe(change),
         zone.name(),
-        local(zone, touched.at)
+        zone.local(touched.at)
     ))
 }
 

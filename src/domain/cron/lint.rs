@@ -7,14 +7,10 @@ use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::clock_change::clock_change;
+use super::clock_change::{HORIZON, clock_change};
 use super::expression::{Expression, split_prefix, words};
 use super::field::Field;
 use super::window::{Activity, Problem, Window, WindowField};
-use super::zone::Zone;
-
-/// How far ahead is looked: every yearly clock change, with a month to act.
-pub(super) const HORIZON: SignedDuration = SignedDuration::from_hours(400 * 24);
 
 /// Activities of one window looked at: four a day over the horizon, and some. It bounds the work for
 /// windows of minutes, whose later activities are like the earlier ones.
@@ -196,13 +192,13 @@ fn longer_than_a_day(window: &Window, ahead: &[Activity]) -> Remark {
             .until
             .is_none_or(|until| until.duration_since(activity.since) > DAY + slack)
     })?;
-    let since = local(window.start_zone(), long.since);
+    let since = window.start_zone().local(long.since);
     let message = match long.until {
         Some(until) => {
             let hours = until.duration_since(long.since).as_hours();
             format!(
                 "from {since} it stays active for {hours} hours, until {}",
-                local(window.end_zone(), until)
+                window.end_zone().local(until)
             )
         }
         None => format!(
@@ -225,7 +221,7 @@ fn hidden<'w>(
             window.target_replicas(),
             other.name(),
             other.target_replicas(),
-            local(window.start_zone(), at),
+            window.start_zone().local(at),
         );
         Some((Code::HiddenByLargerTarget, message))
     })
@@ -281,15 +277,8 @@ fn zone_missing(window: &Window) -> Remark {
     })
 }
 
-pub(super) fn expression(window: &Window, field: WindowField) -> &Expression {
-    match field {
-        WindowField::Start => window.start(),
-        WindowField::End => window.end(),
-    }
-}
-
 fn either_day(window: &Window, field: WindowField) -> Remark {
-    let expression = expression(window, field);
+    let expression = window.expression(field);
     expression.joins_days_by_or().then(|| {
         let message = format!(
             "its {} `{}` restricts day of month and day of week: a day that matches either counts",
@@ -301,7 +290,7 @@ fn either_day(window: &Window, field: WindowField) -> Remark {
 }
 
 fn odd_input(window: &Window, field: WindowField) -> Remark {
-    let text = expression(window, field).text();
+    let text = window.expression(field).text();
     let words = words(text);
     let (_, words) = split_prefix(&words);
     let fields = [
@@ -349,11 +338,4 @@ fn odd_item(field: Field, item: &str) -> Option<String> {
     let step = step?.parse::<u32>().unwrap_or(u32::MAX);
     (step > high - low)
         .then(|| format!("the step of its {field} `{item}` is longer than the field, so only the first value counts"))
-}
-
-/// An instant as the zone's clocks show it, with the offset.
-pub(super) fn local(zone: &Zone, at: Timestamp) -> String {
-    at.to_zoned(zone.rules().clone())
-        .strftime("%Y-%m-%d %H:%M%:z")
-        .to_string()
 }

@@ -234,6 +234,13 @@ impl Window {
         &self.end.expression
     }
 
+    pub(super) fn expression(&self, field: WindowField) -> &Expression {
+        match field {
+            WindowField::Start => self.start(),
+            WindowField::End => self.end(),
+        }
+    }
+
     /// The zone of the `timezone` field.
     #[must_use]
     pub fn zone(&self) -> &Zone {

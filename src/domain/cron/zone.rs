@@ -83,6 +83,13 @@ impl Zone {
         }
     }
 
+    /// An instant as the zone's clocks show it, with the offset.
+    pub(super) fn local(&self, at: Timestamp) -> String {
+        at.to_zoned(self.rules.clone())
+            .strftime("%Y-%m-%d %H:%M%:z")
+            .to_string()
+    }
+
     /// Reads a `timezone` field: a name, `""` for UTC, `Local` for the zone given.
     ///
     /// # Errors

@@ -6,10 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::super::{
-    milli_value,
-    objects::{OnClock, StoredWorkload},
-    pods::StoredPod,
-    store::Stored,
+    decode::OnClock, milli_value, objects::StoredWorkload, pods::StoredPod, store::Stored,
 };
 use crate::{
     clock::Clock,
