@@ -68,9 +68,7 @@ fn member(at: u32) -> Member {
         demand: Some(replicas.as_f64()),
         capacity: Some(Replicas::new(replicas.get() + 10 + at % 13)),
         observed: Some(now()),
-        fought_by: None,
-        rival: None,
-        foreign: false,
+        ..Member::default()
     }
 }
 

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::domain::{
     Replicas, ScaleTarget,
-    federate::{Health, PodShape, Profile, Taint},
+    federate::{Estimate, Health, PodShape, Profile, Taint},
     forecast::Refused,
     hpa::MetricSpec,
     observation::{Container, Pod, PodSample, PodUsage, Scale, Unavailable},
@@ -179,7 +179,7 @@ pub trait Member: Workloads {
     /// How many replicas of a target its nodes and quotas hold in all, those that are there included, whether pods are
     /// being created, end or move at this moment or not; absent while nodes, pods or quotas are not known. `like`
     /// is what one replica needs where the member does not know the target's pod template.
-    fn capacity(&self, target: &ScaleTarget, selector: &str, like: &PodShape) -> Option<Replicas>;
+    fn capacity(&self, target: &ScaleTarget, selector: &str, like: &PodShape) -> Option<Estimate>;
     /// Pods of a selector that no node has room for: how many, and since when the oldest waits.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use std::{
 use foretide::{
     domain::{
         Replicas, Scale, ScaleTarget,
-        federate::PodShape,
+        federate::{Estimate, PodShape},
         hpa::ObjectRef,
         observation::{
             Cause, Container, ContainerUsage, Phase, Pod, PodSample, PodUsage, Readiness, Status,
@@ -524,8 +524,11 @@ impl Cluster for Memory {
 }
 
 impl Member for Memory {
-    fn capacity(&self, _: &ScaleTarget, _: &str, _: &PodShape) -> Option<Replicas> {
-        self.state().capacity.map(Replicas::new)
+    fn capacity(&self, _: &ScaleTarget, _: &str, _: &PodShape) -> Option<Estimate> {
+        self.state().capacity.map(|replicas| Estimate {
+            replicas: Replicas::new(replicas),
+            is_soft: false,
+        })
     }
 
     fn unschedulable(

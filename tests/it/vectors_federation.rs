@@ -400,9 +400,7 @@ impl RunningCluster {
             demand: None,
             capacity: None,
             observed: None,
-            fought_by: None,
-            rival: None,
-            foreign: false,
+            ..Member::default()
         }
     }
 

@@ -23,7 +23,7 @@ use crate::{
     clock::Clock,
     domain::{
         Replicas, ScaleTarget,
-        federate::{BoundPod, Node, Own, PodShape, Supply},
+        federate::{BoundPod, Estimate, Node, Own, PodShape, Supply},
         observation::{Phase, Requests},
     },
 };
@@ -57,7 +57,7 @@ impl KubeMember {
         target: &ScaleTarget,
         selector: &str,
         like: &PodShape,
-    ) -> Option<Replicas> {
+    ) -> Option<Estimate> {
         if !self.sees_capacity() {
             return None;
         }
@@ -81,7 +81,7 @@ impl KubeMember {
             pending: summed.others(&own),
             quotas: quotas.iter().map(|quota| (**quota).clone()).collect(),
         };
-        Some(supply.capacity(shape).replicas)
+        Some(supply.capacity(shape))
     }
 
     /// Whether nodes, pods and quotas are known whole and as they are now. The pods of namespaces that are not watched

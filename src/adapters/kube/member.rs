@@ -15,7 +15,10 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    domain::{Replicas, ScaleTarget, federate::PodShape},
+    domain::{
+        Replicas, ScaleTarget,
+        federate::{Estimate, PodShape},
+    },
     owned::FLEET_UID,
     ports::{ClusterError, Member},
 };
@@ -111,7 +114,7 @@ impl KubeMember {
 }
 
 impl Member for KubeMember {
-    fn capacity(&self, target: &ScaleTarget, selector: &str, like: &PodShape) -> Option<Replicas> {
+    fn capacity(&self, target: &ScaleTarget, selector: &str, like: &PodShape) -> Option<Estimate> {
         self.capacity_for(target, selector, like)
     }
 

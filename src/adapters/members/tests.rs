@@ -306,7 +306,8 @@ fn capacity(members: &Members) -> Option<Replicas> {
         name: "web".into(),
     };
     let cluster = only(members).cluster.clone()?;
-    cluster.capacity(&target, "", &PodShape::default())
+    let estimate = cluster.capacity(&target, "", &PodShape::default());
+    estimate.map(|estimate| estimate.replicas)
 }
 
 #[tokio::test]

@@ -20,7 +20,7 @@ use crate::{
     },
     domain::{
         Replicas, ScaleTarget,
-        federate::{Health, PodShape, WorkloadSource},
+        federate::{Estimate, Health, PodShape, WorkloadSource},
         observation::{Container, Reading, Requests},
     },
     forecaster::{fleets::FleetMember, forecasts::Forecasts},
@@ -60,7 +60,7 @@ pub(super) enum Sight {
     /// The member answers; the workload is not there.
     Absent {
         /// How many it holds.
-        capacity: Option<Replicas>,
+        capacity: Option<Estimate>,
         /// The autoscalers that are there for it nevertheless.
         siblings: Siblings,
     },
@@ -79,7 +79,7 @@ pub(super) struct Whole {
     /// Pods without a node, and since when the oldest is.
     pub(super) unschedulable: (Replicas, Option<Timestamp>),
     /// How many it holds in all.
-    pub(super) capacity: Option<Replicas>,
+    pub(super) capacity: Option<Estimate>,
     /// Whether the hub places the workload and this one is not from it.
     pub(super) foreign: bool,
     /// Who changed the replicas since they were seen last, if it was neither an autoscaler nor we.

@@ -80,7 +80,8 @@ pub(super) fn observed<M>(
             health: view.health,
             hpa: stands(siblings, memory.shaped),
             observed: Some(now),
-            capacity: *capacity,
+            capacity: capacity.map(|estimate| estimate.replicas),
+            is_capacity_soft: capacity.is_some_and(|estimate| estimate.is_soft),
             ..Member::default()
         },
         Sight::Whole(whole) => {
@@ -147,7 +148,8 @@ fn of(due: &Due, whole: &Whole, shaped: Option<(Replicas, Replicas)>, now: Times
         hpa: stands(siblings, shaped),
         desired: child.and_then(|child| child.desired),
         demand: demand(due, whole, now),
-        capacity: whole.capacity,
+        capacity: whole.capacity.map(|estimate| estimate.replicas),
+        is_capacity_soft: whole.capacity.is_some_and(|estimate| estimate.is_soft),
         foreign: whole.foreign,
         observed: Some(now),
         // Who only shows fights nobody.

@@ -240,8 +240,7 @@ impl Cluster {
             capacity: self.capacity().map(Replicas::new),
             observed: Some(observed),
             fought_by: self.replicas_written_by.clone(),
-            rival: None,
-            foreign: false,
+            ..Member::default()
         })
     }
 
@@ -486,17 +485,9 @@ mod tests {
                 name: "a".to_owned(),
                 ..Profile::default()
             },
-            health: Health::Ready,
-            taints: Vec::new(),
             pods: Some(Pods::default()),
-            hpa: None,
-            desired: None,
-            demand: None,
-            capacity: None,
             observed: Some(NOW),
-            fought_by: None,
-            rival: None,
-            foreign: false,
+            ..Member::default()
         };
         assert_eq!(member, want);
     }

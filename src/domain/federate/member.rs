@@ -28,6 +28,8 @@ pub struct Member {
     pub demand: Option<f64>,
     /// How many replicas its nodes and quotas hold in all, those that are there included; absent when unknown.
     pub capacity: Option<Replicas>,
+    /// Whether that is only an upper bound, because spread constraints were not looked at.
+    pub is_capacity_soft: bool,
     /// When it was last seen.
     pub observed: Option<Timestamp>,
     /// Another field manager that keeps writing the replicas, if one does (R4).

@@ -99,9 +99,12 @@ fn fill(member: &KubeMember, nodes: &[Value], pods: &[Value], workload: &Value) 
 fn capacity(nodes: &[Value], pods: &[Value], workload: &Value) -> Option<u32> {
     let (_, member) = member(|_, _| Reply::Hang);
     fill(&member, nodes, pods, workload);
-    member
-        .capacity(&target(), "app=web", &PodShape::default())
-        .map(Replicas::get)
+    room(&member, &target(), &PodShape::default()).map(Replicas::get)
+}
+
+fn room(member: &KubeMember, target: &ScaleTarget, like: &PodShape) -> Option<Replicas> {
+    let estimate = member.capacity(target, "app=web", like);
+    estimate.map(|estimate| estimate.replicas)
 }
 
 #[tokio::test]
@@ -157,7 +160,7 @@ async fn what_a_member_holds_does_not_change_while_its_pods_do() {
     ] {
         let (_, member) = member(|_, _| Reply::Hang);
         fill(&member, &nodes, &pods, &deployment(&json!({})));
-        let capacity = || member.capacity(&target(), "app=web", &PodShape::default());
+        let capacity = || room(&member, &target(), &PodShape::default());
         assert_eq!(capacity(), Some(Replicas::new(4 + 2)), "{pods:?}");
         member
             .role
@@ -189,10 +192,7 @@ async fn a_member_holds_what_it_runs_of_a_kind_that_is_not_watched_too() {
         requests: [("cpu", 500)].into_iter().collect(),
         ..PodShape::default()
     };
-    assert_eq!(
-        member.capacity(&rollout, "app=web", &like),
-        Some(Replicas::new(4))
-    );
+    assert_eq!(room(&member, &rollout, &like), Some(Replicas::new(4)));
 }
 
 #[tokio::test]
@@ -251,10 +251,7 @@ async fn pods_are_held_only_where_one_may_run() {
 #[tokio::test]
 async fn quotas_bound_the_capacity_and_it_is_unknown_without_nodes() {
     let (_, member) = member(|_, _| Reply::Hang);
-    assert_eq!(
-        member.capacity(&target(), "app=web", &PodShape::default()),
-        None
-    );
+    assert_eq!(room(&member, &target(), &PodShape::default()), None);
     fill(
         &member,
         &[node("a", "64", "110")],
@@ -279,7 +276,7 @@ async fn quotas_bound_the_capacity_and_it_is_unknown_without_nodes() {
         .quotas
         .replace(None, seen(&[quota, elsewhere, best_effort]));
     assert_eq!(
-        member.capacity(&target(), "app=web", &PodShape::default()),
+        room(&member, &target(), &PodShape::default()),
         Some(Replicas::new(4))
     );
 }
@@ -303,8 +300,7 @@ async fn capacity_is_unknown_as_soon_as_nodes_pods_or_quotas_fall_silent() {
         a.role.nodes.counts.heard(ago(seconds));
         b.role.quotas.counts.heard(ago(seconds));
         c.stores.pods.counts.heard(ago(seconds));
-        let capacities =
-            members.map(|member| member.capacity(&target(), "app=web", &like).is_some());
+        let capacities = members.map(|member| room(&member, &target(), &like).is_some());
         assert_eq!(capacities, [is_known; 3], "silent for {seconds} s");
     }
 }
@@ -323,20 +319,14 @@ async fn capacity_is_unknown_without_the_quotas_and_where_the_pods_of_some_names
     member.role.nodes.counts.heard(now);
     member.stores.pods.counts.heard(now);
     member.role.quotas.counts.heard(now);
-    assert_eq!(
-        member.capacity(&target(), "app=web", &PodShape::default()),
-        None
-    );
+    assert_eq!(room(&member, &target(), &PodShape::default()), None);
 
     let shop = ["shop".to_owned()];
     let member = known(&shop);
     let scope = Some("shop");
     member.stores.pods.replace(scope, seen(&[]));
     member.role.quotas.replace(scope, seen(&[]));
-    assert_eq!(
-        member.capacity(&target(), "app=web", &PodShape::default()),
-        None
-    );
+    assert_eq!(room(&member, &target(), &PodShape::default()), None);
 }
 
 #[tokio::test]

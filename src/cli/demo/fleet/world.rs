@@ -314,8 +314,6 @@ impl Place {
                 name: self.script.name.to_owned(),
                 ..Profile::default()
             },
-            health: Health::Ready,
-            taints: Vec::new(),
             pods: Some(Pods {
                 replicas: Replicas::new(self.replicas),
                 ready: Replicas::new(self.ready),
@@ -327,9 +325,7 @@ impl Place {
             demand: Some(self.demand),
             capacity: Some(Replicas::new(self.script.room + seems)),
             observed: Some(now),
-            fought_by: None,
-            rival: None,
-            foreign: false,
+            ..Member::default()
         };
         self.seen = Some(member.clone());
         member

@@ -3,8 +3,8 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::domain::federate::{
-    Affinity, Entry, FleetDecision, Health, Kind, Ledger, Member, Pods, Policy, Preference,
-    Profile, Total, decide,
+    Affinity, Entry, FleetDecision, Kind, Ledger, Member, Pods, Policy, Preference, Profile, Total,
+    decide,
 };
 use crate::domain::{ReplicaBounds, Replicas};
 
@@ -52,22 +52,13 @@ pub(super) fn member(name: &str, replicas: u32) -> Member {
             name: name.to_owned(),
             ..Profile::default()
         },
-        health: Health::Ready,
-        taints: Vec::new(),
         pods: Some(Pods {
             replicas: n(replicas),
             ready: n(replicas),
             unschedulable: n(0),
             unschedulable_since: None,
         }),
-        hpa: None,
-        desired: None,
-        demand: None,
-        capacity: None,
-        observed: None,
-        fought_by: None,
-        rival: None,
-        foreign: false,
+        ..Member::default()
     }
 }
 

@@ -74,6 +74,17 @@ fn what_cannot_be_carried_out_writes_nothing_and_says_why() {
 }
 
 #[test]
+fn a_capacity_that_is_only_an_upper_bound_is_told() {
+    let mut hub = pair();
+    hub.member("b").is_capacity_soft = true;
+    let decision = hub.step();
+    let mut conditions = decision.conditions.iter();
+    let known = conditions.find(|c| c.kind == ConditionKind::CapacityKnown);
+    let message = "the room of every member is known; it is the most that there can be in b, for pods must spread there";
+    assert_eq!(known.unwrap().message, message);
+}
+
+#[test]
 fn a_member_that_does_not_answer_is_left_alone_and_keeps_its_share() {
     let mut hub = pair();
     hub.member("b").health = Health::Unknown { since: at(-10_000) };

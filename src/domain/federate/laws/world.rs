@@ -155,8 +155,6 @@ impl Site {
                 name: self.name.clone(),
                 ..Profile::default()
             },
-            health: Health::Ready,
-            taints: Vec::new(),
             pods: Some(Pods {
                 replicas: n(self.replicas),
                 ready: n(self.ready(now)),
@@ -168,9 +166,7 @@ impl Site {
             demand: measured.then_some(demand),
             capacity: capacity.map(n),
             observed: Some(at(now)),
-            fought_by: None,
-            rival: None,
-            foreign: false,
+            ..Member::default()
         }
     }
 }

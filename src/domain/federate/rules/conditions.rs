@@ -177,12 +177,16 @@ fn capacity(fleet: &Fleet<'_>) -> Condition {
         seat.is_active() && seat.member.capacity.is_none() && !seat.standing.elastic
     });
     if unknown.is_empty() {
-        return condition(
-            kind,
-            Status::True,
-            "Known",
-            "the room of every member is known".to_owned(),
-        );
+        let soft = names(fleet, |seat| {
+            seat.is_active() && seat.member.is_capacity_soft
+        });
+        let mut message = "the room of every member is known".to_owned();
+        if !soft.is_empty() {
+            message.push_str("; it is the most that there can be in ");
+            message.push_str(&soft);
+            message.push_str(", for pods must spread there");
+        }
+        return condition(kind, Status::True, "Known", message);
     }
     let message =
         format!("the room is unknown in {unknown}, and counts as maxReplicas until pods find none");
