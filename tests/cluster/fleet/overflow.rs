@@ -50,7 +50,7 @@ async fn unschedulable_pods_overflow_to_the_next_priority_and_the_lowest_drains_
     let more = json!({
         "scalingToZero": true,
         // Longer than a pod takes to start: until it serves, its cluster seems to need the next one.
-        "rebalance": { "cooldownSeconds": 10, "settleObservations": 2 },
+        "rebalance": { "cooldownSeconds": 20, "settleObservations": 2 },
         "federatedHPAAssignment": {
             "federatedHPAAssignmentType": "Prioritized",
             "clusterAutoscalingPreference": [
@@ -97,12 +97,12 @@ async fn unschedulable_pods_overflow_to_the_next_priority_and_the_lowest_drains_
     world
         .runs_so("sixteen in three members", |found| {
             let third = found["member3"].1;
-            found["member1"] == (5, 5) && found["member2"] == (5, 5) && (5..=7).contains(&third)
+            found["member1"] == (5, 5) && found["member2"] == (5, 5) && (5..=8).contains(&third)
         })
         .await;
 
     // The load falls: the last shrinks first, the first keeps what it has.
-    let (first, second) = (world.watch("member1"), world.watch("member2"));
+    let (first, second) = (world.watch("member1").await, world.watch("member2").await);
     world.load.evenly(7.0);
     world
         .runs_so("the last one drained", |found| {
@@ -114,9 +114,9 @@ async fn unschedulable_pods_overflow_to_the_next_priority_and_the_lowest_drains_
         })
         .await;
     world
-        .runs_so("seven or eight in all", |found| {
+        .runs_so("seven or a few more in all", |found| {
             let all: i32 = found.values().map(|(asked, _)| *asked).sum();
-            (7..=8).contains(&all)
+            (7..=9).contains(&all)
         })
         .await;
     assert!(first.lowest() >= 5, "{:?}", first.all());
