@@ -40,8 +40,8 @@ async fn the_floor_rises_before_the_peak_of_a_daily_wave_and_comes_down_after_it
         .apply(include_str!("../../examples/php-apache.yaml"))
         .await;
 
-    // From 04:00 on, half a minute a second until there is a forecast; then eight hours a minute.
-    let start = Timestamp::from_second(MIDNIGHT as i64 + 4 * 3600).unwrap();
+    // From 06:00 on, half a minute a second until there is a forecast; then eight hours a minute.
+    let start = Timestamp::from_second(MIDNIGHT as i64 + 6 * 3600).unwrap();
     let noon = Timestamp::from_second(MIDNIGHT as i64 + 12 * 3600).unwrap();
     let clock = Clock::starting_at(start, 30.0);
     let config = Config {

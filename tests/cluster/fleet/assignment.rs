@@ -126,9 +126,13 @@ fn maxima(status: &Value, (member, reason): (&str, &str)) -> Option<BTreeMap<Str
     said.contains(reason).then(|| maxima.collect())
 }
 
+/// Whether that is all there is to divide.
+fn whole(maxima: &BTreeMap<String, i32>) -> bool {
+    maxima.values().sum::<i32>() == WHOLE.1
+}
+
 /// A floor, a member that is full, one that is tainted and one that is lost change what a preview shows.
 async fn moves_are_only_shown(world: &FleetWorld) {
-    let whole = |found: &BTreeMap<String, i32>| found.values().sum::<i32>() == WHOLE.1;
     let elastic = json!({ "targetCluster": { "clusterNames": ["member2"] }, "elastic": true });
     world
         .edit(json!({
@@ -172,8 +176,14 @@ async fn moves_are_only_shown(world: &FleetWorld) {
         })
         .await;
     world.deploy("member2", 1).await;
+    absence_is_only_shown(world).await;
+    world
+        .edit(json!({ "failurePolicy": null, "tolerationSeconds": null }))
+        .await;
+}
 
-    // Without the second, for a taint and for silence; and with it again.
+/// Without the second, for a taint and for silence; and with it again.
+async fn absence_is_only_shown(world: &FleetWorld) {
     let without = |found: &BTreeMap<String, i32>| !found.contains_key("member2") && whole(found);
     let taint = ["--taint", "upgrade:NoExecute"];
     world.join("member2", &taint).await;
@@ -198,9 +208,6 @@ async fn moves_are_only_shown(world: &FleetWorld) {
         .await;
     world.fleet.member("member2").restore();
     world.status("it has one again", again).await;
-    world
-        .edit(json!({ "failurePolicy": null, "tolerationSeconds": null }))
-        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -126,8 +126,8 @@ async fn a_forecast_of_the_whole_fleet_is_divided_and_a_silent_part_leaves_none(
     });
     world.ask("StaticWeighted", (3, 30), &more).await;
 
-    // From 04:00 on, a minute a second until there is a forecast; then eight hours a minute.
-    let start = Timestamp::from_second(MIDNIGHT as i64 + 4 * 3600).unwrap();
+    // From 06:00 on, a minute a second until there is a forecast; then eight hours a minute.
+    let start = Timestamp::from_second(MIDNIGHT as i64 + 6 * 3600).unwrap();
     let noon = Timestamp::from_second(MIDNIGHT as i64 + 12 * 3600).unwrap();
     let clock = Clock::starting_at(start, 60.0);
     let config = Config {

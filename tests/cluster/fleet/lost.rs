@@ -5,15 +5,22 @@ use std::collections::BTreeMap;
 
 use foretide::clock::Clock;
 use jiff::SignedDuration;
-use k8s_openapi::api::core::v1::ServiceAccount;
-use kube::Api;
+use k8s_openapi::{
+    ByteString,
+    api::core::v1::{Pod, Secret, ServiceAccount},
+};
+use kube::{
+    Api, Client,
+    api::ListParams,
+    config::{KubeConfigOptions, Kubeconfig},
+};
 use rig::eventually;
 use serde_json::{Value, json};
 
-use super::world::{Bounds, FleetWorld, SHOP, preferring};
+use super::world::{ACCOUNT, Bounds, FleetWorld, SHOP, SYSTEM, preferring};
 use crate::{
     hands::delete,
-    world::{Controller, Counts, PATIENCE},
+    world::{Controller, Counts, NAMESPACE, PATIENCE},
 };
 
 const ROOMS: [(&str, u32); 3] = [("member1", 10), ("member2", 10), ("member3", 10)];
@@ -184,11 +191,11 @@ async fn a_lost_member_is_retained_a_dead_hub_is_outlived_and_credentials_rotate
     assert_eq!(ledger(&world).await, standing);
     program.kill().await.unwrap();
     let controller = world.run();
+    credentials_change_hands(&world, &controller).await;
 
     // Credentials that have ended, and new ones.
-    let accounts: Api<ServiceAccount> =
-        Api::namespaced(world.cluster("member3").client(), "foretide-system");
-    delete(&accounts, "foretide-hub").await;
+    let accounts: Api<ServiceAccount> = Api::namespaced(world.cluster("member3").client(), SYSTEM);
+    delete(&accounts, ACCOUNT).await;
     world
         .condition("MembersReachable", "False/Unreachable")
         .await;
@@ -206,6 +213,73 @@ async fn a_lost_member_is_retained_a_dead_hub_is_outlived_and_credentials_rotate
         .await;
     drop(controller);
     world.assert_nothing_forbidden();
+}
+
+/// Since when all members are reachable.
+async fn reachable_since(world: &FleetWorld) -> Value {
+    world
+        .status("all are reachable", |status| {
+            let mut all = status["conditions"].as_array()?.iter();
+            let found = all.find(|one| one["type"] == "MembersReachable")?;
+            (found["status"] == "True").then(|| found["lastTransitionTime"].clone())
+        })
+        .await
+}
+
+/// A client with the credentials that the hub has for the third member now.
+async fn as_the_hub(world: &FleetWorld) -> Client {
+    let secrets: Api<Secret> = Api::namespaced(world.fleet.hub.client(), SYSTEM);
+    let secret = secrets.get("member3").await.unwrap();
+    let ByteString(kubeconfig) = secret.data.unwrap()["kubeconfig"].clone();
+    let kubeconfig = Kubeconfig::from_yaml(&String::from_utf8(kubeconfig).unwrap()).unwrap();
+    let options = KubeConfigOptions::default();
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await;
+    Client::try_from(config.unwrap()).unwrap()
+}
+
+/// A member gets other credentials while those it has are good, and then those are revoked: nobody
+/// notices either.
+async fn credentials_change_hands(world: &FleetWorld, controller: &Controller) {
+    controller.further_syncs(2).await;
+    let since = reachable_since(world).await;
+    let pods: Api<Pod> = Api::namespaced(as_the_hub(world).await, NAMESPACE);
+    pods.list(&ListParams::default()).await.unwrap();
+
+    // Whoever connects anew lists anew.
+    let member = world.fleet.member("member3");
+    let lists = || {
+        let asked = world.member_requests("member3").into_iter();
+        let lists = asked.filter(|event| event.verb == "list" && event.resource == "nodes");
+        lists.count()
+    };
+    let before = lists();
+    let second = member.kubeconfig(SYSTEM, ACCOUNT).await.unwrap();
+    let none = json!({});
+    let enlisted = world.fleet.enlist("member3", SYSTEM, &second, &none);
+    enlisted.await.unwrap();
+    eventually(PATIENCE, "the second credentials are used", || async {
+        if lists() > before {
+            Ok(())
+        } else {
+            Err("no new connection")
+        }
+    })
+    .await;
+    world.further_looks(3).await;
+
+    let tokens: Api<Secret> = Api::namespaced(member.cluster.client(), SYSTEM);
+    delete(&tokens, "foretide-hub-token").await;
+    // The API server believes a token that it knows for a few seconds more.
+    eventually(PATIENCE, "the first credentials are refused", || async {
+        match pods.list(&ListParams::default()).await {
+            Err(kube::Error::Api(refusal)) if refusal.code == 401 => Ok(()),
+            other => Err(format!("{:?}", other.map(|found| found.items.len()))),
+        }
+    })
+    .await;
+    world.further_looks(3).await;
+    controller.further_syncs(3).await;
+    assert_eq!(reachable_since(world).await, since, "it was noticed");
 }
 
 /// Maxima by name, of members that have a share.

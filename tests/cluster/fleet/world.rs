@@ -39,7 +39,7 @@ pub(crate) const SHOP: &str = "shop";
 /// Where members' Secrets are, and in a member the account that they let in.
 pub(crate) const SYSTEM: &str = "foretide-system";
 /// The account of a member that the hub uses.
-const ACCOUNT: &str = "foretide-hub";
+pub(crate) const ACCOUNT: &str = "foretide-hub";
 /// What the hub is called where it is a member of its own.
 pub(crate) const HOME: &str = "home";
 /// A fleet of three takes 3 GB: so many at a time.
