@@ -118,7 +118,20 @@ async fn a_preview_only_shows_until_it_is_pinned_and_switching_moves_the_child_a
     gone(&ehpas, "shop").await;
     gone(&world.hpas(), CHILD).await;
     gone(&predictions, CHILD).await;
-    let after = world.writes().len();
+    // What was on its way when the object went has come.
+    let mut seen = vec![world.writes().len()];
+    let after = eventually(PATIENCE, "nothing is written any more", || {
+        seen.push(world.writes().len());
+        let last = &seen[seen.len().saturating_sub(8)..];
+        let rests = last.len() == 8 && last.iter().all(|count| *count == last[0]);
+        let answer = if rests {
+            Ok(last[0])
+        } else {
+            Err(format!("{last:?}"))
+        };
+        std::future::ready(answer)
+    })
+    .await;
     assert_eq!(world.replicas("shop").await, 7);
     drop(controller);
     assert_eq!(

@@ -161,7 +161,7 @@ async fn any_kind_with_a_scale_subresource_is_scaled_and_others_are_told_why_not
     let events = world
         .writes()
         .into_iter()
-        .filter(|event| event.resource == "events");
+        .filter(|event| event.resource == "events" && event.wrote());
     assert_eq!(events.count(), 4, "each trouble is told once");
 
     // With the documented rule the custom resource is scaled, by us and by a child.

@@ -7,9 +7,9 @@ use foretide::{clock::Clock, config::Config};
 use foretide_crds::TimeSeriesPrediction;
 use jiff::Timestamp;
 use kube::Api;
-use rig::{ClusterOptions, Component, History, Prometheus, Span};
+use rig::{ClusterOptions, Component, History, Prometheus, Span, eventually};
 
-use crate::world::{NAMESPACE, World};
+use crate::world::{NAMESPACE, PATIENCE, World};
 
 /// A midnight; the wave has its peak at noon.
 const MIDNIGHT: f64 = 1_767_225_600.0;
@@ -40,10 +40,10 @@ async fn the_floor_rises_before_the_peak_of_a_daily_wave_and_comes_down_after_it
         .apply(include_str!("../../examples/php-apache.yaml"))
         .await;
 
-    // From 04:00 on, eight hours a minute: noon is one minute away.
-    let start = Timestamp::from_second(MIDNIGHT as i64 + 4 * 3600).unwrap();
+    // From 06:00 on, half a minute a second until there is a forecast; then eight hours a minute.
+    let start = Timestamp::from_second(MIDNIGHT as i64 + 6 * 3600).unwrap();
     let noon = Timestamp::from_second(MIDNIGHT as i64 + 12 * 3600).unwrap();
-    let clock = Clock::starting_at(start, 480.0);
+    let clock = Clock::starting_at(start, 30.0);
     let config = Config {
         prometheus: Some(prometheus.url()),
         sync_period: jiff::SignedDuration::from_secs(120),
@@ -55,14 +55,22 @@ async fn the_floor_rises_before_the_peak_of_a_daily_wave_and_comes_down_after_it
     world
         .ready("php-apache", "at least 4", |count| (4..9).contains(&count))
         .await;
+    clock.set(clock.now(), 480.0);
     world.ready("php-apache", "9", |count| count == 9).await;
     let at = clock.now();
     assert!(at < noon, "nine replicas only at {at}");
     let tsps: Api<TimeSeriesPrediction> = Api::namespaced(world.client.clone(), NAMESPACE);
-    let predicted = tsps.get("ehpa-php-apache").await.unwrap().status.unwrap();
-    let metrics = predicted.prediction_metrics.unwrap();
-    assert_eq!(metrics.len(), 1, "{metrics:?}");
-    assert!(metrics[0].ready, "{metrics:?}");
+    // At this pace a prediction that is shown may be old for a moment.
+    let metrics = eventually(PATIENCE, "one prediction is ready", || async {
+        let found = tsps.get("ehpa-php-apache").await;
+        let status = found.map_err(|error| error.to_string())?.status;
+        let metrics = status.and_then(|status| status.prediction_metrics);
+        match metrics.unwrap_or_default() {
+            metrics if metrics.len() == 1 && metrics[0].ready => Ok(metrics),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
     let samples = metrics[0].prediction.as_deref().unwrap()[0]
         .samples
         .as_deref()

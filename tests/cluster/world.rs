@@ -69,8 +69,8 @@ impl Controller {
 }
 
 impl Counts {
-    /// Follows `spec.replicas` of a Deployment from now on.
-    pub(crate) fn of(deployments: Api<Deployment>, name: &str) -> Self {
+    /// Follows `spec.replicas` of a Deployment, from the count that it has now.
+    pub(crate) async fn of(deployments: Api<Deployment>, name: &str) -> Self {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let all = Arc::clone(&seen);
         let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
@@ -83,7 +83,12 @@ impl Counts {
                     .extend(spec.and_then(|spec| spec.replicas));
             }
         });
-        Self { all, task }
+        let counts = Self { all, task };
+        eventually(PATIENCE, &format!("a first count of {name}"), || async {
+            counts.all().first().copied().ok_or("nothing seen yet")
+        })
+        .await;
+        counts
     }
 
     pub(crate) fn all(&self) -> Vec<i32> {
@@ -238,8 +243,8 @@ impl World {
     }
 
     /// Follows `spec.replicas` of a Deployment from now on.
-    pub(crate) fn watch_replicas(&self, name: &str) -> Counts {
-        Counts::of(self.deployments(), name)
+    pub(crate) async fn watch_replicas(&self, name: &str) -> Counts {
+        Counts::of(self.deployments(), name).await
     }
 
     /// What our controller asked of the API server so far.

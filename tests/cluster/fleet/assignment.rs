@@ -1,7 +1,7 @@
 //! Who gets which bounds: every policy with real members, shown by Preview first and then written,
 //! whether the workload or its autoscaler comes first.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rig::eventually;
 use serde_json::{Value, json};
@@ -118,6 +118,98 @@ fn absent(status: &Value, member: &str) -> Option<()> {
     reason.contains("TargetAbsent").then_some(())
 }
 
+/// The maxima as status shows them, where `reason` is a member's.
+fn maxima(status: &Value, (member, reason): (&str, &str)) -> Option<BTreeMap<String, i32>> {
+    let said = cluster(status, member)?.get("reason")?.as_str()?;
+    let shown = shown(status).into_iter();
+    let maxima = shown.map(|(name, (_, max))| (name, max));
+    said.contains(reason).then(|| maxima.collect())
+}
+
+/// Whether that is all there is to divide.
+fn whole(maxima: &BTreeMap<String, i32>) -> bool {
+    maxima.values().sum::<i32>() == WHOLE.1
+}
+
+/// A floor, a member that is full, one that is tainted and one that is lost change what a preview shows.
+async fn moves_are_only_shown(world: &FleetWorld) {
+    let elastic = json!({ "targetCluster": { "clusterNames": ["member2"] }, "elastic": true });
+    world
+        .edit(json!({
+            "rebalance": { "cooldownSeconds": 2 },
+            "failurePolicy": "Reassign",
+            "tolerationSeconds": 1,
+            "federatedHPAAssignment": {
+                "federatedHPAAssignmentType": "DynamicWeighted",
+                "clusterAutoscalingPreference": [elastic],
+            },
+        }))
+        .await;
+    // 25 over 10:25:20, for it is thought to grow. Of 6: 1.09, 2.73, 2.18.
+    let start = [
+        ("member1", (1, 4)),
+        ("member2", (3, 12)),
+        ("member3", (2, 9)),
+    ];
+    shows(world, "as if it grew", &start).await;
+
+    let window = json!([{
+        "name": "floor", "start": "* * * * *", "end": "0 0 1 1 *", "targetReplicas": 11,
+    }]);
+    world.edit(json!({ "crons": window })).await;
+    let floors = |status: &Value| {
+        let each = ROOM
+            .iter()
+            .map(|(name, _)| cluster(status, name)?["floor"].as_i64());
+        let all: i64 = each.collect::<Option<Vec<_>>>()?.into_iter().sum();
+        (all == 11).then_some(())
+    };
+    world.status("eleven as a floor", floors).await;
+    world.edit(json!({ "crons": null })).await;
+
+    // It runs eight and has nodes for six, so the others would get what it cannot use.
+    world.deploy("member2", 8).await;
+    world
+        .status("the full one gives", |status| {
+            let found = maxima(status, ("member2", "Blocked"))?;
+            (found.get("member2") == Some(&6) && whole(&found)).then_some(())
+        })
+        .await;
+    world.deploy("member2", 1).await;
+    absence_is_only_shown(world).await;
+    world
+        .edit(json!({ "failurePolicy": null, "tolerationSeconds": null }))
+        .await;
+}
+
+/// Without the second, for a taint and for silence; and with it again.
+async fn absence_is_only_shown(world: &FleetWorld) {
+    let without = |found: &BTreeMap<String, i32>| !found.contains_key("member2") && whole(found);
+    let taint = ["--taint", "upgrade:NoExecute"];
+    world.join("member2", &taint).await;
+    world
+        .status("the tainted one has no share", |status| {
+            let found = maxima(status, ("member2", "0 are its share"))?;
+            without(&found).then_some(())
+        })
+        .await;
+    world.join("member2", &[]).await;
+    let again = |status: &Value| {
+        let found = maxima(status, ("member2", ""))?;
+        (found.contains_key("member2") && whole(&found)).then_some(())
+    };
+    world.status("it has one again", again).await;
+    world.fleet.member("member2").black_hole();
+    world
+        .status("the lost one has no share", |status| {
+            let found = maxima(status, ("member2", "Failed"))?;
+            without(&found).then_some(())
+        })
+        .await;
+    world.fleet.member("member2").restore();
+    world.status("it has one again", again).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_policy_divides_the_bounds_by_its_formula_and_a_preview_only_shows_it() {
     let world = FleetWorld::start("assignment", &ROOM).await;
@@ -125,7 +217,7 @@ async fn every_policy_divides_the_bounds_by_its_formula_and_a_preview_only_shows
     let quiet = json!({ "cooldownSeconds": 600 });
     let more = json!({
         "scaleStrategy": "Preview",
-        "rebalance": quiet,
+        "rebalance": quiet.clone(),
         "federatedHPAAssignment": static_weights(),
     });
     world.ask("StaticWeighted", WHOLE, &more).await;
@@ -156,6 +248,7 @@ async fn every_policy_divides_the_bounds_by_its_formula_and_a_preview_only_shows
             .await;
         shows(&world, &what, &expected).await;
     }
+    moves_are_only_shown(&world).await;
     controller.further_syncs(2).await;
     assert_eq!(world.bounds().await.len(), 0);
     assert_eq!(world.member_writes(), BTreeSet::new());
@@ -171,7 +264,9 @@ async fn every_policy_divides_the_bounds_by_its_formula_and_a_preview_only_shows
     );
 
     // The same in earnest.
-    world.edit(json!({ "scaleStrategy": "Auto" })).await;
+    world
+        .edit(json!({ "scaleStrategy": "Auto", "rebalance": quiet }))
+        .await;
     for Case {
         assignment,
         expected,

@@ -214,7 +214,7 @@ fn last_count(status: &Value, count: i64) -> Option<()> {
 
 /// A member that cannot be seen runs on beside the others, whatever they need.
 async fn a_lost_member_keeps_its_count(world: &FleetWorld) {
-    let lost = world.watch("member2");
+    let lost = world.watch("member2").await;
     world.fleet.member("member2").black_hole();
     world
         .condition("MembersReachable", "False/Unreachable")
@@ -242,8 +242,8 @@ async fn a_lost_member_keeps_its_count(world: &FleetWorld) {
 
 /// It is back and counts again: twelve in all, and nobody ran fewer than its part meanwhile.
 async fn it_counts_again(world: &FleetWorld, controller: &Controller) {
-    let back = world.watch("member2");
-    let others = ["member1", "member3"].map(|name| world.watch(name));
+    let back = world.watch("member2").await;
+    let others = [world.watch("member1").await, world.watch("member3").await];
     world.fleet.member("member2").restore();
     world.condition("MembersReachable", "True/Reachable").await;
     let four = ROOMS.map(|(name, _)| (name, 4));

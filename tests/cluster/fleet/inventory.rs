@@ -319,19 +319,19 @@ async fn the_hub_and_a_cluster_of_a_profile_are_members_and_every_right_is_used(
     assert_eq!(told, [json!(HOME)]);
     let written = writes(&world, EAST);
     world.load.evenly(12.0);
-    serve(&world, 12..=14, None).await;
+    serve(&world, 11..=14, None).await;
     controller.further_syncs(2).await;
     assert_eq!(writes(&world, EAST), written, "it was not left alone");
     // Written down again, it is taken up where it was.
     describe(&world, "shop").await;
     world.capped("both at last", &halves).await;
-    serve(&world, 12..=14, None).await;
+    serve(&world, 11..=14, None).await;
     for name in [SHOP, "db", "cache"] {
         delete(&world.federated(), name).await;
         gone(&world.federated(), name).await;
     }
     assert_eq!(world.bounds().await.len(), 0);
-    serve(&world, 12..=14, None).await;
+    serve(&world, 11..=14, None).await;
     drop(controller);
     drop(metrics);
 

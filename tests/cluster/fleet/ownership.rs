@@ -118,10 +118,11 @@ async fn members_own_autoscalers_are_left_alone_or_adopted_and_all_of_ours_go_wi
     world.capped("thirds", &thirds).await;
     assert_eq!(foreign(&world).await.uid(), original.uid());
     world
-        .runs(
-            "two each",
-            &[("member1", 2), ("member2", 2), ("member3", 2)],
-        )
+        .runs_so("two each, or one more", |found| {
+            let all: i32 = found.values().map(|(asked, _)| *asked).sum();
+            let mut each = found.values();
+            (6..=8).contains(&all) && each.all(|(asked, ready)| asked == ready && *asked >= 2)
+        })
         .await;
 
     // The target goes in one member, and comes back.
@@ -158,10 +159,12 @@ async fn members_own_autoscalers_are_left_alone_or_adopted_and_all_of_ours_go_wi
     world
         .bounds_are("nothing of ours", |found| found.len() == 1)
         .await;
-    for (member, _) in rooms {
-        let (asked, ready) = world.counts(member).await.unwrap();
-        assert!(asked == ready && asked >= 1, "{member}: {ready} of {asked}");
-    }
+    world
+        .runs_so("all go on", |found| {
+            let mut each = found.values();
+            each.all(|(asked, ready)| asked == ready && *asked >= 1)
+        })
+        .await;
     drop(controller);
     world.assert_nothing_forbidden();
 }

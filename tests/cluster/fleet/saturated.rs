@@ -1,19 +1,26 @@
 //! Budget follows local demand: a member at its maximum receives from one that idles and from one
 //! that has no nodes for what it has.
 
+use k8s_openapi::api::core::v1::{Event, ResourceQuota};
+use kube::{Api, api::ListParams};
+use rig::eventually;
 use serde_json::json;
 
 use super::world::{Bounds, FleetWorld};
+use crate::world::{NAMESPACE, PATIENCE};
 
 fn most(found: &std::collections::BTreeMap<String, Bounds>, member: &str) -> i32 {
     found.get(member).map_or(0, |(_, max)| *max)
+}
+
+fn all(found: &std::collections::BTreeMap<String, Bounds>) -> i32 {
+    found.values().map(|(_, max)| max).sum()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_saturated_member_receives_maximum_from_a_blocked_one_and_from_an_idle_one() {
     let rooms = [("member1", 10), ("member2", 3), ("member3", 10)];
     let world = FleetWorld::start("saturated", &rooms).await;
-    world.deploy_everywhere(1).await;
     // The second is thought to grow, and does not.
     let elastic = json!([{
         "targetCluster": { "clusterNames": ["member2"] }, "elastic": true,
@@ -30,6 +37,12 @@ async fn a_saturated_member_receives_maximum_from_a_blocked_one_and_from_an_idle
         .locally(&[("member1", 1.0), ("member2", 1.0), ("member3", 1.0)]);
     world.ask("DynamicWeighted", (3, 12), &more).await;
     let controller = world.run();
+    // The autoscaler comes first, and begins when there is something to scale.
+    world.condition("Assigned", "False/NoCandidate").await;
+    for (member, _) in rooms {
+        world.reason(member, "TargetAbsent").await;
+    }
+    world.deploy_everywhere(1).await;
     // 12 over 10:12:10 is 3.75, 4.5, 3.75; 3 is 0.94, 1.13, 0.94.
     let start = [
         ("member1", (1, 4)),
@@ -39,11 +52,15 @@ async fn a_saturated_member_receives_maximum_from_a_blocked_one_and_from_an_idle
     world.assigned("by capacity", &start).await;
 
     // The second asks for five and has nodes for three; then the first asks for more than its maximum.
+    let asked = world.watch("member2").await;
     world
         .load
         .locally(&[("member1", 1.0), ("member2", 5.0), ("member3", 1.0)]);
+    // What has no node is given up soon.
     world
-        .runs_so("pods without a node", |found| found["member2"] == (5, 3))
+        .runs_so("pods without a node", |found| {
+            found["member2"].1 == 3 && asked.all().contains(&5)
+        })
         .await;
     world
         .load
@@ -57,7 +74,7 @@ async fn a_saturated_member_receives_maximum_from_a_blocked_one_and_from_an_idle
             ) == (8, 3, 1)
         })
         .await;
-    assert_eq!(found.values().map(|(_, max)| max).sum::<i32>(), 12);
+    assert_eq!(all(&found), 12);
     world
         .runs(
             "eight in the first",
@@ -74,12 +91,11 @@ async fn a_saturated_member_receives_maximum_from_a_blocked_one_and_from_an_idle
             found["member3"].1 >= 7 && found["member1"].0 <= 2 && found["member2"] == (3, 3)
         })
         .await;
-    let found = world.bounds().await;
-    assert_eq!(
-        found.values().map(|(_, max)| max).sum::<i32>(),
-        12,
-        "{found:?}"
-    );
+    world
+        .bounds_are("all that is there, after every move", |found| {
+            all(found) == 12
+        })
+        .await;
 
     // As few clusters as possible: the second proved small, so it has nothing; the third has little
     // until it needs more.
@@ -97,19 +113,62 @@ async fn a_saturated_member_receives_maximum_from_a_blocked_one_and_from_an_idle
         .assigned("by size", &[("member1", (3, 10)), ("member3", (1, 2))])
         .await;
     world.load.locally(&[("member1", 1.0), ("member3", 6.0)]);
-    let found = world
+    world
         .bounds_are("the third has what it needs", |found| {
-            most(found, "member3") == 6
+            most(found, "member3") == 6 && all(found) == 12
         })
         .await;
-    assert_eq!(
-        found.values().map(|(_, max)| max).sum::<i32>(),
-        12,
-        "{found:?}"
-    );
     world
         .runs("six in the third", &[("member2", 0), ("member3", 6)])
         .await;
+
+    pods_that_cannot_be_created_overflow(&world).await;
     drop(controller);
     world.assert_nothing_forbidden();
+}
+
+/// The first has nodes for ten, and a quota for four: what it asks for beyond goes to the third.
+async fn pods_that_cannot_be_created_overflow(world: &FleetWorld) {
+    let quota = json!({
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": { "name": "few", "namespace": NAMESPACE },
+        "spec": { "hard": { "pods": "4" } },
+    });
+    let first = world.cluster("member1");
+    first.apply(&quota.to_string()).await.unwrap();
+    let quotas: Api<ResourceQuota> = Api::namespaced(first.client(), NAMESPACE);
+    eventually(PATIENCE, "the quota counts", || async {
+        let found = quotas.get("few").await.map_err(|no| no.to_string())?;
+        let used = found.status.and_then(|status| status.used);
+        used.ok_or("nothing yet".to_owned())
+    })
+    .await;
+    let asked = world.watch("member1").await;
+    world.load.locally(&[("member1", 6.0), ("member3", 6.0)]);
+    let events: Api<Event> = Api::namespaced(first.client(), NAMESPACE);
+    eventually(PATIENCE, "pods cannot be created", || async {
+        let all = events.list(&ListParams::default()).await;
+        let mut all = all.map_err(|no| no.to_string())?.into_iter();
+        let refused = all.any(|event| {
+            let message = event.message.unwrap_or_default();
+            event.reason.as_deref() == Some("FailedCreate") && message.contains("exceeded quota")
+        });
+        if refused {
+            Ok(())
+        } else {
+            Err(format!("{:?}", asked.all()))
+        }
+    })
+    .await;
+    world.event("Blocked", "member1").await;
+    world
+        .bounds_are("what four leave is the third's", |found| {
+            (most(found, "member1"), most(found, "member3")) == (4, 8)
+        })
+        .await;
+    assert_eq!(asked.all().into_iter().max(), Some(6));
+    world.load.locally(&[("member1", 6.0), ("member3", 7.8)]);
+    let runs = [("member1", 4), ("member3", 8)];
+    world.runs("eight in the third", &runs).await;
 }

@@ -39,7 +39,7 @@ pub(crate) const SHOP: &str = "shop";
 /// Where members' Secrets are, and in a member the account that they let in.
 pub(crate) const SYSTEM: &str = "foretide-system";
 /// The account of a member that the hub uses.
-const ACCOUNT: &str = "foretide-hub";
+pub(crate) const ACCOUNT: &str = "foretide-hub";
 /// What the hub is called where it is a member of its own.
 pub(crate) const HOME: &str = "home";
 /// A fleet of three takes 3 GB: so many at a time.
@@ -293,11 +293,13 @@ impl FleetWorld {
 
     /// Replicas asked for and pods ready in a member.
     pub(crate) async fn counts(&self, member: &str) -> Result<(i32, i32), String> {
-        let found = self.deployments(member).get(SHOP).await;
-        let shop = found.map_err(|error| error.to_string())?;
-        let asked = shop.spec.and_then(|spec| spec.replicas).unwrap_or(1);
-        let status = shop.status.unwrap_or_default();
-        Ok((asked, status.ready_replicas.unwrap_or(0)))
+        let shop = self.find(member).await?;
+        shop.map(|shop| counts(&shop)).ok_or("no shop".to_owned())
+    }
+
+    async fn find(&self, member: &str) -> Result<Option<Deployment>, String> {
+        let found = self.deployments(member).get_opt(SHOP).await;
+        found.map_err(|error| error.to_string())
     }
 
     /// How many pods serve in these members, seen one after the other: name first who gives pods away.
@@ -323,7 +325,8 @@ impl FleetWorld {
         .await;
     }
 
-    /// Waits until replicas asked for and pods ready, by member, are as `wanted` says.
+    /// Waits until replicas asked for and pods ready, by member, are as `wanted` says. Where there is
+    /// no shop, both are -1.
     pub(crate) async fn runs_so(
         &self,
         what: &str,
@@ -332,7 +335,11 @@ impl FleetWorld {
         eventually(PATIENCE, what, || async {
             let mut found = BTreeMap::new();
             for (name, _) in self.clusters() {
-                found.insert(name.to_owned(), self.counts(name).await.unwrap_or((-1, -1)));
+                let there = self.find(name).await?;
+                found.insert(
+                    name.to_owned(),
+                    there.map_or((-1, -1), |shop| counts(&shop)),
+                );
             }
             if wanted(&found) {
                 Ok(found)
@@ -425,8 +432,8 @@ impl FleetWorld {
     }
 
     /// Follows `spec.replicas` of the shop in a member from now on.
-    pub(crate) fn watch(&self, member: &str) -> Counts {
-        Counts::of(self.deployments(member), SHOP)
+    pub(crate) async fn watch(&self, member: &str) -> Counts {
+        Counts::of(self.deployments(member), SHOP).await
     }
 
     /// What the controller asked of the hub so far.
@@ -471,6 +478,14 @@ impl FleetWorld {
         all.retain(|event| event.code == 403);
         assert!(all.is_empty(), "rights are missing: {all:#?}");
     }
+}
+
+/// Replicas asked for and pods ready.
+fn counts(shop: &Deployment) -> (i32, i32) {
+    let asked = shop.spec.as_ref().and_then(|spec| spec.replicas);
+    let status = shop.status.as_ref();
+    let ready = status.and_then(|status| status.ready_replicas);
+    (asked.unwrap_or(1), ready.unwrap_or(0))
 }
 
 fn clusters(fleet: &Fleet, at_home: bool) -> Vec<(&str, &Cluster)> {

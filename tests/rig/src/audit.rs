@@ -41,6 +41,12 @@ impl AuditEvent {
     pub fn is_write(&self) -> bool {
         !matches!(self.verb.as_str(), "get" | "list" | "watch")
     }
+
+    /// Whether it was a write that was carried out, not refused for a conflict or anything else.
+    #[must_use]
+    pub fn wrote(&self) -> bool {
+        self.is_write() && self.code < 300
+    }
 }
 
 #[derive(Deserialize)]

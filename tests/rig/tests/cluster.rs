@@ -271,7 +271,7 @@ async fn the_hpa_controller_scales_by_the_real_metrics_server() {
         .share_cpu(&namespace, "app=web", 0.34)
         .await
         .unwrap();
-    desired(cluster.client(), &namespace, SOON, 4).await;
+    desired(cluster.client(), &namespace, 2 * SOON, 4).await;
     running_pods(cluster.client(), &namespace, 4).await;
 }
 
