@@ -85,7 +85,7 @@ pub struct EffectiveHorizontalPodAutoscalerSpec {
         .message("scaleTargetRef needs the kind and the name of the workload (at most 63 and 253 characters), such as kind: Deployment, name: web"))]
     pub scale_target_ref: CrossVersionObjectReference,
 
-    /// Fewest replicas. 0 allows scaling to zero. Default 1.
+    /// Fewest replicas. 0 allows scaling to zero; a FederatedHPA keeps one. Default 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = 1))]
     #[x_kube(validation = Rule::new("self >= 0")
@@ -106,7 +106,7 @@ pub struct EffectiveHorizontalPodAutoscalerSpec {
     /// How `Auto` scales. `Delegated`: through a HorizontalPodAutoscaler that this object owns,
     /// which goes on scaling when the controller is down. `Direct`: the controller writes the
     /// scale itself. Left out, `Delegated`, except where a HorizontalPodAutoscaler cannot serve:
-    /// with `minReplicas: 0`, or with crons and no metrics.
+    /// with `minReplicas: 0` (not of a FederatedHPA), or with crons and no metrics.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
 

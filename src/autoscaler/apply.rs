@@ -132,18 +132,27 @@ pub(super) async fn scale<C: Workloads>(
     .await
 }
 
-/// Removes an autoscaler that acted for us; an adopted one is given back.
-pub(super) async fn remove<C: Workloads>(
+/// Parts with an autoscaler that acts for us: an adopted one is given back, one that we created is removed.
+pub(super) async fn part_with<C: Workloads>(
     cluster: &C,
     telemetry: &Telemetry,
     ours: &HpaView,
 ) -> Result<Deed, ClusterError> {
     if child::adopted_by(ours).is_some() {
-        give_back(cluster, telemetry, ours).await?;
-        return Ok(Deed::GivenBack);
+        give_back(cluster, telemetry, ours).await
+    } else {
+        remove(cluster, telemetry, ours).await
     }
+}
+
+/// Removes an autoscaler that we created.
+async fn remove<C: Workloads>(
+    cluster: &C,
+    telemetry: &Telemetry,
+    owned: &HpaView,
+) -> Result<Deed, ClusterError> {
     let outcome = cluster
-        .delete_hpa(&ours.namespace, &ours.name, &ours.uid)
+        .delete_hpa(&owned.namespace, &owned.name, &owned.uid)
         .await;
     telemetry.wrote(Write::Hpa, outcome.is_ok());
     outcome.map(|()| Deed::Removed)
@@ -167,7 +176,7 @@ pub(super) async fn give_back<C: Workloads>(
     cluster: &C,
     telemetry: &Telemetry,
     adopted: &HpaView,
-) -> Result<(), ClusterError> {
+) -> Result<Deed, ClusterError> {
     let Some(patch) = child::return_patch(adopted) else {
         return Err(ClusterError::Invalid {
             what: format!(
@@ -184,7 +193,7 @@ pub(super) async fn give_back<C: Workloads>(
         .patch_hpa(&adopted.namespace, &adopted.name, &patch)
         .await;
     telemetry.wrote(Write::Hpa, outcome.is_ok());
-    outcome.map(drop)
+    outcome.map(|_| Deed::GivenBack)
 }
 
 struct Writer<'a, C> {
@@ -321,9 +330,14 @@ impl<C: Workloads> Writer<'_, C> {
         if self.planned.delegates {
             return Ok(effect);
         }
-        for ours in siblings.adopted.iter().chain(&siblings.owned) {
-            let deed = remove(self.cluster, self.telemetry, ours).await?;
+        if let Some(adopted) = &siblings.adopted {
+            let deed = give_back(self.cluster, self.telemetry, adopted).await?;
             effect.deeds.push(deed);
+        }
+        if let Some(owned) = &siblings.owned {
+            effect
+                .deeds
+                .push(remove(self.cluster, self.telemetry, owned).await?);
         }
         Ok(effect)
     }

@@ -268,12 +268,17 @@ fn heading(
         ehpa.namespace().unwrap_or_default(),
         ehpa.name_any()
     );
+    let least = match policy {
+        // A fleet keeps one.
+        Some(_) => spec.min_replicas.unwrap_or(1).max(1),
+        None => spec.min_replicas.unwrap_or(1),
+    };
     format!(
         "{}  {} {}, {} to {} replicas, {}{:?}\n",
         screen.paint(Paint::Strong, &object),
         spec.scale_target_ref.kind,
         spec.scale_target_ref.name,
-        spec.min_replicas.unwrap_or(1),
+        least,
         spec.max_replicas,
         policy.map_or_else(String::new, |policy| format!("{policy:?}, ")),
         spec.scale_strategy.unwrap_or_default(),

@@ -16,7 +16,7 @@ mod view;
 
 use std::path::PathBuf;
 
-use foretide_crds::EffectiveHorizontalPodAutoscaler;
+use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA};
 use jiff::Timestamp;
 
 use self::{fleet::Fleet, outlook::Outlook};
@@ -28,13 +28,16 @@ use super::{
     template::template,
     validate::Accepted,
 };
-use crate::domain::{
-    Replicas,
-    cron::Zone,
-    decide::{Decision, Seen, decide},
-    history,
-    hpa::Settings,
-    workload::Workload,
+use crate::{
+    domain::{
+        Replicas,
+        cron::Zone,
+        decide::{Decision, Seen, decide},
+        history,
+        hpa::Settings,
+        workload::Workload,
+    },
+    validate::FleetSpec,
 };
 
 /// Arguments of `foretide plan`.
@@ -103,10 +106,16 @@ fn plan(args: &PlanArgs, local: &Zone, now: Timestamp) -> Result<Plan, Failure> 
     let which = (Takes::Both, args.inputs.name.as_deref());
     let accepted = inputs::chosen(&documents, which, local, now)?;
     let fleet = Fleet::of(&accepted, args)?;
-    let is_one_of_a_fleet = fleet.is_none() && matches!(accepted, Accepted::Fleet(..));
-    let (ehpa, mut workload) = whole(accepted);
+    let mut assumptions = Vec::new();
+    let (ehpa, mut workload) = match accepted {
+        Accepted::Fleet(fdhpa, spec) if fleet.is_none() => {
+            assumptions.extend(fleet::assumed_of_one(&spec));
+            one_of(*fdhpa, &spec)
+        }
+        accepted => whole(accepted),
+    };
     let histories = args.inputs.histories(&workload)?;
-    let mut assumptions = inputs::without_history(&mut workload, &histories);
+    assumptions.extend(inputs::without_history(&mut workload, &histories));
     let at = moment(args.at, &histories, now)?;
     let outlooks = outlook::look(&ehpa, &workload, histories, at);
     let told = match (args.replicas, &fleet) {
@@ -117,9 +126,6 @@ fn plan(args: &PlanArgs, local: &Zone, now: Timestamp) -> Result<Plan, Failure> 
     if fleet.is_some() {
         let shared = "clusters as their file has them, the demand shared evenly by their pods";
         assumptions.push(shared.to_owned());
-    } else if is_one_of_a_fleet {
-        let one = "one cluster of the fleet and its own history, for under Duplicated each decides by itself";
-        assumptions.push(one.to_owned());
     }
     let template = template(&args.inputs.request, &documents, &workload)?;
     let scene = scene::set(&template, (&workload, &outlooks), told, at)?;
@@ -148,18 +154,28 @@ fn plan(args: &PlanArgs, local: &Zone, now: Timestamp) -> Result<Plan, Failure> 
     })
 }
 
+/// One cluster of a fleet that is not divided, with the metrics that it measures for itself.
+fn one_of(fdhpa: FederatedHPA, spec: &FleetSpec) -> (EffectiveHorizontalPodAutoscaler, Workload) {
+    let workload = Workload {
+        metrics: spec.member_metrics().cloned().collect(),
+        ..spec.workload.clone()
+    };
+    (as_one(fdhpa), workload)
+}
+
+fn as_one(fdhpa: FederatedHPA) -> EffectiveHorizontalPodAutoscaler {
+    EffectiveHorizontalPodAutoscaler {
+        metadata: fdhpa.metadata,
+        spec: fdhpa.spec.autoscaling,
+        status: None,
+    }
+}
+
 /// What is decided as one workload.
 fn whole(accepted: Accepted) -> (EffectiveHorizontalPodAutoscaler, Workload) {
     match accepted {
         Accepted::One(ehpa, workload) => (*ehpa, *workload),
-        Accepted::Fleet(fdhpa, fleet) => {
-            let ehpa = EffectiveHorizontalPodAutoscaler {
-                metadata: fdhpa.metadata,
-                spec: fdhpa.spec.autoscaling,
-                status: None,
-            };
-            (ehpa, fleet.workload)
-        }
+        Accepted::Fleet(fdhpa, fleet) => (as_one(*fdhpa), fleet.workload),
     }
 }
 

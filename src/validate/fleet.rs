@@ -70,7 +70,7 @@ pub fn fleet(
     let spec = &fdhpa.spec;
     let mut violations = Vec::new();
     let mut workload = read(&fdhpa.metadata, &spec.autoscaling, local, &mut violations);
-    // A whole fleet never sleeps: with a minimum of zero nobody would be told that it is wanted.
+    // A fleet keeps one replica (docs/decisions/0013): where nothing runs, nothing tells that it is wanted.
     workload.bounds.min = workload.bounds.min.max(Replicas::new(1));
     let scopes = scopes(spec, &mut workload, &mut violations);
     let mut policy = policy(spec, &workload, &mut violations);

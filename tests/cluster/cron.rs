@@ -20,6 +20,7 @@ const WINDOW: SignedDuration = SignedDuration::from_mins(5);
 /// The window counts from the last sync that still asked for more: a period before the end, and more
 /// on a machine that is late.
 const EARLY: SignedDuration = SignedDuration::from_mins(1);
+/// As the controller's default.
 const SYNC_PERIOD: SignedDuration = SignedDuration::from_secs(15);
 /// How late a change may be: a few syncs of the fast clock.
 const SLACK: SignedDuration = SignedDuration::from_mins(4);

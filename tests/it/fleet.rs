@@ -736,8 +736,8 @@ async fn a_deleted_fleet_takes_its_autoscalers_along_and_leaves_the_replicas() {
     assert_eq!(
         writes,
         [
-            "hub: event web ReplicasKept",
             "hub: finalizers web",
+            "hub: event web ReplicasKept",
             "m1: delete hpa fdhpa-web",
             "m2: delete hpa fdhpa-web"
         ]

@@ -1,4 +1,5 @@
-//! How any object is read: its metadata, its quantities, and times that another clock can tell.
+//! How any object is read: its metadata, its quantities, and times that another clock can tell. It refuses to guess:
+//! what cannot be read is an error that names the field.
 //!
 //! Times stay wall-clock times in what is stored: [`OnClock`] carries them to the controller's clock at every read, so
 //! that ages go on growing.

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 
 use super::{member::Part, memory::MemberMemory};
 use crate::{
-    autoscaler::apply::{Deed, Effect, carry_out, remove, scale},
+    autoscaler::apply::{Deed, Effect, carry_out, part_with, scale},
     domain::{Replicas, federate::FleetDecision, hpa::Behavior},
     ports::{ClusterError, Member},
     telemetry::{Telemetry, Write},
@@ -191,7 +191,7 @@ impl Pen<'_> {
             }
         }
         if let Some(orphan) = &part.orphan {
-            deeds.push(remove(member, self.telemetry, orphan).await?);
+            deeds.push(part_with(member, self.telemetry, orphan).await?);
         }
         effect.deeds.extend(deeds);
         Ok(effect)

@@ -1,4 +1,4 @@
-//! A fleet whose turn it is, and what its object asks for: of the hub, and of members.
+//! A fleet whose turn it is, and what its object asks for: of the hub, and of members. It decides nothing.
 
 use std::{collections::BTreeMap, sync::Arc};
 

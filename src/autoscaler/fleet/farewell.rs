@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     autoscaler::{
-        apply::{release, remove},
+        apply::{part_with, release},
         child,
     },
     domain::{strategy::Action, workload::Strategy},
@@ -150,13 +150,15 @@ impl<C: Cluster, F: Fleet> Farewell<C, F> {
         if !left.is_empty() && !leaving.is_overdue {
             return;
         }
-        for event in left_behind(&left).into_iter().chain(kept(fdhpa)) {
-            let outcome = self.hub.emit_federated(fdhpa, &event).await;
-            self.telemetry.wrote(Write::Event, outcome.is_ok());
-        }
         if let Err(error) = hold(&*self.hub, fdhpa, false).await {
             let (namespace, name) = (fdhpa.namespace().unwrap_or_default(), fdhpa.name_any());
             tracing::warn!(%namespace, %name, %error, "finalizer not removed");
+            return;
+        }
+        // Told when it is done: until the finalizer is gone, all of this comes again.
+        for event in left_behind(&left).into_iter().chain(kept(fdhpa)) {
+            let outcome = self.hub.emit_federated(fdhpa, &event).await;
+            self.telemetry.wrote(Write::Event, outcome.is_ok());
         }
     }
 
@@ -188,7 +190,7 @@ impl<C: Cluster, F: Fleet> Farewell<C, F> {
         let mut hpas = member.hpas(&namespace);
         hpas.retain(|hpa| child::is_of_fleet(hpa, &uid));
         let mut is_clean = true;
-        for (hpa, outcome) in self.part_with_all(member, &hpas, end).await {
+        for (hpa, outcome) in self.end_all(member, &hpas, end).await {
             if let Err(error) = outcome {
                 tracing::warn!(member = %name, %namespace, hpa = %hpa.name, %error, "not cleaned up");
                 is_clean = false;
@@ -212,21 +214,21 @@ impl<C: Cluster, F: Fleet> Farewell<C, F> {
         let (retained, removed): (Vec<_>, Vec<_>) =
             hpas.into_iter().partition(|hpa| is_retained(hpa));
         for (hpas, end) in [(removed, End::Removed), (retained, End::Released(None))] {
-            for (hpa, outcome) in self.part_with_all(&**cluster, &hpas, end).await {
+            for (hpa, outcome) in self.end_all(&**cluster, &hpas, end).await {
                 say_swept(&view.profile.name, hpa, outcome);
             }
         }
     }
 
     /// Removes autoscalers from one member, all of them within its deadline.
-    async fn part_with_all<'h>(
+    async fn end_all<'h>(
         &self,
         member: &F::Member,
         hpas: &'h [Arc<HpaView>],
-        end: End<'_>,
+        as_what: End<'_>,
     ) -> Vec<(&'h HpaView, Result<(), ClusterError>)> {
         let parted = hpas.iter().map(|hpa| async move {
-            let parting = part_with(member, &self.telemetry, hpa, end);
+            let parting = end(member, &self.telemetry, hpa, as_what);
             let outcome = tokio::time::timeout(self.deadline, parting).await;
             let outcome = outcome.unwrap_or_else(|_elapsed| {
                 Err(ClusterError::Unreachable {
@@ -254,15 +256,13 @@ fn left_behind(members: &[String]) -> Option<EventNote> {
 }
 
 /// The counts that stay, for whoever propagates the workload: a count of its own is applied as soon as nothing holds it
-/// back.
+/// back. Nobody propagates what the hub places, and retained autoscalers go on.
 fn kept(fdhpa: &FederatedHPA) -> Option<EventNote> {
-    let is_placed = fdhpa.spec.workload_source.unwrap_or_default() == WorkloadSource::Hub;
-    let clusters = fdhpa
-        .status
-        .as_ref()
-        .filter(|_| !is_placed)?
-        .clusters
-        .iter();
+    let spec = &fdhpa.spec;
+    let is_placed = spec.workload_source.unwrap_or_default() == WorkloadSource::Hub;
+    let is_retained = spec.deletion_policy.unwrap_or_default() == DeletionPolicy::Retain;
+    let status = fdhpa.status.as_ref().filter(|_| !is_placed && !is_retained);
+    let clusters = status?.clusters.iter();
     let counts = clusters.flatten().filter_map(|cluster| {
         let count = cluster.current.filter(|count| *count > 0)?;
         Some((count, format!("{count} in {}", cluster.name)))
@@ -274,7 +274,7 @@ fn kept(fdhpa: &FederatedHPA) -> Option<EventNote> {
         reason: "ReplicasKept",
         action: "Delete",
         note: format!(
-            "the replicas stay as they are: {}, {all} in all; whatever propagates the workload applies its own count now, \
+            "the replicas are left as they are: {}, {all} in all; whatever propagates the workload applies its own count now, \
              so write the present one there first",
             told.join(", ")
         ),
@@ -340,15 +340,15 @@ fn say_swept(member: &str, hpa: &HpaView, outcome: Result<(), ClusterError>) {
     }
 }
 
-/// Removes one autoscaler, or lets go of it.
-async fn part_with<M: Member>(
+/// Ends what one autoscaler is to us.
+async fn end<M: Member>(
     member: &M,
     telemetry: &Telemetry,
     hpa: &HpaView,
-    end: End<'_>,
+    as_what: End<'_>,
 ) -> Result<(), ClusterError> {
-    match end {
-        End::Removed => remove(member, telemetry, hpa).await.map(drop),
+    match as_what {
+        End::Removed => part_with(member, telemetry, hpa).await.map(drop),
         End::Released(behavior) => release(member, telemetry, hpa, behavior).await,
     }
 }

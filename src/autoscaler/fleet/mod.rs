@@ -8,7 +8,6 @@
 //! pipeline of a cluster of its own, with its part of bounds and floor. It has a loop of its own, so that nothing else
 //! waits for members. It refuses to divide: `domain::federate` does.
 
-mod admission;
 mod apply;
 mod due;
 mod events;
@@ -22,6 +21,7 @@ mod placement;
 mod report;
 mod template;
 mod total;
+mod turn;
 mod why;
 
 use std::{collections::HashMap, future::Future, sync::Arc};

@@ -1,4 +1,5 @@
-//! When the workload that the hub places is written to a member, and when it is removed there. Pure.
+//! When the workload that the hub places is written to a member, and when it is removed there. Pure. It
+//! refuses to say who has a share.
 
 use super::{gather::Sight, memory::MemberMemory, template::Template};
 use crate::domain::{

@@ -1,4 +1,4 @@
-//! The outline of a status: what of it is worth a write when it changes.
+//! The outline of a status: what of it is worth a write when it changes. It writes nothing.
 
 use foretide_crds::EffectiveHorizontalPodAutoscalerStatus;
 use jiff::Timestamp;

@@ -240,7 +240,9 @@ impl Cluster {
             capacity: self.capacity().map(Replicas::new),
             observed: Some(observed),
             fought_by: self.replicas_written_by.clone(),
-            ..Member::default()
+            is_capacity_soft: false,
+            rival: None,
+            foreign: false,
         })
     }
 

@@ -112,6 +112,18 @@ impl Fleet {
     }
 }
 
+/// What is taken for granted where one cluster of a fleet is planned.
+pub(super) fn assumed_of_one(spec: &FleetSpec) -> Vec<String> {
+    let one =
+        "one cluster of the fleet and its own history, for under Duplicated each decides by itself";
+    let of_all = spec.scopes.iter().map(|metric| {
+        format!(
+            "{metric} left out, which is measured for the whole fleet and divided by its clusters"
+        )
+    });
+    std::iter::once(one.to_owned()).chain(of_all).collect()
+}
+
 /// Whether the policy divides at all.
 fn divides(spec: &FleetSpec) -> bool {
     spec.policy.kind != Kind::Duplicated
@@ -134,7 +146,42 @@ fn share(members: &mut [Member], demand: Option<f64>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use jiff::Timestamp;
+    use crate::{
+        domain::{cron::Zone, hpa::MetricSpec},
+        validate,
+    };
+    use jiff::{SignedDuration, Timestamp};
+    use serde_json::json;
+
+    #[test]
+    fn one_cluster_of_a_fleet_is_planned_without_the_metrics_of_all() {
+        let fdhpa = json!({
+            "apiVersion": "autoscaling.foretide.io/v1alpha1",
+            "kind": "FederatedHPA",
+            "metadata": { "name": "web", "namespace": "shop" },
+            "spec": {
+                "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "web" },
+                "maxReplicas": 3,
+                "federatedHPAAssignment": { "federatedHPAAssignmentType": "Duplicated" },
+                "metrics": [
+                    { "type": "External", "external": {
+                        "metric": { "name": "queue" }, "target": { "type": "AverageValue", "averageValue": "10" },
+                    } },
+                    { "type": "Resource", "resource": {
+                        "name": "cpu", "target": { "type": "Utilization", "averageUtilization": 50 },
+                    } },
+                ],
+            },
+        });
+        let fdhpa = serde_json::from_value(fdhpa).unwrap();
+        let period = SignedDuration::from_secs(15);
+        let spec = validate::fleet(&fdhpa, &Zone::utc(), period, &Settings::default()).unwrap();
+        let left_out = "external.queue left out, which is measured for the whole fleet and divided by its clusters";
+        assert_eq!(assumed_of_one(&spec)[1..], [left_out]);
+        let (_, workload) = super::super::one_of(fdhpa, &spec);
+        let metrics = workload.metrics.iter().map(MetricSpec::identifier);
+        assert_eq!(metrics.collect::<Vec<_>>(), ["resource.cpu"]);
+    }
 
     #[test]
     fn pods_with_a_node_share_the_demand_evenly() {

@@ -166,7 +166,7 @@ fn about_counts(fdhpa: &FederatedHPA, fleet: &FleetSpec) -> Vec<Found> {
     if fdhpa.spec.autoscaling.min_replicas == Some(0) {
         found.push(warning(
             "spec.minReplicas",
-            "minReplicas 0 counts as 1: a fleet keeps one replica at least, so that the members' autoscalers can act",
+            "minReplicas 0 counts as 1: a fleet keeps one replica at least",
         ));
     }
     let direct =

@@ -11,6 +11,8 @@ use crate::{hands::written, world::PATIENCE};
 
 /// Room for so many pods of the shop.
 const ROOM: [(&str, u32); 3] = [("member1", 10), ("member2", 6), ("member3", 20)];
+/// What is said of a member that keeps pods beyond a share of nothing.
+const NO_SHARE: &str = "its share being 0,";
 /// Of the whole fleet.
 const WHOLE: Bounds = (6, 25);
 
@@ -95,7 +97,7 @@ fn shown(status: &Value) -> Vec<(String, Bounds)> {
     let bound = |one: &Value, name: &str| i32::try_from(one[name].as_i64().unwrap_or(0)).unwrap();
     let lands = |one: &&Value| {
         let reason = one["reason"].as_str().unwrap_or_default();
-        reason.starts_with("Landing") && reason.contains("its share being 0,")
+        reason.starts_with("Landing") && reason.contains(NO_SHARE)
     };
     let each = all.iter().filter(|one| !lands(one)).map(|one| {
         let name = one["name"].as_str().unwrap_or_default().to_owned();
@@ -189,7 +191,7 @@ async fn absence_is_only_shown(world: &FleetWorld) {
     world.join("member2", &taint).await;
     world
         .status("the tainted one has no share", |status| {
-            let found = maxima(status, ("member2", "0 are its share"))?;
+            let found = maxima(status, ("member2", NO_SHARE))?;
             without(&found).then_some(())
         })
         .await;

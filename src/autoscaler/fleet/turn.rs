@@ -1,4 +1,4 @@
-//! Which fleets are due, and what their objects ask for.
+//! Whose turn it is: which fleets are due, and what their objects ask for.
 //!
 //! An object that cannot be understood keeps what it last asked for, as everywhere. It decides nothing.
 
