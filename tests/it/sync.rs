@@ -305,22 +305,30 @@ async fn metrics_that_cannot_be_read_lower_nothing() {
 }
 
 #[tokio::test]
-async fn preview_takes_the_child_away_and_writes_no_scale() {
-    let memory = Memory::default();
-    memory.put("web", 2, &format!("maxReplicas: 10, {CPU}"));
-    memory.state().millicores = 350;
-    let mut world = World::new(memory);
-    world.sync(0).await;
-    world.memory.edit("web", |ehpa| {
-        ehpa.spec.scale_strategy = Some(foretide_crds::ScaleStrategy::Preview);
-    });
-    let writes = world.sync(1).await;
-    assert_eq!(
-        writes,
-        ["delete hpa ehpa-web", "event web HPARemoved", "status web"]
-    );
-    let writes = [world.sync(16).await, world.sync(31).await].concat();
-    assert_eq!(writes, Vec::<String>::new());
+async fn preview_takes_the_child_away_whatever_is_written_on_it_and_writes_no_scale() {
+    for annotations in [
+        serde_json::json!({}),
+        serde_json::json!({"autoscaling.foretide.io/adopted-by": "nobody"}),
+    ] {
+        let memory = Memory::default();
+        memory.put("web", 2, &format!("maxReplicas: 10, {CPU}"));
+        memory.state().millicores = 350;
+        let mut world = World::new(memory);
+        world.sync(0).await;
+        let mut state = world.memory.state();
+        state.hpas.get_mut("ehpa-web").unwrap().annotations = annotations;
+        drop(state);
+        world.memory.edit("web", |ehpa| {
+            ehpa.spec.scale_strategy = Some(foretide_crds::ScaleStrategy::Preview);
+        });
+        let writes = world.sync(1).await;
+        assert_eq!(
+            writes,
+            ["delete hpa ehpa-web", "event web HPARemoved", "status web"]
+        );
+        let writes = [world.sync(16).await, world.sync(31).await].concat();
+        assert_eq!(writes, Vec::<String>::new());
+    }
 }
 
 #[tokio::test]
