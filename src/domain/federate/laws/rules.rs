@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::domain::Replicas;
 use crate::domain::federate::{
-    Action, Affinity, ConditionKind, FailurePolicy, Health, Kind, Ledger, Member, Policy,
-    Preference, Reason, Remark, Span, Taint, TaintEffect, Toleration, WorkloadSource,
+    Action, Affinity, ConditionKind, FailurePolicy, Health, Kind, Ledger, Mark, Member, Policy,
+    Preference, Reason, Remark, Span, Taint, TaintEffect, Toleration, WeightBy, WorkloadSource,
 };
 use crate::domain::hpa::Selector;
 use crate::domain::observation::Status;
@@ -431,6 +431,34 @@ fn floors_follow_capacities_and_what_does_not_fit_is_said() {
     assert_eq!(hub.budgets(), [("a", 1, 16), ("b", 1, 8)]);
     let floors: Vec<_> = decision.members.iter().map(|m| m.floor.get()).collect();
     assert_eq!((floors, decision.unmet_floor), (vec![10, 8], n(0)));
+}
+
+#[test]
+fn a_mark_bounds_a_floor_share_and_weighs_nothing_where_demand_weighs() {
+    let mut hub = pair();
+    hub.policy.weight_by = WeightBy::Demand;
+    // Thousandths of a replica, as the division of budgets stores them.
+    for (name, weight) in [("a", 9_000), ("b", 3_000)] {
+        let entry = hub.ledger.members.get_mut(name).expect("an entry");
+        entry.capacity = Some(n(10));
+        entry.weight = weight;
+    }
+    let full = Mark {
+        placed: n(8),
+        claimed: Some(n(10)),
+        span: Span {
+            until: at(600),
+            seconds: 600,
+        },
+    };
+    hub.ledger.members.get_mut("a").expect("a").mark = Some(full);
+    let mut shares = Vec::new();
+    for floor in [8, 12] {
+        hub.total.floor = Some(n(floor));
+        let decision = hub.step();
+        shares.extend(decision.members.iter().map(|m| m.floor.get()));
+    }
+    assert_eq!(shares, [6, 2, 8, 4], "three to one, up to the mark");
 }
 
 #[test]

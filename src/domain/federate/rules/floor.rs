@@ -47,20 +47,19 @@ pub(super) fn split(fleet: &Fleet<'_>, floor: u32) -> Split {
     if floor == 0 {
         return Split::default();
     }
-    let by_capacity = fleet.moves();
-    let now = fleet.now;
     let awake = fleet.active().filter(|seat| seat.is_awake());
-    let slots = awake.map(|seat| slot(seat, by_capacity, now)).collect();
+    let slots = awake.map(|seat| slot(seat, fleet)).collect();
     divide_floor(fleet.policy.kind, floor, slots)
 }
 
-fn slot<'a>(seat: &Seat<'a>, by_capacity: bool, now: jiff::Timestamp) -> FloorSlot<'a> {
-    let capacity = if by_capacity {
-        seat.stored_capacity(now)
+fn slot<'a>(seat: &Seat<'a>, fleet: &Fleet<'_>) -> FloorSlot<'a> {
+    let capacity = if fleet.moves() {
+        seat.stored_capacity(fleet.now)
     } else {
         u32::MAX
     };
-    let weight = if by_capacity && seat.is_marked(now) {
+    // Feedback says how many pods fit: a weight that is a capacity follows it, one that is a demand has another unit.
+    let weight = if fleet.weighs_capacity() && seat.is_marked(fleet.now) {
         seat.entry.weight.min(u64::from(capacity))
     } else {
         seat.entry.weight
