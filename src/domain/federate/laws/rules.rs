@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::domain::Replicas;
 use crate::domain::federate::{
-    Action, Affinity, ConditionKind, FailurePolicy, Health, Kind, Ledger, Member, Policy,
-    Preference, Reason, Remark, Span, Taint, TaintEffect, Toleration, WorkloadSource,
+    Action, Affinity, ConditionKind, FailurePolicy, Health, Kind, Ledger, Mark, Member, Policy,
+    Preference, Reason, Remark, Span, Taint, TaintEffect, Toleration, Total, WeightBy,
+    WorkloadSource,
 };
 use crate::domain::hpa::Selector;
 use crate::domain::observation::Status;
@@ -374,6 +375,24 @@ fn an_autoscaler_of_others_is_named_and_its_member_left_alone() {
 }
 
 #[test]
+fn a_newcomer_that_others_scale_gets_no_share_and_no_autoscaler_until_they_stop() {
+    let mut hub = pair();
+    hub.ledger.members.remove("b");
+    hub.member("b").hpa = None;
+    hub.member("b").rival = Some("theirs".to_owned());
+    let decision = hub.step();
+    let b = decision.member("b").expect("b");
+    assert_eq!(
+        (b.action, &*b.reasons),
+        (Action::Skip, &[Reason::Foreign][..])
+    );
+    assert_eq!(hub.budgets(), [("a", 1, 10)], "nothing is divided anew");
+    hub.member("b").rival = None;
+    hub.step();
+    assert_eq!(hub.budgets(), [("a", 1, 10), ("b", 1, 10)]);
+}
+
+#[test]
 fn what_is_written_after_the_others_have_landed_says_so() {
     for mode in [Mode::Delegated, Mode::Direct] {
         let mut hub = pair();
@@ -448,6 +467,34 @@ fn floors_follow_capacities_and_what_does_not_fit_is_said() {
     assert_eq!(hub.budgets(), [("a", 1, 16), ("b", 1, 8)]);
     let floors: Vec<_> = decision.members.iter().map(|m| m.floor.get()).collect();
     assert_eq!((floors, decision.unmet_floor), (vec![10, 8], n(0)));
+}
+
+#[test]
+fn a_mark_bounds_a_floor_share_and_weighs_nothing_where_demand_weighs() {
+    let mut hub = pair();
+    hub.policy.weight_by = WeightBy::Demand;
+    // Thousandths of a replica, as the division of budgets stores them.
+    for (name, weight) in [("a", 9_000), ("b", 3_000)] {
+        let entry = hub.ledger.members.get_mut(name).expect("an entry");
+        entry.capacity = Some(n(10));
+        entry.weight = weight;
+    }
+    let full = Mark {
+        placed: n(8),
+        claimed: Some(n(10)),
+        span: Span {
+            until: at(600),
+            seconds: 600,
+        },
+    };
+    hub.ledger.members.get_mut("a").expect("a").mark = Some(full);
+    let mut shares = Vec::new();
+    for floor in [8, 12] {
+        hub.total.floor = Some(n(floor));
+        let decision = hub.step();
+        shares.extend(decision.members.iter().map(|m| m.floor.get()));
+    }
+    assert_eq!(shares, [6, 2, 8, 4], "three to one, up to the mark");
 }
 
 #[test]
@@ -562,6 +609,57 @@ fn one_idle_member_sleeps_and_wakes_when_it_is_needed() {
     hub.member("a").demand = Some(f64::from(max) * 2.0);
     hub.member("b").demand = None;
     assert_eq!(actions(&mut hub)[1], Action::Wake);
+}
+
+#[test]
+fn who_falls_asleep_waits_until_the_others_run_its_share_of_the_floor() {
+    let mut hub = pair();
+    hub.policy.bounds.min = n(1);
+    hub.policy.scaling_to_zero = true;
+    hub.total = Total {
+        demand: Some(2.0),
+        floor: Some(n(6)),
+        ..Total::default()
+    };
+    for entry in hub.ledger.members.values_mut() {
+        entry.capacity = Some(n(10));
+        entry.weight = 10;
+    }
+    for name in ["a", "b"] {
+        hub.pods(name, 3, 0);
+        hub.member(name).demand = Some(1.0);
+        hub.member(name).hpa = Some((n(3), n(10)));
+    }
+    let (mut minima, mut slept) = (Vec::new(), Vec::new());
+    for step in 0..6 {
+        let decision = hub.step();
+        let of = |name: &str| decision.member(name).expect("a member").clone();
+        minima.push((of("a").min.get(), of("b").min.get()));
+        slept.extend(of("b").replicas.map(|replicas| (step, replicas)));
+        // Its autoscaler obeys at once, its pods are ready two syncs later.
+        let ready = if step < 4 { 3 } else { minima[step].0 };
+        let replicas = of("a").min;
+        let pods = hub.member("a").pods.as_mut().expect("pods");
+        (pods.replicas, pods.ready) = (replicas, n(ready));
+    }
+    assert_eq!(minima, [(3, 3), (3, 3), (6, 3), (6, 3), (6, 3), (6, 1)]);
+    assert_eq!(slept, [(5, n(0))]);
+}
+
+#[test]
+fn head_room_by_demand_goes_where_there_is_room() {
+    let mut hub = pair();
+    hub.policy.weight_by = WeightBy::Demand;
+    hub.pods("a", 10, 0);
+    hub.pods("b", 1, 0);
+    hub.member("a").demand = Some(10.0);
+    hub.member("b").demand = Some(1.0);
+    hub.step();
+    assert_eq!(hub.budgets(), [("a", 1, 10), ("b", 1, 10)], "a is full");
+    hub.member("a").capacity = Some(n(15));
+    hub.ledger.optimized = None;
+    hub.step();
+    assert_eq!(hub.budgets(), [("a", 1, 15), ("b", 1, 5)]);
 }
 
 #[test]

@@ -1,9 +1,15 @@
 //! The laws over the whole loop: random fleets, an hour of random trouble, then an hour and more of constant input.
 
+use std::collections::BTreeMap;
+use std::ops::Range;
+
 use crate::domain::Replicas;
-use crate::domain::federate::{Affinity, FailurePolicy, Kind, Ledger, Preference, Tenure, decide};
+use crate::domain::federate::{
+    Affinity, FailurePolicy, Kind, Ledger, Policy, Preference, Tenure, WeightBy, decide,
+};
 
 use super::fleets::{Random, at, n, policy, prefer};
+use super::moves::Move;
 use super::world::{Estimate, Site, Sync, World, ceil};
 
 /// Steps of half a minute.
@@ -19,14 +25,39 @@ pub(super) struct Broken {
     pub(super) how: String,
 }
 
-fn broken(law: &'static str, how: String) -> Result<(), Broken> {
+pub(super) fn broken(law: &'static str, how: String) -> Result<(), Broken> {
     Err(Broken { law, how })
 }
 
+/// What is different from the fleet that a seed has always stood for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Twist {
+    Nothing,
+    /// A fleet divided by capacities is divided by demand.
+    ByDemand,
+    /// In a fleet of static weights every member has the whole.
+    Whole,
+}
+
+impl Twist {
+    const ALL: [Self; 3] = [Self::Nothing, Self::ByDemand, Self::Whole];
+
+    /// Twists the policy, if it can be.
+    fn apply(self, policy: &mut Policy) -> Option<()> {
+        match (self, policy.kind) {
+            (Self::Nothing, _) => {}
+            (Self::ByDemand, Kind::DynamicWeighted) => policy.weight_by = WeightBy::Demand,
+            (Self::Whole, Kind::StaticWeighted) => policy.kind = Kind::Duplicated,
+            _ => return None,
+        }
+        Some(())
+    }
+}
+
 /// Everything a run is made from.
-struct Scene {
-    world: World,
-    random: Random,
+pub(super) struct Scene {
+    pub(super) world: World,
+    pub(super) random: Random,
     /// Whether load belongs to regions.
     local: bool,
     /// Whether every capacity is known as it is.
@@ -187,9 +218,26 @@ impl Scene {
     }
 }
 
-/// Runs one seed through.
-pub(super) fn run(seed: u64) -> Result<(), Broken> {
+/// A fleet after its trouble and half an hour of calm.
+pub(super) fn calmed(seed: u64) -> Scene {
     let mut scene = scene(seed);
+    for step in 0..TROUBLE + CALM / 2 {
+        if step < TROUBLE {
+            scene.trouble();
+        } else if step == TROUBLE {
+            scene.calm();
+        }
+        scene.world.step();
+    }
+    scene
+}
+
+/// Runs one seed through; a twist that does not fit its policy breaks nothing.
+pub(super) fn run(seed: u64, twist: Twist) -> Result<(), Broken> {
+    let mut scene = scene(seed);
+    if twist.apply(&mut scene.world.policy).is_none() {
+        return Ok(());
+    }
     let mut moves = Vec::new();
     for step in 0..TROUBLE + CALM {
         if step < TROUBLE {
@@ -201,6 +249,7 @@ pub(super) fn run(seed: u64) -> Result<(), Broken> {
             continue;
         };
         always(&scene.world, &sync)?;
+        needed_pods_live(&scene.world, &sync)?;
         if step >= TROUBLE + CALM - STILL && has_moved(&scene.world, &sync) {
             moves.push((step, sync.decision.message()));
         }
@@ -218,8 +267,8 @@ fn has_moved(world: &World, sync: &Sync) -> bool {
         || sync.decision.members.iter().any(|m| m.action.writes())
 }
 
-/// What holds after every decision.
-fn always(world: &World, sync: &Sync) -> Result<(), Broken> {
+/// What holds after every decision, whatever members say of themselves.
+pub(super) fn always(world: &World, sync: &Sync) -> Result<(), Broken> {
     let policy = &world.policy;
     let Some(_) = world.ledger.generation else {
         return Ok(());
@@ -271,19 +320,37 @@ fn always(world: &World, sync: &Sync) -> Result<(), Broken> {
     let all = policy.bounds.max.get();
     let unassigned = world.ledger.unassigned.get();
     let goal = all.max(sums.1);
-    if pinned == 0 && sums.0 + unassigned != goal {
+    if policy.kind != Kind::Duplicated && pinned == 0 && sums.0 + unassigned != goal {
         return broken(
             "P2 maxima and unassigned sum to MAX",
             format!("{} + {unassigned} != {goal}; {:?}", sums.0, world.ledger),
         );
     }
-    needed_pods_live(world, sync)
+    moves_are_sound(world, sync)
 }
 
-/// Whether the hub ended ready pods that are needed, for the demand or for MIN, other than after landing has timed out.
+/// The laws of one decision.
+fn moves_are_sound(world: &World, sync: &Sync) -> Result<(), Broken> {
+    let one = Move {
+        policy: &world.policy,
+        total: &sync.total,
+        members: &sync.members,
+        before: &sync.before,
+        decision: &sync.decision,
+        after: &world.ledger,
+    };
+    one.check()
+}
+
+/// Whether the hub ended ready pods that are needed, for the demand, for MIN or for the floor, other than after landing has
+/// timed out.
+///
+/// Not under Duplicated: there MIN, MAX and the floor are each member's own and nobody serves for another, so that no
+/// landing waits for others when the user gives all of them a smaller maximum or takes one out.
 fn needed_pods_live(world: &World, sync: &Sync) -> Result<(), Broken> {
     let now = at(world.now);
-    if sync.before.landing.is_some_and(|until| now >= until) {
+    let timed_out = sync.before.landing.is_some_and(|until| now >= until);
+    if timed_out || world.policy.kind == Kind::Duplicated {
         return Ok(());
     }
     let site = |name: &str| world.sites.iter().find(|s| s.name == name);
@@ -313,7 +380,8 @@ fn needed_pods_live(world: &World, sync: &Sync) -> Result<(), Broken> {
         room += most;
     }
     let demand = sync.total.demand.map_or(0, |d| ceil(d / 1.1));
-    let needed = demand.max(world.policy.bounds.min.get());
+    let floor = sync.total.floor.map_or(0, Replicas::get);
+    let needed = demand.max(world.policy.bounds.min.get()).max(floor);
     if killed > 0 && served < needed.min(room) {
         return broken(
             "needed ready pods live",
@@ -327,7 +395,6 @@ fn needed_pods_live(world: &World, sync: &Sync) -> Result<(), Broken> {
 }
 
 /// What holds after an hour of constant input.
-#[expect(clippy::too_many_lines, reason = "one law after the other")]
 fn at_rest(scene: &mut Scene, moves: &[(u32, String)]) -> Result<(), Broken> {
     let world = &scene.world;
     let probing = world
@@ -348,14 +415,22 @@ fn at_rest(scene: &mut Scene, moves: &[(u32, String)]) -> Result<(), Broken> {
     }
     let lost = world.sites.iter().any(|s| !s.reached);
     let out = world.sites.iter().any(|s| !s.listed);
-    let policy = &world.policy;
     let moving = matches!(
-        policy.kind,
+        world.policy.kind,
         Kind::Aggregated | Kind::DynamicWeighted | Kind::Prioritized
     );
-    if lost || out || !moving {
-        return Ok(());
+    // Where budgets do not move, a full member leaves a floor unmet by design, and who is lost keeps what others need.
+    if !lost && !out && moving {
+        serves(scene)?;
     }
+    fixpoint(scene)
+}
+
+/// What a fleet gives in the end, all of whose members are there.
+#[expect(clippy::too_many_lines, reason = "one law after the other")]
+fn serves(scene: &Scene) -> Result<(), Broken> {
+    let world = &scene.world;
+    let policy = &world.policy;
     let takes_part = |s: &&Site| !policy.affinity.exclude.contains(&s.name);
     let hi = |s: &Site| {
         let preference = policy
@@ -438,8 +513,7 @@ fn at_rest(scene: &mut Scene, moves: &[(u32, String)]) -> Result<(), Broken> {
         }
         starving(world, &state)?;
     }
-    lowest_first(world, &state)?;
-    fixpoint(scene)
+    lowest_first(world, &state)
 }
 
 /// In the end no member of a lower priority runs more than its minimum while the fleet runs more than it needs.
@@ -553,26 +627,31 @@ fn fixpoint(scene: &mut Scene) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Runs seeds and gathers what broke, by law.
-pub(super) fn sweep(
-    seeds: std::ops::Range<u64>,
-) -> std::collections::BTreeMap<&'static str, Vec<(u64, String)>> {
-    let mut failures = std::collections::BTreeMap::<_, Vec<_>>::new();
-    let broken = seeds.filter_map(|seed| run(seed).err().map(|broken| (seed, broken)));
-    for (seed, broken) in broken {
-        failures
-            .entry(broken.law)
-            .or_default()
-            .push((seed, broken.how));
+/// Runs seeds, each with every twist, and gathers what broke, by law.
+fn sweep(
+    seeds: Range<u64>,
+    twisted: impl Fn(u64) -> bool,
+) -> BTreeMap<&'static str, Vec<(u64, Twist, String)>> {
+    let mut failures = BTreeMap::<_, Vec<_>>::new();
+    for (seed, twist) in seeds.flat_map(|seed| Twist::ALL.map(|twist| (seed, twist))) {
+        let runs = twist == Twist::Nothing || twisted(seed);
+        if let Some(Err(broken)) = runs.then(|| run(seed, twist)) {
+            let failures = failures.entry(broken.law).or_default();
+            failures.push((seed, twist, broken.how));
+        }
     }
     failures
 }
 
-fn report(seeds: std::ops::Range<u64>) {
-    let failures = sweep(seeds.clone());
+fn report(seeds: Range<u64>, twisted: impl Fn(u64) -> bool) {
+    let failures = sweep(seeds.clone(), twisted);
     let text = failures.iter().map(|(law, all)| {
-        let seeds: Vec<_> = all.iter().take(8).map(|(seed, _)| seed).collect();
-        let how = all.first().map_or("", |(_, how)| how);
+        let seeds: Vec<_> = all
+            .iter()
+            .take(8)
+            .map(|(seed, twist, _)| (seed, twist))
+            .collect();
+        let how = all.first().map_or("", |(_, _, how)| how);
         format!("{law}: {} runs, seeds {seeds:?} ...\n    {how}", all.len())
     });
     let text: Vec<_> = text.collect();
@@ -584,20 +663,20 @@ fn report(seeds: std::ops::Range<u64>) {
     );
 }
 
-// Two tests, so that two cores share the work.
+// Two tests, so that two cores share the work; one seed in three is twisted too.
 #[test]
 fn whole_fleets_come_to_rest_and_serve() {
-    report(0..750);
+    report(0..750, |seed| seed % 3 == 0);
 }
 
 #[test]
 fn more_whole_fleets_come_to_rest_and_serve() {
-    report(750..1_500);
+    report(750..1_500, |seed| seed % 3 == 0);
 }
 
 /// `cargo test --release -- --ignored ten_thousand`.
 #[test]
 #[ignore = "minutes in a release build"]
 fn ten_thousand_whole_fleets_come_to_rest_and_serve() {
-    report(1_000..11_000);
+    report(1_000..11_000, |_| true);
 }

@@ -52,6 +52,16 @@ pub(super) struct Site {
     pub(super) log: VecDeque<(i64, u32)>,
     /// What the hub saw last.
     pub(super) seen: Option<Member>,
+    /// What it says of itself, if that is not so.
+    pub(super) lie: Option<Lie>,
+}
+
+/// What a member may say of itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lie {
+    pub(super) pods: Pods,
+    pub(super) desired: Option<u32>,
+    pub(super) capacity: Option<u32>,
 }
 
 impl Site {
@@ -72,6 +82,7 @@ impl Site {
             desired: replicas,
             log: VecDeque::new(),
             seen: None,
+            lie: None,
         }
     }
 
@@ -228,7 +239,13 @@ impl World {
         let (now, measured) = (self.now, self.measured);
         for (site, demand) in self.sites.iter_mut().zip(&demands) {
             if site.reached {
-                site.seen = Some(site.observe(*demand, measured, now));
+                let mut seen = site.observe(*demand, measured, now);
+                if let Some(lie) = site.lie {
+                    seen.pods = Some(lie.pods);
+                    seen.desired = lie.desired.map(n);
+                    seen.capacity = lie.capacity.map(n);
+                }
+                site.seen = Some(seen);
             } else if let Some(seen) = site.seen.as_mut() {
                 seen.health = Health::Unknown {
                     since: site.lost_since,

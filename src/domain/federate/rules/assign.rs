@@ -86,7 +86,7 @@ pub(super) fn candidate<'a>(seat: &Seat<'a>, fleet: &Fleet<'_>) -> Candidate<'a>
         name: seat.name(),
         standing,
         capacity: known.then_some(seat.capacity),
-        demand: seat.demand,
+        demand: seat.lasting_demand(),
         hosts: seat.replicas > 0,
     }
 }

@@ -101,7 +101,7 @@ fn outcome(
         Role::Lost | Role::Foreign | Role::Failed | Role::Recovering => {
             Outcome::of(Action::Skip, stands.unwrap_or((seat.min(), seat.max())))
         }
-        Role::Outside(Reason::Unknown | Reason::Failed) => {
+        Role::Outside(Reason::Unknown | Reason::Failed | Reason::Foreign) => {
             Outcome::of(Action::Skip, stands.unwrap_or_default())
         }
         Role::Outside(_) if seat.member.hpa.is_some() => Outcome::of(Action::Delete, (0, 0)),

@@ -4,6 +4,8 @@
 //! What a member says of itself is believed only as far as it can hurt nobody else: counts are cut to the largest
 //! count that was written for it, and its capacity to MAX.
 
+use std::collections::BTreeMap;
+
 use jiff::{SignedDuration, Timestamp};
 
 use super::roles::seats;
@@ -33,6 +35,8 @@ pub(super) struct Fleet<'a> {
     pub(super) asked: u32,
     /// What of it nobody can take.
     pub(super) unmet: u32,
+    /// The shares of the floor that members have when another sleeps, and take over before it does (R10).
+    pub(super) bequest: BTreeMap<&'a str, u32>,
 }
 
 /// One member in the making.
@@ -129,6 +133,7 @@ impl<'a> Fleet<'a> {
             floor: floor.max(desired),
             asked: floor,
             unmet: 0,
+            bequest: BTreeMap::new(),
             policy,
             total,
             now,
@@ -296,6 +301,12 @@ impl<'a> Seat<'a> {
         })
     }
 
+    /// Its demand as far as it stays there: what pods serve that are put to sleep goes to the others.
+    pub(super) fn lasting_demand(&self) -> Option<f64> {
+        let ends = self.write == Some(0);
+        if ends { Some(0.0) } else { self.demand }
+    }
+
     /// Budget it could still be given and use.
     pub(super) fn room(&self) -> u32 {
         self.hi().min(self.capacity).saturating_sub(self.max())
@@ -368,7 +379,7 @@ impl<'a> Seat<'a> {
                 ..self.standing
             },
             capacity: Some(part.capacity),
-            demand: self.demand,
+            demand: self.lasting_demand(),
             hosts: self.replicas > 0,
         }
     }

@@ -1,5 +1,7 @@
 //! Each member's share of the floor, by what is stored of capacities and weights. It refuses to move budgets.
 
+use std::collections::BTreeMap;
+
 use crate::domain::Replicas;
 use crate::domain::federate::{
     Kind, Slot, Split,
@@ -24,16 +26,33 @@ pub(super) fn share_floor(fleet: &mut Fleet<'_>) {
 
 fn divide(fleet: &mut Fleet<'_>) {
     let split = split(fleet, fleet.floor);
+    let heirs = fleet.bequest.clone();
     fleet.seats.iter_mut().for_each(|seat| seat.floor = 0);
     let awake = fleet.active_mut().filter(|seat| seat.is_awake());
     for (seat, share) in awake.zip(split.shares) {
-        seat.floor = share;
+        let more = heirs.get(seat.name()).copied().unwrap_or(0);
+        seat.floor = share.max(more);
     }
     fleet.unmet = split.left;
 }
 
 /// A floor as shares of the members that are awake and can be changed, in their order.
 pub(super) fn split(fleet: &Fleet<'_>, floor: u32) -> Split {
+    split_without(fleet, floor, None)
+}
+
+/// The shares that the others have when one of them sleeps; absent when they cannot run the whole.
+pub(super) fn bequeathed<'a>(fleet: &Fleet<'a>, by: &str) -> Option<BTreeMap<&'a str, u32>> {
+    let split = split_without(fleet, fleet.floor, Some(by));
+    let others = fleet.active().filter(|seat| seat.is_awake());
+    let others = others.filter(|seat| seat.name() != by);
+    let fits =
+        |(seat, share): (&Seat<'a>, u32)| (share <= seat.capacity).then_some((seat.name(), share));
+    let shares = others.zip(split.shares).map(fits);
+    shares.collect::<Option<_>>().filter(|_| split.left == 0)
+}
+
+fn split_without(fleet: &Fleet<'_>, floor: u32, absent: Option<&str>) -> Split {
     let pinned = fleet.seats.iter().filter(|seat| seat.role.is_pinned());
     let kept = sum(pinned.map(Seat::min));
     // Under Duplicated nobody serves for another; and in Direct the count is what those who are seen need together.
@@ -47,20 +66,20 @@ pub(super) fn split(fleet: &Fleet<'_>, floor: u32) -> Split {
     if floor == 0 {
         return Split::default();
     }
-    let by_capacity = fleet.moves();
-    let now = fleet.now;
     let awake = fleet.active().filter(|seat| seat.is_awake());
-    let slots = awake.map(|seat| slot(seat, by_capacity, now)).collect();
+    let awake = awake.filter(|seat| Some(seat.name()) != absent);
+    let slots = awake.map(|seat| slot(seat, fleet)).collect();
     divide_floor(fleet.policy.kind, floor, slots)
 }
 
-fn slot<'a>(seat: &Seat<'a>, by_capacity: bool, now: jiff::Timestamp) -> FloorSlot<'a> {
-    let capacity = if by_capacity {
-        seat.stored_capacity(now)
+fn slot<'a>(seat: &Seat<'a>, fleet: &Fleet<'_>) -> FloorSlot<'a> {
+    let capacity = if fleet.moves() {
+        seat.stored_capacity(fleet.now)
     } else {
         u32::MAX
     };
-    let weight = if by_capacity && seat.is_marked(now) {
+    // Feedback says how many pods fit: a weight that is a capacity follows it, one that is a demand has another unit.
+    let weight = if fleet.weighs_capacity() && seat.is_marked(fleet.now) {
         seat.entry.weight.min(u64::from(capacity))
     } else {
         seat.entry.weight

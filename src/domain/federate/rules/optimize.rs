@@ -41,12 +41,21 @@ fn headroom(seat: &Seat<'_>) -> u32 {
     seat.max().saturating_sub(seat.replicas)
 }
 
+/// Whether the minima of those that run are enough for MIN, so that who sleeps needs none.
+fn may_forget_sleepers(fleet: &Fleet<'_>) -> bool {
+    let runs = |seat: &&Seat<'_>| seat.role.is_pinned() || seat.is_active() && seat.is_awake();
+    let minima = sum(fleet.seats.iter().filter(runs).map(Seat::min));
+    minima >= fleet.policy.bounds.min.get()
+}
+
 /// What a member keeps in any case.
-fn base(seat: &Seat<'_>) -> u32 {
+fn base(seat: &Seat<'_>, may_forget: bool) -> u32 {
     let minimum = if seat.is_awake() {
         seat.written_min()
-    } else {
+    } else if may_forget {
         0
+    } else {
+        seat.min()
     };
     let some = seat.max().min(1);
     let replicas = seat.write.unwrap_or(seat.replicas);
@@ -58,15 +67,18 @@ fn base(seat: &Seat<'_>) -> u32 {
 }
 
 /// The head-room of all, `sum(max - base)` and what is unassigned, by the policy over all members that can be changed;
-/// marked ones get only what feedback says they can run.
+/// marked ones get only what feedback says they can run, and where demand weighs all get only what they can run: the
+/// rest is unassigned.
 pub(super) fn divide_headroom(fleet: &mut Fleet<'_>) {
+    let may_forget = may_forget_sleepers(fleet);
+    let base = |seat: &Seat<'_>| base(seat, may_forget);
     let (now, unassigned) = (fleet.now, fleet.ledger.unassigned.get());
     let unused = fleet
         .active()
         .map(|seat| seat.max().saturating_sub(base(seat)));
     let all = sum(unused).saturating_add(unassigned);
     let shares = fleet.spread(all, Surplus::Spread, |seat| {
-        seat.is_active().then(|| part(fleet, seat))
+        seat.is_active().then(|| part(fleet, seat, base(seat)))
     });
     let given = sum(shares.iter().copied());
     let gains = fleet
@@ -100,16 +112,13 @@ pub(super) fn divide_headroom(fleet: &mut Fleet<'_>) {
     }
 }
 
-fn part(fleet: &Fleet<'_>, seat: &Seat<'_>) -> Part {
-    let base = base(seat);
+fn part(fleet: &Fleet<'_>, seat: &Seat<'_>, base: u32) -> Part {
     let room = seat.capacity.saturating_sub(base);
     let hi = seat.hi().saturating_sub(base);
+    // Demand says nothing about room: by demand alone a member that is full would get head-room for pods to hang in.
+    let is_bound = seat.is_marked(fleet.now) || !fleet.weighs_capacity();
     Part {
-        hi: if seat.is_marked(fleet.now) {
-            hi.min(room)
-        } else {
-            hi
-        },
+        hi: if is_bound { hi.min(room) } else { hi },
         capacity: room,
         priority: None,
     }

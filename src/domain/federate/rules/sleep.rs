@@ -1,5 +1,7 @@
 //! R10: where members may sleep and all of them idle at their minimum, one is put to sleep. It refuses to leave the
-//! others with more than they can carry.
+//! others with more than they can carry, and to end pods that the floor needs before the others have taken it over.
+
+use std::collections::BTreeMap;
 
 use crate::domain::Replicas;
 use crate::domain::federate::{Kind, Reason};
@@ -9,17 +11,45 @@ use super::fleet::{Fleet, Seat, sum};
 use super::floor;
 use super::optimize::divide_headroom;
 
-/// Puts one member to sleep, if all have idled for long enough.
+/// Puts one member to sleep, if all have idled for long enough; before that, the others take over its share of the
+/// floor, and it waits until they are ready.
 pub(super) fn sleep(fleet: &mut Fleet<'_>) {
-    let idles = fleet.policy.may_sleep() && fleet.ledger.landing.is_none() && is_idle(fleet);
+    let may_sleep = fleet.policy.may_sleep() && fleet.ledger.landing.is_none();
+    let victim = victim(fleet).filter(|_| may_sleep).map(str::to_owned);
+    let bequest = victim.as_deref().and_then(|v| bequest(fleet, v));
+    let idles = may_sleep && is_idle(fleet, bequest.as_ref());
     let since = fleet.ledger.idle_since;
     fleet.ledger.idle_since = idles.then(|| since.unwrap_or(fleet.now));
+    let (Some(victim), Some(bequest)) = (victim, bequest) else {
+        return;
+    };
     if !fleet.settled(fleet.ledger.idle_since) {
         return;
     }
-    let Some(victim) = victim(fleet).map(str::to_owned) else {
-        return;
-    };
+    if have_taken_over(fleet, &victim) {
+        put_to_sleep(fleet, &victim);
+    } else {
+        fleet.bequest = bequest;
+    }
+}
+
+/// What the others take over. In Direct the hub divides counts, not floors, and does so at once.
+fn bequest<'a>(fleet: &Fleet<'a>, victim: &str) -> Option<BTreeMap<&'a str, u32>> {
+    match fleet.policy.mode {
+        Mode::Delegated => floor::bequeathed(fleet, victim),
+        Mode::Direct => Some(BTreeMap::new()),
+    }
+}
+
+fn have_taken_over(fleet: &Fleet<'_>, victim: &str) -> bool {
+    let others = awake(fleet).filter(|seat| seat.name() != victim);
+    let ready = sum(others.map(|seat| seat.ready));
+    let kept = fleet.seats.iter().filter(|seat| seat.role.is_pinned());
+    fleet.policy.mode == Mode::Direct
+        || ready.saturating_add(sum(kept.map(Seat::min))) >= fleet.floor
+}
+
+fn put_to_sleep(fleet: &mut Fleet<'_>, victim: &str) {
     let now = fleet.now;
     fleet.ledger.idle_since = None;
     for seat in fleet.active_mut().filter(|seat| seat.name() == victim) {
@@ -43,10 +73,11 @@ fn awake<'f, 'a>(fleet: &'f Fleet<'a>) -> impl Iterator<Item = &'f Seat<'a>> {
 
 /// Every awake member is at its minimum, below its target, and has been left alone for a while; and minima sum to more
 /// than MIN.
-fn is_idle(fleet: &Fleet<'_>) -> bool {
+fn is_idle(fleet: &Fleet<'_>, bequest: Option<&BTreeMap<&str, u32>>) -> bool {
+    let takes_over = |seat: &Seat<'_>| seat.replicas > seat.written_min();
     let at_ease = |seat: &Seat<'_>| {
-        seat.placed == seat.replicas
-            && seat.ready == seat.replicas
+        let runs = seat.placed == seat.replicas && seat.ready == seat.replicas;
+        (runs || takes_over(seat) && !seat.blocked)
             && seat.need == 0
             && !fleet.cools(seat)
             && !fleet.within(seat.entry.woken, fleet.policy.cooldown)
@@ -54,7 +85,7 @@ fn is_idle(fleet: &Fleet<'_>) -> bool {
     let minima = sum(awake(fleet).map(Seat::min));
     awake(fleet).all(at_ease)
         && awake(fleet).nth(1).is_some()
-        && is_at_minimum(fleet)
+        && is_at_minimum(fleet, bequest)
         && is_below_target(fleet)
         && fleet.unmet == 0
         && minima > fleet.policy.bounds.min.get()
@@ -62,9 +93,16 @@ fn is_idle(fleet: &Fleet<'_>) -> bool {
 
 /// Whether no count could go down. In Direct the hub divides the count of the fleet, so that it is the sum that counts,
 /// and a count that was asked for by metrics is no minimum.
-fn is_at_minimum(fleet: &Fleet<'_>) -> bool {
+///
+/// Who takes over another's share of the floor is at its minimum with that share, and on the way to it.
+fn is_at_minimum(fleet: &Fleet<'_>, bequest: Option<&BTreeMap<&str, u32>>) -> bool {
     if fleet.policy.mode == Mode::Delegated {
-        return awake(fleet).all(|seat| seat.replicas == seat.written_min());
+        return awake(fleet).all(|seat| {
+            let least = seat.written_min();
+            let share = bequest.and_then(|shares| shares.get(seat.name()));
+            let most = share.map_or(least, |share| least.max((*share).min(seat.max())));
+            (least..=most).contains(&seat.replicas)
+        });
     }
     let mut shares = floor::split(fleet, fleet.asked).shares.into_iter();
     let least = awake(fleet).map(|seat| {

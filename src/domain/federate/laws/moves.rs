@@ -1,0 +1,396 @@
+//! The laws of one decision: what moving budgets keeps, and what a member can do to the others by what it says of itself.
+//! It refuses to know how a fleet came to where it is: `alone` and `whole` hand it every decision that they see.
+
+use jiff::Timestamp;
+
+use crate::domain::Replicas;
+use crate::domain::federate::{
+    Candidate, Entry, FleetDecision, Health, Kind, Ledger, Member, MemberDecision, Policy, Reason,
+    Standing, Tenure, Total, assign,
+};
+
+use super::whole::{Broken, broken};
+
+/// One decision, with what it was made from.
+pub(super) struct Move<'a> {
+    pub(super) policy: &'a Policy,
+    pub(super) total: &'a Total,
+    pub(super) members: &'a [Member],
+    pub(super) before: &'a Ledger,
+    pub(super) decision: &'a FleetDecision,
+    pub(super) after: &'a Ledger,
+}
+
+/// A member that had a share and has one, and what was seen of it.
+#[derive(Clone, Copy, Debug)]
+struct Party<'a> {
+    member: &'a Member,
+    standing: Standing,
+    old: &'a Entry,
+    new: &'a Entry,
+    decided: &'a MemberDecision,
+}
+
+impl Party<'_> {
+    fn gain(&self) -> u32 {
+        self.new.max.get().saturating_sub(self.old.max.get())
+    }
+
+    fn loss(&self) -> u32 {
+        self.old.max.get().saturating_sub(self.new.max.get())
+    }
+
+    fn is_for(&self, reason: Reason) -> bool {
+        self.decided.reasons.contains(&reason)
+    }
+
+    /// What it says it runs, but for the pods without a node.
+    fn placed(&self) -> u32 {
+        self.member.pods.map_or(0, |pods| pods.placed().get())
+    }
+
+    fn replicas(&self) -> u32 {
+        self.member.pods.map_or(0, |pods| pods.replicas.get())
+    }
+
+    /// Whether it sleeps, or is put to sleep.
+    fn sleeps(&self) -> bool {
+        self.replicas() == 0 || self.decided.replicas == Some(Replicas::ZERO)
+    }
+
+    /// Whether its own pods have had no node for too long.
+    fn is_blocked(&self, policy: &Policy, now: Timestamp) -> bool {
+        let since = self.member.pods.and_then(|pods| pods.unschedulable_since);
+        since.is_some_and(|since| now.duration_since(since) >= policy.delay)
+    }
+
+    /// Whether it can be changed.
+    fn is_active(&self) -> bool {
+        let skipped = [Reason::Unknown, Reason::Failed, Reason::Foreign];
+        self.member.health == Health::Ready && !skipped.iter().any(|r| self.is_for(*r))
+    }
+}
+
+fn total(of: impl Iterator<Item = Replicas>) -> u64 {
+    of.map(|n| u64::from(n.get())).sum()
+}
+
+fn has_share(entry: &Entry) -> bool {
+    matches!(entry.tenure, Tenure::Candidate | Tenure::Pinned)
+}
+
+impl<'a> Move<'a> {
+    /// Every law of this file.
+    pub(super) fn check(&self) -> Result<(), Broken> {
+        if self.decision.conditions.len() == 1 || !self.changes() {
+            return Ok(());
+        }
+        if self.policy.kind != Kind::Duplicated {
+            self.minima_suffice()?;
+            self.minima_are_no_more_than_asked_for()?;
+        }
+        if self.is_assigned() {
+            self.maxima_are_divided()?;
+            return self.given_weights_divide_what_is_left();
+        }
+        self.sums_stay()?;
+        self.what_does_not_move_stays()?;
+        self.parties()
+            .filter(Party::is_active)
+            .try_for_each(|party| self.others_take_no_minimum(&party))?;
+        self.saturation_takes_what_it_gives()?;
+        self.one_unit_of_minimum_moves()?;
+        self.one_lie_shrinks_no_more_than_its_own_budget()
+    }
+
+    /// Whether there is anything to look at: what was sound stays so.
+    fn changes(&self) -> bool {
+        let is_same = |(a, b): ((&String, &Entry), (&String, &Entry))| {
+            let budget = |e: &Entry| (e.min, e.max, e.tenure);
+            a.0 == b.0 && budget(a.1) == budget(b.1)
+        };
+        let (was, is) = (self.before, self.after);
+        let same = was.members.len() == is.members.len()
+            && was.members.iter().zip(&is.members).all(is_same);
+        !same || (was.unassigned, was.generation) != (is.unassigned, is.generation)
+    }
+
+    /// Whether R3 divided anew, as far as that can be seen from outside.
+    fn is_assigned(&self) -> bool {
+        let stand = |ledger: &Ledger| -> Vec<_> {
+            let all = ledger.members.iter();
+            let all = all.filter(|(_, entry)| entry.tenure != Tenure::Leaving);
+            all.map(|(name, entry)| (name.clone(), entry.tenure))
+                .collect()
+        };
+        let says = |m: &MemberDecision| m.reasons.contains(&Reason::Assigned);
+        self.before.generation != self.after.generation
+            || stand(self.before) != stand(self.after)
+            || self.decision.members.iter().any(says)
+    }
+
+    fn standing(&self, name: &str) -> Option<Standing> {
+        let member = self.members.iter().find(|m| m.profile.name == name)?;
+        self.policy.standing(&member.profile)
+    }
+
+    /// Those with a share, before and after.
+    fn parties(&self) -> impl Iterator<Item = Party<'a>> {
+        self.decision.members.iter().filter_map(|decided| {
+            let name = decided.name.as_str();
+            let party = Party {
+                member: self.members.iter().find(|m| m.profile.name == name)?,
+                standing: self.standing(name)?,
+                old: self.before.members.get(name)?,
+                new: self.after.members.get(name)?,
+                decided,
+            };
+            (has_share(party.old) && has_share(party.new)).then_some(party)
+        })
+    }
+
+    /// Everybody with a share; whether it was divided with the others or kept because nobody could change it.
+    fn shares(&self) -> impl Iterator<Item = (&'a Entry, bool)> {
+        let shares = self.after.members.values().filter(|e| has_share(e));
+        shares.map(|entry| (entry, entry.tenure == Tenure::Pinned))
+    }
+
+    /// What thresholds ask for in all.
+    fn least(&self) -> u64 {
+        let shares = self.after.members.iter().filter(|(_, e)| has_share(e));
+        total(shares.filter_map(|(name, _)| Some(self.standing(name)?.lo)))
+    }
+
+    /// P3. Of a member that was lost when budgets were divided, its minimum counts, not the maximum that nobody can use
+    /// for the others.
+    fn minima_suffice(&self) -> Result<(), Broken> {
+        let minima = total(self.shares().map(|(entry, _)| entry.min));
+        let able = total(
+            self.shares()
+                .map(|(e, kept)| if kept { e.min } else { e.max }),
+        );
+        let asked = u64::from(self.policy.bounds.min.get()).min(able);
+        if minima < asked {
+            return broken(
+                "P3 minima sum to MIN",
+                format!(
+                    "{minima} < {asked}: {:?} {}",
+                    self.after,
+                    self.decision.message()
+                ),
+            );
+        }
+        Ok(())
+    }
+
+    /// P4. Lifted minima are one each and can be told from outside only right after a division: minima of blocked members
+    /// may have come to them since.
+    fn minima_are_no_more_than_asked_for(&self) -> Result<(), Broken> {
+        let asked = u64::from(self.policy.bounds.min.get()).max(self.least());
+        let divided = || self.shares().filter(|(_, kept)| !kept).map(|(e, _)| e);
+        let is_moved = |m: &MemberDecision| m.reasons.contains(&Reason::Relief);
+        let exact = self.is_assigned()
+            && self.shares().all(|(_, kept)| !kept)
+            && !self.decision.members.iter().any(is_moved);
+        let may_be_lifted = |e: &&Entry| e.max > Replicas::ZERO && (!exact || e.min.get() == 1);
+        let lifted = divided().filter(may_be_lifted).count() as u64;
+        let minima = total(divided().map(|e| e.min));
+        if minima > asked + lifted {
+            return broken(
+                "P4 minima sum to no more than MIN, thresholds and lifted ones",
+                format!("{minima} > {asked} + {lifted}: {:?}", self.after),
+            );
+        }
+        Ok(())
+    }
+
+    /// P2 right after a division, with members whose share nobody can change: the others divide what is left of MAX, and
+    /// have at least their thresholds, at most those and their shares of MIN.
+    fn maxima_are_divided(&self) -> Result<(), Broken> {
+        if self.policy.kind == Kind::Duplicated {
+            return Ok(());
+        }
+        let kept = total(self.shares().filter(|(_, kept)| *kept).map(|(e, _)| e.max));
+        let divided = self.shares().filter(|(_, kept)| !kept);
+        let given = total(divided.map(|(e, _)| e.max)) + u64::from(self.after.unassigned.get());
+        let left = u64::from(self.policy.bounds.max.get()).saturating_sub(kept);
+        let least = u64::from(self.policy.bounds.min.get()).max(self.least());
+        let most = left.max(least + self.shares().count() as u64);
+        if given < left || given > most {
+            return broken(
+                "P2 what the lost ones leave is divided",
+                format!("{given} not within {left} and {most}: {:?}", self.after),
+            );
+        }
+        Ok(())
+    }
+
+    /// P2 and P4 to the replica, where what lost members would have can be told from outside because weights are given:
+    /// the others divide what those leave of MAX and MIN, and none has less than its share of MIN of all.
+    fn given_weights_divide_what_is_left(&self) -> Result<(), Broken> {
+        let shares = || self.after.members.iter().filter(|(_, e)| has_share(e));
+        let is_kept = |entry: &Entry| entry.tenure == Tenure::Pinned;
+        if self.policy.kind != Kind::StaticWeighted || !shares().any(|(_, e)| is_kept(e)) {
+            return Ok(());
+        }
+        let candidates = shares().map(|(name, _)| Candidate {
+            name,
+            standing: self.standing(name).unwrap_or_default(),
+            ..Candidate::default()
+        });
+        let candidates: Vec<_> = candidates.collect();
+        let whole = assign(self.policy, self.policy.bounds, &candidates).members;
+        let least = candidates.iter().filter_map(|candidate| {
+            let entry = self.after.members.get(candidate.name)?;
+            let share = whole.get(candidate.name).map_or(Replicas::ZERO, |b| b.min);
+            (!is_kept(entry)).then_some(share.max(candidate.standing.lo))
+        });
+        let least = total(least);
+        let sum = |kept: bool, of: fn(&Entry) -> Replicas| {
+            let of_these = shares().filter(|(_, e)| is_kept(e) == kept);
+            total(of_these.map(|(_, entry)| of(entry)))
+        };
+        let left = |bound: Replicas, of: fn(&Entry) -> Replicas| {
+            u64::from(bound.get())
+                .saturating_sub(sum(true, of))
+                .max(least)
+        };
+        let (min, max) = (sum(false, |e| e.min), sum(false, |e| e.max));
+        let max = max + u64::from(self.after.unassigned.get());
+        let most = left(self.policy.bounds.min, |e| e.min);
+        let lifted = shares().filter(|(_, e)| !is_kept(e) && e.min.get() == 1);
+        let lifted = lifted.count() as u64;
+        if max != left(self.policy.bounds.max, |e| e.max) || min > most + lifted {
+            return broken(
+                "P2, P4 the others divide what the lost ones leave",
+                format!("{min} of {most} and {lifted}, {max}: {:?}", self.after),
+            );
+        }
+        Ok(())
+    }
+
+    /// P10: moves keep the sum of the maxima and what is unassigned, and the sum of the minima. A member that gets its
+    /// first budget has a minimum of one with it; one that sleeps needs none of its own.
+    fn sums_stay(&self) -> Result<(), Broken> {
+        let maxima = |ledger: &Ledger| {
+            let shares = ledger.members.values().filter(|e| has_share(e));
+            total(shares.map(|e| e.max)) + u64::from(ledger.unassigned.get())
+        };
+        let (was, is) = (maxima(self.before), maxima(self.after));
+        if was != is {
+            return broken(
+                "P10 moves keep the sum of the maxima",
+                format!("{was} -> {is}: {}", self.decision.message()),
+            );
+        }
+        let lifted = self
+            .parties()
+            .filter(|p| p.old.max == Replicas::ZERO && p.gain() > 0);
+        let lifted = lifted.count() as u64;
+        let slept = self.parties().filter(Party::sleeps);
+        let slept = slept.map(|p| u64::from(p.old.min.get().saturating_sub(p.new.min.get())));
+        let slept: u64 = slept.sum();
+        let was = total(self.parties().map(|p| p.old.min));
+        let is = total(self.parties().map(|p| p.new.min));
+        if is + slept < was || is > was + lifted {
+            return broken(
+                "P10 moves keep the sum of the minima",
+                format!(
+                    "{was} -> {is}, {lifted} lifted, {slept} slept: {}",
+                    self.decision.message()
+                ),
+            );
+        }
+        Ok(())
+    }
+
+    /// Budgets that are given by the user alone never move.
+    fn what_does_not_move_stays(&self) -> Result<(), Broken> {
+        let fixed = matches!(self.policy.kind, Kind::Duplicated | Kind::StaticWeighted);
+        let moved = |p: &Party<'_>| (p.old.min, p.old.max) != (p.new.min, p.new.max);
+        match self.parties().find(|party| fixed && moved(party)) {
+            Some(party) => broken("given budgets stay", format!("{party:?}")),
+            None => Ok(()),
+        }
+    }
+
+    /// X10: whatever others say, a member that runs and has a node for each pod keeps its minimum, and a maximum that
+    /// allows it. One unit goes where it idles itself (R7).
+    fn others_take_no_minimum(&self, party: &Party<'_>) -> Result<(), Broken> {
+        if party.is_blocked(self.policy, self.decision.at) || party.sleeps() {
+            return Ok(());
+        }
+        let given = u32::from(party.is_for(Reason::Starved));
+        let least = party.old.min.get() - given;
+        let (min, max) = (party.new.min.get(), party.new.max.get());
+        if min < least || max < least.max(party.standing.lo.get()) {
+            return broken("X10 nobody else takes a minimum", format!("{party:?}"));
+        }
+        Ok(())
+    }
+
+    /// X10: R6 takes from others what it gives, and gives nobody more than its threshold.
+    fn saturation_takes_what_it_gives(&self) -> Result<(), Broken> {
+        let gains = |reason: Reason| {
+            let gaining = self.parties().filter(move |p| p.is_for(reason));
+            gaining.map(|p| p.gain()).sum::<u32>()
+        };
+        let taken = self.parties().filter(|p| p.is_for(Reason::Donor));
+        let taken: u32 = taken.map(|p| p.loss()).sum();
+        let given = gains(Reason::Saturated) + gains(Reason::FloorLifted);
+        let greedy = |p: &Party<'_>| p.gain() > 0 && p.new.max > p.standing.hi;
+        if taken > given || self.parties().any(|p| greedy(&p)) {
+            return broken(
+                "X10 R6 moves no more than the threshold of who gets it",
+                format!("{taken} for {given}: {}", self.decision.message()),
+            );
+        }
+        Ok(())
+    }
+
+    /// X10, R7: one unit, from one to another.
+    fn one_unit_of_minimum_moves(&self) -> Result<(), Broken> {
+        let moved = self.parties().filter(|p| p.is_for(Reason::Starved));
+        let changes = moved.map(|p| i64::from(p.new.min.get()) - i64::from(p.old.min.get()));
+        let mut changes: Vec<_> = changes.collect();
+        changes.sort_unstable();
+        if !changes.is_empty() && changes != [-1, 1] {
+            return broken("X10 R7 moves one unit", format!("{changes:?}"));
+        }
+        Ok(())
+    }
+
+    /// X10, R9: what it ends is too much also without what any one member says of itself, but for as much as was given
+    /// to that one.
+    fn one_lie_shrinks_no_more_than_its_own_budget(&self) -> Result<(), Broken> {
+        let running = |p: &Party<'_>| p.replicas().min(p.old.max.get());
+        let ended = self.parties().filter(|p| p.is_for(Reason::ShrinkOrder));
+        let ended = ended.map(|p| running(&p).saturating_sub(p.new.max.get()));
+        let ended: u32 = ended.sum();
+        if ended == 0 {
+            return Ok(());
+        }
+        let demand = self
+            .total
+            .demand
+            .map_or(0, |d| Replicas::from_f64_ceil(d).get());
+        let floor = self.total.floor.map_or(0, Replicas::get);
+        let needed = demand.max(floor).max(self.policy.bounds.min.get());
+        for liar in self.parties() {
+            let name = liar.decided.name.as_str();
+            let others = self.parties().filter(|p| p.decided.name != name);
+            let others: u32 = others.map(|p| p.placed()).sum();
+            let own = liar.standing.hi.max(liar.old.written).get();
+            if ended > others.saturating_sub(needed).saturating_add(own) {
+                return broken(
+                    "X10 R9 ends no more for one member than its threshold",
+                    format!(
+                        "{ended} ended, {others} beside {name}: {}",
+                        self.decision.message()
+                    ),
+                );
+            }
+        }
+        Ok(())
+    }
+}
