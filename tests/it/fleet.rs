@@ -540,7 +540,7 @@ async fn an_autoscaler_of_others_in_a_member_is_left_alone_and_said() {
         reason.starts_with("Foreign: horizontalpodautoscaler theirs"),
         "{reason}"
     );
-    assert_eq!(world.bounds()["m1"], (1, 2), "the others go on");
+    assert_eq!(world.bounds()["m1"], (5, 10), "the others share the whole");
     // It scales, as autoscalers do.
     for pass in 5..12 {
         let memory = world.member("m2");

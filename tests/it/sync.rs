@@ -315,9 +315,10 @@ async fn preview_takes_the_child_away_whatever_is_written_on_it_and_writes_no_sc
         memory.state().millicores = 350;
         let mut world = World::new(memory);
         world.sync(0).await;
-        let mut state = world.memory.state();
-        state.hpas.get_mut("ehpa-web").unwrap().annotations = annotations;
-        drop(state);
+        let annotate = |hpas: &mut std::collections::BTreeMap<_, foretide::ports::HpaView>| {
+            hpas.get_mut("ehpa-web").unwrap().annotations = annotations;
+        };
+        annotate(&mut world.memory.state().hpas);
         world.memory.edit("web", |ehpa| {
             ehpa.spec.scale_strategy = Some(foretide_crds::ScaleStrategy::Preview);
         });

@@ -59,12 +59,16 @@ fn what_cannot_be_carried_out_writes_nothing_and_says_why() {
         hub.members.iter_mut().for_each(|m| m.hpa = None);
         hub
     };
+    let mut running = pair();
+    running.policy.kind = Kind::Prioritized;
+    running.policy.preferences = priorities(&[("c", 1)]);
     let (unranked, elsewhere) = (ranked(Vec::new()), ranked(priorities(&[("c", 1)])));
     let cases = [
         (crossed, "InvalidBounds"),
         (nobody, "NoCandidate"),
         (unranked, "NoPriority"),
         (elsewhere, "NoPriority"),
+        (running, "NoPriority"),
     ];
     for (mut hub, reason) in cases {
         let before = hub.ledger.clone();

@@ -178,7 +178,7 @@ fn capacity(fleet: &Fleet<'_>) -> Condition {
     });
     if unknown.is_empty() {
         let soft = names(fleet, |seat| {
-            seat.is_active() && seat.member.is_capacity_soft
+            seat.is_active() && seat.member.is_capacity_soft && !seat.standing.elastic
         });
         let mut message = "the room of every member is known".to_owned();
         if !soft.is_empty() {

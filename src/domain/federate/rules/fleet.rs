@@ -367,6 +367,12 @@ impl<'a> Seat<'a> {
         }
     }
 
+    /// Adds a reason whose words say more than those of the first, and stand in their place.
+    pub(super) fn tell_above(&mut self, reason: Reason, because: String) {
+        self.tell(reason, String::new);
+        self.because = because;
+    }
+
     /// It as a candidate of a division.
     pub(super) fn candidate(&self, part: Part) -> Candidate<'a> {
         Candidate {

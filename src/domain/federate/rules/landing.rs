@@ -32,10 +32,10 @@ pub(super) fn land(fleet: &mut Fleet<'_>) {
         if may_stay && seat.replicas > seat.max() {
             seat.keep = seat.replicas;
             let (replicas, max) = (seat.replicas, seat.max());
-            seat.tell(Reason::Landing, String::new);
             // Its maximum is what it keeps, whatever it was assigned.
-            seat.because = format!(
-                "it keeps {replicas} replicas, its share being {max}, until {goal} pods are ready in the fleet"
+            seat.tell_above(
+                Reason::Landing,
+                format!("it keeps {replicas} replicas, its share being {max}, until {goal} pods are ready in the fleet"),
             );
         }
     }

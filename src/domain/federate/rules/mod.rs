@@ -39,7 +39,7 @@ mod wake;
 
 use jiff::Timestamp;
 
-use super::{FleetDecision, Kind, Ledger, Member, MemberDecision, Policy, Reason, Total};
+use super::{Dropped, FleetDecision, Kind, Ledger, Member, MemberDecision, Policy, Reason, Total};
 use fleet::{Fleet, Role};
 
 /// Decides the bounds, floors and replicas of every member at `now`.
@@ -101,14 +101,20 @@ fn problem(fleet: &Fleet<'_>) -> Option<(&'static str, String)> {
     if fleet.seats.iter().any(|seat| takes_part(seat.role)) {
         return None;
     }
-    let is_unranked = |seat: &fleet::Seat<'_>| seat.role == Role::Outside(Reason::NoPreference);
-    let ranks = fleet.policy.kind == Kind::Prioritized && !fleet.seats.is_empty();
-    if ranks && fleet.seats.iter().all(is_unranked) {
+    if fleet.policy.kind == Kind::Prioritized && nobody_ranks(fleet) {
         let message = "no preference gives any member a priority".to_owned();
         return Some(("NoPriority", message));
     }
     let message = "no member can be a candidate: check clusterAffinity, taints, and whether the workload exists in the members";
     Some(("NoCandidate", message.to_owned()))
+}
+
+/// Whether the affinity selects members, and no preference with a priority matches any of them.
+fn nobody_ranks(fleet: &Fleet<'_>) -> bool {
+    let profiles = fleet.seats.iter().map(|seat| &seat.member.profile);
+    let mut standings = fleet.policy.standings(profiles);
+    standings.retain(|standing| *standing != Err(Dropped::NotSelected));
+    !standings.is_empty() && standings.iter().all(Result::is_err)
 }
 
 /// Nothing is written, and every member keeps what it has.
