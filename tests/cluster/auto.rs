@@ -118,7 +118,7 @@ async fn an_autoscaler_that_names_no_algorithm_is_run_by_auto_and_shows_how_well
     let metrics = controller.telemetry.encode();
     for name in ["skill", "coverage", "model_age_seconds"] {
         let series = format!(
-            r#"foretide_forecast_{name}{{namespace="default",name="shop",metric="resource.cpu"}}"#
+            r#"foretide_forecast_{name}{{kind="effectivehorizontalpodautoscaler",namespace="default",name="shop",metric="resource.cpu"}}"#
         );
         assert!(metrics.contains(&series), "{series}: {metrics}");
     }
