@@ -190,8 +190,12 @@ async fn the_hubs_workload_is_placed_updated_and_withdrawn_while_members_scale_i
         "staticWeight",
         &[("member2", 1), ("member3", 1)],
     );
+    // Meanwhile pods of all three share the load, and autoscalers see little of it each: what they said before counts for
+    // longer than that takes, as it does by default.
+    let patient = json!({ "scaleDown": { "stabilizationWindowSeconds": 60 } });
     world
         .edit(json!({
+            "behavior": patient,
             "clusterAffinity": { "exclude": ["member1"] },
             "federatedHPAAssignment": weights,
         }))
@@ -210,6 +214,7 @@ async fn the_hubs_workload_is_placed_updated_and_withdrawn_while_members_scale_i
     // Minima that a floor raised while pods moved may stay above the budget.
     let others = [("member2", 8), ("member3", 8)];
     world.capped("the other halves", &others).await;
+    world.edit(json!({ "behavior": null })).await;
 
     // The whole goes and leaves the autoscalers: they are nobody's then, and scale on.
     serve(&world, ["member2", "member3"], 8..=12).await;
