@@ -477,11 +477,14 @@ fn shrink_order(case: &Value) -> Outcome {
     let demand = clusters
         .iter()
         .map(|c| c.utilization.unwrap_or(0.0) * f64::from(c.replicas()) / target);
+    let (policy, mut members, mut ledger) = running(&clusters, false);
+    let demand: f64 = demand.sum();
+    // A load that has lasted: one autoscaler over the whole is at what it asks for.
     let total = Total {
-        demand: Some(demand.sum()),
+        demand: Some(demand),
+        desired: Some(policy.bounds.clamp(Replicas::from_f64_ceil(demand))),
         ..Total::default()
     };
-    let (policy, mut members, mut ledger) = running(&clusters, false);
     let mut now = Timestamp::UNIX_EPOCH;
     let mut actions = Vec::new();
     for _ in 0..60 {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::{
     Replicas,
-    federate::{Entry, Ledger, Mark, Span, Standing, Tenure},
+    federate::{Entry, Landing, Ledger, Mark, Span, Standing, Tenure},
 };
 
 /// Seconds since the epoch.
@@ -25,6 +25,8 @@ struct Kept {
     unassigned: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     landing: Option<Seconds>,
+    #[serde(skip_serializing_if = "is_zero")]
+    landing_served: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     optimized: Option<Seconds>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,6 +35,8 @@ struct Kept {
     excess_since: Option<Seconds>,
     #[serde(skip_serializing_if = "Option::is_none")]
     idle_since: Option<Seconds>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    handover: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     woken: Option<Seconds>,
     members: BTreeMap<String, KeptEntry>,
@@ -112,11 +116,13 @@ pub(crate) fn written(ledger: &Ledger) -> String {
     let kept = Kept {
         generation: ledger.generation,
         unassigned: ledger.unassigned.get(),
-        landing: ledger.landing.map(second),
+        landing: ledger.landing.map(|landing| second(landing.until)),
+        landing_served: ledger.landing.map_or(0, |landing| landing.served.get()),
         optimized: ledger.optimized.map(second),
         shrunk: ledger.shrunk.map(second),
         excess_since: ledger.excess_since.map(second),
         idle_since: ledger.idle_since.map(second),
+        handover: ledger.handover.map(Replicas::get),
         woken: ledger.woken.map(second),
         members: members
             .map(|(name, entry)| (name.clone(), kept(entry)))
@@ -133,11 +139,15 @@ pub(crate) fn read(text: &str) -> Option<Ledger> {
     Some(Ledger {
         generation: kept.generation,
         unassigned: Replicas::new(kept.unassigned),
-        landing: kept.landing.and_then(instant),
+        landing: kept.landing.and_then(instant).map(|until| Landing {
+            until,
+            served: Replicas::new(kept.landing_served),
+        }),
         optimized: kept.optimized.and_then(instant),
         shrunk: kept.shrunk.and_then(instant),
         excess_since: kept.excess_since.and_then(instant),
         idle_since: kept.idle_since.and_then(instant),
+        handover: kept.handover.map(Replicas::new),
         woken: kept.woken.and_then(instant),
         members: members.map(|(name, kept)| (name, entry(&kept))).collect(),
     })
@@ -308,11 +318,15 @@ mod tests {
         let ledger = Ledger {
             generation: Some(3),
             unassigned: n(2),
-            landing: Some(at(10)),
+            landing: Some(Landing {
+                until: at(10),
+                served: n(6),
+            }),
             optimized: Some(at(11)),
             shrunk: Some(at(12)),
             excess_since: Some(at(13)),
             idle_since: Some(at(14)),
+            handover: Some(n(5)),
             woken: Some(at(15)),
             members: members.into_iter().collect(),
         };

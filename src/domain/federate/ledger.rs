@@ -18,9 +18,8 @@ pub struct Ledger {
     pub generation: Option<i64>,
     /// What no member could take.
     pub unassigned: Replicas,
-    /// Until when members may keep more than their new budget while others become ready (landing); absent when
-    /// nothing has to land.
-    pub landing: Option<Timestamp>,
+    /// That members may keep more than their new budget while others become ready; absent when nothing has to land.
+    pub landing: Option<Landing>,
     /// The last time that head-room was divided anew (R8).
     pub optimized: Option<Timestamp>,
     /// The last time that a tier was shrunk (R9).
@@ -29,10 +28,26 @@ pub struct Ledger {
     pub excess_since: Option<Timestamp>,
     /// Since when every awake member idles at its minimum (R10).
     pub idle_since: Option<Timestamp>,
+    /// What the fleet ran when members began to take over the floor of one that is to sleep (R10); absent when none does.
+    /// What they start for that is not what one autoscaler over the whole would keep.
+    pub handover: Option<Replicas>,
     /// The last time that a member was woken (R11).
     pub woken: Option<Timestamp>,
     /// The members by name.
     pub members: BTreeMap<String, Entry>,
+}
+
+/// The time in which members may keep more than their new budget while others become ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Landing {
+    /// When it ends, whoever is ready then.
+    pub until: Timestamp,
+    /// As many replicas as ran in the members with a share when it began, or as the demand asked for since, if that is
+    /// more: how many are enough while windows, policies or a missing metric keep the demand from being the measure.
+    ///
+    /// It is a memory, because the count of now includes those that were started in the place of others: a fleet that
+    /// went by that would grow for as long as it lands.
+    pub served: Replicas,
 }
 
 /// What is remembered of one member.

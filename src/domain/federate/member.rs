@@ -128,6 +128,8 @@ pub struct Total {
     /// What forecast, cron windows and fleet-scoped metrics ask for, after stabilization: to be divided. Absent when
     /// they ask for nothing.
     pub floor: Option<Replicas>,
-    /// Direct only: the count decided for the fleet.
+    /// The count that one autoscaler over the whole would set now, with the user's metrics, windows, policies and bounds.
+    /// Direct divides it; Delegated, where each member has an autoscaler of its own, ends no ready pod below it. Absent
+    /// when there is no such count, as under Duplicated: then Direct keeps the counts, and Delegated ends nothing.
     pub desired: Option<Replicas>,
 }

@@ -2,7 +2,7 @@
 
 use crate::domain::federate::{
     FailurePolicy, FleetDecision, Health, Kind, Ledger, Member, MemberDecision, Pods, Policy,
-    Preference, Reason, Tenure, Total, WeightBy, decide,
+    Preference, Reason, Tenure, Total, WeightBy, decide, participation,
 };
 use crate::domain::workload::Mode;
 
@@ -163,7 +163,11 @@ impl Case<'_> {
         let seed = self.seed;
         self.order_of_members_does_not_matter(decision, after);
         if decision.conditions.len() == 1 {
-            assert_eq!(after, self.before, "seed {seed}: R0 changes nothing");
+            let mut before = self.before.clone();
+            for (name, entry) in &mut before.members {
+                entry.recovered = after.members.get(name).and_then(|entry| entry.recovered);
+            }
+            assert_eq!(*after, before, "seed {seed}: R0 changes nothing");
             assert!(decision.order.is_empty(), "seed {seed}: R0 writes nothing");
             return false;
         }
@@ -377,7 +381,7 @@ impl Case<'_> {
             self.carry_out(decided, member);
         }
         let changed = before.iter().zip(&members);
-        if self.is_news(decision, after, changed) {
+        if self.is_news(decision, after, changed) || self.others_count(&members, after) {
             return false;
         }
         let (again, ledger) = decide(self.policy, self.total, &members, after, at(self.now));
@@ -395,8 +399,8 @@ impl Case<'_> {
     }
 
     /// Whether the next decision sees something new, because this one was carried out: pods ended; as
-    /// many run now that a mark is outdone or a maximum reached; or the fleet lands, which asks what runs where demand is
-    /// not known, and counts what is ready within the maxima.
+    /// many run now that a mark is outdone or a maximum reached; or the fleet lands, which counts what is ready within the
+    /// maxima.
     fn is_news<'m>(
         &self,
         decision: &FleetDecision,
@@ -408,7 +412,6 @@ impl Case<'_> {
             let by = [Reason::Relief, Reason::Saturated, Reason::FloorLifted];
             m.reasons.iter().any(|reason| by.contains(reason))
         };
-        let counts = lands && self.total.demand.is_none();
         lands && decision.members.iter().any(grew)
             || changed.any(|(was, is)| {
                 let name = &is.profile.name;
@@ -420,8 +423,15 @@ impl Case<'_> {
                 let outdone = mark.is_some_and(|mark| is.placed() > mark.placed);
                 let fills = is.replicas > was.replicas && is.replicas >= decided.max;
                 let held = was.replicas < is.replicas && self.policy.kind == Kind::Prioritized;
-                ends || outdone || fills || held || counts && (cut || is != was)
+                ends || outdone || fills || held
             })
+    }
+
+    /// Whether the pods of other members are the fleet's than before: then what is measured of the whole is another.
+    fn others_count(&self, members: &[Member], after: &Ledger) -> bool {
+        let now = at(self.now);
+        participation(self.policy, self.members, self.before, now)
+            != participation(self.policy, members, after, now)
     }
 
     /// What was believed of a member: one that reports more than was written for it is believed more of when more is.

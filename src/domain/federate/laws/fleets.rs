@@ -6,6 +6,7 @@ use crate::domain::federate::{
     Affinity, Entry, FleetDecision, Kind, Ledger, Member, Pods, Policy, Preference, Profile, Total,
     decide,
 };
+use crate::domain::workload::Mode;
 use crate::domain::{ReplicaBounds, Replicas};
 
 pub(super) const PERIOD: i64 = 30;
@@ -110,13 +111,12 @@ impl Hub {
 
     /// Decides, and writes what was decided; pods are the test's business.
     pub(super) fn step(&mut self) -> FleetDecision {
-        let (decision, ledger) = decide(
-            &self.policy,
-            &self.total,
-            &self.members,
-            &self.ledger,
-            self.now,
-        );
+        let total = Total {
+            desired: self.total.desired.or(self.lasting()),
+            ..self.total
+        };
+        let (decision, ledger) =
+            decide(&self.policy, &total, &self.members, &self.ledger, self.now);
         self.ledger = ledger;
         for at in &decision.order {
             let decided = &decision.members[*at];
@@ -129,6 +129,16 @@ impl Hub {
         }
         self.now = self.now.checked_add(secs(PERIOD)).expect("a time");
         decision
+    }
+
+    /// Delegated: the count that one autoscaler has come to under what is asked for now, if that is known and has been
+    /// asked for longer than any window.
+    fn lasting(&self) -> Option<Replicas> {
+        let each = self.members.iter().map(|member| member.demand);
+        let demand = self.total.demand.or(each.sum::<Option<f64>>())?;
+        let asked = Replicas::from_f64_ceil(demand).max(self.total.floor.unwrap_or_default());
+        let delegates = self.policy.mode == Mode::Delegated;
+        delegates.then(|| self.policy.bounds.clamp(asked))
     }
 
     pub(super) fn member(&mut self, name: &str) -> &mut Member {
@@ -169,6 +179,11 @@ impl Random {
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
+    }
+
+    /// A number for a generator beside this one, which goes on as if nothing had been drawn.
+    pub(super) fn peek(&self) -> u64 {
+        self.0
     }
 
     /// From `lo` to `hi`, both possible.

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::domain::Replicas;
 use crate::domain::federate::{
-    Action, Affinity, ConditionKind, FailurePolicy, Health, Kind, Ledger, Mark, Member, Policy,
-    Preference, Reason, Remark, Span, Taint, TaintEffect, Toleration, Total, WeightBy,
-    WorkloadSource,
+    Action, Affinity, ConditionKind, Entry, FailurePolicy, Health, Kind, Ledger, Mark, Member,
+    Policy, Preference, Reason, Remark, Span, Taint, TaintEffect, Tenure, Toleration, Total,
+    WeightBy, WorkloadSource,
 };
 use crate::domain::hpa::Selector;
 use crate::domain::observation::Status;
@@ -664,6 +664,27 @@ fn head_room_by_demand_goes_where_there_is_room() {
     hub.ledger.optimized = None;
     hub.step();
     assert_eq!(hub.budgets(), [("a", 1, 15), ("b", 1, 5)]);
+}
+
+#[test]
+fn a_fleet_all_of_whose_members_have_lost_their_share_begins_anew_when_one_is_well_again() {
+    let mut hub = pair();
+    hub.policy.failure = FailurePolicy::Reassign;
+    // Its share went to b, which is not listed any more.
+    hub.members.truncate(1);
+    for entry in hub.ledger.members.values_mut() {
+        *entry = Entry {
+            tenure: Tenure::Failed,
+            ..Entry::default()
+        };
+    }
+    for _ in 0..4 {
+        let found = status(&mut hub, ConditionKind::Assigned);
+        assert_eq!(found, (Status::False, "NoCandidate"));
+    }
+    let found = status(&mut hub, ConditionKind::Assigned);
+    assert_eq!(found, (Status::True, "Assigned"));
+    assert_eq!(hub.budgets(), [("a", 2, 20)]);
 }
 
 #[test]

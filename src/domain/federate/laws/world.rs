@@ -1,16 +1,19 @@
-//! A model of the whole loop: members with autoscalers, nodes that fill up, pods that take time to become ready, load
-//! that is shared by all or belongs to a region, and a hub that decides, is away, or cannot see somebody.
+//! A model of the whole loop: members with autoscalers, nodes that fill up, pods that take time to become ready or turn
+//! not ready, load that is shared by all or belongs to a region, clusters that run pods of the same name and take no
+//! part, and a hub that decides, is away, or cannot see somebody.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use jiff::Timestamp;
 
 use crate::domain::federate::{
-    Action, FleetDecision, Health, Ledger, Member, Pods, Policy, Profile, Total, decide,
+    Action, FleetDecision, Health, Ledger, Member, Participation, Pods, Policy, Profile, Total,
+    decide, participation,
 };
 use crate::domain::workload::Mode;
 
 use super::fleets::{PERIOD, at, n};
+use super::plain::{Behavior, Plain, Reading};
 
 /// The period of the members' autoscalers; the hub's is twice as long.
 pub(super) const PASS: i64 = 15;
@@ -25,6 +28,17 @@ pub(super) enum Estimate {
     /// So many too many.
     TooHigh(u32),
     TooLow(u32),
+}
+
+/// A cluster that takes no part in the fleet and runs pods of the same workload nevertheless.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Bystander {
+    /// Whether somebody else's autoscaler scales it; else no preference of the policy names it.
+    pub(super) foreign: bool,
+    /// Whether its pods have metrics.
+    pub(super) measured: bool,
+    /// Whether its pods take a part of the load that is shared by all.
+    pub(super) shares_load: bool,
 }
 
 /// One member cluster.
@@ -46,10 +60,16 @@ pub(super) struct Site {
     pub(super) replicas: u32,
     /// Pods with a node, with the time of readiness; the oldest first.
     pub(super) pods: VecDeque<(i64, u32)>,
+    /// How many of them were ready and are not any more; they end before the others.
+    pub(super) unready: u32,
+    /// What it is, if it takes no part.
+    pub(super) bystander: Option<Bystander>,
     pub(super) pending_since: Option<Timestamp>,
     pub(super) desired: u32,
     /// What the metrics asked for, and when.
     pub(super) log: VecDeque<(i64, u32)>,
+    /// By how much its autoscaler scaled down, and when.
+    pub(super) downs: VecDeque<(i64, u32)>,
     /// What the hub saw last.
     pub(super) seen: Option<Member>,
     /// What it says of itself, if that is not so.
@@ -78,9 +98,12 @@ impl Site {
             hold: false,
             replicas,
             pods: VecDeque::new(),
+            unready: 0,
+            bystander: None,
             pending_since: None,
             desired: replicas,
             log: VecDeque::new(),
+            downs: VecDeque::new(),
             seen: None,
             lie: None,
         }
@@ -91,8 +114,14 @@ impl Site {
     }
 
     pub(super) fn ready(&self, now: i64) -> u32 {
-        let ready = self.pods.iter().filter(|(when, _)| *when <= now);
-        ready.map(|(_, count)| count).sum()
+        let started = self.pods.iter().filter(|(when, _)| *when <= now);
+        let started: u32 = started.map(|(_, count)| count).sum();
+        started.saturating_sub(self.unready)
+    }
+
+    /// Whether its pods take a part of the shared load.
+    fn shares_load(&self) -> bool {
+        self.bystander.is_none_or(|bystander| bystander.shares_load)
     }
 
     /// Nodes and the workload's controller: pods appear while there is room, the youngest go first.
@@ -109,6 +138,7 @@ impl Site {
                 self.pods.push_back((when, count - gone));
             }
             placed -= gone;
+            self.unready = self.unready.saturating_sub(gone);
         }
         let pending = self.placed() < self.replicas;
         let since = self.pending_since.unwrap_or(at(now));
@@ -116,14 +146,13 @@ impl Site {
     }
 
     /// One pass of the member's autoscaler.
-    fn autoscale(&mut self, demand: f64, window: i64, tolerance: f64, now: i64) {
+    fn autoscale(&mut self, demand: f64, behavior: Behavior, tolerance: f64, now: i64) {
         let Some((min, max)) = self.hpa else { return };
         if self.replicas == 0 {
             return;
         }
         if self.replicas < min || self.replicas > max {
-            self.replicas = self.replicas.clamp(min, max);
-            self.desired = self.replicas;
+            self.scale(self.replicas.clamp(min, max), now);
             return;
         }
         let ready = f64::from(self.ready(now));
@@ -137,19 +166,30 @@ impl Site {
         while self
             .log
             .front()
-            .is_some_and(|(when, _)| now - when > window)
+            .is_some_and(|(when, _)| now - when > behavior.window)
         {
             self.log.pop_front();
         }
         let highest = self.log.iter().map(|(_, count)| *count).max().unwrap_or(0);
         let stabilized = recommended.max(highest.min(self.replicas.max(recommended)));
         let most = (2 * self.replicas).max(4);
-        let mut desired = stabilized.min(most).clamp(min, max);
+        let least = behavior.least(self.replicas, &self.downs, now);
+        let mut desired = stabilized.min(most).max(least).clamp(min, max);
         if self.hold {
             desired = desired.max(self.replicas);
         }
-        self.desired = desired;
-        self.replicas = desired;
+        self.scale(desired, now);
+    }
+
+    fn scale(&mut self, to: u32, now: i64) {
+        if to < self.replicas {
+            self.downs.push_back((now, self.replicas - to));
+        }
+        (self.desired, self.replicas) = (to, to);
+    }
+
+    fn is_measured(&self) -> bool {
+        self.bystander.is_none_or(|bystander| bystander.measured)
     }
 
     /// What the hub sees.
@@ -174,9 +214,13 @@ impl Site {
             }),
             hpa: self.hpa.map(|(min, max)| (n(min), n(max))),
             desired: self.hpa.map(|_| n(self.desired)),
-            demand: measured.then_some(demand),
+            demand: (measured && self.is_measured()).then_some(demand),
             capacity: capacity.map(n),
             observed: Some(at(now)),
+            rival: self
+                .bystander
+                .filter(|b| b.foreign)
+                .map(|_| "theirs".to_owned()),
             ..Member::default()
         }
     }
@@ -195,8 +239,10 @@ pub(super) struct World {
     pub(super) floor: Option<u32>,
     /// Whether demand can be measured.
     pub(super) measured: bool,
-    /// The scale-down window of the members' autoscalers.
-    pub(super) window: i64,
+    /// How the user lets autoscalers scale down.
+    pub(super) behavior: Behavior,
+    /// What one autoscaler over the whole would do.
+    pub(super) plain: Plain,
     /// Whether the hub is away.
     pub(super) away: bool,
     pub(super) ledger: Ledger,
@@ -215,22 +261,40 @@ impl World {
     /// Demand by site, in replicas.
     pub(super) fn demands(&self) -> Vec<f64> {
         let ready = |site: &Site| f64::from(site.ready(self.now));
-        let all: f64 = self.sites.iter().map(ready).sum();
-        let homeless = self.sites.iter().filter(|site| ready(site) == 0.0);
+        let sharing = self.sites.iter().filter(|site| site.shares_load());
+        let all: f64 = sharing.map(ready).sum();
+        let homeless = self.members().filter(|site| ready(site) == 0.0);
         let shared: f64 = self.load + homeless.map(|site| site.load).sum::<f64>();
         let demand = |site: &Site| {
             if ready(site) == 0.0 {
                 0.0
-            } else {
+            } else if site.shares_load() {
                 site.load + shared * ready(site) / all
+            } else {
+                site.load
             }
         };
         self.sites.iter().map(demand).collect()
     }
 
-    /// The whole load in replicas.
+    /// The sites that take part.
+    pub(super) fn members(&self) -> impl Iterator<Item = &Site> {
+        self.sites.iter().filter(|site| site.bystander.is_none())
+    }
+
+    /// The load of the fleet in replicas: what bystanders take of it is theirs.
     pub(super) fn whole(&self) -> f64 {
-        self.load + self.sites.iter().map(|site| site.load).sum::<f64>()
+        let demands = self.sites.iter().zip(self.demands());
+        let sharing = demands.filter(|(site, _)| site.bystander.is_some() && site.shares_load());
+        let theirs: f64 = sharing
+            .map(|(site, demand)| (demand - site.load).max(0.0))
+            .sum();
+        self.most() - theirs
+    }
+
+    /// The same, if bystanders took nothing of it.
+    pub(super) fn most(&self) -> f64 {
+        self.load + self.members().map(|site| site.load).sum::<f64>()
     }
 
     /// What the hub would see now, in the order of the sites that are listed.
@@ -252,19 +316,41 @@ impl World {
                 };
             }
         }
-        let listed = || self.sites.iter().filter(|site| site.listed);
-        let complete = measured && listed().all(|site| site.reached);
-        let members: Vec<_> = listed().filter_map(|site| site.seen.clone()).collect();
-        let demand: f64 = members.iter().filter_map(|m| m.demand).sum();
-        let total = Total {
-            demand: complete.then_some(demand),
-            floor: self.floor.map(n),
-            desired: (self.policy.mode == Mode::Direct).then(|| {
-                let wanted = ceil(demand).max(self.floor.unwrap_or(0));
-                n(wanted).clamp(self.policy.bounds.min, self.policy.bounds.max)
-            }),
-        };
+        let listed = self.sites.iter().filter(|site| site.listed);
+        let members: Vec<_> = listed.filter_map(|site| site.seen.clone()).collect();
+        let total = self.total(&members);
         (members, total)
+    }
+
+    /// What was seen, as of one workload.
+    fn total(&mut self, members: &[Member]) -> Total {
+        let participation = participation(&self.policy, members, &self.ledger, at(self.now));
+        let counted = participation.into_iter();
+        let counted = counted.filter(|(_, part)| *part == Participation::Counted);
+        let counted: BTreeSet<String> = counted.map(|(name, _)| name).collect();
+        let parts = || {
+            let parts = members.iter();
+            parts.filter(|member| counted.contains(&member.profile.name))
+        };
+        let is_seen = |member: &Member| member.health == Health::Ready;
+        let demand = parts().map(|member| member.demand.filter(|_| is_seen(member)));
+        let demand = demand.sum::<Option<f64>>().filter(|_| self.measured);
+        let count =
+            |of: fn(&Pods) -> u32| -> u32 { parts().filter_map(|m| m.pods.as_ref()).map(of).sum() };
+        let reading = Reading {
+            current: count(|pods| pods.replicas.get()),
+            ready: count(|pods| pods.ready.get()),
+            demand,
+            floor: self.floor,
+        };
+        let desired = self
+            .plain
+            .pass(&self.policy, self.behavior, (counted, reading), self.now);
+        Total {
+            demand,
+            floor: self.floor.map(n),
+            desired: Some(n(desired)),
+        }
     }
 
     /// Half a minute: two passes of the autoscalers, then the hub.
@@ -273,7 +359,7 @@ impl World {
             self.now += PASS;
             let demands = self.demands();
             for (site, demand) in self.sites.iter_mut().zip(demands) {
-                site.autoscale(demand, self.window, self.policy.tolerance, self.now);
+                site.autoscale(demand, self.behavior, self.policy.tolerance, self.now);
                 site.run(self.now);
             }
         }

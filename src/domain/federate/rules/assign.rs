@@ -6,17 +6,16 @@
 
 use std::cmp::Reverse;
 
-use jiff::SignedDuration;
+use jiff::Timestamp;
 
 use crate::domain::federate::{
-    Budget, Budgets, Candidate, Kind, Reason, Tenure, WorkloadSource, assign as divide, weights,
+    Budget, Budgets, Candidate, Kind, Ledger, Reason, Tenure, WorkloadSource, assign as divide,
+    weights,
 };
 use crate::domain::{ReplicaBounds, Replicas};
 
 use super::fleet::{Fleet, Role, Seat, sum};
-
-/// How long others have to become ready before a budget that shrank is enforced.
-const LANDING: SignedDuration = SignedDuration::from_secs(600);
+use super::landing;
 
 /// Assigns if there is a cause; true if it did.
 pub(super) fn assign(fleet: &mut Fleet<'_>) -> bool {
@@ -30,15 +29,26 @@ pub(super) fn assign(fleet: &mut Fleet<'_>) -> bool {
     let budgets = budgets(fleet, &candidates);
     let weights = weights(fleet.policy, &candidates);
     store_estimates(fleet, &candidates, &weights);
+    let had_share: Vec<bool> = fleet.seats.iter().map(has_share).collect();
     settle(fleet, &budgets);
     fleet.ledger.generation = Some(fleet.policy.generation);
     fleet.ledger.unassigned = budgets.unassigned;
     fleet.ledger.excess_since = None;
     fleet.ledger.idle_since = None;
     if fleet.policy.kind != Kind::Duplicated {
-        fleet.ledger.landing = fleet.now.checked_add(LANDING).ok();
+        let seats = fleet.seats.iter().zip(had_share);
+        let sharing = seats.filter(|(seat, had)| *had || seat.is_active() && seat.max() > 0);
+        let served = sum(sharing.map(|(seat, _)| seat.placed));
+        landing::begin(fleet, served);
     }
     true
+}
+
+/// Whether pods run there that are the fleet's because it has or had a share. What is out of reach since long is not known
+/// to serve.
+fn has_share(seat: &Seat<'_>) -> bool {
+    let is_gone = seat.role == Role::Failed && seat.entry.tenure == Tenure::Failed;
+    seat.known && seat.counted && !is_gone
 }
 
 /// Whether what a member is differs from what the last assignment took it for.
@@ -59,11 +69,26 @@ fn is_news(seat: &Seat<'_>) -> bool {
 fn note_recovery(fleet: &mut Fleet<'_>) {
     let now = fleet.now;
     for seat in &mut fleet.seats {
-        seat.entry.recovered = match seat.role {
-            Role::Recovering => seat.entry.recovered.or(Some(now)),
-            _ => None,
-        };
+        seat.entry.recovered = recovered(seat, now);
     }
+}
+
+/// Since when a member is well again that has lost its share.
+fn recovered(seat: &Seat<'_>, now: Timestamp) -> Option<Timestamp> {
+    let since = seat.entry.recovered.or(Some(now));
+    since.filter(|_| seat.role == Role::Recovering)
+}
+
+/// The memory of a fleet to which nothing can be assigned now: as it was, but for since when members are well again.
+/// Else a fleet that lost all of its members at once would wait for ever.
+pub(super) fn waiting(fleet: &Fleet<'_>, ledger: &Ledger) -> Ledger {
+    let mut ledger = ledger.clone();
+    for seat in &fleet.seats {
+        if let Some(entry) = ledger.members.get_mut(seat.name()) {
+            entry.recovered = recovered(seat, fleet.now);
+        }
+    }
+    ledger
 }
 
 /// What an older memory lacks is taken as it stands: nothing is known to have changed.
@@ -157,8 +182,7 @@ pub(super) fn store_estimates(
 fn settle(fleet: &mut Fleet<'_>, budgets: &Budgets) {
     let (now, policy) = (fleet.now, fleet.policy);
     for seat in &mut fleet.seats {
-        let since = seat.entry.recovered.or(Some(now));
-        seat.entry.recovered = since.filter(|_| seat.role == Role::Recovering);
+        seat.entry.recovered = recovered(seat, now);
         match seat.role {
             Role::Active => {
                 let budget = budgets.members.get(seat.name()).copied();
@@ -183,7 +207,7 @@ fn settle(fleet: &mut Fleet<'_>, budgets: &Budgets) {
     }
 }
 
-fn take_budget(seat: &mut Seat<'_>, budget: Budget, now: jiff::Timestamp) {
+fn take_budget(seat: &mut Seat<'_>, budget: Budget, now: Timestamp) {
     let Budget { min, max } = budget;
     if (seat.entry.min, seat.entry.max) != (min, max) {
         seat.entry.moved = Some(now);

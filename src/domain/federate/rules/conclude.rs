@@ -121,9 +121,11 @@ fn ended(seat: &Seat<'_>, source: WorkloadSource, stands: Option<(u32, u32)>) ->
         .is_some_and(|pods| pods.replicas > Replicas::ZERO);
     let is_theirs = source == WorkloadSource::Hub && seat.member.foreign;
     let is_ours = source == WorkloadSource::Hub && seat.member.pods.is_some() && !is_theirs;
+    let stands = stands.filter(|(_, max)| *max > 0);
     if seat.keep > 0 {
-        let min = stands.map_or(1, |(min, _)| min.min(seat.keep));
-        Outcome::of(Action::Keep, (min, seat.keep))
+        // Where nothing of ours stands, nothing of ours is to be remembered.
+        let bounds = stands.map(|(min, _)| (min.min(seat.keep), seat.keep));
+        Outcome::of(Action::Keep, bounds.unwrap_or_default())
     } else if runs && !is_theirs {
         Outcome {
             replicas: Some(0),

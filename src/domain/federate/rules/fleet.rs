@@ -33,6 +33,8 @@ pub(super) struct Fleet<'a> {
     pub(super) floor: u32,
     /// What forecast, cron windows and metrics of the fleet ask for, and nothing else.
     pub(super) asked: u32,
+    /// Whether more is to be divided than is asked for, so that others become ready before pods end.
+    pub(super) lands: bool,
     /// What of it nobody can take.
     pub(super) unmet: u32,
     /// The shares of the floor that members have when another sleeps, and take over before it does (R10).
@@ -63,6 +65,8 @@ pub(super) struct Seat<'a> {
     pub(super) demand: Option<f64>,
     /// What it can run in all; MAX when unknown.
     pub(super) capacity: u32,
+    /// Whether its pods were the fleet's when the fleet was measured.
+    pub(super) counted: bool,
     /// Whether it may get no more than it has.
     pub(super) closed: bool,
     /// Whether pods have been unschedulable for too long.
@@ -132,6 +136,7 @@ impl<'a> Fleet<'a> {
             vanished: known.count() < entries.values().filter(|e| had_budget(e)).count(),
             floor: floor.max(desired),
             asked: floor,
+            lands: false,
             unmet: 0,
             bequest: BTreeMap::new(),
             policy,
@@ -173,6 +178,11 @@ impl<'a> Fleet<'a> {
     /// The same, to change them.
     pub(super) fn active_mut(&mut self) -> impl Iterator<Item = &mut Seat<'a>> {
         self.seats.iter_mut().filter(|seat| seat.is_active())
+    }
+
+    /// Those of them that have a share: the pods of the others are not the fleet's.
+    pub(super) fn sharing(&self) -> impl Iterator<Item = &Seat<'a>> {
+        self.active().filter(|seat| seat.max() > 0)
     }
 
     /// How long something has lasted.

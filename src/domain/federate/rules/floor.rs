@@ -84,11 +84,18 @@ fn slot<'a>(seat: &Seat<'a>, fleet: &Fleet<'_>) -> FloorSlot<'a> {
     } else {
         seat.entry.weight
     };
+    // While a fleet lands, what runs within its share stays, and what is missing is divided: else members would start pods
+    // because others have theirs elsewhere than the policy would.
+    let runs = if fleet.lands {
+        seat.placed.min(seat.max())
+    } else {
+        0
+    };
     FloorSlot {
         slot: Slot {
             name: seat.name(),
             weight,
-            lo: seat.min().min(capacity),
+            lo: seat.min().max(runs).min(capacity),
             hi: seat.max().min(capacity),
         },
         rank: seat.entry.rank,

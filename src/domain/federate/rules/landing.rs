@@ -1,50 +1,146 @@
 //! Landing: after budgets were divided anew, pods stay where they are until others are ready. It refuses to wait
-//! for ever.
+//! for ever, and to start more pods than the fleet ran before or needs now.
+
+use jiff::SignedDuration;
 
 use crate::domain::Replicas;
-use crate::domain::federate::Reason;
+use crate::domain::federate::{Kind, Landing, Reason};
 
 use super::fleet::{Fleet, Role, Seat, sum};
+
+/// How long others have to become ready before a budget that shrank is enforced.
+const LANDING: SignedDuration = SignedDuration::from_secs(600);
+
+/// Begins to land, with so many replicas that served the fleet until now. While others land already, some of those were
+/// started in the place of pods that are to end: then their number stays.
+pub(super) fn begin(fleet: &mut Fleet<'_>, served: u32) {
+    let before = fleet.ledger.landing.map(|landing| landing.served);
+    let landing = |until| Landing {
+        until,
+        served: before.unwrap_or(Replicas::new(served)),
+    };
+    fleet.ledger.landing = fleet.now.checked_add(LANDING).ok().map(landing);
+}
+
+/// Begins to land where a member was out of reach when others did: it is back with pods beyond its share.
+fn resume(fleet: &mut Fleet<'_>) {
+    let is_back = |seat: &Seat<'_>| {
+        let may_end = matches!(seat.role, Role::Active | Role::Leaving);
+        may_end && seat.entry.written > seat.entry.max && seat.replicas > seat.max()
+    };
+    let is_due = fleet.ledger.landing.is_none() && fleet.policy.kind != Kind::Duplicated;
+    if is_due && fleet.seats.iter().any(is_back) {
+        let counted = fleet.seats.iter().filter(|seat| seat.counted);
+        begin(fleet, sum(counted.map(|seat| seat.placed)));
+    }
+}
 
 /// Lets members with more replicas than their new maximum keep them, and raises the floor so that the others grow,
 /// while fewer pods are ready within the new budgets than are needed.
 ///
-/// Needed is the largest of the demand, MIN and the floor; where the demand is not known, what is placed now counts for
-/// it. Without MIN a fleet without load would be served by nobody while members change.
+/// A member whose pods are to end though they never were the fleet's keeps them as well until it is known what they serve:
+/// that alone is taken over.
 pub(super) fn land(fleet: &mut Fleet<'_>) {
-    let Some(until) = fleet.ledger.landing else {
+    resume(fleet);
+    let Some(landing) = fleet.ledger.landing else {
         return;
     };
-    let seats = || {
-        let takes_part = |role: Role| role == Role::Active || role.is_pinned();
-        fleet.seats.iter().filter(move |seat| takes_part(seat.role))
-    };
-    let room = sum(seats().map(Seat::max));
-    let served = sum(seats().map(|seat| seat.ready.min(seat.max())));
-    let goal = needed(fleet).min(room);
-    if fleet.now >= until || served >= goal {
+    let goal = needed(fleet, landing).min(sum(parties(fleet).map(most)));
+    let served = sum(parties(fleet).map(|seat| seat.ready.min(most(seat))));
+    let unmeasured = fleet
+        .active()
+        .any(|seat| is_displaced(seat) && seat.demand.is_none());
+    if fleet.now >= landing.until || served >= goal && !unmeasured {
         fleet.ledger.landing = None;
         return;
     }
+    let demand = demand(fleet).map_or(0, |demand| Replicas::from_f64_ceil(demand).get());
+    fleet.ledger.landing = Some(Landing {
+        served: landing.served.max(Replicas::new(demand)),
+        ..landing
+    });
+    fleet.lands = goal > fleet.floor;
     fleet.floor = fleet.floor.max(goal);
+    let all = fleet.policy.bounds.max;
     for seat in &mut fleet.seats {
-        let may_stay = matches!(seat.role, Role::Active | Role::Leaving);
-        if may_stay && seat.replicas > seat.max() {
-            seat.keep = seat.replicas;
-            let (replicas, max) = (seat.replicas, seat.max());
-            // Its maximum is what it keeps, whatever it was assigned.
-            seat.tell_above(
-                Reason::Landing,
-                format!("it keeps {replicas} replicas, its share being {max}, until {goal} pods are ready in the fleet"),
-            );
-        }
+        keep(seat, goal, all);
     }
 }
 
-fn needed(fleet: &Fleet<'_>) -> u32 {
-    let demand = fleet.total.demand.filter(|demand| demand.is_finite());
-    let demand = demand.map(|demand| Replicas::from_f64_ceil(demand).get());
-    let placed = || sum(fleet.seats.iter().map(|seat| seat.placed));
-    let least = fleet.policy.bounds.min.get();
-    demand.unwrap_or_else(placed).max(least).max(fleet.floor)
+/// Those whose pods are to serve when all has landed.
+fn parties<'f, 'a>(fleet: &'f Fleet<'a>) -> impl Iterator<Item = &'f Seat<'a>> {
+    let takes_part = |seat: &&Seat<'_>| seat.role == Role::Active || seat.role.is_pinned();
+    fleet.seats.iter().filter(takes_part)
+}
+
+/// How many pods of a member may count as serving. Of one that somebody else scales no more than the minimum that is kept
+/// for it.
+fn most(seat: &Seat<'_>) -> u32 {
+    match seat.role {
+        Role::Foreign => seat.min(),
+        _ => seat.max(),
+    }
+}
+
+/// How many pods have to be ready before others end: the largest of MIN, the floor, the demand, and what one autoscaler
+/// over the whole would still keep of what served when it began. Without MIN a fleet without load would be served by
+/// nobody while members change.
+fn needed(fleet: &Fleet<'_>, landing: Landing) -> u32 {
+    let kept = landing
+        .served
+        .min(fleet.total.desired.unwrap_or(landing.served))
+        .get();
+    let asked = match demand(fleet) {
+        Some(demand) => kept.max(Replicas::from_f64_ceil(demand).get()),
+        None => {
+            let displaced = displaced(fleet, |_| true);
+            kept.saturating_add(Replicas::from_f64_ceil(displaced).get())
+        }
+    };
+    asked.max(fleet.policy.bounds.min.get()).max(fleet.floor)
+}
+
+/// What the fleet serves and will have to.
+fn demand(fleet: &Fleet<'_>) -> Option<f64> {
+    let demand = fleet.total.demand.filter(|demand| demand.is_finite())?;
+    // What was counted is in the demand already.
+    Some(demand + displaced(fleet, |seat| !seat.counted))
+}
+
+/// What the pods serve that are to end and never were the fleet's, as far as it is known.
+fn displaced(fleet: &Fleet<'_>, is_meant: impl Fn(&Seat<'_>) -> bool) -> f64 {
+    let displaced = fleet.active().filter(|seat| is_displaced(seat));
+    let displaced = displaced.filter(|seat| is_meant(seat));
+    displaced.filter_map(|seat| seat.demand).sum()
+}
+
+/// Whether a member runs pods that are to end, as far as it has no share, and never were the fleet's.
+fn is_displaced(seat: &Seat<'_>) -> bool {
+    let pods = seat.member.pods.filter(|_| !seat.member.foreign);
+    let runs = pods.is_some_and(|pods| pods.ready > Replicas::ZERO);
+    let is_new = seat.previous.is_none() && seat.max() == 0;
+    runs && (is_new || !seat.counted)
+}
+
+/// Has a member keep the pods that it has beyond its share; those that never were the fleet's are all believed, for they
+/// are asked of nobody else.
+fn keep(seat: &mut Seat<'_>, goal: u32, all: Replicas) {
+    let runs = if is_displaced(seat) {
+        seat.member
+            .pods
+            .map_or(0, |pods| pods.replicas.min(all).get())
+    } else {
+        seat.replicas
+    };
+    let may_stay = matches!(seat.role, Role::Active | Role::Leaving);
+    if !may_stay || runs <= seat.max() {
+        return;
+    }
+    seat.keep = runs;
+    let max = seat.max();
+    // Its maximum is what it keeps, whatever it was assigned.
+    seat.tell_above(
+        Reason::Landing,
+        format!("it keeps {runs} replicas, its share being {max}, until {goal} pods are ready in the fleet"),
+    );
 }

@@ -29,6 +29,7 @@ mod fleet;
 mod floor;
 mod landing;
 mod optimize;
+mod participation;
 mod roles;
 mod saturated;
 mod shrink;
@@ -41,6 +42,7 @@ use jiff::Timestamp;
 
 use super::{Dropped, FleetDecision, Kind, Ledger, Member, MemberDecision, Policy, Reason, Total};
 use fleet::{Fleet, Role};
+pub use participation::{Participation, participation};
 
 /// Decides the bounds, floors and replicas of every member at `now`.
 ///
@@ -64,7 +66,8 @@ pub fn decide(
     // R1, R2 and R4 are roles: who cannot be changed.
     let mut fleet = Fleet::gather(policy, total, members, ledger.clone(), now);
     if let Some((reason, message)) = problem(&fleet) {
-        return (refuse(fleet, reason, message), ledger.clone()); // R0
+        let ledger = assign::waiting(&fleet, ledger);
+        return (refuse(fleet, reason, message), ledger); // R0
     }
     blocked::observe(&mut fleet);
     assign::assign(&mut fleet); // R3

@@ -66,8 +66,8 @@ fn base(seat: &Seat<'_>, may_forget: bool) -> u32 {
         .max(some)
 }
 
-/// The head-room of all, `sum(max - base)` and what is unassigned, by the policy over all members that can be changed;
-/// marked ones get only what feedback says they can run, and where demand weighs all get only what they can run: the
+/// The head-room of all, `sum(max - base)` and what is unassigned, by the policy over all members that can be changed.
+/// Nobody gets more than it can run, but by what it had; marked ones, and where demand weighs all, not even that. The
 /// rest is unassigned.
 pub(super) fn divide_headroom(fleet: &mut Fleet<'_>) {
     let may_forget = may_forget_sleepers(fleet);
@@ -117,8 +117,14 @@ fn part(fleet: &Fleet<'_>, seat: &Seat<'_>, base: u32) -> Part {
     let hi = seat.hi().saturating_sub(base);
     // Demand says nothing about room: by demand alone a member that is full would get head-room for pods to hang in.
     let is_bound = seat.is_marked(fleet.now) || !fleet.weighs_capacity();
+    // What is more than it can run it may keep, for nodes that are to come; more of that it does not get.
+    let kept = if is_bound {
+        0
+    } else {
+        seat.max().saturating_sub(base)
+    };
     Part {
-        hi: if is_bound { hi.min(room) } else { hi },
+        hi: hi.min(room.max(kept)),
         capacity: room,
         priority: None,
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::fleet::{Role, Seat};
+use super::participation::Participation;
 use super::taints;
 use crate::domain::federate::{
     Dropped, Entry, FailurePolicy, Health, Member, Policy, Reason, Standing, Tenure, WorkloadSource,
@@ -198,6 +199,7 @@ impl<'a> Judge<'_, 'a> {
             desired: self.member.desired.map(|desired| desired.get().min(most)),
             demand: self.member.demand.filter(usable),
             capacity: 0,
+            counted: false,
             closed: self.closed,
             blocked: false,
             need: 0,
@@ -214,6 +216,7 @@ impl<'a> Judge<'_, 'a> {
             .estimate()
             .map_or(max, |estimate| estimate.get().min(max));
         seat.capacity = estimate.max(placed);
+        seat.counted = seat.participation() == Participation::Counted;
         seat
     }
 }

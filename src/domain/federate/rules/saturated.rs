@@ -81,14 +81,28 @@ struct Offer {
 
 /// Moves budget to saturated members: from what is unassigned, then from blocked members, then from those with the
 /// largest slack; under Prioritized the lowest priority gives first and the highest receives first.
+///
+/// What is unassigned nobody loses, so for that a member need not have cooled down: it may just have been shrunk, and the
+/// load be back.
 pub(super) fn feed(fleet: &mut Fleet<'_>) {
-    let mut needs = vec![0; fleet.seats.len()];
-    for (need, seat) in needs.iter_mut().zip(&fleet.seats) {
-        let open = seat.is_active() && seat.need > 0 && !fleet.cools(seat) && !seat.blocked;
-        *need = if open { seat.need.min(seat.room()) } else { 0 };
-    }
+    let unassigned = vec![Offer {
+        at: None,
+        count: fleet.ledger.unassigned.get(),
+    }];
+    let cooling = needs(fleet, |seat| fleet.cools(seat));
+    transfer(fleet, &cooling, unassigned, Reason::Saturated);
+    let needs = needs(fleet, |seat| !fleet.cools(seat));
     let offers = offers(fleet, slack);
     transfer(fleet, &needs, offers, Reason::Saturated);
+}
+
+/// What each saturated member needs and can run, of those that are meant; parallel to the seats.
+fn needs(fleet: &Fleet<'_>, is_meant: impl Fn(&Seat<'_>) -> bool) -> Vec<u32> {
+    let need = |seat: &Seat<'_>| {
+        let open = seat.is_active() && seat.need > 0 && !seat.blocked && is_meant(seat);
+        if open { seat.need.min(seat.room()) } else { 0 }
+    };
+    fleet.seats.iter().map(need).collect()
 }
 
 /// Moves budget so that the whole floor can be met: from members that cannot run what they may, to members with room.

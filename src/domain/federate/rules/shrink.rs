@@ -1,8 +1,9 @@
 //! R9: a fleet that needs less shrinks from the lowest priority upwards. It refuses to go below what the whole fleet
 //! needs, and to act twice on one lag of the metrics.
 //!
-//! The lowest tier that is above its minimum gives up what is too much of its maximum, which ends the pods at once; the
-//! freed budget goes to the highest tier with room. Meanwhile the autoscalers of higher tiers may not scale down: they
+//! The lowest tier that is above its minimum gives up what is too much of its maximum, which ends the pods at once, outside
+//! the user's `behavior`: so it waits until one autoscaler over the whole would end them. The freed budget goes to the
+//! highest tier with room. Meanwhile the autoscalers of higher tiers may not scale down: they
 //! would drain first otherwise, since every one of them sees the same low utilization.
 
 use jiff::{SignedDuration, Timestamp};
@@ -15,16 +16,36 @@ use super::fleet::{Fleet, Part, Seat, sum};
 /// For how many cooldowns a member may take to end what it has to give.
 const DRAINING_COOLDOWNS: i32 = 10;
 
+/// How much is too much.
+#[derive(Clone, Copy, Debug, Default)]
+struct Excess {
+    /// What is placed beyond what the demand of this moment needs: for as long, higher priorities are held.
+    placed: u32,
+    /// What of it may end now.
+    may_end: u32,
+}
+
 /// What is placed beyond what the fleet needs; absent when the need is not known.
-fn excess(fleet: &Fleet<'_>) -> Option<u32> {
+///
+/// Of that no more may end than what is ready beyond the count that one autoscaler over the whole would set now, after the
+/// user's window and within the user's policies: members obey a lowered maximum at once. Pods that are not ready serve
+/// nobody, so they are no reason to end others.
+fn excess(fleet: &Fleet<'_>) -> Option<Excess> {
     let demand = fleet.total.demand.filter(|demand| demand.is_finite())?;
-    let placed = sum(fleet.active().map(|seat| seat.placed));
+    let count = |of: fn(&Seat<'_>) -> u32| sum(fleet.sharing().map(of));
+    // What is beyond a share ends without R9.
+    let placed = count(|seat| seat.placed.min(seat.max()));
     let there = f64::from(placed);
     if (demand - there).abs() <= fleet.policy.tolerance * there {
-        return Some(0);
+        return Some(Excess::default());
     }
     let needed = Replicas::from_f64_ceil(demand).get().max(fleet.floor);
-    Some(placed.saturating_sub(needed.max(fleet.policy.bounds.min.get())))
+    let needed = needed.max(fleet.policy.bounds.min.get());
+    let desired = fleet.total.desired.map(|desired| desired.get().max(needed));
+    let ready = count(|seat| seat.ready.min(seat.max()));
+    let may_end = desired.map_or(0, |desired| ready.saturating_sub(desired));
+    let placed = placed.saturating_sub(needed);
+    Some(Excess { placed, may_end })
 }
 
 /// What R9 may take from a member: nothing that its own demand needs, if it serves some.
@@ -59,22 +80,22 @@ pub(super) fn shrink(fleet: &mut Fleet<'_>) {
         return;
     }
     let known = excess(fleet).filter(|_| fleet.seats.iter().all(|seat| !seat.role.is_pinned()));
-    let excess = known.unwrap_or(0);
+    let Excess { placed, may_end } = known.unwrap_or_default();
     let since = fleet.ledger.excess_since;
-    fleet.ledger.excess_since = (excess > 0).then(|| since.unwrap_or(fleet.now));
+    fleet.ledger.excess_since = (placed > 0).then(|| since.unwrap_or(fleet.now));
     let disturbed = |seat: &Seat<'_>| seat.blocked || fleet.cools(seat);
     let may_act = fleet.settled(fleet.ledger.excess_since)
         && fleet.ledger.landing.is_none()
         && !fleet.within(fleet.ledger.shrunk, fleet.policy.cooldown)
         && !fleet.active().any(disturbed);
-    if let Some(tier) = lowest(fleet).filter(|_| may_act && excess > 0) {
-        take(fleet, tier, excess);
+    if let Some(tier) = lowest(fleet).filter(|_| may_act && may_end > 0) {
+        take(fleet, tier, may_end);
     }
-    if excess > 0 {
+    if placed > 0 {
         spared(fleet);
     }
     if known.is_some() {
-        hold(fleet, excess);
+        hold(fleet, placed);
     }
 }
 
@@ -133,15 +154,12 @@ fn take(fleet: &mut Fleet<'_>, tier: i64, excess: u32) {
     hand_up(fleet, tier, freed);
 }
 
-/// Gives freed budget to the tiers above, to what they can run and then to what they may have; the rest is unassigned.
+/// Gives freed budget to the tiers above, no more than they can run; the rest is unassigned, for whoever needs it first.
 fn hand_up(fleet: &mut Fleet<'_>, tier: i64, freed: u32) {
     let now = fleet.now;
-    let shares = fleet.spread(freed, Surplus::Spread, |seat| {
+    let shares = fleet.spread(freed, Surplus::Keep, |seat| {
         let above = seat.is_active() && seat.standing.priority > Some(tier);
-        above.then(|| Part {
-            hi: seat.hi().saturating_sub(seat.max()),
-            ..Part::room(seat.room())
-        })
+        (above && seat.room() > 0).then(|| Part::room(seat.room()))
     });
     let mut left = freed;
     for (seat, share) in fleet.seats.iter_mut().zip(shares) {

@@ -11,9 +11,10 @@ use super::fleet::{Fleet, Seat, sum};
 use super::floor;
 use super::optimize::divide_headroom;
 
-/// Puts one member to sleep, if all have idled for long enough; before that, the others take over its share of the
-/// floor, and it waits until they are ready.
+/// Puts one member to sleep, if all have idled for long enough and the user lets so many pods end; before that, the
+/// others take over its share of the floor, and it waits until they are ready.
 pub(super) fn sleep(fleet: &mut Fleet<'_>) {
+    let handover = fleet.ledger.handover.take();
     let may_sleep = fleet.policy.may_sleep() && fleet.ledger.landing.is_none();
     let victim = victim(fleet).filter(|_| may_sleep).map(str::to_owned);
     let bequest = victim.as_deref().and_then(|v| bequest(fleet, v));
@@ -23,14 +24,52 @@ pub(super) fn sleep(fleet: &mut Fleet<'_>) {
     let (Some(victim), Some(bequest)) = (victim, bequest) else {
         return;
     };
-    if !fleet.settled(fleet.ledger.idle_since) {
+    let before = handover.map_or_else(|| counted(fleet), Replicas::get);
+    if !fleet.settled(fleet.ledger.idle_since)
+        || will_be_left(fleet, &victim, &bequest) < least(fleet, before)
+    {
         return;
     }
-    if have_taken_over(fleet, &victim) {
+    if have_taken_over(fleet, &victim, before) {
         put_to_sleep(fleet, &victim);
     } else {
         fleet.bequest = bequest;
+        fleet.ledger.handover = Some(Replicas::new(before));
     }
+}
+
+/// How many replicas have to be left: as many as one autoscaler over the whole would keep, after the user's window and
+/// within the user's policies, of those that ran `before` others took anything over. In Direct the hub divides that
+/// count, whoever sleeps.
+fn least(fleet: &Fleet<'_>, before: u32) -> u32 {
+    match fleet.policy.mode {
+        Mode::Delegated => fleet
+            .total
+            .desired
+            .map_or(before, Replicas::get)
+            .min(before),
+        Mode::Direct => 0,
+    }
+}
+
+fn counted(fleet: &Fleet<'_>) -> u32 {
+    let counted = fleet.seats.iter().filter(|seat| seat.counted);
+    sum(counted.map(|seat| seat.replicas))
+}
+
+/// What is left without one member when the others run what they take over.
+fn will_be_left(fleet: &Fleet<'_>, victim: &str, taken_over: &BTreeMap<&str, u32>) -> u32 {
+    let others = without(fleet, victim);
+    let runs = |seat: &Seat<'_>| {
+        let share = taken_over.get(seat.name()).copied();
+        seat.replicas.max(share.unwrap_or(0))
+    };
+    sum(others.map(runs))
+}
+
+fn without<'f, 'a>(fleet: &'f Fleet<'a>, victim: &str) -> impl Iterator<Item = &'f Seat<'a>> {
+    let counted = fleet.seats.iter().filter(|seat| seat.counted);
+    counted.filter(move |seat| seat.name() != victim)
 }
 
 /// What the others take over. In Direct the hub divides counts, not floors, and does so at once.
@@ -41,12 +80,14 @@ fn bequest<'a>(fleet: &Fleet<'a>, victim: &str) -> Option<BTreeMap<&'a str, u32>
     }
 }
 
-fn have_taken_over(fleet: &Fleet<'_>, victim: &str) -> bool {
+fn have_taken_over(fleet: &Fleet<'_>, victim: &str, before: u32) -> bool {
     let others = awake(fleet).filter(|seat| seat.name() != victim);
     let ready = sum(others.map(|seat| seat.ready));
     let kept = fleet.seats.iter().filter(|seat| seat.role.is_pinned());
-    fleet.policy.mode == Mode::Direct
-        || ready.saturating_add(sum(kept.map(Seat::min))) >= fleet.floor
+    let floor_is_met = ready.saturating_add(sum(kept.map(Seat::min))) >= fleet.floor;
+    let left = sum(without(fleet, victim).map(|seat| seat.ready));
+    let may_end = left >= least(fleet, before);
+    fleet.policy.mode == Mode::Direct || floor_is_met && may_end
 }
 
 fn put_to_sleep(fleet: &mut Fleet<'_>, victim: &str) {

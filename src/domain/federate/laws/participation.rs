@@ -1,0 +1,198 @@
+//! Whose pods are the fleet's, and what follows from pods that are not: nothing.
+
+use crate::domain::federate::{
+    Action, Kind, Ledger, Member, Participation, Policy, Preference, Reason, participation,
+};
+
+use super::fleets::{Hub, at, ledger, member, n, policy, prefer};
+
+/// `a` takes part, `b` does not, by the policy's weights or priorities.
+fn only_a(kind: Kind) -> Policy {
+    let mut policy = policy(kind, 2, 24);
+    policy.preferences = vec![Preference {
+        weight: Some(1),
+        priority: Some(1),
+        ..prefer("a")
+    }];
+    policy
+}
+
+/// Lets `a`'s autoscaler carry out its bounds: its pods are ready by the next sync.
+fn follow(hub: &mut Hub) {
+    let a = hub.member("a");
+    let Some((min, max)) = a.hpa else { return };
+    let replicas = a.pods.map_or(n(0), |pods| pods.replicas).clamp(min, max);
+    hub.pods("a", replicas.get(), 0);
+}
+
+#[test]
+fn pods_of_a_cluster_that_takes_no_part_start_none_elsewhere() {
+    let foreign = |member: &mut Member| member.rival = Some("theirs".to_owned());
+    let fought = |member: &mut Member| member.fought_by = Some("kubectl".to_owned());
+    let unnamed = |_: &mut Member| {};
+    let cases: [(&str, Policy, fn(&mut Member)); 4] = [
+        ("no weight", only_a(Kind::StaticWeighted), unnamed),
+        ("no priority", only_a(Kind::Prioritized), unnamed),
+        (
+            "another autoscaler",
+            policy(Kind::Aggregated, 2, 24),
+            foreign,
+        ),
+        (
+            "another writer",
+            policy(Kind::DynamicWeighted, 2, 24),
+            fought,
+        ),
+    ];
+    for (what, policy, outside) in cases {
+        for demand in [None, Some(0.6)] {
+            let mut hub = Hub::new(
+                policy.clone(),
+                vec![member("a", 2), member("b", 3)],
+                Ledger::default(),
+            );
+            outside(hub.member("b"));
+            // New pods have no metrics yet, so the demand is never known.
+            hub.total.demand = demand;
+            hub.member("b").demand = demand;
+            for _ in 0..30 {
+                let decision = hub.step();
+                follow(&mut hub);
+                assert_eq!(hub.budgets(), [("a", 2, 24)], "{what}");
+                let a = decision.member("a").expect("a");
+                assert_eq!(a.min, n(2), "{what}, demand {demand:?}");
+                let b = decision.member("b").expect("b");
+                assert!(!b.action.writes(), "{what}");
+            }
+            assert_eq!(hub.member("a").pods.expect("pods").replicas, n(2), "{what}");
+        }
+    }
+}
+
+/// Two members of the lowest and the highest priority; the first can run everything, so the second has no share.
+fn without_a_share() -> Hub {
+    let mut policy = policy(Kind::Prioritized, 2, 10);
+    policy.preferences = [("a", 2), ("b", 1)]
+        .map(|(name, priority)| Preference {
+            priority: Some(priority),
+            ..prefer(name)
+        })
+        .to_vec();
+    let members = [("a", 2), ("b", 6)].map(|(name, replicas)| Member {
+        capacity: Some(n(30)),
+        ..member(name, replicas)
+    });
+    Hub::new(policy, members.to_vec(), Ledger::default())
+}
+
+#[test]
+fn pods_that_never_were_the_fleets_end_when_what_they_serve_is_served_elsewhere() {
+    let mut hub = without_a_share();
+    hub.total.demand = Some(8.0);
+    let mut minima = Vec::new();
+    let mut drained = Vec::new();
+    for step in 0..5 {
+        let decision = hub.step();
+        follow(&mut hub);
+        minima.push(decision.member("a").expect("a").min.get());
+        drained.extend((decision.member("b").expect("b").action == Action::Drain).then_some(step));
+        // From the second sync on they are not the fleet's any more; what they serve is known.
+        hub.total.demand = Some(2.0);
+        hub.member("b").demand = (step < 2).then_some(6.0);
+        if decision.member("b").expect("b").replicas == Some(n(0)) {
+            hub.pods("b", 0, 0);
+        }
+    }
+    assert_eq!(minima, [8, 2, 2, 2, 2]);
+    assert_eq!(drained, [1], "as soon as eight are ready in a");
+}
+
+#[test]
+fn pods_that_never_were_the_fleets_and_that_nobody_measures_start_none_and_have_ten_minutes() {
+    let mut hub = without_a_share();
+    let mut kept = 0;
+    for _ in 0..40 {
+        let decision = hub.step();
+        follow(&mut hub);
+        assert_eq!(decision.member("a").expect("a").min, n(2));
+        let b = decision.member("b").expect("b");
+        let lands = b.reasons.contains(&Reason::Landing);
+        assert_eq!(lands, b.action == Action::Keep && b.replicas.is_none());
+        if !lands {
+            assert_eq!(b.action, Action::Drain);
+            break;
+        }
+        kept += 1;
+    }
+    assert_eq!(kept, 20);
+}
+
+#[test]
+fn others_replace_what_ran_in_a_member_that_leaves_and_not_more() {
+    let mut policy = policy(Kind::DynamicWeighted, 2, 40);
+    let members = ["a", "b"].map(|name| Member {
+        capacity: Some(n(40)),
+        ..member(name, 5)
+    });
+    let start = ledger(&[("a", 1, 20), ("b", 1, 20)]);
+    policy.affinity.exclude = vec!["b".to_owned()];
+    policy.generation = 2;
+    let mut hub = Hub::new(policy, members.to_vec(), start);
+    let mut minima = Vec::new();
+    for _ in 0..4 {
+        // The demand is not known while pods are new.
+        let decision = hub.step();
+        follow(&mut hub);
+        minima.push(decision.member("a").expect("a").min.get());
+        if decision
+            .member("b")
+            .is_some_and(|b| b.replicas == Some(n(0)))
+        {
+            hub.pods("b", 0, 0);
+        }
+    }
+    assert_eq!(minima, [10, 2, 2, 2]);
+}
+
+#[test]
+fn the_fleets_pods_are_those_of_shares_and_of_what_leaves() {
+    use Participation::{Counted, Eligible, Excluded};
+    let policy = only_a(Kind::Prioritized);
+    let now = at(0);
+    let absent = |name: &str| Member {
+        pods: None,
+        ..member(name, 0)
+    };
+    let mut rival = member("a", 3);
+    rival.rival = Some("theirs".to_owned());
+    let no_share = ledger(&[("a", 0, 0)]);
+    let mut landing = no_share.clone();
+    for entry in landing.members.values_mut() {
+        entry.written = n(3);
+    }
+    let share = ledger(&[("a", 1, 4)]);
+    for (what, member, ledger, expected) in [
+        ("new", member("a", 3), Ledger::default(), Some(Counted)),
+        ("with a share", member("a", 3), share.clone(), Some(Counted)),
+        ("without one", member("a", 3), no_share, Some(Eligible)),
+        ("its share ends", member("a", 3), landing, Some(Counted)),
+        ("scaled by others", rival, share.clone(), Some(Excluded)),
+        ("no workload", absent("a"), share, Some(Eligible)),
+        (
+            "no preference",
+            member("b", 3),
+            Ledger::default(),
+            Some(Excluded),
+        ),
+        (
+            "it leaves",
+            member("b", 3),
+            self::ledger(&[("b", 1, 4)]),
+            Some(Counted),
+        ),
+    ] {
+        let name = member.profile.name.clone();
+        let found = participation(&policy, &[member], &ledger, now);
+        assert_eq!(found.get(&name).copied(), expected, "{what}");
+    }
+}

@@ -1,0 +1,188 @@
+//! What a fleet owes to the one autoscaler that it stands for: it is no larger than what is asked of it, whatever else
+//! runs in its clusters, and it shrinks no sooner.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::domain::federate::{Kind, Tenure};
+
+use super::plain::Behavior;
+use super::whole::{Broken, Ready, broken, calmed, has_timed_out};
+use super::world::{Sync, World, ceil};
+
+/// For how many steps a demand may still be served that is over: windows, start-up, and a few decisions.
+const PAST: usize = 30;
+
+/// X11: under constant demand the count never rises above what the demand, the floor and the minimum ask for.
+///
+/// It may be above that where it starts, and where others get a share of the minimum than those who run the pods.
+#[derive(Debug, Default)]
+pub(super) struct Count {
+    demands: VecDeque<f64>,
+    start: u32,
+    minima: BTreeMap<String, u32>,
+    last: u32,
+}
+
+impl Count {
+    /// After one step, in which nothing changed if it is `calm`.
+    pub(super) fn note(&mut self, world: &World, calm: bool) -> Result<(), Broken> {
+        self.demands.push_back(world.most());
+        if self.demands.len() > PAST {
+            self.demands.pop_front();
+        }
+        let count = count(world);
+        let rises = count > self.last;
+        self.last = count;
+        let minima = minima(world);
+        if !calm || self.minima != minima {
+            let runs = world.members().map(|site| {
+                let least = minima.get(&site.name).copied();
+                site.replicas.max(least.unwrap_or(0))
+            });
+            self.start = if calm { self.start } else { 0 }.max(runs.sum());
+            self.minima = minima;
+        }
+        let most = self.start.max(self.asked(world));
+        if calm && rises && count > most {
+            return broken(
+                "X11 the count is what demand, floor and minimum ask for",
+                format!("{count} replicas, at most {most}: {:?}", world.ledger),
+            );
+        }
+        Ok(())
+    }
+
+    /// What is asked for: the demand with the tolerance and a replica of each member for rounding, the floor and the minima.
+    /// It is a sum, because one member may run for the demand and another for the floor. Pods that are not ready serve
+    /// nothing of it.
+    fn asked(&self, world: &World) -> u32 {
+        let demand = self.demands.iter().copied().fold(0.0, f64::max);
+        let members = u32::try_from(world.members().count()).expect("few");
+        let demand = ceil(demand * (1.0 + world.policy.tolerance)) + members;
+        let floor = world.floor.unwrap_or(0);
+        let floor = match world.policy.kind {
+            Kind::Duplicated => floor * members,
+            _ => floor,
+        };
+        let unready: u32 = world.members().map(|site| site.unready).sum();
+        // Of who is out of reach is known what ran there then.
+        let unseen = world.members().filter(|site| !site.reached);
+        let unseen = unseen.filter_map(|site| site.seen.as_ref()?.pods);
+        let unseen: u32 = unseen.map(|pods| pods.replicas.get()).sum();
+        demand + floor + self.minima.values().sum::<u32>() + unready + unseen
+    }
+}
+
+/// The minimum of everybody with a share.
+fn minima(world: &World) -> BTreeMap<String, u32> {
+    let entries = world.ledger.members.iter();
+    let sharing = entries.filter(|(_, e)| e.tenure == Tenure::Candidate && e.max.get() > 0);
+    sharing
+        .map(|(name, entry)| (name.clone(), entry.min.get()))
+        .collect()
+}
+
+/// Pods within their shares: what is kept beyond one ends when others have taken its place, and what has no node does not
+/// run.
+fn count(world: &World) -> u32 {
+    let share = |name: &str| {
+        let entry = world.ledger.members.get(name);
+        let entry = entry.filter(|entry| entry.tenure == Tenure::Candidate);
+        entry.map_or(0, |entry| entry.max.get())
+    };
+    let within = world
+        .members()
+        .map(|site| site.placed().min(share(&site.name)));
+    within.sum()
+}
+
+/// X12: the hub ends no ready pod sooner than one autoscaler over the whole, with the same behavior, would.
+///
+/// Not where the user takes the room away, not after a landing has timed out, and not under Duplicated, where every
+/// member is a whole.
+pub(super) fn no_pod_ends_sooner(world: &World, sync: &Sync) -> Result<(), Broken> {
+    if world.policy.kind == Kind::Duplicated || has_timed_out(world, sync) {
+        return Ok(());
+    }
+    let own = Ready::of_shares(world, sync);
+    let Ready { after, room, .. } = Ready::of_all_shares(world, sync);
+    // What started in the place of pods that are to end is not what one autoscaler would keep.
+    let landing = sync.before.landing.or(world.ledger.landing);
+    let served = landing.map(|landing| landing.served);
+    let replaced = served.into_iter().chain(sync.before.handover).min();
+    let least = world.plain.desired.min(room);
+    let least = replaced.map_or(least, |replaced| least.min(replaced.get()));
+    if own.after < own.before && after < least {
+        return broken(
+            "X12 no ready pod ends sooner than under one autoscaler",
+            format!(
+                "{} were ready, {after} are left, one autoscaler would keep {least}: {}",
+                own.before,
+                sync.decision.message()
+            ),
+        );
+    }
+    Ok(())
+}
+
+/// A fleet at rest whose load falls to a third, for shorter than the window or for good.
+fn dip(seed: u64, behavior: Behavior, steps: Option<u32>) -> Result<(), Broken> {
+    let mut scene = calmed(seed);
+    let world = &mut scene.world;
+    world.behavior = behavior;
+    // The new behavior has to be in force before anything happens.
+    for _ in 0..25 {
+        world.step();
+    }
+    let (before, served) = (ready(world), ceil(world.whole()));
+    let loads: Vec<f64> = world.sites.iter().map(|site| site.load).collect();
+    let (load, began) = (world.load, world.now);
+    let back = steps.unwrap_or(u32::MAX);
+    for step in 0..back.min(40) + 20 {
+        let part = if step < back { 0.3 } else { 1.0 };
+        world.load = load * part;
+        for (site, load) in world.sites.iter_mut().zip(&loads) {
+            site.load = load * part;
+        }
+        world.step();
+        let lasted = world.now - began;
+        let waits = steps.is_some() || lasted <= behavior.window;
+        if waits && ready(world) < before.min(served) {
+            let left = ready(world);
+            let how = format!("{left} of {before} are ready {lasted} s after the load fell");
+            return broken("X12 a dip shorter than the window takes no replica", how);
+        }
+    }
+    Ok(())
+}
+
+fn ready(world: &World) -> u32 {
+    world.members().map(|site| site.ready(world.now)).sum()
+}
+
+#[test]
+fn a_dip_that_is_shorter_than_the_window_takes_no_replica_and_a_longer_one_none_before_its_end() {
+    let mut broken = Vec::new();
+    for seed in 0..30 {
+        let window = [60, 180, 300][usize::try_from(seed % 3).expect("small")];
+        let behavior = Behavior {
+            window,
+            policy: None,
+        };
+        // Half a minute less than the window, for the autoscalers' own periods.
+        let short = u32::try_from(window / 30 - 1).expect("small");
+        for steps in [Some(1), Some(short), None] {
+            broken.extend(
+                dip(seed, behavior, steps)
+                    .err()
+                    .map(|how| (seed, steps, how)),
+            );
+        }
+    }
+    assert!(
+        broken.is_empty(),
+        "{} runs: {:?}",
+        broken.len(),
+        &broken[..broken.len().min(4)]
+    );
+}

@@ -1,0 +1,58 @@
+//! Whose pods are the fleet's: what counts as its replicas, its load and its past. It refuses to look at what those pods do.
+//!
+//! A cluster can run pods of the same workload and take no part: no preference names it, somebody else scales it, or the
+//! policy gives it nothing. Counted as the fleet's, such pods would be load that nobody has to serve.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use crate::domain::Replicas;
+use crate::domain::federate::{Ledger, Member, Policy, Reason};
+
+use super::fleet::{Role, Seat};
+use super::roles::seats;
+
+/// What runs for a fleet in one of its members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Participation {
+    /// Its pods are the fleet's: they are its current replicas, and what they serve is its load. So are those of a member
+    /// that leaves or has lost its share, for as long as they run: others are to take over what they serve.
+    Counted,
+    /// It has no share and may get one. Its pods are not the fleet's, but the load of its past is: it went to the others.
+    Eligible,
+    /// It takes no part, and nothing that runs there is the fleet's.
+    Excluded,
+}
+
+/// What runs for the fleet in each member, by name; a member that is not there has nothing to do with the fleet.
+///
+/// The same roles as in [`decide`](super::decide) with the same arguments: what it is told of the whole is to be the sum
+/// over those that are counted.
+#[must_use]
+pub fn participation(
+    policy: &Policy,
+    members: &[Member],
+    ledger: &Ledger,
+    now: Timestamp,
+) -> BTreeMap<String, Participation> {
+    let seats = seats(policy, members, &ledger.members, now).into_iter();
+    seats
+        .map(|seat| (seat.name().to_owned(), seat.participation()))
+        .collect()
+}
+
+impl Seat<'_> {
+    /// What runs for the fleet there. A share that was divided away counts until its pods have ended.
+    pub(super) fn participation(&self) -> Participation {
+        let has_bounds = self.entry.max.max(self.entry.written) > Replicas::ZERO;
+        match self.role {
+            Role::Active if self.known && !has_bounds => Participation::Eligible,
+            Role::Active | Role::Lost | Role::Failed | Role::Recovering | Role::Leaving => {
+                Participation::Counted
+            }
+            Role::Outside(Reason::TargetAbsent) => Participation::Eligible,
+            Role::Foreign | Role::Outside(_) => Participation::Excluded,
+        }
+    }
+}
