@@ -86,7 +86,7 @@ fn case(kind: Kind, count: u32) -> Case {
     let total = Total {
         demand: Some(members.iter().filter_map(|m| m.demand).sum()),
         floor: Some(Replicas::new(5 * count)),
-        desired: None,
+        desired: Some(Replicas::new(5 * count)),
     };
     let mut ledger = Ledger::default();
     for minutes in [60, 45, 30, 15] {

@@ -146,7 +146,7 @@ pub(super) fn run(
         Some(former) => former.applied(&mut members),
         None => Ledger::default(),
     };
-    let total = clusters.total(&members, fleet.policy.bounds.max);
+    let total = clusters.total(&members, &fleet.policy, (&ledger, at));
     let named = (fdhpa.metadata.name.unwrap_or_default(), *fleet);
     let assignment = Assignment::make(named, members, total, (&ledger, at));
     Ok(match args.output {

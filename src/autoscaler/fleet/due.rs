@@ -62,6 +62,12 @@ impl Due {
         self.spec.policy.mode == Mode::Direct && !self.is_duplicated()
     }
 
+    /// Whether a count of the whole is divided: one that the hub writes, or one that is given in Preview.
+    pub(super) fn hub_divides_counts(&self) -> bool {
+        let pinned = self.is_previewed() && self.spec.workload.specific_replicas.is_some();
+        self.hub_writes() || pinned
+    }
+
     /// Whether nothing but a given count is written.
     pub(super) fn is_previewed(&self) -> bool {
         self.spec.workload.strategy == Strategy::Preview

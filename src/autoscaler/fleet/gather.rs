@@ -23,7 +23,7 @@ use crate::{
         federate::{Estimate, Health, PodShape, WorkloadSource},
         observation::{Container, Reading, Requests},
     },
-    forecaster::{fleets::FleetMember, forecasts::Forecasts},
+    forecaster::forecasts::Forecasts,
     owned::Kin,
     ports::{Cluster, ClusterError, Member, MemberView},
 };
@@ -84,25 +84,6 @@ pub(super) struct Whole {
     pub(super) foreign: bool,
     /// Who changed the replicas since they were seen last, if it was neither an autoscaler nor we.
     pub(super) hand: Option<String>,
-}
-
-// === impl Seen ===
-
-impl<M> Seen<M> {
-    /// Whether every member was seen.
-    pub(super) fn is_whole(&self) -> bool {
-        !self.members.values().any(MemberSeen::is_unknown)
-    }
-
-    /// Whose histories make up the fleet's demand, for its forecasts.
-    pub(super) fn histories(&self) -> Vec<FleetMember> {
-        let members = self.members.iter().map(|(name, member)| FleetMember {
-            name: name.as_str().into(),
-            prometheus: member.view.prometheus.as_deref().map(Into::into),
-            idle: member.is_idle(),
-        });
-        members.collect()
-    }
 }
 
 // === impl MemberSeen ===

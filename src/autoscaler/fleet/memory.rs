@@ -41,6 +41,8 @@ pub(super) struct FleetMemory {
     pub(super) asked: Option<Replicas>,
     /// The members that the fleet's readings were about.
     pub(super) counted: Option<BTreeSet<String>>,
+    /// What they ran together, and were told to run since.
+    pub(super) current: Option<Replicas>,
     /// What rebalancing remembers.
     pub(super) ledger: Ledger,
     /// The members that have metric series.
@@ -101,6 +103,7 @@ impl FleetMemory {
             asking: History::default(),
             asked: None,
             counted: None,
+            current: None,
             ledger: ledger.unwrap_or_default(),
             shown: BTreeSet::new(),
             members: members.collect(),

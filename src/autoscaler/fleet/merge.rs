@@ -1,15 +1,15 @@
-//! What was seen of the members, as one observation of one workload.
+//! What was seen of the members that take part, as one observation of one workload.
 //!
 //! Counts are sums; pods, usage and samples are called `member/pod`, so that equal names never meet. A part is never a
 //! total: a total of which a member's part is missing is unavailable. It decides nothing.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 
 use super::{
     due::{Due, is_asked_of_members},
-    gather::{Seen, Whole},
+    gather::Whole,
 };
 use crate::{
     autoscaler::{
@@ -27,11 +27,12 @@ use crate::{
     ports::ScaleView,
 };
 
-/// Everything that was seen, as of one workload, of which so many replicas are `away`: in members that do not answer.
-pub(super) fn merged<M>(
+/// What was seen in the `parts`, as of one workload, of which so many replicas are `away`: in members that do not answer.
+/// `on_hub`: what the hub was asked for, by position in the spec's metrics.
+pub(super) fn merged(
     forecasts: &Forecasts,
     due: &Due,
-    seen: &Seen<M>,
+    on_hub: &BTreeMap<usize, Reading>,
     (parts, away): (&[(&str, &Whole)], Replicas),
     now: Timestamp,
 ) -> Sighting {
@@ -65,7 +66,7 @@ pub(super) fn merged<M>(
         observation: Observation {
             scale: scale.scale,
             unseen: away,
-            readings: readings(due, seen, (parts, away)),
+            readings: readings(due, on_hub, (parts, away)),
             pods,
         },
         scale,
@@ -125,16 +126,16 @@ fn in_member(member: &str, pod: &str) -> Arc<str> {
 }
 
 /// One reading per metric of the spec, in its order.
-fn readings<M>(
+fn readings(
     due: &Due,
-    seen: &Seen<M>,
+    on_hub: &BTreeMap<usize, Reading>,
     (parts, away): (&[(&str, &Whole)], Replicas),
 ) -> Vec<Reading> {
     let metrics = due.spec.workload.metrics.iter().enumerate();
     let mut of_members = 0;
     let reading = |(position, metric): (usize, &MetricSpec)| {
         if !is_asked_of_members(&due.spec, metric) {
-            let asked = seen.hub.get(&position).cloned();
+            let asked = on_hub.get(&position).cloned();
             return asked.unwrap_or_else(|| Err(not_asked()));
         }
         let column = of_members;

@@ -1,7 +1,7 @@
 //! The story of a fleet: one sync over every federated autoscaler that is due.
 //!
 //! ```text
-//! due -> gather (all members at once) -> total -> divide -> the part of each member -> apply, in order -> report
+//! due -> gather (all members at once) -> participants -> total -> divide -> the part of each member -> apply, in order -> report
 //! ```
 //!
 //! An autoscaler of one cluster is the fleet of one: the fleet is decided as one workload, and each member by the
@@ -17,6 +17,7 @@ pub(crate) mod ledger;
 mod member;
 mod memory;
 mod merge;
+mod participants;
 mod placement;
 mod report;
 mod template;
@@ -30,7 +31,10 @@ use futures::future::{join, join_all};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 
-use self::{apply::Done, due::Due, gather::Seen, member::Part, memory::FleetMemory, total::Hub};
+use self::{
+    apply::Done, due::Due, gather::Seen, member::Part, memory::FleetMemory,
+    participants::Participants, total::Hub,
+};
 use super::{FIRST_LOOK, Setup, plan::Desk, schedule::Schedule};
 use crate::{
     clock::Clock,
@@ -210,24 +214,25 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
         };
         let uid = due.fdhpa.uid().unwrap_or_default();
         let forecasts = &self.told.forecasts;
-        forecasts.fleets().report(&uid, seen.histories());
         let memory = self
             .memories
-            .entry(uid)
+            .entry(uid.clone())
             .or_insert_with(|| FleetMemory::new(&due.fdhpa, &due.whole));
-        let hub = total::decide(&desk, forecasts, memory, &due, &seen);
-        // What is seen without a member is not the demand of the fleet.
-        if seen.is_whole() {
-            let told = (&due.spec.workload, &hub.planned);
-            let lead_times = &mut memory.told.lead_times;
-            super::glimpse::tell(forecasts.feed(), due.uid(), lead_times, told);
-        }
         let observed = seen.members.iter().map(|(name, member)| {
             let memory = memory.members.entry(name.clone()).or_default();
             member::observed(&due, member, memory, now)
         });
         let observed: Vec<_> = observed.collect();
         let policy = due.policy();
+        let by_name = federate::participation(&policy, &observed, &memory.ledger, now);
+        let participants = Participants::of(&seen, &by_name);
+        forecasts.fleets().report(&uid, participants.histories());
+        let hub = total::decide(&desk, forecasts, memory, &due, &participants);
+        if participants.are_all_seen() {
+            let told = (&due.spec.workload, &hub.planned);
+            let lead_times = &mut memory.told.lead_times;
+            super::glimpse::tell(forecasts.feed(), due.uid(), lead_times, told);
+        }
         let (mut decision, ledger) =
             federate::decide(&policy, &hub.total, &observed, &memory.ledger, now);
         memory.ledger = ledger;
@@ -310,6 +315,7 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
             let to = (from.get() + after.get()).saturating_sub(before.get());
             let change = (from, Replicas::new(to));
             memory.told.track.changed(behavior, change, now);
+            memory.current = Some(change.1);
         }
         if again {
             self.schedule.again(&uid, now, super::AFTER_CONFLICT);

@@ -7,12 +7,7 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-use super::{
-    due::Due,
-    gather::{Seen, Whole},
-    memory::FleetMemory,
-    merge::merged,
-};
+use super::{due::Due, memory::FleetMemory, merge::merged, participants::Participants};
 use crate::{
     autoscaler::{apply::Planned, gather::Sighting, plan::Desk},
     domain::{
@@ -44,34 +39,33 @@ pub(super) fn decide<M>(
     forecasts: &Forecasts,
     memory: &mut FleetMemory,
     due: &Due,
-    seen: &Seen<M>,
+    participants: &Participants<'_, M>,
 ) -> Hub {
-    let parts: Vec<(&str, &Whole)> = seen
-        .members
-        .iter()
-        .filter_map(|(name, member)| Some((&**name, member.whole()?)))
-        .collect();
-    let away = away(memory, due, seen);
+    let parts = participants.workloads();
+    let away = away(memory, due, participants);
     let counted = parts.iter().map(|(name, _)| *name);
     let counted = counted.chain(away.iter().map(|(name, _)| *name));
     let counted: BTreeSet<String> = counted.map(str::to_owned).collect();
     let clusters = u32::try_from(counted.len()).unwrap_or(u32::MAX);
     let away = away.into_iter().map(|(_, count)| count);
     let away = away.fold(Replicas::ZERO, Replicas::saturating_add);
-    let sighting = merged(forecasts, due, seen, (&parts, away), desk.now);
+    let on_hub = &participants.seen().hub;
+    let sighting = merged(forecasts, due, on_hub, (&parts, away), desk.now);
     count_anew(memory, counted, due, desk);
+    note_change(memory, sighting.scale.scale.spec, due, desk);
     let mut planned = desk.plan(
         &mut memory.told.track,
         due.as_one(undivided(due, clusters)),
         sighting,
         None,
     );
+    let demand = total_demand(due, &planned.sighting, desk.now);
     let total = Total {
-        demand: total_demand(due, &planned.sighting, desk.now).filter(|_| seen.is_whole()),
+        demand: demand.filter(|_| participants.are_all_seen()),
         floor: floor(desk, memory, due, (&planned, clusters)),
         desired: desired(due, &planned.decision),
     };
-    if total.desired.is_none() {
+    if !due.hub_divides_counts() {
         // The counts are the children's.
         planned.decision.action = Action::Hold {
             reason: HoldReason::AtDesired,
@@ -83,7 +77,11 @@ pub(super) fn decide<M>(
 /// The last counts of the members that do not answer, as far as any is known: but for those that are taken for failed,
 /// what ran there goes on. None where the hub writes counts: those are for the members that answer, and whether what is
 /// away serves anybody is not known.
-fn away<'s, M>(memory: &FleetMemory, due: &Due, seen: &'s Seen<M>) -> Vec<(&'s str, Replicas)> {
+fn away<'s, M>(
+    memory: &FleetMemory,
+    due: &Due,
+    participants: &Participants<'s, M>,
+) -> Vec<(&'s str, Replicas)> {
     if due.hub_writes() {
         return Vec::new();
     }
@@ -91,13 +89,7 @@ fn away<'s, M>(memory: &FleetMemory, due: &Due, seen: &'s Seen<M>) -> Vec<(&'s s
         let entry = memory.ledger.members.get(name);
         entry.is_some_and(|entry| entry.tenure == Tenure::Failed)
     };
-    let away = seen
-        .members
-        .iter()
-        .filter(|(_, member)| member.is_unknown());
-    let away = away
-        .map(|(name, _)| name.as_str())
-        .filter(|name| !has_failed(name));
+    let away = participants.unseen().filter(|name| !has_failed(name));
     let last = away.filter_map(|name| Some((name, memory.members.get(name)?.last.as_ref()?.pods?)));
     last.map(|(name, pods)| (name, pods.replicas)).collect()
 }
@@ -126,6 +118,8 @@ fn count_anew(memory: &mut FleetMemory, counted: BTreeSet<String>, due: &Due, de
     if before.is_none_or(|before| Some(before) == memory.counted) {
         return;
     }
+    // Another whole has another count.
+    memory.current = None;
     let behavior = due.spec.workload.behavior.as_ref();
     let lost = History::lost(desk.now, behavior, desk.settings);
     let history = &mut memory.told.track.history;
@@ -133,14 +127,29 @@ fn count_anew(memory: &mut FleetMemory, counted: BTreeSet<String>, due: &Due, de
     history.hold_until = lost.hold_until;
 }
 
-/// The count for the members that answer, where the hub writes counts; under `Duplicated` each member decides its own.
+/// Notes by how much the members' autoscalers changed the count since the last decision: what the user lets happen within
+/// a period is about all of them together.
+fn note_change(memory: &mut FleetMemory, current: Replicas, due: &Due, desk: &Desk<'_>) {
+    let before = memory.current.replace(current);
+    let Some(before) = before.filter(|before| *before != current && !due.hub_writes()) else {
+        return;
+    };
+    let behavior = due.spec.workload.behavior.as_ref();
+    let history = &mut memory.told.track.history;
+    *history = std::mem::take(history).applied(behavior, before, current, desk.now);
+    // A fleet that is at zero was put there by its members, or by somebody's hand.
+    history.log.scaled_to_zero = false;
+}
+
+/// The count that one autoscaler over the whole would set: the hub divides it in Direct, and ends nothing below it in
+/// Delegated. Under `Duplicated` each member decides its own.
 fn desired(due: &Due, decision: &Decision) -> Option<Replicas> {
     let workload = &due.spec.workload;
     let pinned = workload.specific_replicas;
     if let (Strategy::Preview, Some(count)) = (workload.strategy, pinned) {
         return Some(workload.bounds.clamp(count));
     }
-    due.hub_writes().then_some(decision.desired)
+    (!due.is_duplicated()).then_some(decision.desired)
 }
 
 /// What forecast, cron windows and the fleet's own metrics ask for.

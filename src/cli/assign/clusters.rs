@@ -18,7 +18,11 @@ use crate::{
     },
     domain::{
         Replicas,
-        federate::{Health, Member, Pods, Profile, Taint, TaintEffect, Total},
+        federate::{
+            Health, Ledger, Member, Participation, Pods, Policy, Profile, Taint, TaintEffect,
+            Total, participation,
+        },
+        workload::Mode,
     },
     validate::{chain, duration},
 };
@@ -167,18 +171,35 @@ impl Clusters {
         Err(Failure::invalid(lines.collect::<Vec<_>>().join("\n")))
     }
 
-    /// What the fleet as a whole needs, as the file says, counts at most `most`. The demand is the sum of the
-    /// clusters' if the file does not say it and says theirs of all.
-    pub(in crate::cli) fn total(&self, members: &[Member], most: Replicas) -> Total {
-        let each = members.iter().filter(|member| member.pods.is_some());
+    /// What the fleet as a whole needs, as the file says, counts at most MAX. The demand is the sum over those that are
+    /// counted if the file does not say it and says theirs of all. Delegated, the count is the one that this demand has
+    /// led to when it has lasted for longer than any window, if the file does not say it either.
+    pub(in crate::cli) fn total(
+        &self,
+        members: &[Member],
+        policy: &Policy,
+        (ledger, at): (&Ledger, Timestamp),
+    ) -> Total {
+        let parts = participation(policy, members, ledger, at);
+        let is_counted = |member: &&Member| {
+            let part = parts.get(&member.profile.name);
+            part == Some(&Participation::Counted) && member.pods.is_some()
+        };
+        let each = members.iter().filter(is_counted);
         let sum = each.map(|member| member.demand).sum::<Option<f64>>();
+        let demand = self.fleet.demand.or(sum);
+        let most = policy.bounds.max;
+        let count = |count: u32| Replicas::new(count).min(most);
+        let floor = self.fleet.floor.map(count);
+        let lasting = demand.map(|demand| {
+            let asked = Replicas::from_f64_ceil(demand).max(floor.unwrap_or_default());
+            policy.bounds.clamp(asked)
+        });
+        let lasting = lasting.filter(|_| policy.mode == Mode::Delegated);
         Total {
-            demand: self.fleet.demand.or(sum),
-            floor: self.fleet.floor.map(|floor| Replicas::new(floor).min(most)),
-            desired: self
-                .fleet
-                .desired
-                .map(|desired| Replicas::new(desired).min(most)),
+            demand,
+            floor,
+            desired: self.fleet.desired.map(count).or(lasting),
         }
     }
 
@@ -457,6 +478,7 @@ fn not_an_age(path: &str, text: Option<&str>) -> Option<Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::{ReplicaBounds, federate::Kind};
 
     const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
@@ -566,8 +588,14 @@ mod tests {
         ] {
             let clusters = parse(text).unwrap();
             let members = clusters.members(None, NOW).unwrap();
-            let total = clusters.total(&members, Replicas::MAX);
+            let policy = Policy::new(
+                Kind::Aggregated,
+                ReplicaBounds::new(Replicas::new(2), Replicas::MAX),
+            );
+            let total = clusters.total(&members, &policy, (&Ledger::default(), NOW));
             assert_eq!(total.demand, want, "{text}");
+            let lasting = want.map(|demand| Replicas::from_f64_ceil(demand).max(Replicas::new(2)));
+            assert_eq!(total.desired, lasting, "{text}");
         }
     }
 

@@ -85,7 +85,7 @@ fn seen(assignment: &Assignment, screen: Screen) -> String {
     format!(
         "{}{}",
         screen.table(header, &rows),
-        whole(&assignment.total)
+        whole(&assignment.total, assignment.fleet.policy.mode)
     )
 }
 
@@ -122,14 +122,15 @@ const fn health(member: &Member) -> &'static str {
     }
 }
 
-/// What the fleet as a whole needs, in a line.
-fn whole(total: &Total) -> String {
+/// What the fleet as a whole needs, in a line; the count only where it is what is divided.
+fn whole(total: &Total, mode: Mode) -> String {
     let demand = total
         .demand
         .map(|demand| format!("a demand of {}", decimal(demand)));
     let floor = total.floor.map(|floor| format!("a floor of {floor}"));
     let desired = total
         .desired
+        .filter(|_| mode == Mode::Direct)
         .map(|desired| format!("{desired} replicas desired"));
     let parts: Vec<_> = [demand, floor, desired].into_iter().flatten().collect();
     if parts.is_empty() {

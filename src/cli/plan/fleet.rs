@@ -84,7 +84,7 @@ impl Fleet {
         let total = Total {
             demand,
             floor: self.floor(workload, seen, decision),
-            desired: (self.spec.policy.mode == Mode::Direct).then_some(decision.desired),
+            desired: Some(decision.desired),
         };
         let named = (self.name, self.spec);
         Ok(Assignment::first(named, members, total, decision.at))
