@@ -636,19 +636,35 @@ async fn only_what_others_changed_is_said_to_be_put_right() {
     let ours = world.sync(15).await;
     assert_ne!(specs(&world), before);
     assert!(!told(&ours), "{ours:?}");
-    let by_hand = |world: &World| {
+    let by_hand = |world: &World, field: &str, value| {
         let memory = world.member("m2");
-        memory.state().hpas.get_mut("fdhpa-web").unwrap().spec["metrics"] = json!([]);
+        memory.state().hpas.get_mut("fdhpa-web").unwrap().spec[field] = value;
     };
-    for second in [30, 45] {
-        by_hand(&world);
+    for (second, field, value) in [
+        (30, "metrics", json!([])),
+        (45, "minReplicas", json!(5)),
+        (60, "maxReplicas", json!(50)),
+        (75, "minReplicas", json!(1)),
+        (90, "metrics", json!([])),
+    ] {
+        by_hand(&world, field, value);
         let theirs = world.sync(second).await;
         assert!(told(&theirs), "{theirs:?}");
     }
+    // What a watch brings late is what we found, and not what another hand has written since.
+    by_hand(&world, "minReplicas", json!(1));
+    let memory = world.member("m2");
+    memory.state().hpas.get_mut("fdhpa-web").unwrap().generation = Some(0);
+    let late = world.sync(105).await;
+    assert!(
+        late.iter().any(|write| write.starts_with("m2: hpa")),
+        "{late:?}"
+    );
+    assert!(!told(&late), "{late:?}");
     // What was changed while nobody looked may have been changed by us.
-    by_hand(&world);
+    by_hand(&world, "metrics", json!([]));
     world.restart();
-    let unknown = world.sync(60).await;
+    let unknown = world.sync(120).await;
     assert!(
         unknown.iter().any(|write| write.starts_with("m2: hpa")),
         "{unknown:?}"
