@@ -262,54 +262,63 @@ async fn look<M: Member>(
     (now, patience): (Timestamp, Duration),
 ) -> Vec<Sight> {
     let forecasts = Forecasts::default();
-    let parts = due.iter().map(|(due, _)| due.part(&due.question)).collect();
-    let seen = gather::gather(cluster, &forecasts, parts, (now, Some(patience))).await;
+    let parts = due.iter().map(|(due, _)| gather::Due {
+        left: due.left.get(name).cloned(),
+        ..due.part(&due.question)
+    });
+    let when = (now, Some(patience));
+    let seen = gather::gather(cluster, &forecasts, parts.collect(), when).await;
     let sights = seen.into_iter().zip(due);
     let sights = sights.map(|((_, sighting), (due, placed))| async move {
-        let expected = due.known.get(name).copied().flatten();
         let placed = placed.as_ref().and_then(|placed| placed.as_ref().ok());
-        sight(cluster, (due, placed), expected, sighting).await
+        sight((cluster, name), (due, placed), sighting).await
     });
     join_all(sights).await
 }
 
-fn unknown(why: &str) -> Sight {
+fn silent(why: &str) -> Sight {
     Sight::Unknown {
         why: why.to_owned(),
+        answers: false,
+    }
+}
+
+fn unknown(error: &ClusterError) -> Sight {
+    Sight::Unknown {
+        why: error.to_string(),
+        answers: !matches!(error, ClusterError::Unreachable { .. }),
     }
 }
 
 /// The member's workloads, if it makes sense to ask for them now.
 pub(super) fn in_reach<M: Member>(view: &MemberView<M>) -> Result<&Arc<M>, String> {
-    let cluster = view.cluster.as_ref().ok_or_else(|| {
-        let problem = view.problem.clone();
-        problem.unwrap_or_else(|| "it has no usable Secret".to_owned())
-    })?;
-    let because = |told: &str| because(told, view.problem.as_deref());
+    let problem = view.problem.as_deref();
+    let Some(cluster) = &view.cluster else {
+        let problem = problem.unwrap_or("there is none");
+        return Err(shortened(&format!("its Secret cannot be used: {problem}")));
+    };
     match view.health {
-        Health::Unknown { since } => Err(because(&format!("it does not answer since {since:.0}"))),
+        Health::Unknown { .. } => Err(shortened(problem.unwrap_or("it does not answer"))),
         Health::Ready | Health::NotReady { .. } if cluster.is_synced() => Ok(cluster),
-        Health::Ready | Health::NotReady { .. } => {
-            Err(because("it has not answered everything yet"))
-        }
+        Health::Ready | Health::NotReady { .. } => Err(problem.map_or_else(
+            || "it has not listed everything yet".to_owned(),
+            |problem| shortened(&format!("it has not listed everything yet: {problem}")),
+        )),
     }
 }
 
-/// What a member is told to be, with what is wrong with it as far as a status has room for that.
-fn because(told: &str, problem: Option<&str>) -> String {
-    const MOST: usize = 200;
-    let problem = problem.unwrap_or_default();
+/// As much of what is wrong with a member as a status has room for.
+fn shortened(problem: &str) -> String {
+    const MOST: usize = 240;
     match problem.char_indices().nth(MOST) {
-        None if problem.is_empty() => told.to_owned(),
-        None => format!("{told}: {problem}"),
-        Some((end, _)) => format!("{told}: {}...", problem.get(..end).unwrap_or_default()),
+        None => problem.to_owned(),
+        Some((end, _)) => format!("{}...", problem.get(..end).unwrap_or_default()),
     }
 }
 
 async fn sight<M: Member>(
-    cluster: &M,
+    (cluster, name): (&M, &str),
     (due, placed): (&Due, Option<&(Template, PodShape)>),
-    expected: Option<Replicas>,
     sighting: Result<Sighting, ClusterError>,
 ) -> Sight {
     let target = &due.spec.workload.target;
@@ -319,10 +328,11 @@ async fn sight<M: Member>(
             let capacity = placed.and_then(|(_, like)| cluster.capacity(target, "", like));
             let hpas = cluster.hpas(&target.namespace);
             let whose = (&*due.whole, Kin::Fleet);
-            let siblings = Siblings::of(whose, target, &hpas, &due.rivals.uids);
+            let left = due.left.get(name).map(String::as_str);
+            let siblings = Siblings::of(whose, target, &hpas, (&due.rivals.uids, left));
             return Sight::Absent { capacity, siblings };
         }
-        Err(error) => return unknown(&error.to_string()),
+        Err(error) => return unknown(&error),
     };
     let unschedulable = match &*sighting.scale.selector {
         "" => Ok((Replicas::ZERO, None)),
@@ -340,7 +350,7 @@ async fn sight<M: Member>(
                 &sighting.scale.selector,
                 &shape(containers(&sighting).as_deref()),
             ),
-            hand: hand(cluster, target, expected, &sighting).await,
+            hand: hand((cluster, name), due, &sighting).await,
             sighting,
         })),
     }
@@ -362,11 +372,11 @@ async fn is_foreign<M: Member>(
 
 /// Who changed the replicas, asked only where neither we nor the member's autoscaler can have.
 async fn hand<M: Member>(
-    cluster: &M,
-    target: &ScaleTarget,
-    expected: Option<Replicas>,
+    (cluster, name): (&M, &str),
+    due: &Due,
     sighting: &Sighting,
 ) -> Option<String> {
+    let expected = due.known.get(name).copied().flatten();
     let found = sighting.scale.scale.spec;
     let child = sighting.siblings.acting();
     let scaled_to = child.and_then(|child| as_child(child).desired);

@@ -117,19 +117,27 @@ impl FleetMemory {
         }
         known
     }
+
+    /// UIDs of the members' autoscalers as they were left, as far as that is known.
+    pub(super) fn left(&self) -> BTreeMap<String, String> {
+        let members = self.members.iter();
+        let left = members.filter_map(|(name, memory)| {
+            let left = memory.track.left.as_ref()?;
+            Some((name.clone(), left.uid.clone()))
+        });
+        left.collect()
+    }
 }
 
 // === impl MemberMemory ===
 
 impl MemberMemory {
-    /// Whether to say that it is lost. What was never seen is only joining; after a restart so is what status knows, for
-    /// a while.
-    pub(super) fn is_lost(&self, health: Health, period: SignedDuration, now: Timestamp) -> bool {
+    /// Whether to say that it is lost. What was never seen, and of what status knows nothing, is only joining.
+    pub(super) fn is_lost(&self, health: Health, now: Timestamp) -> bool {
         let Health::Unknown { since } = health else {
             return false;
         };
-        let long = period.checked_mul(JOINING_PERIODS).unwrap_or(period);
-        self.seen || self.restored && now.duration_since(since) >= long
+        (self.seen || self.restored) && since <= now
     }
 }
 
