@@ -4,7 +4,11 @@
 //! deadline of its own, so that a slow one delays the others by no more than that. A member that does not answer, or
 //! whose answer is not whole, is unknown; it is never taken for empty. It decides nothing and writes nothing.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::future::join_all;
 use jiff::Timestamp;
@@ -19,7 +23,7 @@ use crate::{
         gather::{self, Sighting},
     },
     domain::{
-        Replicas, ScaleTarget,
+        Replicas,
         federate::{Estimate, Health, PodShape, WorkloadSource},
         observation::{Container, Reading, Requests},
     },
@@ -68,6 +72,8 @@ pub(super) enum Sight {
     Unknown {
         /// Why not.
         why: String,
+        /// Whether it answers, and what cannot be read is this one workload.
+        answers: bool,
     },
 }
 
@@ -94,6 +100,12 @@ impl<M> Seen<M> {
         !self.members.values().any(MemberSeen::is_unknown)
     }
 
+    /// The members that are not ready, and not only for what one fleet asks of them.
+    pub(super) fn down(&self) -> BTreeSet<String> {
+        let down = self.members.iter().filter(|(_, member)| member.is_down());
+        down.map(|(name, _)| name.clone()).collect()
+    }
+
     /// Whose histories make up the fleet's demand, for its forecasts.
     pub(super) fn histories(&self) -> Vec<FleetMember> {
         let members = self.members.iter().map(|(name, member)| FleetMember {
@@ -113,10 +125,28 @@ impl<M> MemberSeen<M> {
         self.problem().is_some()
     }
 
+    /// What keeps it from being scaled, if anything does: nothing can be said about it, it is not well, or it does not
+    /// accept our credentials.
+    pub(super) fn trouble(&self) -> Option<String> {
+        let is_unwell = matches!(self.view.health, Health::NotReady { .. });
+        let told = || {
+            let problem = self.view.problem.as_deref();
+            problem.map_or_else(|| "it is not ready".to_owned(), shortened)
+        };
+        let seen = || (is_unwell || self.view.refused).then(told);
+        self.problem().map(shortened).or_else(seen)
+    }
+
+    /// Whether the member itself is not ready, and not only what one fleet asks of it.
+    fn is_down(&self) -> bool {
+        let is_silent = matches!(self.sight, Sight::Unknown { answers: false, .. });
+        is_silent || self.view.refused || self.view.health != Health::Ready
+    }
+
     /// Why nothing can be said about it, if so.
     pub(super) fn problem(&self) -> Option<&str> {
         match &self.sight {
-            Sight::Unknown { why } => Some(why),
+            Sight::Unknown { why, .. } => Some(why),
             Sight::Whole(_) | Sight::Absent { .. } => None,
         }
     }
@@ -233,7 +263,7 @@ async fn see<M: Member>(
 ) -> Vec<(usize, MemberSeen<M>)> {
     let fleets: Vec<usize> = asked.iter().map(|(fleet, _)| *fleet).collect();
     let sights = match in_reach(view) {
-        Err(why) => fleets.iter().map(|_| unknown(&why)).collect(),
+        Err(why) => fleets.iter().map(|_| silent(&why)).collect(),
         Ok(cluster) => {
             let dues: Vec<_> = asked.into_iter().map(|(_, due)| due).collect();
             // Usage, then what else is measured: what is left of the time is for the scale, which decides.
@@ -242,8 +272,8 @@ async fn see<M: Member>(
             tokio::time::timeout(deadline, all)
                 .await
                 .unwrap_or_else(|_elapsed| {
-                    let why = format!("no answer within {deadline:?}");
-                    fleets.iter().map(|_| unknown(&why)).collect()
+                    let why = format!("it gave no answer within {deadline:?}");
+                    fleets.iter().map(|_| silent(&why)).collect()
                 })
         }
     };
@@ -341,7 +371,7 @@ async fn sight<M: Member>(
     let template = placed.map(|(template, _)| template);
     let foreign = is_foreign(cluster, (due, template), &sighting).await;
     match (unschedulable, foreign) {
-        (Err(error), _) | (_, Err(error)) => unknown(&error.to_string()),
+        (Err(error), _) | (_, Err(error)) => unknown(&error),
         (Ok(unschedulable), Ok(foreign)) => Sight::Whole(Box::new(Whole {
             unschedulable,
             foreign,
@@ -384,6 +414,7 @@ async fn hand<M: Member>(
         return None;
     }
     // Not to know is not to accuse.
+    let target = &due.spec.workload.target;
     cluster.replicas_written_by(target).await.ok().flatten()
 }
 
@@ -413,15 +444,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn why_a_member_is_out_of_reach_is_told_in_two_hundred_characters() {
-        let long = "é".repeat(201);
-        let cut = format!("lost: {}...", "é".repeat(200));
+    fn what_is_wrong_with_a_member_is_told_in_two_hundred_and_forty_characters() {
+        let long = "é".repeat(241);
+        let cut = format!("{}...", "é".repeat(240));
         for (problem, expected) in [
-            (None, "lost"),
-            (Some("renew its Secret"), "lost: renew its Secret"),
-            (Some(long.as_str()), cut.as_str()),
+            ("renew its Secret", "renew its Secret"),
+            (&long[2..], &long[2..]),
+            (&long, &cut),
         ] {
-            assert_eq!(because("lost", problem), expected);
+            assert_eq!(shortened(problem), expected);
         }
     }
 }

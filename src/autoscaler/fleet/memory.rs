@@ -9,7 +9,7 @@ use std::{
 };
 
 use foretide_crds::{ClusterStatus, EffectiveHorizontalPodAutoscaler, FederatedHPA};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::{ledger, why::Why};
 use crate::{
@@ -24,9 +24,6 @@ use crate::{
     owned::Kin,
     validate::FleetSpec,
 };
-
-/// For so many syncs a member that status knows may take to answer a controller that was just started.
-const JOINING_PERIODS: i32 = 3;
 
 /// What is remembered of one fleet.
 #[derive(Debug)]
@@ -43,6 +40,8 @@ pub(super) struct FleetMemory {
     pub(super) counted: Option<BTreeSet<String>>,
     /// What rebalancing remembers.
     pub(super) ledger: Ledger,
+    /// The members that were not ready then, for any fleet alike.
+    pub(super) down: BTreeSet<String>,
     /// The members that have metric series.
     pub(super) shown: BTreeSet<String>,
     /// By member.
@@ -102,6 +101,7 @@ impl FleetMemory {
             asked: None,
             counted: None,
             ledger: ledger.unwrap_or_default(),
+            down: BTreeSet::new(),
             shown: BTreeSet::new(),
             members: members.collect(),
         }

@@ -159,6 +159,9 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
     pub async fn sync(&mut self) {
         let farewell = self.farewell().await;
         join(farewell.take(), self.sync_living()).await;
+        let memories = self.memories.values();
+        let down = memories.flat_map(|memory| memory.down.iter().cloned());
+        self.told.telemetry.members_down(down.collect());
     }
 
     async fn sync_living(&mut self) {
@@ -224,9 +227,10 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
         }
         let observed = seen.members.iter().map(|(name, member)| {
             let memory = memory.members.entry(name.clone()).or_default();
-            member::observed(&due, member, memory, now)
+            member::observed(&due, member, memory, (now, self.fleet.lost_after()))
         });
         let observed: Vec<_> = observed.collect();
+        memory.down = seen.down();
         let policy = due.policy();
         let (mut decision, ledger) =
             federate::decide(&policy, &hub.total, &observed, &memory.ledger, now);
