@@ -36,6 +36,8 @@ pub(super) struct FleetMemory {
     pub(super) asking: History,
     /// The last answer of them.
     pub(super) asked: Option<Replicas>,
+    /// The fleet's count as it was decided last.
+    pub(super) desired: Option<Replicas>,
     /// The members that the fleet's readings were about.
     pub(super) counted: Option<BTreeSet<String>>,
     /// What rebalancing remembers.
@@ -99,6 +101,7 @@ impl FleetMemory {
             spec: None,
             asking: History::default(),
             asked: None,
+            desired: None,
             counted: None,
             ledger: ledger.unwrap_or_default(),
             down: BTreeSet::new(),

@@ -9,6 +9,7 @@
 //! waits for members. It refuses to divide: `domain::federate` does.
 
 mod apply;
+mod change;
 mod due;
 mod events;
 mod farewell;

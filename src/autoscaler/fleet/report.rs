@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use super::{
     FleetAutoscaler, Planned,
     apply::Done,
+    change::change,
     due::Due,
     events::events,
     gather::Seen,
@@ -48,6 +49,7 @@ pub(super) struct Board<'a, C> {
     fdhpa: &'a FederatedHPA,
     beside: Beside,
     conditions: Vec<Condition>,
+    change: Option<String>,
 }
 
 /// What a fleet's status has beside that of every autoscaler.
@@ -96,6 +98,7 @@ impl<'a, C: Cluster> Board<'a, C> {
             fdhpa,
             beside: Beside::of(fdhpa.status.as_ref()),
             conditions: Vec::new(),
+            change: None,
         }
     }
 
@@ -120,6 +123,10 @@ impl<C: Cluster> NoticeBoard for Board<'_, C> {
     fn standing(&self, ehpa: &EffectiveHorizontalPodAutoscaler) -> Outline {
         let beside = Beside::of(self.fdhpa.status.as_ref());
         Outline::of(&ehpa.status.clone().unwrap_or_default()).beside(beside.outline())
+    }
+
+    fn change(&self, _: &Applied) -> Option<String> {
+        self.change.clone()
     }
 
     fn conditions(&self) -> Vec<Condition> {
@@ -198,6 +205,7 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
             fdhpa: &planned.due.fdhpa,
             beside: beside(&planned, &memory.ledger, &mut memory.members),
             conditions: conditions(&planned, is_well),
+            change: change(&planned, written, &mut memory.desired),
         };
         let reporter = board.reporter(&self.told.telemetry, self.clock.now());
         for event in events(&planned, written, &mut memory.members) {

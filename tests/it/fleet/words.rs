@@ -1,6 +1,10 @@
 //! What people are told of a fleet: when a member counts as what, what is wrong with it, who changed what, and what the
 //! log has of it.
 
+use std::io::Write;
+
+use tracing_subscriber::fmt::MakeWriter;
+
 use super::*;
 
 fn why(world: &World, name: &str) -> String {
@@ -229,4 +233,97 @@ async fn labels_that_were_taken_from_our_own_autoscaler_are_put_back() {
         assert_eq!(is_ours(&world), ours);
         assert_eq!(why(&world, "m2").starts_with("Foreign"), !ours);
     }
+}
+
+/// What was logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Log {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
+
+impl Log {
+    /// The records so far, and forgets them.
+    fn take(&self) -> Vec<serde_json::Value> {
+        let text = std::mem::take(&mut *self.0.lock().unwrap());
+        let text = String::from_utf8(text).unwrap();
+        text.lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_decision_that_changes_a_count_is_one_record() {
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt()
+        .json()
+        .without_time()
+        .with_max_level(tracing::Level::INFO)
+        .with_writer(log.clone())
+        .finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    // While there is one subscriber alone, tracing asks that of whichever thread logs first, and other tests have none.
+    let _another = tracing::Dispatch::new(tracing_subscriber::registry());
+    let mut world = World::new(&[("m1", 1), ("m2", 4)]);
+    world.put(&weighted(""));
+    world.sync(0).await;
+    let first = log.take();
+    assert_eq!(first.len(), 1, "{first:?}");
+    assert_eq!(first[0]["level"], "INFO");
+    let fields = ["namespace", "name", "target", "current", "desired"];
+    let found = fields.map(|field| first[0]["fields"][field].clone());
+    let expected = [
+        json!("shop"),
+        json!("web"),
+        json!("Deployment/web"),
+        json!(5),
+        json!(5),
+    ];
+    assert_eq!(found, expected);
+    let told = first[0]["fields"]["message"].as_str().unwrap();
+    let of_members = "; m1: minReplicas 0 -> 1, maxReplicas 0 -> 2: Assigned: its share of the budget by the policy, with a capacity of 10; \
+                      m2: minReplicas 0 -> 2, maxReplicas 0 -> 8: Assigned: its share of the budget by the policy, with a capacity of 10";
+    assert!(
+        told.starts_with("5 replicas: ") && told.ends_with(of_members),
+        "{told}"
+    );
+    world.autoscale();
+    world.sync(15).await;
+    world.sync(30).await;
+    assert_eq!(
+        log.take(),
+        Vec::<serde_json::Value>::new(),
+        "nothing changes"
+    );
+    // The members' autoscalers follow by themselves; the fleet's count is news nevertheless.
+    world.member("m2").state().millicores = 700;
+    world.sync(45).await;
+    let more = log.take();
+    assert_eq!(more.len(), 1, "{more:?}");
+    let fields = ["current", "desired"].map(|field| more[0]["fields"][field].clone());
+    assert_eq!(fields, [json!(5), json!(8)]);
+    world.autoscale();
+    world.sync(60).await;
+    assert_eq!(
+        log.take(),
+        Vec::<serde_json::Value>::new(),
+        "they are there"
+    );
 }
