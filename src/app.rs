@@ -24,7 +24,6 @@ use crate::{
     },
     clock::Clock,
     config::{AdapterConfig, Config, KubeAccess, ScopeArg},
-    domain::federate::Health,
     forecaster::{Forecaster, Source, forecasts::Forecasts},
     http,
     ports::{Fleet, MemberView},
@@ -285,6 +284,11 @@ impl Fleet for Fleets {
         members.unwrap_or_default()
     }
 
+    fn lost_after(&self) -> SignedDuration {
+        let members = self.members.as_ref();
+        members.map_or(SignedDuration::MAX, Fleet::lost_after)
+    }
+
     async fn changed(&self) {
         match &self.members {
             Some(members) => members.changed().await,
@@ -403,7 +407,7 @@ async fn report_members(members: Arc<Fleets>, telemetry: Arc<Telemetry>, clock: 
         let reports = reports.unwrap_or_default();
         telemetry.members(reports.iter().map(|member| {
             let silent = member.silence.map(|silence| silence.as_secs_f64());
-            (member.name.as_str(), member.health == Health::Ready, silent)
+            (member.name.as_str(), member.ready, silent)
         }));
         clock.sleep(WATCH_REPORT_PERIOD).await;
     }

@@ -217,6 +217,8 @@ pub trait Fleet: Send + Sync + 'static {
     fn is_synced(&self) -> bool;
     /// Every member that is configured, reachable or not, by name. Never blocks.
     fn members(&self) -> Vec<Arc<MemberView<Self::Member>>>;
+    /// Without an answer for longer than this a member counts as lost.
+    fn lost_after(&self) -> SignedDuration;
     /// Waits until members appeared, vanished, or changed their credentials, labels or taints.
     fn changed(&self) -> impl Future<Output = ()> + Send;
 }
@@ -234,7 +236,9 @@ pub struct MemberView<M> {
     pub health: Health,
     /// Its workloads; absent when its Secret cannot be used, and then `problem` says why.
     pub cluster: Option<Arc<M>>,
-    /// What is wrong with its Secret, for people.
+    /// Whether its last answer was that our credentials are not accepted, which may be before it counts as lost.
+    pub refused: bool,
+    /// What is wrong with it or with its Secret, for people.
     pub problem: Option<String>,
 }
 

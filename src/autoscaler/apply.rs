@@ -297,7 +297,9 @@ impl<C: Workloads> Writer<'_, C> {
             }
             (deed, _, _) => deed,
         };
-        let deeds = if bounds_only { Vec::new() } else { vec![deed] };
+        // Bounds are what we change all the time; that another hand did is worth saying all the same.
+        let is_told = !bounds_only || deed == Deed::Restored;
+        let deeds = is_told.then_some(deed).into_iter().collect();
         Ok(Effect {
             child: Some(outcome?),
             deeds,

@@ -24,6 +24,8 @@ pub const ADOPT: &str = "autoscaling.foretide.io/adopt";
 pub const ADOPTED_BY: &str = "autoscaling.foretide.io/adopted-by";
 /// Annotation on an adopted autoscaler: its `spec` as it was, for the day it is given back.
 pub const ORIGINAL_SPEC: &str = "autoscaling.foretide.io/original-spec";
+/// Label that names who made an object.
+const MANAGER: &str = "app.kubernetes.io/managed-by";
 /// The API cuts times to seconds; this is the most that it can have cut off.
 const CUT_OFF: SignedDuration = SignedDuration::from_millis(999);
 
@@ -46,23 +48,22 @@ impl Siblings {
     /// Sorts the autoscalers of a namespace by whose they are.
     ///
     /// The children of `rivals`, UIDs of objects of our own kind, are nobody's concern here: who of
-    /// them acts is settled among them.
+    /// them acts is settled among them. `left` is the UID of the child as we left it, if that is known.
     #[must_use]
     pub fn of(
         (ehpa, kin): (&EffectiveHorizontalPodAutoscaler, Kin),
         target: &ScaleTarget,
         hpas: &[Arc<HpaView>],
-        rivals: &[String],
+        (rivals, left): (&[String], Option<&str>),
     ) -> Self {
         let uid = ehpa.metadata.uid.as_deref().unwrap_or_default();
         let of_a_rival = |hpa: &HpaView| {
             let whose = created_for(hpa);
             whose.is_some_and(|whose| rivals.iter().any(|rival| rival == whose))
         };
-        let owned = hpas
-            .iter()
-            .find(|hpa| created_for(hpa) == Some(uid))
-            .cloned();
+        let labelled = hpas.iter().find(|hpa| created_for(hpa) == Some(uid));
+        let stripped = || hpas.iter().find(|hpa| is_stripped((ehpa, kin), hpa, left));
+        let owned = labelled.or_else(stripped).cloned();
         let adopted = hpas
             .iter()
             .find(|hpa| adopted_by(hpa) == Some(uid))
@@ -102,6 +103,24 @@ impl Siblings {
 pub fn created_for(hpa: &HpaView) -> Option<&str> {
     let of_a_fleet = || hpa.labels.get(FLEET_UID)?.as_str();
     hpa.controller_uid.as_deref().or_else(of_a_fleet)
+}
+
+/// Whether this is the child of a fleet whose label somebody took away: nobody claims it, it has the name of the child,
+/// and it is the one that we left (`left`), or what is left of its labels says that this hub made it. To be sure matters
+/// more than to know every one of them: what is not ours must never be written.
+fn is_stripped(
+    (ehpa, kin): (&EffectiveHorizontalPodAutoscaler, Kin),
+    hpa: &HpaView,
+    left: Option<&str>,
+) -> bool {
+    let label = |key: &str| hpa.labels.get(key).and_then(Value::as_str);
+    let hub = ehpa.annotations().get(HUB).map(String::as_str);
+    let is_of_this_hub = hub.is_some() && label(HUB) == hub;
+    let is_marked = is_of_this_hub && label(MANAGER) == Some(MANAGED_BY);
+    kin == Kin::Fleet
+        && is_unclaimed(hpa)
+        && hpa.name == kin.child_name(&ehpa.name_any())
+        && (left == Some(&*hpa.uid) || is_marked)
 }
 
 /// UID of the object that adopted this autoscaler, if any did.
@@ -210,7 +229,6 @@ pub fn return_patch(adopted: &HpaView) -> Option<Value> {
 /// user's) says how it does from now on, because nobody would let it go later.
 #[must_use]
 pub fn release_patch(hpa: &HpaView, behavior: Option<&Value>) -> Value {
-    const MANAGER: &str = "app.kubernetes.io/managed-by";
     const SELECT: &str = "/scaleDown/selectPolicy";
     let same = json!({ "op": "test", "path": "/metadata/uid", "value": hpa.uid });
     let manager = hpa.labels.get(MANAGER).and_then(Value::as_str);
@@ -532,7 +550,8 @@ mod tests {
             (hpa("ehpa-web", None, None), "foreign namesake", true),
         ] {
             let all = [Arc::clone(&hpa)];
-            let found = Siblings::of((&object, Kin::Owner), &target, &all, &["rival".to_owned()]);
+            let rivals = ["rival".to_owned()];
+            let found = Siblings::of((&object, Kin::Owner), &target, &all, (&rivals, None));
             let is = |which| {
                 if str::contains(whose, which) {
                     Some(Arc::clone(&hpa))
@@ -548,6 +567,61 @@ mod tests {
             };
             assert_eq!(found, want, "{}", hpa.uid);
             assert_eq!(is_unclaimed(&hpa), unclaimed, "{}", hpa.uid);
+        }
+    }
+
+    #[test]
+    fn a_child_without_its_label_is_known_by_its_uid_or_by_what_is_left_of_its_labels() {
+        let mut object = ehpa(None);
+        let annotations = object.metadata.annotations.get_or_insert_default();
+        annotations.insert(HUB.to_owned(), "hub-1".to_owned());
+        let written = manifest((&object, Kin::Fleet), Replicas::new(2), Replicas::new(10));
+        let whole = stored(&written);
+        let without = |keys: &[&str]| {
+            let mut hpa = whole.clone();
+            let labels = hpa.labels.as_object_mut().unwrap();
+            labels.retain(|key, _| !keys.contains(&key.as_str()));
+            hpa
+        };
+        let with = |hpa: HpaView, key: &str, value: &str| {
+            let mut hpa = hpa;
+            hpa.labels[key] = value.into();
+            hpa
+        };
+        let bare = without(&[FLEET_UID, HUB, MANAGER]);
+        let unlabelled = without(&[FLEET_UID]);
+        let (own, other) = (Some("its own"), Some("another"));
+        for (hpa, left, ours) in [
+            (whole.clone(), None, true),
+            (bare.clone(), own, true),
+            (bare.clone(), None, false),
+            (bare.clone(), other, false),
+            (unlabelled.clone(), None, true),
+            (with(unlabelled.clone(), HUB, "hub-2"), None, false),
+            (with(unlabelled.clone(), MANAGER, "helm"), None, false),
+            (with(bare.clone(), FLEET_UID, "of another"), own, false),
+            (
+                HpaView {
+                    controller_uid: Some("keda".into()),
+                    ..bare.clone()
+                },
+                own,
+                false,
+            ),
+            (
+                HpaView {
+                    name: "theirs".into(),
+                    ..unlabelled
+                },
+                None,
+                false,
+            ),
+        ] {
+            let shown = format!("{:?} {left:?}", hpa.labels);
+            let all = [Arc::new(hpa)];
+            let found = Siblings::of((&object, Kin::Fleet), &whole.target, &all, (&[], left));
+            assert_eq!(found.owned.is_some(), ours, "{shown}");
+            assert_eq!(found.foreign.is_some(), !ours, "{shown}");
         }
     }
 

@@ -46,6 +46,8 @@ pub(super) struct Due {
     pub(super) workload: Arc<Workload>,
     /// Who else acts on the same target.
     pub(super) rivals: Rivals,
+    /// UID of the child autoscaler as it was left, where it is known by no owner.
+    pub(super) left: Option<String>,
 }
 
 /// What was seen of one object's workload.
@@ -173,7 +175,7 @@ async fn see<C: Workloads>(
             (&due.ehpa, due.kin),
             &workload.target,
             hpas,
-            &due.rivals.uids,
+            (&due.rivals.uids, due.left.as_deref()),
         ),
         forecasts: predicted(forecasts, (uid, workload), &pods, &scale, now),
         observation: Observation {

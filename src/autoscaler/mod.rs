@@ -233,6 +233,7 @@ impl<C: Cluster> Autoscaler<C> {
             kin: Kin::Owner,
             workload,
             rivals,
+            left: None,
         })
     }
 

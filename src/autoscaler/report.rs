@@ -39,6 +39,14 @@ pub(super) trait NoticeBoard: Send + Sync {
     fn standing(&self, ehpa: &EffectiveHorizontalPodAutoscaler) -> Outline {
         Outline::of(&ehpa.status.clone().unwrap_or_default())
     }
+    /// What changed a count, as the log is to tell it; none where nothing did, and where nobody shall act.
+    fn change(&self, applied: &Applied) -> Option<String> {
+        let planned = &applied.planned;
+        let decision = &planned.decision;
+        let scaled = applied.outcome.as_ref().ok()?.scaled.is_some();
+        let changes = scaled || (planned.delegates && decision.current != decision.desired);
+        changes.then(|| decision.message())
+    }
     /// Conditions beside the decision's own.
     fn conditions(&self) -> Vec<Condition> {
         Vec::new()
@@ -99,7 +107,7 @@ impl<B: NoticeBoard> Reporter<'_, B> {
         let ehpa = &applied.planned.ehpa;
         self.telemetry.decided(&memory.labels, counts(decision));
         self.foresaw(memory, decision);
-        log(applied);
+        log(applied, self.board.change(applied));
         for event in events::events(applied) {
             self.emit(ehpa, &event).await;
         }
@@ -265,25 +273,28 @@ fn counts(decision: &Decision) -> Counts {
     }
 }
 
-/// One record per change at `info`; without a change, and where nobody shall act, at `debug`.
+/// One record per `change` at `info`; without one at `debug`; and what went wrong.
 #[expect(
     clippy::cognitive_complexity,
     reason = "one match; the macros of three levels count for more"
 )]
-fn log(applied: &Applied) {
+fn log(applied: &Applied, change: Option<String>) {
     let planned = &applied.planned;
     let (namespace, name) = (&planned.target.namespace, planned.ehpa.name_any());
     let decision = &planned.decision;
     let (current, desired) = (decision.current.get(), decision.desired.get());
     let target = format!("{}/{}", planned.target.kind, planned.target.name);
-    let message = decision.message();
-    match &applied.outcome {
-        Err(error) => {
-            tracing::warn!(%namespace, %name, %target, current, desired, %error, "not carried out");
+    if let Err(error) = &applied.outcome {
+        tracing::warn!(%namespace, %name, %target, current, desired, %error, "not carried out");
+    }
+    match change {
+        Some(change) => {
+            tracing::info!(%namespace, %name, %target, current, desired, "{change}");
         }
-        Ok(effect) if effect.scaled.is_some() || (planned.delegates && current != desired) => {
-            tracing::info!(%namespace, %name, %target, current, desired, "{message}");
+        None if applied.outcome.is_ok() => {
+            let message = decision.message();
+            tracing::debug!(%namespace, %name, %target, current, desired, "{message}");
         }
-        Ok(_) => tracing::debug!(%namespace, %name, %target, current, desired, "{message}"),
+        None => {}
     }
 }

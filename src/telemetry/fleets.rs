@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{PoisonError, atomic::AtomicU64},
+    sync::{Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
 };
 
 use prometheus_client::{
@@ -38,6 +38,8 @@ pub(super) struct Fleets {
     ready: Family<MemberLabels, Gauge>,
     age_seconds: Family<MemberLabels, Gauge<f64, AtomicU64>>,
     unusable: Gauge,
+    /// The members that the last sync over one of their fleets did not find ready.
+    down: Mutex<BTreeSet<String>>,
 }
 
 // === impl Fleets ===
@@ -50,6 +52,7 @@ impl Default for Fleets {
             ready: Family::default(),
             age_seconds: Family::default(),
             unusable: Gauge::default(),
+            down: Mutex::default(),
         }
     }
 }
@@ -131,6 +134,25 @@ impl Telemetry {
         self.fleets.sync_seconds.observe(seconds);
     }
 
+    /// Publishes which members syncs did not find ready, at once; they are not ready until a sync says so.
+    pub fn members_down(&self, down: BTreeSet<String>) {
+        let mut known = self.down();
+        for member in &down {
+            let labels = MemberLabels {
+                member: member.clone(),
+            };
+            if let Some(ready) = self.fleets.ready.get(&labels) {
+                ready.set(0);
+            }
+        }
+        *known = down;
+    }
+
+    fn down(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        let down = self.fleets.down.lock();
+        down.unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Publishes how the members do: name, whether it is ready, and how long it has been silent if its Secret can be
     /// used. Those that are gone leave no series.
     pub fn members<'a>(&self, members: impl IntoIterator<Item = (&'a str, bool, Option<f64>)>) {
@@ -138,6 +160,7 @@ impl Telemetry {
         let _reader = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         self.fleets.ready.clear();
         self.fleets.age_seconds.clear();
+        let down = self.down();
         let mut unusable = 0;
         for (name, ready, silent) in members {
             let labels = MemberLabels {
@@ -146,7 +169,7 @@ impl Telemetry {
             self.fleets
                 .ready
                 .get_or_create(&labels)
-                .set(i64::from(ready));
+                .set(i64::from(ready && !down.contains(name)));
             match silent {
                 Some(seconds) => {
                     self.fleets.age_seconds.get_or_create(&labels).set(seconds);

@@ -62,6 +62,12 @@ pub(crate) struct State {
     /// Who wrote the replicas last, if neither an autoscaler nor we did.
     pub(crate) writer: Option<String>,
     pub(crate) writes: Vec<String>,
+    /// What is wrong with it, as its connection says.
+    pub(crate) problem: Option<String>,
+    /// Whether that is that its Secret cannot be used.
+    pub(crate) unusable: bool,
+    /// Whether that is that our credentials are not accepted.
+    pub(crate) rejects_us: bool,
     /// When it is, for what is measured.
     pub(crate) now: Timestamp,
     /// How many seconds pods took to start.

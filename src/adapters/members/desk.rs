@@ -14,10 +14,9 @@ use serde_json::{Value, json};
 use super::{
     Settings,
     connect::connect,
-    inventory::Inventory,
+    inventory::{Inventory, Wanted},
     kubeconfig::Access,
     rights::{Deed, deeds},
-    secret::Tags,
 };
 use crate::{
     adapters::kube::{
@@ -61,6 +60,8 @@ pub struct Enrolled {
     pub taints: Vec<String>,
     /// What is wrong with its Secret.
     pub problem: Option<String>,
+    /// Name of its Secret, if there is one.
+    pub secret: Option<String>,
     /// How to reach it.
     pub access: Option<Access>,
 }
@@ -207,7 +208,7 @@ impl Desk {
         );
         let unread = inventory.look(&self.calls, settings).await?;
         let wanted = inventory.wanted(settings).into_iter();
-        let enrolled = wanted.map(|(name, wanted)| Enrolled::of(name, &wanted.tags, wanted.access));
+        let enrolled = wanted.map(|(name, wanted)| Enrolled::of(name, wanted));
         Ok((enrolled.collect(), unread))
     }
 
@@ -281,7 +282,13 @@ impl std::fmt::Debug for Desk {
 }
 
 impl Enrolled {
-    fn of(name: String, tags: &Tags, access: Result<Access, String>) -> Self {
+    fn of(name: String, wanted: Wanted) -> Self {
+        let Wanted {
+            tags,
+            access,
+            secret,
+            ..
+        } = wanted;
         let (access, refused) = match access {
             Ok(access) => (Some(access), None),
             Err(problem) => (None, Some(problem)),
@@ -297,6 +304,7 @@ impl Enrolled {
             ],
             taints: tags.taints.iter().map(super::secret::shown).collect(),
             problem: refused.or_else(|| tags.problem.clone()),
+            secret,
             access,
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! It refuses to clean up: what was applied to a member may have been there before.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -27,6 +27,20 @@ struct Labelled {
 #[derive(Deserialize)]
 struct Labels {
     labels: Option<BTreeMap<String, String>>,
+}
+
+/// Why a member that was asked once is not ready.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unready {
+    /// HTTP 401.
+    #[error("it does not accept our credentials (HTTP 401); renew them in its Secret")]
+    Refused,
+    /// There was no answer in time.
+    #[error("no answer within {} s", .0.as_secs())]
+    Silent(Duration),
+    /// It says that it is not ready, or cannot be connected to.
+    #[error("{0}")]
+    Other(String),
 }
 
 impl Desk {
@@ -77,15 +91,19 @@ impl Desk {
     /// What the hub judges a member's health by: how it answers when it is asked whether it is ready.
     ///
     /// # Errors
-    /// It is not ready, or does not accept the credentials, in words.
-    pub async fn ready(&self) -> Result<(), String> {
+    /// It is not ready, or does not accept the credentials.
+    pub async fn ready(&self) -> Result<(), Unready> {
         match self.read_text("/readyz").await {
             Ok(_) => Ok(()),
+            Err(CallError::Status { code: 401, .. }) => Err(Unready::Refused),
+            Err(CallError::Late(limit)) => Err(Unready::Silent(limit)),
             Err(error @ CallError::Status { code, .. }) if code != 401 && code < 500 => {
                 tracing::debug!(%error, "answered all the same");
                 Ok(())
             }
-            Err(error) => Err(error.to_string().chars().take(200).collect()),
+            Err(error) => Err(Unready::Other(
+                error.to_string().chars().take(200).collect(),
+            )),
         }
     }
 }
@@ -160,5 +178,24 @@ mod tests {
             let (_, member) = desk(move |_, _| Reply::Fail(code, "words"));
             assert_eq!(member.ready().await.is_ok(), ready, "{code}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn why_a_member_is_not_ready_is_told_by_what_it_answers() {
+        let other = |words: &str| Err(Unready::Other(words.to_owned()));
+        for (reply, expected) in [
+            (None, Err(Unready::Silent(Duration::from_secs(5)))),
+            (Some(401), Err(Unready::Refused)),
+            (Some(403), Ok(())),
+            (Some(500), other("words (HTTP 500)")),
+        ] {
+            let (_, member) = desk(move |_, _| match reply {
+                None => Reply::Hang,
+                Some(code) => Reply::Fail(code, "words"),
+            });
+            assert_eq!(member.ready().await, expected);
+        }
+        let silent = Unready::Silent(Duration::from_secs(5));
+        assert_eq!(silent.to_string(), "no answer within 5 s");
     }
 }

@@ -48,6 +48,8 @@ pub(super) struct Wanted {
     pub(super) tags: Tags,
     /// How to reach it, or why not.
     pub(super) access: Result<Access, String>,
+    /// Name of the Secret with its kubeconfig, if there is one.
+    pub(super) secret: Option<String>,
     /// Since when its manager says that its control plane is not healthy; wall clock.
     pub(super) unhealthy: Option<Timestamp>,
 }
@@ -215,6 +217,7 @@ impl Inventory {
             let member = Wanted {
                 tags: secret.tags(&secret.name, &secret.labels),
                 access: access.map_err(|refusal| refusal.to_string()),
+                secret: Some(secret.name.clone()),
                 unhealthy: None,
             };
             wanted.insert(secret.name.clone(), member);
@@ -247,6 +250,7 @@ impl Inventory {
         let wanted = Wanted {
             tags,
             access,
+            secret: secrets.first().map(|secret| secret.name.clone()),
             unhealthy: profile.unhealthy,
         };
         (name.clone(), wanted)

@@ -39,6 +39,20 @@ pub(super) struct Link {
     _tasks: JoinSet<()>,
 }
 
+/// What is said of a member that answers with HTTP 401.
+pub(super) const REFUSED: &str =
+    "it does not accept our credentials (HTTP 401); renew them in its Secret";
+
+/// What the watches have brought; wall-clock times.
+struct Watches {
+    /// When the quietest of them last heard something.
+    heard: Option<Timestamp>,
+    /// Whether every list was complete once.
+    synced: bool,
+    /// What keeps one of them from working.
+    failing: Option<String>,
+}
+
 /// What the questions have brought.
 #[derive(Debug)]
 struct Vigil(Mutex<Answers>);
@@ -52,6 +66,19 @@ struct Answers {
     unready: Option<(Timestamp, String)>,
     /// Why there was no answer the last time.
     unanswered: Option<String>,
+    /// Whether that was because our credentials are not accepted.
+    refused: bool,
+}
+
+/// How a member is doing.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Condition {
+    /// Whether it answers; lost since the moment at which it counts as lost, which may be yet to come.
+    pub(super) health: Health,
+    /// What is wrong, for people; there is always something to say of one that is not ready.
+    pub(super) problem: Option<String>,
+    /// Whether the last answer was that our credentials are not accepted.
+    pub(super) refused: bool,
 }
 
 // === impl Patience ===
@@ -103,14 +130,24 @@ impl Link {
     }
 
     /// Whether the member answers, as of now, and what is wrong if it does not.
-    pub(super) fn health(&self) -> (Health, Option<String>) {
+    pub(super) fn condition(&self) -> Condition {
+        let watches = Watches {
+            heard: self.cluster.heard(),
+            synced: self.is_synced(),
+            failing: self.cluster.failing(),
+        };
+        let age = |at| self.clock.wall_age(at);
         let answers = self.vigil.answers().clone();
-        let heard = self.cluster.heard();
-        let (health, words) = answers.health(heard, self.is_synced(), |at, limit| {
-            self.clock.wall_age(at) > limit(&self.patience)
-        });
-        let words = words.or_else(|| self.cluster.failing());
-        (on(&self.clock, health), words)
+        let condition = answers.condition(watches, &self.patience, age);
+        Condition {
+            health: on(&self.clock, condition.health),
+            ..condition
+        }
+    }
+
+    /// Whether the member is ready, as of now.
+    pub(super) fn is_ready(&self) -> bool {
+        self.condition().health == Health::Ready
     }
 
     /// How long ago the member last answered, or its quietest watch last heard something.
@@ -141,6 +178,7 @@ impl Vigil {
             answered: Clock::system().now(),
             unready: None,
             unanswered: None,
+            refused: false,
         }))
     }
 
@@ -162,12 +200,9 @@ impl Vigil {
 
 impl Answers {
     fn note(&mut self, answer: Result<(), CallError>, now: Timestamp) {
+        self.refused = matches!(answer, Err(CallError::Status { code: 401, .. }));
         match answer {
-            Err(CallError::Status { code: 401, .. }) => {
-                let problem =
-                    "it does not accept our credentials (HTTP 401); renew them in its Secret";
-                self.unanswered = Some(problem.to_owned());
-            }
+            Err(CallError::Status { code: 401, .. }) => self.unanswered = None,
             Err(CallError::Status {
                 code: code @ 500..,
                 message,
@@ -191,30 +226,63 @@ impl Answers {
         self.unanswered = None;
     }
 
-    /// The health on the wall clock; `late` says whether an age is beyond a limit.
-    fn health(
+    /// All of it on the wall clock; `age` says how long ago something was.
+    fn condition(
         self,
-        heard: Option<Timestamp>,
-        synced: bool,
-        late: impl Fn(Timestamp, fn(&Patience) -> SignedDuration) -> bool,
-    ) -> (Health, Option<String>) {
-        let since = self.answered;
-        if late(since, |patience| patience.answer) {
-            return (Health::Unknown { since }, self.unanswered);
-        }
-        match heard {
-            Some(since) if late(since, |patience| patience.watch) => {
-                return (Health::Unknown { since }, self.unanswered);
+        watches: Watches,
+        patience: &Patience,
+        age: impl Fn(Timestamp) -> SignedDuration,
+    ) -> Condition {
+        let answered = self.answered;
+        let said = |words: String, why: Option<String>| Some(with(words, why));
+        let lost = |last, limit, problem| {
+            let since = later(last, limit);
+            (Health::Unknown { since }, problem)
+        };
+        let (health, problem) = match watches.heard {
+            _ if age(answered) > patience.answer => {
+                let words = format!("it does not answer since {answered:.0}");
+                let why = self.unanswered.or(watches.failing);
+                lost(answered, patience.answer, said(words, why))
             }
-            None => return (Health::Unknown { since }, self.unanswered),
-            Some(_) if !synced => return (Health::Unknown { since }, self.unanswered),
-            Some(_) => {}
-        }
-        match self.unready {
-            Some((since, said)) => (Health::NotReady { since }, Some(said)),
-            None => (Health::Ready, self.unanswered),
+            Some(heard) if age(heard) > patience.watch => {
+                let words = format!("its watches have heard nothing since {heard:.0}");
+                let why = watches.failing.or(self.unanswered);
+                lost(heard, patience.watch, said(words, why))
+            }
+            Some(_) if watches.synced => match self.unready {
+                Some((since, said)) => (Health::NotReady { since }, Some(said)),
+                None => (Health::Ready, self.unanswered.or(watches.failing)),
+            },
+            _ => {
+                let words = "it has not listed everything yet".to_owned();
+                let why = self.unanswered.or(watches.failing);
+                lost(answered, patience.answer, said(words, why))
+            }
+        };
+        Condition {
+            health,
+            problem: if self.refused {
+                Some(REFUSED.to_owned())
+            } else {
+                problem
+            },
+            refused: self.refused,
         }
     }
+}
+
+/// What happened, and why if anybody knows.
+fn with(words: String, why: Option<String>) -> String {
+    match why {
+        Some(why) => format!("{words}: {why}"),
+        None => words,
+    }
+}
+
+/// When something that was last heard of at `last` counts as lost.
+fn later(last: Timestamp, limit: SignedDuration) -> Timestamp {
+    last.saturating_add(limit).unwrap_or(last)
 }
 
 #[cfg(test)]
@@ -230,6 +298,7 @@ mod tests {
             answered: at(0),
             unready: None,
             unanswered: None,
+            refused: false,
         }
     }
 
@@ -240,26 +309,34 @@ mod tests {
         })
     }
 
-    /// The health at a second, with watches that heard something at another.
-    fn health(answers: &Answers, now: i64, heard: Option<i64>, synced: bool) -> Health {
-        let patience = Patience::of(SignedDuration::from_secs(45));
-        let late = |then: Timestamp, limit: fn(&Patience) -> SignedDuration| {
-            at(now).duration_since(then) > limit(&patience)
+    /// How it does at a second, with watches that heard something at another.
+    fn condition(answers: &Answers, now: i64, heard: Option<i64>, synced: bool) -> Condition {
+        let watches = Watches {
+            heard: heard.map(at),
+            synced,
+            failing: None,
         };
-        answers.clone().health(heard.map(at), synced, late).0
+        let patience = Patience::of(SignedDuration::from_secs(45));
+        let age = |then| at(now).duration_since(then);
+        answers.clone().condition(watches, &patience, age)
+    }
+
+    fn health(answers: &Answers, now: i64, heard: Option<i64>, synced: bool) -> Health {
+        condition(answers, now, heard, synced).health
     }
 
     #[test]
-    fn a_member_is_believed_for_as_long_as_it_answers_and_its_watches_hear() {
-        let unknown = |since| Health::Unknown { since: at(since) };
+    fn a_member_counts_as_lost_from_when_its_silence_has_lasted_too_long() {
+        let lost = |since| Health::Unknown { since: at(since) };
         for (now, heard, synced, expected) in [
             (0, Some(0), true, Health::Ready),
             (45, Some(0), true, Health::Ready),
-            (46, Some(46), true, unknown(0)),
-            (10, None, false, unknown(0)),
-            (10, Some(10), false, unknown(0)),
+            (46, Some(46), true, lost(45)),
+            (400, Some(46), true, lost(45)),
+            (10, None, false, lost(45)),
+            (10, Some(10), false, lost(45)),
             (40, Some(-49), true, Health::Ready),
-            (40, Some(-51), true, unknown(-51)),
+            (40, Some(-51), true, lost(39)),
         ] {
             let found = health(&answers(), now, heard, synced);
             assert_eq!(
@@ -267,6 +344,54 @@ mod tests {
                 "at {now}, heard at {heard:?}, synced {synced}"
             );
         }
+    }
+
+    #[test]
+    fn why_a_member_is_not_ready_tells_when_it_last_answered_and_what_is_in_the_way() {
+        let said = |answers: &Answers, now, heard, synced| {
+            let found = condition(answers, now, heard, synced);
+            (found.problem.unwrap_or_default(), found.refused)
+        };
+        let mut silent = answers();
+        silent.note(Err(CallError::Transport("reset".into())), at(30));
+        let mut denied = silent.clone();
+        denied.note(refused(401), at(40));
+        for (answers, now, heard, synced, expected, refused) in [
+            (&answers(), 10, Some(10), true, "", false),
+            (&silent, 40, Some(40), true, "reset", false),
+            (
+                &silent,
+                46,
+                Some(46),
+                true,
+                "it does not answer since 1970-01-01T00:16:40Z: reset",
+                false,
+            ),
+            (
+                &answers(),
+                40,
+                Some(-51),
+                true,
+                "its watches have heard nothing since 1970-01-01T00:15:49Z",
+                false,
+            ),
+            (
+                &answers(),
+                10,
+                None,
+                false,
+                "it has not listed everything yet",
+                false,
+            ),
+            // Also before it counts as lost.
+            (&denied, 41, Some(41), true, REFUSED, true),
+            (&denied, 100, Some(100), true, REFUSED, true),
+        ] {
+            let expected = (expected.to_owned(), refused);
+            assert_eq!(said(answers, now, heard, synced), expected);
+        }
+        denied.note(Ok(()), at(50));
+        assert_eq!(said(&denied, 51, Some(51), true), (String::new(), false));
     }
 
     #[test]
@@ -295,7 +420,8 @@ mod tests {
                 "{shown}"
             );
             assert_eq!(answers.unready.is_none(), ready, "{shown}");
-            assert_eq!(answers.unanswered.is_none(), answered, "{shown}");
+            let quiet = answers.unanswered.is_none() && !answers.refused;
+            assert_eq!(quiet, answered, "{shown}");
         }
     }
 

@@ -23,7 +23,7 @@ mod tests;
 
 pub use self::{
     desk::{Desk, Enrolled, Server, shown},
-    enrol::Interrupted,
+    enrol::{Interrupted, Unready},
     kubeconfig::{Access, Refusal, SIZE_MAX},
     link::Patience,
     rights::{Deed, Right, rights},

@@ -21,7 +21,7 @@ use super::{
     connect::connect,
     inventory::{Inventory, Wanted},
     kubeconfig::Access,
-    link::Link,
+    link::{Condition, Link},
     secret::Tags,
 };
 use crate::{
@@ -58,8 +58,8 @@ pub struct Members {
 pub struct MemberReport {
     /// Its name.
     pub name: String,
-    /// Whether it answers.
-    pub health: Health,
+    /// Whether it answers, accepts our credentials, and says that it is ready.
+    pub ready: bool,
     /// How long ago it last said anything; absent without a connection.
     pub silence: Option<SignedDuration>,
     /// Whether its Secret can be used.
@@ -117,9 +117,10 @@ impl Members {
         let roster = self.read();
         let report = |(name, entry): (&String, &Entry)| {
             let serving = entry.serving();
+            let condition = entry.condition(self.settings.patience.answer);
             MemberReport {
                 name: name.clone(),
-                health: entry.health().0,
+                ready: condition.health == Health::Ready && !condition.refused,
                 silence: serving.map(Link::silence),
                 usable: serving.is_some(),
             }
@@ -245,8 +246,12 @@ impl Fleet for Members {
         let roster = self.read();
         roster
             .values()
-            .map(|entry| Arc::new(entry.view()))
+            .map(|entry| Arc::new(entry.view(self.settings.patience.answer)))
             .collect()
+    }
+
+    fn lost_after(&self) -> SignedDuration {
+        self.settings.patience.answer
     }
 
     async fn changed(&self) {
@@ -307,38 +312,51 @@ impl Entry {
     /// The link that answers for the member: the newer one as soon as it can, or if the older one cannot.
     fn serving(&self) -> Option<&Link> {
         let ready = |link: &&Link| link.is_synced();
-        let works = |link: &Link| link.health().0 == Health::Ready;
         match (&self.link, &self.next) {
-            (Some(old), Some(new)) if !ready(&new) && works(old) => Some(old),
+            (Some(old), Some(new)) if !ready(&new) && old.is_ready() => Some(old),
             (_, Some(new)) => Some(new),
             (old, None) => old.as_ref(),
         }
     }
 
-    fn health(&self) -> (Health, Option<String>) {
-        let health = self.serving().map(Link::health);
-        let failed = self.failed.clone();
-        match (health, self.unhealthy) {
-            (Some((Health::Ready, _)), Some(since)) => {
+    /// How the member is doing. One whose Secret cannot be used counts as lost as late as one that does not answer.
+    fn condition(&self, lost_after: SignedDuration) -> Condition {
+        let condition = self.serving().map(Link::condition);
+        match (condition, self.unhealthy) {
+            (Some(known), Some(since)) if known.health == Health::Ready && !known.refused => {
                 let says = "its ClusterProfile says ControlPlaneHealthy=False";
-                (Health::NotReady { since }, Some(says.to_owned()))
+                Condition {
+                    health: Health::NotReady { since },
+                    problem: Some(says.to_owned()),
+                    refused: false,
+                }
             }
-            (Some(health), _) => health,
+            (Some(known), _) => known,
             (None, _) => {
-                let (since, problem) = failed.unzip();
+                let (since, problem) = self.failed.clone().unzip();
                 let since = since.unwrap_or(Timestamp::UNIX_EPOCH);
-                (Health::Unknown { since }, problem)
+                let since = since.saturating_add(lost_after).unwrap_or(since);
+                Condition {
+                    health: Health::Unknown { since },
+                    problem,
+                    refused: false,
+                }
             }
         }
     }
 
-    fn view(&self) -> MemberView<KubeMember> {
-        let (health, problem) = self.health();
+    fn view(&self, lost_after: SignedDuration) -> MemberView<KubeMember> {
+        let Condition {
+            health,
+            problem,
+            refused,
+        } = self.condition(lost_after);
         MemberView {
             profile: self.tags.profile.clone(),
             taints: self.tags.taints.clone(),
             prometheus: self.tags.prometheus.clone(),
             health,
+            refused,
             cluster: self.serving().map(|link| link.cluster.clone()),
             // Why a member is lost must not be mistaken for what is wrong with its annotations.
             problem: match health {

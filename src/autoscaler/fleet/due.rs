@@ -33,6 +33,8 @@ pub(super) struct Due {
     pub(super) rivals: Rivals,
     /// The members that have a share already, and the replicas that are expected there.
     pub(super) known: BTreeMap<String, Option<Replicas>>,
+    /// UIDs of the autoscalers as they were left, by member.
+    pub(super) left: BTreeMap<String, String>,
 }
 
 // === impl Due ===
@@ -86,6 +88,7 @@ impl Due {
             kin: Kin::Fleet,
             workload: Arc::clone(workload),
             rivals: self.rivals.clone(),
+            left: None,
         }
     }
 }

@@ -18,14 +18,12 @@ pub(super) fn events<M>(
     let mut events: Vec<EventNote> = done.iter().flat_map(deeds).collect();
     let lost = planned.observed.iter().filter_map(|member| {
         let memory = memories.get_mut(&member.profile.name)?;
-        let is_lost = memory.is_lost(
-            member.health,
-            planned.due.policy().period,
-            planned.decision.at,
-        );
+        let is_lost = memory.is_lost(member.health, planned.decision.at);
         let was_lost = std::mem::replace(&mut memory.lost, is_lost);
         let seen = planned.seen.members.get(&member.profile.name)?;
-        (is_lost != was_lost).then(|| gone_or_back(&member.profile.name, seen.problem()))
+        let name = &member.profile.name;
+        let problem = seen.problem().unwrap_or("it does not answer");
+        (is_lost != was_lost).then(|| gone_or_back(name, is_lost.then_some(problem)))
     });
     events.extend(lost);
     if planned.due.is_previewed() {

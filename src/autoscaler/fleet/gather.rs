@@ -4,7 +4,11 @@
 //! deadline of its own, so that a slow one delays the others by no more than that. A member that does not answer, or
 //! whose answer is not whole, is unknown; it is never taken for empty. It decides nothing and writes nothing.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::future::join_all;
 use jiff::Timestamp;
@@ -19,7 +23,7 @@ use crate::{
         gather::{self, Sighting},
     },
     domain::{
-        Replicas, ScaleTarget,
+        Replicas,
         federate::{Estimate, Health, PodShape, WorkloadSource},
         observation::{Container, Reading, Requests},
     },
@@ -68,6 +72,8 @@ pub(super) enum Sight {
     Unknown {
         /// Why not.
         why: String,
+        /// Whether it answers, and what cannot be read is this one workload.
+        answers: bool,
     },
 }
 
@@ -86,6 +92,16 @@ pub(super) struct Whole {
     pub(super) hand: Option<String>,
 }
 
+// === impl Seen ===
+
+impl<M> Seen<M> {
+    /// The members that are not ready, and not only for what one fleet asks of them.
+    pub(super) fn down(&self) -> BTreeSet<String> {
+        let down = self.members.iter().filter(|(_, member)| member.is_down());
+        down.map(|(name, _)| name.clone()).collect()
+    }
+}
+
 // === impl MemberSeen ===
 
 impl<M> MemberSeen<M> {
@@ -94,10 +110,28 @@ impl<M> MemberSeen<M> {
         self.problem().is_some()
     }
 
+    /// What keeps it from being scaled, if anything does: nothing can be said about it, it is not well, or it does not
+    /// accept our credentials.
+    pub(super) fn trouble(&self) -> Option<String> {
+        let is_unwell = matches!(self.view.health, Health::NotReady { .. });
+        let told = || {
+            let problem = self.view.problem.as_deref();
+            problem.map_or_else(|| "it is not ready".to_owned(), shortened)
+        };
+        let seen = || (is_unwell || self.view.refused).then(told);
+        self.problem().map(shortened).or_else(seen)
+    }
+
+    /// Whether the member itself is not ready, and not only what one fleet asks of it.
+    fn is_down(&self) -> bool {
+        let is_silent = matches!(self.sight, Sight::Unknown { answers: false, .. });
+        is_silent || self.view.refused || self.view.health != Health::Ready
+    }
+
     /// Why nothing can be said about it, if so.
     pub(super) fn problem(&self) -> Option<&str> {
         match &self.sight {
-            Sight::Unknown { why } => Some(why),
+            Sight::Unknown { why, .. } => Some(why),
             Sight::Whole(_) | Sight::Absent { .. } => None,
         }
     }
@@ -214,7 +248,7 @@ async fn see<M: Member>(
 ) -> Vec<(usize, MemberSeen<M>)> {
     let fleets: Vec<usize> = asked.iter().map(|(fleet, _)| *fleet).collect();
     let sights = match in_reach(view) {
-        Err(why) => fleets.iter().map(|_| unknown(&why)).collect(),
+        Err(why) => fleets.iter().map(|_| silent(&why)).collect(),
         Ok(cluster) => {
             let dues: Vec<_> = asked.into_iter().map(|(_, due)| due).collect();
             // Usage, then what else is measured: what is left of the time is for the scale, which decides.
@@ -223,8 +257,8 @@ async fn see<M: Member>(
             tokio::time::timeout(deadline, all)
                 .await
                 .unwrap_or_else(|_elapsed| {
-                    let why = format!("no answer within {deadline:?}");
-                    fleets.iter().map(|_| unknown(&why)).collect()
+                    let why = format!("it gave no answer within {deadline:?}");
+                    fleets.iter().map(|_| silent(&why)).collect()
                 })
         }
     };
@@ -243,54 +277,63 @@ async fn look<M: Member>(
     (now, patience): (Timestamp, Duration),
 ) -> Vec<Sight> {
     let forecasts = Forecasts::default();
-    let parts = due.iter().map(|(due, _)| due.part(&due.question)).collect();
-    let seen = gather::gather(cluster, &forecasts, parts, (now, Some(patience))).await;
+    let parts = due.iter().map(|(due, _)| gather::Due {
+        left: due.left.get(name).cloned(),
+        ..due.part(&due.question)
+    });
+    let when = (now, Some(patience));
+    let seen = gather::gather(cluster, &forecasts, parts.collect(), when).await;
     let sights = seen.into_iter().zip(due);
     let sights = sights.map(|((_, sighting), (due, placed))| async move {
-        let expected = due.known.get(name).copied().flatten();
         let placed = placed.as_ref().and_then(|placed| placed.as_ref().ok());
-        sight(cluster, (due, placed), expected, sighting).await
+        sight((cluster, name), (due, placed), sighting).await
     });
     join_all(sights).await
 }
 
-fn unknown(why: &str) -> Sight {
+fn silent(why: &str) -> Sight {
     Sight::Unknown {
         why: why.to_owned(),
+        answers: false,
+    }
+}
+
+fn unknown(error: &ClusterError) -> Sight {
+    Sight::Unknown {
+        why: error.to_string(),
+        answers: !matches!(error, ClusterError::Unreachable { .. }),
     }
 }
 
 /// The member's workloads, if it makes sense to ask for them now.
 pub(super) fn in_reach<M: Member>(view: &MemberView<M>) -> Result<&Arc<M>, String> {
-    let cluster = view.cluster.as_ref().ok_or_else(|| {
-        let problem = view.problem.clone();
-        problem.unwrap_or_else(|| "it has no usable Secret".to_owned())
-    })?;
-    let because = |told: &str| because(told, view.problem.as_deref());
+    let problem = view.problem.as_deref();
+    let Some(cluster) = &view.cluster else {
+        let problem = problem.unwrap_or("there is none");
+        return Err(shortened(&format!("its Secret cannot be used: {problem}")));
+    };
     match view.health {
-        Health::Unknown { since } => Err(because(&format!("it does not answer since {since:.0}"))),
+        Health::Unknown { .. } => Err(shortened(problem.unwrap_or("it does not answer"))),
         Health::Ready | Health::NotReady { .. } if cluster.is_synced() => Ok(cluster),
-        Health::Ready | Health::NotReady { .. } => {
-            Err(because("it has not answered everything yet"))
-        }
+        Health::Ready | Health::NotReady { .. } => Err(problem.map_or_else(
+            || "it has not listed everything yet".to_owned(),
+            |problem| shortened(&format!("it has not listed everything yet: {problem}")),
+        )),
     }
 }
 
-/// What a member is told to be, with what is wrong with it as far as a status has room for that.
-fn because(told: &str, problem: Option<&str>) -> String {
-    const MOST: usize = 200;
-    let problem = problem.unwrap_or_default();
+/// As much of what is wrong with a member as a status has room for.
+fn shortened(problem: &str) -> String {
+    const MOST: usize = 240;
     match problem.char_indices().nth(MOST) {
-        None if problem.is_empty() => told.to_owned(),
-        None => format!("{told}: {problem}"),
-        Some((end, _)) => format!("{told}: {}...", problem.get(..end).unwrap_or_default()),
+        None => problem.to_owned(),
+        Some((end, _)) => format!("{}...", problem.get(..end).unwrap_or_default()),
     }
 }
 
 async fn sight<M: Member>(
-    cluster: &M,
+    (cluster, name): (&M, &str),
     (due, placed): (&Due, Option<&(Template, PodShape)>),
-    expected: Option<Replicas>,
     sighting: Result<Sighting, ClusterError>,
 ) -> Sight {
     let target = &due.spec.workload.target;
@@ -300,10 +343,11 @@ async fn sight<M: Member>(
             let capacity = placed.and_then(|(_, like)| cluster.capacity(target, "", like));
             let hpas = cluster.hpas(&target.namespace);
             let whose = (&*due.whole, Kin::Fleet);
-            let siblings = Siblings::of(whose, target, &hpas, &due.rivals.uids);
+            let left = due.left.get(name).map(String::as_str);
+            let siblings = Siblings::of(whose, target, &hpas, (&due.rivals.uids, left));
             return Sight::Absent { capacity, siblings };
         }
-        Err(error) => return unknown(&error.to_string()),
+        Err(error) => return unknown(&error),
     };
     let unschedulable = match &*sighting.scale.selector {
         "" => Ok((Replicas::ZERO, None)),
@@ -312,7 +356,7 @@ async fn sight<M: Member>(
     let template = placed.map(|(template, _)| template);
     let foreign = is_foreign(cluster, (due, template), &sighting).await;
     match (unschedulable, foreign) {
-        (Err(error), _) | (_, Err(error)) => unknown(&error.to_string()),
+        (Err(error), _) | (_, Err(error)) => unknown(&error),
         (Ok(unschedulable), Ok(foreign)) => Sight::Whole(Box::new(Whole {
             unschedulable,
             foreign,
@@ -321,7 +365,7 @@ async fn sight<M: Member>(
                 &sighting.scale.selector,
                 &shape(containers(&sighting).as_deref()),
             ),
-            hand: hand(cluster, target, expected, &sighting).await,
+            hand: hand((cluster, name), due, &sighting).await,
             sighting,
         })),
     }
@@ -343,11 +387,11 @@ async fn is_foreign<M: Member>(
 
 /// Who changed the replicas, asked only where neither we nor the member's autoscaler can have.
 async fn hand<M: Member>(
-    cluster: &M,
-    target: &ScaleTarget,
-    expected: Option<Replicas>,
+    (cluster, name): (&M, &str),
+    due: &Due,
     sighting: &Sighting,
 ) -> Option<String> {
+    let expected = due.known.get(name).copied().flatten();
     let found = sighting.scale.scale.spec;
     let child = sighting.siblings.acting();
     let scaled_to = child.and_then(|child| as_child(child).desired);
@@ -355,6 +399,7 @@ async fn hand<M: Member>(
         return None;
     }
     // Not to know is not to accuse.
+    let target = &due.spec.workload.target;
     cluster.replicas_written_by(target).await.ok().flatten()
 }
 
@@ -384,15 +429,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn why_a_member_is_out_of_reach_is_told_in_two_hundred_characters() {
-        let long = "é".repeat(201);
-        let cut = format!("lost: {}...", "é".repeat(200));
+    fn what_is_wrong_with_a_member_is_told_in_two_hundred_and_forty_characters() {
+        let long = "é".repeat(241);
+        let cut = format!("{}...", "é".repeat(240));
         for (problem, expected) in [
-            (None, "lost"),
-            (Some("renew its Secret"), "lost: renew its Secret"),
-            (Some(long.as_str()), cut.as_str()),
+            ("renew its Secret", "renew its Secret"),
+            (&long[2..], &long[2..]),
+            (&long, &cut),
         ] {
-            assert_eq!(because("lost", problem), expected);
+            assert_eq!(shortened(problem), expected);
         }
     }
 }

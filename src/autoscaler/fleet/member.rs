@@ -61,19 +61,20 @@ pub(super) struct Part {
     pub(super) orphan: Option<Arc<HpaView>>,
 }
 
-/// A member as the engine reads it: as it was seen, or as it was seen last.
+/// A member as the engine reads it: as it was seen, or as it was seen last. One that is not seen for `lost_after` is
+/// lost.
 pub(super) fn observed<M>(
     due: &Due,
     seen: &MemberSeen<M>,
     memory: &mut MemberMemory,
-    now: Timestamp,
+    (now, lost_after): (Timestamp, SignedDuration),
 ) -> Member {
     let view = &seen.view;
     let last = memory.last.take();
     memory.seen |= !seen.is_unknown();
     let member = match &seen.sight {
         Sight::Unknown { .. } => Member {
-            health: lost(view.health, (last.as_ref(), memory.seen), now),
+            health: lost(view.health, (last.as_ref(), memory.seen), (now, lost_after)),
             ..last.unwrap_or_default()
         },
         Sight::Absent { capacity, siblings } => Member {
@@ -103,6 +104,7 @@ pub(super) fn observed<M>(
     let member = Member {
         profile: view.profile.clone(),
         taints: view.taints.clone(),
+        problem: seen.trouble(),
         fought_by: member
             .fought_by
             .or_else(|| fighter.map(|(_, hand)| hand.clone())),
@@ -112,20 +114,25 @@ pub(super) fn observed<M>(
     member
 }
 
-/// Since when a member is lost: as long as it says, or since it was seen last; what status remembers is older than that
-/// by the controller's own absence, and does not count.
-fn lost(health: Health, (last, seen): (Option<&Member>, bool), now: Timestamp) -> Health {
+/// When a member that cannot be seen counts as lost, which may be yet to come: as it says, or so long after it was seen
+/// last, whichever was known first. What status remembers is older than that by the controller's own absence, and does
+/// not count.
+fn lost(
+    health: Health,
+    (last, seen): (Option<&Member>, bool),
+    (now, lost_after): (Timestamp, SignedDuration),
+) -> Health {
     let before = last.map(|member| member.health);
-    match (health, before) {
-        (Health::Unknown { .. }, _) => health,
-        (_, Some(Health::Unknown { since })) => Health::Unknown { since },
+    let since = match (health, before) {
+        (Health::Unknown { since }, Some(Health::Unknown { since: before })) => since.min(before),
+        (Health::Unknown { since }, _) | (_, Some(Health::Unknown { since })) => since,
         _ => {
             let at = last.filter(|_| seen).and_then(|member| member.observed);
-            Health::Unknown {
-                since: at.unwrap_or(now),
-            }
+            let at = at.unwrap_or(now);
+            at.saturating_add(lost_after).unwrap_or(at)
         }
-    }
+    };
+    Health::Unknown { since }
 }
 
 fn of(due: &Due, whole: &Whole, shaped: Option<(Replicas, Replicas)>, now: Timestamp) -> Member {

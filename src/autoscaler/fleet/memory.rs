@@ -9,7 +9,7 @@ use std::{
 };
 
 use foretide_crds::{ClusterStatus, EffectiveHorizontalPodAutoscaler, FederatedHPA};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::{ledger, why::Why};
 use crate::{
@@ -25,9 +25,6 @@ use crate::{
     validate::FleetSpec,
 };
 
-/// For so many syncs a member that status knows may take to answer a controller that was just started.
-const JOINING_PERIODS: i32 = 3;
-
 /// What is remembered of one fleet.
 #[derive(Debug)]
 pub(super) struct FleetMemory {
@@ -39,12 +36,16 @@ pub(super) struct FleetMemory {
     pub(super) asking: History,
     /// The last answer of them.
     pub(super) asked: Option<Replicas>,
+    /// The fleet's count as it was decided last.
+    pub(super) desired: Option<Replicas>,
     /// The members that the fleet's readings were about.
     pub(super) counted: Option<BTreeSet<String>>,
     /// What they ran together, and were told to run since.
     pub(super) current: Option<Replicas>,
     /// What rebalancing remembers.
     pub(super) ledger: Ledger,
+    /// The members that were not ready then, for any fleet alike.
+    pub(super) down: BTreeSet<String>,
     /// The members that have metric series.
     pub(super) shown: BTreeSet<String>,
     /// By member.
@@ -102,9 +103,11 @@ impl FleetMemory {
             spec: None,
             asking: History::default(),
             asked: None,
+            desired: None,
             counted: None,
             current: None,
             ledger: ledger.unwrap_or_default(),
+            down: BTreeSet::new(),
             shown: BTreeSet::new(),
             members: members.collect(),
         }
@@ -120,19 +123,27 @@ impl FleetMemory {
         }
         known
     }
+
+    /// UIDs of the members' autoscalers as they were left, as far as that is known.
+    pub(super) fn left(&self) -> BTreeMap<String, String> {
+        let members = self.members.iter();
+        let left = members.filter_map(|(name, memory)| {
+            let left = memory.track.left.as_ref()?;
+            Some((name.clone(), left.uid.clone()))
+        });
+        left.collect()
+    }
 }
 
 // === impl MemberMemory ===
 
 impl MemberMemory {
-    /// Whether to say that it is lost. What was never seen is only joining; after a restart so is what status knows, for
-    /// a while.
-    pub(super) fn is_lost(&self, health: Health, period: SignedDuration, now: Timestamp) -> bool {
+    /// Whether to say that it is lost. What was never seen, and of what status knows nothing, is only joining.
+    pub(super) fn is_lost(&self, health: Health, now: Timestamp) -> bool {
         let Health::Unknown { since } = health else {
             return false;
         };
-        let long = period.checked_mul(JOINING_PERIODS).unwrap_or(period);
-        self.seen || self.restored && now.duration_since(since) >= long
+        (self.seen || self.restored) && since <= now
     }
 }
 

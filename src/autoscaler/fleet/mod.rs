@@ -9,6 +9,7 @@
 //! waits for members. It refuses to divide: `domain::federate` does.
 
 mod apply;
+mod change;
 mod due;
 mod events;
 mod farewell;
@@ -163,6 +164,9 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
     pub async fn sync(&mut self) {
         let farewell = self.farewell().await;
         join(farewell.take(), self.sync_living()).await;
+        let memories = self.memories.values();
+        let down = memories.flat_map(|memory| memory.down.iter().cloned());
+        self.told.telemetry.members_down(down.collect());
     }
 
     async fn sync_living(&mut self) {
@@ -220,9 +224,10 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
             .or_insert_with(|| FleetMemory::new(&due.fdhpa, &due.whole));
         let observed = seen.members.iter().map(|(name, member)| {
             let memory = memory.members.entry(name.clone()).or_default();
-            member::observed(&due, member, memory, now)
+            member::observed(&due, member, memory, (now, self.fleet.lost_after()))
         });
         let observed: Vec<_> = observed.collect();
+        memory.down = seen.down();
         let policy = due.policy();
         let by_name = federate::participation(&policy, &observed, &memory.ledger, now);
         let participants = Participants::of(&seen, &by_name);

@@ -15,8 +15,16 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use super::{
-    FleetAutoscaler, Planned, apply::Done, due::Due, events::events, gather::Seen, ledger,
-    member::rival, memory::MemberMemory,
+    FleetAutoscaler, Planned,
+    apply::Done,
+    change::change,
+    due::Due,
+    events::events,
+    gather::Seen,
+    ledger,
+    member::rival,
+    memory::MemberMemory,
+    why::{gist, noted},
 };
 use crate::{
     autoscaler::{
@@ -27,7 +35,7 @@ use crate::{
     domain::{
         Replicas,
         explain::ConditionKind,
-        federate::{self, Entry, Ledger, Member, MemberDecision},
+        federate::{self, Entry, Ledger, Member, MemberDecision, Reason},
         observation::Status,
     },
     ports::{Cluster, ClusterError, EventNote, Fleet},
@@ -41,6 +49,7 @@ pub(super) struct Board<'a, C> {
     fdhpa: &'a FederatedHPA,
     beside: Beside,
     conditions: Vec<Condition>,
+    change: Option<String>,
 }
 
 /// What a fleet's status has beside that of every autoscaler.
@@ -66,9 +75,8 @@ impl Beside {
     /// What of it is worth a write.
     fn outline(&self) -> Value {
         let clusters = self.clusters.iter().flatten().cloned().map(|cluster| {
-            let word = |reason: String| reason.split(':').next().map(str::to_owned);
             let steady = ClusterStatus {
-                reason: cluster.reason.clone().and_then(word),
+                reason: cluster.reason.as_deref().map(gist),
                 capacity: None,
                 utilization: None,
                 observed: None,
@@ -90,6 +98,7 @@ impl<'a, C: Cluster> Board<'a, C> {
             fdhpa,
             beside: Beside::of(fdhpa.status.as_ref()),
             conditions: Vec::new(),
+            change: None,
         }
     }
 
@@ -114,6 +123,10 @@ impl<C: Cluster> NoticeBoard for Board<'_, C> {
     fn standing(&self, ehpa: &EffectiveHorizontalPodAutoscaler) -> Outline {
         let beside = Beside::of(self.fdhpa.status.as_ref());
         Outline::of(&ehpa.status.clone().unwrap_or_default()).beside(beside.outline())
+    }
+
+    fn change(&self, _: &Applied) -> Option<String> {
+        self.change.clone()
     }
 
     fn conditions(&self) -> Vec<Condition> {
@@ -186,14 +199,15 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
         };
         let is_well =
             memory.told.invalid.is_none() && done.as_ref().is_ok_and(|done| outcome(done).is_ok());
+        let written = done.as_deref().unwrap_or_default();
         let board = Board {
             hub: &*self.hub,
             fdhpa: &planned.due.fdhpa,
             beside: beside(&planned, &memory.ledger, &mut memory.members),
             conditions: conditions(&planned, is_well),
+            change: change(&planned, written, &mut memory.desired),
         };
         let reporter = board.reporter(&self.told.telemetry, self.clock.now());
-        let written = done.as_deref().unwrap_or_default();
         for event in events(&planned, written, &mut memory.members) {
             reporter.emit(&planned.due.whole, &event).await;
         }
@@ -304,9 +318,10 @@ fn beside<M>(
     let decided = planned.decision.members.iter();
     let clusters = decided.map(|decided| {
         let memory = memories.entry(decided.name.clone()).or_default();
-        let why = memory.why.told(decided, planned.due.is_previewed());
         let is_meant = |member: &&Member| member.profile.name == decided.name;
         let observed = planned.observed.iter().find(is_meant);
+        let why = memory.why.told(decided, planned.due.is_previewed());
+        let why = noted(why, notes(decided, observed, memory));
         cluster(decided, observed, ledger.members.get(&decided.name), why)
     });
     Beside {
@@ -314,6 +329,30 @@ fn beside<M>(
         clusters: Some(clusters.collect()),
         ledger: Some(ledger::written(ledger)),
     }
+}
+
+/// What is to be known of a member besides why it has what it has.
+fn notes(
+    decided: &MemberDecision,
+    observed: Option<&Member>,
+    memory: &MemberMemory,
+) -> impl Iterator<Item = String> {
+    let is_told = matches!(
+        decided.reasons.first(),
+        Some(Reason::Unknown | Reason::Failed)
+    );
+    let problem = observed.and_then(|member| member.problem.as_deref());
+    let problem = problem.filter(|_| !is_told).map(|problem| {
+        let mut letters = problem.chars();
+        let first = letters.next().map(|first| first.to_ascii_uppercase());
+        first.into_iter().chain(letters).collect()
+    });
+    let shaped = memory.shaped.filter(|(_, meant)| *meant == decided.min);
+    let raised = shaped.filter(|(left, meant)| left > meant);
+    let raised = raised.map(|(left, meant)| {
+        format!("minReplicas of its HPA is {left} until less is needed; its minimum is {meant}")
+    });
+    problem.into_iter().chain(raised)
 }
 
 fn cluster(

@@ -116,6 +116,7 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
             question,
             rivals,
             known: memory.known(),
+            left: memory.left(),
         })
     }
 }

@@ -13,6 +13,36 @@ use crate::domain::{
 /// What separates the word from the sentence.
 const COLON: &str = ": ";
 
+/// What separates the sentence from what is to be known besides.
+const FULL_STOP: &str = ". ";
+
+/// What is to be known of a member besides why it has what it has: `notes`, behind the reason that [`Why::told`] gives.
+pub(super) fn noted(mut reason: String, notes: impl IntoIterator<Item = String>) -> String {
+    for note in notes {
+        reason.push_str(FULL_STOP);
+        reason.push_str(&note);
+    }
+    reason
+}
+
+/// What of a reason is worth a write when it changes: the word, what is wrong where that is the reason, and what is to
+/// be known besides; but not the numbers of a sentence, nor what a server says about its trouble.
+pub(super) fn gist(reason: &str) -> String {
+    let (word, sentence) = reason.split_once(COLON).unwrap_or((reason, ""));
+    let clause = |text: &str| text.split(COLON).next().unwrap_or_default().to_owned();
+    let is_away = [Reason::Unknown, Reason::Failed]
+        .iter()
+        .any(|away| away.as_str() == word);
+    let why = if is_away {
+        clause(sentence)
+    } else {
+        String::new()
+    };
+    let notes = sentence.split(FULL_STOP).skip(1).map(clause);
+    let parts = [word.to_owned(), why].into_iter().chain(notes);
+    parts.collect::<Vec<_>>().join(COLON)
+}
+
 /// Why one member was moved last.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Why(Option<Moved>);
@@ -30,7 +60,13 @@ struct Moved {
 impl Why {
     /// What a status remembers.
     pub(super) fn remembered(cluster: &ClusterStatus) -> Self {
-        let text = cluster.reason.clone().unwrap_or_default();
+        let reason = cluster.reason.as_deref().unwrap_or_default();
+        // What was to be known besides may not be so any more.
+        let text = reason
+            .split(FULL_STOP)
+            .next()
+            .unwrap_or_default()
+            .to_owned();
         let word = text.split(COLON).next().unwrap_or_default();
         let reason = Reason::ALL.iter().find(|reason| reason.as_str() == word);
         let count = |n: Option<i32>| n.map(Replicas::from_i32);
@@ -139,6 +175,40 @@ mod tests {
     }
 
     #[test]
+    fn a_change_of_what_is_wrong_is_worth_a_write_and_one_of_numbers_is_not() {
+        for (one, other, same) in [
+            ("Blocked: 2 pods for 75 s", "Blocked: 3 pods for 90 s", true),
+            ("Steady: nothing", "Floor: nothing", false),
+            (
+                "Unknown: it does not answer since T: reset; it keeps",
+                "Unknown: it does not answer since T: refused; it keeps",
+                true,
+            ),
+            (
+                "Unknown: it does not answer since T: reset; it keeps",
+                "Unknown: it does not accept our credentials; it keeps",
+                false,
+            ),
+            ("Steady: nothing. It is tired", "Steady: nothing", false),
+            (
+                "Floor: min 1 -> 2. minReplicas is 24",
+                "Floor: min 2 -> 3. minReplicas is 24",
+                true,
+            ),
+            (
+                "Floor: min 1 -> 2. minReplicas is 24",
+                "Floor: min 1 -> 2. minReplicas is 23",
+                false,
+            ),
+        ] {
+            assert_eq!(gist(one) == gist(other), same, "{one} | {other}");
+        }
+        let notes = ["It is tired".to_owned(), "minReplicas is 2".to_owned()];
+        let text = noted("Steady: nothing".to_owned(), notes);
+        assert_eq!(text, "Steady: nothing. It is tired. minReplicas is 2");
+    }
+
+    #[test]
     fn a_restart_knows_the_last_move_and_no_state() {
         let cluster = |reason: &str| ClusterStatus {
             name: "m1".to_owned(),
@@ -155,7 +225,7 @@ mod tests {
             ("Steady: nothing to change", false),
             ("", false),
         ] {
-            let mut why = Why::remembered(&cluster(reason));
+            let mut why = Why::remembered(&cluster(&format!("{reason}. It is tired")));
             let shown = why.told(&decided(Reason::Steady, (1, 8), (1, 8)), false);
             assert_eq!(
                 shown == reason,

@@ -263,6 +263,7 @@ impl Cluster {
             fought_by: self.replicas_written_by.clone(),
             is_capacity_soft: false,
             rival: None,
+            problem: None,
             foreign: false,
         })
     }

@@ -50,7 +50,7 @@ pub(super) async fn run(args: &CheckArgs, screen: Screen) -> Result<Answer, Fail
     let failed = |error| Failure::runtime(format!("member {}: {}", args.name, chain(&error)));
     let found = Findings {
         version: member.version().await.map_err(failed)?,
-        unready: member.ready().await.err(),
+        unready: member.ready().await.err().map(|why| why.to_string()),
         rights: member
             .may(args.place, &args.in_namespaces)
             .await

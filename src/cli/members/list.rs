@@ -1,12 +1,13 @@
-//! `foretide members list`: the members of a hub as they are written down there.
+//! `foretide members list`: the members of a hub as they are written down there, and which of them cannot be used.
 //!
-//! Connects to the hub only; `check` connects to a member.
+//! Asks each member once whether it is ready, all at the same time; `check` looks at one more closely.
 
+use futures::{StreamExt, stream};
 use serde_json::{Value, json};
 
 use super::{HubArgs, unread};
 use crate::{
-    adapters::members::Enrolled,
+    adapters::members::{Desk, Enrolled, Unready},
     cli::{
         explain::Form,
         output::{Answer, Failure, Screen, Side},
@@ -14,11 +15,17 @@ use crate::{
     validate::chain,
 };
 
+/// How many members are asked at once.
+const ASKED_AT_ONCE: usize = 64;
+
 /// Arguments of `foretide members list`.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct ListArgs {
     #[command(flatten)]
     hub: HubArgs,
+    /// Show what is written down and connect to no member
+    #[arg(long)]
+    offline: bool,
     /// Form of the output
     #[arg(short, long, value_enum, default_value_t)]
     output: Form,
@@ -28,7 +35,10 @@ pub(super) struct ListArgs {
 pub(super) async fn run(args: &ListArgs, screen: Screen) -> Result<Answer, Failure> {
     let hub = args.hub.desk().await?;
     let members = hub.enrolled(&args.hub.settings()).await;
-    let (members, missing) = members.map_err(|error| Failure::runtime(chain(&error)))?;
+    let (mut members, missing) = members.map_err(|error| Failure::runtime(chain(&error)))?;
+    if !args.offline {
+        ask(&mut members, &args.hub.namespace).await;
+    }
     let answer = match args.output {
         Form::Text => Answer::text(text(&members, &args.hub, screen)),
         Form::Json => Answer::json("Members", json!({"items": items(&members)})),
@@ -37,6 +47,34 @@ pub(super) async fn run(args: &ListArgs, screen: Screen) -> Result<Answer, Failu
         notes: unread(missing.as_ref()),
         ..answer
     })
+}
+
+/// Asks every member whether it is ready, and adds what is wrong; each has its own deadline.
+async fn ask(members: &mut [Enrolled], namespace: &str) {
+    let asked = members.iter().map(|member| async {
+        let access = member.access.as_ref()?;
+        let found = match Desk::of_member(access) {
+            Ok(desk) => desk.ready().await,
+            Err(error) => Err(Unready::Other(chain(&error))),
+        };
+        found.err()
+    });
+    let asked: Vec<_> = stream::iter(asked).buffered(ASKED_AT_ONCE).collect().await;
+    for (member, unready) in members.iter_mut().zip(asked) {
+        member.problem = problem(member, unready, namespace);
+    }
+}
+
+/// What is wrong with a member: what came of asking it, and what its Secret says.
+fn problem(member: &Enrolled, unready: Option<Unready>, namespace: &str) -> Option<String> {
+    let unready = unready.map(|unready| match (unready, &member.secret) {
+        (Unready::Refused, Some(secret)) => {
+            format!("refuses its credentials (HTTP 401); renew them in Secret {namespace}/{secret}")
+        }
+        (unready, _) => unready.to_string(),
+    });
+    let all: Vec<String> = unready.into_iter().chain(member.problem.clone()).collect();
+    (!all.is_empty()).then(|| all.join("; "))
 }
 
 fn text(members: &[Enrolled], hub: &HubArgs, screen: Screen) -> String {
@@ -113,6 +151,7 @@ pub(super) mod tests {
             place: ["onprem".into(), "eu".into(), "a,b".into()],
             taints: vec!["upkeep:NoSchedule".into()],
             problem: None,
+            secret: Some("one".into()),
             access: None,
         };
         let bad = Enrolled {
@@ -121,6 +160,7 @@ pub(super) mod tests {
             place: Default::default(),
             taints: Vec::new(),
             problem: Some("data.kubeconfig is missing".into()),
+            secret: Some("two".into()),
             access: None,
         };
         let shown = text(&[good.clone(), bad], &hub(), Screen::default());
@@ -133,5 +173,44 @@ two   -                 -         -       -      -                  data.kubecon
         assert_eq!(items(&[good])[0]["zones"], json!(["a", "b"]));
         let none = "no members in namespace foretide-system: no Secret there has the label a=b\n";
         assert_eq!(text(&[], &hub(), Screen::default()), none);
+    }
+
+    #[test]
+    fn what_came_of_asking_a_member_is_its_problem_beside_what_its_secret_says() {
+        let member = |secret: Option<&str>, problem: Option<&str>| Enrolled {
+            name: "one".into(),
+            host: None,
+            place: Default::default(),
+            taints: Vec::new(),
+            problem: problem.map(str::to_owned),
+            secret: secret.map(str::to_owned),
+            access: None,
+        };
+        let silent = Unready::Silent(std::time::Duration::from_secs(5));
+        for (member, unready, expected) in [
+            (member(Some("s"), None), None, None),
+            (
+                member(Some("s"), None),
+                Some(Unready::Refused),
+                Some("refuses its credentials (HTTP 401); renew them in Secret ns/s"),
+            ),
+            (
+                member(Some("s"), None),
+                Some(silent),
+                Some("no answer within 5 s"),
+            ),
+            (
+                member(Some("s"), Some("a bad taint")),
+                Some(Unready::Other("etcd failed (HTTP 500)".into())),
+                Some("etcd failed (HTTP 500); a bad taint"),
+            ),
+            (
+                member(None, Some("data.kubeconfig is missing")),
+                None,
+                Some("data.kubeconfig is missing"),
+            ),
+        ] {
+            assert_eq!(problem(&member, unready, "ns").as_deref(), expected);
+        }
     }
 }

@@ -202,13 +202,18 @@ impl MemberDecision {
         if !text.is_empty() {
             text.push_str(": ");
         }
-        let reason = self.reasons.first().map_or("", |reason| reason.text());
-        text.push_str(if self.because.is_empty() {
-            reason
+        text.push_str(self.cause());
+        text
+    }
+
+    /// Why, without what changes.
+    #[must_use]
+    pub fn cause(&self) -> &str {
+        if self.because.is_empty() {
+            self.reasons.first().map_or("", |reason| reason.text())
         } else {
             &self.because
-        });
-        text
+        }
     }
 
     fn change(&self) -> String {

@@ -38,6 +38,9 @@ pub struct Member {
     pub rival: Option<String>,
     /// The hub places the workload, and the one that is there is not from it: it is neither drained nor deleted.
     pub foreign: bool,
+    /// Why it cannot be seen, or what will keep it from being seen before long, if anything does: lower case, no full
+    /// stop.
+    pub problem: Option<String>,
 }
 
 /// The workload's pods in one member.
@@ -74,7 +77,7 @@ pub enum Health {
     },
     /// It does not answer, or what it said is too old.
     Unknown {
-        /// Since when.
+        /// Since when it counts as lost, which may be yet to come: for a while nobody thinks anything of a silence.
         since: Timestamp,
     },
 }

@@ -244,10 +244,10 @@ fn settle_reasons(seat: &mut Seat<'_>, outcome: Outcome, before: Option<(Replica
         Role::Active => Reason::Steady,
     };
     if seat.reasons.is_empty() || !matches!(reason, Reason::Steady | Reason::Asleep) {
-        let because = if reason == Reason::Foreign {
-            whose_it_is(seat)
-        } else {
-            String::new()
+        let because = match reason {
+            Reason::Foreign => whose_it_is(seat),
+            Reason::Unknown | Reason::Failed => why_it_is_away(seat, reason),
+            _ => String::new(),
         };
         seat.tell(reason, || because);
     }
@@ -283,6 +283,17 @@ fn whose_it_is(seat: &Seat<'_>) -> String {
         }
         (None, None) => String::new(),
     }
+}
+
+/// What is wrong with a member that cannot be seen or is not well, if more is known than that.
+fn why_it_is_away(seat: &Seat<'_>, reason: Reason) -> String {
+    let follows = match reason {
+        Reason::Failed => "this has lasted for longer than is tolerated",
+        _ if seat.known => "it keeps what it has and is left alone",
+        _ => "it gets no share before it can be seen",
+    };
+    let problem = seat.member.problem.as_ref();
+    problem.map_or_else(String::new, |problem| format!("{problem}; {follows}"))
 }
 
 fn decided(

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::domain::federate::{Condition, ConditionKind, Kind, Reason, Remark, assign::thresholds};
+use crate::domain::federate::{
+    Condition, ConditionKind, Health, Kind, Reason, Remark, assign::thresholds,
+};
 use crate::domain::observation::Status;
 
 use super::fleet::{Fleet, Role, Seat, sum};
@@ -132,23 +134,54 @@ fn held_by_lost(fleet: &Fleet<'_>) -> u32 {
 
 fn reachable(fleet: &Fleet<'_>) -> Condition {
     let kind = ConditionKind::MembersReachable;
-    let lost = names(fleet, |seat| {
-        matches!(
-            seat.role,
-            Role::Lost | Role::Failed | Role::Outside(Reason::Unknown | Reason::Failed)
-        )
-    });
-    if lost.is_empty() {
-        return condition(
-            kind,
-            Status::True,
-            "Reachable",
-            "every member answers".to_owned(),
+    let missing: Vec<_> = fleet.seats.iter().filter(|seat| !is_ready(seat)).collect();
+    let (beside, meant): (Vec<_>, Vec<_>) = missing.into_iter().partition(|seat| is_beside(seat));
+    let told = |seat: &&Seat<'_>| format!("{}: {}", seat.name(), trouble(seat));
+    let named: Vec<_> = meant.iter().map(told).collect();
+    if !named.is_empty() {
+        let message = format!(
+            "{}; what runs there goes on with its last bounds",
+            named.join("; ")
         );
+        return condition(kind, Status::False, "Unreachable", message);
     }
-    let message =
-        format!("{lost}: no answer, or not well; what runs there goes on with its last bounds");
-    condition(kind, Status::False, "Unreachable", message)
+    let all_take_part = !fleet.seats.iter().any(|seat| is_beside(seat));
+    let who = if all_take_part {
+        "every member answers"
+    } else {
+        "every member that takes part answers"
+    };
+    let beside = beside.iter().map(|seat| {
+        let why = match seat.role {
+            Role::Outside(Reason::NoPreference) => "which no preference names",
+            _ => "which gets no share",
+        };
+        format!("; {}, {why}, does not: {}", seat.name(), trouble(seat))
+    });
+    let message = format!("{who}{}", beside.collect::<String>());
+    condition(kind, Status::True, "Reachable", message)
+}
+
+/// Whether a member answers, is well, and nothing will keep it from answering before long.
+fn is_ready(seat: &Seat<'_>) -> bool {
+    let is_away = matches!(
+        seat.role,
+        Role::Lost | Role::Failed | Role::Outside(Reason::Unknown | Reason::Failed)
+    );
+    !is_away && seat.member.health == Health::Ready && seat.member.problem.is_none()
+}
+
+/// Whether a member has no part in the fleet, whether it can be seen or not.
+fn is_beside(seat: &Seat<'_>) -> bool {
+    match seat.role {
+        Role::Outside(reason) => !matches!(reason, Reason::Unknown | Reason::Failed),
+        _ => false,
+    }
+}
+
+fn trouble<'a>(seat: &Seat<'a>) -> &'a str {
+    let problem = seat.member.problem.as_deref();
+    problem.unwrap_or("it does not answer, or is not well")
 }
 
 fn conflict(fleet: &Fleet<'_>) -> Condition {
