@@ -162,7 +162,7 @@ async fn pods_that_do_not_serve_are_no_surplus(world: &FleetWorld, controller: &
         })
         .await;
     // Longer than the window of six seconds.
-    controller.further_syncs(16).await;
+    controller.further_syncs(12).await;
     let serving = [("member1", 10), ("member3", 5)];
     unmoved(world, "replicas that serve", &watched, &serving).await;
     world.load.evenly(18.5);
