@@ -69,7 +69,7 @@ async fn pods(world: &FleetWorld, member: &str) -> Vec<Pod> {
 }
 
 /// Who serves, by uid; fails where a pod has no node.
-async fn servants(world: &FleetWorld) -> BTreeSet<String> {
+async fn who_serves(world: &FleetWorld) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
     for (name, _) in ROOMS {
         for pod in pods(world, name).await {
@@ -165,13 +165,13 @@ async fn pods_that_do_not_serve_are_no_surplus(world: &FleetWorld, controller: &
     controller.further_syncs(12).await;
     let serving = [("member1", 10), ("member3", 5)];
     unmoved(world, "replicas that serve", &watched, &serving).await;
-    world.load.evenly(18.5);
     ready(world, "member2", true).await;
+    world.load.evenly(18.5);
     world.runs("nineteen serve", &FULL).await;
 }
 
-/// A third of the load for a part of the window: nobody loses a pod or a maximum, during the dip and after it.
-async fn a_dip_takes_nothing(world: &FleetWorld, controller: &Controller) {
+/// Gives all a scale-down window, and the second no threshold any more.
+async fn be_patient(world: &FleetWorld) {
     let behavior = json!({ "scaleDown": { "stabilizationWindowSeconds": WINDOW } });
     let assignment = preferring("Prioritized", "priority", &PRIORITIES);
     world
@@ -190,10 +190,15 @@ async fn a_dip_takes_nothing(world: &FleetWorld, controller: &Controller) {
         Ok::<_, &str>(())
     })
     .await;
+}
+
+/// A third of the load for a part of the window: nobody loses a pod or a maximum, during the dip and after it.
+async fn a_dip_takes_nothing(world: &FleetWorld, controller: &Controller) {
+    be_patient(world).await;
     world.at_rest(controller).await;
     world.capped("as divided", &MAXIMA).await;
     let (watched, bounds) = (replicas(world).await, maxima(world).await);
-    let before = servants(world).await;
+    let before = who_serves(world).await;
 
     world.load.evenly(6.0);
     all_have_read(world, "a dip", |percent| percent < 25).await;
@@ -203,7 +208,7 @@ async fn a_dip_takes_nothing(world: &FleetWorld, controller: &Controller) {
     controller.further_syncs(6).await;
     unmoved(world, "replicas", &watched, &FULL).await;
     unmoved(world, "maxima", &bounds, &MAXIMA).await;
-    assert_eq!(servants(world).await, before);
+    assert_eq!(who_serves(world).await, before);
 }
 
 /// The load stays low: after the window the third shrinks, then the second, then the first. Of what they give up,
