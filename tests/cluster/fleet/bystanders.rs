@@ -88,6 +88,7 @@ async fn pods_of_a_cluster_that_takes_no_part_are_neither_counted_nor_replaced_n
 
     a_sleeper_is_not_woken_for_them(here).await;
     a_cluster_that_others_scale_is_as_if_it_were_not_there(here).await;
+    pods_where_there_is_no_budget_draw_none(here).await;
     drop(controller);
     world.assert_nothing_forbidden();
 }
@@ -146,5 +147,30 @@ async fn a_cluster_that_others_scale_is_as_if_it_were_not_there(
     let bounds = [(HOME, (3, 5)), ("member1", (2, 21))];
     let stays = [(&own, 2), (&others, 3)];
     nothing_moves((world, controller), ("another's target", &bounds), &stays).await;
+    counts_its_own(world, 2).await;
+}
+
+/// The hub is left out, and the first can run the whole: for the second there is no budget, and its pods end.
+async fn pods_where_there_is_no_budget_draw_none((world, controller): (&FleetWorld, &Controller)) {
+    world.load.silent(&["member2"]);
+    world.deploy("member2", 3).await;
+    world.runs("three more", &[("member2", 3)]).await;
+    let (own, others) = (world.watch("member1").await, world.watch(HOME).await);
+    world
+        .edit(json!({
+            "maxReplicas": 9,
+            "scalingToZero": false,
+            "clusterAffinity": { "exclude": [HOME] },
+            "federatedHPAAssignment": { "federatedHPAAssignmentType": "Aggregated" },
+        }))
+        .await;
+    let bounds = [(HOME, (3, 5)), ("member1", (2, 9))];
+    let stays = [(&own, 2), (&others, 3)];
+    let here = (world, controller);
+    nothing_moves(here, ("no budget, no metrics", &bounds), &stays).await;
+    // What they serve, the first can serve besides.
+    world.load.silent(&[]);
+    world.runs("none", &[("member1", 2), ("member2", 0)]).await;
+    nothing_moves(here, ("all in the first", &bounds), &stays).await;
     counts_its_own(world, 2).await;
 }
