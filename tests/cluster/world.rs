@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    fmt::Debug,
     path::{Path, PathBuf},
     process::Stdio,
     sync::{Arc, Mutex},
@@ -20,10 +21,11 @@ use futures::StreamExt;
 use jiff::SignedDuration;
 use k8s_openapi::api::{apps::v1::Deployment, autoscaling::v2::HorizontalPodAutoscaler};
 use kube::{
-    Api, Client,
+    Api, Client, Resource,
     runtime::{WatchStreamExt, watcher},
 };
 use rig::{AuditEvent, Cluster, ClusterOptions, HpaFlags, eventually};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::{process::Command, task::JoinHandle};
 
@@ -49,7 +51,7 @@ pub(crate) struct Controller {
     task: JoinHandle<()>,
 }
 
-/// The counts that a Deployment was given, in their order.
+/// The counts that an object was given, such as replicas of a Deployment, in their order.
 pub(crate) struct Counts {
     all: Arc<Mutex<Vec<i32>>>,
     task: JoinHandle<()>,
@@ -71,16 +73,23 @@ impl Controller {
 impl Counts {
     /// Follows `spec.replicas` of a Deployment, from the count that it has now.
     pub(crate) async fn of(deployments: Api<Deployment>, name: &str) -> Self {
+        let replicas = |deployment: &Deployment| deployment.spec.as_ref()?.replicas;
+        Self::follow(deployments, name, replicas).await
+    }
+
+    /// Follows a count of an object, from what it is now.
+    pub(crate) async fn follow<K>(objects: Api<K>, name: &str, count: fn(&K) -> Option<i32>) -> Self
+    where
+        K: Resource + DeserializeOwned + Clone + Debug + Send + 'static,
+    {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let all = Arc::clone(&seen);
         let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
         let task = tokio::spawn(async move {
-            let mut events = std::pin::pin!(watcher(deployments, only).applied_objects());
+            let mut events = std::pin::pin!(watcher(objects, only).applied_objects());
             while let Some(event) = events.next().await {
-                let spec = event.ok().and_then(|deployment| deployment.spec);
-                seen.lock()
-                    .unwrap()
-                    .extend(spec.and_then(|spec| spec.replicas));
+                let counted = event.ok().and_then(|object| count(&object));
+                seen.lock().unwrap().extend(counted);
             }
         });
         let counts = Self { all, task };
@@ -97,6 +106,12 @@ impl Counts {
 
     pub(crate) fn lowest(&self) -> i32 {
         self.all().into_iter().min().unwrap_or_default()
+    }
+
+    /// The fewest and the most so far.
+    pub(crate) fn range(&self) -> (i32, i32) {
+        let most = self.all().into_iter().max();
+        (self.lowest(), most.unwrap_or_default())
     }
 }
 

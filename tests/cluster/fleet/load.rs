@@ -1,8 +1,9 @@
 //! Load on the shop, as the members' metrics APIs show it: measured in replicas that it needs, and
-//! shared among the pods that are ready, over the whole fleet or in each member.
+//! shared among the pods that are ready, over the whole fleet or in each member. A pod that was ready
+//! and is not uses nothing.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -25,7 +26,6 @@ const TARGET: f64 = 100.0;
 const BEAT: Duration = Duration::from_millis(200);
 
 /// Who gets how much, in replicas.
-#[derive(Clone)]
 enum Shared {
     /// Every pod of the fleet the same.
     Evenly(f64),
@@ -33,9 +33,16 @@ enum Shared {
     Locally(BTreeMap<String, f64>),
 }
 
+/// What the users of all members do, and what is told of it.
+struct Usage {
+    shared: Shared,
+    /// Members whose metrics APIs know of no pod.
+    silent: BTreeSet<String>,
+}
+
 /// The load of one scenario.
 pub(crate) struct Load {
-    shared: Arc<Mutex<Shared>>,
+    usage: Arc<Mutex<Usage>>,
     sharing: JoinHandle<()>,
 }
 
@@ -52,22 +59,24 @@ impl Load {
     pub(crate) async fn start(members: &[(&str, &Cluster)]) -> Self {
         let opening = members.iter();
         let sites = join_all(opening.map(|(name, cluster)| Site::open(name, cluster))).await;
-        let shared = Arc::new(Mutex::new(Shared::Evenly(0.0)));
-        let now = Arc::clone(&shared);
+        let usage = Arc::new(Mutex::new(Usage {
+            shared: Shared::Evenly(0.0),
+            silent: BTreeSet::new(),
+        }));
+        let now = Arc::clone(&usage);
         let sharing = tokio::spawn(async move {
             let mut beat = tokio::time::interval(BEAT);
             loop {
                 beat.tick().await;
-                let shared = now.lock().unwrap().clone();
-                share(&sites, &shared);
+                share(&sites, &now.lock().unwrap());
             }
         });
-        Self { shared, sharing }
+        Self { usage, sharing }
     }
 
     /// From now on users need so many replicas, and reach every pod alike.
     pub(crate) fn evenly(&self, replicas: f64) {
-        *self.shared.lock().unwrap() = Shared::Evenly(replicas);
+        self.usage.lock().unwrap().shared = Shared::Evenly(replicas);
     }
 
     /// From now on the users of each member need so many replicas there; who is not named, none.
@@ -75,7 +84,14 @@ impl Load {
         let each = replicas
             .iter()
             .map(|(name, need)| ((*name).to_owned(), *need));
-        *self.shared.lock().unwrap() = Shared::Locally(each.collect());
+        self.usage.lock().unwrap().shared = Shared::Locally(each.collect());
+    }
+
+    /// From now on the metrics APIs of these members, and of no others, know of no pod, as where pods have
+    /// only just started.
+    pub(crate) fn silent(&self, members: &[&str]) {
+        let names = members.iter().map(|name| (*name).to_owned());
+        self.usage.lock().unwrap().silent = names.collect();
     }
 }
 
@@ -101,11 +117,16 @@ impl Site {
         }
     }
 
+    /// The pods that are as `wanted` says.
+    fn pods(&self, wanted: fn(&Pod) -> bool) -> Vec<String> {
+        let pods = self.pods.state().into_iter();
+        let pods = pods.filter(|pod| wanted(pod));
+        pods.map(|pod| pod.name_any()).collect()
+    }
+
     /// The pods that users reach.
     fn serving(&self) -> Vec<String> {
-        let pods = self.pods.state().into_iter();
-        let serving = pods.filter(|pod| is_ready(pod));
-        serving.map(|pod| pod.name_any()).collect()
+        self.pods(is_ready)
     }
 
     fn carry(&self, pods: &[String], replicas: f64) {
@@ -123,18 +144,23 @@ impl Drop for Site {
     }
 }
 
-fn share(sites: &[Site], shared: &Shared) {
+fn share(sites: &[Site], usage: &Usage) {
     let serving: Vec<Vec<String>> = sites.iter().map(Site::serving).collect();
     let count = |pods: usize| f64::from(u32::try_from(pods.max(1)).unwrap());
     let all = count(serving.iter().map(Vec::len).sum());
     for (site, pods) in sites.iter().zip(&serving) {
-        let each = match shared {
+        if usage.silent.contains(&site.name) {
+            site.metrics.clear();
+            continue;
+        }
+        let each = match &usage.shared {
             Shared::Evenly(total) => total / all,
             Shared::Locally(needs) => {
                 needs.get(&site.name).copied().unwrap_or(0.0) / count(pods.len())
             }
         };
         site.carry(pods, each);
+        site.carry(&site.pods(is_out_of_service), 0.0);
     }
 }
 
@@ -149,4 +175,14 @@ pub(crate) fn is_ready(pod: &Pod) -> bool {
         .flatten()
         .any(|one| one.type_ == "Ready" && one.status == "True");
     ready && pod.metadata.deletion_timestamp.is_none()
+}
+
+/// Whether a pod runs, and users do not reach it.
+fn is_out_of_service(pod: &Pod) -> bool {
+    let phase = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
+    let is_ending = pod.metadata.deletion_timestamp.is_some();
+    phase == Some("Running") && !is_ending && !is_ready(pod)
 }

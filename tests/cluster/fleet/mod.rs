@@ -2,6 +2,7 @@
 //! autoscalers and nodes of limited size.
 
 mod assignment;
+mod bystanders;
 mod direct;
 mod floors;
 mod inventory;
@@ -9,6 +10,7 @@ mod load;
 mod lost;
 mod overflow;
 mod ownership;
+mod patience;
 mod placement;
 mod saturated;
 mod world;

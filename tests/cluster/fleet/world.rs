@@ -18,7 +18,7 @@ use k8s_openapi::api::{
     events::v1::Event,
 };
 use kube::{
-    Api,
+    Api, ResourceExt,
     api::{ListParams, Patch, PatchParams},
 };
 use rig::{AuditEvent, Cluster, ClusterOptions, Component, Fleet, HpaFlags, NodeSize, eventually};
@@ -434,6 +434,13 @@ impl FleetWorld {
     /// Follows `spec.replicas` of the shop in a member from now on.
     pub(crate) async fn watch(&self, member: &str) -> Counts {
         Counts::of(self.deployments(member), SHOP).await
+    }
+
+    /// Follows the maximum of the autoscaler of the shop in a member from now on.
+    pub(crate) async fn watch_maximum(&self, member: &str) -> Counts {
+        let name = self.child(member).await.unwrap().name_any();
+        let maximum = |hpa: &HorizontalPodAutoscaler| Some(hpa.spec.as_ref()?.max_replicas);
+        Counts::follow(self.hpas(member), &name, maximum).await
     }
 
     /// What the controller asked of the hub so far.
