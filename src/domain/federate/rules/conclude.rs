@@ -43,6 +43,7 @@ pub(super) fn conclude(mut fleet: Fleet<'_>) -> (FleetDecision, Ledger) {
     let mut members = Vec::with_capacity(fleet.seats.len());
     let mut order = Vec::new();
     let (unmet, policy, now) = (fleet.unmet, fleet.policy, fleet.now);
+    let goal = fleet.lands.then_some(fleet.floor);
     for mut seat in fleet.seats {
         let before = before(&seat, policy.mode);
         let outcome = outcome(&seat, policy.source, policy.mode, before);
@@ -55,6 +56,9 @@ pub(super) fn conclude(mut fleet: Fleet<'_>) -> (FleetDecision, Ledger) {
         }
         if let Some(entry) = remembered(&seat, outcome) {
             ledger.members.insert(seat.name().to_owned(), entry);
+        }
+        if let Some(goal) = goal.filter(|_| outcome.min > seat.min()) {
+            tell_of_landing(&mut seat, outcome, before, goal);
         }
         settle_reasons(&mut seat, outcome, before);
         members.push(decided(seat, outcome, before));
@@ -216,6 +220,21 @@ fn remembered(seat: &Seat<'_>, outcome: Outcome) -> Option<Entry> {
         entry.held = seat.hold;
     }
     Some(entry)
+}
+
+/// Says why a member runs more though nothing asks for it.
+fn tell_of_landing(
+    seat: &mut Seat<'_>,
+    outcome: Outcome,
+    before: Option<(Replicas, Replicas)>,
+    goal: u32,
+) {
+    let is_raised = before.is_some_and(|(min, _)| min.get() < outcome.min);
+    if is_raised && seat.is_active() && outcome.action.writes() {
+        seat.tell(Reason::Floor, || {
+            format!("its part of the {goal} pods that have to be ready before others end theirs")
+        });
+    }
 }
 
 fn settle_reasons(seat: &mut Seat<'_>, outcome: Outcome, before: Option<(Replicas, Replicas)>) {

@@ -5,6 +5,7 @@ use jiff::SignedDuration;
 
 use crate::domain::Replicas;
 use crate::domain::federate::{Kind, Landing, Reason};
+use crate::domain::workload::Mode;
 
 use super::fleet::{Fleet, Role, Seat, sum};
 
@@ -86,10 +87,11 @@ fn most(seat: &Seat<'_>) -> u32 {
 /// over the whole would still keep of what served when it began. Without MIN a fleet without load would be served by
 /// nobody while members change.
 fn needed(fleet: &Fleet<'_>, landing: Landing) -> u32 {
-    let kept = landing
-        .served
-        .min(fleet.total.desired.unwrap_or(landing.served))
-        .get();
+    // The count that Direct divides is for those who answer, and others are parties too.
+    let is_partial =
+        fleet.policy.mode == Mode::Direct && fleet.seats.iter().any(|seat| seat.role == Role::Lost);
+    let desired = fleet.total.desired.filter(|_| !is_partial);
+    let kept = landing.served.min(desired.unwrap_or(landing.served)).get();
     let asked = match demand(fleet) {
         Some(demand) => kept.max(Replicas::from_f64_ceil(demand).get()),
         None => {
