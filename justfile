@@ -14,7 +14,7 @@ unit word:
 
 # The laws of fleets over ten thousand random ones; `test` takes some of them.
 fleets:
-    cargo test -p foretide --lib -- --ignored ten_thousand
+    CARGO_PROFILE_DEV_OPT_LEVEL=2 cargo test -p foretide --lib -- --ignored ten_thousand
 
 # One scenario on a real control plane, with its log.
 scenario name:

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::{
     due::Due,
     gather::{MemberSeen, Seen, Sight, Whole},
-    memory::MemberMemory,
+    memory::{FleetMemory, MemberMemory},
     placement::{self, Placing},
     total::largest_demand,
 };
@@ -61,9 +61,23 @@ pub(super) struct Part {
     pub(super) orphan: Option<Arc<HpaView>>,
 }
 
+/// Every member as the engine reads it, at a moment and with the silence after which one is lost.
+pub(super) fn all<M>(
+    due: &Due,
+    seen: &Seen<M>,
+    memory: &mut FleetMemory,
+    when: (Timestamp, SignedDuration),
+) -> Vec<Member> {
+    let members = seen.members.iter().map(|(name, member)| {
+        let memory = memory.members.entry(name.clone()).or_default();
+        observed(due, member, memory, when)
+    });
+    members.collect()
+}
+
 /// A member as the engine reads it: as it was seen, or as it was seen last. One that is not seen for `lost_after` is
 /// lost.
-pub(super) fn observed<M>(
+fn observed<M>(
     due: &Due,
     seen: &MemberSeen<M>,
     memory: &mut MemberMemory,

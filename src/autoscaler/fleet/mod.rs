@@ -222,11 +222,7 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
             .memories
             .entry(uid.clone())
             .or_insert_with(|| FleetMemory::new(&due.fdhpa, &due.whole));
-        let observed = seen.members.iter().map(|(name, member)| {
-            let memory = memory.members.entry(name.clone()).or_default();
-            member::observed(&due, member, memory, (now, self.fleet.lost_after()))
-        });
-        let observed: Vec<_> = observed.collect();
+        let observed = member::all(&due, &seen, memory, (now, self.fleet.lost_after()));
         memory.down = seen.down();
         let policy = due.policy();
         let by_name = federate::participation(&policy, &observed, &memory.ledger, now);
@@ -241,14 +237,12 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
         let (mut decision, ledger) =
             federate::decide(&policy, &hub.total, &observed, &memory.ledger, now);
         memory.ledger = ledger;
-        for member in &mut decision.members {
-            member.hold &= !self.ending;
-            if due.is_previewed() {
-                // What is only shown is never there.
-                let brought_back = |reason: &&mut Reason| **reason == Reason::Restored;
-                let shown = member.reasons.iter_mut().filter(brought_back);
-                shown.for_each(|reason| *reason = Reason::Steady);
-            }
+        if self.ending {
+            let members = decision.members.iter_mut();
+            members.for_each(|member| member.hold = false);
+        }
+        if due.is_previewed() {
+            only_show(&mut decision);
         }
         memory
             .members
@@ -324,6 +318,16 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
         }
         if again {
             self.schedule.again(&uid, now, super::AFTER_CONFLICT);
+        }
+    }
+}
+
+/// What is only shown is never there, so nothing of it is brought back.
+fn only_show(decision: &mut FleetDecision) {
+    let members = decision.members.iter_mut();
+    for reason in members.flat_map(|member| &mut member.reasons) {
+        if *reason == Reason::Restored {
+            *reason = Reason::Steady;
         }
     }
 }

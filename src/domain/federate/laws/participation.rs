@@ -27,31 +27,26 @@ fn follow(hub: &mut Hub) {
 
 #[test]
 fn pods_of_a_cluster_that_takes_no_part_start_none_elsewhere() {
-    let foreign = |member: &mut Member| member.rival = Some("theirs".to_owned());
-    let fought = |member: &mut Member| member.fought_by = Some("kubectl".to_owned());
-    let unnamed = |_: &mut Member| {};
-    let cases: [(&str, Policy, fn(&mut Member)); 4] = [
-        ("no weight", only_a(Kind::StaticWeighted), unnamed),
-        ("no priority", only_a(Kind::Prioritized), unnamed),
-        (
-            "another autoscaler",
-            policy(Kind::Aggregated, 2, 24),
-            foreign,
-        ),
-        (
-            "another writer",
-            policy(Kind::DynamicWeighted, 2, 24),
-            fought,
-        ),
-    ];
-    for (what, policy, outside) in cases {
+    let theirs = Some("theirs".to_owned());
+    let foreign = Member {
+        rival: theirs.clone(),
+        ..member("b", 3)
+    };
+    let fought = Member {
+        fought_by: theirs,
+        ..member("b", 3)
+    };
+    let plain = member("b", 3);
+    let all = |kind| policy(kind, 2, 24);
+    for (what, policy, b) in [
+        ("no weight", only_a(Kind::StaticWeighted), plain.clone()),
+        ("no priority", only_a(Kind::Prioritized), plain),
+        ("another autoscaler", all(Kind::Aggregated), foreign),
+        ("another writer", all(Kind::DynamicWeighted), fought),
+    ] {
         for demand in [None, Some(0.6)] {
-            let mut hub = Hub::new(
-                policy.clone(),
-                vec![member("a", 2), member("b", 3)],
-                Ledger::default(),
-            );
-            outside(hub.member("b"));
+            let members = vec![member("a", 2), b.clone()];
+            let mut hub = Hub::new(policy.clone(), members, Ledger::default());
             // New pods have no metrics yet, so the demand is never known.
             hub.total.demand = demand;
             hub.member("b").demand = demand;

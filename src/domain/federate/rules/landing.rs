@@ -92,12 +92,11 @@ fn needed(fleet: &Fleet<'_>, landing: Landing) -> u32 {
         fleet.policy.mode == Mode::Direct && fleet.seats.iter().any(|seat| seat.role == Role::Lost);
     let desired = fleet.total.desired.filter(|_| !is_partial);
     let kept = landing.served.min(desired.unwrap_or(landing.served)).get();
-    let asked = match demand(fleet) {
-        Some(demand) => kept.max(Replicas::from_f64_ceil(demand).get()),
-        None => {
-            let displaced = displaced(fleet, |_| true);
-            kept.saturating_add(Replicas::from_f64_ceil(displaced).get())
-        }
+    let asked = if let Some(demand) = demand(fleet) {
+        kept.max(Replicas::from_f64_ceil(demand).get())
+    } else {
+        let displaced = displaced(fleet, |_| true);
+        kept.saturating_add(Replicas::from_f64_ceil(displaced).get())
     };
     asked.max(fleet.policy.bounds.min.get()).max(fleet.floor)
 }
