@@ -25,8 +25,9 @@ struct Kept {
     unassigned: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     landing: Option<Seconds>,
-    #[serde(skip_serializing_if = "is_zero")]
-    landing_served: u32,
+    /// Absent in a line that is older than this field: then all that can be counts as what served.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    landing_served: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     optimized: Option<Seconds>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -117,7 +118,7 @@ pub(crate) fn written(ledger: &Ledger) -> String {
         generation: ledger.generation,
         unassigned: ledger.unassigned.get(),
         landing: ledger.landing.map(|landing| second(landing.until)),
-        landing_served: ledger.landing.map_or(0, |landing| landing.served.get()),
+        landing_served: ledger.landing.map(|landing| landing.served.get()),
         optimized: ledger.optimized.map(second),
         shrunk: ledger.shrunk.map(second),
         excess_since: ledger.excess_since.map(second),
@@ -141,7 +142,7 @@ pub(crate) fn read(text: &str) -> Option<Ledger> {
         unassigned: Replicas::new(kept.unassigned),
         landing: kept.landing.and_then(instant).map(|until| Landing {
             until,
-            served: Replicas::new(kept.landing_served),
+            served: kept.landing_served.map_or(Replicas::MAX, Replicas::new),
         }),
         optimized: kept.optimized.and_then(instant),
         shrunk: kept.shrunk.and_then(instant),
@@ -332,6 +333,12 @@ mod tests {
         };
         assert_eq!(read(&written(&ledger)), Some(ledger));
         assert_eq!(read("{}"), Some(Ledger::default()));
+        let older = read(r#"{"landing": 10, "members": {}}"#).unwrap();
+        let all = Landing {
+            until: at(10),
+            served: Replicas::MAX,
+        };
+        assert_eq!(older.landing, Some(all));
         assert_eq!(read("nonsense"), None);
     }
 }

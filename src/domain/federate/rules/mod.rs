@@ -38,11 +38,13 @@ mod starved;
 mod taints;
 mod wake;
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 
 use super::{Dropped, FleetDecision, Kind, Ledger, Member, MemberDecision, Policy, Reason, Total};
 use fleet::{Fleet, Role};
-pub use participation::{Participation, participation};
+pub use participation::Participation;
 
 /// Decides the bounds, floors and replicas of every member at `now`.
 ///
@@ -88,6 +90,23 @@ pub fn decide(
     floor::share_floor(&mut fleet);
     direct::count(&mut fleet);
     conclude::conclude(fleet) // R12
+}
+
+/// What runs for the fleet in each member, by name; a member that is not there has nothing to do with the fleet.
+///
+/// The same roles as in [`decide`] with the same arguments: what it is told of the whole is to be the sum
+/// over those that are counted.
+#[must_use]
+pub fn participation(
+    policy: &Policy,
+    members: &[Member],
+    ledger: &Ledger,
+    now: Timestamp,
+) -> BTreeMap<String, Participation> {
+    let seats = roles::seats(policy, members, &ledger.members, now).into_iter();
+    seats
+        .map(|seat| (seat.name().to_owned(), seat.participation()))
+        .collect()
 }
 
 /// Why nothing can be assigned.

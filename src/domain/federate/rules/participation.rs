@@ -3,15 +3,10 @@
 //! A cluster can run pods of the same workload and take no part: no preference names it, somebody else scales it, or the
 //! policy gives it nothing. Counted as the fleet's, such pods would be load that nobody has to serve.
 
-use std::collections::BTreeMap;
-
-use jiff::Timestamp;
-
 use crate::domain::Replicas;
-use crate::domain::federate::{Ledger, Member, Policy, Reason};
+use crate::domain::federate::Reason;
 
 use super::fleet::{Role, Seat};
-use super::roles::seats;
 
 /// What runs for a fleet in one of its members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -23,23 +18,6 @@ pub enum Participation {
     Eligible,
     /// It takes no part, and nothing that runs there is the fleet's.
     Excluded,
-}
-
-/// What runs for the fleet in each member, by name; a member that is not there has nothing to do with the fleet.
-///
-/// The same roles as in [`decide`](super::decide) with the same arguments: what it is told of the whole is to be the sum
-/// over those that are counted.
-#[must_use]
-pub fn participation(
-    policy: &Policy,
-    members: &[Member],
-    ledger: &Ledger,
-    now: Timestamp,
-) -> BTreeMap<String, Participation> {
-    let seats = seats(policy, members, &ledger.members, now).into_iter();
-    seats
-        .map(|seat| (seat.name().to_owned(), seat.participation()))
-        .collect()
 }
 
 impl Seat<'_> {
