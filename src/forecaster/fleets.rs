@@ -27,8 +27,8 @@ pub struct Fleets {
 // === impl Fleets ===
 
 impl Fleets {
-    /// Takes in, with each sync of a fleet, the members whose demand is its own: the candidates, reachable or not, and
-    /// those that still have something of it. A member left out is left out of the total.
+    /// Takes in, with each sync of a fleet, the members whose demand is its own: those whose pods are the fleet's, reachable
+    /// or not, and those that may get a share and run nothing. A member left out is left out of the total.
     pub fn report(&self, uid: &str, mut members: Vec<FleetMember>) {
         members.sort_unstable();
         members.dedup_by(|one, other| one.name == other.name);

@@ -25,7 +25,6 @@ struct Kept {
     unassigned: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     landing: Option<Seconds>,
-    /// Absent in a line that is older than this field: then all that can be counts as what served.
     #[serde(skip_serializing_if = "Option::is_none")]
     landing_served: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -118,7 +117,9 @@ pub(crate) fn written(ledger: &Ledger) -> String {
         generation: ledger.generation,
         unassigned: ledger.unassigned.get(),
         landing: ledger.landing.map(|landing| second(landing.until)),
-        landing_served: ledger.landing.map(|landing| landing.served.get()),
+        landing_served: ledger
+            .landing
+            .and_then(|landing| Some(landing.served?.get())),
         optimized: ledger.optimized.map(second),
         shrunk: ledger.shrunk.map(second),
         excess_since: ledger.excess_since.map(second),
@@ -142,7 +143,7 @@ pub(crate) fn read(text: &str) -> Option<Ledger> {
         unassigned: Replicas::new(kept.unassigned),
         landing: kept.landing.and_then(instant).map(|until| Landing {
             until,
-            served: kept.landing_served.map_or(Replicas::MAX, Replicas::new),
+            served: kept.landing_served.map(Replicas::new),
         }),
         optimized: kept.optimized.and_then(instant),
         shrunk: kept.shrunk.and_then(instant),
@@ -321,7 +322,7 @@ mod tests {
             unassigned: n(2),
             landing: Some(Landing {
                 until: at(10),
-                served: n(6),
+                served: Some(n(6)),
             }),
             optimized: Some(at(11)),
             shrunk: Some(at(12)),
@@ -334,11 +335,11 @@ mod tests {
         assert_eq!(read(&written(&ledger)), Some(ledger));
         assert_eq!(read("{}"), Some(Ledger::default()));
         let older = read(r#"{"landing": 10, "members": {}}"#).unwrap();
-        let all = Landing {
+        let begun = Landing {
             until: at(10),
-            served: Replicas::MAX,
+            served: None,
         };
-        assert_eq!(older.landing, Some(all));
+        assert_eq!(older.landing, Some(begun));
         assert_eq!(read("nonsense"), None);
     }
 }

@@ -226,7 +226,7 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
         memory.down = seen.down();
         let policy = due.policy();
         let by_name = federate::participation(&policy, &observed, &memory.ledger, now);
-        let participants = Participants::of(&seen, &by_name);
+        let participants = Participants::of(&seen, &by_name, due.is_previewed());
         forecasts.fleets().report(&uid, participants.histories());
         let hub = total::decide(&desk, forecasts, memory, &due, &participants);
         if participants.are_all_seen() {
@@ -305,7 +305,10 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
         for done in done {
             let of_member = memory.members.entry(done.part.name.clone()).or_default();
             again |= done.remember(of_member, behavior, now);
-            if let (Some((from, to)), true) = (done.scaled(), done.outcome.is_ok()) {
+            // Pods that are not the fleet's are no change of its count.
+            let counted = memory.counted.as_ref();
+            let is_counted = counted.is_some_and(|names| names.contains(&done.part.name));
+            if let Some((from, to)) = done.scaled().filter(|_| is_counted) {
                 (before, after) = (before.saturating_add(from), after.saturating_add(to));
             }
         }

@@ -12,13 +12,22 @@ use crate::{domain::federate::Participation, forecaster::fleets::FleetMember};
 pub(super) struct Participants<'s, M> {
     seen: &'s Seen<M>,
     by_name: &'s BTreeMap<String, Participation>,
+    previewed: bool,
 }
 
 // === impl Participants ===
 
 impl<'s, M> Participants<'s, M> {
-    pub(super) fn of(seen: &'s Seen<M>, by_name: &'s BTreeMap<String, Participation>) -> Self {
-        Self { seen, by_name }
+    pub(super) fn of(
+        seen: &'s Seen<M>,
+        by_name: &'s BTreeMap<String, Participation>,
+        previewed: bool,
+    ) -> Self {
+        Self {
+            seen,
+            by_name,
+            previewed,
+        }
     }
 
     /// Everything that was seen.
@@ -44,11 +53,14 @@ impl<'s, M> Participants<'s, M> {
         self.unseen().next().is_none()
     }
 
-    /// Whose histories make up the fleet's demand, for its forecasts.
+    /// Whose histories make up the fleet's demand, for its forecasts: also the past of members without a share, unless
+    /// something runs there that is not the fleet's.
     pub(super) fn histories(&self) -> Vec<FleetMember> {
-        let members = self
-            .members()
-            .filter(|(_, _, part)| *part != Participation::Excluded);
+        let members = self.members().filter(|(_, member, part)| match part {
+            Participation::Counted => true,
+            Participation::Eligible => self.previewed || member.is_idle(),
+            Participation::Excluded => false,
+        });
         let histories = members.map(|(name, member, _)| FleetMember {
             name: name.into(),
             prometheus: member.view.prometheus.as_deref().map(Into::into),
@@ -57,10 +69,14 @@ impl<'s, M> Participants<'s, M> {
         histories.collect()
     }
 
+    /// Where nothing is ended, because all is only shown, what would end serves on.
     fn counted(&self) -> impl Iterator<Item = (&'s str, &'s MemberSeen<M>)> {
-        let counted = self
-            .members()
-            .filter(|(_, _, part)| *part == Participation::Counted);
+        let previewed = self.previewed;
+        let counted = self.members().filter(move |(_, _, part)| match part {
+            Participation::Counted => true,
+            Participation::Eligible => previewed,
+            Participation::Excluded => false,
+        });
         counted.map(|(name, member, _)| (name, member))
     }
 

@@ -44,10 +44,11 @@ pub struct Landing {
     pub until: Timestamp,
     /// As many replicas as ran in the members with a share when it began, or as the demand asked for since, if that is
     /// more: how many are enough while windows, policies or a missing metric keep the demand from being the measure.
+    /// Absent in a memory that is older than this field: then what runs now.
     ///
     /// It is a memory, because the count of now includes those that were started in the place of others: a fleet that
     /// went by that would grow for as long as it lands.
-    pub served: Replicas,
+    pub served: Option<Replicas>,
 }
 
 /// What is remembered of one member.

@@ -117,7 +117,7 @@ async fn a_member_that_no_preference_names_is_told_apart_from_those_that_take_pa
     world.member("m3").state().problem = Some("it is asleep".to_owned());
     world.sync(0).await;
     assert_eq!(world.condition("MembersReachable").0, "True");
-    let said = "every member that takes part answers; m3, which no preference names, does not: it is asleep";
+    let said = "every member that takes part answers; m3, which no preference names, is not ready: it is asleep";
     assert_eq!(message(&world, "MembersReachable"), said);
     let row = "NoPreference: no preference gives it a weight or priority. It is asleep";
     assert_eq!(why(&world, "m3"), row);

@@ -1,7 +1,7 @@
 //! Whose pods are the fleet's, and what follows from pods that are not: nothing.
 
 use crate::domain::federate::{
-    Action, Kind, Ledger, Member, Participation, Policy, Preference, Reason, participation,
+    Action, Health, Kind, Ledger, Member, Participation, Policy, Preference, Reason, participation,
 };
 
 use super::fleets::{Hub, at, ledger, member, n, policy, prefer};
@@ -149,6 +149,53 @@ fn others_replace_what_ran_in_a_member_that_leaves_and_not_more() {
     assert_eq!(minima, [10, 2, 2, 2]);
 }
 
+/// Three members with a share; others scale the third, and the first is to leave.
+fn beside_a_foreign_one(health: Health) -> Hub {
+    let mut policy = policy(Kind::DynamicWeighted, 3, 90);
+    policy.affinity.exclude = vec!["a".to_owned()];
+    policy.generation = 2;
+    let mut members = ["a", "b", "c"].map(|name| Member {
+        capacity: Some(n(40)),
+        ..member(name, 12)
+    });
+    members[2].rival = Some("theirs".to_owned());
+    members[2].health = health;
+    let start = ledger(&[("a", 1, 30), ("b", 1, 30), ("c", 3, 30)]);
+    Hub::new(policy, members.to_vec(), start)
+}
+
+#[test]
+fn pods_that_others_scale_do_not_stand_in_for_those_that_leave() {
+    for health in [Health::Ready, Health::Unknown { since: at(-10) }] {
+        let mut hub = beside_a_foreign_one(health);
+        // The load of a and b; what c serves is not the fleet's.
+        hub.total.demand = Some(24.0);
+        let decision = hub.step();
+        let of = |name: &str| decision.member(name).expect("a member");
+        assert_eq!(of("b").min, n(24), "{health:?}: {}", decision.message());
+        assert_eq!(of("a").replicas, None, "{health:?}");
+        hub.pods("b", 23, 0);
+        assert_eq!(hub.step().member("a").expect("a").replicas, None);
+        hub.pods("b", 24, 0);
+        assert_eq!(hub.step().member("a").expect("a").replicas, Some(n(0)));
+    }
+}
+
+#[test]
+fn a_member_that_leaves_without_an_autoscaler_is_not_forgotten_while_it_lands() {
+    let mut hub = beside_a_foreign_one(Health::Ready);
+    hub.member("a").hpa = None;
+    hub.total.demand = Some(24.0);
+    for _ in 0..3 {
+        let decision = hub.step();
+        let a = decision.member("a").expect("it is still there");
+        assert_eq!((a.action, a.reasons[0]), (Action::Keep, Reason::Landing));
+        hub.member("a").hpa = None;
+    }
+    hub.pods("b", 24, 0);
+    assert_eq!(hub.step().member("a").expect("a").action, Action::Drain);
+}
+
 #[test]
 fn the_fleets_pods_are_those_of_shares_and_of_what_leaves() {
     use Participation::{Counted, Eligible, Excluded};
@@ -160,6 +207,10 @@ fn the_fleets_pods_are_those_of_shares_and_of_what_leaves() {
     };
     let mut rival = member("a", 3);
     rival.rival = Some("theirs".to_owned());
+    let away = Member {
+        health: Health::Unknown { since: now },
+        ..rival.clone()
+    };
     let no_share = ledger(&[("a", 0, 0)]);
     let mut landing = no_share.clone();
     for entry in landing.members.values_mut() {
@@ -172,6 +223,7 @@ fn the_fleets_pods_are_those_of_shares_and_of_what_leaves() {
         ("without one", member("a", 3), no_share, Some(Eligible)),
         ("its share ends", member("a", 3), landing, Some(Counted)),
         ("scaled by others", rival, share.clone(), Some(Excluded)),
+        ("and out of reach", away, share.clone(), Some(Excluded)),
         ("no workload", absent("a"), share, Some(Eligible)),
         (
             "no preference",

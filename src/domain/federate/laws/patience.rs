@@ -96,6 +96,43 @@ fn count(world: &World) -> u32 {
     within.sum()
 }
 
+/// What X12 is measured by is not what the rules would like it to be: all that has a share is counted, and what a landing
+/// takes for having served is no less than what ran in shares.
+pub(super) fn measures_are_true(world: &World, sync: &Sync) -> Result<(), Broken> {
+    let shares = |name: &str| {
+        let entry = sync.before.members.get(name);
+        entry.is_some_and(|entry| entry.max.get() > 0)
+    };
+    let counts = |name: &str| world.plain.counted.contains(name);
+    let mut served = 0;
+    for member in &sync.members {
+        let name = member.profile.name.as_str();
+        let site = world.sites.iter().find(|site| site.name == name);
+        let is_member = site.is_some_and(|site| site.bystander.is_none());
+        if is_member && shares(name) && !counts(name) || !is_member && counts(name) {
+            return broken(
+                "X11 the fleet's pods are counted",
+                format!("{name}: {:?}", world.plain),
+            );
+        }
+        let entry = sync.before.members.get(name).filter(|_| shares(name));
+        let most = entry.map_or(0, |entry| entry.written.get());
+        served += member.pods.map_or(0, |pods| pods.placed().get()).min(most);
+    }
+    let begun = world
+        .ledger
+        .landing
+        .filter(|_| sync.before.landing.is_none());
+    let taken = begun.and_then(|landing| landing.served);
+    if taken.is_some_and(|taken| taken.get() < served) {
+        return broken(
+            "X12 a landing knows what served",
+            format!("{served} ran in shares, {taken:?} are taken for it"),
+        );
+    }
+    Ok(())
+}
+
 /// X12: the hub ends no ready pod sooner than one autoscaler over the whole, with the same behavior, would.
 ///
 /// Not where the user takes the room away, not after a landing has timed out, and not under Duplicated, where every
@@ -108,7 +145,7 @@ pub(super) fn no_pod_ends_sooner(world: &World, sync: &Sync) -> Result<(), Broke
     let Ready { after, room, .. } = Ready::of_all_shares(world, sync);
     // What started in the place of pods that are to end is not what one autoscaler would keep.
     let landing = sync.before.landing.or(world.ledger.landing);
-    let served = landing.map(|landing| landing.served);
+    let served = landing.and_then(|landing| landing.served);
     let replaced = served.into_iter().chain(sync.before.handover).min();
     let least = world.plain.desired.min(room);
     let least = replaced.map_or(least, |replaced| least.min(replaced.get()));

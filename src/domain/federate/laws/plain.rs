@@ -47,7 +47,8 @@ pub(super) struct Reading {
 pub(super) struct Plain {
     log: VecDeque<(i64, u32)>,
     downs: VecDeque<(i64, u32)>,
-    counted: BTreeSet<String>,
+    /// Whose pods it counts.
+    pub(super) counted: BTreeSet<String>,
     current: u32,
     hold_until: i64,
     /// The count that it would have now.

@@ -8,7 +8,7 @@ use crate::domain::federate::{Kind, Ledger, Tenure, decide};
 
 use super::fleets::{at, n};
 use super::moves::Move;
-use super::patience::{Count, no_pod_ends_sooner};
+use super::patience::{Count, measures_are_true, no_pod_ends_sooner};
 use super::scene::{Scene, Twist, scene};
 use super::world::{Site, Sync, World, ceil};
 
@@ -63,6 +63,7 @@ pub(super) fn run(seed: u64, twist: Twist) -> Result<(), Broken> {
         };
         always(&scene.world, &sync)?;
         needed_pods_live(&scene.world, &sync)?;
+        measures_are_true(&scene.world, &sync)?;
         no_pod_ends_sooner(&scene.world, &sync)?;
         if step >= TROUBLE + CALM - STILL && has_moved(&scene.world, &sync) {
             moves.push((step, sync.decision.message()));

@@ -127,9 +127,17 @@ fn ended(seat: &Seat<'_>, source: WorkloadSource, stands: Option<(u32, u32)>) ->
     let is_ours = source == WorkloadSource::Hub && seat.member.pods.is_some() && !is_theirs;
     let stands = stands.filter(|(_, max)| *max > 0);
     if seat.keep > 0 {
-        // Where nothing of ours stands, nothing of ours is to be remembered.
-        let bounds = stands.map(|(min, _)| (min.min(seat.keep), seat.keep));
-        Outcome::of(Action::Keep, bounds.unwrap_or_default())
+        // Pods that never were the fleet's are kept without bounds of ours, and none are to be remembered.
+        let never_was_ours = seat
+            .previous
+            .is_none_or(|(_, written)| written == Replicas::ZERO);
+        let bounds = if stands.is_none() && never_was_ours {
+            (0, 0)
+        } else {
+            let min = stands.map_or(1, |(min, _)| min.min(seat.keep));
+            (min, seat.keep)
+        };
+        Outcome::of(Action::Keep, bounds)
     } else if runs && !is_theirs {
         Outcome {
             replicas: Some(0),
@@ -209,8 +217,8 @@ fn urgency(
 /// What is remembered; none for a member that is forgotten.
 fn remembered(seat: &Seat<'_>, outcome: Outcome) -> Option<Entry> {
     let mut entry = seat.entry;
-    let gone =
-        entry.tenure == Tenure::Leaving && outcome.action == Action::Keep && outcome.max == 0;
+    let is_over = outcome.action == Action::Keep && outcome.max == 0 && seat.keep == 0;
+    let gone = entry.tenure == Tenure::Leaving && is_over;
     // What a taint has evicted comes back when the taint goes, not when it is forgotten.
     if !seat.known || gone && entry.tainted.is_none() {
         return None;
@@ -307,7 +315,7 @@ fn whose_it_is(seat: &Seat<'_>) -> String {
 /// What is wrong with a member that cannot be seen or is not well, if more is known than that.
 fn why_it_is_away(seat: &Seat<'_>, reason: Reason) -> String {
     let follows = match reason {
-        Reason::Failed => "this has lasted for longer than is tolerated",
+        Reason::Failed => "it counts as failed",
         _ if seat.known => "it keeps what it has and is left alone",
         _ => "it gets no share before it can be seen",
     };

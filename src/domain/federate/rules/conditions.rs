@@ -156,7 +156,7 @@ fn reachable(fleet: &Fleet<'_>) -> Condition {
             Role::Outside(Reason::NoPreference) => "which no preference names",
             _ => "which gets no share",
         };
-        format!("; {}, {why}, does not: {}", seat.name(), trouble(seat))
+        format!("; {}, {why}, is not ready: {}", seat.name(), trouble(seat))
     });
     let message = format!("{who}{}", beside.collect::<String>());
     condition(kind, Status::True, "Reachable", message)

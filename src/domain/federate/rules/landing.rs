@@ -15,10 +15,10 @@ const LANDING: SignedDuration = SignedDuration::from_secs(600);
 /// Begins to land, with so many replicas that served the fleet until now. While others land already, some of those were
 /// started in the place of pods that are to end: then their number stays.
 pub(super) fn begin(fleet: &mut Fleet<'_>, served: u32) {
-    let before = fleet.ledger.landing.map(|landing| landing.served);
+    let before = fleet.ledger.landing.and_then(|landing| landing.served);
     let landing = |until| Landing {
         until,
-        served: before.unwrap_or(Replicas::new(served)),
+        served: before.or(Some(Replicas::new(served))),
     };
     fleet.ledger.landing = fleet.now.checked_add(LANDING).ok().map(landing);
 }
@@ -31,9 +31,13 @@ fn resume(fleet: &mut Fleet<'_>) {
     };
     let is_due = fleet.ledger.landing.is_none() && fleet.policy.kind != Kind::Duplicated;
     if is_due && fleet.seats.iter().any(is_back) {
-        let counted = fleet.seats.iter().filter(|seat| seat.counted);
-        begin(fleet, sum(counted.map(|seat| seat.placed)));
+        begin(fleet, placed(fleet));
     }
+}
+
+fn placed(fleet: &Fleet<'_>) -> u32 {
+    let counted = fleet.seats.iter().filter(|seat| seat.counted);
+    sum(counted.map(|seat| seat.placed))
 }
 
 /// Lets members with more replicas than their new maximum keep them, and raises the floor so that the others grow,
@@ -43,25 +47,27 @@ fn resume(fleet: &mut Fleet<'_>) {
 /// that alone is taken over.
 pub(super) fn land(fleet: &mut Fleet<'_>) {
     resume(fleet);
-    let Some(landing) = fleet.ledger.landing else {
+    let Some(Landing { until, served }) = fleet.ledger.landing else {
         return;
     };
-    let goal = needed(fleet, landing).min(sum(parties(fleet).map(most)));
-    let served = sum(parties(fleet).map(|seat| seat.ready.min(most(seat))));
+    let served = served.map_or_else(|| placed(fleet), Replicas::get);
+    let goal = needed(fleet, served).min(sum(parties(fleet).map(Seat::max)));
+    let ready = sum(parties(fleet).map(|seat| seat.ready.min(seat.max())));
     let unmeasured = fleet
         .active()
         .any(|seat| is_displaced(seat) && seat.demand.is_none());
-    if fleet.now >= landing.until || served >= goal && !unmeasured {
+    if fleet.now >= until || ready >= goal && !unmeasured {
         fleet.ledger.landing = None;
         return;
     }
     let demand = demand(fleet).map_or(0, |demand| Replicas::from_f64_ceil(demand).get());
     fleet.ledger.landing = Some(Landing {
-        served: landing.served.max(Replicas::new(demand)),
-        ..landing
+        until,
+        served: Some(Replicas::new(served.max(demand))),
     });
-    fleet.lands = goal > fleet.floor;
-    fleet.floor = fleet.floor.max(goal);
+    let floor = goal.saturating_add(kept_by_others(fleet));
+    fleet.lands = floor > fleet.floor;
+    fleet.floor = fleet.floor.max(floor);
     let all = fleet.policy.bounds.max;
     for seat in &mut fleet.seats {
         keep(seat, goal, all);
@@ -70,35 +76,43 @@ pub(super) fn land(fleet: &mut Fleet<'_>) {
 
 /// Those whose pods are to serve when all has landed.
 fn parties<'f, 'a>(fleet: &'f Fleet<'a>) -> impl Iterator<Item = &'f Seat<'a>> {
-    let takes_part = |seat: &&Seat<'_>| seat.role == Role::Active || seat.role.is_pinned();
+    let takes_part =
+        |seat: &&Seat<'_>| seat.role == Role::Active || seat.role.is_pinned() && seat.counted;
     fleet.seats.iter().filter(takes_part)
 }
 
-/// How many pods of a member may count as serving. Of one that somebody else scales no more than the minimum that is kept
-/// for it.
-fn most(seat: &Seat<'_>) -> u32 {
-    match seat.role {
-        Role::Foreign => seat.min(),
-        _ => seat.max(),
+/// What of a floor is left to members that others scale: it is theirs to meet, and no part of what lands.
+fn kept_by_others(fleet: &Fleet<'_>) -> u32 {
+    let others = fleet
+        .seats
+        .iter()
+        .filter(|seat| seat.role.is_pinned() && !seat.counted);
+    let kept = sum(others.map(Seat::min));
+    // In Direct a count is divided over those who are seen, and nothing of it is left to others.
+    if fleet.policy.mode == Mode::Direct {
+        0
+    } else {
+        kept
     }
 }
 
 /// How many pods have to be ready before others end: the largest of MIN, the floor, the demand, and what one autoscaler
-/// over the whole would still keep of what served when it began. Without MIN a fleet without load would be served by
+/// over the whole would still keep of what `served` when it began. Without MIN a fleet without load would be served by
 /// nobody while members change.
-fn needed(fleet: &Fleet<'_>, landing: Landing) -> u32 {
+fn needed(fleet: &Fleet<'_>, served: u32) -> u32 {
     // The count that Direct divides is for those who answer, and others are parties too.
     let is_partial =
         fleet.policy.mode == Mode::Direct && fleet.seats.iter().any(|seat| seat.role == Role::Lost);
     let desired = fleet.total.desired.filter(|_| !is_partial);
-    let kept = landing.served.min(desired.unwrap_or(landing.served)).get();
-    let asked = if let Some(demand) = demand(fleet) {
+    let kept = served.min(desired.map_or(served, Replicas::get));
+    let load = if let Some(demand) = demand(fleet) {
         kept.max(Replicas::from_f64_ceil(demand).get())
     } else {
         let displaced = displaced(fleet, |_| true);
         kept.saturating_add(Replicas::from_f64_ceil(displaced).get())
     };
-    asked.max(fleet.policy.bounds.min.get()).max(fleet.floor)
+    let asked = fleet.policy.bounds.min.get().max(fleet.floor);
+    load.max(asked.saturating_sub(kept_by_others(fleet)))
 }
 
 /// What the fleet serves and will have to.

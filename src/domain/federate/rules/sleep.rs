@@ -28,6 +28,7 @@ pub(super) fn sleep(fleet: &mut Fleet<'_>) {
     if !fleet.settled(fleet.ledger.idle_since)
         || will_be_left(fleet, &victim, &bequest) < least(fleet, before)
     {
+        fleet.ledger.handover = handover.filter(|_| idles);
         return;
     }
     if have_taken_over(fleet, &victim, before) {
