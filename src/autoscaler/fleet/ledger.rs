@@ -334,12 +334,16 @@ mod tests {
         };
         assert_eq!(read(&written(&ledger)), Some(ledger));
         assert_eq!(read("{}"), Some(Ledger::default()));
+        assert_eq!(read("nonsense"), None);
+    }
+
+    #[test]
+    fn a_landing_of_an_older_line_goes_on_and_does_not_know_what_served() {
         let older = read(r#"{"landing": 10, "members": {}}"#).unwrap();
         let begun = Landing {
-            until: at(10),
+            until: Timestamp::from_second(10).unwrap(),
             served: None,
         };
         assert_eq!(older.landing, Some(begun));
-        assert_eq!(read("nonsense"), None);
     }
 }

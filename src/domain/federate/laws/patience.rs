@@ -104,12 +104,17 @@ pub(super) fn measures_are_true(world: &World, sync: &Sync) -> Result<(), Broken
         entry.is_some_and(|entry| entry.max.get() > 0)
     };
     let counts = |name: &str| world.plain.counted.contains(name);
+    // Where the policy means no member to which it gives a weight, all that it means weigh the same.
+    let is_member = |name: &str| world.members().any(|site| site.name == name);
+    let is_named = sync.members.iter().any(|member| {
+        let is_meant = world.policy.standing(&member.profile).is_some();
+        is_meant && is_member(&member.profile.name)
+    });
     let mut served = 0;
     for member in &sync.members {
         let name = member.profile.name.as_str();
-        let site = world.sites.iter().find(|site| site.name == name);
-        let is_member = site.is_some_and(|site| site.bystander.is_none());
-        if is_member && shares(name) && !counts(name) || !is_member && counts(name) {
+        let is_missed = is_member(name) && shares(name) && !counts(name);
+        if is_missed || !is_member(name) && is_named && counts(name) {
             return broken(
                 "X11 the fleet's pods are counted",
                 format!("{name}: {:?}", world.plain),
