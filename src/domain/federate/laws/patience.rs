@@ -104,7 +104,8 @@ pub(super) fn measures_are_true(world: &World, sync: &Sync) -> Result<(), Broken
         entry.is_some_and(|entry| entry.max.get() > 0)
     };
     let counts = |name: &str| world.plain.counted.contains(name);
-    // Where the policy means no member to which it gives a weight, all that it means weigh the same.
+    // Where the policy means no member to which it gives a weight, all that it means weigh the same; who had a share by that
+    // is the fleet's until it has left.
     let is_member = |name: &str| world.members().any(|site| site.name == name);
     let is_named = sync.members.iter().any(|member| {
         let is_meant = world.policy.standing(&member.profile).is_some();
@@ -114,7 +115,8 @@ pub(super) fn measures_are_true(world: &World, sync: &Sync) -> Result<(), Broken
     for member in &sync.members {
         let name = member.profile.name.as_str();
         let is_missed = is_member(name) && shares(name) && !counts(name);
-        if is_missed || !is_member(name) && is_named && counts(name) {
+        let is_new = !sync.before.members.contains_key(name);
+        if is_missed || !is_member(name) && is_named && is_new && counts(name) {
             return broken(
                 "X11 the fleet's pods are counted",
                 format!("{name}: {:?}", world.plain),
