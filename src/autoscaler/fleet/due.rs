@@ -42,9 +42,8 @@ pub(super) struct Due {
 impl Due {
     /// The policy as it is carried out: a previewed count is divided as one that the hub writes.
     pub(super) fn policy(&self) -> Policy {
-        let pinned = self.is_previewed() && self.spec.workload.specific_replicas.is_some();
         let mut policy = self.spec.policy.clone();
-        if pinned {
+        if self.is_pinned() {
             policy.mode = Mode::Direct;
         }
         policy
@@ -66,8 +65,12 @@ impl Due {
 
     /// Whether a count of the whole is divided: one that the hub writes, or one that is given in Preview.
     pub(super) fn hub_divides_counts(&self) -> bool {
-        let pinned = self.is_previewed() && self.spec.workload.specific_replicas.is_some();
-        self.hub_writes() || pinned
+        self.hub_writes() || self.is_pinned()
+    }
+
+    /// Whether Preview gives a count.
+    fn is_pinned(&self) -> bool {
+        self.is_previewed() && self.spec.workload.specific_replicas.is_some()
     }
 
     /// Whether nothing but a given count is written.

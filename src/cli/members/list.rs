@@ -1,6 +1,6 @@
 //! `foretide members list`: the members of a hub as they are written down there, and which of them cannot be used.
 //!
-//! Asks each member once whether it is ready, all at the same time; `check` looks at one more closely.
+//! Asks each member once whether it is ready, many at the same time; `check` looks at one more closely.
 
 use futures::{StreamExt, stream};
 use serde_json::{Value, json};

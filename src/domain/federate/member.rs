@@ -43,6 +43,13 @@ pub struct Member {
     pub problem: Option<String>,
 }
 
+impl Member {
+    /// Whether somebody else has a say in its replicas (R4): another autoscaler, or a hand that keeps writing them.
+    pub(super) fn is_scaled_by_others(&self) -> bool {
+        self.fought_by.is_some() || self.rival.is_some()
+    }
+}
+
 /// The workload's pods in one member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pods {

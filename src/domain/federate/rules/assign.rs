@@ -80,7 +80,7 @@ fn recovered(seat: &Seat<'_>, now: Timestamp) -> Option<Timestamp> {
 }
 
 /// The memory of a fleet to which nothing can be assigned now: as it was, but for since when members are well again.
-/// Else a fleet that lost all of its members at once would wait for ever.
+/// Else a fleet all of whose members have lost their share would wait for ever.
 pub(super) fn waiting(fleet: &Fleet<'_>, ledger: &Ledger) -> Ledger {
     let mut ledger = ledger.clone();
     for seat in &fleet.seats {

@@ -185,6 +185,11 @@ impl<'a> Fleet<'a> {
         self.active().filter(|seat| seat.max() > 0)
     }
 
+    /// Those whose pods are the fleet's.
+    pub(super) fn counted(&self) -> impl Iterator<Item = &Seat<'a>> {
+        self.seats.iter().filter(|seat| seat.counted)
+    }
+
     /// How long something has lasted.
     pub(super) fn age(&self, since: Timestamp) -> SignedDuration {
         self.now.duration_since(since)

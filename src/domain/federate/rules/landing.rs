@@ -31,13 +31,9 @@ fn resume(fleet: &mut Fleet<'_>) {
     };
     let is_due = fleet.ledger.landing.is_none() && fleet.policy.kind != Kind::Duplicated;
     if is_due && fleet.seats.iter().any(is_back) {
-        begin(fleet, placed(fleet));
+        let placed = sum(fleet.counted().map(|seat| seat.placed));
+        begin(fleet, placed);
     }
-}
-
-fn placed(fleet: &Fleet<'_>) -> u32 {
-    let counted = fleet.seats.iter().filter(|seat| seat.counted);
-    sum(counted.map(|seat| seat.placed))
 }
 
 /// Lets members with more replicas than their new maximum keep them, and raises the floor so that the others grow,
@@ -50,7 +46,10 @@ pub(super) fn land(fleet: &mut Fleet<'_>) {
     let Some(Landing { until, served }) = fleet.ledger.landing else {
         return;
     };
-    let served = served.map_or_else(|| placed(fleet), Replicas::get);
+    let served = served.map_or_else(
+        || sum(fleet.counted().map(|seat| seat.placed)),
+        Replicas::get,
+    );
     let goal = needed(fleet, served).min(sum(parties(fleet).map(Seat::max)));
     let ready = sum(parties(fleet).map(|seat| seat.ready.min(seat.max())));
     let unmeasured = fleet

@@ -24,10 +24,11 @@ impl Seat<'_> {
     /// What runs for the fleet there. A share that was divided away counts until its pods have ended.
     pub(super) fn participation(&self) -> Participation {
         let has_bounds = self.entry.max.max(self.entry.written) > Replicas::ZERO;
-        // Out of reach it is still theirs.
-        let is_theirs = self.member.rival.is_some() || self.member.fought_by.is_some();
         match self.role {
-            Role::Lost | Role::Failed if is_theirs => Participation::Excluded,
+            // Out of reach it is still theirs.
+            Role::Lost | Role::Failed if self.member.is_scaled_by_others() => {
+                Participation::Excluded
+            }
             Role::Active if self.known && !has_bounds => Participation::Eligible,
             Role::Active | Role::Lost | Role::Failed | Role::Recovering | Role::Leaving => {
                 Participation::Counted

@@ -98,7 +98,7 @@ impl<'a> Judge<'_, 'a> {
             Role::Outside(Reason::TargetAbsent)
         } else if self.is_unwell() {
             Role::Lost
-        } else if self.is_foreign() {
+        } else if self.member.is_scaled_by_others() {
             Role::Foreign
         } else {
             Role::Active
@@ -112,7 +112,7 @@ impl<'a> Judge<'_, 'a> {
             Role::Outside(Reason::TargetAbsent)
         } else if self.is_unwell() {
             Role::Outside(Reason::Failed)
-        } else if self.is_foreign() {
+        } else if self.member.is_scaled_by_others() {
             // A share would have to be written once before it was left alone.
             Role::Outside(Reason::Foreign)
         } else if self.closed {
@@ -158,11 +158,6 @@ impl<'a> Judge<'_, 'a> {
             let well = |since: Timestamp| self.now.duration_since(since) >= self.policy.cooldown;
             entry.tenure == Tenure::Failed && !entry.recovered.is_some_and(well)
         })
-    }
-
-    /// R4: whether somebody else has a say in its replicas.
-    fn is_foreign(&self) -> bool {
-        self.member.fought_by.is_some() || self.member.rival.is_some()
     }
 
     fn is_absent(&self) -> bool {

@@ -24,7 +24,8 @@ pub(super) fn sleep(fleet: &mut Fleet<'_>) {
     let (Some(victim), Some(bequest)) = (victim, bequest) else {
         return;
     };
-    let before = handover.map_or_else(|| counted(fleet), Replicas::get);
+    let now = || sum(fleet.counted().map(|seat| seat.replicas));
+    let before = handover.map_or_else(now, Replicas::get);
     if !fleet.settled(fleet.ledger.idle_since)
         || will_be_left(fleet, &victim, &bequest) < least(fleet, before)
     {
@@ -53,11 +54,6 @@ fn least(fleet: &Fleet<'_>, before: u32) -> u32 {
     }
 }
 
-fn counted(fleet: &Fleet<'_>) -> u32 {
-    let counted = fleet.seats.iter().filter(|seat| seat.counted);
-    sum(counted.map(|seat| seat.replicas))
-}
-
 /// What is left without one member when the others run what they take over.
 fn will_be_left(fleet: &Fleet<'_>, victim: &str, taken_over: &BTreeMap<&str, u32>) -> u32 {
     let others = without(fleet, victim);
@@ -69,8 +65,7 @@ fn will_be_left(fleet: &Fleet<'_>, victim: &str, taken_over: &BTreeMap<&str, u32
 }
 
 fn without<'f, 'a>(fleet: &'f Fleet<'a>, victim: &str) -> impl Iterator<Item = &'f Seat<'a>> {
-    let counted = fleet.seats.iter().filter(|seat| seat.counted);
-    counted.filter(move |seat| seat.name() != victim)
+    fleet.counted().filter(move |seat| seat.name() != victim)
 }
 
 /// What the others take over. In Direct the hub divides counts, not floors, and does so at once.
