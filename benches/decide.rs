@@ -10,10 +10,10 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use foretide::domain::autoscale::history::History;
+use foretide::domain::autoscale::{Child, Seen, decide};
 use foretide::domain::cron::{Window, WindowText, Zone};
-use foretide::domain::decide::{Child, Seen, decide};
 use foretide::domain::forecast::{ForecastReading, Predicted};
-use foretide::domain::history::History;
 use foretide::domain::hpa::{MetricSpec, Settings, Target};
 use foretide::domain::observation::{
     Container, ContainerUsage, Measured, Phase, Pod, PodUsage, Readiness, Requests, Status,

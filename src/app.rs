@@ -15,20 +15,20 @@ use crate::{
         members::{self, Members},
         prometheus::{
             Endpoint, EndpointError, Endpoints, Prometheus, PromqlScope, QueryRules, RuleBook,
-            rules::Shelved,
+            adapter_config::Shelved,
         },
-    },
-    autoscaler::{
-        Autoscaler, Setup,
-        fleet::{FleetAutoscaler, Told},
     },
     clock::Clock,
     config::{AdapterConfig, Config, KubeAccess, ScopeArg},
+    controller::{
+        Autoscaler, Setup,
+        fleet::{FleetAutoscaler, Told},
+    },
+    error::chain,
     forecaster::{Forecaster, Source, forecasts::Forecasts},
     http,
     ports::{Fleet, MemberView},
     telemetry::Telemetry,
-    validate::chain,
 };
 
 /// How often the health of the watches is published.

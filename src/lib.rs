@@ -14,16 +14,16 @@
 //! Start with [`autoscaler`] for what happens, with [`domain`] for why.
 
 pub mod adapters;
+pub mod api;
 pub mod app;
-pub mod autoscaler;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod controller;
 pub mod domain;
+mod error;
 pub mod forecaster;
 pub mod http;
-pub mod owned;
 pub mod ports;
 pub mod sim;
 pub mod telemetry;
-pub mod validate;

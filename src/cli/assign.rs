@@ -11,14 +11,14 @@
 
 pub(super) mod clusters;
 mod data;
-mod former;
+mod previous;
 mod view;
 
 use std::path::PathBuf;
 
 use jiff::{SignedDuration, Timestamp};
 
-use self::{clusters::Clusters, former::Former};
+use self::{clusters::Clusters, previous::Former};
 use super::{
     cron::Output,
     inputs::{self, Takes},
@@ -26,12 +26,12 @@ use super::{
     validate::Accepted,
 };
 use crate::{
+    api::spec::FleetSpec,
     domain::{
         cron::Zone,
         federate::{self, FleetDecision, Ledger, Member, Total},
         hpa::{MetricSpec, Target},
     },
-    validate::FleetSpec,
 };
 
 pub(super) use self::{data::json, view::division};

@@ -9,19 +9,19 @@
 //! The decisions and the forecasts are the controller's own. What a cluster would have told is assumed, and each
 //! assumption is printed.
 
-mod bound;
-mod lab;
-mod pane;
+mod panel;
+mod setup;
+mod threshold;
 mod view;
 
 use clap::ValueEnum;
 use foretide_models::{Forecast, Prediction};
 use jiff::{SignedDuration, Timestamp};
 
-use self::bound::{Bound, Outcome};
+use self::threshold::{Bound, Outcome};
 pub(super) use self::{
-    lab::{Asked, Lab},
-    pane::{Pane, legend},
+    panel::{Pane, legend},
+    setup::{Asked, Lab},
     view::verdict,
 };
 use super::{
@@ -45,14 +45,14 @@ pub struct BacktestArgs {
     pub compare: Rival,
     /// How long a pod takes from being asked for to serving, such as 90s or 5m [default: leadTimeSeconds
     /// of the spec, else 2m]
-    #[arg(long, value_name = "DURATION", value_parser = lab::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = setup::parse_duration)]
     pub start_up: Option<SignedDuration>,
     /// When judging begins, in RFC 3339; all before is there to learn from
     #[arg(long, value_name = "TIME", conflicts_with = "warm_up")]
     pub from: Option<Timestamp>,
     /// How much of the history is only there to learn from, such as 3d [default: 7d, of less than ten
     /// days and a half all but the last four days, and at least 2d]
-    #[arg(long, value_name = "DURATION", value_parser = lab::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = setup::parse_duration)]
     pub warm_up: Option<SignedDuration>,
     /// When judging ends, in RFC 3339 [default: the end of the history]
     #[arg(long, value_name = "TIME")]
@@ -127,7 +127,7 @@ impl Fared {
     }
 
     /// Takes one more minute of a run.
-    pub(super) fn add(&mut self, run: &mut Run<'_>) -> crate::domain::decide::Decision {
+    pub(super) fn add(&mut self, run: &mut Run<'_>) -> crate::domain::autoscale::Decision {
         let (minute, decision) = run.minute();
         self.score.add(&minute, &decision);
         self.minutes.push(minute);
@@ -152,7 +152,7 @@ pub(super) fn run(
         unicode: screen.unicode && !args.ascii,
         ..screen
     };
-    bound::check(&args.fail_if, args.compare)?;
+    threshold::check(&args.fail_if, args.compare)?;
     let lab = Lab::new(args, local, now)?;
     let report = report(lab, args, progress);
     let failed = report.outcomes.iter().filter(|o| o.exceeded);

@@ -9,8 +9,8 @@ use crate::{
     app,
     clock::Clock,
     config::{Config, ControllerArgs},
+    error::chain,
     telemetry,
-    validate::chain,
 };
 
 /// Runs the controller; returns when it was told to stop or could not go on.

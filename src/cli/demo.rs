@@ -4,16 +4,16 @@
 //! Nothing in it is staged: the decisions, forecasts and numbers are those of `foretide backtest`, or of a fleet's hub,
 //! over demand that `scene` and `fleet` make up. The pace comes from whoever calls `play`; it refuses to look at a clock.
 
-mod film;
+mod animation;
 mod fleet;
-mod scene;
+mod scenario;
 
 use std::io::{self, Write};
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use self::{film::Film, fleet::Fleet, scene::Scene};
+use self::{animation::Film, fleet::Fleet, scenario::Scene};
 use super::{
     backtest::Lab,
     output::{Answer, Failure, Screen},

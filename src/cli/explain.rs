@@ -25,9 +25,10 @@ use super::{
 };
 use crate::{
     adapters::kube::{ConnectError, Connection},
+    api::spec::{self, Invalid},
     domain::{cron::Zone, hpa::MetricSpec},
+    error::chain,
     ports::ClusterError,
-    validate::{self, Invalid, chain},
 };
 
 pub use self::fleet::{fleet_json, fleet_text};
@@ -185,7 +186,7 @@ fn unconnected(error: &ConnectError) -> Failure {
 /// The status of an autoscaler in words and numbers.
 #[must_use]
 pub fn text(ehpa: &EffectiveHorizontalPodAutoscaler, screen: Screen, local: &Zone) -> String {
-    let (metrics, invalid) = match validate::workload(ehpa, local) {
+    let (metrics, invalid) = match spec::workload(ehpa, local) {
         Ok(workload) => (workload.metrics, None),
         Err(invalid) => (Vec::new(), Some(invalid)),
     };

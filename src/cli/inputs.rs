@@ -16,8 +16,8 @@ use super::{
 };
 use crate::{
     domain::{cron::Zone, demand::NoTarget, hpa::MetricSpec, workload::Workload},
+    error::chain,
     sim::Recording,
-    validate::chain,
 };
 
 /// Flags that all offline commands share.

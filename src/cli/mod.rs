@@ -7,7 +7,7 @@ pub mod assign;
 pub mod backtest;
 mod controller;
 pub mod cron;
-mod crons;
+mod cron_table;
 mod csv;
 mod decision;
 pub mod demo;
@@ -19,8 +19,8 @@ pub mod members;
 mod output;
 pub mod plan;
 mod plot;
-mod stage;
 mod template;
+mod terminal;
 pub mod validate;
 
 use std::io::IsTerminal;
@@ -83,9 +83,9 @@ pub fn run(cli: Cli) -> ExitCode {
     match cli.command {
         Command::Controller(args) => controller::run(*args),
         Command::Demo(args) if !args.no_animation && std::io::stdout().is_terminal() => {
-            stage::play(&args, &surroundings())
+            terminal::play(&args, &surroundings())
         }
-        Command::Backtest(args) => stage::backtest(&args, &surroundings()),
+        Command::Backtest(args) => terminal::backtest(&args, &surroundings()),
         _ => output::print(answer(&cli, &surroundings())),
     }
 }
@@ -104,7 +104,7 @@ pub fn answer(cli: &Cli, around: &Surroundings) -> Result<Answer, Failure> {
         Command::Assign(args) => assign::run(args, *screen, local, *now),
         Command::Explain(args) => explain::run(args, *screen, local),
         Command::Validate(args) => validate::run(args, *screen, local, *now),
-        Command::Cron(args) => crons::run(args, *screen, local, *now),
+        Command::Cron(args) => cron_table::run(args, *screen, local, *now),
         Command::Members(args) => members::run(args, *screen),
         Command::Crds => Ok(Answer::text(crds())),
     }

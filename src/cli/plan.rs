@@ -10,8 +10,8 @@
 //! told is assumed, and each assumption is printed. A fleet is decided as one workload and then divided.
 
 mod fleet;
+mod observed;
 mod outlook;
-mod scene;
 mod view;
 
 use std::path::PathBuf;
@@ -29,15 +29,15 @@ use super::{
     validate::Accepted,
 };
 use crate::{
+    api::spec::FleetSpec,
     domain::{
         Replicas,
+        autoscale::history,
+        autoscale::{Decision, Seen, decide},
         cron::Zone,
-        decide::{Decision, Seen, decide},
-        history,
         hpa::Settings,
         workload::Workload,
     },
-    validate::FleetSpec,
 };
 
 /// Arguments of `foretide plan`.
@@ -128,7 +128,7 @@ fn plan(args: &PlanArgs, local: &Zone, now: Timestamp) -> Result<Plan, Failure> 
         assumptions.push(shared.to_owned());
     }
     let template = template(&args.inputs.request, &documents, &workload)?;
-    let scene = scene::set(&template, (&workload, &outlooks), told, at)?;
+    let scene = observed::set(&template, (&workload, &outlooks), told, at)?;
     assumptions.splice(0..0, scene.assumptions);
     let forecasts = outlooks
         .iter()
@@ -141,7 +141,7 @@ fn plan(args: &PlanArgs, local: &Zone, now: Timestamp) -> Result<Plan, Failure> 
     };
     let memory = history::History::default();
     let (decision, _) = decide(&workload, &seen, &memory, &Settings::default(), at);
-    let demand = scene::demand(&template, &outlooks, at);
+    let demand = observed::demand(&template, &outlooks, at);
     let division = fleet.map(|fleet| fleet.divided((&workload, &seen), &decision, demand));
     Ok(Plan {
         ehpa,

@@ -10,7 +10,7 @@
 //! ```
 
 mod axis;
-mod raster;
+mod canvas;
 mod steps;
 
 use foretide_models::{Prediction, Sample};
@@ -18,7 +18,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use self::{
     axis::{Axis, labels, real, second, ticks, whole},
-    raster::{Dot, Raster},
+    canvas::{Dot, Raster},
 };
 use super::output::{Paint, Screen};
 

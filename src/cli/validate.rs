@@ -24,12 +24,13 @@ use super::{
     output::{Answer, Failure, Paint, Screen},
 };
 use crate::{
+    api::spec::{self, FleetSpec, Invalid},
     domain::{
         cron::{Bounds, Zone, lint},
         hpa::Settings,
         workload::{Subject, Workload},
     },
-    validate::{self, FleetSpec, Invalid, chain},
+    error::chain,
 };
 
 /// The controller's period where nothing else is said: how long an observation of a fleet lasts.
@@ -172,12 +173,12 @@ impl<'a> Judge<'a> {
     }
 
     fn one(&self, ehpa: EffectiveHorizontalPodAutoscaler) -> Result<Accepted, Invalid> {
-        let workload = validate::workload(&ehpa, self.local)?;
+        let workload = spec::workload(&ehpa, self.local)?;
         Ok(Accepted::One(Box::new(ehpa), Box::new(workload)))
     }
 
     fn fleet(&self, fdhpa: FederatedHPA) -> Result<Accepted, Invalid> {
-        let fleet = validate::fleet(&fdhpa, self.local, SYNC_PERIOD, &Settings::default())?;
+        let fleet = spec::fleet(&fdhpa, self.local, SYNC_PERIOD, &Settings::default())?;
         Ok(Accepted::Fleet(Box::new(fdhpa), Box::new(fleet)))
     }
 

@@ -6,22 +6,17 @@
 
 #![deny(clippy::indexing_slicing, clippy::string_slice)]
 
+pub mod autoscale;
 pub mod cron;
-pub mod decide;
 pub mod demand;
 pub mod explain;
 pub mod federate;
-pub mod floor;
 pub mod forecast;
-pub mod history;
 pub mod hpa;
-pub mod ingest;
 pub mod lead_time;
 pub mod observation;
 pub mod proposal;
 pub mod quantity;
-pub mod series_change;
-pub mod strategy;
 pub mod workload;
 
 use std::fmt;

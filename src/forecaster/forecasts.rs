@@ -12,7 +12,7 @@ use std::{
 use foretide_models::Forecast;
 use jiff::{SignedDuration, Timestamp};
 
-use super::{feed::Feed, fleets::Fleets};
+use super::{demand_history::Feed, shares::Fleets};
 use crate::domain::{
     forecast::{Grounds, Refused},
     lead_time::LeadTime,

@@ -4,8 +4,8 @@
 //! cleans: samples are what the reader gave, the sum of it over the members of a fleet, or a live minute that stands in
 //! for one, on the step's grid, and a reading that failed half way keeps what it got and goes on from there.
 
+mod cache;
 mod sum;
-mod told;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,8 +14,8 @@ use foretide_models::Sample;
 use futures::{StreamExt, stream};
 use jiff::{SignedDuration, Timestamp};
 
-pub use self::told::Agreement;
-use self::{sum::Sum, told::Told};
+pub use self::cache::Agreement;
+use self::{cache::Told, sum::Sum};
 use crate::ports::{HistoryError, HistoryQuery, HistoryReader};
 
 /// The most points that one range query may return (Prometheus' own limit).

@@ -5,14 +5,16 @@
 //! pass. Syncs only ever read the table of [`forecasts`]: a slow Prometheus delays no decision. It refuses to propose
 //! replicas.
 
-mod bench;
-pub mod feed;
-pub mod fleets;
+pub mod demand_history;
 pub mod forecasts;
 pub mod history;
+mod ingest;
 mod plan;
 mod publish;
-mod subject;
+pub mod shares;
+mod source;
+mod unit_change;
+mod workers;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -25,12 +27,13 @@ use tokio::task::{Id, JoinError, JoinSet};
 
 pub(crate) use self::publish::shown;
 use self::{
-    bench::Bench,
     forecasts::{Forecasts, SeriesKey},
     plan::{Failure, Plan, Refreshed, Request},
-    subject::{Object, Subject, Wanted, Whose},
+    source::{Object, Subject, Wanted, Whose},
+    workers::Bench,
 };
 use crate::{
+    api::spec,
     clock::Clock,
     domain::{
         cron::Zone,
@@ -38,9 +41,9 @@ use crate::{
         lead_time::LeadTime,
         proposal::Reason,
     },
+    error::chain,
     ports::{Cluster, Demand, DemandQueries, HistoryError, HistoryReader},
     telemetry::Telemetry,
-    validate::{self, chain},
 };
 
 /// Prefix of the annotations that give a metric's history query; the identifier follows.
@@ -83,7 +86,7 @@ pub struct Forecaster<C, H, Q> {
 struct Basis {
     generation: Option<i64>,
     written: Option<String>,
-    known: validate::Known,
+    known: spec::Known,
     whose: Whose,
     rules: u64,
 }
@@ -219,7 +222,7 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         Ok(())
     }
 
-    fn basis(&self, subject: &Subject, series: &Wanted<'_>, known: validate::Known) -> Basis {
+    fn basis(&self, subject: &Subject, series: &Wanted<'_>, known: spec::Known) -> Basis {
         let annotation = format!("{QUERY_ANNOTATION}{}", series.metric.identifier());
         let source = self.bench.source.as_ref();
         Basis {
@@ -243,12 +246,11 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
             Refused::new(Reason::QueryError, message)
         })?;
         let prediction = subject.prediction();
-        let invalid = |violation: validate::Violation| {
-            Refused::new(Reason::InvalidSpec, violation.to_string())
-        };
-        let lead_time = validate::lead_time(&prediction, known).map_err(invalid)?;
-        let algorithm = validate::algorithm(&prediction, known).map_err(invalid)?;
-        let forecaster = validate::build(algorithm.clone()).map_err(invalid)?;
+        let invalid =
+            |violation: spec::Violation| Refused::new(Reason::InvalidSpec, violation.to_string());
+        let lead_time = spec::lead_time(&prediction, known).map_err(invalid)?;
+        let algorithm = spec::algorithm(&prediction, known).map_err(invalid)?;
+        let forecaster = spec::build(algorithm.clone()).map_err(invalid)?;
         let demand = Demand {
             target: &subject.workload.target,
             metric: series.metric,

@@ -11,16 +11,12 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::task::Id;
 
 use super::history::{self, Agreement, HistoryCache, Occasion, Part, Past};
+use super::ingest::{self, Rejection};
+use super::unit_change::{Levels, UnitChange, unit_change};
 use crate::{
-    domain::{
-        forecast::Refused,
-        ingest::{self, Rejection},
-        lead_time::LeadTime,
-        proposal::Reason,
-        series_change::{Levels, UnitChange, unit_change},
-    },
+    domain::{forecast::Refused, lead_time::LeadTime, proposal::Reason},
+    error::chain,
     ports::{HistoryError, HistoryReader},
-    validate::chain,
 };
 
 /// First wait after a failed query; doubles up to the refresh period.

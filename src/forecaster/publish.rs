@@ -22,11 +22,11 @@ use serde_json::{Value, json};
 
 use super::{
     forecasts::{Forecasts, SeriesKey},
-    subject::{Object, Subject, Wanted},
+    source::{Object, Subject, Wanted},
 };
 use crate::{
+    api::ownership::is_part_of,
     domain::{forecast::Grounds, hpa::MetricSpec},
-    owned::is_part_of,
     ports::{Cluster, ClusterError},
 };
 

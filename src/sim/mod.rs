@@ -29,13 +29,13 @@ pub use score::{Score, TOLERATED};
 use self::foresight::Foresight;
 use crate::domain::{
     Observation, Replicas, Scale,
-    decide::{Decision, Seen, decide},
+    autoscale::action::Action,
+    autoscale::history::History,
+    autoscale::{Decision, Seen, decide},
     demand,
     forecast::Refused,
-    history::History,
     hpa::{MetricSpec, Settings},
     lead_time::LeadTime,
-    strategy::Action,
     workload::{Mode, Strategy, Workload},
 };
 

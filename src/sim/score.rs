@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::{MINUTE, Minute};
-use crate::domain::{Replicas, decide::Decision, proposal::Source};
+use crate::domain::{Replicas, autoscale::Decision, proposal::Source};
 
 /// How far past its target a replica may run before a minute counts: the autoscaler's own tolerance.
 pub const TOLERATED: f64 = 1.1;

@@ -52,7 +52,7 @@ const RULES: &[Rule] = &[
         modules: &[
             "adapters",
             "app",
-            "autoscaler",
+            "controller",
             "cli",
             "clock",
             "config",
@@ -61,7 +61,7 @@ const RULES: &[Rule] = &[
             "ports",
             "sim",
             "telemetry",
-            "validate",
+            "api",
         ],
         text: IMPURE,
         reason: "decisions are pure: values in, values out, and `now` is an argument",
@@ -79,7 +79,7 @@ const RULES: &[Rule] = &[
         modules: &[
             "adapters",
             "app",
-            "autoscaler",
+            "controller",
             "cli",
             "clock",
             "config",
@@ -87,7 +87,7 @@ const RULES: &[Rule] = &[
             "http",
             "ports",
             "telemetry",
-            "validate",
+            "api",
         ],
         text: IMPURE,
         reason: "a simulated workload knows decisions and forecasts, and no world but its own",
@@ -112,7 +112,7 @@ const RULES: &[Rule] = &[
         modules: &[
             "adapters",
             "app",
-            "autoscaler",
+            "controller",
             "cli",
             "config",
             "forecaster",
@@ -124,7 +124,7 @@ const RULES: &[Rule] = &[
     Rule {
         places: &["src/adapters"],
         except: &[],
-        modules: &["app", "autoscaler", "cli", "config", "forecaster", "http"],
+        modules: &["app", "controller", "cli", "config", "forecaster", "http"],
         text: &[],
         reason: "the edge answers questions; it knows nobody who asks them",
     },
@@ -151,7 +151,7 @@ const RULES: &[Rule] = &[
         modules: &[
             "adapters",
             "app",
-            "autoscaler",
+            "controller",
             "cli",
             "forecaster",
             "ports",
@@ -160,12 +160,12 @@ const RULES: &[Rule] = &[
         reason: "pages and probes render what they are handed",
     },
     Rule {
-        places: &["src/validate"],
+        places: &["src/api"],
         except: &[],
         modules: &[
             "adapters",
             "app",
-            "autoscaler",
+            "controller",
             "cli",
             "clock",
             "forecaster",

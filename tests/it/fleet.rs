@@ -6,19 +6,19 @@ use std::{
 };
 
 use foretide::{
-    autoscaler::{
+    clock::Clock,
+    controller::{
         Setup,
         fleet::{FleetAutoscaler, Told},
     },
-    clock::Clock,
     domain::{
         cron::Zone,
         federate::{Health, Profile},
         hpa::Settings,
     },
     forecaster::{
-        fleets::FleetMember,
         forecasts::{Forecasts, SeriesKey},
+        shares::FleetMember,
     },
     ports::{Fleet, MemberView, Workloads},
     telemetry::Telemetry,
@@ -978,7 +978,7 @@ async fn a_preview_says_where_the_hub_s_workload_would_be_placed_and_places_noth
 
 #[tokio::test(start_paused = true)]
 async fn a_fleet_of_one_has_the_child_that_the_same_autoscaler_would_have() {
-    use foretide::autoscaler::Autoscaler;
+    use foretide::controller::Autoscaler;
     let cron = "crons: [{name: peak, start: '10 0 * * *', end: '20 0 * * *', targetReplicas: 7}]";
     let kinds = ["Aggregated", "StaticWeighted", "DynamicWeighted"];
     for kind in kinds {

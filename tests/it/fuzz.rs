@@ -2,9 +2,9 @@
 //! `cargo bolero test`.
 
 use foretide::{
-    adapters::prometheus::{Metric, Owner, PromqlScope, Rules, rules::Asked},
+    adapters::prometheus::{Metric, Owner, PromqlScope, Rules, adapter_config::Asked},
+    api::spec,
     domain::{cron::Zone, hpa::Settings},
-    validate,
 };
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA};
 use jiff::SignedDuration;
@@ -52,9 +52,9 @@ fn read(object: Value) -> bool {
     let Ok(ehpa) = serde_json::from_value::<EffectiveHorizontalPodAutoscaler>(object) else {
         return false;
     };
-    let workload = validate::workload(&ehpa, &Zone::utc());
+    let workload = spec::workload(&ehpa, &Zone::utc());
     if let Some(prediction) = &ehpa.spec.prediction {
-        let forecaster = validate::forecaster(prediction);
+        let forecaster = spec::forecaster(prediction);
         drop(forecaster);
     }
     if let Err(invalid) = &workload {
@@ -69,7 +69,7 @@ fn read_fleet(object: Value) -> bool {
         return false;
     };
     let period = SignedDuration::from_secs(15);
-    match validate::fleet(&fdhpa, &Zone::utc(), period, &Settings::default()) {
+    match spec::fleet(&fdhpa, &Zone::utc(), period, &Settings::default()) {
         Ok(fleet) => {
             assert!(fleet.policy.bounds.min <= fleet.policy.bounds.max);
             assert!(fleet.policy.tolerance >= 0.0 && fleet.policy.settle > 0);

@@ -6,8 +6,8 @@
 use std::sync::{Arc, Mutex};
 
 use foretide::{
-    autoscaler::{Autoscaler, Setup},
     clock::Clock,
+    controller::{Autoscaler, Setup},
     domain::{cron::Zone, hpa::Settings},
     forecaster::forecasts::Forecasts,
     telemetry::Telemetry,

@@ -4,11 +4,11 @@ use std::fmt::{Error, Write as _};
 
 use foretide_models::replay::{DAY, Workload, geometric_mean};
 
+use crate::comparison::Failure;
 use crate::crew;
 use crate::goals::{Goal, Limit};
 use crate::product::Product;
 use crate::report::number;
-use crate::tournament::Failure;
 use crate::traces::Trace;
 
 /// Minutes ahead.

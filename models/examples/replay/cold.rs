@@ -6,9 +6,9 @@ use foretide_models::replay::{
     DAY, Learning, Means, Rules, Score, Workload, geometric_mean, mean, paths, run,
 };
 
+use crate::comparison::Failure;
 use crate::crew;
 use crate::goals::{Goal, Limit};
-use crate::tournament::Failure;
 use crate::traces::Trace;
 
 /// Hours of history.

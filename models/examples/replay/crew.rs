@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use crate::tournament::Failure;
+use crate::comparison::Failure;
 use crate::traces::Trace;
 
 /// What came of each trace, in their order; `work` is told the place of the trace, `progress` what is done.

@@ -4,8 +4,8 @@ use std::fmt::{Error, Write as _};
 
 use foretide_models::replay::{Curve, mean};
 
+use crate::comparison::START_UPS;
 use crate::results::{Baseline, CRANE, Results};
-use crate::tournament::START_UPS;
 
 /// Points of under-provisioning within which two are even.
 const EVEN: f64 = 0.01;

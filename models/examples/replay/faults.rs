@@ -5,11 +5,11 @@ use std::fmt::{Error, Write as _};
 
 use foretide_models::replay::{Contender as _, Means, Rules, Score, Workload, run};
 
+use crate::comparison::Failure;
 use crate::crew;
+use crate::fault_cases::{Case, MISHAPS, SEED};
 use crate::goals::{Goal, Limit};
-use crate::mishaps::{Case, MISHAPS, SEED};
 use crate::product::Product;
-use crate::tournament::Failure;
 use crate::traces::Trace;
 
 const START_UP: usize = 2;

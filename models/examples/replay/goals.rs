@@ -5,9 +5,9 @@ use std::fmt::{Error, Write as _};
 
 use foretide_models::replay::{Curve, mean};
 
+use crate::comparison::{AUTO_OBJECTIVE, START_UPS};
 use crate::report::number;
 use crate::results::{Part, Results};
-use crate::tournament::{AUTO_OBJECTIVE, START_UPS};
 
 /// What is asked at start-ups of 2, 5 and 10 minutes.
 const AT_CRANE: [f64; 3] = [0.35, 0.70, 1.05];

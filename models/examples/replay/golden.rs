@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use foretide_models::replay::{Contender as _, Learning, Score};
 
-use crate::tournament::{AUTO_GOLDEN, Entry, Failure};
+use crate::comparison::{AUTO_GOLDEN, Entry, Failure};
 use crate::traces::{Trace, fields, read};
 
 /// The columns of `auto_<trace>.csv` that are compared: level, prediction, and four quantiles.

@@ -3,18 +3,18 @@
 
 mod ahead;
 mod cold;
+mod comparison;
 mod crew;
 mod duel;
+mod fault_cases;
 mod faults;
 mod goals;
 mod golden;
-mod mishaps;
 mod panel;
 mod plot;
 mod product;
 mod report;
 mod results;
-mod tournament;
 mod traces;
 
 use std::fs;
@@ -24,11 +24,11 @@ use std::process::ExitCode;
 
 use ahead::Ahead;
 use cold::ColdStart;
+use comparison::{Entry, Failure};
 use faults::Faults;
 use goals::Further;
 use golden::Golden;
 use results::Results;
-use tournament::{Entry, Failure};
 use traces::Trace;
 
 const USAGE: &str = "usage: replay FOLDER [--more] [--csv OUT] [--plot DIR] [--golden DIR]
@@ -93,7 +93,7 @@ fn main() -> ExitCode {
 fn replay(arguments: &Arguments) -> Result<(), Failure> {
     let golden = arguments.golden.as_deref().map(Golden::read).transpose()?;
     let traces = Trace::read_all(&arguments.folder)?;
-    let entries = tournament::play(&traces, arguments.more, &say)?;
+    let entries = comparison::play(&traces, arguments.more, &say)?;
     let more = arguments.more.then(|| measure_more(&traces)).transpose()?;
     // Of `auto` as it is, which comes first.
     let (tables, mut further) = more.unzip();

@@ -5,8 +5,8 @@ use std::fmt::{Error, Write as _};
 
 use foretide_models::replay::{DAY, Hold, Learning, Path, Rules, TOLERANCE, Workload, paths, run};
 
+use crate::comparison::Failure;
 use crate::panel::{DEMAND, HEIGHT, INK, LEFT, Lane, Panel, RED, RIGHT, WIDTH, nice};
-use crate::tournament::Failure;
 use crate::traces::Trace;
 
 const START_UP: usize = 2;

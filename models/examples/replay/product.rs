@@ -7,7 +7,7 @@ use foretide_models::{
 };
 use jiff::{SignedDuration, Timestamp};
 
-use crate::tournament::BEYOND;
+use crate::comparison::BEYOND;
 
 const MINUTE: SignedDuration = SignedDuration::from_mins(1);
 

@@ -2,8 +2,8 @@
 
 use std::fmt::{Error, Result as Written, Write as _};
 
+use crate::comparison::START_UPS;
 use crate::results::{CRANE, Part, Results};
-use crate::tournament::START_UPS;
 use foretide_models::replay::Means;
 
 /// The settings that have a row, if a contender has them.

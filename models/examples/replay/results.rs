@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use foretide_models::replay::{Accuracy, Curve, Means, Score, mean};
 
+use crate::comparison::Entry;
 use crate::golden::Golden;
-use crate::tournament::Entry;
 use crate::traces::Trace;
 
 /// The method of another implementation whose rows are taken from its file.

@@ -2,7 +2,7 @@
 
 use jiff::SignedDuration;
 
-use super::contender::{Contender, Knob};
+use super::candidate::{Contender, Knob};
 use super::{DAY, Workload, mean};
 use crate::auto::{Aim, Online, Settings};
 

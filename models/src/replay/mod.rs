@@ -43,8 +43,8 @@
 //! ```
 
 mod accuracy;
-mod contender;
-mod contenders;
+mod candidate;
+mod candidates;
 mod learning;
 mod score;
 mod summary;
@@ -54,8 +54,8 @@ use std::collections::VecDeque;
 use crate::series::count;
 
 pub use accuracy::{Accuracy, highest_of_next};
-pub use contender::{Contender, Knob, MARGINS, Path, paths};
-pub use contenders::{Calibrated, Plain, Refitted};
+pub use candidate::{Contender, Knob, MARGINS, Path, paths};
+pub use candidates::{Calibrated, Plain, Refitted};
 pub use learning::Learning;
 pub use score::Score;
 pub use summary::{Curve, Means, geometric_mean, mean, median};

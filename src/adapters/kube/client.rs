@@ -19,7 +19,7 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tokio::{sync::Semaphore, time::timeout};
 
-use super::{answer, error::CallError, gate::WriteGate, hidden::Hidden};
+use super::{answer, error::CallError, redact::Hidden, write_gate::WriteGate};
 
 /// How long the server keeps one watch open before it must be renewed.
 pub(super) const WATCH_TIMEOUT: Duration = Duration::from_secs(50);

@@ -14,12 +14,12 @@ use super::{
     error::CallError, pods::StoredPod, writes,
 };
 use crate::{
+    api::ownership::FLEET_UID,
     clock::Clock,
     domain::{
         Replicas, ScaleTarget,
         federate::{Estimate, PodShape},
     },
-    owned::FLEET_UID,
     ports::{ClusterError, Member},
 };
 

@@ -7,27 +7,25 @@
 //! and to repeat a write: the next sync looks again. Start with `client.rs`, then `watch.rs`, then `role.rs`.
 
 mod answer;
-mod capacity;
 mod changes;
 mod client;
 mod decode;
 mod discovery;
 mod error;
-mod gate;
-mod hidden;
+mod get;
 mod hub;
-mod look;
 mod member;
 mod nodes;
 mod objects;
 mod pods;
+mod redact;
 mod role;
 mod selector;
-mod shape;
 mod store;
 mod url;
 mod watch;
 mod workloads;
+mod write_gate;
 mod writes;
 
 #[cfg(test)]
@@ -42,16 +40,16 @@ use tokio::task::JoinSet;
 pub use self::{
     changes::Changes,
     client::{ConnectError, Connection},
-    gate::WriteGate,
     role::{Hub, KubeMember, MemberStores, Role},
     store::WatchReport,
+    write_gate::WriteGate,
 };
 pub(super) use self::{
     client::{Body, Calls, Limits},
     decode::{milli_value, read},
     discovery::Discovery,
     error::CallError,
-    hidden::Hidden,
+    redact::Hidden,
     store::{Seen, Store, Stored},
     url::{Resource, query, root, segment},
     watch::{Pace, Watched},

@@ -13,9 +13,9 @@ use serde_json::Value;
 
 use super::{
     decode::{Meta, OnClock, read},
+    nodes::scheduling::Placing,
     pods::PodSpec,
     selector,
-    shape::Placing,
     store::Stored,
 };
 use crate::{

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::{
     decode::{Meta, OnClock, amounts, read},
-    shape::Placing,
+    nodes::scheduling::Placing,
     store::{Label, Stored},
 };
 use crate::{

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA, TimeSeriesPrediction};
 
 use super::{
-    KubeCluster, capacity::Spare, changes::Changes, store::Store, url::Resource, watch::Watched,
+    KubeCluster, changes::Changes, nodes::free_capacity::Spare, store::Store, url::Resource,
+    watch::Watched,
 };
 use crate::domain::federate::{Node, Quota};
 

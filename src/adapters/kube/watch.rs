@@ -21,7 +21,7 @@ use super::{
     answer,
     client::{Connection, WATCH_MARGIN, WATCH_TIMEOUT, jitter},
     error::CallError,
-    hidden::Hidden,
+    redact::Hidden,
     store::{Seen, Store, Stored, WatchReport},
     url::{self, Resource},
 };

@@ -6,14 +6,14 @@
 //! anything that a kubeconfig merely names.
 
 mod address;
+mod admin;
 mod connect;
-mod desk;
-mod enrol;
+mod connection;
 mod inventory;
+mod join;
 mod kubeconfig;
-mod link;
-mod rights;
-mod roster;
+mod permissions;
+mod registry;
 mod secret;
 
 #[cfg(test)]
@@ -22,12 +22,12 @@ mod sample;
 mod tests;
 
 pub use self::{
-    desk::{Desk, Enrolled, Server, shown},
-    enrol::{Interrupted, Unready},
+    admin::{Desk, Enrolled, Server, shown},
+    connection::Patience,
+    join::{Interrupted, Unready},
     kubeconfig::{Access, Refusal, SIZE_MAX},
-    link::Patience,
-    rights::{Deed, Right, rights},
-    roster::{MemberReport, Members},
+    permissions::{Deed, Right, rights},
+    registry::{MemberReport, Members},
     secret::{ZONES_JOINED_BY, bad_taints},
 };
 

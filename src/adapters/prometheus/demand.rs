@@ -7,15 +7,16 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    Metric, Owner, PromqlScope, Query, Reach, RuleBook, Settings, admit, built_in, built_in_part,
+    Metric, Owner, PromqlScope, Query, Reach, RuleBook, Settings,
+    adapter_config::{Asked, RuleError},
+    admit, built_in, built_in_part,
     promql::{BuildError, Match, Matcher, RegexValue},
-    rules::{Asked, RuleError},
     scope,
 };
 use crate::{
     domain::{forecast::Refused, hpa::MetricSpec, proposal::Reason},
+    error::chain,
     ports::{Demand, DemandQueries, HistoryQuery, MemberSeries},
-    validate::chain,
 };
 
 /// How queries are made: which series resource metrics are, and what free-form queries may read.

@@ -2,19 +2,19 @@
 //! asking it ([`client`]) and reading the answer ([`response`]). Query text is only ever made by the typed builder
 //! or printed from a checked syntax tree; an answer that is not whole is an error, never a smaller number.
 
+pub mod adapter_config;
 pub mod client;
 pub mod demand;
 pub mod endpoints;
 pub mod promql;
 pub mod queries;
 pub mod response;
-pub mod rules;
 pub mod scope;
 
+pub use adapter_config::{RuleBook, Rules};
 pub use client::{Endpoint, EndpointError, Prometheus};
 pub use demand::QueryRules;
 pub use endpoints::{Endpoints, Reach};
 pub use promql::Query;
 pub use queries::{Metric, Owner, Refused, Settings, built_in, built_in_part};
-pub use rules::{RuleBook, Rules};
 pub use scope::{PromqlScope, Refusal, admit};

@@ -11,6 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
 use crate::{
+    api::spec::duration,
     cli::{
         API_VERSION,
         manifest::{self, Document},
@@ -24,7 +25,7 @@ use crate::{
         },
         workload::Mode,
     },
-    validate::{chain, duration},
+    error::chain,
 };
 
 /// `kind` of the file.

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Assignment, view::ordered};
 use crate::{
-    autoscaler::fleet::ledger,
+    controller::fleet::ledger,
     domain::{Replicas, federate::Member},
 };
 

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use super::{Fared, Pane, Report, bound::more_percent, legend};
+use super::{Fared, Pane, Report, legend, threshold::more_percent};
 use crate::{
     cli::{
         decision::{WIDTH, clock},

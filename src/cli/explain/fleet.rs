@@ -8,12 +8,12 @@ use serde_json::json;
 
 use super::{Told, body, heading};
 use crate::{
+    api::spec,
     cli::{
         decision::{WIDTH, clock},
         output::{Answer, Paint, Screen, Side, wrapped},
     },
     domain::{cron::Zone, hpa::Settings},
-    validate,
 };
 
 /// A cluster that was seen longer before the decision than this was not seen for it.
@@ -22,7 +22,7 @@ const STALE: SignedDuration = SignedDuration::from_mins(1);
 /// The status of a fleet in words and numbers.
 #[must_use]
 pub fn fleet_text(fdhpa: &FederatedHPA, screen: Screen, local: &Zone) -> String {
-    let read = validate::fleet(fdhpa, local, SignedDuration::ZERO, &Settings::default());
+    let read = spec::fleet(fdhpa, local, SignedDuration::ZERO, &Settings::default());
     let (metrics, invalid) = match read {
         Ok(fleet) => (fleet.workload.metrics, None),
         Err(invalid) => (Vec::new(), Some(invalid)),

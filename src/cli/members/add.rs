@@ -15,8 +15,8 @@ use super::{
 use crate::{
     adapters::members::{Access, Desk, Interrupted, Server, ZONES_JOINED_BY, bad_taints, shown},
     cli::output::{Answer, Failure},
+    error::chain,
     ports::ClusterError,
-    validate::chain,
 };
 
 /// Arguments of `foretide members add`.

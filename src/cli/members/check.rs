@@ -10,7 +10,7 @@ use crate::{
         exit::Exit,
         output::{Answer, Failure, Paint, Screen, Side},
     },
-    validate::chain,
+    error::chain,
 };
 
 /// The oldest Kubernetes that a member may have.

@@ -12,7 +12,7 @@ use crate::{
         explain::Form,
         output::{Answer, Failure, Screen, Side},
     },
-    validate::chain,
+    error::chain,
 };
 
 /// How many members are asked at once.

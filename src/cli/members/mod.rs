@@ -17,8 +17,8 @@ use crate::{
         members::{Desk, Patience, Settings},
     },
     config::{MEMBER_SECRET_KEY, MEMBER_SECRET_LABEL, is_member_label},
+    error::chain,
     ports::ClusterError,
-    validate::chain,
 };
 
 /// Namespace of the controller, and of the hub's account in a member.

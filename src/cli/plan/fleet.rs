@@ -5,6 +5,7 @@
 
 use super::PlanArgs;
 use crate::{
+    api::spec::FleetSpec,
     cli::{
         assign::{self, Assignment, clusters::Clusters},
         output::Failure,
@@ -12,13 +13,12 @@ use crate::{
     },
     domain::{
         Replicas,
-        decide::{Decision, Seen, decide},
+        autoscale::history::History,
+        autoscale::{Decision, Seen, decide},
         federate::{Kind, Member, Total},
-        history::History,
         hpa::Settings,
         workload::{Mode, Workload},
     },
-    validate::FleetSpec,
 };
 
 /// A fleet to be planned.
@@ -147,8 +147,8 @@ fn share(members: &mut [Member], demand: Option<f64>) {
 mod tests {
     use super::*;
     use crate::{
+        api::spec,
         domain::{cron::Zone, hpa::MetricSpec},
-        validate,
     };
     use jiff::{SignedDuration, Timestamp};
     use serde_json::json;
@@ -175,7 +175,7 @@ mod tests {
         });
         let fdhpa = serde_json::from_value(fdhpa).unwrap();
         let period = SignedDuration::from_secs(15);
-        let spec = validate::fleet(&fdhpa, &Zone::utc(), period, &Settings::default()).unwrap();
+        let spec = spec::fleet(&fdhpa, &Zone::utc(), period, &Settings::default()).unwrap();
         let left_out = "external.queue left out, which is measured for the whole fleet and divided by its clusters";
         assert_eq!(assumed_of_one(&spec)[1..], [left_out]);
         let (_, workload) = super::super::one_of(fdhpa, &spec);

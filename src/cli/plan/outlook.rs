@@ -9,6 +9,7 @@ use foretide_models::{Forecast, Forecaster, Sample};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
+    api::spec::{self, Known},
     cli::inputs::History,
     domain::{
         demand,
@@ -20,7 +21,6 @@ use crate::{
         workload::Workload,
     },
     sim::Recording,
-    validate::{self, Known},
 };
 
 /// How far ahead a forecast is shown, if the prediction window is shorter.
@@ -86,7 +86,7 @@ pub(super) fn look(
         .as_ref()
         .map(|prediction| prediction.window);
     let asked = ehpa.spec.prediction.as_ref();
-    let lead_time = asked.map(|asked| validate::lead_time(asked, Known::default()));
+    let lead_time = asked.map(|asked| spec::lead_time(asked, Known::default()));
     // One that is out of range is told by the forecast that it does not give.
     let lead_time = lead_time.and_then(Result::ok);
     let lead_time = lead_time.unwrap_or_else(|| LeadTime::of(None, None));
@@ -101,7 +101,7 @@ pub(super) fn look(
         };
         let recording = history.recording;
         let forecast = ehpa.spec.prediction.as_ref().map(|prediction| {
-            let mut forecaster = validate::forecaster(prediction)
+            let mut forecaster = spec::forecaster(prediction)
                 .map_err(|violation| Refused::new(Reason::InvalidSpec, violation.to_string()))?;
             forecast(&mut *forecaster, &recording, at, window.unwrap_or_default())
         });

@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 
 use super::{Plan, outlook::Outlook};
 use crate::{
-    autoscaler,
     cli::{
         assign,
         decision::{self, Units, WIDTH, clock},
         output::{Paint, Screen, wrapped},
         plot::{Plot, Size},
     },
+    controller,
     domain::{
         explain::{amount, unit_of},
         proposal::Unit,
@@ -35,7 +35,7 @@ const PICTURE: Size = Size {
 
 /// The whole plan for people.
 pub(super) fn text(plan: &Plan, screen: Screen) -> String {
-    let decided = autoscaler::decided(&plan.decision);
+    let decided = controller::decided(&plan.decision);
     let mut blocks = vec![heading(plan, screen)];
     blocks.extend(
         plan.outlooks
@@ -48,7 +48,7 @@ pub(super) fn text(plan: &Plan, screen: Screen) -> String {
         screen,
     ));
     blocks.push(decision::windows(
-        &autoscaler::windows(&plan.decision),
+        &controller::windows(&plan.decision),
         screen,
     ));
     blocks.push(format!(
@@ -217,8 +217,8 @@ pub(super) fn json(plan: &Plan) -> Value {
         "metadata": { "name": ehpa.name_any(), "namespace": ehpa.namespace() },
         "at": plan.at.to_string(),
         "bounds": { "min": workload.bounds.min.get(), "max": workload.bounds.max.get() },
-        "decision": autoscaler::decided(&plan.decision),
-        "windows": autoscaler::windows(&plan.decision),
+        "decision": controller::decided(&plan.decision),
+        "windows": controller::windows(&plan.decision),
         "forecasts": plan.outlooks.iter().filter_map(outlook_json).collect::<Vec<_>>(),
         "problems": workload.problems.iter().map(|problem| {
             json!({ "reason": problem.reason.as_str(), "message": problem.message })

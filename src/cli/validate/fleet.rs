@@ -5,12 +5,12 @@ use foretide_crds::{FederatedHPA, TargetClusterAutoscalingPreference};
 
 use super::Severity;
 use crate::{
+    api::spec::FleetSpec,
     domain::{
         Replicas,
         federate::{Kind, Preference},
         workload::Mode,
     },
-    validate::FleetSpec,
 };
 
 /// Path of the assignment.

@@ -2,7 +2,7 @@
 //!
 //! Transition times are not here: they belong to whoever compares with the last status.
 
-use crate::domain::decide::{Decision, Limit};
+use crate::domain::autoscale::{Decision, Limit};
 use crate::domain::hpa;
 use crate::domain::observation::Status;
 use crate::domain::proposal::{Proposal, Reason, Source};

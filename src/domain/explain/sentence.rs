@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::domain::decide::{Decision, Limit};
+use crate::domain::autoscale::{Decision, Limit};
 use crate::domain::proposal::{Proposal, Source, Unit};
 
 impl Decision {

@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Grid, Occasion, Part, Range, told::Told};
+use super::{Grid, Occasion, Part, Range, cache::Told};
 use crate::ports::HistoryError;
 
 /// How far the newest sample of one member may be behind that of another.

@@ -2,7 +2,7 @@
 
 mod calls;
 mod cluster;
-mod look;
+mod get;
 mod member;
 mod objects;
 mod watches;

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use super::super::{
     Changes,
     fake::{FakeServer, Reply, Sent, failure},
-    hidden::Hidden,
     pods::StoredPod,
+    redact::Hidden,
     selector,
     store::{Seen, Store},
     url::Resource,

@@ -90,7 +90,7 @@ async fn read<R: HistoryReader>(
     let (cache, mut agreement) = (HistoryCache::default(), Agreement::default());
     let past = past(members);
     let read = cache.read(reader, &past, &mut agreement, &occasion);
-    let samples = read.await.map_err(|error| crate::validate::chain(&error))?;
+    let samples = read.await.map_err(|error| crate::error::chain(&error))?;
     let minute = |sample: &Sample| ((NOW - sample.at.as_second()) / 60, sample.value);
     Ok(samples.iter().map(minute).collect())
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use foretide::{
     domain::forecast::Refused,
-    forecaster::{feed::Glimpse, fleets::FleetMember},
+    forecaster::{demand_history::Glimpse, shares::FleetMember},
 };
 
 use foretide_crds::FederatedHPA;

@@ -1,0 +1,203 @@
+//! Where a pod may run, read from its spec: selectors, affinity, tolerations, spreading.
+//!
+//! Words that the scheduler may learn one day and we do not know make the estimate of room less exact, never an object
+//! unreadable. It refuses to match anything: `domain::federate` does.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::adapters::kube::selector;
+use crate::domain::{
+    federate::{NodeTerm, PodShape, TaintEffect, Toleration},
+    hpa::{Labels, Requirement, Selector},
+    observation::Requests,
+};
+
+/// The label that tells nodes apart.
+const HOSTNAME: &str = "kubernetes.io/hostname";
+
+/// The parts of a pod's spec that bind it to nodes.
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::adapters::kube) struct Placing {
+    node_selector: Option<BTreeMap<String, String>>,
+    affinity: Option<Affinity>,
+    tolerations: Option<Vec<TolerationObject>>,
+    priority_class_name: Option<String>,
+    topology_spread_constraints: Option<Vec<Spread>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Affinity {
+    node_affinity: Option<NodeAffinity>,
+    pod_anti_affinity: Option<PodAntiAffinity>,
+}
+
+#[derive(Deserialize)]
+struct NodeAffinity {
+    #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
+    required: Option<NodeSelector>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct NodeSelector {
+    node_selector_terms: Option<Vec<NodeSelectorTerm>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct NodeSelectorTerm {
+    match_expressions: Option<Vec<Expression>>,
+    match_fields: Option<Vec<Expression>>,
+}
+
+/// A requirement of a node or scope selector.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Expression {
+    #[serde(alias = "scopeName")]
+    key: String,
+    operator: String,
+    values: Option<Vec<String>>,
+}
+
+#[derive(Deserialize)]
+struct PodAntiAffinity {
+    #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
+    required: Option<Vec<PodAffinityTerm>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PodAffinityTerm {
+    topology_key: Option<String>,
+    label_selector: Option<LabelSelector>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct TolerationObject {
+    key: Option<String>,
+    operator: Option<String>,
+    value: Option<String>,
+    effect: Option<String>,
+    toleration_seconds: Option<i64>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Spread {
+    when_unsatisfiable: Option<String>,
+}
+
+// === impl Placing ===
+
+impl Placing {
+    /// Reads a pod's spec; what cannot be read binds to nothing.
+    pub(in crate::adapters::kube) fn of(spec: Option<&Value>) -> Self {
+        let read = spec.map(Self::deserialize);
+        read.and_then(Result::ok).unwrap_or_default()
+    }
+
+    /// What a pod with these requests and labels needs of a node.
+    pub(in crate::adapters::kube) fn shape(&self, requests: Requests, labels: &Labels) -> PodShape {
+        let affinity = self.affinity.as_ref();
+        let anti = affinity.and_then(|a| a.pod_anti_affinity.as_ref());
+        let anti = anti.and_then(|a| a.required.as_ref()).into_iter().flatten();
+        let spreads = self.topology_spread_constraints.iter().flatten();
+        let must = |s: &Spread| s.when_unsatisfiable.as_deref() != Some("ScheduleAnyway");
+        let tolerations = self.tolerations.iter().flatten();
+        PodShape {
+            requests,
+            node_selector: self.node_selector.clone().unwrap_or_default(),
+            node_affinity: self.node_affinity(),
+            tolerations: tolerations.filter_map(TolerationObject::read).collect(),
+            priority_class: self.priority_class_name.clone().unwrap_or_default(),
+            one_per_node: anti.into_iter().any(|term| term.keeps_apart(labels)),
+            must_spread: spreads.into_iter().any(must),
+        }
+    }
+
+    fn node_affinity(&self) -> Option<Vec<NodeTerm>> {
+        let node = self.affinity.as_ref()?.node_affinity.as_ref()?;
+        let terms = node.required.as_ref()?.node_selector_terms.as_ref()?;
+        // A term that cannot be read matches no node: the estimate is then too small rather than too large.
+        Some(terms.iter().map(NodeSelectorTerm::read).collect())
+    }
+}
+
+impl NodeSelectorTerm {
+    fn read(&self) -> NodeTerm {
+        let all = |expressions: &Option<Vec<Expression>>| {
+            let each = expressions.iter().flatten().map(Expression::read);
+            each.collect::<Option<Selector>>()
+        };
+        match (all(&self.match_expressions), all(&self.match_fields)) {
+            (Some(labels), Some(fields)) => NodeTerm { labels, fields },
+            _ => NodeTerm::default(),
+        }
+    }
+}
+
+impl Expression {
+    /// The requirement; absent for an operator that is not known.
+    pub(in crate::adapters::kube) fn read(&self) -> Option<Requirement> {
+        let (key, values) = (self.key.clone(), self.values.clone().unwrap_or_default());
+        let bound = || values.first()?.parse::<i64>().ok();
+        Some(match self.operator.as_str() {
+            "In" => Requirement::In(key, values),
+            "NotIn" => Requirement::NotIn(key, values),
+            "Exists" => Requirement::Exists(key),
+            "DoesNotExist" => Requirement::Absent(key),
+            "Gt" => Requirement::Above(key, bound()?),
+            "Lt" => Requirement::Below(key, bound()?),
+            _ => return None,
+        })
+    }
+}
+
+impl PodAffinityTerm {
+    /// Whether pods with these labels keep each other off their nodes.
+    fn keeps_apart(&self, labels: &Labels) -> bool {
+        let text = self.label_selector.clone().map(selector::text);
+        let selects = |text: String| Selector::parse(&text).is_ok_and(|s| s.matches(labels));
+        self.topology_key.as_deref() == Some(HOSTNAME)
+            && text.is_some_and(|text| text.is_ok_and(selects))
+    }
+}
+
+impl TolerationObject {
+    /// The toleration; absent for words that are not known.
+    fn read(&self) -> Option<Toleration> {
+        let value = match self.operator.as_deref() {
+            None | Some("" | "Equal") => Some(self.value.clone().unwrap_or_default()),
+            Some("Exists") => None,
+            Some(_) => return None,
+        };
+        let effect = match self.effect.as_deref() {
+            None | Some("") => None,
+            Some(effect) => Some(effect_of(effect)?),
+        };
+        Some(Toleration {
+            key: self.key.clone().filter(|key| !key.is_empty()),
+            value,
+            effect,
+            seconds: self.toleration_seconds,
+        })
+    }
+}
+
+/// The effect of a taint of a node; absent for one that is not known.
+pub(in crate::adapters::kube) fn effect_of(word: &str) -> Option<TaintEffect> {
+    Some(match word {
+        "NoSchedule" => TaintEffect::NoSchedule,
+        "PreferNoSchedule" => TaintEffect::PreferNoSchedule,
+        "NoExecute" => TaintEffect::NoExecute,
+        _ => return None,
+    })
+}

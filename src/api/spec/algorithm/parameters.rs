@@ -1,0 +1,270 @@
+//! The blocks of parameters of `predictionAlgorithm`, one per algorithm: text to numbers and spans.
+//! Ranges are the business of the forecasters; whether a text can be read is decided here.
+
+use foretide_crds as wire;
+#[cfg(feature = "augurs")]
+use foretide_models::mstl;
+use foretide_models::{Algorithm, auto, dsp, holt_winters, linear, percentile, seasonal};
+use jiff::SignedDuration;
+
+use super::BLOCK;
+use crate::api::spec::Violation;
+
+pub(super) fn automatic(
+    block: &wire::Auto,
+    lead_time: SignedDuration,
+    aim: auto::Aim,
+) -> Result<auto::Config, Violation> {
+    let field = format!("{BLOCK}.auto.sampleInterval");
+    let default = auto::Config::default();
+    Ok(auto::Config {
+        sample_interval: duration(&field, block.sample_interval.as_deref())?
+            .unwrap_or(default.sample_interval),
+        lead_time,
+        aim,
+    })
+}
+
+pub(super) fn dsp(block: &wire::Dsp) -> Result<dsp::Config, Violation> {
+    let at = |name: &str| format!("{BLOCK}.dsp.{name}");
+    let default = dsp::Config::default();
+    let estimators = match &block.estimators {
+        None => default.estimators,
+        Some(written) => estimators(written)?,
+    };
+    Ok(dsp::Config {
+        sample_interval: duration(&at("sampleInterval"), block.sample_interval.as_deref())?
+            .unwrap_or(default.sample_interval),
+        history_length: duration(&at("historyLength"), block.history_length.as_deref())?
+            .unwrap_or(default.history_length),
+        estimators,
+    })
+}
+
+fn estimators(block: &wire::Estimators) -> Result<dsp::Estimators, Violation> {
+    let at =
+        |kind: &str, i: usize, name: &str| format!("{BLOCK}.dsp.estimators.{kind}[{i}].{name}");
+    let maxima = block
+        .max_value
+        .iter()
+        .flatten()
+        .enumerate()
+        .map(|(i, estimator)| {
+            let margin = number(
+                &at("maxValue", i, "marginFraction"),
+                estimator.margin_fraction.as_deref(),
+            )?;
+            Ok(dsp::MaxValue {
+                margin_fraction: margin.unwrap_or_default(),
+            })
+        });
+    let filters = block
+        .fft
+        .iter()
+        .flatten()
+        .enumerate()
+        .map(|(i, estimator)| {
+            let of = |name: &str, text: Option<&str>| number(&at("fft", i, name), text);
+            let items = |name: &str, count: Option<i32>| whole(&at("fft", i, name), count);
+            let default = dsp::Fft::default();
+            Ok(dsp::Fft {
+                margin_fraction: of("marginFraction", estimator.margin_fraction.as_deref())?
+                    .unwrap_or(default.margin_fraction),
+                low_amplitude_threshold: of(
+                    "lowAmplitudeThreshold",
+                    estimator.low_amplitude_threshold.as_deref(),
+                )?
+                .unwrap_or(default.low_amplitude_threshold),
+                high_frequency_threshold: of(
+                    "highFrequencyThreshold",
+                    estimator.high_frequency_threshold.as_deref(),
+                )?
+                .unwrap_or(default.high_frequency_threshold),
+                min_num_of_spectrum_items: items(
+                    "minNumOfSpectrumItems",
+                    estimator.min_num_of_spectrum_items,
+                )?
+                .unwrap_or(default.min_num_of_spectrum_items),
+                max_num_of_spectrum_items: items(
+                    "maxNumOfSpectrumItems",
+                    estimator.max_num_of_spectrum_items,
+                )?
+                .unwrap_or(default.max_num_of_spectrum_items),
+            })
+        });
+    Ok(dsp::Estimators {
+        max_value: maxima.collect::<Result<_, Violation>>()?,
+        fft: filters.collect::<Result<_, Violation>>()?,
+    })
+}
+
+pub(super) fn percentile(block: &wire::Percentile) -> Result<percentile::Config, Violation> {
+    let at = |name: &str| format!("{BLOCK}.percentile.{name}");
+    let default = percentile::Config::default();
+    let of = |name: &str, text: &Option<String>| number(&at(name), text.as_deref());
+    Ok(percentile::Config {
+        sample_interval: duration(&at("sampleInterval"), block.sample_interval.as_deref())?
+            .unwrap_or(default.sample_interval),
+        history_length: duration(&at("historyLength"), block.history_length.as_deref())?
+            .unwrap_or(default.history_length),
+        percentile: of("percentile", &block.percentile)?.unwrap_or(default.percentile),
+        margin_fraction: of("marginFraction", &block.margin_fraction)?
+            .unwrap_or(default.margin_fraction),
+        target_utilization: of("targetUtilization", &block.target_utilization)?
+            .unwrap_or(default.target_utilization),
+        min_sample_weight: of("minSampleWeight", &block.min_sample_weight)?
+            .unwrap_or(default.min_sample_weight),
+        histogram: histogram(&block.histogram.clone().unwrap_or_default())?,
+    })
+}
+
+fn histogram(block: &wire::Histogram) -> Result<percentile::Histogram, Violation> {
+    let at = |name: &str| format!("{BLOCK}.percentile.histogram.{name}");
+    let of = |name: &str, text: &Option<String>| number(&at(name), text.as_deref());
+    let default = percentile::Histogram::default();
+    let buckets = match (
+        of("maxValue", &block.max_value)?,
+        of("bucketSize", &block.bucket_size)?,
+        of("firstBucketSize", &block.first_bucket_size)?,
+        of("bucketSizeGrowthRatio", &block.bucket_size_growth_ratio)?,
+    ) {
+        (Some(max_value), _, Some(first_bucket_size), Some(growth_ratio)) => {
+            Some(percentile::Buckets::Exponential {
+                max_value,
+                first_bucket_size,
+                growth_ratio,
+            })
+        }
+        (Some(max_value), Some(bucket_size), _, _) => Some(percentile::Buckets::Linear {
+            max_value,
+            bucket_size,
+        }),
+        _ => None,
+    };
+    Ok(percentile::Histogram {
+        half_life: duration(&at("halfLife"), block.half_life.as_deref())?
+            .unwrap_or(default.half_life),
+        epsilon: of("epsilon", &block.epsilon)?.unwrap_or(default.epsilon),
+        buckets,
+    })
+}
+
+pub(super) fn seasonal_naive(block: &wire::SeasonalNaive) -> Result<seasonal::Config, Violation> {
+    let at = |name: &str| format!("{BLOCK}.seasonalNaive.{name}");
+    let default = seasonal::Config::default();
+    let statistic = match block.statistic {
+        None | Some(wire::Statistic::Last) => seasonal::Statistic::Last,
+        Some(wire::Statistic::Median) => seasonal::Statistic::Median,
+        Some(wire::Statistic::Max) => seasonal::Statistic::Max,
+    };
+    let cycles = if statistic == seasonal::Statistic::Last {
+        1
+    } else {
+        7
+    };
+    Ok(seasonal::Config {
+        sample_interval: duration(&at("sampleInterval"), block.sample_interval.as_deref())?
+            .unwrap_or(default.sample_interval),
+        season: season(&at("period"), block.period.as_deref())?,
+        cycles: whole(&at("cycles"), block.cycles)?.unwrap_or(cycles),
+        statistic,
+        level_ratio: block.level_ratio.unwrap_or(default.level_ratio),
+        ..default
+    })
+}
+
+fn season(field: &str, text: Option<&str>) -> Result<seasonal::Season, Violation> {
+    match duration(field, text)? {
+        None => Ok(seasonal::Season::Day),
+        Some(span) if span == seasonal::Season::Day.length() => Ok(seasonal::Season::Day),
+        Some(span) if span == seasonal::Season::Week.length() => Ok(seasonal::Season::Week),
+        Some(_) => Err(Violation::new(field, text.unwrap_or_default(), "1d or 7d")),
+    }
+}
+
+pub(super) fn holt_winters(block: &wire::HoltWinters) -> Result<holt_winters::Config, Violation> {
+    let of = |name: &str, text: &Option<String>| {
+        duration(&format!("{BLOCK}.holtWinters.{name}"), text.as_deref())
+    };
+    let default = holt_winters::Config::default();
+    Ok(holt_winters::Config {
+        sample_interval: of("sampleInterval", &block.sample_interval)?
+            .unwrap_or(default.sample_interval),
+        history_length: of("historyLength", &block.history_length)?
+            .unwrap_or(default.history_length),
+        season: of("season", &block.season)?.unwrap_or(default.season),
+        ..default
+    })
+}
+
+pub(super) fn linear(block: &wire::Linear) -> Result<linear::Config, Violation> {
+    let at = |name: &str| format!("{BLOCK}.linear.{name}");
+    let default = linear::Config::default();
+    Ok(linear::Config {
+        sample_interval: duration(&at("sampleInterval"), block.sample_interval.as_deref())?
+            .unwrap_or(default.sample_interval),
+        samples: whole(&at("samples"), block.samples)?.unwrap_or(default.samples),
+    })
+}
+
+#[cfg(feature = "augurs")]
+pub(super) fn mstl(block: &wire::Mstl) -> Result<Algorithm, Violation> {
+    let of = |name: &str, text: &Option<String>| {
+        duration(&format!("{BLOCK}.mstl.{name}"), text.as_deref())
+    };
+    let default = mstl::Config::default();
+    Ok(Algorithm::Mstl(mstl::Config {
+        sample_interval: of("sampleInterval", &block.sample_interval)?
+            .unwrap_or(default.sample_interval),
+        history_length: of("historyLength", &block.history_length)?
+            .unwrap_or(default.history_length),
+    }))
+}
+
+#[cfg(not(feature = "augurs"))]
+pub(super) fn mstl(_: &wire::Mstl) -> Result<Algorithm, Violation> {
+    let expected = "another algorithm: this program was built without mstl; \
+        a build with the cargo feature `augurs` has it";
+    Err(Violation::new(
+        format!("{BLOCK}.algorithmType"),
+        "mstl",
+        expected,
+    ))
+}
+
+/// A duration as users write it; absent if it is not written.
+fn duration(field: &str, text: Option<&str>) -> Result<Option<SignedDuration>, Violation> {
+    let Some(text) = text else { return Ok(None) };
+    let span = crate::api::spec::duration(text).ok_or_else(|| {
+        Violation::new(
+            field,
+            format!("{text:?}"),
+            "a duration such as 60s, 1h30m or 3d",
+        )
+    })?;
+    Ok(Some(span))
+}
+
+fn number(field: &str, text: Option<&str>) -> Result<Option<f64>, Violation> {
+    let Some(text) = text else { return Ok(None) };
+    let number = text
+        .trim()
+        .parse::<f64>()
+        .ok()
+        .filter(|number| number.is_finite());
+    let number = number.ok_or_else(|| {
+        Violation::new(
+            field,
+            format!("{text:?}"),
+            "a number as text, such as \"0.15\"",
+        )
+    })?;
+    Ok(Some(number))
+}
+
+fn whole(field: &str, count: Option<i32>) -> Result<Option<usize>, Violation> {
+    let Some(count) = count else { return Ok(None) };
+    let whole = usize::try_from(count)
+        .map_err(|_| Violation::new(field, count.to_string(), "a number of at least 0"))?;
+    Ok(Some(whole))
+}

@@ -1,0 +1,291 @@
+//! The one door from a spec to the domain.
+//!
+//! Pure: a wire object in, a [`Workload`] out, or every reason why not. The controller, `validate`,
+//! `plan` and any webhook go through it, so what is accepted is what is understood. A cron or a
+//! prediction that cannot be used is left out with its reason and the rest goes on; a spec that
+//! cannot be acted on at all is refused, and whoever asked keeps what it had.
+
+mod algorithm;
+mod duration;
+mod fleet;
+mod metric;
+
+use std::fmt;
+
+use foretide_crds::{
+    CronSpec, EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerSpec,
+    Mode as WireMode, ScaleStrategy,
+};
+use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+pub use algorithm::{Known, algorithm, build, forecaster, lead_time};
+pub use duration::duration;
+pub use fleet::{FleetSpec, fleet};
+pub use metric::selector_text;
+
+use crate::domain::{
+    ReplicaBounds, Replicas, ScaleTarget,
+    cron::{Window, WindowError, WindowText, Zone},
+    hpa::{MetricSpec, Target},
+    proposal::Reason,
+    workload::{Mode, Prediction, Problem, Strategy, Subject, Workload},
+};
+use crate::error::chain;
+
+/// Most replicas that a spec may ask for.
+pub const MAX_REPLICAS: i32 = 10_000;
+/// `predictionWindowSeconds` where none is written, as in crane.
+const PREDICTION_WINDOW: SignedDuration = SignedDuration::from_hours(1);
+/// Shortest and longest `predictionWindowSeconds`.
+const PREDICTION_WINDOW_SECONDS: std::ops::RangeInclusive<i32> = 60..=604_800;
+
+/// One thing in a spec that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// Path of the field, such as `spec.metrics[0].resource.target`.
+    pub field: String,
+    /// What stands there.
+    pub found: String,
+    /// What would be accepted.
+    pub expected: String,
+}
+
+/// A spec that cannot be acted on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", sentence(.0))]
+pub struct Invalid(pub Vec<Violation>);
+
+// === impl Violation ===
+
+impl Violation {
+    fn new(
+        field: impl Into<String>,
+        found: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> Self {
+        Self {
+            field: field.into(),
+            found: found.into(),
+            expected: expected.into(),
+        }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} is {}, expected {}",
+            self.field, self.found, self.expected
+        )
+    }
+}
+
+fn sentence(violations: &[Violation]) -> String {
+    violations
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join("; ")
+}
+
+/// What the user asks for, as the domain understands it.
+///
+/// `local` is the zone that `timezone: Local` names.
+///
+/// # Errors
+/// Every violation at once, when the spec cannot be acted on.
+pub fn workload(
+    ehpa: &EffectiveHorizontalPodAutoscaler,
+    local: &Zone,
+) -> Result<Workload, Invalid> {
+    let mut violations = Vec::new();
+    let workload = read(&ehpa.metadata, &ehpa.spec, local, &mut violations);
+    refuse_if_any(violations)?;
+    Ok(workload)
+}
+
+fn refuse_if_any(violations: Vec<Violation>) -> Result<(), Invalid> {
+    if violations.is_empty() {
+        Ok(())
+    } else {
+        Err(Invalid(violations))
+    }
+}
+
+/// What can be read of a spec; it may only be used if there are no violations.
+fn read(
+    metadata: &ObjectMeta,
+    spec: &EffectiveHorizontalPodAutoscalerSpec,
+    local: &Zone,
+    violations: &mut Vec<Violation>,
+) -> Workload {
+    let mut problems = Vec::new();
+    Workload {
+        target: target(metadata, spec),
+        bounds: bounds(spec, violations),
+        strategy: match spec.scale_strategy.unwrap_or_default() {
+            ScaleStrategy::Auto => Strategy::Auto,
+            ScaleStrategy::Preview => Strategy::Preview,
+        },
+        mode: match spec.mode.unwrap_or_default() {
+            WireMode::Delegated => Mode::Delegated,
+            WireMode::Direct => Mode::Direct,
+        },
+        specific_replicas: spec
+            .specific_replicas
+            .map(|n| count("spec.specificReplicas", n, violations)),
+        metrics: metrics(spec, violations),
+        behavior: spec
+            .behavior
+            .as_ref()
+            .map(|raw| metric::behavior(raw, violations)),
+        windows: windows(spec, local, &mut problems),
+        prediction: prediction(spec, &mut problems),
+        problems,
+    }
+}
+
+fn target(metadata: &ObjectMeta, spec: &EffectiveHorizontalPodAutoscalerSpec) -> ScaleTarget {
+    let target = &spec.scale_target_ref;
+    ScaleTarget {
+        api_version: target.api_version.clone().unwrap_or_default(),
+        kind: target.kind.clone(),
+        namespace: metadata.namespace.clone().unwrap_or_default(),
+        name: target.name.clone(),
+    }
+}
+
+fn bounds(
+    spec: &EffectiveHorizontalPodAutoscalerSpec,
+    violations: &mut Vec<Violation>,
+) -> ReplicaBounds {
+    let min = count(
+        "spec.minReplicas",
+        spec.min_replicas.unwrap_or(1),
+        violations,
+    );
+    let max = count("spec.maxReplicas", spec.max_replicas, violations);
+    if max == Replicas::ZERO {
+        violations.push(Violation::new("spec.maxReplicas", "0", "at least 1"));
+    }
+    if min > max {
+        violations.push(Violation::new(
+            "spec.minReplicas",
+            min.to_string(),
+            format!("at most spec.maxReplicas, which is {max}"),
+        ));
+    }
+    ReplicaBounds::new(min, max)
+}
+
+fn count(field: &str, n: i32, violations: &mut Vec<Violation>) -> Replicas {
+    if !(0..=MAX_REPLICAS).contains(&n) {
+        violations.push(Violation::new(
+            field,
+            n.to_string(),
+            format!("0 to {MAX_REPLICAS}"),
+        ));
+    }
+    Replicas::from_i32(n)
+}
+
+/// The user's metrics; cpu at 80 % where there is nothing at all that could propose a count.
+fn metrics(
+    spec: &EffectiveHorizontalPodAutoscalerSpec,
+    violations: &mut Vec<Violation>,
+) -> Vec<MetricSpec> {
+    let raw = spec.metrics.as_deref().unwrap_or_default();
+    let has_crons = spec.crons.as_ref().is_some_and(|crons| !crons.is_empty());
+    if raw.is_empty() && !has_crons {
+        return vec![MetricSpec::Resource {
+            name: "cpu".into(),
+            target: Target::Utilization(80),
+        }];
+    }
+    metric::metrics(raw, violations)
+}
+
+fn windows(
+    spec: &EffectiveHorizontalPodAutoscalerSpec,
+    local: &Zone,
+    problems: &mut Vec<Problem>,
+) -> Vec<Window> {
+    let crons = spec.crons.iter().flatten();
+    crons
+        .filter_map(|cron| match window(cron, local) {
+            Ok(window) => Some(window),
+            Err(problem) => {
+                problems.push(problem);
+                None
+            }
+        })
+        .collect()
+}
+
+/// One cron of the spec as a window.
+///
+/// # Errors
+/// Why it is left out.
+pub fn window(cron: &CronSpec, local: &Zone) -> Result<Window, Problem> {
+    let name = cron.name.clone().unwrap_or_default();
+    let problem = |reason: Reason, message: String| Problem {
+        subject: Subject::Cron(name.clone()),
+        reason,
+        message,
+    };
+    let target = cron.target_replicas.and_then(|n| u32::try_from(n).ok());
+    let target = target.ok_or_else(|| {
+        let message = format!("cron `{name}`: targetReplicas must be a number of at least 0");
+        problem(Reason::InvalidCron, message)
+    })?;
+    let text = WindowText {
+        name: &name,
+        start: cron.start.as_deref().unwrap_or_default(),
+        end: cron.end.as_deref().unwrap_or_default(),
+        timezone: cron.timezone.as_deref().unwrap_or_default(),
+        target_replicas: target,
+    };
+    Window::parse(&text, local)
+        .map_err(|error: WindowError| problem(Reason::from(&error), chain(&error)))
+}
+
+fn prediction(
+    spec: &EffectiveHorizontalPodAutoscalerSpec,
+    problems: &mut Vec<Problem>,
+) -> Option<Prediction> {
+    let prediction = spec.prediction.as_ref()?;
+    let mut problem = |field: &str, message: String| {
+        problems.push(Problem {
+            subject: Subject::Field(field.to_owned()),
+            reason: Reason::InvalidSpec,
+            message,
+        });
+    };
+    let window = match prediction.prediction_window_seconds {
+        None => PREDICTION_WINDOW,
+        Some(seconds) if PREDICTION_WINDOW_SECONDS.contains(&seconds) => {
+            SignedDuration::from_secs(seconds.into())
+        }
+        Some(seconds) => {
+            let field = "spec.prediction.predictionWindowSeconds";
+            problem(
+                field,
+                format!("{field} is {seconds}, expected 60 to 604800; 3600 is used"),
+            );
+            PREDICTION_WINDOW
+        }
+    };
+    let name = match forecaster(prediction) {
+        Ok(forecaster) => forecaster.name().to_owned(),
+        Err(violation) => {
+            problem(&violation.field, violation.to_string());
+            String::new()
+        }
+    };
+    Some(Prediction {
+        window,
+        algorithm: name,
+    })
+}

@@ -1,0 +1,110 @@
+//! A former answer of `assign -o json`, to go on from: its memory, and the bounds that it wrote.
+//!
+//! It refuses an answer that is not whole: a ledger that cannot be read would simulate a fleet that was never
+//! divided.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use crate::{
+    cli::{manifest, output::Failure},
+    controller::fleet::ledger,
+    domain::{
+        Replicas,
+        federate::{Ledger, Member},
+    },
+    error::chain,
+};
+
+/// What was answered.
+#[derive(Debug)]
+pub(super) struct Former {
+    /// When that was decided.
+    pub(super) at: Timestamp,
+    ledger: Ledger,
+    bounds: BTreeMap<String, (Replicas, Replicas)>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Written {
+    kind: String,
+    at: Timestamp,
+    ledger: String,
+    clusters: Vec<WrittenCluster>,
+}
+
+#[derive(Debug, Deserialize)]
+struct WrittenCluster {
+    name: String,
+    min: Option<u32>,
+    max: Option<u32>,
+}
+
+// === impl Former ===
+
+impl Former {
+    /// Reads an answer; `-` is standard input.
+    ///
+    /// # Errors
+    /// It cannot be read, or is no answer of `assign`.
+    pub(super) fn read(path: &Path) -> Result<Self, Failure> {
+        let text = manifest::text(path).map_err(|error| Failure::invalid(chain(&error)))?;
+        Self::parse(&text).map_err(|what| {
+            let file = path.display();
+            let expected = "expected what `foretide assign -o json` printed";
+            Failure::invalid(format!("{file}: {expected} ({what})"))
+        })
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let written: Written = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        if written.kind != "Assignment" {
+            return Err(format!("its kind is {}", written.kind));
+        }
+        let clusters = written.clusters.into_iter();
+        let bounds = clusters.filter_map(|cluster| {
+            let (min, max) = (cluster.min?, cluster.max.filter(|max| *max > 0)?);
+            Some((cluster.name, (Replicas::new(min), Replicas::new(max))))
+        });
+        Ok(Self {
+            at: written.at,
+            ledger: ledger::read(&written.ledger).ok_or("its ledger cannot be read")?,
+            bounds: bounds.collect(),
+        })
+    }
+
+    /// The memory; members without bounds of their own get those that were written.
+    pub(super) fn applied(&self, members: &mut [Member]) -> Ledger {
+        for member in members {
+            let written = self.bounds.get(&member.profile.name).copied();
+            member.hpa = member.hpa.or(written);
+        }
+        self.ledger.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_answer_is_refused() {
+        for (text, want) in [
+            ("{}", "missing field `kind`"),
+            (
+                r#"{"kind": "Plan", "at": "2026-03-02T12:00:00Z", "ledger": "{}", "clusters": []}"#,
+                "its kind is Plan",
+            ),
+            (
+                r#"{"kind": "Assignment", "at": "2026-03-02T12:00:00Z", "ledger": "?", "clusters": []}"#,
+                "its ledger cannot be read",
+            ),
+        ] {
+            let error = Former::parse(text).unwrap_err();
+            assert!(error.starts_with(want), "{error}");
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! What a back-test runs on: the workload, its recorded demand, its pods, and which minutes are judged.
+//!
+//! Each assumption comes back as a sentence. It refuses histories that are too short to learn from and judge by.
+
+use foretide_crds::EffectiveHorizontalPodAutoscaler;
+use jiff::{SignedDuration, Timestamp};
+
+use super::{BacktestArgs, Failure};
+use crate::{
+    api::spec::{self, Known},
+    cli::{
+        inputs::{self, History, requests_unknown},
+        manifest::Document,
+        template::{Template, template},
+    },
+    domain::{
+        cron::Zone,
+        demand::{self, NoTarget},
+        forecast::Refused,
+        hpa::MetricSpec,
+        lead_time::LeadTime,
+        proposal::Reason,
+        workload::{Strategy, Workload},
+    },
+    sim::{self, Built, Course, MINUTE, Run, Track},
+};
+
+const DAY: SignedDuration = SignedDuration::from_hours(24);
+/// How much is learnt from before the judging, where there is enough.
+const WARM_UP: SignedDuration = SignedDuration::from_hours(7 * 24);
+/// Histories shorter than this are judged by their last four days.
+const LONG: SignedDuration = SignedDuration::from_hours(252);
+/// What is judged of shorter ones.
+const LAST: SignedDuration = SignedDuration::from_hours(4 * 24);
+/// The least to learn from: two days, to see one repeat.
+const LEAST_WARM_UP: SignedDuration = SignedDuration::from_hours(48);
+/// How long the contenders run before they are judged.
+const LEAD_IN: SignedDuration = SignedDuration::from_mins(30);
+/// How long pods take to start where nothing says it.
+const START_UP: SignedDuration = SignedDuration::from_mins(2);
+
+/// A workload on its course.
+#[derive(Debug)]
+pub(in crate::cli) struct Lab {
+    pub(in crate::cli) ehpa: EffectiveHorizontalPodAutoscaler,
+    pub(in crate::cli) workload: Workload,
+    pub(in crate::cli) course: Course,
+    /// The first judged minute.
+    pub(in crate::cli) from: Timestamp,
+    /// The end of the last one.
+    pub(in crate::cli) until: Timestamp,
+    pub(in crate::cli) assumptions: Vec<String>,
+}
+
+/// Which part of the histories is judged, as the user asks for it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::cli) struct Asked {
+    pub(in crate::cli) start_up: Option<SignedDuration>,
+    pub(in crate::cli) from: Option<Timestamp>,
+    pub(in crate::cli) warm_up: Option<SignedDuration>,
+    pub(in crate::cli) until: Option<Timestamp>,
+}
+
+/// Reads a duration, days included.
+pub(super) fn parse_duration(text: &str) -> Result<SignedDuration, String> {
+    spec::duration(text)
+        .ok_or_else(|| format!("expected a duration such as 90s, 5m, 12h or 7d, got {text:?}"))
+}
+
+// === impl Lab ===
+
+impl Lab {
+    pub(super) fn new(args: &BacktestArgs, local: &Zone, now: Timestamp) -> Result<Self, Failure> {
+        let documents = args.inputs.documents()?;
+        let chosen = inputs::chosen_one(&documents, args.inputs.name.as_deref(), local, now)?;
+        let histories = args.inputs.histories(&chosen.1)?;
+        let asked = Asked {
+            start_up: args.start_up,
+            from: args.from,
+            warm_up: args.warm_up,
+            until: args.until,
+        };
+        Self::of(
+            chosen,
+            &histories,
+            (&documents, &args.inputs.request),
+            asked,
+        )
+    }
+
+    /// A workload of a spec, on the course of its histories.
+    ///
+    /// # Errors
+    /// The histories are too short, or no metric says how much a replica carries.
+    pub(in crate::cli) fn of(
+        (ehpa, mut workload): (EffectiveHorizontalPodAutoscaler, Workload),
+        histories: &[History],
+        (documents, requests): (&[Document], &[(String, i64)]),
+        asked: Asked,
+    ) -> Result<Self, Failure> {
+        let mut assumptions = inputs::without_history(&mut workload, histories);
+        let template = template(requests, documents, &workload)?;
+        judgeable(&workload, &template)?;
+        let start_up = start_up(&ehpa, asked.start_up);
+        let (from, until) = judged(histories, asked, workload.prediction.is_some())?;
+        let first = histories.iter().filter_map(|h| h.recording.first()).min();
+        let begin = from.checked_sub(LEAD_IN).unwrap_or(from);
+        assumptions.extend(assumed(&workload, &template, start_up));
+        let course = Course {
+            tracks: tracks(&workload, histories),
+            template: template.pod,
+            start_up,
+            begin: whole_minute(first.map_or(begin, |first| begin.max(first))),
+        };
+        Ok(Self {
+            ehpa,
+            workload,
+            course,
+            from,
+            until,
+            assumptions,
+        })
+    }
+
+    /// The autoscaler as it is written, switched on.
+    pub(in crate::cli) fn ours(&self) -> Run<'_> {
+        let targets = self.course.targets().into_iter();
+        let forecasters = targets.map(|target| self.built(target)).collect();
+        let lead_time = LeadTime::of(written(&self.ehpa), Some(self.course.start_up));
+        Run::new(&self.course, self.workload.clone(), forecasters).with_lead_time(lead_time)
+    }
+
+    /// The same one without prediction and crons.
+    pub(in crate::cli) fn plain(&self) -> Run<'_> {
+        Run::new(&self.course, sim::plain(self.workload.clone()), Vec::new())
+    }
+
+    /// How many minutes come before the first judged one.
+    pub(in crate::cli) fn lead_in(&self) -> u32 {
+        minutes(self.course.begin, self.from)
+    }
+
+    /// How many minutes are judged.
+    pub(in crate::cli) fn minutes(&self) -> u32 {
+        minutes(self.from, self.until)
+    }
+
+    /// The forecaster of a metric, told what the controller would have measured of its workload.
+    fn built(&self, per_replica: Option<f64>) -> Built {
+        let prediction = self.ehpa.spec.prediction.as_ref();
+        let prediction =
+            prediction.ok_or_else(|| Refused::new(Reason::Pending, "no prediction"))?;
+        let known = Known {
+            lead_time: Some(self.course.start_up),
+            per_replica,
+        };
+        spec::algorithm(prediction, known)
+            .and_then(spec::build)
+            .map_err(|violation| Refused::new(Reason::InvalidSpec, violation.to_string()))
+    }
+}
+
+/// Some metric must say how much one replica carries.
+fn judgeable(workload: &Workload, template: &Template) -> Result<(), Failure> {
+    let one = [template.pod.serving("one", Timestamp::UNIX_EPOCH)];
+    let mut why = None;
+    for metric in &workload.metrics {
+        match demand::target(metric, &one, None) {
+            Ok(_) => return Ok(()),
+            Err(error @ NoTarget::MissingRequest { .. }) => {
+                return Err(requests_unknown(template, &error));
+            }
+            Err(error) => why = Some(error),
+        }
+    }
+    Err(match why {
+        Some(error) => Failure::invalid(error),
+        None => Failure::invalid(
+            "a spec without metrics cannot be back-tested: nothing says how much a replica carries",
+        ),
+    })
+}
+
+fn start_up(
+    ehpa: &EffectiveHorizontalPodAutoscaler,
+    asked: Option<SignedDuration>,
+) -> SignedDuration {
+    asked.or_else(|| written(ehpa)).unwrap_or(START_UP)
+}
+
+/// The lead time that the spec writes.
+fn written(ehpa: &EffectiveHorizontalPodAutoscaler) -> Option<SignedDuration> {
+    let seconds = ehpa.spec.prediction.as_ref()?.lead_time_seconds?;
+    Some(SignedDuration::from_secs(seconds.into()))
+}
+
+/// The first judged minute and the end of the last one.
+fn judged(
+    histories: &[History],
+    asked: Asked,
+    learns: bool,
+) -> Result<(Timestamp, Timestamp), Failure> {
+    let first = histories.iter().filter_map(|h| h.recording.first()).min();
+    let last = histories.iter().filter_map(|h| h.recording.last()).max();
+    let (first, last) = first.zip(last).ok_or_else(|| {
+        Failure::usage("--csv FILE is needed: without demand nothing can be judged")
+    })?;
+    let length = last.duration_since(first);
+    let warm_up = asked.warm_up.map_or_else(|| warm_up(length, learns), Ok)?;
+    let from = asked.from.or_else(|| first.checked_add(warm_up).ok());
+    let from = whole_minute(from.unwrap_or(last).max(first));
+    let until = asked.until.unwrap_or(last).min(last);
+    if minutes(from, until) == 0 {
+        return Err(Failure::usage(format!(
+            "nothing is left to judge between {from} and {until}: the history goes from {first} to {last}"
+        )));
+    }
+    Ok((from, until))
+}
+
+fn warm_up(length: SignedDuration, learns: bool) -> Result<SignedDuration, Failure> {
+    if !learns {
+        return Ok(SignedDuration::ZERO);
+    }
+    if length >= LONG {
+        return Ok(WARM_UP);
+    }
+    if length < LEAST_WARM_UP + DAY {
+        return Err(Failure::invalid(format!(
+            "the history holds {length:#}, at least 72h are needed: two days to learn from and one to judge by \
+             (better two weeks); give a longer one, or say with --warm-up how much is enough"
+        )));
+    }
+    Ok(length.saturating_sub(LAST).max(LEAST_WARM_UP))
+}
+
+fn assumed(workload: &Workload, template: &Template, start_up: SignedDuration) -> Vec<String> {
+    let mut all = vec![format!(
+        "a pod serves {start_up:#} after it was asked for and shares the demand evenly; {}",
+        template.told_by
+    )];
+    all.push("the demand is the recorded one, however many pods serve".to_owned());
+    if workload.strategy == Strategy::Preview {
+        all.push("switched on, though scaleStrategy is Preview".to_owned());
+    }
+    all
+}
+
+fn tracks(workload: &Workload, histories: &[History]) -> Vec<Track> {
+    let track = |metric: &MetricSpec| {
+        let history = histories.iter().find(|h| h.metric == metric.identifier())?;
+        Some(Track {
+            metric: metric.clone(),
+            recording: history.recording.clone(),
+        })
+    };
+    workload.metrics.iter().filter_map(track).collect()
+}
+
+/// The next full minute, so that rows stand at round times.
+fn whole_minute(at: Timestamp) -> Timestamp {
+    let seconds = MINUTE.as_secs();
+    let up = at.as_second().div_euclid(seconds) + i64::from(at.as_second().rem_euclid(seconds) > 0);
+    up.checked_mul(seconds)
+        .and_then(|second| Timestamp::from_second(second).ok())
+        .unwrap_or(at)
+}
+
+fn minutes(from: Timestamp, until: Timestamp) -> u32 {
+    let whole = until.duration_since(from).as_secs() / MINUTE.as_secs();
+    u32::try_from(whole).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A workload of external demand with this prediction, two days of it to learn from.
+    fn lab(prediction: &str, start_up: Option<i64>) -> Lab {
+        let yaml = format!(
+            "{{apiVersion: autoscaling.crane.io/v1alpha1, kind: EffectiveHorizontalPodAutoscaler, \
+             metadata: {{name: web, namespace: shop}}, spec: {{scaleTargetRef: {{apiVersion: apps/v1, \
+             kind: Deployment, name: web}}, minReplicas: 1, maxReplicas: 9, prediction: {prediction}, metrics: \
+             [{{type: External, external: {{metric: {{name: queue}}, target: {{type: AverageValue, averageValue: 10}}}}}}]}}}}"
+        );
+        let documents = crate::cli::manifest::parse("test", &yaml).unwrap();
+        let zone = Zone::utc();
+        let chosen = inputs::chosen_one(&documents, None, &zone, Timestamp::UNIX_EPOCH).unwrap();
+        let sample = |minute: i64| foretide_models::Sample {
+            at: Timestamp::from_second(minute * 60).unwrap(),
+            value: 40.0,
+        };
+        let history = History {
+            metric: "external.queue".to_owned(),
+            file: "test".to_owned(),
+            recording: sim::Recording::new((0..=72 * 60).map(sample).collect()),
+        };
+        let asked = Asked {
+            start_up: start_up.map(SignedDuration::from_secs),
+            ..Asked::default()
+        };
+        Lab::of(chosen, &[history], (&documents, &[]), asked).unwrap()
+    }
+
+    #[test]
+    fn the_lead_time_shown_is_the_one_the_forecaster_was_built_with() {
+        let naive = "predictionAlgorithm: {algorithmType: seasonalNaive, calibrate: false}";
+        for (written, start_up, seconds, origin) in [
+            ("", None, 120, "measured"),
+            ("", Some(90), 120, "measured"),
+            ("leadTimeSeconds: 60, ", None, 60, "spec"),
+            ("leadTimeSeconds: 60, ", Some(300), 60, "spec"),
+        ] {
+            let lab = lab(&format!("{{{written}{naive}}}"), start_up);
+            let (_, decision) = lab.ours().minute();
+            let grounds = decision.proposals.iter().find_map(|p| p.grounds.as_ref());
+            let shown = grounds.unwrap().lead_time;
+            let shown = (shown.span.as_secs(), shown.origin.as_str());
+            assert_eq!(shown, (seconds, origin), "{written}{start_up:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_duration_is_refused_with_examples() {
+        let week = SignedDuration::from_hours(7 * 24);
+        assert_eq!(parse_duration("7d"), Ok(week));
+        for bad in ["", "-1d", "soon", "100000000000000000d"] {
+            let message = format!("expected a duration such as 90s, 5m, 12h or 7d, got {bad:?}");
+            assert_eq!(parse_duration(bad), Err(message));
+        }
+    }
+
+    #[test]
+    fn the_warm_up_follows_from_the_length_of_the_history() {
+        let hours = SignedDuration::from_hours;
+        for (length, expected) in [
+            (71, None),
+            (72, Some(48)),
+            (5 * 24, Some(48)),
+            (8 * 24, Some(4 * 24)),
+            (252, Some(7 * 24)),
+            (30 * 24, Some(7 * 24)),
+        ] {
+            assert_eq!(
+                warm_up(hours(length), true).ok(),
+                expected.map(hours),
+                "{length} h"
+            );
+        }
+        assert_eq!(warm_up(hours(1), false), Ok(SignedDuration::ZERO));
+    }
+
+    #[test]
+    fn judging_begins_on_a_full_minute() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        for (second, expected) in [(0, 0), (1, 60), (60, 60), (-61, -60)] {
+            assert_eq!(whole_minute(at(second)), at(expected));
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The frames of a demo: both contenders over the same minutes, drawn on one time axis.
+
+use std::fmt::Write as _;
+
+use foretide_models::Prediction;
+use jiff::{SignedDuration, Timestamp};
+
+use super::{Reel, scenario::Scene};
+use crate::{
+    cli::{
+        backtest::{Fared, Lab, Pane, legend, verdict},
+        decision::{WIDTH, clock},
+        output::{Paint, Screen, wrapped},
+        plot::Size,
+    },
+    sim::Run,
+};
+
+/// Each picture leaves room for its scale within the width of the text; ours has a forecast to show besides.
+const OURS: Size = Size {
+    columns: 74,
+    rows: 8,
+};
+const PLAIN: Size = Size { rows: 6, ..OURS };
+/// How many frames the whole play has.
+const FRAMES: u32 = 360;
+/// How much of the forecast is drawn.
+const AHEAD: SignedDuration = SignedDuration::from_hours(4);
+/// How many lines the sentence of a decision may take.
+const SENTENCE: usize = 2;
+
+/// Both contenders and where they are.
+pub(super) struct Film<'a> {
+    lab: &'a Lab,
+    scene: Scene,
+    ours: (Run<'a>, Fared),
+    plain: (Run<'a>, Fared),
+    /// Why Foretide has as many replicas as it has.
+    sentence: String,
+    now: Timestamp,
+    top: f64,
+}
+
+// === impl Film ===
+
+impl<'a> Film<'a> {
+    /// The moment before the first frame.
+    pub(super) fn new(lab: &'a Lab, scene: Scene) -> Self {
+        let mut ours = lab.ours().looking_ahead(AHEAD);
+        let mut plain = lab.plain();
+        for _ in 0..lab.lead_in() {
+            ours.minute();
+            plain.minute();
+        }
+        Self {
+            lab,
+            scene,
+            ours: (ours, Fared::new("Foretide")),
+            plain: (plain, Fared::new("plain HPA")),
+            sentence: String::new(),
+            now: lab.from,
+            top: scene.top(),
+        }
+    }
+
+    /// Lets so many minutes pass, up to the end.
+    pub(super) fn pass(&mut self, minutes: u32) {
+        for _ in 0..minutes {
+            if self.is_over() {
+                return;
+            }
+            let decision = self.ours.1.add(&mut self.ours.0);
+            self.plain.1.add(&mut self.plain.0);
+            self.sentence = decision.message();
+            self.now = self
+                .now
+                .checked_add(crate::sim::MINUTE)
+                .unwrap_or(self.lab.until);
+        }
+    }
+
+    fn heading(&self, screen: Screen) -> String {
+        let about = format!("{}; {}", clock(self.now), self.scene.about());
+        format!(
+            "{}  {}",
+            screen.paint(Paint::Strong, "foretide demo"),
+            screen.paint(Paint::Dim, &about)
+        )
+    }
+
+    /// The forecast in force, in replicas, as far as the axis goes.
+    fn ahead(&self) -> Vec<Prediction> {
+        let target = self.lab.course.targets().first().copied().flatten();
+        let (Some(forecast), Some(target)) = (self.ours.0.forecast(), target) else {
+            return Vec::new();
+        };
+        let end = self
+            .now
+            .checked_add(AHEAD)
+            .unwrap_or(self.lab.until)
+            .min(self.lab.until);
+        let within = forecast
+            .samples()
+            .filter(|p| p.at >= self.now && p.at <= end);
+        let path = within.map(|p| Prediction {
+            at: p.at,
+            value: p.value / target,
+            upper: p.upper.map(|upper| upper / target),
+        });
+        path.collect()
+    }
+}
+
+impl Reel for Film<'_> {
+    fn advance(&mut self) {
+        self.pass(self.lab.minutes().div_ceil(FRAMES));
+    }
+
+    fn is_over(&self) -> bool {
+        self.now >= self.lab.until
+    }
+
+    fn frame(&self, screen: Screen) -> String {
+        let mut forecast = self.ours.1.foretold.clone();
+        forecast.extend(self.ahead());
+        let mut text = format!("{}\n", self.heading(screen));
+        for ((_, fared), forecast, size) in [
+            (&self.ours, forecast.as_slice(), OURS),
+            (&self.plain, &[], PLAIN),
+        ] {
+            let _infallible = writeln!(text, "{}", totals(fared, screen));
+            let pane = Pane {
+                minutes: &fared.minutes,
+                forecast,
+                span: (self.lab.from, self.lab.until),
+                top: self.top,
+                now: (!self.is_over()).then_some(self.now),
+            };
+            let drawn = pane.draw(size, screen);
+            // The times stand once, under the lower picture.
+            let times = drawn.trim_end().rfind('\n').filter(|_| size == OURS);
+            text.push_str(times.and_then(|end| drawn.get(..=end)).unwrap_or(&drawn));
+        }
+        let _infallible = writeln!(text, "{}\n", legend(&self.ours.1, screen));
+        let sentence = wrapped(&self.sentence, WIDTH, "");
+        let lines = sentence.lines().map(Some).chain(std::iter::repeat(None));
+        for line in lines.take(SENTENCE) {
+            let _infallible = writeln!(text, "{}", line.unwrap_or_default());
+        }
+        text
+    }
+
+    fn credits(&self, screen: Screen) -> String {
+        let words = verdict(&self.ours.1.score, &self.plain.1.score);
+        let words = screen.paint(Paint::Strong, &wrapped(&words, WIDTH, ""));
+        let more = "Next: foretide demo --fleet, and foretide backtest over your own history.";
+        format!("{words}\n{}\n", screen.paint(Paint::Dim, more))
+    }
+}
+
+/// One line about a contender.
+fn totals(fared: &Fared, screen: Screen) -> String {
+    let score = &fared.score;
+    let under = format!("under-provisioned {:>3} min", score.under);
+    let paint = if score.under > 0 {
+        Paint::Error
+    } else {
+        Paint::Dim
+    };
+    format!(
+        "{}  {}   replica-hours {:>5.1}   scale actions {:>3}",
+        screen.paint(Paint::Strong, &format!("{:<9}", fared.name)),
+        screen.paint(paint, &under),
+        score.replica_hours(),
+        score.actions,
+    )
+}

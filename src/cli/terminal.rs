@@ -1,0 +1,136 @@
+//! Commands that move while they run: the terminal, the pace of the wall clock, and Ctrl-C, which ends them cleanly.
+//!
+//! Everything that is shown comes from functions that know none of these.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use tokio::{
+    runtime::Runtime,
+    signal::unix::{Signal, SignalKind, signal},
+};
+
+use super::{
+    Surroundings,
+    backtest::{self, BacktestArgs},
+    demo::{self, DemoArgs, Next},
+    exit, output,
+};
+use crate::error::chain;
+
+/// How wide a progress bar is.
+const BAR: u32 = 40;
+
+/// Waits between frames, and hears what may end the play.
+struct Pace {
+    runtime: Runtime,
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+// === impl Pace ===
+
+impl Pace {
+    fn new() -> std::io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        // Signals are heard from here on, also those that come between two waits.
+        let (interrupt, terminate) = {
+            let _entered = runtime.enter();
+            (
+                signal(SignalKind::interrupt())?,
+                signal(SignalKind::terminate())?,
+            )
+        };
+        Ok(Self {
+            runtime,
+            interrupt,
+            terminate,
+        })
+    }
+
+    fn wait(&mut self, span: Duration) -> Next {
+        let (interrupt, terminate) = (&mut self.interrupt, &mut self.terminate);
+        self.runtime.block_on(async {
+            tokio::select! {
+                () = tokio::time::sleep(span) => Next::Frame,
+                _ = interrupt.recv() => Next::Stop,
+                _ = terminate.recv() => Next::Stop,
+            }
+        })
+    }
+}
+
+/// Plays the demo on standard output.
+pub(super) fn play(args: &DemoArgs, around: &Surroundings) -> ExitCode {
+    let mut pace = match Pace::new() {
+        Ok(pace) => pace,
+        Err(error) => return exit::failed(&chain(&error)),
+    };
+    let mut wait = |span| pace.wait(span);
+    let world = (&around.local, around.now);
+    let mut to = std::io::stdout().lock();
+    match demo::play(args, around.screen, world, (&mut to, &mut wait)) {
+        Ok(()) => exit::OK,
+        Err(failure) => output::print(Err(failure)),
+    }
+}
+
+/// Runs a back-test, with a progress bar where standard error is a terminal.
+pub(super) fn backtest(args: &BacktestArgs, around: &Surroundings) -> ExitCode {
+    let shows = std::io::stderr().is_terminal();
+    let mut drawn = None;
+    let mut progress = |part: f64| {
+        let filled = filled(part);
+        if shows && drawn != Some(filled) {
+            drawn = Some(filled);
+            draw(&bar(filled));
+        }
+    };
+    let world = (&around.local, around.now);
+    let outcome = backtest::run(args, around.screen, world, &mut progress);
+    if shows {
+        draw("\r\u{1b}[K");
+    }
+    output::print(outcome)
+}
+
+fn bar(filled: u32) -> String {
+    let bar: String = (0..BAR)
+        .map(|cell| if cell < filled { '#' } else { '.' })
+        .collect();
+    format!("\r[{bar}] {:>3} %", filled * 100 / BAR)
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the cast saturates"
+)]
+fn filled(part: f64) -> u32 {
+    ((part * f64::from(BAR)) as u32).min(BAR)
+}
+
+/// A bar that cannot be drawn is not missed.
+fn draw(text: &str) {
+    let mut to = std::io::stderr().lock();
+    let _drawn = to
+        .write_all(text.as_bytes())
+        .and_then(|()| to.flush())
+        .is_ok();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bar_fills_from_left_to_right() {
+        assert_eq!(bar(filled(0.0)), format!("\r[{}]   0 %", ".".repeat(40)));
+        let half = format!("\r[{}{}]  50 %", "#".repeat(20), ".".repeat(20));
+        assert_eq!(bar(filled(0.5)), half);
+        assert_eq!(bar(filled(1.0)), format!("\r[{}] 100 %", "#".repeat(40)));
+    }
+}

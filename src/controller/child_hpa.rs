@@ -1,0 +1,708 @@
+//! The child `HorizontalPodAutoscaler`: its manifest, whose it is, and whether it still is as written.
+//!
+//! Pure: values in, values out. `apply` sends what this module composes. A child of ours is found by
+//! the UID of whom it is for (its controller's, or in a member cluster the one in its label), an
+//! adopted one by an annotation; every other autoscaler on the same target is foreign and is never
+//! written.
+
+use std::sync::Arc;
+
+use foretide_crds::EffectiveHorizontalPodAutoscaler;
+use jiff::SignedDuration;
+use kube::ResourceExt;
+use serde_json::{Map, Value, json};
+
+use crate::{
+    api::ownership::{DELETION_POLICY, FLEET_UID, HUB, Kin, MANAGED_BY, is_part_of},
+    domain::{Replicas, ScaleTarget, autoscale::Child},
+    ports::HpaView,
+};
+
+/// Annotation of ours on the user's object: `"true"` takes over a foreign autoscaler of the target.
+pub const ADOPT: &str = "autoscaling.foretide.io/adopt";
+/// Annotation on an adopted autoscaler: UID of the object that adopted it.
+pub const ADOPTED_BY: &str = "autoscaling.foretide.io/adopted-by";
+/// Annotation on an adopted autoscaler: its `spec` as it was, for the day it is given back.
+pub const ORIGINAL_SPEC: &str = "autoscaling.foretide.io/original-spec";
+/// Label that names who made an object.
+const MANAGER: &str = "app.kubernetes.io/managed-by";
+/// The API cuts times to seconds; this is the most that it can have cut off.
+const CUT_OFF: SignedDuration = SignedDuration::from_millis(999);
+
+/// The autoscalers of a namespace, seen from one of our objects.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Siblings {
+    /// The child that we own.
+    pub owned: Option<Arc<HpaView>>,
+    /// A foreign autoscaler that we have taken over.
+    pub adopted: Option<Arc<HpaView>>,
+    /// Another autoscaler of the same target that is not ours.
+    pub foreign: Option<Arc<HpaView>>,
+    /// An autoscaler that is not ours and has the name that our child would have.
+    pub namesake: Option<Arc<HpaView>>,
+}
+
+// === impl Siblings ===
+
+impl Siblings {
+    /// Sorts the autoscalers of a namespace by whose they are.
+    ///
+    /// The children of `rivals`, UIDs of objects of our own kind, are nobody's concern here: who of
+    /// them acts is settled among them. `left` is the UID of the child as we left it, if that is known.
+    #[must_use]
+    pub fn of(
+        (ehpa, kin): (&EffectiveHorizontalPodAutoscaler, Kin),
+        target: &ScaleTarget,
+        hpas: &[Arc<HpaView>],
+        (rivals, left): (&[String], Option<&str>),
+    ) -> Self {
+        let uid = ehpa.metadata.uid.as_deref().unwrap_or_default();
+        let of_a_rival = |hpa: &HpaView| {
+            let whose = created_for(hpa);
+            whose.is_some_and(|whose| rivals.iter().any(|rival| rival == whose))
+        };
+        let labelled = hpas.iter().find(|hpa| created_for(hpa) == Some(uid));
+        let stripped = || hpas.iter().find(|hpa| is_stripped((ehpa, kin), hpa, left));
+        let owned = labelled.or_else(stripped).cloned();
+        let adopted = hpas
+            .iter()
+            .find(|hpa| adopted_by(hpa) == Some(uid))
+            .cloned();
+        let ours = |hpa: &HpaView| {
+            [&owned, &adopted]
+                .into_iter()
+                .flatten()
+                .any(|mine| mine.uid == hpa.uid)
+        };
+        let foreign = hpas
+            .iter()
+            .find(|hpa| !ours(hpa) && !of_a_rival(hpa) && same_target(&hpa.target, target))
+            .cloned();
+        let name = kin.child_name(&ehpa.name_any());
+        let namesake = hpas
+            .iter()
+            .find(|hpa| hpa.name == name && !ours(hpa))
+            .cloned();
+        Self {
+            owned,
+            adopted,
+            foreign,
+            namesake,
+        }
+    }
+
+    /// The autoscaler that acts for us.
+    #[must_use]
+    pub fn acting(&self) -> Option<&Arc<HpaView>> {
+        self.adopted.as_ref().or(self.owned.as_ref())
+    }
+}
+
+/// UID of the object that this autoscaler was created for, if it is nobody's own.
+#[must_use]
+pub fn created_for(hpa: &HpaView) -> Option<&str> {
+    let of_a_fleet = || hpa.labels.get(FLEET_UID)?.as_str();
+    hpa.controller_uid.as_deref().or_else(of_a_fleet)
+}
+
+/// Whether this is the child of a fleet whose label somebody took away: nobody claims it, it has the name of the child,
+/// and it is the one that we left (`left`), or what is left of its labels says that this hub made it. To be sure matters
+/// more than to know every one of them: what is not ours must never be written.
+fn is_stripped(
+    (ehpa, kin): (&EffectiveHorizontalPodAutoscaler, Kin),
+    hpa: &HpaView,
+    left: Option<&str>,
+) -> bool {
+    let label = |key: &str| hpa.labels.get(key).and_then(Value::as_str);
+    let hub = ehpa.annotations().get(HUB).map(String::as_str);
+    let is_of_this_hub = hub.is_some() && label(HUB) == hub;
+    let is_marked = is_of_this_hub && label(MANAGER) == Some(MANAGED_BY);
+    kin == Kin::Fleet
+        && is_unclaimed(hpa)
+        && hpa.name == kin.child_name(&ehpa.name_any())
+        && (left == Some(&*hpa.uid) || is_marked)
+}
+
+/// UID of the object that adopted this autoscaler, if any did.
+#[must_use]
+pub fn adopted_by(hpa: &HpaView) -> Option<&str> {
+    hpa.annotations.get(ADOPTED_BY)?.as_str()
+}
+
+/// An autoscaler as the domain reads it: its bounds, and what it wants.
+pub(super) fn as_child(hpa: &HpaView) -> Child {
+    let count = |fields: &Value, name: &str| {
+        let n = fields.get(name).and_then(Value::as_u64);
+        n.and_then(|n| u32::try_from(n).ok()).map(Replicas::new)
+    };
+    Child {
+        min: count(&hpa.spec, "minReplicas").unwrap_or(Replicas::new(1)),
+        max: count(&hpa.spec, "maxReplicas").unwrap_or(Replicas::new(1)),
+        desired: count(&hpa.status, "desiredReplicas"),
+        last_scale: hpa
+            .last_scale
+            .map(|at| at.saturating_add(CUT_OFF).unwrap_or(at)),
+    }
+}
+
+/// Whether the fleet with this UID created or adopted this autoscaler.
+#[must_use]
+pub fn is_of_fleet(hpa: &HpaView, uid: &str) -> bool {
+    created_for(hpa) == Some(uid) || adopted_by(hpa) == Some(uid)
+}
+
+/// Whether nobody but its user has a say in this autoscaler: it has no controller, and nobody has
+/// adopted it.
+#[must_use]
+pub fn is_unclaimed(hpa: &HpaView) -> bool {
+    created_for(hpa).is_none() && adopted_by(hpa).is_none()
+}
+
+/// Whether the user asked us to take over a foreign autoscaler.
+#[must_use]
+pub fn wants_adoption(ehpa: &EffectiveHorizontalPodAutoscaler) -> bool {
+    ehpa.annotations()
+        .get(ADOPT)
+        .is_some_and(|value| value == "true")
+}
+
+/// The child as it shall be: the user's target, metrics and behavior, and our bounds.
+///
+/// Fields of `metrics` and `behavior` that we do not know are passed on. Every default that the API
+/// server would fill in is written out, so that each field has one owner and an edit by hand shows.
+#[must_use]
+pub fn manifest(
+    (ehpa, kin): (&EffectiveHorizontalPodAutoscaler, Kin),
+    min: Replicas,
+    max: Replicas,
+) -> Value {
+    json!({
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": kin.metadata(ehpa),
+        "spec": spec(ehpa, min, max),
+    })
+}
+
+/// The takeover of a foreign autoscaler: the same object with our spec, remembering its own.
+#[must_use]
+pub fn adoption(
+    (ehpa, kin): (&EffectiveHorizontalPodAutoscaler, Kin),
+    foreign: &HpaView,
+    min: Replicas,
+    max: Replicas,
+) -> Value {
+    let original = foreign
+        .annotations
+        .get(ORIGINAL_SPEC)
+        .and_then(Value::as_str)
+        .map_or_else(|| foreign.spec.to_string(), ToOwned::to_owned);
+    let mut annotations = kin.marks(ehpa);
+    annotations.insert(ADOPTED_BY.into(), ehpa.uid().unwrap_or_default().into());
+    annotations.insert(ORIGINAL_SPEC.into(), original.into());
+    json!({
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {
+            "name": foreign.name,
+            "namespace": foreign.namespace,
+            "annotations": annotations,
+        },
+        "spec": spec(ehpa, min, max),
+    })
+}
+
+/// The JSON patch that gives an adopted autoscaler back as it was; `None` when it remembers nothing.
+#[must_use]
+pub fn return_patch(adopted: &HpaView) -> Option<Value> {
+    let original = adopted.annotations.get(ORIGINAL_SPEC)?.as_str()?;
+    let spec: Value = serde_json::from_str(original).ok()?;
+    let mut patch = vec![
+        json!({ "op": "test", "path": "/metadata/uid", "value": adopted.uid }),
+        json!({ "op": "replace", "path": "/spec", "value": spec }),
+    ];
+    patch.extend(without_marks(adopted));
+    Some(Value::Array(patch))
+}
+
+/// The JSON patch that makes an autoscaler nobody's, as it is; but where we keep it from scaling down, `behavior` (the
+/// user's) says how it does from now on, because nobody would let it go later.
+#[must_use]
+pub fn release_patch(hpa: &HpaView, behavior: Option<&Value>) -> Value {
+    const SELECT: &str = "/scaleDown/selectPolicy";
+    let same = json!({ "op": "test", "path": "/metadata/uid", "value": hpa.uid });
+    let manager = hpa.labels.get(MANAGER).and_then(Value::as_str);
+    let ours = adopted_by(hpa).is_none() && manager == Some(MANAGED_BY);
+    let unmanaged = ours.then(|| json!({ "op": "remove", "path": pointer("labels", MANAGER) }));
+    let meant = behavior.and_then(|behavior| behavior.pointer(SELECT));
+    let meant = meant.cloned().unwrap_or_else(|| "Max".into());
+    let path = format!("/spec/behavior{SELECT}");
+    let is = hpa.spec.pointer(&format!("/behavior{SELECT}"));
+    let kept = is.is_some_and(|is| is == "Disabled") && meant != "Disabled";
+    let let_go = kept.then(|| json!({ "op": "replace", "path": path, "value": meant }));
+    let changes = without_marks(hpa).chain(unmanaged).chain(let_go);
+    std::iter::once(same).chain(changes).collect()
+}
+
+/// Removes what tells an autoscaler as ours.
+fn without_marks(hpa: &HpaView) -> impl Iterator<Item = Value> {
+    const MARKS: [&str; 5] = [ADOPTED_BY, ORIGINAL_SPEC, FLEET_UID, HUB, DELETION_POLICY];
+    let places = [("labels", &hpa.labels), ("annotations", &hpa.annotations)];
+    places.into_iter().flat_map(|(place, fields)| {
+        let there = MARKS.iter().filter(|mark| fields.get(mark).is_some());
+        there.map(move |mark| json!({ "op": "remove", "path": pointer(place, mark) }))
+    })
+}
+
+/// Whether a fleet has adopted this autoscaler, whose object is in another cluster.
+#[must_use]
+pub fn is_adopted_by_a_fleet(hpa: &HpaView) -> bool {
+    hpa.annotations.get(FLEET_UID).is_some()
+}
+
+/// The JSON patch for a `behavior` with more in it than we wrote; `None` when there is none.
+///
+/// Server-side apply leaves alone what another hand added beside our fields; this does not.
+#[must_use]
+pub fn surplus_patch(desired: &Value, live: &HpaView) -> Option<Value> {
+    let (wanted, found) = (desired.pointer("/spec/behavior"), live.spec.get("behavior"));
+    let found = found.filter(|value| !value.is_null())?;
+    match wanted {
+        None => Some(json!([{ "op": "remove", "path": "/spec/behavior" }])),
+        Some(wanted) if is_part_of(found, wanted) => None,
+        Some(wanted) => {
+            Some(json!([{ "op": "replace", "path": "/spec/behavior", "value": wanted }]))
+        }
+    }
+}
+
+/// Whether the live autoscaler is what `desired` (a manifest of this module) asks for.
+#[must_use]
+pub fn is_as_written(desired: &Value, live: &HpaView) -> bool {
+    let part = |path: &str| desired.pointer(path).unwrap_or(&Value::Null);
+    let metrics = live.spec.get("metrics").unwrap_or(&Value::Null);
+    is_part_of(part("/spec"), &live.spec)
+        && is_part_of(metrics, part("/spec/metrics"))
+        && is_part_of(part("/metadata/labels"), &live.labels)
+        && is_part_of(part("/metadata/annotations"), &live.annotations)
+        && surplus_patch(desired, live).is_none()
+}
+
+/// Whether nothing but `minReplicas` and `maxReplicas` is to be changed: our own shaping, no repair.
+#[must_use]
+pub fn differs_in_bounds_only(desired: &Value, live: &HpaView) -> bool {
+    let mut moved = live.clone();
+    for bound in ["minReplicas", "maxReplicas"] {
+        let wanted = desired
+            .pointer(&format!("/spec/{bound}"))
+            .cloned()
+            .unwrap_or_default();
+        if let Some(spec) = moved.spec.as_object_mut() {
+            spec.insert(bound.to_owned(), wanted);
+        }
+    }
+    is_as_written(desired, &moved)
+}
+
+/// Whether a live autoscaler is what we left: then what is to be changed about it is our own doing, and no repair.
+///
+/// One of an earlier generation is what we found, seen late.
+#[must_use]
+pub fn is_as_left(left: &HpaView, live: &HpaView) -> bool {
+    let is_older = live.generation < left.generation;
+    let is_same = left.spec == live.spec
+        && is_part_of(&left.labels, &live.labels)
+        && is_part_of(&left.annotations, &live.annotations);
+    left.uid == live.uid && (is_older || is_same)
+}
+
+fn pointer(place: &str, key: &str) -> String {
+    let key = key.replace('~', "~0").replace('/', "~1");
+    format!("/metadata/{place}/{key}")
+}
+
+fn same_target(one: &ScaleTarget, other: &ScaleTarget) -> bool {
+    one.kind == other.kind
+        && one.name == other.name
+        && group(&one.api_version) == group(&other.api_version)
+}
+
+/// The group of an `apiVersion`; empty for the core group.
+pub(super) fn group(api_version: &str) -> &str {
+    api_version.rsplit_once('/').map_or("", |(group, _)| group)
+}
+
+fn spec(ehpa: &EffectiveHorizontalPodAutoscaler, min: Replicas, max: Replicas) -> Value {
+    let target = &ehpa.spec.scale_target_ref;
+    let mut spec = json!({
+        "scaleTargetRef": {
+            "apiVersion": target.api_version.clone().unwrap_or_default(),
+            "kind": target.kind,
+            "name": target.name,
+        },
+        "minReplicas": min.get(),
+        "maxReplicas": max.get(),
+        "metrics": metrics(ehpa),
+    });
+    if let (Some(behavior), Some(fields)) = (&ehpa.spec.behavior, spec.as_object_mut()) {
+        fields.insert("behavior".into(), with_defaults(behavior.raw()));
+    }
+    spec
+}
+
+/// The user's metrics as written, or the one that the API server would default to.
+fn metrics(ehpa: &EffectiveHorizontalPodAutoscaler) -> Value {
+    match ehpa.spec.metrics.as_deref().unwrap_or_default() {
+        [] => json!([{
+            "type": "Resource",
+            "resource": {
+                "name": "cpu",
+                "target": { "type": "Utilization", "averageUtilization": 80 },
+            },
+        }]),
+        metrics => metrics.iter().map(|metric| metric.raw().clone()).collect(),
+    }
+}
+
+/// A behavior with the defaults of autoscaling/v2 written out.
+///
+/// # Source
+/// `pkg/apis/autoscaling/v2/defaults.go` of Kubernetes: up 4 pods or 100 % per 15 s at once, down
+/// 100 % per 15 s after the controller's own window.
+fn with_defaults(behavior: &Value) -> Value {
+    let mut filled = behavior.as_object().cloned().unwrap_or_default();
+    let up = json!({
+        "stabilizationWindowSeconds": 0,
+        "selectPolicy": "Max",
+        "policies": [
+            { "type": "Pods", "value": 4, "periodSeconds": 15 },
+            { "type": "Percent", "value": 100, "periodSeconds": 15 },
+        ],
+    });
+    let down = json!({
+        "selectPolicy": "Max",
+        "policies": [{ "type": "Percent", "value": 100, "periodSeconds": 15 }],
+    });
+    for (direction, defaults) in [("scaleUp", up), ("scaleDown", down)] {
+        let rules = filled.entry(direction).or_insert(Value::Null);
+        let given = rules.as_object().cloned().unwrap_or_default();
+        *rules = overlay(defaults, given);
+    }
+    Value::Object(filled)
+}
+
+fn overlay(defaults: Value, given: Map<String, Value>) -> Value {
+    let Value::Object(mut merged) = defaults else {
+        return Value::Object(given);
+    };
+    merged.extend(given.into_iter().filter(|(_, value)| !value.is_null()));
+    Value::Object(merged)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UP: &str = r#"{"scaleUp": {"selectPolicy": "Disabled"}}"#;
+
+    fn ehpa(behavior: Option<&str>) -> EffectiveHorizontalPodAutoscaler {
+        let mut object = json!({
+            "apiVersion": "autoscaling.crane.io/v1alpha1",
+            "kind": "EffectiveHorizontalPodAutoscaler",
+            "metadata": {"name": "web", "namespace": "shop", "uid": "ours"},
+            "spec": {
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+                "maxReplicas": 10,
+                "metrics": [{"type": "External", "external": {
+                    "metric": {"name": "queue"},
+                    "target": {"type": "AverageValue", "averageValue": "1000m"},
+                }}],
+            },
+        });
+        if let Some(behavior) = behavior {
+            object["spec"]["behavior"] = serde_json::from_str(behavior).unwrap();
+        }
+        serde_json::from_value(object).unwrap()
+    }
+
+    /// What the API server stores of a manifest.
+    fn stored(manifest: &Value) -> HpaView {
+        let part = |pointer: &str| manifest.pointer(pointer).cloned().unwrap_or(json!({}));
+        let text = |pointer: &str| part(pointer).as_str().unwrap_or_default().to_owned();
+        HpaView {
+            namespace: text("/metadata/namespace"),
+            name: text("/metadata/name"),
+            uid: "its own".into(),
+            controller_uid: None,
+            labels: part("/metadata/labels"),
+            annotations: part("/metadata/annotations"),
+            target: ScaleTarget {
+                api_version: text("/spec/scaleTargetRef/apiVersion"),
+                kind: text("/spec/scaleTargetRef/kind"),
+                namespace: text("/metadata/namespace"),
+                name: text("/spec/scaleTargetRef/name"),
+            },
+            spec: part("/spec"),
+            status: json!({}),
+            generation: Some(1),
+            last_scale: None,
+        }
+    }
+
+    fn child(behavior: Option<&str>) -> Value {
+        let object = ehpa(behavior);
+        manifest((&object, Kin::Owner), Replicas::new(2), Replicas::new(10))
+    }
+
+    #[test]
+    fn an_edit_by_hand_shows_and_another_spelling_of_the_same_does_not() {
+        let window = "/spec/behavior/scaleDown/stabilizationWindowSeconds";
+        let metric = "/spec/metrics/0/external";
+        for (behavior, pointer, value, as_written) in [
+            (None, "/spec/minReplicas", json!(2), true),
+            (None, "/spec/minReplicas", json!(3), false),
+            (None, "/spec/behavior", json!({"scaleUp": {}}), false),
+            (None, "/spec/behavior", Value::Null, true),
+            (Some(UP), window, json!(0), false),
+            (Some(UP), window, Value::Null, true),
+            (None, "/metadata/labels/team", json!("a"), true),
+            (
+                None,
+                "/metadata/labels/app.kubernetes.io~1managed-by",
+                json!("me"),
+                false,
+            ),
+            (
+                None,
+                &*format!("{metric}/target/averageValue"),
+                json!("1"),
+                true,
+            ),
+            (
+                None,
+                &*format!("{metric}/target/averageValue"),
+                json!("2"),
+                false,
+            ),
+            (
+                None,
+                &*format!("{metric}/metric/selector"),
+                json!({"matchLabels": {"a": "b"}}),
+                false,
+            ),
+        ] {
+            let desired = child(behavior);
+            let mut live = desired.clone();
+            let (parent, field) = pointer.rsplit_once('/').unwrap();
+            let field = field.replace("~1", "/");
+            live.pointer_mut(parent).unwrap()[&field] = value.clone();
+            let found = is_as_written(&desired, &stored(&live));
+            assert_eq!(found, as_written, "{pointer} = {value}");
+        }
+    }
+
+    #[test]
+    fn what_was_added_to_a_behavior_is_taken_out_again() {
+        let added = |behavior: Option<&str>| {
+            let mut live = child(behavior);
+            live["spec"]["behavior"]["scaleDown"]["stabilizationWindowSeconds"] = json!(0);
+            surplus_patch(&child(behavior), &stored(&live))
+        };
+        let ours = child(Some(UP))["spec"]["behavior"].clone();
+        assert_eq!(
+            added(None),
+            Some(json!([{"op": "remove", "path": "/spec/behavior"}]))
+        );
+        assert_eq!(
+            added(Some(UP)),
+            Some(json!([{"op": "replace", "path": "/spec/behavior", "value": ours}]))
+        );
+        for behavior in [None, Some(UP)] {
+            assert_eq!(
+                surplus_patch(&child(behavior), &stored(&child(behavior))),
+                None
+            );
+        }
+    }
+
+    #[test]
+    fn an_autoscaler_is_whose_it_says_and_nobody_s_if_it_says_nothing() {
+        let object = ehpa(None);
+        let target = stored(&child(None)).target;
+        let hpa = |name: &str, controller: Option<&str>, adopter: Option<&str>| {
+            let annotations = adopter.map_or(json!({}), |uid| json!({ ADOPTED_BY: uid }));
+            let (name, controller_uid) = (name.into(), controller.map(str::to_owned));
+            Arc::new(HpaView {
+                uid: format!("{name}-{controller_uid:?}-{adopter:?}"),
+                name,
+                controller_uid,
+                annotations,
+                ..stored(&child(None))
+            })
+        };
+        for (hpa, whose, unclaimed) in [
+            (hpa("any", Some("ours"), None), "owned", false),
+            (hpa("any", None, Some("ours")), "adopted", false),
+            (hpa("any", None, None), "foreign", true),
+            (hpa("any", Some("keda"), None), "foreign", false),
+            (hpa("any", None, Some("other")), "foreign", false),
+            (hpa("any", Some("rival"), None), "", false),
+            (hpa("ehpa-web", None, None), "foreign namesake", true),
+        ] {
+            let all = [Arc::clone(&hpa)];
+            let rivals = ["rival".to_owned()];
+            let found = Siblings::of((&object, Kin::Owner), &target, &all, (&rivals, None));
+            let is = |which| {
+                if str::contains(whose, which) {
+                    Some(Arc::clone(&hpa))
+                } else {
+                    None
+                }
+            };
+            let want = Siblings {
+                owned: is("owned"),
+                adopted: is("adopted"),
+                foreign: is("foreign"),
+                namesake: is("namesake"),
+            };
+            assert_eq!(found, want, "{}", hpa.uid);
+            assert_eq!(is_unclaimed(&hpa), unclaimed, "{}", hpa.uid);
+        }
+    }
+
+    #[test]
+    fn a_child_without_its_label_is_known_by_its_uid_or_by_what_is_left_of_its_labels() {
+        let mut object = ehpa(None);
+        let annotations = object.metadata.annotations.get_or_insert_default();
+        annotations.insert(HUB.to_owned(), "hub-1".to_owned());
+        let written = manifest((&object, Kin::Fleet), Replicas::new(2), Replicas::new(10));
+        let whole = stored(&written);
+        let without = |keys: &[&str]| {
+            let mut hpa = whole.clone();
+            let labels = hpa.labels.as_object_mut().unwrap();
+            labels.retain(|key, _| !keys.contains(&key.as_str()));
+            hpa
+        };
+        let with = |hpa: HpaView, key: &str, value: &str| {
+            let mut hpa = hpa;
+            hpa.labels[key] = value.into();
+            hpa
+        };
+        let bare = without(&[FLEET_UID, HUB, MANAGER]);
+        let unlabelled = without(&[FLEET_UID]);
+        let (own, other) = (Some("its own"), Some("another"));
+        for (hpa, left, ours) in [
+            (whole.clone(), None, true),
+            (bare.clone(), own, true),
+            (bare.clone(), None, false),
+            (bare.clone(), other, false),
+            (unlabelled.clone(), None, true),
+            (with(unlabelled.clone(), HUB, "hub-2"), None, false),
+            (with(unlabelled.clone(), MANAGER, "helm"), None, false),
+            (with(bare.clone(), FLEET_UID, "of another"), own, false),
+            (
+                HpaView {
+                    controller_uid: Some("keda".into()),
+                    ..bare.clone()
+                },
+                own,
+                false,
+            ),
+            (
+                HpaView {
+                    name: "theirs".into(),
+                    ..unlabelled
+                },
+                None,
+                false,
+            ),
+        ] {
+            let shown = format!("{:?} {left:?}", hpa.labels);
+            let all = [Arc::new(hpa)];
+            let found = Siblings::of((&object, Kin::Fleet), &whole.target, &all, (&[], left));
+            assert_eq!(found.owned.is_some(), ours, "{shown}");
+            assert_eq!(found.foreign.is_some(), !ours, "{shown}");
+        }
+    }
+
+    #[test]
+    fn what_is_let_go_has_no_mark_of_ours_and_may_scale_down() {
+        let part_of = "app.kubernetes.io/part-of";
+        let marks = json!({ (FLEET_UID): "f", (HUB): "h" });
+        let labels_by = |who: &str| {
+            let mut labels = marks.clone();
+            labels["app.kubernetes.io/managed-by"] = who.into();
+            labels[part_of] = "web".into();
+            labels
+        };
+        let remove = |path: &str| json!({ "op": "remove", "path": format!("/metadata/{path}") });
+        let uid = remove("labels/autoscaling.foretide.io~1fleet-uid");
+        let hub = remove("labels/autoscaling.foretide.io~1hub");
+        let manager = remove("labels/app.kubernetes.io~1managed-by");
+        let adopter = remove("annotations/autoscaling.foretide.io~1adopted-by");
+        let select = |value: &str| {
+            let path = "/spec/behavior/scaleDown/selectPolicy";
+            json!({ "op": "replace", "path": path, "value": value })
+        };
+        let down = |select: &str| json!({ "scaleDown": { "selectPolicy": select } });
+        let taken = json!({ ADOPTED_BY: "f" });
+        let cases = [
+            (labels_by(MANAGED_BY), json!({}), vec![&manager, &uid, &hub]),
+            (labels_by("helm"), taken.clone(), vec![&adopter, &uid, &hub]),
+            (labels_by(MANAGED_BY), taken, vec![&adopter, &uid, &hub]),
+        ];
+        for (labels, annotations, changes) in cases {
+            let mut live = stored(&child(None));
+            (live.labels, live.annotations) = (labels, annotations);
+            let patch = release_patch(&live, None);
+            let found = patch.as_array().unwrap().iter();
+            let mut found: Vec<_> = found.filter(|one| one["op"] == "remove").collect();
+            found.sort_by_key(|one| one["path"].to_string());
+            assert_eq!(found, changes);
+        }
+        for (is, meant, change) in [
+            ("Max", None, None),
+            ("Disabled", None, Some(select("Max"))),
+            ("Disabled", Some(down("Min")), Some(select("Min"))),
+            ("Disabled", Some(down("Disabled")), None),
+            ("Disabled", Some(json!({})), Some(select("Max"))),
+        ] {
+            let mut live = stored(&child(None));
+            live.spec["behavior"] = down(is);
+            let patch = release_patch(&live, meant.as_ref());
+            let found = patch.as_array().unwrap().iter();
+            let mut found = found.filter(|one| one["op"] == "replace");
+            assert_eq!(found.next().cloned(), change, "{is}, {meant:?}");
+        }
+    }
+
+    #[test]
+    fn an_adopted_autoscaler_remembers_what_it_was_through_every_later_write() {
+        let mut foreign = stored(&child(Some(UP)));
+        foreign.spec["maxReplicas"] = json!(99);
+        let was = foreign.spec.clone();
+        let mut adopted = foreign;
+        for min in [1, 2, 3] {
+            let manifest = adoption(
+                (&ehpa(None), Kin::Owner),
+                &adopted,
+                Replicas::new(min),
+                Replicas::new(10),
+            );
+            adopted = HpaView {
+                uid: adopted.uid,
+                ..stored(&manifest)
+            };
+            assert_eq!(adopted_by(&adopted), Some("ours"));
+        }
+        assert_eq!(
+            return_patch(&adopted),
+            Some(json!([
+                {"op": "test", "path": "/metadata/uid", "value": "its own"},
+                {"op": "replace", "path": "/spec", "value": was},
+                {"op": "remove", "path": "/metadata/annotations/autoscaling.foretide.io~1adopted-by"},
+                {"op": "remove", "path": "/metadata/annotations/autoscaling.foretide.io~1original-spec"},
+            ]))
+        );
+    }
+}

@@ -1,0 +1,650 @@
+//! The permanent conformance check: our observed lane beside the child autoscaler's own answers.
+//!
+//! Every sync leaves an expectation: for this count and these values the metrics ask for so many.
+//! When the child's status shows a pass over the same inputs, its answer is compared with ours. Two
+//! things cannot be known from outside: when exactly the child had its pass, and which of our
+//! readings it made too. So the answer is reckoned for every possibility, and only what cannot be
+//! explained by any of them is a disagreement; what some explain and some do not is no comparison.
+//! Nothing is compared before both logs are older than they reach back, nor after the child has read
+//! something that we have not. It changes nothing.
+
+mod expected;
+
+use std::{collections::VecDeque, sync::Arc};
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+use self::expected::{Answer, bounds, fingerprint, undisturbed};
+use crate::{
+    domain::{
+        ReplicaBounds, Replicas,
+        autoscale::Decision,
+        hpa::{
+            Behavior, Direction, Hpa, Log, MetricValue, Recommendation, Settings, Step, normalise,
+        },
+        observation::Pod,
+    },
+    ports::HpaView,
+};
+
+/// How many different expectations are kept.
+const MEMORY: usize = 8;
+/// How far apart a pass of the child and the sync that sees the same may be: its own default period.
+const SLACK: SignedDuration = SignedDuration::from_secs(15);
+
+/// What one sync saw of one workload.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sync<'a> {
+    /// When.
+    pub(super) at: Timestamp,
+    /// `spec.replicas`.
+    pub(super) current: Replicas,
+    /// The value of every metric; `None` if one could not be read.
+    pub(super) values: Option<&'a [MetricValue]>,
+    /// What the metrics ask for, if they were computed.
+    pub(super) recommended: Option<Replicas>,
+    /// The pods, sorted by name.
+    pub(super) pods: &'a [Arc<Pod>],
+    /// The changes of the scale so far.
+    pub(super) changes: &'a Log,
+}
+
+/// By which rules an answer comes about.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rules<'a> {
+    /// The user's behavior.
+    pub(super) behavior: Option<&'a Behavior>,
+    /// The controller's flags.
+    pub(super) settings: &'a Settings,
+}
+
+/// What the child is expected to start from when it reads the same.
+#[derive(Debug, Clone, PartialEq)]
+struct Expectation {
+    step: Step,
+    values: Vec<MetricValue>,
+    /// The child's bounds as the sync saw them.
+    bounds: ReplicaBounds,
+    /// The syncs that saw it, first and last.
+    first: Timestamp,
+    last: Timestamp,
+    /// The changes of the scale before it, for rate limits.
+    changes: Log,
+}
+
+/// A reading of ours that the child may have made too.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Read {
+    at: Timestamp,
+    replicas: Replicas,
+    /// Whether the child's status has shown that it did.
+    shared: bool,
+}
+
+/// The expectations about one child, and what is known of its log.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Shadow {
+    child: String,
+    /// Of the child's metrics and behavior.
+    spec: u64,
+    whole_from: Option<Timestamp>,
+    expected: VecDeque<Expectation>,
+    reads: VecDeque<Read>,
+    pods: Vec<Arc<Pod>>,
+    status: Value,
+    compared: bool,
+}
+
+// === impl Sync ===
+
+impl<'a> Sync<'a> {
+    /// The same of a decision; `values` are its proposals' values, parallel to the metrics.
+    pub(super) fn of(
+        decision: &'a Decision,
+        values: Option<&'a [MetricValue]>,
+        pods: &'a [Arc<Pod>],
+        changes: &'a Log,
+    ) -> Self {
+        let recommended = decision.observed.as_ref().and_then(|pass| pass.recommended);
+        Self {
+            at: decision.at,
+            current: decision.current,
+            values,
+            recommended,
+            pods,
+            changes,
+        }
+    }
+}
+
+/// The values of a decision's metrics; `None` unless there are some and all could be read.
+pub(super) fn values(decision: &Decision) -> Option<Vec<MetricValue>> {
+    let proposals = &decision.observed.as_ref()?.proposals;
+    let values: Option<Vec<_>> = proposals
+        .iter()
+        .map(|proposal| proposal.as_ref().ok().map(|p| p.value))
+        .collect();
+    values.filter(|values| !values.is_empty())
+}
+
+// === impl Rules ===
+
+impl Rules<'_> {
+    /// How far back an answer depends on the past.
+    fn reach(&self) -> SignedDuration {
+        match self.behavior {
+            None => self.settings.downscale_stabilization,
+            Some(behavior) => [Direction::Up, Direction::Down]
+                .into_iter()
+                .map(|way| {
+                    behavior
+                        .window(way, self.settings)
+                        .max(behavior.longest_period(way))
+                })
+                .max()
+                .unwrap_or_default(),
+        }
+    }
+
+    fn slack(&self) -> SignedDuration {
+        SLACK.min(self.reach() / 3)
+    }
+}
+
+// === impl Shadow ===
+
+impl Shadow {
+    /// Takes one sync in; says whether an answer of the child could be compared, and whether it agreed.
+    pub(super) fn watch(
+        &mut self,
+        sync: &Sync<'_>,
+        child: Option<&HpaView>,
+        rules: Rules<'_>,
+    ) -> Option<bool> {
+        let Some(child) = child else {
+            *self = Self::default();
+            return None;
+        };
+        let spec = fingerprint(child);
+        if self.child != child.uid || self.spec != spec {
+            *self = Self {
+                child: child.uid.clone(),
+                spec,
+                ..Self::default()
+            };
+            self.distrust(sync.at, rules);
+        }
+        let before = std::mem::replace(&mut self.pods, sync.pods.to_vec());
+        self.expect(sync, child, rules);
+        let fresh = self.status != child.status;
+        if fresh {
+            self.status = child.status.clone();
+            self.compared = false;
+        }
+        let answer = Answer::of(child)?;
+        let calm = fresh && undisturbed(&before, sync.pods, &answer);
+        let verdict = self.judge(&answer, (fresh, calm), sync.at, rules);
+        self.compared |= verdict.is_some();
+        verdict
+    }
+
+    /// The child may have read what we have not: its log is a stranger until that is out of reach.
+    fn distrust(&mut self, now: Timestamp, rules: Rules<'_>) {
+        self.whole_from = now.checked_add(rules.reach() + rules.slack()).ok();
+    }
+
+    fn expect(&mut self, sync: &Sync<'_>, child: &HpaView, rules: Rules<'_>) {
+        let oldest = sync
+            .at
+            .checked_sub(rules.reach() + rules.slack() * 2)
+            .unwrap_or(sync.at);
+        self.reads.retain(|read| read.at >= oldest);
+        let Some(expectation) = Expectation::of(sync, child) else {
+            return;
+        };
+        let replicas = expectation.step.recommended;
+        self.reads.push_back(Read {
+            at: sync.at,
+            replicas,
+            shared: false,
+        });
+        match self
+            .expected
+            .back_mut()
+            .filter(|last| last.is_like(&expectation))
+        {
+            Some(last) => last.last = sync.at,
+            None => self.expected.push_back(expectation),
+        }
+        while self.expected.len() > MEMORY {
+            self.expected.pop_front();
+        }
+    }
+
+    fn judge(
+        &mut self,
+        answer: &Answer,
+        (fresh, calm): (bool, bool),
+        now: Timestamp,
+        rules: Rules<'_>,
+    ) -> Option<bool> {
+        let same: Vec<_> = self
+            .expected
+            .iter()
+            .filter(|e| e.is_met_by(answer))
+            .cloned()
+            .collect();
+        if same.is_empty() && fresh {
+            self.distrust(now, rules);
+        }
+        // Pods that changed give the same inputs another count; which one the child made is not told.
+        let told = same
+            .iter()
+            .all(|e| Some(e.step) == same.first().map(|first| first.step));
+        for read in self.reads.iter_mut().filter(|_| told) {
+            read.shared |= same.iter().any(|e| e.first <= read.at && read.at <= e.last);
+        }
+        if self.compared || self.whole_from.is_none_or(|from| now < from) || same.is_empty() {
+            return None;
+        }
+        // The pass may have come before or after the last change of the bounds.
+        let ranges = || {
+            same.iter().flat_map(|expectation| {
+                [expectation.bounds, answer.bounds]
+                    .map(|bounds| self.range(expectation, bounds, now, rules))
+            })
+        };
+        let desired = answer.desired;
+        if ranges().any(|range| range == (desired, desired)) {
+            return Some(true);
+        }
+        let explained = ranges().any(|(low, high)| low <= desired && desired <= high);
+        if explained || !calm {
+            return None;
+        }
+        let (child, expected) = (&self.child, ranges().collect::<Vec<_>>());
+        tracing::warn!(%child, ?answer, ?expected, "the child autoscaler answered otherwise");
+        Some(false)
+    }
+
+    /// The lowest and the highest answer that the child may give: with every reading of ours in its
+    /// log or only those it has shown, its pass a little earlier or a little later.
+    fn range(
+        &self,
+        expectation: &Expectation,
+        bounds: ReplicaBounds,
+        now: Timestamp,
+        rules: Rules<'_>,
+    ) -> (Replicas, Replicas) {
+        let hpa = Hpa {
+            bounds,
+            metrics: &[],
+            behavior: rules.behavior,
+        };
+        let slack = rules.slack();
+        let instants = [now.checked_sub(slack), Ok(now), now.checked_add(slack)];
+        let logs = [true, false].map(|shared_only| self.log(expectation, shared_only));
+        let answers = instants.into_iter().flatten().flat_map(|at| {
+            let answer = move |log: &Log| {
+                normalise(&hpa, expectation.step, log.clone(), rules.settings, at).desired
+            };
+            logs.each_ref().map(answer)
+        });
+        let answers: Vec<_> = answers.collect();
+        let low = answers.iter().min().copied().unwrap_or_default();
+        (low, answers.into_iter().max().unwrap_or_default())
+    }
+
+    fn log(&self, expectation: &Expectation, shared_only: bool) -> Log {
+        let known = self.reads.iter().filter(|read| read.at <= expectation.last);
+        let chosen = known.filter(|read| read.shared || !shared_only);
+        let entries = chosen.map(|read| Recommendation {
+            at: read.at,
+            replicas: read.replicas,
+            mirrored: true,
+        });
+        Log {
+            recommendations: Some(entries.collect()),
+            ..expectation.changes.clone()
+        }
+    }
+}
+
+// === impl Expectation ===
+
+impl Expectation {
+    fn of(sync: &Sync<'_>, child: &HpaView) -> Option<Self> {
+        let bounds = bounds(child)?;
+        if !bounds.contains(sync.current) {
+            return None;
+        }
+        let step = Step {
+            current: sync.current,
+            recommended: sync.recommended?,
+        };
+        let values = sync.values?.to_vec();
+        let changes = Log {
+            recommendations: None,
+            ..sync.changes.clone()
+        };
+        Some(Self {
+            step,
+            values,
+            bounds,
+            first: sync.at,
+            last: sync.at,
+            changes,
+        })
+    }
+
+    fn is_like(&self, other: &Self) -> bool {
+        self.step == other.step && self.values == other.values && self.bounds == other.bounds
+    }
+
+    /// Whether the child answered to these inputs.
+    fn is_met_by(&self, answer: &Answer) -> bool {
+        self.step.current == answer.current && self.values == answer.values
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::domain::observation::Phase;
+
+    const PLAIN: Option<&Behavior> = None;
+
+    fn n(replicas: u32) -> Replicas {
+        Replicas::new(replicas)
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_700_000_000 + second).unwrap()
+    }
+
+    fn value(average: i64) -> Vec<MetricValue> {
+        vec![MetricValue {
+            average_value: Some(average * 1000),
+            ..MetricValue::default()
+        }]
+    }
+
+    fn pod(name: &str) -> Arc<Pod> {
+        Arc::new(Pod {
+            name: name.into(),
+            phase: Phase::Running,
+            deleting: false,
+            created: None,
+            ready: None,
+            started: None,
+            containers: Arc::new([]),
+            pod_level_requests: None,
+        })
+    }
+
+    /// A child with bounds 1 to 50 whose last pass saw `current` and an average of `average`.
+    fn child((current, desired): (u32, u32), average: i64) -> HpaView {
+        let current_value = json!({ "current": { "averageValue": average.to_string() } });
+        HpaView {
+            namespace: "shop".into(),
+            name: "ehpa-web".into(),
+            uid: "child".into(),
+            controller_uid: None,
+            labels: Value::Null,
+            annotations: Value::Null,
+            target: crate::domain::ScaleTarget {
+                api_version: "apps/v1".into(),
+                kind: "Deployment".into(),
+                name: "web".into(),
+                namespace: "shop".into(),
+            },
+            spec: json!({ "minReplicas": 1, "maxReplicas": 50 }),
+            status: json!({
+                "currentReplicas": current, "desiredReplicas": desired,
+                "currentMetrics": [{ "type": "Pods", "pods": current_value }],
+            }),
+            generation: Some(1),
+            last_scale: None,
+        }
+    }
+
+    /// A shadow beside a child without `behavior` and a window of five minutes.
+    #[derive(Default)]
+    struct Watch {
+        shadow: Shadow,
+        pods: Vec<Arc<Pod>>,
+    }
+
+    impl Watch {
+        /// A sync at `second` that sees `current` and an average of `average`, asking for `recommended`.
+        fn sync(
+            &mut self,
+            second: i64,
+            (current, average, recommended): (u32, i64, u32),
+            child: &HpaView,
+        ) -> Option<bool> {
+            let (values, changes, settings) = (value(average), Log::default(), Settings::default());
+            let sync = Sync {
+                at: at(second),
+                current: n(current),
+                values: Some(&values),
+                recommended: Some(n(recommended)),
+                pods: &self.pods,
+                changes: &changes,
+            };
+            self.shadow.watch(
+                &sync,
+                Some(child),
+                Rules {
+                    behavior: PLAIN,
+                    settings: &settings,
+                },
+            )
+        }
+
+        /// At rest with 4 replicas until both logs are whole; then the clock reads 400.
+        fn settled() -> Self {
+            let mut watch = Self {
+                pods: vec![pod("a"), pod("b")],
+                ..Self::default()
+            };
+            let verdicts: Vec<_> = (0..26)
+                .filter_map(|i| watch.sync(i * 15, (4, 10, 4), &child((4, 4), 10)))
+                .collect();
+            assert_eq!(verdicts, [true], "one status is compared once");
+            watch
+        }
+    }
+
+    #[test]
+    fn nothing_is_compared_before_both_logs_are_whole() {
+        let mut watch = Watch::default();
+        let verdicts = (0..=300).step_by(15);
+        let mut verdicts =
+            verdicts.filter_map(|second| watch.sync(second, (4, 10, 4), &child((4, 9), 10)));
+        assert_eq!(verdicts.next(), None);
+    }
+
+    #[test]
+    fn an_answer_to_the_same_reading_agrees_or_not() {
+        for (answer, verdict) in [(6, Some(true)), (5, Some(false)), (4, Some(false))] {
+            let mut watch = Watch::settled();
+            assert_eq!(watch.sync(400, (4, 15, 6), &child((4, 4), 10)), None);
+            let answered = child((4, answer), 15);
+            // The scale has moved on by the time we see the answer.
+            assert_eq!(
+                watch.sync(415, (answer, 15, 6), &answered),
+                verdict,
+                "{answer}"
+            );
+            assert_eq!(
+                watch.sync(430, (answer, 15, 6), &answered),
+                None,
+                "compared already"
+            );
+        }
+    }
+
+    #[test]
+    fn a_held_scale_down_is_expected_and_an_early_one_is_not() {
+        for (answer, verdict) in [(4, Some(true)), (2, Some(false))] {
+            let mut watch = Watch::settled();
+            watch.sync(400, (4, 5, 2), &child((4, 4), 10));
+            assert_eq!(
+                watch.sync(415, (answer, 5, 2), &child((4, answer), 5)),
+                verdict
+            );
+        }
+    }
+
+    #[test]
+    fn around_the_end_of_a_window_either_answer_is_possible() {
+        for answer in [4, 2] {
+            let mut watch = Watch::settled();
+            for second in (390..=660).step_by(15) {
+                watch.sync(second, (4, 5, 2), &child((4, 4), 5));
+            }
+            // The last 4 was read at 375, 300 s before.
+            assert_eq!(
+                watch.sync(675, (4, 6, 2), &child((4, answer), 6)),
+                None,
+                "{answer}"
+            );
+        }
+        let mut watch = Watch::settled();
+        for second in (390..=660).step_by(15) {
+            watch.sync(second, (4, 5, 2), &child((4, 4), 5));
+        }
+        assert_eq!(
+            watch.sync(675, (4, 6, 2), &child((4, 7), 6)),
+            Some(false),
+            "no log explains 7"
+        );
+    }
+
+    #[test]
+    fn a_reading_that_we_have_not_made_makes_the_child_a_stranger_for_a_window() {
+        let mut watch = Watch::settled();
+        assert_eq!(watch.sync(400, (4, 10, 4), &child((4, 20), 50)), None);
+        let wrong = child((20, 30), 11);
+        for second in (415..=690).step_by(15) {
+            assert_eq!(watch.sync(second, (20, 11, 20), &wrong), None, "{second}");
+        }
+        assert_eq!(
+            watch.sync(730, (20, 10, 20), &child((20, 20), 10)),
+            Some(true)
+        );
+    }
+
+    #[test]
+    fn a_reading_that_only_we_have_made_may_or_may_not_hold_the_child() {
+        for (answer, verdict) in [(4, None), (8, None), (2, Some(false))] {
+            let mut watch = Watch::settled();
+            // A peak between two passes of the child.
+            watch.sync(400, (4, 20, 8), &child((4, 4), 10));
+            watch.sync(401, (4, 11, 4), &child((4, 4), 10));
+            assert_eq!(
+                watch.sync(415, (4, 11, 4), &child((4, answer), 11)),
+                verdict,
+                "{answer}"
+            );
+        }
+    }
+
+    #[test]
+    fn of_two_counts_for_the_same_inputs_the_child_may_have_made_either() {
+        let mut watch = Watch::settled();
+        watch.sync(400, (4, 20, 8), &child((4, 4), 10));
+        watch.sync(401, (4, 20, 6), &child((4, 4), 10));
+        assert_eq!(
+            watch.sync(415, (6, 20, 6), &child((4, 6), 20)),
+            None,
+            "the 8 may hold it or not"
+        );
+        let mut watch = Watch::settled();
+        watch.sync(400, (4, 20, 8), &child((4, 4), 10));
+        watch.sync(401, (4, 20, 6), &child((4, 4), 10));
+        assert_eq!(watch.sync(415, (5, 20, 6), &child((4, 5), 20)), Some(false));
+    }
+
+    #[test]
+    fn pods_that_changed_in_between_excuse_an_answer() {
+        let mut watch = Watch::settled();
+        watch.sync(400, (4, 15, 6), &child((4, 4), 10));
+        watch.pods.push(pod("c"));
+        assert_eq!(watch.sync(415, (4, 15, 6), &child((4, 4), 15)), None);
+    }
+
+    #[test]
+    fn pods_that_the_answer_made_excuse_nothing() {
+        let mut watch = Watch::settled();
+        watch.sync(400, (4, 15, 6), &child((4, 4), 10));
+        watch.pods.push(pod("c"));
+        assert_eq!(watch.sync(415, (5, 15, 6), &child((4, 5), 15)), Some(false));
+    }
+
+    #[test]
+    fn a_pass_without_metrics_says_nothing_and_hides_nothing() {
+        let mut watch = Watch::settled();
+        let mut blind = child((4, 6), 0);
+        blind.status["currentMetrics"] = Value::Null;
+        assert_eq!(watch.sync(400, (4, 15, 6), &blind), None);
+        assert_eq!(watch.sync(415, (4, 15, 6), &child((4, 6), 15)), Some(true));
+    }
+
+    #[test]
+    fn another_child_begins_afresh() {
+        let mut watch = Watch::settled();
+        let other = HpaView {
+            uid: "other".into(),
+            ..child((4, 9), 10)
+        };
+        assert_eq!(watch.sync(400, (4, 10, 4), &other), None);
+    }
+
+    #[test]
+    fn a_minimum_that_was_changed_meanwhile_explains_either_answer() {
+        for (answer, verdict) in [(12, true), (6, true), (9, false)] {
+            let mut watch = Watch::settled();
+            let bounded = |min: u32| HpaView {
+                spec: json!({ "minReplicas": min, "maxReplicas": 50 }),
+                ..child((12, answer), 5)
+            };
+            for second in (400..=800).step_by(15) {
+                watch.sync(
+                    second,
+                    (12, 6, 6),
+                    &HpaView {
+                        status: child((12, 12), 6).status,
+                        ..bounded(12)
+                    },
+                );
+            }
+            watch.sync(
+                801,
+                (12, 5, 6),
+                &HpaView {
+                    status: child((12, 12), 6).status,
+                    ..bounded(12)
+                },
+            );
+            let verdict = Some(verdict);
+            assert_eq!(
+                watch.sync(815, (answer, 5, 6), &bounded(1)),
+                verdict,
+                "{answer}"
+            );
+        }
+    }
+
+    #[test]
+    fn other_metrics_begin_afresh() {
+        let mut watch = Watch::settled();
+        let mut other = child((4, 9), 10);
+        other.spec["metrics"] = json!([{ "type": "Pods" }]);
+        assert_eq!(watch.sync(400, (4, 10, 4), &other), None);
+    }
+}

@@ -1,0 +1,449 @@
+//! What was seen of the members that take part, as one observation of one workload.
+//!
+//! Counts are sums; pods, usage and samples are called `member/pod`, so that equal names never meet. A part is never a
+//! total: a total of which a member's part is missing is unavailable. It decides nothing.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use jiff::Timestamp;
+
+use super::{
+    observe::Whole,
+    work_item::{Due, is_asked_of_members},
+};
+use crate::{
+    controller::{
+        child_hpa::Siblings,
+        observe::{Sighting, predicted},
+    },
+    domain::{
+        Observation, Replicas, Scale,
+        demand::is_available,
+        forecast::{ForecastReading, Predicted},
+        hpa::{MetricSpec, Target},
+        observation::{Cause, Measured, Pod, PodSample, PodUsage, Reading, Unavailable},
+    },
+    forecaster::forecasts::{Forecasts, SeriesKey},
+    ports::ScaleView,
+};
+
+/// What was seen in the `parts`, as of one workload, of which so many replicas are `away`: in members that do not answer.
+/// `on_hub`: what the hub was asked for, by position in the spec's metrics.
+pub(super) fn merged(
+    forecasts: &Forecasts,
+    due: &Due,
+    on_hub: &BTreeMap<usize, Reading>,
+    (parts, away): (&[(&str, &Whole)], Replicas),
+    now: Timestamp,
+) -> Sighting {
+    let sum = |of: fn(&Scale) -> Replicas| {
+        let counts = parts
+            .iter()
+            .map(|(_, whole)| of(&whole.sighting.scale.scale));
+        counts.fold(away, Replicas::saturating_add)
+    };
+    let pods = parts.iter().flat_map(|(member, whole)| {
+        let pods = whole.sighting.observation.pods.iter();
+        pods.map(|pod| named(member, pod))
+    });
+    let pods: Vec<Arc<Pod>> = pods.collect();
+    let template = parts
+        .iter()
+        .find_map(|(_, whole)| whole.sighting.scale.template.clone());
+    let scale = ScaleView {
+        scale: Scale {
+            spec: sum(|scale| scale.spec),
+            status: sum(|scale| scale.status),
+        },
+        selector: String::new(),
+        resource_version: String::new(),
+        uid: due.whole.metadata.uid.clone().unwrap_or_default(),
+        template,
+    };
+    Sighting {
+        siblings: Siblings::default(),
+        forecasts: foreseen(forecasts, due, parts, (&pods, &scale), now),
+        observation: Observation {
+            scale: scale.scale,
+            unseen: away,
+            readings: readings(due, on_hub, (parts, away)),
+            pods,
+        },
+        scale,
+    }
+}
+
+/// What forecasts say about the whole: forecasts of it, or the sum of what is forecast for each member.
+fn foreseen(
+    forecasts: &Forecasts,
+    due: &Due,
+    parts: &[(&str, &Whole)],
+    (pods, scale): (&[Arc<Pod>], &ScaleView),
+    now: Timestamp,
+) -> Vec<ForecastReading> {
+    let workload = &due.spec.workload;
+    let mut whole = predicted(forecasts, (due.uid(), workload), pods, scale, now);
+    if !due.is_duplicated() {
+        return whole;
+    }
+    let of_each = parts.iter().map(|(member, _)| {
+        let uid = SeriesKey::of_member(due.uid(), member);
+        predicted(forecasts, (&uid, workload), pods, scale, now)
+    });
+    let of_each: Vec<_> = of_each.collect();
+    for (position, reading) in whole.iter_mut().enumerate() {
+        let of_members = of_each.iter().filter_map(|all| all.get(position));
+        let sum = of_members.cloned().reduce(added);
+        let own = sum.filter(|sum| !due.spec.scopes.contains(&sum.name));
+        if let Some(sum) = own {
+            *reading = sum;
+        }
+    }
+    whole
+}
+
+/// Two forecasts as that of their sum; a part is never a total.
+fn added(one: ForecastReading, other: ForecastReading) -> ForecastReading {
+    let outcome = match (one.outcome, other.outcome) {
+        (Ok(one), Ok(other)) => Ok(Predicted {
+            value: one.value + other.value,
+            ..one
+        }),
+        (Err(refused), _) | (_, Err(refused)) => Err(refused),
+    };
+    ForecastReading { outcome, ..one }
+}
+
+fn named(member: &str, pod: &Arc<Pod>) -> Arc<Pod> {
+    Arc::new(Pod {
+        name: in_member(member, &pod.name),
+        ..Pod::clone(pod)
+    })
+}
+
+fn in_member(member: &str, pod: &str) -> Arc<str> {
+    format!("{member}/{pod}").into()
+}
+
+/// One reading per metric of the spec, in its order.
+fn readings(
+    due: &Due,
+    on_hub: &BTreeMap<usize, Reading>,
+    (parts, away): (&[(&str, &Whole)], Replicas),
+) -> Vec<Reading> {
+    let metrics = due.spec.workload.metrics.iter().enumerate();
+    let mut of_members = 0;
+    let reading = |(position, metric): (usize, &MetricSpec)| {
+        if !is_asked_of_members(&due.spec, metric) {
+            let asked = on_hub.get(&position).cloned();
+            return asked.unwrap_or_else(|| Err(not_asked()));
+        }
+        let column = of_members;
+        of_members += 1;
+        match together(metric, parts, column) {
+            Ok(Measured::Total(_)) if away > Replicas::ZERO => Err(partial()),
+            reading => reading,
+        }
+    };
+    metrics.map(reading).collect()
+}
+
+fn partial() -> Unavailable {
+    let why = "a member that does not answer has a part of the total";
+    Unavailable::new(Cause::NotRead, why)
+}
+
+fn not_asked() -> Unavailable {
+    Unavailable::new(Cause::NotRead, "the metric was not asked for in this pass")
+}
+
+/// The answers of all members to one metric as one. A member without an answer has pods without a sample; but a
+/// total of which a part is missing is none.
+fn together(metric: &MetricSpec, parts: &[(&str, &Whole)], column: usize) -> Reading {
+    let mut all: Option<Measured> = None;
+    let mut ready = Vec::new();
+    let mut missing: Option<Unavailable> = None;
+    for (member, whole) in parts {
+        if whole.is_idle() {
+            continue;
+        }
+        match whole.sighting.observation.readings.get(column) {
+            Some(Ok(measured)) => {
+                all = Some(joined(all, member, measured));
+                ready.push(ready_pods(whole));
+            }
+            Some(Err(unavailable)) => missing = Some(in_words(member, unavailable)),
+            None => missing = Some(not_asked()),
+        }
+    }
+    match (all, missing) {
+        (Some(Measured::Total(_)) | None, Some(missing)) => Err(missing),
+        (Some(Measured::Total(values)), None) => {
+            Ok(Measured::Total(as_one_object(metric, values, &ready)))
+        }
+        (Some(all), _) => Ok(all),
+        (None, None) => Err(Unavailable::new(
+            Cause::NoPods,
+            "no reachable member has a pod of the workload",
+        )),
+    }
+}
+
+fn ready_pods(whole: &Whole) -> i128 {
+    let pods = whole.sighting.observation.pods.iter();
+    pods.filter(|pod| is_available(pod)).map(|_| 1).sum()
+}
+
+/// The values of one object in several members as the one value that an object has; of other metrics as they are.
+///
+/// What is shared among pods (`averageValue`) is summed. A ratio (`value`) is the mean over the ready pods that each is
+/// about: times all of them it asks for as many as the members' own ratios together.
+fn as_one_object(metric: &MetricSpec, values: Vec<i64>, ready: &[i128]) -> Vec<i64> {
+    let MetricSpec::Object { target, .. } = metric else {
+        return values;
+    };
+    let wide = || values.iter().map(|value| i128::from(*value));
+    let pods: i128 = ready.iter().sum();
+    let one = match target {
+        _ if values.len() < 2 => return values,
+        Target::Value(_) if pods > 0 => {
+            let weighted = wide().zip(ready).map(|(value, pods)| value * pods);
+            weighted.sum::<i128>() / pods
+        }
+        Target::Value(_) => wide().max().unwrap_or_default(),
+        _ => wide().sum(),
+    };
+    vec![i64::try_from(one).unwrap_or(i64::MAX)]
+}
+
+fn in_words(member: &str, unavailable: &Unavailable) -> Unavailable {
+    let message = format!("member {member}: {}", unavailable.message);
+    Unavailable::new(unavailable.reason, message)
+}
+
+/// What was measured so far, and by one more member; answers of different kinds do not occur.
+fn joined(so_far: Option<Measured>, member: &str, measured: &Measured) -> Measured {
+    match (so_far, renamed(member, measured)) {
+        (Some(Measured::Usage(mut all)), Measured::Usage(more)) => {
+            all.extend(more);
+            Measured::Usage(all)
+        }
+        (Some(Measured::Samples(mut all)), Measured::Samples(more)) => {
+            all.extend(more);
+            Measured::Samples(all)
+        }
+        (Some(Measured::Total(mut all)), Measured::Total(more)) => {
+            all.extend(more);
+            Measured::Total(all)
+        }
+        (_, first) => first,
+    }
+}
+
+/// What a member measured, with its pods called by their names in the fleet.
+fn renamed(member: &str, measured: &Measured) -> Measured {
+    let usage = |usage: &Arc<PodUsage>| {
+        Arc::new(PodUsage {
+            pod: in_member(member, &usage.pod),
+            ..PodUsage::clone(usage)
+        })
+    };
+    let sample = |sample: &PodSample| PodSample {
+        pod: in_member(member, &sample.pod),
+        ..sample.clone()
+    };
+    match measured {
+        Measured::Usage(all) => Measured::Usage(all.iter().map(usage).collect()),
+        Measured::Samples(all) => Measured::Samples(all.iter().map(sample).collect()),
+        Measured::Total(all) => Measured::Total(all.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+
+    use super::*;
+    use crate::domain::{
+        hpa::{ObjectRef, Settings, Tolerance, View, propose},
+        observation::{Container, ContainerUsage, Phase, Readiness, Status},
+    };
+
+    const AT: Timestamp = Timestamp::UNIX_EPOCH;
+    const WINDOW: SignedDuration = SignedDuration::from_secs(30);
+
+    fn name(position: usize) -> Arc<str> {
+        format!("web-{position}").into()
+    }
+
+    fn pod(position: usize) -> Arc<Pod> {
+        Arc::new(Pod {
+            name: name(position),
+            phase: Phase::Running,
+            deleting: false,
+            created: None,
+            ready: Some(Readiness {
+                status: Status::True,
+                since: AT,
+            }),
+            started: Some(AT),
+            containers: Arc::new([Container {
+                name: "app".into(),
+                requests: [("cpu", 1000)].into_iter().collect(),
+            }]),
+            pod_level_requests: None,
+        })
+    }
+
+    fn usage((position, cpu): (usize, &i64)) -> Arc<PodUsage> {
+        Arc::new(PodUsage {
+            pod: name(position),
+            at: AT,
+            window: WINDOW,
+            containers: vec![ContainerUsage {
+                name: "app".into(),
+                usage: [("cpu", *cpu)].into_iter().collect(),
+            }],
+        })
+    }
+
+    fn sample((position, cpu): (usize, &i64)) -> PodSample {
+        PodSample {
+            pod: name(position),
+            value: cpu / 10,
+            at: AT,
+            window: WINDOW,
+        }
+    }
+
+    fn scale(replicas: usize) -> Scale {
+        let replicas = Replicas::new(u32::try_from(replicas).unwrap());
+        Scale {
+            spec: replicas,
+            status: replicas,
+        }
+    }
+
+    /// A member with pods `web-0`, `web-1`, ... that use so much cpu, of 1000 each, and have a tenth of that as samples;
+    /// and with totals.
+    fn member(cpu: &[i64], total: i64) -> Whole {
+        let used = Measured::Usage(cpu.iter().enumerate().map(usage).collect());
+        let samples = Measured::Samples(cpu.iter().enumerate().map(sample).collect());
+        let totals = [total, total].map(|total| Measured::Total(vec![total]));
+        let readings = [used.clone(), used, samples].into_iter().chain(totals);
+        Whole {
+            sighting: Sighting {
+                scale: ScaleView {
+                    scale: scale(cpu.len()),
+                    selector: "app=web".to_owned(),
+                    resource_version: "1".to_owned(),
+                    uid: "u".to_owned(),
+                    template: None,
+                },
+                siblings: Siblings::default(),
+                observation: Observation {
+                    scale: scale(cpu.len()),
+                    unseen: Replicas::ZERO,
+                    pods: (0..cpu.len()).map(pod).collect(),
+                    readings: readings.map(Ok).collect(),
+                },
+                forecasts: Vec::new(),
+            },
+            unschedulable: (Replicas::ZERO, None),
+            capacity: None,
+            foreign: false,
+            hand: None,
+        }
+    }
+
+    fn cpu(target: Target) -> MetricSpec {
+        MetricSpec::Resource {
+            name: "cpu".into(),
+            target,
+        }
+    }
+
+    fn object(target: Target) -> MetricSpec {
+        MetricSpec::Object {
+            described: ObjectRef {
+                api_version: "v1".into(),
+                kind: "Service".into(),
+                name: "front".into(),
+            },
+            metric: "hits".into(),
+            selector: None,
+            target,
+        }
+    }
+
+    fn external(target: Target) -> MetricSpec {
+        MetricSpec::External {
+            metric: "queue".into(),
+            selector: None,
+            target,
+        }
+    }
+
+    #[test]
+    fn every_type_of_metric_counts_the_pods_of_all_members_though_their_names_are_equal() {
+        let of_one = MetricSpec::ContainerResource {
+            name: "cpu".into(),
+            container: "app".into(),
+            target: Target::AverageValue(400),
+        };
+        let of_pods = MetricSpec::Pods {
+            metric: "hits".into(),
+            selector: None,
+            target: Target::AverageValue(32),
+        };
+        let members = [
+            ("a", member(&[400, 600], 30)),
+            ("b", member(&[1400], 10)),
+            ("c", member(&[], 90)),
+        ];
+        let parts: Vec<_> = members.iter().map(|(name, whole)| (*name, whole)).collect();
+        let pods = parts.iter().flat_map(|(name, whole)| {
+            let pods = whole.sighting.observation.pods.iter();
+            pods.map(|pod| named(name, pod))
+        });
+        let view = View {
+            scale: scale(3),
+            unseen: Replicas::ZERO,
+            pods: &pods.collect::<Vec<_>>(),
+            tolerance: Tolerance { up: 0.1, down: 0.1 },
+            settings: &Settings::default(),
+            now: AT + SignedDuration::from_hours(1),
+        };
+        // A mean of 800 of 1000, or 80; totals of the members that have pods: 30 and 10.
+        for (column, metric, count) in [
+            (0, cpu(Target::Utilization(50)), 5),
+            (0, cpu(Target::AverageValue(300)), 8),
+            (1, of_one, 6),
+            (2, of_pods, 8),
+            (3, object(Target::AverageValue(10)), 4),
+            (4, external(Target::Value(10)), 12),
+        ] {
+            let reading = together(&metric, &parts, column);
+            let found = propose(&metric, &reading, &view).map(|proposal| proposal.replicas);
+            assert_eq!(found, Ok(Replicas::new(count)), "{metric:?}");
+        }
+    }
+
+    #[test]
+    fn an_object_of_several_members_has_one_value_and_other_metrics_keep_theirs() {
+        let external = external(Target::AverageValue(10));
+        let (shared, ratio) = (object(Target::AverageValue(10)), object(Target::Value(10)));
+        for (metric, values, ready, expected) in [
+            (&external, vec![20, 30], [1, 3], vec![20, 30]),
+            (&shared, vec![20, 30], [1, 3], vec![50]),
+            (&shared, vec![20], [1, 0], vec![20]),
+            // 2 and 3 times the target: 1 * 2 + 3 * 3 = 11 of 4 pods, 2.75 times the target.
+            (&ratio, vec![20_000, 30_000], [1, 3], vec![27_500]),
+            (&ratio, vec![20, 30], [0, 0], vec![30]),
+            (&shared, vec![i64::MAX, 1], [1, 1], vec![i64::MAX]),
+        ] {
+            let found = as_one_object(metric, values.clone(), &ready);
+            assert_eq!(found, expected, "{values:?}, {ready:?}");
+        }
+    }
+}

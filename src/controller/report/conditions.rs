@@ -1,0 +1,176 @@
+//! The conditions of an object: the decision's own, a child's in the place of three of them, and
+//! what went wrong.
+
+use foretide_crds::EffectiveHorizontalPodAutoscaler;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use serde_json::Value;
+
+use crate::{
+    api::spec::Invalid,
+    controller::{
+        apply::{Applied, Deed},
+        child_hpa,
+    },
+    domain::{
+        autoscale::action::Action,
+        explain::{self, ConditionKind},
+    },
+    ports::{ClusterError, HpaView},
+};
+
+/// The reason of a spec that cannot be acted on.
+pub(super) const INVALID_SPEC: &str = "InvalidSpec";
+
+/// The conditions that a child's own replace.
+const OF_THE_CHILD: [&str; 3] = ["AbleToScale", "ScalingActive", "ScalingLimited"];
+
+/// The conditions of a decision; a child's own replace three of them, a foreign autoscaler or a
+/// failed write or a spec that cannot be acted on make Ready False.
+pub(super) fn of(applied: &Applied, invalid: Option<&Invalid>) -> Vec<Condition> {
+    let planned = &applied.planned;
+    let mut conditions: Vec<Condition> = planned.decision.conditions.iter().map(rendered).collect();
+    let child = applied
+        .outcome
+        .as_ref()
+        .ok()
+        .and_then(|effect| effect.child.as_ref());
+    for own in child.map(|child| of_child(child)).unwrap_or_default() {
+        conditions.retain(|condition| condition.type_ != own.type_);
+        conditions.push(own);
+    }
+    if let Some(trouble) = trouble(applied, invalid) {
+        conditions.retain(|condition| condition.type_ != trouble.type_);
+        conditions.insert(0, trouble);
+    }
+    conditions
+}
+
+fn trouble(applied: &Applied, invalid: Option<&Invalid>) -> Option<Condition> {
+    let not_ready =
+        |reason, message: &str| condition(ConditionKind::Ready.as_str(), "False", reason, message);
+    match &applied.outcome {
+        // Decided again in a moment: nothing that anybody need see.
+        Err(ClusterError::Conflict { .. }) | Ok(_) => {}
+        Err(error) => return Some(not_ready(failure(applied), &error.to_string())),
+    }
+    if let Some(invalid) = invalid {
+        return Some(not_ready(INVALID_SPEC, &kept_in_force(invalid)));
+    }
+    if let Some(older) = &applied.planned.older {
+        let message = format!(
+            "{} {older} scales the same target and is older; delete one of the two; until then \
+             everything is computed here as in Preview",
+            applied.planned.kin.resource()
+        );
+        return Some(not_ready("TargetConflict", &message));
+    }
+    let foreign = applied.planned.sighting.siblings.foreign.as_ref()?;
+    let adopted = applied
+        .outcome
+        .as_ref()
+        .is_ok_and(|effect| effect.deeds.contains(&Deed::Adopted));
+    let message = format!(
+        "horizontalpodautoscaler {} scales the same target and is left alone; delete it, or annotate \
+         this object with {}: \"true\" to take it over (mode Delegated); until then everything is \
+         computed as in Preview",
+        foreign.name,
+        child_hpa::ADOPT
+    );
+    (!adopted).then(|| not_ready("TargetConflict", &message))
+}
+
+/// What is told about a spec that cannot be acted on while an earlier one is.
+pub(super) fn kept_in_force(invalid: &Invalid) -> String {
+    format!("{invalid}; the last valid spec stays in force")
+}
+
+/// Why an object's status says that it is not ready, if it does.
+pub(super) fn not_ready(ehpa: &EffectiveHorizontalPodAutoscaler) -> Option<&str> {
+    let known = ehpa.status.as_ref()?.conditions.as_deref()?;
+    let is_ready = |known: &&Condition| known.type_ == ConditionKind::Ready.as_str();
+    let ready = known.iter().find(is_ready)?;
+    (ready.status == "False").then_some(&*ready.reason)
+}
+
+pub(super) fn failure(applied: &Applied) -> &'static str {
+    match applied.planned.decision.action {
+        Action::Scale { .. } | Action::Pin { .. } => "FailedUpdateScale",
+        Action::Child { .. } | Action::Hold { .. } => "FailedReconcileHPA",
+    }
+}
+
+fn rendered(own: &explain::Condition) -> Condition {
+    condition(
+        own.kind.as_str(),
+        own.status.as_str(),
+        own.reason,
+        &own.message,
+    )
+}
+
+fn of_child(child: &HpaView) -> Vec<Condition> {
+    let listed = child.status.get("conditions").and_then(Value::as_array);
+    listed
+        .into_iter()
+        .flatten()
+        .filter_map(|value| {
+            let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default();
+            OF_THE_CHILD.contains(&text("type")).then(|| {
+                condition(
+                    text("type"),
+                    text("status"),
+                    text("reason"),
+                    text("message"),
+                )
+            })
+        })
+        .collect()
+}
+
+pub(in crate::controller) fn condition(
+    kind: &str,
+    status: &str,
+    reason: &str,
+    message: &str,
+) -> Condition {
+    Condition {
+        type_: kind.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        last_transition_time: Time(Timestamp::UNIX_EPOCH),
+        observed_generation: None,
+    }
+}
+
+/// The conditions with their transition times, which move only when a status does.
+pub(super) fn since(
+    mut conditions: Vec<Condition>,
+    ehpa: &EffectiveHorizontalPodAutoscaler,
+    now: Timestamp,
+) -> Vec<Condition> {
+    let known = ehpa
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_deref());
+    for condition in &mut conditions {
+        let before = known
+            .into_iter()
+            .flatten()
+            .find(|known| known.type_ == condition.type_);
+        condition.last_transition_time = before
+            .filter(|before| before.status == condition.status)
+            .map_or(Time(now), |before| before.last_transition_time.clone());
+        condition.observed_generation = ehpa.metadata.generation;
+    }
+    conditions.sort_by_key(|condition| position(&condition.type_));
+    conditions
+}
+
+fn position(kind: &str) -> usize {
+    ConditionKind::ALL
+        .iter()
+        .position(|known| known.as_str() == kind)
+        .unwrap_or(usize::MAX)
+}

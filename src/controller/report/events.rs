@@ -1,0 +1,90 @@
+//! What the owner of an object may want to hear about: one event per deed, none without a change, and
+//! what went wrong, which is told once for as long as it lasts.
+
+use crate::{
+    api::spec::Invalid,
+    controller::apply::{Applied, Deed, Effect},
+    ports::{ClusterError, EventNote},
+};
+
+use super::conditions::{INVALID_SPEC, failure, kept_in_force};
+
+pub(super) fn events(applied: &Applied) -> Vec<EventNote> {
+    let effect = applied.outcome.as_ref().ok();
+    effect.map_or_else(Vec::new, |effect| effect_events(applied, effect))
+}
+
+/// What went wrong, if anything did: a write that was not accepted, or a spec that cannot be acted on.
+pub(super) fn warning(applied: &Applied, invalid: Option<&Invalid>) -> Option<EventNote> {
+    let warning = |reason, action, note| EventNote {
+        warning: true,
+        reason,
+        action,
+        note,
+    };
+    match &applied.outcome {
+        Err(ClusterError::Conflict { .. }) | Ok(_) => {
+            invalid.map(|invalid| warning(INVALID_SPEC, "Decide", kept_in_force(invalid)))
+        }
+        Err(error) => Some(warning(failure(applied), "Scale", error.to_string())),
+    }
+}
+
+fn effect_events(applied: &Applied, effect: &Effect) -> Vec<EventNote> {
+    let scaled = effect.scaled.map(|to| EventNote {
+        warning: false,
+        reason: "Scaled",
+        action: "Scale",
+        note: format!(
+            "scaled from {} to {to}: {}",
+            applied.planned.decision.current,
+            applied.planned.decision.message()
+        ),
+    });
+    let name = effect
+        .child
+        .as_ref()
+        .map_or("", |child| child.name.as_str());
+    let deeds = effect.deeds.iter().filter_map(|deed| deed.event(name));
+    deeds.chain(scaled).collect()
+}
+
+// === impl Deed ===
+
+impl Deed {
+    /// How it is told, if it is; `name` is that of the autoscaler.
+    pub(in crate::controller) fn event(self, name: &str) -> Option<EventNote> {
+        let (reason, note) = match self {
+            // Whoever asked for it knows.
+            Self::Updated => return None,
+            Self::Created => (
+                "HPACreated",
+                format!("created horizontalpodautoscaler {name}"),
+            ),
+            Self::Restored => (
+                "HPARestored",
+                format!("horizontalpodautoscaler {name} was not as written; put right"),
+            ),
+            Self::Adopted => (
+                "HPAAdopted",
+                format!("took over horizontalpodautoscaler {name}"),
+            ),
+            Self::GivenBack => (
+                "HPAGivenBack",
+                "gave the adopted horizontalpodautoscaler back".to_owned(),
+            ),
+            Self::Removed => (
+                "HPARemoved",
+                "removed the child horizontalpodautoscaler".to_owned(),
+            ),
+            Self::Placed => ("WorkloadPlaced", "applied the hub's workload".to_owned()),
+            Self::Displaced => ("WorkloadRemoved", "deleted the workload".to_owned()),
+        };
+        Some(EventNote {
+            warning: false,
+            reason,
+            action: "Delegate",
+            note,
+        })
+    }
+}
