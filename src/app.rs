@@ -14,8 +14,8 @@ use crate::{
         kube::{ConnectError, Connection, KubeCluster, WriteGate},
         members::{self, Members},
         prometheus::{
-            Endpoint, EndpointError, Endpoints, Prometheus, PromqlScope, QueryRules, RuleBook,
-            adapter_config::Shelved,
+            Endpoint, EndpointError, Endpoints, Prometheus, PromqlScope, QueryRules, RulesCache,
+            adapter_config::ReloadOutcome,
         },
     },
     clock::Clock,
@@ -99,7 +99,7 @@ pub async fn run_with(
     let adapter = AdapterRules {
         origin: config.adapter_config.clone(),
         connection: connection.clone(),
-        book: RuleBook::default(),
+        book: RulesCache::default(),
     };
     // Before the first forecast, which would ask other queries without them.
     adapter.look().await;
@@ -245,7 +245,7 @@ fn members(
         key: asked.secret_key.clone(),
         allow_loopback: asked.allow_loopback,
         namespaces: config.namespaces.clone(),
-        patience: members::Patience::of(asked.lost_after),
+        patience: members::Timeouts::of(asked.lost_after),
     };
     Some(Members::new(
         connection,
@@ -299,7 +299,7 @@ impl Fleet for Fleets {
 
 fn history(
     config: &Config,
-    adapter: RuleBook,
+    adapter: RulesCache,
 ) -> Result<Option<Source<Endpoints, QueryRules>>, EndpointError> {
     if config.prometheus.is_none() && config.prometheus_endpoints.is_empty() {
         return Ok(None);
@@ -335,7 +335,7 @@ fn history(
 struct AdapterRules {
     origin: Option<AdapterConfig>,
     connection: Connection,
-    book: RuleBook,
+    book: RulesCache,
 }
 
 // === impl AdapterRules ===
@@ -359,7 +359,7 @@ impl AdapterRules {
             return;
         };
         let shelved = self.book.shelve(self.read(origin).await);
-        if shelved == Shelved::Unchanged {
+        if shelved == ReloadOutcome::Unchanged {
             return;
         }
         let rules = self.book.rules().len();

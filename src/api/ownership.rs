@@ -28,7 +28,7 @@ pub const DELETION_POLICY: &str = "autoscaling.foretide.io/deletion-policy";
 
 /// For whom something is created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Kin {
+pub enum OwnerKind {
     /// An autoscaler of the same cluster, its owner.
     #[default]
     Owner,
@@ -44,18 +44,18 @@ const MAX_LABEL: usize = 63;
 /// `ehpa-<name>`, cut and told apart by a hash where that would be too long.
 #[must_use]
 pub fn child_name(name: &str) -> String {
-    Kin::Owner.child_name(name)
+    OwnerKind::Owner.child_name(name)
 }
 
 /// `fdhpa-<name>`, likewise: what we create for a fleet must not meet what we create for an autoscaler of one cluster.
 #[must_use]
 pub fn fleet_child_name(name: &str) -> String {
-    Kin::Fleet.child_name(name)
+    OwnerKind::Fleet.child_name(name)
 }
 
-// === impl Kin ===
+// === impl OwnerKind ===
 
-impl Kin {
+impl OwnerKind {
     /// What such an object is called in messages.
     #[must_use]
     pub const fn resource(self) -> &'static str {
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn a_name_is_kept_whole_where_it_fits_and_told_apart_where_not() {
         assert_eq!(child_name("web"), "ehpa-web");
-        assert_eq!(Kin::Fleet.child_name("web"), "fdhpa-web");
+        assert_eq!(OwnerKind::Fleet.child_name("web"), "fdhpa-web");
         let (one, other) = (child_name(&"a".repeat(252)), child_name(&"a".repeat(253)));
         assert_eq!((one.len(), other.len()), (MAX_NAME, MAX_NAME));
         assert_ne!(one, other);

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 
 use jiff::{SignedDuration, Timestamp};
 
-use self::{clusters::Clusters, previous::Former};
+use self::{clusters::Clusters, previous::Previous};
 use super::{
     cron::Output,
     inputs::{self, Takes},
@@ -139,7 +139,7 @@ pub(super) fn run(
         return Err(Failure::invalid("a fleet is expected"));
     };
     let clusters = Clusters::read(&args.clusters)?;
-    let former = args.after.as_deref().map(Former::read).transpose()?;
+    let former = args.after.as_deref().map(Previous::read).transpose()?;
     let at = moment(args.at, former.as_ref(), fleet.policy.period, now)?;
     let mut members = members(&fleet, &clusters, at)?;
     let ledger = match &former {
@@ -157,11 +157,11 @@ pub(super) fn run(
 
 fn moment(
     at: Option<Timestamp>,
-    former: Option<&Former>,
+    former: Option<&Previous>,
     period: SignedDuration,
     now: Timestamp,
 ) -> Result<Timestamp, Failure> {
-    let next = |former: &Former| former.at.checked_add(period).unwrap_or(Timestamp::MAX);
+    let next = |former: &Previous| former.at.checked_add(period).unwrap_or(Timestamp::MAX);
     match (at, former) {
         (Some(at), Some(former)) if at < former.at => Err(Failure::usage(format!(
             "--at {at} is before the answer of --after, which is of {}",

@@ -20,8 +20,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use self::threshold::{Bound, Outcome};
 pub(super) use self::{
-    panel::{Pane, legend},
-    setup::{Asked, Lab},
+    panel::{Panel, legend},
+    setup::{Asked, BacktestSetup},
     view::verdict,
 };
 use super::{
@@ -42,7 +42,7 @@ pub struct BacktestArgs {
     pub inputs: Inputs,
     /// Who else runs over the same history: hpa is the same autoscaler without prediction and crons
     #[arg(long, value_enum, default_value_t)]
-    pub compare: Rival,
+    pub compare: Baseline,
     /// How long a pod takes from being asked for to serving, such as 90s or 5m [default: leadTimeSeconds
     /// of the spec, else 2m]
     #[arg(long, value_name = "DURATION", value_parser = setup::parse_duration)]
@@ -71,7 +71,7 @@ pub struct BacktestArgs {
 
 /// Who else runs over the history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Rival {
+pub enum Baseline {
     /// The same autoscaler without prediction and crons
     #[default]
     Hpa,
@@ -93,7 +93,7 @@ pub enum Form {
 
 /// How one contender fared.
 #[derive(Debug)]
-pub(super) struct Fared {
+pub(super) struct RunResult {
     pub(super) name: &'static str,
     pub(super) score: Score,
     pub(super) minutes: Vec<Minute>,
@@ -106,15 +106,15 @@ pub(super) struct Fared {
 /// Everything there is to report.
 #[derive(Debug)]
 struct Report {
-    lab: Lab,
-    ours: Fared,
-    plain: Option<Fared>,
+    lab: BacktestSetup,
+    ours: RunResult,
+    plain: Option<RunResult>,
     outcomes: Vec<Outcome>,
 }
 
-// === impl Fared ===
+// === impl RunResult ===
 
-impl Fared {
+impl RunResult {
     /// A contender that has not begun.
     pub(super) fn new(name: &'static str) -> Self {
         Self {
@@ -153,7 +153,7 @@ pub(super) fn run(
         ..screen
     };
     threshold::check(&args.fail_if, args.compare)?;
-    let lab = Lab::new(args, local, now)?;
+    let lab = BacktestSetup::new(args, local, now)?;
     let report = report(lab, args, progress);
     let failed = report.outcomes.iter().filter(|o| o.exceeded);
     let failed: Vec<String> = failed.map(ToString::to_string).collect();
@@ -178,11 +178,11 @@ pub(super) fn run(
     })
 }
 
-fn report(lab: Lab, args: &BacktestArgs, progress: &mut dyn FnMut(f64)) -> Report {
+fn report(lab: BacktestSetup, args: &BacktestArgs, progress: &mut dyn FnMut(f64)) -> Report {
     let (ours, plain) = match args.compare {
         // The forecasts cost the most by far, so the rival's part of the work is not worth showing.
-        Rival::None => (judged(&lab, "Foretide", lab.ours(), progress), None),
-        Rival::Hpa => (
+        Baseline::None => (judged(&lab, "Foretide", lab.ours(), progress), None),
+        Baseline::Hpa => (
             judged(&lab, "Foretide", lab.ours(), progress),
             Some(judged(&lab, "plain HPA", lab.plain(), &mut |_| {})),
         ),
@@ -197,8 +197,13 @@ fn report(lab: Lab, args: &BacktestArgs, progress: &mut dyn FnMut(f64)) -> Repor
     }
 }
 
-fn judged(lab: &Lab, name: &'static str, mut run: Run<'_>, progress: &mut dyn FnMut(f64)) -> Fared {
-    let mut fared = Fared::new(name);
+fn judged(
+    lab: &BacktestSetup,
+    name: &'static str,
+    mut run: Run<'_>,
+    progress: &mut dyn FnMut(f64),
+) -> RunResult {
+    let mut fared = RunResult::new(name);
     for _ in 0..lab.lead_in() {
         run.minute();
     }

@@ -9,7 +9,7 @@ use super::{
     exit::Exit,
     manifest,
     output::{Answer, Failure, Screen},
-    validate::{self, Judge, Severity},
+    validate::{self, Severity, Validator},
 };
 use crate::{domain::cron::Zone, error::chain};
 
@@ -35,7 +35,7 @@ pub(super) fn run(
 /// Crons that cannot be read are said on standard error, so that the report stays one document.
 fn lint(args: &LintArgs, screen: Screen, local: &Zone, now: Timestamp) -> Result<Answer, Failure> {
     let invalid = |error: manifest::ManifestError| Failure::invalid(chain(&error));
-    let judge = Judge::new(local, now);
+    let judge = Validator::new(local, now);
     let mut all = Vec::new();
     let mut notes = String::new();
     let mut has_errors = false;

@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use self::{animation::Film, fleet::Fleet, scenario::Scene};
+use self::{animation::Animation, fleet::Fleet, scenario::Scene};
 use super::{
-    backtest::Lab,
+    backtest::BacktestSetup,
     output::{Answer, Failure, Screen},
 };
 use crate::domain::cron::Zone;
@@ -94,13 +94,13 @@ pub(super) fn run(
 fn reel<'a>(
     args: &DemoArgs,
     (local, now): (&Zone, Timestamp),
-    lab: &'a mut Option<Lab>,
+    lab: &'a mut Option<BacktestSetup>,
 ) -> Result<Box<dyn Reel + 'a>, Failure> {
     if args.fleet {
         return Ok(Box::new(Fleet::new()));
     }
     let lab = lab.insert(args.scene.lab(local, now)?);
-    Ok(Box::new(Film::new(lab, args.scene)))
+    Ok(Box::new(Animation::new(lab, args.scene)))
 }
 
 /// Plays it on a terminal: `wait` lets each frame stand, and says whether another one shall follow.
@@ -248,9 +248,9 @@ mod tests {
             .scene
             .lab(&Zone::utc(), Timestamp::UNIX_EPOCH)
             .unwrap();
-        let mut film = Film::new(&lab, args().scene);
+        let mut film = Animation::new(&lab, args().scene);
         film.pass(lab.minutes() / 3);
-        let ours = |film: &Film<'_>| {
+        let ours = |film: &Animation<'_>| {
             let frame = film.frame(screen);
             let upper = frame.split("plain HPA").next().unwrap_or_default();
             upper.lines().skip(2).collect::<Vec<_>>().join("\n")

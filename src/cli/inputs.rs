@@ -12,7 +12,7 @@ use super::{
     manifest::{self, Document},
     output::Failure,
     template,
-    validate::{self, Accepted, Judge, Severity},
+    validate::{self, Accepted, Severity, Validator},
 };
 use crate::{
     domain::{cron::Zone, demand::NoTarget, hpa::MetricSpec, workload::Workload},
@@ -195,7 +195,7 @@ pub(super) fn chosen(
             )));
         }
     };
-    let judgement = Judge::new(local, now).judge(document);
+    let judgement = Validator::new(local, now).judge(document);
     let errors = judgement
         .remarks
         .iter()

@@ -5,7 +5,7 @@
 //! what the numbers mean: the caller names them.
 //!
 //! ```text
-//! samples --level per column of dots--> Raster (dots and ink per cell) --glyphs--> rows
+//! samples --level per column of dots--> Canvas (dots and ink per cell) --glyphs--> rows
 //!                                                  time axis, now, window, scale --^
 //! ```
 
@@ -18,7 +18,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use self::{
     axis::{Axis, labels, real, second, ticks, whole},
-    canvas::{Dot, Raster},
+    canvas::{Canvas, Dot},
 };
 use super::output::{Paint, Screen};
 
@@ -129,8 +129,8 @@ impl<'a> Plot<'a> {
         past.chain(self.forecast.iter().map(|p| p.at))
     }
 
-    fn raster(&self, size: Size, axis: Axis, top: f64, screen: Screen) -> Raster {
-        let mut raster = Raster::new(size, screen);
+    fn raster(&self, size: Size, axis: Axis, top: f64, screen: Screen) -> Canvas {
+        let mut raster = Canvas::new(size, screen);
         let (columns, height) = raster.extent();
         let fine = Axis { columns, ..axis };
         let known = levels(self.history, fine);
@@ -156,7 +156,7 @@ impl<'a> Plot<'a> {
 
     /// A band from the expected values to the upper ones, as far as it is above the history; the expected ones as a
     /// line, where no history is beside it to be taken for, or where there is no band.
-    fn draw_forecast(&self, raster: &mut Raster, fine: Axis, top: f64, known: &[Option<f64>]) {
+    fn draw_forecast(&self, raster: &mut Canvas, fine: Axis, top: f64, known: &[Option<f64>]) {
         let (_, height) = raster.extent();
         let sample = |at, value| Sample { at, value };
         let expected = self.forecast.iter().map(|p| sample(p.at, p.value));

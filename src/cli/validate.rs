@@ -77,7 +77,7 @@ pub(super) enum Severity {
 
 /// Compiled rules of our kinds.
 #[derive(Debug)]
-pub(super) struct Judge<'a> {
+pub(super) struct Validator<'a> {
     ehpa: Rules,
     fdhpa: Rules,
     tsp: Rules,
@@ -133,9 +133,9 @@ impl Severity {
     }
 }
 
-// === impl Judge ===
+// === impl Validator ===
 
-impl<'a> Judge<'a> {
+impl<'a> Validator<'a> {
     pub(super) fn new(local: &'a Zone, now: Timestamp) -> Self {
         Self {
             ehpa: Rules::of::<EffectiveHorizontalPodAutoscaler>(),
@@ -291,7 +291,7 @@ pub(super) fn run(
     now: Timestamp,
 ) -> Result<Answer, Failure> {
     let files = manifest::files(&args.files).map_err(|error| Failure::invalid(chain(&error)))?;
-    let judge = Judge::new(local, now);
+    let judge = Validator::new(local, now);
     let mut remarks = Vec::new();
     let mut accepted = 0;
     for file in &files {

@@ -10,9 +10,9 @@ use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use futures::{StreamExt, stream};
 use serde_json::Value;
 
-use super::{child_hpa, observe::Sighting};
+use super::{child_hpa, observe::TargetObservation};
 use crate::{
-    api::ownership::Kin,
+    api::ownership::OwnerKind,
     domain::{Replicas, ScaleTarget, autoscale::Decision, autoscale::action::Action},
     ports::{ClusterError, HpaView, Workloads},
     telemetry::{Telemetry, Write},
@@ -29,11 +29,11 @@ pub(super) struct Planned {
     /// The object with the spec that the decision was made from, where its own cannot be acted on.
     pub(super) valid: Arc<EffectiveHorizontalPodAutoscaler>,
     /// What a child is to it.
-    pub(super) kin: Kin,
+    pub(super) kin: OwnerKind,
     /// Its scale target.
     pub(super) target: ScaleTarget,
     /// What was seen.
-    pub(super) sighting: Sighting,
+    pub(super) sighting: TargetObservation,
     /// What was decided.
     pub(super) decision: Decision,
     /// Whether a child autoscaler writes the scale, by strategy and mode.
@@ -61,12 +61,12 @@ pub(super) struct Effect {
     /// The autoscaler that acts for us, after any write.
     pub(super) child: Option<Arc<HpaView>>,
     /// What was done to autoscalers, for events.
-    pub(super) deeds: Vec<Deed>,
+    pub(super) deeds: Vec<HpaChange>,
 }
 
 /// Something done to an autoscaler that its owner may want to know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Deed {
+pub(super) enum HpaChange {
     /// A child was created.
     Created,
     /// A child that was not as we left it was put right.
@@ -137,7 +137,7 @@ pub(super) async fn part_with<C: Workloads>(
     cluster: &C,
     telemetry: &Telemetry,
     ours: &HpaView,
-) -> Result<Deed, ClusterError> {
+) -> Result<HpaChange, ClusterError> {
     if child_hpa::adopted_by(ours).is_some() {
         give_back(cluster, telemetry, ours).await
     } else {
@@ -150,12 +150,12 @@ async fn remove<C: Workloads>(
     cluster: &C,
     telemetry: &Telemetry,
     owned: &HpaView,
-) -> Result<Deed, ClusterError> {
+) -> Result<HpaChange, ClusterError> {
     let outcome = cluster
         .delete_hpa(&owned.namespace, &owned.name, &owned.uid)
         .await;
     telemetry.wrote(Write::Hpa, outcome.is_ok());
-    outcome.map(|()| Deed::Removed)
+    outcome.map(|()| HpaChange::Removed)
 }
 
 /// Leaves an autoscaler that acted for us where it is, as nobody's, with the user's behavior.
@@ -176,7 +176,7 @@ pub(super) async fn give_back<C: Workloads>(
     cluster: &C,
     telemetry: &Telemetry,
     adopted: &HpaView,
-) -> Result<Deed, ClusterError> {
+) -> Result<HpaChange, ClusterError> {
     let Some(patch) = child_hpa::return_patch(adopted) else {
         return Err(ClusterError::Invalid {
             what: format!(
@@ -193,7 +193,7 @@ pub(super) async fn give_back<C: Workloads>(
         .patch_hpa(&adopted.namespace, &adopted.name, &patch)
         .await;
     telemetry.wrote(Write::Hpa, outcome.is_ok());
-    outcome.map(|_| Deed::GivenBack)
+    outcome.map(|_| HpaChange::GivenBack)
 }
 
 struct Writer<'a, C> {
@@ -243,9 +243,9 @@ impl<C: Workloads> Writer<'_, C> {
             let manifest =
                 child_hpa::adoption((&self.planned.valid, self.planned.kin), taken, min, max);
             let deed = if adopted.is_some() {
-                Deed::Restored
+                HpaChange::Restored
             } else {
-                Deed::Adopted
+                HpaChange::Adopted
             };
             return self.keep(&manifest, Some(taken), deed).await;
         }
@@ -267,9 +267,9 @@ impl<C: Workloads> Writer<'_, C> {
         }
         let manifest = child_hpa::manifest((&self.planned.valid, self.planned.kin), min, max);
         let deed = if siblings.owned.is_some() {
-            Deed::Restored
+            HpaChange::Restored
         } else {
-            Deed::Created
+            HpaChange::Created
         };
         self.keep(&manifest, siblings.owned.as_ref(), deed).await
     }
@@ -278,7 +278,7 @@ impl<C: Workloads> Writer<'_, C> {
         &self,
         manifest: &Value,
         live: Option<&Arc<HpaView>>,
-        deed: Deed,
+        deed: HpaChange,
     ) -> Result<Effect, ClusterError> {
         if let Some(live) = live.filter(|live| child_hpa::is_as_written(manifest, live)) {
             return Ok(Effect {
@@ -292,14 +292,14 @@ impl<C: Workloads> Writer<'_, C> {
         self.telemetry.wrote(Write::Hpa, outcome.is_ok());
         let deed = match (deed, &self.planned.left, live) {
             // Not to know is not to accuse.
-            (Deed::Restored, None, _) => Deed::Updated,
-            (Deed::Restored, Some(left), Some(live)) if child_hpa::is_as_left(left, live) => {
-                Deed::Updated
+            (HpaChange::Restored, None, _) => HpaChange::Updated,
+            (HpaChange::Restored, Some(left), Some(live)) if child_hpa::is_as_left(left, live) => {
+                HpaChange::Updated
             }
             (deed, _, _) => deed,
         };
         // Bounds are what we change all the time; that another hand did is worth saying all the same.
-        let is_told = !bounds_only || deed == Deed::Restored;
+        let is_told = !bounds_only || deed == HpaChange::Restored;
         let deeds = is_told.then_some(deed).into_iter().collect();
         Ok(Effect {
             child: Some(outcome?),

@@ -13,7 +13,7 @@ use kube::ResourceExt;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    api::ownership::{DELETION_POLICY, FLEET_UID, HUB, Kin, MANAGED_BY, is_part_of},
+    api::ownership::{DELETION_POLICY, FLEET_UID, HUB, MANAGED_BY, OwnerKind, is_part_of},
     domain::{Replicas, ScaleTarget, autoscale::Child},
     ports::HpaView,
 };
@@ -31,7 +31,7 @@ const CUT_OFF: SignedDuration = SignedDuration::from_millis(999);
 
 /// The autoscalers of a namespace, seen from one of our objects.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Siblings {
+pub struct RelatedHpas {
     /// The child that we own.
     pub owned: Option<Arc<HpaView>>,
     /// A foreign autoscaler that we have taken over.
@@ -42,16 +42,16 @@ pub struct Siblings {
     pub namesake: Option<Arc<HpaView>>,
 }
 
-// === impl Siblings ===
+// === impl RelatedHpas ===
 
-impl Siblings {
+impl RelatedHpas {
     /// Sorts the autoscalers of a namespace by whose they are.
     ///
     /// The children of `rivals`, UIDs of objects of our own kind, are nobody's concern here: who of
     /// them acts is settled among them. `left` is the UID of the child as we left it, if that is known.
     #[must_use]
     pub fn of(
-        (ehpa, kin): (&EffectiveHorizontalPodAutoscaler, Kin),
+        (ehpa, kin): (&EffectiveHorizontalPodAutoscaler, OwnerKind),
         target: &ScaleTarget,
         hpas: &[Arc<HpaView>],
         (rivals, left): (&[String], Option<&str>),
@@ -109,7 +109,7 @@ pub fn created_for(hpa: &HpaView) -> Option<&str> {
 /// and it is the one that we left (`left`), or what is left of its labels says that this hub made it. To be sure matters
 /// more than to know every one of them: what is not ours must never be written.
 fn is_stripped(
-    (ehpa, kin): (&EffectiveHorizontalPodAutoscaler, Kin),
+    (ehpa, kin): (&EffectiveHorizontalPodAutoscaler, OwnerKind),
     hpa: &HpaView,
     left: Option<&str>,
 ) -> bool {
@@ -117,7 +117,7 @@ fn is_stripped(
     let hub = ehpa.annotations().get(HUB).map(String::as_str);
     let is_of_this_hub = hub.is_some() && label(HUB) == hub;
     let is_marked = is_of_this_hub && label(MANAGER) == Some(MANAGED_BY);
-    kin == Kin::Fleet
+    kin == OwnerKind::Fleet
         && is_unclaimed(hpa)
         && hpa.name == kin.child_name(&ehpa.name_any())
         && (left == Some(&*hpa.uid) || is_marked)
@@ -172,7 +172,7 @@ pub fn wants_adoption(ehpa: &EffectiveHorizontalPodAutoscaler) -> bool {
 /// server would fill in is written out, so that each field has one owner and an edit by hand shows.
 #[must_use]
 pub fn manifest(
-    (ehpa, kin): (&EffectiveHorizontalPodAutoscaler, Kin),
+    (ehpa, kin): (&EffectiveHorizontalPodAutoscaler, OwnerKind),
     min: Replicas,
     max: Replicas,
 ) -> Value {
@@ -187,7 +187,7 @@ pub fn manifest(
 /// The takeover of a foreign autoscaler: the same object with our spec, remembering its own.
 #[must_use]
 pub fn adoption(
-    (ehpa, kin): (&EffectiveHorizontalPodAutoscaler, Kin),
+    (ehpa, kin): (&EffectiveHorizontalPodAutoscaler, OwnerKind),
     foreign: &HpaView,
     min: Replicas,
     max: Replicas,
@@ -451,7 +451,11 @@ mod tests {
 
     fn child(behavior: Option<&str>) -> Value {
         let object = ehpa(behavior);
-        manifest((&object, Kin::Owner), Replicas::new(2), Replicas::new(10))
+        manifest(
+            (&object, OwnerKind::Owner),
+            Replicas::new(2),
+            Replicas::new(10),
+        )
     }
 
     #[test]
@@ -551,7 +555,8 @@ mod tests {
         ] {
             let all = [Arc::clone(&hpa)];
             let rivals = ["rival".to_owned()];
-            let found = Siblings::of((&object, Kin::Owner), &target, &all, (&rivals, None));
+            let found =
+                RelatedHpas::of((&object, OwnerKind::Owner), &target, &all, (&rivals, None));
             let is = |which| {
                 if str::contains(whose, which) {
                     Some(Arc::clone(&hpa))
@@ -559,7 +564,7 @@ mod tests {
                     None
                 }
             };
-            let want = Siblings {
+            let want = RelatedHpas {
                 owned: is("owned"),
                 adopted: is("adopted"),
                 foreign: is("foreign"),
@@ -575,7 +580,11 @@ mod tests {
         let mut object = ehpa(None);
         let annotations = object.metadata.annotations.get_or_insert_default();
         annotations.insert(HUB.to_owned(), "hub-1".to_owned());
-        let written = manifest((&object, Kin::Fleet), Replicas::new(2), Replicas::new(10));
+        let written = manifest(
+            (&object, OwnerKind::Fleet),
+            Replicas::new(2),
+            Replicas::new(10),
+        );
         let whole = stored(&written);
         let without = |keys: &[&str]| {
             let mut hpa = whole.clone();
@@ -619,7 +628,12 @@ mod tests {
         ] {
             let shown = format!("{:?} {left:?}", hpa.labels);
             let all = [Arc::new(hpa)];
-            let found = Siblings::of((&object, Kin::Fleet), &whole.target, &all, (&[], left));
+            let found = RelatedHpas::of(
+                (&object, OwnerKind::Fleet),
+                &whole.target,
+                &all,
+                (&[], left),
+            );
             assert_eq!(found.owned.is_some(), ours, "{shown}");
             assert_eq!(found.foreign.is_some(), !ours, "{shown}");
         }
@@ -684,7 +698,7 @@ mod tests {
         let mut adopted = foreign;
         for min in [1, 2, 3] {
             let manifest = adoption(
-                (&ehpa(None), Kin::Owner),
+                (&ehpa(None), OwnerKind::Owner),
                 &adopted,
                 Replicas::new(min),
                 Replicas::new(10),

@@ -12,7 +12,7 @@ use super::child_hpa::group;
 
 /// The other objects that act on the same target.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Rivals {
+pub(super) struct TargetConflicts {
     /// Name of the oldest, where that is another one: it acts.
     pub(super) older: Option<String>,
     /// UIDs of all others.
@@ -20,7 +20,9 @@ pub(super) struct Rivals {
 }
 
 /// The rivals of every object that has some, by its UID.
-pub(super) fn among(all: &[Arc<EffectiveHorizontalPodAutoscaler>]) -> HashMap<String, Rivals> {
+pub(super) fn among(
+    all: &[Arc<EffectiveHorizontalPodAutoscaler>],
+) -> HashMap<String, TargetConflicts> {
     let mut by_target: HashMap<_, Vec<_>> = HashMap::with_capacity(all.len());
     for ehpa in all.iter().filter(|ehpa| acts(ehpa)) {
         let target = &ehpa.spec.scale_target_ref;
@@ -39,7 +41,7 @@ fn acts(ehpa: &EffectiveHorizontalPodAutoscaler) -> bool {
 }
 
 /// Every object with its rivals; the oldest comes first, of equally old ones the first by name.
-fn ranked(mut same: Vec<&EffectiveHorizontalPodAutoscaler>) -> Vec<(String, Rivals)> {
+fn ranked(mut same: Vec<&EffectiveHorizontalPodAutoscaler>) -> Vec<(String, TargetConflicts)> {
     let created = |ehpa: &EffectiveHorizontalPodAutoscaler| {
         ehpa.metadata.creation_timestamp.as_ref().map(|at| at.0)
     };
@@ -54,7 +56,7 @@ fn ranked(mut same: Vec<&EffectiveHorizontalPodAutoscaler>) -> Vec<(String, Riva
             .filter(|other| **other != uid)
             .cloned()
             .collect();
-        Some((uid, Rivals { older, uids }))
+        Some((uid, TargetConflicts { older, uids }))
     };
     same.iter().enumerate().filter_map(rivals).collect()
 }
@@ -99,7 +101,7 @@ mod tests {
             ehpa("shown", 0, &json!({"scaleStrategy": "Preview"})),
             ehpa("elsewhere", 0, &api),
         ];
-        let rivals = |older: Option<&str>, uids: [&str; 2]| Rivals {
+        let rivals = |older: Option<&str>, uids: [&str; 2]| TargetConflicts {
             older: older.map(str::to_owned),
             uids: uids.map(str::to_owned).to_vec(),
         };

@@ -3,7 +3,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use super::{apply::Planned, observe::Sighting};
+use super::{apply::Planned, observe::TargetObservation};
 use crate::{
     domain::{
         autoscale::{Decision, Limit},
@@ -12,12 +12,12 @@ use crate::{
         observation::{Phase, Pod},
         workload::Workload,
     },
-    forecaster::demand_history::{Feed, Glimpse},
+    forecaster::demand_history::{DemandHistory, DemandSample},
 };
 
 /// Tells forecasters what one decision saw, if the workload is forecast; its series go by `uid`.
 pub(super) fn tell(
-    feed: &Feed,
+    feed: &DemandHistory,
     uid: &str,
     lead_times: &mut LeadTimes,
     (workload, planned): (&Workload, &Planned),
@@ -37,9 +37,9 @@ pub(super) fn tell(
 /// A glimpse per metric, by its identifier; of two metrics of one identifier the first.
 fn glimpses(
     workload: &Workload,
-    sighting: &Sighting,
+    sighting: &TargetObservation,
     decision: &Decision,
-) -> Vec<(String, Glimpse)> {
+) -> Vec<(String, DemandSample)> {
     let observation = &sighting.observation;
     let pods = &observation.pods;
     let censored = is_at_its_limits(decision, pods);
@@ -50,7 +50,7 @@ fn glimpses(
         let measured = reading.as_ref().ok();
         let template = sighting.scale.template.as_deref();
         told.insert(name.clone()).then(|| {
-            let glimpse = Glimpse {
+            let glimpse = DemandSample {
                 demand: measured.and_then(|found| demand::total(metric, found, pods, decision.at)),
                 censored,
                 per_replica: demand::target(metric, pods, template).ok(),

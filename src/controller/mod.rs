@@ -33,15 +33,15 @@ use kube::ResourceExt;
 pub(crate) use self::report::{decided, windows};
 use self::{
     apply::{Applied, Planned},
-    conflicts::Rivals,
-    observe::{Due, Seen, Sighting},
-    plan::Desk,
+    conflicts::TargetConflicts,
+    observe::{Due, Seen, TargetObservation},
+    plan::DecideContext,
     report::Reporter,
-    state::Memories,
+    state::StateStore,
     work_queue::{Entry, Schedule},
 };
 use crate::{
-    api::ownership::Kin,
+    api::ownership::OwnerKind,
     api::spec,
     clock::Clock,
     domain::{cron::Zone, hpa::Settings},
@@ -86,7 +86,7 @@ pub struct Autoscaler<C> {
     forecasts: Arc<Forecasts>,
     telemetry: Arc<Telemetry>,
     schedule: Schedule,
-    memories: Memories,
+    memories: StateStore,
 }
 
 // === impl Autoscaler ===
@@ -109,7 +109,7 @@ impl<C: Cluster> Autoscaler<C> {
             forecasts,
             telemetry,
             schedule,
-            memories: Memories::default(),
+            memories: StateStore::default(),
         }
     }
 
@@ -173,7 +173,8 @@ impl<C: Cluster> Autoscaler<C> {
         for gone in self.memories.retain(|uid| uids.contains(uid)) {
             self.telemetry.forget(&gone.labels, &gone.foreseen);
         }
-        self.telemetry.knows(Kin::Owner.resource(), uids.len());
+        self.telemetry
+            .knows(OwnerKind::Owner.resource(), uids.len());
         self.give_back_orphans(&uids).await;
         let entries: Vec<Entry<'_>> = staying
             .iter()
@@ -202,7 +203,7 @@ impl<C: Cluster> Autoscaler<C> {
     async fn understand(
         &mut self,
         ehpa: &Arc<EffectiveHorizontalPodAutoscaler>,
-        rivals: Rivals,
+        rivals: TargetConflicts,
     ) -> Option<Due> {
         let understood = spec::workload(ehpa, &self.setup.local_zone);
         let memory = self.memories.of(ehpa);
@@ -230,7 +231,7 @@ impl<C: Cluster> Autoscaler<C> {
         Some(Due {
             ehpa: Arc::clone(ehpa),
             valid: Arc::clone(valid),
-            kin: Kin::Owner,
+            kin: OwnerKind::Owner,
             workload,
             rivals,
             left: None,
@@ -267,8 +268,8 @@ impl<C: Cluster> Autoscaler<C> {
         (planned, unreadable)
     }
 
-    fn plan(&mut self, due: Due, sighting: Sighting, now: Timestamp) -> Planned {
-        let desk = Desk {
+    fn plan(&mut self, due: Due, sighting: TargetObservation, now: Timestamp) -> Planned {
+        let desk = DecideContext {
             settings: &self.setup.settings,
             telemetry: &self.telemetry,
             now,

@@ -14,9 +14,9 @@ use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use futures::{StreamExt, future::join_all, stream};
 use jiff::Timestamp;
 
-use super::{child_hpa::Siblings, conflicts::Rivals};
+use super::{child_hpa::RelatedHpas, conflicts::TargetConflicts};
 use crate::{
-    api::ownership::Kin,
+    api::ownership::OwnerKind,
     domain::{
         Replicas, ScaleTarget,
         demand::{self, NoTarget},
@@ -41,22 +41,22 @@ pub(super) struct Due {
     /// The object as it was with the spec that counts: what a child is made of.
     pub(super) valid: Arc<EffectiveHorizontalPodAutoscaler>,
     /// What a child is to it.
-    pub(super) kin: Kin,
+    pub(super) kin: OwnerKind,
     /// What that spec means.
     pub(super) workload: Arc<Workload>,
     /// Who else acts on the same target.
-    pub(super) rivals: Rivals,
+    pub(super) rivals: TargetConflicts,
     /// UID of the child autoscaler as it was left, where it is known by no owner.
     pub(super) left: Option<String>,
 }
 
 /// What was seen of one object's workload.
 #[derive(Debug, Clone)]
-pub(super) struct Sighting {
+pub(super) struct TargetObservation {
     /// The scale, and how to change it safely.
     pub(super) scale: ScaleView,
     /// The autoscalers that share the target.
-    pub(super) siblings: Siblings,
+    pub(super) siblings: RelatedHpas,
     /// Pods and readings.
     pub(super) observation: Observation,
     /// One per metric, when predictions are on.
@@ -64,7 +64,7 @@ pub(super) struct Sighting {
 }
 
 /// A due object and what was seen of it.
-pub(super) type Seen = (Due, Result<Sighting, ClusterError>);
+pub(super) type Seen = (Due, Result<TargetObservation, ClusterError>);
 
 /// Usage of every pod by namespace, sorted by the pod's name.
 type Usage = HashMap<String, Result<Vec<Arc<PodUsage>>, Unavailable>>;
@@ -143,7 +143,7 @@ async fn see<C: Workloads>(
     due: &Due,
     shared: &Shared,
     now: Timestamp,
-) -> Result<Sighting, ClusterError> {
+) -> Result<TargetObservation, ClusterError> {
     let workload = &due.workload;
     let namespace = &workload.target.namespace;
     let scale = cluster.scale(&workload.target).await?;
@@ -153,7 +153,7 @@ async fn see<C: Workloads>(
     } else {
         Vec::new()
     };
-    let sight = &Sight {
+    let sight = &Observer {
         cluster,
         namespace,
         selector: &scale.selector,
@@ -170,8 +170,8 @@ async fn see<C: Workloads>(
     let readings = join_all(readings).await;
     let hpas = shared.hpas.get(namespace).map_or(&[][..], Vec::as_slice);
     let uid = due.ehpa.metadata.uid.as_deref().unwrap_or_default();
-    Ok(Sighting {
-        siblings: Siblings::of(
+    Ok(TargetObservation {
+        siblings: RelatedHpas::of(
             (&due.ehpa, due.kin),
             &workload.target,
             hpas,
@@ -207,7 +207,7 @@ pub(super) async fn ask<C: Workloads>(
     namespace: &str,
     metric: &MetricSpec,
 ) -> Reading {
-    let sight = Sight {
+    let sight = Observer {
         cluster,
         namespace,
         selector: "",
@@ -232,7 +232,7 @@ fn no_selector(target: &ScaleTarget) -> Unavailable {
 }
 
 /// Where one workload's metrics are read from.
-struct Sight<'a, C> {
+struct Observer<'a, C> {
     cluster: &'a C,
     namespace: &'a str,
     selector: &'a str,
@@ -240,9 +240,9 @@ struct Sight<'a, C> {
     usage: &'a Usage,
 }
 
-// === impl Sight ===
+// === impl Observer ===
 
-impl<C: Workloads> Sight<'_, C> {
+impl<C: Workloads> Observer<'_, C> {
     async fn read(&self, metric: &MetricSpec) -> Reading {
         match metric {
             MetricSpec::Resource { .. } | MetricSpec::ContainerResource { .. } => self.usage(),

@@ -11,8 +11,8 @@ use jiff::Timestamp;
 use super::{
     apply::Planned,
     child_hpa, conformance,
-    observe::{Due, Sighting},
-    state::Track,
+    observe::{Due, TargetObservation},
+    state::TargetState,
 };
 use crate::{
     domain::{
@@ -27,7 +27,7 @@ use crate::{
 
 /// What every decision of one sync is made with.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Desk<'a> {
+pub(super) struct DecideContext<'a> {
     /// The algorithm's constants.
     pub(super) settings: &'a Settings,
     /// Where comparisons are counted.
@@ -36,15 +36,15 @@ pub(super) struct Desk<'a> {
     pub(super) now: Timestamp,
 }
 
-// === impl Desk ===
+// === impl DecideContext ===
 
-impl Desk<'_> {
+impl DecideContext<'_> {
     /// Decides one workload; `share` is its part of a fleet's floor, if it is part of one.
     pub(super) fn plan(
         &self,
-        track: &mut Track,
+        track: &mut TargetState,
         due: Due,
-        sighting: Sighting,
+        sighting: TargetObservation,
         share: Option<Replicas>,
     ) -> Planned {
         let Self { settings, now, .. } = *self;
@@ -88,7 +88,7 @@ impl Desk<'_> {
 
 /// The workload as it is decided: a target that belongs to somebody else is only previewed. What was
 /// adopted and may no longer be is somebody else's again.
-fn in_force(due: &Due, sighting: &Sighting) -> Arc<Workload> {
+fn in_force(due: &Due, sighting: &TargetObservation) -> Arc<Workload> {
     if may_act(due, sighting) {
         return Arc::clone(&due.workload);
     }
@@ -101,13 +101,13 @@ fn in_force(due: &Due, sighting: &Sighting) -> Arc<Workload> {
 }
 
 /// Whether the target is the object's to act on.
-pub(super) fn may_act(due: &Due, sighting: &Sighting) -> bool {
+pub(super) fn may_act(due: &Due, sighting: &TargetObservation) -> bool {
     let siblings = &sighting.siblings;
     let alone = siblings.foreign.is_none() && siblings.adopted.is_none();
     due.rivals.older.is_none() && (alone || may_adopt(due, sighting))
 }
 
-fn may_adopt(due: &Due, sighting: &Sighting) -> bool {
+fn may_adopt(due: &Due, sighting: &TargetObservation) -> bool {
     let siblings = &sighting.siblings;
     let free = |hpa: &Arc<HpaView>| siblings.adopted.is_some() || child_hpa::is_unclaimed(hpa);
     delegates(&due.workload)

@@ -20,8 +20,8 @@ use kube::ResourceExt;
 pub(super) use conditions::condition;
 pub(crate) use status::{decided, windows};
 
-use self::fingerprint::Outline;
-use super::{apply::Applied, state::Memory};
+use self::fingerprint::StatusFingerprint;
+use super::{apply::Applied, state::ObjectState};
 use crate::{
     api::spec::Invalid,
     domain::{Replicas, autoscale::Decision, proposal::Source},
@@ -32,12 +32,12 @@ use crate::{
 /// Where an object's status and events are written, and what its status has besides that of every autoscaler.
 pub(super) trait NoticeBoard: Send + Sync {
     /// The part of a status whose change is worth a write.
-    fn outline(&self, status: &EffectiveHorizontalPodAutoscalerStatus) -> Outline {
-        Outline::of(status)
+    fn outline(&self, status: &EffectiveHorizontalPodAutoscalerStatus) -> StatusFingerprint {
+        StatusFingerprint::of(status)
     }
     /// The same of the status as it stands.
-    fn standing(&self, ehpa: &EffectiveHorizontalPodAutoscaler) -> Outline {
-        Outline::of(&ehpa.status.clone().unwrap_or_default())
+    fn standing(&self, ehpa: &EffectiveHorizontalPodAutoscaler) -> StatusFingerprint {
+        StatusFingerprint::of(&ehpa.status.clone().unwrap_or_default())
     }
     /// What changed a count, as the log is to tell it; none where nothing did, and where nobody shall act.
     fn change(&self, applied: &Applied) -> Option<String> {
@@ -102,7 +102,7 @@ pub(super) type Trouble = (&'static str, &'static str, String);
 
 impl<B: NoticeBoard> Reporter<'_, B> {
     /// Reports one object after its decision was carried out, or not.
-    pub(super) async fn applied(&self, memory: &mut Memory, applied: &Applied) {
+    pub(super) async fn applied(&self, memory: &mut ObjectState, applied: &Applied) {
         let decision = &applied.planned.decision;
         let ehpa = &applied.planned.ehpa;
         self.telemetry.decided(&memory.labels, counts(decision));
@@ -121,7 +121,7 @@ impl<B: NoticeBoard> Reporter<'_, B> {
     }
 
     /// Publishes how well each forecast does; one that went takes its series along.
-    fn foresaw(&self, memory: &mut Memory, decision: &Decision) {
+    fn foresaw(&self, memory: &mut ObjectState, decision: &Decision) {
         let mut before = std::mem::take(&mut memory.foreseen);
         for proposal in &decision.proposals {
             if let Some(grounds) = &proposal.grounds {
@@ -146,7 +146,7 @@ impl<B: NoticeBoard> Reporter<'_, B> {
     /// Reports that the scale of an object's target could not be read: nothing was decided.
     pub(super) async fn unreadable(
         &self,
-        memory: &mut Memory,
+        memory: &mut ObjectState,
         ehpa: &EffectiveHorizontalPodAutoscaler,
         error: &ClusterError,
     ) {
@@ -159,7 +159,7 @@ impl<B: NoticeBoard> Reporter<'_, B> {
     /// decided.
     pub(super) async fn invalid(
         &self,
-        memory: &mut Memory,
+        memory: &mut ObjectState,
         ehpa: &EffectiveHorizontalPodAutoscaler,
         invalid: &Invalid,
     ) {
@@ -176,7 +176,7 @@ impl<B: NoticeBoard> Reporter<'_, B> {
     /// the first appearance of the reason.
     pub(super) async fn trouble(
         &self,
-        memory: &mut Memory,
+        memory: &mut ObjectState,
         ehpa: &EffectiveHorizontalPodAutoscaler,
         troubles: &[Trouble],
     ) {
@@ -208,7 +208,7 @@ impl<B: NoticeBoard> Reporter<'_, B> {
     /// were started.
     async fn warn(
         &self,
-        memory: &mut Memory,
+        memory: &mut ObjectState,
         ehpa: &EffectiveHorizontalPodAutoscaler,
         warning: &EventNote,
     ) {
@@ -222,7 +222,7 @@ impl<B: NoticeBoard> Reporter<'_, B> {
 
     async fn write(
         &self,
-        memory: &mut Memory,
+        memory: &mut ObjectState,
         ehpa: &EffectiveHorizontalPodAutoscaler,
         status: EffectiveHorizontalPodAutoscalerStatus,
     ) {

@@ -16,10 +16,11 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use super::{
-    apply::Effect, child_hpa::as_child, conformance::Shadow, report::fingerprint::Outline,
+    apply::Effect, child_hpa::as_child, conformance::Conformance,
+    report::fingerprint::StatusFingerprint,
 };
 use crate::{
-    api::ownership::Kin,
+    api::ownership::OwnerKind,
     api::spec::Invalid,
     domain::{
         Replicas,
@@ -34,7 +35,7 @@ use crate::{
 
 /// What is remembered of one object.
 #[derive(Debug, Clone)]
-pub(super) struct Memory {
+pub(super) struct ObjectState {
     /// Labels of its metric series, for the day it goes.
     pub(super) labels: ObjectLabels,
     /// The last spec that could be acted on.
@@ -44,9 +45,9 @@ pub(super) struct Memory {
     /// Why the spec as it stands cannot be acted on, if so.
     pub(super) invalid: Option<Invalid>,
     /// Its workload.
-    pub(super) track: Track,
+    pub(super) track: TargetState,
     /// What was last written to status.
-    pub(super) written: Option<Outline>,
+    pub(super) written: Option<StatusFingerprint>,
     /// The reason of the last warning, while what it warned of lasts.
     pub(super) warned: Option<&'static str>,
     /// How long its pods took to start.
@@ -57,7 +58,7 @@ pub(super) struct Memory {
 
 /// What is remembered of one workload in one cluster.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Track {
+pub(super) struct TargetState {
     /// Identity of the scale target that `history` is about.
     pub(super) target_uid: Option<String>,
     /// Stabilization and rate limits.
@@ -69,36 +70,36 @@ pub(super) struct Track {
     /// The child autoscaler as it was left.
     pub(super) left: Option<Arc<HpaView>>,
     /// What the child autoscaler is expected to answer.
-    pub(super) shadow: Shadow,
+    pub(super) shadow: Conformance,
 }
 
-/// Memories by the UID of their object.
+/// The states of all objects, by UID.
 #[derive(Debug, Default)]
-pub(super) struct Memories(HashMap<String, Memory>);
+pub(super) struct StateStore(HashMap<String, ObjectState>);
 
-// === impl Memories ===
+// === impl StateStore ===
 
-impl Memories {
+impl StateStore {
     /// The memory of an object; a first sight of it restores what its status kept.
-    pub(super) fn of(&mut self, ehpa: &EffectiveHorizontalPodAutoscaler) -> &mut Memory {
+    pub(super) fn of(&mut self, ehpa: &EffectiveHorizontalPodAutoscaler) -> &mut ObjectState {
         let uid = ehpa.metadata.uid.clone().unwrap_or_default();
         self.0
             .entry(uid)
-            .or_insert_with(|| Memory::new(ehpa, Kin::Owner))
+            .or_insert_with(|| ObjectState::new(ehpa, OwnerKind::Owner))
     }
 
     /// Forgets the objects that are gone; returns what was remembered of them.
-    pub(super) fn retain(&mut self, exists: impl Fn(&str) -> bool) -> Vec<Memory> {
+    pub(super) fn retain(&mut self, exists: impl Fn(&str) -> bool) -> Vec<ObjectState> {
         let gone = self.0.extract_if(|uid, _| !exists(uid));
         gone.map(|(_, memory)| memory).collect()
     }
 }
 
-// === impl Memory ===
+// === impl ObjectState ===
 
-impl Memory {
+impl ObjectState {
     /// The memory of an object that is seen for the first time: what its status kept.
-    pub(super) fn new(ehpa: &EffectiveHorizontalPodAutoscaler, kin: Kin) -> Self {
+    pub(super) fn new(ehpa: &EffectiveHorizontalPodAutoscaler, kin: OwnerKind) -> Self {
         let last_scale = ehpa
             .status
             .as_ref()
@@ -112,9 +113,9 @@ impl Memory {
             workload: None,
             valid: None,
             invalid: None,
-            track: Track {
+            track: TargetState {
                 last_scale: last_scale.map(|time| time.0),
-                ..Track::default()
+                ..TargetState::default()
             },
             written: None,
             warned: None,
@@ -124,16 +125,16 @@ impl Memory {
     }
 }
 
-// === impl Track ===
+// === impl TargetState ===
 
-impl Track {
+impl TargetState {
     /// Remembers how the child autoscaler was left. One that was put right may have read and logged
     /// what we did not: its answers are not compared until it has settled again.
     pub(super) fn delegated(&mut self, effect: &Effect) {
         self.child_min = effect.child.as_deref().map(|hpa| as_child(hpa).min);
         self.left.clone_from(&effect.child);
         if !effect.deeds.is_empty() {
-            self.shadow = Shadow::default();
+            self.shadow = Conformance::default();
         }
     }
 

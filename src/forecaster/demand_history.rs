@@ -28,7 +28,7 @@ const CARRIES_TOLERANCE: f64 = 0.10;
 
 /// What one sync saw of one metric.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Glimpse {
+pub struct DemandSample {
     /// The total demand, if every pod that counts answered.
     pub demand: Option<f64>,
     /// Whether the workload was at its limits, so that the true demand may be higher.
@@ -39,7 +39,7 @@ pub struct Glimpse {
 
 /// The table of all series.
 #[derive(Debug, Default)]
-pub struct Feed {
+pub struct DemandHistory {
     state: RwLock<State>,
 }
 
@@ -74,15 +74,15 @@ struct Hour {
     censored: u32,
 }
 
-// === impl Feed ===
+// === impl DemandHistory ===
 
-impl Feed {
+impl DemandHistory {
     /// Takes in what a sync saw of an object at `now`: the lead time of its pods, and a glimpse per metric.
     pub fn report(
         &self,
         uid: &str,
         lead_time: Option<SignedDuration>,
-        glimpses: impl IntoIterator<Item = (String, Glimpse)>,
+        glimpses: impl IntoIterator<Item = (String, DemandSample)>,
         now: Timestamp,
     ) {
         self.write(|state| {
@@ -155,7 +155,7 @@ impl Feed {
 // === impl Track ===
 
 impl Track {
-    fn take(&mut self, glimpse: Glimpse, now: Timestamp) {
+    fn take(&mut self, glimpse: DemandSample, now: Timestamp) {
         let second = now.as_second();
         self.carries(glimpse.per_replica);
         self.count(glimpse.censored, second.div_euclid(3600) * 3600);
@@ -237,19 +237,19 @@ mod tests {
         }
     }
 
-    fn seen(feed: &Feed, second: i64, glimpse: Glimpse) {
+    fn seen(feed: &DemandHistory, second: i64, glimpse: DemandSample) {
         let glimpses = [("resource.cpu".to_owned(), glimpse)];
         feed.report("uid", None, glimpses, at(second));
     }
 
-    fn demand(demand: f64) -> Glimpse {
-        Glimpse {
+    fn demand(demand: f64) -> DemandSample {
+        DemandSample {
             demand: Some(demand),
-            ..Glimpse::default()
+            ..DemandSample::default()
         }
     }
 
-    fn minutes(feed: &Feed, now: i64) -> Vec<(i64, f64)> {
+    fn minutes(feed: &DemandHistory, now: i64) -> Vec<(i64, f64)> {
         let minutes = feed.minutes(&key(), at(now));
         let pair = |sample: &Sample| (sample.at.as_second() - MIDNIGHT, sample.value);
         minutes.iter().map(pair).collect()
@@ -257,11 +257,11 @@ mod tests {
 
     #[test]
     fn a_minute_is_the_mean_of_its_readings_once_it_is_over() {
-        let feed = Feed::default();
+        let feed = DemandHistory::default();
         for (second, value) in [(5, 1.0), (20, 2.0), (60, 3.0), (61, 9.0), (200, 4.0)] {
             seen(&feed, second, demand(value));
         }
-        seen(&feed, 130, Glimpse::default());
+        seen(&feed, 130, DemandSample::default());
         assert_eq!(minutes(&feed, 59), []);
         assert_eq!(minutes(&feed, 60), [(60, 2.0)]);
         // A reading before another one sets the clock back, and takes what is ahead with it.
@@ -270,12 +270,12 @@ mod tests {
 
     #[test]
     fn minutes_without_a_whole_reading_are_not_there_and_old_ones_go() {
-        let feed = Feed::default();
+        let feed = DemandHistory::default();
         for minute in 0..1000 {
             let value = (minute % 7 != 3).then_some(1.0);
-            let glimpse = Glimpse {
+            let glimpse = DemandSample {
                 demand: value,
-                ..Glimpse::default()
+                ..DemandSample::default()
             };
             seen(&feed, minute * 60 + 30, glimpse);
         }
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn what_one_replica_carries_is_taken_anew_beyond_a_tenth() {
-        let feed = Feed::default();
+        let feed = DemandHistory::default();
         assert_eq!(feed.situation(&key()), None);
         for (carries, want) in [
             (None, None),
@@ -301,9 +301,9 @@ mod tests {
             (None, Some(0.2)),
             (Some(0.3), Some(0.3)),
         ] {
-            let glimpse = Glimpse {
+            let glimpse = DemandSample {
                 per_replica: carries,
-                ..Glimpse::default()
+                ..DemandSample::default()
             };
             seen(&feed, 0, glimpse);
             let known = feed.situation(&key()).unwrap();
@@ -313,9 +313,9 @@ mod tests {
 
     #[test]
     fn censored_readings_are_counted_over_a_day() {
-        let feed = Feed::default();
+        let feed = DemandHistory::default();
         let reading = |second, censored| {
-            let glimpse = Glimpse {
+            let glimpse = DemandSample {
                 censored,
                 ..demand(1.0)
             };

@@ -1,4 +1,4 @@
-//! The forecasts in force: one table that the forecaster fills and every sync reads. Beside it, the [`Feed`] and the
+//! The forecasts in force: one table that the forecaster fills and every sync reads. Beside it, the [`DemandHistory`] and the
 //! [`Fleets`]: what syncs have to tell in return.
 //!
 //! An entry outlives the query that could not refresh it, until the forecast itself expires; only
@@ -12,7 +12,7 @@ use std::{
 use foretide_models::Forecast;
 use jiff::{SignedDuration, Timestamp};
 
-use super::{demand_history::Feed, shares::Fleets};
+use super::{demand_history::DemandHistory, shares::Fleets};
 use crate::domain::{
     forecast::{Grounds, Refused},
     lead_time::LeadTime,
@@ -39,7 +39,7 @@ struct Entry {
 #[derive(Debug, Default)]
 pub struct Forecasts {
     entries: RwLock<HashMap<SeriesKey, Entry>>,
-    feed: Feed,
+    feed: DemandHistory,
     fleets: Fleets,
 }
 
@@ -59,7 +59,7 @@ impl SeriesKey {
 impl Forecasts {
     /// What syncs tell forecasters.
     #[must_use]
-    pub fn feed(&self) -> &Feed {
+    pub fn feed(&self) -> &DemandHistory {
         &self.feed
     }
 

@@ -14,8 +14,8 @@ use foretide_models::Sample;
 use futures::{StreamExt, stream};
 use jiff::{SignedDuration, Timestamp};
 
-pub use self::cache::Agreement;
-use self::{cache::Told, sum::Sum};
+pub use self::cache::LiveMatch;
+use self::{cache::CachedSamples, sum::Sum};
 use crate::ports::{HistoryError, HistoryQuery, HistoryReader};
 
 /// The most points that one range query may return (Prometheus' own limit).
@@ -136,7 +136,7 @@ impl Range {
 
 /// What one reading is about.
 #[derive(Debug, Clone, Copy)]
-pub struct Occasion<'a> {
+pub struct ReadContext<'a> {
     /// When it is.
     pub now: Timestamp,
     /// Before when nothing is wanted, if not the whole span.
@@ -157,7 +157,7 @@ fn second(at: i64) -> Result<Timestamp, HistoryError> {
 #[derive(Debug)]
 struct History {
     query: HistoryQuery,
-    told: Mutex<Told>,
+    told: Mutex<CachedSamples>,
     /// Held by whoever asks the reader, or forgets.
     asking: tokio::sync::Mutex<()>,
 }
@@ -167,7 +167,7 @@ struct History {
 impl History {
     fn new(request: Request) -> Self {
         Self {
-            told: Mutex::new(Told::nothing(request.grid)),
+            told: Mutex::new(CachedSamples::nothing(request.grid)),
             query: request.query,
             asking: tokio::sync::Mutex::default(),
         }
@@ -197,7 +197,7 @@ impl History {
     }
 
     /// No code that holds this lock can leave what was told half-changed, so a poisoned one is as good.
-    fn told(&self) -> MutexGuard<'_, Told> {
+    fn told(&self) -> MutexGuard<'_, CachedSamples> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -218,8 +218,8 @@ impl HistoryCache {
     pub fn known(
         &self,
         past: &Past,
-        agreement: Agreement,
-        occasion: &Occasion<'_>,
+        agreement: LiveMatch,
+        occasion: &ReadContext<'_>,
     ) -> Option<Vec<Sample>> {
         self.over(past, occasion, |told| {
             let missing = told.missing(agreement, occasion);
@@ -238,8 +238,8 @@ impl HistoryCache {
         &self,
         reader: &R,
         past: &Past,
-        agreement: &mut Agreement,
-        occasion: &Occasion<'_>,
+        agreement: &mut LiveMatch,
+        occasion: &ReadContext<'_>,
     ) -> Result<Vec<Sample>, HistoryError> {
         let asked = match past.whole() {
             Some(request) => self.ask(reader, request, *agreement, occasion).await,
@@ -265,8 +265,8 @@ impl HistoryCache {
         &self,
         reader: &R,
         past: &Past,
-        agreement: Agreement,
-        occasion: &Occasion<'_>,
+        agreement: LiveMatch,
+        occasion: &ReadContext<'_>,
     ) -> Result<bool, HistoryError> {
         if self.over(past, occasion, |told| {
             told.missing(agreement, occasion).is_none()
@@ -274,7 +274,7 @@ impl HistoryCache {
             return Ok(false);
         }
         // Live minutes are those of the sum: each part is read as if there were none.
-        let apart = Occasion {
+        let apart = ReadContext {
             live: &[],
             ..*occasion
         };
@@ -282,7 +282,7 @@ impl HistoryCache {
         for part in &past.parts {
             let apart = &apart;
             asking.push(async move {
-                let asked = self.ask(reader, past.request(part), Agreement::default(), apart);
+                let asked = self.ask(reader, past.request(part), LiveMatch::default(), apart);
                 asked.await.map_err(|error| sum::of_member(part, error))
             });
         }
@@ -297,8 +297,8 @@ impl HistoryCache {
         &self,
         reader: &R,
         request: Request,
-        agreement: Agreement,
-        occasion: &Occasion<'_>,
+        agreement: LiveMatch,
+        occasion: &ReadContext<'_>,
     ) -> Result<bool, HistoryError> {
         let history = self.entry(request);
         let _asking = history.asking.lock().await;
@@ -313,14 +313,19 @@ impl HistoryCache {
     }
 
     /// Looks at what was told of a past, as of one query.
-    fn over<T>(&self, past: &Past, occasion: &Occasion<'_>, look: impl FnOnce(&Told) -> T) -> T {
+    fn over<T>(
+        &self,
+        past: &Past,
+        occasion: &ReadContext<'_>,
+        look: impl FnOnce(&CachedSamples) -> T,
+    ) -> T {
         match past.whole() {
             Some(request) => look(&self.entry(request).told()),
             None => look(&self.sum(past, occasion).told()),
         }
     }
 
-    fn sum(&self, past: &Past, occasion: &Occasion<'_>) -> Sum {
+    fn sum(&self, past: &Past, occasion: &ReadContext<'_>) -> Sum {
         let mut sum = Sum::of(past.grid, occasion);
         for part in &past.parts {
             let history = self.entry(past.request(part));

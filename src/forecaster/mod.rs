@@ -29,8 +29,8 @@ pub(crate) use self::publish::shown;
 use self::{
     forecasts::{Forecasts, SeriesKey},
     plan::{Failure, Plan, Refreshed, Request},
-    source::{Object, Subject, Wanted, Whose},
-    workers::Bench,
+    source::{ForecastSource, Object, SeriesScope, Wanted},
+    workers::Workers,
 };
 use crate::{
     api::spec,
@@ -66,7 +66,7 @@ pub struct Source<H, Q> {
 #[derive(Debug)]
 pub struct Forecaster<C, H, Q> {
     cluster: Arc<C>,
-    bench: Arc<Bench<H, Q>>,
+    bench: Arc<Workers<H, Q>>,
     clock: Clock,
     local_zone: Zone,
     forecasts: Arc<Forecasts>,
@@ -76,7 +76,7 @@ pub struct Forecaster<C, H, Q> {
     bases: HashMap<SeriesKey, Basis>,
     /// The refreshes under way.
     running: JoinSet<(SeriesKey, Option<Refreshed>)>,
-    valid: HashMap<String, Subject>,
+    valid: HashMap<String, ForecastSource>,
     /// When a series without a plan was first wanted.
     wanted: HashMap<SeriesKey, Timestamp>,
 }
@@ -87,7 +87,7 @@ struct Basis {
     generation: Option<i64>,
     written: Option<String>,
     known: spec::Known,
-    whose: Whose,
+    whose: SeriesScope,
     rules: u64,
 }
 
@@ -105,7 +105,7 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
     ) -> Self {
         Self {
             cluster,
-            bench: Arc::new(Bench::new(source, clock.clone(), Arc::clone(&forecasts))),
+            bench: Arc::new(Workers::new(source, clock.clone(), Arc::clone(&forecasts))),
             clock,
             local_zone,
             forecasts,
@@ -140,7 +140,7 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
 
     /// The autoscalers with predictions, and what they mean; one whose spec is not valid now keeps
     /// the forecasts that it last asked for.
-    fn predicting(&mut self) -> Vec<Subject> {
+    fn predicting(&mut self) -> Vec<ForecastSource> {
         let ones = self.cluster.autoscalers().into_iter().map(Object::One);
         let fleets = self.cluster.federated().into_iter().map(Object::Fleet);
         let known: Vec<Object> = ones.chain(fleets).filter(|it| !it.is_leaving()).collect();
@@ -161,7 +161,7 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
     }
 
     /// Brings the plans in line with what is asked for; a changed request starts afresh.
-    fn plan(&mut self, subjects: &[Subject], now: Timestamp) {
+    fn plan(&mut self, subjects: &[ForecastSource], now: Timestamp) {
         let mut wanted = HashSet::new();
         for subject in subjects {
             for series in subject.wanted(&self.forecasts) {
@@ -179,7 +179,7 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         self.forecasts.retain(|key| wanted.contains(key));
     }
 
-    fn plan_one(&mut self, subject: &Subject, series: &Wanted<'_>, now: Timestamp) {
+    fn plan_one(&mut self, subject: &ForecastSource, series: &Wanted<'_>, now: Timestamp) {
         let key = series.key.clone();
         let first = *self.wanted.entry(key.clone()).or_insert(now);
         let known = self.forecasts.feed().situation(&key);
@@ -222,7 +222,7 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         Ok(())
     }
 
-    fn basis(&self, subject: &Subject, series: &Wanted<'_>, known: spec::Known) -> Basis {
+    fn basis(&self, subject: &ForecastSource, series: &Wanted<'_>, known: spec::Known) -> Basis {
         let annotation = format!("{QUERY_ANNOTATION}{}", series.metric.identifier());
         let source = self.bench.source.as_ref();
         Basis {
@@ -236,7 +236,7 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
 
     fn request(
         &self,
-        subject: &Subject,
+        subject: &ForecastSource,
         series: &Wanted<'_>,
         basis: &Basis,
     ) -> Result<(Request, Box<dyn foretide_models::Forecaster>), Refused> {
@@ -260,7 +260,7 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         };
         let as_written = basis.written.is_some() && subject.is_written_for(&series.key);
         let whose = if as_written {
-            &Whose::Whole
+            &SeriesScope::Whole
         } else {
             &series.whose
         };

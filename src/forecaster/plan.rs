@@ -10,7 +10,7 @@ use foretide_models::{Algorithm, Forecast, Forecaster, Refusal, Sample, Series};
 use jiff::{SignedDuration, Timestamp};
 use tokio::task::Id;
 
-use super::history::{self, Agreement, HistoryCache, Occasion, Part, Past};
+use super::history::{self, HistoryCache, LiveMatch, Part, Past, ReadContext};
 use super::ingest::{self, Rejection};
 use super::unit_change::{Levels, UnitChange, unit_change};
 use crate::{
@@ -47,12 +47,12 @@ pub(super) struct Plan {
     turn: Timestamp,
     failures: u32,
     usual_wait: SignedDuration,
-    place: Place,
+    place: RefreshState,
 }
 
 /// Where what refreshes a series is.
 #[derive(Debug)]
-enum Place {
+enum RefreshState {
     Here(Box<Refresher>),
     /// At work, as this task.
     Out(Id),
@@ -68,7 +68,7 @@ pub(super) struct Refresher {
     forecaster: Box<dyn Forecaster>,
     past: Past,
     idle: BTreeSet<Arc<str>>,
-    agreement: Agreement,
+    agreement: LiveMatch,
     /// When the forecaster last answered, if it keeps what it learnt.
     answered: Option<Timestamp>,
     /// The change of unit before which nothing is used.
@@ -121,13 +121,13 @@ impl Plan {
             turn: now,
             failures: 0,
             usual_wait: forecaster.refresh_period(),
-            place: Place::Here(Box::new(Refresher {
+            place: RefreshState::Here(Box::new(Refresher {
                 algorithm: request.algorithm.clone(),
                 horizon: request.horizon,
                 forecaster,
                 past: past.clone(),
                 idle: BTreeSet::new(),
-                agreement: Agreement::default(),
+                agreement: LiveMatch::default(),
                 answered: None,
                 changed: None,
                 levels: Levels::default(),
@@ -184,10 +184,10 @@ impl Plan {
         if self.turn > now && self.turn <= latest {
             return;
         }
-        self.place = match std::mem::replace(&mut self.place, Place::Leaving) {
-            Place::Here(mut refresher) => {
+        self.place = match std::mem::replace(&mut self.place, RefreshState::Leaving) {
+            RefreshState::Here(mut refresher) => {
                 refresher.idle.clone_from(&self.request.idle);
-                Place::Out(spawn(refresher))
+                RefreshState::Out(spawn(refresher))
             }
             elsewhere => elsewhere,
         };
@@ -195,12 +195,12 @@ impl Plan {
 
     /// Whether its refresh is this task.
     pub(super) fn is_out_as(&self, task: Id) -> bool {
-        matches!(self.place, Place::Out(id) if id == task)
+        matches!(self.place, RefreshState::Out(id) if id == task)
     }
 
     /// Takes back what was sent out.
     pub(super) fn take_back(&mut self, refresher: Box<Refresher>) {
-        self.place = Place::Here(refresher);
+        self.place = RefreshState::Here(refresher);
     }
 
     /// Sets the next turn; failures of reading are tried again sooner, and less and less often.
@@ -253,8 +253,8 @@ impl Refresher {
         read
     }
 
-    fn occasion<'a>(&'a self, live: &'a [Sample], now: Timestamp) -> Occasion<'a> {
-        Occasion {
+    fn occasion<'a>(&'a self, live: &'a [Sample], now: Timestamp) -> ReadContext<'a> {
+        ReadContext {
             now,
             since: self.since(now),
             live,

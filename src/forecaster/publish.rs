@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 use super::{
     forecasts::{Forecasts, SeriesKey},
-    source::{Object, Subject, Wanted},
+    source::{ForecastSource, Object, Wanted},
 };
 use crate::{
     api::ownership::is_part_of,
@@ -38,7 +38,7 @@ const MAX_SAMPLES: usize = 1_000;
 pub(super) async fn publish<C: Cluster>(
     cluster: &C,
     forecasts: &Forecasts,
-    subjects: &[Subject],
+    subjects: &[ForecastSource],
     now: Timestamp,
 ) {
     let existing = cluster.every_prediction();
@@ -63,7 +63,7 @@ pub(super) async fn publish<C: Cluster>(
 async fn fill<C: Cluster>(
     cluster: &C,
     forecasts: &Forecasts,
-    subject: &Subject,
+    subject: &ForecastSource,
     live: Option<&Arc<TimeSeriesPrediction>>,
     now: Timestamp,
 ) -> Result<(), ClusterError> {
@@ -141,7 +141,7 @@ fn controller_uid(tsp: &TimeSeriesPrediction) -> Option<&String> {
         .map(|owner| &owner.uid)
 }
 
-fn manifest(subject: &Subject, series: &[Wanted<'_>]) -> Value {
+fn manifest(subject: &ForecastSource, series: &[Wanted<'_>]) -> Value {
     let target = &subject.workload.target;
     let prediction = subject.prediction();
     let algorithm = prediction.prediction_algorithm.as_ref();
@@ -186,7 +186,7 @@ fn described(metric: &MetricSpec, identifier: &str) -> Value {
 
 fn status(
     forecasts: &Forecasts,
-    (subject, series): (&Subject, &[Wanted<'_>]),
+    (subject, series): (&ForecastSource, &[Wanted<'_>]),
     before: &TimeSeriesPredictionStatus,
     now: Timestamp,
 ) -> TimeSeriesPredictionStatus {

@@ -20,7 +20,7 @@ use super::{
     shares::FleetMember,
 };
 use crate::{
-    api::ownership::{Kin, owned_by},
+    api::ownership::{OwnerKind, owned_by},
     api::spec,
     domain::{
         cron::Zone,
@@ -35,7 +35,7 @@ use crate::{
 
 /// An autoscaler with a prediction, as it last was valid, and what it means.
 #[derive(Debug, Clone)]
-pub(super) struct Subject {
+pub(super) struct ForecastSource {
     object: Object,
     pub(super) workload: Workload,
     fleet: Option<Division>,
@@ -60,12 +60,12 @@ struct Division {
 pub(super) struct Wanted<'a> {
     pub(super) key: SeriesKey,
     pub(super) metric: &'a MetricSpec,
-    pub(super) whose: Whose,
+    pub(super) whose: SeriesScope,
 }
 
 /// Whose history a series is.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Whose {
+pub(super) enum SeriesScope {
     /// That of all pods there are, asked for once.
     Whole,
     /// The sum over members.
@@ -109,7 +109,7 @@ impl Object {
     }
 
     /// What it means, if its spec is valid.
-    pub(super) fn read(self, local: &Zone) -> Option<Subject> {
+    pub(super) fn read(self, local: &Zone) -> Option<ForecastSource> {
         let (workload, fleet) = match &self {
             Self::One(ehpa) => (spec::workload(ehpa, local).ok()?, None),
             Self::Fleet(fdhpa) => {
@@ -123,7 +123,7 @@ impl Object {
                 (read.workload, Some(division))
             }
         };
-        Some(Subject {
+        Some(ForecastSource {
             object: self,
             workload,
             fleet,
@@ -131,9 +131,9 @@ impl Object {
     }
 }
 
-// === impl Subject ===
+// === impl ForecastSource ===
 
-impl Subject {
+impl ForecastSource {
     pub(super) fn uid(&self) -> String {
         self.object.uid()
     }
@@ -165,8 +165,8 @@ impl Subject {
     /// Name of the prediction that shows its forecasts.
     pub(super) fn shown_as(&self) -> String {
         match &self.object {
-            Object::One(ehpa) => Kin::Owner.child_name(&ehpa.name_any()),
-            Object::Fleet(fdhpa) => Kin::Fleet.child_name(&fdhpa.name_any()),
+            Object::One(ehpa) => OwnerKind::Owner.child_name(&ehpa.name_any()),
+            Object::Fleet(fdhpa) => OwnerKind::Fleet.child_name(&fdhpa.name_any()),
         }
     }
 
@@ -221,7 +221,7 @@ impl Subject {
         own.then(|| Wanted {
             key,
             metric,
-            whose: Whose::Members {
+            whose: SeriesScope::Members {
                 summed: Arc::new([member.clone()]),
                 fleet: Arc::clone(fleet),
             },
@@ -245,12 +245,12 @@ impl Subject {
         );
         let once = |fleet: &Division| of_no_pod && fleet.scopes.contains(&key.metric);
         let whose = match members {
-            _ if self.fleet.as_ref().is_none_or(once) => Whose::Whole,
-            Some(members) => Whose::Members {
+            _ if self.fleet.as_ref().is_none_or(once) => SeriesScope::Whole,
+            Some(members) => SeriesScope::Members {
                 summed: Arc::clone(members),
                 fleet: Arc::clone(members),
             },
-            None => Whose::Unknown,
+            None => SeriesScope::Unknown,
         };
         Wanted { key, metric, whose }
     }
@@ -273,13 +273,13 @@ impl Subject {
     }
 }
 
-// === impl Whose ===
+// === impl SeriesScope ===
 
-impl Whose {
+impl SeriesScope {
     /// What is read: a query for each member of a sum, or one for the whole.
     ///
     /// # Errors
-    /// Whose members are not known, or are none; those of the queries.
+    /// SeriesScope members are not known, or are none; those of the queries.
     pub(super) fn parts<Q: DemandQueries>(
         &self,
         queries: &Q,

@@ -21,7 +21,7 @@ const CONCURRENT_COMPUTATIONS: usize = 4;
 
 /// What all refreshes share.
 #[derive(Debug)]
-pub(super) struct Bench<H, Q> {
+pub(super) struct Workers<H, Q> {
     pub(super) source: Option<Source<H, Q>>,
     pub(super) forecasts: Arc<Forecasts>,
     pub(super) histories: HistoryCache,
@@ -30,9 +30,9 @@ pub(super) struct Bench<H, Q> {
     computing: Semaphore,
 }
 
-// === impl Bench ===
+// === impl Workers ===
 
-impl<H, Q> Bench<H, Q> {
+impl<H, Q> Workers<H, Q> {
     pub(super) fn new(
         source: Option<Source<H, Q>>,
         clock: Clock,
@@ -49,7 +49,7 @@ impl<H, Q> Bench<H, Q> {
     }
 }
 
-impl<H: HistoryReader, Q> Bench<H, Q> {
+impl<H: HistoryReader, Q> Workers<H, Q> {
     /// Refreshes one series when there is room, for the time that it is then: nothing is known to be over before it
     /// was made.
     pub(super) async fn refresh(

@@ -1,7 +1,7 @@
 //! Replays every contender on every trace.
 
 use foretide_models::replay::{
-    Accuracy, Calibrated, Contender, Hold, Knob, Learning, Path, Plain, Refitted, Rules, Score,
+    Accuracy, Calibrated, Candidate, Hold, Knob, Learning, Path, Plain, Refitted, Rules, Score,
     Workload, highest_of_next, paths, run,
 };
 use foretide_models::{Algorithm, dsp};
@@ -52,7 +52,7 @@ pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 // === impl Entry ===
 
 impl Entry {
-    /// Contender and setting in one word, as the golden file has it.
+    /// Candidate and setting in one word, as the golden file has it.
     pub(crate) fn method(&self) -> String {
         let contender = self.contender.replace(',', "");
         match self.setting.as_str() {
@@ -129,7 +129,7 @@ struct Table<'a> {
 // === impl Played ===
 
 impl Played {
-    fn by(contender: &mut dyn Contender, workload: &Workload<'_>) -> Self {
+    fn by(contender: &mut dyn Candidate, workload: &Workload<'_>) -> Self {
         Self {
             contender: contender.name(),
             knob: contender.knob(),
@@ -160,9 +160,9 @@ impl Table<'_> {
 }
 
 /// Those without a model, whose window is the decision's.
-fn contenders(start_up: usize) -> Vec<Box<dyn Contender>> {
+fn contenders(start_up: usize) -> Vec<Box<dyn Candidate>> {
     let window = start_up + BEYOND;
-    let mut all: Vec<Box<dyn Contender>> = Vec::new();
+    let mut all: Vec<Box<dyn Candidate>> = Vec::new();
     for plain in Plain::all(window) {
         all.push(Box::new(plain));
     }

@@ -3,7 +3,7 @@
 
 use std::fmt::{Error, Write as _};
 
-use foretide_models::replay::{Contender as _, Means, Rules, Score, Workload, run};
+use foretide_models::replay::{Candidate as _, Means, Rules, Score, Workload, run};
 
 use crate::comparison::Failure;
 use crate::crew;

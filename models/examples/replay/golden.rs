@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::{Error, Write as _};
 use std::path::{Path, PathBuf};
 
-use foretide_models::replay::{Contender as _, Learning, Score};
+use foretide_models::replay::{Candidate as _, Learning, Score};
 
 use crate::comparison::{AUTO_GOLDEN, Entry, Failure};
 use crate::traces::{Trace, fields, read};

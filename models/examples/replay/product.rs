@@ -1,7 +1,7 @@
 //! Forecasters as the controller asks them: a history with holes in, one answer about the decision window out.
 
 use foretide_models::auto::{self, Aim, Auto};
-use foretide_models::replay::{Contender, DAY, Knob};
+use foretide_models::replay::{Candidate, DAY, Knob};
 use foretide_models::{
     Algorithm, ConfigError, Forecaster, Series, calibrate, dsp, holt_winters, seasonal,
 };
@@ -111,7 +111,7 @@ impl Product {
     }
 }
 
-impl Contender for Product {
+impl Candidate for Product {
     fn name(&self) -> &'static str {
         self.name
     }

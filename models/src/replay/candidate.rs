@@ -7,7 +7,7 @@ use super::{Workload, mean};
 ///
 /// One value replays one workload. Minutes come in order, each once: those before the run by
 /// [`learn`](Self::learn), those of the run by [`at`](Self::at).
-pub trait Contender {
+pub trait Candidate {
     /// How tables call it.
     fn name(&self) -> &'static str;
 
@@ -83,7 +83,7 @@ impl Knob {
 
 /// Asks a contender through the whole workload, at every setting of its knob; no value exceeds 1.5 times the highest
 /// demand that was known.
-pub fn paths(contender: &mut dyn Contender, workload: &Workload<'_>) -> Vec<Path> {
+pub fn paths(contender: &mut dyn Candidate, workload: &Workload<'_>) -> Vec<Path> {
     let (demand, first) = (workload.demand(), workload.first());
     let knob = contender.knob();
     let empty = |&setting: &f64| Path {
@@ -138,7 +138,7 @@ mod tests {
         quantiles: bool,
     }
 
-    impl Contender for Witness {
+    impl Candidate for Witness {
         fn name(&self) -> &'static str {
             "witness"
         }

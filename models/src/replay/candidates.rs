@@ -3,7 +3,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::candidate::{Contender, Knob, highest, level};
+use super::candidate::{Candidate, Knob, highest, level};
 use super::{DAY, mean, median};
 use crate::conformal::{Errors, Ranked};
 use crate::grid::Grid;
@@ -80,7 +80,7 @@ impl Plain {
     }
 }
 
-impl Contender for Plain {
+impl Candidate for Plain {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -173,7 +173,7 @@ impl Calibrated {
     }
 }
 
-impl Contender for Calibrated {
+impl Candidate for Calibrated {
     fn name(&self) -> &'static str {
         "persist+conformal"
     }
@@ -235,7 +235,7 @@ impl Refitted {
     }
 }
 
-impl Contender for Refitted {
+impl Candidate for Refitted {
     fn name(&self) -> &'static str {
         self.name
     }

@@ -2,7 +2,7 @@
 
 use jiff::SignedDuration;
 
-use super::candidate::{Contender, Knob};
+use super::candidate::{Candidate, Knob};
 use super::{DAY, Workload, mean};
 use crate::auto::{Aim, Online, Settings};
 
@@ -98,7 +98,7 @@ impl Learning {
     }
 }
 
-impl Contender for Learning {
+impl Candidate for Learning {
     fn name(&self) -> &'static str {
         self.name
     }

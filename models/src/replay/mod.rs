@@ -54,7 +54,7 @@ use std::collections::VecDeque;
 use crate::series::count;
 
 pub use accuracy::{Accuracy, highest_of_next};
-pub use candidate::{Contender, Knob, MARGINS, Path, paths};
+pub use candidate::{Candidate, Knob, MARGINS, Path, paths};
 pub use candidates::{Calibrated, Plain, Refitted};
 pub use learning::Learning;
 pub use score::Score;

@@ -19,7 +19,7 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tokio::{sync::Semaphore, time::timeout};
 
-use super::{answer, error::CallError, redact::Hidden, write_gate::WriteGate};
+use super::{answer, error::CallError, redact::Redactor, write_gate::WriteGate};
 
 /// How long the server keeps one watch open before it must be renewed.
 pub(super) const WATCH_TIMEOUT: Duration = Duration::from_secs(50);
@@ -35,7 +35,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Connection {
     pub(super) unary: Client,
     pub(super) watch: Client,
-    pub(super) hidden: Hidden,
+    pub(super) hidden: Redactor,
 }
 
 /// Why there is no connection to an API server.
@@ -82,7 +82,7 @@ pub(in crate::adapters) struct Calls {
     turns: Semaphore,
     limits: Limits,
     gate: WriteGate,
-    hidden: Hidden,
+    hidden: Redactor,
 }
 
 // === impl Connection ===
@@ -149,12 +149,12 @@ impl Connection {
         Ok(Self {
             unary: client(calling)?,
             watch: client(watching)?,
-            hidden: Hidden::default(),
+            hidden: Redactor::default(),
         })
     }
 
     /// The same with credentials that must not show in the words of any error.
-    pub(in crate::adapters) fn hiding(self, hidden: Hidden) -> Self {
+    pub(in crate::adapters) fn hiding(self, hidden: Redactor) -> Self {
         Self { hidden, ..self }
     }
 
@@ -183,7 +183,7 @@ impl Connection {
         Self {
             unary: client.clone(),
             watch: client,
-            hidden: Hidden::default(),
+            hidden: Redactor::default(),
         }
     }
 }
@@ -233,7 +233,7 @@ impl Calls {
             turns: Semaphore::new(limits.in_flight),
             gate,
             limits,
-            hidden: Hidden::default(),
+            hidden: Redactor::default(),
         }
     }
 

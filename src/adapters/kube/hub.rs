@@ -11,7 +11,9 @@ use foretide_crds::{
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Connection, Hub, KubeCluster, Limits, Pace, Stores, WriteGate, url::Resource, writes};
+use super::{
+    Connection, Hub, KubeCluster, Limits, Stores, WatchTimeouts, WriteGate, url::Resource, writes,
+};
 use crate::{
     clock::Clock,
     domain::ScaleTarget,
@@ -36,7 +38,7 @@ impl KubeCluster<Hub> {
             connection,
             namespaces,
             clock,
-            (Limits::default(), Pace::default()),
+            (Limits::default(), WatchTimeouts::default()),
         )
     }
 
@@ -44,7 +46,7 @@ impl KubeCluster<Hub> {
         connection: Connection,
         namespaces: &[String],
         clock: Clock,
-        (limits, pace): (Limits, Pace),
+        (limits, pace): (Limits, WatchTimeouts),
     ) -> Self {
         let calls = connection.gated_calls(limits, WriteGate::default());
         let role = Hub::new(namespaces);

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    Connection, KubeCluster, KubeMember, Limits, MemberStores, Pace, Stores, WriteGate,
+    Connection, KubeCluster, KubeMember, Limits, MemberStores, Stores, WatchTimeouts, WriteGate,
     error::CallError, pods::StoredPod, writes,
 };
 use crate::{
@@ -54,7 +54,7 @@ impl KubeCluster<MemberStores> {
         connection: Connection,
         namespaces: &[String],
         gate: WriteGate,
-        (limits, pace, clock): (Limits, Pace, Clock),
+        (limits, pace, clock): (Limits, WatchTimeouts, Clock),
     ) -> Self {
         let calls = connection.gated_calls(limits, gate);
         let role = MemberStores::new(namespaces);

@@ -49,10 +49,10 @@ pub(super) use self::{
     decode::{milli_value, read},
     discovery::Discovery,
     error::CallError,
-    redact::Hidden,
+    redact::Redactor,
     store::{Seen, Store, Stored},
     url::{Resource, query, root, segment},
-    watch::{Pace, Watched},
+    watch::{WatchTimeouts, Watched},
 };
 use self::{decode::OnClock, objects::StoredWorkload, pods::StoredPod, role::scopes};
 use super::metrics_api::MetricsApi;
@@ -73,7 +73,7 @@ pub struct KubeCluster<R = Hub> {
     clock: Clock,
     stores: Stores,
     role: R,
-    pace: Pace,
+    pace: WatchTimeouts,
 }
 
 /// The stores of every cluster.
@@ -90,7 +90,7 @@ impl<R: Role> KubeCluster<R> {
         connection: Connection,
         calls: Calls,
         stores: Stores,
-        (role, pace, clock): (R, Pace, Clock),
+        (role, pace, clock): (R, WatchTimeouts, Clock),
     ) -> Self {
         let calls = Arc::new(calls);
         let discovery = Arc::new(Discovery::new(calls.clone()));

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::{
     decode::{Meta, OnClock, read},
-    nodes::scheduling::Placing,
+    nodes::scheduling::SchedulingConstraints,
     pods::PodSpec,
     selector,
     store::Stored,
@@ -143,7 +143,7 @@ impl Stored for TimeSeriesPrediction {
 
 impl Stored for StoredWorkload {
     fn decode(object: Value) -> Result<Self, String> {
-        let placing = Placing::of(object.pointer("/spec/template/spec"));
+        let placing = SchedulingConstraints::of(object.pointer("/spec/template/spec"));
         let WorkloadObject {
             metadata,
             spec,

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::{
     decode::{Meta, OnClock, amounts, read},
-    nodes::scheduling::Placing,
+    nodes::scheduling::SchedulingConstraints,
     store::{Label, Stored},
 };
 use crate::{
@@ -100,9 +100,9 @@ struct PodCondition {
 impl Stored for StoredPod {
     fn decode(object: Value) -> Result<Self, String> {
         let placing = match object.pointer("/spec/nodeName") {
-            None => Placing::of(object.pointer("/spec")),
+            None => SchedulingConstraints::of(object.pointer("/spec")),
             // Where it may run is of no interest any more.
-            Some(_) => Placing::default(),
+            Some(_) => SchedulingConstraints::default(),
         };
         let PodObject {
             metadata,
@@ -256,7 +256,11 @@ impl PodSpec {
     }
 
     /// What a pod with these labels needs of a node.
-    pub(super) fn shape(&self, placing: &Placing, labels: &Labels) -> Result<PodShape, String> {
+    pub(super) fn shape(
+        &self,
+        placing: &SchedulingConstraints,
+        labels: &Labels,
+    ) -> Result<PodShape, String> {
         Ok(placing.shape(self.reserved()?, labels))
     }
 

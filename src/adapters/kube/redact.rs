@@ -22,11 +22,11 @@ const WEB_TOKEN_MIN: usize = 40;
 
 /// The credentials of one connection; shows none of them.
 #[derive(Clone, Default)]
-pub(in crate::adapters) struct Hidden(Arc<[String]>);
+pub(in crate::adapters) struct Redactor(Arc<[String]>);
 
-// === impl Hidden ===
+// === impl Redactor ===
 
-impl Hidden {
+impl Redactor {
     pub(in crate::adapters) fn new(credentials: Vec<String>) -> Self {
         let said = credentials.into_iter().filter(|text| !text.is_empty());
         Self(said.collect())
@@ -92,7 +92,7 @@ mod tests {
     fn credentials_do_not_show_whole_in_part_or_between_other_words() {
         let token = "abcdef0123456789.ghijkl";
         let web = format!("eyJhbGciOi.{}", "x".repeat(40));
-        let hidden = Hidden::new(vec![token.to_owned(), "s3cret".to_owned()]);
+        let hidden = Redactor::new(vec![token.to_owned(), "s3cret".to_owned()]);
         for (said, shown) in [
             (
                 "pods \"web-0\" not found",
@@ -119,7 +119,7 @@ mod tests {
         ] {
             assert_eq!(hidden.out_of_words(said), shown, "{said}");
         }
-        assert_eq!(Hidden::default().out_of_words("any words"), "any words");
+        assert_eq!(Redactor::default().out_of_words("any words"), "any words");
         let endless = "A".repeat(32 << 20);
         assert_eq!(hidden.out_of_words(&endless), "A".repeat(500));
     }

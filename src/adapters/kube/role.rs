@@ -5,7 +5,7 @@ use std::sync::Arc;
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA, TimeSeriesPrediction};
 
 use super::{
-    KubeCluster, changes::Changes, nodes::free_capacity::Spare, store::Store, url::Resource,
+    KubeCluster, changes::Changes, nodes::free_capacity::FreeCapacity, store::Store, url::Resource,
     watch::Watched,
 };
 use crate::domain::federate::{Node, Quota};
@@ -31,7 +31,7 @@ pub struct Hub {
 pub struct MemberStores {
     pub(super) nodes: Arc<Store<Node>>,
     pub(super) quotas: Arc<Store<Quota>>,
-    pub(super) spare: Spare,
+    pub(super) spare: FreeCapacity,
 }
 
 /// A member cluster of a fleet.
@@ -91,7 +91,7 @@ impl MemberStores {
         Self {
             nodes: Arc::new(Store::new(Resource::NODE, &[None])),
             quotas: Arc::new(Store::new(Resource::QUOTA, &scopes(namespaces))),
-            spare: Spare::default(),
+            spare: FreeCapacity::default(),
         }
     }
 }

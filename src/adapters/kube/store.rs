@@ -60,7 +60,7 @@ pub(in crate::adapters) struct Store<V> {
     scopes: Vec<Option<String>>,
     label_selector: Option<String>,
     changes: Option<Arc<Changes>>,
-    shelves: RwLock<Shelves<V>>,
+    shelves: RwLock<NamespaceIndexes<V>>,
 }
 
 /// Counters of the watches of one kind.
@@ -95,13 +95,13 @@ pub struct WatchReport {
     pub withheld: bool,
 }
 
-struct Shelves<V> {
+struct NamespaceIndexes<V> {
     synced: BTreeSet<Option<String>>,
-    by_namespace: BTreeMap<Arc<str>, Shelf<V>>,
+    by_namespace: BTreeMap<Arc<str>, NamespaceIndex<V>>,
     unreadable: BTreeMap<(Arc<str>, Arc<str>), String>,
 }
 
-struct Shelf<V> {
+struct NamespaceIndex<V> {
     objects: BTreeMap<Arc<str>, Arc<V>>,
     by_label: HashMap<Label, BTreeSet<Arc<str>>>,
 }
@@ -133,7 +133,7 @@ impl<V: Stored> Seen<V> {
 impl<V: Stored> Store<V> {
     /// An empty store of the given scopes: namespaces, or all (`None`).
     pub(in crate::adapters) fn new(resource: Resource, scopes: &[Option<String>]) -> Self {
-        let shelves = Shelves {
+        let shelves = NamespaceIndexes {
             synced: BTreeSet::new(),
             by_namespace: BTreeMap::new(),
             unreadable: BTreeMap::new(),
@@ -205,8 +205,9 @@ impl<V: Stored> Store<V> {
     pub(super) fn by_namespace(&self) -> BTreeMap<Arc<str>, Vec<Arc<V>>> {
         let shelves = self.read();
         let namespaces = shelves.by_namespace.iter();
-        let all =
-            |(namespace, shelf): (&Arc<str>, &Shelf<V>)| (namespace.clone(), shelf.all().collect());
+        let all = |(namespace, shelf): (&Arc<str>, &NamespaceIndex<V>)| {
+            (namespace.clone(), shelf.all().collect())
+        };
         namespaces.map(all).collect()
     }
 
@@ -282,7 +283,7 @@ impl<V: Stored> Store<V> {
         }
     }
 
-    fn put(&self, shelves: &mut Shelves<V>, seen: Seen<V>, before: Option<&Arc<V>>) {
+    fn put(&self, shelves: &mut NamespaceIndexes<V>, seen: Seen<V>, before: Option<&Arc<V>>) {
         let Seen {
             namespace,
             name,
@@ -302,7 +303,12 @@ impl<V: Stored> Store<V> {
         }
     }
 
-    fn leave_out(&self, shelves: &mut Shelves<V>, key: (Arc<str>, Arc<str>), expected: String) {
+    fn leave_out(
+        &self,
+        shelves: &mut NamespaceIndexes<V>,
+        key: (Arc<str>, Arc<str>),
+        expected: String,
+    ) {
         if shelves.unreadable.get(&key) != Some(&expected) {
             let object = self.resource.shown(&key.0, &key.1);
             tracing::warn!(%object, error = %expected, "object cannot be read and is left out until it changes");
@@ -316,11 +322,11 @@ impl<V: Stored> Store<V> {
         }
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Shelves<V>> {
+    fn read(&self) -> RwLockReadGuard<'_, NamespaceIndexes<V>> {
         self.shelves.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Shelves<V>> {
+    fn write(&self) -> RwLockWriteGuard<'_, NamespaceIndexes<V>> {
         self.shelves.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -351,14 +357,16 @@ impl Counts {
     }
 }
 
-// === impl Shelves ===
+// === impl NamespaceIndexes ===
 
-impl<V: Stored> Shelves<V> {
-    fn shelf(&mut self, namespace: Arc<str>) -> &mut Shelf<V> {
-        self.by_namespace.entry(namespace).or_insert_with(|| Shelf {
-            objects: BTreeMap::new(),
-            by_label: HashMap::new(),
-        })
+impl<V: Stored> NamespaceIndexes<V> {
+    fn shelf(&mut self, namespace: Arc<str>) -> &mut NamespaceIndex<V> {
+        self.by_namespace
+            .entry(namespace)
+            .or_insert_with(|| NamespaceIndex {
+                objects: BTreeMap::new(),
+                by_label: HashMap::new(),
+            })
     }
 
     fn remove(&mut self, namespace: &str, name: &str) -> Option<Arc<V>> {
@@ -377,7 +385,7 @@ impl<V: Stored> Shelves<V> {
             None => std::mem::take(&mut self.by_namespace),
             Some(scope) => self.by_namespace.remove_entry(scope).into_iter().collect(),
         };
-        let named = |(namespace, shelf): (Arc<str>, Shelf<V>)| {
+        let named = |(namespace, shelf): (Arc<str>, NamespaceIndex<V>)| {
             shelf
                 .objects
                 .into_iter()
@@ -387,9 +395,9 @@ impl<V: Stored> Shelves<V> {
     }
 }
 
-// === impl Shelf ===
+// === impl NamespaceIndex ===
 
-impl<V: Stored> Shelf<V> {
+impl<V: Stored> NamespaceIndex<V> {
     fn all(&self) -> impl Iterator<Item = Arc<V>> + '_ {
         self.objects.values().cloned()
     }

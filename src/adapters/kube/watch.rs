@@ -21,7 +21,7 @@ use super::{
     answer,
     client::{Connection, WATCH_MARGIN, WATCH_TIMEOUT, jitter},
     error::CallError,
-    redact::Hidden,
+    redact::Redactor,
     store::{Seen, Store, Stored, WatchReport},
     url::{self, Resource},
 };
@@ -36,7 +36,7 @@ const OBJECTS_MAX: usize = 250_000;
 
 /// The times of a watch.
 #[derive(Debug, Clone, Copy)]
-pub struct Pace {
+pub struct WatchTimeouts {
     /// Limit of one page of a list.
     pub(super) page: Duration,
     /// Limit of silence on a watch, its opening included.
@@ -56,7 +56,12 @@ pub trait Watched: Send + Sync {
     /// Whether every scope has seen a complete list.
     fn is_synced(&self) -> bool;
     /// Starts its watches, one task per scope.
-    fn watch(self: Arc<Self>, connection: &Connection, pace: Pace, tasks: &mut JoinSet<()>);
+    fn watch(
+        self: Arc<Self>,
+        connection: &Connection,
+        pace: WatchTimeouts,
+        tasks: &mut JoinSet<()>,
+    );
 }
 
 impl<V: Stored> Watched for Store<V> {
@@ -68,7 +73,12 @@ impl<V: Stored> Watched for Store<V> {
         self.is_synced()
     }
 
-    fn watch(self: Arc<Self>, connection: &Connection, pace: Pace, tasks: &mut JoinSet<()>) {
+    fn watch(
+        self: Arc<Self>,
+        connection: &Connection,
+        pace: WatchTimeouts,
+        tasks: &mut JoinSet<()>,
+    ) {
         for scope in self.scopes() {
             let watch = Watch {
                 client: connection.watch.clone(),
@@ -86,10 +96,10 @@ impl<V: Stored> Watched for Store<V> {
 /// One watch of one kind in one scope.
 pub(super) struct Watch<V> {
     pub(super) client: Client,
-    pub(super) hidden: Hidden,
+    pub(super) hidden: Redactor,
     pub(super) store: Arc<Store<V>>,
     pub(super) scope: Option<String>,
-    pub(super) pace: Pace,
+    pub(super) pace: WatchTimeouts,
 }
 
 /// How one watch request ended.
@@ -123,9 +133,9 @@ struct PageMeta {
     next: Option<String>,
 }
 
-// === impl Pace ===
+// === impl WatchTimeouts ===
 
-impl Default for Pace {
+impl Default for WatchTimeouts {
     fn default() -> Self {
         Self {
             page: Duration::from_secs(30),
@@ -137,7 +147,7 @@ impl Default for Pace {
     }
 }
 
-impl Pace {
+impl WatchTimeouts {
     /// The same times, with what a silent watch said believed for `believed`.
     #[must_use]
     pub fn believing(self, believed: SignedDuration) -> Self {

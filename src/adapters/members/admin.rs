@@ -16,7 +16,7 @@ use super::{
     connect::connect,
     inventory::{Inventory, Wanted},
     kubeconfig::Access,
-    permissions::{Deed, deeds},
+    permissions::{AccessReview, deeds},
 };
 use crate::{
     adapters::kube::{
@@ -31,7 +31,7 @@ const MANAGER: &str = "foretide-members";
 const TOKEN_LOOKS: u32 = 20;
 
 /// A cluster that single requests are sent to.
-pub struct Desk {
+pub struct AdminClient {
     connection: Connection,
     calls: Calls,
 }
@@ -104,9 +104,9 @@ fn pem(der: &[u8]) -> String {
     )
 }
 
-// === impl Desk ===
+// === impl AdminClient ===
 
-impl Desk {
+impl AdminClient {
     /// A cluster of the person's kubeconfig; without a file, of `$KUBECONFIG` or `~/.kube/config`.
     ///
     /// # Errors
@@ -242,7 +242,7 @@ impl Desk {
         &self,
         place: bool,
         namespaces: &[String],
-    ) -> Result<Vec<(Deed, bool)>, ClusterError> {
+    ) -> Result<Vec<(AccessReview, bool)>, ClusterError> {
         let asked = deeds(place, namespaces).map(|deed| async move {
             let allowed = self.may_do(&deed).await;
             (deed, allowed)
@@ -254,7 +254,7 @@ impl Desk {
             .collect()
     }
 
-    async fn may_do(&self, deed: &Deed) -> Result<bool, ClusterError> {
+    async fn may_do(&self, deed: &AccessReview) -> Result<bool, ClusterError> {
         let (resource, subresource) = deed.resource.split_once('/').unwrap_or((deed.resource, ""));
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1",
@@ -275,9 +275,9 @@ impl Desk {
     }
 }
 
-impl std::fmt::Debug for Desk {
+impl std::fmt::Debug for AdminClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Desk").finish_non_exhaustive()
+        f.debug_struct("AdminClient").finish_non_exhaustive()
     }
 }
 
@@ -364,7 +364,7 @@ mod tests {
             };
             Reply::Ok(json!({"data": data}))
         });
-        let desk = Desk::over(Connection::over(client));
+        let desk = AdminClient::over(Connection::over(client));
         assert_eq!(desk.token("ns", "t").await, Ok("token".to_owned()));
         assert_eq!(server.lines().len(), 2);
     }
@@ -376,7 +376,7 @@ mod tests {
             let allowed = scale != Some(&json!("scale"));
             Reply::Ok(json!({"status": {"allowed": allowed}}))
         });
-        let desk = Desk::over(Connection::over(client));
+        let desk = AdminClient::over(Connection::over(client));
         let answers = desk.may(false, &[]).await.unwrap();
         let missing: Vec<String> = answers
             .iter()
@@ -399,7 +399,7 @@ mod tests {
             let shop = sent.body.pointer("/spec/resourceAttributes/namespace");
             Reply::Ok(json!({"status": {"allowed": shop == Some(&json!("shop"))}}))
         });
-        let desk = Desk::over(Connection::over(client));
+        let desk = AdminClient::over(Connection::over(client));
         let namespaces = ["shop".to_owned(), "back".to_owned()];
         let answers = desk.may(false, &namespaces).await.unwrap();
         let shown = |allowed: bool| -> Vec<String> {
@@ -424,14 +424,14 @@ mod tests {
                 Reply::Ok(json!({"items": []}))
             }
         });
-        let desk = Desk::over(Connection::over(client));
+        let desk = AdminClient::over(Connection::over(client));
         let settings = Settings {
             namespace: "ns".into(),
             label: "a=b".into(),
             key: "kubeconfig".into(),
             allow_loopback: false,
             namespaces: Vec::new(),
-            patience: crate::adapters::members::Patience::of(jiff::SignedDuration::from_secs(45)),
+            patience: crate::adapters::members::Timeouts::of(jiff::SignedDuration::from_secs(45)),
         };
         let (_, unread) = desk.enrolled(&settings).await.unwrap();
         unread.map(|error| error.to_string())
@@ -453,7 +453,7 @@ mod tests {
             let minor = minor.to_owned();
             let (_, client) =
                 FakeServer::new(move |_, _| Reply::Ok(json!({"major": "1", "minor": minor})));
-            let desk = Desk::over(Connection::over(client));
+            let desk = AdminClient::over(Connection::over(client));
             assert_eq!(desk.version().await.ok(), expected);
         }
     }

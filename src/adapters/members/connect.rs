@@ -8,7 +8,7 @@ use kube::config::AuthInfo;
 use serde_json::Value;
 
 use super::kubeconfig::{Access, Credentials};
-use crate::adapters::kube::{ConnectError, Connection, Hidden};
+use crate::adapters::kube::{ConnectError, Connection, Redactor};
 
 /// Prepares a connection.
 ///
@@ -35,8 +35,8 @@ pub(super) fn connect(access: &Access) -> Result<Connection, ConnectError> {
 }
 
 /// What must not be seen of it.
-pub(super) fn hidden(credentials: &Credentials) -> Hidden {
-    Hidden::new(match credentials {
+pub(super) fn hidden(credentials: &Credentials) -> Redactor {
+    Redactor::new(match credentials {
         Credentials::Token(token) => vec![token.clone()],
         Credentials::Certificate { key, .. } => {
             vec![base64(key), String::from_utf8_lossy(key).into_owned()]

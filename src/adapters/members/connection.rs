@@ -20,7 +20,7 @@ use crate::{
 
 /// How long a member may be silent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
+pub struct Timeouts {
     /// Time between two questions whether it is ready.
     pub question: SignedDuration,
     /// Without an answer for longer than this it is lost.
@@ -30,11 +30,11 @@ pub struct Patience {
 }
 
 /// One connection to a member; its tasks end with it.
-pub(super) struct Link {
+pub(super) struct MemberConnection {
     pub(super) access: Access,
     pub(super) cluster: Arc<KubeMember>,
-    vigil: Arc<Vigil>,
-    patience: Patience,
+    vigil: Arc<HealthProbe>,
+    patience: Timeouts,
     clock: Clock,
     _tasks: JoinSet<()>,
 }
@@ -55,7 +55,7 @@ struct Watches {
 
 /// What the questions have brought.
 #[derive(Debug)]
-struct Vigil(Mutex<Answers>);
+struct HealthProbe(Mutex<Answers>);
 
 /// Wall-clock times.
 #[derive(Debug, Clone, PartialEq)]
@@ -81,9 +81,9 @@ pub(super) struct Condition {
     pub(super) refused: bool,
 }
 
-// === impl Patience ===
+// === impl Timeouts ===
 
-impl Patience {
+impl Timeouts {
     /// A member counts as lost when it did not answer for `lost_after`; it is asked three times meanwhile, and at
     /// least every 10 s.
     #[must_use]
@@ -98,17 +98,17 @@ impl Patience {
     }
 }
 
-// === impl Link ===
+// === impl MemberConnection ===
 
-impl Link {
+impl MemberConnection {
     /// Starts to watch and to ask.
     pub(super) fn open(
         name: &str,
         access: Access,
         cluster: Arc<KubeMember>,
-        (patience, clock): (Patience, &Clock),
+        (patience, clock): (Timeouts, &Clock),
     ) -> Self {
-        let vigil = Arc::new(Vigil::starting());
+        let vigil = Arc::new(HealthProbe::starting());
         let mut tasks = JoinSet::new();
         let (watched, asked) = (cluster.clone(), cluster.clone());
         let span = tracing::info_span!("member", name);
@@ -170,9 +170,9 @@ fn on(clock: &Clock, health: Health) -> Health {
     }
 }
 
-// === impl Vigil ===
+// === impl HealthProbe ===
 
-impl Vigil {
+impl HealthProbe {
     fn starting() -> Self {
         Self(Mutex::new(Answers {
             answered: Clock::system().now(),
@@ -230,7 +230,7 @@ impl Answers {
     fn condition(
         self,
         watches: Watches,
-        patience: &Patience,
+        patience: &Timeouts,
         age: impl Fn(Timestamp) -> SignedDuration,
     ) -> Condition {
         let answered = self.answered;
@@ -316,7 +316,7 @@ mod tests {
             synced,
             failing: None,
         };
-        let patience = Patience::of(SignedDuration::from_secs(45));
+        let patience = Timeouts::of(SignedDuration::from_secs(45));
         let age = |then| at(now).duration_since(then);
         answers.clone().condition(watches, &patience, age)
     }
@@ -440,7 +440,7 @@ mod tests {
     fn a_member_is_asked_at_least_three_times_before_it_counts_as_lost() {
         for (lost_after, question) in [(45, 10), (30, 10), (6, 2), (600, 10)] {
             let lost_after = SignedDuration::from_secs(lost_after);
-            let patience = Patience::of(lost_after);
+            let patience = Timeouts::of(lost_after);
             assert_eq!(patience.question, SignedDuration::from_secs(question));
             assert_eq!(patience.answer, lost_after);
         }

@@ -26,8 +26,8 @@ use super::{
 };
 use crate::{
     adapters::kube::{
-        CallError, Calls, Changes, Connection, Discovery, Pace, Resource, Seen, Store, Stored,
-        WatchReport, Watched, query, read,
+        CallError, Calls, Changes, Connection, Discovery, Resource, Seen, Store, Stored,
+        WatchReport, WatchTimeouts, Watched, query, read,
     },
     ports::ClusterError,
 };
@@ -172,7 +172,7 @@ impl Inventory {
     }
 
     fn watch(&self, store: Arc<dyn Watched>, tasks: &mut JoinSet<()>) {
-        store.watch(&self.connection, Pace::default(), tasks);
+        store.watch(&self.connection, WatchTimeouts::default(), tasks);
     }
 
     /// Waits until the hub serves profiles.

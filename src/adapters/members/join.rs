@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, time::Duration};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::admin::{Desk, shown};
+use super::admin::{AdminClient, shown};
 use crate::{adapters::kube::CallError, ports::ClusterError};
 
 /// A step in a member that failed.
@@ -43,7 +43,7 @@ pub enum Unready {
     Other(String),
 }
 
-impl Desk {
+impl AdminClient {
     /// Whether this hub would take the Secret of a member, found by `label` (`KEY=VALUE` or `KEY`). Nothing is written.
     ///
     /// # Errors
@@ -118,9 +118,11 @@ mod tests {
         fake::{FakeServer, Reply, Sent},
     };
 
-    fn desk(reply: impl Fn(&Sent, usize) -> Reply + Send + Sync + 'static) -> (FakeServer, Desk) {
+    fn desk(
+        reply: impl Fn(&Sent, usize) -> Reply + Send + Sync + 'static,
+    ) -> (FakeServer, AdminClient) {
         let (server, client) = FakeServer::new(reply);
-        (server, Desk::over(Connection::over(client)))
+        (server, AdminClient::over(Connection::over(client)))
     }
 
     fn object(kind: &str, name: &str) -> Value {

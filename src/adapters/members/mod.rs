@@ -22,11 +22,11 @@ mod sample;
 mod tests;
 
 pub use self::{
-    admin::{Desk, Enrolled, Server, shown},
-    connection::Patience,
+    admin::{AdminClient, Enrolled, Server, shown},
+    connection::Timeouts,
     join::{Interrupted, Unready},
     kubeconfig::{Access, Refusal, SIZE_MAX},
-    permissions::{Deed, Right, rights},
+    permissions::{AccessReview, Permission, rights},
     registry::{MemberReport, Members},
     secret::{ZONES_JOINED_BY, bad_taints},
 };
@@ -45,5 +45,5 @@ pub struct Settings {
     /// Namespaces that are watched in the members; empty means all.
     pub namespaces: Vec<String>,
     /// How long a member may be silent.
-    pub patience: Patience,
+    pub patience: Timeouts,
 }

@@ -4,7 +4,7 @@
 
 /// One rule of a role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Right {
+pub struct Permission {
     /// API group; empty for the core one.
     pub group: &'static str,
     /// Resources, with their subresource if it is about one.
@@ -17,7 +17,7 @@ pub struct Right {
 
 /// One question to an API server: may we do this?
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Deed {
+pub struct AccessReview {
     /// API group.
     pub group: &'static str,
     /// Resource, with its subresource if it is about one.
@@ -30,26 +30,26 @@ pub struct Deed {
     pub purpose: &'static str,
 }
 
-const RIGHTS: [Right; 9] = [
-    Right {
+const RIGHTS: [Permission; 9] = [
+    Permission {
         group: "",
         resources: &["pods"],
         verbs: &["list", "watch"],
         purpose: "seeing pods",
     },
-    Right {
+    Permission {
         group: "",
         resources: &["nodes", "resourcequotas"],
         verbs: &["list", "watch"],
         purpose: "estimating room; without it, room is unknown",
     },
-    Right {
+    Permission {
         group: "apps",
         resources: &["deployments", "statefulsets", "replicasets"],
         verbs: &["get", "list", "watch"],
         purpose: "seeing workloads, and who writes their replicas",
     },
-    Right {
+    Permission {
         group: "apps",
         resources: &[
             "deployments/scale",
@@ -59,32 +59,32 @@ const RIGHTS: [Right; 9] = [
         verbs: &["patch"],
         purpose: "scaling in mode Direct",
     },
-    Right {
+    Permission {
         group: "autoscaling",
         resources: &["horizontalpodautoscalers"],
         verbs: &["list", "watch", "create", "patch", "delete"],
         purpose: "the member's own autoscaler",
     },
-    Right {
+    Permission {
         group: "metrics.k8s.io",
         resources: &["pods"],
         verbs: &["list"],
         purpose: "usage of pods",
     },
-    Right {
+    Permission {
         group: "custom.metrics.k8s.io",
         resources: &["*"],
         verbs: &["get"],
         purpose: "metrics of pods and objects",
     },
-    Right {
+    Permission {
         group: "external.metrics.k8s.io",
         resources: &["*"],
         verbs: &["list"],
         purpose: "external metrics that are the member's own",
     },
     // The last one is for placing only.
-    Right {
+    Permission {
         group: "apps",
         resources: &["deployments", "statefulsets", "replicasets"],
         verbs: &["create", "patch", "delete"],
@@ -94,13 +94,13 @@ const RIGHTS: [Right; 9] = [
 
 /// The rights of the hub in a member; `place` adds those to place workloads there.
 #[must_use]
-pub fn rights(place: bool) -> &'static [Right] {
+pub fn rights(place: bool) -> &'static [Permission] {
     let [always @ .., _placing] = &RIGHTS;
     if place { &RIGHTS } else { always }
 }
 
 /// The same, question by question; for what lives in namespaces in each of these, if there are any.
-pub(super) fn deeds(place: bool, namespaces: &[String]) -> impl Iterator<Item = Deed> {
+pub(super) fn deeds(place: bool, namespaces: &[String]) -> impl Iterator<Item = AccessReview> {
     let named: Vec<_> = namespaces.iter().cloned().map(Some).collect();
     rights(place).iter().flat_map(move |right| {
         let everywhere = vec![None];
@@ -112,7 +112,7 @@ pub(super) fn deeds(place: bool, namespaces: &[String]) -> impl Iterator<Item = 
                 _ => &named,
             };
             let asked = scopes.iter().flat_map(|scope| {
-                right.verbs.iter().map(move |verb| Deed {
+                right.verbs.iter().map(move |verb| AccessReview {
                     group: right.group,
                     resource,
                     verb,
@@ -125,9 +125,9 @@ pub(super) fn deeds(place: bool, namespaces: &[String]) -> impl Iterator<Item = 
     })
 }
 
-// === impl Deed ===
+// === impl AccessReview ===
 
-impl std::fmt::Display for Deed {
+impl std::fmt::Display for AccessReview {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self {
             group,
@@ -174,7 +174,7 @@ mod tests {
             }
         }
         let needed = deeds(true, &[]).map(|deed| {
-            let Deed {
+            let AccessReview {
                 group,
                 resource,
                 verb,

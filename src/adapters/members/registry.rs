@@ -1,6 +1,6 @@
 //! The members as they come and go.
 //!
-//! Follows the Secrets, and keeps one [`Link`] per member: a new kubeconfig opens a new one, which takes over once its
+//! Follows the Secrets, and keeps one [`MemberConnection`] per member: a new kubeconfig opens a new one, which takes over once its
 //! stores are full, so that a rotated token is no outage; other labels and annotations change what is said of the
 //! member and leave its link alone. A Secret that cannot be used is a member without a cluster.
 
@@ -19,13 +19,15 @@ use tokio::sync::Notify;
 use super::{
     Settings,
     connect::connect,
-    connection::{Condition, Link},
+    connection::{Condition, MemberConnection},
     inventory::{Inventory, Wanted},
     kubeconfig::Access,
     secret::Tags,
 };
 use crate::{
-    adapters::kube::{Changes, ConnectError, Connection, KubeMember, Limits, Pace, WriteGate},
+    adapters::kube::{
+        Changes, ConnectError, Connection, KubeMember, Limits, WatchTimeouts, WriteGate,
+    },
     clock::Clock,
     domain::federate::{Health, Taint},
     error::chain,
@@ -73,9 +75,9 @@ struct Entry {
     unhealthy: Option<Timestamp>,
     /// Why there is no link, and since when.
     failed: Option<(Timestamp, String)>,
-    link: Option<Link>,
+    link: Option<MemberConnection>,
     /// A link with newer credentials, which takes over when its stores are full.
-    next: Option<Link>,
+    next: Option<MemberConnection>,
 }
 
 // === impl Members ===
@@ -121,7 +123,7 @@ impl Members {
             MemberReport {
                 name: name.clone(),
                 ready: condition.health == Health::Ready && !condition.refused,
-                silence: serving.map(Link::silence),
+                silence: serving.map(MemberConnection::silence),
                 usable: serving.is_some(),
             }
         };
@@ -173,8 +175,8 @@ impl Members {
         }
     }
 
-    fn link(&self, name: &str, access: Access, connection: Connection) -> Link {
-        let pace = Pace::default().believing(self.settings.patience.watch);
+    fn link(&self, name: &str, access: Access, connection: Connection) -> MemberConnection {
+        let pace = WatchTimeouts::default().believing(self.settings.patience.watch);
         let cluster = KubeMember::member(
             connection,
             &self.settings.namespaces,
@@ -182,7 +184,7 @@ impl Members {
             (Limits::of_a_member(), pace, self.clock.clone()),
         );
         let of = (self.settings.patience, &self.clock);
-        Link::open(name, access, Arc::new(cluster), of)
+        MemberConnection::open(name, access, Arc::new(cluster), of)
     }
 
     /// Taints with the time they appeared; those of a member that is new have no known one.
@@ -279,7 +281,7 @@ impl Entry {
     }
 
     /// A link with new credentials; the one before goes on until the new one is ready to take over.
-    fn take(&mut self, link: Link) {
+    fn take(&mut self, link: MemberConnection) {
         self.failed = None;
         if self.link.is_some() {
             self.next = Some(link);
@@ -304,14 +306,14 @@ impl Entry {
     }
 
     fn promote(&mut self) {
-        if self.next.as_ref().is_some_and(Link::is_synced) {
+        if self.next.as_ref().is_some_and(MemberConnection::is_synced) {
             self.link = self.next.take();
         }
     }
 
     /// The link that answers for the member: the newer one as soon as it can, or if the older one cannot.
-    fn serving(&self) -> Option<&Link> {
-        let ready = |link: &&Link| link.is_synced();
+    fn serving(&self) -> Option<&MemberConnection> {
+        let ready = |link: &&MemberConnection| link.is_synced();
         match (&self.link, &self.next) {
             (Some(old), Some(new)) if !ready(&new) && old.is_ready() => Some(old),
             (_, Some(new)) => Some(new),
@@ -321,7 +323,7 @@ impl Entry {
 
     /// How the member is doing. One whose Secret cannot be used counts as lost as late as one that does not answer.
     fn condition(&self, lost_after: SignedDuration) -> Condition {
-        let condition = self.serving().map(Link::condition);
+        let condition = self.serving().map(MemberConnection::condition);
         match (condition, self.unhealthy) {
             (Some(known), Some(since)) if known.health == Health::Ready && !known.refused => {
                 let says = "its ClusterProfile says ControlPlaneHealthy=False";

@@ -13,7 +13,7 @@ use kube::Client;
 use serde_json::{Value, json};
 
 use super::{
-    Members, Patience, Settings,
+    Members, Settings, Timeouts,
     connect::hidden,
     sample::{base64, kubeconfig},
 };
@@ -36,7 +36,7 @@ fn settings() -> Settings {
         key: "kubeconfig".into(),
         allow_loopback: false,
         namespaces: Vec::new(),
-        patience: Patience::of(jiff::SignedDuration::from_secs(45)),
+        patience: Timeouts::of(jiff::SignedDuration::from_secs(45)),
     }
 }
 

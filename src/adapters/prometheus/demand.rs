@@ -7,7 +7,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    Metric, Owner, PromqlScope, Query, Reach, RuleBook, Settings,
+    Metric, Owner, PromqlScope, Query, Reach, RulesCache, Settings,
     adapter_config::{Asked, RuleError},
     admit, built_in, built_in_part,
     promql::{BuildError, Match, Matcher, RegexValue},
@@ -27,7 +27,7 @@ pub struct QueryRules {
     /// What a query that a user wrote may reach.
     pub scope: PromqlScope,
     /// The rules of prometheus-adapter in force.
-    pub adapter: RuleBook,
+    pub adapter: RulesCache,
     /// Which endpoints there are, and what tells members apart.
     pub reach: Reach,
 }

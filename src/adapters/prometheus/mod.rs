@@ -11,7 +11,7 @@ pub mod queries;
 pub mod response;
 pub mod scope;
 
-pub use adapter_config::{RuleBook, Rules};
+pub use adapter_config::{Rules, RulesCache};
 pub use client::{Endpoint, EndpointError, Prometheus};
 pub use demand::QueryRules;
 pub use endpoints::{Endpoints, Reach};

@@ -21,7 +21,7 @@ use crate::{
 
 /// What was answered.
 #[derive(Debug)]
-pub(super) struct Former {
+pub(super) struct Previous {
     /// When that was decided.
     pub(super) at: Timestamp,
     ledger: Ledger,
@@ -43,9 +43,9 @@ struct WrittenCluster {
     max: Option<u32>,
 }
 
-// === impl Former ===
+// === impl Previous ===
 
-impl Former {
+impl Previous {
     /// Reads an answer; `-` is standard input.
     ///
     /// # Errors
@@ -103,7 +103,7 @@ mod tests {
                 "its ledger cannot be read",
             ),
         ] {
-            let error = Former::parse(text).unwrap_err();
+            let error = Previous::parse(text).unwrap_err();
             assert!(error.starts_with(want), "{error}");
         }
     }

@@ -10,7 +10,7 @@ use crate::{
     },
     domain::{
         Replicas,
-        federate::{Entry, Kind, Member, MemberDecision, Profile, Standing, Tenure, Total},
+        federate::{Entry, Kind, Member, MemberDecision, Profile, ShareStatus, Standing, Total},
         observation::Status,
         workload::{Mode, Strategy},
     },
@@ -203,7 +203,7 @@ fn budgets(assignment: &Assignment, screen: Screen) -> String {
 fn candidates(assignment: &Assignment) -> Vec<(&String, &Entry)> {
     let members = assignment.ledger.members.iter();
     let mut entries: Vec<_> = members
-        .filter(|(_, entry)| matches!(entry.tenure, Tenure::Candidate | Tenure::Pinned))
+        .filter(|(_, entry)| matches!(entry.tenure, ShareStatus::Candidate | ShareStatus::Pinned))
         .collect();
     if matches!(
         assignment.fleet.policy.kind,

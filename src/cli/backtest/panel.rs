@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::{
     cli::{
-        backtest::Fared,
+        backtest::RunResult,
         output::{Paint, Screen},
         plot::{Plot, Size},
     },
@@ -15,7 +15,7 @@ use crate::{
 
 /// One picture.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::cli) struct Pane<'a> {
+pub(in crate::cli) struct Panel<'a> {
     /// The minutes so far.
     pub(in crate::cli) minutes: &'a [Minute],
     /// What was or is foreseen, in replicas.
@@ -28,9 +28,9 @@ pub(in crate::cli) struct Pane<'a> {
     pub(in crate::cli) now: Option<Timestamp>,
 }
 
-// === impl Pane ===
+// === impl Panel ===
 
-impl Pane<'_> {
+impl Panel<'_> {
     /// The picture, a line per row; under each time in which too few replicas served, the axis is marked.
     pub(in crate::cli) fn draw(&self, size: Size, screen: Screen) -> String {
         let sample = |minute: &Minute, value: f64| Sample {
@@ -59,7 +59,7 @@ impl Pane<'_> {
 }
 
 /// What the signs mean, in one line; the forecast is that of `ours`.
-pub(in crate::cli) fn legend(ours: &Fared, screen: Screen) -> String {
+pub(in crate::cli) fn legend(ours: &RunResult, screen: Screen) -> String {
     let (area, steps, band, line, short) = if screen.unicode {
         ("⣿", "─", "⡇⡇", "⠒⠒", "╳")
     } else {

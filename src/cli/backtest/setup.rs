@@ -41,7 +41,7 @@ const START_UP: SignedDuration = SignedDuration::from_mins(2);
 
 /// A workload on its course.
 #[derive(Debug)]
-pub(in crate::cli) struct Lab {
+pub(in crate::cli) struct BacktestSetup {
     pub(in crate::cli) ehpa: EffectiveHorizontalPodAutoscaler,
     pub(in crate::cli) workload: Workload,
     pub(in crate::cli) course: Course,
@@ -67,9 +67,9 @@ pub(super) fn parse_duration(text: &str) -> Result<SignedDuration, String> {
         .ok_or_else(|| format!("expected a duration such as 90s, 5m, 12h or 7d, got {text:?}"))
 }
 
-// === impl Lab ===
+// === impl BacktestSetup ===
 
-impl Lab {
+impl BacktestSetup {
     pub(super) fn new(args: &BacktestArgs, local: &Zone, now: Timestamp) -> Result<Self, Failure> {
         let documents = args.inputs.documents()?;
         let chosen = inputs::chosen_one(&documents, args.inputs.name.as_deref(), local, now)?;
@@ -276,7 +276,7 @@ mod tests {
     use super::*;
 
     /// A workload of external demand with this prediction, two days of it to learn from.
-    fn lab(prediction: &str, start_up: Option<i64>) -> Lab {
+    fn lab(prediction: &str, start_up: Option<i64>) -> BacktestSetup {
         let yaml = format!(
             "{{apiVersion: autoscaling.crane.io/v1alpha1, kind: EffectiveHorizontalPodAutoscaler, \
              metadata: {{name: web, namespace: shop}}, spec: {{scaleTargetRef: {{apiVersion: apps/v1, \
@@ -299,7 +299,7 @@ mod tests {
             start_up: start_up.map(SignedDuration::from_secs),
             ..Asked::default()
         };
-        Lab::of(chosen, &[history], (&documents, &[]), asked).unwrap()
+        BacktestSetup::of(chosen, &[history], (&documents, &[]), asked).unwrap()
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Failure, Rival};
+use super::{Baseline, Failure};
 use crate::sim::Score;
 
 /// What would be accepted.
@@ -120,10 +120,10 @@ impl fmt::Display for Outcome {
 }
 
 /// A cost is relative to somebody else's.
-pub(super) fn check(bounds: &[Bound], rival: Rival) -> Result<(), Failure> {
+pub(super) fn check(bounds: &[Bound], rival: Baseline) -> Result<(), Failure> {
     let of_cost = bounds.iter().find(|bound| bound.quantity == Quantity::Cost);
     match of_cost {
-        Some(bound) if rival == Rival::None => Err(Failure::usage(format!(
+        Some(bound) if rival == Baseline::None => Err(Failure::usage(format!(
             "--fail-if '{bound}' needs --compare hpa: it is relative to the plain HPA"
         ))),
         _ => Ok(()),

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use super::{Fared, Pane, Report, legend, threshold::more_percent};
+use super::{Panel, Report, RunResult, legend, threshold::more_percent};
 use crate::{
     cli::{
         decision::{WIDTH, clock},
@@ -75,7 +75,7 @@ fn days(seconds: f64) -> String {
     format!("{} {unit}", (count * 10.0).round() / 10.0)
 }
 
-fn fared(report: &Report) -> impl Iterator<Item = &Fared> {
+fn fared(report: &Report) -> impl Iterator<Item = &RunResult> {
     [&report.ours].into_iter().chain(&report.plain)
 }
 
@@ -85,7 +85,7 @@ fn pictures(report: &Report, screen: Screen) -> String {
     let mut text = format!("{}\n", legend(&report.ours, screen));
     let top = top(fared(report).flat_map(|fared| &fared.minutes));
     for fared in fared(report) {
-        let pane = Pane {
+        let pane = Panel {
             minutes: &fared.minutes,
             forecast: &fared.foretold,
             span: (lab.from, lab.until),
@@ -115,7 +115,7 @@ fn table(report: &Report, screen: Screen) -> String {
         ("REPLICA-HOURS", Side::Right),
         ("SCALE ACTIONS", Side::Right),
     ];
-    let row = |fared: &Fared| {
+    let row = |fared: &RunResult| {
         let score = &fared.score;
         [
             fared.name.to_owned(),
@@ -263,7 +263,7 @@ pub(super) fn json(report: &Report) -> Value {
     })
 }
 
-fn contender(report: &Report, fared: &Fared) -> Value {
+fn contender(report: &Report, fared: &RunResult) -> Value {
     let score = &fared.score;
     json!({
         "name": fared.name,

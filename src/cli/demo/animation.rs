@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::{Reel, scenario::Scene};
 use crate::{
     cli::{
-        backtest::{Fared, Lab, Pane, legend, verdict},
+        backtest::{BacktestSetup, Panel, RunResult, legend, verdict},
         decision::{WIDTH, clock},
         output::{Paint, Screen, wrapped},
         plot::Size,
@@ -30,22 +30,22 @@ const AHEAD: SignedDuration = SignedDuration::from_hours(4);
 const SENTENCE: usize = 2;
 
 /// Both contenders and where they are.
-pub(super) struct Film<'a> {
-    lab: &'a Lab,
+pub(super) struct Animation<'a> {
+    lab: &'a BacktestSetup,
     scene: Scene,
-    ours: (Run<'a>, Fared),
-    plain: (Run<'a>, Fared),
+    ours: (Run<'a>, RunResult),
+    plain: (Run<'a>, RunResult),
     /// Why Foretide has as many replicas as it has.
     sentence: String,
     now: Timestamp,
     top: f64,
 }
 
-// === impl Film ===
+// === impl Animation ===
 
-impl<'a> Film<'a> {
+impl<'a> Animation<'a> {
     /// The moment before the first frame.
-    pub(super) fn new(lab: &'a Lab, scene: Scene) -> Self {
+    pub(super) fn new(lab: &'a BacktestSetup, scene: Scene) -> Self {
         let mut ours = lab.ours().looking_ahead(AHEAD);
         let mut plain = lab.plain();
         for _ in 0..lab.lead_in() {
@@ -55,8 +55,8 @@ impl<'a> Film<'a> {
         Self {
             lab,
             scene,
-            ours: (ours, Fared::new("Foretide")),
-            plain: (plain, Fared::new("plain HPA")),
+            ours: (ours, RunResult::new("Foretide")),
+            plain: (plain, RunResult::new("plain HPA")),
             sentence: String::new(),
             now: lab.from,
             top: scene.top(),
@@ -111,7 +111,7 @@ impl<'a> Film<'a> {
     }
 }
 
-impl Reel for Film<'_> {
+impl Reel for Animation<'_> {
     fn advance(&mut self) {
         self.pass(self.lab.minutes().div_ceil(FRAMES));
     }
@@ -129,7 +129,7 @@ impl Reel for Film<'_> {
             (&self.plain, &[], PLAIN),
         ] {
             let _infallible = writeln!(text, "{}", totals(fared, screen));
-            let pane = Pane {
+            let pane = Panel {
                 minutes: &fared.minutes,
                 forecast,
                 span: (self.lab.from, self.lab.until),
@@ -159,7 +159,7 @@ impl Reel for Film<'_> {
 }
 
 /// One line about a contender.
-fn totals(fared: &Fared, screen: Screen) -> String {
+fn totals(fared: &RunResult, screen: Screen) -> String {
     let score = &fared.score;
     let under = format!("under-provisioned {:>3} min", score.under);
     let paint = if score.under > 0 {

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use crate::{
     cli::{
-        backtest::{Asked, Lab},
+        backtest::{Asked, BacktestSetup},
         inputs::{self, History},
         manifest,
         output::Failure,
@@ -47,7 +47,7 @@ pub enum Scene {
 
 impl Scene {
     /// The example with this scene's demand.
-    pub(super) fn lab(self, local: &Zone, now: Timestamp) -> Result<Lab, Failure> {
+    pub(super) fn lab(self, local: &Zone, now: Timestamp) -> Result<BacktestSetup, Failure> {
         let documents =
             manifest::parse("demo", AUTOSCALER).map_err(|e| Failure::invalid(chain(&e)))?;
         let chosen = inputs::chosen_one(&documents, None, local, now)?;
@@ -62,7 +62,7 @@ impl Scene {
             ..Asked::default()
         };
         let requests = [("cpu".to_owned(), REQUEST)];
-        Lab::of(chosen, &[history], (&documents, &requests), asked)
+        BacktestSetup::of(chosen, &[history], (&documents, &requests), asked)
     }
 
     /// Half a sentence for the heading.

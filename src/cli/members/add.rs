@@ -13,7 +13,9 @@ use super::{
     unconnected,
 };
 use crate::{
-    adapters::members::{Access, Desk, Interrupted, Server, ZONES_JOINED_BY, bad_taints, shown},
+    adapters::members::{
+        Access, AdminClient, Interrupted, Server, ZONES_JOINED_BY, bad_taints, shown,
+    },
     cli::output::{Answer, Failure},
     error::chain,
     ports::ClusterError,
@@ -112,7 +114,7 @@ pub(super) async fn run(args: &AddArgs) -> Result<Answer, Failure> {
         return Ok(Answer::text(args.story("would apply")));
     }
     let file = Some(args.kubeconfig.as_path());
-    let member = Desk::open(file, args.context.as_deref()).await;
+    let member = AdminClient::open(file, args.context.as_deref()).await;
     let member = member.map_err(|error| unconnected(&error, "--kubeconfig or --context"))?;
     let hub = args.hub.desk().await?;
     args.apply(&server, &member, &hub).await?;
@@ -149,7 +151,12 @@ impl AddArgs {
     }
 
     /// Writes nothing to the member before the hub has said that it would take it.
-    async fn apply(&self, server: &Server, member: &Desk, hub: &Desk) -> Result<(), Failure> {
+    async fn apply(
+        &self,
+        server: &Server,
+        member: &AdminClient,
+        hub: &AdminClient,
+    ) -> Result<(), Failure> {
         let secret = |token: &str| -> Result<Value, Failure> {
             let text = yaml(&kubeconfig(&self.name, server, token))?;
             Ok(in_hub(&self.enrolment(), &text, false))

@@ -5,7 +5,7 @@
 
 use super::{HubArgs, unconnected, unread};
 use crate::{
-    adapters::members::{Access, Deed, Desk},
+    adapters::members::{Access, AccessReview, AdminClient},
     cli::{
         exit::Exit,
         output::{Answer, Failure, Paint, Screen, Side},
@@ -39,13 +39,13 @@ struct Findings {
     version: (u32, u32),
     /// Why it is not ready, if it is not.
     unready: Option<String>,
-    rights: Vec<(Deed, bool)>,
+    rights: Vec<(AccessReview, bool)>,
 }
 
 /// Checks a member.
 pub(super) async fn run(args: &CheckArgs, screen: Screen) -> Result<Answer, Failure> {
     let (access, notes) = access(args).await?;
-    let member = Desk::of_member(&access);
+    let member = AdminClient::of_member(&access);
     let member = member.map_err(|error| unconnected(&error, "foretide members add"))?;
     let failed = |error| Failure::runtime(format!("member {}: {}", args.name, chain(&error)));
     let found = Findings {
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named_and_fails() {
-        let deed = |verb| Deed {
+        let deed = |verb| AccessReview {
             group: "apps",
             resource: "deployments/scale",
             verb,

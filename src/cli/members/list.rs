@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{HubArgs, unread};
 use crate::{
-    adapters::members::{Desk, Enrolled, Unready},
+    adapters::members::{AdminClient, Enrolled, Unready},
     cli::{
         explain::Form,
         output::{Answer, Failure, Screen, Side},
@@ -53,7 +53,7 @@ pub(super) async fn run(args: &ListArgs, screen: Screen) -> Result<Answer, Failu
 async fn ask(members: &mut [Enrolled], namespace: &str) {
     let asked = members.iter().map(|member| async {
         let access = member.access.as_ref()?;
-        let found = match Desk::of_member(access) {
+        let found = match AdminClient::of_member(access) {
             Ok(desk) => desk.ready().await,
             Err(error) => Err(Unready::Other(chain(&error))),
         };

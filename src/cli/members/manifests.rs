@@ -76,7 +76,7 @@ pub(super) fn in_member(place: bool) -> Vec<Value> {
 }
 
 fn rules(place: bool) -> Vec<Value> {
-    let rule = |right: &crate::adapters::members::Right| json!({"apiGroups": [right.group], "resources": right.resources, "verbs": right.verbs});
+    let rule = |right: &crate::adapters::members::Permission| json!({"apiGroups": [right.group], "resources": right.resources, "verbs": right.verbs});
     rights(place).iter().map(rule).collect()
 }
 

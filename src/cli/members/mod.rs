@@ -14,7 +14,7 @@ use super::output::{Answer, Failure, Screen};
 use crate::{
     adapters::{
         kube::ConnectError,
-        members::{Desk, Patience, Settings},
+        members::{AdminClient, Settings, Timeouts},
     },
     config::{MEMBER_SECRET_KEY, MEMBER_SECRET_LABEL, is_member_label},
     error::chain,
@@ -107,9 +107,9 @@ pub(super) fn run(args: &MembersArgs, screen: Screen) -> Result<Answer, Failure>
 // === impl HubArgs ===
 
 impl HubArgs {
-    async fn desk(&self) -> Result<Desk, Failure> {
+    async fn desk(&self) -> Result<AdminClient, Failure> {
         let file = self.hub_kubeconfig.as_deref();
-        let desk = Desk::open(file, self.hub_context.as_deref()).await;
+        let desk = AdminClient::open(file, self.hub_context.as_deref()).await;
         desk.map_err(|error| unconnected(&error, "--hub-kubeconfig or --hub-context"))
     }
 
@@ -120,7 +120,7 @@ impl HubArgs {
             key: self.secret_key.clone(),
             allow_loopback: self.allow_loopback,
             namespaces: Vec::new(),
-            patience: Patience::of(jiff::SignedDuration::from_secs(45)),
+            patience: Timeouts::of(jiff::SignedDuration::from_secs(45)),
         }
     }
 }

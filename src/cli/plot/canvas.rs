@@ -41,16 +41,16 @@ struct Cell {
 }
 
 /// Dots on cells.
-pub(super) struct Raster {
+pub(super) struct Canvas {
     size: Size,
     /// Dots across and down one cell.
     dots: (usize, usize),
     cells: Vec<Cell>,
 }
 
-// === impl Raster ===
+// === impl Canvas ===
 
-impl Raster {
+impl Canvas {
     /// Nothing drawn yet; finer with Unicode than without.
     pub(super) fn new(size: Size, screen: Screen) -> Self {
         Self {

@@ -84,7 +84,7 @@ struct Read {
 
 /// The expectations about one child, and what is known of its log.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Shadow {
+pub(super) struct Conformance {
     child: String,
     /// Of the child's metrics and behavior.
     spec: u64,
@@ -152,9 +152,9 @@ impl Rules<'_> {
     }
 }
 
-// === impl Shadow ===
+// === impl Conformance ===
 
-impl Shadow {
+impl Conformance {
     /// Takes one sync in; says whether an answer of the child could be compared, and whether it agreed.
     pub(super) fn watch(
         &mut self,
@@ -414,7 +414,7 @@ mod tests {
     /// A shadow beside a child without `behavior` and a window of five minutes.
     #[derive(Default)]
     struct Watch {
-        shadow: Shadow,
+        shadow: Conformance,
         pods: Vec<Arc<Pod>>,
     }
 

@@ -10,9 +10,9 @@ use std::time::Duration;
 use futures::future::join_all;
 use jiff::Timestamp;
 
-use super::{member_plan::Part, state::MemberMemory};
+use super::{member_plan::Part, state::MemberRecord};
 use crate::{
-    controller::apply::{Deed, Effect, carry_out, part_with, scale},
+    controller::apply::{Effect, HpaChange, carry_out, part_with, scale},
     domain::{Replicas, federate::FleetDecision, hpa::Behavior},
     ports::{ClusterError, Member},
     telemetry::{Telemetry, Write},
@@ -20,7 +20,7 @@ use crate::{
 
 /// What members are written with.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Pen<'a> {
+pub(super) struct MemberWriter<'a> {
     /// Where writes are counted.
     pub(super) telemetry: &'a Telemetry,
     /// Time for the writes of one member.
@@ -49,7 +49,7 @@ impl Done {
     /// Has the member's memory know it; whether to decide again at once.
     pub(super) fn remember(
         &self,
-        memory: &mut MemberMemory,
+        memory: &mut MemberRecord,
         behavior: Option<&Behavior>,
         now: Timestamp,
     ) -> bool {
@@ -94,14 +94,14 @@ enum Direction {
 
 /// What still may be written, after what has failed.
 #[derive(Debug, Clone, Copy)]
-struct Leave {
+struct WriteGuard {
     to_grow: bool,
     to_end: bool,
 }
 
-// === impl Leave ===
+// === impl WriteGuard ===
 
-impl Leave {
+impl WriteGuard {
     fn allows(self, direction: Direction) -> bool {
         match direction {
             Direction::Shrinks | Direction::Aside | Direction::Stays => true,
@@ -122,9 +122,9 @@ impl Leave {
     }
 }
 
-// === impl Pen ===
+// === impl MemberWriter ===
 
-impl Pen<'_> {
+impl MemberWriter<'_> {
     /// Carries out the parts of one fleet, each with the member that it is for.
     pub(super) async fn apply<M: Member>(
         self,
@@ -132,7 +132,7 @@ impl Pen<'_> {
         mut parts: Vec<(&M, Part)>,
     ) -> Vec<Done> {
         let mut done = Vec::with_capacity(parts.len());
-        let mut leave = Leave {
+        let mut leave = WriteGuard {
             to_grow: true,
             to_end: true,
         };
@@ -176,7 +176,7 @@ impl Pen<'_> {
             let outcome = member.place(&placing.template.manifest).await;
             self.telemetry.wrote(Write::Workload, outcome.is_ok());
             outcome?;
-            deeds.push(Deed::Placed);
+            deeds.push(HpaChange::Placed);
         }
         if let Some(planned) = &part.planned {
             effect = carry_out(member, self.telemetry, planned).await?;
@@ -187,7 +187,7 @@ impl Pen<'_> {
                 let outcome = member.remove(&planned.target, uid).await;
                 self.telemetry.wrote(Write::Workload, outcome.is_ok());
                 outcome?;
-                deeds.push(Deed::Displaced);
+                deeds.push(HpaChange::Displaced);
             }
         }
         if let Some(orphan) = &part.orphan {
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn what_failed_stops_only_what_relies_on_it() {
         use Direction::{Aside, Ends, Grows, Shrinks, Stays};
-        let all = Leave {
+        let all = WriteGuard {
             to_grow: true,
             to_end: true,
         };

@@ -3,7 +3,7 @@
 
 use super::{Planned, apply::Done};
 use crate::{
-    controller::{apply::Deed, child_hpa::as_child},
+    controller::{apply::HpaChange, child_hpa::as_child},
     domain::{Replicas, federate::MemberDecision},
 };
 
@@ -43,7 +43,7 @@ fn of_member(done: &Done, decided: &MemberDecision) -> Option<String> {
     };
     let stood = planned.sighting.siblings.acting();
     let before = stood.map(|hpa| bounds(hpa)).unwrap_or_default();
-    let is_gone = |deed: &Deed| matches!(deed, Deed::Removed | Deed::GivenBack);
+    let is_gone = |deed: &HpaChange| matches!(deed, HpaChange::Removed | HpaChange::GivenBack);
     let after = match &effect.child {
         Some(child) => bounds(child),
         None if effect.deeds.iter().any(is_gone) => Bounds::default(),

@@ -8,17 +8,17 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 
 use super::{
-    merged_metrics::merged, participants::Participants, state::FleetMemory, work_item::Due,
+    merged_metrics::merged, participants::Participants, state::FleetState, work_item::Due,
 };
 use crate::{
-    controller::{apply::Planned, observe::Sighting, plan::Desk},
+    controller::{apply::Planned, observe::TargetObservation, plan::DecideContext},
     domain::{
         Observation, ReplicaBounds, Replicas, Scale,
         autoscale::action::{Action, HoldReason},
         autoscale::history::History,
         autoscale::{self as domain, Decision},
         demand,
-        federate::{Tenure, Total},
+        federate::{ShareStatus, Total},
         hpa::{MetricSpec, Verdict},
         observation::{Measured, Reading},
         workload::{Mode, Strategy, Workload},
@@ -37,9 +37,9 @@ pub(super) struct Hub {
 
 /// Decides a fleet as one workload.
 pub(super) fn decide<M>(
-    desk: &Desk<'_>,
+    desk: &DecideContext<'_>,
     forecasts: &Forecasts,
-    memory: &mut FleetMemory,
+    memory: &mut FleetState,
     due: &Due,
     participants: &Participants<'_, M>,
 ) -> Hub {
@@ -80,7 +80,7 @@ pub(super) fn decide<M>(
 /// what ran there goes on. None where the hub writes counts: those are for the members that answer, and whether what is
 /// away serves anybody is not known.
 fn away<'s, M>(
-    memory: &FleetMemory,
+    memory: &FleetState,
     due: &Due,
     participants: &Participants<'s, M>,
 ) -> Vec<(&'s str, Replicas)> {
@@ -89,7 +89,7 @@ fn away<'s, M>(
     }
     let has_failed = |name: &str| {
         let entry = memory.ledger.members.get(name);
-        entry.is_some_and(|entry| entry.tenure == Tenure::Failed)
+        entry.is_some_and(|entry| entry.tenure == ShareStatus::Failed)
     };
     let away = participants.unseen().filter(|name| !has_failed(name));
     let last = away.filter_map(|name| Some((name, memory.members.get(name)?.last.as_ref()?.pods?)));
@@ -115,7 +115,12 @@ fn undivided(due: &Due, clusters: u32) -> Workload {
 }
 
 /// Starts the log of readings anew where other members are `counted` than before: it was about another whole.
-fn count_anew(memory: &mut FleetMemory, counted: BTreeSet<String>, due: &Due, desk: &Desk<'_>) {
+fn count_anew(
+    memory: &mut FleetState,
+    counted: BTreeSet<String>,
+    due: &Due,
+    desk: &DecideContext<'_>,
+) {
     let before = memory.counted.replace(counted);
     if before.is_none_or(|before| Some(before) == memory.counted) {
         return;
@@ -131,7 +136,7 @@ fn count_anew(memory: &mut FleetMemory, counted: BTreeSet<String>, due: &Due, de
 
 /// Notes by how much the members' autoscalers changed the count since the last decision: what the user lets happen within
 /// a period is about all of them together.
-fn note_change(memory: &mut FleetMemory, current: Replicas, due: &Due, desk: &Desk<'_>) {
+fn note_change(memory: &mut FleetState, current: Replicas, due: &Due, desk: &DecideContext<'_>) {
     let before = memory.current.replace(current);
     let Some(before) = before.filter(|before| *before != current && !due.hub_writes()) else {
         return;
@@ -160,8 +165,8 @@ fn desired(due: &Due, decision: &Decision) -> Option<Replicas> {
 /// they asked for last stands. Under `Duplicated` each member has windows and forecasts of its own, and is asked here
 /// for its part of what belongs to the fleet only.
 fn floor(
-    desk: &Desk<'_>,
-    memory: &mut FleetMemory,
+    desk: &DecideContext<'_>,
+    memory: &mut FleetState,
     due: &Due,
     (planned, clusters): (&Planned, u32),
 ) -> Option<Replicas> {
@@ -189,7 +194,7 @@ fn floor(
 }
 
 /// The workload with the fleet's own metrics only, as one of so many equal parts sees it.
-fn own(due: &Due, sighting: &Sighting, parts: u32) -> (Workload, domain::Seen) {
+fn own(due: &Due, sighting: &TargetObservation, parts: u32) -> (Workload, domain::Seen) {
     let workload = &due.spec.workload;
     let observation = &sighting.observation;
     let metrics = workload.metrics.iter().zip(&observation.readings);
@@ -237,7 +242,7 @@ fn part_of(reading: &Reading, parts: u32) -> Reading {
 }
 
 /// The demand of the whole fleet in replicas, if every metric can be measured.
-fn total_demand(due: &Due, sighting: &Sighting, now: Timestamp) -> Option<f64> {
+fn total_demand(due: &Due, sighting: &TargetObservation, now: Timestamp) -> Option<f64> {
     let metrics = due.spec.workload.metrics.iter();
     let readings = metrics.zip(&sighting.observation.readings);
     largest_demand(readings, sighting, now)
@@ -246,7 +251,7 @@ fn total_demand(due: &Due, sighting: &Sighting, now: Timestamp) -> Option<f64> {
 /// The largest, over metrics, of demand by target per pod; absent when one of them cannot be measured.
 pub(super) fn largest_demand<'a>(
     readings: impl Iterator<Item = (&'a MetricSpec, &'a Reading)>,
-    sighting: &Sighting,
+    sighting: &TargetObservation,
     now: Timestamp,
 ) -> Option<f64> {
     let pods = &sighting.observation.pods;

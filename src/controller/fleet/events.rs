@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Planned, apply::Done, state::MemberMemory};
+use super::{Planned, apply::Done, state::MemberRecord};
 use crate::{
     domain::federate::{Action, MemberDecision},
     ports::EventNote,
@@ -13,7 +13,7 @@ use crate::{
 pub(super) fn events<M>(
     planned: &Planned<M>,
     done: &[Done],
-    memories: &mut BTreeMap<String, MemberMemory>,
+    memories: &mut BTreeMap<String, MemberRecord>,
 ) -> Vec<EventNote> {
     let mut events: Vec<EventNote> = done.iter().flat_map(deeds).collect();
     let lost = planned.observed.iter().filter_map(|member| {

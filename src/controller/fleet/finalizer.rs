@@ -45,7 +45,7 @@ enum End<'a> {
 
 /// An object on its way out.
 #[derive(Debug)]
-struct Leaving {
+struct Deleting {
     fdhpa: Arc<FederatedHPA>,
     /// The members that had something of it, as far as is known.
     listed: HashSet<String>,
@@ -55,13 +55,13 @@ struct Leaving {
 
 /// What is to be cleaned up in one sync. It has all that it needs, so that fleets that live need not wait for it.
 #[derive(Debug)]
-pub(super) struct Farewell<C, F> {
+pub(super) struct Cleanups<C, F> {
     hub: Arc<C>,
     fleet: Arc<F>,
     telemetry: Arc<Telemetry>,
     /// Time for what is removed from one member.
     deadline: Duration,
-    leaving: Vec<Leaving>,
+    leaving: Vec<Deleting>,
     /// This hub's identity, when members are to be searched for what was left behind.
     searched_as: Option<String>,
 }
@@ -70,7 +70,7 @@ pub(super) struct Farewell<C, F> {
 
 impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
     /// What is to be let go now, and searched for once in a while.
-    pub(super) async fn farewell(&mut self) -> Farewell<C, F> {
+    pub(super) async fn farewell(&mut self) -> Cleanups<C, F> {
         let now = self.clock.now();
         let mut leaving = self.hub.federated();
         leaving.retain(|fdhpa| fdhpa.metadata.deletion_timestamp.is_some());
@@ -86,13 +86,13 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
             let listed = in_status.chain(in_memory).collect();
             let since = *self.leaving.entry(uid).or_insert(now);
             let is_overdue = now.duration_since(since) >= PATIENCE;
-            Leaving {
+            Deleting {
                 fdhpa,
                 listed,
                 is_overdue,
             }
         });
-        Farewell {
+        Cleanups {
             hub: Arc::clone(&self.hub),
             fleet: Arc::clone(&self.fleet),
             telemetry: Arc::clone(&self.told.telemetry),
@@ -129,9 +129,9 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
     }
 }
 
-// === impl Farewell ===
+// === impl Cleanups ===
 
-impl<C: Cluster, F: Fleet> Farewell<C, F> {
+impl<C: Cluster, F: Fleet> Cleanups<C, F> {
     /// Lets go what is to be deleted, and removes what was left behind: everywhere at once, and no longer than one
     /// member may take.
     pub(super) async fn take(&self) {
@@ -144,7 +144,7 @@ impl<C: Cluster, F: Fleet> Farewell<C, F> {
     }
 
     /// Lets an object go, as far as it is cleaned up.
-    async fn see_off(&self, leaving: &Leaving) {
+    async fn see_off(&self, leaving: &Deleting) {
         let fdhpa = &leaving.fdhpa;
         let left = self.clean_up(leaving).await;
         if !left.is_empty() && !leaving.is_overdue {
@@ -163,7 +163,7 @@ impl<C: Cluster, F: Fleet> Farewell<C, F> {
     }
 
     /// Removes what a fleet has in members; returns the members where something may be left.
-    async fn clean_up(&self, leaving: &Leaving) -> Vec<String> {
+    async fn clean_up(&self, leaving: &Deleting) -> Vec<String> {
         let members = self.fleet.members();
         let cleaned = members.iter().map(|view| async move {
             let name = &view.profile.name;

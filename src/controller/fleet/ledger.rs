@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::{
     Replicas,
-    federate::{Entry, Landing, Ledger, Mark, Span, Standing, Tenure},
+    federate::{Backoff, Entry, Landing, Ledger, ShareStatus, Span, Standing},
 };
 
 /// Seconds since the epoch.
@@ -103,11 +103,11 @@ struct KeptStanding {
 }
 
 /// The tenures by their number in the text.
-const TENURES: [Tenure; 4] = [
-    Tenure::Candidate,
-    Tenure::Pinned,
-    Tenure::Failed,
-    Tenure::Leaving,
+const TENURES: [ShareStatus; 4] = [
+    ShareStatus::Candidate,
+    ShareStatus::Pinned,
+    ShareStatus::Failed,
+    ShareStatus::Leaving,
 ];
 
 /// A ledger as status keeps it.
@@ -220,7 +220,7 @@ fn entry(kept: &KeptEntry) -> Entry {
             let span = span((until, seconds))?;
             let placed = Replicas::new(placed);
             let claimed = claimed.map(Replicas::new);
-            Some(Mark {
+            Some(Backoff {
                 placed,
                 claimed,
                 span,
@@ -285,7 +285,7 @@ mod tests {
             seconds: 600,
         };
         let full = Entry {
-            tenure: Tenure::Failed,
+            tenure: ShareStatus::Failed,
             min: n(1),
             max: n(7),
             written: n(8),
@@ -299,7 +299,7 @@ mod tests {
             capacity: Some(n(9)),
             weight: 3,
             rank: 2,
-            mark: Some(Mark {
+            mark: Some(Backoff {
                 placed: n(4),
                 claimed: Some(n(6)),
                 span,

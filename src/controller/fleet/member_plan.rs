@@ -12,18 +12,18 @@ use serde_json::Value;
 
 use super::{
     decide::largest_demand,
-    observe::{MemberSeen, Seen, Sight, Whole},
+    observe::{MemberObservation, MemberSeen, Seen, Whole},
     placement::{self, Placing},
-    state::{FleetMemory, MemberMemory},
+    state::{FleetState, MemberRecord},
     work_item::Due,
 };
 use crate::{
     controller::{
         apply::Planned,
-        child_hpa::{Siblings, as_child},
+        child_hpa::{RelatedHpas, as_child},
         demand_sample::tell,
-        observe::{self, Sighting, predicted},
-        plan::{Desk, may_act},
+        observe::{self, TargetObservation, predicted},
+        plan::{DecideContext, may_act},
     },
     domain::{
         ReplicaBounds, Replicas,
@@ -65,7 +65,7 @@ pub(super) struct Part {
 pub(super) fn all<M>(
     due: &Due,
     seen: &Seen<M>,
-    memory: &mut FleetMemory,
+    memory: &mut FleetState,
     when: (Timestamp, SignedDuration),
 ) -> Vec<Member> {
     let members = seen.members.iter().map(|(name, member)| {
@@ -80,18 +80,18 @@ pub(super) fn all<M>(
 fn observed<M>(
     due: &Due,
     seen: &MemberSeen<M>,
-    memory: &mut MemberMemory,
+    memory: &mut MemberRecord,
     (now, lost_after): (Timestamp, SignedDuration),
 ) -> Member {
     let view = &seen.view;
     let last = memory.last.take();
     memory.seen |= !seen.is_unknown();
     let member = match &seen.sight {
-        Sight::Unknown { .. } => Member {
+        MemberObservation::Unknown { .. } => Member {
             health: lost(view.health, (last.as_ref(), memory.seen), (now, lost_after)),
             ..last.unwrap_or_default()
         },
-        Sight::Absent { capacity, siblings } => Member {
+        MemberObservation::Absent { capacity, siblings } => Member {
             health: view.health,
             hpa: stands(siblings, memory.shaped),
             observed: Some(now),
@@ -99,7 +99,7 @@ fn observed<M>(
             is_capacity_soft: capacity.is_some_and(|estimate| estimate.is_soft),
             ..Member::default()
         },
-        Sight::Whole(whole) => {
+        MemberObservation::Whole(whole) => {
             let member = Member {
                 health: view.health,
                 ..of(due, whole, memory.shaped, now)
@@ -150,7 +150,7 @@ fn lost(
 }
 
 fn of(due: &Due, whole: &Whole, shaped: Option<(Replicas, Replicas)>, now: Timestamp) -> Member {
-    let Sighting {
+    let TargetObservation {
         scale,
         siblings,
         observation,
@@ -189,7 +189,7 @@ pub(super) fn rival<'w>(due: &Due, whole: &'w Whole) -> Option<&'w Arc<HpaView>>
 
 /// The bounds of the autoscaler that acts for us, as they were decided.
 fn stands(
-    siblings: &Siblings,
+    siblings: &RelatedHpas,
     shaped: Option<(Replicas, Replicas)>,
 ) -> Option<(Replicas, Replicas)> {
     let child = as_child(siblings.acting()?);
@@ -214,10 +214,10 @@ fn demand(due: &Due, whole: &Whole, now: Timestamp) -> Option<f64> {
 
 /// What is to be done in a member; nothing where nobody may write.
 pub(super) fn part<M>(
-    desk: &Desk<'_>,
+    desk: &DecideContext<'_>,
     (due, seen, forecasts): (&Due, &Seen<M>, &Forecasts),
     (decision, entry): (&MemberDecision, Option<&Entry>),
-    (member, memory): (&MemberSeen<M>, &mut MemberMemory),
+    (member, memory): (&MemberSeen<M>, &mut MemberRecord),
 ) -> Option<Part> {
     let template = seen
         .template
@@ -249,8 +249,8 @@ pub(super) fn part<M>(
 }
 
 /// The autoscaler that nobody needs any more where the workload is not there.
-fn orphan(due: &Due, decision: &MemberDecision, sight: &Sight) -> Option<Arc<HpaView>> {
-    let Sight::Absent { siblings, .. } = sight else {
+fn orphan(due: &Due, decision: &MemberDecision, sight: &MemberObservation) -> Option<Arc<HpaView>> {
+    let MemberObservation::Absent { siblings, .. } = sight else {
         return None;
     };
     let goes = decision.action == Action::Delete || due.is_previewed();
@@ -266,10 +266,10 @@ fn may_place(due: &Due, whole: Option<&Whole>) -> bool {
 
 /// What is to be done about the autoscaler and the replicas of a workload that is there.
 fn scaled(
-    desk: &Desk<'_>,
+    desk: &DecideContext<'_>,
     (due, forecasts): (&Due, &Forecasts),
     (decision, entry): (&MemberDecision, Option<&Entry>),
-    (whole, memory): (&Whole, &mut MemberMemory),
+    (whole, memory): (&Whole, &mut MemberRecord),
 ) -> Option<(Planned, Option<Replicas>)> {
     let acts = may_act(&due.part(&due.question), &whole.sighting);
     if decision.action == Action::Skip && acts {
@@ -332,7 +332,7 @@ const fn at_rest() -> action::Action {
 }
 
 /// The fleet's object with as much of a status as the member's own would have: the fleet's history is not its own.
-fn as_remembered(due: &Due, memory: &MemberMemory) -> Arc<EffectiveHorizontalPodAutoscaler> {
+fn as_remembered(due: &Due, memory: &MemberRecord) -> Arc<EffectiveHorizontalPodAutoscaler> {
     let mut object = EffectiveHorizontalPodAutoscaler::clone(&due.whole);
     if let Some(status) = &mut object.status {
         status.history = None;
@@ -393,7 +393,7 @@ fn held(behavior: Option<&Value>) -> Value {
 }
 
 /// What was seen, without the metrics that are not the member's own.
-fn of_its_own(due: &Due, sighting: &Sighting) -> Sighting {
+fn of_its_own(due: &Due, sighting: &TargetObservation) -> TargetObservation {
     let asked = due.question.metrics.iter();
     let mut own = asked.map(|metric| is_own(due, metric));
     let mut sighting = sighting.clone();

@@ -13,8 +13,8 @@ use super::{
 };
 use crate::{
     controller::{
-        child_hpa::Siblings,
-        observe::{Sighting, predicted},
+        child_hpa::RelatedHpas,
+        observe::{TargetObservation, predicted},
     },
     domain::{
         Observation, Replicas, Scale,
@@ -35,7 +35,7 @@ pub(super) fn merged(
     on_hub: &BTreeMap<usize, Reading>,
     (parts, away): (&[(&str, &Whole)], Replicas),
     now: Timestamp,
-) -> Sighting {
+) -> TargetObservation {
     let sum = |of: fn(&Scale) -> Replicas| {
         let counts = parts
             .iter()
@@ -60,8 +60,8 @@ pub(super) fn merged(
         uid: due.whole.metadata.uid.clone().unwrap_or_default(),
         template,
     };
-    Sighting {
-        siblings: Siblings::default(),
+    TargetObservation {
+        siblings: RelatedHpas::default(),
         forecasts: foreseen(forecasts, due, parts, (&pods, &scale), now),
         observation: Observation {
             scale: scale.scale,
@@ -332,7 +332,7 @@ mod tests {
         let totals = [total, total].map(|total| Measured::Total(vec![total]));
         let readings = [used.clone(), used, samples].into_iter().chain(totals);
         Whole {
-            sighting: Sighting {
+            sighting: TargetObservation {
                 scale: ScaleView {
                     scale: scale(cpu.len()),
                     selector: "app=web".to_owned(),
@@ -340,7 +340,7 @@ mod tests {
                     uid: "u".to_owned(),
                     template: None,
                 },
-                siblings: Siblings::default(),
+                siblings: RelatedHpas::default(),
                 observation: Observation {
                     scale: scale(cpu.len()),
                     unseen: Replicas::ZERO,

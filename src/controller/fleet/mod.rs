@@ -34,9 +34,9 @@ use kube::ResourceExt;
 
 use self::{
     apply::Done, decide::Hub, member_plan::Part, observe::Seen, participants::Participants,
-    state::FleetMemory, work_item::Due,
+    state::FleetState, work_item::Due,
 };
-use super::{FIRST_LOOK, Setup, plan::Desk, work_queue::Schedule};
+use super::{FIRST_LOOK, Setup, plan::DecideContext, work_queue::Schedule};
 use crate::{
     clock::Clock,
     domain::{
@@ -57,7 +57,7 @@ pub struct FleetAutoscaler<C, F> {
     setup: Setup,
     told: Told,
     schedule: Schedule,
-    memories: HashMap<String, FleetMemory>,
+    memories: HashMap<String, FleetState>,
     identity: Option<String>,
     swept: Option<Timestamp>,
     /// Whether this is the end: nothing may be held that nobody would release.
@@ -136,7 +136,7 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
     /// Writes the users' own behavior wherever a member's autoscaler was kept from scaling down.
     async fn release(&mut self) {
         let now = self.clock.now();
-        let holds = |memory: &FleetMemory| memory.ledger.members.values().any(|entry| entry.held);
+        let holds = |memory: &FleetState| memory.ledger.members.values().any(|entry| entry.held);
         let holding = self.memories.iter().filter(|(_, memory)| holds(memory));
         let holding: Vec<String> = holding.map(|(uid, _)| uid.clone()).collect();
         if holding.is_empty() {
@@ -211,7 +211,7 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
 
     fn plan(&mut self, due: Due, seen: Seen<F::Member>) -> Planned<F::Member> {
         let now = self.clock.now();
-        let desk = Desk {
+        let desk = DecideContext {
             settings: &self.setup.settings,
             telemetry: &self.told.telemetry,
             now,
@@ -221,7 +221,7 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
         let memory = self
             .memories
             .entry(uid.clone())
-            .or_insert_with(|| FleetMemory::new(&due.fdhpa, &due.whole));
+            .or_insert_with(|| FleetState::new(&due.fdhpa, &due.whole));
         let observed = member_plan::all(&due, &seen, memory, (now, self.fleet.lost_after()));
         memory.down = seen.down();
         let policy = due.policy();
@@ -284,7 +284,7 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
             let cluster = members.get(&part.name)?.view.cluster.as_deref()?;
             Some((cluster, part))
         });
-        let pen = apply::Pen {
+        let pen = apply::MemberWriter {
             telemetry: &self.told.telemetry,
             deadline: self.setup.member_deadline,
         };

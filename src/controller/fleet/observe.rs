@@ -18,10 +18,10 @@ use super::{
     work_item::{Due, is_asked_of_members},
 };
 use crate::{
-    api::ownership::Kin,
+    api::ownership::OwnerKind,
     controller::{
-        child_hpa::{self, Siblings, as_child},
-        observe::{self, Sighting},
+        child_hpa::{self, RelatedHpas, as_child},
+        observe::{self, TargetObservation},
     },
     domain::{
         Replicas,
@@ -53,12 +53,12 @@ pub(super) struct MemberSeen<M> {
     /// The member.
     pub(super) view: Arc<MemberView<M>>,
     /// What was seen.
-    pub(super) sight: Sight,
+    pub(super) sight: MemberObservation,
 }
 
 /// What was seen of one member.
 #[derive(Debug)]
-pub(super) enum Sight {
+pub(super) enum MemberObservation {
     /// The workload runs there.
     Whole(Box<Whole>),
     /// The member answers; the workload is not there.
@@ -66,7 +66,7 @@ pub(super) enum Sight {
         /// How many it holds.
         capacity: Option<Estimate>,
         /// The autoscalers that are there for it nevertheless.
-        siblings: Siblings,
+        siblings: RelatedHpas,
     },
     /// Nothing can be said.
     Unknown {
@@ -81,7 +81,7 @@ pub(super) enum Sight {
 #[derive(Debug, Clone)]
 pub(super) struct Whole {
     /// As in a cluster of its own; readings in the order of its question.
-    pub(super) sighting: Sighting,
+    pub(super) sighting: TargetObservation,
     /// Pods without a node, and since when the oldest is.
     pub(super) unschedulable: (Replicas, Option<Timestamp>),
     /// How many it holds in all.
@@ -124,32 +124,35 @@ impl<M> MemberSeen<M> {
 
     /// Whether the member itself is not ready, and not only what one fleet asks of it.
     fn is_down(&self) -> bool {
-        let is_silent = matches!(self.sight, Sight::Unknown { answers: false, .. });
+        let is_silent = matches!(
+            self.sight,
+            MemberObservation::Unknown { answers: false, .. }
+        );
         is_silent || self.view.refused || self.view.health != Health::Ready
     }
 
     /// Why nothing can be said about it, if so.
     pub(super) fn problem(&self) -> Option<&str> {
         match &self.sight {
-            Sight::Unknown { why, .. } => Some(why),
-            Sight::Whole(_) | Sight::Absent { .. } => None,
+            MemberObservation::Unknown { why, .. } => Some(why),
+            MemberObservation::Whole(_) | MemberObservation::Absent { .. } => None,
         }
     }
 
     /// Whether nothing runs there, and nothing is to.
     pub(super) fn is_idle(&self) -> bool {
         match &self.sight {
-            Sight::Absent { .. } => true,
-            Sight::Unknown { .. } => false,
-            Sight::Whole(whole) => whole.is_idle(),
+            MemberObservation::Absent { .. } => true,
+            MemberObservation::Unknown { .. } => false,
+            MemberObservation::Whole(whole) => whole.is_idle(),
         }
     }
 
     /// The workload there, if it was seen.
     pub(super) fn whole(&self) -> Option<&Whole> {
         match &self.sight {
-            Sight::Whole(whole) => Some(whole),
-            Sight::Absent { .. } | Sight::Unknown { .. } => None,
+            MemberObservation::Whole(whole) => Some(whole),
+            MemberObservation::Absent { .. } | MemberObservation::Unknown { .. } => None,
         }
     }
 }
@@ -275,7 +278,7 @@ async fn look<M: Member>(
     name: &str,
     due: &[(&Due, &Placed)],
     (now, patience): (Timestamp, Duration),
-) -> Vec<Sight> {
+) -> Vec<MemberObservation> {
     let forecasts = Forecasts::default();
     let parts = due.iter().map(|(due, _)| observe::Due {
         left: due.left.get(name).cloned(),
@@ -291,15 +294,15 @@ async fn look<M: Member>(
     join_all(sights).await
 }
 
-fn silent(why: &str) -> Sight {
-    Sight::Unknown {
+fn silent(why: &str) -> MemberObservation {
+    MemberObservation::Unknown {
         why: why.to_owned(),
         answers: false,
     }
 }
 
-fn unknown(error: &ClusterError) -> Sight {
-    Sight::Unknown {
+fn unknown(error: &ClusterError) -> MemberObservation {
+    MemberObservation::Unknown {
         why: error.to_string(),
         answers: !matches!(error, ClusterError::Unreachable { .. }),
     }
@@ -334,18 +337,18 @@ fn shortened(problem: &str) -> String {
 async fn sight<M: Member>(
     (cluster, name): (&M, &str),
     (due, placed): (&Due, Option<&(Template, PodShape)>),
-    sighting: Result<Sighting, ClusterError>,
-) -> Sight {
+    sighting: Result<TargetObservation, ClusterError>,
+) -> MemberObservation {
     let target = &due.spec.workload.target;
     let sighting = match sighting {
         Ok(sighting) => sighting,
         Err(ClusterError::NotFound { .. }) => {
             let capacity = placed.and_then(|(_, like)| cluster.capacity(target, "", like));
             let hpas = cluster.hpas(&target.namespace);
-            let whose = (&*due.whole, Kin::Fleet);
+            let whose = (&*due.whole, OwnerKind::Fleet);
             let left = due.left.get(name).map(String::as_str);
-            let siblings = Siblings::of(whose, target, &hpas, (&due.rivals.uids, left));
-            return Sight::Absent { capacity, siblings };
+            let siblings = RelatedHpas::of(whose, target, &hpas, (&due.rivals.uids, left));
+            return MemberObservation::Absent { capacity, siblings };
         }
         Err(error) => return unknown(&error),
     };
@@ -357,7 +360,7 @@ async fn sight<M: Member>(
     let foreign = is_foreign(cluster, (due, template), &sighting).await;
     match (unschedulable, foreign) {
         (Err(error), _) | (_, Err(error)) => unknown(&error),
-        (Ok(unschedulable), Ok(foreign)) => Sight::Whole(Box::new(Whole {
+        (Ok(unschedulable), Ok(foreign)) => MemberObservation::Whole(Box::new(Whole {
             unschedulable,
             foreign,
             capacity: cluster.capacity(
@@ -375,7 +378,7 @@ async fn sight<M: Member>(
 async fn is_foreign<M: Member>(
     cluster: &M,
     (due, template): (&Due, Option<&Template>),
-    sighting: &Sighting,
+    sighting: &TargetObservation,
 ) -> Result<bool, ClusterError> {
     let is_template = template.is_some_and(|template| template.uid == sighting.scale.uid);
     if due.spec.policy.source != WorkloadSource::Hub || is_template {
@@ -389,7 +392,7 @@ async fn is_foreign<M: Member>(
 async fn hand<M: Member>(
     (cluster, name): (&M, &str),
     due: &Due,
-    sighting: &Sighting,
+    sighting: &TargetObservation,
 ) -> Option<String> {
     let expected = due.known.get(name).copied().flatten();
     let found = sighting.scale.scale.spec;
@@ -404,7 +407,7 @@ async fn hand<M: Member>(
 }
 
 /// Containers of one more replica: by the pod template, else as the newest pod.
-fn containers(sighting: &Sighting) -> Option<Arc<[Container]>> {
+fn containers(sighting: &TargetObservation) -> Option<Arc<[Container]>> {
     let of_pod = || Some(Arc::clone(&sighting.observation.pods.last()?.containers));
     sighting.scale.template.clone().or_else(of_pod)
 }

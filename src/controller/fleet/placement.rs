@@ -1,7 +1,7 @@
 //! When the workload that the hub places is written to a member, and when it is removed there. Pure. It
 //! refuses to say who has a share.
 
-use super::{observe::Sight, state::MemberMemory, template::Template};
+use super::{observe::MemberObservation, state::MemberRecord, template::Template};
 use crate::domain::{
     Replicas,
     federate::{Action, MemberDecision},
@@ -21,8 +21,8 @@ pub(super) struct Placing {
 pub(super) fn placing(
     template: &Template,
     decided: &MemberDecision,
-    sight: &Sight,
-    memory: &MemberMemory,
+    sight: &MemberObservation,
+    memory: &MemberRecord,
 ) -> Option<Placing> {
     let leaves = matches!(
         decided.action,
@@ -32,11 +32,11 @@ pub(super) fn placing(
         return None;
     }
     let start = match sight {
-        Sight::Unknown { .. } => return None,
-        Sight::Absent { .. } => Some(decided.replicas.unwrap_or(decided.min)),
-        Sight::Whole(whole) if whole.sighting.scale.uid == template.uid => return None,
-        Sight::Whole(_) if memory.placed == Some(template.version) => return None,
-        Sight::Whole(_) => None,
+        MemberObservation::Unknown { .. } => return None,
+        MemberObservation::Absent { .. } => Some(decided.replicas.unwrap_or(decided.min)),
+        MemberObservation::Whole(whole) if whole.sighting.scale.uid == template.uid => return None,
+        MemberObservation::Whole(_) if memory.placed == Some(template.version) => return None,
+        MemberObservation::Whole(_) => None,
     };
     Some(Placing {
         template: template.clone(),
@@ -48,10 +48,10 @@ pub(super) fn placing(
 pub(super) fn removing(
     template: &Template,
     decided: &MemberDecision,
-    sight: &Sight,
+    sight: &MemberObservation,
 ) -> Option<String> {
     match sight {
-        Sight::Whole(whole) if decided.action == Action::Delete => {
+        MemberObservation::Whole(whole) if decided.action == Action::Delete => {
             let uid = &whole.sighting.scale.uid;
             (*uid != template.uid && !whole.foreign).then(|| uid.clone())
         }

@@ -9,16 +9,16 @@ use kube::ResourceExt;
 
 use super::{
     FleetAutoscaler, report,
-    state::FleetMemory,
+    state::FleetState,
     work_item::{self, Due},
 };
 use crate::{
-    api::ownership::{DELETION_POLICY, HUB, Kin},
+    api::ownership::{DELETION_POLICY, HUB, OwnerKind},
     api::spec,
     controller::{
         Setup,
-        conflicts::{self, Rivals},
-        state::Memory,
+        conflicts::{self, TargetConflicts},
+        state::ObjectState,
         work_queue::Entry,
     },
     ports::{Cluster, Fleet},
@@ -34,9 +34,9 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
         let uids: HashSet<String> = staying.iter().filter_map(|fdhpa| fdhpa.uid()).collect();
         // Who cannot be read at the moment is not gone.
         let all_are_known = self.hub.every_federated().is_some();
-        let is_gone = |uid: &String, _: &mut FleetMemory| all_are_known && !uids.contains(uid);
+        let is_gone = |uid: &String, _: &mut FleetState| all_are_known && !uids.contains(uid);
         for (_, mut gone) in self.memories.extract_if(is_gone) {
-            let Memory {
+            let ObjectState {
                 labels, foreseen, ..
             } = &gone.told;
             let telemetry = &self.told.telemetry;
@@ -45,7 +45,7 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
         }
         self.told
             .telemetry
-            .knows(Kin::Fleet.resource(), staying.len());
+            .knows(OwnerKind::Fleet.resource(), staying.len());
         let identity = self.identity.as_deref();
         let wholes = staying
             .iter()
@@ -77,7 +77,7 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
     async fn understand(
         &mut self,
         (fdhpa, whole): (&Arc<FederatedHPA>, &Arc<EffectiveHorizontalPodAutoscaler>),
-        rivals: Rivals,
+        rivals: TargetConflicts,
     ) -> Option<Due> {
         let Setup {
             local_zone,
@@ -90,7 +90,7 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
         let memory = self
             .memories
             .entry(uid)
-            .or_insert_with(|| FleetMemory::new(fdhpa, whole));
+            .or_insert_with(|| FleetState::new(fdhpa, whole));
         match understood {
             Ok(spec) => {
                 memory.told.workload = Some(Arc::new(spec.workload.clone()));
@@ -101,7 +101,7 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
             }
             Err(invalid) if memory.spec.is_some() => memory.told.invalid = Some(invalid),
             Err(invalid) => {
-                let board = report::Board::as_it_stands(&*self.hub, fdhpa);
+                let board = report::StatusWriter::as_it_stands(&*self.hub, fdhpa);
                 let reporter = board.reporter(&self.told.telemetry, self.clock.now());
                 reporter.invalid(&mut memory.told, whole, &invalid).await;
             }

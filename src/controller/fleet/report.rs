@@ -23,14 +23,14 @@ use super::{
     ledger,
     member_plan::rival,
     observe::Seen,
-    state::MemberMemory,
+    state::MemberRecord,
     work_item::Due,
 };
 use crate::{
     controller::{
         apply::{Applied, Effect},
         child_hpa::ADOPT,
-        report::{NoticeBoard, Reporter, condition, fingerprint::Outline},
+        report::{NoticeBoard, Reporter, condition, fingerprint::StatusFingerprint},
     },
     domain::{
         Replicas,
@@ -44,25 +44,25 @@ use crate::{
 
 /// Where one fleet's status and events are written.
 #[derive(Debug)]
-pub(super) struct Board<'a, C> {
+pub(super) struct StatusWriter<'a, C> {
     hub: &'a C,
     fdhpa: &'a FederatedHPA,
-    beside: Beside,
+    beside: ExtraConditions,
     conditions: Vec<Condition>,
     change: Option<String>,
 }
 
 /// What a fleet's status has beside that of every autoscaler.
 #[derive(Debug, Clone, Default)]
-struct Beside {
+struct ExtraConditions {
     unassigned: Option<i32>,
     clusters: Option<Vec<ClusterStatus>>,
     ledger: Option<String>,
 }
 
-// === impl Beside ===
+// === impl ExtraConditions ===
 
-impl Beside {
+impl ExtraConditions {
     fn of(status: Option<&FederatedHPAStatus>) -> Self {
         let status = status.cloned().unwrap_or_default();
         Self {
@@ -88,15 +88,15 @@ impl Beside {
     }
 }
 
-// === impl Board ===
+// === impl StatusWriter ===
 
-impl<'a, C: Cluster> Board<'a, C> {
+impl<'a, C: Cluster> StatusWriter<'a, C> {
     /// A board on which everything but the fleet's own part stays as it is.
     pub(super) fn as_it_stands(hub: &'a C, fdhpa: &'a FederatedHPA) -> Self {
         Self {
             hub,
             fdhpa,
-            beside: Beside::of(fdhpa.status.as_ref()),
+            beside: ExtraConditions::of(fdhpa.status.as_ref()),
             conditions: Vec::new(),
             change: None,
         }
@@ -115,14 +115,14 @@ impl<'a, C: Cluster> Board<'a, C> {
     }
 }
 
-impl<C: Cluster> NoticeBoard for Board<'_, C> {
-    fn outline(&self, status: &EffectiveHorizontalPodAutoscalerStatus) -> Outline {
-        Outline::of(status).beside(self.beside.outline())
+impl<C: Cluster> NoticeBoard for StatusWriter<'_, C> {
+    fn outline(&self, status: &EffectiveHorizontalPodAutoscalerStatus) -> StatusFingerprint {
+        StatusFingerprint::of(status).beside(self.beside.outline())
     }
 
-    fn standing(&self, ehpa: &EffectiveHorizontalPodAutoscaler) -> Outline {
-        let beside = Beside::of(self.fdhpa.status.as_ref());
-        Outline::of(&ehpa.status.clone().unwrap_or_default()).beside(beside.outline())
+    fn standing(&self, ehpa: &EffectiveHorizontalPodAutoscaler) -> StatusFingerprint {
+        let beside = ExtraConditions::of(self.fdhpa.status.as_ref());
+        StatusFingerprint::of(&ehpa.status.clone().unwrap_or_default()).beside(beside.outline())
     }
 
     fn change(&self, _: &Applied) -> Option<String> {
@@ -138,7 +138,7 @@ impl<C: Cluster> NoticeBoard for Board<'_, C> {
         ehpa: &EffectiveHorizontalPodAutoscaler,
         status: &EffectiveHorizontalPodAutoscalerStatus,
     ) -> Result<(), ClusterError> {
-        let Beside {
+        let ExtraConditions {
             unassigned,
             clusters,
             ledger,
@@ -176,7 +176,7 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
         let message = "there is no member cluster; put the kubeconfig of each into a labelled Secret of \
                        the members' namespace";
         let trouble = |kind| (kind, "NoMembers", message.to_owned());
-        let board = Board::as_it_stands(&*self.hub, &due.fdhpa);
+        let board = StatusWriter::as_it_stands(&*self.hub, &due.fdhpa);
         board
             .reporter(&self.told.telemetry, self.clock.now())
             .trouble(
@@ -200,7 +200,7 @@ impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
         let is_well =
             memory.told.invalid.is_none() && done.as_ref().is_ok_and(|done| outcome(done).is_ok());
         let written = done.as_deref().unwrap_or_default();
-        let board = Board {
+        let board = StatusWriter {
             hub: &*self.hub,
             fdhpa: &planned.due.fdhpa,
             beside: beside(&planned, &memory.ledger, &mut memory.members),
@@ -313,8 +313,8 @@ fn of_template<M>(seen: &Seen<M>) -> Option<String> {
 fn beside<M>(
     planned: &Planned<M>,
     ledger: &Ledger,
-    memories: &mut BTreeMap<String, MemberMemory>,
-) -> Beside {
+    memories: &mut BTreeMap<String, MemberRecord>,
+) -> ExtraConditions {
     let decided = planned.decision.members.iter();
     let clusters = decided.map(|decided| {
         let memory = memories.entry(decided.name.clone()).or_default();
@@ -324,7 +324,7 @@ fn beside<M>(
         let why = noted(why, notes(decided, observed, memory));
         cluster(decided, observed, ledger.members.get(&decided.name), why)
     });
-    Beside {
+    ExtraConditions {
         unassigned: Some(planned.decision.unassigned.as_i32()),
         clusters: Some(clusters.collect()),
         ledger: Some(ledger::written(ledger)),
@@ -335,7 +335,7 @@ fn beside<M>(
 fn notes(
     decided: &MemberDecision,
     observed: Option<&Member>,
-    memory: &MemberMemory,
+    memory: &MemberRecord,
 ) -> impl Iterator<Item = String> {
     let is_told = matches!(
         decided.reasons.first(),

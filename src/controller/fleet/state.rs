@@ -13,9 +13,9 @@ use jiff::Timestamp;
 
 use super::{last_move::Why, ledger};
 use crate::{
-    api::ownership::Kin,
+    api::ownership::OwnerKind,
     api::spec::FleetSpec,
-    controller::state::{Memory, Track},
+    controller::state::{ObjectState, TargetState},
     domain::{
         Replicas,
         autoscale::history::History,
@@ -27,9 +27,9 @@ use crate::{
 
 /// What is remembered of one fleet.
 #[derive(Debug)]
-pub(super) struct FleetMemory {
+pub(super) struct FleetState {
     /// The fleet as one object.
-    pub(super) told: Memory,
+    pub(super) told: ObjectState,
     /// The last spec that could be acted on.
     pub(super) spec: Option<(Arc<FleetSpec>, Arc<Workload>)>,
     /// What the fleet's own metrics asked for.
@@ -49,14 +49,14 @@ pub(super) struct FleetMemory {
     /// The members that have metric series.
     pub(super) shown: BTreeSet<String>,
     /// By member.
-    pub(super) members: BTreeMap<String, MemberMemory>,
+    pub(super) members: BTreeMap<String, MemberRecord>,
 }
 
 /// What is remembered of one member.
 #[derive(Debug, Default)]
-pub(super) struct MemberMemory {
+pub(super) struct MemberRecord {
     /// The workload there.
-    pub(super) track: Track,
+    pub(super) track: TargetState,
     /// As it was seen last.
     pub(super) last: Option<Member>,
     /// Whether all that is known of it comes from status: what its track held is lost.
@@ -80,9 +80,9 @@ pub(super) struct MemberMemory {
     pub(super) why: Why,
 }
 
-// === impl FleetMemory ===
+// === impl FleetState ===
 
-impl FleetMemory {
+impl FleetState {
     /// The memory of a fleet that is seen for the first time: what its status kept.
     pub(super) fn new(fdhpa: &FederatedHPA, whole: &EffectiveHorizontalPodAutoscaler) -> Self {
         let status = fdhpa.status.as_ref();
@@ -90,16 +90,16 @@ impl FleetMemory {
         let clusters = status.and_then(|status| status.clusters.as_deref());
         let members = clusters.into_iter().flatten().map(|cluster| {
             let last = remembered(cluster);
-            let memory = MemberMemory {
+            let memory = MemberRecord {
                 last: Some(last),
                 restored: true,
                 why: Why::remembered(cluster),
-                ..MemberMemory::default()
+                ..MemberRecord::default()
             };
             (cluster.name.clone(), memory)
         });
         Self {
-            told: Memory::new(whole, Kin::Fleet),
+            told: ObjectState::new(whole, OwnerKind::Fleet),
             spec: None,
             asking: History::default(),
             asked: None,
@@ -135,9 +135,9 @@ impl FleetMemory {
     }
 }
 
-// === impl MemberMemory ===
+// === impl MemberRecord ===
 
-impl MemberMemory {
+impl MemberRecord {
     /// Whether to say that it is lost. What was never seen, and of what status knows nothing, is only joining.
     pub(super) fn is_lost(&self, health: Health, now: Timestamp) -> bool {
         let Health::Unknown { since } = health else {

@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, sync::Arc};
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA};
 
 use crate::{
-    api::ownership::Kin,
+    api::ownership::OwnerKind,
     api::spec::FleetSpec,
-    controller::{conflicts::Rivals, observe::Due as Question},
+    controller::{conflicts::TargetConflicts, observe::Due as Question},
     domain::{
         Replicas,
         federate::{Kind, Policy},
@@ -30,7 +30,7 @@ pub(super) struct Due {
     /// What members are asked.
     pub(super) question: Arc<Workload>,
     /// Who else acts on the same target.
-    pub(super) rivals: Rivals,
+    pub(super) rivals: TargetConflicts,
     /// The members that have a share already, and the replicas that are expected there.
     pub(super) known: BTreeMap<String, Option<Replicas>>,
     /// UIDs of the autoscalers as they were left, by member.
@@ -88,7 +88,7 @@ impl Due {
         Question {
             ehpa: Arc::clone(&self.whole),
             valid: Arc::clone(&self.valid),
-            kin: Kin::Fleet,
+            kin: OwnerKind::Fleet,
             workload: Arc::clone(workload),
             rivals: self.rivals.clone(),
             left: None,

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::{
     api::spec::Invalid,
     controller::{
-        apply::{Applied, Deed},
+        apply::{Applied, HpaChange},
         child_hpa,
     },
     domain::{
@@ -69,7 +69,7 @@ fn trouble(applied: &Applied, invalid: Option<&Invalid>) -> Option<Condition> {
     let adopted = applied
         .outcome
         .as_ref()
-        .is_ok_and(|effect| effect.deeds.contains(&Deed::Adopted));
+        .is_ok_and(|effect| effect.deeds.contains(&HpaChange::Adopted));
     let message = format!(
         "horizontalpodautoscaler {} scales the same target and is left alone; delete it, or annotate \
          this object with {}: \"true\" to take it over (mode Delegated); until then everything is \

@@ -3,7 +3,7 @@
 
 use crate::{
     api::spec::Invalid,
-    controller::apply::{Applied, Deed, Effect},
+    controller::apply::{Applied, Effect, HpaChange},
     ports::{ClusterError, EventNote},
 };
 
@@ -49,9 +49,9 @@ fn effect_events(applied: &Applied, effect: &Effect) -> Vec<EventNote> {
     deeds.chain(scaled).collect()
 }
 
-// === impl Deed ===
+// === impl HpaChange ===
 
-impl Deed {
+impl HpaChange {
     /// How it is told, if it is; `name` is that of the autoscaler.
     pub(in crate::controller) fn event(self, name: &str) -> Option<EventNote> {
         let (reason, note) = match self {

@@ -7,11 +7,11 @@ use serde_json::Value;
 
 /// The part of a status whose change is worth a write.
 #[derive(Debug, Clone, PartialEq)]
-pub(in crate::controller) struct Outline(EffectiveHorizontalPodAutoscalerStatus, Value);
+pub(in crate::controller) struct StatusFingerprint(EffectiveHorizontalPodAutoscalerStatus, Value);
 
-// === impl Outline ===
+// === impl StatusFingerprint ===
 
-impl Outline {
+impl StatusFingerprint {
     pub(in crate::controller) fn of(status: &EffectiveHorizontalPodAutoscalerStatus) -> Self {
         let mut outline = status.clone();
         outline.history = None;

@@ -11,7 +11,7 @@ use super::conditions;
 use crate::{
     controller::{
         apply::Applied,
-        state::{self, Memory},
+        state::{self, ObjectState},
     },
     domain::{
         Replicas,
@@ -23,7 +23,7 @@ use crate::{
 
 /// The whole status after a decision was carried out, or not.
 pub(super) fn status(
-    memory: &Memory,
+    memory: &ObjectState,
     applied: &Applied,
     beside: Vec<Condition>,
     now: Timestamp,
@@ -51,7 +51,7 @@ pub(super) fn status(
 }
 
 /// The later of our own last change and the child's.
-fn last_scale(memory: &Memory, applied: &Applied) -> Option<Timestamp> {
+fn last_scale(memory: &ObjectState, applied: &Applied) -> Option<Timestamp> {
     let child = applied
         .outcome
         .as_ref()

@@ -55,7 +55,7 @@ pub struct Landing {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Entry {
     /// Where it stands in the fleet.
-    pub tenure: Tenure,
+    pub tenure: ShareStatus,
     /// Its budget: the smallest count.
     pub min: Replicas,
     /// Its budget: the largest count.
@@ -73,7 +73,7 @@ pub struct Entry {
     /// Its place in the order of filling when budgets were divided last.
     pub rank: u32,
     /// What its nodes proved to hold, because pods stayed unschedulable.
-    pub mark: Option<Mark>,
+    pub mark: Option<Backoff>,
     /// That it serves demand of its own, which others cannot.
     pub local: Option<Span>,
     /// Whether its autoscaler was kept from scaling down (R9).
@@ -100,7 +100,7 @@ pub struct Entry {
 
 /// Where a member stands in the fleet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Tenure {
+pub enum ShareStatus {
     /// A candidate; its budget may be zero.
     #[default]
     Candidate,
@@ -114,7 +114,7 @@ pub enum Tenure {
 
 /// Feedback on capacity: this many fitted, whatever the estimate says.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Mark {
+pub struct Backoff {
     /// How many pods were placed.
     pub placed: Replicas,
     /// What the estimate claimed then; absent when there was none. A larger one since means that nodes were added.

@@ -36,7 +36,7 @@ pub use capacity::{
 pub use decision::{Action, Condition, ConditionKind, FleetDecision, MemberDecision, Reason};
 pub use distribute::distribute;
 pub use divide::{Slot, Split, Surplus, Ties, fill, quota_split, webster};
-pub use ledger::{Entry, Landing, Ledger, Mark, Span, Tenure};
+pub use ledger::{Backoff, Entry, Landing, Ledger, ShareStatus, Span};
 pub use member::{Health, Member, Pods, Standing, Taint, TaintEffect, Total};
 pub use policy::{FailurePolicy, Kind, Policy, Preference, Toleration, WeightBy, WorkloadSource};
 pub use rules::{Participation, decide, participation};

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use foretide_models::Sample;
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Grid, Occasion, Range};
+use super::{Grid, Range, ReadContext};
 use crate::ports::HistoryError;
 
 /// How far behind the newest sample a reading starts, for samples that arrive late.
@@ -26,7 +26,7 @@ const AGREEMENT: f64 = 0.10;
 /// Whether the live minutes of one series measure what its query does, as far as that is known. Every series finds out
 /// for itself, also where several share a query: the live minutes of one say nothing about another.
 #[derive(Debug, Clone, Copy)]
-pub struct Agreement {
+pub struct LiveMatch {
     agrees: bool,
     /// When the two are compared next.
     pub(super) compare_at: i64,
@@ -34,7 +34,7 @@ pub struct Agreement {
 
 /// What a reader told of one request.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct CachedSamples {
     pub(super) grid: Grid,
     pub(super) samples: BTreeMap<i64, f64>,
     /// The newest second that there was a sample for.
@@ -45,9 +45,9 @@ pub(super) struct Told {
     pub(super) whole_at: i64,
 }
 
-// === impl Agreement ===
+// === impl LiveMatch ===
 
-impl Default for Agreement {
+impl Default for LiveMatch {
     fn default() -> Self {
         Self {
             agrees: false,
@@ -56,10 +56,10 @@ impl Default for Agreement {
     }
 }
 
-impl Agreement {
+impl LiveMatch {
     /// Compares live minutes with what was told: another unit, another set of pods or another window would show. The
     /// middle one of the ratios of the newest 30 common samples must be within a tenth of one.
-    pub(super) fn compare(&mut self, told: &Told, occasion: &Occasion<'_>) {
+    pub(super) fn compare(&mut self, told: &CachedSamples, occasion: &ReadContext<'_>) {
         let common = occasion.live.iter().rev().filter_map(|sample| {
             let at = sample.at.as_second();
             let told = told.samples.get(&at).filter(|told| told.is_finite())?;
@@ -74,9 +74,9 @@ impl Agreement {
     }
 }
 
-// === impl Told ===
+// === impl CachedSamples ===
 
-impl Told {
+impl CachedSamples {
     pub(super) const fn nothing(grid: Grid) -> Self {
         Self {
             grid,
@@ -88,7 +88,7 @@ impl Told {
     }
 
     /// Everything that is wanted, on the grid.
-    pub(super) fn window(&self, occasion: &Occasion<'_>) -> Range {
+    pub(super) fn window(&self, occasion: &ReadContext<'_>) -> Range {
         let Grid { step, span } = self.grid;
         let to = occasion.now.as_second().div_euclid(step) * step;
         let whole = to - span / step * step;
@@ -111,7 +111,11 @@ impl Told {
     ///
     /// The newest answer counts, not the last reading: after a gap in the answers the whole gap is asked for again.
     /// A window that lacks a tenth of its points is read whole once an hour.
-    pub(super) fn missing(&self, agreement: Agreement, occasion: &Occasion<'_>) -> Option<Range> {
+    pub(super) fn missing(
+        &self,
+        agreement: LiveMatch,
+        occasion: &ReadContext<'_>,
+    ) -> Option<Range> {
         let window = self.window(occasion);
         let (Some(newest), Some(asked_from)) = (self.newest(), self.asked_from) else {
             return Some(window);
@@ -137,7 +141,7 @@ impl Told {
     }
 
     /// Whether live minutes go on without a gap from the newest answer to the end of the window.
-    pub(super) fn is_carried(&self, agreement: Agreement, occasion: &Occasion<'_>) -> bool {
+    pub(super) fn is_carried(&self, agreement: LiveMatch, occasion: &ReadContext<'_>) -> bool {
         let to = self.window(occasion).to;
         let answered = agreement.agrees && self.newest().is_some_and(|newest| newest >= to);
         answered || !self.tail(agreement, occasion).is_empty()
@@ -145,7 +149,7 @@ impl Told {
 
     /// The live minutes that carry on from the newest answer to the end of the window: all of them, or none if one is
     /// missing, if they measure something else or if the answer is too old.
-    fn tail(&self, agreement: Agreement, occasion: &Occasion<'_>) -> Vec<Sample> {
+    fn tail(&self, agreement: LiveMatch, occasion: &ReadContext<'_>) -> Vec<Sample> {
         let (to, step) = (self.window(occasion).to, self.grid.step);
         let Some(newest) = self.newest().filter(|_| agreement.agrees) else {
             return Vec::new();
@@ -166,8 +170,8 @@ impl Told {
     /// The samples of the window, with live minutes where they carry on.
     pub(super) fn samples(
         &self,
-        agreement: Agreement,
-        occasion: &Occasion<'_>,
+        agreement: LiveMatch,
+        occasion: &ReadContext<'_>,
     ) -> Result<Vec<Sample>, HistoryError> {
         let window = self.window(occasion);
         let told = self.samples.range(window.from..=window.to);

@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Grid, Occasion, Part, Range, cache::Told};
+use super::{Grid, Part, Range, ReadContext, cache::CachedSamples};
 use crate::ports::HistoryError;
 
 /// How far the newest sample of one member may be behind that of another.
@@ -43,8 +43,8 @@ struct Point {
 // === impl Sum ===
 
 impl Sum {
-    pub(super) fn of(grid: Grid, occasion: &Occasion<'_>) -> Self {
-        let window = Told::nothing(grid).window(occasion);
+    pub(super) fn of(grid: Grid, occasion: &ReadContext<'_>) -> Self {
+        let window = CachedSamples::nothing(grid).window(occasion);
         let count = usize::try_from((window.to - window.from) / grid.step + 1).unwrap_or(0);
         Self {
             grid,
@@ -58,7 +58,7 @@ impl Sum {
     }
 
     /// Adds what was told of one part.
-    pub(super) fn add(&mut self, part: &Part, told: &Told, idle: &BTreeSet<Arc<str>>) {
+    pub(super) fn add(&mut self, part: &Part, told: &CachedSamples, idle: &BTreeSet<Arc<str>>) {
         let idle = part.member.as_ref().is_some_and(|name| idle.contains(name));
         let within = || told.samples.range(self.window.from..=self.window.to);
         let newest = within().rev().find(|(_, value)| **value >= 0.0);
@@ -85,11 +85,11 @@ impl Sum {
     }
 
     /// As if one query had told it.
-    pub(super) fn told(&self) -> Told {
+    pub(super) fn told(&self) -> CachedSamples {
         let times = (self.window.from..).step_by(usize::try_from(self.grid.step).unwrap_or(1));
         let points = times.zip(&self.points);
         let whole = points.filter(|(_, point)| point.any && point.told == self.needed);
-        let mut told = Told::nothing(self.grid);
+        let mut told = CachedSamples::nothing(self.grid);
         told.samples = whole.map(|(at, point)| (at, point.total)).collect();
         told.answered = told.samples.last_key_value().map(|(at, _)| *at);
         told.asked_from = self.asked_from;

@@ -79,14 +79,14 @@ async fn read<R: HistoryReader>(
     request: &Past,
     now: i64,
 ) -> Result<Vec<Sample>, HistoryError> {
-    let occasion = Occasion {
+    let occasion = ReadContext {
         now: at(now),
         since: None,
         live: &[],
         idle: &NOBODY,
     };
     cache
-        .read(reader, request, &mut Agreement::default(), &occasion)
+        .read(reader, request, &mut LiveMatch::default(), &occasion)
         .await
 }
 
@@ -249,11 +249,11 @@ fn live(now: i64, minutes: i64, factor: f64) -> Vec<Sample> {
 /// What is asked at each of these times, `minutes` of live readings being there that say `factor` times the truth.
 async fn asked_at(times: &[i64], minutes: i64, factor: f64) -> Vec<Option<(i64, i64)>> {
     let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
-    let mut agreement = Agreement::default();
+    let mut agreement = LiveMatch::default();
     let mut all = Vec::new();
     for now in times {
         let live = live(*now, minutes, factor);
-        let occasion = Occasion {
+        let occasion = ReadContext {
             now: at(*now),
             since: None,
             live: &live,
@@ -291,12 +291,12 @@ async fn live_minutes_that_differ_or_are_few_or_have_a_hole_save_nothing() {
 #[tokio::test]
 async fn live_minutes_carry_a_history_that_is_not_answered_for_two_hours() {
     let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
-    let (mut agreement, mut lasted) = (Agreement::default(), 0);
+    let (mut agreement, mut lasted) = (LiveMatch::default(), 0);
     for minute in 0..180 {
         let now = 36_000 + minute * 60;
         reader.fail(&[minute > 0]);
         let live = live(now, 180, 1.0);
-        let occasion = Occasion {
+        let occasion = ReadContext {
             now: at(now),
             since: None,
             live: &live,
@@ -318,10 +318,10 @@ async fn live_minutes_carry_a_history_that_is_not_answered_for_two_hours() {
 #[tokio::test]
 async fn live_minutes_that_stop_to_agree_give_way_to_what_is_told() {
     let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
-    let (mut agreement, mut told) = (Agreement::default(), Vec::new());
+    let (mut agreement, mut told) = (LiveMatch::default(), Vec::new());
     for (now, factor) in [(36_000, 1.0), (37_800, 3.0), (39_600, 3.0)] {
         let live = live(now, 120, factor);
-        let occasion = Occasion {
+        let occasion = ReadContext {
             now: at(now),
             since: None,
             live: &live,
@@ -340,12 +340,12 @@ async fn live_minutes_that_stop_to_agree_give_way_to_what_is_told() {
 #[tokio::test]
 async fn live_minutes_of_one_series_do_not_reach_another_that_asks_the_same() {
     let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
-    let (mut one, mut other) = (Agreement::default(), Agreement::default());
+    let (mut one, mut other) = (LiveMatch::default(), LiveMatch::default());
     let (agree, differ) = (live(36_060, 120, 1.05), live(36_060, 120, 3.0));
     let mut last = Vec::new();
     for now in [36_000, 36_060] {
         for (agreement, live) in [(&mut one, &agree), (&mut other, &differ)] {
-            let occasion = Occasion {
+            let occasion = ReadContext {
                 now: at(now),
                 since: None,
                 live,
@@ -376,9 +376,9 @@ async fn what_is_known_is_told_while_somebody_else_waits_for_an_answer() {
         }
     }
     let cache = HistoryCache::default();
-    let mut agreement = Agreement::default();
+    let mut agreement = LiveMatch::default();
     let live = live(36_060, 120, 1.0);
-    let occasion = |now| Occasion {
+    let occasion = |now| ReadContext {
         now: at(now),
         since: None,
         live: &live,
@@ -387,26 +387,26 @@ async fn what_is_known_is_told_while_somebody_else_waits_for_an_answer() {
     let reader = Recorded::new(|_| true);
     let first = (cache.read(&reader, &request(7200), &mut agreement, &occasion(36_000))).await;
     assert!(first.is_ok());
-    let (mut new, alone, ask) = (Agreement::default(), occasion(36_060), request(7200));
+    let (mut new, alone, ask) = (LiveMatch::default(), occasion(36_060), request(7200));
     let hanging = cache.read(&Hangs, &ask, &mut new, &alone);
     futures::pin_mut!(hanging);
     assert!(futures::poll!(hanging.as_mut()).is_pending());
     let known = cache.known(&ask, agreement, &alone).unwrap();
     assert_eq!((known.len(), known.last()), (121, Some(&sample(36_060))));
-    assert!(cache.known(&ask, Agreement::default(), &alone).is_none());
+    assert!(cache.known(&ask, LiveMatch::default(), &alone).is_none());
 }
 
 #[tokio::test]
 async fn what_lies_before_the_wanted_time_is_dropped_and_asked_for_again_when_it_is_wanted() {
     let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
-    let (mut agreement, mut asked) = (Agreement::default(), Vec::new());
+    let (mut agreement, mut asked) = (LiveMatch::default(), Vec::new());
     for (now, since) in [
         (86_400, None),
         (86_460, Some(79_190)),
         (86_520, Some(79_250)),
         (86_580, None),
     ] {
-        let occasion = Occasion {
+        let occasion = ReadContext {
             now: at(now),
             since: since.map(at),
             live: &[],

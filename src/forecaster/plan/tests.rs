@@ -104,7 +104,7 @@ async fn refreshed(
     let (histories, asked) = (HistoryCache::default(), Mutex::default());
     let past = Past { value, asked };
     let plan = Plan::new(request, Box::new(witness.clone()), at(0)).unwrap();
-    let Place::Here(mut refresher) = plan.place else {
+    let RefreshState::Here(mut refresher) = plan.place else {
         unreachable!("nothing was sent out");
     };
     let mut all = Vec::new();

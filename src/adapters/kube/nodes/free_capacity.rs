@@ -35,7 +35,7 @@ const WAITING_MAX: usize = 200;
 
 /// What is free on the nodes, and who waits for it.
 #[derive(Debug, Default)]
-pub(in crate::adapters::kube) struct Spare(Mutex<Option<Arc<Summed>>>);
+pub(in crate::adapters::kube) struct FreeCapacity(Mutex<Option<Arc<Summed>>>);
 
 /// A cluster at one moment.
 #[derive(Debug)]

@@ -22,7 +22,7 @@ const HOSTNAME: &str = "kubernetes.io/hostname";
 /// The parts of a pod's spec that bind it to nodes.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
-pub(in crate::adapters::kube) struct Placing {
+pub(in crate::adapters::kube) struct SchedulingConstraints {
     node_selector: Option<BTreeMap<String, String>>,
     affinity: Option<Affinity>,
     tolerations: Option<Vec<TolerationObject>>,
@@ -95,9 +95,9 @@ struct Spread {
     when_unsatisfiable: Option<String>,
 }
 
-// === impl Placing ===
+// === impl SchedulingConstraints ===
 
-impl Placing {
+impl SchedulingConstraints {
     /// Reads a pod's spec; what cannot be read binds to nothing.
     pub(in crate::adapters::kube) fn of(spec: Option<&Value>) -> Self {
         let read = spec.map(Self::deserialize);

@@ -10,7 +10,7 @@ use super::super::{
     client::Limits,
     fake::{FakeServer, Reply, Sent},
     store::Seen,
-    watch::Pace,
+    watch::WatchTimeouts,
 };
 use crate::{
     clock::Clock,
@@ -28,7 +28,7 @@ fn cluster(client: Client) -> KubeCluster {
         Connection::over(client),
         &[],
         clock,
-        (limits, Pace::default()),
+        (limits, WatchTimeouts::default()),
     )
 }
 

@@ -7,7 +7,7 @@ use super::super::{
     Connection, KubeMember, Limits, WriteGate,
     fake::{FakeServer, Reply, Sent},
     store::Seen,
-    watch::Pace,
+    watch::WatchTimeouts,
 };
 use crate::{
     clock::Clock,
@@ -29,7 +29,7 @@ fn member_of(client: kube::Client, namespaces: &[String]) -> KubeMember {
         Connection::over(client),
         namespaces,
         WriteGate::default(),
-        (limits, Pace::default(), Clock::system()),
+        (limits, WatchTimeouts::default(), Clock::system()),
     )
 }
 
@@ -440,7 +440,7 @@ async fn a_closed_gate_of_the_hub_stops_writes_to_members() {
     let (server, client) = FakeServer::always(|| Reply::Ok(json!({})));
     let gate = WriteGate::default();
     let limits = Limits::of_a_member();
-    let of = (limits, Pace::default(), Clock::system());
+    let of = (limits, WatchTimeouts::default(), Clock::system());
     let member = KubeMember::member(Connection::over(client), &[], gate.clone(), of);
     gate.set(false);
     assert!(member.remove(&target(), "u").await.is_err());

@@ -11,22 +11,22 @@ use super::super::{
     Changes,
     fake::{FakeServer, Reply, Sent, failure},
     pods::StoredPod,
-    redact::Hidden,
+    redact::Redactor,
     selector,
     store::{Seen, Store},
     url::Resource,
-    watch::{Pace, Watch},
+    watch::{Watch, WatchTimeouts},
 };
 use crate::ports::ObjectKey;
 
 const OPEN: &str = "watch=true&allowWatchBookmarks=true&timeoutSeconds=50&resourceVersion=";
 
 /// Never waits between attempts.
-fn pace() -> Pace {
-    Pace {
+fn pace() -> WatchTimeouts {
+    WatchTimeouts {
         pause: Duration::ZERO,
         longest_pause: Duration::ZERO,
-        ..Pace::default()
+        ..WatchTimeouts::default()
     }
 }
 
@@ -70,12 +70,16 @@ fn names(store: &Store<StoredPod>) -> Vec<String> {
 }
 
 /// Runs a watch until the server has got so many requests.
-async fn follow(store: &Arc<Store<StoredPod>>, pace: Pace, until: (FakeServer, Client, usize)) {
+async fn follow(
+    store: &Arc<Store<StoredPod>>,
+    pace: WatchTimeouts,
+    until: (FakeServer, Client, usize),
+) {
     let (server, client, requests) = until;
     let scope = store.scopes()[0].clone();
     let watch = Watch {
         client,
-        hidden: Hidden::default(),
+        hidden: Redactor::default(),
         store: store.clone(),
         scope,
         pace,
@@ -221,7 +225,7 @@ async fn a_watch_that_stays_silent_is_opened_again_and_at_last_listed_anew() {
             Reply::Hang
         }
     });
-    let impatient = Pace {
+    let impatient = WatchTimeouts {
         silence: Duration::ZERO,
         ..pace()
     };
@@ -244,13 +248,13 @@ async fn a_version_that_is_forgotten_at_once_again_and_again_costs_a_pause_each_
         }
     });
     let store = pods(None);
-    let patient = Pace {
+    let patient = WatchTimeouts {
         pause: Duration::from_hours(1),
-        ..Pace::default()
+        ..WatchTimeouts::default()
     };
     let watch = Watch {
         client,
-        hidden: Hidden::default(),
+        hidden: Redactor::default(),
         store,
         scope: None,
         pace: patient,
@@ -416,14 +420,14 @@ async fn a_list_without_an_end_is_given_up_and_nothing_of_it_is_kept() {
         }
     });
     let store = pods(None);
-    let patient = Pace {
+    let patient = WatchTimeouts {
         pause: Duration::from_hours(1),
         longest_pause: Duration::from_hours(1),
-        ..Pace::default()
+        ..WatchTimeouts::default()
     };
     let watch = Watch {
         client,
-        hidden: Hidden::default(),
+        hidden: Redactor::default(),
         store: store.clone(),
         scope: None,
         pace: patient,

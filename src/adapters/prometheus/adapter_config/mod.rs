@@ -15,7 +15,7 @@ use serde_json::Value;
 
 pub use self::{
     file::Fault,
-    reload::{RuleBook, Shelved},
+    reload::{ReloadOutcome, RulesCache},
 };
 use self::{
     file::Fields,

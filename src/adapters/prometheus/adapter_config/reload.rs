@@ -7,10 +7,10 @@ use super::{Fault, Rules};
 
 /// The rules in force; clones share them. Without rules from the start.
 #[derive(Debug, Clone, Default)]
-pub struct RuleBook(Arc<RwLock<Page>>);
+pub struct RulesCache(Arc<RwLock<Snapshot>>);
 
 #[derive(Debug, Default)]
-struct Page {
+struct Snapshot {
     rules: Arc<Rules>,
     /// How many times they were replaced.
     version: u64,
@@ -27,7 +27,7 @@ enum Found {
 
 /// What became of a look at the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Shelved {
+pub enum ReloadOutcome {
     /// It is as it was at the last look.
     Unchanged,
     /// Its rules are in force now.
@@ -43,9 +43,9 @@ pub enum Shelved {
     Gone,
 }
 
-// === impl RuleBook ===
+// === impl RulesCache ===
 
-impl RuleBook {
+impl RulesCache {
     /// The rules in force.
     #[must_use]
     pub fn rules(&self) -> Arc<Rules> {
@@ -63,30 +63,30 @@ impl RuleBook {
     }
 
     /// Takes what a look at the configuration found: its text, nothing, or why it could not be looked at.
-    pub fn shelve(&self, found: Result<Option<String>, String>) -> Shelved {
+    pub fn shelve(&self, found: Result<Option<String>, String>) -> ReloadOutcome {
         let found = match found {
             Ok(Some(text)) => Found::Text(text),
             Ok(None) => Found::Nothing,
             Err(why) => Found::Unread(why),
         };
         if self.has_seen(&found) {
-            return Shelved::Unchanged;
+            return ReloadOutcome::Unchanged;
         }
         // Reading them compiles patterns: nobody waits for that.
         let (rules, shelved) = match &found {
             Found::Text(text) => match Rules::read(text) {
                 Ok(rules) => {
                     let (rules_read, faults) = (rules.len(), rules.faults().to_vec());
-                    let taken = Shelved::Taken {
+                    let taken = ReloadOutcome::Taken {
                         rules: rules_read,
                         faults,
                     };
                     (Some(rules), taken)
                 }
-                Err(fault) => (None, Shelved::Kept(fault.to_string())),
+                Err(fault) => (None, ReloadOutcome::Kept(fault.to_string())),
             },
-            Found::Nothing => (Some(Rules::default()), Shelved::Gone),
-            Found::Unread(why) => (None, Shelved::Kept(why.clone())),
+            Found::Nothing => (Some(Rules::default()), ReloadOutcome::Gone),
+            Found::Unread(why) => (None, ReloadOutcome::Kept(why.clone())),
         };
         let mut page = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(rules) = rules {
@@ -103,9 +103,9 @@ impl RuleBook {
     }
 }
 
-// === impl Shelved ===
+// === impl ReloadOutcome ===
 
-impl Shelved {
+impl ReloadOutcome {
     /// What a person should look after, and what is done meanwhile.
     #[must_use]
     pub fn problem(&self) -> Option<String> {
@@ -130,26 +130,26 @@ mod tests {
 
     #[test]
     fn what_could_be_read_stays_until_there_is_something_better_or_nothing() {
-        let book = RuleBook::default();
+        let book = RulesCache::default();
         let text = |text: &str| Ok(Some(text.to_owned()));
         let one = "externalRules: [{seriesQuery: x, metricsQuery: 'sum(<<.Series>>{<<.LabelMatchers>>})'}]";
-        let taken = |rules| Shelved::Taken {
+        let taken = |rules| ReloadOutcome::Taken {
             rules,
             faults: Vec::new(),
         };
         let unread = || Err("no answer".to_owned());
         let steps = [
-            (unread(), Shelved::Kept("no answer".to_owned()), 0),
+            (unread(), ReloadOutcome::Kept("no answer".to_owned()), 0),
             (text(one), taken(1), 1),
-            (text(one), Shelved::Unchanged, 1),
-            (unread(), Shelved::Kept("no answer".to_owned()), 1),
-            (unread(), Shelved::Unchanged, 1),
+            (text(one), ReloadOutcome::Unchanged, 1),
+            (unread(), ReloadOutcome::Kept("no answer".to_owned()), 1),
+            (unread(), ReloadOutcome::Unchanged, 1),
             (
                 text("rules: {}"),
-                Shelved::Kept("rules: expected a list, found a mapping".to_owned()),
+                ReloadOutcome::Kept("rules: expected a list, found a mapping".to_owned()),
                 1,
             ),
-            (Ok(None), Shelved::Gone, 0),
+            (Ok(None), ReloadOutcome::Gone, 0),
             (text(one), taken(1), 1),
             (text(""), taken(0), 0),
         ];
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn every_problem_says_what_is_done_meanwhile() {
-        let book = RuleBook::default();
+        let book = RulesCache::default();
         let problem = |found| book.shelve(found).problem().unwrap_or_default();
         let text = |text: &str| Ok(Some(text.to_owned()));
         assert_eq!(problem(text("rules: []")), "");

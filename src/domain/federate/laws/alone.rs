@@ -2,7 +2,7 @@
 
 use crate::domain::federate::{
     FailurePolicy, FleetDecision, Health, Kind, Ledger, Member, MemberDecision, Pods, Policy,
-    Preference, Reason, Tenure, Total, WeightBy, decide, participation,
+    Preference, Reason, ShareStatus, Total, WeightBy, decide, participation,
 };
 use crate::domain::workload::Mode;
 
@@ -207,8 +207,8 @@ impl Case<'_> {
         let seed = self.seed;
         let (mut maxima, mut least, mut most, mut held) = (0u64, 0u64, 0u64, false);
         for (name, entry) in &after.members {
-            held |= entry.tenure == Tenure::Pinned || self.is_pinned(name);
-            if matches!(entry.tenure, Tenure::Failed | Tenure::Leaving) {
+            held |= entry.tenure == ShareStatus::Pinned || self.is_pinned(name);
+            if matches!(entry.tenure, ShareStatus::Failed | ShareStatus::Leaving) {
                 assert_eq!(
                     entry.max,
                     n(0),
@@ -312,7 +312,10 @@ impl Case<'_> {
             let placed = pods.replicas.get().saturating_sub(pods.unschedulable.get());
             let placed = placed.min(old.written.get());
             let kept = n(placed.min(old.max.get()));
-            if new.tenure == Tenure::Candidate && old.tenure == Tenure::Candidate && !assigned {
+            if new.tenure == ShareStatus::Candidate
+                && old.tenure == ShareStatus::Candidate
+                && !assigned
+            {
                 assert!(
                     new.max >= kept,
                     "seed {}: P9 {decided:?} {old:?} {new:?}",

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use crate::domain::Replicas;
 use crate::domain::federate::{
     Candidate, Entry, FleetDecision, Health, Kind, Ledger, Member, MemberDecision, Policy, Reason,
-    Standing, Tenure, Total, assign,
+    ShareStatus, Standing, Total, assign,
 };
 
 use super::whole::{Broken, broken};
@@ -76,7 +76,7 @@ fn total(of: impl Iterator<Item = Replicas>) -> u64 {
 }
 
 fn has_share(entry: &Entry) -> bool {
-    matches!(entry.tenure, Tenure::Candidate | Tenure::Pinned)
+    matches!(entry.tenure, ShareStatus::Candidate | ShareStatus::Pinned)
 }
 
 impl<'a> Move<'a> {
@@ -119,7 +119,7 @@ impl<'a> Move<'a> {
     fn is_assigned(&self) -> bool {
         let stand = |ledger: &Ledger| -> Vec<_> {
             let all = ledger.members.iter();
-            let all = all.filter(|(_, entry)| entry.tenure != Tenure::Leaving);
+            let all = all.filter(|(_, entry)| entry.tenure != ShareStatus::Leaving);
             all.map(|(name, entry)| (name.clone(), entry.tenure))
                 .collect()
         };
@@ -152,7 +152,7 @@ impl<'a> Move<'a> {
     /// Everybody with a share; whether it was divided with the others or kept because nobody could change it.
     fn shares(&self) -> impl Iterator<Item = (&'a Entry, bool)> {
         let shares = self.after.members.values().filter(|e| has_share(e));
-        shares.map(|entry| (entry, entry.tenure == Tenure::Pinned))
+        shares.map(|entry| (entry, entry.tenure == ShareStatus::Pinned))
     }
 
     /// What thresholds ask for in all.
@@ -229,7 +229,7 @@ impl<'a> Move<'a> {
     /// the others divide what those leave of MAX and MIN, and none has less than its share of MIN of all.
     fn given_weights_divide_what_is_left(&self) -> Result<(), Broken> {
         let shares = || self.after.members.iter().filter(|(_, e)| has_share(e));
-        let is_kept = |entry: &Entry| entry.tenure == Tenure::Pinned;
+        let is_kept = |entry: &Entry| entry.tenure == ShareStatus::Pinned;
         if self.policy.kind != Kind::StaticWeighted || !shares().any(|(_, e)| is_kept(e)) {
             return Ok(());
         }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::domain::federate::{Kind, Tenure};
+use crate::domain::federate::{Kind, ShareStatus};
 
 use super::plain::Behavior;
 use super::whole::{Broken, Ready, broken, calmed, has_timed_out};
@@ -76,7 +76,7 @@ impl Count {
 /// The minimum of everybody with a share.
 fn minima(world: &World) -> BTreeMap<String, u32> {
     let entries = world.ledger.members.iter();
-    let sharing = entries.filter(|(_, e)| e.tenure == Tenure::Candidate && e.max.get() > 0);
+    let sharing = entries.filter(|(_, e)| e.tenure == ShareStatus::Candidate && e.max.get() > 0);
     sharing
         .map(|(name, entry)| (name.clone(), entry.min.get()))
         .collect()
@@ -87,7 +87,7 @@ fn minima(world: &World) -> BTreeMap<String, u32> {
 fn count(world: &World) -> u32 {
     let share = |name: &str| {
         let entry = world.ledger.members.get(name);
-        let entry = entry.filter(|entry| entry.tenure == Tenure::Candidate);
+        let entry = entry.filter(|entry| entry.tenure == ShareStatus::Candidate);
         entry.map_or(0, |entry| entry.max.get())
     };
     let within = world

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::domain::Replicas;
 use crate::domain::federate::{
-    Action, Affinity, ConditionKind, Entry, FailurePolicy, Health, Kind, Ledger, Mark, Member,
-    Policy, Preference, Reason, Remark, Span, Taint, TaintEffect, Tenure, Toleration, Total,
+    Action, Affinity, Backoff, ConditionKind, Entry, FailurePolicy, Health, Kind, Ledger, Member,
+    Policy, Preference, Reason, Remark, ShareStatus, Span, Taint, TaintEffect, Toleration, Total,
     WeightBy, WorkloadSource,
 };
 use crate::domain::hpa::Selector;
@@ -483,7 +483,7 @@ fn a_mark_bounds_a_floor_share_and_weighs_nothing_where_demand_weighs() {
         entry.capacity = Some(n(10));
         entry.weight = weight;
     }
-    let full = Mark {
+    let full = Backoff {
         placed: n(8),
         claimed: Some(n(10)),
         span: Span {
@@ -674,7 +674,7 @@ fn a_fleet_all_of_whose_members_have_lost_their_share_begins_anew_when_one_is_we
     hub.members.truncate(1);
     for entry in hub.ledger.members.values_mut() {
         *entry = Entry {
-            tenure: Tenure::Failed,
+            tenure: ShareStatus::Failed,
             ..Entry::default()
         };
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::domain::Replicas;
-use crate::domain::federate::{Kind, Ledger, Tenure, decide};
+use crate::domain::federate::{Kind, Ledger, ShareStatus, decide};
 
 use super::fleets::{at, n};
 use super::moves::Move;
@@ -106,7 +106,7 @@ pub(super) fn always(world: &World, sync: &Sync) -> Result<(), Broken> {
             .iter()
             .any(|s| s.name == decided.name && !s.reached);
         let (min, max) = (entry.min.get(), entry.max.get());
-        if entry.tenure == Tenure::Failed || entry.tenure == Tenure::Leaving {
+        if entry.tenure == ShareStatus::Failed || entry.tenure == ShareStatus::Leaving {
             continue;
         }
         let Some(standing) = standing(&decided.name) else {
@@ -118,7 +118,7 @@ pub(super) fn always(world: &World, sync: &Sync) -> Result<(), Broken> {
             sums.1 + standing.lo.get(),
             sums.2.saturating_add(standing.hi.get()),
         );
-        if lost || entry.tenure == Tenure::Pinned {
+        if lost || entry.tenure == ShareStatus::Pinned {
             pinned += max;
             continue;
         }

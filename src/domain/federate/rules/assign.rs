@@ -9,12 +9,12 @@ use std::cmp::Reverse;
 use jiff::Timestamp;
 
 use crate::domain::federate::{
-    Budget, Budgets, Candidate, Kind, Ledger, Reason, Tenure, WorkloadSource, assign as divide,
-    weights,
+    Budget, Budgets, Candidate, Kind, Ledger, Reason, ShareStatus, WorkloadSource,
+    assign as divide, weights,
 };
 use crate::domain::{ReplicaBounds, Replicas};
 
-use super::fleet::{Fleet, Role, Seat, sum};
+use super::fleet::{Fleet, MemberState, Role, sum};
 use super::landing;
 
 /// Assigns if there is a cause; true if it did.
@@ -46,22 +46,25 @@ pub(super) fn assign(fleet: &mut Fleet<'_>) -> bool {
 
 /// Whether pods run there that are the fleet's because it has or had a share. What is out of reach since long is not known
 /// to serve.
-fn has_share(seat: &Seat<'_>) -> bool {
-    let is_gone = seat.role == Role::Failed && seat.entry.tenure == Tenure::Failed;
+fn has_share(seat: &MemberState<'_>) -> bool {
+    let is_gone = seat.role == Role::Failed && seat.entry.tenure == ShareStatus::Failed;
     seat.known && seat.counted && !is_gone
 }
 
 /// Whether what a member is differs from what the last assignment took it for.
-fn is_news(seat: &Seat<'_>) -> bool {
-    let had_share = matches!(seat.entry.tenure, Tenure::Candidate | Tenure::Pinned);
+fn is_news(seat: &MemberState<'_>) -> bool {
+    let had_share = matches!(
+        seat.entry.tenure,
+        ShareStatus::Candidate | ShareStatus::Pinned
+    );
     match seat.role {
         Role::Active => {
             let stood = seat.entry.standing.unwrap_or(seat.standing);
-            !seat.known || seat.entry.tenure != Tenure::Candidate || stood != seat.standing
+            !seat.known || seat.entry.tenure != ShareStatus::Candidate || stood != seat.standing
         }
         Role::Lost | Role::Foreign => false,
-        Role::Failed | Role::Recovering => seat.entry.tenure != Tenure::Failed,
-        Role::Leaving => seat.entry.tenure != Tenure::Leaving,
+        Role::Failed | Role::Recovering => seat.entry.tenure != ShareStatus::Failed,
+        Role::Leaving => seat.entry.tenure != ShareStatus::Leaving,
         Role::Outside(_) => seat.known && had_share,
     }
 }
@@ -74,7 +77,7 @@ fn note_recovery(fleet: &mut Fleet<'_>) {
 }
 
 /// Since when a member is well again that has lost its share.
-fn recovered(seat: &Seat<'_>, now: Timestamp) -> Option<Timestamp> {
+fn recovered(seat: &MemberState<'_>, now: Timestamp) -> Option<Timestamp> {
     let since = seat.entry.recovered.or(Some(now));
     since.filter(|_| seat.role == Role::Recovering)
 }
@@ -99,7 +102,7 @@ fn note_standings(fleet: &mut Fleet<'_>) {
 }
 
 /// A member as its nodes and the policy stand now.
-pub(super) fn candidate<'a>(seat: &Seat<'a>, fleet: &Fleet<'_>) -> Candidate<'a> {
+pub(super) fn candidate<'a>(seat: &MemberState<'a>, fleet: &Fleet<'_>) -> Candidate<'a> {
     let marked = seat.is_marked(fleet.now);
     let known = seat.member.capacity.is_some() && !seat.standing.elastic || marked;
     let mut standing = seat.standing;
@@ -135,8 +138,8 @@ fn budgets(fleet: &Fleet<'_>, candidates: &[Candidate<'_>]) -> Budgets {
     let raised: Vec<_> = raised.collect();
     let left = |whole: Replicas, held: u32| Replicas::new(whole.get().saturating_sub(held));
     let bounds = ReplicaBounds::new(
-        left(bounds.min, sum(pinned().map(Seat::min))),
-        left(bounds.max, sum(pinned().map(Seat::max))),
+        left(bounds.min, sum(pinned().map(MemberState::min))),
+        left(bounds.max, sum(pinned().map(MemberState::max))),
     );
     divide(fleet.policy, bounds, &raised)
 }
@@ -192,14 +195,14 @@ fn settle(fleet: &mut Fleet<'_>, budgets: &Budgets) {
                     seat.write = Some(start.get());
                 }
             }
-            Role::Lost | Role::Foreign => seat.entry.tenure = Tenure::Pinned,
+            Role::Lost | Role::Foreign => seat.entry.tenure = ShareStatus::Pinned,
             Role::Failed | Role::Recovering => {
-                seat.entry.tenure = Tenure::Failed;
+                seat.entry.tenure = ShareStatus::Failed;
                 seat.set_budget(0, 0);
             }
             Role::Leaving => {
                 seat.known = true;
-                seat.entry.tenure = Tenure::Leaving;
+                seat.entry.tenure = ShareStatus::Leaving;
                 seat.set_budget(0, 0);
             }
             Role::Outside(_) => seat.known = false,
@@ -207,14 +210,14 @@ fn settle(fleet: &mut Fleet<'_>, budgets: &Budgets) {
     }
 }
 
-fn take_budget(seat: &mut Seat<'_>, budget: Budget, now: Timestamp) {
+fn take_budget(seat: &mut MemberState<'_>, budget: Budget, now: Timestamp) {
     let Budget { min, max } = budget;
     if (seat.entry.min, seat.entry.max) != (min, max) {
         seat.entry.moved = Some(now);
     }
     let (is_new, capacity, elastic) = (!seat.known, seat.capacity, seat.standing.elastic);
     seat.known = true;
-    seat.entry.tenure = Tenure::Candidate;
+    seat.entry.tenure = ShareStatus::Candidate;
     seat.entry.standing = Some(seat.standing);
     seat.set_budget(min.get(), max.get());
     seat.entry.saturated_since = None;

@@ -7,9 +7,9 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::domain::Replicas;
-use crate::domain::federate::{Kind, Mark, Reason, Slot, Span, Surplus, divide::quota_split};
+use crate::domain::federate::{Backoff, Kind, Reason, Slot, Span, Surplus, divide::quota_split};
 
-use super::fleet::{Fleet, Part, Seat, sum};
+use super::fleet::{Fleet, MemberState, Part, sum};
 
 const MARK: u32 = 600;
 const LONGEST_MARK: u32 = 7_200;
@@ -49,16 +49,16 @@ pub(super) fn observe(fleet: &mut Fleet<'_>) {
 }
 
 fn marked(
-    before: Option<Mark>,
+    before: Option<Backoff>,
     placed: Replicas,
     claimed: Option<Replicas>,
     now: Timestamp,
-) -> Mark {
+) -> Backoff {
     let span = match before {
         Some(mark) if now < mark.span.until => mark.span,
         before => Span::next(before.map(|mark| mark.span), now, MARK, LONGEST_MARK),
     };
-    Mark {
+    Backoff {
         placed,
         claimed,
         span,
@@ -94,18 +94,18 @@ pub(super) fn relieve(fleet: &mut Fleet<'_>) {
     }
 }
 
-fn tier(fleet: &Fleet<'_>, seat: &Seat<'_>) -> Option<i64> {
+fn tier(fleet: &Fleet<'_>, seat: &MemberState<'_>) -> Option<i64> {
     let ordered = fleet.policy.kind == Kind::Prioritized;
     seat.standing.priority.filter(|_| ordered)
 }
 
 /// What a blocked member keeps: what is placed, at least one, at least its threshold.
-fn keeps(seat: &Seat<'_>) -> u32 {
+fn keeps(seat: &MemberState<'_>) -> u32 {
     seat.placed.max(1).max(seat.lo())
 }
 
 fn relieve_tier(fleet: &mut Fleet<'_>, from: Option<i64>) {
-    let gives = |fleet: &Fleet<'_>, seat: &Seat<'_>| {
+    let gives = |fleet: &Fleet<'_>, seat: &MemberState<'_>| {
         let is_donor = seat.is_active() && seat.blocked && tier(fleet, seat) == from;
         if is_donor && !fleet.cools(seat) {
             seat.max().saturating_sub(keeps(seat))
@@ -150,7 +150,7 @@ fn relieve_tier(fleet: &mut Fleet<'_>, from: Option<i64>) {
 }
 
 /// What is wrong with a blocked member, for people.
-fn symptom(seat: &Seat<'_>, now: Timestamp) -> String {
+fn symptom(seat: &MemberState<'_>, now: Timestamp) -> String {
     let pending = seat.replicas - seat.placed;
     let since = seat.member.pods.and_then(|pods| pods.unschedulable_since);
     let age = since.map_or(0, |since| now.duration_since(since).as_secs());
@@ -181,7 +181,7 @@ fn receive(fleet: &mut Fleet<'_>, gains: &[u32], minimum: u32, cause: &str) {
     }
 }
 
-fn receives(fleet: &Fleet<'_>, seat: &Seat<'_>) -> bool {
+fn receives(fleet: &Fleet<'_>, seat: &MemberState<'_>) -> bool {
     seat.is_active()
         && !seat.blocked
         && !seat.is_marked(fleet.now)
@@ -190,7 +190,7 @@ fn receives(fleet: &Fleet<'_>, seat: &Seat<'_>) -> bool {
 }
 
 /// The tiers as seen from a blocked one: its own, then the lower ones downwards, then the higher ones upwards.
-fn nearness(from: i64, seat: &Seat<'_>) -> i64 {
+fn nearness(from: i64, seat: &MemberState<'_>) -> i64 {
     const FAR: i64 = i64::MAX / 4;
     let priority = seat.standing.priority.unwrap_or(-FAR).clamp(-FAR, FAR);
     if priority <= from {

@@ -5,12 +5,13 @@ use jiff::Timestamp;
 
 use crate::domain::Replicas;
 use crate::domain::federate::{
-    Action, Entry, FleetDecision, Ledger, Member, MemberDecision, Reason, Tenure, WorkloadSource,
+    Action, Entry, FleetDecision, Ledger, Member, MemberDecision, Reason, ShareStatus,
+    WorkloadSource,
 };
 use crate::domain::workload::Mode;
 
 use super::conditions;
-use super::fleet::{Fleet, Role, Seat};
+use super::fleet::{Fleet, MemberState, Role};
 
 /// The urgency of what ends ready pods that may be needed until the others have grown.
 const AFTER_GROWTH: u8 = 2;
@@ -79,7 +80,7 @@ pub(super) fn conclude(mut fleet: Fleet<'_>) -> (FleetDecision, Ledger) {
     (decision, ledger)
 }
 
-fn put_in_order(seat: &mut Seat<'_>) {
+fn put_in_order(seat: &mut MemberState<'_>) {
     let max = seat.max().min(seat.standing.hi.get());
     if seat.is_active() {
         seat.set_budget(seat.min().max(1).min(max), max);
@@ -87,7 +88,7 @@ fn put_in_order(seat: &mut Seat<'_>) {
 }
 
 /// The bounds that stand: those of its autoscaler; in Direct those that were decided last.
-fn before(seat: &Seat<'_>, mode: Mode) -> Option<(Replicas, Replicas)> {
+fn before(seat: &MemberState<'_>, mode: Mode) -> Option<(Replicas, Replicas)> {
     match mode {
         Mode::Delegated => seat.member.hpa,
         Mode::Direct => seat.previous,
@@ -95,7 +96,7 @@ fn before(seat: &Seat<'_>, mode: Mode) -> Option<(Replicas, Replicas)> {
 }
 
 fn outcome(
-    seat: &Seat<'_>,
+    seat: &MemberState<'_>,
     source: WorkloadSource,
     mode: Mode,
     before: Option<(Replicas, Replicas)>,
@@ -118,7 +119,7 @@ fn outcome(
 
 /// A member without a share: it keeps its pods while the others land, then they end, then all of ours goes; a
 /// workload that the hub did not place stays as it is.
-fn ended(seat: &Seat<'_>, source: WorkloadSource, stands: Option<(u32, u32)>) -> Outcome {
+fn ended(seat: &MemberState<'_>, source: WorkloadSource, stands: Option<(u32, u32)>) -> Outcome {
     let runs = seat
         .member
         .pods
@@ -151,7 +152,7 @@ fn ended(seat: &Seat<'_>, source: WorkloadSource, stands: Option<(u32, u32)>) ->
 }
 
 fn running(
-    seat: &Seat<'_>,
+    seat: &MemberState<'_>,
     source: WorkloadSource,
     mode: Mode,
     stands: Option<(u32, u32)>,
@@ -188,7 +189,7 @@ fn running(
 }
 
 /// Direct: the count to write.
-fn direct(seat: &Seat<'_>) -> u32 {
+fn direct(seat: &MemberState<'_>) -> u32 {
     match (seat.keep, seat.write) {
         (0, Some(0)) => 0,
         (0, _) => seat.count,
@@ -199,7 +200,7 @@ fn direct(seat: &Seat<'_>) -> u32 {
 /// When a write comes: maxima that shrink first, then what grows or stays, last what ends ready pods that may be
 /// needed until the others have grown.
 fn urgency(
-    seat: &Seat<'_>,
+    seat: &MemberState<'_>,
     outcome: Outcome,
     before: Option<(Replicas, Replicas)>,
     now: Timestamp,
@@ -215,10 +216,10 @@ fn urgency(
 }
 
 /// What is remembered; none for a member that is forgotten.
-fn remembered(seat: &Seat<'_>, outcome: Outcome) -> Option<Entry> {
+fn remembered(seat: &MemberState<'_>, outcome: Outcome) -> Option<Entry> {
     let mut entry = seat.entry;
     let is_over = outcome.action == Action::Keep && outcome.max == 0 && seat.keep == 0;
-    let gone = entry.tenure == Tenure::Leaving && is_over;
+    let gone = entry.tenure == ShareStatus::Leaving && is_over;
     // What a taint has evicted comes back when the taint goes, not when it is forgotten.
     if !seat.known || gone && entry.tainted.is_none() {
         return None;
@@ -232,7 +233,7 @@ fn remembered(seat: &Seat<'_>, outcome: Outcome) -> Option<Entry> {
 
 /// Says why a member runs more though nothing asks for it.
 fn tell_of_landing(
-    seat: &mut Seat<'_>,
+    seat: &mut MemberState<'_>,
     outcome: Outcome,
     before: Option<(Replicas, Replicas)>,
     goal: u32,
@@ -245,7 +246,11 @@ fn tell_of_landing(
     }
 }
 
-fn settle_reasons(seat: &mut Seat<'_>, outcome: Outcome, before: Option<(Replicas, Replicas)>) {
+fn settle_reasons(
+    seat: &mut MemberState<'_>,
+    outcome: Outcome,
+    before: Option<(Replicas, Replicas)>,
+) {
     if outcome.action.writes() && seat.is_active() && seat.reasons.is_empty() {
         seat.tell(unforced(seat, outcome, before), String::new);
     }
@@ -281,7 +286,11 @@ fn settle_reasons(seat: &mut Seat<'_>, outcome: Outcome, before: Option<(Replica
 }
 
 /// Why something is written although no rule has moved anything.
-fn unforced(seat: &Seat<'_>, outcome: Outcome, before: Option<(Replicas, Replicas)>) -> Reason {
+fn unforced(
+    seat: &MemberState<'_>,
+    outcome: Outcome,
+    before: Option<(Replicas, Replicas)>,
+) -> Reason {
     let (min, max) = before.unwrap_or_default();
     // What we wrote was more than its budget only because it had to wait for others.
     let is_ours = seat.previous.is_some_and(|(_, written)| written == max);
@@ -297,7 +306,7 @@ fn unforced(seat: &Seat<'_>, outcome: Outcome, before: Option<(Replicas, Replica
 }
 
 /// Who has a say in a member that is left alone for it.
-fn whose_it_is(seat: &Seat<'_>) -> String {
+fn whose_it_is(seat: &MemberState<'_>) -> String {
     let Member {
         rival, fought_by, ..
     } = seat.member;
@@ -313,7 +322,7 @@ fn whose_it_is(seat: &Seat<'_>) -> String {
 }
 
 /// What is wrong with a member that cannot be seen or is not well, if more is known than that.
-fn why_it_is_away(seat: &Seat<'_>, reason: Reason) -> String {
+fn why_it_is_away(seat: &MemberState<'_>, reason: Reason) -> String {
     let follows = match reason {
         Reason::Failed => "it counts as failed",
         _ if seat.known => "it keeps what it has and is left alone",
@@ -324,7 +333,7 @@ fn why_it_is_away(seat: &Seat<'_>, reason: Reason) -> String {
 }
 
 fn decided(
-    seat: Seat<'_>,
+    seat: MemberState<'_>,
     outcome: Outcome,
     before: Option<(Replicas, Replicas)>,
 ) -> MemberDecision {

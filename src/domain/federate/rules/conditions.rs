@@ -7,7 +7,7 @@ use crate::domain::federate::{
 };
 use crate::domain::observation::Status;
 
-use super::fleet::{Fleet, Role, Seat, sum};
+use super::fleet::{Fleet, MemberState, Role, sum};
 
 /// All five, of a fleet that was decided.
 pub(super) fn conditions(fleet: &Fleet<'_>) -> Vec<Condition> {
@@ -45,7 +45,7 @@ fn condition(
 }
 
 /// The names of those members for which something holds, with commas; empty for none.
-fn names(fleet: &Fleet<'_>, holds: impl Fn(&Seat<'_>) -> bool) -> String {
+fn names(fleet: &Fleet<'_>, holds: impl Fn(&MemberState<'_>) -> bool) -> String {
     let named = fleet.seats.iter().filter(|seat| holds(seat));
     let mut text = String::new();
     for seat in named {
@@ -73,7 +73,7 @@ fn remarks(fleet: &Fleet<'_>) -> BTreeSet<Remark> {
     if policy.kind == Kind::Duplicated {
         return BTreeSet::new();
     }
-    let takes_part = |seat: &&Seat<'_>| seat.is_active() || seat.role.is_pinned();
+    let takes_part = |seat: &&MemberState<'_>| seat.is_active() || seat.role.is_pinned();
     let parties = fleet.seats.iter().filter(takes_part);
     let mut remarks = thresholds(policy.bounds, parties.map(|seat| &seat.standing));
     let is_weighted = matches!(policy.kind, Kind::StaticWeighted | Kind::DynamicWeighted);
@@ -124,19 +124,19 @@ fn balanced(fleet: &Fleet<'_>) -> Condition {
 
 /// By how much maxima exceed MAX because members that cannot be changed hold theirs.
 fn held_by_lost(fleet: &Fleet<'_>) -> u32 {
-    let is_pinned = |seat: &Seat<'_>| seat.role.is_pinned();
+    let is_pinned = |seat: &MemberState<'_>| seat.role.is_pinned();
     if fleet.policy.kind == Kind::Duplicated || !fleet.seats.iter().any(is_pinned) {
         return 0;
     }
-    let least = sum(fleet.seats.iter().map(Seat::lo));
-    sum(fleet.seats.iter().map(Seat::max)).saturating_sub(fleet.max().max(least))
+    let least = sum(fleet.seats.iter().map(MemberState::lo));
+    sum(fleet.seats.iter().map(MemberState::max)).saturating_sub(fleet.max().max(least))
 }
 
 fn reachable(fleet: &Fleet<'_>) -> Condition {
     let kind = ConditionKind::MembersReachable;
     let missing: Vec<_> = fleet.seats.iter().filter(|seat| !is_ready(seat)).collect();
     let (beside, meant): (Vec<_>, Vec<_>) = missing.into_iter().partition(|seat| is_beside(seat));
-    let told = |seat: &&Seat<'_>| format!("{}: {}", seat.name(), trouble(seat));
+    let told = |seat: &&MemberState<'_>| format!("{}: {}", seat.name(), trouble(seat));
     let named: Vec<_> = meant.iter().map(told).collect();
     if !named.is_empty() {
         let message = format!(
@@ -163,7 +163,7 @@ fn reachable(fleet: &Fleet<'_>) -> Condition {
 }
 
 /// Whether a member answers, is well, and nothing will keep it from answering before long.
-fn is_ready(seat: &Seat<'_>) -> bool {
+fn is_ready(seat: &MemberState<'_>) -> bool {
     let is_away = matches!(
         seat.role,
         Role::Lost | Role::Failed | Role::Outside(Reason::Unknown | Reason::Failed)
@@ -172,14 +172,14 @@ fn is_ready(seat: &Seat<'_>) -> bool {
 }
 
 /// Whether a member has no part in the fleet, whether it can be seen or not.
-fn is_beside(seat: &Seat<'_>) -> bool {
+fn is_beside(seat: &MemberState<'_>) -> bool {
     match seat.role {
         Role::Outside(reason) => !matches!(reason, Reason::Unknown | Reason::Failed),
         _ => false,
     }
 }
 
-fn trouble<'a>(seat: &Seat<'a>) -> &'a str {
+fn trouble<'a>(seat: &MemberState<'a>) -> &'a str {
     let problem = seat.member.problem.as_deref();
     problem.unwrap_or("it does not answer, or is not well")
 }

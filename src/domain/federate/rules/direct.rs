@@ -7,7 +7,7 @@ use crate::domain::Replicas;
 use crate::domain::federate::{Candidate, distribute};
 use crate::domain::workload::Mode;
 
-use super::fleet::{Fleet, Part, Seat};
+use super::fleet::{Fleet, MemberState, Part};
 
 /// Counts for the members that are awake, within their budgets and what they can run; without a count for the fleet
 /// they keep what they have, within their budgets.
@@ -38,7 +38,7 @@ fn divide(fleet: &mut Fleet<'_>) {
     }
 }
 
-fn candidate<'a>(seat: &Seat<'a>) -> Candidate<'a> {
+fn candidate<'a>(seat: &MemberState<'a>) -> Candidate<'a> {
     let hi = seat.max().min(seat.capacity).max(seat.min());
     let mut candidate = seat.candidate(Part {
         hi,

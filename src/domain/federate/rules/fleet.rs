@@ -12,8 +12,8 @@ use super::roles::seats;
 use crate::domain::{
     Replicas,
     federate::{
-        Candidate, Entry, Kind, Ledger, Member, Policy, Reason, Standing, Surplus, Tenure, Total,
-        WeightBy, share,
+        Candidate, Entry, Kind, Ledger, Member, Policy, Reason, ShareStatus, Standing, Surplus,
+        Total, WeightBy, share,
     },
     workload::Mode,
 };
@@ -26,7 +26,7 @@ pub(super) struct Fleet<'a> {
     /// The memory, without the members: theirs is in the seats until the end.
     pub(super) ledger: Ledger,
     /// By name.
-    pub(super) seats: Vec<Seat<'a>>,
+    pub(super) seats: Vec<MemberState<'a>>,
     /// Whether a member with a budget is not there any more.
     pub(super) vanished: bool,
     /// What has to be divided as floor; in Direct also the count of the fleet, which is divided alike.
@@ -46,7 +46,7 @@ pub(super) struct Fleet<'a> {
     clippy::struct_excessive_bools,
     reason = "independent facts about one member, not the states of a machine"
 )]
-pub(super) struct Seat<'a> {
+pub(super) struct MemberState<'a> {
     pub(super) member: &'a Member,
     pub(super) standing: Standing,
     pub(super) role: Role,
@@ -125,7 +125,8 @@ impl<'a> Fleet<'a> {
         let entries = std::mem::take(&mut ledger.members);
         let mut seats = seats(policy, members, &entries, now);
         seats.sort_by(|a, b| a.name().cmp(b.name()));
-        let had_budget = |entry: &Entry| matches!(entry.tenure, Tenure::Candidate | Tenure::Pinned);
+        let had_budget =
+            |entry: &Entry| matches!(entry.tenure, ShareStatus::Candidate | ShareStatus::Pinned);
         let known = seats.iter().filter(|s| s.known && had_budget(&s.entry));
         let floor = total.floor.map_or(0, Replicas::get);
         let desired = match policy.mode {
@@ -171,22 +172,22 @@ impl<'a> Fleet<'a> {
     }
 
     /// The members that can be changed.
-    pub(super) fn active(&self) -> impl Iterator<Item = &Seat<'a>> {
+    pub(super) fn active(&self) -> impl Iterator<Item = &MemberState<'a>> {
         self.seats.iter().filter(|seat| seat.is_active())
     }
 
     /// The same, to change them.
-    pub(super) fn active_mut(&mut self) -> impl Iterator<Item = &mut Seat<'a>> {
+    pub(super) fn active_mut(&mut self) -> impl Iterator<Item = &mut MemberState<'a>> {
         self.seats.iter_mut().filter(|seat| seat.is_active())
     }
 
     /// Those of them that have a share: the pods of the others are not the fleet's.
-    pub(super) fn sharing(&self) -> impl Iterator<Item = &Seat<'a>> {
+    pub(super) fn sharing(&self) -> impl Iterator<Item = &MemberState<'a>> {
         self.active().filter(|seat| seat.max() > 0)
     }
 
     /// Those whose pods are the fleet's.
-    pub(super) fn counted(&self) -> impl Iterator<Item = &Seat<'a>> {
+    pub(super) fn counted(&self) -> impl Iterator<Item = &MemberState<'a>> {
         self.seats.iter().filter(|seat| seat.counted)
     }
 
@@ -196,7 +197,7 @@ impl<'a> Fleet<'a> {
     }
 
     /// Whether a member was moved too recently to be moved again.
-    pub(super) fn cools(&self, seat: &Seat<'_>) -> bool {
+    pub(super) fn cools(&self, seat: &MemberState<'_>) -> bool {
         self.within(seat.entry.moved, self.policy.cooldown)
     }
 
@@ -220,7 +221,7 @@ impl<'a> Fleet<'a> {
         &self,
         n: u32,
         surplus: Surplus,
-        part: impl Fn(&Seat<'a>) -> Option<Part>,
+        part: impl Fn(&MemberState<'a>) -> Option<Part>,
     ) -> Vec<u32> {
         let mut shares = vec![0; self.seats.len()];
         if n == 0 {
@@ -261,7 +262,7 @@ impl Part {
     }
 }
 
-impl<'a> Seat<'a> {
+impl<'a> MemberState<'a> {
     pub(super) fn name(&self) -> &'a str {
         &self.member.profile.name
     }

@@ -9,7 +9,7 @@ use crate::domain::federate::{
 };
 use crate::domain::workload::Mode;
 
-use super::fleet::{Fleet, Seat, sum};
+use super::fleet::{Fleet, MemberState, sum};
 
 /// Divides the floor over the members that are awake and can be changed; the others count with the minimum they keep,
 /// but not in Direct, where the floor is the count that is divided over the same members.
@@ -42,19 +42,20 @@ pub(super) fn split(fleet: &Fleet<'_>, floor: u32) -> Split {
 }
 
 /// The shares that the others have when one of them sleeps; absent when they cannot run the whole.
-pub(super) fn bequeathed<'a>(fleet: &Fleet<'a>, by: &str) -> Option<BTreeMap<&'a str, u32>> {
+pub(super) fn reassigned<'a>(fleet: &Fleet<'a>, by: &str) -> Option<BTreeMap<&'a str, u32>> {
     let split = split_without(fleet, fleet.floor, Some(by));
     let others = fleet.active().filter(|seat| seat.is_awake());
     let others = others.filter(|seat| seat.name() != by);
-    let fits =
-        |(seat, share): (&Seat<'a>, u32)| (share <= seat.capacity).then_some((seat.name(), share));
+    let fits = |(seat, share): (&MemberState<'a>, u32)| {
+        (share <= seat.capacity).then_some((seat.name(), share))
+    };
     let shares = others.zip(split.shares).map(fits);
     shares.collect::<Option<_>>().filter(|_| split.left == 0)
 }
 
 fn split_without(fleet: &Fleet<'_>, floor: u32, absent: Option<&str>) -> Split {
     let pinned = fleet.seats.iter().filter(|seat| seat.role.is_pinned());
-    let kept = sum(pinned.map(Seat::min));
+    let kept = sum(pinned.map(MemberState::min));
     // Under Duplicated nobody serves for another; and in Direct the count is what those who are seen need together.
     let is_for_those_seen =
         fleet.policy.kind == Kind::Duplicated || fleet.policy.mode == Mode::Direct;
@@ -72,7 +73,7 @@ fn split_without(fleet: &Fleet<'_>, floor: u32, absent: Option<&str>) -> Split {
     divide_floor(fleet.policy.kind, floor, slots)
 }
 
-fn slot<'a>(seat: &Seat<'a>, fleet: &Fleet<'_>) -> FloorSlot<'a> {
+fn slot<'a>(seat: &MemberState<'a>, fleet: &Fleet<'_>) -> FloorSlot<'a> {
     let capacity = if fleet.moves() {
         seat.stored_capacity(fleet.now)
     } else {

@@ -7,7 +7,7 @@ use crate::domain::Replicas;
 use crate::domain::federate::{Kind, Landing, Reason};
 use crate::domain::workload::Mode;
 
-use super::fleet::{Fleet, Role, Seat, sum};
+use super::fleet::{Fleet, MemberState, Role, sum};
 
 /// How long others have to become ready before a budget that shrank is enforced.
 const LANDING: SignedDuration = SignedDuration::from_secs(600);
@@ -25,7 +25,7 @@ pub(super) fn begin(fleet: &mut Fleet<'_>, served: u32) {
 
 /// Begins to land where a member was out of reach when others did: it is back with pods beyond its share.
 fn resume(fleet: &mut Fleet<'_>) {
-    let is_back = |seat: &Seat<'_>| {
+    let is_back = |seat: &MemberState<'_>| {
         let may_end = matches!(seat.role, Role::Active | Role::Leaving);
         may_end && seat.entry.written > seat.entry.max && seat.replicas > seat.max()
     };
@@ -50,7 +50,7 @@ pub(super) fn land(fleet: &mut Fleet<'_>) {
         || sum(fleet.counted().map(|seat| seat.placed)),
         Replicas::get,
     );
-    let goal = needed(fleet, served).min(sum(parties(fleet).map(Seat::max)));
+    let goal = needed(fleet, served).min(sum(parties(fleet).map(MemberState::max)));
     let ready = sum(parties(fleet).map(|seat| seat.ready.min(seat.max())));
     let unmeasured = fleet
         .active()
@@ -74,9 +74,10 @@ pub(super) fn land(fleet: &mut Fleet<'_>) {
 }
 
 /// Those whose pods are to serve when all has landed.
-fn parties<'f, 'a>(fleet: &'f Fleet<'a>) -> impl Iterator<Item = &'f Seat<'a>> {
-    let takes_part =
-        |seat: &&Seat<'_>| seat.role == Role::Active || seat.role.is_pinned() && seat.counted;
+fn parties<'f, 'a>(fleet: &'f Fleet<'a>) -> impl Iterator<Item = &'f MemberState<'a>> {
+    let takes_part = |seat: &&MemberState<'_>| {
+        seat.role == Role::Active || seat.role.is_pinned() && seat.counted
+    };
     fleet.seats.iter().filter(takes_part)
 }
 
@@ -86,7 +87,7 @@ fn kept_by_others(fleet: &Fleet<'_>) -> u32 {
         .seats
         .iter()
         .filter(|seat| seat.role.is_pinned() && !seat.counted);
-    let kept = sum(others.map(Seat::min));
+    let kept = sum(others.map(MemberState::min));
     // In Direct a count is divided over those who are seen, and nothing of it is left to others.
     if fleet.policy.mode == Mode::Direct {
         0
@@ -122,14 +123,14 @@ fn demand(fleet: &Fleet<'_>) -> Option<f64> {
 }
 
 /// What the pods serve that are to end and never were the fleet's, as far as it is known.
-fn displaced(fleet: &Fleet<'_>, is_meant: impl Fn(&Seat<'_>) -> bool) -> f64 {
+fn displaced(fleet: &Fleet<'_>, is_meant: impl Fn(&MemberState<'_>) -> bool) -> f64 {
     let displaced = fleet.active().filter(|seat| is_displaced(seat));
     let displaced = displaced.filter(|seat| is_meant(seat));
     displaced.filter_map(|seat| seat.demand).sum()
 }
 
 /// Whether a member runs pods that are to end, as far as it has no share, and never were the fleet's.
-fn is_displaced(seat: &Seat<'_>) -> bool {
+fn is_displaced(seat: &MemberState<'_>) -> bool {
     let pods = seat.member.pods.filter(|_| !seat.member.foreign);
     let runs = pods.is_some_and(|pods| pods.ready > Replicas::ZERO);
     let is_new = seat.previous.is_none() && seat.max() == 0;
@@ -138,7 +139,7 @@ fn is_displaced(seat: &Seat<'_>) -> bool {
 
 /// Has a member keep the pods that it has beyond its share; those that never were the fleet's are all believed, for they
 /// are asked of nobody else.
-fn keep(seat: &mut Seat<'_>, goal: u32, all: Replicas) {
+fn keep(seat: &mut MemberState<'_>, goal: u32, all: Replicas) {
     let runs = if is_displaced(seat) {
         seat.member
             .pods

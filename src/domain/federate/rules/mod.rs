@@ -141,7 +141,7 @@ fn nobody_ranks(fleet: &Fleet<'_>) -> bool {
 
 /// Nothing is written, and every member keeps what it has.
 fn refuse(fleet: Fleet<'_>, reason: &'static str, message: String) -> FleetDecision {
-    let member = |seat: fleet::Seat<'_>| {
+    let member = |seat: fleet::MemberState<'_>| {
         let stands = seat.member.hpa.or(seat.previous);
         let (min, max) = stands.unwrap_or_default();
         let reason = match seat.role {

@@ -5,7 +5,7 @@ use crate::domain::Replicas;
 use crate::domain::federate::{Reason, Surplus, weights};
 
 use super::assign::{candidate, store_estimates};
-use super::fleet::{Fleet, Part, Seat, sum};
+use super::fleet::{Fleet, MemberState, Part, sum};
 
 /// Least time between two of them, in cooldowns.
 const COOLDOWNS: i32 = 10;
@@ -25,11 +25,11 @@ pub(super) fn optimize(fleet: &mut Fleet<'_>) {
 fn is_due(fleet: &Fleet<'_>) -> bool {
     let pause = fleet.policy.cooldown.checked_mul(COOLDOWNS);
     let recently = pause.is_none_or(|pause| fleet.within(fleet.ledger.optimized, pause));
-    let disturbed = |seat: &Seat<'_>| seat.blocked || fleet.cools(seat);
+    let disturbed = |seat: &MemberState<'_>| seat.blocked || fleet.cools(seat);
     let with_budget = || fleet.active().filter(|seat| seat.max() > 0);
     // Below a tenth and above a half of the maximum is unused.
-    let is_tight = |seat: &Seat<'_>| 10 * u64::from(headroom(seat)) < u64::from(seat.max());
-    let is_loose = |seat: &Seat<'_>| 2 * u64::from(headroom(seat)) > u64::from(seat.max());
+    let is_tight = |seat: &MemberState<'_>| 10 * u64::from(headroom(seat)) < u64::from(seat.max());
+    let is_loose = |seat: &MemberState<'_>| 2 * u64::from(headroom(seat)) > u64::from(seat.max());
     !recently
         && fleet.ledger.landing.is_none()
         && !fleet.active().any(disturbed)
@@ -37,19 +37,20 @@ fn is_due(fleet: &Fleet<'_>) -> bool {
         && with_budget().any(is_loose)
 }
 
-fn headroom(seat: &Seat<'_>) -> u32 {
+fn headroom(seat: &MemberState<'_>) -> u32 {
     seat.max().saturating_sub(seat.replicas)
 }
 
 /// Whether the minima of those that run are enough for MIN, so that who sleeps needs none.
 fn may_forget_sleepers(fleet: &Fleet<'_>) -> bool {
-    let runs = |seat: &&Seat<'_>| seat.role.is_pinned() || seat.is_active() && seat.is_awake();
-    let minima = sum(fleet.seats.iter().filter(runs).map(Seat::min));
+    let runs =
+        |seat: &&MemberState<'_>| seat.role.is_pinned() || seat.is_active() && seat.is_awake();
+    let minima = sum(fleet.seats.iter().filter(runs).map(MemberState::min));
     minima >= fleet.policy.bounds.min.get()
 }
 
 /// What a member keeps in any case.
-fn base(seat: &Seat<'_>, may_forget: bool) -> u32 {
+fn base(seat: &MemberState<'_>, may_forget: bool) -> u32 {
     let minimum = if seat.is_awake() {
         seat.written_min()
     } else if may_forget {
@@ -71,7 +72,7 @@ fn base(seat: &Seat<'_>, may_forget: bool) -> u32 {
 /// rest is unassigned.
 pub(super) fn divide_headroom(fleet: &mut Fleet<'_>) {
     let may_forget = may_forget_sleepers(fleet);
-    let base = |seat: &Seat<'_>| base(seat, may_forget);
+    let base = |seat: &MemberState<'_>| base(seat, may_forget);
     let (now, unassigned) = (fleet.now, fleet.ledger.unassigned.get());
     let unused = fleet
         .active()
@@ -112,7 +113,7 @@ pub(super) fn divide_headroom(fleet: &mut Fleet<'_>) {
     }
 }
 
-fn part(fleet: &Fleet<'_>, seat: &Seat<'_>, base: u32) -> Part {
+fn part(fleet: &Fleet<'_>, seat: &MemberState<'_>, base: u32) -> Part {
     let room = seat.capacity.saturating_sub(base);
     let hi = seat.hi().saturating_sub(base);
     // Demand says nothing about room: by demand alone a member that is full would get head-room for pods to hang in.

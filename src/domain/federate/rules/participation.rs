@@ -6,7 +6,7 @@
 use crate::domain::Replicas;
 use crate::domain::federate::Reason;
 
-use super::fleet::{Role, Seat};
+use super::fleet::{MemberState, Role};
 
 /// What runs for a fleet in one of its members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -20,7 +20,7 @@ pub enum Participation {
     Excluded,
 }
 
-impl Seat<'_> {
+impl MemberState<'_> {
     /// What runs for the fleet there. A share that was divided away counts until its pods have ended.
     pub(super) fn participation(&self) -> Participation {
         let has_bounds = self.entry.max.max(self.entry.written) > Replicas::ZERO;

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::fleet::{Role, Seat};
+use super::fleet::{MemberState, Role};
 use super::participation::Participation;
 use super::taints;
 use crate::domain::federate::{
-    Dropped, Entry, FailurePolicy, Health, Member, Policy, Reason, Standing, Tenure, WorkloadSource,
+    Dropped, Entry, FailurePolicy, Health, Member, Policy, Reason, ShareStatus, Standing,
+    WorkloadSource,
 };
 
 /// A sample older than this many periods is none.
@@ -20,13 +21,13 @@ pub(super) fn seats<'a>(
     members: &'a [Member],
     entries: &BTreeMap<String, Entry>,
     now: Timestamp,
-) -> Vec<Seat<'a>> {
+) -> Vec<MemberState<'a>> {
     let standings = policy.standings(members.iter().map(|member| &member.profile));
     let closed = taints::closed(policy, members, &standings);
     let all = members.iter().zip(standings).zip(closed);
     let seats = all.filter_map(|((member, standing), closed)| {
         let entry = entries.get(&member.profile.name);
-        let judge = Judge {
+        let judge = RoleClassifier {
             policy,
             member,
             entry,
@@ -43,7 +44,7 @@ pub(super) fn seats<'a>(
 }
 
 /// What is looked at to say what a member is to the fleet.
-struct Judge<'j, 'a> {
+struct RoleClassifier<'j, 'a> {
     policy: &'j Policy,
     member: &'a Member,
     entry: Option<&'j Entry>,
@@ -51,7 +52,7 @@ struct Judge<'j, 'a> {
     now: Timestamp,
 }
 
-impl<'a> Judge<'_, 'a> {
+impl<'a> RoleClassifier<'_, 'a> {
     /// None: not of this fleet.
     fn role(&self, standing: Result<Standing, Dropped>) -> Option<Role> {
         match standing {
@@ -87,7 +88,7 @@ impl<'a> Judge<'_, 'a> {
     }
 
     fn has_share(&self) -> bool {
-        let holds = |e: &Entry| matches!(e.tenure, Tenure::Candidate | Tenure::Pinned);
+        let holds = |e: &Entry| matches!(e.tenure, ShareStatus::Candidate | ShareStatus::Pinned);
         self.entry.is_some_and(holds)
     }
 
@@ -156,7 +157,7 @@ impl<'a> Judge<'_, 'a> {
     fn is_recovering(&self) -> bool {
         self.entry.is_some_and(|entry| {
             let well = |since: Timestamp| self.now.duration_since(since) >= self.policy.cooldown;
-            entry.tenure == Tenure::Failed && !entry.recovered.is_some_and(well)
+            entry.tenure == ShareStatus::Failed && !entry.recovered.is_some_and(well)
         })
     }
 
@@ -164,7 +165,7 @@ impl<'a> Judge<'_, 'a> {
         self.policy.source == WorkloadSource::Members && self.member.pods.is_none()
     }
 
-    fn seat(&self, role: Role, standing: Standing) -> Seat<'a> {
+    fn seat(&self, role: Role, standing: Standing) -> MemberState<'a> {
         let max = self.policy.bounds.max.get();
         let entry = self.entry.copied().unwrap_or_default();
         let most = if self.entry.is_some() {
@@ -182,7 +183,7 @@ impl<'a> Judge<'_, 'a> {
             .saturating_sub(pods.unschedulable.get())
             .min(replicas);
         let usable = |demand: &f64| demand.is_finite() && *demand >= 0.0;
-        let mut seat = Seat {
+        let mut seat = MemberState {
             member: self.member,
             standing,
             role,

@@ -6,10 +6,10 @@ use std::cmp::Reverse;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::domain::Replicas;
-use crate::domain::federate::{Kind, Reason, Span, Surplus, Tenure};
+use crate::domain::federate::{Kind, Reason, ShareStatus, Span, Surplus};
 
 use super::{
-    fleet::{Fleet, Part, Seat, sum},
+    fleet::{Fleet, MemberState, Part, sum},
     shrink::drains,
 };
 
@@ -57,7 +57,7 @@ fn rounds(since: Option<Timestamp>, cooldown: SignedDuration, now: Timestamp) ->
 
 /// What a member needs beyond its maximum: by its demand; where that is unknown 1, 2, 4, ... round by round, provided
 /// that its maximum is not its minimum, because then its autoscaler has no say.
-fn need(seat: &Seat<'_>, tolerance: f64, rounds: u32) -> u32 {
+fn need(seat: &MemberState<'_>, tolerance: f64, rounds: u32) -> u32 {
     let max = seat.max();
     let is_full = max > 0 && seat.replicas >= max && seat.placed == seat.replicas;
     let is_wanted = seat.desired.is_none_or(|desired| desired >= max);
@@ -97,8 +97,8 @@ pub(super) fn feed(fleet: &mut Fleet<'_>) {
 }
 
 /// What each saturated member needs and can run, of those that are meant; parallel to the seats.
-fn needs(fleet: &Fleet<'_>, is_meant: impl Fn(&Seat<'_>) -> bool) -> Vec<u32> {
-    let need = |seat: &Seat<'_>| {
+fn needs(fleet: &Fleet<'_>, is_meant: impl Fn(&MemberState<'_>) -> bool) -> Vec<u32> {
+    let need = |seat: &MemberState<'_>| {
         let open = seat.is_active() && seat.need > 0 && !seat.blocked && is_meant(seat);
         if open { seat.need.min(seat.room()) } else { 0 }
     };
@@ -120,7 +120,7 @@ pub(super) fn lift_floor(fleet: &mut Fleet<'_>) {
 }
 
 /// What a member does not use of its maximum.
-fn slack(seat: &Seat<'_>) -> u32 {
+fn slack(seat: &MemberState<'_>) -> u32 {
     let used = if seat.blocked {
         seat.placed.max(seat.min())
     } else if seat.need > 0 {
@@ -133,7 +133,7 @@ fn slack(seat: &Seat<'_>) -> u32 {
 }
 
 /// What a member could not run even if it were asked to.
-fn unusable(seat: &Seat<'_>) -> u32 {
+fn unusable(seat: &MemberState<'_>) -> u32 {
     let used = if seat.blocked {
         seat.placed
     } else {
@@ -144,10 +144,10 @@ fn unusable(seat: &Seat<'_>) -> u32 {
     seat.max().saturating_sub(used.max(1))
 }
 
-fn offers(fleet: &Fleet<'_>, of: fn(&Seat<'_>) -> u32) -> Vec<Offer> {
+fn offers(fleet: &Fleet<'_>, of: fn(&MemberState<'_>) -> u32) -> Vec<Offer> {
     let seats = fleet.seats.iter().enumerate();
     let willing = seats.filter(|(_, seat)| {
-        seat.is_active() && seat.entry.tenure == Tenure::Candidate && !fleet.cools(seat)
+        seat.is_active() && seat.entry.tenure == ShareStatus::Candidate && !fleet.cools(seat)
     });
     let mut offers: Vec<_> = willing
         .map(|(at, seat)| {

@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::domain::Replicas;
 use crate::domain::federate::{Kind, Reason, Slot, Surplus, divide::quota_split};
 
-use super::fleet::{Fleet, Part, Seat, sum};
+use super::fleet::{Fleet, MemberState, Part, sum};
 
 /// For how many cooldowns a member may take to end what it has to give.
 const DRAINING_COOLDOWNS: i32 = 10;
@@ -32,7 +32,7 @@ struct Excess {
 /// nobody, so they are no reason to end others.
 fn excess(fleet: &Fleet<'_>) -> Option<Excess> {
     let demand = fleet.total.demand.filter(|demand| demand.is_finite())?;
-    let count = |of: fn(&Seat<'_>) -> u32| sum(fleet.sharing().map(of));
+    let count = |of: fn(&MemberState<'_>) -> u32| sum(fleet.sharing().map(of));
     // What is beyond a share ends without R9.
     let placed = count(|seat| seat.placed.min(seat.max()));
     let there = f64::from(placed);
@@ -49,7 +49,7 @@ fn excess(fleet: &Fleet<'_>) -> Option<Excess> {
 }
 
 /// What R9 may take from a member: nothing that its own demand needs, if it serves some.
-fn spare(seat: &Seat<'_>, now: Timestamp) -> u32 {
+fn spare(seat: &MemberState<'_>, now: Timestamp) -> u32 {
     let is_local = seat.entry.local.is_some_and(|span| now < span.until);
     let needed = seat.demand.map_or(seat.replicas, |demand| {
         Replicas::from_f64_ceil(demand).get()
@@ -60,14 +60,14 @@ fn spare(seat: &Seat<'_>, now: Timestamp) -> u32 {
 }
 
 /// What a member runs beyond what it has to in any case.
-fn beyond_bounds(seat: &Seat<'_>) -> u32 {
+fn beyond_bounds(seat: &MemberState<'_>) -> u32 {
     let least = seat.written_min().max(seat.lo()).max(1);
     seat.replicas.min(seat.max()).saturating_sub(least)
 }
 
 /// Whether what R9 took from a member is still asked for there, as it says itself. Not for ever: nobody waits for an
 /// autoscaler that does nothing.
-pub(super) fn drains(seat: &Seat<'_>, cooldown: SignedDuration, now: Timestamp) -> bool {
+pub(super) fn drains(seat: &MemberState<'_>, cooldown: SignedDuration, now: Timestamp) -> bool {
     let patience = cooldown.checked_mul(DRAINING_COOLDOWNS).unwrap_or(cooldown);
     let taken = |at: Timestamp| now.duration_since(at) < patience;
     let says = seat.member.pods.map_or(0, |pods| pods.replicas.get());
@@ -83,7 +83,7 @@ pub(super) fn shrink(fleet: &mut Fleet<'_>) {
     let Excess { placed, may_end } = known.unwrap_or_default();
     let since = fleet.ledger.excess_since;
     fleet.ledger.excess_since = (placed > 0).then(|| since.unwrap_or(fleet.now));
-    let disturbed = |seat: &Seat<'_>| seat.blocked || fleet.cools(seat);
+    let disturbed = |seat: &MemberState<'_>| seat.blocked || fleet.cools(seat);
     let may_act = fleet.settled(fleet.ledger.excess_since)
         && fleet.ledger.landing.is_none()
         && !fleet.within(fleet.ledger.shrunk, fleet.policy.cooldown)

@@ -7,7 +7,7 @@ use crate::domain::Replicas;
 use crate::domain::federate::{Kind, Reason};
 use crate::domain::workload::Mode;
 
-use super::fleet::{Fleet, Seat, sum};
+use super::fleet::{Fleet, MemberState, sum};
 use super::floor;
 use super::optimize::divide_headroom;
 
@@ -57,21 +57,24 @@ fn least(fleet: &Fleet<'_>, before: u32) -> u32 {
 /// What is left without one member when the others run what they take over.
 fn will_be_left(fleet: &Fleet<'_>, victim: &str, taken_over: &BTreeMap<&str, u32>) -> u32 {
     let others = without(fleet, victim);
-    let runs = |seat: &Seat<'_>| {
+    let runs = |seat: &MemberState<'_>| {
         let share = taken_over.get(seat.name()).copied();
         seat.replicas.max(share.unwrap_or(0))
     };
     sum(others.map(runs))
 }
 
-fn without<'f, 'a>(fleet: &'f Fleet<'a>, victim: &str) -> impl Iterator<Item = &'f Seat<'a>> {
+fn without<'f, 'a>(
+    fleet: &'f Fleet<'a>,
+    victim: &str,
+) -> impl Iterator<Item = &'f MemberState<'a>> {
     fleet.counted().filter(move |seat| seat.name() != victim)
 }
 
 /// What the others take over. In Direct the hub divides counts, not floors, and does so at once.
 fn bequest<'a>(fleet: &Fleet<'a>, victim: &str) -> Option<BTreeMap<&'a str, u32>> {
     match fleet.policy.mode {
-        Mode::Delegated => floor::bequeathed(fleet, victim),
+        Mode::Delegated => floor::reassigned(fleet, victim),
         Mode::Direct => Some(BTreeMap::new()),
     }
 }
@@ -80,7 +83,7 @@ fn have_taken_over(fleet: &Fleet<'_>, victim: &str, before: u32) -> bool {
     let others = awake(fleet).filter(|seat| seat.name() != victim);
     let ready = sum(others.map(|seat| seat.ready));
     let kept = fleet.seats.iter().filter(|seat| seat.role.is_pinned());
-    let floor_is_met = ready.saturating_add(sum(kept.map(Seat::min))) >= fleet.floor;
+    let floor_is_met = ready.saturating_add(sum(kept.map(MemberState::min))) >= fleet.floor;
     let left = sum(without(fleet, victim).map(|seat| seat.ready));
     let may_end = left >= least(fleet, before);
     fleet.policy.mode == Mode::Direct || floor_is_met && may_end
@@ -104,22 +107,22 @@ fn put_to_sleep(fleet: &mut Fleet<'_>, victim: &str) {
     }
 }
 
-fn awake<'f, 'a>(fleet: &'f Fleet<'a>) -> impl Iterator<Item = &'f Seat<'a>> {
+fn awake<'f, 'a>(fleet: &'f Fleet<'a>) -> impl Iterator<Item = &'f MemberState<'a>> {
     fleet.active().filter(|seat| seat.is_awake())
 }
 
 /// Every awake member is at its minimum, below its target, and has been left alone for a while; and minima sum to more
 /// than MIN.
 fn is_idle(fleet: &Fleet<'_>, bequest: Option<&BTreeMap<&str, u32>>) -> bool {
-    let takes_over = |seat: &Seat<'_>| seat.replicas > seat.written_min();
-    let at_ease = |seat: &Seat<'_>| {
+    let takes_over = |seat: &MemberState<'_>| seat.replicas > seat.written_min();
+    let at_ease = |seat: &MemberState<'_>| {
         let runs = seat.placed == seat.replicas && seat.ready == seat.replicas;
         (runs || takes_over(seat) && !seat.blocked)
             && seat.need == 0
             && !fleet.cools(seat)
             && !fleet.within(seat.entry.woken, fleet.policy.cooldown)
     };
-    let minima = sum(awake(fleet).map(Seat::min));
+    let minima = sum(awake(fleet).map(MemberState::min));
     awake(fleet).all(at_ease)
         && awake(fleet).nth(1).is_some()
         && is_at_minimum(fleet, bequest)
@@ -155,7 +158,7 @@ fn is_at_minimum(fleet: &Fleet<'_>, bequest: Option<&BTreeMap<&str, u32>>) -> bo
 fn is_below_target(fleet: &Fleet<'_>) -> bool {
     let load = |replicas: u32| (1.0 - fleet.policy.tolerance) * f64::from(replicas);
     if awake(fleet).any(|seat| seat.demand.is_some()) {
-        let is_below = |demand: f64, seat: &Seat<'_>| demand < load(seat.replicas);
+        let is_below = |demand: f64, seat: &MemberState<'_>| demand < load(seat.replicas);
         return awake(fleet).all(|seat| seat.demand.is_some_and(|demand| is_below(demand, seat)));
     }
     let ready = sum(awake(fleet).map(|seat| seat.ready));
@@ -167,22 +170,26 @@ fn is_below_target(fleet: &Fleet<'_>) -> bool {
 
 /// Whom the others can do without: the one the policy would rather have asleep, the last by name among equals.
 fn victim<'f>(fleet: &'f Fleet<'_>) -> Option<&'f str> {
-    let spared = |seat: &&Seat<'_>| {
+    let spared = |seat: &&MemberState<'_>| {
         let is_needed = seat.entry.needed.is_some_and(|span| fleet.now < span.until);
         seat.lo() == 0 && !is_needed && carries_on(fleet, seat)
     };
-    let rank = |seat: &Seat<'_>| match fleet.policy.kind {
+    let rank = |seat: &MemberState<'_>| match fleet.policy.kind {
         Kind::Prioritized => seat.standing.priority.unwrap_or(i64::MIN),
         Kind::Aggregated => i64::from(seat.replicas),
         _ => i64::try_from(seat.entry.weight).unwrap_or(i64::MAX),
     };
-    let order =
-        |a: &&Seat<'_>, b: &&Seat<'_>| rank(a).cmp(&rank(b)).then_with(|| b.name().cmp(a.name()));
-    awake(fleet).filter(spared).min_by(order).map(Seat::name)
+    let order = |a: &&MemberState<'_>, b: &&MemberState<'_>| {
+        rank(a).cmp(&rank(b)).then_with(|| b.name().cmp(a.name()))
+    };
+    awake(fleet)
+        .filter(spared)
+        .min_by(order)
+        .map(MemberState::name)
 }
 
 /// Whether the others keep MIN, can host what is asked for, and stay below their target without this one.
-fn carries_on(fleet: &Fleet<'_>, without: &Seat<'_>) -> bool {
+fn carries_on(fleet: &Fleet<'_>, without: &MemberState<'_>) -> bool {
     let others = || awake(fleet).filter(|seat| seat.name() != without.name());
     let least = fleet.policy.bounds.min.get();
     let hosts = sum(others().map(|seat| {
@@ -198,5 +205,5 @@ fn carries_on(fleet: &Fleet<'_>, without: &Seat<'_>) -> bool {
         .get()
         .max(fleet.floor)
         .max(least);
-    sum(others().map(Seat::min)) >= least && hosts >= needed && demand < load
+    sum(others().map(MemberState::min)) >= least && hosts >= needed && demand < load
 }

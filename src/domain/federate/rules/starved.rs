@@ -3,7 +3,7 @@
 
 use crate::domain::federate::Reason;
 
-use super::fleet::{Fleet, Seat};
+use super::fleet::{Fleet, MemberState};
 
 /// Looks at who idles at its minimum, and since when.
 pub(super) fn observe(fleet: &mut Fleet<'_>) {
@@ -17,7 +17,7 @@ pub(super) fn observe(fleet: &mut Fleet<'_>) {
     }
 }
 
-fn idles(seat: &Seat<'_>, limit: f64) -> bool {
+fn idles(seat: &MemberState<'_>, limit: f64) -> bool {
     let count = f64::from(seat.replicas);
     seat.min() > seat.lo().max(1)
         && seat.replicas == seat.min()
@@ -25,7 +25,7 @@ fn idles(seat: &Seat<'_>, limit: f64) -> bool {
         && seat.demand.is_some_and(|demand| demand < limit * count)
 }
 
-fn starves(seat: &Seat<'_>) -> bool {
+fn starves(seat: &MemberState<'_>) -> bool {
     let wants = seat.desired.or_else(|| seat.asks(0.0));
     seat.is_awake() && !seat.blocked && seat.min() < seat.max() && wants > Some(seat.min())
 }
@@ -36,7 +36,7 @@ pub(super) fn move_minimum(fleet: &mut Fleet<'_>) {
         return;
     }
     let (now, seats) = (fleet.now, &fleet.seats);
-    let free = |seat: &&Seat<'_>| seat.is_active() && !fleet.cools(seat);
+    let free = |seat: &&MemberState<'_>| seat.is_active() && !fleet.cools(seat);
     let donors = seats
         .iter()
         .filter(free)

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::domain::Replicas;
 use crate::domain::federate::{Kind, Reason, Span};
 
-use super::fleet::{Fleet, Role, Seat, sum};
+use super::fleet::{Fleet, MemberState, Role, sum};
 
 /// So soon after it was put to sleep, in cooldowns, a member that is woken should not have been.
 const SOON_COOLDOWNS: i32 = 10;
@@ -41,7 +41,7 @@ pub(super) fn wake(fleet: &mut Fleet<'_>) {
 
 /// One that is needed soon after it was put to sleep is not put to sleep again for an hour, and then for twice as long
 /// each time: what its sleep was decided by, estimates of capacity above all, was wrong.
-fn stay_awake(seat: &mut Seat<'_>, soon: SignedDuration, now: Timestamp) {
+fn stay_awake(seat: &mut MemberState<'_>, soon: SignedDuration, now: Timestamp) {
     let slept = seat.entry.slept.take();
     if slept.is_some_and(|slept| now.duration_since(slept) < soon) {
         seat.entry.needed = Some(Span::next(seat.entry.needed, now, VIGIL, LONGEST_VIGIL));
@@ -51,7 +51,7 @@ fn stay_awake(seat: &mut Seat<'_>, soon: SignedDuration, now: Timestamp) {
 /// Why each member is to be woken, if it is asleep; parallel to the seats.
 fn wanted(fleet: &Fleet<'_>) -> Vec<Option<&'static str>> {
     let taken_over = taken_over(fleet);
-    let received = |(at, seat): (usize, &Seat<'_>)| {
+    let received = |(at, seat): (usize, &MemberState<'_>)| {
         let lifted = seat.reasons.contains(&Reason::FloorLifted);
         let gained = lifted || taken_over.contains(&at);
         gained.then_some("it takes over what others cannot run")
@@ -83,7 +83,7 @@ fn wanted(fleet: &Fleet<'_>) -> Vec<Option<&'static str>> {
 }
 
 /// Why a member with a budget is awake where members may not sleep.
-const fn always(seat: &Seat<'_>) -> &'static str {
+const fn always(seat: &MemberState<'_>) -> &'static str {
     match seat.member.pods {
         None => "the hub places the workload there",
         Some(_) => "members may not sleep",
@@ -110,7 +110,7 @@ fn taken_over(fleet: &Fleet<'_>) -> Vec<usize> {
     relieved.into_iter().map(|(at, _)| at).collect()
 }
 
-fn awake<'f, 'a>(fleet: &'f Fleet<'a>) -> impl Iterator<Item = &'f Seat<'a>> {
+fn awake<'f, 'a>(fleet: &'f Fleet<'a>) -> impl Iterator<Item = &'f MemberState<'a>> {
     fleet.active().filter(|seat| seat.is_awake())
 }
 
@@ -118,8 +118,8 @@ fn awake<'f, 'a>(fleet: &'f Fleet<'a>) -> impl Iterator<Item = &'f Seat<'a>> {
 fn cause(fleet: &Fleet<'_>) -> Option<&'static str> {
     let pinned = || fleet.seats.iter().filter(|seat| seat.role.is_pinned());
     let with_budget = fleet.active().filter(|seat| seat.max() > 0);
-    let minima = sum(with_budget.map(Seat::min));
-    let kept = sum(pinned().map(Seat::min));
+    let minima = sum(with_budget.map(MemberState::min));
+    let kept = sum(pinned().map(MemberState::min));
     let least = fleet
         .policy
         .bounds
@@ -134,7 +134,7 @@ fn cause(fleet: &Fleet<'_>) -> Option<&'static str> {
         && pinned().all(|seat| seat.role == Role::Lost && seat.replicas == 0)
     {
         Some("no member is awake")
-    } else if sum(awake(fleet).map(Seat::min)) < least {
+    } else if sum(awake(fleet).map(MemberState::min)) < least {
         Some("awake members sum to less than minReplicas")
     } else if fleet.unmet > 0 {
         Some("awake members cannot run what the fleet must have")

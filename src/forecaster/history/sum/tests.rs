@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    forecaster::history::{Agreement, HistoryCache, Past},
+    forecaster::history::{HistoryCache, LiveMatch, Past},
     ports::{HistoryQuery, HistoryReader},
 };
 
@@ -81,13 +81,13 @@ async fn read<R: HistoryReader>(
     idle: &[&str],
 ) -> Result<Vec<(i64, f64)>, String> {
     let idle = idle.iter().map(|name| (*name).into()).collect();
-    let occasion = Occasion {
+    let occasion = ReadContext {
         now: at(NOW),
         since: None,
         live: &[],
         idle: &idle,
     };
-    let (cache, mut agreement) = (HistoryCache::default(), Agreement::default());
+    let (cache, mut agreement) = (HistoryCache::default(), LiveMatch::default());
     let past = past(members);
     let read = cache.read(reader, &past, &mut agreement, &occasion);
     let samples = read.await.map_err(|error| crate::error::chain(&error))?;
@@ -160,9 +160,9 @@ async fn a_member_that_tells_nothing_is_missed_by_its_name_and_not_left_out_of_t
 #[tokio::test]
 async fn a_member_that_failed_keeps_what_the_others_told_for_the_next_reading() {
     let cache = HistoryCache::default();
-    let mut agreement = Agreement::default();
+    let mut agreement = LiveMatch::default();
     let idle = BTreeSet::new();
-    let occasion = Occasion {
+    let occasion = ReadContext {
         now: at(NOW),
         since: None,
         live: &[],
@@ -243,7 +243,7 @@ async fn what_is_no_number_makes_the_sum_none() {
 #[tokio::test]
 async fn live_minutes_of_the_fleet_save_the_queries_of_all_members() {
     let reader = servers(|_, _| Some(1.0));
-    let (cache, mut agreement) = (HistoryCache::default(), Agreement::default());
+    let (cache, mut agreement) = (HistoryCache::default(), LiveMatch::default());
     let idle = BTreeSet::new();
     let past = past(&["a", "b", "c"]);
     let live: Vec<Sample> = (NOW - 1800..=NOW + 120)
@@ -255,7 +255,7 @@ async fn live_minutes_of_the_fleet_save_the_queries_of_all_members() {
         .collect();
     let mut asked = Vec::new();
     for now in [NOW, NOW + 60, NOW + 120] {
-        let occasion = Occasion {
+        let occasion = ReadContext {
             now: at(now),
             since: None,
             live: &live,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use foretide::{
     domain::forecast::Refused,
-    forecaster::{demand_history::Glimpse, shares::FleetMember},
+    forecaster::{demand_history::DemandSample, shares::FleetMember},
 };
 
 use foretide_crds::FederatedHPA;
@@ -139,7 +139,7 @@ impl Fleet {
         let feed = self.forecasts.feed();
         feed.report("uid-web", None, [], now);
         for (name, ..) in members.iter().filter(|_| self.tells_of_each) {
-            let glimpses = [("resource.cpu".to_owned(), Glimpse::default())];
+            let glimpses = [("resource.cpu".to_owned(), DemandSample::default())];
             feed.report(&SeriesKey::of_member("uid-web", name), None, glimpses, now);
         }
         self.forecasts
