@@ -20,10 +20,7 @@ use crate::{
     },
     clock::Clock,
     config::{AdapterConfig, Config, KubeAccess, ScopeArg},
-    controller::{
-        Autoscaler, Setup,
-        fleet::{FleetAutoscaler, Told},
-    },
+    controller::{EffectiveController, FleetController, Setup, Shared},
     error::chain,
     forecaster::{Forecaster, Source, forecasts::Forecasts},
     http,
@@ -37,7 +34,7 @@ const WATCH_REPORT_PERIOD: SignedDuration = SignedDuration::from_secs(5);
 const RULES_PERIOD: SignedDuration = SignedDuration::from_secs(60);
 
 /// The part that has something left to do when the controller ends.
-const FLEETS: &str = "autoscaler of fleets";
+const FLEETS: &str = "fleet controller";
 /// How long it may take.
 const TIME_TO_END: Duration = Duration::from_secs(10);
 
@@ -59,8 +56,8 @@ pub enum AppError {
         #[source]
         source: std::io::Error,
     },
-    /// Something that never ends ended.
-    #[error("the {part} ended by itself")]
+    /// A task that never ends ended.
+    #[error("{part} task exited unexpectedly")]
     Ended {
         /// Which part.
         part: &'static str,
@@ -121,12 +118,12 @@ pub async fn run_with(
     );
     let router = http::router(Arc::clone(&telemetry));
     let listen = config.listen;
-    let told = Told {
+    let shared = Shared {
         forecasts,
         telemetry: Arc::clone(&telemetry),
     };
     let mut parts = JoinSet::new();
-    let stop = spawn_syncs(&mut parts, (&cluster, &members), (config, &clock), told);
+    let stop = spawn_syncs(&mut parts, (&cluster, &members), (config, &clock), shared);
     parts.spawn(forecaster.run().map(|()| "forecaster"));
     parts.spawn(
         adapter
@@ -146,7 +143,7 @@ fn spawn_syncs(
     parts: &mut JoinSet<&'static str>,
     (cluster, members): (&Arc<KubeCluster>, &Arc<Fleets>),
     (config, clock): (Config, &Clock),
-    told: Told,
+    shared: Shared,
 ) -> oneshot::Sender<()> {
     let (stop, stopped) = oneshot::channel();
     let setup = Setup {
@@ -155,18 +152,17 @@ fn spawn_syncs(
         settings: config.settings,
         member_deadline: Setup::MEMBER_DEADLINE,
     };
-    let autoscaler = Autoscaler::new(
-        Arc::clone(cluster),
+    let (hub, fleet) = (Arc::clone(cluster), Arc::clone(members));
+    let effective = EffectiveController::new(
+        Arc::clone(&hub),
         clock.clone(),
         setup.clone(),
-        Arc::clone(&told.forecasts),
-        Arc::clone(&told.telemetry),
+        shared.clone(),
     );
-    let (hub, fleet) = (Arc::clone(cluster), Arc::clone(members));
-    let fleets = FleetAutoscaler::new(hub, fleet, clock.clone(), setup, told);
-    parts.spawn(autoscaler.run().map(|()| "autoscaler"));
-    // Who cannot tell us to stop any more wants us to.
-    let stopped = stopped.map(|_told| ());
+    let fleets = FleetController::new(hub, fleet, clock.clone(), setup, shared);
+    parts.spawn(effective.run(std::future::pending()).map(|()| "controller"));
+    // A dropped sender means shutdown.
+    let stopped = stopped.map(|_stop| ());
     parts.spawn(fleets.run(stopped).map(|()| FLEETS));
     stop
 }

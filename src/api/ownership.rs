@@ -1,12 +1,15 @@
 //! What we create for an autoscaler: its name, its labels, its owner, and whether it stands as
 //! written.
 //!
-//! Pure. A child autoscaler and a prediction are both called `ehpa-<name>`, are collected with the
-//! object that they are for, and are compared by what was written, because the API server adds
-//! defaults of its own. What a fleet has in a member cluster is called `fdhpa-<name>` and bears its
-//! UID in a label: an owner in another cluster would have it collected at once.
+//! Pure. A child HPA and a prediction are both called `ehpa-<name>` and are garbage-collected with the object that they
+//! are for. What a fleet has in a member cluster is called `fdhpa-<name>` and bears the fleet's UID in a label: an owner
+//! reference to an object of another cluster would have it collected at once. Objects are compared by what was written,
+//! because the API server adds defaults of its own.
 
-use foretide_crds::EffectiveHorizontalPodAutoscaler;
+use std::collections::BTreeMap;
+
+use foretide_crds::{DeletionPolicy, EffectiveHorizontalPodAutoscaler, FederatedHPA};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, ResourceExt};
 use serde_json::{Map, Value, json};
 
@@ -15,43 +18,29 @@ use crate::domain::quantity::Quantity;
 /// Value of the label `app.kubernetes.io/managed-by` on everything we create.
 pub const MANAGED_BY: &str = "foretide";
 
-/// Label on what a fleet's autoscaler has in a member cluster: its UID.
+/// Label on what a fleet has in a member cluster: the UID of its object.
 pub const FLEET_UID: &str = "autoscaling.foretide.io/fleet-uid";
 
-/// Label beside it: which hub the fleet's autoscaler is in, for two hubs may have a member in common. An
-/// annotation of the same name on a fleet's object, as it is decided, says it.
+/// Label beside it: which hub the fleet's object is in, for two hubs may have a member in common.
 pub const HUB: &str = "autoscaling.foretide.io/hub";
 
-/// Label beside both, and annotation likewise: what becomes of it when the fleet's autoscaler is deleted, for a member may
-/// be away then.
+/// Label beside both: what happens to it when the fleet's object is deleted, for a member may be unreachable then.
 pub const DELETION_POLICY: &str = "autoscaling.foretide.io/deletion-policy";
 
-/// For whom something is created.
+/// The kinds of autoscaler that we manage.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OwnerKind {
-    /// An autoscaler of the same cluster, its owner.
+    /// `EffectiveHorizontalPodAutoscaler`: its child is in the same cluster, and owned by it.
     #[default]
-    Owner,
-    /// A fleet's autoscaler, whose own object is in another cluster.
-    Fleet,
+    Effective,
+    /// `FederatedHPA`: its children are in member clusters, and bear its UID.
+    Federated,
 }
 
 /// Longest name that the API server takes.
 const MAX_NAME: usize = 253;
 /// Longest label value that the API server takes.
 const MAX_LABEL: usize = 63;
-
-/// `ehpa-<name>`, cut and told apart by a hash where that would be too long.
-#[must_use]
-pub fn child_name(name: &str) -> String {
-    OwnerKind::Owner.child_name(name)
-}
-
-/// `fdhpa-<name>`, likewise: what we create for a fleet must not meet what we create for an autoscaler of one cluster.
-#[must_use]
-pub fn fleet_child_name(name: &str) -> String {
-    OwnerKind::Fleet.child_name(name)
-}
 
 // === impl OwnerKind ===
 
@@ -60,53 +49,93 @@ impl OwnerKind {
     #[must_use]
     pub const fn resource(self) -> &'static str {
         match self {
-            Self::Owner => "effectivehorizontalpodautoscaler",
-            Self::Fleet => "federatedhpa",
+            Self::Effective => "effectivehorizontalpodautoscaler",
+            Self::Federated => "federatedhpa",
         }
     }
 
-    /// `ehpa-<name>` or `fdhpa-<name>`, cut and told apart by a hash where that would be too long.
+    /// `ehpa-<name>` or `fdhpa-<name>`; a longer name than the API server takes is cut, and a hash keeps it unique.
     #[must_use]
     pub fn child_name(self, name: &str) -> String {
         let prefix = match self {
-            Self::Owner => "ehpa",
-            Self::Fleet => "fdhpa",
+            Self::Effective => "ehpa",
+            Self::Federated => "fdhpa",
         };
         fitting(format!("{prefix}-{name}"), name)
     }
+}
 
-    /// Metadata of something we create for `ehpa`: its name, its labels, and the bond to it.
+/// The object that something is created for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Owner {
+    /// Its kind.
+    pub kind: OwnerKind,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its identity.
+    pub uid: String,
+    /// What marks as a fleet's whatever it has in a member: labels on what we created, annotations on what we adopted.
+    /// Empty for an owner of the same cluster.
+    pub marks: BTreeMap<&'static str, String>,
+}
+
+// === impl Owner ===
+
+impl Owner {
+    /// An autoscaler of one cluster.
     #[must_use]
-    pub fn metadata(self, ehpa: &EffectiveHorizontalPodAutoscaler) -> Value {
-        match self {
-            Self::Owner => owned_metadata(ehpa),
-            Self::Fleet => {
-                let mut labels = labels(&ehpa.name_any());
-                labels.extend(self.marks(ehpa));
-                json!({
-                    "name": self.child_name(&ehpa.name_any()),
-                    "namespace": ehpa.namespace().unwrap_or_default(),
-                    "labels": labels,
-                })
-            }
+    pub fn effective(ehpa: &EffectiveHorizontalPodAutoscaler) -> Self {
+        Self::of(OwnerKind::Effective, &ehpa.metadata)
+    }
+
+    /// A fleet's autoscaler, of the hub with this identity (unknown until it was read once).
+    #[must_use]
+    pub fn federated(fdhpa: &FederatedHPA, hub: Option<&str>, deletion: DeletionPolicy) -> Self {
+        let mut owner = Self::of(OwnerKind::Federated, &fdhpa.metadata);
+        let policy = match deletion {
+            DeletionPolicy::Delete => "Delete",
+            DeletionPolicy::Retain => "Retain",
+        };
+        owner.marks.insert(FLEET_UID, owner.uid.clone());
+        owner.marks.extend(hub.map(|hub| (HUB, hub.to_owned())));
+        owner.marks.insert(DELETION_POLICY, policy.to_owned());
+        owner
+    }
+
+    fn of(kind: OwnerKind, metadata: &ObjectMeta) -> Self {
+        Self {
+            kind,
+            namespace: metadata.namespace.clone().unwrap_or_default(),
+            name: metadata.name.clone().unwrap_or_default(),
+            uid: metadata.uid.clone().unwrap_or_default(),
+            marks: BTreeMap::new(),
         }
     }
 
-    /// What tells an autoscaler in a member as a fleet's, whether we created or adopted it.
+    /// Name of what is created for it.
     #[must_use]
-    pub fn marks(self, ehpa: &EffectiveHorizontalPodAutoscaler) -> Map<String, Value> {
-        let mut marks = Map::new();
-        if self == Self::Fleet {
-            marks.insert(FLEET_UID.into(), ehpa.uid().unwrap_or_default().into());
-            let told = |mark: &str| {
-                Some((
-                    mark.to_owned(),
-                    ehpa.annotations().get(mark)?.clone().into(),
-                ))
-            };
-            marks.extend([HUB, DELETION_POLICY].into_iter().filter_map(told));
+    pub fn child_name(&self) -> String {
+        self.kind.child_name(&self.name)
+    }
+
+    /// Metadata of what is created for it: name, labels, and the reference to it or the marks of its fleet.
+    #[must_use]
+    pub fn child_metadata(&self) -> Value {
+        let mut labels = labels(&self.name);
+        let marks = self.marks.iter();
+        labels.extend(marks.map(|(mark, value)| ((*mark).to_owned(), value.clone().into())));
+        let mut metadata = json!({
+            "name": self.child_name(),
+            "namespace": self.namespace,
+            "labels": labels,
+        });
+        if self.kind == OwnerKind::Effective {
+            metadata["ownerReferences"] =
+                owner_references::<EffectiveHorizontalPodAutoscaler>(&self.name, &self.uid);
         }
-        marks
+        metadata
     }
 }
 
@@ -128,12 +157,6 @@ fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, mix)
 }
 
-/// Metadata of something we create for `ehpa`: name, labels, and the owner it is collected with.
-#[must_use]
-pub fn owned_metadata(ehpa: &EffectiveHorizontalPodAutoscaler) -> Value {
-    owned_by(ehpa, &child_name(&ehpa.name_any()))
-}
-
 /// Metadata of something called `name` that we create for an object of ours in the same cluster.
 #[must_use]
 pub fn owned_by<K: Resource<DynamicType = ()>>(owner: &K, name: &str) -> Value {
@@ -141,15 +164,19 @@ pub fn owned_by<K: Resource<DynamicType = ()>>(owner: &K, name: &str) -> Value {
         "name": name,
         "namespace": owner.namespace().unwrap_or_default(),
         "labels": labels(&owner.name_any()),
-        "ownerReferences": [{
-            "apiVersion": K::api_version(&()),
-            "kind": K::kind(&()),
-            "name": owner.name_any(),
-            "uid": owner.uid().unwrap_or_default(),
-            "controller": true,
-            "blockOwnerDeletion": false,
-        }],
+        "ownerReferences": owner_references::<K>(&owner.name_any(), &owner.uid().unwrap_or_default()),
     })
+}
+
+fn owner_references<K: Resource<DynamicType = ()>>(name: &str, uid: &str) -> Value {
+    json!([{
+        "apiVersion": K::api_version(&()),
+        "kind": K::kind(&()),
+        "name": name,
+        "uid": uid,
+        "controller": true,
+        "blockOwnerDeletion": false,
+    }])
 }
 
 fn labels(name: &str) -> Map<String, Value> {
@@ -195,8 +222,9 @@ mod tests {
 
     #[test]
     fn a_name_is_kept_whole_where_it_fits_and_told_apart_where_not() {
+        let child_name = |name: &str| OwnerKind::Effective.child_name(name);
         assert_eq!(child_name("web"), "ehpa-web");
-        assert_eq!(OwnerKind::Fleet.child_name("web"), "fdhpa-web");
+        assert_eq!(OwnerKind::Federated.child_name("web"), "fdhpa-web");
         let (one, other) = (child_name(&"a".repeat(252)), child_name(&"a".repeat(253)));
         assert_eq!((one.len(), other.len()), (MAX_NAME, MAX_NAME));
         assert_ne!(one, other);

@@ -1,19 +1,17 @@
 //! Third step of a sync: carry actions out, writing only what differs.
 //!
-//! Every write is conditional or of things we own. A child that has no place any more goes before
-//! anything else is written, so that two writers never meet. A failure stops its own object only
-//! and comes back as data; the next sync decides afresh.
+//! Every write is conditional, or of what we own. A child that is no longer wanted is removed before anything else is
+//! written, so that two writers never meet. A failure stops its own object only and comes back as data; the next sync
+//! decides again.
 
 use std::sync::Arc;
 
-use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use futures::{StreamExt, stream};
 use serde_json::Value;
 
-use super::{child_hpa, observe::TargetObservation};
+use super::{child_hpa, decide::Decided};
 use crate::{
-    api::ownership::OwnerKind,
-    domain::{Replicas, ScaleTarget, autoscale::Decision, autoscale::action::Action},
+    domain::{ReplicaBounds, Replicas, autoscale::action::Action},
     ports::{ClusterError, HpaView, Workloads},
     telemetry::{Telemetry, Write},
 };
@@ -21,34 +19,11 @@ use crate::{
 /// How many objects are written at once.
 const CONCURRENT_WRITES: usize = 8;
 
-/// A decision that is to be carried out.
-#[derive(Debug, Clone)]
-pub(super) struct Planned {
-    /// The object.
-    pub(super) ehpa: Arc<EffectiveHorizontalPodAutoscaler>,
-    /// The object with the spec that the decision was made from, where its own cannot be acted on.
-    pub(super) valid: Arc<EffectiveHorizontalPodAutoscaler>,
-    /// What a child is to it.
-    pub(super) kin: OwnerKind,
-    /// Its scale target.
-    pub(super) target: ScaleTarget,
-    /// What was seen.
-    pub(super) sighting: TargetObservation,
-    /// What was decided.
-    pub(super) decision: Decision,
-    /// Whether a child autoscaler writes the scale, by strategy and mode.
-    pub(super) delegates: bool,
-    /// Name of the older object that acts on the same target in the place of this one.
-    pub(super) older: Option<String>,
-    /// The child as it was left, if that is known.
-    pub(super) left: Option<Arc<HpaView>>,
-}
-
 /// What became of a decision.
 #[derive(Debug, Clone)]
 pub(super) struct Applied {
     /// The decision.
-    pub(super) planned: Planned,
+    pub(super) decided: Decided,
     /// What the API server accepted, or why it did not.
     pub(super) outcome: Result<Effect, ClusterError>,
 }
@@ -60,225 +35,175 @@ pub(super) struct Effect {
     pub(super) scaled: Option<Replicas>,
     /// The autoscaler that acts for us, after any write.
     pub(super) child: Option<Arc<HpaView>>,
-    /// What was done to autoscalers, for events.
-    pub(super) deeds: Vec<HpaChange>,
+    /// What was done to HPAs and workloads, for events.
+    pub(super) changes: Vec<HpaChange>,
 }
 
-/// Something done to an autoscaler that its owner may want to know.
+/// Something done to an HPA or a workload that the autoscaler's user may want to know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HpaChange {
     /// A child was created.
     Created,
-    /// A child that was not as we left it was put right.
+    /// A child that somebody else had changed was repaired.
     Restored,
-    /// A child was brought up to what is asked for now.
+    /// A child was changed as its spec asks for now.
     Updated,
-    /// A foreign autoscaler was taken over.
+    /// A foreign HPA was taken over.
     Adopted,
-    /// An adopted one was given back.
+    /// An adopted HPA was restored as it was.
     GivenBack,
     /// A child was removed.
     Removed,
-    /// The hub's workload was created or brought up to date.
+    /// The hub's workload was created or updated.
     Placed,
     /// The hub's workload was deleted.
     Displaced,
 }
 
-/// Carries out every decision; the order of `planned` is kept.
+/// Carries out every decision, in their order.
 pub(super) async fn apply<C: Workloads>(
     cluster: &C,
     telemetry: &Telemetry,
-    planned: Vec<Planned>,
+    decided: Vec<Decided>,
 ) -> Vec<Applied> {
-    stream::iter(planned)
-        .map(|planned| async move {
-            let outcome = carry_out(cluster, telemetry, &planned).await;
-            Applied { planned, outcome }
+    stream::iter(decided)
+        .map(|decided| async move {
+            let writer = Writer { cluster, telemetry };
+            let outcome = writer.carry_out(&decided).await;
+            Applied { decided, outcome }
         })
         .buffered(CONCURRENT_WRITES)
         .collect()
         .await
 }
 
-/// Carries out one decision.
-pub(super) async fn carry_out<C: Workloads>(
-    cluster: &C,
-    telemetry: &Telemetry,
-    planned: &Planned,
-) -> Result<Effect, ClusterError> {
-    Writer {
-        cluster,
-        telemetry,
-        planned,
-    }
-    .carry_out()
-    .await
-}
-
-/// Sets the count of a decision's target beside what the decision says; nothing where it stands already.
-pub(super) async fn scale<C: Workloads>(
-    cluster: &C,
-    telemetry: &Telemetry,
-    planned: &Planned,
-    to: Replicas,
-) -> Result<Option<Replicas>, ClusterError> {
-    Writer {
-        cluster,
-        telemetry,
-        planned,
-    }
-    .scale(to)
-    .await
-}
-
-/// Parts with an autoscaler that acts for us: an adopted one is given back, one that we created is removed.
-pub(super) async fn part_with<C: Workloads>(
-    cluster: &C,
-    telemetry: &Telemetry,
-    ours: &HpaView,
-) -> Result<HpaChange, ClusterError> {
-    if child_hpa::adopted_by(ours).is_some() {
-        give_back(cluster, telemetry, ours).await
-    } else {
-        remove(cluster, telemetry, ours).await
-    }
-}
-
-/// Removes an autoscaler that we created.
-async fn remove<C: Workloads>(
-    cluster: &C,
-    telemetry: &Telemetry,
-    owned: &HpaView,
-) -> Result<HpaChange, ClusterError> {
-    let outcome = cluster
-        .delete_hpa(&owned.namespace, &owned.name, &owned.uid)
-        .await;
-    telemetry.wrote(Write::Hpa, outcome.is_ok());
-    outcome.map(|()| HpaChange::Removed)
-}
-
-/// Leaves an autoscaler that acted for us where it is, as nobody's, with the user's behavior.
-pub(super) async fn release<C: Workloads>(
-    cluster: &C,
-    telemetry: &Telemetry,
-    ours: &HpaView,
-    behavior: Option<&Value>,
-) -> Result<(), ClusterError> {
-    let patch = child_hpa::release_patch(ours, behavior);
-    let outcome = cluster.patch_hpa(&ours.namespace, &ours.name, &patch).await;
-    telemetry.wrote(Write::Hpa, outcome.is_ok());
-    outcome.map(drop)
-}
-
-/// Gives back an adopted autoscaler whose adopter is gone.
-pub(super) async fn give_back<C: Workloads>(
-    cluster: &C,
-    telemetry: &Telemetry,
-    adopted: &HpaView,
-) -> Result<HpaChange, ClusterError> {
-    let Some(patch) = child_hpa::return_patch(adopted) else {
-        return Err(ClusterError::Invalid {
-            what: format!(
-                "horizontalpodautoscaler {}/{}",
-                adopted.namespace, adopted.name
-            ),
-            message: format!(
-                "expected its former spec in annotation {}",
-                child_hpa::ORIGINAL_SPEC
-            ),
-        });
-    };
-    let outcome = cluster
-        .patch_hpa(&adopted.namespace, &adopted.name, &patch)
-        .await;
-    telemetry.wrote(Write::Hpa, outcome.is_ok());
-    outcome.map(|_| HpaChange::GivenBack)
-}
-
-struct Writer<'a, C> {
-    cluster: &'a C,
-    telemetry: &'a Telemetry,
-    planned: &'a Planned,
+/// Writes to one cluster, and counts what it wrote.
+#[derive(Debug)]
+pub(super) struct Writer<'a, C> {
+    /// The cluster.
+    pub(super) cluster: &'a C,
+    /// Where writes are counted.
+    pub(super) telemetry: &'a Telemetry,
 }
 
 // === impl Writer ===
 
 impl<C: Workloads> Writer<'_, C> {
-    async fn carry_out(&self) -> Result<Effect, ClusterError> {
-        match self.planned.decision.action {
-            Action::Child { min, max } => self.keep_child(min, max).await,
-            Action::Scale { to, .. } | Action::Pin { to } => {
-                let mut effect = self.without_child().await?;
-                effect.scaled = self.scale(to).await?;
-                Ok(effect)
-            }
-            Action::Hold { .. } => self.without_child().await,
+    /// Releases an HPA that acts for us: an adopted one is restored, one that we created is removed.
+    pub(super) async fn release(&self, ours: &HpaView) -> Result<HpaChange, ClusterError> {
+        if child_hpa::adopted_by(ours).is_some() {
+            self.restore_adopted(ours).await
+        } else {
+            self.remove(ours).await
         }
     }
 
-    async fn scale(&self, to: Replicas) -> Result<Option<Replicas>, ClusterError> {
-        let seen = &self.planned.sighting.scale;
+    /// Orphans an HPA that acted for us: it stays as it is, with the user's behavior.
+    pub(super) async fn orphan(
+        &self,
+        ours: &HpaView,
+        behavior: Option<&Value>,
+    ) -> Result<(), ClusterError> {
+        let patch = child_hpa::orphan_patch(ours, behavior);
+        self.patch(ours, &patch).await.map(drop)
+    }
+
+    /// Restores an adopted HPA as it was before its adoption.
+    pub(super) async fn restore_adopted(
+        &self,
+        adopted: &HpaView,
+    ) -> Result<HpaChange, ClusterError> {
+        let Some(patch) = child_hpa::restore_patch(adopted) else {
+            return Err(ClusterError::Invalid {
+                what: shown(adopted),
+                message: format!(
+                    "expected its former spec in annotation {}",
+                    child_hpa::ORIGINAL_SPEC
+                ),
+            });
+        };
+        let patched = self.patch(adopted, &patch).await;
+        patched.map(|_| HpaChange::GivenBack)
+    }
+
+    /// Carries out one decision.
+    pub(super) async fn carry_out(&self, decided: &Decided) -> Result<Effect, ClusterError> {
+        match decided.decision.action {
+            Action::Child { min, max } => {
+                self.keep_child(decided, ReplicaBounds::new(min, max)).await
+            }
+            Action::Scale { to, .. } | Action::Pin { to } => {
+                let mut effect = self.without_child(decided).await?;
+                effect.scaled = self.scale(decided, to).await?;
+                Ok(effect)
+            }
+            Action::Hold { .. } => self.without_child(decided).await,
+        }
+    }
+
+    /// Sets the count of a decision's target, whatever its action is; nothing where it stands already.
+    pub(super) async fn scale(
+        &self,
+        decided: &Decided,
+        to: Replicas,
+    ) -> Result<Option<Replicas>, ClusterError> {
+        let seen = &decided.observation.scale;
         if seen.scale.spec == to {
             return Ok(None);
         }
-        let outcome = self
-            .cluster
-            .write_scale(&self.planned.target, seen, to)
-            .await;
+        let target = &decided.part.workload.target;
+        let outcome = self.cluster.write_scale(target, seen, to).await;
         self.telemetry.wrote(Write::Scale, outcome.is_ok());
         outcome.map(Some)
     }
 
     /// Makes the child, adopted or our own, be what the decision asks for; never both.
-    async fn keep_child(&self, min: Replicas, max: Replicas) -> Result<Effect, ClusterError> {
-        let siblings = &self.planned.sighting.siblings;
-        let ehpa = &self.planned.ehpa;
-        let adopted = siblings.adopted.as_ref();
-        let taken = adopted.or(siblings.foreign.as_ref());
-        if let Some(taken) = taken.filter(|_| child_hpa::wants_adoption(ehpa)) {
-            if let Some(owned) = &siblings.owned {
-                remove(self.cluster, self.telemetry, owned).await?;
+    async fn keep_child(
+        &self,
+        decided: &Decided,
+        bounds: ReplicaBounds,
+    ) -> Result<Effect, ClusterError> {
+        let (part, hpas) = (&decided.part, &decided.observation.hpas);
+        let adopted = hpas.adopted.as_ref();
+        let taken = adopted.or(hpas.foreign.as_ref());
+        if let Some(taken) = taken.filter(|_| part.autoscaler.wants_adoption()) {
+            if let Some(owned) = &hpas.owned {
+                self.remove(owned).await?;
             }
-            let manifest =
-                child_hpa::adoption((&self.planned.valid, self.planned.kin), taken, min, max);
-            let deed = if adopted.is_some() {
+            let manifest = child_hpa::adoption(&part.owner, &part.child, bounds, taken);
+            let change = if adopted.is_some() {
                 HpaChange::Restored
             } else {
                 HpaChange::Adopted
             };
-            return self.keep(&manifest, Some(taken), deed).await;
+            return self.keep(decided, &manifest, Some(taken), change).await;
         }
-        if let Some(namesake) = siblings
-            .namesake
-            .as_ref()
-            .filter(|_| siblings.owned.is_none())
-        {
+        let collision = hpas.name_collision.as_ref();
+        if let Some(other) = collision.filter(|_| hpas.owned.is_none()) {
             return Err(ClusterError::Refused {
-                what: format!(
-                    "horizontalpodautoscaler {}/{}",
-                    namesake.namespace, namesake.name
-                ),
+                what: shown(other),
                 message:
-                    "one of this name is there and not ours, so it is left alone; delete it, or \
-                          give this object another name"
+                    "an HPA of this name exists and is not managed by Foretide; delete it, or give \
+                          this object another name"
                         .to_owned(),
             });
         }
-        let manifest = child_hpa::manifest((&self.planned.valid, self.planned.kin), min, max);
-        let deed = if siblings.owned.is_some() {
+        let manifest = child_hpa::manifest(&part.owner, &part.child, bounds);
+        let change = if hpas.owned.is_some() {
             HpaChange::Restored
         } else {
             HpaChange::Created
         };
-        self.keep(&manifest, siblings.owned.as_ref(), deed).await
+        self.keep(decided, &manifest, hpas.owned.as_ref(), change)
+            .await
     }
 
     async fn keep(
         &self,
+        decided: &Decided,
         manifest: &Value,
         live: Option<&Arc<HpaView>>,
-        deed: HpaChange,
+        change: HpaChange,
     ) -> Result<Effect, ClusterError> {
         if let Some(live) = live.filter(|live| child_hpa::is_as_written(manifest, live)) {
             return Ok(Effect {
@@ -290,20 +215,19 @@ impl<C: Workloads> Writer<'_, C> {
             live.is_some_and(|live| child_hpa::differs_in_bounds_only(manifest, live));
         let outcome = self.write(manifest, live).await;
         self.telemetry.wrote(Write::Hpa, outcome.is_ok());
-        let deed = match (deed, &self.planned.left, live) {
-            // Not to know is not to accuse.
+        let change = match (change, &decided.child_left, live) {
+            // After a restart it is not known how the child was left, so nobody is blamed for the difference.
             (HpaChange::Restored, None, _) => HpaChange::Updated,
             (HpaChange::Restored, Some(left), Some(live)) if child_hpa::is_as_left(left, live) => {
                 HpaChange::Updated
             }
-            (deed, _, _) => deed,
+            (change, _, _) => change,
         };
-        // Bounds are what we change all the time; that another hand did is worth saying all the same.
-        let is_told = !bounds_only || deed == HpaChange::Restored;
-        let deeds = is_told.then_some(deed).into_iter().collect();
+        // Our own changes of the bounds are everyday; somebody else's are worth an event.
+        let is_reported = !bounds_only || change == HpaChange::Restored;
         Ok(Effect {
             child: Some(outcome?),
-            deeds,
+            changes: is_reported.then_some(change).into_iter().collect(),
             ..Effect::default()
         })
     }
@@ -324,24 +248,44 @@ impl<C: Workloads> Writer<'_, C> {
         }
     }
 
-    /// In Preview and Direct no autoscaler of ours may act.
+    /// Releases every HPA of ours: in Preview and Direct none may act.
     ///
     /// A delegated workload keeps its child, also where we scale once ourselves.
-    async fn without_child(&self) -> Result<Effect, ClusterError> {
-        let siblings = &self.planned.sighting.siblings;
+    async fn without_child(&self, decided: &Decided) -> Result<Effect, ClusterError> {
         let mut effect = Effect::default();
-        if self.planned.delegates {
+        if decided.delegates {
             return Ok(effect);
         }
-        if let Some(adopted) = &siblings.adopted {
-            let deed = give_back(self.cluster, self.telemetry, adopted).await?;
-            effect.deeds.push(deed);
+        let hpas = &decided.observation.hpas;
+        if let Some(adopted) = &hpas.adopted {
+            effect.changes.push(self.restore_adopted(adopted).await?);
         }
-        if let Some(owned) = &siblings.owned {
-            effect
-                .deeds
-                .push(remove(self.cluster, self.telemetry, owned).await?);
+        if let Some(owned) = &hpas.owned {
+            effect.changes.push(self.remove(owned).await?);
         }
         Ok(effect)
     }
+
+    /// Removes an HPA that we created.
+    async fn remove(&self, owned: &HpaView) -> Result<HpaChange, ClusterError> {
+        let outcome = self
+            .cluster
+            .delete_hpa(&owned.namespace, &owned.name, &owned.uid)
+            .await;
+        self.telemetry.wrote(Write::Hpa, outcome.is_ok());
+        outcome.map(|()| HpaChange::Removed)
+    }
+
+    async fn patch(&self, hpa: &HpaView, patch: &Value) -> Result<Arc<HpaView>, ClusterError> {
+        let outcome = self
+            .cluster
+            .patch_hpa(&hpa.namespace, &hpa.name, patch)
+            .await;
+        self.telemetry.wrote(Write::Hpa, outcome.is_ok());
+        outcome
+    }
+}
+
+fn shown(hpa: &HpaView) -> String {
+    format!("horizontalpodautoscaler {}/{}", hpa.namespace, hpa.name)
 }

@@ -1,97 +1,181 @@
 //! The child `HorizontalPodAutoscaler`: its manifest, whose it is, and whether it still is as written.
 //!
-//! Pure: values in, values out. `apply` sends what this module composes. A child of ours is found by
-//! the UID of whom it is for (its controller's, or in a member cluster the one in its label), an
-//! adopted one by an annotation; every other autoscaler on the same target is foreign and is never
-//! written.
+//! Pure: `apply` sends what this module composes. A child of ours is found by the UID of its owner (the controller
+//! reference, or in a member cluster a label), an adopted HPA by an annotation; every other HPA of the same target is
+//! foreign and is never written.
 
 use std::sync::Arc;
 
-use foretide_crds::EffectiveHorizontalPodAutoscaler;
+use foretide_crds::EffectiveHorizontalPodAutoscalerSpec;
 use jiff::SignedDuration;
-use kube::ResourceExt;
+use k8s_openapi::api::autoscaling::v2::CrossVersionObjectReference;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    api::ownership::{DELETION_POLICY, FLEET_UID, HUB, MANAGED_BY, OwnerKind, is_part_of},
-    domain::{Replicas, ScaleTarget, autoscale::Child},
+    api::ownership::{DELETION_POLICY, FLEET_UID, HUB, MANAGED_BY, Owner, OwnerKind, is_part_of},
+    domain::{ReplicaBounds, Replicas, ScaleTarget, autoscale::Child},
     ports::HpaView,
 };
 
-/// Annotation of ours on the user's object: `"true"` takes over a foreign autoscaler of the target.
+/// Annotation of ours on the user's object: `"true"` takes over a foreign HPA of the target.
 pub const ADOPT: &str = "autoscaling.foretide.io/adopt";
-/// Annotation on an adopted autoscaler: UID of the object that adopted it.
+/// Annotation on an adopted HPA: UID of the object that adopted it.
 pub const ADOPTED_BY: &str = "autoscaling.foretide.io/adopted-by";
-/// Annotation on an adopted autoscaler: its `spec` as it was, for the day it is given back.
+/// Annotation on an adopted HPA: its `spec` as it was, to be restored when it is released.
 pub const ORIGINAL_SPEC: &str = "autoscaling.foretide.io/original-spec";
 /// Label that names who made an object.
 const MANAGER: &str = "app.kubernetes.io/managed-by";
 /// The API cuts times to seconds; this is the most that it can have cut off.
 const CUT_OFF: SignedDuration = SignedDuration::from_millis(999);
 
-/// The autoscalers of a namespace, seen from one of our objects.
+/// What a child is built from besides its bounds: target, metrics and behavior, as the user wrote them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ChildSpec {
+    /// The workload that it scales.
+    target: CrossVersionObjectReference,
+    /// Its metrics, fields that we do not know included.
+    metrics: Vec<Value>,
+    /// Its behavior, likewise; absent where the user wrote none.
+    behavior: Option<Value>,
+}
+
+// === impl ChildSpec ===
+
+impl ChildSpec {
+    /// The child that a spec asks for.
+    #[must_use]
+    pub fn of(spec: &EffectiveHorizontalPodAutoscalerSpec) -> Self {
+        let metrics = spec.metrics.iter().flatten();
+        Self {
+            target: spec.scale_target_ref.clone(),
+            metrics: metrics.map(|metric| metric.raw().clone()).collect(),
+            behavior: spec
+                .behavior
+                .as_ref()
+                .map(|behavior| behavior.raw().clone()),
+        }
+    }
+
+    /// The child of one member: with those of the fleet's metrics whose position is kept.
+    #[must_use]
+    pub fn with_metrics(&self, keep: impl Fn(usize) -> bool) -> Self {
+        let metrics = self.metrics.iter().enumerate();
+        let kept = metrics.filter(|(position, _)| keep(*position));
+        Self {
+            metrics: kept.map(|(_, metric)| metric.clone()).collect(),
+            ..self.clone()
+        }
+    }
+
+    /// The same child, kept from scaling down.
+    #[must_use]
+    pub fn held(mut self) -> Self {
+        let fields = |value: Option<&Value>| value.and_then(Value::as_object).cloned();
+        let mut behavior = fields(self.behavior.as_ref()).unwrap_or_default();
+        let mut down = fields(behavior.get("scaleDown")).unwrap_or_default();
+        down.insert("selectPolicy".into(), "Disabled".into());
+        behavior.insert("scaleDown".into(), Value::Object(down));
+        self.behavior = Some(Value::Object(behavior));
+        self
+    }
+
+    /// The `spec` of the child with these bounds.
+    fn spec(&self, bounds: ReplicaBounds) -> Value {
+        let mut spec = json!({
+            "scaleTargetRef": {
+                "apiVersion": self.target.api_version.clone().unwrap_or_default(),
+                "kind": self.target.kind,
+                "name": self.target.name,
+            },
+            "minReplicas": bounds.min.get(),
+            "maxReplicas": bounds.max.get(),
+            "metrics": self.metrics_or_default(),
+        });
+        if let (Some(behavior), Some(fields)) = (&self.behavior, spec.as_object_mut()) {
+            fields.insert("behavior".into(), with_defaults(behavior));
+        }
+        spec
+    }
+
+    /// The user's metrics, or the one that the API server would default to.
+    fn metrics_or_default(&self) -> Value {
+        if self.metrics.is_empty() {
+            return json!([{
+                "type": "Resource",
+                "resource": {
+                    "name": "cpu",
+                    "target": { "type": "Utilization", "averageUtilization": 80 },
+                },
+            }]);
+        }
+        Value::Array(self.metrics.clone())
+    }
+}
+
+/// The HPAs that concern one scale target.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RelatedHpas {
-    /// The child that we own.
+    /// The child that we created.
     pub owned: Option<Arc<HpaView>>,
-    /// A foreign autoscaler that we have taken over.
+    /// A foreign HPA that we have taken over.
     pub adopted: Option<Arc<HpaView>>,
-    /// Another autoscaler of the same target that is not ours.
+    /// Another HPA of the same target that is not ours.
     pub foreign: Option<Arc<HpaView>>,
-    /// An autoscaler that is not ours and has the name that our child would have.
-    pub namesake: Option<Arc<HpaView>>,
+    /// An HPA that is not ours and has the name that our child would have.
+    pub name_collision: Option<Arc<HpaView>>,
 }
 
 // === impl RelatedHpas ===
 
 impl RelatedHpas {
-    /// Sorts the autoscalers of a namespace by whose they are.
+    /// Sorts the HPAs of a namespace by whose they are.
     ///
-    /// The children of `rivals`, UIDs of objects of our own kind, are nobody's concern here: who of
-    /// them acts is settled among them. `left` is the UID of the child as we left it, if that is known.
+    /// Children of `conflicting`, UIDs of other autoscalers of ours on the same target, are left out: which of those acts
+    /// is settled elsewhere. `known` is the UID of our child as we left it, where that is remembered.
     #[must_use]
     pub fn of(
-        (ehpa, kin): (&EffectiveHorizontalPodAutoscaler, OwnerKind),
+        owner: &Owner,
         target: &ScaleTarget,
         hpas: &[Arc<HpaView>],
-        (rivals, left): (&[String], Option<&str>),
+        conflicting: &[String],
+        known: Option<&str>,
     ) -> Self {
-        let uid = ehpa.metadata.uid.as_deref().unwrap_or_default();
-        let of_a_rival = |hpa: &HpaView| {
-            let whose = created_for(hpa);
-            whose.is_some_and(|whose| rivals.iter().any(|rival| rival == whose))
+        let uid = &*owner.uid;
+        let is_of_other = |hpa: &HpaView| {
+            let owner_uid = created_for(hpa);
+            owner_uid.is_some_and(|owner_uid| conflicting.iter().any(|other| other == owner_uid))
         };
         let labelled = hpas.iter().find(|hpa| created_for(hpa) == Some(uid));
-        let stripped = || hpas.iter().find(|hpa| is_stripped((ehpa, kin), hpa, left));
-        let owned = labelled.or_else(stripped).cloned();
+        let stripped = || hpas.iter().find(|hpa| is_stripped(owner, hpa, known));
+        let created = labelled.or_else(stripped).cloned();
         let adopted = hpas
             .iter()
             .find(|hpa| adopted_by(hpa) == Some(uid))
             .cloned();
         let ours = |hpa: &HpaView| {
-            [&owned, &adopted]
+            [&created, &adopted]
                 .into_iter()
                 .flatten()
                 .any(|mine| mine.uid == hpa.uid)
         };
         let foreign = hpas
             .iter()
-            .find(|hpa| !ours(hpa) && !of_a_rival(hpa) && same_target(&hpa.target, target))
+            .find(|hpa| !ours(hpa) && !is_of_other(hpa) && same_target(&hpa.target, target))
             .cloned();
-        let name = kin.child_name(&ehpa.name_any());
-        let namesake = hpas
+        let name = owner.child_name();
+        let name_collision = hpas
             .iter()
             .find(|hpa| hpa.name == name && !ours(hpa))
             .cloned();
         Self {
-            owned,
+            owned: created,
             adopted,
             foreign,
-            namesake,
+            name_collision,
         }
     }
 
-    /// The autoscaler that acts for us.
+    /// The HPA that acts for us.
     #[must_use]
     pub fn acting(&self) -> Option<&Arc<HpaView>> {
         self.adopted.as_ref().or(self.owned.as_ref())
@@ -105,22 +189,18 @@ pub fn created_for(hpa: &HpaView) -> Option<&str> {
     hpa.controller_uid.as_deref().or_else(of_a_fleet)
 }
 
-/// Whether this is the child of a fleet whose label somebody took away: nobody claims it, it has the name of the child,
-/// and it is the one that we left (`left`), or what is left of its labels says that this hub made it. To be sure matters
-/// more than to know every one of them: what is not ours must never be written.
-fn is_stripped(
-    (ehpa, kin): (&EffectiveHorizontalPodAutoscaler, OwnerKind),
-    hpa: &HpaView,
-    left: Option<&str>,
-) -> bool {
+/// Whether this is the child of a fleet without the label that says so: no controller and no adopter claims it, it has
+/// the child's name, and either it is the HPA that we left (`known`) or its other labels say that this hub made it.
+// A doubtful one is left alone: what is not ours must never be written.
+fn is_stripped(owner: &Owner, hpa: &HpaView, known: Option<&str>) -> bool {
     let label = |key: &str| hpa.labels.get(key).and_then(Value::as_str);
-    let hub = ehpa.annotations().get(HUB).map(String::as_str);
+    let hub = owner.marks.get(HUB).map(String::as_str);
     let is_of_this_hub = hub.is_some() && label(HUB) == hub;
     let is_marked = is_of_this_hub && label(MANAGER) == Some(MANAGED_BY);
-    kin == OwnerKind::Fleet
+    owner.kind == OwnerKind::Federated
         && is_unclaimed(hpa)
-        && hpa.name == kin.child_name(&ehpa.name_any())
-        && (left == Some(&*hpa.uid) || is_marked)
+        && hpa.name == owner.child_name()
+        && (known == Some(&*hpa.uid) || is_marked)
 }
 
 /// UID of the object that adopted this autoscaler, if any did.
@@ -158,47 +238,38 @@ pub fn is_unclaimed(hpa: &HpaView) -> bool {
     created_for(hpa).is_none() && adopted_by(hpa).is_none()
 }
 
-/// Whether the user asked us to take over a foreign autoscaler.
-#[must_use]
-pub fn wants_adoption(ehpa: &EffectiveHorizontalPodAutoscaler) -> bool {
-    ehpa.annotations()
-        .get(ADOPT)
-        .is_some_and(|value| value == "true")
-}
-
-/// The child as it shall be: the user's target, metrics and behavior, and our bounds.
+/// The manifest of the child: the user's target, metrics and behavior, and our bounds.
 ///
-/// Fields of `metrics` and `behavior` that we do not know are passed on. Every default that the API
-/// server would fill in is written out, so that each field has one owner and an edit by hand shows.
+/// Every default that the API server would fill in is written out, so that each field has one owner and an edit by hand
+/// shows.
 #[must_use]
-pub fn manifest(
-    (ehpa, kin): (&EffectiveHorizontalPodAutoscaler, OwnerKind),
-    min: Replicas,
-    max: Replicas,
-) -> Value {
+pub fn manifest(owner: &Owner, child: &ChildSpec, bounds: ReplicaBounds) -> Value {
     json!({
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",
-        "metadata": kin.metadata(ehpa),
-        "spec": spec(ehpa, min, max),
+        "metadata": owner.child_metadata(),
+        "spec": child.spec(bounds),
     })
 }
 
-/// The takeover of a foreign autoscaler: the same object with our spec, remembering its own.
+/// The manifest that takes over a foreign HPA: the same object with our spec, and its own in an annotation.
 #[must_use]
 pub fn adoption(
-    (ehpa, kin): (&EffectiveHorizontalPodAutoscaler, OwnerKind),
+    owner: &Owner,
+    child: &ChildSpec,
+    bounds: ReplicaBounds,
     foreign: &HpaView,
-    min: Replicas,
-    max: Replicas,
 ) -> Value {
     let original = foreign
         .annotations
         .get(ORIGINAL_SPEC)
         .and_then(Value::as_str)
         .map_or_else(|| foreign.spec.to_string(), ToOwned::to_owned);
-    let mut annotations = kin.marks(ehpa);
-    annotations.insert(ADOPTED_BY.into(), ehpa.uid().unwrap_or_default().into());
+    let marks = owner.marks.iter();
+    let mut annotations: Map<String, Value> = marks
+        .map(|(mark, value)| ((*mark).to_owned(), value.clone().into()))
+        .collect();
+    annotations.insert(ADOPTED_BY.into(), owner.uid.clone().into());
     annotations.insert(ORIGINAL_SPEC.into(), original.into());
     json!({
         "apiVersion": "autoscaling/v2",
@@ -208,13 +279,13 @@ pub fn adoption(
             "namespace": foreign.namespace,
             "annotations": annotations,
         },
-        "spec": spec(ehpa, min, max),
+        "spec": child.spec(bounds),
     })
 }
 
-/// The JSON patch that gives an adopted autoscaler back as it was; `None` when it remembers nothing.
+/// The JSON patch that restores an adopted HPA as it was; `None` when its annotation does not hold a spec.
 #[must_use]
-pub fn return_patch(adopted: &HpaView) -> Option<Value> {
+pub fn restore_patch(adopted: &HpaView) -> Option<Value> {
     let original = adopted.annotations.get(ORIGINAL_SPEC)?.as_str()?;
     let spec: Value = serde_json::from_str(original).ok()?;
     let mut patch = vec![
@@ -225,10 +296,10 @@ pub fn return_patch(adopted: &HpaView) -> Option<Value> {
     Some(Value::Array(patch))
 }
 
-/// The JSON patch that makes an autoscaler nobody's, as it is; but where we keep it from scaling down, `behavior` (the
-/// user's) says how it does from now on, because nobody would let it go later.
+/// The JSON patch that orphans an HPA of ours: it stays as it is, without our marks. Where we keep it from scaling down,
+/// the user's `behavior` replaces that, because no controller would undo it later.
 #[must_use]
-pub fn release_patch(hpa: &HpaView, behavior: Option<&Value>) -> Value {
+pub fn orphan_patch(hpa: &HpaView, behavior: Option<&Value>) -> Value {
     const SELECT: &str = "/scaleDown/selectPolicy";
     let same = json!({ "op": "test", "path": "/metadata/uid", "value": hpa.uid });
     let manager = hpa.labels.get(MANAGER).and_then(Value::as_str);
@@ -239,12 +310,12 @@ pub fn release_patch(hpa: &HpaView, behavior: Option<&Value>) -> Value {
     let path = format!("/spec/behavior{SELECT}");
     let is = hpa.spec.pointer(&format!("/behavior{SELECT}"));
     let kept = is.is_some_and(|is| is == "Disabled") && meant != "Disabled";
-    let let_go = kept.then(|| json!({ "op": "replace", "path": path, "value": meant }));
-    let changes = without_marks(hpa).chain(unmanaged).chain(let_go);
+    let unheld = kept.then(|| json!({ "op": "replace", "path": path, "value": meant }));
+    let changes = without_marks(hpa).chain(unmanaged).chain(unheld);
     std::iter::once(same).chain(changes).collect()
 }
 
-/// Removes what tells an autoscaler as ours.
+/// Removes the labels and annotations that mark an HPA as ours.
 fn without_marks(hpa: &HpaView) -> impl Iterator<Item = Value> {
     const MARKS: [&str; 5] = [ADOPTED_BY, ORIGINAL_SPEC, FLEET_UID, HUB, DELETION_POLICY];
     let places = [("labels", &hpa.labels), ("annotations", &hpa.annotations)];
@@ -332,38 +403,6 @@ pub(super) fn group(api_version: &str) -> &str {
     api_version.rsplit_once('/').map_or("", |(group, _)| group)
 }
 
-fn spec(ehpa: &EffectiveHorizontalPodAutoscaler, min: Replicas, max: Replicas) -> Value {
-    let target = &ehpa.spec.scale_target_ref;
-    let mut spec = json!({
-        "scaleTargetRef": {
-            "apiVersion": target.api_version.clone().unwrap_or_default(),
-            "kind": target.kind,
-            "name": target.name,
-        },
-        "minReplicas": min.get(),
-        "maxReplicas": max.get(),
-        "metrics": metrics(ehpa),
-    });
-    if let (Some(behavior), Some(fields)) = (&ehpa.spec.behavior, spec.as_object_mut()) {
-        fields.insert("behavior".into(), with_defaults(behavior.raw()));
-    }
-    spec
-}
-
-/// The user's metrics as written, or the one that the API server would default to.
-fn metrics(ehpa: &EffectiveHorizontalPodAutoscaler) -> Value {
-    match ehpa.spec.metrics.as_deref().unwrap_or_default() {
-        [] => json!([{
-            "type": "Resource",
-            "resource": {
-                "name": "cpu",
-                "target": { "type": "Utilization", "averageUtilization": 80 },
-            },
-        }]),
-        metrics => metrics.iter().map(|metric| metric.raw().clone()).collect(),
-    }
-}
-
 /// A behavior with the defaults of autoscaling/v2 written out.
 ///
 /// # Source
@@ -401,6 +440,8 @@ fn overlay(defaults: Value, given: Map<String, Value>) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use foretide_crds::{DeletionPolicy, EffectiveHorizontalPodAutoscaler, FederatedHPA};
+
     use super::*;
 
     const UP: &str = r#"{"scaleUp": {"selectPolicy": "Disabled"}}"#;
@@ -449,13 +490,33 @@ mod tests {
         }
     }
 
+    fn bounds(min: u32) -> ReplicaBounds {
+        ReplicaBounds::new(Replicas::new(min), Replicas::new(10))
+    }
+
+    fn owner() -> Owner {
+        Owner::effective(&ehpa(None))
+    }
+
+    /// The owner of a fleet of the same name, in the hub `hub-1`.
+    fn fleet() -> Owner {
+        let ehpa = ehpa(None);
+        let mut fdhpa = FederatedHPA {
+            metadata: ehpa.metadata,
+            spec: serde_json::from_value(json!({
+                "scaleTargetRef": ehpa.spec.scale_target_ref, "maxReplicas": 10,
+                "federatedHPAAssignment": {},
+            }))
+            .unwrap(),
+            status: None,
+        };
+        fdhpa.metadata.uid = Some("ours".to_owned());
+        Owner::federated(&fdhpa, Some("hub-1"), DeletionPolicy::Delete)
+    }
+
     fn child(behavior: Option<&str>) -> Value {
-        let object = ehpa(behavior);
-        manifest(
-            (&object, OwnerKind::Owner),
-            Replicas::new(2),
-            Replicas::new(10),
-        )
+        let child = ChildSpec::of(&ehpa(behavior).spec);
+        manifest(&owner(), &child, bounds(2))
     }
 
     #[test]
@@ -506,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_added_to_a_behavior_is_taken_out_again() {
+    fn fields_added_to_a_behavior_are_removed() {
         let added = |behavior: Option<&str>| {
             let mut live = child(behavior);
             live["spec"]["behavior"]["scaleDown"]["stabilizationWindowSeconds"] = json!(0);
@@ -530,8 +591,8 @@ mod tests {
     }
 
     #[test]
-    fn an_autoscaler_is_whose_it_says_and_nobody_s_if_it_says_nothing() {
-        let object = ehpa(None);
+    fn an_hpa_belongs_to_its_controller_or_adopter_and_is_unclaimed_without_either() {
+        let owner = owner();
         let target = stored(&child(None)).target;
         let hpa = |name: &str, controller: Option<&str>, adopter: Option<&str>| {
             let annotations = adopter.map_or(json!({}), |uid| json!({ ADOPTED_BY: uid }));
@@ -551,12 +612,11 @@ mod tests {
             (hpa("any", Some("keda"), None), "foreign", false),
             (hpa("any", None, Some("other")), "foreign", false),
             (hpa("any", Some("rival"), None), "", false),
-            (hpa("ehpa-web", None, None), "foreign namesake", true),
+            (hpa("ehpa-web", None, None), "foreign collision", true),
         ] {
             let all = [Arc::clone(&hpa)];
-            let rivals = ["rival".to_owned()];
-            let found =
-                RelatedHpas::of((&object, OwnerKind::Owner), &target, &all, (&rivals, None));
+            let conflicting = ["rival".to_owned()];
+            let found = RelatedHpas::of(&owner, &target, &all, &conflicting, None);
             let is = |which| {
                 if str::contains(whose, which) {
                     Some(Arc::clone(&hpa))
@@ -568,7 +628,7 @@ mod tests {
                 owned: is("owned"),
                 adopted: is("adopted"),
                 foreign: is("foreign"),
-                namesake: is("namesake"),
+                name_collision: is("collision"),
             };
             assert_eq!(found, want, "{}", hpa.uid);
             assert_eq!(is_unclaimed(&hpa), unclaimed, "{}", hpa.uid);
@@ -576,15 +636,10 @@ mod tests {
     }
 
     #[test]
-    fn a_child_without_its_label_is_known_by_its_uid_or_by_what_is_left_of_its_labels() {
-        let mut object = ehpa(None);
-        let annotations = object.metadata.annotations.get_or_insert_default();
-        annotations.insert(HUB.to_owned(), "hub-1".to_owned());
-        let written = manifest(
-            (&object, OwnerKind::Fleet),
-            Replicas::new(2),
-            Replicas::new(10),
-        );
+    fn a_child_without_its_label_is_recognized_by_its_uid_or_its_other_labels() {
+        let owner = fleet();
+        let child = ChildSpec::of(&ehpa(None).spec);
+        let written = manifest(&owner, &child, bounds(2));
         let whole = stored(&written);
         let without = |keys: &[&str]| {
             let mut hpa = whole.clone();
@@ -628,19 +683,14 @@ mod tests {
         ] {
             let shown = format!("{:?} {left:?}", hpa.labels);
             let all = [Arc::new(hpa)];
-            let found = RelatedHpas::of(
-                (&object, OwnerKind::Fleet),
-                &whole.target,
-                &all,
-                (&[], left),
-            );
+            let found = RelatedHpas::of(&owner, &whole.target, &all, &[], left);
             assert_eq!(found.owned.is_some(), ours, "{shown}");
             assert_eq!(found.foreign.is_some(), !ours, "{shown}");
         }
     }
 
     #[test]
-    fn what_is_let_go_has_no_mark_of_ours_and_may_scale_down() {
+    fn an_orphaned_hpa_has_no_mark_of_ours_and_may_scale_down() {
         let part_of = "app.kubernetes.io/part-of";
         let marks = json!({ (FLEET_UID): "f", (HUB): "h" });
         let labels_by = |who: &str| {
@@ -668,7 +718,7 @@ mod tests {
         for (labels, annotations, changes) in cases {
             let mut live = stored(&child(None));
             (live.labels, live.annotations) = (labels, annotations);
-            let patch = release_patch(&live, None);
+            let patch = orphan_patch(&live, None);
             let found = patch.as_array().unwrap().iter();
             let mut found: Vec<_> = found.filter(|one| one["op"] == "remove").collect();
             found.sort_by_key(|one| one["path"].to_string());
@@ -683,7 +733,7 @@ mod tests {
         ] {
             let mut live = stored(&child(None));
             live.spec["behavior"] = down(is);
-            let patch = release_patch(&live, meant.as_ref());
+            let patch = orphan_patch(&live, meant.as_ref());
             let found = patch.as_array().unwrap().iter();
             let mut found = found.filter(|one| one["op"] == "replace");
             assert_eq!(found.next().cloned(), change, "{is}, {meant:?}");
@@ -691,17 +741,17 @@ mod tests {
     }
 
     #[test]
-    fn an_adopted_autoscaler_remembers_what_it_was_through_every_later_write() {
+    fn an_adopted_hpa_keeps_its_original_spec_through_every_later_write() {
         let mut foreign = stored(&child(Some(UP)));
         foreign.spec["maxReplicas"] = json!(99);
         let was = foreign.spec.clone();
         let mut adopted = foreign;
         for min in [1, 2, 3] {
             let manifest = adoption(
-                (&ehpa(None), OwnerKind::Owner),
+                &owner(),
+                &ChildSpec::of(&ehpa(None).spec),
+                bounds(min),
                 &adopted,
-                Replicas::new(min),
-                Replicas::new(10),
             );
             adopted = HpaView {
                 uid: adopted.uid,
@@ -710,7 +760,7 @@ mod tests {
             assert_eq!(adopted_by(&adopted), Some("ours"));
         }
         assert_eq!(
-            return_patch(&adopted),
+            restore_patch(&adopted),
             Some(json!([
                 {"op": "test", "path": "/metadata/uid", "value": "its own"},
                 {"op": "replace", "path": "/spec", "value": was},

@@ -1,16 +1,13 @@
-//! Several of our objects on one scale target: the oldest acts, the others only show.
+//! Several of our autoscalers on one scale target: the oldest acts, the others only preview.
 //!
-//! Pure. Without this each would take the other's child for a foreign autoscaler, or both would write
-//! the scale in turn. An object that only previews is nobody's rival.
+//! Pure. Without this each would take the other's child for a foreign HPA, or both would write the scale in turn. An
+//! autoscaler that only previews conflicts with none.
 
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
 
-use foretide_crds::{EffectiveHorizontalPodAutoscaler, ScaleStrategy};
-use kube::ResourceExt;
+use super::{autoscaler::Autoscaler, child_hpa::group};
 
-use super::child_hpa::group;
-
-/// The other objects that act on the same target.
+/// The other autoscalers that act on the same target.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct TargetConflicts {
     /// Name of the oldest, where that is another one: it acts.
@@ -19,59 +16,44 @@ pub(super) struct TargetConflicts {
     pub(super) uids: Vec<String>,
 }
 
-/// The rivals of every object that has some, by its UID.
-pub(super) fn among(
-    all: &[Arc<EffectiveHorizontalPodAutoscaler>],
-) -> HashMap<String, TargetConflicts> {
+/// The conflicts of every autoscaler that has some, by its UID.
+pub(super) fn among(all: &[Autoscaler]) -> HashMap<String, TargetConflicts> {
     let mut by_target: HashMap<_, Vec<_>> = HashMap::with_capacity(all.len());
-    for ehpa in all.iter().filter(|ehpa| acts(ehpa)) {
-        let target = &ehpa.spec.scale_target_ref;
+    for autoscaler in all.iter().filter(|autoscaler| autoscaler.acts()) {
+        let target = &autoscaler.spec().scale_target_ref;
         let group = group(target.api_version.as_deref().unwrap_or_default());
-        let namespace = ehpa.metadata.namespace.as_deref();
-        let key = (namespace, group, &target.kind, &target.name);
-        by_target.entry(key).or_default().push(&**ehpa);
+        let key = (autoscaler.namespace(), group, &target.kind, &target.name);
+        by_target.entry(key).or_default().push(autoscaler);
     }
     let contested = by_target.into_values().filter(|same| same.len() > 1);
     contested.flat_map(ranked).collect()
 }
 
-fn acts(ehpa: &EffectiveHorizontalPodAutoscaler) -> bool {
-    ehpa.spec.scale_strategy.unwrap_or_default() == ScaleStrategy::Auto
-        || ehpa.spec.specific_replicas.is_some()
-}
-
-/// Every object with its rivals; the oldest comes first, of equally old ones the first by name.
-fn ranked(mut same: Vec<&EffectiveHorizontalPodAutoscaler>) -> Vec<(String, TargetConflicts)> {
-    let created = |ehpa: &EffectiveHorizontalPodAutoscaler| {
-        ehpa.metadata.creation_timestamp.as_ref().map(|at| at.0)
-    };
-    same.sort_by_cached_key(|ehpa| (created(ehpa), ehpa.name_any()));
-    let uids: Vec<String> = same.iter().filter_map(|ehpa| ehpa.uid()).collect();
-    let oldest = same.first().map(|ehpa| ehpa.name_any());
-    let rivals = |(rank, ehpa): (usize, &&EffectiveHorizontalPodAutoscaler)| {
-        let uid = ehpa.uid()?;
-        let older = oldest.clone().filter(|_| rank > 0);
-        let uids = uids
-            .iter()
-            .filter(|other| **other != uid)
-            .cloned()
-            .collect();
-        Some((uid, TargetConflicts { older, uids }))
-    };
-    same.iter().enumerate().filter_map(rivals).collect()
+/// Every autoscaler with its conflicts; the oldest comes first, of equally old ones the first by name.
+fn ranked(mut same: Vec<&Autoscaler>) -> Vec<(String, TargetConflicts)> {
+    same.sort_by_key(|autoscaler| (autoscaler.created(), autoscaler.name()));
+    let uids: Vec<&str> = same.iter().map(|autoscaler| autoscaler.uid()).collect();
+    let oldest = same.first().map(|autoscaler| autoscaler.name().to_owned());
+    let conflicts = uids.iter().enumerate().map(|(rank, uid)| {
+        let others = uids.iter().filter(|other| *other != uid);
+        let conflicts = TargetConflicts {
+            older: oldest.clone().filter(|_| rank > 0),
+            uids: others.map(|&other| other.to_owned()).collect(),
+        };
+        ((*uid).to_owned(), conflicts)
+    });
+    conflicts.collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use serde_json::json;
 
     use super::*;
 
-    fn ehpa(
-        name: &str,
-        second: u32,
-        spec: &serde_json::Value,
-    ) -> Arc<EffectiveHorizontalPodAutoscaler> {
+    fn ehpa(name: &str, second: u32, spec: &serde_json::Value) -> Autoscaler {
         let mut object = json!({
             "apiVersion": "autoscaling.crane.io/v1alpha1",
             "kind": "EffectiveHorizontalPodAutoscaler",
@@ -87,11 +69,11 @@ mod tests {
         for (field, value) in spec.as_object().unwrap() {
             object["spec"][field] = value.clone();
         }
-        Arc::new(serde_json::from_value(object).unwrap())
+        Autoscaler::Effective(serde_json::from_value(object).map(Arc::new).unwrap())
     }
 
     #[test]
-    fn of_several_objects_that_act_on_one_target_the_oldest_does() {
+    fn of_several_autoscalers_of_one_target_the_oldest_acts() {
         let api = json!({"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "api"}});
         let other_version = json!({"scaleTargetRef": {"apiVersion": "apps/v1beta1", "kind": "Deployment", "name": "web"}});
         let all = [
@@ -101,19 +83,19 @@ mod tests {
             ehpa("shown", 0, &json!({"scaleStrategy": "Preview"})),
             ehpa("elsewhere", 0, &api),
         ];
-        let rivals = |older: Option<&str>, uids: [&str; 2]| TargetConflicts {
+        let conflicts = |older: Option<&str>, uids: [&str; 2]| TargetConflicts {
             older: older.map(str::to_owned),
             uids: uids.map(str::to_owned).to_vec(),
         };
         let want = HashMap::from([
-            ("uid-first".to_owned(), rivals(None, ["uid-a", "uid-b"])),
+            ("uid-first".to_owned(), conflicts(None, ["uid-a", "uid-b"])),
             (
                 "uid-a".to_owned(),
-                rivals(Some("first"), ["uid-first", "uid-b"]),
+                conflicts(Some("first"), ["uid-first", "uid-b"]),
             ),
             (
                 "uid-b".to_owned(),
-                rivals(Some("first"), ["uid-first", "uid-a"]),
+                conflicts(Some("first"), ["uid-first", "uid-a"]),
             ),
         ]);
         assert_eq!(among(&all), want);

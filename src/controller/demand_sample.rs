@@ -1,64 +1,57 @@
-//! What a sync saw that forecasters want to know: of each metric the total demand, whether it was held down by the
-//! workload's own limits, and what one replica carries. It keeps nothing and decides nothing.
+//! What a sync saw that forecasts are made from: of each metric the total demand, whether the workload's own limits held it
+//! down, and what one replica carries.
 
 use std::{collections::HashSet, sync::Arc};
 
-use super::{apply::Planned, observe::TargetObservation};
+use super::decide::Decided;
 use crate::{
     domain::{
         autoscale::{Decision, Limit},
         demand,
         lead_time::LeadTimes,
         observation::{Phase, Pod},
-        workload::Workload,
     },
     forecaster::demand_history::{DemandHistory, DemandSample},
 };
 
-/// Tells forecasters what one decision saw, if the workload is forecast; its series go by `uid`.
-pub(super) fn tell(
-    feed: &DemandHistory,
+/// Records what one decision saw, if the workload is forecast; its series go by `uid`.
+pub(super) fn record(
+    history: &DemandHistory,
     uid: &str,
     lead_times: &mut LeadTimes,
-    (workload, planned): (&Workload, &Planned),
+    decided: &Decided,
 ) {
-    if workload.prediction.is_none() {
+    if decided.part.workload.prediction.is_none() {
         return;
     }
-    let Planned {
-        sighting, decision, ..
-    } = planned;
-    lead_times.observe(&sighting.observation.pods);
+    lead_times.observe(&decided.observation.observation.pods);
     let lead_time = lead_times.measured();
-    let glimpses = glimpses(workload, sighting, decision);
-    feed.report(uid, lead_time, glimpses, decision.at);
+    history.report(uid, lead_time, samples(decided), decided.decision.at);
 }
 
-/// A glimpse per metric, by its identifier; of two metrics of one identifier the first.
-fn glimpses(
-    workload: &Workload,
-    sighting: &TargetObservation,
-    decision: &Decision,
-) -> Vec<(String, DemandSample)> {
-    let observation = &sighting.observation;
-    let pods = &observation.pods;
-    let censored = is_at_its_limits(decision, pods);
-    let mut told = HashSet::new();
-    let read = workload.metrics.iter().zip(&observation.readings);
-    read.filter_map(|(metric, reading)| {
-        let name = metric.identifier();
-        let measured = reading.as_ref().ok();
-        let template = sighting.scale.template.as_deref();
-        told.insert(name.clone()).then(|| {
-            let glimpse = DemandSample {
-                demand: measured.and_then(|found| demand::total(metric, found, pods, decision.at)),
-                censored,
-                per_replica: demand::target(metric, pods, template).ok(),
-            };
-            (name, glimpse)
-        })
-    })
-    .collect()
+/// A sample per metric, by its identifier; of two metrics of one identifier the first.
+fn samples(decided: &Decided) -> Vec<(String, DemandSample)> {
+    let observation = &decided.observation.observation;
+    let (pods, at) = (&observation.pods, decided.decision.at);
+    let censored = is_at_its_limits(&decided.decision, pods);
+    let template = decided.observation.scale.template.as_deref();
+    let metrics = decided.part.workload.metrics.iter();
+    let mut seen = HashSet::new();
+    let samples = metrics
+        .zip(&observation.readings)
+        .filter_map(|(metric, reading)| {
+            let name = metric.identifier();
+            let measured = reading.as_ref().ok();
+            seen.insert(name.clone()).then(|| {
+                let sample = DemandSample {
+                    demand: measured.and_then(|found| demand::total(metric, found, pods, at)),
+                    censored,
+                    per_replica: demand::target(metric, pods, template).ok(),
+                };
+                (name, sample)
+            })
+        });
+    samples.collect()
 }
 
 /// Whether more was asked for than `maxReplicas` gives, or pods that were asked for do not run yet.

@@ -1,8 +1,8 @@
-//! First step of a sync: everything that the due objects need to see, as data.
+//! First step of a sync: what the due workloads of one cluster need to see, as data.
 //!
-//! One list of pod usage per namespace serves all its objects; other metrics are asked one by one,
-//! a bounded number at a time. A metric that cannot be read is an `Err` among the readings; only an
-//! unreadable scale stops an object. It decides nothing and writes nothing.
+//! One list of pod usage per namespace serves all its workloads; other metrics are read one by one, a bounded number at a
+//! time. A metric that cannot be read is an `Err` among the readings; only an unreadable scale stops a workload. Nothing
+//! is decided here, and nothing is written.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -10,13 +10,11 @@ use std::{
     time::Duration,
 };
 
-use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use futures::{StreamExt, future::join_all, stream};
 use jiff::Timestamp;
 
-use super::{child_hpa::RelatedHpas, conflicts::TargetConflicts};
+use super::{child_hpa::RelatedHpas, kind::Part};
 use crate::{
-    api::ownership::OwnerKind,
     domain::{
         Replicas, ScaleTarget,
         demand::{self, NoTarget},
@@ -33,71 +31,59 @@ use crate::{
 /// How many reads run at once.
 const CONCURRENT_READS: usize = 16;
 
-/// An object whose turn it is, with what its spec means.
-#[derive(Debug, Clone)]
-pub(super) struct Due {
-    /// The object as the user wrote it.
-    pub(super) ehpa: Arc<EffectiveHorizontalPodAutoscaler>,
-    /// The object as it was with the spec that counts: what a child is made of.
-    pub(super) valid: Arc<EffectiveHorizontalPodAutoscaler>,
-    /// What a child is to it.
-    pub(super) kin: OwnerKind,
-    /// What that spec means.
-    pub(super) workload: Arc<Workload>,
-    /// Who else acts on the same target.
-    pub(super) rivals: TargetConflicts,
-    /// UID of the child autoscaler as it was left, where it is known by no owner.
-    pub(super) left: Option<String>,
-}
-
-/// What was seen of one object's workload.
+/// What was seen of one workload.
 #[derive(Debug, Clone)]
 pub(super) struct TargetObservation {
     /// The scale, and how to change it safely.
     pub(super) scale: ScaleView,
-    /// The autoscalers that share the target.
-    pub(super) siblings: RelatedHpas,
+    /// The HPAs that concern the target.
+    pub(super) hpas: RelatedHpas,
     /// Pods and readings.
     pub(super) observation: Observation,
     /// One per metric, when predictions are on.
     pub(super) forecasts: Vec<ForecastReading>,
 }
 
-/// A due object and what was seen of it.
-pub(super) type Seen = (Due, Result<TargetObservation, ClusterError>);
+/// When a cluster is observed, and for how long each metric may keep it waiting.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ReadTime {
+    /// When.
+    pub(super) now: Timestamp,
+    /// After this long usage, and then every other metric, is unavailable; absent: as long as a request may take.
+    pub(super) timeout: Option<Duration>,
+}
 
 /// Usage of every pod by namespace, sorted by the pod's name.
 type Usage = HashMap<String, Result<Vec<Arc<PodUsage>>, Unavailable>>;
 
-/// What the due objects of one namespace share, read once for all of them.
+/// What the workloads of one namespace share, read once for all of them.
 struct Shared {
     usage: Usage,
     hpas: HashMap<String, Vec<Arc<HpaView>>>,
-    patience: Option<Duration>,
+    time: ReadTime,
 }
 
-/// Sees everything that `due` needs; usage, and then every other metric, that takes longer than `patience` is
-/// unavailable.
-pub(super) async fn gather<C: Workloads>(
+/// Observes every part, in their order.
+pub(super) async fn observe<C: Workloads>(
     cluster: &C,
     forecasts: &Forecasts,
-    due: Vec<Due>,
-    (now, patience): (Timestamp, Option<Duration>),
-) -> Vec<Seen> {
-    let namespaces: BTreeSet<&String> = due.iter().map(namespace).collect();
+    parts: &[Part],
+    time: ReadTime,
+) -> Vec<Result<TargetObservation, ClusterError>> {
+    let namespaces: BTreeSet<&String> = parts.iter().map(namespace).collect();
     let hpas = namespaces
         .into_iter()
         .map(|namespace| (namespace.clone(), cluster.hpas(namespace)));
     let shared = &Shared {
         hpas: hpas.collect(),
-        usage: usage_by_namespace(cluster, &due, patience).await,
-        patience,
+        usage: usage_by_namespace(cluster, parts, time.timeout).await,
+        time,
     };
-    stream::iter(due)
-        .map(|due| async move {
-            let sighting = see(cluster, forecasts, &due, shared, now).await;
-            (due, sighting)
-        })
+    let reads: Vec<_> = parts
+        .iter()
+        .map(|part| observe_part(cluster, forecasts, part, shared))
+        .collect();
+    stream::iter(reads)
         .buffered(CONCURRENT_READS)
         .collect()
         .await
@@ -105,17 +91,17 @@ pub(super) async fn gather<C: Workloads>(
 
 async fn usage_by_namespace<C: Workloads>(
     cluster: &C,
-    due: &[Due],
-    patience: Option<Duration>,
+    parts: &[Part],
+    timeout: Option<Duration>,
 ) -> Usage {
-    let namespaces: BTreeSet<String> = due
+    let namespaces: BTreeSet<String> = parts
         .iter()
-        .filter(|due| due.workload.metrics.iter().any(reads_usage))
-        .map(|due| namespace(due).clone())
+        .filter(|part| part.workload.metrics.iter().any(reads_usage))
+        .map(|part| namespace(part).clone())
         .collect();
     stream::iter(namespaces)
         .map(|namespace| async move {
-            let mut usage = within(patience, cluster.usage(&namespace)).await;
+            let mut usage = within(timeout, cluster.usage(&namespace)).await;
             if let Ok(usage) = &mut usage {
                 usage.sort_unstable_by(|one, other| one.pod.cmp(&other.pod));
             }
@@ -126,8 +112,8 @@ async fn usage_by_namespace<C: Workloads>(
         .await
 }
 
-fn namespace(due: &Due) -> &String {
-    &due.workload.target.namespace
+fn namespace(part: &Part) -> &String {
+    &part.workload.target.namespace
 }
 
 const fn reads_usage(metric: &MetricSpec) -> bool {
@@ -137,14 +123,13 @@ const fn reads_usage(metric: &MetricSpec) -> bool {
     )
 }
 
-async fn see<C: Workloads>(
+async fn observe_part<C: Workloads>(
     cluster: &C,
     forecasts: &Forecasts,
-    due: &Due,
+    part: &Part,
     shared: &Shared,
-    now: Timestamp,
 ) -> Result<TargetObservation, ClusterError> {
-    let workload = &due.workload;
+    let workload = &part.workload;
     let namespace = &workload.target.namespace;
     let scale = cluster.scale(&workload.target).await?;
     // The empty selector selects every pod of the namespace: other people's.
@@ -153,7 +138,7 @@ async fn see<C: Workloads>(
     } else {
         Vec::new()
     };
-    let sight = &Observer {
+    let reader = &MetricReader {
         cluster,
         namespace,
         selector: &scale.selector,
@@ -162,22 +147,21 @@ async fn see<C: Workloads>(
     };
     let readings = workload.metrics.iter().map(|metric| async {
         if has_selector(&scale) {
-            within(shared.patience, sight.read(metric)).await
+            within(shared.time.timeout, reader.read(metric)).await
         } else {
             Err(no_selector(&workload.target))
         }
     });
     let readings = join_all(readings).await;
     let hpas = shared.hpas.get(namespace).map_or(&[][..], Vec::as_slice);
-    let uid = due.ehpa.metadata.uid.as_deref().unwrap_or_default();
+    let series = ForecastSeries {
+        forecasts,
+        uid: &part.owner.uid,
+        workload,
+    };
     Ok(TargetObservation {
-        siblings: RelatedHpas::of(
-            (&due.ehpa, due.kin),
-            &workload.target,
-            hpas,
-            (&due.rivals.uids, due.left.as_deref()),
-        ),
-        forecasts: predicted(forecasts, (uid, workload), &pods, &scale, now),
+        hpas: part.related(hpas),
+        forecasts: series.readings(&pods, &scale, shared.time.now),
         observation: Observation {
             scale: scale.scale,
             unseen: Replicas::ZERO,
@@ -188,33 +172,48 @@ async fn see<C: Workloads>(
     })
 }
 
-/// What comes in time.
+// === impl Part ===
+
+impl Part {
+    /// Those of a namespace's HPAs that concern the part.
+    pub(super) fn related(&self, hpas: &[Arc<HpaView>]) -> RelatedHpas {
+        RelatedHpas::of(
+            &self.owner,
+            &self.workload.target,
+            hpas,
+            &self.conflicts.uids,
+            self.known_child.as_deref(),
+        )
+    }
+}
+
+/// A reading that does not come in time is unavailable.
 pub(super) async fn within<T>(
-    patience: Option<Duration>,
+    timeout: Option<Duration>,
     read: impl Future<Output = Result<T, Unavailable>>,
 ) -> Result<T, Unavailable> {
-    let Some(patience) = patience else {
+    let Some(timeout) = timeout else {
         return read.await;
     };
-    let late = || Unavailable::new(Cause::NotRead, format!("no answer within {patience:?}"));
-    let read = tokio::time::timeout(patience, read).await;
+    let late = || Unavailable::new(Cause::NotRead, format!("no answer within {timeout:?}"));
+    let read = tokio::time::timeout(timeout, read).await;
     read.unwrap_or_else(|_elapsed| Err(late()))
 }
 
-/// Asks for a metric that needs no pods: of an object, or from outside the cluster.
-pub(super) async fn ask<C: Workloads>(
+/// Reads a metric that needs no pods: of an object, or from outside the cluster.
+pub(super) async fn read_without_pods<C: Workloads>(
     cluster: &C,
     namespace: &str,
     metric: &MetricSpec,
 ) -> Reading {
-    let sight = Observer {
+    let reader = MetricReader {
         cluster,
         namespace,
         selector: "",
         pods: &[],
         usage: &Usage::new(),
     };
-    sight.read(metric).await
+    reader.read(metric).await
 }
 
 fn has_selector(scale: &ScaleView) -> bool {
@@ -232,7 +231,7 @@ fn no_selector(target: &ScaleTarget) -> Unavailable {
 }
 
 /// Where one workload's metrics are read from.
-struct Observer<'a, C> {
+struct MetricReader<'a, C> {
     cluster: &'a C,
     namespace: &'a str,
     selector: &'a str,
@@ -240,9 +239,9 @@ struct Observer<'a, C> {
     usage: &'a Usage,
 }
 
-// === impl Observer ===
+// === impl MetricReader ===
 
-impl<C: Workloads> Observer<'_, C> {
+impl<C: Workloads> MetricReader<'_, C> {
     async fn read(&self, metric: &MetricSpec) -> Reading {
         match metric {
             MetricSpec::Resource { .. } | MetricSpec::ContainerResource { .. } => self.usage(),
@@ -307,35 +306,46 @@ impl<C: Workloads> Observer<'_, C> {
     }
 }
 
-/// What the forecasts in force say about every metric of a workload.
-pub(super) fn predicted(
-    forecasts: &Forecasts,
-    (uid, workload): (&str, &Workload),
-    pods: &[Arc<Pod>],
-    scale: &ScaleView,
-    now: Timestamp,
-) -> Vec<ForecastReading> {
-    let Some(prediction) = &workload.prediction else {
-        return Vec::new();
-    };
-    let mut asked = HashSet::new();
-    let mut read = |metric: &MetricSpec| {
-        let key = SeriesKey {
-            uid: uid.to_owned(),
-            metric: metric.identifier(),
+/// The series that one workload's forecasts are about.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ForecastSeries<'a> {
+    /// The forecasts in force.
+    pub(super) forecasts: &'a Forecasts,
+    /// What the series go by: the UID of the autoscaler, or of a member's part of it.
+    pub(super) uid: &'a str,
+    /// The workload.
+    pub(super) workload: &'a Workload,
+}
+
+// === impl ForecastSeries ===
+
+impl ForecastSeries<'_> {
+    /// What the forecasts say about every metric of the workload; nothing where predictions are off.
+    pub(super) fn readings(
+        &self,
+        pods: &[Arc<Pod>],
+        scale: &ScaleView,
+        now: Timestamp,
+    ) -> Vec<ForecastReading> {
+        let Some(prediction) = &self.workload.prediction else {
+            return Vec::new();
         };
-        if !asked.insert(key.metric.clone()) {
-            return Err(twin(&key.metric));
-        }
-        let target = demand::target(metric, pods, scale.template.as_deref())
-            .map_err(|error| no_target(&error))?;
-        let (value, grounds) = forecasts.outlook(&key, now, prediction.window)?;
-        Ok((Predicted { value, target }, grounds))
-    };
-    workload
-        .metrics
-        .iter()
-        .map(|metric| {
+        let mut seen = HashSet::new();
+        let mut read = |metric: &MetricSpec| {
+            let key = SeriesKey {
+                uid: self.uid.to_owned(),
+                metric: metric.identifier(),
+            };
+            if !seen.insert(key.metric.clone()) {
+                return Err(repeated(&key.metric));
+            }
+            let target = demand::target(metric, pods, scale.template.as_deref())
+                .map_err(|error| no_target(&error))?;
+            let (value, grounds) = self.forecasts.outlook(&key, now, prediction.window)?;
+            Ok((Predicted { value, target }, grounds))
+        };
+        let metrics = self.workload.metrics.iter();
+        let readings = metrics.map(|metric| {
             let (outcome, grounds) = match read(metric) {
                 Ok((predicted, grounds)) => (Ok(predicted), Some(grounds)),
                 Err(refused) => (Err(refused), None),
@@ -345,11 +355,12 @@ pub(super) fn predicted(
                 grounds,
                 outcome,
             }
-        })
-        .collect()
+        });
+        readings.collect()
+    }
 }
 
-fn twin(metric: &str) -> Refused {
+fn repeated(metric: &str) -> Refused {
     let message = format!("{metric} stands twice in spec.metrics: only the first one is forecast");
     Refused::new(Reason::NotForecastable, message)
 }

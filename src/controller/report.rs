@@ -1,128 +1,125 @@
-//! Last step of a sync: tell people. Status, conditions, events, metrics and one log record, all
-//! rendered from the decision and from what was applied.
+//! Last step of a sync: status, conditions, events, metrics and one log record, all rendered from the decision and from
+//! what was applied.
 //!
-//! Status and events are written on change only: counts, winner, limit, reasons, conditions and
-//! window state count as change; values, times and ages ride along. A report never undoes what was
-//! applied, and its own failure is only logged.
+//! Status and events are written on change only: counts, winner, limit, reasons, conditions and window state count as
+//! change; values, times and ages are written along with one. A report never undoes what was applied, and its own failure
+//! is only logged.
 
 mod conditions;
 mod events;
-pub(super) mod fingerprint;
+mod fingerprint;
 mod status;
 
-use std::future::Future;
+use std::collections::BTreeSet;
 
-use foretide_crds::{EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerStatus};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::ResourceExt;
 
-pub(super) use conditions::condition;
+pub(super) use conditions::{INVALID_SPEC, condition};
 pub(crate) use status::{decided, windows};
 
 use self::fingerprint::StatusFingerprint;
-use super::{apply::Applied, state::ObjectState};
+use super::{
+    apply::Applied,
+    autoscaler::{Autoscaler, FleetStatus, Status},
+    kind::Kind,
+    state::ObjectState,
+};
 use crate::{
-    api::spec::Invalid,
     domain::{Replicas, autoscale::Decision, proposal::Source},
-    ports::{Cluster, ClusterError, EventNote},
-    telemetry::{Counts, Foresight, Telemetry, Write},
+    ports::{Cluster, EventNote},
+    telemetry::{Counts, Foresight, ObjectLabels, Telemetry, Write},
 };
 
-/// Where an object's status and events are written, and what its status has besides that of every autoscaler.
-pub(super) trait NoticeBoard: Send + Sync {
-    /// The part of a status whose change is worth a write.
-    fn outline(&self, status: &EffectiveHorizontalPodAutoscalerStatus) -> StatusFingerprint {
-        StatusFingerprint::of(status)
-    }
-    /// The same of the status as it stands.
-    fn standing(&self, ehpa: &EffectiveHorizontalPodAutoscaler) -> StatusFingerprint {
-        StatusFingerprint::of(&ehpa.status.clone().unwrap_or_default())
-    }
-    /// What changed a count, as the log is to tell it; none where nothing did, and where nobody shall act.
-    fn change(&self, applied: &Applied) -> Option<String> {
-        let planned = &applied.planned;
-        let decision = &planned.decision;
-        let scaled = applied.outcome.as_ref().ok()?.scaled.is_some();
-        let changes = scaled || (planned.delegates && decision.current != decision.desired);
-        changes.then(|| decision.message())
-    }
-    /// Conditions beside the decision's own.
-    fn conditions(&self) -> Vec<Condition> {
-        Vec::new()
-    }
-    /// Writes a status.
-    fn write_status(
-        &self,
-        ehpa: &EffectiveHorizontalPodAutoscaler,
-        status: &EffectiveHorizontalPodAutoscalerStatus,
-    ) -> impl Future<Output = Result<(), ClusterError>> + Send;
-    /// Records an event.
-    fn emit(
-        &self,
-        ehpa: &EffectiveHorizontalPodAutoscaler,
-        event: &EventNote,
-    ) -> impl Future<Output = Result<(), ClusterError>> + Send;
-}
-
-impl<C: Cluster> NoticeBoard for C {
-    async fn write_status(
-        &self,
-        ehpa: &EffectiveHorizontalPodAutoscaler,
-        status: &EffectiveHorizontalPodAutoscalerStatus,
-    ) -> Result<(), ClusterError> {
-        let (namespace, name) = (ehpa.namespace().unwrap_or_default(), ehpa.name_any());
-        Cluster::write_status(self, &namespace, &name, status).await
-    }
-
-    async fn emit(
-        &self,
-        ehpa: &EffectiveHorizontalPodAutoscaler,
-        event: &EventNote,
-    ) -> Result<(), ClusterError> {
-        Cluster::emit(self, ehpa, event).await
-    }
-}
-
-/// Tells people about one sync.
+/// Reports to the users of autoscalers.
 #[derive(Debug)]
-pub(super) struct Reporter<'a, B> {
+pub(super) struct Reporter<'a, C> {
     /// Where statuses and events are written.
-    pub(super) board: &'a B,
+    pub(super) cluster: &'a C,
     /// Where writes and counts are published.
     pub(super) telemetry: &'a Telemetry,
-    /// When it is told.
+    /// When it is reported.
     pub(super) now: Timestamp,
+}
+
+/// What was reported of one object.
+#[derive(Debug)]
+pub(super) struct ReportState {
+    /// Labels of its metric series, to remove them when it is gone.
+    pub(super) labels: ObjectLabels,
+    /// The metrics whose forecasts have metric series.
+    pub(super) forecast: BTreeSet<String>,
+    /// The status that was written last.
+    written: Option<StatusFingerprint>,
+    /// The reason of the last warning, while what it warned of lasts.
+    warned: Option<&'static str>,
+}
+
+/// What the report of a kind has besides that of every autoscaler.
+#[derive(Debug, Default)]
+pub(super) struct Extras {
+    /// Conditions, in the place of the decision's own of the same type.
+    pub(super) conditions: Vec<Condition>,
+    /// What its status has besides.
+    pub(super) status: FleetStatus,
+    /// What changed a count, for the log, if anything did.
+    pub(super) change: Option<String>,
 }
 
 /// A condition that is False: its type, its reason, and what to do.
 pub(super) type Trouble = (&'static str, &'static str, String);
 
+// === impl ReportState ===
+
+impl ReportState {
+    pub(super) fn new(labels: ObjectLabels) -> Self {
+        Self {
+            labels,
+            forecast: BTreeSet::new(),
+            written: None,
+            warned: None,
+        }
+    }
+}
+
 // === impl Reporter ===
 
-impl<B: NoticeBoard> Reporter<'_, B> {
-    /// Reports one object after its decision was carried out, or not.
-    pub(super) async fn applied(&self, memory: &mut ObjectState, applied: &Applied) {
-        let decision = &applied.planned.decision;
-        let ehpa = &applied.planned.ehpa;
-        self.telemetry.decided(&memory.labels, counts(decision));
-        self.foresaw(memory, decision);
-        log(applied, self.board.change(applied));
+impl<C: Cluster> Reporter<'_, C> {
+    /// Reports one autoscaler after its decision was carried out, or not.
+    pub(super) async fn applied<K: Kind>(
+        &self,
+        state: &mut ObjectState<K>,
+        applied: &Applied,
+        extras: Extras,
+    ) {
+        let autoscaler = &applied.decided.part.autoscaler;
+        let decision = &applied.decided.decision;
+        self.telemetry
+            .decided(&state.report.labels, counts(decision));
+        self.publish_forecasts(&mut state.report, decision);
+        log(applied, extras.change.as_deref());
         for event in events::events(applied) {
-            self.emit(ehpa, &event).await;
+            self.emit(autoscaler, &event).await;
         }
-        match events::warning(applied, memory.invalid.as_ref()) {
-            Some(warning) => self.warn(memory, ehpa, &warning).await,
-            None => memory.warned = None,
+        let invalid = state.invalid.as_ref();
+        match events::warning(applied, invalid) {
+            Some(warning) => self.warn(&mut state.report, autoscaler, &warning).await,
+            None => state.report.warned = None,
         }
-        let beside = self.board.conditions();
-        let status = status::status(memory, applied, beside, self.now);
-        self.write(memory, ehpa, status).await;
+        let mut conditions = conditions::of(applied, invalid);
+        conditions.retain(|own| extras.conditions.iter().all(|more| more.type_ != own.type_));
+        conditions.extend(extras.conditions);
+        let conditions = conditions::since(conditions, autoscaler, self.now);
+        let status = Status {
+            common: status::status(&state.target, applied, conditions),
+            fleet: extras.status,
+        };
+        self.write(&mut state.report, autoscaler, &status).await;
     }
 
-    /// Publishes how well each forecast does; one that went takes its series along.
-    fn foresaw(&self, memory: &mut ObjectState, decision: &Decision) {
-        let mut before = std::mem::take(&mut memory.foreseen);
+    /// Publishes how well each forecast does; the series of one that ended are removed.
+    fn publish_forecasts(&self, state: &mut ReportState, decision: &Decision) {
+        let mut before = std::mem::take(&mut state.forecast);
         for proposal in &decision.proposals {
             if let Some(grounds) = &proposal.grounds {
                 let age = self.now.duration_since(grounds.known_until).as_secs_f64();
@@ -132,125 +129,91 @@ impl<B: NoticeBoard> Reporter<'_, B> {
                     model_age_seconds: Some(age.max(0.0)),
                 };
                 self.telemetry
-                    .foresaw(&memory.labels, &proposal.name, &foresight);
+                    .foresaw(&state.labels, &proposal.name, &foresight);
                 before.remove(&proposal.name);
-                memory.foreseen.insert(proposal.name.clone());
+                state.forecast.insert(proposal.name.clone());
             }
         }
-        for gone in &before {
+        for ended in &before {
             self.telemetry
-                .foresaw(&memory.labels, gone, &Foresight::default());
+                .foresaw(&state.labels, ended, &Foresight::default());
         }
     }
 
-    /// Reports that the scale of an object's target could not be read: nothing was decided.
-    pub(super) async fn unreadable(
-        &self,
-        memory: &mut ObjectState,
-        ehpa: &EffectiveHorizontalPodAutoscaler,
-        error: &ClusterError,
-    ) {
-        let trouble = |kind| (kind, "FailedGetScale", error.to_string());
-        self.trouble(memory, ehpa, &[trouble("Ready"), trouble("AbleToScale")])
-            .await;
-    }
-
-    /// Reports a spec that cannot be acted on, of an object that never had another: nothing is
-    /// decided.
-    pub(super) async fn invalid(
-        &self,
-        memory: &mut ObjectState,
-        ehpa: &EffectiveHorizontalPodAutoscaler,
-        invalid: &Invalid,
-    ) {
-        let message = format!("{invalid}; nothing is done until this is mended");
-        self.trouble(
-            memory,
-            ehpa,
-            &[("Ready", conditions::INVALID_SPEC, message)],
-        )
-        .await;
-    }
-
-    /// Writes conditions that are False, leaving the rest of the status as it is; an event goes with
-    /// the first appearance of the reason.
+    /// Writes conditions that are False and leaves the rest of the status as it is; an event goes with the first
+    /// appearance of the reason.
     pub(super) async fn trouble(
         &self,
-        memory: &mut ObjectState,
-        ehpa: &EffectiveHorizontalPodAutoscaler,
+        state: &mut ReportState,
+        autoscaler: &Autoscaler,
         troubles: &[Trouble],
     ) {
-        let mut status = ehpa.status.clone().unwrap_or_default();
-        let mut known = status.conditions.take().unwrap_or_default();
+        let mut status = autoscaler.stored_status();
+        let mut known = status.common.conditions.take().unwrap_or_default();
         for (kind, reason, message) in troubles {
             known.retain(|condition| condition.type_ != *kind);
-            known.push(conditions::condition(kind, "False", reason, message));
+            known.push(condition(kind, "False", reason, message));
         }
-        status.observed_generation = ehpa.metadata.generation;
-        status.conditions = Some(conditions::since(known, ehpa, self.now));
-        if memory.written.as_ref() == Some(&self.board.outline(&status)) {
+        status.common.observed_generation = autoscaler.generation();
+        status.common.conditions = Some(conditions::since(known, autoscaler, self.now));
+        if state.written.as_ref() == Some(&StatusFingerprint::of(&status)) {
             return;
         }
         if let Some((_, reason, note)) = troubles.first() {
-            let note = note.clone();
             let warning = EventNote {
                 warning: true,
                 reason,
                 action: "Decide",
-                note,
+                note: note.clone(),
             };
-            self.warn(memory, ehpa, &warning).await;
+            self.warn(state, autoscaler, &warning).await;
         }
-        self.write(memory, ehpa, status).await;
+        self.write(state, autoscaler, &status).await;
     }
 
-    /// Emits a warning unless the same was the last one, or status has been saying it since before we
-    /// were started.
-    async fn warn(
-        &self,
-        memory: &mut ObjectState,
-        ehpa: &EffectiveHorizontalPodAutoscaler,
-        warning: &EventNote,
-    ) {
-        let before = memory.warned.replace(warning.reason);
-        let told = before == Some(warning.reason)
-            || (memory.written.is_none() && conditions::not_ready(ehpa) == Some(warning.reason));
-        if !told {
-            self.emit(ehpa, warning).await;
+    /// Emits a warning unless the same was the last one, or status says it since before we were started.
+    async fn warn(&self, state: &mut ReportState, autoscaler: &Autoscaler, warning: &EventNote) {
+        let before = state.warned.replace(warning.reason);
+        let in_status = || conditions::not_ready(autoscaler) == Some(warning.reason);
+        let is_known = before == Some(warning.reason) || (state.written.is_none() && in_status());
+        if !is_known {
+            self.emit(autoscaler, warning).await;
         }
     }
 
-    async fn write(
-        &self,
-        memory: &mut ObjectState,
-        ehpa: &EffectiveHorizontalPodAutoscaler,
-        status: EffectiveHorizontalPodAutoscalerStatus,
-    ) {
-        let outline = self.board.outline(&status);
-        let standing = || self.board.standing(ehpa);
-        let stands = memory.written.get_or_insert_with(standing);
-        if *stands == outline {
+    async fn write(&self, state: &mut ReportState, autoscaler: &Autoscaler, status: &Status) {
+        let fingerprint = StatusFingerprint::of(status);
+        let stored = || StatusFingerprint::of(&autoscaler.stored_status());
+        if *state.written.get_or_insert_with(stored) == fingerprint {
             return;
         }
-        let outcome = self.board.write_status(ehpa, &status).await;
+        let outcome = autoscaler.write_status(self.cluster, status).await;
         self.telemetry.wrote(Write::Status, outcome.is_ok());
         match outcome {
-            Ok(()) => memory.written = Some(outline),
+            Ok(()) => state.written = Some(fingerprint),
             Err(error) => {
-                let (namespace, name) = (ehpa.namespace().unwrap_or_default(), ehpa.name_any());
+                let (namespace, name) = (autoscaler.namespace(), autoscaler.name());
                 tracing::warn!(%namespace, %name, %error, "status not written");
             }
         }
     }
 
-    pub(super) async fn emit(&self, ehpa: &EffectiveHorizontalPodAutoscaler, event: &EventNote) {
-        let outcome = self.board.emit(ehpa, event).await;
+    pub(super) async fn emit(&self, autoscaler: &Autoscaler, event: &EventNote) {
+        let outcome = autoscaler.emit(self.cluster, event).await;
         self.telemetry.wrote(Write::Event, outcome.is_ok());
         if let Err(error) = outcome {
-            let (namespace, name) = (ehpa.namespace().unwrap_or_default(), ehpa.name_any());
+            let (namespace, name) = (autoscaler.namespace(), autoscaler.name());
             tracing::warn!(%namespace, %name, reason = event.reason, %error, "event not recorded");
         }
     }
+}
+
+/// What changed the count of one workload, if anything did: a write of ours, or its child.
+pub(super) fn change(applied: &Applied) -> Option<String> {
+    let decision = &applied.decided.decision;
+    let scaled = applied.outcome.as_ref().ok()?.scaled.is_some();
+    let changes = scaled || (applied.decided.delegates && decision.current != decision.desired);
+    changes.then(|| decision.message())
 }
 
 fn counts(decision: &Decision) -> Counts {
@@ -278,14 +241,15 @@ fn counts(decision: &Decision) -> Counts {
     clippy::cognitive_complexity,
     reason = "one match; the macros of three levels count for more"
 )]
-fn log(applied: &Applied, change: Option<String>) {
-    let planned = &applied.planned;
-    let (namespace, name) = (&planned.target.namespace, planned.ehpa.name_any());
-    let decision = &planned.decision;
+fn log(applied: &Applied, change: Option<&str>) {
+    let autoscaler = &applied.decided.part.autoscaler;
+    let (namespace, name) = (autoscaler.namespace(), autoscaler.name());
+    let decision = &applied.decided.decision;
     let (current, desired) = (decision.current.get(), decision.desired.get());
-    let target = format!("{}/{}", planned.target.kind, planned.target.name);
+    let target = &applied.decided.part.workload.target;
+    let target = format!("{}/{}", target.kind, target.name);
     if let Err(error) = &applied.outcome {
-        tracing::warn!(%namespace, %name, %target, current, desired, %error, "not carried out");
+        tracing::warn!(%namespace, %name, %target, current, desired, %error, "decision not applied");
     }
     match change {
         Some(change) => {

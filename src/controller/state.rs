@@ -1,126 +1,193 @@
-//! What the controller remembers of each object between two syncs.
+//! What is remembered of each object between two syncs.
 //!
-//! Everything in here may be lost at any time: histories come back from status as far as a status
-//! was written, and what is missing holds scale-down for a while. Nothing here is a source of truth
-//! about the cluster.
+//! All of it may be lost at any time: histories come back from status as far as a status was written, and what is missing
+//! holds scale-down for a while. Nothing here is a source of truth about the cluster.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
 use foretide_crds::{
-    EffectiveHorizontalPodAutoscaler, HistoryStatus, Lane, RecommendationStatus, ScaleEventStatus,
+    EffectiveHorizontalPodAutoscalerStatus, HistoryStatus, Lane, RecommendationStatus,
+    ScaleEventStatus,
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use super::{
-    apply::Effect, child_hpa::as_child, conformance::Conformance,
-    report::fingerprint::StatusFingerprint,
+    apply::Effect,
+    autoscaler::Autoscaler,
+    child_hpa::{ChildSpec, as_child},
+    conformance::Conformance,
+    kind::Kind,
+    report::ReportState,
 };
 use crate::{
-    api::ownership::OwnerKind,
     api::spec::Invalid,
     domain::{
         Replicas,
         autoscale::history::{History, RawFloor},
         hpa::{Behavior, Log, Recommendation, ScaleEvent, Settings},
         lead_time::LeadTimes,
-        workload::Workload,
     },
     ports::HpaView,
-    telemetry::ObjectLabels,
 };
 
+/// The states of all objects of a kind, by UID.
+#[derive(Debug)]
+pub(super) struct StateStore<K: Kind>(HashMap<String, ObjectState<K>>);
+
 /// What is remembered of one object.
-#[derive(Debug, Clone)]
-pub(super) struct ObjectState {
-    /// Labels of its metric series, for the day it goes.
-    pub(super) labels: ObjectLabels,
-    /// The last spec that could be acted on.
-    pub(super) workload: Option<Arc<Workload>>,
-    /// The object as it was with that spec: what a child is made of.
-    pub(super) valid: Option<Arc<EffectiveHorizontalPodAutoscaler>>,
+#[derive(Debug)]
+pub(super) struct ObjectState<K: Kind> {
+    /// What was reported last.
+    pub(super) report: ReportState,
+    /// What the last valid spec means.
+    pub(super) in_force: Option<InForce<K::Spec>>,
     /// Why the spec as it stands cannot be acted on, if so.
     pub(super) invalid: Option<Invalid>,
-    /// Its workload.
-    pub(super) track: TargetState,
-    /// What was last written to status.
-    pub(super) written: Option<StatusFingerprint>,
-    /// The reason of the last warning, while what it warned of lasts.
-    pub(super) warned: Option<&'static str>,
+    /// Its workload: a fleet's is that of all members together.
+    pub(super) target: TargetState,
     /// How long its pods took to start.
     pub(super) lead_times: LeadTimes,
-    /// The metrics whose forecasts have metric series.
-    pub(super) foreseen: BTreeSet<String>,
+    /// What is remembered of this kind besides.
+    pub(super) of_kind: K::State,
+}
+
+/// What a valid spec means.
+#[derive(Debug)]
+pub(super) struct InForce<S> {
+    /// For the decision.
+    pub(super) spec: Arc<S>,
+    /// For the child.
+    pub(super) child: Arc<ChildSpec>,
 }
 
 /// What is remembered of one workload in one cluster.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub(super) struct TargetState {
     /// Identity of the scale target that `history` is about.
     pub(super) target_uid: Option<String>,
     /// Stabilization and rate limits.
     pub(super) history: History,
+    /// What a status remembered of that history before we saw the target.
+    pub(super) stored: StoredHistory,
     /// When the last change of the scale was applied.
     pub(super) last_scale: Option<Timestamp>,
-    /// The `minReplicas` that the child autoscaler was left with, if there is one.
+    /// The `minReplicas` that the child was left with, if there is one.
     pub(super) child_min: Option<Replicas>,
-    /// The child autoscaler as it was left.
-    pub(super) left: Option<Arc<HpaView>>,
-    /// What the child autoscaler is expected to answer.
-    pub(super) shadow: Conformance,
+    /// The child as it was left.
+    pub(super) child_left: Option<Arc<HpaView>>,
+    /// What the child is expected to answer.
+    pub(super) conformance: Conformance,
 }
 
-/// The states of all objects, by UID.
-#[derive(Debug, Default)]
-pub(super) struct StateStore(HashMap<String, ObjectState>);
+/// What the status of an object that is new to us remembers of its history.
+#[derive(Debug, Clone, Default)]
+pub(super) enum StoredHistory {
+    /// Nothing was ever decided: there is nothing to lose.
+    #[default]
+    None,
+    /// Something was decided, and its history was not kept.
+    Lost,
+    /// This much was kept.
+    Kept(HistoryStatus),
+}
 
 // === impl StateStore ===
 
-impl StateStore {
-    /// The memory of an object; a first sight of it restores what its status kept.
-    pub(super) fn of(&mut self, ehpa: &EffectiveHorizontalPodAutoscaler) -> &mut ObjectState {
-        let uid = ehpa.metadata.uid.clone().unwrap_or_default();
+impl<K: Kind> Default for StateStore<K> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<K: Kind> StateStore<K> {
+    /// The state of an object; one that is new to us is restored from its status.
+    pub(super) fn of(
+        &mut self,
+        kind: &K,
+        object: &Arc<K::Object>,
+        autoscaler: &Autoscaler,
+    ) -> &mut ObjectState<K> {
+        let uid = autoscaler.uid().to_owned();
         self.0
             .entry(uid)
-            .or_insert_with(|| ObjectState::new(ehpa, OwnerKind::Owner))
+            .or_insert_with(|| ObjectState::restored(autoscaler, kind.restore(object)))
     }
 
-    /// Forgets the objects that are gone; returns what was remembered of them.
-    pub(super) fn retain(&mut self, exists: impl Fn(&str) -> bool) -> Vec<ObjectState> {
+    /// The state of an object that is known, to change it.
+    pub(super) fn get_mut(&mut self, autoscaler: &Autoscaler) -> Option<&mut ObjectState<K>> {
+        self.0.get_mut(autoscaler.uid())
+    }
+
+    /// The state of an object that is known.
+    pub(super) fn get(&self, uid: &str) -> Option<&ObjectState<K>> {
+        self.0.get(uid)
+    }
+
+    /// Every state.
+    pub(super) fn all(&self) -> impl Iterator<Item = &ObjectState<K>> {
+        self.0.values()
+    }
+
+    /// UIDs of the objects whose state has a property.
+    pub(super) fn uids_where(
+        &self,
+        has: impl Fn(&ObjectState<K>) -> bool,
+    ) -> impl Iterator<Item = &str> {
+        let states = self.0.iter().filter(move |(_, state)| has(state));
+        states.map(|(uid, _)| &**uid)
+    }
+
+    /// Forgets the objects that are gone; returns their states.
+    pub(super) fn retain(&mut self, exists: impl Fn(&str) -> bool) -> Vec<ObjectState<K>> {
         let gone = self.0.extract_if(|uid, _| !exists(uid));
-        gone.map(|(_, memory)| memory).collect()
+        gone.map(|(_, state)| state).collect()
+    }
+}
+
+// === impl InForce ===
+
+impl<S> Clone for InForce<S> {
+    fn clone(&self) -> Self {
+        Self {
+            spec: Arc::clone(&self.spec),
+            child: Arc::clone(&self.child),
+        }
     }
 }
 
 // === impl ObjectState ===
 
-impl ObjectState {
-    /// The memory of an object that is seen for the first time: what its status kept.
-    pub(super) fn new(ehpa: &EffectiveHorizontalPodAutoscaler, kin: OwnerKind) -> Self {
-        let last_scale = ehpa
-            .status
-            .as_ref()
-            .and_then(|status| status.last_scale_time.as_ref());
+impl<K: Kind> ObjectState<K> {
+    /// The state of an object that is new to us: what its status remembers.
+    fn restored(autoscaler: &Autoscaler, of_kind: K::State) -> Self {
+        let status = autoscaler.status();
+        let last_scale = status.and_then(|status| status.last_scale_time.as_ref());
         Self {
-            labels: ObjectLabels {
-                kind: kin.resource(),
-                namespace: ehpa.metadata.namespace.clone().unwrap_or_default(),
-                name: ehpa.metadata.name.clone().unwrap_or_default(),
-            },
-            workload: None,
-            valid: None,
+            report: ReportState::new(autoscaler.labels()),
+            in_force: None,
             invalid: None,
-            track: TargetState {
+            target: TargetState {
+                stored: StoredHistory::of(status),
                 last_scale: last_scale.map(|time| time.0),
                 ..TargetState::default()
             },
-            written: None,
-            warned: None,
             lead_times: LeadTimes::default(),
-            foreseen: BTreeSet::new(),
+            of_kind,
+        }
+    }
+}
+
+// === impl StoredHistory ===
+
+impl StoredHistory {
+    /// What a status kept.
+    pub(super) fn of(status: Option<&EffectiveHorizontalPodAutoscalerStatus>) -> Self {
+        let decided = status.filter(|status| status.decision.is_some());
+        match decided.map(|status| &status.history) {
+            None => Self::None,
+            Some(None) => Self::Lost,
+            Some(Some(history)) => Self::Kept(history.clone()),
         }
     }
 }
@@ -128,35 +195,35 @@ impl ObjectState {
 // === impl TargetState ===
 
 impl TargetState {
-    /// Remembers how the child autoscaler was left. One that was put right may have read and logged
-    /// what we did not: its answers are not compared until it has settled again.
+    /// Remembers how the child was left. One that was repaired may have read and logged what we did not: its answers are
+    /// not compared until it has settled again.
     pub(super) fn delegated(&mut self, effect: &Effect) {
         self.child_min = effect.child.as_deref().map(|hpa| as_child(hpa).min);
-        self.left.clone_from(&effect.child);
-        if !effect.deeds.is_empty() {
-            self.shadow = Conformance::default();
+        self.child_left.clone_from(&effect.child);
+        if !effect.changes.is_empty() {
+            self.conformance = Conformance::default();
         }
     }
 
-    /// Remembers a change of the scale that was applied by us.
-    pub(super) fn changed(
+    /// Remembers a change of the scale that we applied.
+    pub(super) fn scaled(
         &mut self,
         behavior: Option<&Behavior>,
-        (from, to): (Replicas, Replicas),
+        from: Replicas,
+        to: Replicas,
         at: Timestamp,
     ) {
         self.history = std::mem::take(&mut self.history).applied(behavior, from, to, at);
         self.last_scale = Some(at);
     }
 
-    /// Makes the history be about this target: restored, or fresh, or lost.
+    /// Makes the history be about the target with this UID.
     ///
-    /// A target seen for the first time takes what the object's status kept, with a hold for what
-    /// it did not keep; an object without any status is new and has lost nothing. A recreated
-    /// target starts afresh.
-    pub(super) fn recall(
+    /// A target that is seen for the first time takes what status kept, with a hold for what it did not keep; a recreated
+    /// target starts with none.
+    pub(super) fn restore(
         &mut self,
-        (ehpa, target_uid): (&EffectiveHorizontalPodAutoscaler, &str),
+        target_uid: &str,
         behavior: Option<&Behavior>,
         settings: &Settings,
         now: Timestamp,
@@ -165,11 +232,11 @@ impl TargetState {
             Some(before) if before == target_uid => {}
             Some(_) => self.history = History::default(),
             None => {
-                let status = ehpa.status.as_ref();
-                if status.is_some_and(|status| status.decision.is_some()) {
-                    let lost = History::lost(now, behavior, settings);
-                    let kept = status.and_then(|status| status.history.as_ref());
-                    self.history = kept.map_or(lost.clone(), |kept| restored(kept, lost, now));
+                let lost = || History::lost(now, behavior, settings);
+                match std::mem::take(&mut self.stored) {
+                    StoredHistory::None => {}
+                    StoredHistory::Lost => self.history = lost(),
+                    StoredHistory::Kept(kept) => self.history = restored(&kept, lost(), now),
                 }
             }
         }

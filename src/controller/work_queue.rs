@@ -2,7 +2,7 @@
 //!
 //! Objects of one namespace share their instant, so that one list of pod metrics serves them all;
 //! different namespaces are spread out, so that a restart makes no thundering herd. A changed spec
-//! is due at once. It refuses to read a clock or to know what is done with the answer.
+//! is due at once.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -11,7 +11,7 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 
-/// What the schedule needs to know of one object.
+/// What the queue needs to know of one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry<'a> {
     /// Identity of the object.
@@ -22,8 +22,8 @@ pub(super) struct Entry<'a> {
     pub(super) generation: i64,
 }
 
-/// How many instants of a period objects may share: every look goes through all objects, so that
-/// looks must not grow in number with the namespaces.
+/// How many instants of a period objects may share: every turn of the loop goes through all objects,
+/// so the number of turns must not grow with the namespaces.
 const INSTANTS: u64 = 32;
 
 #[derive(Debug, Clone, Copy)]
@@ -34,15 +34,15 @@ struct Slot {
 
 /// When each known object is due next.
 #[derive(Debug)]
-pub(super) struct Schedule {
+pub(super) struct WorkQueue {
     period: SignedDuration,
     slots: HashMap<String, Slot>,
 }
 
-// === impl Schedule ===
+// === impl WorkQueue ===
 
-impl Schedule {
-    /// An empty schedule; `period` is the time between two decisions about one object.
+impl WorkQueue {
+    /// An empty queue; `period` is the time between two decisions about one object.
     #[must_use]
     pub(super) fn new(period: SignedDuration) -> Self {
         Self {
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_new_object_is_due_at_once_and_then_once_per_period() {
-        let mut schedule = Schedule::new(PERIOD);
+        let mut schedule = WorkQueue::new(PERIOD);
         assert_eq!(schedule.due(&[entry("a", 1)], at(0)), [0]);
         let visits =
             (1..=60).filter(|second| !schedule.due(&[entry("a", 1)], at(second * 1000)).is_empty());
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_changed_spec_is_due_at_once() {
-        let mut schedule = Schedule::new(PERIOD);
+        let mut schedule = WorkQueue::new(PERIOD);
         schedule.due(&[entry("a", 1)], at(0));
         assert_eq!(schedule.due(&[entry("a", 1)], at(1)), Vec::<usize>::new());
         assert_eq!(schedule.due(&[entry("a", 2)], at(1)), [0]);
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn objects_of_one_namespace_come_due_together() {
-        let mut schedule = Schedule::new(PERIOD);
+        let mut schedule = WorkQueue::new(PERIOD);
         let known = [entry("a", 1), entry("b", 1)];
         schedule.due(&known, at(0));
         let wait = schedule.until_next(at(0));
@@ -184,7 +184,7 @@ mod tests {
                 generation: 1,
             })
             .collect();
-        let mut schedule = Schedule::new(PERIOD);
+        let mut schedule = WorkQueue::new(PERIOD);
         schedule.due(&known, at(0));
         let (mut now, mut looks) = (0, 0);
         while now < 15_000 {
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_clock_that_is_put_back_stops_nothing() {
-        let mut schedule = Schedule::new(PERIOD);
+        let mut schedule = WorkQueue::new(PERIOD);
         schedule.due(&[entry("a", 1)], at(3_600_000));
         assert_eq!(schedule.due(&[entry("a", 1)], at(0)), [0]);
         assert_eq!(schedule.due(&[entry("a", 1)], at(1)), Vec::<usize>::new());
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_forgotten_object_does_not_shorten_the_wait() {
-        let mut schedule = Schedule::new(PERIOD);
+        let mut schedule = WorkQueue::new(PERIOD);
         schedule.due(&[entry("a", 1)], at(0));
         schedule.due(&[], at(1));
         assert_eq!(schedule.until_next(at(1)), PERIOD);
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn an_object_that_must_be_seen_again_soon_is() {
-        let mut schedule = Schedule::new(PERIOD);
+        let mut schedule = WorkQueue::new(PERIOD);
         schedule.due(&[entry("a", 1)], at(0));
         schedule.again("a", at(0), SignedDuration::from_secs(1));
         assert!(schedule.until_next(at(0)) <= SignedDuration::from_secs(1));
@@ -231,7 +231,7 @@ mod tests {
                 .zip(&namespaces)
                 .map(|(uid, namespace)| Entry { uid, namespace, generation: 1 })
                 .collect();
-            let mut schedule = Schedule::new(PERIOD);
+            let mut schedule = WorkQueue::new(PERIOD);
             let mut last = vec![0_i64; known.len()];
             let mut now = 0;
             schedule.due(&known, at(now));

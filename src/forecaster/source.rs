@@ -165,8 +165,8 @@ impl ForecastSource {
     /// Name of the prediction that shows its forecasts.
     pub(super) fn shown_as(&self) -> String {
         match &self.object {
-            Object::One(ehpa) => OwnerKind::Owner.child_name(&ehpa.name_any()),
-            Object::Fleet(fdhpa) => OwnerKind::Fleet.child_name(&fdhpa.name_any()),
+            Object::One(ehpa) => OwnerKind::Effective.child_name(&ehpa.name_any()),
+            Object::Fleet(fdhpa) => OwnerKind::Federated.child_name(&fdhpa.name_any()),
         }
     }
 
@@ -279,7 +279,7 @@ impl SeriesScope {
     /// What is read: a query for each member of a sum, or one for the whole.
     ///
     /// # Errors
-    /// SeriesScope members are not known, or are none; those of the queries.
+    /// Those whose members are not known, or are none; those of the queries.
     pub(super) fn parts<Q: DemandQueries>(
         &self,
         queries: &Q,

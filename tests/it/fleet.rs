@@ -7,10 +7,7 @@ use std::{
 
 use foretide::{
     clock::Clock,
-    controller::{
-        Setup,
-        fleet::{FleetAutoscaler, Told},
-    },
+    controller::{FleetController, Setup, Shared},
     domain::{
         cron::Zone,
         federate::{Health, Profile},
@@ -90,7 +87,7 @@ struct World {
     start: Timestamp,
     forecasts: Arc<Forecasts>,
     telemetry: Arc<Telemetry>,
-    autoscaler: FleetAutoscaler<Memory, Members>,
+    controller: FleetController<Memory, Members>,
 }
 
 impl World {
@@ -110,8 +107,8 @@ impl World {
         let hub = Memory::default();
         let forecasts = Arc::default();
         let telemetry = Arc::default();
-        let told = (&forecasts, &telemetry);
-        let autoscaler = Self::autoscaler(&hub, &fleet, &clock, told);
+        let shared = (&forecasts, &telemetry);
+        let controller = Self::controller(&hub, &fleet, &clock, shared);
         Self {
             forecasts,
             telemetry,
@@ -119,39 +116,39 @@ impl World {
             members: fleet,
             clock,
             start,
-            autoscaler,
+            controller,
         }
     }
 
-    fn autoscaler(
+    fn controller(
         hub: &Memory,
         members: &Members,
         clock: &Clock,
         (forecasts, telemetry): (&Arc<Forecasts>, &Arc<Telemetry>),
-    ) -> FleetAutoscaler<Memory, Members> {
+    ) -> FleetController<Memory, Members> {
         let setup = Setup {
             sync_period: SignedDuration::from_secs(15),
             local_zone: Zone::utc(),
             settings: Settings::default(),
             member_deadline: Setup::MEMBER_DEADLINE,
         };
-        let told = Told {
+        let shared = Shared {
             forecasts: Arc::clone(forecasts),
             telemetry: Arc::clone(telemetry),
         };
-        FleetAutoscaler::new(
+        FleetController::new(
             Arc::new(hub.clone()),
             Arc::new(members.clone()),
             clock.clone(),
             setup,
-            told,
+            shared,
         )
     }
 
     /// The controller is another one, which knows what status says.
     fn restart(&mut self) {
-        let told = (&self.forecasts, &self.telemetry);
-        self.autoscaler = Self::autoscaler(&self.hub, &self.members, &self.clock, told);
+        let shared = (&self.forecasts, &self.telemetry);
+        self.controller = Self::controller(&self.hub, &self.members, &self.clock, shared);
     }
 
     fn put(&self, spec: &str) {
@@ -187,7 +184,7 @@ impl World {
         for (memory, _) in members.values() {
             memory.state().now = now;
         }
-        self.autoscaler.sync().await;
+        self.controller.sync().await;
         let own = self.hub.writes().into_iter();
         let mut writes: Vec<String> = own.map(|write| format!("hub: {write}")).collect();
         for (name, (memory, _)) in &members {
@@ -978,7 +975,7 @@ async fn a_preview_says_where_the_hub_s_workload_would_be_placed_and_places_noth
 
 #[tokio::test(start_paused = true)]
 async fn a_fleet_of_one_has_the_child_that_the_same_autoscaler_would_have() {
-    use foretide::controller::Autoscaler;
+    use foretide::controller::EffectiveController;
     let cron = "crons: [{name: peak, start: '10 0 * * *', end: '20 0 * * *', targetReplicas: 7}]";
     let kinds = ["Aggregated", "StaticWeighted", "DynamicWeighted"];
     for kind in kinds {
@@ -995,13 +992,12 @@ async fn a_fleet_of_one_has_the_child_that_the_same_autoscaler_would_have() {
             settings: Settings::default(),
             member_deadline: Setup::MEMBER_DEADLINE,
         };
-        let mut autoscaler = Autoscaler::new(
-            Arc::new(own.clone()),
-            world.clock.clone(),
-            setup,
-            Arc::default(),
-            Arc::default(),
-        );
+        let shared = Shared {
+            forecasts: Arc::default(),
+            telemetry: Arc::default(),
+        };
+        let mut single =
+            EffectiveController::new(Arc::new(own.clone()), world.clock.clone(), setup, shared);
         // Into a window and out of it, under a load that steps; compared where both have settled.
         let mut compared = 0;
         for pass in 0..140_i64 {
@@ -1011,7 +1007,7 @@ async fn a_fleet_of_one_has_the_child_that_the_same_autoscaler_would_have() {
             let now = world.start + SignedDuration::from_secs(pass * 15);
             own.state().now = now;
             world.sync(pass * 15).await;
-            autoscaler.sync().await;
+            single.sync().await;
             world.autoscale();
             let alone = own.state().hpas["ehpa-web"].spec.clone();
             let bound = |field: &str| u32::try_from(alone[field].as_u64().unwrap()).unwrap();
@@ -1229,13 +1225,13 @@ async fn a_controller_that_ends_holds_no_member_back() {
         }
     }
     assert!(held(&world), "{:?}", world.status().clusters);
-    let autoscaler = World::autoscaler(
+    let fresh = World::controller(
         &world.hub,
         &world.members,
         &world.clock,
         (&Arc::default(), &Arc::default()),
     );
-    let ending = std::mem::replace(&mut world.autoscaler, autoscaler);
+    let ending = std::mem::replace(&mut world.controller, fresh);
     ending.run(std::future::ready(())).await;
     assert!(!held(&world));
 }

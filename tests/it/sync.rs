@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use foretide::{
     clock::Clock,
-    controller::{Autoscaler, Setup},
+    controller::{EffectiveController, Setup, Shared},
     domain::{cron::Zone, hpa::Settings},
     forecaster::forecasts::Forecasts,
     telemetry::Telemetry,
@@ -26,7 +26,7 @@ struct World {
     memory: Memory,
     clock: Clock,
     start: Timestamp,
-    autoscaler: Autoscaler<Memory>,
+    controller: EffectiveController<Memory>,
 }
 
 impl World {
@@ -34,31 +34,29 @@ impl World {
         let start = Timestamp::from_second(1_767_225_600).unwrap();
         let clock = Clock::starting_at(start, 1e-6);
         Self {
-            autoscaler: Self::autoscaler(&memory, &clock, &Arc::default()),
+            controller: Self::controller(&memory, &clock, &Arc::default()),
             memory,
             clock,
             start,
         }
     }
 
-    fn autoscaler(
+    fn controller(
         memory: &Memory,
         clock: &Clock,
         forecasts: &Arc<Forecasts>,
-    ) -> Autoscaler<Memory> {
+    ) -> EffectiveController<Memory> {
         let setup = Setup {
             sync_period: SignedDuration::from_secs(15),
             local_zone: Zone::utc(),
             settings: Settings::default(),
             member_deadline: Setup::MEMBER_DEADLINE,
         };
-        Autoscaler::new(
-            Arc::new(memory.clone()),
-            clock.clone(),
-            setup,
-            Arc::clone(forecasts),
-            Arc::<Telemetry>::default(),
-        )
+        let shared = Shared {
+            forecasts: Arc::clone(forecasts),
+            telemetry: Arc::<Telemetry>::default(),
+        };
+        EffectiveController::new(Arc::new(memory.clone()), clock.clone(), setup, shared)
     }
 
     /// One sync at so many seconds after the start; returns what it wrote.
@@ -66,7 +64,7 @@ impl World {
         let now = self.start + SignedDuration::from_secs(second);
         self.clock.set(now, 1e-6);
         self.memory.state().now = now;
-        self.autoscaler.sync().await;
+        self.controller.sync().await;
         self.memory.writes()
     }
 }
@@ -275,7 +273,7 @@ async fn a_restarted_controller_does_not_scale_down_before_it_has_seen_enough() 
     world.sync(0).await;
     memory.state().millicores = 100;
     let mut world = World {
-        autoscaler: World::autoscaler(&memory, &world.clock, &Arc::default()),
+        controller: World::controller(&memory, &world.clock, &Arc::default()),
         ..world
     };
     for pass in 1..20 {

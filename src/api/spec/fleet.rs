@@ -23,7 +23,7 @@ use crate::domain::{
     federate::{FailurePolicy, Kind, Policy, Preference, WeightBy, WorkloadSource},
     hpa::{MetricSpec, Settings},
     proposal::Reason,
-    workload::{Mode, Problem, Subject, Workload},
+    workload::{Mode, Problem, Strategy, Subject, Workload},
 };
 
 /// Path of the assignment.
@@ -48,9 +48,81 @@ pub struct FleetSpec {
 impl FleetSpec {
     /// The metrics that each member measures for itself, in the spec's order.
     pub fn member_metrics(&self) -> impl Iterator<Item = &MetricSpec> {
-        let scopes = &self.scopes;
         let metrics = self.workload.metrics.iter();
-        metrics.filter(|metric| !scopes.contains(&metric.identifier()))
+        metrics.filter(|metric| self.is_members_own(metric))
+    }
+
+    /// Whether each member measures the metric for itself, rather than the fleet once.
+    #[must_use]
+    pub fn is_members_own(&self, metric: &MetricSpec) -> bool {
+        !self.scopes.contains(&metric.identifier())
+    }
+
+    /// Whether members are asked for a metric: for all that pods have, and for the rest unless it is the fleet's.
+    #[must_use]
+    pub fn is_read_in_members(&self, metric: &MetricSpec) -> bool {
+        let is_of_pods = matches!(
+            metric,
+            MetricSpec::Resource { .. }
+                | MetricSpec::ContainerResource { .. }
+                | MetricSpec::Pods { .. }
+                | MetricSpec::Unknown(_)
+        );
+        is_of_pods || self.is_members_own(metric)
+    }
+
+    /// The workload as members observe it: their metrics, without windows and predictions, which are the hub's to compute.
+    #[must_use]
+    pub fn observed_workload(&self) -> Workload {
+        let metrics = self.workload.metrics.iter();
+        let read = metrics.filter(|metric| self.is_read_in_members(metric));
+        Workload {
+            metrics: read.cloned().collect(),
+            windows: Vec::new(),
+            prediction: None,
+            problems: Vec::new(),
+            ..self.workload.clone()
+        }
+    }
+
+    /// The policy as it is carried out: a count that Preview gives is divided as one that the hub writes.
+    #[must_use]
+    pub fn policy_in_force(&self) -> Policy {
+        let mut policy = self.policy.clone();
+        if self.is_pinned() {
+            policy.mode = Mode::Direct;
+        }
+        policy
+    }
+
+    /// Whether each member has all of the bounds, windows and forecasts for itself.
+    #[must_use]
+    pub fn is_duplicated(&self) -> bool {
+        self.policy.kind == Kind::Duplicated
+    }
+
+    /// Whether the hub decides one count for all and divides it; under [`Kind::Duplicated`] each member decides for
+    /// itself.
+    #[must_use]
+    pub fn hub_writes_counts(&self) -> bool {
+        self.policy.mode == Mode::Direct && !self.is_duplicated()
+    }
+
+    /// Whether a count of the whole is divided: one that the hub writes, or one that is given in Preview.
+    #[must_use]
+    pub fn hub_divides_counts(&self) -> bool {
+        self.hub_writes_counts() || self.is_pinned()
+    }
+
+    /// Whether nothing but a given count is written.
+    #[must_use]
+    pub fn is_previewed(&self) -> bool {
+        self.workload.strategy == Strategy::Preview
+    }
+
+    /// Whether Preview gives a count.
+    fn is_pinned(&self) -> bool {
+        self.is_previewed() && self.workload.specific_replicas.is_some()
     }
 }
 

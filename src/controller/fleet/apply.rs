@@ -1,18 +1,21 @@
-//! Fifth step of a fleet's sync: carry out what was decided, in its order.
+//! Third step of a fleet's sync: carry out what was decided, in its order.
 //!
-//! Members of one phase are written at once, phases one after the other: what shrinks goes first, unless it was
-//! decided the other way round. Where a maximum could not be lowered none is raised after it, so that the fleet never
-//! has more than it may; where something could not grow no ready pods end that it was to replace. Any other failure
-//! stays with its member, and so does the time that it takes.
+//! Members of one phase are written at once, phases one after the other: shares that shrink go first, unless the decision
+//! orders otherwise. Where a maximum could not be lowered none is raised after it, so that the fleet never has more than it
+//! may; where something could not grow, the ready pods that it was to replace do not end. Any other failure stays with its
+//! member, and so does the time that it takes.
 
 use std::time::Duration;
 
 use futures::future::join_all;
 use jiff::Timestamp;
 
-use super::{member_plan::Part, state::MemberRecord};
+use super::{
+    member_plan::MemberPlan,
+    state::{MemberRecord, ShapedMin},
+};
 use crate::{
-    controller::apply::{Effect, HpaChange, carry_out, part_with, scale},
+    controller::apply::{Effect, HpaChange, Writer},
     domain::{Replicas, federate::FleetDecision, hpa::Behavior},
     ports::{ClusterError, Member},
     telemetry::{Telemetry, Write},
@@ -27,29 +30,29 @@ pub(super) struct MemberWriter<'a> {
     pub(super) deadline: Duration,
 }
 
-/// What became of one part.
+/// What became of the plan of one member.
 #[derive(Debug)]
-pub(super) struct Done {
+pub(super) struct MemberApplied {
     /// What was to be done.
-    pub(super) part: Part,
+    pub(super) plan: MemberPlan,
     /// What the member accepted, or why it did not.
     pub(super) outcome: Result<Effect, ClusterError>,
 }
 
-// === impl Done ===
+// === impl MemberApplied ===
 
-impl Done {
+impl MemberApplied {
     /// The counts before and after, if the replicas were written.
     pub(super) fn scaled(&self) -> Option<(Replicas, Replicas)> {
         let to = self.outcome.as_ref().ok()?.scaled?;
-        let planned = self.part.planned.as_ref()?;
-        Some((planned.sighting.scale.scale.spec, to))
+        let decided = self.plan.decided.as_ref()?;
+        Some((decided.observation.scale.scale.spec, to))
     }
 
-    /// Has the member's memory know it; whether to decide again at once.
-    pub(super) fn remember(
+    /// Remembers it; whether to decide again at once.
+    pub(super) fn record(
         &self,
-        memory: &mut MemberRecord,
+        record: &mut MemberRecord,
         behavior: Option<&Behavior>,
         now: Timestamp,
     ) -> bool {
@@ -57,23 +60,24 @@ impl Done {
             Ok(effect) => effect,
             Err(error) => return matches!(error, ClusterError::Conflict { .. }),
         };
-        if let Some(placing) = &self.part.placing {
-            memory.placed = Some(placing.template.version);
-            memory.start = placing.start;
+        if let Some(placement) = &self.plan.placement {
+            record.placed = Some(placement.template.version);
+            record.start = placement.start;
         }
-        if self.part.planned.is_some() {
-            memory.track.delegated(effect);
-            let decided = self.part.min;
-            memory.shaped = memory.track.child_min.map(|left| (left, decided));
+        if self.plan.decided.is_some() {
+            record.target.delegated(effect);
+            let decided = self.plan.min;
+            let written = record.target.child_min;
+            record.shaped = written.map(|written| ShapedMin { written, decided });
         }
         if let Some((from, to)) = self.scaled() {
-            memory.track.changed(behavior, (from, to), now);
-            let pods = memory.last.as_mut().and_then(|last| last.pods.as_mut());
+            record.target.scaled(behavior, from, to, now);
+            let pods = record.last.as_mut().and_then(|last| last.pods.as_mut());
             if let Some(pods) = pods {
                 pods.replicas = to;
             }
         }
-        self.part.planned.is_none()
+        self.plan.decided.is_none()
     }
 }
 
@@ -82,8 +86,8 @@ impl Done {
 enum Direction {
     /// Its maximum becomes less.
     Shrinks,
-    /// Nothing of it is in the order: nobody waits for it.
-    Aside,
+    /// It is not in the order: no other member waits for it.
+    Unordered,
     /// Its maximum stays.
     Stays,
     /// Its maximum becomes more.
@@ -95,8 +99,8 @@ enum Direction {
 /// What still may be written, after what has failed.
 #[derive(Debug, Clone, Copy)]
 struct WriteGuard {
-    to_grow: bool,
-    to_end: bool,
+    may_grow: bool,
+    may_end: bool,
 }
 
 // === impl WriteGuard ===
@@ -104,19 +108,19 @@ struct WriteGuard {
 impl WriteGuard {
     fn allows(self, direction: Direction) -> bool {
         match direction {
-            Direction::Shrinks | Direction::Aside | Direction::Stays => true,
-            Direction::Grows => self.to_grow,
-            Direction::Ends => self.to_end,
+            Direction::Shrinks | Direction::Unordered | Direction::Stays => true,
+            Direction::Grows => self.may_grow,
+            Direction::Ends => self.may_end,
         }
     }
 
     /// A maximum that was not lowered lets none be raised; what did not grow lets no pods end that it was to replace.
     fn without(mut self, failed: Direction) -> Self {
         match failed {
-            Direction::Shrinks => self.to_grow = false,
-            // Its replicas may be what grows.
-            Direction::Stays | Direction::Grows => self.to_end = false,
-            Direction::Aside | Direction::Ends => {}
+            Direction::Shrinks => self.may_grow = false,
+            // Its replicas may be what was to grow.
+            Direction::Stays | Direction::Grows => self.may_end = false,
+            Direction::Unordered | Direction::Ends => {}
         }
         self
     }
@@ -125,86 +129,90 @@ impl WriteGuard {
 // === impl MemberWriter ===
 
 impl MemberWriter<'_> {
-    /// Carries out the parts of one fleet, each with the member that it is for.
+    /// Carries out the plans of one fleet, each in its member.
     pub(super) async fn apply<M: Member>(
         self,
         decision: &FleetDecision,
-        mut parts: Vec<(&M, Part)>,
-    ) -> Vec<Done> {
-        let mut done = Vec::with_capacity(parts.len());
-        let mut leave = WriteGuard {
-            to_grow: true,
-            to_end: true,
+        mut plans: Vec<(&M, MemberPlan)>,
+    ) -> Vec<MemberApplied> {
+        let mut applied = Vec::with_capacity(plans.len());
+        let mut guard = WriteGuard {
+            may_grow: true,
+            may_end: true,
         };
         for (direction, names) in phases(decision) {
-            let (phase, rest): (Vec<_>, _) = parts
+            let (phase, rest): (Vec<_>, _) = plans
                 .into_iter()
-                .partition(|(_, part)| names.contains(&&*part.name));
-            parts = rest;
-            if !leave.allows(direction) {
-                leave = leave.without(direction);
+                .partition(|(_, plan)| names.contains(&&*plan.name));
+            plans = rest;
+            if !guard.allows(direction) {
+                guard = guard.without(direction);
                 continue;
             }
             let writes = phase
                 .into_iter()
-                .map(|(member, part)| self.write(member, part));
+                .map(|(member, plan)| self.write_in_time(member, plan));
             let written = join_all(writes).await;
-            if written.iter().any(|done| done.outcome.is_err()) {
-                leave = leave.without(direction);
+            if written.iter().any(|applied| applied.outcome.is_err()) {
+                guard = guard.without(direction);
             }
-            done.extend(written);
+            applied.extend(written);
         }
-        done
+        applied
     }
 
-    async fn write<M: Member>(self, member: &M, part: Part) -> Done {
-        let writes = tokio::time::timeout(self.deadline, self.carry(member, &part));
+    async fn write_in_time<M: Member>(self, member: &M, plan: MemberPlan) -> MemberApplied {
+        let writes = tokio::time::timeout(self.deadline, self.write(member, &plan));
         let outcome = writes.await.unwrap_or_else(|_elapsed| {
             Err(ClusterError::Unreachable {
-                what: format!("member {}", part.name),
+                what: format!("member {}", plan.name),
                 message: format!("not written within {:?}", self.deadline),
             })
         });
-        Done { part, outcome }
+        MemberApplied { plan, outcome }
     }
 
-    /// The autoscaler first, so that it does not undo a count that it would not have given.
-    async fn carry<M: Member>(self, member: &M, part: &Part) -> Result<Effect, ClusterError> {
+    async fn write<M: Member>(self, member: &M, plan: &MemberPlan) -> Result<Effect, ClusterError> {
+        let writer = Writer {
+            cluster: member,
+            telemetry: self.telemetry,
+        };
         let mut effect = Effect::default();
-        let mut deeds = Vec::new();
-        if let Some(placing) = &part.placing {
-            let outcome = member.place(&placing.template.manifest).await;
+        let mut changes = Vec::new();
+        if let Some(placement) = &plan.placement {
+            let outcome = member.place(&placement.template.manifest).await;
             self.telemetry.wrote(Write::Workload, outcome.is_ok());
             outcome?;
-            deeds.push(HpaChange::Placed);
+            changes.push(HpaChange::Placed);
         }
-        if let Some(planned) = &part.planned {
-            effect = carry_out(member, self.telemetry, planned).await?;
-            if let Some(replicas) = part.replicas {
-                effect.scaled = scale(member, self.telemetry, planned, replicas).await?;
+        if let Some(decided) = &plan.decided {
+            // The HPA before the replicas, so that it does not undo a count outside its old bounds.
+            effect = writer.carry_out(decided).await?;
+            if let Some(replicas) = plan.replicas {
+                effect.scaled = writer.scale(decided, replicas).await?;
             }
-            if let Some(uid) = &part.removes {
-                let outcome = member.remove(&planned.target, uid).await;
+            if let Some(uid) = &plan.removes {
+                let outcome = member.remove(&decided.part.workload.target, uid).await;
                 self.telemetry.wrote(Write::Workload, outcome.is_ok());
                 outcome?;
-                deeds.push(HpaChange::Displaced);
+                changes.push(HpaChange::Displaced);
             }
         }
-        if let Some(orphan) = &part.orphan {
-            deeds.push(part_with(member, self.telemetry, orphan).await?);
+        if let Some(orphan) = &plan.orphan {
+            changes.push(writer.release(orphan).await?);
         }
-        effect.deeds.extend(deeds);
+        effect.changes.extend(changes);
         Ok(effect)
     }
 }
 
-/// The members in phases; those that the order leaves out differ in nothing that others wait for, and come first.
+/// The members in phases. Those that the order leaves out come first: no other member waits for them.
 fn phases(decision: &FleetDecision) -> Vec<(Direction, Vec<&str>)> {
     let listed = |position: &usize| decision.order.contains(position);
     let others = decision.members.iter().enumerate();
     let others = others.filter(|(position, _)| !listed(position));
     let mut phases = vec![(
-        Direction::Aside,
+        Direction::Unordered,
         others.map(|(_, member)| &*member.name).collect::<Vec<_>>(),
     )];
     let ordered = decision.order.iter();
@@ -247,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_others_to_grow_is_a_phase_of_its_own() {
+    fn what_waits_for_others_may_grow_is_a_phase_of_its_own() {
         let decision = FleetDecision {
             at: Timestamp::UNIX_EPOCH,
             members: vec![
@@ -264,7 +272,7 @@ mod tests {
             conditions: Vec::new(),
         };
         let expected = [
-            (Direction::Aside, vec!["e"]),
+            (Direction::Unordered, vec!["e"]),
             (Direction::Shrinks, vec!["c"]),
             (Direction::Grows, vec!["b"]),
             (Direction::Stays, vec!["d"]),
@@ -274,27 +282,27 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_stops_only_what_relies_on_it() {
-        use Direction::{Aside, Ends, Grows, Shrinks, Stays};
+    fn a_failed_write_stops_only_writes_that_rely_on_it() {
+        use Direction::{Ends, Grows, Shrinks, Stays, Unordered};
         let all = WriteGuard {
-            to_grow: true,
-            to_end: true,
+            may_grow: true,
+            may_end: true,
         };
         let cases = [
             (Shrinks, (false, true)),
-            (Aside, (true, true)),
+            (Unordered, (true, true)),
             (Stays, (true, false)),
             (Grows, (true, false)),
             (Ends, (true, true)),
         ];
         for (failed, left) in cases {
-            let leave = all.without(failed);
+            let guard = all.without(failed);
             assert_eq!(
-                (leave.allows(Grows), leave.allows(Ends)),
+                (guard.allows(Grows), guard.allows(Ends)),
                 left,
                 "{failed:?}"
             );
-            assert!(leave.allows(Shrinks) && leave.allows(Aside) && leave.allows(Stays));
+            assert!(guard.allows(Shrinks) && guard.allows(Unordered) && guard.allows(Stays));
         }
     }
 }

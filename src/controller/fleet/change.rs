@@ -1,29 +1,29 @@
 //! What of a fleet's sync changed a count, for the log: one sentence for the fleet, and one for each member in which bounds
-//! or replicas were written. It refuses to tell what children do by themselves: their own cluster has that.
+//! or replicas were written. What children do by themselves is in the logs of their own clusters.
 
-use super::{Planned, apply::Done};
+use super::{FleetDecided, apply::MemberApplied};
 use crate::{
     controller::{apply::HpaChange, child_hpa::as_child},
     domain::{Replicas, federate::MemberDecision},
 };
 
-/// Bounds of an autoscaler; zero where there is none.
+/// Bounds of an HPA; zero where there is none.
 type Bounds = (Replicas, Replicas);
 
-/// What changed, if anything did. `told` is the fleet's count as it was decided last; where nobody shall act a new one
-/// is none of ours.
+/// What changed, if anything did. `desired` is the fleet's count as it was decided last; where the fleet may not act, a
+/// new one changes nothing.
 pub(super) fn change<M>(
-    planned: &Planned<M>,
-    done: &[Done],
-    told: &mut Option<Replicas>,
+    fleet: &FleetDecided<M>,
+    applied: &[MemberApplied],
+    desired: &mut Option<Replicas>,
 ) -> Option<String> {
-    let whole = &planned.hub.planned.decision;
-    let before = told.replace(whole.desired).unwrap_or(whole.current);
-    let due = &planned.due;
-    let acts = !due.is_previewed() && due.rivals.older.is_none();
-    let members = done.iter().filter_map(|done| {
-        let decided = planned.decision.member(&done.part.name)?;
-        of_member(done, decided)
+    let whole = &fleet.whole.decided.decision;
+    let before = desired.replace(whole.desired).unwrap_or(whole.current);
+    let item = &fleet.item;
+    let acts = !item.spec.spec.is_previewed() && item.conflicts.older.is_none();
+    let members = applied.iter().filter_map(|applied| {
+        let decided = fleet.decision.member(&applied.plan.name)?;
+        of_member(applied, decided)
     });
     let members: Vec<_> = members.collect();
     let is_new = acts && before != whole.desired;
@@ -34,30 +34,30 @@ pub(super) fn change<M>(
 }
 
 /// What was written in one member, and why.
-fn of_member(done: &Done, decided: &MemberDecision) -> Option<String> {
-    let effect = done.outcome.as_ref().ok()?;
-    let planned = done.part.planned.as_ref()?;
+fn of_member(applied: &MemberApplied, share: &MemberDecision) -> Option<String> {
+    let effect = applied.outcome.as_ref().ok()?;
+    let decided = applied.plan.decided.as_ref()?;
     let bounds = |hpa: &_| {
         let child = as_child(hpa);
         (child.min, child.max)
     };
-    let stood = planned.sighting.siblings.acting();
-    let before = stood.map(|hpa| bounds(hpa)).unwrap_or_default();
-    let is_gone = |deed: &HpaChange| matches!(deed, HpaChange::Removed | HpaChange::GivenBack);
+    let child = decided.observation.hpas.acting();
+    let before = child.map(|hpa| bounds(hpa)).unwrap_or_default();
+    let is_gone = |change: &HpaChange| matches!(change, HpaChange::Removed | HpaChange::GivenBack);
     let after = match &effect.child {
         Some(child) => bounds(child),
-        None if effect.deeds.iter().any(is_gone) => Bounds::default(),
+        None if effect.changes.iter().any(is_gone) => Bounds::default(),
         None => before,
     };
-    let written = written((before, after), done.scaled())?;
-    let why = if decided.action.writes() {
-        let reason = decided.reasons.first().map_or("", |reason| reason.as_str());
-        format!("{reason}: {}", decided.cause())
+    let written = written((before, after), applied.scaled())?;
+    let why = if share.action.writes() {
+        let reason = share.reasons.first().map_or("", |reason| reason.as_str());
+        format!("{reason}: {}", share.cause())
     } else {
-        // Its share stands: what was written is how its own autoscaler gets to where its metrics want it.
-        planned.decision.message()
+        // The share is unchanged: what was written leads its child to where its metrics want it.
+        decided.decision.message()
     };
-    Some(format!("{}: {written}: {why}", decided.name))
+    Some(format!("{}: {written}: {why}", share.name))
 }
 
 /// The counts that differ, such as `minReplicas 8 -> 24, replicas 3 -> 5`; none if all of them are as they were.
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_is_told_by_field_and_nothing_where_nothing_was() {
+    fn changes_are_listed_by_field_and_none_where_nothing_changed() {
         let n = Replicas::new;
         let (few, more) = ((n(1), n(4)), (n(2), n(4)));
         for (bounds, scaled, expected) in [

@@ -1,40 +1,40 @@
-//! What the owner of a fleet may want to hear about: what was done in members, who was lost, and what was moved. It refuses
-//! to repeat what a status says all the time.
+//! Events of a fleet: what was done in members, which were lost or came back, and which shares were moved. A state that
+//! lasts is in status and is no event.
 
 use std::collections::BTreeMap;
 
-use super::{Planned, apply::Done, state::MemberRecord};
+use super::{FleetDecided, apply::MemberApplied, state::MemberRecord};
 use crate::{
     domain::federate::{Action, MemberDecision},
     ports::EventNote,
 };
 
-/// What became of one sync: deeds in members, members that were lost or came back, and what was moved.
+/// The events of one sync.
 pub(super) fn events<M>(
-    planned: &Planned<M>,
-    done: &[Done],
-    memories: &mut BTreeMap<String, MemberRecord>,
+    fleet: &FleetDecided<M>,
+    applied: &[MemberApplied],
+    records: &mut BTreeMap<String, MemberRecord>,
 ) -> Vec<EventNote> {
-    let mut events: Vec<EventNote> = done.iter().flat_map(deeds).collect();
-    let lost = planned.observed.iter().filter_map(|member| {
-        let memory = memories.get_mut(&member.profile.name)?;
-        let is_lost = memory.is_lost(member.health, planned.decision.at);
-        let was_lost = std::mem::replace(&mut memory.lost, is_lost);
-        let seen = planned.seen.members.get(&member.profile.name)?;
+    let mut events: Vec<EventNote> = applied.iter().flat_map(changes).collect();
+    let lost = fleet.members.iter().filter_map(|member| {
         let name = &member.profile.name;
+        let record = records.get_mut(name)?;
+        let is_lost = record.is_lost(member.health, fleet.decision.at);
+        let was_lost = std::mem::replace(&mut record.lost, is_lost);
+        let seen = fleet.observed.members.get(name)?;
         let problem = seen.problem().unwrap_or("it does not answer");
-        (is_lost != was_lost).then(|| gone_or_back(name, is_lost.then_some(problem)))
+        (is_lost != was_lost).then(|| lost_or_back(name, is_lost.then_some(problem)))
     });
     events.extend(lost);
-    if planned.due.is_previewed() {
+    if fleet.item.spec.spec.is_previewed() {
         return events;
     }
-    let moved = planned.decision.members.iter().filter_map(moved);
+    let moved = fleet.decision.members.iter().filter_map(moved);
     events.extend(moved);
     events
 }
 
-fn gone_or_back(member: &str, problem: Option<&str>) -> EventNote {
+fn lost_or_back(member: &str, problem: Option<&str>) -> EventNote {
     let (reason, note) = match problem {
         Some(why) => (
             "MemberLost",
@@ -50,7 +50,7 @@ fn gone_or_back(member: &str, problem: Option<&str>) -> EventNote {
     }
 }
 
-/// Budget that moved, and members that fall asleep or wake.
+/// Shares that moved, and members that were put to sleep or woken.
 fn moved(decided: &MemberDecision) -> Option<EventNote> {
     let (_, before) = decided.before?;
     let sleeps = matches!(decided.action, Action::Wake | Action::Sleep | Action::Drain);
@@ -64,31 +64,34 @@ fn moved(decided: &MemberDecision) -> Option<EventNote> {
     })
 }
 
-fn deeds(done: &Done) -> Vec<EventNote> {
-    let Ok(effect) = &done.outcome else {
+fn changes(applied: &MemberApplied) -> Vec<EventNote> {
+    let Ok(effect) = &applied.outcome else {
         return Vec::new();
     };
     let child = effect.child.as_ref().map_or("", |child| &*child.name);
-    let deeds = effect.deeds.iter().filter_map(|deed| deed.event(child));
-    let scaled = done.scaled().map(|(before, to)| EventNote {
+    let changes = effect
+        .changes
+        .iter()
+        .filter_map(|change| change.event(child));
+    let scaled = applied.scaled().map(|(before, to)| EventNote {
         warning: false,
         reason: "Scaled",
         action: "Scale",
         note: format!("scaled from {before} to {to}"),
     });
     let in_member = |event: EventNote| EventNote {
-        note: format!("{} in member {}", event.note, done.part.name),
+        note: format!("{} in member {}", event.note, applied.plan.name),
         ..event
     };
-    let told = deeds.chain(scaled).chain(not_copied(done));
-    told.map(in_member).collect()
+    let all = changes.chain(scaled).chain(not_copied(applied));
+    all.map(in_member).collect()
 }
 
-/// What a new workload refers to has to be there as well, and others see to that.
-fn not_copied(done: &Done) -> Option<EventNote> {
-    let placing = done.part.placing.as_ref()?;
-    let references = &placing.template.references;
-    (placing.start.is_some() && !references.is_empty()).then(|| {
+/// What a new workload refers to has to be there as well, and is not copied.
+fn not_copied(applied: &MemberApplied) -> Option<EventNote> {
+    let placement = applied.plan.placement.as_ref()?;
+    let references = &placement.template.references;
+    (placement.start.is_some() && !references.is_empty()).then(|| {
         let names: Vec<_> = references.iter().map(String::as_str).collect();
         EventNote {
             warning: false,

@@ -1,8 +1,8 @@
-//! When a fleet's object goes: what it has in members is removed first, and what could not be is removed later.
+//! Cleanup of a fleet's objects in members, when the fleet is deleted or was deleted while a member could not be reached.
 //!
-//! A finalizer holds the object only while there is something to clean. A member that is away delays the end by five
-//! minutes at most; what is left there is swept when it is back. Replicas stay as they are, and autoscalers of others
-//! are none of ours: an adopted one becomes what it was.
+//! A finalizer holds the object only while there is something to clean up. An unreachable member delays the deletion by
+//! five minutes at most; what is left there is collected when the member is back. Replicas stay as they are; an adopted HPA
+//! is restored, and foreign ones are never written.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -12,16 +12,10 @@ use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use super::{
-    FleetAutoscaler, Planned,
-    observe::{has_ours, in_reach},
-};
+use super::{Federated, FleetDecided, member_plan::MemberPlan, observe::in_reach};
 use crate::{
     api::ownership::{DELETION_POLICY, FLEET_UID, HUB},
-    controller::{
-        apply::{part_with, release},
-        child_hpa,
-    },
+    controller::{apply::Writer, child_hpa, kind, state::StateStore},
     domain::{autoscale::action::Action, workload::Strategy},
     ports::{Cluster, ClusterError, EventNote, Fleet, HpaView, Member, MemberView, Workloads},
     telemetry::{Telemetry, Write},
@@ -29,133 +23,142 @@ use crate::{
 
 /// Our finalizer.
 const FINALIZER: &str = "autoscaling.foretide.io/fleet";
-/// How long a member that is away delays the end.
-const PATIENCE: SignedDuration = SignedDuration::from_mins(5);
-/// How often members are searched for what was left behind.
-const SWEEP_PERIOD: SignedDuration = SignedDuration::from_mins(1);
+/// How long an unreachable member delays the deletion.
+const MAX_DELAY: SignedDuration = SignedDuration::from_mins(5);
+/// How often members are searched for HPAs of deleted fleets.
+const COLLECT_PERIOD: SignedDuration = SignedDuration::from_mins(1);
 
-/// What becomes of one autoscaler.
+/// How an HPA of ours is let go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End<'a> {
-    /// Removed, or given back to whom it was adopted from.
-    Removed,
-    /// Left as it is, as nobody's, with the user's behavior.
-    Released(Option<&'a Value>),
+    /// Removed, or restored as it was before its adoption.
+    Released,
+    /// Left as it is without our marks, with the user's behavior.
+    Orphaned(Option<&'a Value>),
 }
 
-/// An object on its way out.
+/// A fleet that is being deleted.
 #[derive(Debug)]
 struct Deleting {
     fdhpa: Arc<FederatedHPA>,
     /// The members that had something of it, as far as is known.
     listed: HashSet<String>,
-    /// Whether members that are away have delayed it for long enough.
+    /// Whether unreachable members have delayed the deletion for long enough.
     is_overdue: bool,
 }
 
-/// What is to be cleaned up in one sync. It has all that it needs, so that fleets that live need not wait for it.
+/// What is to be cleaned up in one sync. It has all that it needs, so that it can run beside the sync.
 #[derive(Debug)]
-pub(super) struct Cleanups<C, F> {
+pub(in crate::controller) struct Cleanup<C, F> {
     hub: Arc<C>,
     fleet: Arc<F>,
     telemetry: Arc<Telemetry>,
     /// Time for what is removed from one member.
     deadline: Duration,
-    leaving: Vec<Deleting>,
-    /// This hub's identity, when members are to be searched for what was left behind.
-    searched_as: Option<String>,
+    deleting: Vec<Deleting>,
+    /// This hub's identity, when members are to be searched for HPAs of deleted fleets.
+    collect_as: Option<String>,
 }
 
-// === impl FleetAutoscaler ===
+// === impl Federated ===
 
-impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
-    /// What is to be let go now, and searched for once in a while.
-    pub(super) async fn farewell(&mut self) -> Cleanups<C, F> {
-        let now = self.clock.now();
-        let mut leaving = self.hub.federated();
-        leaving.retain(|fdhpa| fdhpa.metadata.deletion_timestamp.is_some());
-        let uids: HashSet<String> = leaving.iter().filter_map(|fdhpa| fdhpa.uid()).collect();
-        self.leaving.retain(|uid, _| uids.contains(uid));
-        leaving.retain(|fdhpa| is_held(fdhpa));
-        let leaving = leaving.into_iter().map(|fdhpa| {
+impl<C: Cluster, F: Fleet> Federated<C, F> {
+    /// What is to be cleaned up now.
+    pub(super) async fn pending_cleanup(
+        &mut self,
+        states: &StateStore<Self>,
+        now: Timestamp,
+    ) -> Cleanup<C, F> {
+        let mut deleting = self.hub.federated();
+        deleting.retain(|fdhpa| fdhpa.metadata.deletion_timestamp.is_some());
+        let uids: HashSet<String> = deleting.iter().filter_map(|fdhpa| fdhpa.uid()).collect();
+        self.deleting_since.retain(|uid, _| uids.contains(uid));
+        deleting.retain(|fdhpa| has_finalizer(fdhpa));
+        let deleting = deleting.into_iter().map(|fdhpa| {
             let uid = fdhpa.uid().unwrap_or_default();
-            let memory = self.memories.get(&uid);
+            let state = states.get(&uid);
             let clusters = fdhpa.status.as_ref().and_then(|s| s.clusters.as_deref());
             let in_status = clusters.into_iter().flatten().map(|c| c.name.clone());
-            let in_memory = memory.into_iter().flat_map(|m| m.members.keys().cloned());
-            let listed = in_status.chain(in_memory).collect();
-            let since = *self.leaving.entry(uid).or_insert(now);
-            let is_overdue = now.duration_since(since) >= PATIENCE;
+            let remembered = state.into_iter().flat_map(|s| s.of_kind.members.keys());
+            let listed = in_status.chain(remembered.cloned()).collect();
+            let since = *self.deleting_since.entry(uid).or_insert(now);
+            let is_overdue = now.duration_since(since) >= MAX_DELAY;
             Deleting {
                 fdhpa,
                 listed,
                 is_overdue,
             }
         });
-        Cleanups {
+        Cleanup {
             hub: Arc::clone(&self.hub),
             fleet: Arc::clone(&self.fleet),
-            telemetry: Arc::clone(&self.told.telemetry),
+            telemetry: Arc::clone(&self.shared.telemetry),
             deadline: self.setup.member_deadline,
-            leaving: leaving.collect(),
-            searched_as: self.searched_as(now).await,
+            deleting: deleting.collect(),
+            collect_as: self.collect_as(now).await,
         }
     }
 
-    /// This hub's identity, if it is known and members were not searched for a while.
-    async fn searched_as(&mut self, now: Timestamp) -> Option<String> {
-        let waits = |last: Timestamp| now.duration_since(last).abs() < SWEEP_PERIOD;
-        if self.swept.is_some_and(waits) {
+    /// This hub's identity, if it is known and members were not searched within the last minute.
+    async fn collect_as(&mut self, now: Timestamp) -> Option<String> {
+        let waits = |last: Timestamp| now.duration_since(last).abs() < COLLECT_PERIOD;
+        if self.collected.is_some_and(waits) {
             return None;
         }
-        self.swept = Some(now);
+        self.collected = Some(now);
         if self.identity.is_none() {
             self.identity = self.hub.identity().await.ok();
         }
         self.identity.clone()
     }
 
-    /// Holds an object before the first write to a member, and lets it loose when nothing is left to clean.
+    /// Sets the finalizer before the first write to a member, and removes it when nothing is left to clean up.
     ///
     /// # Errors
-    /// When it cannot be held: nothing may be written then.
-    pub(super) async fn keep_hold(&self, planned: &Planned<F::Member>) -> Result<(), ClusterError> {
-        let fdhpa = &planned.due.fdhpa;
-        match (is_held(fdhpa), needs_hold(planned)) {
-            (false, true) => hold(&*self.hub, fdhpa, true).await,
-            (true, false) if is_clean(planned) => hold(&*self.hub, fdhpa, false).await,
+    /// When it cannot be set: nothing may be written then.
+    pub(super) async fn update_finalizer(
+        &self,
+        fleet: &FleetDecided<F::Member>,
+        plans: &[MemberPlan],
+    ) -> Result<(), ClusterError> {
+        let fdhpa = &fleet.item.object;
+        match (has_finalizer(fdhpa), needs_finalizer(fleet, plans)) {
+            (false, true) => set_finalizer(&*self.hub, fdhpa, true).await,
+            (true, false) if is_clean(fleet) => set_finalizer(&*self.hub, fdhpa, false).await,
             _ => Ok(()),
         }
     }
 }
 
-// === impl Cleanups ===
+// === impl Cleanup ===
 
-impl<C: Cluster, F: Fleet> Cleanups<C, F> {
-    /// Lets go what is to be deleted, and removes what was left behind: everywhere at once, and no longer than one
+impl<C: Cluster, F: Fleet> kind::Cleanup for Cleanup<C, F> {
+    /// Cleans up deleted fleets and collects what earlier ones left behind: in all members at once, and no longer than one
     /// member may take.
-    pub(super) async fn take(&self) {
-        let leaving = join_all(self.leaving.iter().map(|leaving| self.see_off(leaving)));
+    async fn run(self) {
+        let deleting = join_all(self.deleting.iter().map(|deleting| self.finalize(deleting)));
         let members = self.fleet.members();
-        let hub = self.searched_as.as_deref();
+        let hub = self.collect_as.as_deref();
         let searched = members.iter().zip(hub.into_iter().cycle());
-        let sweeps = join_all(searched.map(|(view, hub)| self.sweep(view, hub)));
-        join(leaving, sweeps).await;
+        let collected = join_all(searched.map(|(view, hub)| self.collect_garbage(view, hub)));
+        join(deleting, collected).await;
     }
+}
 
-    /// Lets an object go, as far as it is cleaned up.
-    async fn see_off(&self, leaving: &Deleting) {
-        let fdhpa = &leaving.fdhpa;
-        let left = self.clean_up(leaving).await;
-        if !left.is_empty() && !leaving.is_overdue {
+impl<C: Cluster, F: Fleet> Cleanup<C, F> {
+    /// Cleans up after a deleted fleet; its object goes when that is done, or overdue.
+    async fn finalize(&self, deleting: &Deleting) {
+        let fdhpa = &deleting.fdhpa;
+        let left = self.clean_up(deleting).await;
+        if !left.is_empty() && !deleting.is_overdue {
             return;
         }
-        if let Err(error) = hold(&*self.hub, fdhpa, false).await {
+        if let Err(error) = set_finalizer(&*self.hub, fdhpa, false).await {
             let (namespace, name) = (fdhpa.namespace().unwrap_or_default(), fdhpa.name_any());
             tracing::warn!(%namespace, %name, %error, "finalizer not removed");
             return;
         }
-        // Told when it is done: until the finalizer is gone, all of this comes again.
+        // After the finalizer is gone: until then all of this is done again.
         for event in left_behind(&left).into_iter().chain(kept(fdhpa)) {
             let outcome = self.hub.emit_federated(fdhpa, &event).await;
             self.telemetry.wrote(Write::Event, outcome.is_ok());
@@ -163,13 +166,13 @@ impl<C: Cluster, F: Fleet> Cleanups<C, F> {
     }
 
     /// Removes what a fleet has in members; returns the members where something may be left.
-    async fn clean_up(&self, leaving: &Deleting) -> Vec<String> {
+    async fn clean_up(&self, deleting: &Deleting) -> Vec<String> {
         let members = self.fleet.members();
         let cleaned = members.iter().map(|view| async move {
             let name = &view.profile.name;
             let is_clean = match in_reach(view) {
-                Err(_away) => !leaving.listed.contains(name),
-                Ok(cluster) => self.clean_up_in(&**cluster, name, &leaving.fdhpa).await,
+                Err(_unreachable) => !deleting.listed.contains(name),
+                Ok(cluster) => self.clean_up_in(&**cluster, name, &deleting.fdhpa).await,
             };
             (!is_clean).then(|| name.clone())
         });
@@ -181,10 +184,10 @@ impl<C: Cluster, F: Fleet> Cleanups<C, F> {
         let namespace = fdhpa.namespace().unwrap_or_default();
         let uid = fdhpa.uid().unwrap_or_default();
         let end = match fdhpa.spec.deletion_policy.unwrap_or_default() {
-            DeletionPolicy::Delete => End::Removed,
+            DeletionPolicy::Delete => End::Released,
             DeletionPolicy::Retain => {
                 let behavior = fdhpa.spec.autoscaling.behavior.as_ref();
-                End::Released(behavior.map(Passthrough::raw))
+                End::Orphaned(behavior.map(Passthrough::raw))
             }
         };
         let mut hpas = member.hpas(&namespace);
@@ -199,12 +202,12 @@ impl<C: Cluster, F: Fleet> Cleanups<C, F> {
         is_clean
     }
 
-    /// Removes from a member what belongs to fleets of this hub that do not exist any more, or lets it go as they said.
-    async fn sweep(&self, view: &MemberView<F::Member>, hub: &str) {
+    /// Releases or orphans, as their labels say, what fleets of this hub that do not exist any more left in a member.
+    async fn collect_garbage(&self, view: &MemberView<F::Member>, hub: &str) {
         let Ok(cluster) = in_reach(view) else {
             return;
         };
-        // What is there is looked up before for whom it may be: whatever is created meanwhile is not left behind.
+        // HPAs are listed before fleets, so that the HPA of a fleet that is just created is not taken for garbage.
         let mut hpas = cluster.every_hpa();
         let Some(existing) = self.hub.every_federated() else {
             return;
@@ -213,23 +216,27 @@ impl<C: Cluster, F: Fleet> Cleanups<C, F> {
         hpas.retain(|hpa| is_left_behind(hpa, hub, &existing));
         let (retained, removed): (Vec<_>, Vec<_>) =
             hpas.into_iter().partition(|hpa| is_retained(hpa));
-        for (hpas, end) in [(removed, End::Removed), (retained, End::Released(None))] {
+        for (hpas, end) in [(removed, End::Released), (retained, End::Orphaned(None))] {
             for (hpa, outcome) in self.end_all(&**cluster, &hpas, end).await {
-                say_swept(&view.profile.name, hpa, outcome);
+                log_collected(&view.profile.name, hpa, outcome);
             }
         }
     }
 
-    /// Removes autoscalers from one member, all of them within its deadline.
+    /// Lets HPAs of one member go, all of them within its deadline.
     async fn end_all<'h>(
         &self,
         member: &F::Member,
         hpas: &'h [Arc<HpaView>],
-        as_what: End<'_>,
+        how: End<'_>,
     ) -> Vec<(&'h HpaView, Result<(), ClusterError>)> {
-        let parted = hpas.iter().map(|hpa| async move {
-            let parting = end(member, &self.telemetry, hpa, as_what);
-            let outcome = tokio::time::timeout(self.deadline, parting).await;
+        let writer = &Writer {
+            cluster: member,
+            telemetry: &self.telemetry,
+        };
+        let ended = hpas.iter().map(|hpa| async move {
+            let write = end(writer, hpa, how);
+            let outcome = tokio::time::timeout(self.deadline, write).await;
             let outcome = outcome.unwrap_or_else(|_elapsed| {
                 Err(ClusterError::Unreachable {
                     what: format!("horizontalpodautoscaler {}/{}", hpa.namespace, hpa.name),
@@ -238,7 +245,7 @@ impl<C: Cluster, F: Fleet> Cleanups<C, F> {
             });
             (&**hpa, outcome)
         });
-        join_all(parted).await
+        join_all(ended).await
     }
 }
 
@@ -248,15 +255,14 @@ fn left_behind(members: &[String]) -> Option<EventNote> {
         reason: "LeftBehind",
         action: "Delete",
         note: format!(
-            "deleted without cleaning up in {}, which cannot be changed; what is left there is removed when that is \
-             possible again",
+            "could not clean up in {} (unreachable); will retry when reachable",
             members.join(", ")
         ),
     })
 }
 
-/// The counts that stay, for whoever propagates the workload: a count of its own is applied as soon as nothing holds it
-/// back. Nobody propagates what the hub places, and retained autoscalers go on.
+/// The counts that stay, for the tool that propagates the workload: it applies a count of its own as soon as no HPA acts.
+/// What the hub places is not propagated, and retained HPAs go on.
 fn kept(fdhpa: &FederatedHPA) -> Option<EventNote> {
     let spec = &fdhpa.spec;
     let is_placed = spec.workload_source.unwrap_or_default() == WorkloadSource::Hub;
@@ -267,7 +273,7 @@ fn kept(fdhpa: &FederatedHPA) -> Option<EventNote> {
         let count = cluster.current.filter(|count| *count > 0)?;
         Some((count, format!("{count} in {}", cluster.name)))
     });
-    let (counts, told): (Vec<i32>, Vec<String>) = counts.unzip();
+    let (counts, shown): (Vec<i32>, Vec<String>) = counts.unzip();
     let all: i32 = counts.iter().sum();
     (all > 0).then(|| EventNote {
         warning: false,
@@ -276,37 +282,38 @@ fn kept(fdhpa: &FederatedHPA) -> Option<EventNote> {
         note: format!(
             "the replicas are left as they are: {}, {all} in all; whatever propagates the workload applies its own count now, \
              so write the present one there first",
-            told.join(", ")
+            shown.join(", ")
         ),
     })
 }
 
-/// Puts the finalizer on an object, or takes it away.
-async fn hold<C: Cluster>(hub: &C, fdhpa: &FederatedHPA, held: bool) -> Result<(), ClusterError> {
+/// Sets or removes the finalizer of an object.
+async fn set_finalizer<C: Cluster>(
+    hub: &C,
+    fdhpa: &FederatedHPA,
+    held: bool,
+) -> Result<(), ClusterError> {
     let (namespace, name) = (fdhpa.namespace().unwrap_or_default(), fdhpa.name_any());
     let patch = finalizer_patch(fdhpa, held);
     hub.patch_federated(&namespace, &name, &patch).await
 }
 
-fn is_held(fdhpa: &FederatedHPA) -> bool {
+fn has_finalizer(fdhpa: &FederatedHPA) -> bool {
     fdhpa.finalizers().iter().any(|known| known == FINALIZER)
 }
 
-/// Whether an autoscaler of ours is to be in some member.
-fn needs_hold<M>(planned: &Planned<M>) -> bool {
-    let auto = planned.due.spec.workload.strategy == Strategy::Auto;
-    let child = |action: &Action| matches!(action, Action::Child { .. });
-    let mut planned = planned
-        .parts
-        .iter()
-        .filter_map(|part| part.planned.as_ref());
-    auto && planned.any(|planned| child(&planned.decision.action))
+/// Whether an HPA of ours is to be in some member.
+fn needs_finalizer<M>(fleet: &FleetDecided<M>, plans: &[MemberPlan]) -> bool {
+    let is_auto = fleet.item.spec.spec.workload.strategy == Strategy::Auto;
+    let writes_child = |action: &Action| matches!(action, Action::Child { .. });
+    let mut decided = plans.iter().filter_map(|plan| plan.decided.as_ref());
+    is_auto && decided.any(|decided| writes_child(&decided.decision.action))
 }
 
 /// Whether every member was seen, and none has anything of ours.
-fn is_clean<M: Member>(planned: &Planned<M>) -> bool {
-    let mut members = planned.seen.members.values();
-    members.all(|member| !member.is_unknown() && !has_ours(&member.view, &planned.due))
+fn is_clean<M: Member>(fleet: &FleetDecided<M>) -> bool {
+    let mut members = fleet.observed.members.values();
+    members.all(|member| !member.is_unknown() && !fleet.item.has_hpas_in(&member.view))
 }
 
 fn is_left_behind(hpa: &HpaView, hub: &str, existing: &HashSet<String>) -> bool {
@@ -314,7 +321,7 @@ fn is_left_behind(hpa: &HpaView, hub: &str, existing: &HashSet<String>) -> bool 
     of_this_hub && mark(hpa, FLEET_UID).is_some_and(|uid| !existing.contains(uid))
 }
 
-/// Whether its fleet was to leave it where it is.
+/// Whether its fleet was to retain it.
 fn is_retained(hpa: &HpaView) -> bool {
     mark(hpa, DELETION_POLICY) == Some("Retain")
 }
@@ -330,30 +337,28 @@ fn mark<'h>(hpa: &'h HpaView, key: &str) -> Option<&'h str> {
     clippy::cognitive_complexity,
     reason = "one match; the macros count for more"
 )]
-fn say_swept(member: &str, hpa: &HpaView, outcome: Result<(), ClusterError>) {
+fn log_collected(member: &str, hpa: &HpaView, outcome: Result<(), ClusterError>) {
     let (namespace, name) = (&hpa.namespace, &hpa.name);
     match outcome {
-        Ok(()) => tracing::info!(%member, %namespace, %name, "left behind; parted with"),
+        Ok(()) => tracing::info!(%member, %namespace, %name, "HPA of a deleted fleet collected"),
         Err(error) => {
-            tracing::warn!(%member, %namespace, %name, %error, "left behind; not parted with");
+            tracing::warn!(%member, %namespace, %name, %error, "HPA of a deleted fleet not collected");
         }
     }
 }
 
-/// Ends what one autoscaler is to us.
 async fn end<M: Member>(
-    member: &M,
-    telemetry: &Telemetry,
+    writer: &Writer<'_, M>,
     hpa: &HpaView,
-    as_what: End<'_>,
+    how: End<'_>,
 ) -> Result<(), ClusterError> {
-    match as_what {
-        End::Removed => part_with(member, telemetry, hpa).await.map(drop),
-        End::Released(behavior) => release(member, telemetry, hpa, behavior).await,
+    match how {
+        End::Released => writer.release(hpa).await.map(drop),
+        End::Orphaned(behavior) => writer.orphan(hpa, behavior).await,
     }
 }
 
-/// The JSON patch that adds or removes our finalizer, whoever else has one there.
+/// The JSON patch that adds or removes our finalizer and leaves those of others.
 fn finalizer_patch(fdhpa: &FederatedHPA, held: bool) -> Value {
     let before = fdhpa.finalizers();
     let mut after: Vec<&str> = before.iter().map(String::as_str).collect();
@@ -363,7 +368,7 @@ fn finalizer_patch(fdhpa: &FederatedHPA, held: bool) -> Value {
     }
     let same = |field: &str, value: Value| json!({ "op": "test", "path": format!("/metadata/{field}"), "value": value });
     let mut patch = if before.is_empty() {
-        // An absent list cannot be tested for: the version tells whether somebody else has begun one.
+        // An absent list cannot be tested for: the version tells whether another writer has added one.
         let version = fdhpa.resource_version().map(Value::from);
         let version = version.map(|version| same("resourceVersion", version));
         let uid = same("uid", fdhpa.uid().into());

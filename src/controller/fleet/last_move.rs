@@ -1,7 +1,7 @@
-//! Why a member has what it has, as status says it: what is the matter now, or else why it was moved last.
+//! The reason in a member's status row: what is wrong now, or else why its share was moved last.
 //!
-//! A move is decided in one sync, and nothing is the matter in the next; whoever looks then wants to know about the move.
-//! It refuses to remember what is not true any more: bounds that differ from those that a reason led to.
+//! A move is decided in one sync and the next has nothing to say, but a reader of status wants to know about the move. A
+//! reason is forgotten when the bounds are no longer those that it led to.
 
 use foretide_crds::ClusterStatus;
 
@@ -13,11 +13,11 @@ use crate::domain::{
 /// What separates the word from the sentence.
 const COLON: &str = ": ";
 
-/// What separates the sentence from what is to be known besides.
+/// What separates the sentence from the notes.
 const FULL_STOP: &str = ". ";
 
-/// What is to be known of a member besides why it has what it has: `notes`, behind the reason that [`Why::told`] gives.
-pub(super) fn noted(mut reason: String, notes: impl IntoIterator<Item = String>) -> String {
+/// The reason that [`LastMove::shown`] gives, with `notes` on the member behind it.
+pub(super) fn with_notes(mut reason: String, notes: impl IntoIterator<Item = String>) -> String {
     for note in notes {
         reason.push_str(FULL_STOP);
         reason.push_str(&note);
@@ -25,9 +25,9 @@ pub(super) fn noted(mut reason: String, notes: impl IntoIterator<Item = String>)
     reason
 }
 
-/// What of a reason is worth a write when it changes: the word, what is wrong where that is the reason, and what is to
-/// be known besides; but not the numbers of a sentence, nor what a server says about its trouble.
-pub(super) fn gist(reason: &str) -> String {
+/// What of a reason is worth a write when it changes: the word, what is wrong where that is the reason, and the notes;
+/// but not the numbers of a sentence, nor what a server says about its error.
+pub(in crate::controller) fn gist(reason: &str) -> String {
     let (word, sentence) = reason.split_once(COLON).unwrap_or((reason, ""));
     let clause = |text: &str| text.split(COLON).next().unwrap_or_default().to_owned();
     let is_away = [Reason::Unknown, Reason::Failed]
@@ -45,7 +45,7 @@ pub(super) fn gist(reason: &str) -> String {
 
 /// Why one member was moved last.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Why(Option<Moved>);
+pub(super) struct LastMove(Option<Moved>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Moved {
@@ -55,13 +55,13 @@ struct Moved {
     text: String,
 }
 
-// === impl Why ===
+// === impl LastMove ===
 
-impl Why {
-    /// What a status remembers.
-    pub(super) fn remembered(cluster: &ClusterStatus) -> Self {
+impl LastMove {
+    /// What a status row says.
+    pub(super) fn restored(cluster: &ClusterStatus) -> Self {
         let reason = cluster.reason.as_deref().unwrap_or_default();
-        // What was to be known besides may not be so any more.
+        // Notes may not hold any more.
         let text = reason
             .split(FULL_STOP)
             .next()
@@ -80,7 +80,7 @@ impl Why {
     }
 
     /// The reason to show with this decision.
-    pub(super) fn told(&mut self, decided: &MemberDecision, is_previewed: bool) -> String {
+    pub(super) fn shown(&mut self, decided: &MemberDecision, is_previewed: bool) -> String {
         let bounds = (decided.min, decided.max);
         let Some(reason) = decided.reasons.first().copied() else {
             return String::new();
@@ -91,7 +91,7 @@ impl Why {
             let text = text.clone();
             self.0 = Some(Moved { bounds, text });
         }
-        // Nobody brings back what is only shown.
+        // A preview restores nothing.
         let nothing = reason == Reason::Steady || is_previewed && reason == Reason::Restored;
         let last = self.0.as_ref().filter(|last| last.bounds == bounds);
         match last.filter(|_| nothing) {
@@ -151,7 +151,7 @@ mod tests {
     fn a_move_is_told_until_the_next_one_or_until_it_is_not_so_any_more() {
         use Reason::{Blocked, Donor, Foreign, Relief, Restored, Steady};
         let (a, b, c) = ((1, 6), (1, 8), (1, 5));
-        let mut why = Why::default();
+        let mut last = LastMove::default();
         for (reason, before, after, shown) in [
             (Steady, a, a, "Steady: nothing"),
             (Relief, a, b, "Relief: max 6 -> 8"),
@@ -166,11 +166,11 @@ mod tests {
             (Steady, c, c, "Blocked: max 6 -> 5"),
             (Steady, b, b, "Steady: nothing"),
         ] {
-            let text = why.told(&decided(reason, before, after), false);
+            let text = last.shown(&decided(reason, before, after), false);
             assert!(text.starts_with(shown), "{text}, expected {shown}");
         }
-        let shown = why.told(&decided(Reason::Assigned, a, b), true);
-        let still = why.told(&decided(Restored, b, b), true);
+        let shown = last.shown(&decided(Reason::Assigned, a, b), true);
+        let still = last.shown(&decided(Restored, b, b), true);
         assert_eq!(shown, still, "a preview brings nothing back");
     }
 
@@ -204,7 +204,7 @@ mod tests {
             assert_eq!(gist(one) == gist(other), same, "{one} | {other}");
         }
         let notes = ["It is tired".to_owned(), "minReplicas is 2".to_owned()];
-        let text = noted("Steady: nothing".to_owned(), notes);
+        let text = with_notes("Steady: nothing".to_owned(), notes);
         assert_eq!(text, "Steady: nothing. It is tired. minReplicas is 2");
     }
 
@@ -225,8 +225,8 @@ mod tests {
             ("Steady: nothing to change", false),
             ("", false),
         ] {
-            let mut why = Why::remembered(&cluster(&format!("{reason}. It is tired")));
-            let shown = why.told(&decided(Reason::Steady, (1, 8), (1, 8)), false);
+            let mut last = LastMove::restored(&cluster(&format!("{reason}. It is tired")));
+            let shown = last.shown(&decided(Reason::Steady, (1, 8), (1, 8)), false);
             assert_eq!(
                 shown == reason,
                 kept || reason.starts_with("Steady"),

@@ -1,403 +1,452 @@
-//! Fourth step of a fleet's sync: each member is an autoscaler of one cluster, with the bounds, the floor and the
-//! metrics that are its part.
-//!
-//! Both ways: what was seen of a member as the engine reads it, and what the engine decided for it as the object that
-//! the ordinary pipeline takes. It refuses to write.
+//! A member as the rules read it, and what a decision means for it: each member is an autoscaler of one cluster, with its
+//! share of the fleet's bounds and floor, and with the metrics that are its own.
 
 use std::sync::Arc;
 
-use foretide_crds::{EffectiveHorizontalPodAutoscaler, Passthrough};
 use jiff::{SignedDuration, Timestamp};
-use serde_json::Value;
 
 use super::{
+    FleetItem,
     decide::largest_demand,
-    observe::{MemberObservation, MemberSeen, Seen, Whole},
-    placement::{self, Placing},
-    state::{FleetState, MemberRecord},
-    work_item::Due,
+    observe::{FleetObservation, MemberObservation, MemberSeen, Present},
+    placement::{self, Placement},
+    state::{FleetState, MemberRecord, ShapedMin},
+    template::Template,
 };
 use crate::{
     controller::{
-        apply::Planned,
-        child_hpa::{RelatedHpas, as_child},
-        demand_sample::tell,
-        observe::{self, TargetObservation, predicted},
-        plan::{DecideContext, may_act},
+        child_hpa::{ChildSpec, RelatedHpas, as_child},
+        decide::{DecideContext, Decided},
+        demand_sample,
+        kind::Part,
+        observe::{ForecastSeries, TargetObservation},
     },
     domain::{
         ReplicaBounds, Replicas,
-        autoscale::action,
+        autoscale::action::{self, HoldReason},
         demand::is_available,
-        federate::{Action, Entry, Health, Member, MemberDecision, Pods},
-        hpa::{Behavior, MetricSpec, Select},
+        federate::{Action, Entry, FleetDecision, Health, Member, MemberDecision, Pods},
+        hpa::{Behavior, Select},
         workload::{Mode, Workload},
     },
     forecaster::forecasts::{Forecasts, SeriesKey},
     ports::HpaView,
 };
 
-/// Writes of the replicas by the same strange hand within [`MEMORY_OF_HANDS`] that make a conflict.
-const HANDS_TO_CONFLICT: usize = 3;
-/// How long a write by a strange hand is remembered.
-const MEMORY_OF_HANDS: SignedDuration = SignedDuration::from_mins(10);
+/// Writes of the replicas by the same foreign writer within [`FOREIGN_WRITES_KEPT`] that make a conflict.
+const WRITES_TO_CONFLICT: usize = 3;
+/// How long a write by a foreign writer is remembered.
+const FOREIGN_WRITES_KEPT: SignedDuration = SignedDuration::from_mins(10);
 
 /// What is to be done in one member, in this order.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct MemberPlan {
     /// The member's name.
     pub(super) name: String,
     /// The smallest count that was decided for it.
     pub(super) min: Replicas,
     /// The workload is to be applied.
-    pub(super) placing: Option<Placing>,
-    /// The decision of the ordinary pipeline, for its autoscaler; absent where there is no workload yet.
-    pub(super) planned: Option<Planned>,
-    /// The replicas that the hub writes there, beside.
+    pub(super) placement: Option<Placement>,
+    /// What was decided for its child; absent where there is no workload yet.
+    pub(super) decided: Option<Decided>,
+    /// The replicas that the hub writes there, besides.
     pub(super) replicas: Option<Replicas>,
     /// Identity of the workload that is to be deleted.
     pub(super) removes: Option<String>,
-    /// An autoscaler that is to go although its workload is not there.
+    /// An HPA that is to be released although its workload is not there.
     pub(super) orphan: Option<Arc<HpaView>>,
 }
 
-/// Every member as the engine reads it, at a moment and with the silence after which one is lost.
-pub(super) fn all<M>(
-    due: &Due,
-    seen: &Seen<M>,
-    memory: &mut FleetState,
-    when: (Timestamp, SignedDuration),
-) -> Vec<Member> {
-    let members = seen.members.iter().map(|(name, member)| {
-        let memory = memory.members.entry(name.clone()).or_default();
-        observed(due, member, memory, when)
-    });
-    members.collect()
+/// Reads members for the rules.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct MemberReader<'a> {
+    /// The fleet.
+    pub(super) item: &'a FleetItem,
+    /// When.
+    pub(super) now: Timestamp,
+    /// Without an answer for longer than this a member is lost.
+    pub(super) lost_after: SignedDuration,
 }
 
-/// A member as the engine reads it: as it was seen, or as it was seen last. One that is not seen for `lost_after` is
-/// lost.
-fn observed<M>(
-    due: &Due,
-    seen: &MemberSeen<M>,
-    memory: &mut MemberRecord,
-    (now, lost_after): (Timestamp, SignedDuration),
-) -> Member {
-    let view = &seen.view;
-    let last = memory.last.take();
-    memory.seen |= !seen.is_unknown();
-    let member = match &seen.sight {
-        MemberObservation::Unknown { .. } => Member {
-            health: lost(view.health, (last.as_ref(), memory.seen), (now, lost_after)),
-            ..last.unwrap_or_default()
-        },
-        MemberObservation::Absent { capacity, siblings } => Member {
-            health: view.health,
-            hpa: stands(siblings, memory.shaped),
-            observed: Some(now),
-            capacity: capacity.map(|estimate| estimate.replicas),
-            is_capacity_soft: capacity.is_some_and(|estimate| estimate.is_soft),
-            ..Member::default()
-        },
-        MemberObservation::Whole(whole) => {
-            let member = Member {
+// === impl MemberReader ===
+
+impl MemberReader<'_> {
+    /// Every member as the rules read it.
+    pub(super) fn read_all<M>(
+        self,
+        seen: &FleetObservation<M>,
+        fleet: &mut FleetState,
+    ) -> Vec<Member> {
+        let members = seen.members.iter().map(|(name, member)| {
+            let record = fleet.members.entry(name.clone()).or_default();
+            self.read(member, record)
+        });
+        members.collect()
+    }
+
+    /// A member as it was seen, or else as it was seen last.
+    fn read<M>(self, seen: &MemberSeen<M>, record: &mut MemberRecord) -> Member {
+        let view = &seen.view;
+        let last = record.last.take();
+        record.seen |= !seen.is_unknown();
+        let member = match &seen.observed {
+            MemberObservation::Unknown { .. } => Member {
+                health: self.lost(view.health, last.as_ref(), record.seen),
+                ..last.unwrap_or_default()
+            },
+            MemberObservation::Absent { capacity, hpas } => Member {
                 health: view.health,
-                ..of(due, whole, memory.shaped, now)
-            };
-            // That another autoscaler scales is no news.
-            let hand = whole.hand.as_ref().filter(|_| member.rival.is_none());
-            memory.hands.extend(hand.map(|hand| (now, hand.clone())));
-            member
-        }
-    };
-    let recent = |(at, _): &(Timestamp, String)| now.duration_since(*at) < MEMORY_OF_HANDS;
-    memory.hands.retain(recent);
-    // Who only shows fights nobody.
-    let fought = memory.hands.len() >= HANDS_TO_CONFLICT && !due.is_previewed();
-    let fighter = memory.hands.last().filter(|_| fought);
-    let member = Member {
-        profile: view.profile.clone(),
-        taints: view.taints.clone(),
-        problem: seen.trouble(),
-        fought_by: member
-            .fought_by
-            .or_else(|| fighter.map(|(_, hand)| hand.clone())),
-        ..member
-    };
-    memory.last = Some(member.clone());
-    member
-}
+                hpa: bounds_as_decided(hpas, record.shaped),
+                observed: Some(self.now),
+                capacity: capacity.map(|estimate| estimate.replicas),
+                is_capacity_soft: capacity.is_some_and(|estimate| estimate.is_soft),
+                ..Member::default()
+            },
+            MemberObservation::Present(present) => {
+                let member = Member {
+                    health: view.health,
+                    ..self.present(present, record.shaped)
+                };
+                // Where a foreign HPA scales, its writes are expected.
+                let writer = present.replica_writer.as_ref();
+                let writer = writer.filter(|_| member.rival.is_none());
+                let write = writer.map(|writer| (self.now, writer.clone()));
+                record.foreign_writes.extend(write);
+                member
+            }
+        };
+        let is_recent =
+            |(at, _): &(Timestamp, String)| self.now.duration_since(*at) < FOREIGN_WRITES_KEPT;
+        record.foreign_writes.retain(is_recent);
+        // Preview never writes, so it cannot conflict.
+        let is_previewed = self.item.spec.spec.is_previewed();
+        let conflicts = record.foreign_writes.len() >= WRITES_TO_CONFLICT && !is_previewed;
+        let writer = record.foreign_writes.last().filter(|_| conflicts);
+        let member = Member {
+            profile: view.profile.clone(),
+            taints: view.taints.clone(),
+            problem: seen.trouble(),
+            fought_by: member
+                .fought_by
+                .or_else(|| writer.map(|(_, writer)| writer.clone())),
+            ..member
+        };
+        record.last = Some(member.clone());
+        member
+    }
 
-/// When a member that cannot be seen counts as lost, which may be yet to come: as it says, or so long after it was seen
-/// last, whichever was known first. What status remembers is older than that by the controller's own absence, and does
-/// not count.
-fn lost(
-    health: Health,
-    (last, seen): (Option<&Member>, bool),
-    (now, lost_after): (Timestamp, SignedDuration),
-) -> Health {
-    let before = last.map(|member| member.health);
-    let since = match (health, before) {
-        (Health::Unknown { since }, Some(Health::Unknown { since: before })) => since.min(before),
-        (Health::Unknown { since }, _) | (_, Some(Health::Unknown { since })) => since,
-        _ => {
-            let at = last.filter(|_| seen).and_then(|member| member.observed);
-            let at = at.unwrap_or(now);
-            at.saturating_add(lost_after).unwrap_or(at)
-        }
-    };
-    Health::Unknown { since }
-}
+    /// When a member that cannot be observed counts as lost, which may be in the future: as its health says, or so long
+    /// after it was seen last, whichever was known first. A time from status is older than that by the controller's own
+    /// absence, and does not count.
+    fn lost(self, health: Health, last: Option<&Member>, seen: bool) -> Health {
+        let before = last.map(|member| member.health);
+        let since = match (health, before) {
+            (Health::Unknown { since }, Some(Health::Unknown { since: before })) => {
+                since.min(before)
+            }
+            (Health::Unknown { since }, _) | (_, Some(Health::Unknown { since })) => since,
+            _ => {
+                let at = last.filter(|_| seen).and_then(|member| member.observed);
+                let at = at.unwrap_or(self.now);
+                at.saturating_add(self.lost_after).unwrap_or(at)
+            }
+        };
+        Health::Unknown { since }
+    }
 
-fn of(due: &Due, whole: &Whole, shaped: Option<(Replicas, Replicas)>, now: Timestamp) -> Member {
-    let TargetObservation {
-        scale,
-        siblings,
-        observation,
-        ..
-    } = &whole.sighting;
-    let ready = observation.pods.iter().filter(|pod| is_available(pod));
-    let (unschedulable, unschedulable_since) = whole.unschedulable;
-    let child = siblings.acting().map(|hpa| as_child(hpa));
-    Member {
-        pods: Some(Pods {
-            replicas: scale.scale.spec,
-            ready: Replicas::new(u32::try_from(ready.count()).unwrap_or(u32::MAX)),
-            unschedulable,
-            unschedulable_since,
-        }),
-        hpa: stands(siblings, shaped),
-        desired: child.and_then(|child| child.desired),
-        demand: demand(due, whole, now),
-        capacity: whole.capacity.map(|estimate| estimate.replicas),
-        is_capacity_soft: whole.capacity.is_some_and(|estimate| estimate.is_soft),
-        foreign: whole.foreign,
-        observed: Some(now),
-        // Who only shows fights nobody.
-        rival: rival(due, whole)
-            .filter(|_| !due.is_previewed())
-            .map(|hpa| hpa.name.clone()),
-        ..Member::default()
+    fn present(self, present: &Present, shaped: Option<ShapedMin>) -> Member {
+        let TargetObservation {
+            scale,
+            hpas,
+            observation,
+            ..
+        } = &present.observed;
+        let ready = observation.pods.iter().filter(|pod| is_available(pod));
+        let child = hpas.acting().map(|hpa| as_child(hpa));
+        // Preview never writes, so it cannot conflict.
+        let is_previewed = self.item.spec.spec.is_previewed();
+        let rival = foreign_hpa(self.item, present).filter(|_| !is_previewed);
+        Member {
+            pods: Some(Pods {
+                replicas: scale.scale.spec,
+                ready: Replicas::new(u32::try_from(ready.count()).unwrap_or(u32::MAX)),
+                unschedulable: present.unschedulable,
+                unschedulable_since: present.unschedulable_since,
+            }),
+            hpa: bounds_as_decided(hpas, shaped),
+            desired: child.and_then(|child| child.desired),
+            demand: self.demand(present),
+            capacity: present.capacity.map(|estimate| estimate.replicas),
+            is_capacity_soft: present.capacity.is_some_and(|estimate| estimate.is_soft),
+            foreign: present.foreign,
+            observed: Some(self.now),
+            rival: rival.map(|hpa| hpa.name.clone()),
+            ..Member::default()
+        }
+    }
+
+    /// What a member's pods have to carry, in replicas.
+    fn demand(self, present: &Present) -> Option<f64> {
+        if present.is_idle() {
+            return Some(0.0);
+        }
+        let metrics = self.item.spec.observed_workload.metrics.iter();
+        let readings = metrics.zip(&present.observed.observation.readings);
+        largest_demand(readings, &present.observed, self.now)
     }
 }
 
-/// An autoscaler of somebody else that keeps us from acting.
-pub(super) fn rival<'w>(due: &Due, whole: &'w Whole) -> Option<&'w Arc<HpaView>> {
-    let acts = may_act(&due.part(&due.question), &whole.sighting);
-    whole.sighting.siblings.foreign.as_ref().filter(|_| !acts)
+/// A foreign HPA that keeps us from acting.
+pub(super) fn foreign_hpa<'p>(item: &FleetItem, present: &'p Present) -> Option<&'p Arc<HpaView>> {
+    let may_act = item.observed_part().may_act(&present.observed);
+    present.observed.hpas.foreign.as_ref().filter(|_| !may_act)
 }
 
-/// The bounds of the autoscaler that acts for us, as they were decided.
-fn stands(
-    siblings: &RelatedHpas,
-    shaped: Option<(Replicas, Replicas)>,
+/// The bounds of the HPA that acts for us, as they were decided: a minimum that we shaped stands for the decided one,
+/// unless somebody else wrote another.
+fn bounds_as_decided(
+    hpas: &RelatedHpas,
+    shaped: Option<ShapedMin>,
 ) -> Option<(Replicas, Replicas)> {
-    let child = as_child(siblings.acting()?);
-    Some((as_decided(child.min, shaped), child.max))
+    let child = as_child(hpas.acting()?);
+    let shaped = shaped.filter(|shaped| shaped.written == child.min);
+    let min = shaped.map_or(child.min, |shaped| shaped.decided);
+    Some((min, child.max))
 }
 
-/// The minimum that a child's stands for, unless another hand wrote it.
-fn as_decided(min: Replicas, shaped: Option<(Replicas, Replicas)>) -> Replicas {
-    let decided = shaped.filter(|(left, _)| *left == min);
-    decided.map_or(min, |(_, decided)| decided)
+/// A member's share as it was decided.
+#[derive(Debug, Clone, Copy)]
+struct Share<'a> {
+    /// The decision.
+    decision: &'a MemberDecision,
+    /// What the ledger has of it.
+    entry: Option<&'a Entry>,
 }
 
-/// What a member's pods have to carry, in replicas.
-fn demand(due: &Due, whole: &Whole, now: Timestamp) -> Option<f64> {
-    let observation = &whole.sighting.observation;
-    if whole.is_idle() {
-        return Some(0.0);
+/// Plans what to do in each member of one fleet.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Planner<'a> {
+    /// What decisions are made with.
+    pub(super) context: &'a DecideContext<'a>,
+    /// The forecasts in force.
+    pub(super) forecasts: &'a Forecasts,
+    /// The fleet.
+    pub(super) item: &'a FleetItem,
+    /// The workload that the hub places, where it does.
+    pub(super) template: Option<&'a Template>,
+}
+
+// === impl Planner ===
+
+impl Planner<'_> {
+    /// What is to be done in each member; forgets the members that the decision leaves out.
+    pub(super) fn plan_all<M>(
+        self,
+        decision: &FleetDecision,
+        observed: &FleetObservation<M>,
+        fleet: &mut FleetState,
+    ) -> Vec<MemberPlan> {
+        let FleetState {
+            members, ledger, ..
+        } = fleet;
+        members.retain(|name, _| decision.member(name).is_some());
+        let plans = decision.members.iter().filter_map(|decision| {
+            let share = Share {
+                decision,
+                entry: ledger.members.get(&decision.name),
+            };
+            let record = members.entry(decision.name.clone()).or_default();
+            let member = observed.members.get(&decision.name)?;
+            self.plan(share, member, record)
+        });
+        plans.collect()
     }
-    let readings = due.question.metrics.iter().zip(&observation.readings);
-    largest_demand(readings, &whole.sighting, now)
-}
 
-/// What is to be done in a member; nothing where nobody may write.
-pub(super) fn part<M>(
-    desk: &DecideContext<'_>,
-    (due, seen, forecasts): (&Due, &Seen<M>, &Forecasts),
-    (decision, entry): (&MemberDecision, Option<&Entry>),
-    (member, memory): (&MemberSeen<M>, &mut MemberRecord),
-) -> Option<Part> {
-    let template = seen
-        .template
-        .as_ref()
-        .and_then(|template| template.as_ref().ok());
-    let template = template.map(|(template, _)| template);
-    let sight = &member.sight;
-    let template = template.filter(|_| !due.is_previewed() && may_place(due, member.whole()));
-    // Who only keeps pods until others serve gets nothing new.
-    let has_share = entry.is_some_and(|entry| entry.max > Replicas::ZERO);
-    let placing = template
-        .filter(|_| has_share)
-        .and_then(|template| placement::placing(template, decision, sight, memory));
-    let removes = template.and_then(|template| placement::removing(template, decision, sight));
-    let scaled = member
-        .whole()
-        .and_then(|whole| scaled(desk, (due, forecasts), (decision, entry), (whole, memory)));
-    let (planned, replicas) = scaled.unzip();
-    let orphan = orphan(due, decision, sight);
-    (planned.is_some() || placing.is_some() || orphan.is_some()).then(|| Part {
-        name: decision.name.clone(),
-        min: decision.min,
-        placing,
-        planned,
-        replicas: replicas.flatten(),
-        removes,
-        orphan,
-    })
-}
-
-/// The autoscaler that nobody needs any more where the workload is not there.
-fn orphan(due: &Due, decision: &MemberDecision, sight: &MemberObservation) -> Option<Arc<HpaView>> {
-    let MemberObservation::Absent { siblings, .. } = sight else {
-        return None;
-    };
-    let goes = decision.action == Action::Delete || due.is_previewed();
-    siblings.acting().filter(|_| goes).cloned()
-}
-
-/// Whether a workload may be placed over what is there, or deleted: as with counts, the oldest fleet acts, and nobody does
-/// where the target has an autoscaler of others.
-fn may_place(due: &Due, whole: Option<&Whole>) -> bool {
-    let acts = |whole: &Whole| may_act(&due.part(&due.question), &whole.sighting);
-    due.rivals.older.is_none() && whole.is_none_or(acts)
-}
-
-/// What is to be done about the autoscaler and the replicas of a workload that is there.
-fn scaled(
-    desk: &DecideContext<'_>,
-    (due, forecasts): (&Due, &Forecasts),
-    (decision, entry): (&MemberDecision, Option<&Entry>),
-    (whole, memory): (&Whole, &mut MemberRecord),
-) -> Option<(Planned, Option<Replicas>)> {
-    let acts = may_act(&due.part(&due.question), &whole.sighting);
-    if decision.action == Action::Skip && acts {
-        return None;
+    /// What is to be done in a member, if anything is.
+    fn plan<M>(
+        self,
+        share: Share<'_>,
+        member: &MemberSeen<M>,
+        record: &mut MemberRecord,
+    ) -> Option<MemberPlan> {
+        let Share { decision, entry } = share;
+        let observed = &member.observed;
+        let is_previewed = self.item.spec.spec.is_previewed();
+        let template = self
+            .template
+            .filter(|_| !is_previewed && self.may_place(member.present()));
+        // A member that only keeps pods until others serve gets nothing new.
+        let has_share = entry.is_some_and(|entry| entry.max > Replicas::ZERO);
+        let placement = template
+            .filter(|_| has_share)
+            .and_then(|template| placement::placement(template, decision, observed, record));
+        let removes =
+            template.and_then(|template| placement::removal(template, decision, observed));
+        let decided = member
+            .present()
+            .and_then(|present| self.decide(share, present, record));
+        let (decided, replicas) = decided.unzip();
+        let orphan = self.orphan(decision, observed);
+        (decided.is_some() || placement.is_some() || orphan.is_some()).then(|| MemberPlan {
+            name: decision.name.clone(),
+            min: decision.min,
+            placement,
+            decided,
+            replicas: replicas.flatten(),
+            removes,
+            orphan,
+        })
     }
-    let budget = entry.map_or(decision.min, |entry| entry.min);
-    let bounds = ReplicaBounds::new(budget.max(Replicas::new(1)).min(decision.max), decision.max);
-    let asked = Some(decision.floor).filter(|floor| *floor > Replicas::ZERO);
-    let mut sighting = of_its_own(due, &whole.sighting);
-    let part = observe::Due {
-        ehpa: as_remembered(due, memory),
-        ..cut(due, decision, bounds)
-    };
-    let workload = Arc::clone(&part.workload);
-    let uid = SeriesKey::of_member(due.uid(), &decision.name);
-    let pods = &sighting.observation.pods;
-    sighting.forecasts = predicted(
-        forecasts,
-        (&uid, &workload),
-        pods,
-        &sighting.scale,
-        desk.now,
-    );
-    let mut planned = desk.plan(&mut memory.track, part, sighting, asked);
-    let told = (&*workload, &planned);
-    tell(forecasts.feed(), &uid, &mut memory.lead_times, told);
-    let start = memory.start.take();
-    let mut replicas = decision.replicas.or(start);
-    replicas = replicas.filter(|_| acts && !decides_alone(due, decision));
-    let leaves = decision.max == Replicas::ZERO || decision.action == Action::Delete;
-    if due.is_previewed() {
-        let pinned = due.spec.workload.specific_replicas;
-        replicas = replicas.filter(|_| pinned.is_some());
-        planned.decision.action = at_rest();
-    } else if !acts || leaves {
-        planned.delegates = false;
-        planned.decision.action = at_rest();
-    } else if due.hub_writes() {
-        planned.decision.action = at_rest();
-    } else if let action::Action::Scale { .. } = planned.decision.action
-        && !decides_alone(due, decision)
-    {
-        // Whether a member at zero wakes is decided for the fleet; what it was to run a while ago does not wake it.
-        let ReplicaBounds { min, max } = bounds;
-        planned.decision.action = action::Action::Child { min, max };
+
+    /// The HPA that is no longer wanted where the workload is not there.
+    fn orphan(
+        self,
+        decision: &MemberDecision,
+        observed: &MemberObservation,
+    ) -> Option<Arc<HpaView>> {
+        let MemberObservation::Absent { hpas, .. } = observed else {
+            return None;
+        };
+        let goes = decision.action == Action::Delete || self.item.spec.spec.is_previewed();
+        hpas.acting().filter(|_| goes).cloned()
     }
-    Some((planned, replicas))
+
+    /// Whether a workload may be placed over what is there, or deleted: as with counts, the oldest fleet acts, and none
+    /// does where a foreign HPA scales the target.
+    fn may_place(self, present: Option<&Present>) -> bool {
+        let may_act = |present: &Present| self.item.observed_part().may_act(&present.observed);
+        self.item.conflicts.older.is_none() && present.is_none_or(may_act)
+    }
+
+    /// What is decided for the child and the replicas of a workload that is there.
+    fn decide(
+        self,
+        share: Share<'_>,
+        present: &Present,
+        record: &mut MemberRecord,
+    ) -> Option<(Decided, Option<Replicas>)> {
+        let decision = share.decision;
+        let spec = &self.item.spec.spec;
+        let may_act = self.item.observed_part().may_act(&present.observed);
+        if decision.action == Action::Skip && may_act {
+            return None;
+        }
+        let bounds = share.bounds();
+        let part = self.member_part(decision, bounds);
+        let uid = SeriesKey::of_member(self.item.autoscaler.uid(), &decision.name);
+        let observed = self.own_observation(&part.workload, &uid, present);
+        let floor = Some(decision.floor).filter(|floor| *floor > Replicas::ZERO);
+        let mut decided = self
+            .context
+            .decide(&mut record.target, part, observed, floor);
+        let history = self.forecasts.feed();
+        demand_sample::record(history, &uid, &mut record.lead_times, &decided);
+        let start = record.start.take();
+        let decides_alone = self.decides_alone(decision);
+        let replicas = decision.replicas.or(start);
+        let mut replicas = replicas.filter(|_| may_act && !decides_alone);
+        let leaves = decision.max == Replicas::ZERO || decision.action == Action::Delete;
+        if spec.is_previewed() {
+            replicas = replicas.filter(|_| spec.workload.specific_replicas.is_some());
+            decided.decision.action = NO_ACTION;
+        } else if !may_act || leaves {
+            decided.delegates = false;
+            decided.decision.action = NO_ACTION;
+        } else if spec.hub_writes_counts() {
+            decided.decision.action = NO_ACTION;
+        } else if let action::Action::Scale { .. } = decided.decision.action
+            && !decides_alone
+        {
+            // Whether a member at zero wakes is decided for the fleet, not by what this member ran a while ago.
+            let ReplicaBounds { min, max } = bounds;
+            decided.decision.action = action::Action::Child { min, max };
+        }
+        Some((decided, replicas))
+    }
+
+    /// Whether the member's own decision gives its count: under `Duplicated` in Direct, as long as it runs.
+    fn decides_alone(self, decision: &MemberDecision) -> bool {
+        let spec = &self.item.spec.spec;
+        let runs = matches!(decision.action, Action::Keep | Action::Update);
+        !spec.is_previewed()
+            && runs
+            && spec.policy.mode == Mode::Direct
+            && !spec.hub_writes_counts()
+    }
+
+    /// The member's part of the fleet: its bounds and its own metrics; under `Duplicated` the windows and predictions of
+    /// the fleet as well.
+    fn member_part(self, decision: &MemberDecision, bounds: ReplicaBounds) -> Part {
+        let terms = &self.item.spec;
+        let spec = &terms.spec;
+        let mut workload = Workload {
+            bounds,
+            metrics: spec.member_metrics().cloned().collect(),
+            mode: spec.policy.mode,
+            ..Workload::clone(&terms.observed_workload)
+        };
+        if spec.is_duplicated() {
+            workload.windows.clone_from(&spec.workload.windows);
+            workload.prediction.clone_from(&spec.workload.prediction);
+        }
+        let mut child = self.member_child();
+        if decision.hold {
+            child = child.held();
+            let behavior = workload.behavior.get_or_insert_with(Behavior::default);
+            behavior.scale_down.select = Some(Select::Disabled);
+        }
+        Part {
+            child: Arc::new(child),
+            ..self.item.part(&Arc::new(workload))
+        }
+    }
+
+    /// The child with the metrics that are the member's own.
+    fn member_child(self) -> ChildSpec {
+        let spec = &self.item.spec.spec;
+        self.item.child.with_metrics(|position| {
+            let metric = spec.workload.metrics.get(position);
+            metric.is_none_or(|metric| spec.is_members_own(metric))
+        })
+    }
+
+    /// What was seen, with the metrics and the forecasts that are the member's own.
+    fn own_observation(
+        self,
+        workload: &Workload,
+        uid: &str,
+        present: &Present,
+    ) -> TargetObservation {
+        let terms = &self.item.spec;
+        let read = terms.observed_workload.metrics.iter();
+        let mut own = read.map(|metric| terms.spec.is_members_own(metric));
+        let mut observed = present.observed.clone();
+        let readings = &mut observed.observation.readings;
+        readings.retain(|_| own.next().unwrap_or(false));
+        let series = ForecastSeries {
+            forecasts: self.forecasts,
+            uid,
+            workload,
+        };
+        let pods = &observed.observation.pods;
+        observed.forecasts = series.readings(pods, &observed.scale, self.context.now);
+        observed
+    }
 }
 
-/// Whether the member's own decision gives its count: so it is under `Duplicated` in Direct, as long as it runs.
-fn decides_alone(due: &Due, decision: &MemberDecision) -> bool {
-    let runs = matches!(decision.action, Action::Keep | Action::Update);
-    !due.is_previewed() && runs && due.spec.policy.mode == Mode::Direct && !due.hub_writes()
-}
+// === impl Share ===
 
-const fn at_rest() -> action::Action {
-    action::Action::Hold {
-        reason: action::HoldReason::AtDesired,
+impl Share<'_> {
+    /// The bounds of the member's child.
+    fn bounds(self) -> ReplicaBounds {
+        let Self { decision, entry } = self;
+        let budget = entry.map_or(decision.min, |entry| entry.min);
+        let min = budget.max(Replicas::new(1)).min(decision.max);
+        ReplicaBounds::new(min, decision.max)
     }
 }
 
-/// The fleet's object with as much of a status as the member's own would have: the fleet's history is not its own.
-fn as_remembered(due: &Due, memory: &MemberRecord) -> Arc<EffectiveHorizontalPodAutoscaler> {
-    let mut object = EffectiveHorizontalPodAutoscaler::clone(&due.whole);
-    if let Some(status) = &mut object.status {
-        status.history = None;
-    }
-    object.status = object.status.filter(|_| memory.restored);
-    Arc::new(object)
-}
-
-/// The member's part of the fleet as an object of its own.
-fn cut(due: &Due, decision: &MemberDecision, bounds: ReplicaBounds) -> observe::Due {
-    let mut object = EffectiveHorizontalPodAutoscaler::clone(&due.valid);
-    let spec = &mut object.spec;
-    spec.min_replicas = Some(bounds.min.as_i32());
-    spec.max_replicas = bounds.max.as_i32();
-    spec.crons = None;
-    spec.prediction = None;
-    let metrics = due.spec.workload.metrics.iter();
-    let own: Vec<bool> = metrics.map(|metric| is_own(due, metric)).collect();
-    if let Some(raw) = &mut spec.metrics {
-        let mut own = own.iter();
-        raw.retain(|_| own.next().copied().unwrap_or(true));
-    }
-    let whole = &due.spec.workload;
-    let mut workload = Workload {
-        bounds,
-        metrics: due.spec.member_metrics().cloned().collect(),
-        mode: due.spec.policy.mode,
-        ..Workload::clone(&due.question)
-    };
-    if due.is_duplicated() {
-        workload.windows.clone_from(&whole.windows);
-        workload.prediction.clone_from(&whole.prediction);
-    }
-    if decision.hold {
-        let raw = spec.behavior.as_ref().map(Passthrough::raw);
-        spec.behavior = Some(Passthrough::from_raw(held(raw)));
-        let behavior = workload.behavior.get_or_insert_with(Behavior::default);
-        behavior.scale_down.select = Some(Select::Disabled);
-    }
-    observe::Due {
-        valid: Arc::new(object),
-        ..due.part(&Arc::new(workload))
-    }
-}
-
-fn is_own(due: &Due, metric: &MetricSpec) -> bool {
-    !due.spec.scopes.contains(&metric.identifier())
-}
-
-/// A behavior under which nothing is scaled down.
-fn held(behavior: Option<&Value>) -> Value {
-    let fields = |value: Option<&Value>| value.and_then(Value::as_object).cloned();
-    let mut behavior = fields(behavior).unwrap_or_default();
-    let mut down = fields(behavior.get("scaleDown")).unwrap_or_default();
-    down.insert("selectPolicy".into(), "Disabled".into());
-    behavior.insert("scaleDown".into(), Value::Object(down));
-    Value::Object(behavior)
-}
-
-/// What was seen, without the metrics that are not the member's own.
-fn of_its_own(due: &Due, sighting: &TargetObservation) -> TargetObservation {
-    let asked = due.question.metrics.iter();
-    let mut own = asked.map(|metric| is_own(due, metric));
-    let mut sighting = sighting.clone();
-    let readings = &mut sighting.observation.readings;
-    readings.retain(|_| own.next().unwrap_or(false));
-    sighting
-}
+/// Nothing is written by the member's own decision.
+const NO_ACTION: action::Action = action::Action::Hold {
+    reason: HoldReason::AtDesired,
+};

@@ -1,20 +1,17 @@
-//! What was seen of the members that take part, as one observation of one workload.
+//! What was seen of the members that count, as one observation of one workload.
 //!
-//! Counts are sums; pods, usage and samples are called `member/pod`, so that equal names never meet. A part is never a
-//! total: a total of which a member's part is missing is unavailable. It decides nothing.
+//! Counts are sums; pods, usage and samples are named `member/pod`, so that equal names never collide. A total of which a
+//! member's part is missing is unavailable, never partial.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 
-use super::{
-    observe::Whole,
-    work_item::{Due, is_asked_of_members},
-};
+use super::{FleetItem, observe::Present};
 use crate::{
     controller::{
         child_hpa::RelatedHpas,
-        observe::{TargetObservation, predicted},
+        observe::{ForecastSeries, TargetObservation},
     },
     domain::{
         Observation, Replicas, Scale,
@@ -27,82 +24,119 @@ use crate::{
     ports::ScaleView,
 };
 
-/// What was seen in the `parts`, as of one workload, of which so many replicas are `away`: in members that do not answer.
-/// `on_hub`: what the hub was asked for, by position in the spec's metrics.
-pub(super) fn merged(
-    forecasts: &Forecasts,
-    due: &Due,
-    on_hub: &BTreeMap<usize, Reading>,
-    (parts, away): (&[(&str, &Whole)], Replicas),
-    now: Timestamp,
-) -> TargetObservation {
-    let sum = |of: fn(&Scale) -> Replicas| {
-        let counts = parts
-            .iter()
-            .map(|(_, whole)| of(&whole.sighting.scale.scale));
-        counts.fold(away, Replicas::saturating_add)
-    };
-    let pods = parts.iter().flat_map(|(member, whole)| {
-        let pods = whole.sighting.observation.pods.iter();
-        pods.map(|pod| named(member, pod))
-    });
-    let pods: Vec<Arc<Pod>> = pods.collect();
-    let template = parts
-        .iter()
-        .find_map(|(_, whole)| whole.sighting.scale.template.clone());
-    let scale = ScaleView {
-        scale: Scale {
-            spec: sum(|scale| scale.spec),
-            status: sum(|scale| scale.status),
-        },
-        selector: String::new(),
-        resource_version: String::new(),
-        uid: due.whole.metadata.uid.clone().unwrap_or_default(),
-        template,
-    };
-    TargetObservation {
-        siblings: RelatedHpas::default(),
-        forecasts: foreseen(forecasts, due, parts, (&pods, &scale), now),
-        observation: Observation {
-            scale: scale.scale,
-            unseen: away,
-            readings: readings(due, on_hub, (parts, away)),
-            pods,
-        },
-        scale,
-    }
+/// The members of a fleet that count, to be merged.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Members<'a> {
+    /// The fleet.
+    pub(super) item: &'a FleetItem,
+    /// Those that were seen, by name.
+    pub(super) present: &'a [(&'a str, &'a Present)],
+    /// Replicas in members that do not answer.
+    pub(super) unreachable: Replicas,
+    /// What the hub was asked for, by position in the spec's metrics.
+    pub(super) hub: &'a BTreeMap<usize, Reading>,
 }
 
-/// What forecasts say about the whole: forecasts of it, or the sum of what is forecast for each member.
-fn foreseen(
-    forecasts: &Forecasts,
-    due: &Due,
-    parts: &[(&str, &Whole)],
-    (pods, scale): (&[Arc<Pod>], &ScaleView),
-    now: Timestamp,
-) -> Vec<ForecastReading> {
-    let workload = &due.spec.workload;
-    let mut whole = predicted(forecasts, (due.uid(), workload), pods, scale, now);
-    if !due.is_duplicated() {
-        return whole;
-    }
-    let of_each = parts.iter().map(|(member, _)| {
-        let uid = SeriesKey::of_member(due.uid(), member);
-        predicted(forecasts, (&uid, workload), pods, scale, now)
-    });
-    let of_each: Vec<_> = of_each.collect();
-    for (position, reading) in whole.iter_mut().enumerate() {
-        let of_members = of_each.iter().filter_map(|all| all.get(position));
-        let sum = of_members.cloned().reduce(added);
-        let own = sum.filter(|sum| !due.spec.scopes.contains(&sum.name));
-        if let Some(sum) = own {
-            *reading = sum;
+// === impl Members ===
+
+impl Members<'_> {
+    /// What was seen, as of one workload.
+    pub(super) fn merged(&self, forecasts: &Forecasts, now: Timestamp) -> TargetObservation {
+        let sum = |of: fn(&Scale) -> Replicas| {
+            let counts = self.present.iter();
+            let counts = counts.map(|(_, present)| of(&present.observed.scale.scale));
+            counts.fold(self.unreachable, Replicas::saturating_add)
+        };
+        let pods = self.present.iter().flat_map(|(member, present)| {
+            let pods = present.observed.observation.pods.iter();
+            pods.map(|pod| named(member, pod))
+        });
+        let pods: Vec<Arc<Pod>> = pods.collect();
+        let template = self
+            .present
+            .iter()
+            .find_map(|(_, present)| present.observed.scale.template.clone());
+        let scale = ScaleView {
+            scale: Scale {
+                spec: sum(|scale| scale.spec),
+                status: sum(|scale| scale.status),
+            },
+            selector: String::new(),
+            resource_version: String::new(),
+            uid: self.item.owner.uid.clone(),
+            template,
+        };
+        TargetObservation {
+            hpas: RelatedHpas::default(),
+            forecasts: self.forecasts(forecasts, &pods, &scale, now),
+            observation: Observation {
+                scale: scale.scale,
+                unseen: self.unreachable,
+                readings: self.readings(),
+                pods,
+            },
+            scale,
         }
     }
-    whole
+
+    /// What forecasts say about the whole: forecasts of it, or the sum of what is forecast for each member.
+    fn forecasts(
+        &self,
+        forecasts: &Forecasts,
+        pods: &[Arc<Pod>],
+        scale: &ScaleView,
+        now: Timestamp,
+    ) -> Vec<ForecastReading> {
+        let spec = &self.item.spec.spec;
+        let of = |uid: &str| {
+            let series = ForecastSeries {
+                forecasts,
+                uid,
+                workload: &spec.workload,
+            };
+            series.readings(pods, scale, now)
+        };
+        let fleet_uid = self.item.autoscaler.uid();
+        let mut whole = of(fleet_uid);
+        if !spec.is_duplicated() {
+            return whole;
+        }
+        let members = self.present.iter();
+        let of_each = members.map(|(member, _)| of(&SeriesKey::of_member(fleet_uid, member)));
+        let of_each: Vec<_> = of_each.collect();
+        for (position, reading) in whole.iter_mut().enumerate() {
+            let of_members = of_each.iter().filter_map(|all| all.get(position));
+            let sum = of_members.cloned().reduce(added);
+            let own = sum.filter(|sum| !spec.scopes.contains(&sum.name));
+            if let Some(sum) = own {
+                *reading = sum;
+            }
+        }
+        whole
+    }
+
+    /// One reading per metric of the spec, in its order.
+    fn readings(&self) -> Vec<Reading> {
+        let spec = &self.item.spec.spec;
+        let metrics = spec.workload.metrics.iter().enumerate();
+        let mut of_members = 0;
+        let reading = |(position, metric): (usize, &MetricSpec)| {
+            if !spec.is_read_in_members(metric) {
+                let read = self.hub.get(&position).cloned();
+                return read.unwrap_or_else(|| Err(not_read()));
+            }
+            let column = of_members;
+            of_members += 1;
+            match together(metric, self.present, column) {
+                Ok(Measured::Total(_)) if self.unreachable > Replicas::ZERO => Err(partial()),
+                reading => reading,
+            }
+        };
+        metrics.map(reading).collect()
+    }
 }
 
-/// Two forecasts as that of their sum; a part is never a total.
+/// Two forecasts as that of their sum; where one is missing, so is the sum.
 fn added(one: ForecastReading, other: ForecastReading) -> ForecastReading {
     let outcome = match (one.outcome, other.outcome) {
         (Ok(one), Ok(other)) => Ok(Predicted {
@@ -125,55 +159,32 @@ fn in_member(member: &str, pod: &str) -> Arc<str> {
     format!("{member}/{pod}").into()
 }
 
-/// One reading per metric of the spec, in its order.
-fn readings(
-    due: &Due,
-    on_hub: &BTreeMap<usize, Reading>,
-    (parts, away): (&[(&str, &Whole)], Replicas),
-) -> Vec<Reading> {
-    let metrics = due.spec.workload.metrics.iter().enumerate();
-    let mut of_members = 0;
-    let reading = |(position, metric): (usize, &MetricSpec)| {
-        if !is_asked_of_members(&due.spec, metric) {
-            let asked = on_hub.get(&position).cloned();
-            return asked.unwrap_or_else(|| Err(not_asked()));
-        }
-        let column = of_members;
-        of_members += 1;
-        match together(metric, parts, column) {
-            Ok(Measured::Total(_)) if away > Replicas::ZERO => Err(partial()),
-            reading => reading,
-        }
-    };
-    metrics.map(reading).collect()
-}
-
 fn partial() -> Unavailable {
     let why = "a member that does not answer has a part of the total";
     Unavailable::new(Cause::NotRead, why)
 }
 
-fn not_asked() -> Unavailable {
+fn not_read() -> Unavailable {
     Unavailable::new(Cause::NotRead, "the metric was not asked for in this pass")
 }
 
-/// The answers of all members to one metric as one. A member without an answer has pods without a sample; but a
-/// total of which a part is missing is none.
-fn together(metric: &MetricSpec, parts: &[(&str, &Whole)], column: usize) -> Reading {
+/// The readings of all members of one metric as one. A member without a reading has pods without a sample; a total of
+/// which a part is missing is unavailable.
+fn together(metric: &MetricSpec, parts: &[(&str, &Present)], column: usize) -> Reading {
     let mut all: Option<Measured> = None;
     let mut ready = Vec::new();
     let mut missing: Option<Unavailable> = None;
-    for (member, whole) in parts {
-        if whole.is_idle() {
+    for (member, present) in parts {
+        if present.is_idle() {
             continue;
         }
-        match whole.sighting.observation.readings.get(column) {
+        match present.observed.observation.readings.get(column) {
             Some(Ok(measured)) => {
                 all = Some(joined(all, member, measured));
-                ready.push(ready_pods(whole));
+                ready.push(ready_pods(present));
             }
             Some(Err(unavailable)) => missing = Some(in_words(member, unavailable)),
-            None => missing = Some(not_asked()),
+            None => missing = Some(not_read()),
         }
     }
     match (all, missing) {
@@ -189,8 +200,8 @@ fn together(metric: &MetricSpec, parts: &[(&str, &Whole)], column: usize) -> Rea
     }
 }
 
-fn ready_pods(whole: &Whole) -> i128 {
-    let pods = whole.sighting.observation.pods.iter();
+fn ready_pods(present: &Present) -> i128 {
+    let pods = present.observed.observation.pods.iter();
     pods.filter(|pod| is_available(pod)).map(|_| 1).sum()
 }
 
@@ -326,13 +337,13 @@ mod tests {
 
     /// A member with pods `web-0`, `web-1`, ... that use so much cpu, of 1000 each, and have a tenth of that as samples;
     /// and with totals.
-    fn member(cpu: &[i64], total: i64) -> Whole {
+    fn member(cpu: &[i64], total: i64) -> Present {
         let used = Measured::Usage(cpu.iter().enumerate().map(usage).collect());
         let samples = Measured::Samples(cpu.iter().enumerate().map(sample).collect());
         let totals = [total, total].map(|total| Measured::Total(vec![total]));
         let readings = [used.clone(), used, samples].into_iter().chain(totals);
-        Whole {
-            sighting: TargetObservation {
+        Present {
+            observed: TargetObservation {
                 scale: ScaleView {
                     scale: scale(cpu.len()),
                     selector: "app=web".to_owned(),
@@ -340,7 +351,7 @@ mod tests {
                     uid: "u".to_owned(),
                     template: None,
                 },
-                siblings: RelatedHpas::default(),
+                hpas: RelatedHpas::default(),
                 observation: Observation {
                     scale: scale(cpu.len()),
                     unseen: Replicas::ZERO,
@@ -349,10 +360,11 @@ mod tests {
                 },
                 forecasts: Vec::new(),
             },
-            unschedulable: (Replicas::ZERO, None),
+            unschedulable: Replicas::ZERO,
+            unschedulable_since: None,
             capacity: None,
             foreign: false,
-            hand: None,
+            replica_writer: None,
         }
     }
 
@@ -401,9 +413,12 @@ mod tests {
             ("b", member(&[1400], 10)),
             ("c", member(&[], 90)),
         ];
-        let parts: Vec<_> = members.iter().map(|(name, whole)| (*name, whole)).collect();
-        let pods = parts.iter().flat_map(|(name, whole)| {
-            let pods = whole.sighting.observation.pods.iter();
+        let parts: Vec<_> = members
+            .iter()
+            .map(|(name, present)| (*name, present))
+            .collect();
+        let pods = parts.iter().flat_map(|(name, present)| {
+            let pods = present.observed.observation.pods.iter();
             pods.map(|pod| named(name, pod))
         });
         let view = View {

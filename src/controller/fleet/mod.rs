@@ -1,336 +1,403 @@
-//! The story of a fleet: one sync over every federated autoscaler that is due.
+//! `FederatedHPA`: one part per member cluster.
 //!
 //! ```text
-//! due -> gather (all members at once) -> participants -> total -> divide -> the part of each member -> apply, in order -> report
+//! observe (all members at once) -> participants -> decide (the whole) -> divide (domain::federate) -> member_plan
+//!     -> apply (in order) -> report
 //! ```
 //!
-//! An autoscaler of one cluster is the fleet of one: the fleet is decided as one workload, and each member by the
-//! pipeline of a cluster of its own, with its part of bounds and floor. It has a loop of its own, so that nothing else
-//! waits for members. It refuses to divide: `domain::federate` does.
+//! The fleet is decided as one workload; the rules of `domain::federate` divide the result; each member is then decided as
+//! an autoscaler of one cluster, with its share of bounds and floor.
 
 mod apply;
 mod change;
 mod decide;
 mod events;
 mod finalizer;
-mod last_move;
+pub(in crate::controller) mod last_move;
 pub(crate) mod ledger;
 mod member_plan;
 mod merged_metrics;
 mod observe;
 mod participants;
 mod placement;
-mod queue;
 mod report;
 mod state;
 mod template;
-mod work_item;
 
-use std::{collections::HashMap, future::Future, sync::Arc};
+use std::{collections::HashMap, sync::Arc};
 
-use futures::future::{join, join_all};
-use jiff::{SignedDuration, Timestamp};
-use kube::ResourceExt;
+use foretide_crds::FederatedHPA;
+use futures::future::join_all;
+use jiff::Timestamp;
 
 use self::{
-    apply::Done, decide::Hub, member_plan::Part, observe::Seen, participants::Participants,
-    state::FleetState, work_item::Due,
+    apply::{MemberApplied, MemberWriter},
+    decide::{Whole, WholeDecided},
+    finalizer::Cleanup,
+    member_plan::{MemberPlan, MemberReader, Planner},
+    observe::{Deadline, DueFleet, FleetObservation},
+    participants::Participants,
+    state::FleetState,
 };
-use super::{FIRST_LOOK, Setup, plan::DecideContext, work_queue::Schedule};
+use super::{
+    Setup, Shared,
+    autoscaler::Autoscaler,
+    decide::DecideContext,
+    demand_sample,
+    kind::{Changed, Due, Kind, Observed, WorkItem},
+    report::Trouble,
+    state::{ObjectState, StateStore},
+};
 use crate::{
-    clock::Clock,
+    api::{
+        ownership::{Owner, OwnerKind},
+        spec::{self, FleetSpec, Invalid},
+    },
     domain::{
         Replicas,
         federate::{self, FleetDecision, Reason},
+        workload::Workload,
     },
-    forecaster::forecasts::Forecasts,
-    ports::{Cluster, ClusterError, Fleet, ObjectKey},
-    telemetry::Telemetry,
+    ports::{Cluster, ClusterError, Fleet},
 };
 
-/// The autoscaler of a fleet of clusters.
+/// The fleets whose objects are in one cluster, the hub.
 #[derive(Debug)]
-pub struct FleetAutoscaler<C, F> {
+pub(super) struct Federated<C, F> {
     hub: Arc<C>,
     fleet: Arc<F>,
-    clock: Clock,
     setup: Setup,
-    told: Told,
-    schedule: Schedule,
-    memories: HashMap<String, FleetState>,
+    shared: Shared,
+    /// This hub's identity, once it was read.
     identity: Option<String>,
-    swept: Option<Timestamp>,
-    /// Whether this is the end: nothing may be held that nobody would release.
-    ending: bool,
-    /// Since when objects are on their way out, by UID.
-    leaving: HashMap<String, Timestamp>,
+    /// When members were last searched for what deleted fleets left behind.
+    collected: Option<Timestamp>,
+    /// Since when objects are being deleted, by UID.
+    deleting_since: HashMap<String, Timestamp>,
+    /// Whether the controller ends: members must not be kept from scaling down, because no controller would undo it.
+    is_ending: bool,
 }
 
-/// Whom decisions are told, besides the objects: forecasters and metrics.
-#[derive(Debug, Clone)]
-pub struct Told {
-    /// The forecasts in force, and the feed of what syncs see.
-    pub forecasts: Arc<Forecasts>,
-    /// The metrics.
-    pub telemetry: Arc<Telemetry>,
+/// What a valid spec of a fleet means.
+#[derive(Debug)]
+pub(in crate::controller) struct FleetTerms {
+    /// For the whole, and how it is divided.
+    spec: FleetSpec,
+    /// The workload as members observe it.
+    observed_workload: Arc<Workload>,
 }
 
-/// What one sync made of one fleet.
-struct Planned<M> {
-    due: Due,
-    seen: Seen<M>,
-    hub: Hub,
-    observed: Vec<federate::Member>,
+/// A fleet that is due.
+type FleetItem = WorkItem<FederatedHPA, FleetTerms>;
+
+/// What one sync decided about one fleet.
+#[derive(Debug)]
+pub(in crate::controller) struct FleetDecided<M> {
+    /// The fleet.
+    item: FleetItem,
+    /// What was seen.
+    observed: FleetObservation<M>,
+    /// The decision for the whole.
+    whole: WholeDecided,
+    /// The members as the rules read them.
+    members: Vec<federate::Member>,
+    /// How the rules divide the whole.
     decision: FleetDecision,
-    parts: Vec<Part>,
+    /// What is to be done in each member.
+    plans: Vec<MemberPlan>,
 }
 
-// === impl FleetAutoscaler ===
+/// What became of a decision about one fleet.
+#[derive(Debug)]
+pub(in crate::controller) struct FleetApplied<M> {
+    /// The decision; its plans are with their outcomes.
+    fleet: FleetDecided<M>,
+    /// What became of each member's plan, or why none was carried out.
+    outcome: Result<Vec<MemberApplied>, ClusterError>,
+}
 
-impl<C: Cluster, F: Fleet> FleetAutoscaler<C, F> {
-    /// An autoscaler that remembers nothing yet.
-    #[must_use]
-    pub fn new(hub: Arc<C>, fleet: Arc<F>, clock: Clock, setup: Setup, told: Told) -> Self {
-        let schedule = Schedule::new(setup.sync_period);
+// === impl Federated ===
+
+impl<C: Cluster, F: Fleet> Federated<C, F> {
+    pub(super) fn new(hub: Arc<C>, fleet: Arc<F>, setup: &Setup, shared: Shared) -> Self {
         Self {
             hub,
             fleet,
-            clock,
-            setup,
-            told,
-            schedule,
-            memories: HashMap::new(),
+            setup: setup.clone(),
+            shared,
             identity: None,
-            swept: None,
-            ending: false,
-            leaving: HashMap::new(),
+            collected: None,
+            deleting_since: HashMap::new(),
+            is_ending: false,
         }
     }
 
-    /// Syncs until it is told to `stop`, and then lets go of what it held back.
-    pub async fn run(mut self, stop: impl Future<Output = ()> + Send) {
-        let mut stop = std::pin::pin!(stop);
-        loop {
-            // Before the fleets are listed none is known, and what they have in members would look left behind.
-            let synced =
-                self.hub.is_synced() && self.hub.knows_federated() && self.fleet.is_synced();
-            if synced {
-                self.sync().await;
-            }
-            let wait = if synced {
-                self.schedule.until_next(self.clock.now())
-            } else {
-                FIRST_LOOK
-            };
-            let (hub, fleet) = (Arc::clone(&self.hub), Arc::clone(&self.fleet));
-            tokio::select! {
-                () = &mut stop => break,
-                () = self.clock.sleep(wait) => {}
-                changed = hub.federated_changed() => self.expedite(|key| changed.contains(key)),
-                () = fleet.changed() => self.expedite(|_| true),
-            }
+    /// Carries out the plans of one fleet, once its object has the finalizer that they need.
+    async fn carry_out(&self, mut fleet: FleetDecided<F::Member>) -> FleetApplied<F::Member> {
+        let plans = std::mem::take(&mut fleet.plans);
+        if let Err(error) = self.update_finalizer(&fleet, &plans).await {
+            let outcome = Err(error);
+            return FleetApplied { fleet, outcome };
         }
-        self.release().await;
-    }
-
-    /// Writes the users' own behavior wherever a member's autoscaler was kept from scaling down.
-    async fn release(&mut self) {
-        let now = self.clock.now();
-        let holds = |memory: &FleetState| memory.ledger.members.values().any(|entry| entry.held);
-        let holding = self.memories.iter().filter(|(_, memory)| holds(memory));
-        let holding: Vec<String> = holding.map(|(uid, _)| uid.clone()).collect();
-        if holding.is_empty() {
-            return;
-        }
-        for uid in &holding {
-            self.schedule.again(uid, now, SignedDuration::ZERO);
-        }
-        self.ending = true;
-        // To see members, to write to them, and to say so.
-        let limit = self.setup.member_deadline * 3;
-        if tokio::time::timeout(limit, self.sync_living())
-            .await
-            .is_err()
-        {
-            tracing::warn!(
-                ?limit,
-                "members may still be kept from scaling down: no time was left to let go of them"
-            );
-        }
-    }
-
-    /// One sync: every fleet that is due is seen, decided, carried out and reported; beside it, what is to be deleted
-    /// is let go, and what was left behind is removed.
-    pub async fn sync(&mut self) {
-        let farewell = self.farewell().await;
-        join(farewell.take(), self.sync_living()).await;
-        let memories = self.memories.values();
-        let down = memories.flat_map(|memory| memory.down.iter().cloned());
-        self.told.telemetry.members_down(down.collect());
-    }
-
-    async fn sync_living(&mut self) {
-        let due = self.due().await;
-        if due.is_empty() {
-            return;
-        }
-        let started = self.clock.now();
-        let members = self.fleet.members();
-        let (nobody, due): (Vec<_>, Vec<_>) = due.into_iter().partition(|_| members.is_empty());
-        for due in nobody {
-            self.report_nobody(&due).await;
-        }
-        let when = (self.clock.now(), self.setup.member_deadline);
-        let seen = observe::gather(&*self.hub, &members, &due, when).await;
-        let fleets = due.into_iter().zip(seen);
-        let planned: Vec<_> = fleets.map(|(due, seen)| self.plan(due, seen)).collect();
-        let carried = planned.into_iter().map(|planned| self.carry_out(planned));
-        let carried = join_all(carried).await;
-        for (planned, done) in carried {
-            self.take_in(&planned, done.as_deref().unwrap_or_default());
-            self.report(planned, done).await;
-        }
-        let elapsed = self.clock.now().duration_since(started).as_secs_f64();
-        self.told.telemetry.fleets_synced(elapsed);
-    }
-
-    /// Makes fleets due at once.
-    fn expedite(&mut self, is_meant: impl Fn(&ObjectKey) -> bool) {
-        let now = self.clock.now();
-        for fdhpa in self.hub.federated() {
-            let key = ObjectKey {
-                namespace: fdhpa.namespace().unwrap_or_default(),
-                name: fdhpa.name_any(),
-            };
-            if is_meant(&key) {
-                let uid = fdhpa.uid().unwrap_or_default();
-                self.schedule.again(&uid, now, SignedDuration::ZERO);
-            }
-        }
-    }
-
-    fn plan(&mut self, due: Due, seen: Seen<F::Member>) -> Planned<F::Member> {
-        let now = self.clock.now();
-        let desk = DecideContext {
-            settings: &self.setup.settings,
-            telemetry: &self.told.telemetry,
-            now,
-        };
-        let uid = due.fdhpa.uid().unwrap_or_default();
-        let forecasts = &self.told.forecasts;
-        let memory = self
-            .memories
-            .entry(uid.clone())
-            .or_insert_with(|| FleetState::new(&due.fdhpa, &due.whole));
-        let observed = member_plan::all(&due, &seen, memory, (now, self.fleet.lost_after()));
-        memory.down = seen.down();
-        let policy = due.policy();
-        let by_name = federate::participation(&policy, &observed, &memory.ledger, now);
-        let participants = Participants::of(&seen, &by_name, due.is_previewed());
-        forecasts.fleets().report(&uid, participants.histories());
-        let hub = decide::decide(&desk, forecasts, memory, &due, &participants);
-        if participants.are_all_seen() {
-            let told = (&due.spec.workload, &hub.planned);
-            let lead_times = &mut memory.told.lead_times;
-            super::demand_sample::tell(forecasts.feed(), due.uid(), lead_times, told);
-        }
-        let (mut decision, ledger) =
-            federate::decide(&policy, &hub.total, &observed, &memory.ledger, now);
-        memory.ledger = ledger;
-        if self.ending {
-            let members = decision.members.iter_mut();
-            members.for_each(|member| member.hold = false);
-        }
-        if due.is_previewed() {
-            only_show(&mut decision);
-        }
-        memory
-            .members
-            .retain(|name, _| decision.member(name).is_some());
-        let parts = decision.members.iter().filter_map(|decided| {
-            let entry = memory.ledger.members.get(&decided.name);
-            let memory = memory.members.entry(decided.name.clone()).or_default();
-            let member = seen.members.get(&decided.name)?;
-            member_plan::part(
-                &desk,
-                (&due, &seen, forecasts),
-                (decided, entry),
-                (member, memory),
-            )
+        let members = &fleet.observed.members;
+        let plans = plans.into_iter().filter_map(|plan| {
+            let cluster = members.get(&plan.name)?.view.cluster.as_deref()?;
+            Some((cluster, plan))
         });
-        let parts = parts.collect();
-        Planned {
-            due,
-            seen,
-            hub,
-            observed,
-            decision,
-            parts,
-        }
-    }
-
-    /// Writes one fleet's members; none of them before the object is held for the day that it goes.
-    async fn carry_out(
-        &self,
-        mut planned: Planned<F::Member>,
-    ) -> (Planned<F::Member>, Result<Vec<Done>, ClusterError>) {
-        let held = self.keep_hold(&planned).await;
-        let parts = std::mem::take(&mut planned.parts);
-        if let Err(error) = held {
-            return (planned, Err(error));
-        }
-        let members = &planned.seen.members;
-        let parts = parts.into_iter().filter_map(|part| {
-            let cluster = members.get(&part.name)?.view.cluster.as_deref()?;
-            Some((cluster, part))
-        });
-        let pen = apply::MemberWriter {
-            telemetry: &self.told.telemetry,
+        let writer = MemberWriter {
+            telemetry: &self.shared.telemetry,
             deadline: self.setup.member_deadline,
         };
-        let done = pen.apply(&planned.decision, parts.collect()).await;
-        (planned, Ok(done))
+        let outcome = Ok(writer.apply(&fleet.decision, plans.collect()).await);
+        FleetApplied { fleet, outcome }
+    }
+}
+
+impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
+    const KIND: OwnerKind = OwnerKind::Federated;
+    type Object = FederatedHPA;
+    type Spec = FleetTerms;
+    type State = FleetState;
+    type Observation = FleetObservation<F::Member>;
+    type Decided = FleetDecided<F::Member>;
+    type Applied = FleetApplied<F::Member>;
+    type Cleanup = Cleanup<C, F>;
+
+    fn is_synced(&self) -> bool {
+        // Before the fleets are listed none is known, and what they have in members would look left behind.
+        self.hub.is_synced() && self.hub.knows_federated() && self.fleet.is_synced()
     }
 
-    /// Remembers what was applied.
-    fn take_in(&mut self, planned: &Planned<F::Member>, done: &[Done]) {
-        let now = self.clock.now();
-        let uid = planned.due.fdhpa.uid().unwrap_or_default();
-        let Some(memory) = self.memories.get_mut(&uid) else {
-            return;
+    async fn changed(&self) -> Changed {
+        tokio::select! {
+            keys = self.hub.federated_changed() => Changed::Objects(keys),
+            () = self.fleet.changed() => Changed::All,
+        }
+    }
+
+    fn objects(&self) -> Vec<Arc<FederatedHPA>> {
+        let mut all = self.hub.federated();
+        all.retain(|fdhpa| fdhpa.metadata.deletion_timestamp.is_none());
+        all
+    }
+
+    fn autoscaler(object: Arc<FederatedHPA>) -> Autoscaler {
+        Autoscaler::Federated(object)
+    }
+
+    fn lists_all(&self) -> bool {
+        // An object that cannot be read at the moment is not gone.
+        self.hub.every_federated().is_some()
+    }
+
+    fn validate(&self, object: &FederatedHPA) -> Result<FleetTerms, Invalid> {
+        let Setup {
+            local_zone,
+            sync_period,
+            settings,
+            ..
+        } = &self.setup;
+        let spec = spec::fleet(object, local_zone, *sync_period, settings)?;
+        Ok(FleetTerms {
+            observed_workload: Arc::new(spec.observed_workload()),
+            spec,
+        })
+    }
+
+    fn owner(&self, object: &FederatedHPA, terms: &FleetTerms) -> Owner {
+        Owner::federated(object, self.identity.as_deref(), terms.spec.deletion)
+    }
+
+    fn restore(&self, object: &FederatedHPA) -> FleetState {
+        FleetState::restored(object)
+    }
+
+    fn forget(&self, mut gone: ObjectState<Self>) {
+        let published = &mut gone.of_kind.published;
+        let telemetry = &self.shared.telemetry;
+        telemetry.divided(&gone.report.labels, published, std::iter::empty());
+    }
+
+    async fn cleanup(&mut self, states: &StateStore<Self>, now: Timestamp) -> Cleanup<C, F> {
+        self.pending_cleanup(states, now).await
+    }
+
+    async fn observe(
+        &self,
+        due: Vec<Due<Self>>,
+        states: &StateStore<Self>,
+        now: Timestamp,
+    ) -> Vec<Observed<Self>> {
+        let members = self.fleet.members();
+        if members.is_empty() {
+            return due
+                .into_iter()
+                .map(|item| (item, Err(no_members())))
+                .collect();
+        }
+        let due = due.into_iter().map(|item| {
+            let state = states.get(item.autoscaler.uid());
+            let fleet = state.map(|state| &state.of_kind);
+            DueFleet {
+                known: fleet.map(FleetState::known).unwrap_or_default(),
+                children: fleet.map(FleetState::children).unwrap_or_default(),
+                item,
+            }
+        });
+        let due: Vec<_> = due.collect();
+        let deadline = Deadline {
+            now,
+            limit: self.setup.member_deadline,
         };
-        let behavior = planned.due.spec.workload.behavior.as_ref();
+        let observed = observe::observe(&*self.hub, &members, &due, deadline).await;
+        let items = due.into_iter().map(|fleet| fleet.item);
+        items.zip(observed.into_iter().map(Ok)).collect()
+    }
+
+    fn decide(
+        &self,
+        context: &DecideContext<'_>,
+        state: &mut ObjectState<Self>,
+        item: FleetItem,
+        observed: FleetObservation<F::Member>,
+    ) -> FleetDecided<F::Member> {
+        let forecasts = &*self.shared.forecasts;
+        let fleet = &mut state.of_kind;
+        let spec = &item.spec.spec;
+        let uid = item.autoscaler.uid();
+        let reader = MemberReader {
+            item: &item,
+            now: context.now,
+            lost_after: self.fleet.lost_after(),
+        };
+        let members = reader.read_all(&observed, fleet);
+        fleet.down = observed.down();
+        let policy = spec.policy_in_force();
+        let by_name = federate::participation(&policy, &members, &fleet.ledger, context.now);
+        let participants = Participants::of(&observed, &by_name, spec.is_previewed());
+        forecasts.fleets().report(uid, participants.histories());
+        let whole = Whole {
+            context,
+            forecasts,
+            item: &item,
+            participants: &participants,
+        };
+        let whole = whole.decide(&mut state.target, fleet);
+        if participants.are_all_seen() {
+            let history = forecasts.feed();
+            demand_sample::record(history, uid, &mut state.lead_times, &whole.decided);
+        }
+        let (mut decision, ledger) =
+            federate::decide(&policy, &whole.total, &members, &fleet.ledger, context.now);
+        fleet.ledger = ledger;
+        if self.is_ending {
+            let shares = decision.members.iter_mut();
+            shares.for_each(|share| share.hold = false);
+        }
+        if spec.is_previewed() {
+            restore_nothing(&mut decision);
+        }
+        let template = observed.template.as_ref();
+        let template = template.and_then(|template| template.as_ref().ok());
+        let planner = Planner {
+            context,
+            forecasts,
+            item: &item,
+            template: template.map(|(template, _)| template),
+        };
+        let plans = planner.plan_all(&decision, &observed, fleet);
+        FleetDecided {
+            item,
+            observed,
+            whole,
+            members,
+            decision,
+            plans,
+        }
+    }
+
+    async fn apply(&self, decided: Vec<FleetDecided<F::Member>>) -> Vec<FleetApplied<F::Member>> {
+        join_all(decided.into_iter().map(|fleet| self.carry_out(fleet))).await
+    }
+
+    fn applied_to(applied: &FleetApplied<F::Member>) -> &Autoscaler {
+        &applied.fleet.item.autoscaler
+    }
+
+    fn record(
+        &self,
+        state: &mut ObjectState<Self>,
+        applied: &FleetApplied<F::Member>,
+        now: Timestamp,
+    ) -> bool {
+        let behavior = applied.fleet.item.spec.spec.workload.behavior.as_ref();
+        let fleet = &mut state.of_kind;
         let (mut before, mut after) = (Replicas::ZERO, Replicas::ZERO);
         let mut again = false;
-        for done in done {
-            let of_member = memory.members.entry(done.part.name.clone()).or_default();
-            again |= done.remember(of_member, behavior, now);
+        for applied in applied.outcome.as_deref().unwrap_or_default() {
+            let name = &applied.plan.name;
+            let record = fleet.members.entry(name.clone()).or_default();
+            again |= applied.record(record, behavior, now);
             // Pods that are not the fleet's are no change of its count.
-            let counted = memory.counted.as_ref();
-            let is_counted = counted.is_some_and(|names| names.contains(&done.part.name));
-            if let Some((from, to)) = done.scaled().filter(|_| is_counted) {
+            let counted = fleet.counted.as_ref();
+            let is_counted = counted.is_some_and(|names| names.contains(name));
+            if let Some((from, to)) = applied.scaled().filter(|_| is_counted) {
                 (before, after) = (before.saturating_add(from), after.saturating_add(to));
             }
         }
         if before != after {
-            let from = planned.hub.planned.decision.current;
-            let to = (from.get() + after.get()).saturating_sub(before.get());
-            let change = (from, Replicas::new(to));
-            memory.told.track.changed(behavior, change, now);
-            memory.current = Some(change.1);
+            let from = applied.fleet.whole.decided.decision.current;
+            let to = Replicas::new((from.get() + after.get()).saturating_sub(before.get()));
+            state.target.scaled(behavior, from, to, now);
+            fleet.current = Some(to);
         }
-        if again {
-            self.schedule.again(&uid, now, super::AFTER_CONFLICT);
-        }
+        again
+    }
+
+    async fn report(
+        &self,
+        state: &mut ObjectState<Self>,
+        applied: FleetApplied<F::Member>,
+        now: Timestamp,
+    ) {
+        self.report_fleet(state, applied, now).await;
+    }
+
+    fn publish_sync(&self, seconds: f64) {
+        self.shared.telemetry.fleets_synced(seconds);
+    }
+
+    fn publish_states(&self, states: &StateStore<Self>) {
+        let down = states
+            .all()
+            .flat_map(|state| state.of_kind.down.iter().cloned());
+        self.shared.telemetry.members_down(down.collect());
+    }
+
+    fn must_release(state: &ObjectState<Self>) -> bool {
+        let mut entries = state.of_kind.ledger.members.values();
+        entries.any(|entry| entry.held)
+    }
+
+    fn begin_release(&mut self) {
+        self.is_ending = true;
     }
 }
 
-/// What is only shown is never there, so nothing of it is brought back.
-fn only_show(decision: &mut FleetDecision) {
-    let members = decision.members.iter_mut();
-    for reason in members.flat_map(|member| &mut member.reasons) {
+/// A preview writes nothing, so it never restores anything either.
+fn restore_nothing(decision: &mut FleetDecision) {
+    let shares = decision.members.iter_mut();
+    for reason in shares.flat_map(|share| &mut share.reasons) {
         if *reason == Reason::Restored {
             *reason = Reason::Steady;
         }
     }
+}
+
+/// Nothing can be decided without a member.
+fn no_members() -> Vec<Trouble> {
+    let message = "there is no member cluster; put the kubeconfig of each into a labelled Secret of the members' \
+                   namespace";
+    let trouble = |kind| (kind, "NoMembers", message.to_owned());
+    vec![trouble("Ready"), trouble("Assigned")]
 }

@@ -1,8 +1,8 @@
-//! First step of a fleet's sync: every member that concerns it is seen, all of them at once.
+//! First step of a fleet's sync: every member that concerns it is observed, all of them at once.
 //!
-//! Each member is seen as the autoscaler of one cluster sees its own, for all due objects together and within a
-//! deadline of its own, so that a slow one delays the others by no more than that. A member that does not answer, or
-//! whose answer is not whole, is unknown; it is never taken for empty. It decides nothing and writes nothing.
+//! Each member is observed as an autoscaler of one cluster observes its own, for all due fleets together and within a
+//! deadline, so that a slow one delays the others by no more than that. A member that does not answer, or whose answer is
+//! incomplete, is unknown; it is never taken for empty. Nothing is decided here, and nothing is written.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,18 +10,15 @@ use std::{
     time::Duration,
 };
 
-use futures::future::join_all;
+use futures::future::{join, join_all};
 use jiff::Timestamp;
 
-use super::{
-    template::Template,
-    work_item::{Due, is_asked_of_members},
-};
+use super::{FleetItem, template::Template};
 use crate::{
-    api::ownership::OwnerKind,
     controller::{
         child_hpa::{self, RelatedHpas, as_child},
-        observe::{self, TargetObservation},
+        kind::Part,
+        observe::{self, ReadTime, TargetObservation},
     },
     domain::{
         Replicas,
@@ -32,9 +29,20 @@ use crate::{
     ports::{Cluster, ClusterError, Member, MemberView},
 };
 
+/// A due fleet, and what is remembered of its members.
+#[derive(Debug)]
+pub(super) struct DueFleet {
+    /// What is due.
+    pub(super) item: FleetItem,
+    /// The members that have a share, or had one, and the replicas that are expected there.
+    pub(super) known: BTreeMap<String, Option<Replicas>>,
+    /// UIDs of the children as they were left, by member.
+    pub(super) children: BTreeMap<String, String>,
+}
+
 /// What was seen of one fleet.
 #[derive(Debug)]
-pub(super) struct Seen<M> {
+pub(in crate::controller) struct FleetObservation<M> {
     /// Every member that is a candidate or has something of ours, by name.
     pub(super) members: BTreeMap<String, MemberSeen<M>>,
     /// What the hub was asked for, by position in the spec's metrics.
@@ -53,22 +61,22 @@ pub(super) struct MemberSeen<M> {
     /// The member.
     pub(super) view: Arc<MemberView<M>>,
     /// What was seen.
-    pub(super) sight: MemberObservation,
+    pub(super) observed: MemberObservation,
 }
 
 /// What was seen of one member.
 #[derive(Debug)]
 pub(super) enum MemberObservation {
-    /// The workload runs there.
-    Whole(Box<Whole>),
+    /// The workload is there.
+    Present(Box<Present>),
     /// The member answers; the workload is not there.
     Absent {
         /// How many it holds.
         capacity: Option<Estimate>,
-        /// The autoscalers that are there for it nevertheless.
-        siblings: RelatedHpas,
+        /// The HPAs that are there for it nevertheless.
+        hpas: RelatedHpas,
     },
-    /// Nothing can be said.
+    /// The member, or the workload in it, cannot be observed.
     Unknown {
         /// Why not.
         why: String,
@@ -79,23 +87,25 @@ pub(super) enum MemberObservation {
 
 /// Everything about a workload in one member.
 #[derive(Debug, Clone)]
-pub(super) struct Whole {
-    /// As in a cluster of its own; readings in the order of its question.
-    pub(super) sighting: TargetObservation,
-    /// Pods without a node, and since when the oldest is.
-    pub(super) unschedulable: (Replicas, Option<Timestamp>),
+pub(super) struct Present {
+    /// As in a cluster of its own; readings in the order of the observed workload.
+    pub(super) observed: TargetObservation,
+    /// Pods without a node.
+    pub(super) unschedulable: Replicas,
+    /// Since when the oldest of them is.
+    pub(super) unschedulable_since: Option<Timestamp>,
     /// How many it holds in all.
     pub(super) capacity: Option<Estimate>,
     /// Whether the hub places the workload and this one is not from it.
     pub(super) foreign: bool,
-    /// Who changed the replicas since they were seen last, if it was neither an autoscaler nor we.
-    pub(super) hand: Option<String>,
+    /// Who changed the replicas since they were seen last, if neither an HPA nor we did: the field manager.
+    pub(super) replica_writer: Option<String>,
 }
 
-// === impl Seen ===
+// === impl FleetObservation ===
 
-impl<M> Seen<M> {
-    /// The members that are not ready, and not only for what one fleet asks of them.
+impl<M> FleetObservation<M> {
+    /// The members that are not ready, for any fleet.
     pub(super) fn down(&self) -> BTreeSet<String> {
         let down = self.members.iter().filter(|(_, member)| member.is_down());
         down.map(|(name, _)| name.clone()).collect()
@@ -105,193 +115,245 @@ impl<M> Seen<M> {
 // === impl MemberSeen ===
 
 impl<M> MemberSeen<M> {
-    /// Whether nothing can be said about it.
+    /// Whether it cannot be observed.
     pub(super) fn is_unknown(&self) -> bool {
         self.problem().is_some()
     }
 
-    /// What keeps it from being scaled, if anything does: nothing can be said about it, it is not well, or it does not
-    /// accept our credentials.
+    /// What keeps it from being scaled, if anything does: it cannot be observed, it is not ready, or it does not accept
+    /// our credentials.
     pub(super) fn trouble(&self) -> Option<String> {
-        let is_unwell = matches!(self.view.health, Health::NotReady { .. });
-        let told = || {
+        let is_unready = matches!(self.view.health, Health::NotReady { .. });
+        let reported = || {
             let problem = self.view.problem.as_deref();
             problem.map_or_else(|| "it is not ready".to_owned(), shortened)
         };
-        let seen = || (is_unwell || self.view.refused).then(told);
-        self.problem().map(shortened).or_else(seen)
+        let of_view = || (is_unready || self.view.refused).then(reported);
+        self.problem().map(shortened).or_else(of_view)
     }
 
     /// Whether the member itself is not ready, and not only what one fleet asks of it.
     fn is_down(&self) -> bool {
         let is_silent = matches!(
-            self.sight,
+            self.observed,
             MemberObservation::Unknown { answers: false, .. }
         );
         is_silent || self.view.refused || self.view.health != Health::Ready
     }
 
-    /// Why nothing can be said about it, if so.
+    /// Why it cannot be observed, if so.
     pub(super) fn problem(&self) -> Option<&str> {
-        match &self.sight {
+        match &self.observed {
             MemberObservation::Unknown { why, .. } => Some(why),
-            MemberObservation::Whole(_) | MemberObservation::Absent { .. } => None,
+            MemberObservation::Present(_) | MemberObservation::Absent { .. } => None,
         }
     }
 
     /// Whether nothing runs there, and nothing is to.
     pub(super) fn is_idle(&self) -> bool {
-        match &self.sight {
+        match &self.observed {
             MemberObservation::Absent { .. } => true,
             MemberObservation::Unknown { .. } => false,
-            MemberObservation::Whole(whole) => whole.is_idle(),
+            MemberObservation::Present(present) => present.is_idle(),
         }
     }
 
     /// The workload there, if it was seen.
-    pub(super) fn whole(&self) -> Option<&Whole> {
-        match &self.sight {
-            MemberObservation::Whole(whole) => Some(whole),
+    pub(super) fn present(&self) -> Option<&Present> {
+        match &self.observed {
+            MemberObservation::Present(present) => Some(present),
             MemberObservation::Absent { .. } | MemberObservation::Unknown { .. } => None,
         }
     }
 }
 
-// === impl Whole ===
+// === impl Present ===
 
-impl Whole {
+impl Present {
     /// Whether nothing runs there, and nothing is to.
     pub(super) fn is_idle(&self) -> bool {
-        let observation = &self.sighting.observation;
+        let observation = &self.observed.observation;
         observation.scale.spec == Replicas::ZERO && observation.pods.is_empty()
     }
 }
 
-/// Sees every due fleet.
-pub(super) async fn gather<C: Cluster, M: Member>(
+// === impl DueFleet ===
+
+impl DueFleet {
+    /// The fleet's part in a member, as it is observed.
+    fn part_in(&self, member: &str) -> Part {
+        Part {
+            known_child: self.children.get(member).cloned(),
+            ..self.item.observed_part()
+        }
+    }
+
+    /// Whether a member can run the workload, or has something of ours.
+    fn concerns<M: Member>(&self, view: &MemberView<M>) -> bool {
+        let policy = &self.item.spec.spec.policy;
+        policy.affinity.matches(&view.profile)
+            || self.known.contains_key(&view.profile.name)
+            || self.item.has_hpas_in(view)
+    }
+
+    /// The fleet's own metrics, which are read once.
+    async fn read_fleet_metrics<C: Cluster>(
+        &self,
+        hub: &C,
+        timeout: Duration,
+    ) -> BTreeMap<usize, Reading> {
+        let spec = &self.item.spec.spec;
+        let namespace = &spec.workload.target.namespace;
+        let metrics = spec.workload.metrics.iter().enumerate();
+        let own = metrics.filter(|(_, metric)| !spec.is_read_in_members(metric));
+        let readings = own.map(|(position, metric)| async move {
+            let read = observe::read_without_pods(hub, namespace, metric);
+            (position, observe::within(Some(timeout), read).await)
+        });
+        join_all(readings).await.into_iter().collect()
+    }
+
+    /// The hub's object as members get it.
+    async fn read_template<C: Cluster>(&self, hub: &C) -> Placed {
+        let spec = &self.item.spec.spec;
+        if spec.policy.source != WorkloadSource::Hub {
+            return None;
+        }
+        let target = &spec.workload.target;
+        let (object, scale) = join(hub.object(target), hub.scale(target)).await;
+        let containers = scale.ok().and_then(|scale| scale.template);
+        let like = shape(containers.as_deref());
+        let uid = &self.item.owner.uid;
+        Some(object.map(|object| (Template::of(&object, uid), like)))
+    }
+}
+
+// === impl FleetItem ===
+
+impl FleetItem {
+    /// The fleet's part in a member, with what every member is asked for.
+    pub(super) fn observed_part(&self) -> Part {
+        self.part(&self.spec.observed_workload)
+    }
+
+    /// Whether a member has an HPA that the fleet created or adopted, as far as is known.
+    pub(super) fn has_hpas_in<M: Member>(&self, view: &MemberView<M>) -> bool {
+        let namespace = &self.spec.spec.workload.target.namespace;
+        let hpas = view.cluster.iter();
+        let mut hpas = hpas.flat_map(|cluster| cluster.hpas(namespace));
+        hpas.any(|hpa| child_hpa::is_of_fleet(&hpa, &self.owner.uid))
+    }
+}
+
+/// Observes every due fleet. A member that has not answered within the deadline is unknown.
+pub(super) async fn observe<C: Cluster, M: Member>(
     hub: &C,
     members: &[Arc<MemberView<M>>],
-    due: &[Due],
-    (now, deadline): (Timestamp, Duration),
-) -> Vec<Seen<M>> {
-    let templates = join_all(due.iter().map(|due| template(hub, due))).await;
-    let on_hub = join_all(due.iter().map(|due| on_hub(hub, due, deadline)));
-    let of_members = join_all(members.iter().map(|view| {
-        let concerned = due.iter().zip(&templates).enumerate();
-        let concerned = concerned.filter(|(_, (due, _))| concerns(view, due));
-        see(view, concerned.collect(), (now, deadline))
-    }));
-    let (on_hub, of_members) = futures::future::join(on_hub, of_members).await;
-    let mut seen: Vec<_> = on_hub
+    due: &[DueFleet],
+    deadline: Deadline,
+) -> Vec<FleetObservation<M>> {
+    let templates = join_all(due.iter().map(|fleet| fleet.read_template(hub))).await;
+    let on_hub = due
+        .iter()
+        .map(|fleet| fleet.read_fleet_metrics(hub, deadline.limit));
+    let of_members = members.iter().map(|view| {
+        let fleets = due.iter().zip(&templates).enumerate();
+        let concerned = fleets.filter(|(_, (fleet, _))| fleet.concerns(view));
+        let concerned = concerned.map(|(position, (fleet, placed))| Concerned {
+            position,
+            fleet,
+            placed: placed.as_ref().and_then(|placed| placed.as_ref().ok()),
+        });
+        observe_member(view, concerned.collect(), deadline)
+    });
+    let (on_hub, of_members) = join(join_all(on_hub), join_all(of_members)).await;
+    let mut observed: Vec<_> = on_hub
         .into_iter()
         .zip(templates)
-        .map(|(hub, template)| Seen {
+        .map(|(hub, template)| FleetObservation {
             members: BTreeMap::new(),
             hub,
             template,
         })
         .collect();
-    for (fleet, member) in of_members.into_iter().flatten() {
-        if let Some(seen) = seen.get_mut(fleet) {
+    for (position, member) in of_members.into_iter().flatten() {
+        if let Some(observed) = observed.get_mut(position) {
             let name = member.view.profile.name.clone();
-            seen.members.insert(name, member);
+            observed.members.insert(name, member);
         }
     }
-    seen
+    observed
 }
 
-/// Whether a member can run the workload, or has something of ours.
-fn concerns<M: Member>(view: &MemberView<M>, due: &Due) -> bool {
-    due.spec.policy.affinity.matches(&view.profile)
-        || due.known.contains_key(&view.profile.name)
-        || has_ours(view, due)
+/// When members are observed, and how long each may take for everything.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Deadline {
+    /// When.
+    pub(super) now: Timestamp,
+    /// How long.
+    pub(super) limit: Duration,
 }
 
-/// Whether a member has an autoscaler that the fleet created or adopted, as far as is known.
-pub(super) fn has_ours<M: Member>(view: &MemberView<M>, due: &Due) -> bool {
-    let namespace = &due.spec.workload.target.namespace;
-    let hpas = view
-        .cluster
-        .iter()
-        .flat_map(|cluster| cluster.hpas(namespace));
-    hpas.into_iter()
-        .any(|hpa| child_hpa::is_of_fleet(&hpa, due.uid()))
+/// A due fleet that a member concerns.
+#[derive(Debug, Clone, Copy)]
+struct Concerned<'a> {
+    /// Its position among the due ones.
+    position: usize,
+    fleet: &'a DueFleet,
+    /// The workload that the hub places, and what one replica of it needs.
+    placed: Option<&'a (Template, PodShape)>,
 }
 
-/// The fleet's own metrics, which are asked once.
-async fn on_hub<C: Cluster>(hub: &C, due: &Due, patience: Duration) -> BTreeMap<usize, Reading> {
-    let target = &due.spec.workload.target;
-    let metrics = due.spec.workload.metrics.iter().enumerate();
-    let asked = metrics.filter(|(_, metric)| !is_asked_of_members(&due.spec, metric));
-    let readings = asked.map(|(position, metric)| async move {
-        let asked = observe::ask(hub, &target.namespace, metric);
-        (position, observe::within(Some(patience), asked).await)
-    });
-    join_all(readings).await.into_iter().collect()
-}
-
-/// The hub's object as members get it.
-async fn template<C: Cluster>(hub: &C, due: &Due) -> Placed {
-    if due.spec.policy.source != WorkloadSource::Hub {
-        return None;
-    }
-    let target = &due.spec.workload.target;
-    let uid = due.whole.metadata.uid.as_deref().unwrap_or_default();
-    let (object, scale) = futures::future::join(hub.object(target), hub.scale(target)).await;
-    let containers = scale.ok().and_then(|scale| scale.template);
-    let like = shape(containers.as_deref());
-    Some(object.map(|object| (Template::of(&object, uid), like)))
-}
-
-/// Sees one member for every fleet that it concerns; whoever had no answer in time is unknown.
-async fn see<M: Member>(
+/// Observes one member for every fleet that it concerns.
+async fn observe_member<M: Member>(
     view: &Arc<MemberView<M>>,
-    asked: Vec<(usize, (&Due, &Placed))>,
-    (now, deadline): (Timestamp, Duration),
+    fleets: Vec<Concerned<'_>>,
+    deadline: Deadline,
 ) -> Vec<(usize, MemberSeen<M>)> {
-    let fleets: Vec<usize> = asked.iter().map(|(fleet, _)| *fleet).collect();
-    let sights = match in_reach(view) {
-        Err(why) => fleets.iter().map(|_| silent(&why)).collect(),
+    let silent = |why: &str| fleets.iter().map(|_| silent(why)).collect();
+    let observed: Vec<_> = match in_reach(view) {
+        Err(why) => silent(&why),
         Ok(cluster) => {
-            let dues: Vec<_> = asked.into_iter().map(|(_, due)| due).collect();
-            // Usage, then what else is measured: what is left of the time is for the scale, which decides.
-            let when = (now, deadline / 3);
-            let all = look(&**cluster, &view.profile.name, &dues, when);
-            tokio::time::timeout(deadline, all)
+            let all = observe_reachable(&**cluster, &view.profile.name, &fleets, deadline);
+            tokio::time::timeout(deadline.limit, all)
                 .await
                 .unwrap_or_else(|_elapsed| {
-                    let why = format!("it gave no answer within {deadline:?}");
-                    fleets.iter().map(|_| silent(&why)).collect()
+                    silent(&format!("it gave no answer within {:?}", deadline.limit))
                 })
         }
     };
-    let of_member = |(fleet, sight)| {
+    let of_member = |(fleet, observed): (&Concerned<'_>, _)| {
         let view = Arc::clone(view);
-        (fleet, MemberSeen { view, sight })
+        (fleet.position, MemberSeen { view, observed })
     };
-    fleets.into_iter().zip(sights).map(of_member).collect()
+    fleets.iter().zip(observed).map(of_member).collect()
 }
 
-/// Sees a member that answers, however long that takes; metrics that do not come in time are missing.
-async fn look<M: Member>(
+/// Observes a member that answers, however long that takes; metrics that do not come in time are missing.
+async fn observe_reachable<M: Member>(
     cluster: &M,
     name: &str,
-    due: &[(&Due, &Placed)],
-    (now, patience): (Timestamp, Duration),
+    fleets: &[Concerned<'_>],
+    deadline: Deadline,
 ) -> Vec<MemberObservation> {
-    let forecasts = Forecasts::default();
-    let parts = due.iter().map(|(due, _)| observe::Due {
-        left: due.left.get(name).cloned(),
-        ..due.part(&due.question)
+    let parts: Vec<_> = fleets.iter().map(|one| one.fleet.part_in(name)).collect();
+    // Usage, then the other metrics, may take a third each: the rest of the time is for the scale, which decides.
+    let time = ReadTime {
+        now: deadline.now,
+        timeout: Some(deadline.limit / 3),
+    };
+    let observed = observe::observe(cluster, &Forecasts::default(), &parts, time).await;
+    let members = observed.into_iter().zip(fleets).zip(&parts);
+    let members = members.map(|((observed, fleet), part)| async move {
+        let reader = WorkloadReader {
+            cluster,
+            name,
+            fleet: *fleet,
+            part,
+        };
+        reader.observe(observed).await
     });
-    let when = (now, Some(patience));
-    let seen = observe::gather(cluster, &forecasts, parts.collect(), when).await;
-    let sights = seen.into_iter().zip(due);
-    let sights = sights.map(|((_, sighting), (due, placed))| async move {
-        let placed = placed.as_ref().and_then(|placed| placed.as_ref().ok());
-        sight((cluster, name), (due, placed), sighting).await
-    });
-    join_all(sights).await
+    join_all(members).await
 }
 
 fn silent(why: &str) -> MemberObservation {
@@ -308,7 +370,7 @@ fn unknown(error: &ClusterError) -> MemberObservation {
     }
 }
 
-/// The member's workloads, if it makes sense to ask for them now.
+/// A member's workloads, if they can be read now; else why they cannot.
 pub(super) fn in_reach<M: Member>(view: &MemberView<M>) -> Result<&Arc<M>, String> {
     let problem = view.problem.as_deref();
     let Some(cluster) = &view.cluster else {
@@ -325,7 +387,7 @@ pub(super) fn in_reach<M: Member>(view: &MemberView<M>) -> Result<&Arc<M>, Strin
     }
 }
 
-/// As much of what is wrong with a member as a status has room for.
+/// As much of a member's problem as a status has room for.
 fn shortened(problem: &str) -> String {
     const MOST: usize = 240;
     match problem.char_indices().nth(MOST) {
@@ -334,82 +396,88 @@ fn shortened(problem: &str) -> String {
     }
 }
 
-async fn sight<M: Member>(
-    (cluster, name): (&M, &str),
-    (due, placed): (&Due, Option<&(Template, PodShape)>),
-    sighting: Result<TargetObservation, ClusterError>,
-) -> MemberObservation {
-    let target = &due.spec.workload.target;
-    let sighting = match sighting {
-        Ok(sighting) => sighting,
-        Err(ClusterError::NotFound { .. }) => {
-            let capacity = placed.and_then(|(_, like)| cluster.capacity(target, "", like));
-            let hpas = cluster.hpas(&target.namespace);
-            let whose = (&*due.whole, OwnerKind::Fleet);
-            let left = due.left.get(name).map(String::as_str);
-            let siblings = RelatedHpas::of(whose, target, &hpas, (&due.rivals.uids, left));
-            return MemberObservation::Absent { capacity, siblings };
-        }
-        Err(error) => return unknown(&error),
-    };
-    let unschedulable = match &*sighting.scale.selector {
-        "" => Ok((Replicas::ZERO, None)),
-        selector => cluster.unschedulable(&target.namespace, selector),
-    };
-    let template = placed.map(|(template, _)| template);
-    let foreign = is_foreign(cluster, (due, template), &sighting).await;
-    match (unschedulable, foreign) {
-        (Err(error), _) | (_, Err(error)) => unknown(&error),
-        (Ok(unschedulable), Ok(foreign)) => MemberObservation::Whole(Box::new(Whole {
+/// Where one fleet's workload is observed in one member.
+#[derive(Debug)]
+struct WorkloadReader<'a, M> {
+    cluster: &'a M,
+    name: &'a str,
+    fleet: Concerned<'a>,
+    part: &'a Part,
+}
+
+// === impl WorkloadReader ===
+
+impl<M: Member> WorkloadReader<'_, M> {
+    /// What a fleet wants to know besides what every autoscaler observes.
+    async fn observe(
+        &self,
+        observed: Result<TargetObservation, ClusterError>,
+    ) -> MemberObservation {
+        let target = &self.part.workload.target;
+        let observed = match observed {
+            Ok(observed) => observed,
+            Err(ClusterError::NotFound { .. }) => {
+                let placed = self.fleet.placed;
+                let capacity = placed.and_then(|(_, like)| self.cluster.capacity(target, "", like));
+                let hpas = self.part.related(&self.cluster.hpas(&target.namespace));
+                return MemberObservation::Absent { capacity, hpas };
+            }
+            Err(error) => return unknown(&error),
+        };
+        let selector = &*observed.scale.selector;
+        let unschedulable = if selector.is_empty() {
+            Ok((Replicas::ZERO, None))
+        } else {
+            self.cluster.unschedulable(&target.namespace, selector)
+        };
+        let foreign = self.is_foreign(&observed).await;
+        let ((unschedulable, unschedulable_since), foreign) = match (unschedulable, foreign) {
+            (Err(error), _) | (_, Err(error)) => return unknown(&error),
+            (Ok(unschedulable), Ok(foreign)) => (unschedulable, foreign),
+        };
+        let like = shape(containers(&observed).as_deref());
+        MemberObservation::Present(Box::new(Present {
             unschedulable,
+            unschedulable_since,
             foreign,
-            capacity: cluster.capacity(
-                target,
-                &sighting.scale.selector,
-                &shape(containers(&sighting).as_deref()),
-            ),
-            hand: hand((cluster, name), due, &sighting).await,
-            sighting,
-        })),
+            capacity: self.cluster.capacity(target, selector, &like),
+            replica_writer: self.replica_writer(&observed).await,
+            observed,
+        }))
     }
-}
 
-/// Whether a workload is not the one that the hub placed, where the hub places it: neither it nor the hub's own.
-async fn is_foreign<M: Member>(
-    cluster: &M,
-    (due, template): (&Due, Option<&Template>),
-    sighting: &TargetObservation,
-) -> Result<bool, ClusterError> {
-    let is_template = template.is_some_and(|template| template.uid == sighting.scale.uid);
-    if due.spec.policy.source != WorkloadSource::Hub || is_template {
-        return Ok(false);
+    /// Whether a workload is not the one that the hub placed, where the hub places it: neither it nor the hub's own.
+    async fn is_foreign(&self, observed: &TargetObservation) -> Result<bool, ClusterError> {
+        let template = self.fleet.placed.map(|(template, _)| template);
+        let is_template = template.is_some_and(|template| template.uid == observed.scale.uid);
+        let item = &self.fleet.fleet.item;
+        if item.spec.spec.policy.source != WorkloadSource::Hub || is_template {
+            return Ok(false);
+        }
+        let placed_for = self.cluster.placed_for(&self.part.workload.target).await?;
+        Ok(placed_for.as_deref() != Some(&*item.owner.uid))
     }
-    let placed_for = cluster.placed_for(&due.spec.workload.target).await?;
-    Ok(placed_for.as_deref() != Some(due.uid()))
-}
 
-/// Who changed the replicas, asked only where neither we nor the member's autoscaler can have.
-async fn hand<M: Member>(
-    (cluster, name): (&M, &str),
-    due: &Due,
-    sighting: &TargetObservation,
-) -> Option<String> {
-    let expected = due.known.get(name).copied().flatten();
-    let found = sighting.scale.scale.spec;
-    let child = sighting.siblings.acting();
-    let scaled_to = child.and_then(|child| as_child(child).desired);
-    if expected? == found || scaled_to == Some(found) {
-        return None;
+    /// Who changed the replicas, asked only where neither we nor the member's HPA can have.
+    async fn replica_writer(&self, observed: &TargetObservation) -> Option<String> {
+        let expected = self.fleet.fleet.known.get(self.name).copied().flatten();
+        let found = observed.scale.scale.spec;
+        let child = observed.hpas.acting();
+        let scaled_to = child.and_then(|child| as_child(child).desired);
+        if expected? == found || scaled_to == Some(found) {
+            return None;
+        }
+        let target = &self.part.workload.target;
+        let writer = self.cluster.replicas_written_by(target).await;
+        // If the writer cannot be determined, report no conflict.
+        writer.ok().flatten()
     }
-    // Not to know is not to accuse.
-    let target = &due.spec.workload.target;
-    cluster.replicas_written_by(target).await.ok().flatten()
 }
 
 /// Containers of one more replica: by the pod template, else as the newest pod.
-fn containers(sighting: &TargetObservation) -> Option<Arc<[Container]>> {
-    let of_pod = || Some(Arc::clone(&sighting.observation.pods.last()?.containers));
-    sighting.scale.template.clone().or_else(of_pod)
+fn containers(observed: &TargetObservation) -> Option<Arc<[Container]>> {
+    let of_pod = || Some(Arc::clone(&observed.observation.pods.last()?.containers));
+    observed.scale.template.clone().or_else(of_pod)
 }
 
 /// What such containers request together.
@@ -432,7 +500,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_with_a_member_is_told_in_two_hundred_and_forty_characters() {
+    fn a_members_problem_is_cut_to_240_characters() {
         let long = "é".repeat(241);
         let cut = format!("{}...", "é".repeat(240));
         for (problem, expected) in [

@@ -1,16 +1,14 @@
-//! Second step of a fleet's sync: of all members that were seen, those whose pods are the fleet's.
-//!
-//! The rules say who that is (`domain::federate::participation`); here it is applied to what was seen. It decides nothing.
+//! Which of the observed members count: those whose pods are the fleet's, by `domain::federate::participation`.
 
 use std::collections::BTreeMap;
 
-use super::observe::{MemberSeen, Seen, Whole};
+use super::observe::{FleetObservation, MemberSeen, Present};
 use crate::{domain::federate::Participation, forecaster::shares::FleetMember};
 
-/// What was seen of the members that take part.
+/// The members that take part, and what was seen of them.
 #[derive(Debug)]
 pub(super) struct Participants<'s, M> {
-    seen: &'s Seen<M>,
+    observed: &'s FleetObservation<M>,
     by_name: &'s BTreeMap<String, Participation>,
     previewed: bool,
 }
@@ -19,26 +17,26 @@ pub(super) struct Participants<'s, M> {
 
 impl<'s, M> Participants<'s, M> {
     pub(super) fn of(
-        seen: &'s Seen<M>,
+        observed: &'s FleetObservation<M>,
         by_name: &'s BTreeMap<String, Participation>,
         previewed: bool,
     ) -> Self {
         Self {
-            seen,
+            observed,
             by_name,
             previewed,
         }
     }
 
     /// Everything that was seen.
-    pub(super) fn seen(&self) -> &'s Seen<M> {
-        self.seen
+    pub(super) fn observed(&self) -> &'s FleetObservation<M> {
+        self.observed
     }
 
     /// The workload in each member whose pods are the fleet's and were seen.
-    pub(super) fn workloads(&self) -> Vec<(&'s str, &'s Whole)> {
+    pub(super) fn workloads(&self) -> Vec<(&'s str, &'s Present)> {
         let counted = self.counted();
-        let workloads = counted.filter_map(|(name, member)| Some((name, member.whole()?)));
+        let workloads = counted.filter_map(|(name, member)| Some((name, member.present()?)));
         workloads.collect()
     }
 
@@ -48,12 +46,12 @@ impl<'s, M> Participants<'s, M> {
         unseen.map(|(name, _)| name)
     }
 
-    /// Whether everybody who takes part was seen: what is measured without one is not the demand of the fleet.
+    /// Whether every member that counts was seen: what is measured without one is not the demand of the fleet.
     pub(super) fn are_all_seen(&self) -> bool {
         self.unseen().next().is_none()
     }
 
-    /// Whose histories make up the fleet's demand, for its forecasts: also the past of members without a share, unless
+    /// The members whose histories make up the fleet's demand, for its forecasts: also those without a share, unless
     /// something runs there that is not the fleet's.
     pub(super) fn histories(&self) -> Vec<FleetMember> {
         let members = self.members().filter(|(_, member, part)| match part {
@@ -69,7 +67,7 @@ impl<'s, M> Participants<'s, M> {
         histories.collect()
     }
 
-    /// Where nothing is ended, because all is only shown, what would end serves on.
+    /// In Preview nothing is ended, so what would end goes on serving and counts.
     fn counted(&self) -> impl Iterator<Item = (&'s str, &'s MemberSeen<M>)> {
         let previewed = self.previewed;
         let counted = self.members().filter(move |(_, _, part)| match part {
@@ -82,9 +80,12 @@ impl<'s, M> Participants<'s, M> {
 
     fn members(&self) -> impl Iterator<Item = (&'s str, &'s MemberSeen<M>, Participation)> {
         let by_name = self.by_name;
-        self.seen.members.iter().filter_map(move |(name, member)| {
-            let part = by_name.get(name).copied()?;
-            Some((&**name, member, part))
-        })
+        self.observed
+            .members
+            .iter()
+            .filter_map(move |(name, member)| {
+                let part = by_name.get(name).copied()?;
+                Some((&**name, member, part))
+            })
     }
 }

@@ -1,5 +1,4 @@
-//! When the workload that the hub places is written to a member, and when it is removed there. Pure. It
-//! refuses to say who has a share.
+//! When the workload that the hub places is written to a member, and when it is removed there. Pure.
 
 use super::{observe::MemberObservation, state::MemberRecord, template::Template};
 use crate::domain::{
@@ -7,9 +6,9 @@ use crate::domain::{
     federate::{Action, MemberDecision},
 };
 
-/// What is to be written of a workload in one member.
+/// A workload that is to be written to one member.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Placing {
+pub(super) struct Placement {
     /// What to apply.
     pub(super) template: Template,
     /// The count that a new workload starts with.
@@ -18,12 +17,12 @@ pub(super) struct Placing {
 
 /// What is to be written of the workload in a member that has a share: all of it where it is missing, or where
 /// another version was written last.
-pub(super) fn placing(
+pub(super) fn placement(
     template: &Template,
     decided: &MemberDecision,
-    sight: &MemberObservation,
-    memory: &MemberRecord,
-) -> Option<Placing> {
+    observed: &MemberObservation,
+    record: &MemberRecord,
+) -> Option<Placement> {
     let leaves = matches!(
         decided.action,
         Action::Skip | Action::Drain | Action::Delete
@@ -31,29 +30,31 @@ pub(super) fn placing(
     if leaves || decided.max == Replicas::ZERO {
         return None;
     }
-    let start = match sight {
+    let start = match observed {
         MemberObservation::Unknown { .. } => return None,
         MemberObservation::Absent { .. } => Some(decided.replicas.unwrap_or(decided.min)),
-        MemberObservation::Whole(whole) if whole.sighting.scale.uid == template.uid => return None,
-        MemberObservation::Whole(_) if memory.placed == Some(template.version) => return None,
-        MemberObservation::Whole(_) => None,
+        MemberObservation::Present(present) if present.observed.scale.uid == template.uid => {
+            return None;
+        }
+        MemberObservation::Present(_) if record.placed == Some(template.version) => return None,
+        MemberObservation::Present(_) => None,
     };
-    Some(Placing {
+    Some(Placement {
         template: template.clone(),
         start,
     })
 }
 
 /// Identity of a workload that is to be deleted: drained, from the hub, and not the hub's own object.
-pub(super) fn removing(
+pub(super) fn removal(
     template: &Template,
     decided: &MemberDecision,
-    sight: &MemberObservation,
+    observed: &MemberObservation,
 ) -> Option<String> {
-    match sight {
-        MemberObservation::Whole(whole) if decided.action == Action::Delete => {
-            let uid = &whole.sighting.scale.uid;
-            (*uid != template.uid && !whole.foreign).then(|| uid.clone())
+    match observed {
+        MemberObservation::Present(present) if decided.action == Action::Delete => {
+            let uid = &present.observed.scale.uid;
+            (*uid != template.uid && !present.foreign).then(|| uid.clone())
         }
         _ => None,
     }

@@ -1,53 +1,43 @@
-//! What is remembered of fleets and their members between two syncs.
+//! What is remembered of fleets and their members between two syncs, besides what is remembered of every autoscaler.
 //!
 //! All of it may be lost: the ledger and the last counts come back from status, and what is missing holds scale-down
 //! for a while.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
-use foretide_crds::{ClusterStatus, EffectiveHorizontalPodAutoscaler, FederatedHPA};
+use foretide_crds::{ClusterStatus, FederatedHPA};
 use jiff::Timestamp;
 
-use super::{last_move::Why, ledger};
+use super::{last_move::LastMove, ledger};
 use crate::{
-    api::ownership::OwnerKind,
-    api::spec::FleetSpec,
-    controller::state::{ObjectState, TargetState},
+    controller::state::{StoredHistory, TargetState},
     domain::{
         Replicas,
         autoscale::history::History,
         federate::{Health, Ledger, Member, Pods, Profile},
         lead_time::LeadTimes,
-        workload::Workload,
     },
 };
 
 /// What is remembered of one fleet.
-#[derive(Debug)]
-pub(super) struct FleetState {
-    /// The fleet as one object.
-    pub(super) told: ObjectState,
-    /// The last spec that could be acted on.
-    pub(super) spec: Option<(Arc<FleetSpec>, Arc<Workload>)>,
-    /// What the fleet's own metrics asked for.
-    pub(super) asking: History,
-    /// The last answer of them.
-    pub(super) asked: Option<Replicas>,
+#[derive(Debug, Default)]
+pub(in crate::controller) struct FleetState {
+    /// Stabilization and rate limits of what the fleet's own metrics ask for.
+    pub(super) fleet_metrics: History,
+    /// What they asked for last.
+    pub(super) fleet_metrics_desired: Option<Replicas>,
     /// The fleet's count as it was decided last.
     pub(super) desired: Option<Replicas>,
     /// The members that the fleet's readings were about.
     pub(super) counted: Option<BTreeSet<String>>,
-    /// What they ran together, and were told to run since.
+    /// What they ran together, and what was written to them since.
     pub(super) current: Option<Replicas>,
-    /// What rebalancing remembers.
+    /// What the rules remember.
     pub(super) ledger: Ledger,
-    /// The members that were not ready then, for any fleet alike.
+    /// The members that were not ready in the last sync, for any fleet alike.
     pub(super) down: BTreeSet<String>,
     /// The members that have metric series.
-    pub(super) shown: BTreeSet<String>,
+    pub(super) published: BTreeSet<String>,
     /// By member.
     pub(super) members: BTreeMap<String, MemberRecord>,
 }
@@ -56,60 +46,64 @@ pub(super) struct FleetState {
 #[derive(Debug, Default)]
 pub(super) struct MemberRecord {
     /// The workload there.
-    pub(super) track: TargetState,
+    pub(super) target: TargetState,
     /// As it was seen last.
     pub(super) last: Option<Member>,
-    /// Whether all that is known of it comes from status: what its track held is lost.
+    /// Whether all that is known of it comes from status.
     pub(super) restored: bool,
-    /// Whether it was seen since: else what status says of it may be as old as the controller's absence was long.
+    /// Whether it was seen since we were started: what status says of it is as old as the controller's absence was long.
     pub(super) seen: bool,
     /// How long its pods took to start.
     pub(super) lead_times: LeadTimes,
-    /// The `minReplicas` that its child was left with, and the one that was decided then: in between, the child is
-    /// shaped so that it gets there by itself.
-    pub(super) shaped: Option<(Replicas, Replicas)>,
-    /// Whether it was lost then, as far as anybody was told.
+    /// The `minReplicas` that its child was left with, and the one that was decided then: in between, the child is led to
+    /// the decided count by its minimum.
+    pub(super) shaped: Option<ShapedMin>,
+    /// Whether it was lost at the last report.
     pub(super) lost: bool,
-    /// Changes of the replicas by others: when, and by whom.
-    pub(super) hands: Vec<(Timestamp, String)>,
+    /// Changes of the replicas by others: when, and by which field manager.
+    pub(super) foreign_writes: Vec<(Timestamp, String)>,
     /// The version of the workload that was applied last.
     pub(super) placed: Option<u64>,
     /// The count that a workload starts with which was just created.
     pub(super) start: Option<Replicas>,
     /// Why it was moved last.
-    pub(super) why: Why,
+    pub(super) last_move: LastMove,
+}
+
+/// A child's `minReplicas` as it was written, and as it was decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ShapedMin {
+    /// As it was written.
+    pub(super) written: Replicas,
+    /// As it was decided.
+    pub(super) decided: Replicas,
 }
 
 // === impl FleetState ===
 
 impl FleetState {
-    /// The memory of a fleet that is seen for the first time: what its status kept.
-    pub(super) fn new(fdhpa: &FederatedHPA, whole: &EffectiveHorizontalPodAutoscaler) -> Self {
+    /// The state of a fleet that is new to us: what its status kept.
+    pub(super) fn restored(fdhpa: &FederatedHPA) -> Self {
         let status = fdhpa.status.as_ref();
         let ledger = status.and_then(|status| ledger::read(status.ledger.as_deref()?));
         let clusters = status.and_then(|status| status.clusters.as_deref());
         let members = clusters.into_iter().flatten().map(|cluster| {
-            let last = remembered(cluster);
-            let memory = MemberRecord {
-                last: Some(last),
+            let record = MemberRecord {
+                last: Some(as_stored(cluster)),
                 restored: true,
-                why: Why::remembered(cluster),
+                last_move: LastMove::restored(cluster),
+                target: TargetState {
+                    stored: StoredHistory::Lost,
+                    ..TargetState::default()
+                },
                 ..MemberRecord::default()
             };
-            (cluster.name.clone(), memory)
+            (cluster.name.clone(), record)
         });
         Self {
-            told: ObjectState::new(whole, OwnerKind::Fleet),
-            spec: None,
-            asking: History::default(),
-            asked: None,
-            desired: None,
-            counted: None,
-            current: None,
             ledger: ledger.unwrap_or_default(),
-            down: BTreeSet::new(),
-            shown: BTreeSet::new(),
             members: members.collect(),
+            ..Self::default()
         }
     }
 
@@ -117,21 +111,21 @@ impl FleetState {
     pub(super) fn known(&self) -> BTreeMap<String, Option<Replicas>> {
         let shared = self.ledger.members.keys().map(|name| (name.clone(), None));
         let mut known: BTreeMap<_, _> = shared.collect();
-        for (name, memory) in &self.members {
-            let pods = memory.last.as_ref().and_then(|last| last.pods);
+        for (name, record) in &self.members {
+            let pods = record.last.as_ref().and_then(|last| last.pods);
             known.insert(name.clone(), pods.map(|pods| pods.replicas));
         }
         known
     }
 
-    /// UIDs of the members' autoscalers as they were left, as far as that is known.
-    pub(super) fn left(&self) -> BTreeMap<String, String> {
+    /// UIDs of the members' children as they were left, as far as that is known.
+    pub(super) fn children(&self) -> BTreeMap<String, String> {
         let members = self.members.iter();
-        let left = members.filter_map(|(name, memory)| {
-            let left = memory.track.left.as_ref()?;
-            Some((name.clone(), left.uid.clone()))
+        let children = members.filter_map(|(name, record)| {
+            let child = record.target.child_left.as_ref()?;
+            Some((name.clone(), child.uid.clone()))
         });
-        left.collect()
+        children.collect()
     }
 }
 
@@ -147,8 +141,8 @@ impl MemberRecord {
     }
 }
 
-/// A member as status remembers it, for the time until it is seen again.
-fn remembered(cluster: &ClusterStatus) -> Member {
+/// A member as status describes it, until it is seen.
+fn as_stored(cluster: &ClusterStatus) -> Member {
     let count = |n: Option<i32>| n.map(Replicas::from_i32);
     Member {
         profile: Profile {

@@ -1,7 +1,5 @@
-//! The conditions of an object: the decision's own, a child's in the place of three of them, and
-//! what went wrong.
+//! The conditions of an object: the decision's own, a child's in the place of three of them, and what went wrong.
 
-use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::Value;
@@ -10,6 +8,7 @@ use crate::{
     api::spec::Invalid,
     controller::{
         apply::{Applied, HpaChange},
+        autoscaler::Autoscaler,
         child_hpa,
     },
     domain::{
@@ -20,16 +19,16 @@ use crate::{
 };
 
 /// The reason of a spec that cannot be acted on.
-pub(super) const INVALID_SPEC: &str = "InvalidSpec";
+pub(in crate::controller) const INVALID_SPEC: &str = "InvalidSpec";
 
 /// The conditions that a child's own replace.
 const OF_THE_CHILD: [&str; 3] = ["AbleToScale", "ScalingActive", "ScalingLimited"];
 
-/// The conditions of a decision; a child's own replace three of them, a foreign autoscaler or a
-/// failed write or a spec that cannot be acted on make Ready False.
+/// The conditions of a decision; a child's own replace three of them; a foreign HPA, a failed write or an invalid spec
+/// makes Ready False.
 pub(super) fn of(applied: &Applied, invalid: Option<&Invalid>) -> Vec<Condition> {
-    let planned = &applied.planned;
-    let mut conditions: Vec<Condition> = planned.decision.conditions.iter().map(rendered).collect();
+    let decision = &applied.decided.decision;
+    let mut conditions: Vec<Condition> = decision.conditions.iter().map(rendered).collect();
     let child = applied
         .outcome
         .as_ref()
@@ -50,26 +49,27 @@ fn trouble(applied: &Applied, invalid: Option<&Invalid>) -> Option<Condition> {
     let not_ready =
         |reason, message: &str| condition(ConditionKind::Ready.as_str(), "False", reason, message);
     match &applied.outcome {
-        // Decided again in a moment: nothing that anybody need see.
+        // Decided again within a second.
         Err(ClusterError::Conflict { .. }) | Ok(_) => {}
         Err(error) => return Some(not_ready(failure(applied), &error.to_string())),
     }
     if let Some(invalid) = invalid {
         return Some(not_ready(INVALID_SPEC, &kept_in_force(invalid)));
     }
-    if let Some(older) = &applied.planned.older {
+    let part = &applied.decided.part;
+    if let Some(older) = &part.conflicts.older {
         let message = format!(
             "{} {older} scales the same target and is older; delete one of the two; until then \
              everything is computed here as in Preview",
-            applied.planned.kin.resource()
+            part.owner.kind.resource()
         );
         return Some(not_ready("TargetConflict", &message));
     }
-    let foreign = applied.planned.sighting.siblings.foreign.as_ref()?;
+    let foreign = applied.decided.observation.hpas.foreign.as_ref()?;
     let adopted = applied
         .outcome
         .as_ref()
-        .is_ok_and(|effect| effect.deeds.contains(&HpaChange::Adopted));
+        .is_ok_and(|effect| effect.changes.contains(&HpaChange::Adopted));
     let message = format!(
         "horizontalpodautoscaler {} scales the same target and is left alone; delete it, or annotate \
          this object with {}: \"true\" to take it over (mode Delegated); until then everything is \
@@ -80,21 +80,21 @@ fn trouble(applied: &Applied, invalid: Option<&Invalid>) -> Option<Condition> {
     (!adopted).then(|| not_ready("TargetConflict", &message))
 }
 
-/// What is told about a spec that cannot be acted on while an earlier one is.
+/// What is reported of an invalid spec while an earlier one is in force.
 pub(super) fn kept_in_force(invalid: &Invalid) -> String {
     format!("{invalid}; the last valid spec stays in force")
 }
 
 /// Why an object's status says that it is not ready, if it does.
-pub(super) fn not_ready(ehpa: &EffectiveHorizontalPodAutoscaler) -> Option<&str> {
-    let known = ehpa.status.as_ref()?.conditions.as_deref()?;
+pub(super) fn not_ready(autoscaler: &Autoscaler) -> Option<&str> {
+    let known = autoscaler.status()?.conditions.as_deref()?;
     let is_ready = |known: &&Condition| known.type_ == ConditionKind::Ready.as_str();
     let ready = known.iter().find(is_ready)?;
     (ready.status == "False").then_some(&*ready.reason)
 }
 
 pub(super) fn failure(applied: &Applied) -> &'static str {
-    match applied.planned.decision.action {
+    match applied.decided.decision.action {
         Action::Scale { .. } | Action::Pin { .. } => "FailedUpdateScale",
         Action::Child { .. } | Action::Hold { .. } => "FailedReconcileHPA",
     }
@@ -147,12 +147,11 @@ pub(in crate::controller) fn condition(
 /// The conditions with their transition times, which move only when a status does.
 pub(super) fn since(
     mut conditions: Vec<Condition>,
-    ehpa: &EffectiveHorizontalPodAutoscaler,
+    autoscaler: &Autoscaler,
     now: Timestamp,
 ) -> Vec<Condition> {
-    let known = ehpa
-        .status
-        .as_ref()
+    let known = autoscaler
+        .status()
         .and_then(|status| status.conditions.as_deref());
     for condition in &mut conditions {
         let before = known
@@ -162,7 +161,7 @@ pub(super) fn since(
         condition.last_transition_time = before
             .filter(|before| before.status == condition.status)
             .map_or(Time(now), |before| before.last_transition_time.clone());
-        condition.observed_generation = ehpa.metadata.generation;
+        condition.observed_generation = autoscaler.generation();
     }
     conditions.sort_by_key(|condition| position(&condition.type_));
     conditions

@@ -1,5 +1,4 @@
-//! What the owner of an object may want to hear about: one event per deed, none without a change, and
-//! what went wrong, which is told once for as long as it lasts.
+//! Events of an object: one for each change, and a warning for what went wrong, once for as long as it lasts.
 
 use crate::{
     api::spec::Invalid,
@@ -37,25 +36,26 @@ fn effect_events(applied: &Applied, effect: &Effect) -> Vec<EventNote> {
         action: "Scale",
         note: format!(
             "scaled from {} to {to}: {}",
-            applied.planned.decision.current,
-            applied.planned.decision.message()
+            applied.decided.decision.current,
+            applied.decided.decision.message()
         ),
     });
     let name = effect
         .child
         .as_ref()
         .map_or("", |child| child.name.as_str());
-    let deeds = effect.deeds.iter().filter_map(|deed| deed.event(name));
-    deeds.chain(scaled).collect()
+    let changes = effect.changes.iter();
+    let changes = changes.filter_map(|change| change.event(name));
+    changes.chain(scaled).collect()
 }
 
 // === impl HpaChange ===
 
 impl HpaChange {
-    /// How it is told, if it is; `name` is that of the autoscaler.
+    /// Its event, if it has one; `name` is that of the HPA.
     pub(in crate::controller) fn event(self, name: &str) -> Option<EventNote> {
         let (reason, note) = match self {
-            // Whoever asked for it knows.
+            // The user changed the spec and knows.
             Self::Updated => return None,
             Self::Created => (
                 "HPACreated",
@@ -63,7 +63,7 @@ impl HpaChange {
             ),
             Self::Restored => (
                 "HPARestored",
-                format!("horizontalpodautoscaler {name} was not as written; put right"),
+                format!("horizontalpodautoscaler {name} drifted from its spec; restored"),
             ),
             Self::Adopted => (
                 "HPAAdopted",

@@ -1,22 +1,31 @@
-//! The outline of a status: what of it is worth a write when it changes. It writes nothing.
+//! The part of a status whose change is worth a write: not measured values, nor times, nor sentences.
 
-use foretide_crds::EffectiveHorizontalPodAutoscalerStatus;
+use foretide_crds::{ClusterStatus, EffectiveHorizontalPodAutoscalerStatus};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use serde_json::Value;
 
-/// The part of a status whose change is worth a write.
+use crate::controller::{
+    autoscaler::{FleetStatus, Status},
+    fleet::last_move::gist,
+};
+
+/// What of a status is compared with the one that was written last.
 #[derive(Debug, Clone, PartialEq)]
-pub(in crate::controller) struct StatusFingerprint(EffectiveHorizontalPodAutoscalerStatus, Value);
+pub(super) struct StatusFingerprint {
+    common: EffectiveHorizontalPodAutoscalerStatus,
+    fleet: FleetStatus,
+    /// For each member whether its capacity is known.
+    has_capacity: Vec<bool>,
+}
 
 // === impl StatusFingerprint ===
 
 impl StatusFingerprint {
-    pub(in crate::controller) fn of(status: &EffectiveHorizontalPodAutoscalerStatus) -> Self {
-        let mut outline = status.clone();
-        outline.history = None;
-        outline.last_scale_time = None;
-        if let Some(decision) = &mut outline.decision {
+    pub(super) fn of(status: &Status) -> Self {
+        let mut common = status.common.clone();
+        common.history = None;
+        common.last_scale_time = None;
+        if let Some(decision) = &mut common.decision {
             decision.time = None;
             decision.message = None;
             for proposal in decision.proposals.iter_mut().flatten() {
@@ -25,15 +34,30 @@ impl StatusFingerprint {
                 proposal.forecast = None;
             }
         }
-        for condition in outline.conditions.iter_mut().flatten() {
+        for condition in common.conditions.iter_mut().flatten() {
             condition.message = String::new();
             condition.last_transition_time = Time(Timestamp::UNIX_EPOCH);
         }
-        Self(outline, Value::Null)
+        let clusters = status.fleet.clusters.iter().flatten();
+        let has_capacity = clusters.clone().map(|cluster| cluster.capacity.is_some());
+        Self {
+            common,
+            has_capacity: has_capacity.collect(),
+            fleet: FleetStatus {
+                clusters: Some(clusters.cloned().map(steady).collect()),
+                ..status.fleet.clone()
+            },
+        }
     }
+}
 
-    /// The same of a status that has this besides.
-    pub(in crate::controller) fn beside(self, more: Value) -> Self {
-        Self(self.0, more)
+/// A member's row without what changes with every measurement.
+fn steady(cluster: ClusterStatus) -> ClusterStatus {
+    ClusterStatus {
+        reason: cluster.reason.as_deref().map(gist),
+        capacity: None,
+        utilization: None,
+        observed: None,
+        ..cluster
     }
 }

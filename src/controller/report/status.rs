@@ -4,14 +4,12 @@ use foretide_crds::{
     DecisionStatus, EffectiveHorizontalPodAutoscalerStatus, ProposalSource, ProposalStatus,
     WindowStatus,
 };
-use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-use super::conditions;
 use crate::{
     controller::{
         apply::Applied,
-        state::{self, ObjectState},
+        state::{self, TargetState},
     },
     domain::{
         Replicas,
@@ -21,46 +19,27 @@ use crate::{
     forecaster,
 };
 
-/// The whole status after a decision was carried out, or not.
+/// The status after a decision was carried out, or not.
 pub(super) fn status(
-    memory: &ObjectState,
+    target: &TargetState,
     applied: &Applied,
-    beside: Vec<Condition>,
-    now: Timestamp,
+    conditions: Vec<Condition>,
 ) -> EffectiveHorizontalPodAutoscalerStatus {
-    let mut conditions = conditions::of(applied, memory.invalid.as_ref());
-    conditions.retain(|own| beside.iter().all(|more| more.type_ != own.type_));
-    conditions.extend(beside);
-    let ehpa = &applied.planned.ehpa;
-    let decision = &applied.planned.decision;
-    let scaled = applied
-        .outcome
-        .as_ref()
-        .ok()
-        .and_then(|effect| effect.scaled);
+    let decision = &applied.decided.decision;
+    let effect = applied.outcome.as_ref().ok();
+    let scaled = effect.and_then(|effect| effect.scaled);
+    let child = effect.and_then(|effect| effect.child.as_ref());
+    let by_child = child.and_then(|child| child.last_scale);
     EffectiveHorizontalPodAutoscalerStatus {
         expect_replicas: Some(decision.desired.as_i32()),
         current_replicas: Some(scaled.unwrap_or(decision.current).as_i32()),
-        last_scale_time: last_scale(memory, applied).map(Time),
-        conditions: Some(conditions::since(conditions, ehpa, now)),
-        observed_generation: ehpa.metadata.generation,
+        last_scale_time: target.last_scale.max(by_child).map(Time),
+        conditions: Some(conditions),
+        observed_generation: applied.decided.part.autoscaler.generation(),
         decision: Some(decided(decision)),
         windows: (!decision.windows.is_empty()).then(|| windows(decision)),
-        history: Some(state::kept(&memory.track.history)),
+        history: Some(state::kept(&target.history)),
     }
-}
-
-/// The later of our own last change and the child's.
-fn last_scale(memory: &ObjectState, applied: &Applied) -> Option<Timestamp> {
-    let child = applied
-        .outcome
-        .as_ref()
-        .ok()
-        .and_then(|effect| effect.child.as_ref());
-    memory
-        .track
-        .last_scale
-        .max(child.and_then(|child| child.last_scale))
 }
 
 /// A decision as `status.decision` shows it.

@@ -131,7 +131,7 @@ impl Foreseeing {
         let mut world = World::new(memory);
         let past = Past::default();
         let (forecasts, telemetry) = (Arc::<Forecasts>::default(), Arc::<Telemetry>::default());
-        world.autoscaler = World::autoscaler(&world.memory, &world.clock, &forecasts);
+        world.controller = World::controller(&world.memory, &world.clock, &forecasts);
         let source = Source {
             reader: past.clone(),
             queries: ByName,

@@ -1,0 +1,138 @@
+//! Second step of a sync: what to do about one workload in one cluster, decided by the domain.
+//!
+//! The same for the autoscaler of one cluster, for a fleet as a whole and for each member of it. This settles who may act
+//! (a target that belongs to somebody else is only previewed) and compares the child's answers with what was expected of
+//! it. It reads and writes nothing but the target's state.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::{child_hpa, conformance, kind::Part, observe::TargetObservation, state::TargetState};
+use crate::{
+    domain::{
+        Replicas,
+        autoscale::{self, Child, Decision},
+        hpa::Settings,
+        workload::{Mode, Strategy, Workload},
+    },
+    ports::HpaView,
+    telemetry::Telemetry,
+};
+
+/// What every decision of one sync is made with.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct DecideContext<'a> {
+    /// The algorithm's constants.
+    pub(super) settings: &'a Settings,
+    /// Where comparisons are counted.
+    pub(super) telemetry: &'a Telemetry,
+    /// When it is decided.
+    pub(super) now: Timestamp,
+}
+
+/// A decision that is to be carried out in one cluster.
+#[derive(Debug, Clone)]
+pub(super) struct Decided {
+    /// What it is about.
+    pub(super) part: Part,
+    /// What was seen.
+    pub(super) observation: TargetObservation,
+    /// What was decided.
+    pub(super) decision: Decision,
+    /// Whether a child writes the scale, by strategy and mode.
+    pub(super) delegates: bool,
+    /// The child as it was left, if that is known.
+    pub(super) child_left: Option<Arc<HpaView>>,
+}
+
+// === impl DecideContext ===
+
+impl DecideContext<'_> {
+    /// Decides one workload; `floor_share` is its share of a fleet's floor, if it is part of one.
+    pub(super) fn decide(
+        &self,
+        state: &mut TargetState,
+        part: Part,
+        observation: TargetObservation,
+        floor_share: Option<Replicas>,
+    ) -> Decided {
+        let Self { settings, now, .. } = *self;
+        let workload = in_force(&part, &observation);
+        let behavior = workload.behavior.as_ref();
+        state.restore(&observation.scale.uid, behavior, settings, now);
+        let acting = observation.hpas.acting().map(|hpa| &**hpa);
+        let seen = autoscale::Seen {
+            observation: observation.observation.clone(),
+            forecasts: observation.forecasts.clone(),
+            child: acting.map(|hpa| as_left(hpa, state.child_min)),
+            share: floor_share,
+        };
+        let (decision, history) =
+            autoscale::decide(&workload, &seen, &state.history, settings, now);
+        state.history = history;
+        let untouched =
+            acting.filter(|hpa| child_hpa::as_child(hpa) == as_left(hpa, state.child_min));
+        let values = conformance::values(&decision);
+        let pods = &observation.observation.pods;
+        let sync = conformance::Sync::of(&decision, values.as_deref(), pods, &state.history.log);
+        let rules = conformance::Rules { behavior, settings };
+        if let Some(agreed) = state.conformance.watch(&sync, untouched, rules) {
+            self.telemetry.compared(agreed);
+        }
+        Decided {
+            delegates: delegates(&workload),
+            child_left: state.child_left.clone(),
+            part,
+            observation,
+            decision,
+        }
+    }
+}
+
+/// The workload as it is decided: a target that is not ours to act on is only previewed.
+fn in_force(part: &Part, observation: &TargetObservation) -> Arc<Workload> {
+    if part.may_act(observation) {
+        return Arc::clone(&part.workload);
+    }
+    Arc::new(Workload {
+        strategy: Strategy::Preview,
+        specific_replicas: None,
+        ..Workload::clone(&part.workload)
+    })
+}
+
+// === impl Part ===
+
+impl Part {
+    /// Whether the target is ours to act on: no older autoscaler of ours and no foreign HPA acts on it.
+    pub(super) fn may_act(&self, observation: &TargetObservation) -> bool {
+        let hpas = &observation.hpas;
+        let is_alone = hpas.foreign.is_none() && hpas.adopted.is_none();
+        self.conflicts.older.is_none() && (is_alone || self.may_adopt(observation))
+    }
+
+    /// Whether the HPA of others on the target is, or may be made, ours. Without the user's annotation an adopted one is
+    /// foreign again.
+    fn may_adopt(&self, observation: &TargetObservation) -> bool {
+        let hpas = &observation.hpas;
+        let is_free = |hpa: &Arc<HpaView>| hpas.adopted.is_some() || child_hpa::is_unclaimed(hpa);
+        delegates(&self.workload)
+            && self.autoscaler.wants_adoption()
+            && hpas.foreign.as_ref().is_none_or(is_free)
+    }
+}
+
+/// Whether a child writes the scale.
+fn delegates(workload: &Workload) -> bool {
+    workload.strategy == Strategy::Auto && workload.mode_in_force() == Mode::Delegated
+}
+
+/// The child with the minimum that we left it with: another one is an edit by hand, to be repaired.
+fn as_left(hpa: &HpaView, min: Option<Replicas>) -> Child {
+    let live = child_hpa::as_child(hpa);
+    Child {
+        min: min.unwrap_or(live.min),
+        ..live
+    }
+}

@@ -1,0 +1,196 @@
+//! What differs between the kinds of autoscaler: where their objects come from, what a spec means, and how the parts that
+//! an autoscaler acts on are observed, decided and written.
+//!
+//! An `EffectiveHorizontalPodAutoscaler` has one part: its workload in the controller's own cluster, with the bounds of its
+//! spec. A `FederatedHPA` has one per member, with the member's share of the bounds. Everything else (the queue, the
+//! store, the steps, the reports) is the same, and is in `run`.
+
+use std::{collections::BTreeSet, fmt::Debug, future::Future, sync::Arc};
+
+use jiff::Timestamp;
+
+use super::{
+    autoscaler::Autoscaler,
+    child_hpa::ChildSpec,
+    conflicts::TargetConflicts,
+    decide::DecideContext,
+    report::Trouble,
+    state::{ObjectState, StateStore},
+};
+use crate::{
+    api::{
+        ownership::{Owner, OwnerKind},
+        spec::Invalid,
+    },
+    domain::workload::Workload,
+    ports::ObjectKey,
+};
+
+/// An autoscaler that is due, with what the spec in force means.
+#[derive(Debug)]
+pub(super) struct WorkItem<O, S> {
+    /// The object as the user wrote it, valid or not.
+    pub(super) object: Arc<O>,
+    /// The same object, of whichever kind.
+    pub(super) autoscaler: Autoscaler,
+    /// For whom children are created.
+    pub(super) owner: Arc<Owner>,
+    /// What the last valid spec means.
+    pub(super) spec: Arc<S>,
+    /// What a child is built from by that spec.
+    pub(super) child: Arc<ChildSpec>,
+    /// The other autoscalers that act on the same target.
+    pub(super) conflicts: TargetConflicts,
+}
+
+// === impl WorkItem ===
+
+impl<O, S> WorkItem<O, S> {
+    /// The part that carries out `workload`, with the child as the user wrote it.
+    pub(super) fn part(&self, workload: &Arc<Workload>) -> Part {
+        Part {
+            autoscaler: self.autoscaler.clone(),
+            owner: Arc::clone(&self.owner),
+            child: Arc::clone(&self.child),
+            workload: Arc::clone(workload),
+            conflicts: self.conflicts.clone(),
+            known_child: None,
+        }
+    }
+}
+
+/// A part of an autoscaler: its workload in one cluster.
+#[derive(Debug, Clone)]
+pub(super) struct Part {
+    /// Whose part it is.
+    pub(super) autoscaler: Autoscaler,
+    /// For whom the child is created.
+    pub(super) owner: Arc<Owner>,
+    /// What the child is built from.
+    pub(super) child: Arc<ChildSpec>,
+    /// The workload: its bounds, metrics, windows and predictions in this cluster.
+    pub(super) workload: Arc<Workload>,
+    /// The other autoscalers that act on the same target.
+    pub(super) conflicts: TargetConflicts,
+    /// UID of the child as it was left, where no owner reference tells.
+    pub(super) known_child: Option<String>,
+}
+
+/// Autoscalers that are due at once.
+#[derive(Debug)]
+pub(super) enum Changed {
+    /// These.
+    Objects(BTreeSet<ObjectKey>),
+    /// All of them.
+    All,
+}
+
+/// What a kind made of one due autoscaler: what it saw, or why nothing can be decided.
+pub(super) type Observed<K> = (Due<K>, Result<<K as Kind>::Observation, Vec<Trouble>>);
+
+/// An autoscaler of a kind that is due.
+pub(super) type Due<K> = WorkItem<<K as Kind>::Object, <K as Kind>::Spec>;
+
+/// A kind of autoscaler.
+pub(super) trait Kind: Send + Sync + Sized {
+    /// Its name.
+    const KIND: OwnerKind;
+    /// The kind of the API.
+    type Object: Send + Sync;
+    /// What a valid spec means.
+    type Spec: Debug + Send + Sync;
+    /// What is remembered of an object between two syncs besides what every kind remembers.
+    type State: Debug + Send + Sync;
+    /// What was seen of an object.
+    type Observation: Send;
+    /// What was decided about it.
+    type Decided: Send;
+    /// What became of that.
+    type Applied: Send;
+    /// Objects to be released or deleted besides the sync, with all that is needed for that.
+    type Cleanup: Cleanup;
+
+    /// Whether the objects and the clusters that they act on have been listed.
+    fn is_synced(&self) -> bool;
+    /// Called in every turn of the loop with [`Kind::is_synced`].
+    fn publish_readiness(&self, _synced: bool) {}
+    /// Waits until objects are due before their time.
+    fn changed(&self) -> impl Future<Output = Changed> + Send;
+    /// The objects that are there and not being deleted.
+    fn objects(&self) -> Vec<Arc<Self::Object>>;
+    /// An object as a managed autoscaler.
+    fn autoscaler(object: Arc<Self::Object>) -> Autoscaler;
+    /// Whether [`Kind::objects`] leaves out none that exists: only then is one that it lacks gone.
+    fn lists_all(&self) -> bool {
+        true
+    }
+    /// What the spec of an object means.
+    ///
+    /// # Errors
+    /// Every violation, where it cannot be acted on.
+    fn validate(&self, object: &Self::Object) -> Result<Self::Spec, Invalid>;
+    /// For whom children are created.
+    fn owner(&self, object: &Self::Object, spec: &Self::Spec) -> Owner;
+    /// What the status of an object that is new to us remembers.
+    fn restore(&self, object: &Self::Object) -> Self::State;
+    /// Forgets an object that is gone.
+    fn forget(&self, _gone: ObjectState<Self>) {}
+
+    /// What is to be released or deleted now.
+    fn cleanup(
+        &mut self,
+        states: &StateStore<Self>,
+        now: Timestamp,
+    ) -> impl Future<Output = Self::Cleanup> + Send;
+    /// Sees everything that the due autoscalers need; writes nothing.
+    fn observe(
+        &self,
+        due: Vec<Due<Self>>,
+        states: &StateStore<Self>,
+        now: Timestamp,
+    ) -> impl Future<Output = Vec<Observed<Self>>> + Send;
+    /// Decides one autoscaler; reads and writes nothing but its state.
+    fn decide(
+        &self,
+        context: &DecideContext<'_>,
+        state: &mut ObjectState<Self>,
+        item: Due<Self>,
+        observation: Self::Observation,
+    ) -> Self::Decided;
+    /// Carries out what was decided.
+    fn apply(&self, decided: Vec<Self::Decided>)
+    -> impl Future<Output = Vec<Self::Applied>> + Send;
+    /// The autoscaler that something became of.
+    fn applied_to(applied: &Self::Applied) -> &Autoscaler;
+    /// Remembers what became of a decision; whether to decide again at once.
+    fn record(
+        &self,
+        state: &mut ObjectState<Self>,
+        applied: &Self::Applied,
+        now: Timestamp,
+    ) -> bool;
+    /// Writes status, events, metrics and log of one autoscaler.
+    fn report(
+        &self,
+        state: &mut ObjectState<Self>,
+        applied: Self::Applied,
+        now: Timestamp,
+    ) -> impl Future<Output = ()> + Send;
+    /// Publishes what a sync of all due objects cost.
+    fn publish_sync(&self, seconds: f64);
+    /// Publishes what is known after every sync, due objects or none.
+    fn publish_states(&self, _states: &StateStore<Self>) {}
+
+    /// Whether something must not be left as it is when the controller ends.
+    fn must_release(_state: &ObjectState<Self>) -> bool {
+        false
+    }
+    /// From now on nothing may be written that a controller would have to undo later.
+    fn begin_release(&mut self) {}
+}
+
+/// What is released or deleted besides a sync.
+pub(super) trait Cleanup: Send {
+    /// Does it, as far as that is possible now.
+    fn run(self) -> impl Future<Output = ()> + Send;
+}
