@@ -182,7 +182,7 @@ impl RelatedHpas {
     }
 }
 
-/// UID of the object that this autoscaler was created for, if it is nobody's own.
+/// UID of the object that this HPA was created for, if any.
 #[must_use]
 pub fn created_for(hpa: &HpaView) -> Option<&str> {
     let of_a_fleet = || hpa.labels.get(FLEET_UID)?.as_str();
@@ -203,13 +203,13 @@ fn is_stripped(owner: &Owner, hpa: &HpaView, known: Option<&str>) -> bool {
         && (known == Some(&*hpa.uid) || is_marked)
 }
 
-/// UID of the object that adopted this autoscaler, if any did.
+/// UID of the object that adopted this HPA, if any did.
 #[must_use]
 pub fn adopted_by(hpa: &HpaView) -> Option<&str> {
     hpa.annotations.get(ADOPTED_BY)?.as_str()
 }
 
-/// An autoscaler as the domain reads it: its bounds, and what it wants.
+/// An HPA as the domain reads it: its bounds, and the count that it asks for.
 pub(super) fn as_child(hpa: &HpaView) -> Child {
     let count = |fields: &Value, name: &str| {
         let n = fields.get(name).and_then(Value::as_u64);
@@ -225,14 +225,13 @@ pub(super) fn as_child(hpa: &HpaView) -> Child {
     }
 }
 
-/// Whether the fleet with this UID created or adopted this autoscaler.
+/// Whether the fleet with this UID created or adopted this HPA.
 #[must_use]
 pub fn is_of_fleet(hpa: &HpaView, uid: &str) -> bool {
     created_for(hpa) == Some(uid) || adopted_by(hpa) == Some(uid)
 }
 
-/// Whether nobody but its user has a say in this autoscaler: it has no controller, and nobody has
-/// adopted it.
+/// Whether an HPA has neither a controller nor an adopter.
 #[must_use]
 pub fn is_unclaimed(hpa: &HpaView) -> bool {
     created_for(hpa).is_none() && adopted_by(hpa).is_none()
@@ -325,7 +324,7 @@ fn without_marks(hpa: &HpaView) -> impl Iterator<Item = Value> {
     })
 }
 
-/// Whether a fleet has adopted this autoscaler, whose object is in another cluster.
+/// Whether a fleet has adopted this HPA: its adopter is in another cluster.
 #[must_use]
 pub fn is_adopted_by_a_fleet(hpa: &HpaView) -> bool {
     hpa.annotations.get(FLEET_UID).is_some()
@@ -333,7 +332,7 @@ pub fn is_adopted_by_a_fleet(hpa: &HpaView) -> bool {
 
 /// The JSON patch for a `behavior` with more in it than we wrote; `None` when there is none.
 ///
-/// Server-side apply leaves alone what another hand added beside our fields; this does not.
+/// Server-side apply leaves fields alone that others added beside ours; this removes them.
 #[must_use]
 pub fn surplus_patch(desired: &Value, live: &HpaView) -> Option<Value> {
     let (wanted, found) = (desired.pointer("/spec/behavior"), live.spec.get("behavior"));
@@ -347,7 +346,7 @@ pub fn surplus_patch(desired: &Value, live: &HpaView) -> Option<Value> {
     }
 }
 
-/// Whether the live autoscaler is what `desired` (a manifest of this module) asks for.
+/// Whether the live HPA is what `desired` (a manifest of this module) asks for.
 #[must_use]
 pub fn is_as_written(desired: &Value, live: &HpaView) -> bool {
     let part = |path: &str| desired.pointer(path).unwrap_or(&Value::Null);
@@ -359,7 +358,7 @@ pub fn is_as_written(desired: &Value, live: &HpaView) -> bool {
         && surplus_patch(desired, live).is_none()
 }
 
-/// Whether nothing but `minReplicas` and `maxReplicas` is to be changed: our own shaping, no repair.
+/// Whether nothing but `minReplicas` and `maxReplicas` is to be changed: our own change, no repair.
 #[must_use]
 pub fn differs_in_bounds_only(desired: &Value, live: &HpaView) -> bool {
     let mut moved = live.clone();
@@ -375,9 +374,9 @@ pub fn differs_in_bounds_only(desired: &Value, live: &HpaView) -> bool {
     is_as_written(desired, &moved)
 }
 
-/// Whether a live autoscaler is what we left: then what is to be changed about it is our own doing, and no repair.
+/// Whether a live HPA is as we left it: then a difference from what is wanted is our own change, and no repair.
 ///
-/// One of an earlier generation is what we found, seen late.
+/// One of an earlier generation is a late watch event of what we found.
 #[must_use]
 pub fn is_as_left(left: &HpaView, live: &HpaView) -> bool {
     let is_older = live.generation < left.generation;

@@ -1,7 +1,7 @@
 //! Which objects are due: every object once per sync period, spread over the period by namespace.
 //!
 //! Objects of one namespace share their instant, so that one list of pod metrics serves them all;
-//! different namespaces are spread out, so that a restart makes no thundering herd. A changed spec
+//! different namespaces are spread out, so that a restart causes no burst of requests. A changed spec
 //! is due at once.
 
 use std::{

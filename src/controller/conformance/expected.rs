@@ -1,5 +1,4 @@
-//! What a child's status tells of its last pass, and what it does not tell but its spec and the pods
-//! do. It reads; it judges nothing.
+//! What is known of a child's last pass: from its status, and where that is silent from its spec and the pods.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -50,8 +49,8 @@ impl Answer {
     }
 }
 
-/// A change of this makes other answers of the same inputs. (`metadata.generation` would tell, but
-/// the API server keeps none for this kind before it writes `observedGeneration`.)
+/// A hash of what makes other results of the same inputs: metrics and behavior.
+// Not `metadata.generation`, which the API server keeps for this kind only once it writes `observedGeneration`.
 pub(super) fn fingerprint(child: &HpaView) -> u64 {
     let mut hasher = DefaultHasher::new();
     for field in ["metrics", "behavior"] {

@@ -1,12 +1,11 @@
-//! The permanent conformance check: our observed lane beside the child autoscaler's own answers.
+//! The permanent conformance check: our observed lane beside the child HPA's own recommendations.
 //!
-//! Every sync leaves an expectation: for this count and these values the metrics ask for so many.
-//! When the child's status shows a pass over the same inputs, its answer is compared with ours. Two
-//! things cannot be known from outside: when exactly the child had its pass, and which of our
-//! readings it made too. So the answer is reckoned for every possibility, and only what cannot be
-//! explained by any of them is a disagreement; what some explain and some do not is no comparison.
-//! Nothing is compared before both logs are older than they reach back, nor after the child has read
-//! something that we have not. It changes nothing.
+//! Every sync leaves an expectation: at this count and with these values the metrics ask for so many replicas. When the
+//! child's status shows a pass over the same inputs, its result is compared with ours. Two things cannot be seen from
+//! outside: when exactly the child had its pass, and which of our readings it made too. The expected result is therefore
+//! computed for every possibility; a result that none of them explains is a disagreement, and one that only some explain is
+//! not compared. Nothing is compared before both logs are older than they reach back, nor after the child has read
+//! something that we have not. The check changes nothing.
 
 mod expected;
 
@@ -29,7 +28,7 @@ use crate::{
 };
 
 /// How many different expectations are kept.
-const MEMORY: usize = 8;
+const EXPECTATIONS: usize = 8;
 /// How far apart a pass of the child and the sync that sees the same may be: its own default period.
 const SLACK: SignedDuration = SignedDuration::from_secs(15);
 
@@ -155,7 +154,7 @@ impl Rules<'_> {
 // === impl Conformance ===
 
 impl Conformance {
-    /// Takes one sync in; says whether an answer of the child could be compared, and whether it agreed.
+    /// Records one sync; returns whether the child agreed, if its result could be compared.
     pub(super) fn watch(
         &mut self,
         sync: &Sync<'_>,
@@ -173,7 +172,7 @@ impl Conformance {
                 spec,
                 ..Self::default()
             };
-            self.distrust(sync.at, rules);
+            self.wait_for_log(sync.at, rules);
         }
         let before = std::mem::replace(&mut self.pods, sync.pods.to_vec());
         self.expect(sync, child, rules);
@@ -189,8 +188,8 @@ impl Conformance {
         verdict
     }
 
-    /// The child may have read what we have not: its log is a stranger until that is out of reach.
-    fn distrust(&mut self, now: Timestamp, rules: Rules<'_>) {
+    /// The child may have read what we have not: its log is not comparable until that is out of reach.
+    fn wait_for_log(&mut self, now: Timestamp, rules: Rules<'_>) {
         self.whole_from = now.checked_add(rules.reach() + rules.slack()).ok();
     }
 
@@ -217,7 +216,7 @@ impl Conformance {
             Some(last) => last.last = sync.at,
             None => self.expected.push_back(expectation),
         }
-        while self.expected.len() > MEMORY {
+        while self.expected.len() > EXPECTATIONS {
             self.expected.pop_front();
         }
     }
@@ -236,13 +235,13 @@ impl Conformance {
             .cloned()
             .collect();
         if same.is_empty() && fresh {
-            self.distrust(now, rules);
+            self.wait_for_log(now, rules);
         }
-        // Pods that changed give the same inputs another count; which one the child made is not told.
-        let told = same
+        // After pods changed the same inputs may give another count, and status does not say which one the child got.
+        let is_unambiguous = same
             .iter()
             .all(|e| Some(e.step) == same.first().map(|first| first.step));
-        for read in self.reads.iter_mut().filter(|_| told) {
+        for read in self.reads.iter_mut().filter(|_| is_unambiguous) {
             read.shared |= same.iter().any(|e| e.first <= read.at && read.at <= e.last);
         }
         if self.compared || self.whole_from.is_none_or(|from| now < from) || same.is_empty() {
@@ -264,7 +263,7 @@ impl Conformance {
             return None;
         }
         let (child, expected) = (&self.child, ranges().collect::<Vec<_>>());
-        tracing::warn!(%child, ?answer, ?expected, "the child autoscaler answered otherwise");
+        tracing::warn!(%child, ?answer, ?expected, "the child HPA disagrees with the expected recommendation");
         Some(false)
     }
 
@@ -411,10 +410,10 @@ mod tests {
         }
     }
 
-    /// A shadow beside a child without `behavior` and a window of five minutes.
+    /// A check beside a child without `behavior` and a window of five minutes.
     #[derive(Default)]
     struct Watch {
-        shadow: Conformance,
+        conformance: Conformance,
         pods: Vec<Arc<Pod>>,
     }
 
@@ -435,7 +434,7 @@ mod tests {
                 pods: &self.pods,
                 changes: &changes,
             };
-            self.shadow.watch(
+            self.conformance.watch(
                 &sync,
                 Some(child),
                 Rules {
