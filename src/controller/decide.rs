@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::{child_hpa, conformance, kind::Part, observe::TargetObservation, state::TargetState};
+use super::{child_hpa, conformance, observe::TargetObservation, part::Part, target::TargetState};
 use crate::{
     domain::{
         Replicas,
@@ -82,7 +82,7 @@ impl DecideContext<'_> {
         }
         Decided {
             delegates: delegates(&workload),
-            child_left: state.child_left.clone(),
+            child_left: state.child.clone(),
             part,
             observation,
             decision,

@@ -12,10 +12,9 @@ use super::{
     child_hpa,
     decide::{DecideContext, Decided},
     demand_sample,
-    kind::{Changed, Cleanup, Due, Kind, Observed},
+    kind::{Changed, Cleanup, Due, Kind, Observed, StateOf, StatesOf},
     observe::{self, ReadTime, TargetObservation},
     report::{self, Extras, Reporter},
-    state::{ObjectState, StateStore},
 };
 use crate::{
     api::{
@@ -97,7 +96,7 @@ impl<C: Cluster> Kind for Effective<C> {
 
     fn restore(&self, _: &Self::Object) -> Self::State {}
 
-    async fn cleanup(&mut self, _: &StateStore<Self>, _: Timestamp) -> Self::Cleanup {
+    async fn cleanup(&mut self, _: &StatesOf<Self>, _: Timestamp) -> Self::Cleanup {
         let objects = self.objects();
         let uids = objects
             .iter()
@@ -116,7 +115,7 @@ impl<C: Cluster> Kind for Effective<C> {
     async fn observe(
         &self,
         due: Vec<Due<Self>>,
-        _: &StateStore<Self>,
+        _: &StatesOf<Self>,
         now: Timestamp,
     ) -> Vec<Observed<Self>> {
         let parts: Vec<_> = due.iter().map(|item| item.part(&item.spec)).collect();
@@ -132,7 +131,7 @@ impl<C: Cluster> Kind for Effective<C> {
     fn decide(
         &self,
         context: &DecideContext<'_>,
-        state: &mut ObjectState<Self>,
+        state: &mut StateOf<Self>,
         item: Due<Self>,
         observation: Self::Observation,
     ) -> Self::Decided {
@@ -152,15 +151,12 @@ impl<C: Cluster> Kind for Effective<C> {
         &applied.decided.part.autoscaler
     }
 
-    fn record(
-        &self,
-        state: &mut ObjectState<Self>,
-        applied: &Self::Applied,
-        now: Timestamp,
-    ) -> bool {
+    fn record(&self, state: &mut StateOf<Self>, applied: &Self::Applied, now: Timestamp) -> bool {
         match &applied.outcome {
             Ok(effect) => {
-                state.target.delegated(effect);
+                state
+                    .target
+                    .child_left(effect.child.as_ref(), !effect.changes.is_empty());
                 if let Some(to) = effect.scaled {
                     // Changes of our own count as scale events.
                     let behavior = applied.decided.part.workload.behavior.as_ref();
@@ -173,7 +169,7 @@ impl<C: Cluster> Kind for Effective<C> {
         }
     }
 
-    async fn report(&self, state: &mut ObjectState<Self>, applied: Self::Applied, now: Timestamp) {
+    async fn report(&self, state: &mut StateOf<Self>, applied: Self::Applied, now: Timestamp) {
         let reporter = Reporter {
             cluster: &*self.cluster,
             telemetry: &self.shared.telemetry,
@@ -183,7 +179,7 @@ impl<C: Cluster> Kind for Effective<C> {
             change: report::change(&applied),
             ..Extras::default()
         };
-        reporter.applied(state, &applied, extras).await;
+        reporter.applied(state.subject(), &applied, extras).await;
     }
 
     fn publish_sync(&self, seconds: f64) {

@@ -11,9 +11,8 @@ use jiff::Timestamp;
 
 use super::{
     autoscaler::Autoscaler,
-    child_hpa::ChildSpec,
-    conflicts::TargetConflicts,
     decide::DecideContext,
+    part::WorkItem,
     report::Trouble,
     state::{ObjectState, StateStore},
 };
@@ -22,59 +21,8 @@ use crate::{
         ownership::{Owner, OwnerKind},
         spec::Invalid,
     },
-    domain::workload::Workload,
     ports::ObjectKey,
 };
-
-/// An autoscaler that is due, with what the spec in force means.
-#[derive(Debug)]
-pub(super) struct WorkItem<O, S> {
-    /// The object as the user wrote it, valid or not.
-    pub(super) object: Arc<O>,
-    /// The same object, of whichever kind.
-    pub(super) autoscaler: Autoscaler,
-    /// For whom children are created.
-    pub(super) owner: Arc<Owner>,
-    /// What the last valid spec means.
-    pub(super) spec: Arc<S>,
-    /// What a child is built from by that spec.
-    pub(super) child: Arc<ChildSpec>,
-    /// The other autoscalers that act on the same target.
-    pub(super) conflicts: TargetConflicts,
-}
-
-// === impl WorkItem ===
-
-impl<O, S> WorkItem<O, S> {
-    /// The part that carries out `workload`, with the child as the user wrote it.
-    pub(super) fn part(&self, workload: &Arc<Workload>) -> Part {
-        Part {
-            autoscaler: self.autoscaler.clone(),
-            owner: Arc::clone(&self.owner),
-            child: Arc::clone(&self.child),
-            workload: Arc::clone(workload),
-            conflicts: self.conflicts.clone(),
-            known_child: None,
-        }
-    }
-}
-
-/// A part of an autoscaler: its workload in one cluster.
-#[derive(Debug, Clone)]
-pub(super) struct Part {
-    /// Whose part it is.
-    pub(super) autoscaler: Autoscaler,
-    /// For whom the child is created.
-    pub(super) owner: Arc<Owner>,
-    /// What the child is built from.
-    pub(super) child: Arc<ChildSpec>,
-    /// The workload: its bounds, metrics, windows and predictions in this cluster.
-    pub(super) workload: Arc<Workload>,
-    /// The other autoscalers that act on the same target.
-    pub(super) conflicts: TargetConflicts,
-    /// UID of the child as it was left, where no owner reference tells.
-    pub(super) known_child: Option<String>,
-}
 
 /// Autoscalers that are due at once.
 #[derive(Debug)]
@@ -87,6 +35,12 @@ pub(super) enum Changed {
 
 /// What a kind made of one due autoscaler: what it saw, or why nothing can be decided.
 pub(super) type Observed<K> = (Due<K>, Result<<K as Kind>::Observation, Vec<Trouble>>);
+
+/// What is remembered of one object of a kind.
+pub(super) type StateOf<K> = ObjectState<<K as Kind>::Spec, <K as Kind>::State>;
+
+/// What is remembered of every object of a kind.
+pub(super) type StatesOf<K> = StateStore<<K as Kind>::Spec, <K as Kind>::State>;
 
 /// An autoscaler of a kind that is due.
 pub(super) type Due<K> = WorkItem<<K as Kind>::Object, <K as Kind>::Spec>;
@@ -134,26 +88,26 @@ pub(super) trait Kind: Send + Sync + Sized {
     /// What the status of an object that is new to us remembers.
     fn restore(&self, object: &Self::Object) -> Self::State;
     /// Forgets an object that is gone.
-    fn forget(&self, _gone: ObjectState<Self>) {}
+    fn forget(&self, _gone: StateOf<Self>) {}
 
     /// What is to be released or deleted now.
     fn cleanup(
         &mut self,
-        states: &StateStore<Self>,
+        states: &StatesOf<Self>,
         now: Timestamp,
     ) -> impl Future<Output = Self::Cleanup> + Send;
     /// Sees everything that the due autoscalers need; writes nothing.
     fn observe(
         &self,
         due: Vec<Due<Self>>,
-        states: &StateStore<Self>,
+        states: &StatesOf<Self>,
         now: Timestamp,
     ) -> impl Future<Output = Vec<Observed<Self>>> + Send;
     /// Decides one autoscaler; reads and writes nothing but its state.
     fn decide(
         &self,
         context: &DecideContext<'_>,
-        state: &mut ObjectState<Self>,
+        state: &mut StateOf<Self>,
         item: Due<Self>,
         observation: Self::Observation,
     ) -> Self::Decided;
@@ -163,26 +117,21 @@ pub(super) trait Kind: Send + Sync + Sized {
     /// The autoscaler that something became of.
     fn applied_to(applied: &Self::Applied) -> &Autoscaler;
     /// Remembers what became of a decision; whether to decide again at once.
-    fn record(
-        &self,
-        state: &mut ObjectState<Self>,
-        applied: &Self::Applied,
-        now: Timestamp,
-    ) -> bool;
+    fn record(&self, state: &mut StateOf<Self>, applied: &Self::Applied, now: Timestamp) -> bool;
     /// Writes status, events, metrics and log of one autoscaler.
     fn report(
         &self,
-        state: &mut ObjectState<Self>,
+        state: &mut StateOf<Self>,
         applied: Self::Applied,
         now: Timestamp,
     ) -> impl Future<Output = ()> + Send;
     /// Publishes what a sync of all due objects cost.
     fn publish_sync(&self, seconds: f64);
     /// Publishes what is known after every sync, due objects or none.
-    fn publish_states(&self, _states: &StateStore<Self>) {}
+    fn publish_states(&self, _states: &StatesOf<Self>) {}
 
     /// Whether something must not be left as it is when the controller ends.
-    fn must_release(_state: &ObjectState<Self>) -> bool {
+    fn must_release(_state: &StateOf<Self>) -> bool {
         false
     }
     /// From now on nothing may be written that a controller would have to undo later.

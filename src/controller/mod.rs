@@ -21,9 +21,11 @@ mod effective;
 pub mod fleet;
 mod kind;
 mod observe;
+mod part;
 mod report;
 mod run;
 mod state;
+mod target;
 mod work_queue;
 
 use std::{future::Future, sync::Arc, time::Duration};

@@ -13,7 +13,7 @@ use std::{
 use futures::{StreamExt, future::join_all, stream};
 use jiff::Timestamp;
 
-use super::{child_hpa::RelatedHpas, kind::Part};
+use super::{child_hpa::RelatedHpas, part::Part};
 use crate::{
     domain::{
         Replicas, ScaleTarget,

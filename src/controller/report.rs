@@ -22,10 +22,10 @@ use self::fingerprint::StatusFingerprint;
 use super::{
     apply::Applied,
     autoscaler::{Autoscaler, FleetStatus, Status},
-    kind::Kind,
-    state::ObjectState,
+    target::TargetState,
 };
 use crate::{
+    api::spec::Invalid,
     domain::{Replicas, autoscale::Decision, proposal::Source},
     ports::{Cluster, EventNote},
     telemetry::{Counts, Foresight, ObjectLabels, Telemetry, Write},
@@ -53,6 +53,17 @@ pub(super) struct ReportState {
     written: Option<StatusFingerprint>,
     /// The reason of the last warning, while what it warned of lasts.
     warned: Option<&'static str>,
+}
+
+/// What of an object's state its report is made from.
+#[derive(Debug)]
+pub(super) struct Subject<'a> {
+    /// What was reported of it.
+    pub(super) state: &'a mut ReportState,
+    /// Its workload.
+    pub(super) target: &'a TargetState,
+    /// Why its spec as it stands cannot be acted on, if so.
+    pub(super) invalid: Option<&'a Invalid>,
 }
 
 /// What the report of a kind has besides that of every autoscaler.
@@ -86,35 +97,33 @@ impl ReportState {
 
 impl<C: Cluster> Reporter<'_, C> {
     /// Reports one autoscaler after its decision was carried out, or not.
-    pub(super) async fn applied<K: Kind>(
-        &self,
-        state: &mut ObjectState<K>,
-        applied: &Applied,
-        extras: Extras,
-    ) {
+    pub(super) async fn applied(&self, subject: Subject<'_>, applied: &Applied, extras: Extras) {
+        let Subject {
+            state,
+            target,
+            invalid,
+        } = subject;
         let autoscaler = &applied.decided.part.autoscaler;
         let decision = &applied.decided.decision;
-        self.telemetry
-            .decided(&state.report.labels, counts(decision));
-        self.publish_forecasts(&mut state.report, decision);
+        self.telemetry.decided(&state.labels, counts(decision));
+        self.publish_forecasts(state, decision);
         log(applied, extras.change.as_deref());
         for event in events::events(applied) {
             self.emit(autoscaler, &event).await;
         }
-        let invalid = state.invalid.as_ref();
         match events::warning(applied, invalid) {
-            Some(warning) => self.warn(&mut state.report, autoscaler, &warning).await,
-            None => state.report.warned = None,
+            Some(warning) => self.warn(state, autoscaler, &warning).await,
+            None => state.warned = None,
         }
         let mut conditions = conditions::of(applied, invalid);
         conditions.retain(|own| extras.conditions.iter().all(|more| more.type_ != own.type_));
         conditions.extend(extras.conditions);
         let conditions = conditions::since(conditions, autoscaler, self.now);
         let status = Status {
-            common: status::status(&state.target, applied, conditions),
+            common: status::status(target, applied, conditions),
             fleet: extras.status,
         };
-        self.write(&mut state.report, autoscaler, &status).await;
+        self.write(state, autoscaler, &status).await;
     }
 
     /// Publishes how well each forecast does; the series of one that ended are removed.

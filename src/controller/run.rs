@@ -17,9 +17,10 @@ use super::{
     child_hpa::ChildSpec,
     conflicts::{self, TargetConflicts},
     decide::DecideContext,
-    kind::{Changed, Cleanup, Due, Kind, Observed, WorkItem},
+    kind::{Changed, Cleanup, Due, Kind, Observed, StatesOf},
+    part::WorkItem,
     report::{INVALID_SPEC, ReportState, Reporter, Trouble},
-    state::{InForce, StateStore},
+    state::InForce,
     work_queue::{Entry, WorkQueue},
 };
 use crate::{api::spec::Invalid, clock::Clock, ports::Cluster};
@@ -39,7 +40,7 @@ pub(super) struct Controller<C, K: Kind> {
     setup: Setup,
     shared: Shared,
     queue: WorkQueue,
-    states: StateStore<K>,
+    states: StatesOf<K>,
 }
 
 /// An autoscaler about which nothing could be decided, and why.
@@ -63,7 +64,7 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
             setup,
             shared,
             queue,
-            states: StateStore::default(),
+            states: StatesOf::<K>::default(),
         }
     }
 
@@ -166,7 +167,7 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
         conflicts: TargetConflicts,
     ) -> Option<Due<K>> {
         let validated = self.kind.validate(object);
-        let state = self.states.of(&self.kind, object, autoscaler);
+        let state = self.states.of(autoscaler, || self.kind.restore(object));
         state.invalid = None;
         match validated {
             Ok(spec) => {

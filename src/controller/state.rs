@@ -5,43 +5,25 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use foretide_crds::{
-    EffectiveHorizontalPodAutoscalerStatus, HistoryStatus, Lane, RecommendationStatus,
-    ScaleEventStatus,
-};
-use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-
 use super::{
-    apply::Effect,
     autoscaler::Autoscaler,
-    child_hpa::{ChildSpec, as_child},
-    conformance::Conformance,
-    kind::Kind,
-    report::ReportState,
+    child_hpa::ChildSpec,
+    report::{ReportState, Subject},
+    target::{StoredHistory, TargetState},
 };
-use crate::{
-    api::spec::Invalid,
-    domain::{
-        Replicas,
-        autoscale::history::{History, RawFloor},
-        hpa::{Behavior, Log, Recommendation, ScaleEvent, Settings},
-        lead_time::LeadTimes,
-    },
-    ports::HpaView,
-};
+use crate::{api::spec::Invalid, domain::lead_time::LeadTimes};
 
 /// The states of all objects of a kind, by UID.
 #[derive(Debug)]
-pub(super) struct StateStore<K: Kind>(HashMap<String, ObjectState<K>>);
+pub(super) struct StateStore<S, O>(HashMap<String, ObjectState<S, O>>);
 
 /// What is remembered of one object.
 #[derive(Debug)]
-pub(super) struct ObjectState<K: Kind> {
+pub(super) struct ObjectState<S, O> {
     /// What was reported last.
     pub(super) report: ReportState,
     /// What the last valid spec means.
-    pub(super) in_force: Option<InForce<K::Spec>>,
+    pub(super) in_force: Option<InForce<S>>,
     /// Why the spec as it stands cannot be acted on, if so.
     pub(super) invalid: Option<Invalid>,
     /// Its workload: a fleet's is that of all members together.
@@ -49,7 +31,7 @@ pub(super) struct ObjectState<K: Kind> {
     /// How long its pods took to start.
     pub(super) lead_times: LeadTimes,
     /// What is remembered of this kind besides.
-    pub(super) of_kind: K::State,
+    pub(super) of_kind: O,
 }
 
 /// What a valid spec means.
@@ -61,85 +43,53 @@ pub(super) struct InForce<S> {
     pub(super) child: Arc<ChildSpec>,
 }
 
-/// What is remembered of one workload in one cluster.
-#[derive(Debug, Default)]
-pub(super) struct TargetState {
-    /// Identity of the scale target that `history` is about.
-    pub(super) target_uid: Option<String>,
-    /// Stabilization and rate limits.
-    pub(super) history: History,
-    /// What a status remembered of that history before we saw the target.
-    pub(super) stored: StoredHistory,
-    /// When the last change of the scale was applied.
-    pub(super) last_scale: Option<Timestamp>,
-    /// The `minReplicas` that the child was left with, if there is one.
-    pub(super) child_min: Option<Replicas>,
-    /// The child as it was left.
-    pub(super) child_left: Option<Arc<HpaView>>,
-    /// What the child is expected to answer.
-    pub(super) conformance: Conformance,
-}
-
-/// What the status of an object that is new to us remembers of its history.
-#[derive(Debug, Clone, Default)]
-pub(super) enum StoredHistory {
-    /// Nothing was ever decided: there is nothing to lose.
-    #[default]
-    None,
-    /// Something was decided, and its history was not kept.
-    Lost,
-    /// This much was kept.
-    Kept(HistoryStatus),
-}
-
 // === impl StateStore ===
 
-impl<K: Kind> Default for StateStore<K> {
+impl<S, O> Default for StateStore<S, O> {
     fn default() -> Self {
         Self(HashMap::new())
     }
 }
 
-impl<K: Kind> StateStore<K> {
-    /// The state of an object; one that is new to us is restored from its status.
+impl<S, O> StateStore<S, O> {
+    /// The state of an object; one that is new to us is restored from its status, what is of its kind by `restore`.
     pub(super) fn of(
         &mut self,
-        kind: &K,
-        object: &Arc<K::Object>,
         autoscaler: &Autoscaler,
-    ) -> &mut ObjectState<K> {
+        restore: impl FnOnce() -> O,
+    ) -> &mut ObjectState<S, O> {
         let uid = autoscaler.uid().to_owned();
         self.0
             .entry(uid)
-            .or_insert_with(|| ObjectState::restored(autoscaler, kind.restore(object)))
+            .or_insert_with(|| ObjectState::restored(autoscaler, restore()))
     }
 
     /// The state of an object that is known, to change it.
-    pub(super) fn get_mut(&mut self, autoscaler: &Autoscaler) -> Option<&mut ObjectState<K>> {
+    pub(super) fn get_mut(&mut self, autoscaler: &Autoscaler) -> Option<&mut ObjectState<S, O>> {
         self.0.get_mut(autoscaler.uid())
     }
 
     /// The state of an object that is known.
-    pub(super) fn get(&self, uid: &str) -> Option<&ObjectState<K>> {
+    pub(super) fn get(&self, uid: &str) -> Option<&ObjectState<S, O>> {
         self.0.get(uid)
     }
 
     /// Every state.
-    pub(super) fn all(&self) -> impl Iterator<Item = &ObjectState<K>> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &ObjectState<S, O>> {
         self.0.values()
     }
 
     /// UIDs of the objects whose state has a property.
     pub(super) fn uids_where(
         &self,
-        has: impl Fn(&ObjectState<K>) -> bool,
+        has: impl Fn(&ObjectState<S, O>) -> bool,
     ) -> impl Iterator<Item = &str> {
         let states = self.0.iter().filter(move |(_, state)| has(state));
         states.map(|(uid, _)| &**uid)
     }
 
     /// Forgets the objects that are gone; returns their states.
-    pub(super) fn retain(&mut self, exists: impl Fn(&str) -> bool) -> Vec<ObjectState<K>> {
+    pub(super) fn retain(&mut self, exists: impl Fn(&str) -> bool) -> Vec<ObjectState<S, O>> {
         let gone = self.0.extract_if(|uid, _| !exists(uid));
         gone.map(|(_, state)| state).collect()
     }
@@ -158,9 +108,9 @@ impl<S> Clone for InForce<S> {
 
 // === impl ObjectState ===
 
-impl<K: Kind> ObjectState<K> {
+impl<S, O> ObjectState<S, O> {
     /// The state of an object that is new to us: what its status remembers.
-    fn restored(autoscaler: &Autoscaler, of_kind: K::State) -> Self {
+    fn restored(autoscaler: &Autoscaler, of_kind: O) -> Self {
         let status = autoscaler.status();
         let last_scale = status.and_then(|status| status.last_scale_time.as_ref());
         Self {
@@ -176,154 +126,13 @@ impl<K: Kind> ObjectState<K> {
             of_kind,
         }
     }
-}
 
-// === impl StoredHistory ===
-
-impl StoredHistory {
-    /// What a status kept.
-    pub(super) fn of(status: Option<&EffectiveHorizontalPodAutoscalerStatus>) -> Self {
-        let decided = status.filter(|status| status.decision.is_some());
-        match decided.map(|status| &status.history) {
-            None => Self::None,
-            Some(None) => Self::Lost,
-            Some(Some(history)) => Self::Kept(history.clone()),
+    /// What the reporter needs of it.
+    pub(super) fn subject(&mut self) -> Subject<'_> {
+        Subject {
+            state: &mut self.report,
+            target: &self.target,
+            invalid: self.invalid.as_ref(),
         }
-    }
-}
-
-// === impl TargetState ===
-
-impl TargetState {
-    /// Remembers how the child was left. One that was repaired may have read and logged what we did not: its answers are
-    /// not compared until it has settled again.
-    pub(super) fn delegated(&mut self, effect: &Effect) {
-        self.child_min = effect.child.as_deref().map(|hpa| as_child(hpa).min);
-        self.child_left.clone_from(&effect.child);
-        if !effect.changes.is_empty() {
-            self.conformance = Conformance::default();
-        }
-    }
-
-    /// Remembers a change of the scale that we applied.
-    pub(super) fn scaled(
-        &mut self,
-        behavior: Option<&Behavior>,
-        from: Replicas,
-        to: Replicas,
-        at: Timestamp,
-    ) {
-        self.history = std::mem::take(&mut self.history).applied(behavior, from, to, at);
-        self.last_scale = Some(at);
-    }
-
-    /// Makes the history be about the target with this UID.
-    ///
-    /// A target that is seen for the first time takes what status kept, with a hold for what it did not keep; a recreated
-    /// target starts with none.
-    pub(super) fn restore(
-        &mut self,
-        target_uid: &str,
-        behavior: Option<&Behavior>,
-        settings: &Settings,
-        now: Timestamp,
-    ) {
-        match self.target_uid.replace(target_uid.to_owned()) {
-            Some(before) if before == target_uid => {}
-            Some(_) => self.history = History::default(),
-            None => {
-                let lost = || History::lost(now, behavior, settings);
-                match std::mem::take(&mut self.stored) {
-                    StoredHistory::None => {}
-                    StoredHistory::Lost => self.history = lost(),
-                    StoredHistory::Kept(kept) => self.history = restored(&kept, lost(), now),
-                }
-            }
-        }
-    }
-}
-
-/// The history in the shape that status keeps it in.
-pub(super) fn kept(history: &History) -> HistoryStatus {
-    let observed = history
-        .log
-        .recommendations()
-        .iter()
-        .map(|entry| RecommendationStatus {
-            time: MicroTime(entry.at),
-            lane: Lane::Observed,
-            replicas: entry.replicas.as_i32(),
-            mirrored: Some(entry.mirrored),
-        });
-    let floors = history.floors.iter().map(|entry| RecommendationStatus {
-        time: MicroTime(entry.at),
-        lane: Lane::Floor,
-        replicas: entry.raw.as_i32(),
-        mirrored: None,
-    });
-    let ups = history.log.scale_up.iter().map(|event| (event, 1));
-    let downs = history.log.scale_down.iter().map(|event| (event, -1));
-    let events = ups.chain(downs).map(|(event, sign)| ScaleEventStatus {
-        time: MicroTime(event.at),
-        change: sign * event.change.as_i32(),
-    });
-    HistoryStatus {
-        recommendations: Some(observed.chain(floors).collect()),
-        events: Some(events.collect()),
-    }
-}
-
-/// A lost history, as far as status kept it; entries of the future are not believed.
-fn restored(status: &HistoryStatus, lost: History, now: Timestamp) -> History {
-    let past = |time: &MicroTime| time.0 <= now;
-    let entries = || {
-        status
-            .recommendations
-            .iter()
-            .flatten()
-            .filter(|entry| past(&entry.time))
-    };
-    let recommendations = entries()
-        .filter(|entry| entry.lane == Lane::Observed)
-        .map(|entry| {
-            let replicas = Replicas::from_i32(entry.replicas);
-            Recommendation {
-                at: entry.time.0,
-                replicas,
-                mirrored: entry.mirrored.unwrap_or(false),
-            }
-        });
-    let floors = entries()
-        .filter(|entry| entry.lane == Lane::Floor)
-        .map(|entry| RawFloor {
-            at: entry.time.0,
-            raw: Replicas::from_i32(entry.replicas),
-        });
-    let (ups, downs): (Vec<_>, Vec<_>) = status
-        .events
-        .iter()
-        .flatten()
-        .filter(|event| past(&event.time))
-        .partition(|event| event.change > 0);
-    let events = |events: Vec<&ScaleEventStatus>| {
-        events
-            .into_iter()
-            .map(|event| ScaleEvent {
-                at: event.time.0,
-                change: Replicas::new(event.change.unsigned_abs()),
-                outdated: false,
-            })
-            .collect()
-    };
-    let recommendations: Vec<_> = recommendations.collect();
-    History {
-        log: Log {
-            recommendations: (!recommendations.is_empty()).then_some(recommendations),
-            scale_up: events(ups),
-            scale_down: events(downs),
-            ..lost.log
-        },
-        floors: floors.collect(),
-        ..lost
     }
 }

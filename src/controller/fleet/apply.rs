@@ -65,7 +65,9 @@ impl MemberApplied {
             record.start = placement.start;
         }
         if self.plan.decided.is_some() {
-            record.target.delegated(effect);
+            record
+                .target
+                .child_left(effect.child.as_ref(), !effect.changes.is_empty());
             let decided = self.plan.min;
             let written = record.target.child_min;
             record.shaped = written.map(|written| ShapedMin { written, decided });

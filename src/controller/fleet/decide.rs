@@ -7,12 +7,14 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-use super::{FleetItem, merged_metrics::Members, participants::Participants, state::FleetState};
+use super::{
+    item::FleetItem, merged_metrics::Members, participants::Participants, state::FleetState,
+};
 use crate::{
     controller::{
         decide::{DecideContext, Decided},
         observe::TargetObservation,
-        state::TargetState,
+        target::TargetState,
     },
     domain::{
         Observation, ReplicaBounds, Replicas, Scale,

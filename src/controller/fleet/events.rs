@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{FleetDecided, apply::MemberApplied, state::MemberRecord};
+use super::{apply::MemberApplied, decided::FleetDecided, state::MemberRecord};
 use crate::{
     domain::federate::{Action, MemberDecision},
     ports::EventNote,

@@ -4,7 +4,11 @@
 //! five minutes at most; what is left there is collected when the member is back. Replicas stay as they are; an adopted HPA
 //! is restored, and foreign ones are never written.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use foretide_crds::{DeletionPolicy, FederatedHPA, Passthrough, WorkloadSource};
 use futures::future::{join, join_all};
@@ -12,10 +16,10 @@ use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use super::{Federated, FleetDecided, member_plan::MemberPlan, observe::in_reach};
+use super::{decided::FleetDecided, member_plan::MemberPlan, observe::in_reach};
 use crate::{
     api::ownership::{DELETION_POLICY, FLEET_UID, HUB},
-    controller::{apply::Writer, child_hpa, kind, state::StateStore},
+    controller::{apply::Writer, child_hpa, kind},
     domain::{autoscale::action::Action, workload::Strategy},
     ports::{Cluster, ClusterError, EventNote, Fleet, HpaView, Member, MemberView, Workloads},
     telemetry::{Telemetry, Write},
@@ -39,7 +43,7 @@ enum End<'a> {
 
 /// A fleet that is being deleted.
 #[derive(Debug)]
-struct Deleting {
+pub(super) struct Deleting {
     fdhpa: Arc<FederatedHPA>,
     /// The members that had something of it, as far as is known.
     listed: HashSet<String>,
@@ -50,38 +54,57 @@ struct Deleting {
 /// What is to be cleaned up in one sync. It has all that it needs, so that it can run beside the sync.
 #[derive(Debug)]
 pub(in crate::controller) struct Cleanup<C, F> {
-    hub: Arc<C>,
-    fleet: Arc<F>,
-    telemetry: Arc<Telemetry>,
+    /// The cluster that the fleets' objects are in.
+    pub(super) hub: Arc<C>,
+    /// The members.
+    pub(super) fleet: Arc<F>,
+    /// Where writes are counted.
+    pub(super) telemetry: Arc<Telemetry>,
     /// Time for what is removed from one member.
-    deadline: Duration,
-    deleting: Vec<Deleting>,
-    /// This hub's identity, when members are to be searched for HPAs of deleted fleets.
-    collect_as: Option<String>,
+    pub(super) deadline: Duration,
+    /// The fleets that are being deleted.
+    pub(super) deleting: Vec<Deleting>,
+    /// The hub's identity, when members are to be searched for HPAs of deleted fleets.
+    pub(super) collect_as: Option<String>,
 }
 
-// === impl Federated ===
+/// What is known of deletions between two syncs.
+#[derive(Debug, Default)]
+pub(super) struct Finalizers {
+    /// The hub's identity, once it was read.
+    identity: Option<String>,
+    /// When members were last searched for HPAs of deleted fleets.
+    collected: Option<Timestamp>,
+    /// Since when objects are being deleted, by UID.
+    since: HashMap<String, Timestamp>,
+}
 
-impl<C: Cluster, F: Fleet> Federated<C, F> {
-    /// What is to be cleaned up now.
-    pub(super) async fn pending_cleanup(
+// === impl Finalizers ===
+
+impl Finalizers {
+    /// The hub's identity, if it was read.
+    pub(super) fn hub_identity(&self) -> Option<&str> {
+        self.identity.as_deref()
+    }
+
+    /// Those of the fleets that are being deleted and wait for us; `members_of` are the members that one has something in,
+    /// as far as is remembered.
+    pub(super) fn deleting(
         &mut self,
-        states: &StateStore<Self>,
+        mut fleets: Vec<Arc<FederatedHPA>>,
+        members_of: impl Fn(&str) -> Vec<String>,
         now: Timestamp,
-    ) -> Cleanup<C, F> {
-        let mut deleting = self.hub.federated();
-        deleting.retain(|fdhpa| fdhpa.metadata.deletion_timestamp.is_some());
-        let uids: HashSet<String> = deleting.iter().filter_map(|fdhpa| fdhpa.uid()).collect();
-        self.deleting_since.retain(|uid, _| uids.contains(uid));
-        deleting.retain(|fdhpa| has_finalizer(fdhpa));
-        let deleting = deleting.into_iter().map(|fdhpa| {
+    ) -> Vec<Deleting> {
+        fleets.retain(|fdhpa| fdhpa.metadata.deletion_timestamp.is_some());
+        let uids: HashSet<String> = fleets.iter().filter_map(|fdhpa| fdhpa.uid()).collect();
+        self.since.retain(|uid, _| uids.contains(uid));
+        fleets.retain(|fdhpa| has_finalizer(fdhpa));
+        let deleting = fleets.into_iter().map(|fdhpa| {
             let uid = fdhpa.uid().unwrap_or_default();
-            let state = states.get(&uid);
             let clusters = fdhpa.status.as_ref().and_then(|s| s.clusters.as_deref());
             let in_status = clusters.into_iter().flatten().map(|c| c.name.clone());
-            let remembered = state.into_iter().flat_map(|s| s.of_kind.members.keys());
-            let listed = in_status.chain(remembered.cloned()).collect();
-            let since = *self.deleting_since.entry(uid).or_insert(now);
+            let listed = in_status.chain(members_of(&uid)).collect();
+            let since = *self.since.entry(uid).or_insert(now);
             let is_overdue = now.duration_since(since) >= MAX_DELAY;
             Deleting {
                 fdhpa,
@@ -89,44 +112,41 @@ impl<C: Cluster, F: Fleet> Federated<C, F> {
                 is_overdue,
             }
         });
-        Cleanup {
-            hub: Arc::clone(&self.hub),
-            fleet: Arc::clone(&self.fleet),
-            telemetry: Arc::clone(&self.shared.telemetry),
-            deadline: self.setup.member_deadline,
-            deleting: deleting.collect(),
-            collect_as: self.collect_as(now).await,
-        }
+        deleting.collect()
     }
 
-    /// This hub's identity, if it is known and members were not searched within the last minute.
-    async fn collect_as(&mut self, now: Timestamp) -> Option<String> {
+    /// The hub's identity, if it can be read and members were not searched within the last minute.
+    pub(super) async fn collect_as<C: Cluster>(
+        &mut self,
+        hub: &C,
+        now: Timestamp,
+    ) -> Option<String> {
         let waits = |last: Timestamp| now.duration_since(last).abs() < COLLECT_PERIOD;
         if self.collected.is_some_and(waits) {
             return None;
         }
         self.collected = Some(now);
         if self.identity.is_none() {
-            self.identity = self.hub.identity().await.ok();
+            self.identity = hub.identity().await.ok();
         }
         self.identity.clone()
     }
+}
 
-    /// Sets the finalizer before the first write to a member, and removes it when nothing is left to clean up.
-    ///
-    /// # Errors
-    /// When it cannot be set: nothing may be written then.
-    pub(super) async fn update_finalizer(
-        &self,
-        fleet: &FleetDecided<F::Member>,
-        plans: &[MemberPlan],
-    ) -> Result<(), ClusterError> {
-        let fdhpa = &fleet.item.object;
-        match (has_finalizer(fdhpa), needs_finalizer(fleet, plans)) {
-            (false, true) => set_finalizer(&*self.hub, fdhpa, true).await,
-            (true, false) if is_clean(fleet) => set_finalizer(&*self.hub, fdhpa, false).await,
-            _ => Ok(()),
-        }
+/// Sets the finalizer before the first write to a member, and removes it when nothing is left to clean up.
+///
+/// # Errors
+/// When it cannot be set: nothing may be written then.
+pub(super) async fn update<C: Cluster, M: Member>(
+    hub: &C,
+    fleet: &FleetDecided<M>,
+    plans: &[MemberPlan],
+) -> Result<(), ClusterError> {
+    let fdhpa = &fleet.item.object;
+    match (has_finalizer(fdhpa), needs_finalizer(fleet, plans)) {
+        (false, true) => set_finalizer(hub, fdhpa, true).await,
+        (true, false) if is_clean(fleet) => set_finalizer(hub, fdhpa, false).await,
+        _ => Ok(()),
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    FleetItem,
     decide::largest_demand,
+    item::FleetItem,
     observe::{FleetObservation, MemberObservation, MemberSeen, Present},
     placement::{self, Placement},
     state::{FleetState, MemberRecord, ShapedMin},
@@ -18,8 +18,8 @@ use crate::{
         child_hpa::{ChildSpec, RelatedHpas, as_child},
         decide::{DecideContext, Decided},
         demand_sample,
-        kind::Part,
         observe::{ForecastSeries, TargetObservation},
+        part::Part,
     },
     domain::{
         ReplicaBounds, Replicas,

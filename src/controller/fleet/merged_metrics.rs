@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 
-use super::{FleetItem, observe::Present};
+use super::{item::FleetItem, observe::Present};
 use crate::{
     controller::{
         child_hpa::RelatedHpas,

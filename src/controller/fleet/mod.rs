@@ -11,8 +11,10 @@
 mod apply;
 mod change;
 mod decide;
+mod decided;
 mod events;
 mod finalizer;
+mod item;
 pub(in crate::controller) mod last_move;
 pub(crate) mod ledger;
 mod member_plan;
@@ -24,19 +26,22 @@ mod report;
 mod state;
 mod template;
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use foretide_crds::FederatedHPA;
 use futures::future::join_all;
 use jiff::Timestamp;
 
 use self::{
-    apply::{MemberApplied, MemberWriter},
-    decide::{Whole, WholeDecided},
-    finalizer::Cleanup,
-    member_plan::{MemberPlan, MemberReader, Planner},
+    apply::MemberWriter,
+    decide::Whole,
+    decided::{FleetApplied, FleetDecided},
+    finalizer::{Cleanup, Finalizers},
+    item::{FleetItem, FleetTerms},
+    member_plan::{MemberReader, Planner},
     observe::{Deadline, DueFleet, FleetObservation},
     participants::Participants,
+    report::FleetReporter,
     state::FleetState,
 };
 use super::{
@@ -44,21 +49,19 @@ use super::{
     autoscaler::Autoscaler,
     decide::DecideContext,
     demand_sample,
-    kind::{Changed, Due, Kind, Observed, WorkItem},
+    kind::{Changed, Due, Kind, Observed, StateOf, StatesOf},
     report::Trouble,
-    state::{ObjectState, StateStore},
 };
 use crate::{
     api::{
         ownership::{Owner, OwnerKind},
-        spec::{self, FleetSpec, Invalid},
+        spec::{self, Invalid},
     },
     domain::{
         Replicas,
         federate::{self, FleetDecision, Reason},
-        workload::Workload,
     },
-    ports::{Cluster, ClusterError, Fleet},
+    ports::{Cluster, Fleet},
 };
 
 /// The fleets whose objects are in one cluster, the hub.
@@ -68,52 +71,10 @@ pub(super) struct Federated<C, F> {
     fleet: Arc<F>,
     setup: Setup,
     shared: Shared,
-    /// This hub's identity, once it was read.
-    identity: Option<String>,
-    /// When members were last searched for what deleted fleets left behind.
-    collected: Option<Timestamp>,
-    /// Since when objects are being deleted, by UID.
-    deleting_since: HashMap<String, Timestamp>,
+    /// What is being deleted.
+    finalizers: Finalizers,
     /// Whether the controller ends: members must not be kept from scaling down, because no controller would undo it.
     is_ending: bool,
-}
-
-/// What a valid spec of a fleet means.
-#[derive(Debug)]
-pub(in crate::controller) struct FleetTerms {
-    /// For the whole, and how it is divided.
-    spec: FleetSpec,
-    /// The workload as members observe it.
-    observed_workload: Arc<Workload>,
-}
-
-/// A fleet that is due.
-type FleetItem = WorkItem<FederatedHPA, FleetTerms>;
-
-/// What one sync decided about one fleet.
-#[derive(Debug)]
-pub(in crate::controller) struct FleetDecided<M> {
-    /// The fleet.
-    item: FleetItem,
-    /// What was seen.
-    observed: FleetObservation<M>,
-    /// The decision for the whole.
-    whole: WholeDecided,
-    /// The members as the rules read them.
-    members: Vec<federate::Member>,
-    /// How the rules divide the whole.
-    decision: FleetDecision,
-    /// What is to be done in each member.
-    plans: Vec<MemberPlan>,
-}
-
-/// What became of a decision about one fleet.
-#[derive(Debug)]
-pub(in crate::controller) struct FleetApplied<M> {
-    /// The decision; its plans are with their outcomes.
-    fleet: FleetDecided<M>,
-    /// What became of each member's plan, or why none was carried out.
-    outcome: Result<Vec<MemberApplied>, ClusterError>,
 }
 
 // === impl Federated ===
@@ -125,9 +86,7 @@ impl<C: Cluster, F: Fleet> Federated<C, F> {
             fleet,
             setup: setup.clone(),
             shared,
-            identity: None,
-            collected: None,
-            deleting_since: HashMap::new(),
+            finalizers: Finalizers::default(),
             is_ending: false,
         }
     }
@@ -135,7 +94,7 @@ impl<C: Cluster, F: Fleet> Federated<C, F> {
     /// Carries out the plans of one fleet, once its object has the finalizer that they need.
     async fn carry_out(&self, mut fleet: FleetDecided<F::Member>) -> FleetApplied<F::Member> {
         let plans = std::mem::take(&mut fleet.plans);
-        if let Err(error) = self.update_finalizer(&fleet, &plans).await {
+        if let Err(error) = finalizer::update(&*self.hub, &fleet, &plans).await {
             let outcome = Err(error);
             return FleetApplied { fleet, outcome };
         }
@@ -205,27 +164,41 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
     }
 
     fn owner(&self, object: &FederatedHPA, terms: &FleetTerms) -> Owner {
-        Owner::federated(object, self.identity.as_deref(), terms.spec.deletion)
+        Owner::federated(object, self.finalizers.hub_identity(), terms.spec.deletion)
     }
 
     fn restore(&self, object: &FederatedHPA) -> FleetState {
         FleetState::restored(object)
     }
 
-    fn forget(&self, mut gone: ObjectState<Self>) {
+    fn forget(&self, mut gone: StateOf<Self>) {
         let published = &mut gone.of_kind.published;
         let telemetry = &self.shared.telemetry;
         telemetry.divided(&gone.report.labels, published, std::iter::empty());
     }
 
-    async fn cleanup(&mut self, states: &StateStore<Self>, now: Timestamp) -> Cleanup<C, F> {
-        self.pending_cleanup(states, now).await
+    async fn cleanup(&mut self, states: &StatesOf<Self>, now: Timestamp) -> Cleanup<C, F> {
+        let deleting = self.hub.federated();
+        let members_of = |uid: &str| {
+            let state = states.get(uid);
+            let members = state.into_iter().flat_map(|s| s.of_kind.members.keys());
+            members.cloned().collect()
+        };
+        let deleting = self.finalizers.deleting(deleting, members_of, now);
+        Cleanup {
+            deleting,
+            collect_as: self.finalizers.collect_as(&*self.hub, now).await,
+            hub: Arc::clone(&self.hub),
+            fleet: Arc::clone(&self.fleet),
+            telemetry: Arc::clone(&self.shared.telemetry),
+            deadline: self.setup.member_deadline,
+        }
     }
 
     async fn observe(
         &self,
         due: Vec<Due<Self>>,
-        states: &StateStore<Self>,
+        states: &StatesOf<Self>,
         now: Timestamp,
     ) -> Vec<Observed<Self>> {
         let members = self.fleet.members();
@@ -257,7 +230,7 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
     fn decide(
         &self,
         context: &DecideContext<'_>,
-        state: &mut ObjectState<Self>,
+        state: &mut StateOf<Self>,
         item: FleetItem,
         observed: FleetObservation<F::Member>,
     ) -> FleetDecided<F::Member> {
@@ -326,7 +299,7 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
 
     fn record(
         &self,
-        state: &mut ObjectState<Self>,
+        state: &mut StateOf<Self>,
         applied: &FleetApplied<F::Member>,
         now: Timestamp,
     ) -> bool {
@@ -356,25 +329,30 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
 
     async fn report(
         &self,
-        state: &mut ObjectState<Self>,
+        state: &mut StateOf<Self>,
         applied: FleetApplied<F::Member>,
         now: Timestamp,
     ) {
-        self.report_fleet(state, applied, now).await;
+        let reporter = FleetReporter {
+            hub: &*self.hub,
+            telemetry: &self.shared.telemetry,
+            now,
+        };
+        reporter.report(state, applied).await;
     }
 
     fn publish_sync(&self, seconds: f64) {
         self.shared.telemetry.fleets_synced(seconds);
     }
 
-    fn publish_states(&self, states: &StateStore<Self>) {
+    fn publish_states(&self, states: &StatesOf<Self>) {
         let down = states
             .all()
             .flat_map(|state| state.of_kind.down.iter().cloned());
         self.shared.telemetry.members_down(down.collect());
     }
 
-    fn must_release(state: &ObjectState<Self>) -> bool {
+    fn must_release(state: &StateOf<Self>) -> bool {
         let mut entries = state.of_kind.ledger.members.values();
         entries.any(|entry| entry.held)
     }

@@ -13,12 +13,12 @@ use std::{
 use futures::future::{join, join_all};
 use jiff::Timestamp;
 
-use super::{FleetItem, template::Template};
+use super::{item::FleetItem, template::Template};
 use crate::{
     controller::{
         child_hpa::{self, RelatedHpas, as_child},
-        kind::Part,
         observe::{self, ReadTime, TargetObservation},
+        part::Part,
     },
     domain::{
         Replicas,

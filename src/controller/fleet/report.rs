@@ -8,15 +8,16 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::{
-    Federated, FleetApplied, FleetDecided,
     apply::MemberApplied,
     change::change,
+    decided::{FleetApplied, FleetDecided},
     events::events,
+    item::FleetTerms,
     last_move::with_notes,
     ledger,
     member_plan::foreign_hpa,
     observe::FleetObservation,
-    state::{MemberRecord, ShapedMin},
+    state::{FleetState, MemberRecord, ShapedMin},
 };
 use crate::{
     controller::{
@@ -32,18 +33,29 @@ use crate::{
         federate::{self, Entry, Ledger, Member, MemberDecision, Reason},
         observation::Status,
     },
-    ports::{Cluster, ClusterError, Fleet},
+    ports::{Cluster, ClusterError},
+    telemetry::Telemetry,
 };
 
-// === impl Federated ===
+/// Reports fleets to their users.
+#[derive(Debug)]
+pub(super) struct FleetReporter<'a, C> {
+    /// Where statuses and events are written.
+    pub(super) hub: &'a C,
+    /// Where writes and counts are published.
+    pub(super) telemetry: &'a Telemetry,
+    /// When it is reported.
+    pub(super) now: Timestamp,
+}
 
-impl<C: Cluster, F: Fleet> Federated<C, F> {
+// === impl FleetReporter ===
+
+impl<C: Cluster> FleetReporter<'_, C> {
     /// Reports one fleet after its decision was carried out, or not.
-    pub(super) async fn report_fleet(
+    pub(super) async fn report<M>(
         &self,
-        state: &mut ObjectState<Self>,
-        FleetApplied { fleet, outcome }: FleetApplied<F::Member>,
-        now: Timestamp,
+        state: &mut ObjectState<FleetTerms, FleetState>,
+        FleetApplied { fleet, outcome }: FleetApplied<M>,
     ) {
         let applied = outcome.as_deref().unwrap_or_default();
         let is_well =
@@ -54,9 +66,13 @@ impl<C: Cluster, F: Fleet> Federated<C, F> {
             conditions: conditions(&fleet, is_well),
             change: change(&fleet, applied, &mut of_kind.desired),
         };
-        let telemetry = &*self.shared.telemetry;
+        let Self {
+            hub,
+            telemetry,
+            now,
+        } = *self;
         let reporter = Reporter {
-            cluster: &*self.hub,
+            cluster: hub,
             telemetry,
             now,
         };
@@ -82,7 +98,7 @@ impl<C: Cluster, F: Fleet> Federated<C, F> {
                 .and_then(|effect| of_template(&fleet.observed).map(|()| effect)),
             decided: fleet.whole.decided,
         };
-        reporter.applied(state, &applied, extras).await;
+        reporter.applied(state.subject(), &applied, extras).await;
     }
 }
 

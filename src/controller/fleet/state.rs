@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use super::{last_move::LastMove, ledger};
 use crate::{
-    controller::state::{StoredHistory, TargetState},
+    controller::target::{StoredHistory, TargetState},
     domain::{
         Replicas,
         autoscale::history::History,
@@ -122,7 +122,7 @@ impl FleetState {
     pub(super) fn children(&self) -> BTreeMap<String, String> {
         let members = self.members.iter();
         let children = members.filter_map(|(name, record)| {
-            let child = record.target.child_left.as_ref()?;
+            let child = record.target.child.as_ref()?;
             Some((name.clone(), child.uid.clone()))
         });
         children.collect()

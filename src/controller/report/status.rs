@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use crate::{
     controller::{
         apply::Applied,
-        state::{self, TargetState},
+        target::{self, TargetState},
     },
     domain::{
         Replicas,
@@ -21,7 +21,7 @@ use crate::{
 
 /// The status after a decision was carried out, or not.
 pub(super) fn status(
-    target: &TargetState,
+    state: &TargetState,
     applied: &Applied,
     conditions: Vec<Condition>,
 ) -> EffectiveHorizontalPodAutoscalerStatus {
@@ -33,12 +33,12 @@ pub(super) fn status(
     EffectiveHorizontalPodAutoscalerStatus {
         expect_replicas: Some(decision.desired.as_i32()),
         current_replicas: Some(scaled.unwrap_or(decision.current).as_i32()),
-        last_scale_time: target.last_scale.max(by_child).map(Time),
+        last_scale_time: state.last_scale.max(by_child).map(Time),
         conditions: Some(conditions),
         observed_generation: applied.decided.part.autoscaler.generation(),
         decision: Some(decided(decision)),
         windows: (!decision.windows.is_empty()).then(|| windows(decision)),
-        history: Some(state::kept(&target.history)),
+        history: Some(target::kept(&state.history)),
     }
 }
 

@@ -1,0 +1,36 @@
+//! What one sync decided about one fleet, and what became of it.
+
+use super::{
+    apply::MemberApplied, decide::WholeDecided, item::FleetItem, member_plan::MemberPlan,
+    observe::FleetObservation,
+};
+use crate::{
+    domain::federate::{self, FleetDecision},
+    ports::ClusterError,
+};
+
+/// What one sync decided about one fleet.
+#[derive(Debug)]
+pub(in crate::controller) struct FleetDecided<M> {
+    /// The fleet.
+    pub(super) item: FleetItem,
+    /// What was seen.
+    pub(super) observed: FleetObservation<M>,
+    /// The decision for the whole.
+    pub(super) whole: WholeDecided,
+    /// The members as the rules read them.
+    pub(super) members: Vec<federate::Member>,
+    /// How the rules divide the whole.
+    pub(super) decision: FleetDecision,
+    /// What is to be done in each member.
+    pub(super) plans: Vec<MemberPlan>,
+}
+
+/// What became of a decision about one fleet.
+#[derive(Debug)]
+pub(in crate::controller) struct FleetApplied<M> {
+    /// The decision; its plans are with their outcomes.
+    pub(super) fleet: FleetDecided<M>,
+    /// What became of each member's plan, or why none was carried out.
+    pub(super) outcome: Result<Vec<MemberApplied>, ClusterError>,
+}

@@ -1,0 +1,56 @@
+//! An autoscaler that is due, and the parts that it acts on: one workload in one cluster each.
+
+use std::sync::Arc;
+
+use super::{autoscaler::Autoscaler, child_hpa::ChildSpec, conflicts::TargetConflicts};
+use crate::{api::ownership::Owner, domain::workload::Workload};
+
+/// An autoscaler that is due, with what the spec in force means.
+#[derive(Debug)]
+pub(super) struct WorkItem<O, S> {
+    /// The object as the user wrote it, valid or not.
+    pub(super) object: Arc<O>,
+    /// The same object, of whichever kind.
+    pub(super) autoscaler: Autoscaler,
+    /// For whom children are created.
+    pub(super) owner: Arc<Owner>,
+    /// What the last valid spec means.
+    pub(super) spec: Arc<S>,
+    /// What a child is built from by that spec.
+    pub(super) child: Arc<ChildSpec>,
+    /// The other autoscalers that act on the same target.
+    pub(super) conflicts: TargetConflicts,
+}
+
+// === impl WorkItem ===
+
+impl<O, S> WorkItem<O, S> {
+    /// The part that carries out `workload`, with the child as the user wrote it.
+    pub(super) fn part(&self, workload: &Arc<Workload>) -> Part {
+        Part {
+            autoscaler: self.autoscaler.clone(),
+            owner: Arc::clone(&self.owner),
+            child: Arc::clone(&self.child),
+            workload: Arc::clone(workload),
+            conflicts: self.conflicts.clone(),
+            known_child: None,
+        }
+    }
+}
+
+/// A part of an autoscaler: its workload in one cluster.
+#[derive(Debug, Clone)]
+pub(super) struct Part {
+    /// Whose part it is.
+    pub(super) autoscaler: Autoscaler,
+    /// For whom the child is created.
+    pub(super) owner: Arc<Owner>,
+    /// What the child is built from.
+    pub(super) child: Arc<ChildSpec>,
+    /// The workload: its bounds, metrics, windows and predictions in this cluster.
+    pub(super) workload: Arc<Workload>,
+    /// The other autoscalers that act on the same target.
+    pub(super) conflicts: TargetConflicts,
+    /// UID of the child as it was left, where no owner reference tells.
+    pub(super) known_child: Option<String>,
+}

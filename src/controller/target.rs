@@ -1,0 +1,204 @@
+//! What is remembered of one workload in one cluster: its history, and how its child was left.
+//!
+//! A history that was lost comes back from status as far as a status was written; what is missing holds scale-down for a
+//! while.
+
+use std::sync::Arc;
+
+use foretide_crds::{
+    EffectiveHorizontalPodAutoscalerStatus, HistoryStatus, Lane, RecommendationStatus,
+    ScaleEventStatus,
+};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+
+use super::{child_hpa::as_child, conformance::Conformance};
+use crate::{
+    domain::{
+        Replicas,
+        autoscale::history::{History, RawFloor},
+        hpa::{Behavior, Log, Recommendation, ScaleEvent, Settings},
+    },
+    ports::HpaView,
+};
+
+/// What is remembered of one workload in one cluster.
+#[derive(Debug, Default)]
+pub(super) struct TargetState {
+    /// Identity of the scale target that `history` is about.
+    pub(super) target_uid: Option<String>,
+    /// Stabilization and rate limits.
+    pub(super) history: History,
+    /// What a status remembered of that history before we saw the target.
+    pub(super) stored: StoredHistory,
+    /// When the last change of the scale was applied.
+    pub(super) last_scale: Option<Timestamp>,
+    /// The `minReplicas` that the child was left with, if there is one.
+    pub(super) child_min: Option<Replicas>,
+    /// The child as it was left.
+    pub(super) child: Option<Arc<HpaView>>,
+    /// What the child is expected to answer.
+    pub(super) conformance: Conformance,
+}
+
+/// What the status of an object that is new to us remembers of its history.
+#[derive(Debug, Clone, Default)]
+pub(super) enum StoredHistory {
+    /// Nothing was ever decided: there is nothing to lose.
+    #[default]
+    None,
+    /// Something was decided, and its history was not kept.
+    Lost,
+    /// This much was kept.
+    Kept(HistoryStatus),
+}
+
+// === impl StoredHistory ===
+
+impl StoredHistory {
+    /// What a status kept.
+    pub(super) fn of(status: Option<&EffectiveHorizontalPodAutoscalerStatus>) -> Self {
+        let decided = status.filter(|status| status.decision.is_some());
+        match decided.map(|status| &status.history) {
+            None => Self::None,
+            Some(None) => Self::Lost,
+            Some(Some(history)) => Self::Kept(history.clone()),
+        }
+    }
+}
+
+// === impl TargetState ===
+
+impl TargetState {
+    /// Remembers how the child was left, and whether it was `changed`. A changed one may have read and logged what we did
+    /// not: its results are not compared until it has settled again.
+    pub(super) fn child_left(&mut self, child: Option<&Arc<HpaView>>, changed: bool) {
+        self.child_min = child.map(|hpa| as_child(hpa).min);
+        self.child = child.cloned();
+        if changed {
+            self.conformance = Conformance::default();
+        }
+    }
+
+    /// Remembers a change of the scale that we applied.
+    pub(super) fn scaled(
+        &mut self,
+        behavior: Option<&Behavior>,
+        from: Replicas,
+        to: Replicas,
+        at: Timestamp,
+    ) {
+        self.history = std::mem::take(&mut self.history).applied(behavior, from, to, at);
+        self.last_scale = Some(at);
+    }
+
+    /// Makes the history be about the target with this UID.
+    ///
+    /// A target that is seen for the first time takes what status kept, with a hold for what it did not keep; a recreated
+    /// target starts with none.
+    pub(super) fn restore(
+        &mut self,
+        target_uid: &str,
+        behavior: Option<&Behavior>,
+        settings: &Settings,
+        now: Timestamp,
+    ) {
+        match self.target_uid.replace(target_uid.to_owned()) {
+            Some(before) if before == target_uid => {}
+            Some(_) => self.history = History::default(),
+            None => {
+                let lost = || History::lost(now, behavior, settings);
+                match std::mem::take(&mut self.stored) {
+                    StoredHistory::None => {}
+                    StoredHistory::Lost => self.history = lost(),
+                    StoredHistory::Kept(kept) => self.history = restored(&kept, lost(), now),
+                }
+            }
+        }
+    }
+}
+
+/// The history in the shape that status keeps it in.
+pub(super) fn kept(history: &History) -> HistoryStatus {
+    let observed = history
+        .log
+        .recommendations()
+        .iter()
+        .map(|entry| RecommendationStatus {
+            time: MicroTime(entry.at),
+            lane: Lane::Observed,
+            replicas: entry.replicas.as_i32(),
+            mirrored: Some(entry.mirrored),
+        });
+    let floors = history.floors.iter().map(|entry| RecommendationStatus {
+        time: MicroTime(entry.at),
+        lane: Lane::Floor,
+        replicas: entry.raw.as_i32(),
+        mirrored: None,
+    });
+    let ups = history.log.scale_up.iter().map(|event| (event, 1));
+    let downs = history.log.scale_down.iter().map(|event| (event, -1));
+    let events = ups.chain(downs).map(|(event, sign)| ScaleEventStatus {
+        time: MicroTime(event.at),
+        change: sign * event.change.as_i32(),
+    });
+    HistoryStatus {
+        recommendations: Some(observed.chain(floors).collect()),
+        events: Some(events.collect()),
+    }
+}
+
+/// A lost history, as far as status kept it; entries of the future are not believed.
+fn restored(status: &HistoryStatus, lost: History, now: Timestamp) -> History {
+    let past = |time: &MicroTime| time.0 <= now;
+    let entries = || {
+        status
+            .recommendations
+            .iter()
+            .flatten()
+            .filter(|entry| past(&entry.time))
+    };
+    let recommendations = entries()
+        .filter(|entry| entry.lane == Lane::Observed)
+        .map(|entry| {
+            let replicas = Replicas::from_i32(entry.replicas);
+            Recommendation {
+                at: entry.time.0,
+                replicas,
+                mirrored: entry.mirrored.unwrap_or(false),
+            }
+        });
+    let floors = entries()
+        .filter(|entry| entry.lane == Lane::Floor)
+        .map(|entry| RawFloor {
+            at: entry.time.0,
+            raw: Replicas::from_i32(entry.replicas),
+        });
+    let (ups, downs): (Vec<_>, Vec<_>) = status
+        .events
+        .iter()
+        .flatten()
+        .filter(|event| past(&event.time))
+        .partition(|event| event.change > 0);
+    let events = |events: Vec<&ScaleEventStatus>| {
+        events
+            .into_iter()
+            .map(|event| ScaleEvent {
+                at: event.time.0,
+                change: Replicas::new(event.change.unsigned_abs()),
+                outdated: false,
+            })
+            .collect()
+    };
+    let recommendations: Vec<_> = recommendations.collect();
+    History {
+        log: Log {
+            recommendations: (!recommendations.is_empty()).then_some(recommendations),
+            scale_up: events(ups),
+            scale_down: events(downs),
+            ..lost.log
+        },
+        floors: floors.collect(),
+        ..lost
+    }
+}
