@@ -73,7 +73,7 @@ impl HistoryReader for Endpoints {
         step: SignedDuration,
     ) -> Result<Vec<Sample>, HistoryError> {
         let prometheus = self.asked(query)?;
-        prometheus.range(&query.text, (from, to), step).await
+        prometheus.range(&query.text, from, to, step).await
     }
 }
 
