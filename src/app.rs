@@ -19,7 +19,7 @@ use crate::{
         },
     },
     clock::Clock,
-    config::{AdapterConfig, Config, KubeAccess, ScopeArg},
+    config::{AdapterConfigSource, Config, KubeAccess, ScopeArg},
     controller::{EffectiveController, FleetController, Setup, Shared},
     error::chain,
     forecaster::{Forecaster, Source, forecasts::Forecasts},
@@ -321,7 +321,7 @@ fn history(
     let queries = QueryRules {
         scope,
         adapter,
-        reach: reader.reach(&config.cluster_label),
+        endpoints: reader.names(&config.cluster_label),
         ..QueryRules::default()
     };
     Ok(Some(Source { reader, queries }))
@@ -329,7 +329,7 @@ fn history(
 
 /// The rules of prometheus-adapter, read again and again: an edit takes effect without a restart.
 struct AdapterRules {
-    origin: Option<AdapterConfig>,
+    origin: Option<AdapterConfigSource>,
     connection: Connection,
     book: RulesCache,
 }
@@ -354,26 +354,26 @@ impl AdapterRules {
         let Some(origin) = &self.origin else {
             return;
         };
-        let shelved = self.book.shelve(self.read(origin).await);
-        if shelved == ReloadOutcome::Unchanged {
+        let outcome = self.book.reload(self.read(origin).await);
+        if outcome == ReloadOutcome::Unchanged {
             return;
         }
         let rules = self.book.rules().len();
-        if let Some(problem) = shelved.problem() {
+        if let Some(problem) = outcome.problem() {
             tracing::warn!(%origin, rules, problem, "prometheus-adapter rules");
         } else {
             tracing::info!(%origin, rules, "prometheus-adapter rules read");
         }
     }
 
-    async fn read(&self, origin: &AdapterConfig) -> Result<Option<String>, String> {
+    async fn read(&self, origin: &AdapterConfigSource) -> Result<Option<String>, String> {
         match origin {
-            AdapterConfig::File(path) => match tokio::fs::read_to_string(path).await {
+            AdapterConfigSource::File(path) => match tokio::fs::read_to_string(path).await {
                 Ok(text) => Ok(Some(text)),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
                 Err(error) => Err(chain(&error)),
             },
-            AdapterConfig::ConfigMap {
+            AdapterConfigSource::ConfigMap {
                 namespace,
                 name,
                 key,
