@@ -1,5 +1,5 @@
 //! The fields of a prometheus-adapter configuration, taken from a YAML document one by one, so that an error names the
-//! path of its field, as in `rules[2].name.matches`. Fields that nobody reads may hold anything.
+//! path of its field, as in `rules[2].name.matches`. Fields that are not read may hold anything.
 
 use serde_json::{Map, Value};
 
