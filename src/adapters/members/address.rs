@@ -1,7 +1,7 @@
 //! Which API servers a kubeconfig may name.
 //!
-//! A kubeconfig comes from outside, so link-local and metadata addresses are always rejected, and this machine's own unless
-//! they are allowed. Names are checked as they are written and never resolved.
+//! A kubeconfig comes from outside, so link-local and metadata addresses are always rejected, and this machine's own
+//! unless they are allowed. Names are checked as they are written and never resolved.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -1,7 +1,7 @@
 //! A client for the commands that add, list and check member clusters.
 //!
-//! Sends single requests, each with a deadline, and keeps no stores. The user's own kubeconfig may run commands and read
-//! files. That of a member is parsed by [`Access`] and may not.
+//! Sends single requests, each with a deadline, and keeps no stores. The user's own kubeconfig may run commands and
+//! read files. That of a member is parsed by [`Access`] and may not.
 
 use std::path::Path;
 
@@ -195,7 +195,8 @@ impl AdminClient {
         })
     }
 
-    /// The members in the inventory of this hub, by name; and why `ClusterProfile`s cannot be read, if the hub serves them.
+    /// The members in the inventory of this hub, by name; and why `ClusterProfile`s cannot be read, if the hub serves
+    /// them.
     ///
     /// # Errors
     /// The Secrets cannot be read.

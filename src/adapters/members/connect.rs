@@ -1,7 +1,7 @@
 //! Builds the client of a member from its kubeconfig; nothing is sent.
 //!
-//! Every setting that the client library would take from elsewhere (files, commands, proxies, impersonation) stays unset.
-//! TLS is rustls and trusts the given certificate authority only.
+//! Every setting that the client library would take from elsewhere (files, commands, proxies, impersonation) stays
+//! unset. TLS is rustls and trusts the given certificate authority only.
 
 use k8s_openapi::ByteString;
 use kube::config::AuthInfo;

@@ -1,8 +1,8 @@
 //! The connection to one member cluster: its stores, and whether it answers.
 //!
-//! A probe asks the member for `/readyz` every few seconds, because a quiet cluster sends nothing on its watches for most
-//! of a minute, and an unreachable one sends nothing at all. The results of the probe and the age of the watches give the
-//! [`Health`] of the member. What follows from it is decided elsewhere.
+//! A probe asks the member for `/readyz` every few seconds, because a quiet cluster sends nothing on its watches for
+//! most of a minute, and an unreachable one sends nothing at all. The results of the probe and the age of the watches
+//! give the [`Health`] of the member. What follows from it is decided elsewhere.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -84,8 +84,8 @@ pub(super) struct HealthReport {
 // === impl Timeouts ===
 
 impl Timeouts {
-    /// A member is lost when it did not answer for `lost_after`; until then it is probed three times, and at least every
-    /// 10 s.
+    /// A member is lost when it did not answer for `lost_after`; until then it is probed three times, and at least
+    /// every 10 s.
     #[must_use]
     pub fn new(lost_after: SignedDuration) -> Self {
         let longest = SignedDuration::from_secs(10);

@@ -1,9 +1,9 @@
 //! The inventory of member clusters in the hub: Secrets with a kubeconfig, and `ClusterProfile`s with a Secret each.
 //!
-//! A `ClusterProfile` (multicluster.x-k8s.io/v1alpha1) describes a cluster. Its kubeconfig is in the one Secret of the same
-//! namespace with the labels `x-k8s.io/cluster-profile: <profile>` and `x-k8s.io/cluster-inventory-consumer: foretide`,
-//! under the key `Config` (the convention of multicluster-runtime). A hub that does not serve the kind has none; discovery
-//! is repeated every minute. The access plugins of a profile are never run.
+//! A `ClusterProfile` (multicluster.x-k8s.io/v1alpha1) describes a cluster. Its kubeconfig is in the one Secret of the
+//! same namespace with the labels `x-k8s.io/cluster-profile: <profile>` and `x-k8s.io/cluster-inventory-consumer:
+//! foretide`, under the key `Config` (the convention of multicluster-runtime). A hub that does not serve the kind has
+//! none; discovery is repeated every minute. The access plugins of a profile are never run.
 
 use std::{
     collections::BTreeMap,
@@ -203,8 +203,9 @@ impl Inventory {
         }
     }
 
-    /// Whether Secrets and profiles have been listed. Profiles that the hub forbids to read count as none. Those that cannot
-    /// be read at the moment are waited for, because members that are not known yet look as if they were deleted.
+    /// Whether Secrets and profiles have been listed. Profiles that the hub forbids to read count as none. Those that
+    /// cannot be read at the moment are waited for, because members that are not known yet look as if they were
+    /// deleted.
     pub(super) fn is_listed(&self) -> bool {
         let listed = |report: WatchReport| report.synced || report.withheld;
         let profiles = || listed(self.profiles.report()) && listed(self.profile_secrets.report());

@@ -45,8 +45,8 @@ pub enum Unready {
 }
 
 impl AdminClient {
-    /// Checks that this hub accepts the Secret of a member, whose Secrets have `label` (`KEY=VALUE` or `KEY`). Nothing is
-    /// written.
+    /// Checks that this hub accepts the Secret of a member, whose Secrets have `label` (`KEY=VALUE` or `KEY`). Nothing
+    /// is written.
     ///
     /// # Errors
     /// The server rejects it or does not answer, or another Secret has that name.
@@ -70,8 +70,8 @@ impl AdminClient {
         Err(ClusterError::Refused { what, message })
     }
 
-    /// Applies the objects of the hub's account in a member, in their order, and returns the token of `secret`, which is
-    /// one of them.
+    /// Applies the objects of the hub's account in a member, in their order, and returns the token of `secret`, which
+    /// is one of them.
     ///
     /// # Errors
     /// The server rejects an object or does not answer.

@@ -1,8 +1,8 @@
 //! The kubeconfig of a member cluster, read by a schema of its own.
 //!
-//! An ordinary kubeconfig can make a client run commands, read files, use proxies and impersonate users. This one is data
-//! only: a server, its certificate authority, and a token or a client certificate, all inline. Any other field is an
-//! error that names the field and what to do. Parsing reads no file, starts no process and uses no network, and no
+//! An ordinary kubeconfig can make a client run commands, read files, use proxies and impersonate users. This one is
+//! data only: a server, its certificate authority, and a token or a client certificate, all inline. Any other field is
+//! an error that names the field and what to do. Parsing reads no file, starts no process and uses no network, and no
 //! message repeats a value.
 //!
 //! ```yaml
@@ -134,7 +134,8 @@ const USER: Schema = Schema {
     ],
 };
 
-/// A mapping of the kubeconfig, and its path. Derived types would not do: their errors quote values, and do not say where.
+/// A mapping of the kubeconfig, and its path. Derived types would not do: their errors quote values, and do not say
+/// where.
 struct Section<'a> {
     path: String,
     fields: &'a Map<String, Value>,

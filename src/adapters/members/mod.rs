@@ -1,8 +1,8 @@
 //! The member clusters of a fleet, behind the port [`Fleet`](crate::ports::Fleet).
 //!
 //! Members are listed in the hub by Secrets of one namespace, each with a kubeconfig, and by `ClusterProfile`s. Every
-//! member has its own client, stores, backoff and limits, so that a slow one does not delay the others. Which member gets
-//! how many replicas is decided in `domain::federate`.
+//! member has its own client, stores, backoff and limits, so that a slow one does not delay the others. Which member
+//! gets how many replicas is decided in `domain::federate`.
 //!
 //! ```text
 //! Secret, ClusterProfile -> inventory -> registry -> connection (one per member) -> health, KubeMember

@@ -1,8 +1,8 @@
 //! The member clusters of a fleet, as their Secrets and `ClusterProfile`s say.
 //!
-//! Keeps one [`MemberConnection`] per member. A new kubeconfig opens a second connection, which replaces the first once its
-//! stores are complete, so that a rotated token is no outage. Other labels and annotations change the description of the
-//! member and leave its connection alone. A Secret that cannot be used is a member without a cluster.
+//! Keeps one [`MemberConnection`] per member. A new kubeconfig opens a second connection, which replaces the first once
+//! its stores are complete, so that a rotated token is no outage. Other labels and annotations change the description
+//! of the member and leave its connection alone. A Secret that cannot be used is a member without a cluster.
 
 use std::{
     collections::BTreeMap,
@@ -341,8 +341,8 @@ impl RegistryEntry {
         }
     }
 
-    /// Whether the member is healthy. One whose Secret cannot be used is lost `lost_after` later, like one that does not
-    /// answer.
+    /// Whether the member is healthy. One whose Secret cannot be used is lost `lost_after` later, like one that does
+    /// not answer.
     fn report(&self, lost_after: SignedDuration) -> HealthReport {
         let report = self.serving().map(MemberConnection::report);
         match (report, self.unhealthy) {

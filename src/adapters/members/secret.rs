@@ -1,8 +1,8 @@
 //! The Secret of a member cluster.
 //!
-//! Its labels describe the cluster, its annotations hold taints and the name of a Prometheus endpoint, and its data holds
-//! the kubeconfig. A field that cannot be read is reported as a problem and never removes the member. Connecting is left
-//! to `registry.rs`.
+//! Its labels describe the cluster, its annotations hold taints and the name of a Prometheus endpoint, and its data
+//! holds the kubeconfig. A field that cannot be read is reported as a problem and never removes the member. Connecting
+//! is left to `registry.rs`.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! MemberRegistry follow their Secrets, and are healthy for as long as they answer.
+//! Members follow their Secrets, and are healthy for as long as they answer.
 
 use std::{
     sync::{

@@ -1,8 +1,8 @@
 //! Which query gives the history of a metric.
 //!
-//! A query that the user wrote takes precedence, then a prometheus-adapter rule for the metric, then the built-in query of
-//! the metric's type. For one member cluster it is the same query at the member's own endpoint, or at the hub's with the
-//! cluster label. Nothing is sent from here.
+//! A query that the user wrote takes precedence, then a prometheus-adapter rule for the metric, then the built-in query
+//! of the metric's type. For one member cluster it is the same query at the member's own endpoint, or at the hub's with
+//! the cluster label. Nothing is sent from here.
 
 use std::{sync::Arc, time::Duration};
 
@@ -85,9 +85,9 @@ impl QueryRules {
         query.map_err(|error| refused(&error))
     }
 
-    /// The matcher that selects the series of one member: its label. At an endpoint that only this member's Secret names,
-    /// series without the label are the member's too, because a Prometheus of one cluster does not label its series.
-    /// Where another member names the endpoint as well, both would count them.
+    /// The matcher that selects the series of one member: its label. At an endpoint that only this member's Secret
+    /// names, series without the label are the member's too, because a Prometheus of one cluster does not label its
+    /// series. Where another member names the endpoint as well, the label is required, or both would count them.
     fn member_matcher(&self, member: MemberSeries<'_>) -> Result<Matcher, BuildError> {
         let label = &self.endpoints.cluster_label;
         if member.endpoint.is_none() || !member.alone {

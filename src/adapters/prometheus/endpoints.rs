@@ -1,8 +1,8 @@
-//! The configured Prometheus servers: the hub's own, and one per name that the administrator gave for members whose series
-//! it does not hold.
+//! The configured Prometheus servers: the hub's own, and one per name that the administrator gave for members whose
+//! series it does not hold.
 //!
-//! Objects only refer to an endpoint by its name, never by an address. A query for an unknown endpoint is an error and is
-//! not sent to another one.
+//! Objects only refer to an endpoint by its name, never by an address. A query for an unknown endpoint is an error and
+//! is not sent to another one.
 
 use std::{collections::BTreeMap, sync::Arc};
 

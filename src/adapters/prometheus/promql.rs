@@ -1,5 +1,5 @@
-//! A builder of `PromQL` without string templates: every name is checked, every value is escaped, and the text is parsed
-//! back and compared with the expression before it may be sent.
+//! A builder of `PromQL` without string templates: every name is checked, every value is escaped, and the text is
+//! parsed back and compared with the expression before it may be sent.
 //!
 //! Names that need quoting are rejected, because older servers cannot parse them.
 

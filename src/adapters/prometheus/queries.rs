@@ -1,7 +1,7 @@
 //! Built-in history queries: one per metric type, a total over the pods of a workload, bound to its namespace.
 //!
-//! Past pods have no workload that could be looked up, so they are selected by the name pattern of the workload's kind. A
-//! metric that `PromQL` can only express by guessing is rejected; the error names the annotation for a query.
+//! Past pods have no workload that could be looked up, so they are selected by the name pattern of the workload's kind.
+//! A metric that `PromQL` can only express by guessing is rejected; the error names the annotation for a query.
 
 use super::{
     promql::{
@@ -152,9 +152,9 @@ pub fn built_in(
     Ok(Query::build(&expression_of(workload, metric, defaults)?)?)
 }
 
-/// As [`built_in`], for the part of one member cluster. For `Resource` and `ContainerResource` it is
-/// `sum(...) or -count(machine_cpu_cores{})`: a value below zero means that Prometheus scraped the cluster's nodes while
-/// none of the pods ran. For the other types, a workload without pods looks like one that is not scraped.
+/// As [`built_in`], for the part of one member cluster. For `Resource` and `ContainerResource` it is `sum(...) or
+/// -count(machine_cpu_cores{})`: a value below zero means that Prometheus scraped the cluster's nodes while none of the
+/// pods ran. For the other types, a workload without pods looks like one that is not scraped.
 ///
 /// # Errors
 /// As [`built_in`].

@@ -1,5 +1,5 @@
-//! Queries that users write, restricted to the namespace of their object, so that no tenant reads the numbers of another
-//! through a replica count.
+//! Queries that users write, restricted to the namespace of their object, so that no tenant reads the numbers of
+//! another through a replica count.
 //!
 //! The text is parsed, whatever could read outside the namespace is rejected, the namespace is added to every selector,
 //! and the result is printed from the tree, so that comments and tricks of quoting do not survive. Access to the server
@@ -294,7 +294,8 @@ impl NamespaceGuard<'_> {
         Ok(())
     }
 
-    /// Functions that write labels (`label_replace`, `label_join`, `count_values`) must not write that of the namespace.
+    /// Functions that write labels (`label_replace`, `label_join`, `count_values`) must not write that of the
+    /// namespace.
     fn reject_tenant_label(&self, function: &str, argument: &Expr) -> Result<(), AdmitError> {
         match argument {
             Expr::Paren(it) => self.reject_tenant_label(function, &it.expr),

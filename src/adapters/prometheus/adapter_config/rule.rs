@@ -104,8 +104,8 @@ pub(super) struct ResourceRule {
     query: RuleQuery,
 }
 
-/// The query template of a rule, or why it cannot be used. Such a rule still serves its metrics: their history is refused
-/// with that reason, because a built-in query would measure something else.
+/// The query template of a rule, or why it cannot be used. Such a rule still serves its metrics: their history is
+/// refused with that reason, because a built-in query would measure something else.
 #[derive(Debug, Clone)]
 struct RuleQuery {
     /// The field that holds it, as in `rules[2].metricsQuery`.

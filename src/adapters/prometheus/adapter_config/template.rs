@@ -17,8 +17,8 @@ use crate::adapters::prometheus::{
     scope::{self, AdmitError},
 };
 
-/// Stands for the matchers while the query is parsed. It cannot be confused with one of them, whose label names must not
-/// begin with `__`.
+/// Stands for the matchers while the query is parsed. It cannot be confused with one of them, whose label names must
+/// not begin with `__`.
 const MATCHERS: &str = "__foretide_matchers__";
 /// Stands, with a number, for one value.
 const VALUE: &str = "__foretide_value__";
@@ -217,7 +217,8 @@ impl Substitution<'_> {
     fn expression(&mut self, tree: &mut Expr) -> Result<(), TemplateError> {
         match tree {
             Expr::Aggregate(it) => {
-                // An empty <<.GroupBy>> leaves `by ()`, which the printer drops: the tree would not read back as itself.
+                // An empty <<.GroupBy>> leaves `by ()`, which the printer drops: the tree would not read back as
+                // itself.
                 if matches!(&it.modifier, Some(LabelModifier::Include(labels)) if labels.is_empty())
                 {
                     it.modifier = None;

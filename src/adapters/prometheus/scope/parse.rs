@@ -1,5 +1,5 @@
-//! Parses queries, after a check of the text for what would crash the parser or overflow the stack of a later walk. What a
-//! query means is checked by [`super::admit`].
+//! Parses queries, after a check of the text for what would crash the parser or overflow the stack of a later walk.
+//! What a query means is checked by [`super::admit`].
 
 use promql_parser::parser::{self, Expr};
 
@@ -47,7 +47,8 @@ fn check_raw(text: &str) -> Result<(), AdmitError> {
     })
 }
 
-/// Counts what may stand between two operands, or before one, outside of `{...}`: each adds at most one level to the tree.
+/// Counts what may stand between two operands, or before one, outside of `{...}`: each adds at most one level to the
+/// tree.
 fn check_operators(code: &str) -> Result<(), AdmitError> {
     let mut in_braces = false;
     let signs = code.chars().filter(|character| {
