@@ -12,14 +12,14 @@ use tokio::{net::TcpListener, sync::oneshot, task::JoinSet};
 use crate::{
     adapters::{
         kube::{ConnectError, Connection, KubeCluster, WriteGate},
-        members::{self, Members},
+        members::{MemberRegistry, MemberSettings, Timeouts},
         prometheus::{
             Endpoint, EndpointError, Endpoints, Prometheus, PromqlScope, QueryRules, RulesCache,
             adapter_config::ReloadOutcome,
         },
     },
     clock::Clock,
-    config::{AdapterConfig, Config, KubeAccess, ScopeArg},
+    config::{AdapterConfigSource, Config, KubeAccess, ScopeArg},
     controller::{EffectiveController, FleetController, Setup, Shared},
     error::chain,
     forecaster::{Forecaster, Source, forecasts::Forecasts},
@@ -229,21 +229,21 @@ fn members(
     connection: Connection,
     gate: &WriteGate,
     clock: &Clock,
-) -> Option<Members> {
+) -> Option<MemberRegistry> {
     let asked = &config.members;
     let own = || match config.access {
         KubeAccess::InCluster => Some(connection.namespace().to_owned()),
         KubeAccess::Kubeconfig { .. } => None,
     };
-    let settings = members::Settings {
+    let settings = MemberSettings {
         namespace: asked.namespace.clone().or_else(own)?,
         label: asked.secret_label.clone(),
         key: asked.secret_key.clone(),
         allow_loopback: asked.allow_loopback,
         namespaces: config.namespaces.clone(),
-        patience: members::Timeouts::of(asked.lost_after),
+        timeouts: Timeouts::new(asked.lost_after),
     };
-    Some(Members::new(
+    Some(MemberRegistry::new(
         connection,
         settings,
         gate.clone(),
@@ -253,7 +253,7 @@ fn members(
 
 /// The members as they come and go, or nobody where it is not known where to look for them.
 struct Fleets {
-    members: Option<Members>,
+    members: Option<MemberRegistry>,
 }
 
 // === impl Fleets ===
@@ -269,7 +269,7 @@ impl Fleets {
 }
 
 impl Fleet for Fleets {
-    type Member = <Members as Fleet>::Member;
+    type Member = <MemberRegistry as Fleet>::Member;
 
     fn is_synced(&self) -> bool {
         self.members.as_ref().is_none_or(Fleet::is_synced)
@@ -321,7 +321,7 @@ fn history(
     let queries = QueryRules {
         scope,
         adapter,
-        reach: reader.reach(&config.cluster_label),
+        endpoints: reader.names(&config.cluster_label),
         ..QueryRules::default()
     };
     Ok(Some(Source { reader, queries }))
@@ -329,7 +329,7 @@ fn history(
 
 /// The rules of prometheus-adapter, read again and again: an edit takes effect without a restart.
 struct AdapterRules {
-    origin: Option<AdapterConfig>,
+    origin: Option<AdapterConfigSource>,
     connection: Connection,
     book: RulesCache,
 }
@@ -354,26 +354,26 @@ impl AdapterRules {
         let Some(origin) = &self.origin else {
             return;
         };
-        let shelved = self.book.shelve(self.read(origin).await);
-        if shelved == ReloadOutcome::Unchanged {
+        let outcome = self.book.reload(self.read(origin).await);
+        if outcome == ReloadOutcome::Unchanged {
             return;
         }
         let rules = self.book.rules().len();
-        if let Some(problem) = shelved.problem() {
+        if let Some(problem) = outcome.problem() {
             tracing::warn!(%origin, rules, problem, "prometheus-adapter rules");
         } else {
             tracing::info!(%origin, rules, "prometheus-adapter rules read");
         }
     }
 
-    async fn read(&self, origin: &AdapterConfig) -> Result<Option<String>, String> {
+    async fn read(&self, origin: &AdapterConfigSource) -> Result<Option<String>, String> {
         match origin {
-            AdapterConfig::File(path) => match tokio::fs::read_to_string(path).await {
+            AdapterConfigSource::File(path) => match tokio::fs::read_to_string(path).await {
                 Ok(text) => Ok(Some(text)),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
                 Err(error) => Err(chain(&error)),
             },
-            AdapterConfig::ConfigMap {
+            AdapterConfigSource::ConfigMap {
                 namespace,
                 name,
                 key,
@@ -399,7 +399,7 @@ async fn report_watches(cluster: Arc<KubeCluster>, telemetry: Arc<Telemetry>, cl
 
 async fn report_members(members: Arc<Fleets>, telemetry: Arc<Telemetry>, clock: Clock) {
     loop {
-        let reports = members.members.as_ref().map(Members::reports);
+        let reports = members.members.as_ref().map(MemberRegistry::reports);
         let reports = reports.unwrap_or_default();
         telemetry.members(reports.iter().map(|member| {
             let silent = member.silence.map(|silence| silence.as_secs_f64());

@@ -152,7 +152,7 @@ pub enum ScopeArg {
 
 /// Where the rules of prometheus-adapter are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AdapterConfig {
+pub enum AdapterConfigSource {
     /// A file.
     File(PathBuf),
     /// A key of a `ConfigMap`.
@@ -196,7 +196,7 @@ pub struct Config {
     /// What free-form queries may read.
     pub promql_scope: ScopeArg,
     /// Where the rules of prometheus-adapter are, if they are used.
-    pub adapter_config: Option<AdapterConfig>,
+    pub adapter_config: Option<AdapterConfigSource>,
     /// Where member clusters are found, and how they are treated.
     pub members: MemberArgs,
     /// Address of the HTTP port.
@@ -265,9 +265,9 @@ pub enum ConfigError {
     },
 }
 
-// === impl AdapterConfig ===
+// === impl AdapterConfigSource ===
 
-impl fmt::Display for AdapterConfig {
+impl fmt::Display for AdapterConfigSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(path) => write!(f, "file {}", path.display()),
@@ -318,7 +318,9 @@ impl TryFrom<ControllerArgs> for Config {
             ..Settings::default()
         };
         let config_map = args.prometheus_adapter_configmap.map(config_map);
-        let adapter_file = args.prometheus_adapter_config.map(AdapterConfig::File);
+        let adapter_file = args
+            .prometheus_adapter_config
+            .map(AdapterConfigSource::File);
         Ok(Self {
             adapter_config: config_map.transpose()?.or(adapter_file),
             access: args
@@ -389,7 +391,7 @@ fn distinct(namespaces: Vec<String>) -> Vec<String> {
     distinct.into_iter().collect()
 }
 
-fn config_map(value: String) -> Result<AdapterConfig, ConfigError> {
+fn config_map(value: String) -> Result<AdapterConfigSource, ConfigError> {
     let (namespace, name, key) = match value.split('/').collect::<Vec<_>>()[..] {
         [namespace, name] => (namespace, name, "config.yaml"),
         [namespace, name, key] => (namespace, name, key),
@@ -398,7 +400,7 @@ fn config_map(value: String) -> Result<AdapterConfig, ConfigError> {
     if [namespace, name, key].contains(&"") {
         return Err(ConfigError::ConfigMap { value });
     }
-    Ok(AdapterConfig::ConfigMap {
+    Ok(AdapterConfigSource::ConfigMap {
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         key: key.to_owned(),
@@ -536,7 +538,7 @@ mod tests {
     fn the_rules_of_prometheus_adapter_come_from_a_file_or_from_a_config_map() {
         let of = |flags: &[&str]| config(flags).map(|config| config.adapter_config);
         let config_map = |key: &str| {
-            Some(AdapterConfig::ConfigMap {
+            Some(AdapterConfigSource::ConfigMap {
                 namespace: "monitoring".into(),
                 name: "adapter-config".into(),
                 key: key.into(),
@@ -546,7 +548,7 @@ mod tests {
         assert_eq!(of(&[]), Ok(None));
         assert_eq!(
             of(&["--prometheus-adapter-config", "rules.yaml"]),
-            Ok(Some(AdapterConfig::File("rules.yaml".into())))
+            Ok(Some(AdapterConfigSource::File("rules.yaml".into())))
         );
         assert_eq!(
             of(&[flag, "monitoring/adapter-config"]),

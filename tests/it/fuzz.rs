@@ -2,7 +2,9 @@
 //! `cargo bolero test`.
 
 use foretide::{
-    adapters::prometheus::{Metric, Owner, PromqlScope, Rules, adapter_config::Asked},
+    adapters::prometheus::{
+        AdapterConfig, Metric, PromqlScope, WorkloadRef, adapter_config::QueryRequest,
+    },
     api::spec,
     domain::{cron::Zone, hpa::Settings},
 };
@@ -143,8 +145,8 @@ const RULES: &str = include_str!("manifests/prometheus-adapter.yaml");
 #[test]
 fn prometheus_adapter_rules() {
     let full: Value = serde_saphyr::from_str(RULES).unwrap();
-    let whole = Rules::read(RULES).unwrap();
-    assert_eq!((whole.faults(), whole.len()), (&[][..], 5));
+    let config = AdapterConfig::read(RULES).unwrap();
+    assert_eq!((config.errors(), config.len()), (&[][..], 5));
     bolero::check!()
         .with_iterations(3_000)
         .with_type::<Vec<u8>>()
@@ -161,9 +163,9 @@ fn prometheus_adapter_rules() {
 
 /// Reads a configuration, and asks it for every type of metric.
 fn ask(config: &str, word: &str) {
-    let rules = match Rules::read(config) {
+    let rules = match AdapterConfig::read(config) {
         Ok(rules) => rules,
-        Err(fault) => return assert!(!fault.to_string().is_empty()),
+        Err(error) => return assert!(!error.to_string().is_empty()),
     };
     let selector = Some(word);
     let metric = "requests_per_second";
@@ -187,15 +189,15 @@ fn ask(config: &str, word: &str) {
         },
         Metric::External { metric, selector },
     ] {
-        let owner = Owner {
+        let workload = WorkloadRef {
             namespace: "shop",
             kind: "Deployment",
             name: word,
         };
         let history = std::time::Duration::from_hours(24);
         for scope in [PromqlScope::Namespace, PromqlScope::Any] {
-            if let Some(Err(error)) = rules.query(&Asked {
-                owner,
+            if let Some(Err(error)) = rules.query(&QueryRequest {
+                workload,
                 metric,
                 history,
                 scope,

@@ -1,7 +1,7 @@
-//! Which servers a kubeconfig may name: what an outsider must not make us speak to is refused.
+//! Which API servers a kubeconfig may name.
 //!
-//! Pure: names are judged as they are written, never resolved. It refuses link-local and metadata addresses always and
-//! this machine's own unless told otherwise.
+//! A kubeconfig comes from outside, so link-local and metadata addresses are always rejected, and this machine's own
+//! unless they are allowed. Names are checked as they are written and never resolved.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -17,8 +17,11 @@ const METADATA: [IpAddr; 3] = [
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
 ];
 
-/// The URL of an API server, if it may be spoken to; else why not and what is expected.
-pub(super) fn server(text: &str, allow_loopback: bool) -> Result<Url, &'static str> {
+/// Parses the URL of an API server.
+///
+/// # Errors
+/// Why the controller must not connect to it, and what is expected.
+pub(super) fn parse_server(text: &str, allow_loopback: bool) -> Result<Url, &'static str> {
     if text.len() > URL_MAX {
         return Err("is longer than 2048 characters; give the URL of the API server");
     }
@@ -33,34 +36,34 @@ pub(super) fn server(text: &str, allow_loopback: bool) -> Result<Url, &'static s
         return Err("has a query or a fragment; expected https://HOST[:PORT][/PATH]");
     }
     let host = url.host_str().unwrap_or_default();
-    judge(host, allow_loopback).map_or(Ok(()), Err)?;
+    forbidden_host(host, allow_loopback).map_or(Ok(()), Err)?;
     Ok(url)
 }
 
-/// What is wrong with a host, as the URL parser writes it.
-fn judge(host: &str, allow_loopback: bool) -> Option<&'static str> {
+/// Why a host must not be connected to; `host` is in the form of the URL parser.
+fn forbidden_host(host: &str, allow_loopback: bool) -> Option<&'static str> {
     let literal = host.trim_start_matches('[').trim_end_matches(']');
     match literal.parse::<IpAddr>() {
-        Ok(address) => forbidden(address, allow_loopback),
-        Err(_) => misnamed(host, allow_loopback),
+        Ok(address) => forbidden_address(address, allow_loopback),
+        Err(_) => forbidden_name(host, allow_loopback),
     }
 }
 
-/// Why an address must not be spoken to.
-pub(super) fn forbidden(address: IpAddr, allow_loopback: bool) -> Option<&'static str> {
+/// Why an address must not be connected to.
+fn forbidden_address(address: IpAddr, allow_loopback: bool) -> Option<&'static str> {
     let address = address.to_canonical();
     let link_local = match address {
         IpAddr::V4(v4) => v4.is_link_local(),
         IpAddr::V6(v6) => v6.is_unicast_link_local(),
     };
-    let nowhere = match address {
+    let unspecified = match address {
         IpAddr::V4(v4) => v4.octets().first() == Some(&0) || v4.is_broadcast(),
         IpAddr::V6(v6) => v6.is_unspecified(),
     };
     if link_local || METADATA.contains(&address) {
         Some("is a link-local or metadata address; give the address of an API server")
-    } else if nowhere || address.is_multicast() {
-        Some("is no address of a machine; give the address of an API server")
+    } else if unspecified || address.is_multicast() {
+        Some("is not the address of a machine; give the address of an API server")
     } else if address.is_loopback() && !allow_loopback {
         Some("is this machine's own address; give one that is reachable from the hub")
     } else {
@@ -68,7 +71,8 @@ pub(super) fn forbidden(address: IpAddr, allow_loopback: bool) -> Option<&'stati
     }
 }
 
-fn misnamed(host: &str, allow_loopback: bool) -> Option<&'static str> {
+/// Why a name must not be connected to.
+fn forbidden_name(host: &str, allow_loopback: bool) -> Option<&'static str> {
     let name = host.trim_end_matches('.');
     let label = |label: &str| {
         (1..=63).contains(&label.len())
@@ -94,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_is_encrypted_and_has_a_name_or_address_of_its_own() {
+    fn a_server_needs_https_and_a_reachable_name_or_address() {
         for good in [
             "https://member1.example",
             "https://member1.example:6443/",
@@ -102,7 +106,7 @@ mod tests {
             "https://[fd00::1]:6443",
             "https://hub.example/apis/cluster.karmada.io/v1alpha1/clusters/m1/proxy/",
         ] {
-            assert!(server(good, false).is_ok(), "{good}");
+            assert!(parse_server(good, false).is_ok(), "{good}");
         }
         for (bad, word) in [
             ("", "not a URL"),
@@ -126,30 +130,30 @@ mod tests {
             ("https://100.100.100.200", "metadata"),
             ("https://metadata.google.internal", "metadata"),
             ("https://METADATA.google.internal.", "metadata"),
-            ("https://0.0.0.0:6443", "no address"),
-            ("https://[::]:6443", "no address"),
-            ("https://224.0.0.1", "no address"),
+            ("https://0.0.0.0:6443", "not the address"),
+            ("https://[::]:6443", "not the address"),
+            ("https://224.0.0.1", "not the address"),
             ("https://127.0.0.1:6443", "own address"),
             ("https://127.1:6443", "own address"),
             ("https://[::1]:6443", "own address"),
             ("https://localhost:6443", "own name"),
             ("https://a.localhost:6443", "own name"),
         ] {
-            let why = server(bad, false).unwrap_err();
+            let why = parse_server(bad, false).unwrap_err();
             assert!(why.contains(word), "{bad}: {why}");
         }
-        assert!(server(&format!("https://{}", "a".repeat(3000)), false).is_err());
+        assert!(parse_server(&format!("https://{}", "a".repeat(3000)), false).is_err());
     }
 
     #[test]
-    fn this_machine_is_spoken_to_only_where_that_was_allowed() {
+    fn this_machine_is_rejected_unless_loopback_is_allowed() {
         for local in [
             "https://127.0.0.1:6443",
             "https://[::1]:1",
             "https://localhost:1",
         ] {
-            assert!(server(local, true).is_ok(), "{local}");
+            assert!(parse_server(local, true).is_ok(), "{local}");
         }
-        assert!(server("https://169.254.169.254", true).is_err());
+        assert!(parse_server("https://169.254.169.254", true).is_err());
     }
 }

@@ -1,7 +1,7 @@
-//! A cluster as the person at the command line reaches it, for enrolling a member and for looking at one.
+//! A client for the commands that add, list and check member clusters.
 //!
-//! Single requests, each bounded, no stores. The person's own kubeconfig may run commands and read files: it is theirs.
-//! A member's is read by [`Access`] and may not.
+//! Sends single requests, each with a deadline, and keeps no stores. The user's own kubeconfig may run commands and
+//! read files. That of a member is parsed by [`Access`] and may not.
 
 use std::path::Path;
 
@@ -12,11 +12,12 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use super::{
-    Settings,
     connect::connect,
-    inventory::{Inventory, Wanted},
+    inventory::{Inventory, InventoryEntry},
     kubeconfig::Access,
-    permissions::{AccessReview, deeds},
+    permissions::{AccessReview, access_reviews},
+    secret::taint_text,
+    settings::MemberSettings,
 };
 use crate::{
     adapters::kube::{
@@ -25,44 +26,44 @@ use crate::{
     ports::ClusterError,
 };
 
-/// Field manager of what the command line applies.
+/// Field manager of the objects that the commands apply.
 const MANAGER: &str = "foretide-members";
-/// How often the token of a service account is looked for, half a second apart.
-const TOKEN_LOOKS: u32 = 20;
+/// How often the token of a service account is read, half a second apart, until it exists.
+const TOKEN_ATTEMPTS: u32 = 20;
 
-/// A cluster that single requests are sent to.
+/// A client of one cluster, for the command line.
 pub struct AdminClient {
     connection: Connection,
     calls: Calls,
 }
 
-/// What a kubeconfig says about its server, apart from who we are.
+/// The API server of a kubeconfig, without credentials.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Server {
+pub struct ApiServer {
     /// Base URL.
     pub url: String,
-    /// Name that its certificate is checked for, if not that of the URL.
+    /// The name that its certificate must have, if not that of the URL.
     pub tls_server_name: Option<String>,
-    /// Its certificate authority in PEM; empty when the context has none of its own.
-    pub authority: String,
+    /// Its certificate authority in PEM; empty when the kubeconfig has none.
+    pub certificate_authority: String,
 }
 
-/// One member as it is written down.
+/// One member of the hub's inventory.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Enrolled {
+pub struct ListedMember {
     /// Its name.
     pub name: String,
     /// Host and port of its server, if its Secret can be used.
     pub host: Option<String>,
-    /// Who runs it, its region, its zones.
-    pub place: [String; 3],
+    /// Its provider, region and zones.
+    pub location: [String; 3],
     /// Its taints, in the form of `kubectl taint`.
     pub taints: Vec<String>,
     /// What is wrong with its Secret.
     pub problem: Option<String>,
-    /// Name of its Secret, if there is one.
+    /// Name of its Secret, if it has one.
     pub secret: Option<String>,
-    /// How to reach it.
+    /// Its address and credentials, if its Secret can be used.
     pub access: Option<Access>,
 }
 
@@ -72,25 +73,28 @@ struct Version {
     minor: String,
 }
 
-// === impl Server ===
+// === impl ApiServer ===
 
-impl Server {
-    /// The server of a context, as the person's kubeconfig names it; nothing is sent.
+impl ApiServer {
+    /// The server of a context in the user's kubeconfig; nothing is sent.
     ///
     /// # Errors
     /// The file cannot be read, or has no such context.
-    pub async fn of(file: Option<&Path>, context: Option<&str>) -> Result<Self, ConnectError> {
+    pub async fn from_kubeconfig(
+        file: Option<&Path>,
+        context: Option<&str>,
+    ) -> Result<Self, ConnectError> {
         let config = Connection::config(file, context).await?;
         let certificates = config.root_cert.iter().flatten();
         Ok(Self {
             url: config.cluster_url.to_string(),
             tls_server_name: config.tls_server_name.clone(),
-            authority: certificates.map(|der| pem(der)).collect(),
+            certificate_authority: certificates.map(|der| pem(der)).collect(),
         })
     }
 }
 
-/// A certificate in its text form.
+/// A DER certificate as PEM.
 fn pem(der: &[u8]) -> String {
     let text = match serde_json::to_value(ByteString(der.to_vec())) {
         Ok(Value::String(text)) => text,
@@ -107,43 +111,42 @@ fn pem(der: &[u8]) -> String {
 // === impl AdminClient ===
 
 impl AdminClient {
-    /// A cluster of the person's kubeconfig; without a file, of `$KUBECONFIG` or `~/.kube/config`.
+    /// A client for a context of the user's kubeconfig; without a file, of `$KUBECONFIG` or `~/.kube/config`.
     ///
     /// # Errors
     /// The file cannot be read, or has no such context.
     pub async fn open(file: Option<&Path>, context: Option<&str>) -> Result<Self, ConnectError> {
-        Ok(Self::over(
-            Connection::from_kubeconfig(file, context).await?,
-        ))
+        let connection = Connection::from_kubeconfig(file, context).await?;
+        Ok(Self::new(connection))
     }
 
-    /// A member, as the hub reaches it.
+    /// A client for a member, with the credentials of the hub.
     ///
     /// # Errors
-    /// Its certificates or keys cannot be used.
-    pub fn of_member(access: &Access) -> Result<Self, ConnectError> {
-        connect(access).map(Self::over)
+    /// The certificates or keys cannot be used.
+    pub fn for_member(access: &Access) -> Result<Self, ConnectError> {
+        connect(access).map(Self::new)
     }
 
-    pub(super) fn over(connection: Connection) -> Self {
+    pub(super) fn new(connection: Connection) -> Self {
         let calls = connection.calls();
         Self { connection, calls }
     }
 
-    /// Server-side apply of an object of one of the kinds that enrolling needs.
+    /// Server-side apply of an object of one of the kinds that joining a member needs.
     ///
     /// # Errors
-    /// The server refuses, or does not answer.
+    /// The server rejects the request or does not answer.
     pub async fn apply(&self, manifest: &Value) -> Result<(), ClusterError> {
         self.patch(manifest, &[]).await
     }
 
-    /// The same without an effect: whether it would be taken.
-    pub(super) async fn rehearse(&self, manifest: &Value) -> Result<(), ClusterError> {
+    /// Server-side apply as a dry run.
+    pub(super) async fn dry_run(&self, manifest: &Value) -> Result<(), ClusterError> {
         self.patch(manifest, &[("dryRun", "All")]).await
     }
 
-    /// An object, by its manifest.
+    /// Reads the object that a manifest names.
     pub(super) async fn get<T: DeserializeOwned>(&self, manifest: &Value) -> Result<T, CallError> {
         self.calls.read(&path(manifest)?).await
     }
@@ -153,7 +156,7 @@ impl AdminClient {
     }
 
     async fn patch(&self, manifest: &Value, more: &[(&str, &str)]) -> Result<(), ClusterError> {
-        let what = shown(manifest);
+        let what = describe(manifest);
         let always = [("fieldManager", MANAGER), ("force", "true")];
         let parameters = query(&[&always, more].concat());
         let applied = match path(manifest) {
@@ -167,16 +170,16 @@ impl AdminClient {
         applied.map(drop).map_err(|error| error.about(what))
     }
 
-    /// The token that the cluster puts into a Secret of a service account, as soon as it has.
+    /// Waits for the token that the cluster adds to a Secret of a service account.
     ///
     /// # Errors
-    /// There is none after ten seconds.
+    /// There is no token after ten seconds, or the Secret cannot be read.
     pub async fn token(&self, namespace: &str, name: &str) -> Result<String, ClusterError> {
         let what = Resource::SECRET.shown(namespace, name);
-        let told = |error: CallError| error.about(what.clone());
-        let url = Resource::SECRET.object(namespace, name).map_err(told)?;
-        for _look in 0..TOKEN_LOOKS {
-            let secret: Value = self.calls.read(&url).await.map_err(told)?;
+        let failed = |error: CallError| error.about(what.clone());
+        let url = Resource::SECRET.object(namespace, name).map_err(failed)?;
+        for _attempt in 0..TOKEN_ATTEMPTS {
+            let secret: Value = self.calls.read(&url).await.map_err(failed)?;
             let data = secret.pointer("/data/token").cloned().unwrap_or_default();
             let token = serde_json::from_value::<ByteString>(data);
             match token.map(|ByteString(bytes)| String::from_utf8(bytes)) {
@@ -187,35 +190,35 @@ impl AdminClient {
         Err(ClusterError::Unreachable {
             what,
             message:
-                "the cluster has put no token there; does its service account token controller run?"
+                "the cluster added no token; check that its service account token controller runs"
                     .to_owned(),
         })
     }
 
-    /// The members that are written down in this cluster, by name, and why those of profiles are not among them, if the
-    /// cluster has profiles and they cannot be read.
+    /// The members in the inventory of this hub, by name; and why `ClusterProfile`s cannot be read, if the hub serves
+    /// them.
     ///
     /// # Errors
     /// The Secrets cannot be read.
-    pub async fn enrolled(
+    pub async fn members(
         &self,
-        settings: &Settings,
-    ) -> Result<(Vec<Enrolled>, Option<ClusterError>), ClusterError> {
+        settings: &MemberSettings,
+    ) -> Result<(Vec<ListedMember>, Option<ClusterError>), ClusterError> {
         let inventory = Inventory::new(
             self.connection.clone(),
             settings,
             &std::sync::Arc::new(Changes::default()),
         );
-        let unread = inventory.look(&self.calls, settings).await?;
-        let wanted = inventory.wanted(settings).into_iter();
-        let enrolled = wanted.map(|(name, wanted)| Enrolled::of(name, wanted));
-        Ok((enrolled.collect(), unread))
+        let unread = inventory.list_once(&self.calls, settings).await?;
+        let members = inventory.members(settings).into_iter();
+        let listed = members.map(|(name, entry)| ListedMember::new(name, entry));
+        Ok((listed.collect(), unread))
     }
 
     /// Major and minor version of the API server.
     ///
     /// # Errors
-    /// It does not answer, or says something that is no version.
+    /// It does not answer, or its answer is not a version.
     pub async fn version(&self) -> Result<(u32, u32), ClusterError> {
         let what = || "/version".to_owned();
         let read = self.calls.read::<Version>("/version").await;
@@ -233,42 +236,45 @@ impl AdminClient {
         }
     }
 
-    /// What we may do of all that the hub does in a member; `place` adds placing workloads. Where there are
-    /// `namespaces`, what lives in namespaces is asked for in each of them.
+    /// Which of the permissions that the hub needs in a member are granted; `place` adds those to place workloads. With
+    /// `namespaces`, namespaced resources are reviewed in each of them.
     ///
     /// # Errors
     /// The server does not answer.
-    pub async fn may(
+    pub async fn review_access(
         &self,
         place: bool,
         namespaces: &[String],
     ) -> Result<Vec<(AccessReview, bool)>, ClusterError> {
-        let asked = deeds(place, namespaces).map(|deed| async move {
-            let allowed = self.may_do(&deed).await;
-            (deed, allowed)
+        let requests = access_reviews(place, namespaces).map(|review| async move {
+            let allowed = self.is_allowed(&review).await;
+            (review, allowed)
         });
-        let answers: Vec<_> = stream::iter(asked).buffered(8).collect().await;
+        let answers: Vec<_> = stream::iter(requests).buffered(8).collect().await;
         answers
             .into_iter()
-            .map(|(deed, allowed)| Ok((deed, allowed?)))
+            .map(|(review, allowed)| Ok((review, allowed?)))
             .collect()
     }
 
-    async fn may_do(&self, deed: &AccessReview) -> Result<bool, ClusterError> {
-        let (resource, subresource) = deed.resource.split_once('/').unwrap_or((deed.resource, ""));
-        let review = json!({
+    async fn is_allowed(&self, review: &AccessReview) -> Result<bool, ClusterError> {
+        let (resource, subresource) = review
+            .resource
+            .split_once('/')
+            .unwrap_or((review.resource, ""));
+        let request = json!({
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": {
-                "group": deed.group,
+                "group": review.group,
                 "resource": resource,
                 "subresource": subresource,
-                "verb": deed.verb,
-                "namespace": deed.namespace.as_deref().unwrap_or_default(),
+                "verb": review.verb,
+                "namespace": review.namespace.as_deref().unwrap_or_default(),
             }},
         });
         let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-        let body = Body::json(&review);
+        let body = Body::json(&request);
         let answer = self.calls.write::<Value>(Method::POST, path, body).await;
         let answer = answer.map_err(|error| error.about("SelfSubjectAccessReview"))?;
         Ok(answer.pointer("/status/allowed") == Some(&Value::Bool(true)))
@@ -281,38 +287,38 @@ impl std::fmt::Debug for AdminClient {
     }
 }
 
-impl Enrolled {
-    fn of(name: String, wanted: Wanted) -> Self {
-        let Wanted {
-            tags,
+impl ListedMember {
+    fn new(name: String, entry: InventoryEntry) -> Self {
+        let InventoryEntry {
+            info,
             access,
             secret,
             ..
-        } = wanted;
-        let (access, refused) = match access {
+        } = entry;
+        let (access, unusable) = match access {
             Ok(access) => (Some(access), None),
             Err(problem) => (None, Some(problem)),
         };
-        let profile = &tags.profile;
+        let profile = &info.profile;
         Self {
             name,
             host: access.as_ref().map(Access::host),
-            place: [
+            location: [
                 profile.provider.clone(),
                 profile.region.clone(),
                 profile.zones.join(","),
             ],
-            taints: tags.taints.iter().map(super::secret::shown).collect(),
-            problem: refused.or_else(|| tags.problem.clone()),
+            taints: info.taints.iter().map(taint_text).collect(),
+            problem: unusable.or_else(|| info.problem.clone()),
             secret,
             access,
         }
     }
 }
 
-/// How a message names an object.
+/// The kind, namespace and name of an object, for messages.
 #[must_use]
-pub fn shown(manifest: &Value) -> String {
+pub fn describe(manifest: &Value) -> String {
     let text = |pointer| manifest.pointer(pointer).and_then(Value::as_str);
     let name = text("/metadata/name").unwrap_or_default();
     let kind = text("/kind").unwrap_or_default();
@@ -322,7 +328,7 @@ pub fn shown(manifest: &Value) -> String {
     }
 }
 
-/// Where an object of one of the kinds that enrolling needs lives.
+/// The URL path of an object of one of the kinds that joining a member needs.
 fn path(manifest: &Value) -> Result<String, CallError> {
     let text = |pointer| {
         let text = manifest.pointer(pointer).and_then(Value::as_str);
@@ -335,7 +341,7 @@ fn path(manifest: &Value) -> Result<String, CallError> {
         "ClusterRoleBinding" => "clusterrolebindings",
         "Secret" => "secrets",
         other => {
-            let message = format!("kind {other:?} is not one that enrolling a member needs");
+            let message = format!("kind {other:?} is not one that joining a member needs");
             return Err(CallError::Request(message));
         }
     };
@@ -356,7 +362,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_token_is_waited_for_until_it_is_there() {
-        let (server, client) = FakeServer::new(|_, before| {
+        let (server, service) = FakeServer::new(|_, before| {
             let data = if before == 0 {
                 json!({})
             } else {
@@ -364,24 +370,24 @@ mod tests {
             };
             Reply::Ok(json!({"data": data}))
         });
-        let desk = AdminClient::over(Connection::over(client));
-        assert_eq!(desk.token("ns", "t").await, Ok("token".to_owned()));
+        let client = AdminClient::new(Connection::over(service));
+        assert_eq!(client.token("ns", "t").await, Ok("token".to_owned()));
         assert_eq!(server.lines().len(), 2);
     }
 
     #[tokio::test]
-    async fn every_right_is_asked_for_by_itself() {
-        let (server, client) = FakeServer::new(|sent, _| {
+    async fn every_permission_is_reviewed_by_itself() {
+        let (server, service) = FakeServer::new(|sent, _| {
             let scale = sent.body.pointer("/spec/resourceAttributes/subresource");
             let allowed = scale != Some(&json!("scale"));
             Reply::Ok(json!({"status": {"allowed": allowed}}))
         });
-        let desk = AdminClient::over(Connection::over(client));
-        let answers = desk.may(false, &[]).await.unwrap();
+        let client = AdminClient::new(Connection::over(service));
+        let answers = client.review_access(false, &[]).await.unwrap();
         let missing: Vec<String> = answers
             .iter()
             .filter(|(_, allowed)| !allowed)
-            .map(|(deed, _)| deed.to_string())
+            .map(|(review, _)| review.to_string())
             .collect();
         let expected = [
             "patch deployments/scale (apps)",
@@ -390,76 +396,76 @@ mod tests {
         ];
         assert_eq!(missing, expected);
         assert_eq!(server.lines().len(), answers.len());
-        assert!(desk.may(true, &[]).await.unwrap().len() == answers.len() + 9);
+        assert!(client.review_access(true, &[]).await.unwrap().len() == answers.len() + 9);
     }
 
     #[tokio::test]
-    async fn rights_are_asked_for_in_the_namespaces_that_they_are_limited_to() {
-        let (server, client) = FakeServer::new(|sent, _| {
+    async fn permissions_are_reviewed_in_each_of_the_given_namespaces() {
+        let (server, service) = FakeServer::new(|sent, _| {
             let shop = sent.body.pointer("/spec/resourceAttributes/namespace");
             Reply::Ok(json!({"status": {"allowed": shop == Some(&json!("shop"))}}))
         });
-        let desk = AdminClient::over(Connection::over(client));
+        let client = AdminClient::new(Connection::over(service));
         let namespaces = ["shop".to_owned(), "back".to_owned()];
-        let answers = desk.may(false, &namespaces).await.unwrap();
+        let answers = client.review_access(false, &namespaces).await.unwrap();
         let shown = |allowed: bool| -> Vec<String> {
             let of = answers.iter().filter(|(_, found)| *found == allowed);
-            of.map(|(deed, _)| deed.to_string()).collect()
+            of.map(|(review, _)| review.to_string()).collect()
         };
         assert!(shown(true).contains(&"list pods in shop".to_owned()));
         assert!(shown(false).contains(&"list pods in back".to_owned()));
-        // Nodes are in no namespace, so a role of one cannot grant them.
-        let nodes = |deed: &String| deed.contains("nodes");
+        // Nodes are cluster-scoped, so no Role can grant them.
+        let nodes = |review: &String| review.contains("nodes");
         let nodes: Vec<_> = shown(false).into_iter().filter(nodes).collect();
         assert_eq!(nodes, ["list nodes", "watch nodes"]);
         assert_eq!(server.lines().len(), answers.len());
     }
 
-    /// The members of a hub where the list of profiles is answered so.
+    /// The error of a hub that answers the list of profiles with this status.
     async fn unread(code: u16) -> Option<String> {
-        let (_, client) = FakeServer::new(move |sent, _| {
+        let (_, service) = FakeServer::new(move |sent, _| {
             if sent.line.contains("profiles") {
                 Reply::Fail(code, "words")
             } else {
                 Reply::Ok(json!({"items": []}))
             }
         });
-        let desk = AdminClient::over(Connection::over(client));
-        let settings = Settings {
+        let client = AdminClient::new(Connection::over(service));
+        let settings = MemberSettings {
             namespace: "ns".into(),
             label: "a=b".into(),
             key: "kubeconfig".into(),
             allow_loopback: false,
             namespaces: Vec::new(),
-            patience: crate::adapters::members::Timeouts::of(jiff::SignedDuration::from_secs(45)),
+            timeouts: crate::adapters::members::Timeouts::new(jiff::SignedDuration::from_secs(45)),
         };
-        let (_, unread) = desk.enrolled(&settings).await.unwrap();
+        let (_, unread) = client.members(&settings).await.unwrap();
         unread.map(|error| error.to_string())
     }
 
     #[tokio::test]
-    async fn profiles_that_cannot_be_read_are_told_from_a_hub_that_has_none() {
+    async fn profiles_that_cannot_be_read_are_reported_and_missing_ones_are_not() {
         assert_eq!(unread(404).await, None);
-        let told = unread(403).await.unwrap();
+        let error = unread(403).await.unwrap();
         assert!(
-            told.contains("the list of kind ClusterProfile in namespace ns"),
-            "{told}"
+            error.contains("the list of kind ClusterProfile in namespace ns"),
+            "{error}"
         );
     }
 
     #[tokio::test]
-    async fn versions_of_vendors_are_read() {
+    async fn version_numbers_with_a_vendor_suffix_are_read() {
         for (minor, expected) in [("33", Some((1, 33))), ("34+", Some((1, 34))), ("x", None)] {
             let minor = minor.to_owned();
-            let (_, client) =
+            let (_, service) =
                 FakeServer::new(move |_, _| Reply::Ok(json!({"major": "1", "minor": minor})));
-            let desk = AdminClient::over(Connection::over(client));
-            assert_eq!(desk.version().await.ok(), expected);
+            let client = AdminClient::new(Connection::over(service));
+            assert_eq!(client.version().await.ok(), expected);
         }
     }
 
     #[test]
-    fn objects_are_applied_where_they_live() {
+    fn an_object_is_applied_at_the_path_of_its_kind() {
         for (api, kind, namespace, expected) in [
             (
                 "v1",

@@ -1,7 +1,7 @@
-//! From what a kubeconfig said to a connection, over which nothing is sent yet.
+//! Builds the client of a member from its kubeconfig; nothing is sent.
 //!
-//! Every setting that the client library would take from elsewhere - files, commands, proxies, other identities - stays
-//! at "none". TLS is rustls, and trusts the given authority only.
+//! Every setting that the client library would take from elsewhere (files, commands, proxies, impersonation) stays
+//! unset. TLS is rustls and trusts the given certificate authority only.
 
 use k8s_openapi::ByteString;
 use kube::config::AuthInfo;
@@ -13,12 +13,12 @@ use crate::adapters::kube::{ConnectError, Connection, Redactor};
 /// Prepares a connection.
 ///
 /// # Errors
-/// The certificates or keys are not what rustls takes.
+/// rustls does not accept the certificates or keys.
 pub(super) fn connect(access: &Access) -> Result<Connection, ConnectError> {
-    // A URL that the parser took has no characters that a URI refuses; should it, its server cannot be reached.
+    // A parsed URL has only characters that a URI accepts; otherwise the default URI makes every request fail.
     let server = access.server.as_str().parse().unwrap_or_default();
     let mut config = kube::Config::new(server);
-    config.root_cert = Some(access.authority.clone());
+    config.root_cert = Some(access.certificate_authority.clone());
     config.tls_server_name.clone_from(&access.tls_server_name);
     config.auth_info = match &access.credentials {
         Credentials::Token(token) => AuthInfo {
@@ -31,11 +31,11 @@ pub(super) fn connect(access: &Access) -> Result<Connection, ConnectError> {
             ..AuthInfo::default()
         },
     };
-    Ok(Connection::new(config)?.hiding(hidden(&access.credentials)))
+    Ok(Connection::new(config)?.hiding(secrets_of(&access.credentials)))
 }
 
-/// What must not be seen of it.
-pub(super) fn hidden(credentials: &Credentials) -> Redactor {
+/// Hides the credentials in messages.
+pub(super) fn secrets_of(credentials: &Credentials) -> Redactor {
     Redactor::new(match credentials {
         Credentials::Token(token) => vec![token.clone()],
         Credentials::Certificate { key, .. } => {

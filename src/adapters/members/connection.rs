@@ -1,8 +1,8 @@
-//! The connection to one member: its stores, and whether it answers.
+//! The connection to one member cluster: its stores, and whether it answers.
 //!
-//! A member is asked every few seconds whether it is ready, because a quiet cluster says nothing on its watches for
-//! most of a minute and a black hole says nothing at all. What it answers and when its watches last heard something
-//! give its [`Health`]. It refuses to act on it.
+//! A probe asks the member for `/readyz` every few seconds, because a quiet cluster sends nothing on its watches for
+//! most of a minute, and an unreachable one sends nothing at all. The results of the probe and the age of the watches
+//! give the [`Health`] of the member. What follows from it is decided elsewhere.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -18,82 +18,82 @@ use crate::{
     ports::Workloads as _,
 };
 
-/// How long a member may be silent.
+/// How long a member may be silent before it counts as lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// Time between two questions whether it is ready.
-    pub question: SignedDuration,
-    /// Without an answer for longer than this it is lost.
-    pub answer: SignedDuration,
-    /// With a watch that heard nothing for longer than this it is lost; a quiet one is renewed every 50 s.
-    pub watch: SignedDuration,
+    /// Time between two probes.
+    pub probe_period: SignedDuration,
+    /// Without a successful probe for longer than this it is lost.
+    pub lost_after: SignedDuration,
+    /// With a watch that received nothing for longer than this it is lost; a quiet watch is renewed every 50 s.
+    pub watch_silence: SignedDuration,
 }
 
-/// One connection to a member; its tasks end with it.
+/// One connection to a member; its tasks end when it is dropped.
 pub(super) struct MemberConnection {
     pub(super) access: Access,
     pub(super) cluster: Arc<KubeMember>,
-    vigil: Arc<HealthProbe>,
-    patience: Timeouts,
+    probe: Arc<HealthProbe>,
+    timeouts: Timeouts,
     clock: Clock,
     _tasks: JoinSet<()>,
 }
 
-/// What is said of a member that answers with HTTP 401.
-pub(super) const REFUSED: &str =
-    "it does not accept our credentials (HTTP 401); renew them in its Secret";
+/// The problem of a member that answers with HTTP 401.
+pub(super) const UNAUTHORIZED: &str =
+    "credentials rejected (HTTP 401); renew them in the Secret of the member";
 
-/// What the watches have brought; wall-clock times.
-struct Watches {
-    /// When the quietest of them last heard something.
+/// The state of the watches; wall-clock times.
+struct WatchState {
+    /// When the quietest of them last received something.
     heard: Option<Timestamp>,
-    /// Whether every list was complete once.
+    /// Whether every first list is complete.
     synced: bool,
-    /// What keeps one of them from working.
+    /// Why one of them fails.
     failing: Option<String>,
 }
 
-/// What the questions have brought.
+/// Asks a member for `/readyz` again and again.
 #[derive(Debug)]
-struct HealthProbe(Mutex<Answers>);
+struct HealthProbe(Mutex<ProbeState>);
 
-/// Wall-clock times.
+/// The results of the probe; wall-clock times.
 #[derive(Debug, Clone, PartialEq)]
-struct Answers {
-    /// When it last answered, or when it was first asked.
+struct ProbeState {
+    /// When the member last answered, or when the probe started.
     answered: Timestamp,
-    /// Since when it says that it is not ready, and what it says.
+    /// Since when it reports that it is not ready, and its message.
     unready: Option<(Timestamp, String)>,
-    /// Why there was no answer the last time.
+    /// Why the last probe had no answer.
     unanswered: Option<String>,
-    /// Whether that was because our credentials are not accepted.
-    refused: bool,
+    /// Whether the last answer was HTTP 401.
+    unauthorized: bool,
 }
 
-/// How a member is doing.
+/// The health of a member, and why.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Condition {
-    /// Whether it answers; lost since the moment at which it counts as lost, which may be yet to come.
+pub(super) struct HealthReport {
+    /// Whether it answers. The time since which it is lost may lie in the future.
     pub(super) health: Health,
-    /// What is wrong, for people; there is always something to say of one that is not ready.
+    /// What is wrong, for messages; always present for a member that is not ready.
     pub(super) problem: Option<String>,
-    /// Whether the last answer was that our credentials are not accepted.
-    pub(super) refused: bool,
+    /// Whether the last answer was HTTP 401.
+    pub(super) unauthorized: bool,
 }
 
 // === impl Timeouts ===
 
 impl Timeouts {
-    /// A member counts as lost when it did not answer for `lost_after`; it is asked three times meanwhile, and at
-    /// least every 10 s.
+    /// A member is lost when it did not answer for `lost_after`; until then it is probed three times, and at least
+    /// every 10 s.
     #[must_use]
-    pub fn of(lost_after: SignedDuration) -> Self {
-        let often = SignedDuration::from_secs(10);
-        let third = lost_after.checked_div(3).unwrap_or(often);
+    pub fn new(lost_after: SignedDuration) -> Self {
+        let longest = SignedDuration::from_secs(10);
+        let third = lost_after.checked_div(3).unwrap_or(longest);
         Self {
-            question: third.min(often),
-            answer: lost_after,
-            watch: SignedDuration::from_secs(90).max(lost_after),
+            probe_period: third.min(longest),
+            lost_after,
+            watch_silence: SignedDuration::from_secs(90).max(lost_after),
         }
     }
 }
@@ -101,25 +101,26 @@ impl Timeouts {
 // === impl MemberConnection ===
 
 impl MemberConnection {
-    /// Starts to watch and to ask.
+    /// Starts the watches and the probe.
     pub(super) fn open(
         name: &str,
         access: Access,
         cluster: Arc<KubeMember>,
-        (patience, clock): (Timeouts, &Clock),
+        timeouts: Timeouts,
+        clock: Clock,
     ) -> Self {
-        let vigil = Arc::new(HealthProbe::starting());
+        let probe = Arc::new(HealthProbe::new());
         let mut tasks = JoinSet::new();
-        let (watched, asked) = (cluster.clone(), cluster.clone());
+        let (watched, probed) = (cluster.clone(), cluster.clone());
         let span = tracing::info_span!("member", name);
         tasks.spawn(async move { watched.run().await }.instrument(span));
-        tasks.spawn(vigil.clone().keep(asked, patience.question));
+        tasks.spawn(probe.clone().run(probed, timeouts.probe_period));
         Self {
             access,
             cluster,
-            vigil,
-            patience,
-            clock: clock.clone(),
+            probe,
+            timeouts,
+            clock,
             _tasks: tasks,
         }
     }
@@ -129,36 +130,36 @@ impl MemberConnection {
         self.cluster.is_synced()
     }
 
-    /// Whether the member answers, as of now, and what is wrong if it does not.
-    pub(super) fn condition(&self) -> Condition {
-        let watches = Watches {
+    /// The health of the member now, on the controller's clock.
+    pub(super) fn report(&self) -> HealthReport {
+        let watches = WatchState {
             heard: self.cluster.heard(),
             synced: self.is_synced(),
             failing: self.cluster.failing(),
         };
         let age = |at| self.clock.wall_age(at);
-        let answers = self.vigil.answers().clone();
-        let condition = answers.condition(watches, &self.patience, age);
-        Condition {
-            health: on(&self.clock, condition.health),
-            ..condition
+        let state = self.probe.state().clone();
+        let report = state.report(watches, &self.timeouts, age);
+        HealthReport {
+            health: on_clock(&self.clock, report.health),
+            ..report
         }
     }
 
-    /// Whether the member is ready, as of now.
+    /// Whether the member is ready now.
     pub(super) fn is_ready(&self) -> bool {
-        self.condition().health == Health::Ready
+        self.report().health == Health::Ready
     }
 
-    /// How long ago the member last answered, or its quietest watch last heard something.
+    /// The age of the last answer to the probe, or of the last event of the quietest watch if that is older.
     pub(super) fn silence(&self) -> SignedDuration {
-        let answered = self.vigil.answers().answered;
+        let answered = self.probe.state().answered;
         let oldest = self.cluster.heard().map_or(answered, |at| at.min(answered));
         self.clock.wall_age(oldest)
     }
 }
 
-fn on(clock: &Clock, health: Health) -> Health {
+fn on_clock(clock: &Clock, health: Health) -> Health {
     match health {
         Health::Ready => Health::Ready,
         Health::NotReady { since } => Health::NotReady {
@@ -173,34 +174,34 @@ fn on(clock: &Clock, health: Health) -> Health {
 // === impl HealthProbe ===
 
 impl HealthProbe {
-    fn starting() -> Self {
-        Self(Mutex::new(Answers {
+    fn new() -> Self {
+        Self(Mutex::new(ProbeState {
             answered: Clock::system().now(),
             unready: None,
             unanswered: None,
-            refused: false,
+            unauthorized: false,
         }))
     }
 
-    /// Asks for ever.
-    async fn keep(self: Arc<Self>, cluster: Arc<KubeMember>, every: SignedDuration) {
+    /// Probes until it is dropped.
+    async fn run(self: Arc<Self>, cluster: Arc<KubeMember>, period: SignedDuration) {
         loop {
             let answer = cluster.ask_ready().await;
-            self.answers().note(answer, Clock::system().now());
-            Clock::system().sleep(every).await;
+            self.state().record(answer, Clock::system().now());
+            Clock::system().sleep(period).await;
         }
     }
 
-    fn answers(&self) -> MutexGuard<'_, Answers> {
+    fn state(&self) -> MutexGuard<'_, ProbeState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-// === impl Answers ===
+// === impl ProbeState ===
 
-impl Answers {
-    fn note(&mut self, answer: Result<(), CallError>, now: Timestamp) {
-        self.refused = matches!(answer, Err(CallError::Status { code: 401, .. }));
+impl ProbeState {
+    fn record(&mut self, answer: Result<(), CallError>, now: Timestamp) {
+        self.unauthorized = matches!(answer, Err(CallError::Status { code: 401, .. }));
         match answer {
             Err(CallError::Status { code: 401, .. }) => self.unanswered = None,
             Err(CallError::Status {
@@ -209,10 +210,10 @@ impl Answers {
             }) => {
                 self.answered(now);
                 let since = self.unready.take().map_or(now, |(since, _)| since);
-                let said: String = message.chars().take(200).collect();
-                self.unready = Some((since, format!("it is not ready (HTTP {code}): {said}")));
+                let message: String = message.chars().take(200).collect();
+                self.unready = Some((since, format!("not ready (HTTP {code}): {message}")));
             }
-            // Who may not ask, or asks a proxy that does not know the question, was answered all the same.
+            // Any other status is an answer too: the credentials may lack the permission, or a proxy the path.
             Ok(()) | Err(CallError::Status { .. }) => {
                 self.answered(now);
                 self.unready = None;
@@ -226,63 +227,57 @@ impl Answers {
         self.unanswered = None;
     }
 
-    /// All of it on the wall clock; `age` says how long ago something was.
-    fn condition(
+    /// The health on the wall clock; `age` gives the age of a time.
+    fn report(
         self,
-        watches: Watches,
-        patience: &Timeouts,
+        watches: WatchState,
+        timeouts: &Timeouts,
         age: impl Fn(Timestamp) -> SignedDuration,
-    ) -> Condition {
+    ) -> HealthReport {
         let answered = self.answered;
-        let said = |words: String, why: Option<String>| Some(with(words, why));
-        let lost = |last, limit, problem| {
-            let since = later(last, limit);
-            (Health::Unknown { since }, problem)
+        let unknown = |last: Timestamp, timeout, problem: String, cause: Option<String>| {
+            let since = last.saturating_add(timeout).unwrap_or(last);
+            (Health::Unknown { since }, Some(with_cause(problem, cause)))
         };
         let (health, problem) = match watches.heard {
-            _ if age(answered) > patience.answer => {
-                let words = format!("it does not answer since {answered:.0}");
-                let why = self.unanswered.or(watches.failing);
-                lost(answered, patience.answer, said(words, why))
+            _ if age(answered) > timeouts.lost_after => {
+                let problem = format!("no answer since {answered:.0}");
+                let cause = self.unanswered.or(watches.failing);
+                unknown(answered, timeouts.lost_after, problem, cause)
             }
-            Some(heard) if age(heard) > patience.watch => {
-                let words = format!("its watches have heard nothing since {heard:.0}");
-                let why = watches.failing.or(self.unanswered);
-                lost(heard, patience.watch, said(words, why))
+            Some(heard) if age(heard) > timeouts.watch_silence => {
+                let problem = format!("no watch event since {heard:.0}");
+                let cause = watches.failing.or(self.unanswered);
+                unknown(heard, timeouts.watch_silence, problem, cause)
             }
             Some(_) if watches.synced => match self.unready {
-                Some((since, said)) => (Health::NotReady { since }, Some(said)),
+                Some((since, problem)) => (Health::NotReady { since }, Some(problem)),
                 None => (Health::Ready, self.unanswered.or(watches.failing)),
             },
             _ => {
-                let words = "it has not listed everything yet".to_owned();
-                let why = self.unanswered.or(watches.failing);
-                lost(answered, patience.answer, said(words, why))
+                let problem = "the first list of its objects is not complete".to_owned();
+                let cause = self.unanswered.or(watches.failing);
+                unknown(answered, timeouts.lost_after, problem, cause)
             }
         };
-        Condition {
+        HealthReport {
             health,
-            problem: if self.refused {
-                Some(REFUSED.to_owned())
+            problem: if self.unauthorized {
+                Some(UNAUTHORIZED.to_owned())
             } else {
                 problem
             },
-            refused: self.refused,
+            unauthorized: self.unauthorized,
         }
     }
 }
 
-/// What happened, and why if anybody knows.
-fn with(words: String, why: Option<String>) -> String {
-    match why {
-        Some(why) => format!("{words}: {why}"),
-        None => words,
+/// The problem, and its cause if that is known.
+fn with_cause(problem: String, cause: Option<String>) -> String {
+    match cause {
+        Some(cause) => format!("{problem}: {cause}"),
+        None => problem,
     }
-}
-
-/// When something that was last heard of at `last` counts as lost.
-fn later(last: Timestamp, limit: SignedDuration) -> Timestamp {
-    last.saturating_add(limit).unwrap_or(last)
 }
 
 #[cfg(test)]
@@ -293,40 +288,40 @@ mod tests {
         Timestamp::from_second(1_000 + second).unwrap()
     }
 
-    fn answers() -> Answers {
-        Answers {
+    fn answered_at_zero() -> ProbeState {
+        ProbeState {
             answered: at(0),
             unready: None,
             unanswered: None,
-            refused: false,
+            unauthorized: false,
         }
     }
 
-    fn refused(code: u16) -> Result<(), CallError> {
+    fn status(code: u16) -> Result<(), CallError> {
         Err(CallError::Status {
             code,
             message: "words".into(),
         })
     }
 
-    /// How it does at a second, with watches that heard something at another.
-    fn condition(answers: &Answers, now: i64, heard: Option<i64>, synced: bool) -> Condition {
-        let watches = Watches {
+    /// The report at second `now`, when the watches last received an event at second `heard`.
+    fn report(state: &ProbeState, now: i64, heard: Option<i64>, synced: bool) -> HealthReport {
+        let watches = WatchState {
             heard: heard.map(at),
             synced,
             failing: None,
         };
-        let patience = Timeouts::of(SignedDuration::from_secs(45));
+        let timeouts = Timeouts::new(SignedDuration::from_secs(45));
         let age = |then| at(now).duration_since(then);
-        answers.clone().condition(watches, &patience, age)
+        state.clone().report(watches, &timeouts, age)
     }
 
-    fn health(answers: &Answers, now: i64, heard: Option<i64>, synced: bool) -> Health {
-        condition(answers, now, heard, synced).health
+    fn health(state: &ProbeState, now: i64, heard: Option<i64>, synced: bool) -> Health {
+        report(state, now, heard, synced).health
     }
 
     #[test]
-    fn a_member_counts_as_lost_from_when_its_silence_has_lasted_too_long() {
+    fn a_member_is_lost_from_the_end_of_its_timeout() {
         let lost = |since| Health::Unknown { since: at(since) };
         for (now, heard, synced, expected) in [
             (0, Some(0), true, Health::Ready),
@@ -338,7 +333,7 @@ mod tests {
             (40, Some(-49), true, Health::Ready),
             (40, Some(-51), true, lost(39)),
         ] {
-            let found = health(&answers(), now, heard, synced);
+            let found = health(&answered_at_zero(), now, heard, synced);
             assert_eq!(
                 found, expected,
                 "at {now}, heard at {heard:?}, synced {synced}"
@@ -347,63 +342,63 @@ mod tests {
     }
 
     #[test]
-    fn why_a_member_is_not_ready_tells_when_it_last_answered_and_what_is_in_the_way() {
-        let said = |answers: &Answers, now, heard, synced| {
-            let found = condition(answers, now, heard, synced);
-            (found.problem.unwrap_or_default(), found.refused)
+    fn the_problem_of_a_lost_member_names_its_last_answer_and_the_error() {
+        let problem = |state: &ProbeState, now, heard, synced| {
+            let found = report(state, now, heard, synced);
+            (found.problem.unwrap_or_default(), found.unauthorized)
         };
-        let mut silent = answers();
-        silent.note(Err(CallError::Transport("reset".into())), at(30));
+        let mut silent = answered_at_zero();
+        silent.record(Err(CallError::Transport("reset".into())), at(30));
         let mut denied = silent.clone();
-        denied.note(refused(401), at(40));
-        for (answers, now, heard, synced, expected, refused) in [
-            (&answers(), 10, Some(10), true, "", false),
+        denied.record(status(401), at(40));
+        for (state, now, heard, synced, expected, unauthorized) in [
+            (&answered_at_zero(), 10, Some(10), true, "", false),
             (&silent, 40, Some(40), true, "reset", false),
             (
                 &silent,
                 46,
                 Some(46),
                 true,
-                "it does not answer since 1970-01-01T00:16:40Z: reset",
+                "no answer since 1970-01-01T00:16:40Z: reset",
                 false,
             ),
             (
-                &answers(),
+                &answered_at_zero(),
                 40,
                 Some(-51),
                 true,
-                "its watches have heard nothing since 1970-01-01T00:15:49Z",
+                "no watch event since 1970-01-01T00:15:49Z",
                 false,
             ),
             (
-                &answers(),
+                &answered_at_zero(),
                 10,
                 None,
                 false,
-                "it has not listed everything yet",
+                "the first list of its objects is not complete",
                 false,
             ),
-            // Also before it counts as lost.
-            (&denied, 41, Some(41), true, REFUSED, true),
-            (&denied, 100, Some(100), true, REFUSED, true),
+            // Reported before the member counts as lost.
+            (&denied, 41, Some(41), true, UNAUTHORIZED, true),
+            (&denied, 100, Some(100), true, UNAUTHORIZED, true),
         ] {
-            let expected = (expected.to_owned(), refused);
-            assert_eq!(said(answers, now, heard, synced), expected);
+            let expected = (expected.to_owned(), unauthorized);
+            assert_eq!(problem(state, now, heard, synced), expected);
         }
-        denied.note(Ok(()), at(50));
-        assert_eq!(said(&denied, 51, Some(51), true), (String::new(), false));
+        denied.record(Ok(()), at(50));
+        assert_eq!(problem(&denied, 51, Some(51), true), (String::new(), false));
     }
 
     #[test]
-    fn every_answer_counts_but_one_that_our_credentials_are_none() {
+    fn every_answer_but_http_401_counts() {
         for (answer, answered, ready) in [
             (Ok(()), true, true),
-            (refused(403), true, true),
-            (refused(404), true, true),
-            (refused(429), true, true),
-            (refused(500), true, false),
-            (refused(503), true, false),
-            (refused(401), false, true),
+            (status(403), true, true),
+            (status(404), true, true),
+            (status(429), true, true),
+            (status(500), true, false),
+            (status(503), true, false),
+            (status(401), false, true),
             (Err(CallError::Transport("reset".into())), false, true),
             (
                 Err(CallError::Late(std::time::Duration::from_secs(5))),
@@ -411,38 +406,37 @@ mod tests {
                 true,
             ),
         ] {
-            let mut answers = answers();
+            let mut state = answered_at_zero();
             let shown = format!("{answer:?}");
-            answers.note(answer, at(30));
-            assert_eq!(
-                answers.answered,
-                at(if answered { 30 } else { 0 }),
-                "{shown}"
-            );
-            assert_eq!(answers.unready.is_none(), ready, "{shown}");
-            let quiet = answers.unanswered.is_none() && !answers.refused;
+            state.record(answer, at(30));
+            assert_eq!(state.answered, at(if answered { 30 } else { 0 }), "{shown}");
+            assert_eq!(state.unready.is_none(), ready, "{shown}");
+            let quiet = state.unanswered.is_none() && !state.unauthorized;
             assert_eq!(quiet, answered, "{shown}");
         }
     }
 
     #[test]
-    fn a_member_is_not_ready_since_it_said_so_first() {
-        let mut answers = answers();
-        answers.note(refused(500), at(10));
-        answers.note(refused(503), at(20));
+    fn a_member_is_not_ready_since_its_first_report_of_it() {
+        let mut state = answered_at_zero();
+        state.record(status(500), at(10));
+        state.record(status(503), at(20));
         let not_ready = Health::NotReady { since: at(10) };
-        assert_eq!(health(&answers, 21, Some(21), true), not_ready);
-        answers.note(Ok(()), at(30));
-        assert_eq!(health(&answers, 31, Some(31), true), Health::Ready);
+        assert_eq!(health(&state, 21, Some(21), true), not_ready);
+        state.record(Ok(()), at(30));
+        assert_eq!(health(&state, 31, Some(31), true), Health::Ready);
     }
 
     #[test]
-    fn a_member_is_asked_at_least_three_times_before_it_counts_as_lost() {
-        for (lost_after, question) in [(45, 10), (30, 10), (6, 2), (600, 10)] {
+    fn a_member_is_probed_at_least_three_times_before_it_counts_as_lost() {
+        for (lost_after, probe_period) in [(45, 10), (30, 10), (6, 2), (600, 10)] {
             let lost_after = SignedDuration::from_secs(lost_after);
-            let patience = Timeouts::of(lost_after);
-            assert_eq!(patience.question, SignedDuration::from_secs(question));
-            assert_eq!(patience.answer, lost_after);
+            let timeouts = Timeouts::new(lost_after);
+            assert_eq!(
+                timeouts.probe_period,
+                SignedDuration::from_secs(probe_period)
+            );
+            assert_eq!(timeouts.lost_after, lost_after);
         }
     }
 }

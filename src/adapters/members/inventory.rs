@@ -1,9 +1,9 @@
-//! Where members are written down: Secrets, and `ClusterProfile`s with a Secret each.
+//! The inventory of member clusters in the hub: Secrets with a kubeconfig, and `ClusterProfile`s with a Secret each.
 //!
-//! A `ClusterProfile` (multicluster.x-k8s.io/v1alpha1) says what a cluster is; how to reach it is in the one Secret of
-//! the same namespace with the labels `x-k8s.io/cluster-profile: <profile>` and `x-k8s.io/cluster-inventory-consumer:
-//! foretide`, under the key `Config` (the convention of multicluster-runtime). A cluster that does not serve the kind
-//! has none, which is looked at again every minute. It refuses to run the access plugins of a profile.
+//! A `ClusterProfile` (multicluster.x-k8s.io/v1alpha1) describes a cluster. Its kubeconfig is in the one Secret of the
+//! same namespace with the labels `x-k8s.io/cluster-profile: <profile>` and `x-k8s.io/cluster-inventory-consumer:
+//! foretide`, under the key `Config` (the convention of multicluster-runtime). A hub that does not serve the kind has
+//! none; discovery is repeated every minute. The access plugins of a profile are never run.
 
 use std::{
     collections::BTreeMap,
@@ -20,9 +20,9 @@ use serde_json::Value;
 use tokio::task::JoinSet;
 
 use super::{
-    Settings,
     kubeconfig::Access,
-    secret::{MemberSecret, Tags},
+    secret::{MemberInfo, MemberSecret},
+    settings::MemberSettings,
 };
 use crate::{
     adapters::kube::{
@@ -32,68 +32,69 @@ use crate::{
     ports::ClusterError,
 };
 
-/// How often a cluster without `ClusterProfile`s is asked whether it has them now.
-const ASKED_AGAIN: Duration = Duration::from_mins(1);
+/// How often discovery is repeated on a hub without `ClusterProfile`s.
+const DISCOVERY_PERIOD: Duration = Duration::from_mins(1);
 /// Label of the Secret of a profile: the name of the profile.
 const PROFILE_LABEL: &str = "x-k8s.io/cluster-profile";
+/// Selector of the Secrets of all profiles.
 const PROFILE_SECRETS: &str =
     "x-k8s.io/cluster-inventory-consumer=foretide,x-k8s.io/cluster-profile";
 /// Key of the kubeconfig in the Secret of a profile.
 const PROFILE_KEY: &str = "Config";
 
-/// What the inventories say about one member.
+/// One member of the inventory.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Wanted {
-    /// What it is.
-    pub(super) tags: Tags,
-    /// How to reach it, or why not.
+pub(super) struct InventoryEntry {
+    /// Its description.
+    pub(super) info: MemberInfo,
+    /// Its address and credentials, or why they cannot be used.
     pub(super) access: Result<Access, String>,
     /// Name of the Secret with its kubeconfig, if there is one.
     pub(super) secret: Option<String>,
-    /// Since when its manager says that its control plane is not healthy; wall clock.
+    /// Since when its `ClusterProfile` reports that its control plane is not healthy; wall clock.
     pub(super) unhealthy: Option<Timestamp>,
 }
 
-/// The inventories of a hub.
+/// The inventory of a hub.
 pub(super) struct Inventory {
     connection: Connection,
     secrets: Arc<Store<MemberSecret>>,
     profiles: Arc<Store<ClusterProfile>>,
     profile_secrets: Arc<Store<MemberSecret>>,
-    /// Whether the hub has said that it serves no profiles.
+    /// Whether discovery found that the hub serves no profiles.
     without_profiles: AtomicBool,
 }
 
-/// A `ClusterProfile`, as far as it tells about a member.
+/// The fields of a `ClusterProfile` that describe a member.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ClusterProfile {
     name: String,
-    /// Its labels, and its properties where no label has their name.
+    /// Its labels, and its properties; a label takes precedence over a property of the same name.
     labels: BTreeMap<String, String>,
     unhealthy: Option<Timestamp>,
 }
 
 #[derive(Deserialize)]
 struct ProfileObject {
-    metadata: Meta,
-    status: Option<Status>,
+    metadata: ProfileMeta,
+    status: Option<ProfileStatus>,
 }
 
 #[derive(Deserialize)]
-struct Meta {
+struct ProfileMeta {
     name: String,
     labels: Option<BTreeMap<String, String>>,
 }
 
 #[derive(Deserialize, Default)]
-struct Status {
-    conditions: Option<Vec<Condition>>,
-    properties: Option<Vec<Property>>,
+struct ProfileStatus {
+    conditions: Option<Vec<ProfileCondition>>,
+    properties: Option<Vec<ProfileProperty>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Condition {
+struct ProfileCondition {
     #[serde(rename = "type")]
     kind: String,
     status: String,
@@ -101,7 +102,7 @@ struct Condition {
 }
 
 #[derive(Deserialize)]
-struct Property {
+struct ProfileProperty {
     name: String,
     value: String,
 }
@@ -116,12 +117,13 @@ impl Stored for ClusterProfile {
         for property in status.properties.into_iter().flatten() {
             labels.entry(property.name).or_insert(property.value);
         }
-        let sick = |c: &&Condition| c.kind == "ControlPlaneHealthy" && c.status == "False";
-        let sick = status.conditions.iter().flatten().find(sick);
+        let is_unhealthy =
+            |c: &&ProfileCondition| c.kind == "ControlPlaneHealthy" && c.status == "False";
+        let unhealthy = status.conditions.iter().flatten().find(is_unhealthy);
         Ok(Self {
             name: metadata.name,
             labels,
-            unhealthy: sick.map(|c| c.last_transition_time.unwrap_or(Timestamp::UNIX_EPOCH)),
+            unhealthy: unhealthy.map(|c| c.last_transition_time.unwrap_or(Timestamp::UNIX_EPOCH)),
         })
     }
 
@@ -133,14 +135,18 @@ impl Stored for ClusterProfile {
 // === impl Inventory ===
 
 impl Inventory {
-    /// Empty inventories, which tell `events` of every change.
-    pub(super) fn new(connection: Connection, settings: &Settings, events: &Arc<Changes>) -> Self {
+    /// An empty inventory, which adds every change to `changes`.
+    pub(super) fn new(
+        connection: Connection,
+        settings: &MemberSettings,
+        changes: &Arc<Changes>,
+    ) -> Self {
         let scope = [Some(settings.namespace.clone())];
         let secrets = |selector: &str| {
             let store = Store::new(Resource::SECRET, &scope).narrowed(selector.to_owned());
-            Arc::new(store.telling(events.clone()))
+            Arc::new(store.telling(changes.clone()))
         };
-        let profiles = Store::new(Resource::CLUSTER_PROFILE, &scope).telling(events.clone());
+        let profiles = Store::new(Resource::CLUSTER_PROFILE, &scope).telling(changes.clone());
         Self {
             connection,
             secrets: secrets(&settings.label),
@@ -150,11 +156,11 @@ impl Inventory {
         }
     }
 
-    /// Keeps the inventories true, until it is dropped; returns only when a watch has died.
+    /// Watches Secrets and profiles until it is dropped; returns only when a watch exits.
     pub(super) async fn run(&self) {
         let mut tasks = JoinSet::new();
         self.watch(self.secrets.clone(), &mut tasks);
-        let mut served = std::pin::pin!(self.profiles_served());
+        let mut served = std::pin::pin!(self.wait_for_profiles());
         let mut watching = false;
         loop {
             tokio::select! {
@@ -164,7 +170,7 @@ impl Inventory {
                     self.watch(self.profile_secrets.clone(), &mut tasks);
                 }
                 Some(ended) = tasks.join_next() => {
-                    tracing::error!(?ended, "the watch of the members died");
+                    tracing::error!(?ended, "watch of the members exited unexpectedly");
                     return;
                 }
             }
@@ -176,7 +182,7 @@ impl Inventory {
     }
 
     /// Waits until the hub serves profiles.
-    async fn profiles_served(&self) {
+    async fn wait_for_profiles(&self) {
         let calls = self.connection.calls();
         let discovery = Discovery::new(Arc::new(calls));
         let Resource {
@@ -191,48 +197,53 @@ impl Inventory {
             self.without_profiles.store(absent, Ordering::Release);
             match found {
                 Ok(Some(_)) => return,
-                _ if absent => tokio::time::sleep(ASKED_AGAIN).await,
-                _ => tokio::time::sleep(ASKED_AGAIN / 12).await,
+                _ if absent => tokio::time::sleep(DISCOVERY_PERIOD).await,
+                _ => tokio::time::sleep(DISCOVERY_PERIOD / 12).await,
             }
         }
     }
 
-    /// Whether every inventory has been listed. Profiles that may not be read are none; those that cannot be read for
-    /// the moment are waited for, because members that are not known yet look as if they were gone.
+    /// Whether Secrets and profiles have been listed. Profiles that the hub forbids to read count as none. Those that
+    /// cannot be read at the moment are waited for, because members that are not known yet look as if they were
+    /// deleted.
     pub(super) fn is_listed(&self) -> bool {
         let listed = |report: WatchReport| report.synced || report.withheld;
         let profiles = || listed(self.profiles.report()) && listed(self.profile_secrets.report());
         self.secrets.is_synced() && (self.without_profiles.load(Ordering::Acquire) || profiles())
     }
 
-    /// Every member that is written down, by name; of two with one name, that of the Secret.
-    pub(super) fn wanted(&self, settings: &Settings) -> BTreeMap<String, Wanted> {
+    /// Every member, by name; a Secret takes precedence over a profile of the same name.
+    pub(super) fn members(&self, settings: &MemberSettings) -> BTreeMap<String, InventoryEntry> {
         let listed = self.profiles.all();
         let by_profile = listed
             .iter()
-            .map(|profile| self.profiled(profile, settings));
-        let mut wanted: BTreeMap<String, Wanted> = by_profile.collect();
+            .map(|profile| self.member_of_profile(profile, settings));
+        let mut members: BTreeMap<String, InventoryEntry> = by_profile.collect();
         for secret in self.secrets.all() {
             let access = secret.access(&settings.key, settings.allow_loopback);
-            let member = Wanted {
-                tags: secret.tags(&secret.name, &secret.labels),
-                access: access.map_err(|refusal| refusal.to_string()),
+            let member = InventoryEntry {
+                info: secret.info(&secret.name, &secret.labels),
+                access: access.map_err(|error| error.to_string()),
                 secret: Some(secret.name.clone()),
                 unhealthy: None,
             };
-            wanted.insert(secret.name.clone(), member);
+            members.insert(secret.name.clone(), member);
         }
-        wanted
+        members
     }
 
-    fn profiled(&self, profile: &ClusterProfile, settings: &Settings) -> (String, Wanted) {
+    fn member_of_profile(
+        &self,
+        profile: &ClusterProfile,
+        settings: &MemberSettings,
+    ) -> (String, InventoryEntry) {
         let name = &profile.name;
         let mut secrets = self.profile_secrets.all();
         secrets.retain(|secret| secret.labels.get(PROFILE_LABEL) == Some(name));
         let access = match &secrets[..] {
             [secret] => {
                 let access = secret.access(PROFILE_KEY, settings.allow_loopback);
-                access.map_err(|refusal| refusal.to_string())
+                access.map_err(|error| error.to_string())
             }
             found => Err(format!(
                 "{} Secrets with the labels {PROFILE_SECRETS}={name}, expected one with the kubeconfig under {PROFILE_KEY}",
@@ -243,39 +254,38 @@ impl Inventory {
         for secret in &secrets {
             labels.extend(secret.labels.clone());
         }
-        let tags = match secrets.first() {
-            Some(secret) => secret.tags(name, &labels),
-            None => MemberSecret::default().tags(name, &labels),
+        let info = match secrets.first() {
+            Some(secret) => secret.info(name, &labels),
+            None => MemberSecret::default().info(name, &labels),
         };
-        let wanted = Wanted {
-            tags,
+        let member = InventoryEntry {
+            info,
             access,
             secret: secrets.first().map(|secret| secret.name.clone()),
             unhealthy: profile.unhealthy,
         };
-        (name.clone(), wanted)
+        (name.clone(), member)
     }
 }
 
-/// A list as it comes in one piece.
+/// The response of a list.
 #[derive(Deserialize)]
-struct List {
+struct ObjectList {
     #[serde(default)]
     items: Vec<Value>,
 }
 
 impl Inventory {
-    /// Fills the inventories once, without a watch. Profiles that are not served are none; why they cannot be read
-    /// otherwise is what it gives.
-    pub(super) async fn look(
+    /// Lists Secrets and profiles once, without a watch. Returns why profiles cannot be read, if the hub serves them.
+    pub(super) async fn list_once(
         &self,
         calls: &Calls,
-        settings: &Settings,
+        settings: &MemberSettings,
     ) -> Result<Option<ClusterError>, ClusterError> {
         let scope = settings.namespace.as_str();
-        fetch(calls, &self.secrets, scope).await?;
-        match fetch(calls, &self.profiles, scope).await {
-            Ok(()) => fetch(calls, &self.profile_secrets, scope).await?,
+        list(calls, &self.secrets, scope).await?;
+        match list(calls, &self.profiles, scope).await {
+            Ok(()) => list(calls, &self.profile_secrets, scope).await?,
             Err(ClusterError::NotFound { .. }) => {}
             Err(error) => return Ok(Some(error)),
         }
@@ -283,11 +293,7 @@ impl Inventory {
     }
 }
 
-async fn fetch<V: Stored>(
-    calls: &Calls,
-    store: &Store<V>,
-    scope: &str,
-) -> Result<(), ClusterError> {
+async fn list<V: Stored>(calls: &Calls, store: &Store<V>, scope: &str) -> Result<(), ClusterError> {
     let what = |error: CallError| {
         let kind = store.resource.kind;
         error.about(format!("the list of kind {kind} in namespace {scope}"))
@@ -295,7 +301,7 @@ async fn fetch<V: Stored>(
     let path = store.resource.collection(Some(scope)).map_err(what)?;
     let narrowed: Vec<_> = store.narrowed_by().into_iter().collect();
     let read = calls
-        .read::<List>(&format!("{path}{}", query(&narrowed)))
+        .read::<ObjectList>(&format!("{path}{}", query(&narrowed)))
         .await;
     let items = read.map_err(what)?.items.into_iter();
     store.replace(Some(scope), items.filter_map(Seen::decode).collect());
@@ -304,8 +310,8 @@ async fn fetch<V: Stored>(
 
 #[cfg(test)]
 impl Inventory {
-    /// Puts Secrets in place as a list would.
-    pub(super) fn list(&self, settings: &Settings, secrets: Vec<Value>) {
+    /// Replaces the Secrets, as a list would.
+    pub(super) fn set_secrets(&self, settings: &MemberSettings, secrets: Vec<Value>) {
         let seen = secrets.into_iter().filter_map(Seen::decode);
         self.secrets
             .replace(Some(&settings.namespace), seen.collect());

@@ -1,58 +1,60 @@
-//! The steps of enrolling that may fail half way, each so that what is left behind is known.
+//! The steps that make a cluster a member and can fail half way; each error names the objects that exist by then.
 //!
-//! It refuses to clean up: what was applied to a member may have been there before.
+//! Nothing is cleaned up, because an object that was applied may have existed before.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::admin::{AdminClient, shown};
+use super::admin::{AdminClient, describe};
+use super::connection::UNAUTHORIZED;
 use crate::{adapters::kube::CallError, ports::ClusterError};
 
-/// A step in a member that failed.
+/// A failed [`AdminClient::join`].
 #[derive(Debug, Clone, PartialEq)]
-pub struct Interrupted {
-    /// The objects that are there now, as messages name them.
-    pub remains: Vec<String>,
-    /// Why it went no further.
+pub struct JoinFailure {
+    /// The objects that were applied before.
+    pub applied: Vec<String>,
+    /// The error of the step that failed.
     pub error: ClusterError,
 }
 
 #[derive(Deserialize)]
-struct Labelled {
-    metadata: Labels,
+struct SecretLabels {
+    metadata: LabelsMeta,
 }
 
 #[derive(Deserialize)]
-struct Labels {
+struct LabelsMeta {
     labels: Option<BTreeMap<String, String>>,
 }
 
-/// Why a member that was asked once is not ready.
+/// Why a member is not ready.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unready {
     /// HTTP 401.
-    #[error("it does not accept our credentials (HTTP 401); renew them in its Secret")]
-    Refused,
-    /// There was no answer in time.
+    #[error("{UNAUTHORIZED}")]
+    Unauthorized,
+    /// There was no answer within the deadline.
     #[error("no answer within {} s", .0.as_secs())]
-    Silent(Duration),
-    /// It says that it is not ready, or cannot be connected to.
+    Timeout(Duration),
+    /// It reports that it is not ready, or cannot be connected to.
     #[error("{0}")]
     Other(String),
 }
 
 impl AdminClient {
-    /// Whether this hub would take the Secret of a member, found by `label` (`KEY=VALUE` or `KEY`). Nothing is written.
+    /// Checks that this hub accepts the Secret of a member, whose Secrets have `label` (`KEY=VALUE` or `KEY`). Nothing
+    /// is written.
     ///
     /// # Errors
-    /// The server refuses, does not answer, or has a Secret of that name which is not a member's.
-    pub async fn would_take(&self, secret: &Value, label: &str) -> Result<(), ClusterError> {
-        let what = shown(secret);
-        let found = match self.get::<Labelled>(secret).await {
+    /// The server rejects it or does not answer, or another Secret has that name.
+    pub async fn check_secret(&self, secret: &Value, label: &str) -> Result<(), ClusterError> {
+        let what = describe(secret);
+        let found = match self.get::<SecretLabels>(secret).await {
             Ok(found) => found.metadata.labels.unwrap_or_default(),
-            Err(error) if error.is_status(404) => return self.rehearse(secret).await,
+            Err(error) if error.is_status(404) => return self.dry_run(secret).await,
             Err(error) => return Err(error.about(what)),
         };
         let (key, value) = label.split_once('=').unwrap_or((label, ""));
@@ -60,45 +62,48 @@ impl AdminClient {
             .get(key)
             .is_some_and(|found| value.is_empty() || found == value);
         if is_member {
-            return self.rehearse(secret).await;
+            return self.dry_run(secret).await;
         }
         let message = format!(
-            "it exists without the label {label}, so it is not a member's; give the member another name, or label that Secret"
+            "it exists without the label {label}, so it is not that of a member; give the member another name, or label the Secret"
         );
         Err(ClusterError::Refused { what, message })
     }
 
-    /// Applies the objects of a member, in their order, and gives the token of the Secret among them.
+    /// Applies the objects of the hub's account in a member, in their order, and returns the token of `secret`, which
+    /// is one of them.
     ///
     /// # Errors
-    /// The server refuses or does not answer, and what remains.
-    pub async fn prepare(
+    /// The server rejects an object or does not answer.
+    pub async fn join(
         &self,
         objects: &[Value],
-        (namespace, token): (&str, &str),
-    ) -> Result<String, Interrupted> {
-        let mut remains = Vec::new();
+        namespace: &str,
+        secret: &str,
+    ) -> Result<String, JoinFailure> {
+        let mut applied = Vec::new();
         for object in objects {
             if let Err(error) = self.apply(object).await {
-                return Err(Interrupted { remains, error });
+                return Err(JoinFailure { applied, error });
             }
-            remains.push(shown(object));
+            applied.push(describe(object));
         }
-        let token = self.token(namespace, token).await;
-        token.map_err(|error| Interrupted { remains, error })
+        let token = self.token(namespace, secret).await;
+        token.map_err(|error| JoinFailure { applied, error })
     }
 
-    /// What the hub judges a member's health by: how it answers when it is asked whether it is ready.
+    /// Asks a member for `/readyz`, and judges the answer as the controller does.
     ///
     /// # Errors
-    /// It is not ready, or does not accept the credentials.
-    pub async fn ready(&self) -> Result<(), Unready> {
+    /// It is not ready, or rejects the credentials.
+    pub async fn check_ready(&self) -> Result<(), Unready> {
         match self.read_text("/readyz").await {
             Ok(_) => Ok(()),
-            Err(CallError::Status { code: 401, .. }) => Err(Unready::Refused),
-            Err(CallError::Late(limit)) => Err(Unready::Silent(limit)),
+            Err(CallError::Status { code: 401, .. }) => Err(Unready::Unauthorized),
+            Err(CallError::Late(limit)) => Err(Unready::Timeout(limit)),
             Err(error @ CallError::Status { code, .. }) if code != 401 && code < 500 => {
-                tracing::debug!(%error, "answered all the same");
+                // The credentials may lack the permission, or a proxy the path: the member answers.
+                tracing::debug!(%error, "readiness probe answered with an error");
                 Ok(())
             }
             Err(error) => Err(Unready::Other(
@@ -118,11 +123,11 @@ mod tests {
         fake::{FakeServer, Reply, Sent},
     };
 
-    fn desk(
+    fn admin_client(
         reply: impl Fn(&Sent, usize) -> Reply + Send + Sync + 'static,
     ) -> (FakeServer, AdminClient) {
-        let (server, client) = FakeServer::new(reply);
-        (server, AdminClient::over(Connection::over(client)))
+        let (server, service) = FakeServer::new(reply);
+        (server, AdminClient::new(Connection::over(service)))
     }
 
     fn object(kind: &str, name: &str) -> Value {
@@ -130,7 +135,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_hub_is_asked_without_writing_and_a_secret_of_somebody_else_is_left_alone() {
+    async fn a_secret_is_checked_by_a_dry_run_and_must_have_the_label_of_members() {
         for (labels, label, taken) in [
             (None, "a=b", true),
             (Some(json!({"a": "b"})), "a=b", true),
@@ -140,12 +145,12 @@ mod tests {
             (Some(Value::Null), "a=b", false),
         ] {
             let found = labels.clone();
-            let (server, hub) = desk(move |sent, _| match &found {
+            let (server, hub) = admin_client(move |sent, _| match &found {
                 None if sent.line.starts_with("GET") => Reply::Fail(404, "none"),
                 labels => Reply::Ok(json!({"metadata": {"labels": labels}})),
             });
-            let asked = hub.would_take(&object("Secret", "east"), label).await;
-            assert_eq!(asked.is_ok(), taken, "{labels:?} {label}: {asked:?}");
+            let checked = hub.check_secret(&object("Secret", "east"), label).await;
+            assert_eq!(checked.is_ok(), taken, "{labels:?} {label}: {checked:?}");
             let mut writes = server.lines();
             writes.retain(|line| !line.starts_with("GET"));
             assert_eq!(writes.len(), usize::from(taken));
@@ -157,47 +162,46 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_remains_in_a_member_is_known() {
+    async fn a_failed_join_names_the_applied_objects() {
         let objects = [
             object("Namespace", "ns"),
             object("ServiceAccount", "hub"),
             object("Secret", "token"),
         ];
-        let (_, member) = desk(|_, before| match before {
+        let (_, member) = admin_client(|_, before| match before {
             0 | 1 => Reply::Ok(json!({})),
             _ => Reply::Fail(403, "no"),
         });
-        let Err(Interrupted { remains, .. }) = member.prepare(&objects, ("ns", "token")).await
-        else {
-            panic!("it was refused")
+        let Err(JoinFailure { applied, .. }) = member.join(&objects, "ns", "token").await else {
+            panic!("the server rejects an object")
         };
-        assert_eq!(remains, ["Namespace ns/ns", "ServiceAccount ns/hub"]);
+        assert_eq!(applied, ["Namespace ns/ns", "ServiceAccount ns/hub"]);
     }
 
     #[tokio::test]
-    async fn a_member_is_ready_as_the_hub_judges_it() {
+    async fn any_answer_but_401_and_5xx_is_ready() {
         for (code, ready) in [(403, true), (404, true), (401, false), (500, false)] {
-            let (_, member) = desk(move |_, _| Reply::Fail(code, "words"));
-            assert_eq!(member.ready().await.is_ok(), ready, "{code}");
+            let (_, member) = admin_client(move |_, _| Reply::Fail(code, "words"));
+            assert_eq!(member.check_ready().await.is_ok(), ready, "{code}");
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn why_a_member_is_not_ready_is_told_by_what_it_answers() {
+    async fn the_reason_why_a_member_is_not_ready_depends_on_its_answer() {
         let other = |words: &str| Err(Unready::Other(words.to_owned()));
         for (reply, expected) in [
-            (None, Err(Unready::Silent(Duration::from_secs(5)))),
-            (Some(401), Err(Unready::Refused)),
+            (None, Err(Unready::Timeout(Duration::from_secs(5)))),
+            (Some(401), Err(Unready::Unauthorized)),
             (Some(403), Ok(())),
             (Some(500), other("words (HTTP 500)")),
         ] {
-            let (_, member) = desk(move |_, _| match reply {
+            let (_, member) = admin_client(move |_, _| match reply {
                 None => Reply::Hang,
                 Some(code) => Reply::Fail(code, "words"),
             });
-            assert_eq!(member.ready().await, expected);
+            assert_eq!(member.check_ready().await, expected);
         }
-        let silent = Unready::Silent(Duration::from_secs(5));
-        assert_eq!(silent.to_string(), "no answer within 5 s");
+        let timeout = Unready::Timeout(Duration::from_secs(5));
+        assert_eq!(timeout.to_string(), "no answer within 5 s");
     }
 }

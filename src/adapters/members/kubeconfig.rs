@@ -1,9 +1,16 @@
-//! The kubeconfig of a member, read by a schema of our own.
+//! The kubeconfig of a member cluster, read by a schema of its own.
 //!
-//! A kubeconfig as such is a program: it names commands to run, files to read, proxies and other people to speak as.
-//! This one is data: a server, its certificate authority, and a token or a client certificate, all inline. Whatever
-//! else is written makes it refused, with the field and what to do. Reading touches no file, no process, no network,
-//! and no message repeats a value.
+//! An ordinary kubeconfig can make a client run commands, read files, use proxies and impersonate users. This one is
+//! data only: a server, its certificate authority, and a token or a client certificate, all inline. Any other field is
+//! an error that names the field and what to do. Parsing reads no file, starts no process and uses no network, and no
+//! message repeats a value.
+//!
+//! ```yaml
+//! current-context: east
+//! contexts: [{name: east, context: {cluster: east, user: foretide-hub}}]
+//! clusters: [{name: east, cluster: {server: "https://east.example:6443", certificate-authority-data: LS0t...}}]
+//! users: [{name: foretide-hub, user: {token: eyJh...}}]
+//! ```
 
 use k8s_openapi::ByteString;
 use reqwest::Url;
@@ -12,24 +19,24 @@ use serde_json::{Map, Value};
 
 use super::address;
 
-/// Largest kubeconfig that is read, in bytes.
-pub const SIZE_MAX: usize = 64 * 1024;
-/// Longest token that is taken, in bytes.
+/// The largest kubeconfig that is read, in bytes.
+const SIZE_MAX: usize = 64 * 1024;
+/// The longest token that is accepted, in bytes.
 const TOKEN_MAX: usize = 16 * 1024;
 
-/// How to reach a member: all that is taken from its kubeconfig. Equal values need no new connection.
+/// Address and credentials of a member: all that is taken from its kubeconfig. Equal values need no new connection.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Access {
     /// Base URL of the API server; https.
     pub server: Url,
-    /// Name that its certificate is checked for, if not that of the URL.
+    /// The name that its certificate must have, if not that of the URL.
     pub tls_server_name: Option<String>,
     /// Its certificate authority: DER certificates, at least one.
-    pub(super) authority: Vec<Vec<u8>>,
+    pub(super) certificate_authority: Vec<Vec<u8>>,
     pub(super) credentials: Credentials,
 }
 
-/// Who we are to a member.
+/// The credentials of the hub in a member.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Credentials {
     /// A bearer token.
@@ -46,134 +53,126 @@ pub(super) enum Credentials {
 /// Why a kubeconfig is not used: the field, what is wrong with it, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field} {problem}")]
-pub struct Refusal {
-    /// Where: a path in the kubeconfig.
+pub struct KubeconfigError {
+    /// Its path in the kubeconfig.
     pub field: String,
-    /// What is wrong and what to do.
+    /// What is wrong, and what to do.
     pub problem: String,
 }
 
-/// What we think of a field that may be in a section of a kubeconfig.
-#[derive(Clone, Copy)]
-enum Rule {
-    /// It is read.
-    Read,
-    /// It has no effect on us.
-    Ignored,
-    /// It is refused wherever it says something.
-    Refused(&'static str),
+/// The fields of a mapping of the kubeconfig; any other is an error.
+struct Schema {
+    allowed: &'static [&'static str],
+    /// Known to kubectl and not accepted with a value that has an effect; with the reason.
+    refused: &'static [(&'static str, &'static str)],
 }
 
-/// The fields that a section may have; all others are refused.
-type Rules<'a> = &'a [(&'a str, Rule)];
-
-use Rule::{Ignored, Read, Refused};
-
-const FILE: &str = "names a file, and a member's kubeconfig may not make the hub read files; \
+const FILE: &str = "names a file, and a member's kubeconfig must not make the hub read files; \
                     put its content inline (kubectl config view --minify --flatten --raw does)";
 const COMMAND: &str = "makes clients run a command, which the hub does not do for a member; \
                        use the token of a service account (foretide members add makes one)";
-const SPEAKS_AS: &str = "makes requests in somebody else's name; \
-                         give the credentials of who the hub is to be";
-const PASSWORD: &str =
-    "is not accepted by API servers any more; use a token or a client certificate";
+const IMPERSONATION: &str =
+    "impersonates another user; give the credentials of the user that the hub is to be";
+const PASSWORD: &str = "is no longer accepted by API servers; use a token or a client certificate";
 
-const ROOT: &[(&str, Rule)] = &[
-    ("apiVersion", Ignored),
-    ("kind", Ignored),
-    ("preferences", Ignored),
-    ("clusters", Read),
-    ("contexts", Read),
-    ("users", Read),
-    ("current-context", Read),
-    ("extensions", Ignored),
-];
-const NAMED_CLUSTER: &[(&str, Rule)] = &[("name", Read), ("cluster", Read)];
-const NAMED_CONTEXT: &[(&str, Rule)] = &[("name", Read), ("context", Read)];
-const NAMED_USER: &[(&str, Rule)] = &[("name", Read), ("user", Read)];
-const CONTEXT: &[(&str, Rule)] = &[
-    ("cluster", Read),
-    ("user", Read),
-    ("namespace", Ignored),
-    ("extensions", Ignored),
-];
-const CLUSTER: &[(&str, Rule)] = &[
-    ("server", Read),
-    ("certificate-authority-data", Read),
-    ("tls-server-name", Read),
-    ("disable-compression", Ignored),
-    ("extensions", Ignored),
-    ("certificate-authority", Refused(FILE)),
-    (
-        "insecure-skip-tls-verify",
-        Refused("lets anybody answer in the member's place; give certificate-authority-data"),
-    ),
-    (
-        "proxy-url",
-        Refused(
-            "sends the credentials by way of somebody else; remove it and give a reachable server",
+const ROOT: Schema = Schema {
+    allowed: &[
+        "apiVersion",
+        "kind",
+        "preferences",
+        "clusters",
+        "contexts",
+        "users",
+        "current-context",
+        "extensions",
+    ],
+    refused: &[],
+};
+const CONTEXT: Schema = Schema {
+    allowed: &["cluster", "user", "namespace", "extensions"],
+    refused: &[],
+};
+const CLUSTER: Schema = Schema {
+    allowed: &[
+        "server",
+        "certificate-authority-data",
+        "tls-server-name",
+        "disable-compression",
+        "extensions",
+    ],
+    refused: &[
+        ("certificate-authority", FILE),
+        (
+            "insecure-skip-tls-verify",
+            "lets any server pose as the member; give certificate-authority-data",
         ),
-    ),
-];
-const USER: &[(&str, Rule)] = &[
-    ("token", Read),
-    ("client-certificate-data", Read),
-    ("client-key-data", Read),
-    ("extensions", Ignored),
-    ("tokenFile", Refused(FILE)),
-    ("client-certificate", Refused(FILE)),
-    ("client-key", Refused(FILE)),
-    ("exec", Refused(COMMAND)),
-    ("auth-provider", Refused(COMMAND)),
-    ("username", Refused(PASSWORD)),
-    ("password", Refused(PASSWORD)),
-    ("as", Refused(SPEAKS_AS)),
-    ("as-uid", Refused(SPEAKS_AS)),
-    ("as-groups", Refused(SPEAKS_AS)),
-    ("as-user-extra", Refused(SPEAKS_AS)),
-];
+        (
+            "proxy-url",
+            "sends the credentials through a proxy; remove it and give a reachable server",
+        ),
+    ],
+};
+const USER: Schema = Schema {
+    allowed: &[
+        "token",
+        "client-certificate-data",
+        "client-key-data",
+        "extensions",
+    ],
+    refused: &[
+        ("tokenFile", FILE),
+        ("client-certificate", FILE),
+        ("client-key", FILE),
+        ("exec", COMMAND),
+        ("auth-provider", COMMAND),
+        ("username", PASSWORD),
+        ("password", PASSWORD),
+        ("as", IMPERSONATION),
+        ("as-uid", IMPERSONATION),
+        ("as-groups", IMPERSONATION),
+        ("as-user-extra", IMPERSONATION),
+    ],
+};
 
-/// A mapping of the kubeconfig and where it is.
-#[derive(Clone)]
+/// A mapping of the kubeconfig, and its path. Derived types would not do: their errors quote values, and do not say
+/// where.
 struct Section<'a> {
-    at: String,
+    path: String,
     fields: &'a Map<String, Value>,
 }
 
 // === impl Access ===
 
 impl Access {
-    /// Reads a kubeconfig; `allow_loopback` lets its server be on this machine.
+    /// Parses a kubeconfig; `allow_loopback` accepts a server on this machine.
     ///
     /// # Errors
-    /// [`Refusal`], for anything that is not known to be safe.
-    pub fn parse(text: &[u8], allow_loopback: bool) -> Result<Self, Refusal> {
-        let document = document(text)?;
-        let root = Section::whole(&document)?;
-        let context = root.named("contexts", "context", (NAMED_CONTEXT, CONTEXT))?;
-        let current = root.text("current-context")?;
-        if context.0 != current {
-            return Err(root.refuse("current-context", "does not name the context; correct it"));
+    /// [`KubeconfigError`], for any field that is not known to be safe.
+    pub fn parse(text: &[u8], allow_loopback: bool) -> Result<Self, KubeconfigError> {
+        let document = parse_yaml(text)?;
+        let root = Section::root(&document)?;
+        let (context_name, context) = root.only_entry("contexts", "context", &CONTEXT)?;
+        if context_name != root.required("current-context")? {
+            return Err(root.error("current-context", "does not name the context; correct it"));
         }
-        let cluster = root.named("clusters", "cluster", (NAMED_CLUSTER, CLUSTER))?;
-        let user = root.named("users", "user", (NAMED_USER, USER))?;
-        for (key, name) in [("cluster", cluster.0), ("user", user.0)] {
-            if context.1.text(key)? != name {
+        let (cluster_name, cluster) = root.only_entry("clusters", "cluster", &CLUSTER)?;
+        let (user_name, user) = root.only_entry("users", "user", &USER)?;
+        for (key, name) in [("cluster", cluster_name), ("user", user_name)] {
+            if context.required(key)? != name {
                 let problem = format!("does not name the {key} of this kubeconfig; correct it");
-                return Err(context.1.refuse(key, problem));
+                return Err(context.error(key, problem));
             }
         }
-        let cluster = cluster.1;
-        let server = address::server(cluster.text("server")?, allow_loopback);
+        let server = address::parse_server(cluster.required("server")?, allow_loopback);
         Ok(Self {
-            server: server.map_err(|problem| cluster.refuse("server", problem))?,
-            tls_server_name: cluster.server_name()?,
-            authority: cluster.authority()?,
-            credentials: user.1.credentials()?,
+            server: server.map_err(|problem| cluster.error("server", problem))?,
+            tls_server_name: cluster.tls_server_name()?,
+            certificate_authority: cluster.certificate_authority()?,
+            credentials: user.credentials()?,
         })
     }
 
-    /// Host and port of the server, for people.
+    /// Host and port of the server, for messages.
     #[must_use]
     pub fn host(&self) -> String {
         let host = self.server.host_str().unwrap_or_default();
@@ -202,154 +201,153 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
-fn document(text: &[u8]) -> Result<Value, Refusal> {
-    let refuse = |problem: String| Refusal {
+fn parse_yaml(text: &[u8]) -> Result<Value, KubeconfigError> {
+    let error = |problem: String| KubeconfigError {
         field: "the kubeconfig".to_owned(),
         problem,
     };
     if text.len() > SIZE_MAX {
-        return Err(refuse(format!(
+        return Err(error(format!(
             "has {} bytes, at most {SIZE_MAX} are read; keep one context only",
             text.len()
         )));
     }
     let text = std::str::from_utf8(text)
-        .map_err(|_| refuse("is not UTF-8 text; store it as it was written".to_owned()))?;
-    serde_saphyr::from_str(text).map_err(|error| {
-        // The parser's own words may quote the text, which is secret.
-        let place = error.location().map_or_else(String::new, |at| {
+        .map_err(|_| error("is not UTF-8 text; store it unchanged".to_owned()))?;
+    serde_saphyr::from_str(text).map_err(|yaml| {
+        // The parser's own message may quote the text, which is secret.
+        let place = yaml.location().map_or_else(String::new, |at| {
             format!(" (line {}, column {})", at.line(), at.column())
         });
-        refuse(format!("is not valid YAML{place}; expected a kubeconfig"))
+        error(format!("is not valid YAML{place}; expected a kubeconfig"))
     })
 }
 
 // === impl Section ===
 
 impl<'a> Section<'a> {
-    fn whole(document: &'a Value) -> Result<Self, Refusal> {
+    fn root(document: &'a Value) -> Result<Self, KubeconfigError> {
         let Value::Object(fields) = document else {
-            return Err(Refusal {
+            return Err(KubeconfigError {
                 field: "the kubeconfig".to_owned(),
                 problem: "is not a mapping; expected a kubeconfig".to_owned(),
             });
         };
-        let section = Self {
-            at: String::new(),
-            fields,
-        };
-        section.judged(ROOT)
+        let path = String::new();
+        Self { path, fields }.checked(&ROOT)
     }
 
-    /// The same section, if the rules let all of its fields pass.
-    fn judged(self, rules: Rules<'_>) -> Result<Self, Refusal> {
+    /// The same section, if the schema accepts all of its fields.
+    fn checked(self, schema: &Schema) -> Result<Self, KubeconfigError> {
         for (key, value) in self.fields {
-            match rules.iter().find(|(known, _)| known == key) {
-                Some((_, Refused(problem))) if says_something(value) => {
-                    return Err(self.refuse(key, *problem));
-                }
+            if schema.allowed.contains(&key.as_str()) {
+                continue;
+            }
+            match schema.refused.iter().find(|(refused, _)| refused == key) {
+                Some((_, problem)) if has_effect(value) => return Err(self.error(key, *problem)),
                 Some(_) => {}
                 None => {
-                    let key = shown(key);
-                    return Err(self.refuse(&key, "is not known to be safe; remove it"));
+                    return Err(self.error(shown(key), "is not known to be safe; remove it"));
                 }
             }
         }
         Ok(self)
     }
 
-    /// The one entry of a list of named sections: its name and the section.
-    fn named(
+    /// The only entry of a list of named sections: its name and its section.
+    fn only_entry(
         &self,
         list: &str,
-        inner: &str,
-        (outer_rules, inner_rules): (Rules<'_>, Rules<'_>),
-    ) -> Result<(&'a str, Self), Refusal> {
+        section: &'static str,
+        schema: &Schema,
+    ) -> Result<(&'a str, Self), KubeconfigError> {
         let entries = self.fields.get(list).and_then(Value::as_array);
         let Some([entry]) = entries.map(Vec::as_slice) else {
             let count = entries.map_or(0, Vec::len);
-            return Err(self.refuse(
+            return Err(self.error(
                 list,
                 format!("has {count} entries, expected one; kubectl config view --minify --flatten --raw writes such a kubeconfig"),
             ));
         };
-        let entry = self
-            .inside(&format!("{list}[0]"), entry)?
-            .judged(outer_rules)?;
-        let name = entry.text("name")?;
-        let Some(value) = entry.fields.get(inner) else {
-            return Err(entry.refuse(inner, "is missing; add it"));
+        let entry = self.mapping(&format!("{list}[0]"), entry)?;
+        if let Some(key) = entry
+            .fields
+            .keys()
+            .find(|key| *key != "name" && *key != section)
+        {
+            return Err(entry.error(shown(key), "is not known to be safe; remove it"));
+        }
+        let name = entry.required("name")?;
+        let Some(value) = entry.fields.get(section) else {
+            return Err(entry.error(section, "is missing; add it"));
         };
-        let section = entry.inside(inner, value)?;
-        Ok((name, section.judged(inner_rules)?))
+        Ok((name, entry.mapping(section, value)?.checked(schema)?))
     }
 
-    fn inside(&self, key: &str, value: &'a Value) -> Result<Self, Refusal> {
+    fn mapping(&self, key: &str, value: &'a Value) -> Result<Self, KubeconfigError> {
         match value {
             Value::Object(fields) => Ok(Self {
-                at: self.path(key),
+                path: self.path_of(key),
                 fields,
             }),
-            _ => Err(self.refuse(key, "is not a mapping; expected one")),
+            _ => Err(self.error(key, "is not a mapping; expected one")),
         }
     }
 
-    fn path(&self, key: &str) -> String {
-        if self.at.is_empty() {
+    fn path_of(&self, key: &str) -> String {
+        if self.path.is_empty() {
             key.to_owned()
         } else {
-            format!("{}.{key}", self.at)
+            format!("{}.{key}", self.path)
         }
     }
 
-    fn refuse(&self, key: &str, problem: impl Into<String>) -> Refusal {
-        Refusal {
-            field: self.path(key),
+    fn error(&self, key: &str, problem: impl Into<String>) -> KubeconfigError {
+        KubeconfigError {
+            field: self.path_of(key),
             problem: problem.into(),
         }
     }
 
-    /// A text that must be there and not be empty.
-    fn text(&self, key: &str) -> Result<&'a str, Refusal> {
+    /// A string that must be present and not empty.
+    fn required(&self, key: &str) -> Result<&'a str, KubeconfigError> {
         self.optional(key)?
-            .ok_or_else(|| self.refuse(key, "is missing; add it"))
+            .ok_or_else(|| self.error(key, "is missing; add it"))
     }
 
-    /// A text, if it is there and not empty.
-    fn optional(&self, key: &str) -> Result<Option<&'a str>, Refusal> {
+    /// A string, if it is present and not empty.
+    fn optional(&self, key: &str) -> Result<Option<&'a str>, KubeconfigError> {
         match self.fields.get(key) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text.as_str()).filter(|text| !text.is_empty())),
-            Some(_) => Err(self.refuse(key, "is not a text; write it in quotes")),
+            Some(_) => Err(self.error(key, "is not a string; write it in quotes")),
         }
     }
 
-    /// Base64 data, if it is there.
-    fn data(&self, key: &str) -> Result<Option<Vec<u8>>, Refusal> {
+    /// Base64 data, if it is present.
+    fn data(&self, key: &str) -> Result<Option<Vec<u8>>, KubeconfigError> {
         let Some(text) = self.optional(key)? else {
             return Ok(None);
         };
         match serde_json::from_value::<ByteString>(Value::from(text)) {
             Ok(ByteString(bytes)) => Ok(Some(bytes)),
-            Err(_) => Err(self.refuse(key, "is not base64; encode the PEM text as base64")),
+            Err(_) => Err(self.error(key, "is not base64; encode the PEM text as base64")),
         }
     }
 
-    fn server_name(&self) -> Result<Option<String>, Refusal> {
+    fn tls_server_name(&self) -> Result<Option<String>, KubeconfigError> {
         let key = "tls-server-name";
-        let Some(name) = self.optional(key)? else {
-            return Ok(None);
-        };
-        match ServerName::try_from(name) {
-            Ok(_) => Ok(Some(name.to_owned())),
-            Err(_) => Err(self.refuse(key, "is neither a DNS name nor an address; correct it")),
+        let name = self.optional(key)?;
+        if name.is_some_and(|name| ServerName::try_from(name).is_err()) {
+            return Err(self.error(key, "is neither a DNS name nor an address; correct it"));
         }
+        Ok(name.map(str::to_owned))
     }
 
-    fn authority(&self) -> Result<Vec<Vec<u8>>, Refusal> {
+    fn certificate_authority(&self) -> Result<Vec<Vec<u8>>, KubeconfigError> {
         let key = "certificate-authority-data";
         let Some(pem) = self.data(key)? else {
-            return Err(self.refuse(
+            return Err(self.error(
                 key,
                 "is missing; the hub trusts a member by its own authority only, so add it",
             ));
@@ -357,47 +355,50 @@ impl<'a> Section<'a> {
         self.certificates(key, &pem)
     }
 
-    fn certificates(&self, key: &str, pem: &[u8]) -> Result<Vec<Vec<u8>>, Refusal> {
-        let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-        match read {
+    fn certificates(&self, key: &str, pem: &[u8]) -> Result<Vec<Vec<u8>>, KubeconfigError> {
+        let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+        match certificates {
             Ok(certificates) if !certificates.is_empty() => {
                 Ok(certificates.iter().map(|der| der.to_vec()).collect())
             }
-            _ => Err(self.refuse(key, "holds no certificate; expected PEM text as base64")),
+            _ => Err(self.error(key, "holds no certificate; expected PEM text as base64")),
         }
     }
 
-    fn credentials(&self) -> Result<Credentials, Refusal> {
+    fn credentials(&self) -> Result<Credentials, KubeconfigError> {
         let token = self.optional("token")?;
         let certificate = self.data("client-certificate-data")?;
         let key = self.data("client-key-data")?;
-        match (token, certificate, key) {
-            (Some(token), None, None) => self.token(token),
-            (None, Some(certificate), Some(key)) => self.client_certificate(certificate, key),
-            (None, None, None) => Err(self.refuse(
+        let (field, problem) = match (token, certificate, key) {
+            (Some(token), None, None) => return self.token(token),
+            (None, Some(certificate), Some(key)) => {
+                return self.client_certificate(certificate, key);
+            }
+            (None, None, None) => (
                 "token",
                 "is missing, and so is client-certificate-data; add one of them",
-            )),
-            (None, None, Some(_)) => Err(self.refuse(
+            ),
+            (None, None, Some(_)) => (
                 "client-certificate-data",
                 "is missing beside its key; add it",
-            )),
-            (None, Some(_), None) => Err(self.refuse(
+            ),
+            (None, Some(_), None) => (
                 "client-key-data",
                 "is missing beside its certificate; add it",
-            )),
-            (Some(_), _, _) => Err(self.refuse(
+            ),
+            (Some(_), _, _) => (
                 "token",
-                "stands beside a client certificate; keep one of the two",
-            )),
-        }
+                "is given beside a client certificate; keep one of the two",
+            ),
+        };
+        Err(self.error(field, problem))
     }
 
-    fn token(&self, token: &str) -> Result<Credentials, Refusal> {
+    fn token(&self, token: &str) -> Result<Credentials, KubeconfigError> {
         if token.len() > TOKEN_MAX || !token.bytes().all(|b| b.is_ascii_graphic()) {
-            return Err(self.refuse(
+            return Err(self.error(
                 "token",
-                "is no bearer token; expected one line of visible ASCII characters without blanks",
+                "is not a bearer token; expected one line of visible ASCII characters without spaces",
             ));
         }
         Ok(Credentials::Token(token.to_owned()))
@@ -407,10 +408,10 @@ impl<'a> Section<'a> {
         &self,
         certificate: Vec<u8>,
         key: Vec<u8>,
-    ) -> Result<Credentials, Refusal> {
+    ) -> Result<Credentials, KubeconfigError> {
         self.certificates("client-certificate-data", &certificate)?;
         if PrivateKeyDer::from_pem_slice(&key).is_err() {
-            return Err(self.refuse(
+            return Err(self.error(
                 "client-key-data",
                 "holds no private key; expected PEM text as base64",
             ));
@@ -419,8 +420,8 @@ impl<'a> Section<'a> {
     }
 }
 
-/// Whether a refused field would have an effect; `insecure-skip-tls-verify: false` and `exec: null` have none.
-fn says_something(value: &Value) -> bool {
+/// Whether a refused field would change anything; `insecure-skip-tls-verify: false` and `exec: null` do not.
+fn has_effect(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => false,
         Value::String(text) => !text.is_empty(),
@@ -430,13 +431,13 @@ fn says_something(value: &Value) -> bool {
     }
 }
 
-/// A key as it is shown: somebody may have put a secret where a key should be.
-fn shown(key: &str) -> String {
+/// A key for a message. A user may have put a secret where a key should be, so an unusual one is not repeated.
+fn shown(key: &str) -> &str {
     let plain = key.len() <= 40 && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
     if plain {
-        key.to_owned()
+        key
     } else {
-        "(a field with a long or odd name)".to_owned()
+        "(a field with a long or odd name)"
     }
 }
 

@@ -1,53 +1,53 @@
-//! What the hub does in a member, as rights: what its role there grants, and what is asked one by one whether it may.
+//! The permissions of the hub in a member cluster: the rules of its `ClusterRole`, and one access review for each verb.
 //!
-//! Each verb is used, and none is missing. It refuses to hold rights of the hub.
+//! Every verb is used by the controller. The hub's permissions in its own cluster are in `deploy/`.
 
 /// One rule of a role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Permission {
     /// API group; empty for the core one.
     pub group: &'static str,
-    /// Resources, with their subresource if it is about one.
+    /// Resources, with the subresource where it is one.
     pub resources: &'static [&'static str],
-    /// What is done with them.
+    /// Allowed verbs.
     pub verbs: &'static [&'static str],
-    /// What for.
+    /// What the controller needs it for.
     pub purpose: &'static str,
 }
 
-/// One question to an API server: may we do this?
+/// One `SelfSubjectAccessReview`: one verb on one resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessReview {
     /// API group.
     pub group: &'static str,
-    /// Resource, with its subresource if it is about one.
+    /// Resource, with the subresource where it is one.
     pub resource: &'static str,
     /// Verb.
     pub verb: &'static str,
-    /// Namespace; absent for all of them, and for what is in none.
+    /// Namespace; none for all namespaces, and for resources without one.
     pub namespace: Option<String>,
-    /// What for.
+    /// What the controller needs it for.
     pub purpose: &'static str,
 }
 
-const RIGHTS: [Permission; 9] = [
+const PERMISSIONS: [Permission; 9] = [
     Permission {
         group: "",
         resources: &["pods"],
         verbs: &["list", "watch"],
-        purpose: "seeing pods",
+        purpose: "reading pods",
     },
     Permission {
         group: "",
         resources: &["nodes", "resourcequotas"],
         verbs: &["list", "watch"],
-        purpose: "estimating room; without it, room is unknown",
+        purpose: "estimating capacity; without them, capacity is unknown",
     },
     Permission {
         group: "apps",
         resources: &["deployments", "statefulsets", "replicasets"],
         verbs: &["get", "list", "watch"],
-        purpose: "seeing workloads, and who writes their replicas",
+        purpose: "reading workloads, and who writes their replicas",
     },
     Permission {
         group: "apps",
@@ -83,7 +83,7 @@ const RIGHTS: [Permission; 9] = [
         verbs: &["list"],
         purpose: "external metrics that are the member's own",
     },
-    // The last one is for placing only.
+    // The last one is for placing workloads only.
     Permission {
         group: "apps",
         resources: &["deployments", "statefulsets", "replicasets"],
@@ -92,32 +92,36 @@ const RIGHTS: [Permission; 9] = [
     },
 ];
 
-/// The rights of the hub in a member; `place` adds those to place workloads there.
+/// The permissions of the hub in a member; `place` adds those to place workloads there.
 #[must_use]
-pub fn rights(place: bool) -> &'static [Permission] {
-    let [always @ .., _placing] = &RIGHTS;
-    if place { &RIGHTS } else { always }
+pub fn permissions(place: bool) -> &'static [Permission] {
+    let [always @ .., _placing] = &PERMISSIONS;
+    if place { &PERMISSIONS } else { always }
 }
 
-/// The same, question by question; for what lives in namespaces in each of these, if there are any.
-pub(super) fn deeds(place: bool, namespaces: &[String]) -> impl Iterator<Item = AccessReview> {
+/// The same as one access review per verb and resource; those of namespaced resources once in each of `namespaces`, or
+/// for all namespaces if there are none.
+pub(super) fn access_reviews(
+    place: bool,
+    namespaces: &[String],
+) -> impl Iterator<Item = AccessReview> {
     let named: Vec<_> = namespaces.iter().cloned().map(Some).collect();
-    rights(place).iter().flat_map(move |right| {
-        let everywhere = vec![None];
+    permissions(place).iter().flat_map(move |permission| {
+        let all_namespaces = vec![None];
         let named = named.clone();
-        right.resources.iter().flat_map(move |resource| {
+        permission.resources.iter().flat_map(move |resource| {
             let scopes = match *resource {
-                "nodes" => &everywhere,
-                _ if named.is_empty() => &everywhere,
+                "nodes" => &all_namespaces,
+                _ if named.is_empty() => &all_namespaces,
                 _ => &named,
             };
             let asked = scopes.iter().flat_map(|scope| {
-                right.verbs.iter().map(move |verb| AccessReview {
-                    group: right.group,
+                permission.verbs.iter().map(move |verb| AccessReview {
+                    group: permission.group,
                     resource,
                     verb,
                     namespace: scope.clone(),
-                    purpose: right.purpose,
+                    purpose: permission.purpose,
                 })
             });
             asked.collect::<Vec<_>>()
@@ -155,12 +159,12 @@ mod tests {
 
     use super::*;
 
-    /// The members of the test rig are written by hand.
-    const OF_THE_RIG: &str = include_str!("../../../tests/rig/src/member.yaml");
+    /// The role of the members in the test rig, written by hand.
+    const RIG_MANIFESTS: &str = include_str!("../../../tests/rig/src/member.yaml");
 
     #[test]
-    fn the_members_of_the_rig_grant_what_is_granted_here() {
-        let documents: Vec<Value> = serde_saphyr::from_multiple(OF_THE_RIG).unwrap();
+    fn the_role_of_the_rig_grants_the_same_permissions() {
+        let documents: Vec<Value> = serde_saphyr::from_multiple(RIG_MANIFESTS).unwrap();
         let role = documents.iter().find(|d| d["kind"] == "ClusterRole");
         let mut granted = BTreeSet::new();
         let texts = |of: &Value| -> Vec<String> { serde_json::from_value(of.clone()).unwrap() };
@@ -173,13 +177,13 @@ mod tests {
                 }
             }
         }
-        let needed = deeds(true, &[]).map(|deed| {
+        let needed = access_reviews(true, &[]).map(|review| {
             let AccessReview {
                 group,
                 resource,
                 verb,
                 ..
-            } = deed;
+            } = review;
             (group.to_owned(), resource.to_owned(), verb.to_owned())
         });
         assert_eq!(granted, needed.collect());

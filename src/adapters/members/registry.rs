@@ -1,8 +1,8 @@
-//! The members as they come and go.
+//! The member clusters of a fleet, as their Secrets and `ClusterProfile`s say.
 //!
-//! Follows the Secrets, and keeps one [`MemberConnection`] per member: a new kubeconfig opens a new one, which takes over once its
-//! stores are full, so that a rotated token is no outage; other labels and annotations change what is said of the
-//! member and leave its link alone. A Secret that cannot be used is a member without a cluster.
+//! Keeps one [`MemberConnection`] per member. A new kubeconfig opens a second connection, which replaces the first once
+//! its stores are complete, so that a rotated token is no outage. Other labels and annotations change the description
+//! of the member and leave its connection alone. A Secret that cannot be used is a member without a cluster.
 
 use std::{
     collections::BTreeMap,
@@ -17,12 +17,12 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Notify;
 
 use super::{
-    Settings,
     connect::connect,
-    connection::{Condition, MemberConnection},
-    inventory::{Inventory, Wanted},
+    connection::{HealthReport, MemberConnection},
+    inventory::{Inventory, InventoryEntry},
     kubeconfig::Access,
-    secret::Tags,
+    secret::MemberInfo,
+    settings::MemberSettings,
 };
 use crate::{
     adapters::kube::{
@@ -34,129 +34,143 @@ use crate::{
     ports::{Fleet, MemberView},
 };
 
-/// How often a link that waits to take over is looked at.
-const LOOK: Duration = Duration::from_secs(5);
-/// How often the first list is looked for: one without Secrets tells nobody that it came.
-const FIRST_LOOK: Duration = Duration::from_millis(200);
+/// How often a pending connection is checked.
+const CHECK_PERIOD: Duration = Duration::from_secs(5);
+/// How often the inventory is checked until its first list, which causes no event when it has no Secrets.
+const FIRST_CHECK_PERIOD: Duration = Duration::from_millis(200);
 
-/// Makes a connection of what a kubeconfig says.
-type Dial = dyn Fn(&Access) -> Result<Connection, ConnectError> + Send + Sync;
+/// Opens a connection by a kubeconfig; tests replace it.
+type Connect = dyn Fn(&Access) -> Result<Connection, ConnectError> + Send + Sync;
 
 /// The member clusters of a fleet.
-pub struct Members {
+pub struct MemberRegistry {
     inventory: Inventory,
-    settings: Settings,
-    dial: Box<Dial>,
+    settings: MemberSettings,
+    connect: Box<Connect>,
     gate: WriteGate,
     clock: Clock,
-    events: Arc<Changes>,
-    roster: RwLock<BTreeMap<String, Entry>>,
-    followed: AtomicBool,
+    changes: Arc<Changes>,
+    entries: RwLock<BTreeMap<String, RegistryEntry>>,
+    synced: AtomicBool,
     changed: Notify,
 }
 
-/// How one member is doing: data for metrics and people.
+/// The state of one member, for metrics.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemberReport {
     /// Its name.
     pub name: String,
-    /// Whether it answers, accepts our credentials, and says that it is ready.
+    /// Whether it answers, accepts the credentials, and reports that it is ready.
     pub ready: bool,
-    /// How long ago it last said anything; absent without a connection.
+    /// How long ago it last answered; none without a connection.
     pub silence: Option<SignedDuration>,
     /// Whether its Secret can be used.
     pub usable: bool,
 }
 
-/// One member as it is kept.
-struct Entry {
-    tags: Tags,
-    /// Since when its manager says that it is not healthy.
+/// One member.
+struct RegistryEntry {
+    info: MemberInfo,
+    /// Since when its `ClusterProfile` reports that it is not healthy.
     unhealthy: Option<Timestamp>,
-    /// Why there is no link, and since when.
+    /// Why there is no connection, and since when.
     failed: Option<(Timestamp, String)>,
-    link: Option<MemberConnection>,
-    /// A link with newer credentials, which takes over when its stores are full.
-    next: Option<MemberConnection>,
+    connection: Option<MemberConnection>,
+    /// A connection with newer credentials, which replaces the other when its stores are complete.
+    pending: Option<MemberConnection>,
 }
 
-// === impl Members ===
+// === impl MemberRegistry ===
 
-impl Members {
-    /// The members of a hub: none until [`Members::run`]. Writes to them go through `gate`.
+impl MemberRegistry {
+    /// The members of a hub; empty until [`MemberRegistry::run`]. Writes to them go through `gate`.
     #[must_use]
-    pub fn new(connection: Connection, settings: Settings, gate: WriteGate, clock: Clock) -> Self {
-        let events = Arc::new(Changes::default());
+    pub fn new(
+        connection: Connection,
+        settings: MemberSettings,
+        gate: WriteGate,
+        clock: Clock,
+    ) -> Self {
+        let changes = Arc::new(Changes::default());
         Self {
-            inventory: Inventory::new(connection, &settings, &events),
+            inventory: Inventory::new(connection, &settings, &changes),
             settings,
-            dial: Box::new(connect),
+            connect: Box::new(connect),
             gate,
             clock,
-            events,
-            roster: RwLock::default(),
-            followed: AtomicBool::new(false),
+            changes,
+            entries: RwLock::default(),
+            synced: AtomicBool::new(false),
             changed: Notify::new(),
         }
     }
 
-    /// Follows the inventories and keeps the links, until it is dropped; returns only when a watch has died.
+    /// Watches the inventory and keeps the connections until it is dropped; returns only when a watch exits.
     pub async fn run(&self) {
         let mut inventory = std::pin::pin!(self.inventory.run());
         loop {
-            let look = if self.is_synced() { LOOK } else { FIRST_LOOK };
+            let period = if self.is_synced() {
+                CHECK_PERIOD
+            } else {
+                FIRST_CHECK_PERIOD
+            };
             tokio::select! {
-                _keys = self.events.next() => self.follow(),
-                () = tokio::time::sleep(look) => self.look(),
+                _keys = self.changes.next() => self.update(),
+                () = tokio::time::sleep(period) => self.check(),
                 () = &mut inventory => return,
             }
         }
     }
 
-    /// How every member is doing, by name.
+    /// The state of every member, by name.
     #[must_use]
     pub fn reports(&self) -> Vec<MemberReport> {
-        let roster = self.read();
-        let report = |(name, entry): (&String, &Entry)| {
+        let entries = self.read();
+        let report = |(name, entry): (&String, &RegistryEntry)| {
             let serving = entry.serving();
-            let condition = entry.condition(self.settings.patience.answer);
+            let report = entry.report(self.settings.timeouts.lost_after);
             MemberReport {
                 name: name.clone(),
-                ready: condition.health == Health::Ready && !condition.refused,
+                ready: report.health == Health::Ready && !report.unauthorized,
                 silence: serving.map(MemberConnection::silence),
                 usable: serving.is_some(),
             }
         };
-        roster.iter().map(report).collect()
+        entries.iter().map(report).collect()
     }
 
-    /// Makes the roster what the inventory says.
-    fn follow(&self) {
+    /// Makes the entries match the inventory.
+    fn update(&self) {
         let listed = self.inventory.is_listed();
-        let wanted = self.inventory.wanted(&self.settings);
-        let mut roster = self.write();
-        roster.retain(|name, _| wanted.contains_key(name));
-        for (name, wanted) in wanted {
-            let entry = roster.remove(&name);
-            let entry = self.updated(&name, entry, wanted);
-            roster.insert(name, entry);
+        let listed_members = self.inventory.members(&self.settings);
+        let mut entries = self.write();
+        entries.retain(|name, _| listed_members.contains_key(name));
+        for (name, member) in listed_members {
+            let entry = entries.remove(&name);
+            let entry = self.updated(&name, entry, member);
+            entries.insert(name, entry);
         }
-        drop(roster);
-        self.followed.fetch_or(listed, Ordering::AcqRel);
+        drop(entries);
+        self.synced.fetch_or(listed, Ordering::AcqRel);
         self.changed.notify_one();
     }
 
-    /// The entry of a member after its inventory changed.
-    fn updated(&self, name: &str, before: Option<Entry>, wanted: Wanted) -> Entry {
+    /// The entry of a member after the inventory changed.
+    fn updated(
+        &self,
+        name: &str,
+        before: Option<RegistryEntry>,
+        member: InventoryEntry,
+    ) -> RegistryEntry {
         let known = before.is_some();
-        let mut entry = before.unwrap_or_else(|| Entry::empty(&wanted.tags));
-        let tags = Tags {
-            taints: self.dated(wanted.tags.taints, known.then_some(&entry.tags.taints)),
-            ..wanted.tags
+        let mut entry = before.unwrap_or_else(|| RegistryEntry::new(&member.info));
+        let taints = self.with_times(member.info.taints, known.then_some(&entry.info.taints));
+        entry.info = MemberInfo {
+            taints,
+            ..member.info
         };
-        entry.tags = tags;
-        entry.unhealthy = wanted.unhealthy.map(|at| self.clock.from_wall(at));
-        match wanted.access {
+        entry.unhealthy = member.unhealthy.map(|at| self.clock.from_wall(at));
+        match member.access {
             Ok(access) if entry.uses(&access) => {}
             Ok(access) => self.reconnect(name, &mut entry, access),
             Err(problem) => entry.fail(problem, self.clock.now()),
@@ -164,31 +178,38 @@ impl Members {
         entry
     }
 
-    fn reconnect(&self, name: &str, entry: &mut Entry, access: Access) {
+    fn reconnect(&self, name: &str, entry: &mut RegistryEntry, access: Access) {
         let server = access.host();
-        match (self.dial)(&access) {
+        match (self.connect)(&access) {
             Ok(connection) => {
                 tracing::info!(member = name, server, "connecting to a member");
-                entry.take(self.link(name, access, connection));
+                entry.replace(self.open(name, access, connection));
             }
             Err(error) => entry.fail(chain(&error), self.clock.now()),
         }
     }
 
-    fn link(&self, name: &str, access: Access, connection: Connection) -> MemberConnection {
-        let pace = WatchTimeouts::default().believing(self.settings.patience.watch);
+    fn open(&self, name: &str, access: Access, connection: Connection) -> MemberConnection {
+        let watch_timeouts =
+            WatchTimeouts::default().believing(self.settings.timeouts.watch_silence);
         let cluster = KubeMember::member(
             connection,
             &self.settings.namespaces,
             self.gate.clone(),
-            (Limits::of_a_member(), pace, self.clock.clone()),
+            (Limits::of_a_member(), watch_timeouts, self.clock.clone()),
         );
-        let of = (self.settings.patience, &self.clock);
-        MemberConnection::open(name, access, Arc::new(cluster), of)
+        let clock = self.clock.clone();
+        MemberConnection::open(
+            name,
+            access,
+            Arc::new(cluster),
+            self.settings.timeouts,
+            clock,
+        )
     }
 
-    /// Taints with the time they appeared; those of a member that is new have no known one.
-    fn dated(&self, taints: Vec<Taint>, before: Option<&Vec<Taint>>) -> Vec<Taint> {
+    /// The taints with the time at which each appeared, which is unknown for those that a new member has already.
+    fn with_times(&self, taints: Vec<Taint>, before: Option<&Vec<Taint>>) -> Vec<Taint> {
         let Some(before) = before else {
             return taints;
         };
@@ -201,59 +222,59 @@ impl Members {
                 None => Some(self.clock.now()),
             }
         };
-        let dated = |taint: Taint| Taint {
+        let with_time = |taint: Taint| Taint {
             since: since(&taint),
             ..taint
         };
-        taints.into_iter().map(dated).collect()
+        taints.into_iter().map(with_time).collect()
     }
 
-    /// Lets links take over whose stores are full, and notices the first list.
-    fn look(&self) {
+    /// Notices the first list, and promotes pending connections whose stores are complete.
+    fn check(&self) {
         if !self.is_synced() && self.inventory.is_listed() {
-            self.follow();
+            self.update();
         }
-        let waits = self.read().values().any(|entry| entry.next.is_some());
-        if waits {
-            self.write().values_mut().for_each(Entry::promote);
+        let is_pending = self.read().values().any(|entry| entry.pending.is_some());
+        if is_pending {
+            self.write().values_mut().for_each(RegistryEntry::promote);
         }
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, BTreeMap<String, Entry>> {
-        self.roster.read().unwrap_or_else(PoisonError::into_inner)
+    fn read(&self) -> RwLockReadGuard<'_, BTreeMap<String, RegistryEntry>> {
+        self.entries.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, BTreeMap<String, Entry>> {
-        self.roster.write().unwrap_or_else(PoisonError::into_inner)
+    fn write(&self) -> RwLockWriteGuard<'_, BTreeMap<String, RegistryEntry>> {
+        self.entries.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl std::fmt::Debug for Members {
+impl std::fmt::Debug for MemberRegistry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Members")
+        f.debug_struct("MemberRegistry")
             .field("settings", &self.settings)
             .field("members", &self.reports())
             .finish_non_exhaustive()
     }
 }
 
-impl Fleet for Members {
+impl Fleet for MemberRegistry {
     type Member = KubeMember;
 
     fn is_synced(&self) -> bool {
-        self.followed.load(Ordering::Acquire)
+        self.synced.load(Ordering::Acquire)
     }
 
     fn members(&self) -> Vec<Arc<MemberView<KubeMember>>> {
-        let roster = self.read();
-        roster
+        let entries = self.read();
+        entries
             .values()
-            .map(|entry| Arc::new(entry.view(self.settings.patience.answer)))
+            .map(|entry| Arc::new(entry.view(self.settings.timeouts.lost_after)))
             .collect()
     }
 
     fn lost_after(&self) -> SignedDuration {
-        self.settings.patience.answer
+        self.settings.timeouts.lost_after
     }
 
     async fn changed(&self) {
@@ -261,36 +282,36 @@ impl Fleet for Members {
     }
 }
 
-// === impl Entry ===
+// === impl RegistryEntry ===
 
-impl Entry {
-    fn empty(tags: &Tags) -> Self {
+impl RegistryEntry {
+    fn new(info: &MemberInfo) -> Self {
         Self {
-            tags: tags.clone(),
+            info: info.clone(),
             unhealthy: None,
             failed: None,
-            link: None,
-            next: None,
+            connection: None,
+            pending: None,
         }
     }
 
-    /// The newest credentials in use are these.
+    /// Whether the newest connection uses these credentials.
     fn uses(&self, access: &Access) -> bool {
-        let newest = self.next.as_ref().or(self.link.as_ref());
-        newest.is_some_and(|link| link.access == *access)
+        let newest = self.pending.as_ref().or(self.connection.as_ref());
+        newest.is_some_and(|connection| connection.access == *access)
     }
 
-    /// A link with new credentials; the one before goes on until the new one is ready to take over.
-    fn take(&mut self, link: MemberConnection) {
+    /// Adds a connection with new credentials; an older one stays in use until the new one is synced.
+    fn replace(&mut self, connection: MemberConnection) {
         self.failed = None;
-        if self.link.is_some() {
-            self.next = Some(link);
+        if self.connection.is_some() {
+            self.pending = Some(connection);
         } else {
-            self.link = Some(link);
+            self.connection = Some(connection);
         }
     }
 
-    /// The credentials were taken away or cannot be used: nothing is asked of the member any more.
+    /// Closes the connections, because the credentials were removed or cannot be used.
     fn fail(&mut self, problem: String, now: Timestamp) {
         let since = self.failed.as_ref().map_or(now, |(since, _)| *since);
         if self
@@ -298,39 +319,39 @@ impl Entry {
             .as_ref()
             .is_none_or(|(_, known)| *known != problem)
         {
-            let member = &self.tags.profile.name;
+            let member = &self.info.profile.name;
             tracing::warn!(member, problem, "the Secret of a member cannot be used");
         }
         self.failed = Some((since, problem));
-        (self.link, self.next) = (None, None);
+        (self.connection, self.pending) = (None, None);
     }
 
     fn promote(&mut self) {
-        if self.next.as_ref().is_some_and(MemberConnection::is_synced) {
-            self.link = self.next.take();
+        if let Some(synced) = self.pending.take_if(|new| new.is_synced()) {
+            self.connection = Some(synced);
         }
     }
 
-    /// The link that answers for the member: the newer one as soon as it can, or if the older one cannot.
+    /// The connection in use: the newer one as soon as it is synced, or if the older one is not ready.
     fn serving(&self) -> Option<&MemberConnection> {
-        let ready = |link: &&MemberConnection| link.is_synced();
-        match (&self.link, &self.next) {
-            (Some(old), Some(new)) if !ready(&new) && old.is_ready() => Some(old),
+        match (&self.connection, &self.pending) {
+            (Some(old), Some(new)) if !new.is_synced() && old.is_ready() => Some(old),
             (_, Some(new)) => Some(new),
             (old, None) => old.as_ref(),
         }
     }
 
-    /// How the member is doing. One whose Secret cannot be used counts as lost as late as one that does not answer.
-    fn condition(&self, lost_after: SignedDuration) -> Condition {
-        let condition = self.serving().map(MemberConnection::condition);
-        match (condition, self.unhealthy) {
-            (Some(known), Some(since)) if known.health == Health::Ready && !known.refused => {
-                let says = "its ClusterProfile says ControlPlaneHealthy=False";
-                Condition {
+    /// Whether the member is healthy. One whose Secret cannot be used is lost `lost_after` later, like one that does
+    /// not answer.
+    fn report(&self, lost_after: SignedDuration) -> HealthReport {
+        let report = self.serving().map(MemberConnection::report);
+        match (report, self.unhealthy) {
+            (Some(known), Some(since)) if known.health == Health::Ready && !known.unauthorized => {
+                let problem = "its ClusterProfile reports ControlPlaneHealthy=False";
+                HealthReport {
                     health: Health::NotReady { since },
-                    problem: Some(says.to_owned()),
-                    refused: false,
+                    problem: Some(problem.to_owned()),
+                    unauthorized: false,
                 }
             }
             (Some(known), _) => known,
@@ -338,59 +359,59 @@ impl Entry {
                 let (since, problem) = self.failed.clone().unzip();
                 let since = since.unwrap_or(Timestamp::UNIX_EPOCH);
                 let since = since.saturating_add(lost_after).unwrap_or(since);
-                Condition {
+                HealthReport {
                     health: Health::Unknown { since },
                     problem,
-                    refused: false,
+                    unauthorized: false,
                 }
             }
         }
     }
 
     fn view(&self, lost_after: SignedDuration) -> MemberView<KubeMember> {
-        let Condition {
+        let HealthReport {
             health,
             problem,
-            refused,
-        } = self.condition(lost_after);
+            unauthorized,
+        } = self.report(lost_after);
         MemberView {
-            profile: self.tags.profile.clone(),
-            taints: self.tags.taints.clone(),
-            prometheus: self.tags.prometheus.clone(),
+            profile: self.info.profile.clone(),
+            taints: self.info.taints.clone(),
+            prometheus: self.info.prometheus.clone(),
             health,
-            refused,
-            cluster: self.serving().map(|link| link.cluster.clone()),
-            // Why a member is lost must not be mistaken for what is wrong with its annotations.
+            refused: unauthorized,
+            cluster: self.serving().map(|connection| connection.cluster.clone()),
+            // It is shown as the reason why a member is lost, so a problem of its annotations must not take its place.
             problem: match health {
                 Health::Unknown { .. } => problem,
-                _ => problem.or_else(|| self.tags.problem.clone()),
+                _ => problem.or_else(|| self.info.problem.clone()),
             },
         }
     }
 }
 
 #[cfg(test)]
-impl Members {
-    /// Members of the given Secrets, with connections from `dial`.
-    pub(super) fn dialling(
+impl MemberRegistry {
+    /// A registry that opens connections by `connect`.
+    pub(super) fn with_connect(
         connection: Connection,
-        settings: Settings,
-        dial: impl Fn(&Access) -> Result<Connection, ConnectError> + Send + Sync + 'static,
+        settings: MemberSettings,
+        connect: impl Fn(&Access) -> Result<Connection, ConnectError> + Send + Sync + 'static,
     ) -> Self {
         Self {
-            dial: Box::new(dial),
+            connect: Box::new(connect),
             ..Self::new(connection, settings, WriteGate::default(), Clock::system())
         }
     }
 
-    /// Follows a complete list of Secrets.
-    pub(super) fn listed(&self, secrets: Vec<serde_json::Value>) {
-        self.inventory.list(&self.settings, secrets);
-        self.follow();
+    /// Takes over a complete list of Secrets.
+    pub(super) fn set_secrets(&self, secrets: Vec<serde_json::Value>) {
+        self.inventory.set_secrets(&self.settings, secrets);
+        self.update();
     }
 
-    /// As often as the time says in [`Members::run`].
-    pub(super) fn later(&self) {
-        self.look();
+    /// One period of [`MemberRegistry::run`].
+    pub(super) fn check_once(&self) {
+        self.check();
     }
 }

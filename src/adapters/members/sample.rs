@@ -1,4 +1,4 @@
-//! What a good kubeconfig looks like; test support.
+//! A valid kubeconfig, for tests.
 
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ pub(super) fn key() -> String {
     base64("-----BEGIN PRIVATE KEY-----\nAQID\n-----END PRIVATE KEY-----\n")
 }
 
-/// A kubeconfig with all that is needed and nothing else.
+/// A kubeconfig with the required fields only.
 pub(super) fn kubeconfig() -> Value {
     json!({
         "apiVersion": "v1",

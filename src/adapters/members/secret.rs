@@ -1,7 +1,8 @@
-//! A member's Secret: what it says about the member, field by field.
+//! The Secret of a member cluster.
 //!
-//! Labels tell what the cluster is, annotations its taints and its Prometheus, the data how to reach it. What cannot be
-//! read is a problem to be shown, never a reason to drop a member that was there. It refuses to connect.
+//! Its labels describe the cluster, its annotations hold taints and the name of a Prometheus endpoint, and its data
+//! holds the kubeconfig. A field that cannot be read is reported as a problem and never removes the member. Connecting
+//! is left to `registry.rs`.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use k8s_openapi::ByteString;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::kubeconfig::{Access, Refusal};
+use super::kubeconfig::{Access, KubeconfigError};
 use crate::{
     adapters::kube::{Stored, read},
     domain::federate::{Profile, Taint, TaintEffect},
@@ -18,12 +19,12 @@ use crate::{
 const PROVIDER: &str = "foretide.io/provider";
 const REGION: [&str; 2] = ["foretide.io/region", "topology.kubernetes.io/region"];
 const ZONE: [&str; 2] = ["foretide.io/zone", "topology.kubernetes.io/zone"];
-/// What stands between the zones of a member in a label, whose value cannot hold a comma.
-pub const ZONES_JOINED_BY: char = '_';
+/// Separates the zones of a member in a label, whose value cannot hold a comma.
+pub const ZONE_SEPARATOR: char = '_';
 const TAINTS: &str = "foretide.io/taints";
 const PROMETHEUS: &str = "foretide.io/prometheus";
 
-/// A Secret, as far as it tells about a member. Its data does not show in any message.
+/// The fields of a Secret that describe a member. No message shows its data.
 #[derive(Clone, Default, PartialEq)]
 pub(super) struct MemberSecret {
     pub(super) name: String,
@@ -32,9 +33,9 @@ pub(super) struct MemberSecret {
     data: BTreeMap<String, String>,
 }
 
-/// What a Secret says about its member, but for how to reach it.
+/// What a Secret says about its member, without its kubeconfig.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Tags {
+pub(super) struct MemberInfo {
     pub(super) profile: Profile,
     pub(super) taints: Vec<Taint>,
     pub(super) prometheus: Option<String>,
@@ -43,29 +44,29 @@ pub(super) struct Tags {
 
 #[derive(Deserialize)]
 struct SecretObject {
-    metadata: Meta,
+    metadata: SecretMeta,
     data: Option<BTreeMap<String, String>>,
 }
 
 #[derive(Deserialize)]
-struct Meta {
+struct SecretMeta {
     name: String,
     labels: Option<BTreeMap<String, String>>,
     annotations: Option<BTreeMap<String, String>>,
 }
 
-/// Annotations that change with every `kubectl apply` and mean nothing here; one holds a copy of the data.
-const APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// An annotation of `kubectl apply`, which holds a copy of the whole Secret.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 // === impl MemberSecret ===
 
 impl Stored for MemberSecret {
     fn decode(object: Value) -> Result<Self, String> {
-        // The words of the parser may repeat a value.
+        // The parser's own message may quote a value.
         let SecretObject { metadata, data } =
-            read(object).map_err(|_| "expected a Secret with texts as data".to_owned())?;
+            read(object).map_err(|_| "expected a Secret whose data are strings".to_owned())?;
         let mut annotations = metadata.annotations.unwrap_or_default();
-        annotations.remove(APPLIED);
+        annotations.remove(LAST_APPLIED);
         Ok(Self {
             name: metadata.name,
             labels: metadata.labels.unwrap_or_default(),
@@ -90,47 +91,52 @@ impl std::fmt::Debug for MemberSecret {
 }
 
 impl MemberSecret {
-    /// How to reach the member, by the kubeconfig under `key`.
+    /// Address and credentials of the member, from the kubeconfig under `key`.
     ///
     /// # Errors
-    /// Why it is not used, and what to do.
-    pub(super) fn access(&self, key: &str, allow_loopback: bool) -> Result<Access, Refusal> {
-        let refuse = |problem: &str| Refusal {
+    /// The kubeconfig is missing, or cannot be used.
+    pub(super) fn access(
+        &self,
+        key: &str,
+        allow_loopback: bool,
+    ) -> Result<Access, KubeconfigError> {
+        let error = |problem: &str| KubeconfigError {
             field: format!("data.{key}"),
             problem: problem.to_owned(),
         };
         let Some(encoded) = self.data.get(key) else {
-            return Err(refuse(
+            return Err(error(
                 "is missing; put the kubeconfig there, or name its key with --member-secret-key",
             ));
         };
         let decoded = serde_json::from_value::<ByteString>(Value::from(encoded.as_str()));
-        let ByteString(text) = decoded.map_err(|_| refuse("is not base64; store it anew"))?;
+        let ByteString(text) =
+            decoded.map_err(|_| error("is not base64; encode the kubeconfig as base64"))?;
         Access::parse(&text, allow_loopback)
     }
 
-    /// What its annotations and these labels say, the member being called `name`.
-    pub(super) fn tags(&self, name: &str, labels: &BTreeMap<String, String>) -> Tags {
+    /// The description of member `name` by the annotations of the Secret and by `labels`.
+    pub(super) fn info(&self, name: &str, labels: &BTreeMap<String, String>) -> MemberInfo {
         let label = |keys: [&str; 2]| {
             let found = keys.iter().find_map(|key| labels.get(*key));
             found.cloned().unwrap_or_default()
         };
-        let written = self.annotations.get(TAINTS).map_or("", String::as_str);
-        let (taints, bad) = taints(written);
-        let problem = (!bad.is_empty()).then(|| {
+        let annotation = self.annotations.get(TAINTS).map_or("", String::as_str);
+        let (taints, invalid) = parse_taints(annotation);
+        let problem = (!invalid.is_empty()).then(|| {
             format!(
                 "annotation {TAINTS}: expected KEY=VALUE:EFFECT with the effect NoSchedule, PreferNoSchedule or \
-                 NoExecute, got {}; the others are in force",
-                bad.join(" and ")
+                 NoExecute, got {}; the other taints apply",
+                invalid.join(" and ")
             )
         });
-        Tags {
+        MemberInfo {
             profile: Profile {
                 name: name.to_owned(),
                 labels: labels.clone(),
                 provider: label([PROVIDER; 2]),
                 region: label(REGION),
-                zones: list(&label(ZONE), &[ZONES_JOINED_BY])
+                zones: list(&label(ZONE), &[ZONE_SEPARATOR])
                     .map(str::to_owned)
                     .collect(),
             },
@@ -145,25 +151,26 @@ impl MemberSecret {
     }
 }
 
-/// The parts of a list, without blanks around them. A label value cannot hold a comma, so `separators` may do as well.
+/// The trimmed elements of a list that is separated by commas or by `separators`.
 fn list<'a>(text: &'a str, separators: &'a [char]) -> impl Iterator<Item = &'a str> {
     let parts = text.split(move |c| c == ',' || separators.contains(&c));
     parts.map(str::trim).filter(|part| !part.is_empty())
 }
 
-/// Taints in the form of `kubectl taint` - `key=value:Effect` or `key:Effect`, parted by commas - and what is none.
-pub(super) fn taints(text: &str) -> (Vec<Taint>, Vec<String>) {
-    let (mut taints, mut bad) = (Vec::new(), Vec::new());
+/// Parses taints in the form of `kubectl taint`, `key=value:Effect` or `key:Effect`, separated by commas. Returns the
+/// taints, and the elements that are not valid.
+fn parse_taints(text: &str) -> (Vec<Taint>, Vec<String>) {
+    let (mut taints, mut invalid) = (Vec::new(), Vec::new());
     for part in list(text, &[]) {
-        match taint(part) {
+        match parse_taint(part) {
             Some(taint) => taints.push(taint),
-            None => bad.push(format!("{:?}", part.chars().take(80).collect::<String>())),
+            None => invalid.push(format!("{:?}", part.chars().take(80).collect::<String>())),
         }
     }
-    (taints, bad)
+    (taints, invalid)
 }
 
-fn taint(text: &str) -> Option<Taint> {
+fn parse_taint(text: &str) -> Option<Taint> {
     let (named, effect) = text.rsplit_once(':')?;
     let (key, value) = named.split_once('=').unwrap_or((named, ""));
     let effect = match effect {
@@ -186,7 +193,7 @@ fn taint(text: &str) -> Option<Taint> {
 }
 
 /// A taint in the form of `kubectl taint`.
-pub(super) fn shown(taint: &Taint) -> String {
+pub(super) fn taint_text(taint: &Taint) -> String {
     let effect = match taint.effect {
         TaintEffect::NoSchedule => "NoSchedule",
         TaintEffect::PreferNoSchedule => "PreferNoSchedule",
@@ -199,8 +206,8 @@ pub(super) fn shown(taint: &Taint) -> String {
     format!("{}{value}:{effect}", taint.key)
 }
 
-/// The taints of a text that are none, as they are shown.
+/// The elements of a list of taints that are not valid, in quotes.
 #[must_use]
-pub fn bad_taints(text: &str) -> Vec<String> {
-    taints(text).1
+pub fn invalid_taints(text: &str) -> Vec<String> {
+    parse_taints(text).1
 }

@@ -1,4 +1,4 @@
-//! Members come, change and go as their Secrets do, and are believed for as long as they answer.
+//! Members follow their Secrets, and are healthy for as long as they answer.
 
 use std::{
     sync::{
@@ -13,8 +13,8 @@ use kube::Client;
 use serde_json::{Value, json};
 
 use super::{
-    Members, Settings, Timeouts,
-    connect::hidden,
+    MemberRegistry, MemberSettings, Timeouts,
+    connect::secrets_of,
     sample::{base64, kubeconfig},
 };
 use crate::{
@@ -29,14 +29,14 @@ use crate::{
     ports::{Fleet, Member as _, MemberView, Workloads},
 };
 
-fn settings() -> Settings {
-    Settings {
+fn settings() -> MemberSettings {
+    MemberSettings {
         namespace: "foretide-system".into(),
         label: "sigs.k8s.io/multicluster-runtime-kubeconfig=true".into(),
         key: "kubeconfig".into(),
         allow_loopback: false,
         namespaces: Vec::new(),
-        patience: Timeouts::of(jiff::SignedDuration::from_secs(45)),
+        timeouts: Timeouts::new(jiff::SignedDuration::from_secs(45)),
     }
 }
 
@@ -69,28 +69,28 @@ fn healthy(sent: &Sent, _before: usize) -> Reply {
     }
 }
 
-/// Members over one cluster that answers by `reply`, and how often it was connected to.
+/// A registry whose members are one cluster that answers by `reply`; counts the connections.
 fn members(
     reply: impl Fn(&Sent, usize) -> Reply + Send + Sync + 'static,
-) -> (Members, Arc<AtomicUsize>) {
+) -> (MemberRegistry, Arc<AtomicUsize>) {
     let (_, hub) = FakeServer::always(|| Reply::Hang);
     let (_, member) = FakeServer::new(reply);
-    let dialled = Arc::new(AtomicUsize::new(0));
-    let count = dialled.clone();
-    let members = Members::dialling(Connection::over(hub), settings(), move |access| {
+    let connects = Arc::new(AtomicUsize::new(0));
+    let count = connects.clone();
+    let members = MemberRegistry::with_connect(Connection::over(hub), settings(), move |access| {
         count.fetch_add(1, Ordering::Relaxed);
-        Ok(Connection::over(member.clone()).hiding(hidden(&access.credentials)))
+        Ok(Connection::over(member.clone()).hiding(secrets_of(&access.credentials)))
     });
-    (members, dialled)
+    (members, connects)
 }
 
-fn only(members: &Members) -> Arc<MemberView<KubeMember>> {
+fn only(members: &MemberRegistry) -> Arc<MemberView<KubeMember>> {
     let all = members.members();
     assert_eq!(all.len(), 1, "{all:?}");
     all[0].clone()
 }
 
-/// Lets the tasks go on until something holds.
+/// Runs the other tasks until a condition holds.
 async fn until(holds: impl Fn() -> bool) {
     let wait = async {
         while !holds() {
@@ -99,11 +99,11 @@ async fn until(holds: impl Fn() -> bool) {
     };
     tokio::time::timeout(Duration::from_secs(10), wait)
         .await
-        .expect("it never came true");
+        .expect("the condition never held");
 }
 
 #[tokio::test]
-async fn a_secret_says_what_a_member_is() {
+async fn the_secret_of_a_member_describes_it() {
     let (members, _) = members(healthy);
     assert!(!members.is_synced());
     let mut one = secret("one", "a");
@@ -115,7 +115,7 @@ async fn a_secret_says_what_a_member_is() {
         "foretide.io/prometheus": "eu",
     });
     let labels = one["metadata"]["labels"].clone();
-    members.listed(vec![one]);
+    members.set_secrets(vec![one]);
 
     assert!(members.is_synced());
     let view = only(&members);
@@ -143,8 +143,8 @@ async fn a_secret_says_what_a_member_is() {
 }
 
 #[tokio::test]
-async fn a_secret_that_cannot_be_used_is_a_member_without_a_cluster_and_says_why() {
-    let (members, dialled) = members(healthy);
+async fn a_secret_that_cannot_be_used_is_a_member_without_a_cluster() {
+    let (members, connects) = members(healthy);
     let mut bad = kubeconfig();
     bad["users"][0]["user"]["exec"] = json!({"command": "id"});
     let mut with_exec = secret("a", "t");
@@ -153,7 +153,7 @@ async fn a_secret_that_cannot_be_used_is_a_member_without_a_cluster_and_says_why
     empty["data"] = json!({"value": "eA=="});
     let mut broken = secret("c", "t");
     broken["data"]["kubeconfig"] = json!("%%");
-    members.listed(vec![with_exec, empty, broken]);
+    members.set_secrets(vec![with_exec, empty, broken]);
 
     let problems: Vec<String> = members
         .members()
@@ -168,96 +168,96 @@ async fn a_secret_that_cannot_be_used_is_a_member_without_a_cluster_and_says_why
         "users[0].user.exec makes clients run a command, which the hub does not do for a member; \
          use the token of a service account (foretide members add makes one)",
         "data.kubeconfig is missing; put the kubeconfig there, or name its key with --member-secret-key",
-        "data.kubeconfig is not base64; store it anew",
+        "data.kubeconfig is not base64; encode the kubeconfig as base64",
     ];
     assert_eq!(problems, expected);
-    assert_eq!(dialled.load(Ordering::Relaxed), 0);
+    assert_eq!(connects.load(Ordering::Relaxed), 0);
 }
 
 #[tokio::test]
-async fn a_taint_that_is_none_is_shown_and_the_others_hold() {
+async fn an_invalid_taint_is_reported_and_the_others_apply() {
     let (members, _) = members(healthy);
     let mut one = secret("one", "t");
     one["metadata"]["annotations"] =
         json!({"foretide.io/taints": "a=b:NoSchedule,c:Never,:NoExecute,d e:NoSchedule"});
-    members.listed(vec![one.clone()]);
+    members.set_secrets(vec![one.clone()]);
     until(|| only(&members).health == Health::Ready).await;
     let view = only(&members);
     assert_eq!(view.taints.len(), 1);
     let problem = view.problem.clone().unwrap();
     assert!(
         problem.ends_with(
-            r#"got "c:Never" and ":NoExecute" and "d e:NoSchedule"; the others are in force"#
+            r#"got "c:Never" and ":NoExecute" and "d e:NoSchedule"; the other taints apply"#
         ),
         "{problem}"
     );
 
     one["metadata"]["annotations"] = json!({"foretide.io/taints": "a=b:NoSchedule,late:NoExecute"});
-    members.listed(vec![one]);
+    members.set_secrets(vec![one]);
     let view = only(&members);
     let since: Vec<bool> = view.taints.iter().map(|t| t.since.is_some()).collect();
     assert_eq!(
         since,
         [false, true],
-        "only what appeared later has a beginning"
+        "only a taint that appeared later has a time"
     );
     assert_eq!(view.problem, None);
 }
 
 #[tokio::test]
-async fn labels_change_what_is_said_and_new_credentials_open_a_new_connection() {
-    let (members, dialled) = members(healthy);
-    members.listed(vec![secret("one", "a")]);
+async fn new_labels_keep_the_connection_and_new_credentials_open_another() {
+    let (members, connects) = members(healthy);
+    members.set_secrets(vec![secret("one", "a")]);
     until(|| only(&members).health == Health::Ready).await;
     let first = only(&members).cluster.clone().unwrap();
 
     let mut labelled = secret("one", "a");
     labelled["metadata"]["labels"]["foretide.io/region"] = json!("eu");
-    members.listed(vec![labelled]);
+    members.set_secrets(vec![labelled]);
     assert_eq!(only(&members).profile.region, "eu");
     assert!(Arc::ptr_eq(
         only(&members).cluster.as_ref().unwrap(),
         &first
     ));
-    assert_eq!(dialled.load(Ordering::Relaxed), 1);
+    assert_eq!(connects.load(Ordering::Relaxed), 1);
 
-    members.listed(vec![secret("one", "b")]);
-    assert_eq!(dialled.load(Ordering::Relaxed), 2);
+    members.set_secrets(vec![secret("one", "b")]);
+    assert_eq!(connects.load(Ordering::Relaxed), 2);
     let view = only(&members);
     assert_eq!(view.health, Health::Ready, "a rotated token is no outage");
     assert!(Arc::ptr_eq(view.cluster.as_ref().unwrap(), &first));
     until(|| {
-        members.later();
+        members.check_once();
         !Arc::ptr_eq(only(&members).cluster.as_ref().unwrap(), &first)
     })
     .await;
     until(|| only(&members).health == Health::Ready).await;
 
-    members.listed(vec![]);
+    members.set_secrets(vec![]);
     assert_eq!(members.members().len(), 0);
     assert!(members.is_synced());
 }
 
 #[tokio::test]
-async fn who_waits_for_changes_hears_of_each() {
+async fn every_change_wakes_the_waiting_task() {
     let (members, _) = members(healthy);
-    members.listed(vec![secret("one", "a")]);
+    members.set_secrets(vec![secret("one", "a")]);
     members.changed().await;
-    members.listed(vec![]);
+    members.set_secrets(vec![]);
     members.changed().await;
 }
 
 #[tokio::test]
 async fn a_member_is_unknown_until_it_has_answered_and_listed_everything() {
     let (members, _) = members(|_, _| Reply::Hang);
-    members.listed(vec![secret("one", "a")]);
+    members.set_secrets(vec![secret("one", "a")]);
     let view = only(&members);
     assert!(matches!(view.health, Health::Unknown { .. }), "{view:?}");
     assert!(!view.cluster.as_ref().unwrap().is_synced());
 }
 
 #[tokio::test]
-async fn a_member_that_says_it_is_not_ready_is_not() {
+async fn a_member_that_reports_not_ready_is_not_ready() {
     let (members, _) = members(|sent, before| {
         if sent.line.ends_with("/readyz") {
             Reply::Fail(500, "etcd failed")
@@ -265,9 +265,9 @@ async fn a_member_that_says_it_is_not_ready_is_not() {
             healthy(sent, before)
         }
     });
-    members.listed(vec![secret("one", "a")]);
+    members.set_secrets(vec![secret("one", "a")]);
     until(|| matches!(only(&members).health, Health::NotReady { .. })).await;
-    let said = "it is not ready (HTTP 500): etcd failed";
+    let said = "not ready (HTTP 500): etcd failed";
     assert_eq!(only(&members).problem.as_deref(), Some(said));
 }
 
@@ -281,7 +281,7 @@ async fn a_member_whose_nodes_or_quotas_may_not_be_read_is_ready_and_its_capacit
                 healthy(sent, before)
             }
         });
-        members.listed(vec![secret("one", "a")]);
+        members.set_secrets(vec![secret("one", "a")]);
         until(|| only(&members).health == Health::Ready).await;
         until(|| only(&members).problem.is_some()).await;
         let problem = format!("watch of {kind}: it is forbidden (HTTP 403)");
@@ -291,14 +291,14 @@ async fn a_member_whose_nodes_or_quotas_may_not_be_read_is_ready_and_its_capacit
 }
 
 #[tokio::test]
-async fn a_member_without_nodes_holds_none_as_soon_as_everything_is_listed() {
+async fn a_member_without_nodes_has_no_capacity_once_everything_is_listed() {
     let (members, _) = members(healthy);
-    members.listed(vec![secret("one", "a")]);
+    members.set_secrets(vec![secret("one", "a")]);
     until(|| capacity(&members) == Some(Replicas::ZERO)).await;
 }
 
-/// How many of any pods the only member holds.
-fn capacity(members: &Members) -> Option<Replicas> {
+/// The capacity of the only member.
+fn capacity(members: &MemberRegistry) -> Option<Replicas> {
     let target = ScaleTarget {
         api_version: "apps/v1".into(),
         kind: "Deployment".into(),
@@ -311,19 +311,19 @@ fn capacity(members: &Members) -> Option<Replicas> {
 }
 
 #[tokio::test]
-async fn why_a_member_is_lost_is_said_and_not_what_is_wrong_with_its_annotations() {
+async fn a_lost_member_reports_why_it_is_lost_before_a_problem_of_its_annotations() {
     let (members, _) = members(|_, _| Reply::Fail(401, "Unauthorized"));
     let mut one = secret("one", "t0p-s3cret");
     one["metadata"]["annotations"] = json!({"foretide.io/taints": "nonsense"});
-    members.listed(vec![one]);
+    members.set_secrets(vec![one]);
     until(|| only(&members).problem.is_some()).await;
-    let problem = "it does not accept our credentials (HTTP 401); renew them in its Secret";
+    let problem = "credentials rejected (HTTP 401); renew them in the Secret of the member";
     until(|| only(&members).problem.as_deref() == Some(problem)).await;
     assert!(matches!(only(&members).health, Health::Unknown { .. }));
 }
 
 #[tokio::test]
-async fn a_server_that_repeats_our_token_does_not_make_us_show_it() {
+async fn a_token_that_a_server_repeats_is_hidden() {
     const TOKEN: &str = "t0p-s3cret-of-the-hub";
     const WORDS: &str = "no route for GET with Authorization: Bearer t0p-s3cret-of-the-hub, token=t0p-s3cret-of-the-hub";
     assert!(WORDS.contains(TOKEN));
@@ -335,7 +335,7 @@ async fn a_server_that_repeats_our_token_does_not_make_us_show_it() {
                 healthy(sent, before)
             }
         });
-        members.listed(vec![secret("one", TOKEN)]);
+        members.set_secrets(vec![secret("one", TOKEN)]);
         let said = || only(&members).problem.clone().unwrap_or_default();
         until(|| said().contains("no route")).await;
         let said = said();
@@ -368,23 +368,23 @@ fn hub(profiles: Option<Value>, secrets: Value, profile_secrets: Value) -> (Fake
     })
 }
 
-/// Members of a hub, healthy and empty.
-fn members_of(hub: Client) -> Arc<Members> {
+/// A registry over this hub; its members are healthy and empty.
+fn members_of(hub: Client) -> Arc<MemberRegistry> {
     let (_, member) = FakeServer::new(healthy);
-    Arc::new(Members::dialling(
+    Arc::new(MemberRegistry::with_connect(
         Connection::over(hub),
         settings(),
         move |_access| Ok(Connection::over(member.clone())),
     ))
 }
 
-/// Runs members of a hub until they are listed.
-async fn run(server: Client) -> Arc<Members> {
+/// Runs a registry until its members are listed.
+async fn run(server: Client) -> Arc<MemberRegistry> {
     let members = members_of(server);
     let running = members.clone();
     let task = tokio::spawn(async move { running.run().await });
     until(|| {
-        members.later();
+        members.check_once();
         members.is_synced()
     })
     .await;
@@ -407,13 +407,13 @@ async fn the_secrets_of_one_namespace_are_listed_by_their_label() {
 }
 
 #[tokio::test]
-async fn a_hub_without_members_knows_that_it_has_none() {
+async fn a_hub_without_members_is_synced() {
     let (_, client) = hub(None, json!([]), json!([]));
     assert_eq!(run(client).await.members().len(), 0);
 }
 
 #[tokio::test]
-async fn a_cluster_profile_and_its_secret_are_a_member() {
+async fn a_cluster_profile_with_its_secret_is_a_member() {
     let profile = json!({
         "metadata": {
             "name": "east", "namespace": "foretide-system",
@@ -426,7 +426,7 @@ async fn a_cluster_profile_and_its_secret_are_a_member() {
             ],
         },
     });
-    let lonely = json!({"metadata": {"name": "west", "namespace": "foretide-system"}});
+    let without_secret = json!({"metadata": {"name": "west", "namespace": "foretide-system"}});
     let credentials = json!({
         "metadata": {
             "name": "any", "namespace": "foretide-system",
@@ -435,7 +435,7 @@ async fn a_cluster_profile_and_its_secret_are_a_member() {
         "data": {"Config": base64(&kubeconfig().to_string())},
     });
     let (_, client) = hub(
-        Some(json!([profile, lonely])),
+        Some(json!([profile, without_secret])),
         json!([]),
         json!([credentials]),
     );
@@ -461,7 +461,7 @@ async fn a_cluster_profile_and_its_secret_are_a_member() {
     until(|| members.members()[0].health == Health::NotReady { since }).await;
 }
 
-/// Whether members count as listed while the hub answers so to whoever lists profiles.
+/// Whether members count as listed while the hub answers a list of profiles with this status.
 async fn is_listed_while_profiles_fail(code: u16) -> bool {
     let (server, client) = FakeServer::new(move |sent, _before| {
         let line = &sent.line;
@@ -487,15 +487,14 @@ async fn is_listed_while_profiles_fail(code: u16) -> bool {
             .any(|l| l.contains("/clusterprofiles"))
     })
     .await;
-    // Everything else is listed and every answer is heard in less than this; the clock is paused.
+    // The clock is paused: every other list and every answer takes less than this.
     tokio::time::sleep(Duration::from_secs(5)).await;
     task.abort();
     members.is_synced()
 }
 
 #[tokio::test(start_paused = true)]
-async fn profiles_that_fail_for_the_moment_are_waited_for_and_those_that_may_not_be_read_are_none()
-{
+async fn profiles_that_fail_temporarily_are_waited_for_and_forbidden_ones_are_none() {
     for (code, listed) in [
         (403, true),
         (404, true),

@@ -1,8 +1,9 @@
-//! Asking Prometheus: range and instant queries over HTTP, every call with a deadline, every body with a limit.
-//! Requests are made by `prometheus-http-query` (form-encoded POST, base URL with a path prefix); bodies are read and
-//! parsed here, because that crate drops warnings, fails whole answers for one unknown field and has no size limit.
-//! Follows no redirects, reads no proxy from the environment, speaks https unless told otherwise, and turns an
-//! answer that is not whole into an error.
+//! HTTP client of one Prometheus server: range queries, each with a deadline and a limit on the size of its response.
+//!
+//! Requests are made by `prometheus-http-query` (form-encoded POST, base URL with a path prefix). Bodies are read and
+//! parsed here, because that crate drops warnings, rejects a whole response for one unknown field, and has no size
+//! limit. The client follows no redirects, reads no proxy from the environment, requires https unless plain http is
+//! allowed, and reports a partial response as an error.
 
 use std::error::Error;
 use std::time::Duration;
@@ -13,28 +14,28 @@ use prometheus_http_query::Client;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{Response, Url, redirect};
 
-use super::promql::{Query, excerpt};
-use super::response::{Answer, Data, ResponseError, parse};
+use super::promql::excerpt;
+use super::response::{Data, QueryResponse, ResponseError, parse};
 use crate::ports::HistoryError;
 
-/// The largest body, unpacked, that is read.
+/// The largest body that is read, after decompression.
 const BODY_MAX: usize = 32 * 1024 * 1024;
-/// The most samples in one answer: 24 MB, above what a body of single-digit values could carry usefully.
+/// The most samples in one response: 24 MB, more than any history that the forecaster asks for.
 const SAMPLES_MAX: usize = 1_000_000;
-/// Bodies from here on are parsed off the runtime's own threads.
+/// Bodies of this size or more are parsed on a blocking thread, so that they do not delay other tasks.
 const LARGE_BODY: usize = 512 * 1024;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// How much earlier than we the server shall give up, so that its own error reaches us.
+/// How much earlier than the client the server gives up, so that its own error arrives before the deadline.
 const SERVER_LEAD: Duration = Duration::from_millis(500);
 
-/// Where a Prometheus is, and how to speak to it.
+/// The address of a Prometheus server, and how to connect to it.
 #[derive(Clone)]
 pub struct Endpoint {
     /// Base URL, with a path prefix if there is one, without `/api/v1`.
     pub url: String,
     /// Whether plain http is accepted.
     pub allow_http: bool,
-    /// From the first byte sent to the last received; 10 s by default.
+    /// Deadline of a request, from the first byte sent to the last received; 10 s by default.
     pub timeout: Duration,
     /// A bearer token, sent to this endpoint only.
     pub bearer_token: Option<String>,
@@ -69,23 +70,23 @@ impl std::fmt::Debug for Endpoint {
 #[derive(Debug, thiserror::Error)]
 pub enum EndpointError {
     /// Not an absolute http or https URL.
-    #[error("prometheus URL {0:?} is not one; expected https://host[:port][/prefix]")]
+    #[error("invalid Prometheus URL {0:?}; expected https://host[:port][/prefix]")]
     Url(String),
     /// Plain http, and not allowed.
-    #[error("prometheus URL {0:?} is not encrypted; use https, or allow http explicitly")]
+    #[error("Prometheus URL {0:?} is not encrypted; use https, or allow http explicitly")]
     NotEncrypted(String),
     /// User, password, query or fragment in the URL.
-    #[error("the prometheus URL holds credentials, a query or a fragment; give the base URL only")]
+    #[error("the Prometheus URL holds credentials, a query or a fragment; give the base URL only")]
     NotABase,
-    /// A token with characters that no header can carry.
-    #[error("the prometheus bearer token has characters that an HTTP header cannot carry")]
+    /// A token with characters that are not allowed in a header.
+    #[error("the Prometheus bearer token has characters that are not allowed in an HTTP header")]
     Token,
-    /// The HTTP client could not be made.
-    #[error("cannot set up the prometheus client")]
+    /// The HTTP client could not be built.
+    #[error("cannot set up the Prometheus client")]
     Setup(#[source] Box<dyn Error + Send + Sync>),
 }
 
-/// A Prometheus server, or one that imitates its query API. Cloning shares connections.
+/// A Prometheus server, or one that imitates its query API. Clones share connections.
 #[derive(Clone)]
 pub struct Prometheus {
     client: Client,
@@ -127,37 +128,26 @@ impl Prometheus {
         })
     }
 
-    /// The query's value at one time, in whole seconds.
-    ///
-    /// # Errors
-    /// [`HistoryError`], [`HistoryError::Partial`] when the server warns; no series is an answer.
-    pub async fn instant(&self, query: &Query, at: Timestamp) -> Result<Answer, HistoryError> {
-        let request = self
-            .client
-            .query(query)
-            .at(at.as_second())
-            .timeout(self.server_timeout());
-        self.whole(request.post_raw().await).await
-    }
-
     /// The query's values at `from`, `from + step`, ... `to`, all in whole seconds; at most 11,000 of them.
     ///
     /// # Errors
-    /// As [`Prometheus::instant`]; several series, or none, are an error too.
+    /// [`HistoryError`]: [`HistoryError::Partial`] when the server warns, [`HistoryError::Empty`] for no series,
+    /// [`HistoryError::MultiSeries`] for several.
     pub async fn range(
         &self,
         query: &str,
-        (from, to): (Timestamp, Timestamp),
+        from: Timestamp,
+        to: Timestamp,
         step: SignedDuration,
     ) -> Result<Vec<Sample>, HistoryError> {
         let request = self
             .client
             .query_range(query, from.as_second(), to.as_second(), step.as_secs_f64())
             .timeout(self.server_timeout());
-        only_series(self.whole(request.post_raw().await).await?)
+        only_series(self.read(request.post_raw().await).await?)
     }
 
-    /// Milliseconds.
+    /// The `timeout` parameter of a query, in milliseconds.
     fn server_timeout(&self) -> i64 {
         let earlier = self
             .timeout
@@ -166,29 +156,23 @@ impl Prometheus {
         i64::try_from(earlier.as_millis()).unwrap_or(i64::MAX)
     }
 
-    /// Reads a response to its end and refuses what is not a whole answer.
-    async fn whole(
+    /// Reads a response to its end and rejects a partial one.
+    async fn read(
         &self,
         sent: Result<Response, prometheus_http_query::Error>,
-    ) -> Result<Answer, HistoryError> {
-        let mut response = sent.map_err(|error| self.not_sent(error))?;
+    ) -> Result<QueryResponse, HistoryError> {
+        let mut response = sent.map_err(|error| self.send_error(error))?;
         let status = response.status().as_u16();
         let body = self.body(&mut response).await?;
-        let answer = if body.len() < LARGE_BODY {
+        let parsed = if body.len() < LARGE_BODY {
             parse(&body, SAMPLES_MAX)
         } else {
             let parsing = tokio::task::spawn_blocking(move || parse(&body, SAMPLES_MAX));
             parsing
                 .await
-                .map_err(|error| malformed(&format!("parsing was ended: {error}")))?
+                .map_err(|error| malformed(&format!("the parser exited unexpectedly: {error}")))?
         };
-        judge(status, answer).map_err(|verdict| match verdict {
-            HistoryError::Timeout { message, .. } => HistoryError::Timeout {
-                endpoint: self.endpoint.clone(),
-                message,
-            },
-            other => other,
-        })
+        self.check(status, parsed)
     }
 
     async fn body(&self, response: &mut Response) -> Result<Vec<u8>, HistoryError> {
@@ -196,10 +180,10 @@ impl Prometheus {
         while let Some(chunk) = response
             .chunk()
             .await
-            .map_err(|error| self.broken(error.without_url()))?
+            .map_err(|error| self.body_error(error.without_url()))?
         {
             if body.len() + chunk.len() > BODY_MAX {
-                let message = format!("the answer is larger than {} MiB", BODY_MAX >> 20);
+                let message = format!("the response is larger than {} MiB", BODY_MAX >> 20);
                 return Err(HistoryError::TooManySamples { message });
             }
             body.extend_from_slice(&chunk);
@@ -207,12 +191,12 @@ impl Prometheus {
         Ok(body)
     }
 
-    fn not_sent(&self, error: prometheus_http_query::Error) -> HistoryError {
+    fn send_error(&self, error: prometheus_http_query::Error) -> HistoryError {
         let cause = error
             .source()
             .and_then(|source| source.downcast_ref::<reqwest::Error>());
         if cause.is_some_and(reqwest::Error::is_timeout) {
-            return self.late();
+            return self.deadline_exceeded();
         }
         HistoryError::Unreachable {
             endpoint: self.endpoint.clone(),
@@ -220,12 +204,12 @@ impl Prometheus {
         }
     }
 
-    /// The connection was there, and the body is not all.
-    fn broken(&self, error: reqwest::Error) -> HistoryError {
+    /// The response began, and its body ended early.
+    fn body_error(&self, error: reqwest::Error) -> HistoryError {
         if error.is_timeout() {
-            self.late()
+            self.deadline_exceeded()
         } else if error.is_decode() {
-            malformed(&format!("the body cannot be unpacked: {error}"))
+            malformed(&format!("the body cannot be decompressed: {error}"))
         } else {
             HistoryError::Unreachable {
                 endpoint: self.endpoint.clone(),
@@ -234,11 +218,59 @@ impl Prometheus {
         }
     }
 
-    fn late(&self) -> HistoryError {
-        let message = format!("our deadline of {:?} passed", self.timeout);
+    fn deadline_exceeded(&self) -> HistoryError {
+        let message = format!("no complete response within {:?}", self.timeout);
         HistoryError::Timeout {
             endpoint: self.endpoint.clone(),
             message,
+        }
+    }
+
+    /// Combines HTTP status and body: an error in the body takes precedence over the status.
+    fn check(
+        &self,
+        status: u16,
+        parsed: Result<QueryResponse, ResponseError>,
+    ) -> Result<QueryResponse, HistoryError> {
+        let is_success = (200..300).contains(&status);
+        match parsed {
+            Ok(response) if !is_success => Err(by_status(
+                status,
+                &format!("with data in the body: {}", response.warnings.join("; ")),
+            )),
+            Ok(response) if response.warnings.is_empty() => Ok(response),
+            Ok(response) => Err(HistoryError::Partial {
+                message: excerpt(&response.warnings.join("; ")),
+            }),
+            Err(ResponseError::Failed { kind, message }) => {
+                Err(self.server_error(status, &kind, &message))
+            }
+            Err(ResponseError::TooManySamples(limit)) => Err(HistoryError::TooManySamples {
+                message: format!("the response has more than {limit}"),
+            }),
+            Err(error) if is_success => Err(malformed(&error.to_string())),
+            Err(_) => Err(by_status(status, "no Prometheus error in the body")),
+        }
+    }
+
+    /// Prometheus: `bad_data` 400, `execution` 422, `canceled`, `timeout` and `unavailable` 503, `internal` 500.
+    /// Other servers add error types of their own, which are classified by the status.
+    fn server_error(&self, status: u16, kind: &str, message: &str) -> HistoryError {
+        let excerpted = excerpt(message);
+        match kind {
+            "execution" if message.contains("too many samples") => {
+                HistoryError::TooManySamples { message: excerpted }
+            }
+            "bad_data" | "execution" => HistoryError::QueryRefused { message: excerpted },
+            "timeout" | "canceled" => HistoryError::Timeout {
+                endpoint: self.endpoint.clone(),
+                message: excerpted,
+            },
+            "too_many_requests" | "unavailable" | "internal" => HistoryError::Unavailable {
+                status,
+                message: excerpted,
+            },
+            other => by_status(status, &format!("{}: {excerpted}", excerpt(other))),
         }
     }
 }
@@ -268,52 +300,11 @@ fn headers(endpoint: &Endpoint) -> Result<HeaderMap, EndpointError> {
     Ok(headers)
 }
 
-/// The HTTP client takes the process's default provider and panics without one. Losing the race to another thread
-/// that installs one is as good.
+/// Installs the process's default TLS provider, without which the HTTP client panics.
 fn install_crypto() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // It fails only when another thread has installed one in between.
         drop(rustls::crypto::ring::default_provider().install_default());
-    }
-}
-
-/// Joins HTTP status and body: the body's own words come first, the status speaks when it has none.
-fn judge(status: u16, answer: Result<Answer, ResponseError>) -> Result<Answer, HistoryError> {
-    match answer {
-        Ok(answer) if !(200..300).contains(&status) => Err(by_status(
-            status,
-            &format!("with data in the body: {}", answer.warnings.join("; ")),
-        )),
-        Ok(answer) if answer.warnings.is_empty() => Ok(answer),
-        Ok(answer) => Err(HistoryError::Partial {
-            message: excerpt(&answer.warnings.join("; ")),
-        }),
-        Err(ResponseError::Failed { kind, message }) => Err(by_kind(status, &kind, &message)),
-        Err(ResponseError::TooManySamples(limit)) => Err(HistoryError::TooManySamples {
-            message: format!("the answer has more than {limit}"),
-        }),
-        Err(error) if (200..300).contains(&status) => Err(malformed(&error.to_string())),
-        Err(_) => Err(by_status(status, "no Prometheus error in the body")),
-    }
-}
-
-/// Prometheus: `bad_data` 400, `execution` 422, `canceled`, `timeout` and `unavailable` 503, `internal` 500.
-/// Imitators add kinds of their own; those are judged by their status.
-fn by_kind(status: u16, kind: &str, message: &str) -> HistoryError {
-    let told = excerpt(message);
-    match kind {
-        "execution" if message.contains("too many samples") => {
-            HistoryError::TooManySamples { message: told }
-        }
-        "bad_data" | "execution" => HistoryError::QueryRefused { message: told },
-        "timeout" | "canceled" => HistoryError::Timeout {
-            endpoint: String::new(),
-            message: told,
-        },
-        "too_many_requests" | "unavailable" | "internal" => HistoryError::Unavailable {
-            status,
-            message: told,
-        },
-        other => by_status(status, &format!("{}: {told}", excerpt(other))),
     }
 }
 
@@ -333,11 +324,11 @@ fn malformed(message: &str) -> HistoryError {
     }
 }
 
-/// The one series of an answer. Several are not summed here: which of them belong together only the author of the
-/// query knows.
-fn only_series(answer: Answer) -> Result<Vec<Sample>, HistoryError> {
-    match answer.data {
-        Data::Series(mut series) => match series.len() + answer.histograms {
+/// The samples of the only series of a response. Several are an error and are not summed: only the author of the query
+/// knows which of them belong together.
+fn only_series(response: QueryResponse) -> Result<Vec<Sample>, HistoryError> {
+    match response.data {
+        Data::Series(mut series) => match series.len() + response.histograms {
             0 => Err(HistoryError::Empty),
             1 => series
                 .pop()

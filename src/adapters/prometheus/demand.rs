@@ -1,17 +1,17 @@
-//! From a metric of the domain to the query that answers for its history.
+//! Which query gives the history of a metric.
 //!
-//! A query that the user wrote comes first, then a prometheus-adapter rule for the metric, both restricted as
-//! configured; else the built-in one of the metric's type. The part of one member cluster is the same query at its own
-//! endpoint, or under its cluster label at the hub's. It asks nothing of the server.
+//! A query that the user wrote takes precedence, then a prometheus-adapter rule for the metric, then the built-in query
+//! of the metric's type. For one member cluster it is the same query at the member's own endpoint, or at the hub's with
+//! the cluster label. Nothing is sent from here.
 
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    Metric, Owner, PromqlScope, Query, Reach, RulesCache, Settings,
-    adapter_config::{Asked, RuleError},
-    admit, built_in, built_in_part,
-    promql::{BuildError, Match, Matcher, RegexValue},
-    scope,
+    adapter_config::{QueryRequest, RuleError, RulesCache},
+    endpoints::EndpointNames,
+    promql::{BuildError, Match, Matcher, Query, RegexValue},
+    queries::{Metric, QueryDefaults, WorkloadRef, built_in, built_in_part},
+    scope::{self, PromqlScope, admit},
 };
 use crate::{
     domain::{forecast::Refused, hpa::MetricSpec, proposal::Reason},
@@ -19,17 +19,17 @@ use crate::{
     ports::{Demand, DemandQueries, HistoryQuery, MemberSeries},
 };
 
-/// How queries are made: which series resource metrics are, and what free-form queries may read.
+/// How history queries are made.
 #[derive(Debug, Clone, Default)]
 pub struct QueryRules {
-    /// Conditions of the built-in queries.
-    pub settings: Settings,
-    /// What a query that a user wrote may reach.
+    /// The configurable parts of the built-in queries.
+    pub defaults: QueryDefaults,
+    /// What a query that a user wrote may read.
     pub scope: PromqlScope,
-    /// The rules of prometheus-adapter in force.
+    /// The rules of prometheus-adapter in use.
     pub adapter: RulesCache,
-    /// Which endpoints there are, and what tells members apart.
-    pub reach: Reach,
+    /// The configured endpoints, and the label of the member.
+    pub endpoints: EndpointNames,
 }
 
 // === impl QueryRules ===
@@ -37,10 +37,12 @@ pub struct QueryRules {
 impl DemandQueries for QueryRules {
     fn query(&self, demand: &Demand<'_>) -> Result<HistoryQuery, Refused> {
         let endpoint = self.endpoint(demand.member)?;
-        let mut query = self.unlabelled(demand)?;
+        let mut query = self.without_cluster_label(demand)?;
         if let Some(member) = demand.member {
-            let condition = self.condition(member).map_err(|error| refused(&error))?;
-            query = scope::within(&query, &condition).map_err(|error| refused(&error))?;
+            let matcher = self
+                .member_matcher(member)
+                .map_err(|error| refused(&error))?;
+            query = scope::with_matcher(&query, &matcher).map_err(|error| refused(&error))?;
         }
         Ok(HistoryQuery {
             endpoint,
@@ -54,40 +56,40 @@ impl DemandQueries for QueryRules {
 }
 
 impl QueryRules {
-    /// The query where no other cluster's series are.
-    fn unlabelled(&self, demand: &Demand<'_>) -> Result<Query, Refused> {
+    /// The query for an endpoint that holds the series of one cluster only.
+    fn without_cluster_label(&self, demand: &Demand<'_>) -> Result<Query, Refused> {
         let target = demand.target;
-        let owner = Owner {
+        let workload = WorkloadRef {
             namespace: &target.namespace,
             kind: &target.kind,
             name: &target.name,
         };
         let history = Duration::try_from(demand.span).unwrap_or_default();
         if let Some(text) = demand.written {
-            return admit(text, owner.namespace, history, self.scope)
+            return admit(text, workload.namespace, history, self.scope)
                 .map_err(|error| refused(&error));
         }
-        let asked = Asked {
-            owner,
-            metric: of(demand.metric)?,
+        let request = QueryRequest {
+            workload,
+            metric: metric_of(demand.metric)?,
             history,
             scope: self.scope,
         };
-        if let Some(query) = self.adapter.rules().query(&asked) {
+        if let Some(query) = self.adapter.rules().query(&request) {
             return query.map_err(|error: RuleError| refused(&error));
         }
         let query = match demand.member {
-            Some(_) => built_in_part(owner, asked.metric, &self.settings),
-            None => built_in(owner, asked.metric, &self.settings),
+            Some(_) => built_in_part(workload, request.metric, &self.defaults),
+            None => built_in(workload, request.metric, &self.defaults),
         };
         query.map_err(|error| refused(&error))
     }
 
-    /// What tells the series of one member: its label. At an endpoint that only its Secret names, series without that
-    /// label are its own too: a Prometheus that watches one cluster only does not label what it keeps. Where another
-    /// member names it as well, they could be of either, and both would count them.
-    fn condition(&self, member: MemberSeries<'_>) -> Result<Matcher, BuildError> {
-        let label = &self.reach.cluster_label;
+    /// The matcher that selects the series of one member: its label. At an endpoint that only this member's Secret
+    /// names, series without the label are the member's too, because a Prometheus of one cluster does not label its
+    /// series. Where another member names the endpoint as well, the label is required, or both would count them.
+    fn member_matcher(&self, member: MemberSeries<'_>) -> Result<Matcher, BuildError> {
+        let label = &self.endpoints.cluster_label;
         if member.endpoint.is_none() || !member.alone {
             return Matcher::equal(label, member.name);
         }
@@ -95,20 +97,20 @@ impl QueryRules {
         Matcher::new(label, Match::Like(own_or_none))
     }
 
-    /// The endpoint to ask; the hub's where a member names none.
+    /// The endpoint to query; that of the hub where the member names none.
     fn endpoint(&self, member: Option<MemberSeries<'_>>) -> Result<Option<Arc<str>>, Refused> {
         let named = member.and_then(|member| Some((member.name, member.endpoint?)));
         let Some((member, name)) = named else {
-            let hub = self.reach.hub.then_some(None);
+            let hub = self.endpoints.hub.then_some(None);
             return hub.ok_or_else(|| {
-                let message = "no history of the hub is configured: start the controller with --prometheus URL, \
+                let message = "no Prometheus endpoint of the hub is configured: start the controller with --prometheus URL, \
                                or name an endpoint in the Secret of each member";
                 Refused::new(Reason::QueryError, message)
             });
         };
-        let known = self.reach.named.iter().find(|known| &***known == name);
+        let known = self.endpoints.named.iter().find(|known| &***known == name);
         known.cloned().map(Some).ok_or_else(|| {
-            let known = self.reach.named.join(", ");
+            let known = self.endpoints.named.join(", ");
             let known = if known.is_empty() { "none" } else { &known };
             let message = format!(
                 "the Secret of cluster {member} names the Prometheus endpoint {name:?}, which is not configured \
@@ -123,7 +125,7 @@ fn refused(error: &dyn std::error::Error) -> Refused {
     Refused::new(Reason::QueryRefused, chain(error))
 }
 
-fn of(metric: &MetricSpec) -> Result<Metric<'_>, Refused> {
+fn metric_of(metric: &MetricSpec) -> Result<Metric<'_>, Refused> {
     Ok(match metric {
         MetricSpec::Resource { name, .. } => Metric::Resource { name },
         MetricSpec::ContainerResource {
@@ -171,7 +173,7 @@ mod tests {
     use crate::domain::{ScaleTarget, hpa::Target};
 
     #[test]
-    fn what_the_user_wrote_goes_before_a_rule_and_a_rule_before_the_built_in_query() {
+    fn a_users_query_takes_precedence_over_a_rule_and_a_rule_over_the_built_in_query() {
         let queries = QueryRules::default();
         let target = ScaleTarget {
             api_version: "apps/v1".to_owned(),
@@ -197,30 +199,30 @@ mod tests {
         };
         let pods = r#"namespace="shop",pod=~"^web-[0-9]+$""#;
         let built_in = format!("sum(hits_per_second{{{pods}}})");
-        let ruled = format!("sum(rate(hits_total{{{pods}}}[1m]))");
+        let by_rule = format!("sum(rate(hits_total{{{pods}}}[1m]))");
         let config = r#"rules: [{seriesQuery: hits_total, name: {as: hits_per_second}, resources: {template: <<.Resource>>},
             metricsQuery: "sum(rate(<<.Series>>{<<.LabelMatchers>>}[1m])) by (<<.GroupBy>>)"}]"#;
 
         assert_eq!(query(None), Ok(built_in.clone()));
-        queries.adapter.shelve(Ok(Some(config.to_owned())));
-        assert_eq!(query(None), Ok(ruled));
+        queries.adapter.reload(Ok(Some(config.to_owned())));
+        assert_eq!(query(None), Ok(by_rule));
         assert_eq!(
             query(Some("sum(x)")),
             Ok(r#"sum(x{namespace="shop"})"#.to_owned())
         );
-        queries.adapter.shelve(Ok(None));
+        queries.adapter.reload(Ok(None));
         assert_eq!(query(None), Ok(built_in));
     }
 
     #[test]
     #[expect(clippy::too_many_lines, reason = "a table")]
-    fn the_part_of_a_member_is_read_at_its_endpoint_or_under_its_label() {
-        let reach = Reach {
+    fn a_member_is_queried_at_its_endpoint_or_by_its_label() {
+        let endpoints = EndpointNames {
             named: vec!["east-thanos".into()],
-            ..Reach::default()
+            ..EndpointNames::default()
         };
         let queries = QueryRules {
-            reach,
+            endpoints,
             ..QueryRules::default()
         };
         let target = ScaleTarget {
@@ -233,7 +235,7 @@ mod tests {
             name: "cpu".to_owned(),
             target: Target::Utilization(50),
         };
-        let asked = |endpoint, alone, written| {
+        let member_query = |endpoint, alone, written| {
             let demand = Demand {
                 target: &target,
                 metric: &cpu,
@@ -248,19 +250,19 @@ mod tests {
             let query = queries.query(&demand).map_err(|refused| refused.message)?;
             Ok::<_, String>((query.endpoint, query.text.to_string()))
         };
-        let query = |endpoint, written| asked(endpoint, true, written);
+        let query = |endpoint, written| member_query(endpoint, true, written);
         let usage = r#"sum(rate(container_cpu_usage_seconds_total{cluster="east",container!="",namespace="shop",pod=~"^web-[0-9]+$"}[3m]))"#;
         let nodes = r#"-count(machine_cpu_cores{cluster="east"})"#;
         assert_eq!(query(None, None), Ok((None, format!("{usage} or {nodes}"))));
         let (endpoint, text) = query(Some("east-thanos"), None).unwrap();
         assert_eq!(endpoint.as_deref(), Some("east-thanos"));
         assert_eq!(text.matches(r#"cluster=~"|east""#).count(), 2, "{text}");
-        let (endpoint, text) = asked(Some("east-thanos"), false, None).unwrap();
+        let (endpoint, text) = member_query(Some("east-thanos"), false, None).unwrap();
         assert_eq!(endpoint.as_deref(), Some("east-thanos"));
         assert_eq!(
             text,
             format!("{usage} or {nodes}"),
-            "what has no label there could be another's"
+            "series without the label could be another member's"
         );
         assert_eq!(
             query(None, Some("sum(x) / scalar(sum(y offset 1h))")),

@@ -1,36 +1,38 @@
-//! Several Prometheus servers behind one port: the hub's own, and one per name that the administrator configured for
-//! members whose series are not in it. Only names come from objects; an address never does. It refuses to ask another
-//! endpoint in the place of one that it does not know.
+//! The configured Prometheus servers: the hub's own, and one per name that the administrator gave for members whose
+//! series it does not hold.
+//!
+//! Objects only refer to an endpoint by its name, never by an address. A query for an unknown endpoint is an error and
+//! is not sent to another one.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use foretide_models::Sample;
 use jiff::{SignedDuration, Timestamp};
 
-use super::Prometheus;
+use super::client::Prometheus;
 use crate::ports::{HistoryError, HistoryQuery, HistoryReader};
 
-/// The servers that may be asked.
+/// The clients of all configured servers.
 #[derive(Debug, Clone, Default)]
 pub struct Endpoints {
-    /// The one of `--prometheus`, if it is given.
+    /// That of `--prometheus`, if it is set.
     pub hub: Option<Prometheus>,
     /// Those of `--prometheus-endpoint`, by name.
     pub named: BTreeMap<Arc<str>, Prometheus>,
 }
 
-/// How far queries can reach: which endpoints there are, and what tells the series of one member from another's.
+/// The names of the configured endpoints, and the label that separates the series of members.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reach {
-    /// Whether there is an endpoint of the hub.
+pub struct EndpointNames {
+    /// Whether the hub has an endpoint.
     pub hub: bool,
     /// The names of the others.
     pub named: Vec<Arc<str>>,
-    /// The label whose value is the member's name, on the hub's endpoint.
+    /// The label that holds the member's name at the endpoint of the hub.
     pub cluster_label: String,
 }
 
-impl Default for Reach {
+impl Default for EndpointNames {
     fn default() -> Self {
         Self {
             hub: true,
@@ -43,17 +45,17 @@ impl Default for Reach {
 // === impl Endpoints ===
 
 impl Endpoints {
-    /// What queries are made for.
+    /// Their names, for the queries that are made.
     #[must_use]
-    pub fn reach(&self, cluster_label: &str) -> Reach {
-        Reach {
+    pub fn names(&self, cluster_label: &str) -> EndpointNames {
+        EndpointNames {
             hub: self.hub.is_some(),
             named: self.named.keys().cloned().collect(),
             cluster_label: cluster_label.to_owned(),
         }
     }
 
-    fn asked(&self, query: &HistoryQuery) -> Result<&Prometheus, HistoryError> {
+    fn client_of(&self, query: &HistoryQuery) -> Result<&Prometheus, HistoryError> {
         let found = match &query.endpoint {
             None => self.hub.as_ref(),
             Some(name) => self.named.get(name),
@@ -72,40 +74,40 @@ impl HistoryReader for Endpoints {
         to: Timestamp,
         step: SignedDuration,
     ) -> Result<Vec<Sample>, HistoryError> {
-        let prometheus = self.asked(query)?;
-        prometheus.range(&query.text, (from, to), step).await
+        let prometheus = self.client_of(query)?;
+        prometheus.range(&query.text, from, to, step).await
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::adapters::prometheus::Endpoint;
+    use crate::adapters::prometheus::client::Endpoint;
 
     #[test]
-    fn an_endpoint_that_is_not_there_is_named_and_no_other_is_asked_for_it() {
+    fn an_unknown_endpoint_is_an_error_that_names_it() {
         let url = "https://thanos";
         let thanos = Prometheus::new(&Endpoint::new(url)).unwrap();
         let endpoints = Endpoints {
             hub: None,
             named: [("east".into(), thanos)].into(),
         };
-        let asked = |endpoint: Option<&str>| {
+        let client_of = |endpoint: Option<&str>| {
             let query = HistoryQuery {
                 endpoint: endpoint.map(Into::into),
                 text: "x".into(),
             };
-            let asked = endpoints.asked(&query).map(|_| ());
-            asked.map_err(|error| error.to_string())
+            let found = endpoints.client_of(&query).map(|_| ());
+            found.map_err(|error| error.to_string())
         };
-        assert_eq!(asked(Some("east")), Ok(()));
-        assert!(asked(None).unwrap_err().contains("\"hub\""));
+        assert_eq!(client_of(Some("east")), Ok(()));
+        assert!(client_of(None).unwrap_err().contains("\"hub\""));
         assert!(
-            asked(Some("west"))
+            client_of(Some("west"))
                 .unwrap_err()
                 .contains("--prometheus-endpoint west=URL")
         );
-        let reach = endpoints.reach("k8s");
-        assert_eq!((reach.hub, reach.named.len()), (false, 1));
+        let names = endpoints.names("k8s");
+        assert_eq!((names.hub, names.named.len()), (false, 1));
     }
 }

@@ -1,6 +1,14 @@
-//! Prometheus, and everything that speaks its query API: what may be asked ([`promql`], [`queries`], [`rules`], [`scope`]),
-//! asking it ([`client`]) and reading the answer ([`response`]). Query text is only ever made by the typed builder
-//! or printed from a checked syntax tree; an answer that is not whole is an error, never a smaller number.
+//! History from Prometheus, and from servers that imitate its query API.
+//!
+//! Query text is only made by the typed builder, or printed from a checked syntax tree. A partial response is an error,
+//! never a smaller number.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`demand`] | which query gives the history of a metric |
+//! | [`queries`], [`adapter_config`], [`scope`] | its three sources: built in, the rules of prometheus-adapter, written by a user |
+//! | [`promql`] | the builder |
+//! | [`endpoints`], [`client`], [`response`] | which server is queried, the HTTP request, the JSON of its response |
 
 pub mod adapter_config;
 pub mod client;
@@ -11,10 +19,10 @@ pub mod queries;
 pub mod response;
 pub mod scope;
 
-pub use adapter_config::{Rules, RulesCache};
+pub use adapter_config::{AdapterConfig, RulesCache};
 pub use client::{Endpoint, EndpointError, Prometheus};
 pub use demand::QueryRules;
-pub use endpoints::{Endpoints, Reach};
+pub use endpoints::{EndpointNames, Endpoints};
 pub use promql::Query;
-pub use queries::{Metric, Owner, Refused, Settings, built_in, built_in_part};
-pub use scope::{PromqlScope, Refusal, admit};
+pub use queries::{BuiltInError, Metric, QueryDefaults, WorkloadRef, built_in, built_in_part};
+pub use scope::{AdmitError, PromqlScope, admit};

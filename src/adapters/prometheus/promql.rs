@@ -1,6 +1,7 @@
-//! Building `PromQL` without string templates: every name is checked, every value escaped, and the text is parsed
-//! back and compared with what was meant before anyone may send it. Refuses names that need quoting (older servers
-//! cannot parse them) and has no way to splice foreign text into a query.
+//! A builder of `PromQL` without string templates: every name is checked, every value is escaped, and the text is
+//! parsed back and compared with the expression before it may be sent.
+//!
+//! Names that need quoting are rejected, because older servers cannot parse them.
 
 use std::fmt;
 
@@ -9,10 +10,10 @@ use promql_parser::parser::{self, Expr, VectorSelector};
 
 const METRIC_NAME_MAX: usize = 256;
 const LABEL_VALUE_MAX: usize = 1024;
-/// The characters that mean something in RE2 syntax, and so are escaped in a literal.
+/// The characters that have a meaning in RE2 syntax, so a literal escapes them.
 const RE2_METACHARACTERS: &str = r"\.+*?()|[]{}^$";
 
-/// Why a piece of a query was refused.
+/// Why a query cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BuildError {
     /// Not `[a-zA-Z_:][a-zA-Z0-9_:]*`, or longer than 256 bytes.
@@ -30,7 +31,7 @@ pub enum BuildError {
     /// Longer than 1 KiB.
     #[error("value of label {label:?} has {bytes} bytes; at most 1024 are accepted")]
     LabelValue {
-        /// Whose value.
+        /// The label.
         label: String,
         /// Its length.
         bytes: usize,
@@ -38,8 +39,8 @@ pub enum BuildError {
     /// A rate window of zero seconds.
     #[error("the rate window is zero; expected at least one second")]
     Window,
-    /// The parser read something else than was meant; the query is not sent.
-    #[error("the query {0:?} does not read back as it was meant; it is not sent")]
+    /// The parser reads another expression than the one that was printed.
+    #[error("the query {0:?} does not parse as the expression it was built from; it is not sent")]
     NotReadBack(String),
 }
 
@@ -92,12 +93,12 @@ impl LabelName {
     }
 }
 
-/// A regular expression (RE2, anchored) made of our own fragments and escaped literals only.
+/// A regular expression (RE2, anchored) of constant fragments and escaped literals.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RegexValue(String);
 
 impl RegexValue {
-    /// The empty expression, to be continued.
+    /// The empty expression.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -129,7 +130,7 @@ impl RegexValue {
     }
 }
 
-/// How a label is compared.
+/// The operator of a matcher, and its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Match {
     /// `=`: the label has this value; an absent label has the empty one.
@@ -160,7 +161,7 @@ impl Match {
     }
 }
 
-/// One condition on one label.
+/// A condition on one label: `label="value"`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Matcher {
     name: LabelName,
@@ -168,7 +169,7 @@ pub struct Matcher {
 }
 
 impl Matcher {
-    /// Joins a label with its test.
+    /// Compares a label by a test.
     ///
     /// # Errors
     /// [`BuildError::LabelName`]; [`BuildError::LabelValue`] beyond 1 KiB.
@@ -192,7 +193,7 @@ impl Matcher {
         Self::new(label, Match::Equal(value.to_owned()))
     }
 
-    /// Whose value is compared.
+    /// The label whose value is compared.
     #[must_use]
     pub const fn label(&self) -> &LabelName {
         &self.name
@@ -204,7 +205,7 @@ impl Matcher {
         &self.test
     }
 
-    fn agrees(&self, parsed: &ParsedMatcher) -> bool {
+    fn is_read_as(&self, parsed: &ParsedMatcher) -> bool {
         let operator = match parsed.op {
             MatchOp::Equal => "=",
             MatchOp::NotEqual => "!=",
@@ -232,17 +233,17 @@ impl fmt::Display for Matcher {
     }
 }
 
-/// A metric and its conditions: `name{label="value",...}`.
+/// A metric and its matchers: `name{label="value",...}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Selector {
-    /// Which metric.
+pub struct SeriesSelector {
+    /// The metric.
     pub metric: MetricName,
-    /// All of them hold.
+    /// A series must match all of them.
     pub matchers: Vec<Matcher>,
 }
 
-impl Selector {
-    fn agrees(&self, parsed: &VectorSelector) -> bool {
+impl SeriesSelector {
+    fn is_read_as(&self, parsed: &VectorSelector) -> bool {
         parsed.name.as_deref() == Some(self.metric.as_str())
             && parsed.offset.is_none()
             && parsed.at.is_none()
@@ -252,11 +253,11 @@ impl Selector {
                 .matchers
                 .iter()
                 .zip(&parsed.matchers.matchers)
-                .all(|(ours, its)| ours.agrees(its))
+                .all(|(ours, its)| ours.is_read_as(its))
     }
 }
 
-impl fmt::Display for Selector {
+impl fmt::Display for SeriesSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{{", self.metric.as_str())?;
         for (index, matcher) in self.matchers.iter().enumerate() {
@@ -267,13 +268,13 @@ impl fmt::Display for Selector {
     }
 }
 
-/// How far `rate` looks back; whole minutes print as minutes.
+/// How far `rate` looks back; prints as `3m` or `90s`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Window {
+pub struct RateWindow {
     seconds: u32,
 }
 
-impl Window {
+impl RateWindow {
     /// A window of that many seconds.
     ///
     /// # Errors
@@ -286,11 +287,11 @@ impl Window {
         }
     }
 
-    /// Three minutes: what crane's built-in queries look back.
+    /// Three minutes, the window of crane's built-in queries.
     pub const THREE_MINUTES: Self = Self { seconds: 180 };
 }
 
-impl fmt::Display for Window {
+impl fmt::Display for RateWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.seconds.is_multiple_of(60) {
             write!(f, "{}m", self.seconds / 60)
@@ -300,23 +301,23 @@ impl fmt::Display for Window {
     }
 }
 
-/// The forms of expression that the built-in queries need: each answers with one series.
+/// The forms of expression that the built-in queries need; the result of each is one series.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Expression {
+pub enum QueryExpression {
     /// `sum(selector)`: the total of gauges.
-    Sum(Selector),
-    /// `sum(rate(selector[window]))`: the total rise per second of counters, resets allowed for by the server.
-    SumOfRate(Selector, Window),
-    /// `sum(...) or -count(selector)`: the total, or where it has no value a number below zero if the selected series
-    /// are there.
-    OrBelowZero(Box<Expression>, Selector),
+    Sum(SeriesSelector),
+    /// `sum(rate(selector[window]))`: the total increase per second of counters; the server handles resets.
+    SumOfRate(SeriesSelector, RateWindow),
+    /// `sum(...) or -count(selector)`: the total or, where it has no value, a number below zero if the selected series
+    /// exist.
+    OrBelowZero(Box<QueryExpression>, SeriesSelector),
 }
 
-impl Expression {
-    fn agrees(&self, parsed: &Expr) -> bool {
+impl QueryExpression {
+    fn is_read_as(&self, parsed: &Expr) -> bool {
         if let (Self::OrBelowZero(total, selector), Expr::Binary(or)) = (self, parsed) {
             return or.op.to_string() == "or"
-                && total.agrees(&or.lhs)
+                && total.is_read_as(&or.lhs)
                 && is_minus_count(&or.rhs, selector);
         }
         let Expr::Aggregate(sum) = parsed else {
@@ -326,20 +327,20 @@ impl Expression {
             return false;
         }
         match (self, &*sum.expr) {
-            (Self::Sum(selector), Expr::VectorSelector(its)) => selector.agrees(its),
+            (Self::Sum(selector), Expr::VectorSelector(its)) => selector.is_read_as(its),
             (Self::SumOfRate(selector, window), Expr::Call(call)) => {
                 call.func.name == "rate"
                     && matches!(&call.args.args[..], [only] if matches!(&**only,
                         Expr::MatrixSelector(its) if its.range.as_secs() == u64::from(window.seconds)
                             && its.range.subsec_nanos() == 0
-                            && selector.agrees(&its.vs)))
+                            && selector.is_read_as(&its.vs)))
             }
             _ => false,
         }
     }
 }
 
-impl fmt::Display for Expression {
+impl fmt::Display for QueryExpression {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sum(selector) => write!(f, "sum({selector})"),
@@ -349,7 +350,7 @@ impl fmt::Display for Expression {
     }
 }
 
-fn is_minus_count(parsed: &Expr, selector: &Selector) -> bool {
+fn is_minus_count(parsed: &Expr, selector: &SeriesSelector) -> bool {
     let Expr::Unary(minus) = parsed else {
         return false;
     };
@@ -358,25 +359,25 @@ fn is_minus_count(parsed: &Expr, selector: &Selector) -> bool {
             count.op.to_string() == "count"
                 && count.param.is_none()
                 && count.modifier.is_none()
-                && matches!(&*count.expr, Expr::VectorSelector(its) if selector.agrees(its))
+                && matches!(&*count.expr, Expr::VectorSelector(its) if selector.is_read_as(its))
         }
         _ => false,
     }
 }
 
-/// Query text that may be sent: built here, or admitted by [`super::scope::admit`].
+/// The text of a query that may be sent: built here, or admitted by [`super::scope::admit`].
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Query(String);
 
 impl Query {
-    /// Prints the expression, parses the text and compares.
+    /// Prints the expression, parses the text, and compares the two.
     ///
     /// # Errors
     /// [`BuildError::NotReadBack`] when the two differ.
-    pub fn build(expression: &Expression) -> Result<Self, BuildError> {
+    pub fn build(expression: &QueryExpression) -> Result<Self, BuildError> {
         let text = expression.to_string();
         match parser::parse(&text) {
-            Ok(parsed) if expression.agrees(&parsed) => Ok(Self(text)),
+            Ok(parsed) if expression.is_read_as(&parsed) => Ok(Self(text)),
             _ => Err(BuildError::NotReadBack(excerpt(&text))),
         }
     }
@@ -406,7 +407,7 @@ fn is_identifier(text: &str, extra: &str) -> bool {
         && text.chars().all(accepted)
 }
 
-/// The beginning of a text that came from outside, short enough for a condition's message.
+/// The beginning of a text from outside, short enough for the message of a condition.
 pub(super) fn excerpt(text: &str) -> String {
     const LONGEST: usize = 200;
     match text.char_indices().nth(LONGEST) {
@@ -421,15 +422,15 @@ mod tests {
 
     use super::*;
 
-    fn selector(value: &str) -> Selector {
-        Selector {
+    fn selector(value: &str) -> SeriesSelector {
+        SeriesSelector {
             metric: MetricName::new("up").unwrap(),
             matchers: vec![Matcher::equal("job", value).unwrap()],
         }
     }
 
     #[test]
-    fn names_are_accepted_or_refused_whole() {
+    fn metric_and_label_names_are_checked() {
         for good in ["up", "job:rate:5m", "_x", ":", "A9"] {
             assert_eq!(MetricName::new(good).unwrap().as_str(), good);
         }
@@ -451,13 +452,13 @@ mod tests {
         }
         assert!(Matcher::equal("a", &"v".repeat(1025)).is_err());
         assert!(Matcher::equal("a", &"v".repeat(1024)).is_ok());
-        assert_eq!(Window::from_secs(0), Err(BuildError::Window));
+        assert_eq!(RateWindow::from_secs(0), Err(BuildError::Window));
     }
 
     #[test]
     fn values_are_escaped_and_regex_literals_match_themselves_only() {
         let hostile = "x\"} or up{job=\"\\\n";
-        let query = Query::build(&Expression::Sum(selector(hostile))).unwrap();
+        let query = Query::build(&QueryExpression::Sum(selector(hostile))).unwrap();
         assert_eq!(query.as_str(), r#"sum(up{job="x\"} or up{job=\"\\\n"})"#);
         let all = RegexValue::new()
             .literal(r"\.+*?()|[]{}^$-a")
@@ -467,7 +468,7 @@ mod tests {
 
     #[test]
     fn a_window_prints_in_the_largest_exact_unit() {
-        let printed = |seconds| Window::from_secs(seconds).unwrap().to_string();
+        let printed = |seconds| RateWindow::from_secs(seconds).unwrap().to_string();
         assert_eq!(
             [printed(180), printed(90), printed(3600)],
             ["3m", "90s", "60m"]
@@ -475,8 +476,8 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_parses_to_something_else_is_not_a_query() {
-        let meant = Expression::Sum(selector("a"));
+    fn a_text_that_parses_as_another_expression_is_no_query() {
+        let built = QueryExpression::Sum(selector("a"));
         for other in [
             r#"sum(up{job="b"})"#,
             r#"sum(up{job!="a"})"#,
@@ -488,21 +489,21 @@ mod tests {
             r#"sum(up{job="a" or job="b"})"#,
             r#"up{job="a"}"#,
         ] {
-            assert!(!meant.agrees(&parser::parse(other).unwrap()), "{other}");
+            assert!(!built.is_read_as(&parser::parse(other).unwrap()), "{other}");
         }
-        assert!(meant.agrees(&parser::parse("sum ( up { job = 'a' } )").unwrap()));
+        assert!(built.is_read_as(&parser::parse("sum ( up { job = 'a' } )").unwrap()));
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(128))]
         #[test]
-        fn whatever_the_value_the_query_reads_back_as_meant(value in ".{0,80}", seconds in 1_u32..9999) {
-            let window = Window::from_secs(seconds).unwrap();
-            prop_assert!(Query::build(&Expression::SumOfRate(selector(&value), window)).is_ok());
+        fn a_query_with_any_value_parses_as_the_expression_it_was_built_from(value in ".{0,80}", seconds in 1_u32..9999) {
+            let window = RateWindow::from_secs(seconds).unwrap();
+            prop_assert!(Query::build(&QueryExpression::SumOfRate(selector(&value), window)).is_ok());
             let like = Match::Like(RegexValue::new().pattern("^").literal(&value).pattern("-[a-z]+$"));
             let matchers = vec![Matcher::new("pod", like).unwrap()];
             let metric = MetricName::new("up").unwrap();
-            let sum = Query::build(&Expression::Sum(Selector { metric, matchers }));
+            let sum = Query::build(&QueryExpression::Sum(SeriesSelector { metric, matchers }));
             prop_assert!(sum.is_ok(), "{:?}", sum);
         }
     }
@@ -519,11 +520,11 @@ mod tests {
                 let Ok(matcher) = Matcher::equal(label, value) else {
                     return;
                 };
-                let selector = Selector {
+                let selector = SeriesSelector {
                     metric,
                     matchers: vec![matcher],
                 };
-                Query::build(&Expression::Sum(selector)).unwrap();
+                Query::build(&QueryExpression::Sum(selector)).unwrap();
             });
     }
 }

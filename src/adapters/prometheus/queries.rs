@@ -1,29 +1,33 @@
-//! The query that a metric's history is read with when nobody configured another: one per metric type, a total over
-//! the workload's pods, bound to its namespace. Past pods have no live owner to ask, so they are found by the name
-//! pattern of the target's kind. Refuses what cannot be said in `PromQL` without guessing, naming the annotation that
-//! says it instead.
+//! Built-in history queries: one per metric type, a total over the pods of a workload, bound to its namespace.
+//!
+//! Past pods have no workload that could be looked up, so they are selected by the name pattern of the workload's kind.
+//! A metric that `PromQL` can only express by guessing is rejected; the error names the annotation for a query.
 
-use super::promql::{
-    BuildError, Expression, Match, Matcher, MetricName, Query, RegexValue, Selector, Window,
+use super::{
+    promql::{
+        BuildError, Match, Matcher, MetricName, Query, QueryExpression, RateWindow, RegexValue,
+        SeriesSelector, excerpt,
+    },
+    scope,
 };
 
 const CPU_USAGE: &str = "container_cpu_usage_seconds_total";
 const MEMORY_USAGE: &str = "container_memory_working_set_bytes";
-/// One series per node, of the same scrape as the usage of its containers: where it is and they are not, nothing ran.
+/// One series per node, from the same scrape as the usage of its containers: where it exists and they do not, none ran.
 const NODES: &str = "machine_cpu_cores";
 
-/// Whose pods are meant.
+/// The workload whose pods are measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Owner<'a> {
-    /// The namespace of object and pods; every query is bound to it.
+pub struct WorkloadRef<'a> {
+    /// Its namespace, to which every query is bound.
     pub namespace: &'a str,
-    /// The target's kind, as in `Deployment`.
+    /// Its kind, such as `Deployment`.
     pub kind: &'a str,
-    /// The target's name.
+    /// Its name.
     pub name: &'a str,
 }
 
-/// The metric whose history is wanted. Selectors are Kubernetes label selectors in their text form.
+/// A metric whose history is wanted. Selectors are Kubernetes label selectors in their text form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Metric<'a> {
     /// Usage of a resource (`cpu`, `memory`) by all containers.
@@ -40,56 +44,56 @@ pub enum Metric<'a> {
     },
     /// A metric of the workload's pods.
     Pods {
-        /// The series' name.
+        /// The name of the series.
         metric: &'a str,
-        /// Further conditions.
+        /// The selector of the metric.
         selector: Option<&'a str>,
     },
     /// A metric of one object in the namespace.
     Object {
-        /// The series' name.
+        /// The name of the series.
         metric: &'a str,
         /// The API group of the described object's kind; empty for the core group.
         group: &'a str,
-        /// The described object's kind; in lower case the label that holds its name.
+        /// The described object's kind; in lower case, the label that holds its name.
         kind: &'a str,
         /// The described object's name.
         name: &'a str,
-        /// Further conditions.
+        /// The selector of the metric.
         selector: Option<&'a str>,
     },
     /// A metric that belongs to no object of the cluster.
     External {
-        /// The series' name.
+        /// The name of the series.
         metric: &'a str,
-        /// Further conditions.
+        /// The selector of the metric.
         selector: Option<&'a str>,
     },
 }
 
-/// What the administrator can vary.
+/// The parts of the built-in queries that an administrator can change.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
-    /// Conditions on every resource metric, such as `job="kubelet"`, against workloads that expose series of the
-    /// same name. None by default: job names differ between installations.
+pub struct QueryDefaults {
+    /// Matchers of every resource metric, such as `job="kubelet"`, which exclude workloads that expose series of the
+    /// same name. None by default, because job names differ between installations.
     pub resource_matchers: Vec<Matcher>,
     /// How far `rate` looks back.
-    pub rate_window: Window,
+    pub rate_window: RateWindow,
 }
 
-impl Default for Settings {
+impl Default for QueryDefaults {
     fn default() -> Self {
         Self {
             resource_matchers: Vec::new(),
-            rate_window: Window::THREE_MINUTES,
+            rate_window: RateWindow::THREE_MINUTES,
         }
     }
 }
 
 /// Why there is no built-in query.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    /// A resource whose usage no known series holds.
+pub enum BuiltInError {
+    /// A resource other than CPU and memory.
     #[error(
         "no built-in history query for resource {0:?} (known: cpu, memory); \
          give one in the annotation metric-query.autoscaling.crane.io/<metric>"
@@ -100,34 +104,34 @@ pub enum Refused {
         "no built-in history query; give one in the annotation metric-query.autoscaling.crane.io/<metric>"
     )]
     Name(#[from] BuildError),
-    /// A label selector that is not one.
+    /// Not a label selector.
     #[error(
         "cannot read the metric selector at {0:?}; expected a Kubernetes label selector \
          such as `queue=worker,tier in (a,b),!canary`"
     )]
     Selector(String),
-    /// A selector that names another namespace, or compares the namespace in another way than by equality.
+    /// A selector that names another namespace, or compares the namespace by another operator than equality.
     #[error(
         "the metric selector compares label {label:?}; the history is bound to namespace \
-         {namespace:?}, leave the condition out"
+         {namespace:?}, remove that requirement"
     )]
     Namespace {
         /// The label.
         label: String,
-        /// The object's own namespace.
+        /// The namespace of the workload.
         namespace: String,
     },
 }
 
-impl Refused {
-    /// The stable `UpperCamelCase` word for conditions.
+impl BuiltInError {
+    /// The reason of a condition, in `UpperCamelCase`.
     #[must_use]
     pub const fn reason(&self) -> &'static str {
         "NoHistoryQuery"
     }
 }
 
-/// The built-in query: always a `sum`, so it answers with one series.
+/// The built-in query: always a `sum`, so its result is one series.
 ///
 /// | metric | query |
 /// |---|---|
@@ -139,59 +143,67 @@ impl Refused {
 /// | External | `sum(metric{namespace=,selector...})` |
 ///
 /// # Errors
-/// [`Refused`].
+/// [`BuiltInError`].
 pub fn built_in(
-    owner: Owner<'_>,
+    workload: WorkloadRef<'_>,
     metric: Metric<'_>,
-    settings: &Settings,
-) -> Result<Query, Refused> {
-    Ok(Query::build(&total_of(owner, metric, settings)?)?)
+    defaults: &QueryDefaults,
+) -> Result<Query, BuiltInError> {
+    Ok(Query::build(&expression_of(workload, metric, defaults)?)?)
 }
 
-/// As [`built_in`], for one part of a total: for `Resource` and `ContainerResource` a value below zero says that the
-/// cluster's nodes were watched while none of the pods ran, `sum(...) or -count(machine_cpu_cores{})`. For the other
-/// types nothing tells a workload that sleeps from one that nobody watches.
+/// As [`built_in`], for the part of one member cluster. For `Resource` and `ContainerResource` it is `sum(...) or
+/// -count(machine_cpu_cores{})`: a value below zero means that Prometheus scraped the cluster's nodes while none of the
+/// pods ran. For the other types, a workload without pods looks like one that is not scraped.
 ///
 /// # Errors
 /// As [`built_in`].
 pub fn built_in_part(
-    owner: Owner<'_>,
+    workload: WorkloadRef<'_>,
     metric: Metric<'_>,
-    settings: &Settings,
-) -> Result<Query, Refused> {
-    let total = total_of(owner, metric, settings)?;
+    defaults: &QueryDefaults,
+) -> Result<Query, BuiltInError> {
+    let total = expression_of(workload, metric, defaults)?;
     let expression = match metric {
         Metric::Resource { .. } | Metric::ContainerResource { .. } => {
-            let nodes = Selector {
+            let nodes = SeriesSelector {
                 metric: MetricName::new(NODES)?,
                 matchers: Vec::new(),
             };
-            Expression::OrBelowZero(Box::new(total), nodes)
+            QueryExpression::OrBelowZero(Box::new(total), nodes)
         }
         Metric::Pods { .. } | Metric::Object { .. } | Metric::External { .. } => total,
     };
     Ok(Query::build(&expression)?)
 }
 
-fn total_of(
-    owner: Owner<'_>,
+fn expression_of(
+    workload: WorkloadRef<'_>,
     metric: Metric<'_>,
-    settings: &Settings,
-) -> Result<Expression, Refused> {
-    let namespace = Matcher::equal("namespace", owner.namespace)?;
-    let pods = || Matcher::new("pod", Match::Like(pod_pattern(owner.kind, owner.name)));
+    defaults: &QueryDefaults,
+) -> Result<QueryExpression, BuiltInError> {
+    let namespace = Matcher::equal("namespace", workload.namespace)?;
+    let pods = || {
+        Matcher::new(
+            "pod",
+            Match::Like(pod_pattern(workload.kind, workload.name)),
+        )
+    };
     Ok(match metric {
         Metric::Resource { name } => {
-            let any = Matcher::new("container", Match::NotEqual(String::new()))?;
-            resource(name, vec![namespace, pods()?, any], settings)?
+            let any_container = Matcher::new("container", Match::NotEqual(String::new()))?;
+            usage_of(name, vec![namespace, pods()?, any_container], defaults)?
         }
         Metric::ContainerResource { name, container } => {
-            let only = Matcher::equal("container", container)?;
-            resource(name, vec![namespace, pods()?, only], settings)?
+            let this_container = Matcher::equal("container", container)?;
+            usage_of(name, vec![namespace, pods()?, this_container], defaults)?
         }
-        Metric::Pods { metric, selector } => {
-            total(metric, vec![namespace, pods()?], selector, owner.namespace)?
-        }
+        Metric::Pods { metric, selector } => sum_of(
+            metric,
+            vec![namespace, pods()?],
+            selector,
+            workload.namespace,
+        )?,
         Metric::Object {
             metric,
             kind,
@@ -200,20 +212,19 @@ fn total_of(
             ..
         } => {
             let mut matchers = vec![namespace];
-            matchers.extend(described(kind, name, owner.namespace)?);
-            total(metric, matchers, selector, owner.namespace)?
+            matchers.extend(object_matcher(kind, name, workload.namespace)?);
+            sum_of(metric, matchers, selector, workload.namespace)?
         }
         Metric::External { metric, selector } => {
-            total(metric, vec![namespace], selector, owner.namespace)?
+            sum_of(metric, vec![namespace], selector, workload.namespace)?
         }
     })
 }
 
-/// The names of the pods that a workload of this kind makes, and as few others as names can tell.
+/// The pattern of the names of a workload's pods, which matches as few other names as possible.
 ///
 /// Deployment `n-<hash>-<5>`, `ReplicaSet` and `DaemonSet` `n-<5>`, `StatefulSet` `n-<ordinal>`; any other
-/// kind `n-...`,
-/// which also catches siblings such as `n-admin-0`.
+/// kind `n-...`, which also matches pods of other workloads, such as `n-admin-0`.
 pub(super) fn pod_pattern(kind: &str, name: &str) -> RegexValue {
     let suffix = match kind {
         "Deployment" => "-[a-z0-9]+-[a-z0-9]{5}$",
@@ -224,47 +235,51 @@ pub(super) fn pod_pattern(kind: &str, name: &str) -> RegexValue {
     RegexValue::new().pattern("^").literal(name).pattern(suffix)
 }
 
-fn resource(
+fn usage_of(
     name: &str,
     mut matchers: Vec<Matcher>,
-    settings: &Settings,
-) -> Result<Expression, Refused> {
-    matchers.extend(settings.resource_matchers.iter().cloned());
+    defaults: &QueryDefaults,
+) -> Result<QueryExpression, BuiltInError> {
+    matchers.extend(defaults.resource_matchers.iter().cloned());
     let selector =
-        |metric: &str| MetricName::new(metric).map(|metric| Selector { metric, matchers });
+        |metric: &str| MetricName::new(metric).map(|metric| SeriesSelector { metric, matchers });
     match name {
-        "cpu" => Ok(Expression::SumOfRate(
+        "cpu" => Ok(QueryExpression::SumOfRate(
             selector(CPU_USAGE)?,
-            settings.rate_window,
+            defaults.rate_window,
         )),
-        "memory" => Ok(Expression::Sum(selector(MEMORY_USAGE)?)),
-        other => Err(Refused::Resource(super::promql::excerpt(other))),
+        "memory" => Ok(QueryExpression::Sum(selector(MEMORY_USAGE)?)),
+        other => Err(BuiltInError::Resource(excerpt(other))),
     }
 }
 
-fn total(
+fn sum_of(
     metric: &str,
     mut matchers: Vec<Matcher>,
     selector: Option<&str>,
     namespace: &str,
-) -> Result<Expression, Refused> {
-    matchers.extend(conditions(selector, namespace)?);
-    Ok(Expression::Sum(Selector {
+) -> Result<QueryExpression, BuiltInError> {
+    matchers.extend(selector_matchers(selector, namespace)?);
+    Ok(QueryExpression::Sum(SeriesSelector {
         metric: MetricName::new(metric)?,
         matchers,
     }))
 }
 
-/// The conditions of a metric's selector; one on the namespace must be what holds anyway, and is left out.
-pub(super) fn conditions(selector: Option<&str>, namespace: &str) -> Result<Vec<Matcher>, Refused> {
+/// The matchers of a metric's selector. One on the namespace must name that of the workload, and is left out, because
+/// every query has it.
+pub(super) fn selector_matchers(
+    selector: Option<&str>,
+    namespace: &str,
+) -> Result<Vec<Matcher>, BuiltInError> {
     let mut matchers = Vec::new();
     for matcher in selector.map_or_else(|| Ok(Vec::new()), parse_selector)? {
         let label = matcher.label().as_str();
-        if !super::scope::is_tenant_label(label) {
+        if !scope::is_tenant_label(label) {
             matchers.push(matcher);
         } else if matcher != Matcher::equal(label, namespace)? {
             let label = label.to_owned();
-            return Err(Refused::Namespace {
+            return Err(BuiltInError::Namespace {
                 label,
                 namespace: namespace.to_owned(),
             });
@@ -273,12 +288,12 @@ pub(super) fn conditions(selector: Option<&str>, namespace: &str) -> Result<Vec<
     Ok(matchers)
 }
 
-/// The condition that picks one object; none for the object's own namespace, which is bound already.
-pub(super) fn described(
+/// The matcher that selects one object; none for the workload's own namespace, to which the query is bound already.
+pub(super) fn object_matcher(
     kind: &str,
     name: &str,
     namespace: &str,
-) -> Result<Option<Matcher>, Refused> {
+) -> Result<Option<Matcher>, BuiltInError> {
     let label = kind.to_ascii_lowercase();
     if label != "namespace" {
         return Ok(Some(Matcher::equal(&label, name)?));
@@ -286,7 +301,7 @@ pub(super) fn described(
     if name == namespace {
         return Ok(None);
     }
-    Err(Refused::Namespace {
+    Err(BuiltInError::Namespace {
         label,
         namespace: namespace.to_owned(),
     })
@@ -294,7 +309,7 @@ pub(super) fn described(
 
 /// Translates a Kubernetes label selector. An absent label counts as the empty value in both languages, so the four
 /// set operators have exact `PromQL` forms: `k in (a,b)` is `k=~"a|b"`, `k` is `k!=""`, `!k` is `k=""`.
-fn parse_selector(text: &str) -> Result<Vec<Matcher>, Refused> {
+fn parse_selector(text: &str) -> Result<Vec<Matcher>, BuiltInError> {
     let mut matchers = Vec::new();
     let mut rest = text.trim();
     while !rest.is_empty() {
@@ -303,7 +318,7 @@ fn parse_selector(text: &str) -> Result<Vec<Matcher>, Refused> {
         matchers.push(parse_requirement(requirement.trim())?);
         rest = tail.strip_prefix(',').unwrap_or(tail).trim();
         if tail.starts_with(',') && rest.is_empty() {
-            return Err(Refused::Selector(super::promql::excerpt(text)));
+            return Err(BuiltInError::Selector(excerpt(text)));
         }
     }
     Ok(matchers)
@@ -323,7 +338,7 @@ fn requirement_end(text: &str) -> usize {
     text.len()
 }
 
-fn parse_requirement(text: &str) -> Result<Matcher, Refused> {
+fn parse_requirement(text: &str) -> Result<Matcher, BuiltInError> {
     if let Some(label) = text.strip_prefix('!') {
         return Ok(Matcher::equal(label.trim(), "")?);
     }
@@ -344,8 +359,8 @@ fn parse_requirement(text: &str) -> Result<Matcher, Refused> {
     Ok(Matcher::new(text, Match::NotEqual(String::new()))?)
 }
 
-fn parse_set(text: &str) -> Result<Matcher, Refused> {
-    let refused = || Refused::Selector(super::promql::excerpt(text));
+fn parse_set(text: &str) -> Result<Matcher, BuiltInError> {
+    let refused = || BuiltInError::Selector(excerpt(text));
     let (head, values) = text.split_once('(').ok_or_else(refused)?;
     let values = values.strip_suffix(')').ok_or_else(refused)?;
     let mut words = head.split_whitespace();
@@ -371,13 +386,13 @@ fn parse_set(text: &str) -> Result<Matcher, Refused> {
 }
 
 /// A label value of Kubernetes: letters, digits, `-`, `_`, `.`, or nothing.
-fn plain_value<'a>(value: &'a str, whole: &str) -> Result<&'a str, Refused> {
+fn plain_value<'a>(value: &'a str, whole: &str) -> Result<&'a str, BuiltInError> {
     let value = value.trim();
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if value.chars().all(plain) {
         Ok(value)
     } else {
-        Err(Refused::Selector(super::promql::excerpt(whole)))
+        Err(BuiltInError::Selector(excerpt(whole)))
     }
 }
 
@@ -387,14 +402,14 @@ mod tests {
 
     use super::*;
 
-    const WEB: Owner<'_> = Owner {
+    const WEB: WorkloadRef<'_> = WorkloadRef {
         namespace: "shop",
         kind: "Deployment",
         name: "web",
     };
 
     fn text(metric: Metric<'_>) -> String {
-        built_in(WEB, metric, &Settings::default())
+        built_in(WEB, metric, &QueryDefaults::default())
             .map_or_else(|e| e.to_string(), |q| q.to_string())
     }
 
@@ -442,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_of_objects_and_of_the_outside_are_bound_to_the_namespace() {
+    fn object_and_external_metrics_are_bound_to_the_namespace() {
         let table = [
             (
                 Metric::Object {
@@ -478,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_are_found_by_the_name_pattern_of_the_kind() {
+    fn pods_are_selected_by_the_name_pattern_of_the_kind() {
         for (kind, expected) in [
             ("Deployment", r"^a\.b-[a-z0-9]+-[a-z0-9]{5}$"),
             ("ReplicaSet", r"^a\.b-[a-z0-9]{5}$"),
@@ -522,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn a_metric_that_promql_cannot_name_is_refused_with_the_way_out() {
+    fn a_metric_that_promql_cannot_express_is_rejected_with_advice() {
         let external = |metric, selector| Metric::External { metric, selector };
         for metric in [
             external("sqs-queue-length", None),
@@ -540,19 +555,19 @@ mod tests {
                 selector: None,
             },
         ] {
-            let refused = built_in(WEB, metric, &Settings::default()).unwrap_err();
+            let refused = built_in(WEB, metric, &QueryDefaults::default()).unwrap_err();
             assert_eq!(refused.reason(), "NoHistoryQuery");
         }
         assert!(text(external("a-b", None)).contains("metric-query.autoscaling.crane.io"));
     }
 
     #[test]
-    fn the_administrators_matchers_bind_resource_metrics_only() {
-        let settings = Settings {
+    fn the_configured_matchers_apply_to_resource_metrics_only() {
+        let defaults = QueryDefaults {
             resource_matchers: vec![Matcher::equal("job", "kubelet").unwrap()],
-            rate_window: Window::from_secs(90).unwrap(),
+            rate_window: RateWindow::from_secs(90).unwrap(),
         };
-        let query = |metric| built_in(WEB, metric, &settings).unwrap().to_string();
+        let query = |metric| built_in(WEB, metric, &defaults).unwrap().to_string();
         assert!(query(Metric::Resource { name: "cpu" }).ends_with(r#",job="kubelet"}[90s]))"#));
         let pods = query(Metric::Pods {
             metric: "m",
@@ -567,10 +582,10 @@ mod tests {
         fn every_built_in_query_is_bound_to_its_namespace(
             namespace in ".{1,40}", name in ".{0,40}", container in ".{0,20}",
         ) {
-            let owner = Owner { namespace: &namespace, kind: "Deployment", name: &name };
+            let workload = WorkloadRef { namespace: &namespace, kind: "Deployment", name: &name };
             let metric = Metric::ContainerResource { name: "cpu", container: &container };
-            let query = built_in(owner, metric, &Settings::default()).unwrap();
-            prop_assert!(super::super::scope::is_bound(query.as_str(), &namespace));
+            let query = built_in(workload, metric, &QueryDefaults::default()).unwrap();
+            prop_assert!(scope::is_bound(query.as_str(), &namespace));
         }
     }
 }

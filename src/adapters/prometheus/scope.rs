@@ -1,9 +1,17 @@
-//! Queries that people write: restricted to the namespace of their object, so that nobody reads a neighbour's
-//! numbers through a replica count. The text is parsed, what could reach outside is refused with the reason, the
-//! namespace is added to every selector, and the result is printed from the tree, so that comments and tricks of
-//! quoting do not survive. Says nothing about who may reach the server: that is for it, or a proxy before it.
+//! Queries that users write, restricted to the namespace of their object, so that no tenant reads the numbers of
+//! another through a replica count.
+//!
+//! The text is parsed, whatever could read outside the namespace is rejected, the namespace is added to every selector,
+//! and the result is printed from the tree, so that comments and tricks of quoting do not survive. Access to the server
+//! itself is left to the server, or to a proxy before it.
+//!
+//! ```text
+//! sum(rate(http_requests_total{job="web"}[5m]))
+//! sum(rate(http_requests_total{job="web",namespace="shop"}[5m]))
+//! ```
 
-mod raw;
+mod error;
+mod parse;
 
 use std::time::Duration;
 
@@ -13,165 +21,71 @@ use promql_parser::parser::{
     AggregateExpr, BinModifier, BinaryExpr, Call, Expr, LabelModifier, Offset, VectorSelector,
 };
 
-pub(super) use self::raw::read;
+pub use self::error::AdmitError;
+pub(super) use self::error::BYTES_MAX;
+use self::error::{BYTES_MAX_UNSCOPED, DEPTH_MAX, SELECTORS_MAX};
+pub(super) use self::parse::parse;
 use super::promql::{LabelName, Matcher as BuiltMatcher, MetricName, Query, excerpt};
 
-pub(super) const BYTES_MAX: usize = 2048;
-const DEPTH_MAX: usize = 32;
-const SELECTORS_MAX: usize = 8;
-/// A chain `x + x + ...` is a tree as deep as it is long, without a bracket.
-const OPERATORS_MAX: usize = 256;
-/// `any` trusts the authors, not their clipboard.
-const BYTES_MAX_UNSCOPED: usize = 16 * 1024;
-
-/// The labels that name a namespace in common installations; the first is the one we bind.
+/// The labels that hold the namespace in common installations; queries are bound to the first.
 const TENANT_LABELS: [&str; 3] = [NAMESPACE, "exported_namespace", "kubernetes_namespace"];
-/// The label that holds the namespace unless the administrator says another.
+/// The label that holds the namespace, unless the administrator names another one.
 pub(super) const NAMESPACE: &str = "namespace";
 
-/// Whose series may be read: those whose `label` is `namespace`.
+/// The series that may be read: those whose `label` is `namespace`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tenant<'a> {
-    /// The label that holds a series' namespace.
+    /// The label that holds the namespace of a series.
     pub(super) label: &'a str,
     /// The namespace.
     pub(super) namespace: &'a str,
 }
 
-/// How far a query written by a person may reach.
+/// What a query that a user wrote may read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PromqlScope {
-    /// Into the namespace of its object only.
+    /// The namespace of its object only.
     #[default]
     Namespace,
-    /// As it is written: for clusters with one tenant.
+    /// Every series: for clusters with one tenant.
     Any,
 }
 
-/// Why a query is not used, with what would be.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// Nothing but space.
-    #[error("the query is empty")]
-    Empty,
-    /// Longer than the limit.
-    #[error("the query has {bytes} bytes; at most {limit} are accepted")]
-    TooLong {
-        /// Its length.
-        bytes: usize,
-        /// The limit.
-        limit: usize,
-    },
-    /// Nested deeper than 32.
-    #[error("the query nests deeper than {DEPTH_MAX} levels; simplify it")]
-    TooDeep,
-    /// More than 256 operators.
-    #[error("the query has more than {OPERATORS_MAX} operators; split it or use a recording rule")]
-    TooManyOperators,
-    /// More than 8 selectors.
-    #[error("the query has more than {SELECTORS_MAX} selectors; split it or use a recording rule")]
-    TooManySelectors,
-    /// Not `PromQL`, as far as we read it.
-    #[error("the query cannot be parsed: {0}")]
-    Syntax(String),
-    /// A range vector or a string.
-    #[error(
-        "the query gives a {0}, expected a number at each time; wrap it in rate(...) or the like"
-    )]
-    NotANumber(String),
-    /// A range or offset without a unit.
-    #[error("duration {0:?} has no unit; write it as 5m or 30s")]
-    Duration(String),
-    /// `expr[1h:1m]`.
-    #[error("subqueries are not accepted; use a recording rule")]
-    Subquery,
-    /// `@ time`.
-    #[error("the @ modifier is not accepted; the time is given by the caller")]
-    At,
-    /// An offset into the future.
-    #[error("a negative offset is not accepted")]
-    NegativeOffset,
-    /// Further back than the history that is kept.
-    #[error("a range or offset of {asked} s reaches back further than the history of {kept} s")]
-    TooFarBack {
-        /// What the query says, in seconds.
-        asked: u64,
-        /// The history's length, in seconds.
-        kept: u64,
-    },
-    /// A selector that does not name exactly one metric.
-    #[error("each selector must name one metric, as in http_requests_total{{...}}; found {0:?}")]
-    MetricName(String),
-    /// A label that cannot be written without quotes.
-    #[error(
-        "label {0:?} needs quoting and is not accepted; expected letters, digits and '_', \
-         not starting with '__'"
-    )]
-    LabelName(String),
-    /// A condition on the namespace other than equality with the own one.
-    #[error(
-        "the query may read namespace {own:?} only: leave out the condition on label {label:?}, it is added"
-    )]
-    Namespace {
-        /// The label.
-        label: String,
-        /// The object's namespace.
-        own: String,
-    },
-    /// `{a="b" or c="d"}`.
-    #[error("'or' between matchers is not accepted; use a regular expression")]
-    OrMatchers,
-    /// A function that can step around the binding.
-    #[error("{0} is not accepted here: it can read or relabel across namespaces")]
-    Function(String),
-    /// The printed text does not read back as the same tree.
-    #[error("the query cannot be printed safely; simplify it")]
-    NotReadBack,
-}
-
-impl Refusal {
-    /// The stable `UpperCamelCase` word for conditions.
-    #[must_use]
-    pub const fn reason(&self) -> &'static str {
-        "QueryNotAccepted"
-    }
-}
-
-/// Checks a person's query and makes it one that may be sent.
+/// Checks a query that a user wrote, and returns the query to send.
 ///
 /// Under [`PromqlScope::Namespace`] every selector of the result has the matcher `namespace="<namespace>"`;
 /// ranges and offsets reach back no further than `history`. Under [`PromqlScope::Any`] only emptiness and length
-/// (16 KiB) are looked at.
+/// (16 KiB) are checked.
 ///
 /// # Errors
-/// [`Refusal`], which says what is accepted.
+/// [`AdmitError`], which names what is accepted.
 pub fn admit(
     text: &str,
     namespace: &str,
     history: Duration,
     scope: PromqlScope,
-) -> Result<Query, Refusal> {
+) -> Result<Query, AdmitError> {
     let label = NAMESPACE;
     admit_for(text, Tenant { label, namespace }, history, scope)
 }
 
-/// As [`admit`], where series tell their namespace by a label that the administrator named.
+/// As [`admit`], where a label that the administrator named holds the namespace.
 pub(super) fn admit_for(
     text: &str,
     tenant: Tenant<'_>,
     history: Duration,
     scope: PromqlScope,
-) -> Result<Query, Refusal> {
+) -> Result<Query, AdmitError> {
     let text = text.trim();
     let limit = match scope {
         PromqlScope::Namespace => BYTES_MAX,
         PromqlScope::Any => BYTES_MAX_UNSCOPED,
     };
     if text.is_empty() {
-        return Err(Refusal::Empty);
+        return Err(AdmitError::Empty);
     }
     if text.len() > limit {
-        return Err(Refusal::TooLong {
+        return Err(AdmitError::TooLong {
             bytes: text.len(),
             limit,
         });
@@ -182,49 +96,50 @@ pub(super) fn admit_for(
     }
 }
 
-fn restrict(text: &str, tenant: Tenant<'_>, history: Duration) -> Result<Query, Refusal> {
-    let mut tree = read(text)?;
-    let mut guard = Guard {
+fn restrict(text: &str, tenant: Tenant<'_>, history: Duration) -> Result<Query, AdmitError> {
+    let mut tree = parse(text)?;
+    let mut guard = NamespaceGuard {
         tenant,
         history,
         selectors: 0,
     };
     guard.expression(&mut tree, 0)?;
     if let kind @ (ValueType::Matrix | ValueType::String) = tree.value_type() {
-        return Err(Refusal::NotANumber(kind.to_string()));
+        return Err(AdmitError::NotANumber(kind.to_string()));
     }
+    print(&tree)
+}
+
+/// The tree as text, if the parser reads the same tree back.
+fn print(tree: &Expr) -> Result<Query, AdmitError> {
     let printed = tree.to_string();
-    match read(&printed) {
-        Ok(again) if again == tree => Ok(Query::admitted(printed)),
-        _ => Err(Refusal::NotReadBack),
+    match parse(&printed) {
+        Ok(again) if again == *tree => Ok(Query::admitted(printed)),
+        _ => Err(AdmitError::NotReadBack),
     }
 }
 
-/// The same query over the series of one member cluster: every selector gets the condition, beside those it has.
+/// The same query over the series of one member cluster: the matcher is added to every selector.
 ///
 /// # Errors
-/// A query that was let pass unread ([`PromqlScope::Any`]) and cannot be read, or is too large to be walked through.
-pub(super) fn within(query: &Query, condition: &BuiltMatcher) -> Result<Query, Refusal> {
-    let condition = match read(&format!("x{{{condition}}}"))? {
+/// The query was admitted unparsed ([`PromqlScope::Any`]), and cannot be parsed or is too large.
+pub(super) fn with_matcher(query: &Query, matcher: &BuiltMatcher) -> Result<Query, AdmitError> {
+    let added = match parse(&format!("x{{{matcher}}}"))? {
         Expr::VectorSelector(selector) => selector.matchers.matchers,
-        _ => return Err(Refusal::NotReadBack),
+        _ => return Err(AdmitError::NotReadBack),
     };
-    let mut tree = read(query.as_str())?;
+    let mut tree = parse(query.as_str())?;
     each_selector(&mut tree, &mut |selector| {
         let matchers = &mut selector.matchers.matchers;
-        matchers.extend(condition.iter().cloned());
-        // The printer sorts them so; all hold together, and their order means nothing.
+        matchers.extend(added.iter().cloned());
+        // In the order of the printer, so that the tree reads back as itself; the order has no meaning.
         matchers.sort_by_cached_key(ToString::to_string);
         matchers.dedup();
-        for all in &mut selector.matchers.or_matchers {
-            all.extend(condition.iter().cloned());
+        for alternative in &mut selector.matchers.or_matchers {
+            alternative.extend(added.iter().cloned());
         }
     });
-    let printed = tree.to_string();
-    match read(&printed) {
-        Ok(again) if again == tree => Ok(Query::admitted(printed)),
-        _ => Err(Refusal::NotReadBack),
-    }
+    print(&tree)
 }
 
 fn each_selector(tree: &mut Expr, visit: &mut impl FnMut(&mut VectorSelector)) {
@@ -257,18 +172,18 @@ pub(super) fn is_tenant_label(label: &str) -> bool {
     TENANT_LABELS.contains(&label)
 }
 
-/// The walk over the tree: refuses, and binds what it lets pass.
-struct Guard<'a> {
+/// The walk over the tree that rejects what is not accepted, and adds the namespace to every selector.
+struct NamespaceGuard<'a> {
     tenant: Tenant<'a>,
     history: Duration,
     selectors: usize,
 }
 
-impl Guard<'_> {
-    /// Every node is visited; the parser's own walk leaves out the parameter of `topk(parameter, ...)`.
-    fn expression(&mut self, tree: &mut Expr, depth: usize) -> Result<(), Refusal> {
+impl NamespaceGuard<'_> {
+    /// Visits every node; the visitor of the parser skips the parameter of `topk(parameter, ...)`.
+    fn expression(&mut self, tree: &mut Expr, depth: usize) -> Result<(), AdmitError> {
         if depth > DEPTH_MAX {
-            return Err(Refusal::TooDeep);
+            return Err(AdmitError::TooDeep);
         }
         match tree {
             Expr::Aggregate(it) => self.aggregate(it, depth),
@@ -278,17 +193,17 @@ impl Guard<'_> {
             Expr::Call(it) => self.call(it, depth),
             Expr::VectorSelector(it) => self.selector(it),
             Expr::MatrixSelector(it) => {
-                self.reach(it.range)?;
+                self.check_range(it.range)?;
                 self.selector(&mut it.vs)
             }
             Expr::NumberLiteral(_) | Expr::StringLiteral(_) => Ok(()),
-            Expr::Subquery(_) => Err(Refusal::Subquery),
-            Expr::Extension(_) => Err(Refusal::Syntax("unknown expression".to_owned())),
+            Expr::Subquery(_) => Err(AdmitError::Subquery),
+            Expr::Extension(_) => Err(AdmitError::Syntax("unknown expression".to_owned())),
         }
     }
 
-    fn aggregate(&mut self, it: &mut AggregateExpr, depth: usize) -> Result<(), Refusal> {
-        // `by ()` says nothing and is not printed.
+    fn aggregate(&mut self, it: &mut AggregateExpr, depth: usize) -> Result<(), AdmitError> {
+        // The printer drops `by ()`: the tree would not read back as itself.
         if matches!(&it.modifier, Some(LabelModifier::Include(labels)) if labels.is_empty()) {
             it.modifier = None;
         }
@@ -300,13 +215,13 @@ impl Guard<'_> {
             check_label(label)?;
         }
         if let Some(parameter) = &mut it.param {
-            self.refuse_tenant_text(&it.op.to_string(), parameter)?;
+            self.reject_tenant_label(&it.op.to_string(), parameter)?;
             self.expression(parameter, depth + 1)?;
         }
         self.expression(&mut it.expr, depth + 1)
     }
 
-    fn binary(&mut self, it: &mut BinaryExpr, depth: usize) -> Result<(), Refusal> {
+    fn binary(&mut self, it: &mut BinaryExpr, depth: usize) -> Result<(), AdmitError> {
         if let Some(modifier) = &mut it.modifier {
             check_modifier(modifier)?;
         }
@@ -321,38 +236,38 @@ impl Guard<'_> {
         self.expression(&mut it.rhs, depth + 1)
     }
 
-    fn call(&mut self, it: &mut Call, depth: usize) -> Result<(), Refusal> {
+    fn call(&mut self, it: &mut Call, depth: usize) -> Result<(), AdmitError> {
         // `info` joins series that its arguments do not select.
         if it.func.name == "info" {
-            return Err(Refusal::Function("info".to_owned()));
+            return Err(AdmitError::Function("info".to_owned()));
         }
         for argument in &mut it.args.args {
-            self.refuse_tenant_text(it.func.name, argument)?;
+            self.reject_tenant_label(it.func.name, argument)?;
             self.expression(argument, depth + 1)?;
         }
         Ok(())
     }
 
-    fn selector(&mut self, it: &mut VectorSelector) -> Result<(), Refusal> {
+    fn selector(&mut self, it: &mut VectorSelector) -> Result<(), AdmitError> {
         self.selectors += 1;
         if self.selectors > SELECTORS_MAX {
-            return Err(Refusal::TooManySelectors);
+            return Err(AdmitError::TooManySelectors);
         }
         if it.at.is_some() {
-            return Err(Refusal::At);
+            return Err(AdmitError::At);
         }
         match it.offset {
-            Some(Offset::Neg(_)) => return Err(Refusal::NegativeOffset),
-            Some(Offset::Pos(back)) => self.reach(back)?,
+            Some(Offset::Neg(_)) => return Err(AdmitError::NegativeOffset),
+            Some(Offset::Pos(back)) => self.check_range(back)?,
             None => {}
         }
         check_metric(it)?;
         self.bind(&mut it.matchers)
     }
 
-    fn bind(&self, matchers: &mut Matchers) -> Result<(), Refusal> {
+    fn bind(&self, matchers: &mut Matchers) -> Result<(), AdmitError> {
         if !matchers.or_matchers.is_empty() {
-            return Err(Refusal::OrMatchers);
+            return Err(AdmitError::OrMatchers);
         }
         for matcher in matchers
             .matchers
@@ -361,9 +276,9 @@ impl Guard<'_> {
         {
             check_label(&matcher.name)?;
             let own = matcher.op == MatchOp::Equal && matcher.value == self.tenant.namespace;
-            if self.tells_tenant(&matcher.name) && !own {
+            if self.is_tenant_label(&matcher.name) && !own {
                 let (label, own) = (matcher.name.clone(), self.tenant.namespace.to_owned());
-                return Err(Refusal::Namespace { label, own });
+                return Err(AdmitError::Namespace { label, own });
             }
         }
         matchers
@@ -374,38 +289,39 @@ impl Guard<'_> {
             self.tenant.label,
             self.tenant.namespace,
         ));
-        // The printer sorts them so; all hold together, and their order means nothing.
+        // In the order of the printer, so that the tree reads back as itself; the order has no meaning.
         matchers.matchers.sort_by_cached_key(ToString::to_string);
         Ok(())
     }
 
-    /// Functions that write labels (`label_replace`, `label_join`, `count_values`) must not touch the namespace.
-    fn refuse_tenant_text(&self, function: &str, argument: &Expr) -> Result<(), Refusal> {
+    /// Functions that write labels (`label_replace`, `label_join`, `count_values`) must not write that of the
+    /// namespace.
+    fn reject_tenant_label(&self, function: &str, argument: &Expr) -> Result<(), AdmitError> {
         match argument {
-            Expr::Paren(it) => self.refuse_tenant_text(function, &it.expr),
-            Expr::StringLiteral(it) if self.tells_tenant(&it.val) => Err(Refusal::Function(
+            Expr::Paren(it) => self.reject_tenant_label(function, &it.expr),
+            Expr::StringLiteral(it) if self.is_tenant_label(&it.val) => Err(AdmitError::Function(
                 format!("{function} on label {:?}", it.val),
             )),
             _ => Ok(()),
         }
     }
 
-    fn tells_tenant(&self, label: &str) -> bool {
+    fn is_tenant_label(&self, label: &str) -> bool {
         label == self.tenant.label || is_tenant_label(label)
     }
 
-    const fn reach(&self, back: Duration) -> Result<(), Refusal> {
+    const fn check_range(&self, back: Duration) -> Result<(), AdmitError> {
         let (asked, kept) = (back.as_secs(), self.history.as_secs());
         if asked > kept {
-            Err(Refusal::TooFarBack { asked, kept })
+            Err(AdmitError::TooFarBack { asked, kept })
         } else {
             Ok(())
         }
     }
 }
 
-/// Exactly one metric, by name or by `__name__="..."`, with a name that needs no quotes.
-fn check_metric(it: &VectorSelector) -> Result<(), Refusal> {
+/// Requires exactly one metric, by name or by `__name__="..."`, whose name needs no quotes.
+fn check_metric(it: &VectorSelector) -> Result<(), AdmitError> {
     let matchers = it
         .matchers
         .matchers
@@ -414,26 +330,26 @@ fn check_metric(it: &VectorSelector) -> Result<(), Refusal> {
     let mut names = it.name.iter().cloned().collect::<Vec<_>>();
     for matcher in matchers.filter(|matcher| matcher.name == METRIC_NAME) {
         if matcher.op != MatchOp::Equal {
-            return Err(Refusal::MetricName(excerpt(&matcher.to_string())));
+            return Err(AdmitError::MetricName(excerpt(&matcher.to_string())));
         }
         names.push(matcher.value.clone());
     }
     match &names[..] {
         [name] if MetricName::new(name).is_ok() => Ok(()),
-        [name] => Err(Refusal::MetricName(excerpt(name))),
-        _ => Err(Refusal::MetricName(excerpt(&it.to_string()))),
+        [name] => Err(AdmitError::MetricName(excerpt(name))),
+        _ => Err(AdmitError::MetricName(excerpt(&it.to_string()))),
     }
 }
 
-fn check_label(label: &str) -> Result<(), Refusal> {
+fn check_label(label: &str) -> Result<(), AdmitError> {
     match LabelName::new(label) {
         Ok(_) => Ok(()),
-        Err(_) => Err(Refusal::LabelName(excerpt(label))),
+        Err(_) => Err(AdmitError::LabelName(excerpt(label))),
     }
 }
 
-fn check_modifier(modifier: &mut BinModifier) -> Result<(), Refusal> {
-    // `ignoring ()` says nothing and is not printed.
+fn check_modifier(modifier: &mut BinModifier) -> Result<(), AdmitError> {
+    // The printer drops `ignoring ()`: the tree would not read back as itself.
     if matches!(&modifier.matching, Some(LabelModifier::Exclude(labels)) if labels.is_empty()) {
         modifier.matching = None;
     }

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     adapters::members::{
-        Access, AdminClient, Interrupted, Server, ZONES_JOINED_BY, bad_taints, shown,
+        Access, AdminClient, ApiServer, JoinFailure, ZONE_SEPARATOR, describe, invalid_taints,
     },
     cli::output::{Answer, Failure},
     error::chain,
@@ -94,7 +94,7 @@ fn label_value(text: &str) -> Result<String, String> {
 }
 
 fn taint(text: &str) -> Result<String, String> {
-    match bad_taints(text).as_slice() {
+    match invalid_taints(text).as_slice() {
         [] if !text.is_empty() => Ok(text.to_owned()),
         _ => Err(
             "expected KEY=VALUE:EFFECT with the effect NoSchedule, PreferNoSchedule or NoExecute"
@@ -128,18 +128,18 @@ pub(super) async fn run(args: &AddArgs) -> Result<Answer, Failure> {
 
 impl AddArgs {
     /// The member's server as the hub is to reach it.
-    async fn reached_at(&self) -> Result<Server, Failure> {
+    async fn reached_at(&self) -> Result<ApiServer, Failure> {
         let file = Some(self.kubeconfig.as_path());
-        let server = Server::of(file, self.context.as_deref()).await;
+        let server = ApiServer::from_kubeconfig(file, self.context.as_deref()).await;
         let server = server.map_err(|error| unconnected(&error, "--kubeconfig or --context"))?;
-        Ok(Server {
+        Ok(ApiServer {
             url: self.server.clone().unwrap_or(server.url),
             ..server
         })
     }
 
     /// Reads what the hub would be given as the hub reads it.
-    fn check(&self, server: &Server) -> Result<(), Failure> {
+    fn check(&self, server: &ApiServer) -> Result<(), Failure> {
         let whole = kubeconfig(&self.name, server, "token").to_string();
         let access = Access::parse(whole.as_bytes(), self.hub.allow_loopback);
         access.map(drop).map_err(|refusal| {
@@ -153,7 +153,7 @@ impl AddArgs {
     /// Writes nothing to the member before the hub has said that it would take it.
     async fn apply(
         &self,
-        server: &Server,
+        server: &ApiServer,
         member: &AdminClient,
         hub: &AdminClient,
     ) -> Result<(), Failure> {
@@ -162,16 +162,16 @@ impl AddArgs {
             Ok(in_hub(&self.enrolment(), &text, false))
         };
         let label = &self.hub.secret_label;
-        hub.would_take(&secret("token")?, label)
+        hub.check_secret(&secret("token")?, label)
             .await
             .map_err(|error| Failure::runtime(self.unwritten(&error)))?;
         let objects = in_member(self.place);
-        let token = member.prepare(&objects, (NAMESPACE, TOKEN)).await;
-        let token = token.map_err(|Interrupted { remains, error }| {
-            Failure::runtime(format!("{}{}", chain(&error), left_behind(&remains)))
+        let token = member.join(&objects, NAMESPACE, TOKEN).await;
+        let token = token.map_err(|JoinFailure { applied, error }| {
+            Failure::runtime(format!("{}{}", chain(&error), left_behind(&applied)))
         })?;
         hub.apply(&secret(&token)?).await.map_err(|error| {
-            let remains: Vec<_> = objects.iter().map(shown).collect();
+            let remains: Vec<_> = objects.iter().map(describe).collect();
             Failure::runtime(format!(
                 "{}{}",
                 self.unwritten(&error),
@@ -197,7 +197,7 @@ impl AddArgs {
             .secret_label
             .split_once('=')
             .unwrap_or((&self.hub.secret_label, "true"));
-        let zones = self.zones.join(&ZONES_JOINED_BY.to_string());
+        let zones = self.zones.join(&ZONE_SEPARATOR.to_string());
         let labels = [
             (key, Some(value.to_owned())),
             ("foretide.io/provider", self.provider.clone()),
@@ -231,12 +231,12 @@ impl AddArgs {
         let in_hub = in_hub(&self.enrolment(), "", false);
         let member = in_member.iter().map(|manifest| ("member", manifest));
         for (place, manifest) in member.chain([("hub", &in_hub)]) {
-            let _infallible = writeln!(story, "{place}: {done} {}", shown(manifest));
+            let _infallible = writeln!(story, "{place}: {done} {}", describe(manifest));
         }
         story
     }
 
-    fn manifests(&self, server: &Server) -> Result<Answer, Failure> {
+    fn manifests(&self, server: &ApiServer) -> Result<Answer, Failure> {
         let mut text = String::from("# In the member:\n");
         for manifest in in_member(self.place) {
             let _infallible = write!(text, "---\n{}", yaml(&manifest)?);

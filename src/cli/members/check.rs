@@ -45,14 +45,14 @@ struct Findings {
 /// Checks a member.
 pub(super) async fn run(args: &CheckArgs, screen: Screen) -> Result<Answer, Failure> {
     let (access, notes) = access(args).await?;
-    let member = AdminClient::of_member(&access);
+    let member = AdminClient::for_member(&access);
     let member = member.map_err(|error| unconnected(&error, "foretide members add"))?;
     let failed = |error| Failure::runtime(format!("member {}: {}", args.name, chain(&error)));
     let found = Findings {
         version: member.version().await.map_err(failed)?,
-        unready: member.ready().await.err().map(|why| why.to_string()),
+        unready: member.check_ready().await.err().map(|why| why.to_string()),
         rights: member
-            .may(args.place, &args.in_namespaces)
+            .review_access(args.place, &args.in_namespaces)
             .await
             .map_err(failed)?,
     };
@@ -63,7 +63,7 @@ pub(super) async fn run(args: &CheckArgs, screen: Screen) -> Result<Answer, Fail
 /// How the hub reaches the member, and what is to be said beside the answer.
 async fn access(args: &CheckArgs) -> Result<(Access, String), Failure> {
     let hub = args.hub.desk().await?;
-    let members = hub.enrolled(&args.hub.settings()).await;
+    let members = hub.members(&args.hub.settings()).await;
     let (members, missing) = members.map_err(|error| Failure::runtime(chain(&error)))?;
     let notes = unread(missing.as_ref());
     let name = &args.name;

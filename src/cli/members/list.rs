@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{HubArgs, unread};
 use crate::{
-    adapters::members::{AdminClient, Enrolled, Unready},
+    adapters::members::{AdminClient, ListedMember, Unready},
     cli::{
         explain::Form,
         output::{Answer, Failure, Screen, Side},
@@ -34,7 +34,7 @@ pub(super) struct ListArgs {
 /// Lists the members.
 pub(super) async fn run(args: &ListArgs, screen: Screen) -> Result<Answer, Failure> {
     let hub = args.hub.desk().await?;
-    let members = hub.enrolled(&args.hub.settings()).await;
+    let members = hub.members(&args.hub.settings()).await;
     let (mut members, missing) = members.map_err(|error| Failure::runtime(chain(&error)))?;
     if !args.offline {
         ask(&mut members, &args.hub.namespace).await;
@@ -50,11 +50,11 @@ pub(super) async fn run(args: &ListArgs, screen: Screen) -> Result<Answer, Failu
 }
 
 /// Asks every member whether it is ready, and adds what is wrong; each has its own deadline.
-async fn ask(members: &mut [Enrolled], namespace: &str) {
+async fn ask(members: &mut [ListedMember], namespace: &str) {
     let asked = members.iter().map(|member| async {
         let access = member.access.as_ref()?;
-        let found = match AdminClient::of_member(access) {
-            Ok(desk) => desk.ready().await,
+        let found = match AdminClient::for_member(access) {
+            Ok(desk) => desk.check_ready().await,
             Err(error) => Err(Unready::Other(chain(&error))),
         };
         found.err()
@@ -66,9 +66,9 @@ async fn ask(members: &mut [Enrolled], namespace: &str) {
 }
 
 /// What is wrong with a member: what came of asking it, and what its Secret says.
-fn problem(member: &Enrolled, unready: Option<Unready>, namespace: &str) -> Option<String> {
+fn problem(member: &ListedMember, unready: Option<Unready>, namespace: &str) -> Option<String> {
     let unready = unready.map(|unready| match (unready, &member.secret) {
-        (Unready::Refused, Some(secret)) => {
+        (Unready::Unauthorized, Some(secret)) => {
             format!("refuses its credentials (HTTP 401); renew them in Secret {namespace}/{secret}")
         }
         (unready, _) => unready.to_string(),
@@ -77,7 +77,7 @@ fn problem(member: &Enrolled, unready: Option<Unready>, namespace: &str) -> Opti
     (!all.is_empty()).then(|| all.join("; "))
 }
 
-fn text(members: &[Enrolled], hub: &HubArgs, screen: Screen) -> String {
+fn text(members: &[ListedMember], hub: &HubArgs, screen: Screen) -> String {
     if members.is_empty() {
         return format!(
             "no members in namespace {}: no Secret there has the label {}\n",
@@ -87,8 +87,8 @@ fn text(members: &[Enrolled], hub: &HubArgs, screen: Screen) -> String {
     let header = [
         "NAME", "SERVER", "PROVIDER", "REGION", "ZONES", "TAINTS", "PROBLEM",
     ];
-    let row = |member: &Enrolled| {
-        let [provider, region, zones] = member.place.clone();
+    let row = |member: &ListedMember| {
+        let [provider, region, zones] = member.location.clone();
         [
             member.name.clone(),
             member.host.clone().unwrap_or_default(),
@@ -110,9 +110,9 @@ fn text(members: &[Enrolled], hub: &HubArgs, screen: Screen) -> String {
     screen.table(header.map(|name| (name, Side::Left)), &rows)
 }
 
-fn items(members: &[Enrolled]) -> Vec<Value> {
-    let item = |member: &Enrolled| {
-        let [provider, region, zones] = &member.place;
+fn items(members: &[ListedMember]) -> Vec<Value> {
+    let item = |member: &ListedMember| {
+        let [provider, region, zones] = &member.location;
         let zones: Vec<&str> = zones.split(',').filter(|zone| !zone.is_empty()).collect();
         json!({
             "name": member.name,
@@ -145,19 +145,19 @@ pub(super) mod tests {
 
     #[test]
     fn members_are_rows_and_what_is_wrong_is_said() {
-        let good = Enrolled {
+        let good = ListedMember {
             name: "one".into(),
             host: Some("one.example:6443".into()),
-            place: ["onprem".into(), "eu".into(), "a,b".into()],
+            location: ["onprem".into(), "eu".into(), "a,b".into()],
             taints: vec!["upkeep:NoSchedule".into()],
             problem: None,
             secret: Some("one".into()),
             access: None,
         };
-        let bad = Enrolled {
+        let bad = ListedMember {
             name: "two".into(),
             host: None,
-            place: Default::default(),
+            location: Default::default(),
             taints: Vec::new(),
             problem: Some("data.kubeconfig is missing".into()),
             secret: Some("two".into()),
@@ -177,21 +177,21 @@ two   -                 -         -       -      -                  data.kubecon
 
     #[test]
     fn what_came_of_asking_a_member_is_its_problem_beside_what_its_secret_says() {
-        let member = |secret: Option<&str>, problem: Option<&str>| Enrolled {
+        let member = |secret: Option<&str>, problem: Option<&str>| ListedMember {
             name: "one".into(),
             host: None,
-            place: Default::default(),
+            location: Default::default(),
             taints: Vec::new(),
             problem: problem.map(str::to_owned),
             secret: secret.map(str::to_owned),
             access: None,
         };
-        let silent = Unready::Silent(std::time::Duration::from_secs(5));
+        let silent = Unready::Timeout(std::time::Duration::from_secs(5));
         for (member, unready, expected) in [
             (member(Some("s"), None), None, None),
             (
                 member(Some("s"), None),
-                Some(Unready::Refused),
+                Some(Unready::Unauthorized),
                 Some("refuses its credentials (HTTP 401); renew them in Secret ns/s"),
             ),
             (

@@ -8,7 +8,7 @@ use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
 use super::NAMESPACE;
-use crate::adapters::members::{Server, rights};
+use crate::adapters::members::{ApiServer, permissions};
 
 /// The hub's account in a member, and its token.
 pub(super) const ACCOUNT: &str = "foretide-hub";
@@ -77,14 +77,14 @@ pub(super) fn in_member(place: bool) -> Vec<Value> {
 
 fn rules(place: bool) -> Vec<Value> {
     let rule = |right: &crate::adapters::members::Permission| json!({"apiGroups": [right.group], "resources": right.resources, "verbs": right.verbs});
-    rights(place).iter().map(rule).collect()
+    permissions(place).iter().map(rule).collect()
 }
 
 /// A kubeconfig with a token.
-pub(super) fn kubeconfig(name: &str, server: &Server, token: &str) -> Value {
+pub(super) fn kubeconfig(name: &str, server: &ApiServer, token: &str) -> Value {
     let mut cluster = json!({
         "server": server.url,
-        "certificate-authority-data": ByteString(server.authority.clone().into_bytes()),
+        "certificate-authority-data": ByteString(server.certificate_authority.clone().into_bytes()),
     });
     if let (Some(name), Value::Object(cluster)) = (&server.tls_server_name, &mut cluster) {
         cluster.insert("tls-server-name".to_owned(), json!(name));

@@ -14,7 +14,7 @@ use super::output::{Answer, Failure, Screen};
 use crate::{
     adapters::{
         kube::ConnectError,
-        members::{AdminClient, Settings, Timeouts},
+        members::{AdminClient, MemberSettings, Timeouts},
     },
     config::{MEMBER_SECRET_KEY, MEMBER_SECRET_LABEL, is_member_label},
     error::chain,
@@ -113,14 +113,14 @@ impl HubArgs {
         desk.map_err(|error| unconnected(&error, "--hub-kubeconfig or --hub-context"))
     }
 
-    fn settings(&self) -> Settings {
-        Settings {
+    fn settings(&self) -> MemberSettings {
+        MemberSettings {
             namespace: self.namespace.clone(),
             label: self.secret_label.clone(),
             key: self.secret_key.clone(),
             allow_loopback: self.allow_loopback,
             namespaces: Vec::new(),
-            patience: Timeouts::of(jiff::SignedDuration::from_secs(45)),
+            timeouts: Timeouts::new(jiff::SignedDuration::from_secs(45)),
         }
     }
 }

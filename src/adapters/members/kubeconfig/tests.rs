@@ -1,4 +1,4 @@
-//! What is taken of a kubeconfig, and what makes it refused.
+//! Which fields of a kubeconfig are read, and which are errors.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use super::{
     *,
 };
 
-fn parse(document: &Value) -> Result<Access, Refusal> {
+fn parse(document: &Value) -> Result<Access, KubeconfigError> {
     Access::parse(document.to_string().as_bytes(), false)
 }
 
@@ -31,11 +31,11 @@ const CLUSTER_AT: &str = "/clusters/0/cluster";
 const USER_AT: &str = "/users/0/user";
 
 #[test]
-fn a_server_its_authority_and_a_token_are_all_that_is_taken() {
+fn a_server_its_certificate_authority_and_a_token_are_read() {
     let expected = Access {
         server: "https://member1.example:6443/".parse().unwrap(),
         tls_server_name: None,
-        authority: vec![vec![1, 2, 3]],
+        certificate_authority: vec![vec![1, 2, 3]],
         credentials: Credentials::Token("t0p-s3cret".to_owned()),
     };
     assert_eq!(parse(&good()), Ok(expected.clone()));
@@ -49,7 +49,7 @@ fn a_server_its_authority_and_a_token_are_all_that_is_taken() {
 }
 
 #[test]
-fn a_client_certificate_with_its_key_does_as_well() {
+fn a_client_certificate_with_its_key_is_read() {
     let user = json!({"client-certificate-data": certificate(), "client-key-data": key()});
     let access = parse(&with(USER_AT, user)).unwrap();
     let is_certificate = matches!(access.credentials, Credentials::Certificate { .. });
@@ -62,23 +62,23 @@ fn a_client_certificate_with_its_key_does_as_well() {
     assert_eq!(name.as_deref(), Some("other.example"));
 }
 
-/// A field with a value, and words of why it is refused.
+/// A field, its value, and a part of the error.
 type Row = (&'static str, Value, &'static str);
 
-fn refuses(at: &str, rows: impl IntoIterator<Item = Row>) {
+fn assert_errors(at: &str, rows: impl IntoIterator<Item = Row>) {
     for (field, value, words) in rows {
-        let refusal = parse(&with(&format!("{at}/{field}"), value)).unwrap_err();
+        let error = parse(&with(&format!("{at}/{field}"), value)).unwrap_err();
         let place = at.trim_start_matches('/').replace("/0/", "[0].");
-        assert_eq!(refusal.field, format!("{place}.{field}"), "{refusal}");
-        assert!(refusal.problem.contains(words), "{refusal}");
+        assert_eq!(error.field, format!("{place}.{field}"), "{error}");
+        assert!(error.problem.contains(words), "{error}");
     }
 }
 
 #[test]
-fn a_user_that_runs_reads_or_speaks_as_somebody_else_is_refused_with_what_to_do() {
+fn a_user_that_runs_commands_reads_files_or_impersonates_is_an_error() {
     let command = "run a command";
     let file = "names a file";
-    let other = "somebody else's name";
+    let other = "impersonates another user";
     let rows = [
         (
             "exec",
@@ -89,49 +89,49 @@ fn a_user_that_runs_reads_or_speaks_as_somebody_else_is_refused_with_what_to_do(
         ("tokenFile", json!("/var/run/secrets/token"), file),
         ("client-certificate", json!("/a"), file),
         ("client-key", json!("/a"), file),
-        ("username", json!("me"), "not accepted"),
-        ("password", json!("x"), "not accepted"),
+        ("username", json!("me"), "no longer accepted"),
+        ("password", json!("x"), "no longer accepted"),
         ("as", json!("system:admin"), other),
         ("as-uid", json!("1"), other),
         ("as-groups", json!(["system:masters"]), other),
         ("as-user-extra", json!({"a": ["b"]}), other),
         ("impersonate", json!("x"), "not known to be safe"),
-        ("token", json!("two\nlines"), "no bearer token"),
-        ("token", json!("x".repeat(20_000)), "no bearer token"),
+        ("token", json!("two\nlines"), "not a bearer token"),
+        ("token", json!("x".repeat(20_000)), "not a bearer token"),
     ];
-    refuses(USER_AT, rows);
+    assert_errors(USER_AT, rows);
     let both = parse(&with("/users/0/user/client-key-data", json!(key()))).unwrap_err();
-    let expected = "users[0].user.token stands beside a client certificate; keep one of the two";
+    let expected = "users[0].user.token is given beside a client certificate; keep one of the two";
     assert_eq!(both.to_string(), expected);
 }
 
 #[test]
-fn a_cluster_that_is_not_who_it_should_be_is_refused_with_what_to_do() {
+fn a_cluster_that_is_insecure_or_invalid_is_an_error() {
     let authority = "certificate-authority-data";
-    let anybody = "anybody answer";
+    let pose = "pose as the member";
     let rows = [
         (
             "certificate-authority",
             json!("/etc/passwd"),
             "names a file",
         ),
-        ("insecure-skip-tls-verify", json!(true), anybody),
-        ("insecure-skip-tls-verify", json!("true"), anybody),
-        ("proxy-url", json!("http://evil.example"), "by way of"),
+        ("insecure-skip-tls-verify", json!(true), pose),
+        ("insecure-skip-tls-verify", json!("true"), pose),
+        ("proxy-url", json!("http://evil.example"), "through a proxy"),
         ("servr", json!("x"), "not known to be safe"),
         ("server", json!("http://member1.example"), "not encrypted"),
         ("server", json!("https://169.254.169.254"), "metadata"),
         ("server", json!("https://127.0.0.1:6443"), "own address"),
-        ("server", json!(6443), "not a text"),
+        ("server", json!(6443), "not a string"),
         ("tls-server-name", json!("a b"), "neither a DNS name"),
         (authority, json!("%%%"), "not base64"),
         (authority, json!(base64("hi")), "no certificate"),
     ];
-    refuses(CLUSTER_AT, rows);
+    assert_errors(CLUSTER_AT, rows);
 }
 
 #[test]
-fn fields_that_say_nothing_do_no_harm() {
+fn refused_fields_without_effect_are_accepted() {
     for (pointer, value) in [
         ("/clusters/0/cluster/insecure-skip-tls-verify", json!(false)),
         ("/clusters/0/cluster/proxy-url", json!("")),
@@ -147,7 +147,7 @@ fn fields_that_say_nothing_do_no_harm() {
 }
 
 #[test]
-fn what_is_missing_or_ambiguous_is_named() {
+fn missing_and_ambiguous_fields_are_named() {
     let twice = |list: &str| {
         let mut document = good();
         let entry = document[list][0].clone();
@@ -198,17 +198,17 @@ fn what_is_missing_or_ambiguous_is_named() {
         assert_eq!(parse(&document).unwrap_err().to_string(), expected);
     }
     for list in ["clusters", "contexts", "users"] {
-        let refusal = parse(&twice(list)).unwrap_err();
-        assert_eq!(refusal.field, list);
+        let error = parse(&twice(list)).unwrap_err();
+        assert_eq!(error.field, list);
         assert!(
-            refusal.problem.starts_with("has 2 entries, expected one"),
-            "{refusal}"
+            error.problem.starts_with("has 2 entries, expected one"),
+            "{error}"
         );
     }
 }
 
 #[test]
-fn text_that_is_no_kubeconfig_is_refused_without_being_repeated() {
+fn the_error_of_an_invalid_text_does_not_repeat_it() {
     let too_large = vec![b' '; SIZE_MAX + 1];
     for (text, words) in [
         (&b"t0p-s3cret"[..], "is not a mapping"),
@@ -220,9 +220,9 @@ fn text_that_is_no_kubeconfig_is_refused_without_being_repeated() {
         (b"", "is not a mapping"),
         (&too_large, "has 65537 bytes"),
     ] {
-        let refusal = Access::parse(text, false).unwrap_err().to_string();
-        assert!(refusal.contains(words), "{refusal}");
-        assert!(!refusal.contains("t0p s3cret"), "{refusal}");
+        let error = Access::parse(text, false).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+        assert!(!error.contains("t0p s3cret"), "{error}");
     }
 }
 

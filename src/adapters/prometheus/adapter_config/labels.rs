@@ -1,54 +1,55 @@
-//! Which label of a series names which Kubernetes object: `resources` of a rule. Resources are compared by the words
-//! that the API itself uses for a kind, singular or plural; the cluster is not asked for others.
+//! `resources` of a rule: which label of a series holds the name of which Kubernetes object.
+//!
+//! A resource is named as the API names its kind, singular or plural. Discovery is not asked for other names.
 
 use std::collections::BTreeMap;
 
-use super::file::{Fault, Fields};
+use super::fields::{FieldError, Fields};
 use crate::adapters::prometheus::promql::LabelName;
 
 /// `resources` of a rule.
 #[derive(Debug, Clone)]
-pub(super) struct Labels {
-    /// By resource and group; without a group it is that of every group that has none of its own.
+pub(super) struct ResourceLabels {
+    /// By resource and group; one without a group is for every group that has none of its own.
     overrides: BTreeMap<(String, String), LabelName>,
     template: String,
     namespaced: bool,
 }
 
-// === impl Labels ===
+// === impl ResourceLabels ===
 
-impl Labels {
+impl ResourceLabels {
     /// Reads `resources` of a rule.
-    pub(super) fn read(rule: &Fields<'_>) -> Result<Self, Fault> {
-        let resources = rule.fields("resources")?;
-        let template = resources.text("template")?.to_owned();
+    pub(super) fn read(rule: &Fields<'_>) -> Result<Self, FieldError> {
+        let resources = rule.mapping("resources")?;
+        let template = resources.string("template")?.to_owned();
         if fill(&template, "", "").contains("<<") {
             let why = "expected <<.Group>> and <<.Resource>> as the only placeholders";
-            return Err(resources.fault("template", why));
+            return Err(resources.error("template", why));
         }
         let mut overrides = BTreeMap::new();
-        for (label, resource) in resources.named("overrides")? {
+        for (label, resource) in resources.mappings("overrides")? {
             let name = LabelName::new(label)
-                .map_err(|error| Fault::new(resource.at(), error.to_string()))?;
-            let group = resource.text("group")?.to_owned();
-            let resource = resource.text("resource")?.to_ascii_lowercase();
+                .map_err(|error| FieldError::new(resource.path(), error.to_string()))?;
+            let group = resource.string("group")?.to_owned();
+            let resource = resource.string("resource")?.to_ascii_lowercase();
             overrides.entry((resource, group)).or_insert(name);
         }
         Ok(Self {
             overrides,
             template,
-            namespaced: resources.flag("namespaced")?.unwrap_or(true),
+            namespaced: resources.boolean("namespaced")?.unwrap_or(true),
         })
     }
 
-    /// Whether queries are bound to a namespace.
+    /// Whether the rule binds its queries to a namespace.
     pub(super) const fn namespaced(&self) -> bool {
         self.namespaced
     }
 
     /// The label that holds the name of an object of a kind (in lower case), if the rule has one.
-    pub(super) fn of(&self, group: &str, kind: &str) -> Option<LabelName> {
-        let plurals = [
+    pub(super) fn label_of(&self, group: &str, kind: &str) -> Option<LabelName> {
+        let names = [
             kind.to_owned(),
             format!("{kind}s"),
             format!("{kind}es"),
@@ -56,8 +57,8 @@ impl Labels {
                 .map_or_else(String::new, |stem| format!("{stem}ies")),
         ];
         let of_group = |group: &str| {
-            let mut words = plurals.iter();
-            words.find_map(|word| self.overrides.get(&(word.clone(), group.to_owned())))
+            let mut names = names.iter();
+            names.find_map(|name| self.overrides.get(&(name.clone(), group.to_owned())))
         };
         match of_group(group).or_else(|| of_group("")) {
             Some(label) => Some(label.clone()),
@@ -87,14 +88,14 @@ mod tests {
 
     fn label(resources: &Value, group: &str, kind: &str) -> Option<String> {
         let rule = json!({"resources": resources});
-        let labels = Labels::read(&Fields::root(&rule).unwrap()).unwrap();
+        let labels = ResourceLabels::read(&Fields::root(&rule).unwrap()).unwrap();
         labels
-            .of(group, kind)
+            .label_of(group, kind)
             .map(|label| label.as_str().to_owned())
     }
 
     #[test]
-    fn an_override_goes_before_the_template() {
+    fn an_override_takes_precedence_over_the_template() {
         let resources = json!({
             "template": "kube_<<.Group>>_<< .Resource >>",
             "overrides": {
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_or_template_that_cannot_be_used_is_named() {
+    fn an_invalid_label_or_template_is_reported_with_its_path() {
         for (resources, expected) in [
             (
                 json!({"overrides": {"a-b": {"resource": "pod"}}}),
@@ -155,10 +156,10 @@ mod tests {
             ),
         ] {
             let rule = json!({"resources": resources});
-            let fault = Labels::read(&Fields::root(&rule).unwrap())
+            let error = ResourceLabels::read(&Fields::root(&rule).unwrap())
                 .unwrap_err()
                 .to_string();
-            assert!(fault.starts_with(expected), "{fault}");
+            assert!(error.starts_with(expected), "{error}");
         }
     }
 }

@@ -1,14 +1,20 @@
-//! From the name that a metric has in the API to the series that a rule makes it of: the adapter's naming read
-//! backwards. The adapter asks the server which series there are and names them; here the few names that could give
-//! the metric are worked out from the patterns, and each is named forwards again before it is believed. Refuses to
-//! guess where a pattern leaves infinitely many.
+//! From the name of a metric to the series that a rule makes it of: the adapter's naming, read backwards.
+//!
+//! The adapter asks Prometheus which series exist and names the metrics of each. Here the few series names that could
+//! give the metric are derived from the patterns, and each is named forwards again as a check. Where a pattern leaves
+//! infinitely many, the series are unknown.
+//!
+//! ```text
+//! name: {matches: "^(.*)_total$", as: "${1}_per_second"}
+//! metric requests_per_second -> capture 1 is "requests" -> series requests_total
+//! ```
 
 use promql_parser::label::{METRIC_NAME, MatchOp, Matcher};
 use promql_parser::parser::Expr;
 use regex::{Regex, RegexBuilder};
 use regex_syntax::hir::{Class, Hir, HirKind};
 
-use super::file::{Fault, Fields};
+use super::fields::{FieldError, Fields};
 use crate::adapters::prometheus::{
     promql::{MetricName, excerpt},
     scope,
@@ -16,48 +22,50 @@ use crate::adapters::prometheus::{
 
 /// The most names that one pattern may stand for.
 const NAMES_MAX: usize = 16;
-/// The most ways in which one metric's name may be split over the captures of a pattern.
-const SPLITS_MAX: usize = 32;
-/// How many attempts at a split are made: who names a metric does not choose how long that takes.
+/// The most ways in which the name of one metric may be divided among the captures of a pattern.
+const SOLUTIONS_MAX: usize = 32;
+/// The most steps of one search: the name of a metric comes from a user, who must not decide how long it takes.
 const ATTEMPTS_MAX: usize = 20_000;
 const PATTERN_BYTES_MAX: usize = 1 << 20;
 
-/// Which series make a metric.
+/// The series that a rule makes a metric of.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Series {
-    /// Those of these names, and no others; possibly none.
-    Named(Vec<MetricName>),
-    /// The rule can make the metric, but of which series only the server knows.
+pub(super) enum SeriesNames {
+    /// Exactly these; possibly none.
+    Known(Vec<MetricName>),
+    /// The rule can make the metric, but only Prometheus knows of which series.
     Unknown,
 }
 
 /// The naming of one rule.
 #[derive(Debug, Clone)]
 pub(super) struct Naming {
-    /// What `seriesQuery` asks of `__name__`.
-    series: Vec<Matcher>,
-    filters: Vec<Filter>,
+    /// The matchers of `seriesQuery` on `__name__`.
+    name_matchers: Vec<Matcher>,
+    filters: Vec<SeriesFilter>,
+    /// `name.matches`.
     matches: Pattern,
-    shape: Vec<Piece>,
-    written: String,
+    /// `name.as`, and the same in parts.
+    template: String,
+    template_parts: Vec<NamePart>,
 }
 
 #[derive(Debug, Clone)]
-struct Filter {
+struct SeriesFilter {
     pattern: Regex,
     wanted: bool,
 }
 
-/// A regular expression, to match with and to read backwards.
+/// A regular expression, to match with and to enumerate the texts that it matches.
 #[derive(Debug, Clone)]
 struct Pattern {
     regex: Regex,
     tree: Hir,
 }
 
-/// A part of `as`.
+/// A part of `name.as`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Piece {
+enum NamePart {
     Text(String),
     /// What the capture of that number matched.
     Capture(usize),
@@ -67,85 +75,91 @@ enum Piece {
 
 impl Naming {
     /// Reads `seriesQuery`, `seriesFilters` and `name` of a rule.
-    pub(super) fn read(rule: &Fields<'_>) -> Result<Self, Fault> {
-        let name = rule.fields("name")?;
-        let matches = match name.text("matches")? {
+    pub(super) fn read(rule: &Fields<'_>) -> Result<Self, FieldError> {
+        let name = rule.mapping("name")?;
+        let matches = match name.string("matches")? {
             "" => ".*",
             pattern => pattern,
         };
-        let matches = Pattern::read(matches).map_err(|why| name.fault("matches", why))?;
-        let written = match (name.text("as")?, matches.regex.captures_len()) {
+        let matches = Pattern::read(matches).map_err(|why| name.error("matches", why))?;
+        let template = match (name.string("as")?, matches.regex.captures_len()) {
             ("", 1) => "$0",
             ("", 2) => "$1",
             ("", _) => {
                 let why = "is missing; it must be given when name.matches has several captures";
-                return Err(name.fault("as", why));
+                return Err(name.error("as", why));
             }
-            (written, _) => written,
+            (template, _) => template,
         };
         Ok(Self {
-            series: series(rule)?,
+            name_matchers: name_matchers(rule)?,
             filters: filters(rule)?,
-            shape: shape(written, &matches.regex),
+            template: template.to_owned(),
+            template_parts: parse_template(template, &matches.regex),
             matches,
-            written: written.to_owned(),
         })
     }
 
-    /// The series that the adapter would show as `metric`.
-    pub(super) fn series_of(&self, metric: &str) -> Series {
+    /// The series that the adapter makes `metric` of.
+    pub(super) fn series_of(&self, metric: &str) -> SeriesNames {
         let Some(mut names) = self.candidates(metric) else {
-            return Series::Unknown;
+            return SeriesNames::Unknown;
         };
-        names.retain(|name| self.shown_as(name).as_deref() == Some(metric));
+        names.retain(|name| self.metric_of(name).as_deref() == Some(metric));
         names.sort();
         names.dedup();
         let valid = |name: String| MetricName::new(&name).ok();
-        Series::Named(names.into_iter().filter_map(valid).collect())
+        SeriesNames::Known(names.into_iter().filter_map(valid).collect())
     }
 
-    /// What the adapter calls a series, if the rule is about it.
-    fn shown_as(&self, name: &str) -> Option<String> {
-        let selected = self.series.iter().all(|matcher| matcher.is_match(name));
-        let kept = |filter: &Filter| filter.pattern.is_match(name) == filter.wanted;
+    /// The metric that the adapter makes of a series, if the rule selects it.
+    fn metric_of(&self, name: &str) -> Option<String> {
+        let selected = self
+            .name_matchers
+            .iter()
+            .all(|matcher| matcher.is_match(name));
+        let kept = |filter: &SeriesFilter| filter.pattern.is_match(name) == filter.wanted;
         if !selected || !self.filters.iter().all(kept) {
             return None;
         }
         let captures = self.matches.regex.captures(name)?;
-        let mut shown = String::new();
-        captures.expand(&self.written, &mut shown);
-        Some(shown)
+        let mut metric = String::new();
+        captures.expand(&self.template, &mut metric);
+        Some(metric)
     }
 
-    /// Names among which those of the metric are, or nothing when there is no end of them.
+    /// A finite set that contains the series of the metric; none if every such set is infinite or too large.
     fn candidates(&self, metric: &str) -> Option<Vec<String>> {
-        let finite = self.series.iter().find_map(|matcher| match matcher.op {
-            MatchOp::Equal => Some(vec![matcher.value.clone()]),
-            MatchOp::Re(_) => Pattern::read(&matcher.value)
-                .ok()
-                .and_then(|pattern| names(&pattern.tree, &[])),
-            MatchOp::NotEqual | MatchOp::NotRe(_) => None,
-        });
+        let finite = self
+            .name_matchers
+            .iter()
+            .find_map(|matcher| match matcher.op {
+                MatchOp::Equal => Some(vec![matcher.value.clone()]),
+                MatchOp::Re(_) => Pattern::read(&matcher.value)
+                    .ok()
+                    .and_then(|pattern| matched_texts(&pattern.tree, &[])),
+                MatchOp::NotEqual | MatchOp::NotRe(_) => None,
+            });
         if finite.is_some() {
             return finite;
         }
         let mut all = Vec::new();
-        for bound in self.splits(metric) {
-            all.extend(match bound.first() {
-                Some(Some(whole)) => vec![(*whole).to_owned()],
-                _ => names(&self.matches.tree, &bound)?,
+        for captures in self.captures_of(metric) {
+            all.extend(match captures.first() {
+                // Capture 0 is the name itself.
+                Some(Some(name)) => vec![(*name).to_owned()],
+                _ => matched_texts(&self.matches.tree, &captures)?,
             });
         }
         Some(all)
     }
 
-    /// Every way in which `as` gives this metric, as what each capture matched.
-    /// Those of the first attempts, if it takes very many.
-    fn splits<'m>(&self, metric: &'m str) -> Vec<Vec<Option<&'m str>>> {
-        let mut splits = Splits::default();
-        let bound = vec![None; self.matches.regex.captures_len()];
-        splits.split(&self.shape, metric, bound);
-        splits.found
+    /// The captures with which `name.as` gives this metric, in every way that the search finds within its limits.
+    fn captures_of<'m>(&self, metric: &'m str) -> Vec<Captures<'m>> {
+        let mut search = CaptureSearch::default();
+        let unbound = vec![None; self.matches.regex.captures_len()];
+        search.search(&self.template_parts, metric, unbound);
+        search.found
     }
 }
 
@@ -164,51 +178,52 @@ impl Pattern {
     }
 }
 
-/// What `seriesQuery` says about the name of the series; its other conditions only tell the adapter what exists.
-fn series(rule: &Fields<'_>) -> Result<Vec<Matcher>, Fault> {
+/// The matchers of `seriesQuery` on the name of the series. Its others only tell the adapter which series exist.
+fn name_matchers(rule: &Fields<'_>) -> Result<Vec<Matcher>, FieldError> {
     const FIELD: &str = "seriesQuery";
-    let text = rule.text(FIELD)?;
+    let text = rule.string(FIELD)?;
     if text.len() > scope::BYTES_MAX {
         let why = format!("is longer than {} bytes", scope::BYTES_MAX);
-        return Err(rule.fault(FIELD, why));
+        return Err(rule.error(FIELD, why));
     }
-    let selector = match scope::read(text) {
+    let selector = match scope::parse(text) {
         Ok(Expr::VectorSelector(selector)) if selector.matchers.or_matchers.is_empty() => selector,
         Ok(_) => {
             let why = r#"expected one series selector, as in http_requests_total{pod!=""}"#;
-            return Err(rule.fault(FIELD, why));
+            return Err(rule.error(FIELD, why));
         }
-        Err(refusal) => return Err(rule.fault(FIELD, refusal.to_string())),
+        Err(error) => return Err(rule.error(FIELD, error.to_string())),
     };
-    let mut conditions = selector.matchers.matchers;
-    conditions.retain(|matcher| matcher.name == METRIC_NAME);
+    let mut matchers = selector.matchers.matchers;
+    matchers.retain(|matcher| matcher.name == METRIC_NAME);
     let name = selector.name.as_deref();
-    conditions.extend(name.map(|name| Matcher::new(MatchOp::Equal, METRIC_NAME, name)));
-    Ok(conditions)
+    matchers.extend(name.map(|name| Matcher::new(MatchOp::Equal, METRIC_NAME, name)));
+    Ok(matchers)
 }
 
-fn filters(rule: &Fields<'_>) -> Result<Vec<Filter>, Fault> {
+fn filters(rule: &Fields<'_>) -> Result<Vec<SeriesFilter>, FieldError> {
     let mut filters = Vec::new();
-    for filter in rule.each("seriesFilters")? {
+    for filter in rule.list("seriesFilters")? {
         let filter = filter?;
-        let (field, wanted) = match (filter.text("is")?, filter.text("isNot")?) {
+        let (field, wanted) = match (filter.string("is")?, filter.string("isNot")?) {
             ("", "") => {
-                return Err(Fault::new(
-                    filter.at(),
+                return Err(FieldError::new(
+                    filter.path(),
                     "expected `is` or `isNot`, found neither",
                 ));
             }
             (_, "") => ("is", true),
             ("", _) => ("isNot", false),
             _ => {
-                return Err(Fault::new(
-                    filter.at(),
+                return Err(FieldError::new(
+                    filter.path(),
                     "expected `is` or `isNot`, found both",
                 ));
             }
         };
-        let pattern = Pattern::read(filter.text(field)?).map_err(|why| filter.fault(field, why))?;
-        filters.push(Filter {
+        let pattern =
+            Pattern::read(filter.string(field)?).map_err(|why| filter.error(field, why))?;
+        filters.push(SeriesFilter {
             pattern: pattern.regex,
             wanted,
         });
@@ -216,13 +231,13 @@ fn filters(rule: &Fields<'_>) -> Result<Vec<Filter>, Fault> {
     Ok(filters)
 }
 
-/// Takes `as` apart as `Regexp.Expand` of Go does, and the regex crate: `$name` is as long as it can be, `$$` is a
-/// dollar, and a capture that does not exist is nothing.
-fn shape(written: &str, matches: &Regex) -> Vec<Piece> {
-    let mut pieces = Vec::new();
-    let mut rest = written;
+/// Parses `name.as` like Go's `Regexp.Expand` and the regex crate: `$name` is as long as possible, `$$` is a dollar
+/// sign, and a capture that does not exist is empty.
+fn parse_template(template: &str, matches: &Regex) -> Vec<NamePart> {
+    let mut parts = Vec::new();
+    let mut rest = template;
     while let Some((text, after)) = rest.split_once('$') {
-        pieces.push(Piece::Text(text.to_owned()));
+        parts.push(NamePart::Text(text.to_owned()));
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let braced = after.strip_prefix('{').and_then(|it| it.split_once('}'));
         let (name, tail) = match braced {
@@ -231,15 +246,15 @@ fn shape(written: &str, matches: &Regex) -> Vec<Piece> {
         };
         rest = tail;
         if name.is_empty() {
-            pieces.push(Piece::Text("$".to_owned()));
+            parts.push(NamePart::Text("$".to_owned()));
             rest = after.strip_prefix('$').unwrap_or(after);
         } else if let Some(number) = capture(name, matches) {
-            pieces.push(Piece::Capture(number));
+            parts.push(NamePart::Capture(number));
         }
     }
-    pieces.push(Piece::Text(rest.to_owned()));
-    pieces.retain(|piece| *piece != Piece::Text(String::new()));
-    pieces
+    parts.push(NamePart::Text(rest.to_owned()));
+    parts.retain(|piece| *piece != NamePart::Text(String::new()));
+    parts
 }
 
 fn capture(name: &str, matches: &Regex) -> Option<usize> {
@@ -250,115 +265,123 @@ fn capture(name: &str, matches: &Regex) -> Option<usize> {
     number.filter(|number| *number < matches.captures_len())
 }
 
-/// The ways found so far in which a name may be split, and how many were tried.
+/// What each capture matched, by its number; none where that is not known.
+type Captures<'m> = Vec<Option<&'m str>>;
+
+/// The search for captures that make a name, by depth first.
 #[derive(Default)]
-struct Splits<'m> {
-    found: Vec<Vec<Option<&'m str>>>,
+struct CaptureSearch<'m> {
+    found: Vec<Captures<'m>>,
     attempts: usize,
 }
 
-impl<'m> Splits<'m> {
-    fn split(&mut self, shape: &[Piece], rest: &'m str, bound: Vec<Option<&'m str>>) {
+impl<'m> CaptureSearch<'m> {
+    fn search(&mut self, parts: &[NamePart], rest: &'m str, captures: Captures<'m>) {
         self.attempts += 1;
-        if self.found.len() >= SPLITS_MAX || self.attempts > ATTEMPTS_MAX {
+        if self.found.len() >= SOLUTIONS_MAX || self.attempts > ATTEMPTS_MAX {
             return;
         }
-        match shape {
-            [] if rest.is_empty() => self.found.push(bound),
+        match parts {
+            [] if rest.is_empty() => self.found.push(captures),
             [] => {}
-            [Piece::Text(text), shape @ ..] => {
+            [NamePart::Text(text), parts @ ..] => {
                 if let Some(rest) = rest.strip_prefix(text.as_str()) {
-                    self.split(shape, rest, bound);
+                    self.search(parts, rest, captures);
                 }
             }
             // The last one takes all that is left.
-            [Piece::Capture(number)] => self.bind(&[], (*number, rest, ""), bound),
-            [Piece::Capture(number), shape @ ..] => {
+            [NamePart::Capture(number)] => {
+                if let Some(captures) = with_capture(captures, *number, rest) {
+                    self.search(&[], "", captures);
+                }
+            }
+            [NamePart::Capture(number), parts @ ..] => {
                 let ends = rest.char_indices().map(|(at, _)| at);
                 for end in ends.chain([rest.len()]) {
                     if self.attempts > ATTEMPTS_MAX {
                         return;
                     }
                     let (value, rest) = rest.split_at(end);
-                    self.bind(shape, (*number, value, rest), bound.clone());
+                    if let Some(captures) = with_capture(captures.clone(), *number, value) {
+                        self.search(parts, rest, captures);
+                    }
                 }
             }
         }
     }
-
-    fn bind(
-        &mut self,
-        shape: &[Piece],
-        (number, value, rest): (usize, &'m str, &'m str),
-        mut bound: Vec<Option<&'m str>>,
-    ) {
-        let Some(slot) = bound.get_mut(number) else {
-            return;
-        };
-        if slot.is_none_or(|before| before == value) {
-            *slot = Some(value);
-            self.split(shape, rest, bound);
-        }
-    }
 }
 
-/// Every text that a pattern matches whole when its captures matched what is bound; nothing when there are too many.
-fn names(tree: &Hir, bound: &[Option<&str>]) -> Option<Vec<String>> {
+/// The captures with one more value; none if that capture has another value already.
+fn with_capture<'m>(
+    mut captures: Captures<'m>,
+    number: usize,
+    value: &'m str,
+) -> Option<Captures<'m>> {
+    let slot = captures.get_mut(number)?;
+    if slot.is_some_and(|before| before != value) {
+        return None;
+    }
+    *slot = Some(value);
+    Some(captures)
+}
+
+/// Every text that a pattern matches as a whole with these captures; none if there are too many.
+fn matched_texts(tree: &Hir, captures: &[Option<&str>]) -> Option<Vec<String>> {
     match tree.kind() {
         HirKind::Empty | HirKind::Look(_) => Some(vec![String::new()]),
         HirKind::Literal(literal) => {
             let text = std::str::from_utf8(&literal.0).ok()?;
             Some(vec![text.to_owned()])
         }
-        HirKind::Class(class) => letters(class),
+        HirKind::Class(class) => characters(class),
         HirKind::Repetition(repetition) => {
             let most = usize::try_from(repetition.max?).ok()?;
             let least = usize::try_from(repetition.min).ok()?;
-            let once = names(&repetition.sub, bound)?;
+            let once = matched_texts(&repetition.sub, captures)?;
             let mut all = Vec::new();
             for times in least..=most.min(NAMES_MAX) {
-                all.extend(product(std::iter::repeat_n(&once, times))?);
+                all.extend(concatenations(std::iter::repeat_n(&once, times))?);
             }
-            few(all).filter(|_| most <= NAMES_MAX)
+            limited(all).filter(|_| most <= NAMES_MAX)
         }
         HirKind::Capture(capture) => {
             let index = usize::try_from(capture.index).ok()?;
-            match bound.get(index).copied().flatten() {
+            match captures.get(index).copied().flatten() {
                 Some(value) => Some(vec![value.to_owned()]),
-                None => names(&capture.sub, bound),
+                None => matched_texts(&capture.sub, captures),
             }
         }
         HirKind::Concat(parts) => {
-            let parts = parts.iter().map(|part| names(part, bound));
-            product(parts.collect::<Option<Vec<_>>>()?.iter())
+            let parts = parts.iter().map(|part| matched_texts(part, captures));
+            concatenations(parts.collect::<Option<Vec<_>>>()?.iter())
         }
         HirKind::Alternation(choices) => {
-            let choices = choices.iter().map(|choice| names(choice, bound));
-            few(choices.collect::<Option<Vec<_>>>()?.concat())
+            let choices = choices.iter().map(|choice| matched_texts(choice, captures));
+            limited(choices.collect::<Option<Vec<_>>>()?.concat())
         }
     }
 }
 
-fn letters(class: &Class) -> Option<Vec<String>> {
+fn characters(class: &Class) -> Option<Vec<String>> {
     let Class::Unicode(class) = class else {
         return None;
     };
-    let letters = class.iter().flat_map(|range| range.start()..=range.end());
-    few(letters.take(NAMES_MAX + 1).map(String::from).collect())
+    let characters = class.iter().flat_map(|range| range.start()..=range.end());
+    limited(characters.take(NAMES_MAX + 1).map(String::from).collect())
 }
 
-fn product<'a>(parts: impl Iterator<Item = &'a Vec<String>>) -> Option<Vec<String>> {
+fn concatenations<'a>(parts: impl Iterator<Item = &'a Vec<String>>) -> Option<Vec<String>> {
     let mut all = vec![String::new()];
     for part in parts {
         let longer = all
             .iter()
             .flat_map(|head| part.iter().map(move |tail| format!("{head}{tail}")));
-        all = few(longer.take(NAMES_MAX + 1).collect())?;
+        all = limited(longer.take(NAMES_MAX + 1).collect())?;
     }
     Some(all)
 }
 
-fn few(names: Vec<String>) -> Option<Vec<String>> {
+fn limited(names: Vec<String>) -> Option<Vec<String>> {
     (names.len() <= NAMES_MAX).then_some(names)
 }
 
@@ -368,20 +391,20 @@ mod tests {
 
     use super::*;
 
-    fn naming(rule: &serde_json::Value) -> Result<Naming, Fault> {
+    fn naming(rule: &serde_json::Value) -> Result<Naming, FieldError> {
         Naming::read(&Fields::root(rule).unwrap())
     }
 
     fn series_of(rule: &serde_json::Value, metric: &str) -> Option<Vec<String>> {
         match naming(rule).unwrap().series_of(metric) {
-            Series::Named(names) => {
+            SeriesNames::Known(names) => {
                 Some(names.iter().map(|name| name.as_str().to_owned()).collect())
             }
-            Series::Unknown => None,
+            SeriesNames::Unknown => None,
         }
     }
 
-    fn believed(table: &[(serde_json::Value, &str, &[&str])]) {
+    fn assert_series(table: &[(serde_json::Value, &str, &[&str])]) {
         for (rule, metric, expected) in table {
             let names = series_of(rule, metric).unwrap();
             assert_eq!(names, *expected, "{metric} by {rule}");
@@ -389,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_series_that_is_named_needs_no_reading_backwards() {
+    fn a_series_query_that_names_its_series_needs_no_pattern() {
         let table = [
             (
                 json!({"seriesQuery": "http_requests_total"}),
@@ -417,11 +440,11 @@ mod tests {
                 &["a", "b"],
             ),
         ];
-        believed(&table);
+        assert_series(&table);
     }
 
     #[test]
-    fn captures_are_read_backwards() {
+    fn a_series_is_derived_from_the_captures_of_the_metric() {
         let any = r#"{namespace!=""}"#;
         let table = [
             (json!({"seriesQuery": any}), "queue", &["queue"][..]),
@@ -466,11 +489,11 @@ mod tests {
                 &["aa"],
             ),
         ];
-        believed(&table);
+        assert_series(&table);
     }
 
     #[test]
-    fn conditions_on_the_name_hold_before_a_series_is_believed() {
+    fn a_series_must_match_the_query_and_the_filters_of_the_rule() {
         let any = r#"{namespace!=""}"#;
         let table = [
             (
@@ -495,11 +518,11 @@ mod tests {
             ),
             (json!({"seriesQuery": any}), "not-a-series", &[]),
         ];
-        believed(&table);
+        assert_series(&table);
     }
 
     #[test]
-    fn what_only_the_server_can_tell_is_not_guessed() {
+    fn an_unbounded_set_of_series_is_unknown() {
         let lossy = |as_: &str| json!({"seriesQuery": r#"{namespace!=""}"#, "name": {"matches": "^(.*)_(.*)_total$", "as": as_}});
         assert_eq!(series_of(&lossy("requests"), "requests"), None);
         assert_eq!(series_of(&lossy("$1"), "requests"), None);
@@ -509,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_cannot_be_read_is_named() {
+    fn an_invalid_field_is_reported_with_its_path() {
         let table = [
             (
                 json!({"seriesQuery": "sum(x)"}),
@@ -522,7 +545,7 @@ mod tests {
             (json!({}), "seriesQuery: the query cannot be parsed"),
             (
                 json!({"seriesQuery": 3}),
-                "seriesQuery: expected a text, found a number",
+                "seriesQuery: expected a string, found a number",
             ),
             (
                 json!({"seriesQuery": "x", "name": {"matches": "("}}),
@@ -546,22 +569,22 @@ mod tests {
             ),
         ];
         for (rule, expected) in table {
-            let fault = naming(&rule).unwrap_err().to_string();
-            assert!(fault.starts_with(expected), "{fault}");
+            let error = naming(&rule).unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{error}");
         }
     }
 
     #[test]
-    fn a_long_name_that_does_not_fit_is_given_up_on() {
+    fn the_search_ends_for_a_long_name_that_does_not_fit() {
         let rule = json!({
             "seriesQuery": r#"{namespace!=""}"#,
             "name": {"matches": "(a*)(a*)(a*)(a*)(a*)(a*)", "as": "$1$2$3$4$5${6}_b"},
         });
         let naming = naming(&rule).unwrap();
         let name = "a".repeat(200);
-        let mut splits = Splits::default();
-        splits.split(&naming.shape, &name, vec![None; 7]);
-        assert_eq!(splits.found, Vec::<Vec<Option<&str>>>::new());
-        assert!(splits.attempts <= ATTEMPTS_MAX + 1, "{}", splits.attempts);
+        let mut search = CaptureSearch::default();
+        search.search(&naming.template_parts, &name, vec![None; 7]);
+        assert_eq!(search.found, Vec::<Vec<Option<&str>>>::new());
+        assert!(search.attempts <= ATTEMPTS_MAX + 1, "{}", search.attempts);
     }
 }

@@ -1,59 +1,54 @@
-//! The rules in force, while the configuration that they are read from changes under way. What was read last and could
-//! be read stays in force until something else can be read, or until the configuration is gone. It does not fetch.
+//! The configuration in use while its file or `ConfigMap` changes.
+//!
+//! The last configuration that could be read stays in use until another one can be read, or until the file is deleted.
+//! Fetching the text is left to the caller.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use super::{Fault, Rules};
+use super::{config::AdapterConfig, fields::FieldError};
 
-/// The rules in force; clones share them. Without rules from the start.
+/// The rules in use; clones share them. Empty until the first [`RulesCache::reload`].
 #[derive(Debug, Clone, Default)]
 pub struct RulesCache(Arc<RwLock<Snapshot>>);
 
 #[derive(Debug, Default)]
 struct Snapshot {
-    rules: Arc<Rules>,
-    /// How many times they were replaced.
+    config: Arc<AdapterConfig>,
+    /// How many times `config` was replaced.
     version: u64,
-    /// What the last look found.
-    seen: Option<Found>,
+    /// What was found at the last reload: the text, no file, or an error.
+    found: Option<Result<Option<String>, String>>,
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum Found {
-    Text(String),
-    Nothing,
-    Unread(String),
-}
-
-/// What became of a look at the configuration.
+/// What a reload did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReloadOutcome {
-    /// It is as it was at the last look.
+    /// The text is the same as at the last reload.
     Unchanged,
-    /// Its rules are in force now.
-    Taken {
+    /// The new rules are in use.
+    Reloaded {
         /// How many there are.
         rules: usize,
-        /// What of it cannot be used.
-        faults: Vec<Fault>,
+        /// The fields that cannot be used.
+        errors: Vec<FieldError>,
     },
-    /// It cannot be read or used: what was in force before stays.
-    Kept(String),
-    /// There is none: no rules are in force.
-    Gone,
+    /// The text cannot be read; the previous rules stay in use.
+    Failed(String),
+    /// There is no configuration; no rules are in use.
+    NotFound,
 }
 
 // === impl RulesCache ===
 
 impl RulesCache {
-    /// The rules in force.
+    /// The rules in use.
     #[must_use]
-    pub fn rules(&self) -> Arc<Rules> {
-        let page = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(&page.rules)
+    pub fn rules(&self) -> Arc<AdapterConfig> {
+        let snapshot = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&snapshot.config)
     }
 
-    /// How many times the rules in force were replaced.
+    /// How many times the rules in use were replaced.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.0
@@ -62,64 +57,55 @@ impl RulesCache {
             .version
     }
 
-    /// Takes what a look at the configuration found: its text, nothing, or why it could not be looked at.
-    pub fn shelve(&self, found: Result<Option<String>, String>) -> ReloadOutcome {
-        let found = match found {
-            Ok(Some(text)) => Found::Text(text),
-            Ok(None) => Found::Nothing,
-            Err(why) => Found::Unread(why),
-        };
-        if self.has_seen(&found) {
+    /// Takes over what was found: the text of the configuration, none, or why it could not be read.
+    pub fn reload(&self, found: Result<Option<String>, String>) -> ReloadOutcome {
+        if self.was_found(&found) {
             return ReloadOutcome::Unchanged;
         }
-        // Reading them compiles patterns: nobody waits for that.
-        let (rules, shelved) = match &found {
-            Found::Text(text) => match Rules::read(text) {
-                Ok(rules) => {
-                    let (rules_read, faults) = (rules.len(), rules.faults().to_vec());
-                    let taken = ReloadOutcome::Taken {
-                        rules: rules_read,
-                        faults,
-                    };
-                    (Some(rules), taken)
+        // Outside the lock, because parsing compiles regular expressions.
+        let (config, outcome) = match &found {
+            Ok(Some(text)) => match AdapterConfig::read(text) {
+                Ok(config) => {
+                    let (rules, errors) = (config.len(), config.errors().to_vec());
+                    (Some(config), ReloadOutcome::Reloaded { rules, errors })
                 }
-                Err(fault) => (None, ReloadOutcome::Kept(fault.to_string())),
+                Err(error) => (None, ReloadOutcome::Failed(error.to_string())),
             },
-            Found::Nothing => (Some(Rules::default()), ReloadOutcome::Gone),
-            Found::Unread(why) => (None, ReloadOutcome::Kept(why.clone())),
+            Ok(None) => (Some(AdapterConfig::default()), ReloadOutcome::NotFound),
+            Err(error) => (None, ReloadOutcome::Failed(error.clone())),
         };
-        let mut page = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(rules) = rules {
-            page.rules = Arc::new(rules);
-            page.version += 1;
+        let mut snapshot = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(config) = config {
+            snapshot.config = Arc::new(config);
+            snapshot.version += 1;
         }
-        page.seen = Some(found);
-        shelved
+        snapshot.found = Some(found);
+        outcome
     }
 
-    fn has_seen(&self, found: &Found) -> bool {
-        let page = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        page.seen.as_ref() == Some(found)
+    fn was_found(&self, found: &Result<Option<String>, String>) -> bool {
+        let snapshot = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        snapshot.found.as_ref() == Some(found)
     }
 }
 
 // === impl ReloadOutcome ===
 
 impl ReloadOutcome {
-    /// What a person should look after, and what is done meanwhile.
+    /// What is wrong, and which rules are in use meanwhile.
     #[must_use]
     pub fn problem(&self) -> Option<String> {
         match self {
             Self::Unchanged => None,
-            Self::Taken { faults, .. } if faults.is_empty() => None,
-            Self::Taken { faults, .. } => {
-                let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
-                Some(format!("not used: {}", faults.join("; ")))
+            Self::Reloaded { errors, .. } if errors.is_empty() => None,
+            Self::Reloaded { errors, .. } => {
+                let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+                Some(format!("not used: {}", errors.join("; ")))
             }
-            Self::Kept(why) => Some(format!(
-                "cannot be read, so those in force before, if any, stay: {why}"
+            Self::Failed(why) => Some(format!(
+                "cannot be read; the previous rules, if any, stay in use: {why}"
             )),
-            Self::Gone => Some("not found, so built-in queries are used".to_owned()),
+            Self::NotFound => Some("not found; built-in queries are used".to_owned()),
         }
     }
 }
@@ -129,43 +115,43 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_could_be_read_stays_until_there_is_something_better_or_nothing() {
-        let book = RulesCache::default();
+    fn the_last_readable_rules_stay_in_use_until_they_are_replaced_or_deleted() {
+        let cache = RulesCache::default();
         let text = |text: &str| Ok(Some(text.to_owned()));
         let one = "externalRules: [{seriesQuery: x, metricsQuery: 'sum(<<.Series>>{<<.LabelMatchers>>})'}]";
-        let taken = |rules| ReloadOutcome::Taken {
+        let reloaded = |rules| ReloadOutcome::Reloaded {
             rules,
-            faults: Vec::new(),
+            errors: Vec::new(),
         };
         let unread = || Err("no answer".to_owned());
         let steps = [
-            (unread(), ReloadOutcome::Kept("no answer".to_owned()), 0),
-            (text(one), taken(1), 1),
+            (unread(), ReloadOutcome::Failed("no answer".to_owned()), 0),
+            (text(one), reloaded(1), 1),
             (text(one), ReloadOutcome::Unchanged, 1),
-            (unread(), ReloadOutcome::Kept("no answer".to_owned()), 1),
+            (unread(), ReloadOutcome::Failed("no answer".to_owned()), 1),
             (unread(), ReloadOutcome::Unchanged, 1),
             (
                 text("rules: {}"),
-                ReloadOutcome::Kept("rules: expected a list, found a mapping".to_owned()),
+                ReloadOutcome::Failed("rules: expected a list, found a mapping".to_owned()),
                 1,
             ),
-            (Ok(None), ReloadOutcome::Gone, 0),
-            (text(one), taken(1), 1),
-            (text(""), taken(0), 0),
+            (Ok(None), ReloadOutcome::NotFound, 0),
+            (text(one), reloaded(1), 1),
+            (text(""), reloaded(0), 0),
         ];
         let mut versions = Vec::new();
-        for (step, (found, expected, in_force)) in steps.into_iter().enumerate() {
-            assert_eq!(book.shelve(found), expected, "step {step}");
-            assert_eq!(book.rules().len(), in_force, "step {step}");
-            versions.push(book.version());
+        for (step, (found, expected, in_use)) in steps.into_iter().enumerate() {
+            assert_eq!(cache.reload(found), expected, "step {step}");
+            assert_eq!(cache.rules().len(), in_use, "step {step}");
+            versions.push(cache.version());
         }
         assert_eq!(versions, [0, 1, 1, 1, 1, 1, 2, 3, 4]);
     }
 
     #[test]
-    fn every_problem_says_what_is_done_meanwhile() {
-        let book = RulesCache::default();
-        let problem = |found| book.shelve(found).problem().unwrap_or_default();
+    fn a_problem_says_which_rules_are_in_use() {
+        let cache = RulesCache::default();
+        let problem = |found| cache.reload(found).problem().unwrap_or_default();
         let text = |text: &str| Ok(Some(text.to_owned()));
         assert_eq!(problem(text("rules: []")), "");
         assert_eq!(problem(text("rules: []")), "");
@@ -175,8 +161,8 @@ mod tests {
         );
         assert_eq!(
             problem(Err("no answer".to_owned())),
-            "cannot be read, so those in force before, if any, stay: no answer"
+            "cannot be read; the previous rules, if any, stay in use: no answer"
         );
-        assert_eq!(problem(Ok(None)), "not found, so built-in queries are used");
+        assert_eq!(problem(Ok(None)), "not found; built-in queries are used");
     }
 }

@@ -1,6 +1,12 @@
-//! `metricsQuery` of a rule: a query with blanks, which the adapter fills in as text. Here names that were checked are
-//! filled in as text, and everything that comes from an object is put into the parsed tree, where a condition can only
-//! be a condition. Refuses every other use of Go's templates.
+//! `metricsQuery` and `containerQuery` of a rule: a query with placeholders.
+//!
+//! The adapter fills placeholders in as text. Here only checked names are filled in as text. Values that come from an
+//! object are put into the parsed tree, where a matcher can only be a matcher. Other uses of Go templates are rejected.
+//!
+//! ```text
+//! sum(rate(<<.Series>>{<<.LabelMatchers>>}[5m])) by (<<.GroupBy>>)
+//! sum(rate(http_requests_total{namespace="shop",pod=~"^web-[0-9]+$"}[5m]))
+//! ```
 
 use promql_parser::label::{MatchOp, Matcher as ParsedMatcher, Matchers};
 use promql_parser::parser::value::ValueType;
@@ -8,52 +14,52 @@ use promql_parser::parser::{Expr, LabelModifier, VectorSelector};
 
 use crate::adapters::prometheus::{
     promql::{BuildError, LabelName, Match, Matcher, MetricName, RegexValue, excerpt},
-    scope::{self, Refusal},
+    scope::{self, AdmitError},
 };
 
-/// Stands for the conditions while the query is parsed. Conditions of our own names cannot be confused with it: label
-/// names that begin with `__` are refused in them.
+/// Stands for the matchers while the query is parsed. It cannot be confused with one of them, whose label names must
+/// not begin with `__`.
 const MATCHERS: &str = "__foretide_matchers__";
 /// Stands, with a number, for one value.
 const VALUE: &str = "__foretide_value__";
 
-/// A query with blanks.
+/// A query with placeholders.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Template {
-    pieces: Vec<Piece>,
+pub(super) struct QueryTemplate {
+    parts: Vec<TemplatePart>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Piece {
+enum TemplatePart {
     Text(String),
     Series,
     Matchers,
     GroupBy,
-    /// What the conditions ask of this label.
+    /// The value that the matchers require of this label.
     Value(String),
 }
 
-/// What the blanks are filled with.
+/// What the placeholders are replaced by.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Blanks<'a> {
-    /// The series; resource rules name theirs themselves.
+pub(super) struct TemplateArgs<'a> {
+    /// The series; none in a resource rule, whose query names its own.
     pub(super) series: Option<&'a MetricName>,
-    /// The conditions that find the series of the workload or object.
+    /// They select the series of the workload or object.
     pub(super) matchers: &'a [Matcher],
-    /// By what the adapter tells the values of several objects apart.
+    /// The labels by which the adapter separates several objects.
     pub(super) group_by: &'a [LabelName],
 }
 
-/// Why a template cannot be filled in.
+/// Why a template cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum TemplateError {
-    /// Nothing but space.
+    /// Empty, or white space only.
     #[error("is missing")]
     Empty,
     /// Longer than the limit.
     #[error("has {0} bytes; at most {max} are accepted", max = scope::BYTES_MAX)]
     TooLong(usize),
-    /// A placeholder that we do not know.
+    /// An unknown placeholder.
     #[error(
         "has the placeholder {0:?}; known are <<.Series>>, <<.LabelMatchers>>, <<.GroupBy>> and \
          <<index .LabelValuesByName \"label\">>"
@@ -61,31 +67,31 @@ pub(super) enum TemplateError {
     Placeholder(String),
     /// `<<.Series>>` in a resource rule.
     #[error("has the placeholder <<.Series>>, which has no value in a resource rule")]
-    Series,
-    /// A placeholder outside the conditions of a selector.
+    SeriesInResourceRule,
+    /// A placeholder outside the matchers of a selector.
     #[error(
-        "has <<.LabelMatchers>> or <<index .LabelValuesByName ...>> in a place other than the conditions of \
-         a series, as in x{{<<.LabelMatchers>>}} or x{{pod=~\"<<index .LabelValuesByName \"pod\">>\"}}"
+        "has <<.LabelMatchers>> or <<index .LabelValuesByName ...>> outside the matchers of a series; \
+         expected it as in x{{<<.LabelMatchers>>}} or x{{pod=~\"<<index .LabelValuesByName \"pod\">>\"}}"
     )]
-    Place,
-    /// `<<index .LabelValuesByName "x">>` for a label without a value that fits.
-    #[error("compares label {0:?} in a way that the conditions of this metric do not allow")]
+    Misplaced,
+    /// `<<index .LabelValuesByName "x">>` for a label without a value, or with another operator than its own.
+    #[error("compares label {0:?} in a way that the selector of this metric does not allow")]
     Value(String),
-    /// A query that is the same for every workload.
+    /// A query without matchers: it would be the same for every workload.
     #[error("selects no pods: the placeholder <<.LabelMatchers>> is missing")]
     Unbound,
     /// The query itself.
     #[error(transparent)]
-    Query(#[from] Refusal),
-    /// A value that cannot stand in a query.
+    Query(#[from] AdmitError),
+    /// A value that a query cannot hold.
     #[error(transparent)]
     Build(#[from] BuildError),
 }
 
-// === impl Template ===
+// === impl QueryTemplate ===
 
-impl Template {
-    /// Takes a template apart.
+impl QueryTemplate {
+    /// Parses a template.
     pub(super) fn read(text: &str) -> Result<Self, TemplateError> {
         if text.trim().is_empty() {
             return Err(TemplateError::Empty);
@@ -93,79 +99,84 @@ impl Template {
         if text.len() > scope::BYTES_MAX {
             return Err(TemplateError::TooLong(text.len()));
         }
-        let mut pieces = Vec::new();
+        let mut parts = Vec::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once("<<") {
             let unknown = || TemplateError::Placeholder(excerpt(after));
             let (action, tail) = after.split_once(">>").ok_or_else(unknown)?;
-            pieces.push(Piece::Text(before.to_owned()));
-            pieces.push(placeholder(action)?);
+            parts.push(TemplatePart::Text(before.to_owned()));
+            parts.push(placeholder(action)?);
             rest = tail;
         }
-        pieces.push(Piece::Text(rest.to_owned()));
-        Ok(Self { pieces })
+        parts.push(TemplatePart::Text(rest.to_owned()));
+        Ok(Self { parts })
     }
 
-    /// The total over everything that the conditions select, as a query with one series for an answer.
+    /// The query for the total over everything that the matchers select; its result is one series without labels.
     ///
-    /// A query that ends in `sum(...) by (...)` is summed over all labels; any other is put into `sum(...)`: the
-    /// adapter's answer for each pod or series, added up as the HPA does.
-    pub(super) fn total(&self, blanks: Blanks<'_>) -> Result<String, TemplateError> {
-        let bound = |piece: &Piece| matches!(piece, Piece::Matchers | Piece::Value(_));
-        if !blanks.matchers.is_empty() && !self.pieces.iter().any(bound) {
+    /// A query of the form `sum(...) by (...)` is summed over all labels instead. Any other is put into `sum(...)`: the
+    /// adapter's value of each pod or series, added up as the HPA does.
+    pub(super) fn total_query(&self, args: TemplateArgs<'_>) -> Result<String, TemplateError> {
+        let is_matcher =
+            |part: &TemplatePart| matches!(part, TemplatePart::Matchers | TemplatePart::Value(_));
+        if !args.matchers.is_empty() && !self.parts.iter().any(is_matcher) {
             return Err(TemplateError::Unbound);
         }
-        let mut tree = scope::read(&self.text(blanks)?)?;
-        let mut filling = Filling {
-            blanks,
+        let mut tree = scope::parse(&self.text(args)?)?;
+        let mut substitution = Substitution {
+            args,
             template: self,
             filled: 0,
         };
-        filling.expression(&mut tree)?;
-        let wanted = self.pieces.iter().filter(|piece| bound(piece)).count();
-        if filling.filled != wanted {
-            return Err(TemplateError::Place);
+        substitution.expression(&mut tree)?;
+        let wanted = self.parts.iter().filter(|part| is_matcher(part)).count();
+        if substitution.filled != wanted {
+            return Err(TemplateError::Misplaced);
         }
         let printed = tree.to_string();
-        if scope::read(&printed)? != tree {
-            return Err(Refusal::NotReadBack.into());
+        if scope::parse(&printed)? != tree {
+            return Err(AdmitError::NotReadBack.into());
         }
-        summed(tree)
+        as_total(tree)
     }
 
-    fn text(&self, blanks: Blanks<'_>) -> Result<String, TemplateError> {
+    fn text(&self, args: TemplateArgs<'_>) -> Result<String, TemplateError> {
         let mut text = String::new();
-        for (index, piece) in self.pieces.iter().enumerate() {
-            match piece {
-                Piece::Text(piece) => text.push_str(piece),
-                Piece::Series => {
-                    text.push_str(blanks.series.ok_or(TemplateError::Series)?.as_str());
+        for (index, part) in self.parts.iter().enumerate() {
+            match part {
+                TemplatePart::Text(part) => text.push_str(part),
+                TemplatePart::Series => {
+                    text.push_str(
+                        args.series
+                            .ok_or(TemplateError::SeriesInResourceRule)?
+                            .as_str(),
+                    );
                 }
-                Piece::Matchers => text.extend([MATCHERS, "=\"all\""]),
-                Piece::GroupBy => {
-                    let labels: Vec<&str> = blanks.group_by.iter().map(LabelName::as_str).collect();
+                TemplatePart::Matchers => text.extend([MATCHERS, "=\"all\""]),
+                TemplatePart::GroupBy => {
+                    let labels: Vec<&str> = args.group_by.iter().map(LabelName::as_str).collect();
                     text.push_str(&labels.join(","));
                 }
-                Piece::Value(_) => text.extend([VALUE, index.to_string().as_str()]),
+                TemplatePart::Value(_) => text.extend([VALUE, index.to_string().as_str()]),
             }
         }
         Ok(text)
     }
 }
 
-fn placeholder(action: &str) -> Result<Piece, TemplateError> {
-    let known = match action.split_whitespace().collect::<Vec<_>>()[..] {
-        [".Series"] => Some(Piece::Series),
-        [".LabelMatchers"] => Some(Piece::Matchers),
-        [".GroupBy"] => Some(Piece::GroupBy),
-        ["index", ".LabelValuesByName", label] => unquoted(label).map(Piece::Value),
+fn placeholder(action: &str) -> Result<TemplatePart, TemplateError> {
+    let part = match action.split_whitespace().collect::<Vec<_>>()[..] {
+        [".Series"] => Some(TemplatePart::Series),
+        [".LabelMatchers"] => Some(TemplatePart::Matchers),
+        [".GroupBy"] => Some(TemplatePart::GroupBy),
+        ["index", ".LabelValuesByName", label] => unquoted(label).map(TemplatePart::Value),
         [field] => field
             .strip_prefix(".LabelValuesByName.")
             .filter(|label| LabelName::new(label).is_ok())
-            .map(|label| Piece::Value(label.to_owned())),
+            .map(|label| TemplatePart::Value(label.to_owned())),
         _ => None,
     };
-    known.ok_or_else(|| TemplateError::Placeholder(format!("<<{}>>", excerpt(action))))
+    part.ok_or_else(|| TemplateError::Placeholder(format!("<<{}>>", excerpt(action))))
 }
 
 fn unquoted(word: &str) -> Option<String> {
@@ -174,8 +185,8 @@ fn unquoted(word: &str) -> Option<String> {
     LabelName::new(label).ok().map(|_| label.to_owned())
 }
 
-/// One query for the answer of one series.
-fn summed(mut tree: Expr) -> Result<String, TemplateError> {
+/// A query whose result is one series without labels.
+fn as_total(mut tree: Expr) -> Result<String, TemplateError> {
     while let Expr::Paren(inner) = tree {
         tree = *inner.expr;
     }
@@ -190,23 +201,24 @@ fn summed(mut tree: Expr) -> Result<String, TemplateError> {
         ValueType::Vector => Ok(format!("sum({tree})")),
         ValueType::Scalar => Ok(format!("vector({tree})")),
         kind @ (ValueType::Matrix | ValueType::String) => {
-            Err(Refusal::NotANumber(kind.to_string()).into())
+            Err(AdmitError::NotANumber(kind.to_string()).into())
         }
     }
 }
 
-/// The walk over the tree that fills the conditions in.
-struct Filling<'a> {
-    blanks: Blanks<'a>,
-    template: &'a Template,
+/// The walk over the tree that puts the matchers into its selectors.
+struct Substitution<'a> {
+    args: TemplateArgs<'a>,
+    template: &'a QueryTemplate,
     filled: usize,
 }
 
-impl Filling<'_> {
+impl Substitution<'_> {
     fn expression(&mut self, tree: &mut Expr) -> Result<(), TemplateError> {
         match tree {
             Expr::Aggregate(it) => {
-                // Where nothing is grouped by, `by ()` is left; it says nothing and is not printed.
+                // An empty <<.GroupBy>> leaves `by ()`, which the printer drops: the tree would not read back as
+                // itself.
                 if matches!(&it.modifier, Some(LabelModifier::Include(labels)) if labels.is_empty())
                 {
                     it.modifier = None;
@@ -235,44 +247,44 @@ impl Filling<'_> {
     }
 
     fn selector(&mut self, it: &mut VectorSelector) -> Result<(), TemplateError> {
-        let written = std::mem::take(&mut it.matchers.matchers);
-        let mut conditions = Vec::new();
-        for matcher in written {
+        let template = std::mem::take(&mut it.matchers.matchers);
+        let mut matchers = Vec::new();
+        for matcher in template {
             if matcher.name == MATCHERS {
                 self.filled += 1;
-                conditions.extend(parsed(self.blanks.matchers)?);
-            } else if let Some(label) = self.named(&matcher.value) {
-                let test = self.value(label, &matcher)?;
+                matchers.extend(parsed(self.args.matchers)?);
+            } else if let Some(label) = self.label_behind(&matcher.value) {
+                let test = self.value_test(label, &matcher)?;
                 self.filled += 1;
-                conditions.extend(parsed(&[Matcher::new(&matcher.name, test)?])?);
+                matchers.extend(parsed(&[Matcher::new(&matcher.name, test)?])?);
             } else {
-                conditions.push(matcher);
+                matchers.push(matcher);
             }
         }
-        // The printer sorts them so; all hold together, and their order means nothing.
-        conditions.sort_by_cached_key(ToString::to_string);
-        conditions.dedup();
+        // In the order of the printer, so that the tree reads back as itself; the order has no meaning.
+        matchers.sort_by_cached_key(ToString::to_string);
+        matchers.dedup();
         it.matchers = Matchers {
-            matchers: conditions,
+            matchers,
             or_matchers: std::mem::take(&mut it.matchers.or_matchers),
         };
         Ok(())
     }
 
-    /// The label whose value a text stands for.
-    fn named(&self, value: &str) -> Option<&str> {
+    /// The label whose value this text stands for.
+    fn label_behind(&self, value: &str) -> Option<&str> {
         let index = value.strip_prefix(VALUE)?.parse::<usize>().ok()?;
-        match self.template.pieces.get(index)? {
-            Piece::Value(label) => Some(label),
+        match self.template.parts.get(index)? {
+            TemplatePart::Value(label) => Some(label),
             _ => None,
         }
     }
 
-    /// What the conditions ask of a label, as the test that the template writes.
-    fn value(&self, label: &str, written: &ParsedMatcher) -> Result<Match, TemplateError> {
-        let mut conditions = self.blanks.matchers.iter();
-        let condition = conditions.find(|matcher| matcher.label().as_str() == label);
-        match (condition.map(Matcher::test), &written.op) {
+    /// What the matchers require of a label, as a test with the operator of the template.
+    fn value_test(&self, label: &str, written: &ParsedMatcher) -> Result<Match, TemplateError> {
+        let mut matchers = self.args.matchers.iter();
+        let matcher = matchers.find(|matcher| matcher.label().as_str() == label);
+        match (matcher.map(Matcher::test), &written.op) {
             (Some(test @ Match::Equal(_)), MatchOp::Equal)
             | (Some(test @ Match::Like(_)), MatchOp::Re(_)) => Ok(test.clone()),
             (Some(Match::Equal(value)), MatchOp::Re(_)) => {
@@ -283,12 +295,12 @@ impl Filling<'_> {
     }
 }
 
-/// Our conditions as the parser reads them.
+/// Matchers as the parser represents them.
 fn parsed(matchers: &[Matcher]) -> Result<Vec<ParsedMatcher>, TemplateError> {
     let texts: Vec<String> = matchers.iter().map(ToString::to_string).collect();
-    match scope::read(&format!("x{{{}}}", texts.join(",")))? {
+    match scope::parse(&format!("x{{{}}}", texts.join(",")))? {
         Expr::VectorSelector(selector) => Ok(selector.matchers.matchers),
-        _ => Err(Refusal::NotReadBack.into()),
+        _ => Err(AdmitError::NotReadBack.into()),
     }
 }
 
@@ -296,7 +308,7 @@ fn parsed(matchers: &[Matcher]) -> Result<Vec<ParsedMatcher>, TemplateError> {
 mod tests {
     use super::*;
 
-    fn total(template: &str) -> Result<String, TemplateError> {
+    fn total_query(template: &str) -> Result<String, TemplateError> {
         let series = MetricName::new("requests_total").unwrap();
         let pods = RegexValue::new()
             .pattern("^")
@@ -308,7 +320,7 @@ mod tests {
             Matcher::equal("path", r#"'x"} or up{a=""#).unwrap(),
         ];
         let group_by = [LabelName::new("pod").unwrap()];
-        Template::read(template)?.total(Blanks {
+        QueryTemplate::read(template)?.total_query(TemplateArgs {
             series: Some(&series),
             matchers: &matchers,
             group_by: &group_by,
@@ -318,7 +330,7 @@ mod tests {
     const ALL: &str = r#"namespace="shop",path="'x\"} or up{a=\"",pod=~"^a\\.b-[0-9]+$""#;
 
     #[test]
-    fn the_total_is_over_all_pods_in_the_units_of_the_rule() {
+    fn the_total_is_summed_over_all_pods_in_the_unit_of_the_rule() {
         let table = [
             (
                 "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)",
@@ -358,12 +370,12 @@ mod tests {
             ),
         ];
         for (template, expected) in table {
-            assert_eq!(total(template), Ok(expected), "{template}");
+            assert_eq!(total_query(template), Ok(expected), "{template}");
         }
     }
 
     #[test]
-    fn what_is_not_a_plain_blank_is_refused_and_said() {
+    fn unsupported_and_misplaced_placeholders_are_rejected_with_the_reason() {
         for (template, expected) in [
             (" ", "is missing"),
             ("sum(<<.Series)", "has the placeholder \".Series)\""),
@@ -399,13 +411,13 @@ mod tests {
             ("<<.Series>>{<<.LabelMatchers>>}[5m]", "the query gives a"),
             ("sum(x{<<.LabelMatchers>>)", "the query cannot be parsed"),
         ] {
-            let error = total(template).unwrap_err().to_string();
+            let error = total_query(template).unwrap_err().to_string();
             assert!(error.starts_with(expected), "{template}: {error}");
         }
     }
 
     #[test]
-    fn whatever_is_asked_the_answer_has_no_labels_that_would_set_it_beside_another() {
+    fn every_total_is_one_series_without_labels() {
         for (text, expected) in [
             ("x", "sum(x)"),
             ("(sum(x) by (pod))", "sum(x)"),
@@ -415,8 +427,8 @@ mod tests {
             ("1 + 2", "vector(1 + 2)"),
             ("sum(x) / 2", "sum(sum(x) / 2)"),
         ] {
-            let tree = scope::read(text).unwrap();
-            assert_eq!(summed(tree).unwrap(), expected, "{text}");
+            let tree = scope::parse(text).unwrap();
+            assert_eq!(as_total(tree).unwrap(), expected, "{text}");
         }
     }
 }

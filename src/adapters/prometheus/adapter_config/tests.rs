@@ -1,9 +1,13 @@
-//! Stock configurations, rewritten as data, and what people ask through them.
+//! Stock configurations of prometheus-adapter, and the queries that they give.
+
+use std::time::Duration;
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::adapters::prometheus::{Settings, built_in, scope::is_bound};
+use crate::adapters::prometheus::{
+    Metric, PromqlScope, QueryDefaults, WorkloadRef, built_in, scope::is_bound,
+};
 
 /// What the adapter's Helm chart installs as custom rules, with resource and external rules beside them.
 const CHART: &str = r#"
@@ -97,24 +101,24 @@ externalRules:
   resources: {namespaced: false}
 "#;
 
-const WEB: Owner<'_> = Owner {
+const WEB: WorkloadRef<'_> = WorkloadRef {
     namespace: "shop",
     kind: "Deployment",
     name: "web",
 };
 
-fn asked(metric: Metric<'_>, scope: PromqlScope) -> Asked<'_> {
-    Asked {
-        owner: WEB,
+fn request(metric: Metric<'_>, scope: PromqlScope) -> QueryRequest<'_> {
+    QueryRequest {
+        workload: WEB,
         metric,
         history: Duration::from_hours(14 * 24),
         scope,
     }
 }
 
-fn answer(config: &str, metric: Metric<'_>, scope: PromqlScope) -> Option<String> {
-    let rules = Rules::read(config).unwrap();
-    let query = rules.query(&asked(metric, scope))?;
+fn query_text(config: &str, metric: Metric<'_>, scope: PromqlScope) -> Option<String> {
+    let rules = AdapterConfig::read(config).unwrap();
+    let query = rules.query(&request(metric, scope))?;
     Some(query.map_or_else(
         |error| crate::error::chain(&error),
         |query| query.to_string(),
@@ -122,7 +126,7 @@ fn answer(config: &str, metric: Metric<'_>, scope: PromqlScope) -> Option<String
 }
 
 fn text(config: &str, metric: Metric<'_>) -> Option<String> {
-    answer(config, metric, PromqlScope::Namespace)
+    query_text(config, metric, PromqlScope::Namespace)
 }
 
 const fn pods<'a>(metric: &'a str, selector: Option<&'a str>) -> Metric<'a> {
@@ -165,7 +169,7 @@ fn the_stock_resource_rules_give_the_total_of_all_containers_or_of_one() {
 const PODS_AND_ANY: &str = r#"namespace="shop",pod!="",pod=~"^web-[a-z0-9]+-[a-z0-9]{5}$""#;
 
 #[test]
-fn the_charts_rules_ask_for_each_series_that_could_make_the_metric_the_last_rule_first() {
+fn the_charts_rules_query_every_series_that_could_make_the_metric_the_last_rule_first() {
     let selected = r#"namespace="shop",path="checkout",pod=~"^web-[a-z0-9]+-[a-z0-9]{5}$""#;
     assert_eq!(
         text(CHART, pods("http_requests", Some("path=checkout"))).unwrap(),
@@ -183,7 +187,7 @@ fn the_charts_rules_ask_for_each_series_that_could_make_the_metric_the_last_rule
 }
 
 #[test]
-fn metrics_of_pods_of_objects_and_of_the_outside_use_the_labels_of_their_rule() {
+fn pods_object_and_external_metrics_use_the_labels_of_their_rule() {
     let table = [
         (
             pods("http_requests_per_second", Some("verb in (GET,HEAD)")),
@@ -223,7 +227,7 @@ fn metrics_of_pods_of_objects_and_of_the_outside_use_the_labels_of_their_rule() 
 }
 
 #[test]
-fn what_no_rule_serves_is_left_to_the_built_in_query() {
+fn a_metric_that_no_rule_serves_is_left_to_the_built_in_query() {
     let service = Metric::Object {
         metric: "ingress_requests",
         group: "",
@@ -246,7 +250,7 @@ fn what_no_rule_serves_is_left_to_the_built_in_query() {
 }
 
 #[test]
-fn a_rule_that_is_there_and_cannot_be_asked_is_refused_by_its_name() {
+fn a_rule_that_serves_a_metric_and_gives_no_query_is_an_error_with_its_path() {
     let depth = Metric::External {
         metric: "queue_depth",
         selector: None,
@@ -254,7 +258,7 @@ fn a_rule_that_is_there_and_cannot_be_asked_is_refused_by_its_name() {
     for (metric, expected) in [
         (
             pods("app_load", None),
-            "which series prometheus-adapter rule rules[2] makes \"app_load\" of",
+            "cannot determine which series prometheus-adapter rule rules[2] makes \"app_load\" of",
         ),
         (
             pods("greedy", None),
@@ -271,25 +275,25 @@ fn a_rule_that_is_there_and_cannot_be_asked_is_refused_by_its_name() {
         ),
         (
             pods("http_requests_per_second", Some("namespace=other")),
-            "the conditions of the metric cannot be asked: the metric selector compares label \"namespace\"",
+            "the selector of the metric cannot be used in a query: the metric selector compares label \"namespace\"",
         ),
         (
             pods("http_requests_per_second", Some("a=\"b\"")),
-            "the conditions of the metric cannot be asked: cannot read the metric selector",
+            "the selector of the metric cannot be used in a query: cannot read the metric selector",
         ),
     ] {
         let refused = text(OWN, metric).unwrap();
         assert!(refused.starts_with(expected), "{refused}");
     }
     assert_eq!(
-        answer(OWN, depth, PromqlScope::Any).as_deref(),
+        query_text(OWN, depth, PromqlScope::Any).as_deref(),
         Some("sum(queue_depth)")
     );
 }
 
 #[test]
-fn a_broken_rule_is_named_and_spoils_no_other() {
-    let rules = Rules::read(
+fn an_invalid_rule_is_reported_and_leaves_the_others_in_use() {
+    let rules = AdapterConfig::read(
         r"
 rules:
 - {seriesQuery: 'sum(', metricsQuery: x}
@@ -303,7 +307,7 @@ resourceRules:
 ",
     )
     .unwrap();
-    let places: Vec<&str> = rules.faults().iter().map(|fault| &*fault.at).collect();
+    let places: Vec<&str> = rules.errors().iter().map(|error| &*error.field).collect();
     assert_eq!(
         places,
         [
@@ -316,11 +320,11 @@ resourceRules:
     );
     assert!(
         rules
-            .query(&asked(pods("c", None), PromqlScope::Namespace))
+            .query(&request(pods("c", None), PromqlScope::Namespace))
             .unwrap()
             .is_ok()
     );
-    let missing = rules.query(&asked(pods("b", None), PromqlScope::Namespace));
+    let missing = rules.query(&request(pods("b", None), PromqlScope::Namespace));
     assert_eq!(
         missing.unwrap().unwrap_err().to_string(),
         "prometheus-adapter rule rules[3].metricsQuery: is missing"
@@ -328,7 +332,7 @@ resourceRules:
 }
 
 #[test]
-fn a_configuration_of_another_shape_is_refused_whole() {
+fn a_configuration_of_another_type_is_an_error() {
     for (config, expected) in [
         (
             "- a",
@@ -341,25 +345,25 @@ fn a_configuration_of_another_shape_is_refused_whole() {
         ),
         ("rules: [", "the document: "),
     ] {
-        let fault = Rules::read(config).unwrap_err().to_string();
-        assert!(fault.starts_with(expected), "{fault}");
+        let error = AdapterConfig::read(config).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{error}");
     }
-    assert!(Rules::read("").unwrap().is_empty());
-    assert!(Rules::read("rules: null").unwrap().is_empty());
+    assert!(AdapterConfig::read("").unwrap().is_empty());
+    assert!(AdapterConfig::read("rules: null").unwrap().is_empty());
 }
 
 #[test]
-fn for_a_plain_gauge_the_rule_and_the_built_in_query_are_the_same() {
+fn a_rule_for_a_plain_gauge_gives_the_built_in_query() {
     let rule = "rules: [{seriesQuery: gauge, resources: {template: <<.Resource>>}, \
                 metricsQuery: 'sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)'}]";
     let metric = pods("gauge", None);
-    let built_in = built_in(WEB, metric, &Settings::default()).unwrap();
+    let built_in = built_in(WEB, metric, &QueryDefaults::default()).unwrap();
     assert_eq!(text(rule, metric), Some(built_in.to_string()));
     assert_eq!(built_in.to_string(), format!("sum(gauge{{{PODS}}})"));
 }
 
-/// Parts of configurations and of attacks, from which the properties below are mixed.
-const SCRAPS: &[&str] = &[
+/// Fragments of configurations and of attacks; the properties below concatenate them at random.
+const FRAGMENTS: &[&str] = &[
     "<<.Series>>",
     "<<.LabelMatchers>>",
     "<<.GroupBy>>",
@@ -406,15 +410,16 @@ const SCRAPS: &[&str] = &[
 ];
 
 fn mixed(most: usize) -> impl Strategy<Value = String> {
-    let scrap = (0..SCRAPS.len()).prop_map(|index| SCRAPS.get(index).copied().unwrap_or_default());
-    prop::collection::vec(scrap, 0..most).prop_map(|scraps| scraps.concat())
+    let fragment =
+        (0..FRAGMENTS.len()).prop_map(|index| FRAGMENTS.get(index).copied().unwrap_or_default());
+    prop::collection::vec(fragment, 0..most).prop_map(|fragments| fragments.concat())
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn whatever_a_rule_and_its_askers_write_each_selector_is_bound_to_the_namespace(
+    fn every_selector_is_bound_to_the_namespace_for_any_rule_and_metric(
         query in mixed(12), metric in "[a-z_]{1,8}", name in ".{0,20}", value in mixed(6), namespace in ".{1,20}",
     ) {
         let template = format!("{query}sum(<<.Series>>{{<<.LabelMatchers>>}}) by (<<.GroupBy>>)");
@@ -422,22 +427,22 @@ proptest! {
             "rules": [{"seriesQuery": "{n!=\"\"}", "resources": {"template": "<<.Resource>>"}, "metricsQuery": template}],
             "externalRules": [{"seriesQuery": "{n!=\"\"}", "metricsQuery": query}],
         });
-        let rules = Rules::read(&config.to_string()).unwrap();
-        let owner = Owner { namespace: &namespace, kind: "StatefulSet", name: &name };
+        let rules = AdapterConfig::read(&config.to_string()).unwrap();
+        let workload = WorkloadRef { namespace: &namespace, kind: "StatefulSet", name: &name };
         let object = Metric::Object { metric: &metric, group: "", kind: "Service", name: &value, selector: None };
         let external = Metric::External { metric: &metric, selector: Some(&value) };
         for metric in [pods(&metric, Some(&value)), object, external] {
-            let asked = Asked { owner, ..asked(metric, PromqlScope::Namespace) };
-            if let Some(Ok(query)) = rules.query(&asked) {
+            let request = QueryRequest { workload, ..request(metric, PromqlScope::Namespace) };
+            if let Some(Ok(query)) = rules.query(&request) {
                 prop_assert!(is_bound(query.as_str(), &namespace), "{}", query);
             }
         }
     }
 
     #[test]
-    fn any_text_is_a_configuration_or_is_refused(text in mixed(40)) {
-        if let Ok(rules) = Rules::read(&text) {
-            drop(rules.query(&asked(pods("x", None), PromqlScope::Namespace)));
+    fn any_text_is_a_configuration_or_an_error(text in mixed(40)) {
+        if let Ok(rules) = AdapterConfig::read(&text) {
+            drop(rules.query(&request(pods("x", None), PromqlScope::Namespace)));
         }
     }
 }

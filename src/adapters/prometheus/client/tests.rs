@@ -29,7 +29,7 @@ fn one() -> Vec<Sample> {
     ]
 }
 
-/// A server on loopback that answers each range query as told.
+/// A server on loopback that answers each range query by `answer`.
 async fn serve<F, A>(answer: F) -> SocketAddr
 where
     F: Fn(HeaderMap, Vec<(String, String)>) -> A + Clone + Send + Sync + 'static,
@@ -39,9 +39,7 @@ where
         let form = Url::parse(&format!("http://form/?{body}")).unwrap();
         answer(headers, form.query_pairs().into_owned().collect())
     };
-    let routes = Router::new()
-        .route("/prom/api/v1/query_range", post(handler.clone()))
-        .route("/prom/api/v1/query", post(handler));
+    let routes = Router::new().route("/prom/api/v1/query_range", post(handler));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move { axum::serve(listener, routes).await });
@@ -62,14 +60,15 @@ async fn range(endpoint: &Endpoint) -> Result<Vec<Sample>, HistoryError> {
     prometheus
         .range(
             "sum(up)",
-            (minute(1), minute(2)),
+            minute(1),
+            minute(2),
             SignedDuration::from_mins(1),
         )
         .await
 }
 
-/// The outcome of a range query against a server that always says this.
-async fn told(status: u16, body: &'static str) -> Result<Vec<Sample>, HistoryError> {
+/// The outcome of a range query against a server that always sends this response.
+async fn query_answered_with(status: u16, body: &'static str) -> Result<Vec<Sample>, HistoryError> {
     let status = StatusCode::from_u16(status).unwrap();
     let address = serve(move |_, _| async move { (status, body).into_response() }).await;
     range(&endpoint(address)).await
@@ -77,9 +76,9 @@ async fn told(status: u16, body: &'static str) -> Result<Vec<Sample>, HistoryErr
 
 #[tokio::test]
 async fn a_range_query_posts_a_form_under_the_prefix_and_reads_the_one_series() {
-    let (seen, mut requests) = tokio::sync::mpsc::unbounded_channel();
+    let (sent, mut requests) = tokio::sync::mpsc::unbounded_channel();
     let address = serve(move |headers, form| {
-        seen.send((headers, form)).unwrap();
+        sent.send((headers, form)).unwrap();
         async { ONE.into_response() }
     })
     .await;
@@ -110,34 +109,7 @@ async fn a_range_query_posts_a_form_under_the_prefix_and_reads_the_one_series() 
     assert!(!format!("{endpoint:?}").contains("t0ken"));
 }
 
-#[tokio::test]
-async fn an_instant_query_keeps_the_labels_apart() {
-    let body = r#"{"status":"success","data":{"resultType":"vector","result":[{"metric":{"a":"1"},"value":[60,"1"]},{"metric":{"a":"2"},"value":[60,"2"]}]}}"#;
-    let address = serve(move |_, _| async move { body.into_response() }).await;
-    let prometheus = Prometheus::new(&endpoint(address)).unwrap();
-    let query = super::super::scope::admit(
-        "up",
-        "ns",
-        Duration::from_mins(1),
-        super::super::PromqlScope::Namespace,
-    );
-    let answer = prometheus
-        .instant(&query.unwrap(), minute(1))
-        .await
-        .unwrap();
-    let Data::Series(series) = answer.data else {
-        unreachable!()
-    };
-    assert_eq!(
-        series
-            .iter()
-            .map(|one| one.labels["a"].as_str())
-            .collect::<Vec<_>>(),
-        ["1", "2"]
-    );
-}
-
-/// Status, body, and the reason it comes to.
+/// Status, body, and the reason of the error that they become.
 const BAD: [(u16, &str, &str); 20] = [
     (
         200,
@@ -214,9 +186,9 @@ const BAD: [(u16, &str, &str); 20] = [
 ];
 
 #[tokio::test]
-async fn every_bad_answer_has_its_reason() {
+async fn every_bad_response_has_its_reason() {
     for (status, body, reason) in BAD {
-        let error = told(status, body).await.unwrap_err();
+        let error = query_answered_with(status, body).await.unwrap_err();
         assert_eq!(error.reason(), reason, "{status} {body}: {error}");
     }
 }
@@ -243,7 +215,7 @@ async fn a_redirect_is_not_followed() {
 }
 
 #[tokio::test]
-async fn a_silent_server_ends_at_the_deadline() {
+async fn a_request_to_a_silent_server_ends_at_the_deadline() {
     let address = serve(|_, _| std::future::pending()).await;
     let endpoint = Endpoint {
         timeout: Duration::from_millis(50),
@@ -255,7 +227,7 @@ async fn a_silent_server_ends_at_the_deadline() {
 }
 
 #[tokio::test]
-async fn a_body_that_stops_half_way_ends_at_the_deadline() {
+async fn a_body_that_stalls_ends_at_the_deadline() {
     use futures::StreamExt;
     let address = serve(|_, _| async {
         let first = futures::stream::iter([Ok::<_, std::io::Error>(&ONE[..40])]);
@@ -270,7 +242,7 @@ async fn a_body_that_stops_half_way_ends_at_the_deadline() {
 }
 
 #[tokio::test]
-async fn a_connection_cut_in_the_body_is_never_a_short_answer() {
+async fn a_connection_closed_within_the_body_is_an_error() {
     let address = serve(|_, _| async {
         let parts = [Ok(&ONE[..60]), Err(std::io::Error::other("cut"))];
         Body::from_stream(futures::stream::iter(parts)).into_response()
@@ -283,7 +255,7 @@ async fn a_connection_cut_in_the_body_is_never_a_short_answer() {
 }
 
 #[tokio::test]
-async fn a_body_beyond_the_limit_is_refused_before_it_is_stored() {
+async fn a_body_over_the_size_limit_is_rejected_before_it_is_stored() {
     let address = serve(|_, _| async {
         let chunk = vec![b' '; 1 << 20];
         let endless = futures::stream::repeat_with(move || Ok::<_, std::io::Error>(chunk.clone()));
@@ -320,7 +292,7 @@ fn gzipped() -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn gzip_is_unpacked_and_broken_gzip_is_an_error() {
+async fn gzip_is_decompressed_and_broken_gzip_is_an_error() {
     let packed = |body: Vec<u8>| ([(header::CONTENT_ENCODING, "gzip")], body).into_response();
     let address = serve(move |_, _| async move { packed(gzipped()) }).await;
     assert_eq!(range(&endpoint(address)).await.unwrap(), one());
@@ -332,7 +304,7 @@ async fn gzip_is_unpacked_and_broken_gzip_is_an_error() {
 }
 
 #[tokio::test]
-async fn nobody_listening_is_unreachable() {
+async fn a_closed_port_is_unreachable() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
@@ -343,7 +315,7 @@ async fn nobody_listening_is_unreachable() {
 }
 
 #[test]
-fn an_endpoint_is_a_base_url_and_encrypted_unless_allowed() {
+fn an_endpoint_is_a_base_url_and_uses_https_unless_http_is_allowed() {
     let problem = |url: &str, allow_http| {
         Prometheus::new(&Endpoint {
             allow_http,
@@ -361,10 +333,10 @@ fn an_endpoint_is_a_base_url_and_encrypted_unless_allowed() {
         ("https://u:secret@prom", false, "holds credentials"),
         ("https://prom/?a=b", false, "holds credentials"),
     ] {
-        let seen = problem(url, allow_http);
+        let error = problem(url, allow_http);
         assert!(
-            seen.contains(message) && !seen.contains("secret"),
-            "{url}: {seen}"
+            error.contains(message) && !error.contains("secret"),
+            "{url}: {error}"
         );
     }
     let token = Endpoint {

@@ -4,15 +4,15 @@ fn at(seconds: f64, value: f64) -> Sample {
     sample(seconds, &value.to_string()).unwrap()
 }
 
-fn series(labels: &[(&str, &str)], samples: Vec<Sample>) -> Labelled {
-    let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-    Labelled {
-        labels: labels.iter().map(own).collect(),
+fn series(labels: &[(&str, &str)], samples: Vec<Sample>) -> LabeledSeries {
+    let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    LabeledSeries {
+        labels: labels.iter().map(owned).collect(),
         samples,
     }
 }
 
-fn read(body: &str) -> Result<Answer, ResponseError> {
+fn read(body: &str) -> Result<QueryResponse, ResponseError> {
     parse(body.as_bytes(), 100)
 }
 
@@ -53,7 +53,7 @@ fn each_result_type_is_read() {
 }
 
 #[test]
-fn fields_may_come_in_any_order_with_others_between() {
+fn fields_come_in_any_order_and_unknown_ones_are_ignored() {
     let body = r#"{"isPartial":false,"data":{"stats":{"x":[1]},"result":[
         {"values":[[1,"1"]],"new":{},"metric":{}}],"resultType":"matrix"},"trace":null,"status":"success"}"#;
     assert_eq!(
@@ -63,7 +63,7 @@ fn fields_may_come_in_any_order_with_others_between() {
 }
 
 #[test]
-fn numbers_that_are_not_finite_are_passed_on() {
+fn nan_and_infinite_values_are_kept() {
     let body = r#"{"status":"success","data":{"resultType":"matrix","result":[{"metric":{},
         "values":[[1,"NaN"],[2,"+Inf"],[3,"-Inf"]]}]}}"#;
     let Data::Series(got) = data(body) else {
@@ -75,20 +75,20 @@ fn numbers_that_are_not_finite_are_passed_on() {
 }
 
 #[test]
-fn native_histograms_are_counted_and_left_out() {
+fn native_histograms_are_counted_and_skipped() {
     let body = r#"{"status":"success","data":{"resultType":"matrix","result":[
         {"metric":{"a":"h"},"histograms":[[1,{"count":"1","sum":"2","buckets":[[0,"1","2","3"]]}]]},
         {"metric":{"a":"both"},"values":[[1,"1"]],"histograms":[[2,{}]]}]}}"#;
-    let answer = read(body).unwrap();
-    assert_eq!(answer.histograms, 1);
+    let response = read(body).unwrap();
+    assert_eq!(response.histograms, 1);
     assert_eq!(
-        answer.data,
+        response.data,
         Data::Series(vec![series(&[("a", "both")], vec![at(1.0, 1.0)])])
     );
 }
 
 #[test]
-fn warnings_are_kept_and_advice_on_style_is_not() {
+fn warnings_are_kept_and_style_advice_is_dropped() {
     let note = |notes: &str| {
         let body = format!(
             r#"{{"status":"success","data":{{"resultType":"vector","result":[]}},{notes}}}"#
@@ -106,12 +106,12 @@ fn warnings_are_kept_and_advice_on_style_is_not() {
     );
     assert_eq!(
         note(r#""isPartial":true"#),
-        ["the server marks the answer as partial"]
+        ["the server marks the response as partial"]
     );
 }
 
 #[test]
-fn the_servers_error_is_passed_on_whatever_its_type() {
+fn an_error_of_the_server_is_reported_with_any_error_type() {
     for (body, expected) in [
         (
             r#"{"status":"error","errorType":"bad_data","error":"1:4: parse error"}"#,
@@ -134,15 +134,15 @@ fn the_servers_error_is_passed_on_whatever_its_type() {
 }
 
 #[test]
-fn what_is_not_an_answer_is_malformed() {
-    let whole = r#"{"status":"success","data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"1"],[2,"2"]]}]}}"#;
-    assert!(read(whole).is_ok());
-    for cut in 0..whole.len() {
-        let error = read(&whole[..cut]).unwrap_err();
+fn a_body_that_is_no_query_response_is_malformed() {
+    let complete = r#"{"status":"success","data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"1"],[2,"2"]]}]}}"#;
+    assert!(read(complete).is_ok());
+    for cut in 0..complete.len() {
+        let error = read(&complete[..cut]).unwrap_err();
         assert!(
             matches!(error, ResponseError::Malformed(_)),
             "{}",
-            &whole[..cut]
+            &complete[..cut]
         );
     }
     for body in [
@@ -167,11 +167,11 @@ fn what_is_not_an_answer_is_malformed() {
             "{body}"
         );
     }
-    assert!(read(&format!("{whole} trailing")).is_err());
+    assert!(read(&format!("{complete} trailing")).is_err());
 }
 
 #[test]
-fn more_samples_than_there_is_room_for_are_refused() {
+fn a_body_over_the_sample_or_label_limit_is_rejected() {
     let body = |count: usize| {
         let points = vec![r#"[1,"1"]"#; count].join(",");
         format!(
@@ -188,11 +188,11 @@ fn more_samples_than_there_is_room_for_are_refused() {
     assert_eq!(read(&wide), Err(ResponseError::TooManySamples(100)));
 }
 
-/// Bodies near the real thing: a valid one with arbitrary bytes over a part of it.
+/// A valid body; the test overwrites part of it with arbitrary bytes.
 const SEED: &str = r#"{"status":"success","data":{"resultType":"matrix","result":[{"metric":{"a":"b"},"values":[[1.5,"1"],[2,"NaN"]],"histograms":[[3,{}]]}]},"warnings":["w"],"errorType":"x"}"#;
 
 #[test]
-fn prom_response_json_of_arbitrary_bytes_is_an_answer_or_an_error() {
+fn prom_response_json_of_arbitrary_bytes_is_a_response_or_an_error() {
     bolero::check!()
         .with_iterations(3000)
         .with_type::<(u8, Vec<u8>)>()
@@ -202,8 +202,8 @@ fn prom_response_json_of_arbitrary_bytes_is_an_answer_or_an_error() {
             let from = usize::from(*from) % body.len();
             let to = (from + bytes.len() % 8).min(body.len());
             body.splice(from..to, bytes.iter().take(8).copied());
-            if let Ok(answer) = parse(&body, 100)
-                && let Data::Series(series) = answer.data
+            if let Ok(response) = parse(&body, 100)
+                && let Data::Series(series) = response.data
             {
                 assert!(series.iter().map(|one| one.samples.len()).sum::<usize>() <= 100);
             }

@@ -1,11 +1,11 @@
 use proptest::prelude::*;
 
 use super::*;
-use Fate::{Bound, Refused};
+use Outcome::{Bound, Refused};
 
 const WEEK: Duration = Duration::from_hours(7 * 24);
 
-fn restricted(text: &str) -> Result<String, Refusal> {
+fn restricted(text: &str) -> Result<String, AdmitError> {
     admit(text, "shop", WEEK, PromqlScope::Namespace).map(|query| query.to_string())
 }
 
@@ -52,14 +52,14 @@ fn the_namespace_is_added_to_every_selector() {
     }
 }
 
-/// What each attack must come to: refused, or bound to the namespace.
+/// The outcome of an attack: refused, or bound to the namespace.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Fate {
+enum Outcome {
     Refused,
     Bound,
 }
 
-const ATTACKS: [(&str, Fate); 43] = [
+const ATTACKS: [(&str, Outcome); 43] = [
     (r#"up{namespace="other"}"#, Refused),
     (r#"up{namespace!="shop"}"#, Refused),
     (r#"up{namespace=~".*"}"#, Refused),
@@ -111,7 +111,7 @@ const ATTACKS: [(&str, Fate); 43] = [
     (r#"sum by ("a) or secret (") (up)"#, Refused),
 ];
 
-fn fate(text: &str) -> Fate {
+fn outcome(text: &str) -> Outcome {
     match restricted(text) {
         Err(_) => Refused,
         Ok(query) => {
@@ -122,70 +122,73 @@ fn fate(text: &str) -> Fate {
 }
 
 #[test]
-fn every_attack_is_refused_or_bound() {
+fn every_attack_is_rejected_or_bound_to_the_namespace() {
     for (text, expected) in ATTACKS {
-        assert_eq!(fate(text), expected, "{text}");
+        assert_eq!(outcome(text), expected, "{text}");
     }
 }
 
 #[test]
-fn a_query_that_is_too_much_work_is_refused() {
+fn a_query_over_the_limits_is_rejected() {
     let nested = format!("{}up{}", "(".repeat(600), ")".repeat(600));
     let negated = format!("{}up", "-".repeat(1500));
     let added = vec!["1"; 900].join("+");
     let chained = vec!["1"; 100].join("+");
     let long = format!("up{{a=\"{}\"}}", "x".repeat(3000));
     let wide = ["up"; 9].join(" + ");
-    assert_eq!(restricted(&nested), Err(Refusal::TooDeep));
-    assert_eq!(restricted(&negated), Err(Refusal::TooManyOperators));
-    assert_eq!(restricted(&added), Err(Refusal::TooManyOperators));
-    assert_eq!(restricted(&chained), Err(Refusal::TooDeep));
+    assert_eq!(restricted(&nested), Err(AdmitError::TooDeep));
+    assert_eq!(restricted(&negated), Err(AdmitError::TooManyOperators));
+    assert_eq!(restricted(&added), Err(AdmitError::TooManyOperators));
+    assert_eq!(restricted(&chained), Err(AdmitError::TooDeep));
     assert_eq!(
         restricted(&long),
-        Err(Refusal::TooLong {
+        Err(AdmitError::TooLong {
             bytes: 3008,
             limit: 2048
         })
     );
-    assert_eq!(restricted(&wide), Err(Refusal::TooManySelectors));
+    assert_eq!(restricted(&wide), Err(AdmitError::TooManySelectors));
 }
 
-/// The part of one member of a query that is let pass.
-fn part(text: &str, scope: PromqlScope) -> Result<String, Refusal> {
+/// The query of one member.
+fn member_query(text: &str, scope: PromqlScope) -> Result<String, AdmitError> {
     let query = admit(text, "shop", WEEK, scope)?;
-    let condition = BuiltMatcher::equal("cluster", "east").unwrap();
-    within(&query, &condition).map(|query| query.to_string())
+    let matcher = BuiltMatcher::equal("cluster", "east").unwrap();
+    with_matcher(&query, &matcher).map(|query| query.to_string())
 }
 
 #[test]
-fn a_chain_without_a_bracket_is_refused_before_it_is_a_tree_thousands_of_levels_deep() {
+fn a_long_chain_of_operators_is_rejected_before_it_is_parsed() {
     for between in ["+", " or ", "-", ">= bool ", "==", "!=", " unless\n"] {
         let chain = |operands| vec!["x"; operands].join(between);
         assert_eq!(
-            read(&chain(258)),
-            Err(Refusal::TooManyOperators),
+            parse(&chain(258)),
+            Err(AdmitError::TooManyOperators),
             "{between}"
         );
-        assert!(read(&chain(257)).is_ok(), "{between}");
+        assert!(parse(&chain(257)).is_ok(), "{between}");
     }
     let chain = vec!["x"; 8001].join("+");
     let negated = format!("{}x", "-".repeat(8000));
     for text in [&chain, &negated] {
-        assert_eq!(part(text, PromqlScope::Any), Err(Refusal::TooManyOperators));
-        let refused = part(text, PromqlScope::Namespace).unwrap_err();
-        assert!(matches!(refused, Refusal::TooLong { .. }), "{refused}");
+        assert_eq!(
+            member_query(text, PromqlScope::Any),
+            Err(AdmitError::TooManyOperators)
+        );
+        let error = member_query(text, PromqlScope::Namespace).unwrap_err();
+        assert!(matches!(error, AdmitError::TooLong { .. }), "{error}");
     }
     let chain = vec!["x"; 200].join("+");
     assert_eq!(
-        part(&chain, PromqlScope::Any).as_deref(),
+        member_query(&chain, PromqlScope::Any).as_deref(),
         Ok(vec![r#"x{cluster="east"}"#; 200].join(" + ").as_str())
     );
     let conditions = vec![r#"a!="+""#; 300].join(",");
-    assert!(part(&format!("x{{{conditions}}}"), PromqlScope::Any).is_ok());
+    assert!(member_query(&format!("x{{{conditions}}}"), PromqlScope::Any).is_ok());
 }
 
 #[test]
-fn text_that_would_end_the_parser_is_refused_before_it() {
+fn text_that_would_crash_the_parser_is_rejected_before_it_is_parsed() {
     for text in [
         "rate(up[1e300])",
         "rate(up[ 99999999999999999999999999 ])",
@@ -198,7 +201,7 @@ fn text_that_would_end_the_parser_is_refused_before_it() {
         "rate(up[5])",
     ] {
         assert!(
-            matches!(restricted(text), Err(Refusal::Duration(_))),
+            matches!(restricted(text), Err(AdmitError::Duration(_))),
             "{text}"
         );
     }
@@ -214,11 +217,11 @@ fn text_that_would_end_the_parser_is_refused_before_it() {
 }
 
 #[test]
-fn a_refusal_says_what_is_accepted() {
+fn an_error_names_what_is_accepted() {
     for (text, message) in [
         ("", "the query is empty"),
         ("up{namespace=\"other\"}", {
-            "the query may read namespace \"shop\" only: leave out the condition on label \
+            "the query may read namespace \"shop\" only: remove the matcher on label \
              \"namespace\", it is added"
         }),
         (
@@ -234,9 +237,9 @@ fn a_refusal_says_what_is_accepted() {
             "duration \"5\" has no unit; write it as 5m or 30s",
         ),
     ] {
-        let refusal = restricted(text).unwrap_err();
+        let error = restricted(text).unwrap_err();
         assert_eq!(
-            (refusal.to_string().as_str(), refusal.reason()),
+            (error.to_string().as_str(), error.reason()),
             (message, "QueryNotAccepted"),
             "{text}"
         );
@@ -244,7 +247,7 @@ fn a_refusal_says_what_is_accepted() {
 }
 
 #[test]
-fn any_scope_takes_a_query_as_it_is() {
+fn scope_any_admits_a_query_unchanged() {
     let text = r#" max_over_time(sum(x{namespace=~".*"})[1h:1m]) "#;
     let query = admit(text, "shop", WEEK, PromqlScope::Any).unwrap();
     assert_eq!(query.as_str(), text.trim());
@@ -253,13 +256,13 @@ fn any_scope_takes_a_query_as_it_is() {
 }
 
 #[test]
-fn what_was_admitted_is_admitted_again_unchanged() {
+fn an_admitted_query_is_admitted_again_unchanged() {
     let once = restricted(r#"sum(rate(a{b=~"c.+"}[5m])) / sum(d) or vector(0)"#).unwrap();
     assert_eq!(restricted(&once), Ok(once));
 }
 
 #[test]
-fn promql_raw_guard_binds_or_refuses_arbitrary_text() {
+fn promql_raw_guard_binds_or_rejects_arbitrary_text() {
     bolero::check!()
         .with_iterations(3000)
         .with_type::<String>()
@@ -270,8 +273,8 @@ fn promql_raw_guard_binds_or_refuses_arbitrary_text() {
         });
 }
 
-/// Words of the language in any order: closer to queries than arbitrary text.
-fn salad() -> impl Strategy<Value = String> {
+/// Words of the language in random order: closer to queries than arbitrary text.
+fn word_salad() -> impl Strategy<Value = String> {
     let words = vec![
         "up",
         "secret",
@@ -336,14 +339,14 @@ fn salad() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
     #[test]
-    fn word_salad_is_bound_or_refused(text in salad()) {
+    fn random_words_are_bound_or_rejected(text in word_salad()) {
         if let Ok(query) = restricted(&text) {
             prop_assert!(is_bound(&query, "shop"), "{} -> {}", text, query);
         }
     }
 
     #[test]
-    fn whatever_the_namespace_it_is_the_only_one(namespace in ".{1,40}", value in ".{0,40}") {
+    fn any_namespace_is_the_only_one_that_is_read(namespace in ".{1,40}", value in ".{0,40}") {
         let value = value.replace(['\\', '"', '\n'], "_");
         let text = format!("sum(a{{x=\"{value}\"}}) / b");
         let query = admit(&text, &namespace, WEEK, PromqlScope::Namespace);

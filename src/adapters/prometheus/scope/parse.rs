@@ -1,25 +1,28 @@
-//! From text to tree: what the parser, or a walk over its answer, could not survive is refused by a look at the text
-//! first. It refuses nothing for what a query means.
+//! Parses queries, after a check of the text for what would crash the parser or overflow the stack of a later walk.
+//! What a query means is checked by [`super::admit`].
 
 use promql_parser::parser::{self, Expr};
 
-use super::{super::promql::excerpt, DEPTH_MAX, OPERATORS_MAX, Refusal};
+use super::{
+    super::promql::excerpt,
+    error::{AdmitError, DEPTH_MAX, OPERATORS_MAX},
+};
 
-/// Parses, after a look at the raw text for what the parser cannot take.
+/// Parses a query, after [`check_raw`].
 ///
-/// promql-parser 0.11 panics on durations beyond 64 bits of seconds, and is not written for hostile input otherwise;
-/// a panic in it is a refusal of the text, not the end of the process.
-pub(in super::super) fn read(text: &str) -> Result<Expr, Refusal> {
+/// promql-parser 0.11 panics on durations beyond 64 bits of seconds and is not written for hostile input, so a panic of
+/// the parser is caught and becomes an error of the query.
+pub(in super::super) fn parse(text: &str) -> Result<Expr, AdmitError> {
     check_raw(text)?;
     match std::panic::catch_unwind(|| parser::parse(text)) {
         Ok(Ok(tree)) => Ok(tree),
-        Ok(Err(message)) => Err(Refusal::Syntax(excerpt(&message))),
-        Err(_) => Err(Refusal::Syntax("the parser failed".to_owned())),
+        Ok(Err(message)) => Err(AdmitError::Syntax(excerpt(&message))),
+        Err(_) => Err(AdmitError::Syntax("the parser panicked".to_owned())),
     }
 }
 
-/// Refuses, before parsing, deep nesting, long chains and durations that are bare numbers.
-fn check_raw(text: &str) -> Result<(), Refusal> {
+/// Rejects deep nesting, long chains and durations that are bare numbers.
+fn check_raw(text: &str) -> Result<(), AdmitError> {
     let code = without_strings(text);
     let mut depth = 0_usize;
     for character in code.chars() {
@@ -29,7 +32,7 @@ fn check_raw(text: &str) -> Result<(), Refusal> {
             _ => {}
         }
         if depth > DEPTH_MAX {
-            return Err(Refusal::TooDeep);
+            return Err(AdmitError::TooDeep);
         }
     }
     check_operators(&code)?;
@@ -44,8 +47,9 @@ fn check_raw(text: &str) -> Result<(), Refusal> {
     })
 }
 
-/// Counts what may stand between two operands, or before one, outside of `{...}`: each is a level of the tree at most.
-fn check_operators(code: &str) -> Result<(), Refusal> {
+/// Counts what may stand between two operands, or before one, outside of `{...}`: each adds at most one level to the
+/// tree.
+fn check_operators(code: &str) -> Result<(), AdmitError> {
     let mut in_braces = false;
     let signs = code.chars().filter(|character| {
         in_braces = *character == '{' || in_braces && *character != '}';
@@ -55,26 +59,26 @@ fn check_operators(code: &str) -> Result<(), Refusal> {
     let words = code.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     let words = words.filter(|word| matches!(*word, "and" | "or" | "unless" | "atan2"));
     if signs.count() + equalities.count() + words.count() > OPERATORS_MAX {
-        Err(Refusal::TooManyOperators)
+        Err(AdmitError::TooManyOperators)
     } else {
         Ok(())
     }
 }
 
-/// A word in a duration's place must not be a number: those have no unit, and huge ones end the parser.
-fn check_duration(word: &str) -> Result<(), Refusal> {
+/// Rejects a duration that is a bare number: it has no unit, and the parser panics on a huge one.
+fn check_duration(word: &str) -> Result<(), AdmitError> {
     let word = word.trim();
     let number = word.parse::<f64>().is_ok() || word.starts_with("0x");
     // An exponent may be cut in two by its sign (`1e+300`).
     let exponent = word.starts_with(|c: char| c.is_ascii_digit() || c == '.') && word.contains('e');
     if number || exponent {
-        Err(Refusal::Duration(excerpt(word)))
+        Err(AdmitError::Duration(excerpt(word)))
     } else {
         Ok(())
     }
 }
 
-/// The text in lower case with comments and the contents of strings left out.
+/// The text in lower case, without comments and the contents of strings.
 fn without_strings(text: &str) -> String {
     let mut code = String::with_capacity(text.len());
     let mut characters = text.chars();
@@ -94,7 +98,7 @@ fn without_strings(text: &str) -> String {
     code
 }
 
-/// Consumes up to the closing quote. The parser takes a backslash as an escape in all three kinds of string.
+/// Skips to the closing quote. The parser reads a backslash as an escape in all three kinds of string.
 fn skip_string(characters: &mut std::str::Chars<'_>, quote: char) {
     while let Some(character) = characters.next() {
         if character == '\\' {
