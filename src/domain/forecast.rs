@@ -71,7 +71,7 @@ impl From<&Refusal> for Refused {
 
 // === impl ForecastDetails ===
 
-/// With more than this percentage of a day at the limits, the measured demand says little about the true one.
+/// With more than this percentage of a day at the limits, the measured demand underestimates the true one.
 const CENSORED_PERCENT: f64 = 20.0;
 
 impl ForecastDetails {
@@ -147,10 +147,10 @@ impl Predicted {
     }
 }
 
-/// The length of the forecast to ask for, from the end of the history: `2 * window + OUTLIVES_HISTORY + step`.
+/// The length of the forecast to request, from the end of the history: `2 * window + OUTLIVES_HISTORY + step`.
 ///
 /// This covers two prediction windows until the forecast expires. The first makes the proposal; the second is
-/// published with it. The controller, `plan` and `backtest` ask for the same length.
+/// published with it. The controller, `plan` and `backtest` request the same length.
 #[must_use]
 pub fn forecast_length(window: SignedDuration, step: SignedDuration) -> SignedDuration {
     [window, window, OUTLIVES_HISTORY, step]

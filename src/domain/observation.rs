@@ -26,7 +26,7 @@ pub struct Observation {
 /// The two counts of a scale subresource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scale {
-    /// `spec.replicas`: what was asked for.
+    /// `spec.replicas`: the desired count.
     pub spec: Replicas,
     /// `status.replicas`: what exists, surge included.
     pub status: Replicas,
@@ -185,7 +185,7 @@ pub struct PodSample {
     pub value: i64,
     /// End of the interval measured.
     pub at: Timestamp,
-    /// Length of the interval measured; 60 s when the API does not say.
+    /// Length of the interval measured; 60 s when the API gives none.
     pub window: SignedDuration,
 }
 

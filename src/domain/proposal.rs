@@ -248,7 +248,7 @@ reasons! {
     PartialHistory,
     /// The forecast is too old for the history it was made from.
     Expired,
-    /// The series changed its unit or its identity: older samples say nothing about newer ones.
+    /// The series changed its unit or its identity: older samples are not comparable.
     SeriesChanged,
     /// The algorithm gave no finite number.
     NumericalFailure,

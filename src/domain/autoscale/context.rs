@@ -29,7 +29,7 @@ pub struct Child {
     pub min: Replicas,
     /// Its `maxReplicas`.
     pub max: Replicas,
-    /// Its `desiredReplicas`, if it has a status: what it scaled to. Somebody may have changed the scale since.
+    /// Its `desiredReplicas`, if it has a status: what it scaled to. A user may have changed the scale since.
     pub desired: Option<Replicas>,
     /// Its `lastScaleTime`. The API cuts it to seconds; the caller adds what was cut off, so that a change never looks
     /// older than it is.
@@ -68,7 +68,7 @@ impl<'a> Context<'a> {
         self.workload.strategy == Strategy::Auto && self.workload.mode_in_force() == Mode::Delegated
     }
 
-    /// Whether somebody scaled the workload to zero, which pauses autoscaling.
+    /// Whether a user scaled the workload to zero, which pauses autoscaling.
     pub(super) fn paused(&self, history: &History) -> bool {
         let hpa = self.workload.hpa(self.bounds());
         self.current() == Replicas::ZERO

@@ -43,7 +43,7 @@ impl Context<'_> {
     /// reach a count and did not move for a whole sync period has read other values than this decision; its minimum is
     /// raised instead of waiting longer.
     ///
-    /// A minimum above the current count is lowered: somebody scaled down after it was reached, and it would keep the
+    /// A minimum above the current count is lowered: a user scaled down after it was reached, and it would keep the
     /// child from reading metrics.
     pub(super) fn child_hpa(
         &self,

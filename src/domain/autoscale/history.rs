@@ -118,7 +118,7 @@ impl History {
             (Some(before), Some(at)) if before.last_scale.is_none_or(|last| at > last) => {
                 let to = scaled_to.unwrap_or(now.current);
                 let mut history = self.applied(behavior, before.current, to, at);
-                // An HPA does not scale to zero here: somebody did meanwhile, which is a pause.
+                // A child never scales to zero, since its minimum is at least 1: a user did, which is a pause.
                 history.log.scaled_to_zero = false;
                 history
             }

@@ -19,7 +19,7 @@ pub enum Limit {
     MetricUnavailable,
     /// The history was lost: the count is not lowered.
     HistoryLost,
-    /// Somebody scaled the workload to zero: autoscaling is paused.
+    /// A user scaled the workload to zero: autoscaling is paused.
     Paused,
     /// Only cron windows are configured, and none is open: the current count stays.
     NoActiveWindow,

@@ -32,7 +32,7 @@ pub(super) fn clock_change(window: &Window, now: Timestamp) -> Option<String> {
     });
     let within = changes(window.start_zone(), now)
         .find_map(|change| Some((change.at, inside(window, &change)?)));
-    // For the same change, a moved edge says more than a changed length.
+    // For one change, report the moved edge rather than the changed length.
     let (_, message) = at_edges.chain(within).min_by_key(|(at, _)| *at)?;
     Some(message)
 }

@@ -210,7 +210,7 @@ impl Window {
     ///
     /// # Errors
     /// [`WindowError`] for the first field that cannot be read: `timezone`, `start`, `end`. A window
-    /// that can never be active is read, and says so in [`WindowState::problem`].
+    /// that can never be active is valid; [`WindowState::problem`] names the problem.
     pub fn parse(text: &WindowText<'_>, local: &Zone) -> Result<Self, WindowError> {
         let cron = || text.name.to_owned();
         let zone = Zone::parse(text.timezone, local).map_err(|source| WindowError::Zone {
@@ -398,7 +398,7 @@ impl Window {
         None
     }
 
-    /// The ends at which no window starts, as far as civil times tell.
+    /// The ends at which no window starts, by civil time where both are in one zone.
     fn plain_ends(&self) -> Search<'_> {
         let ends = self.end.search();
         if self.one_zone() {

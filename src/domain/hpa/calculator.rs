@@ -405,7 +405,7 @@ fn by_total_per_pod(total: i64, target: i64, context: &MetricContext<'_>) -> Met
 
 #[expect(
     clippy::cast_possible_truncation,
-    reason = "the cast saturates, which is meant"
+    reason = "the cast saturates, as intended"
 )]
 fn ceil_i64(x: f64) -> i64 {
     x.ceil() as i64

@@ -36,7 +36,7 @@ pub enum Direction {
 pub struct Recommendation {
     /// When it was computed.
     pub at: Timestamp,
-    /// The count it asked for.
+    /// The recommended count.
     pub replicas: Replicas,
     /// Whether the child HPA can have computed it too; see [`Log::mark_mirrored`].
     pub mirrored: bool,

@@ -39,13 +39,13 @@ impl Default for Settings {
     }
 }
 
-/// When a workload at zero replicas is looked at.
+/// When metrics are computed for a workload at zero replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZeroRule {
     /// Never: zero is a pause (feature gate `HPAScaleToZero` off).
     Never,
     /// When this autoscaler itself scaled to zero (Kubernetes 1.36 and newer, gate on).
     WhenScaledToZero,
-    /// Whenever `minReplicas` is zero, whoever scaled down (before 1.36).
+    /// Whenever `minReplicas` is zero, also after a change by a user (before 1.36).
     WhenMinIsZero,
 }

@@ -108,7 +108,7 @@ fn a_constant_forecast_ends_at_its_own_count() {
     }
 }
 
-/// Rejected rule: clamp raw before it is logged. The log would say 10 for 300 s more.
+/// Rejected rule: clamp raw before it is logged. The log would hold 10 for 300 s more.
 #[test]
 fn a_lowered_minimum_is_followed_without_waiting_for_the_window() {
     let scenario = Scenario {
@@ -150,7 +150,7 @@ fn the_child_is_expected_to_compute_from_what_it_has_read() {
     assert_eq!(
         decision.observed.map(|pass| pass.desired),
         Some(n(30)),
-        "what the full log says"
+        "the result of the full log"
     );
 }
 
@@ -233,7 +233,7 @@ fn a_forecast_that_has_ended_may_leave_another_count() {
     }
 }
 
-/// Without metrics and prediction, the end of the last window changes nothing, and a count by hand
+/// Without metrics and prediction, the end of the last window changes nothing, and a count set by a user
 /// stays as well.
 #[test]
 fn cron_alone_holds_the_current_count_outside_its_windows() {
@@ -445,7 +445,7 @@ fn a_delegated_floor_allows_for_the_next_pass_of_the_child() {
     );
 }
 
-/// The child went from 21 to 20, then somebody set 1: the child's change is one replica.
+/// The child went from 21 to 20, then a user set 1: the child's change is one replica.
 #[test]
 fn a_change_by_a_user_is_not_attributed_to_the_child() {
     let behavior = Some(Behavior::default());

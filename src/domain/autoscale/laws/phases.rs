@@ -35,7 +35,7 @@ struct Trace {
     floors: Vec<(i64, Replicas)>,
     /// Count after every pass, by second.
     counts: Vec<(i64, Replicas)>,
-    /// What the open cron windows ask for, and the bounds, by second.
+    /// The target of the open cron windows, and the bounds, by second.
     wanted: Vec<(i64, Replicas, ReplicaBounds)>,
 }
 
