@@ -89,6 +89,30 @@ pub enum Held {
 ///
 /// The reading failed or does not match the metric's type; no samples, pods, ready pods
 /// or requests; a target this type of metric cannot use; an unknown metric type.
+///
+/// # Examples
+/// ```
+/// use foretide::domain::hpa::{MetricContext, MetricSpec, Settings, Target, Tolerance, propose};
+/// use foretide::domain::observation::Measured;
+/// use foretide::domain::{Replicas, Scale};
+///
+/// let metric = MetricSpec::External {
+///     metric: "queue".into(),
+///     selector: None,
+///     target: Target::AverageValue(4_000),
+/// };
+/// let context = MetricContext {
+///     scale: Scale { spec: Replicas::new(2), status: Replicas::new(2) },
+///     unseen: Replicas::ZERO,
+///     pods: &[],
+///     tolerance: Tolerance { down: 0.1, up: 0.1 },
+///     settings: &Settings::default(),
+///     now: jiff::Timestamp::UNIX_EPOCH,
+/// };
+/// let proposal = propose(&metric, &Ok(Measured::Total(vec![12_000])), &context)?;
+/// assert_eq!(proposal.replicas, Replicas::new(3));
+/// # Ok::<(), foretide::domain::observation::Unavailable>(())
+/// ```
 pub fn propose(
     metric: &MetricSpec,
     reading: &Reading,
