@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use foretide::domain::autoscale::history::History;
-use foretide::domain::autoscale::{Child, Seen, decide};
+use foretide::domain::autoscale::{Child, Inputs, decide};
 use foretide::domain::cron::{Window, WindowText, Zone};
 use foretide::domain::forecast::{ForecastReading, Predicted};
 use foretide::domain::hpa::{MetricSpec, Settings, Target};
@@ -30,7 +30,7 @@ const SYNCS_BEFORE: i32 = 20;
 /// Everything one decision is made from.
 struct Case {
     workload: Workload,
-    seen: Seen,
+    inputs: Inputs,
     history: History,
 }
 
@@ -103,7 +103,7 @@ fn cpu(milli: i64) -> Requests {
 }
 
 /// From 1 to 50 pods; usage and forecast differ from one workload to the next.
-fn seen(i: u32, now: Timestamp) -> Seen {
+fn inputs(i: u32, now: Timestamp) -> Inputs {
     let count = 1 + i % 50;
     let usage = |pod: u32| {
         let milli = 60 + i64::from((i * 7 + pod * 13) % 90);
@@ -119,7 +119,7 @@ fn seen(i: u32, now: Timestamp) -> Seen {
     };
     let replicas = Replicas::new(count);
     let value = f64::from(count) * (0.08 + f64::from(i % 10) / 100.0);
-    Seen {
+    Inputs {
         observation: Observation {
             scale: Scale {
                 spec: replicas,
@@ -134,7 +134,7 @@ fn seen(i: u32, now: Timestamp) -> Seen {
         forecasts: vec![ForecastReading {
             name: "resource.cpu".into(),
             outcome: Ok(Predicted { value, target: 0.1 }),
-            grounds: None,
+            details: None,
         }],
         child: Some(Child {
             min: Replicas::new(2),
@@ -148,13 +148,13 @@ fn seen(i: u32, now: Timestamp) -> Seen {
 
 /// A workload in the middle of its life: its history holds a whole stabilization window.
 fn case(i: u32, settings: &Settings, now: Timestamp) -> Case {
-    let (workload, seen) = (workload(i), seen(i, now));
+    let (workload, inputs) = (workload(i), inputs(i, now));
     let history = (1..=SYNCS_BEFORE)
         .rev()
         .fold(History::default(), |history, ago| {
             decide(
                 &workload,
-                &seen,
+                &inputs,
                 &history,
                 settings,
                 now - SYNC_PERIOD * ago,
@@ -163,7 +163,7 @@ fn case(i: u32, settings: &Settings, now: Timestamp) -> Case {
         });
     Case {
         workload,
-        seen,
+        inputs,
         history,
     }
 }
@@ -179,11 +179,11 @@ fn decisions(c: &mut Criterion) {
         b.iter(|| {
             for Case {
                 workload,
-                seen,
+                inputs,
                 history,
             } in &cases
             {
-                black_box(decide(workload, black_box(seen), history, &settings, now));
+                black_box(decide(workload, black_box(inputs), history, &settings, now));
             }
         });
     });

@@ -11,9 +11,12 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::output::{API_VERSION, Screen, Side};
-use crate::domain::cron::{
-    Activity, Bounds, Expression, ExpressionError, Finding, Occurrence, Problem, Standing, Window,
-    WindowError, WindowField, WindowText, Zone, ZoneError, lint, occurrences,
+use crate::domain::{
+    ReplicaBounds,
+    cron::{
+        Activity, Ambiguity, Expression, ExpressionError, Finding, Occurrence, Window, WindowError,
+        WindowField, WindowProblem, WindowText, Zone, ZoneError, lint, occurrences,
+    },
 };
 
 /// Arguments of `foretide cron`.
@@ -85,7 +88,7 @@ pub struct Crons {
     /// Its windows.
     pub windows: Vec<Window>,
     /// Its replica limits.
-    pub bounds: Bounds,
+    pub bounds: ReplicaBounds,
 }
 
 /// What lint has to say.
@@ -117,7 +120,7 @@ pub enum CronError {
     NeverFires(String),
     /// The window can never be active.
     #[error("the window is never active: {}", problem_text(*.0))]
-    NeverActive(Problem),
+    NeverActive(WindowProblem),
 }
 
 impl From<WindowError> for CronError {
@@ -138,11 +141,11 @@ impl From<WindowError> for CronError {
     }
 }
 
-fn problem_text(problem: Problem) -> &'static str {
+fn problem_text(problem: WindowProblem) -> &'static str {
     match problem {
-        Problem::ZeroLength => "--expr and --end name the same times",
-        Problem::StartNeverFires => "no date matches --expr",
-        Problem::EndNeverFires => "no date matches --end",
+        WindowProblem::ZeroLength => "--expr and --end name the same times",
+        WindowProblem::StartNeverFires => "no date matches --expr",
+        WindowProblem::EndNeverFires => "no date matches --end",
     }
 }
 
@@ -167,7 +170,7 @@ pub fn lint_report(all: &[Crons], output: Output, now: Timestamp) -> LintReport 
         .map(|crons| (crons, lint(&crons.windows, crons.bounds, now)));
     let findings: Vec<(&Crons, Vec<Finding>)> = findings.collect();
     let mut each = findings.iter().flat_map(|(_, findings)| findings);
-    let has_errors = each.any(|finding| finding.code.is_error());
+    let has_errors = each.any(|finding| finding.lint.is_error());
     let text = match output {
         Output::Table => lint_table(&findings),
         Output::Json => print_json("CronFindings", lint_items(&findings)),
@@ -219,10 +222,10 @@ fn firing_item(found: &Occurrence, zone: &Zone) -> Value {
 /// What the clocks do to one firing.
 fn standing_remark(found: &Occurrence) -> Option<String> {
     let civil = found.civil.strftime("%H:%M");
-    match found.standing {
-        Standing::Once => None,
-        Standing::Gap => Some(format!("{civil} is skipped by the clocks")),
-        Standing::Overlap => Some(format!("{civil} comes twice; the first pass counts")),
+    match found.ambiguity {
+        Ambiguity::Unambiguous => None,
+        Ambiguity::Gap => Some(format!("{civil} is skipped by the clocks")),
+        Ambiguity::Fold => Some(format!("{civil} comes twice; the first pass counts")),
     }
 }
 
@@ -340,8 +343,8 @@ fn lint_items(findings: &[(&Crons, Vec<Finding>)]) -> Vec<Value> {
         json!({
             "object": object,
             "cron": finding.cron,
-            "code": finding.code.as_str(),
-            "severity": if finding.code.is_error() { "error" } else { "warning" },
+            "code": finding.lint.as_str(),
+            "severity": if finding.lint.is_error() { "error" } else { "warning" },
             "message": finding.message,
         })
     };
@@ -398,6 +401,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::domain::Replicas;
 
     #[derive(Debug, Parser)]
     struct Program {
@@ -567,7 +571,7 @@ mod tests {
         let crons = |windows| Crons {
             object: "shop/web".to_owned(),
             windows,
-            bounds: Bounds { min: 1, max: 9 },
+            bounds: ReplicaBounds::new(Replicas::new(1), Replicas::new(9)),
         };
         let never = [crons(vec![
             window("day", "0 9 * * *", "UTC"),

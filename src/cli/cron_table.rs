@@ -59,11 +59,10 @@ fn lint(args: &LintArgs, screen: Screen, local: &Zone, now: Timestamp) -> Result
                 has_errors = true;
                 let _infallible = writeln!(notes, "{}: {}", document.place(), problem.message);
             }
-            let bounds = validate::bounds(workload);
             all.push(Crons {
                 object: object(&document),
                 windows: workload.windows.clone(),
-                bounds,
+                bounds: workload.bounds,
             });
         }
     }

@@ -10,7 +10,6 @@ use jiff::Timestamp;
 
 use super::output::{Paint, Screen, Side};
 use crate::domain::{
-    explain::{amount, unit_of},
     hpa::{MetricSpec, Target},
     proposal::Unit,
 };
@@ -40,7 +39,7 @@ impl<'a> Units<'a> {
         match (proposal.source, metric.map(MetricSpec::target)) {
             (ProposalSource::Observed, Some(Target::Utilization(_))) => Unit::Percent,
             (ProposalSource::Cron, _) => Unit::Plain,
-            _ => unit_of(&proposal.name),
+            _ => Unit::of_metric(&proposal.name),
         }
     }
 }
@@ -70,7 +69,7 @@ fn row(proposal: &ProposalStatus, units: Units<'_>) -> [String; 6] {
     let unit = units.unit(proposal);
     let shown =
         |text: Option<&String>, unit: Unit| match text.map(|text| (text.parse::<f64>(), text)) {
-            Some((Ok(value), _)) => amount(value, unit),
+            Some((Ok(value), _)) => unit.amount(value),
             Some((Err(_), text)) => text.clone(),
             None => "-".to_owned(),
         };

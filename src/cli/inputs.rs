@@ -15,7 +15,7 @@ use super::{
     validate::{self, Accepted, Severity, Validator},
 };
 use crate::{
-    domain::{cron::Zone, demand::NoTarget, hpa::MetricSpec, workload::Workload},
+    domain::{cron::Zone, demand::TargetError, hpa::MetricSpec, workload::Workload},
     error::chain,
     sim::Recording,
 };
@@ -238,8 +238,8 @@ pub(super) fn without_history(workload: &mut Workload, histories: &[History]) ->
 }
 
 /// A utilization is asked for, and nothing says what the pods request.
-pub(super) fn requests_unknown(template: &template::Template, error: &NoTarget) -> Failure {
-    let NoTarget::MissingRequest { resource, .. } = error else {
+pub(super) fn requests_unknown(template: &template::Template, error: &TargetError) -> Failure {
+    let TargetError::MissingRequest { resource, .. } = error else {
         return Failure::invalid(error);
     };
     if let Some(place) = &template.place {

@@ -32,8 +32,7 @@ use crate::{
     api::spec::FleetSpec,
     domain::{
         Replicas,
-        autoscale::history,
-        autoscale::{Decision, Seen, decide},
+        autoscale::{self, Decision, decide, history},
         cron::Zone,
         hpa::Settings,
         workload::Workload,
@@ -133,7 +132,7 @@ fn plan(args: &PlanArgs, local: &Zone, now: Timestamp) -> Result<Plan, Failure> 
     let forecasts = outlooks
         .iter()
         .filter_map(|outlook| outlook.reading(&scene.observation.pods));
-    let seen = Seen {
+    let seen = autoscale::Inputs {
         forecasts: forecasts.collect(),
         observation: scene.observation,
         child: None,

@@ -26,9 +26,9 @@ use super::{
 use crate::{
     api::spec::{self, FleetSpec, Invalid},
     domain::{
-        cron::{Bounds, Zone, lint},
+        cron::{Zone, lint},
         hpa::Settings,
-        workload::{Subject, Workload},
+        workload::{SpecPart, Workload},
     },
     error::chain,
 };
@@ -235,14 +235,14 @@ impl<'a> Validator<'a> {
 
     fn lints(&self, document: &Document, accepted: &Accepted) -> Vec<Remark> {
         let workload = accepted.workload();
-        let found = lint(&workload.windows, bounds(workload), self.now);
+        let found = lint(&workload.windows, workload.bounds, self.now);
         let each = found.iter().map(|finding| {
             let place = document.find(&cron_path(accepted.spec(), &finding.cron));
             let message = format!(
                 "cron {}: {} [{}]",
                 finding.cron,
                 finding.message,
-                finding.code.as_str()
+                finding.lint.as_str()
             );
             remark(place, Severity::Warning, message)
         });
@@ -393,9 +393,9 @@ fn refused(document: &Document, violations: &[Violation]) -> Vec<Remark> {
 /// The parts of a spec that are left out: crons, or fields with a default in their place.
 fn problems(document: &Document, accepted: &Accepted) -> Vec<Remark> {
     let each = accepted.workload().problems.iter().map(|problem| {
-        let path = match &problem.subject {
-            Subject::Cron(name) => cron_path(accepted.spec(), name),
-            Subject::Field(path) => path.clone(),
+        let path = match &problem.part {
+            SpecPart::Cron(name) => cron_path(accepted.spec(), name),
+            SpecPart::Field(path) => path.clone(),
         };
         let message = format!("{}; left out [{}]", problem.message, problem.reason);
         remark(document.find(&path), Severity::Warning, message)
@@ -410,14 +410,6 @@ fn cron_path(spec: &EffectiveHorizontalPodAutoscalerSpec, name: &str) -> String 
         .map(|cron| cron.name.as_deref().unwrap_or_default())
         .position(|n| n == name);
     position.map_or_else(|| "spec.crons".to_owned(), |i| format!("spec.crons[{i}]"))
-}
-
-/// The limits that cron targets are held against.
-pub(super) fn bounds(workload: &Workload) -> Bounds {
-    Bounds {
-        min: workload.bounds.min.get(),
-        max: workload.bounds.max.get(),
-    }
 }
 
 /// Whether a document is of a kind of ours.

@@ -62,7 +62,7 @@ impl DecideContext<'_> {
         let behavior = workload.behavior.as_ref();
         state.restore(&observation.scale.uid, behavior, settings, now);
         let acting = observation.hpas.acting().map(|hpa| &**hpa);
-        let seen = autoscale::Seen {
+        let seen = autoscale::Inputs {
             observation: observation.observation.clone(),
             forecasts: observation.forecasts.clone(),
             child: acting.map(|hpa| as_left(hpa, state.child_min)),

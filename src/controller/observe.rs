@@ -17,7 +17,7 @@ use super::{child_hpa::RelatedHpas, part::Part};
 use crate::{
     domain::{
         Replicas, ScaleTarget,
-        demand::{self, NoTarget},
+        demand::{self, TargetError},
         forecast::{ForecastReading, Predicted, Refused},
         hpa::MetricSpec,
         observation::{Cause, Measured, Observation, Pod, PodUsage, Reading, Unavailable},
@@ -352,7 +352,7 @@ impl ForecastSeries<'_> {
             };
             ForecastReading {
                 name: metric.identifier(),
-                grounds,
+                details: grounds,
                 outcome,
             }
         });
@@ -365,10 +365,10 @@ fn repeated(metric: &str) -> Refused {
     Refused::new(Reason::NotForecastable, message)
 }
 
-fn no_target(error: &NoTarget) -> Refused {
+fn no_target(error: &TargetError) -> Refused {
     let reason = match error {
-        NoTarget::MissingRequest { .. } => Reason::MissingRequest,
-        NoTarget::NotForecastable { .. } => Reason::NotForecastable,
+        TargetError::MissingRequest { .. } => Reason::MissingRequest,
+        TargetError::NotForecastable { .. } => Reason::NotForecastable,
     };
     Refused::new(reason, error.to_string())
 }

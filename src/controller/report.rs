@@ -130,7 +130,7 @@ impl<C: Cluster> Reporter<'_, C> {
     fn publish_forecasts(&self, state: &mut ReportState, decision: &Decision) {
         let mut before = std::mem::take(&mut state.forecast);
         for proposal in &decision.proposals {
-            if let Some(grounds) = &proposal.grounds {
+            if let Some(grounds) = &proposal.details {
                 let age = self.now.duration_since(grounds.known_until).as_secs_f64();
                 let foresight = Foresight {
                     skill: grounds.skill,

@@ -1,8 +1,7 @@
-//! What one replica should carry, in base units: the target of a forecast of total demand. And what all of them carry
-//! now, where every one of them was asked.
+//! The demand that one replica should carry, and the total demand that all replicas carry now, in base units.
 //!
-//! A utilization becomes an amount by the mean request of the pods that serve now, and by the pod
-//! template where none does. It refuses to guess: without a request there is no target.
+//! A forecast of total demand is divided by [`target`]. A utilization target becomes an amount by the mean request of
+//! the serving pods, or of the pod template if none serves. Without a request there is no target.
 
 use std::sync::Arc;
 
@@ -13,18 +12,18 @@ use super::{
     observation::{Container, Measured, Phase, Pod, PodUsage, Status},
 };
 
-/// A reading older than this says nothing about the minute that it arrives in.
+/// A reading older than this is not part of the current total.
 const FRESH: SignedDuration = SignedDuration::from_mins(2);
 
 /// Milli-units per unit.
 const MILLI: f64 = 1000.0;
 
-/// Why a metric gives nothing to divide a forecast by.
+/// Why a metric has no target per pod.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoTarget {
-    /// A utilization of something that is not requested.
+pub enum TargetError {
+    /// A utilization target for a resource that is not requested.
     #[error(
-        "container {container:?} has no {resource} request, so a utilization has no size: set \
+        "container {container:?} has no {resource} request, so a utilization target has no amount: set \
          resources.requests.{resource} or use averageValue"
     )]
     MissingRequest {
@@ -35,7 +34,7 @@ pub enum NoTarget {
     },
     /// The metric's type or target cannot be forecast.
     #[error(
-        "metric {metric} has no target per pod that a forecast could be divided by: use averageValue or averageUtilization"
+        "metric {metric} has no target per pod, so it cannot be forecast: use averageValue or averageUtilization"
     )]
     NotForecastable {
         /// Identifier of the metric.
@@ -43,27 +42,43 @@ pub enum NoTarget {
     },
 }
 
-/// What forecasts of one metric are divided by; a value in all is not an amount per pod, and
-/// the ratio to it would grow with every pod that is added before the metric answers.
+/// The demand that one pod should carry: what forecasts of the metric are divided by.
+///
+/// A `value` target is not an amount per pod. Divided by it, a count would grow with every pod that is added before the
+/// metric reacts.
+///
+/// ```
+/// use foretide::domain::demand;
+/// use foretide::domain::hpa::{MetricSpec, Target};
+/// use foretide::domain::observation::Container;
+///
+/// let cpu = MetricSpec::Resource { name: "cpu".into(), target: Target::Utilization(50) };
+/// let template = [Container {
+///     name: "app".into(),
+///     requests: [("cpu", 400)].into_iter().collect(),
+/// }];
+/// // Half of the 400m that the template requests.
+/// assert_eq!(demand::target(&cpu, &[], Some(&template)), Ok(0.2));
+/// ```
 ///
 /// # Units
 /// Base units of the metric: cores, bytes, requests per second.
 ///
 /// # Errors
-/// [`NoTarget::MissingRequest`] when neither a pod nor the template requests the resource.
+/// [`TargetError::MissingRequest`] when neither a pod nor the template requests the resource.
 pub fn target(
     metric: &MetricSpec,
     pods: &[Arc<Pod>],
     template: Option<&[Container]>,
-) -> Result<f64, NoTarget> {
-    let not_forecastable = || NoTarget::NotForecastable {
+) -> Result<f64, TargetError> {
+    let not_forecastable = || TargetError::NotForecastable {
         metric: metric.identifier(),
     };
     match (metric, metric.target()) {
         (_, Target::AverageValue(milli)) if milli > 0 => Ok(amount(milli)),
         (MetricSpec::Resource { name, .. }, Target::Utilization(percent)) if percent > 0 => {
             utilization(
-                &Ask {
+                &Requested {
                     resource: name,
                     container: None,
                 },
@@ -78,18 +93,19 @@ pub fn target(
             },
             Target::Utilization(percent),
         ) if percent > 0 => {
-            let ask = Ask {
+            let requested = Requested {
                 resource: name,
                 container: Some(container),
             };
-            utilization(&ask, percent, pods, template)
+            utilization(&requested, percent, pods, template)
         }
         _ => Err(not_forecastable()),
     }
 }
 
-/// The total demand of a workload as it is measured now, as a history query of the metric would give it: `None` unless
-/// every ready pod answered, with readings that are not older than two minutes.
+/// The total demand of a workload now, as a history query of the metric would return it.
+///
+/// `None` unless every ready pod has a reading that is not older than two minutes.
 ///
 /// # Units
 /// Base units of the metric.
@@ -100,12 +116,12 @@ pub fn total(
     pods: &[Arc<Pod>],
     now: Timestamp,
 ) -> Option<f64> {
-    let mut answers: Vec<(&str, f64, Timestamp)> = match measured {
+    let mut amounts: Vec<(&str, f64, Timestamp)> = match measured {
         Measured::Usage(usage) => {
-            let answer = |pod: &Arc<PodUsage>| usage_of(metric, pod).map(|amount| (amount, pod.at));
-            let named = usage.iter().map(|pod| (&*pod.pod, answer(pod)));
+            let amount = |pod: &Arc<PodUsage>| usage_of(metric, pod);
+            let named = usage.iter().map(|pod| (&*pod.pod, amount(pod), pod.at));
             named
-                .filter_map(|(name, answer)| answer.map(|(amount, at)| (name, amount, at)))
+                .filter_map(|(name, amount, at)| Some((name, amount?, at)))
                 .collect()
         }
         Measured::Samples(samples) => samples
@@ -117,21 +133,21 @@ pub fn total(
             return (!values.is_empty() && total >= 0.0).then_some(total);
         }
     };
-    answers.sort_unstable_by(|one, other| one.0.cmp(other.0));
+    amounts.sort_unstable_by(|one, other| one.0.cmp(other.0));
     let fresh = |at: &Timestamp| now.duration_since(*at) <= FRESH;
-    let answered = |pod: &&Arc<Pod>| {
-        let found = answers.binary_search_by(|(name, ..)| (**name).cmp(&*pod.name));
+    let has_amount = |pod: &&Arc<Pod>| {
+        let found = amounts.binary_search_by(|(name, ..)| (**name).cmp(&*pod.name));
         found.is_ok()
     };
     let mut serving = pods.iter().filter(|pod| is_available(pod)).peekable();
-    let whole = serving.peek().is_some()
-        && serving.all(|pod| answered(&pod))
-        && answers.iter().all(|(_, _, at)| fresh(at));
-    let total: f64 = answers.iter().map(|(_, amount, _)| amount).sum();
-    (whole && total >= 0.0).then_some(total)
+    let complete = serving.peek().is_some()
+        && serving.all(|pod| has_amount(&pod))
+        && amounts.iter().all(|(_, _, at)| fresh(at));
+    let total: f64 = amounts.iter().map(|(_, amount, _)| amount).sum();
+    (complete && total >= 0.0).then_some(total)
 }
 
-/// What a pod uses of the metric's resource; `None` if a container that counts does not say.
+/// A pod's usage of the metric's resource; `None` if a container that counts has no usage.
 fn usage_of(metric: &MetricSpec, pod: &PodUsage) -> Option<f64> {
     let (resource, only) = match metric {
         MetricSpec::Resource { name, .. } => (name, None),
@@ -147,15 +163,15 @@ fn usage_of(metric: &MetricSpec, pod: &PodUsage) -> Option<f64> {
     amounts.sum()
 }
 
-/// Which request is asked for.
-struct Ask<'a> {
+/// A resource, of one container or of all.
+struct Requested<'a> {
     resource: &'a str,
     container: Option<&'a str>,
 }
 
-// === impl Ask ===
+// === impl Requested ===
 
-impl Ask<'_> {
+impl Requested<'_> {
     /// The request of a set of containers, or the container that lacks it.
     fn request(&self, containers: &[Container]) -> Result<i64, String> {
         let wanted = containers
@@ -183,15 +199,15 @@ impl Ask<'_> {
 }
 
 fn utilization(
-    ask: &Ask<'_>,
+    requested: &Requested<'_>,
     percent: i32,
     pods: &[Arc<Pod>],
     template: Option<&[Container]>,
-) -> Result<f64, NoTarget> {
+) -> Result<f64, TargetError> {
     let requests: Vec<_> = pods
         .iter()
         .filter(|pod| is_available(pod))
-        .map(|pod| ask.request_of_pod(pod))
+        .map(|pod| requested.request_of_pod(pod))
         .collect();
     let known: Vec<f64> = requests
         .iter()
@@ -199,7 +215,7 @@ fn utilization(
         .map(|milli| amount(*milli))
         .collect();
     let mean = match (known.len(), template) {
-        (0, Some(containers)) => ask.request(containers).map(amount),
+        (0, Some(containers)) => requested.request(containers).map(amount),
         (0, None) => Err(requests
             .into_iter()
             .find_map(Result::err)
@@ -208,19 +224,19 @@ fn utilization(
     };
     match mean {
         Ok(mean) if mean > 0.0 => Ok(mean * f64::from(percent) / 100.0),
-        Ok(_) => Err(missing(ask, "*".to_owned())),
-        Err(container) => Err(missing(ask, container)),
+        Ok(_) => Err(missing(requested, "*".to_owned())),
+        Err(container) => Err(missing(requested, container)),
     }
 }
 
-fn missing(ask: &Ask<'_>, container: String) -> NoTarget {
-    NoTarget::MissingRequest {
+fn missing(requested: &Requested<'_>, container: String) -> TargetError {
+    TargetError::MissingRequest {
         container,
-        resource: ask.resource.to_owned(),
+        resource: requested.resource.to_owned(),
     }
 }
 
-/// Whether a pod serves: it runs, is ready, and is not on its way out.
+/// Whether a pod serves: it runs, is ready, and is not being deleted.
 #[must_use]
 pub fn is_available(pod: &Pod) -> bool {
     let ready = pod
@@ -300,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn the_template_answers_where_no_pod_serves() {
+    fn the_template_counts_where_no_pod_serves() {
         let template = [container("app", Some(400))];
         let metric = cpu(Target::Utilization(50));
         assert_eq!(target(&metric, &[], Some(&template)), Ok(0.2));
@@ -312,7 +328,7 @@ mod tests {
         let error = target(&cpu(Target::Utilization(50)), &pods, None).unwrap_err();
         assert_eq!(
             error,
-            NoTarget::MissingRequest {
+            TargetError::MissingRequest {
                 container: "log".into(),
                 resource: "cpu".into()
             }
@@ -344,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn the_total_is_the_sum_over_the_pods_or_nothing_if_one_that_is_ready_did_not_answer() {
+    fn the_total_is_the_sum_over_the_pods_and_absent_if_a_ready_pod_has_no_reading() {
         let pods = [named("a", true), named("b", true), named("new", false)];
         let whole = vec![
             usage("b", &[("app", 300), ("log", 50)], 30),
@@ -389,7 +405,10 @@ mod tests {
     fn a_metric_whose_target_is_not_per_pod_is_not_forecastable() {
         for metric in [MetricSpec::Unknown("Odd".into()), cpu(Target::Value(250))] {
             let error = target(&metric, &[], None).unwrap_err();
-            assert!(matches!(error, NoTarget::NotForecastable { .. }), "{error}");
+            assert!(
+                matches!(error, TargetError::NotForecastable { .. }),
+                "{error}"
+            );
         }
     }
 }

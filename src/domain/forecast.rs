@@ -1,63 +1,35 @@
 //! From a predicted demand to a proposal.
 //!
-//! Demand is a total over all pods, in `f64` from the query to here; the count is
-//! `ceil(total / target per pod)`. A proposal stays while the prediction is within the autoscaler's
-//! tolerance *of that proposal*: relative to the current count it would stick wherever the count
-//! happens to be. No forecast is no proposal, with a reason, and never zero.
+//! Demand is a total over all pods; the count is `ceil(total / target per pod)`. A proposal stays while
+//! the prediction is within the HPA's tolerance *of that proposal*: relative to the current count, it
+//! would stay wherever the count happens to be. Without a forecast there is no proposal but a reason,
+//! and never a count of zero.
 
 use foretide_models::{Forecast, Note, OUTLIVES_HISTORY, Refusal};
 use jiff::{SignedDuration, Timestamp};
 
 use super::Replicas;
-use super::explain::unit_of;
 use super::hpa::Tolerance;
 use super::lead_time::LeadTime;
-use super::proposal::{Proposal, Reason, Source};
+use super::proposal::{ForecastDetails, Proposal, Reason, Source, Unit};
 
-/// What the forecaster says about one metric.
+/// The forecast of one metric, or why there is none.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ForecastReading {
     /// Identifier of the metric, as `resource.cpu`.
     pub name: String,
     /// The prediction, or why there is none.
     pub outcome: Result<Predicted, Refused>,
-    /// What the prediction stands on, where more than its numbers is known.
-    pub grounds: Option<Grounds>,
+    /// Where the prediction comes from, if it is known.
+    pub details: Option<ForecastDetails>,
 }
 
-/// What a forecast stands on: who made it from what, and how well that has gone lately.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Grounds {
-    /// The algorithm.
-    pub method: &'static str,
-    /// The quantile in use, if the forecaster answers with one.
-    pub quantile: Option<f64>,
-    /// The span from the end of the history on that the answer is about, if it is not the prediction window.
-    pub window: Option<SignedDuration>,
-    /// The part of the last three days' answers that were enough, if it is measured.
-    pub coverage: Option<f64>,
-    /// How much better than "it stays as it is" those answers were: 0 is no better, 1 is perfect.
-    pub skill: Option<f64>,
-    /// The first sample that the forecaster learnt from, if it says so.
-    pub learnt_from: Option<Timestamp>,
-    /// Where the history ends.
-    pub known_until: Timestamp,
-    /// How long added capacity is taken to need.
-    pub lead_time: LeadTime,
-    /// The part of the last day's readings at the workload's limits, in percent.
-    pub censored_percent: f64,
-    /// What is worth knowing, in one word.
-    pub remark: Option<Reason>,
-    /// The same for people; empty if nothing is.
-    pub notes: String,
-}
-
-/// The demand that is coming.
+/// A predicted demand.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Predicted {
     /// The peak of the total demand over the prediction window, in base units.
     pub value: f64,
-    /// What one pod is meant to carry, in the same unit: an average value, or a utilization times the
+    /// What one pod should carry, in the same unit: an average value, or a utilization times the
     /// mean request.
     pub target: f64,
 }
@@ -66,14 +38,14 @@ pub struct Predicted {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Refused {
-    /// For machines.
+    /// The cause, as one word.
     pub reason: Reason,
-    /// For people: what was needed, what was there.
+    /// What was needed and what was found, for people.
     pub message: String,
 }
 
 impl Refused {
-    /// There is no prediction for `reason`; `message` says it to people.
+    /// A missing prediction, with its reason and a message for people.
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
         Self {
             reason,
@@ -82,7 +54,7 @@ impl Refused {
     }
 }
 
-/// A forecaster's refusal in the words of proposals.
+/// Translates a forecaster's refusal to a proposal's reason.
 impl From<&Refusal> for Refused {
     fn from(refusal: &Refusal) -> Self {
         let reason = match refusal {
@@ -97,13 +69,13 @@ impl From<&Refusal> for Refused {
     }
 }
 
-// === impl Grounds ===
+// === impl ForecastDetails ===
 
-/// Above this part of a day at the limits, what was measured says little about what was wanted.
+/// With more than this percentage of a day at the limits, the measured demand underestimates the true one.
 const CENSORED_PERCENT: f64 = 20.0;
 
-impl Grounds {
-    /// What `forecast` stands on.
+impl ForecastDetails {
+    /// The details of `forecast`.
     #[must_use]
     pub fn of(forecast: &Forecast, lead_time: LeadTime, censored_percent: f64) -> Self {
         let (direct, quality) = (forecast.direct(), forecast.quality());
@@ -112,7 +84,7 @@ impl Grounds {
         let mut remark = forecast.notes().iter().find_map(remark);
         if censored {
             notes.push(format!(
-                "at the workload's limits for {censored_percent:.0} % of the last day: the true demand may be higher"
+                "the workload was at its limits for {censored_percent:.0} % of the last day: the true demand may be higher"
             ));
             remark = remark.or(Some(Reason::Censored));
         }
@@ -132,13 +104,13 @@ impl Grounds {
     }
 }
 
-/// The end of the newest sample of a history, as its forecast tells by how long it is valid.
+/// The time of the newest sample of a history, derived from how long its forecast is valid.
 fn newest(forecast: &Forecast) -> Timestamp {
     let newest = forecast.valid_until().checked_sub(OUTLIVES_HISTORY);
     newest.map_or(forecast.start(), |newest| newest.min(forecast.start()))
 }
 
-/// The word for a note that says more than that some samples were missing.
+/// The reason for a note, unless it only says that samples were missing.
 fn remark(note: &Note) -> Option<Reason> {
     match note {
         Note::Constant => Some(Reason::Constant),
@@ -151,7 +123,7 @@ fn remark(note: &Note) -> Option<Reason> {
 }
 
 impl Predicted {
-    /// The count asked for, before rounding up: `total / target`.
+    /// The proposed count, before rounding up: `total / target`.
     ///
     /// # Errors
     /// [`Reason::NumericalFailure`] if the prediction is not a number of pods: not finite, or
@@ -162,9 +134,9 @@ impl Predicted {
             let message = format!("the target is {target}: expected a number above zero");
             return Err(Refused::new(Reason::NotForecastable, message));
         }
-        let asked = self.value / target;
-        if asked.is_finite() && asked >= 0.0 {
-            Ok(asked)
+        let pods = self.value / target;
+        if pods.is_finite() && pods >= 0.0 {
+            Ok(pods)
         } else {
             let message = format!(
                 "the forecast is {}: expected a number not below zero",
@@ -175,12 +147,12 @@ impl Predicted {
     }
 }
 
-/// How far beyond its history a forecaster is asked: `2 * window + OUTLIVES_HISTORY + step`.
+/// The length of the forecast to request, from the end of the history: `2 * window + OUTLIVES_HISTORY + step`.
 ///
-/// Two windows, the second of which is published for whoever looks further ahead, are so covered until the forecast
-/// expires. The controller, `plan` and the back-test ask alike.
+/// This covers two prediction windows until the forecast expires. The first makes the proposal; the second is
+/// published with it. The controller, `plan` and `backtest` request the same length.
 #[must_use]
-pub fn horizon(window: SignedDuration, step: SignedDuration) -> SignedDuration {
+pub fn forecast_length(window: SignedDuration, step: SignedDuration) -> SignedDuration {
     [window, window, OUTLIVES_HISTORY, step]
         .into_iter()
         .fold(SignedDuration::ZERO, SignedDuration::saturating_add)
@@ -188,8 +160,26 @@ pub fn horizon(window: SignedDuration, step: SignedDuration) -> SignedDuration {
 
 /// The proposal of one forecast; `held` is the last one of the same metric, if it had one.
 ///
-/// `held` stays while `pods / held` is within the tolerance, else `ceil(pods)`. What it returns is
-/// the next `held`.
+/// While `pods / held` is within the tolerance, the proposal is `held`, else `ceil(pods)`. The count it
+/// returns is the `held` of the next call.
+///
+/// ```
+/// use foretide::domain::{Replicas, hpa::Tolerance};
+/// use foretide::domain::forecast::{ForecastReading, Predicted, propose};
+///
+/// let tolerance = Tolerance { down: 0.1, up: 0.1 };
+/// let reading = |value| ForecastReading {
+///     name: "resource.cpu".into(),
+///     outcome: Ok(Predicted { value, target: 0.2 }),
+///     details: None,
+/// };
+/// // 1.32 cores at 0.2 per pod are 6.6 pods.
+/// let first = propose(&reading(1.32), None, tolerance);
+/// assert_eq!(first.replicas, Some(Replicas::new(7)));
+/// // 1.45 cores are 7.25 pods, which is within 10 % of 7.
+/// let next = propose(&reading(1.45), first.replicas, tolerance);
+/// assert_eq!(next.replicas, Some(Replicas::new(7)));
+/// ```
 #[must_use]
 pub fn propose(
     reading: &ForecastReading,
@@ -198,8 +188,8 @@ pub fn propose(
 ) -> Proposal {
     let outcome = reading.outcome.as_ref().map_err(Clone::clone);
     let predicted = outcome.as_ref().ok().copied().copied();
-    let asked = outcome.and_then(Predicted::pods);
-    let (replicas, reason, message) = match asked {
+    let pods = outcome.and_then(Predicted::pods);
+    let (replicas, reason, message) = match pods {
         Ok(pods) => match held.filter(|h| tolerance.covers(pods / h.as_f64())) {
             Some(held) => (Some(held), Reason::WithinTolerance, String::new()),
             None => (
@@ -210,9 +200,9 @@ pub fn propose(
         },
         Err(refused) => (None, refused.reason, refused.message),
     };
-    let grounds = reading.grounds.clone().filter(|_| replicas.is_some());
-    let message = match &grounds {
-        Some(grounds) => grounds.notes.clone(),
+    let details = reading.details.clone().filter(|_| replicas.is_some());
+    let message = match &details {
+        Some(details) => details.notes.clone(),
         None => message,
     };
     Proposal {
@@ -221,10 +211,10 @@ pub fn propose(
         replicas,
         value: predicted.map(|p| p.value),
         target: predicted.map(|p| p.target),
-        unit: unit_of(&reading.name),
+        unit: Unit::of_metric(&reading.name),
         reason,
         message,
-        grounds,
+        details,
     }
 }
 
@@ -238,7 +228,7 @@ mod tests {
         ForecastReading {
             name: "resource.cpu".into(),
             outcome: Ok(Predicted { value, target }),
-            grounds: None,
+            details: None,
         }
     }
 
@@ -271,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_of_pods_is_no_proposal() {
+    fn a_prediction_that_is_not_a_number_of_pods_gives_no_proposal() {
         use Reason::{NotForecastable, NumericalFailure};
         for (value, target, reason) in [
             (f64::NAN, 1.0, NumericalFailure),
@@ -293,23 +283,26 @@ mod tests {
     }
 
     #[test]
-    fn two_windows_are_asked_for_and_covered_until_the_forecast_expires() {
+    fn a_forecast_covers_two_windows_until_it_expires() {
         let minutes = SignedDuration::from_mins;
-        assert_eq!(horizon(minutes(60), minutes(1)), minutes(131));
-        assert_eq!(horizon(SignedDuration::ZERO, minutes(5)), minutes(15));
+        assert_eq!(forecast_length(minutes(60), minutes(1)), minutes(131));
         assert_eq!(
-            horizon(SignedDuration::MAX, minutes(1)),
+            forecast_length(SignedDuration::ZERO, minutes(5)),
+            minutes(15)
+        );
+        assert_eq!(
+            forecast_length(SignedDuration::MAX, minutes(1)),
             SignedDuration::MAX
         );
     }
 
     #[test]
-    fn a_refusal_keeps_its_reason_and_its_words() {
+    fn a_refusal_keeps_its_reason_and_its_message() {
         let refused = Refused::new(Reason::InsufficientHistory, "40 samples of 120");
         let reading = ForecastReading {
             name: "resource.memory".into(),
             outcome: Err(refused),
-            grounds: None,
+            details: None,
         };
         let want = Proposal {
             source: Source::Forecast,
@@ -320,13 +313,13 @@ mod tests {
             unit: super::super::proposal::Unit::Bytes,
             reason: Reason::InsufficientHistory,
             message: "40 samples of 120".into(),
-            grounds: None,
+            details: None,
         };
         assert_eq!(propose(&reading, Some(Replicas::new(3)), TENTH), want);
     }
 
     #[test]
-    fn a_forecast_knows_up_to_its_newest_sample_however_far_its_grid_goes() {
+    fn known_until_is_the_newest_sample_whatever_the_length_of_the_forecast() {
         const START: Timestamp = Timestamp::constant(1_767_225_600, 0);
         let ago = |minutes| START - SignedDuration::from_mins(minutes);
         let made = |newest: Timestamp| {
@@ -345,8 +338,8 @@ mod tests {
             (made(ago(-2)), ago(0)),
             (made(ago(0)).with_quality(quality), ago(3)),
         ] {
-            let grounds = Grounds::of(&forecast, LeadTime::of(None, None), 0.0);
-            assert_eq!(grounds.known_until, known);
+            let details = ForecastDetails::of(&forecast, LeadTime::of(None, None), 0.0);
+            assert_eq!(details.known_until, known);
         }
     }
 }

@@ -1,7 +1,7 @@
-//! How long until added capacity serves: written by the user, or measured from the pods of the workload, or assumed.
+//! How long until added capacity serves: set in the spec, measured from the workload's pods, or a default.
 //!
-//! A pod counts once, the first time that it is seen ready; one of the same name that was made later is another pod. It refuses to believe a start of more than 20 minutes:
-//! such a pod is more likely one that lost its readiness and has it back.
+//! A pod counts once, the first time that it is observed ready; a pod of the same name that was created later is another
+//! pod. A start of more than 20 minutes is not counted: such a pod more likely lost its readiness and regained it.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -10,42 +10,42 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::observation::{Pod, Status};
 
-/// The lead time where none is written and none is known.
+/// The lead time where none is set and none was measured.
 pub const DEFAULT: SignedDuration = SignedDuration::from_secs(120);
 /// The shortest lead time that is measured.
 const SHORTEST: SignedDuration = SignedDuration::from_secs(30);
-/// The longest one.
+/// The longest lead time that is measured.
 const LONGEST: SignedDuration = SignedDuration::from_mins(20);
 /// How far the clocks of a node and of the API server may be apart.
 const SKEW: SignedDuration = SignedDuration::from_mins(1);
-/// How many starts are looked back on.
+/// How many of the last starts are kept.
 const REMEMBERED: usize = 20;
-/// Fewer starts than these tell nothing.
+/// The fewest starts that give a measurement.
 const NEEDED: usize = 3;
-/// A measured lead time is used in whole minutes; beyond a minute by this much it is another minute.
+/// How far a measurement must be beyond the whole minute in use to change it.
 const SLACK: SignedDuration = SignedDuration::from_secs(15);
 
-/// The lead time in use, and where it is from.
+/// The lead time in use, and its origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeadTime {
     /// How long.
     pub span: SignedDuration,
-    /// Who says so.
+    /// Where it is from.
     pub origin: Origin,
 }
 
 /// Where a lead time is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// The user wrote it.
+    /// The user set it.
     Spec,
     /// The 90th percentile of the last starts of the workload's pods.
     Measured,
-    /// Nobody does.
+    /// It is [`DEFAULT`].
     Default,
 }
 
-/// A pod's name and when it was made: a `StatefulSet` gives its pods the names of those before.
+/// A pod's name and creation time: a `StatefulSet` reuses the names of its pods.
 type Identity = (Arc<str>, Option<Timestamp>);
 
 /// The last starts of one workload's pods.
@@ -73,10 +73,20 @@ impl Origin {
 // === impl LeadTime ===
 
 impl LeadTime {
-    /// What is written, else what was measured, else [`DEFAULT`].
+    /// The span set in the spec, else the measured one, else [`DEFAULT`].
     ///
-    /// What was measured is brought between 30 s and 20 min and rounded up to minutes, in which decision windows are
-    /// counted: settings that change with every pod would make a forecaster forget what it learnt.
+    /// A measured span is clamped to 30 s to 20 min and rounded up to whole minutes: a setting that changed with every
+    /// pod would make the forecaster start learning again.
+    ///
+    /// ```
+    /// use foretide::domain::lead_time::{LeadTime, Origin};
+    /// use jiff::SignedDuration;
+    ///
+    /// let measured = Some(SignedDuration::from_secs(90));
+    /// let lead_time = LeadTime::of(None, measured);
+    /// assert_eq!(lead_time.span, SignedDuration::from_mins(2));
+    /// assert_eq!(lead_time.origin, Origin::Measured);
+    /// ```
     #[must_use]
     pub fn of(written: Option<SignedDuration>, measured: Option<SignedDuration>) -> Self {
         let known = |span, origin| Self { span, origin };
@@ -91,7 +101,7 @@ impl LeadTime {
 // === impl LeadTimes ===
 
 impl LeadTimes {
-    /// Takes in the pods of the workload as they are now, sorted by name.
+    /// Records the starts among the workload's present pods, which are sorted by name.
     pub fn observe(&mut self, pods: &[Arc<Pod>]) {
         let exists = |(name, created): &Identity| {
             let found = pods.binary_search_by(|pod| pod.name.cmp(name)).ok();
@@ -117,11 +127,11 @@ impl LeadTimes {
     }
 
     /// The lead time to use: the 90th percentile (nearest rank) of the last 20 starts, between 30 s and 20 min, in whole
-    /// minutes; `None` before three starts were seen.
+    /// minutes; `None` before three starts were observed.
     ///
     /// # Guarantees
-    /// It changes only when the percentile is a quarter of a minute beyond the minute in use, so that one start more
-    /// or less does not make a forecaster learn anew.
+    /// It changes only when the percentile is a quarter of a minute beyond the minute in use, so that a single start does
+    /// not make the forecaster start learning again.
     #[must_use]
     pub fn measured(&self) -> Option<SignedDuration> {
         self.in_use
@@ -235,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_made_anew_under_the_same_name_counts_again() {
+    fn a_pod_recreated_under_the_same_name_counts_again() {
         let mut times = LeadTimes::default();
         for round in 0..3 {
             let mut pods = vec![pod(0, 50)];
@@ -253,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_little_more_or_less_does_not_change_the_minute_in_use() {
+    fn a_small_difference_does_not_change_the_minute_in_use() {
         let mut times = LeadTimes::default();
         let mut next = 0;
         for (start, minutes) in [(110, 2), (130, 2), (134, 2), (136, 3), (110, 3), (104, 2)] {
@@ -266,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_counts_before_what_was_measured() {
+    fn the_spec_overrides_what_was_measured() {
         let span = SignedDuration::from_secs;
         for (written, measured, seconds, origin) in [
             (Some(span(45)), Some(span(60)), 45, "spec"),

@@ -1,7 +1,7 @@
-//! What one pass over a workload sees: its scale, its pods, and one reading per metric.
+//! What is observed of a workload at one instant: its scale, its pods, and one reading per metric.
 //!
 //! All values are milli-units (`Quantity::milli_value`), all instants are on the controller's own
-//! clock. This module holds data and refuses to compute: no summing, no rejection for age.
+//! clock. Summing, and judging the age of samples, is left to [`hpa`](super::hpa).
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::Replicas;
 
-/// Everything one pass reads about one workload.
+/// Everything that is read about one workload for a decision.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observation {
     /// The scale subresource.
     pub scale: Scale,
-    /// How many of both counts are where nothing can be seen, as some members of a fleet may be: their pods are not
-    /// among `pods`, what pods say is not about them, and they are taken to be needed.
+    /// How many of both counts cannot be observed, as in members of a fleet that are unreachable: their pods are not
+    /// among `pods`, and they are taken to be needed.
     pub unseen: Replicas,
     /// The pods the scale's selector selects.
     pub pods: Vec<Arc<Pod>>,
@@ -26,7 +26,7 @@ pub struct Observation {
 /// The two counts of a scale subresource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scale {
-    /// `spec.replicas`: what was asked for.
+    /// `spec.replicas`: the desired count.
     pub spec: Replicas,
     /// `status.replicas`: what exists, surge included.
     pub status: Replicas,
@@ -64,7 +64,7 @@ pub enum Phase {
     Succeeded,
     /// At least one container ended badly.
     Failed,
-    /// Not known, or a value this version does not know.
+    /// Unknown, or a value this version does not know.
     Unknown,
 }
 
@@ -84,7 +84,7 @@ pub enum Status {
     True,
     /// It does not hold.
     False,
-    /// Nobody knows.
+    /// It is not known.
     Unknown,
 }
 
@@ -140,10 +140,10 @@ impl<N: Into<Arc<str>>> FromIterator<(N, i64)> for Requests {
     }
 }
 
-/// What asking for one metric gave.
+/// The outcome of reading one metric.
 pub type Reading = Result<Measured, Unavailable>;
 
-/// The answer of a metrics API, not yet summed or averaged.
+/// The response of a metrics API, not yet summed or averaged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Measured {
     /// `metrics.k8s.io`: usage per container.
@@ -185,7 +185,7 @@ pub struct PodSample {
     pub value: i64,
     /// End of the interval measured.
     pub at: Timestamp,
-    /// Length of the interval measured; 60 s when the API does not say.
+    /// Length of the interval measured; 60 s when the API gives none.
     pub window: SignedDuration,
 }
 
@@ -195,12 +195,12 @@ pub struct PodSample {
 pub struct Unavailable {
     /// Which of the known causes.
     pub reason: Cause,
-    /// For people: what was asked, what came back.
+    /// What was requested and what was returned, for people.
     pub message: String,
 }
 
 impl Unavailable {
-    /// The metric is unavailable for `reason`; `message` says it to people.
+    /// An unavailable metric, with its cause and a message for people.
     pub fn new(reason: Cause, message: impl Into<String>) -> Self {
         Self {
             reason,
@@ -212,13 +212,13 @@ impl Unavailable {
 /// The closed set of causes for which a metric gives no number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
-    /// The metrics API could not be asked, refused, or answered with something unreadable.
+    /// The request to the metrics API failed, or its response could not be read.
     NotRead,
-    /// The API answered with nothing.
+    /// The API returned no samples.
     NoSamples,
     /// The selector selects no pod.
     NoPods,
-    /// No pod that counts has a sample: all are unready, missing or on their way out.
+    /// No pod that counts has a sample: all are unready, missing or being deleted.
     NoReadyPods,
     /// A container does not request the resource.
     MissingRequest,

@@ -1,13 +1,15 @@
-//! One source's answer to "how many replicas?", with its number, its grounds, or its excuse.
+//! One source's proposal: a count with the numbers behind it, or the reason why there is none.
 //!
-//! All three sources speak the same words here, so that status, log and page can show them side by
-//! side. This module refuses to compare proposals: taking the maximum is the join's work.
+//! All three sources use this type, so that status, log and command line show them side by side. Comparing
+//! proposals is left to [`autoscale`](super::autoscale).
 
 use std::fmt;
 
+use jiff::{SignedDuration, Timestamp};
+
 use super::Replicas;
-use super::cron::{self, ExpressionError, WindowError};
-use super::forecast::Grounds;
+use super::cron::{ExpressionError, WindowError, WindowProblem};
+use super::lead_time::LeadTime;
 use super::observation::Cause;
 
 /// Where a proposal comes from.
@@ -22,7 +24,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// The word used in status, labels, command line and pages.
+    /// The word used in status, labels and command line.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -39,17 +41,17 @@ impl fmt::Display for Source {
     }
 }
 
-/// What one source asks for.
+/// What one source proposes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Proposal {
     /// Where it comes from.
     pub source: Source,
     /// Identifier of the metric (`resource.cpu`) or name of the cron.
     pub name: String,
-    /// The count asked for; `None` if the source asks for nothing, which is never zero.
+    /// The count; `None` if the source proposes nothing, which is not the same as zero.
     pub replicas: Option<Replicas>,
-    /// The value measured or predicted: observed as its target is meant (mostly per pod), a forecast
-    /// in total.
+    /// The value measured or predicted: an observed one in the form of its target (mostly per pod), a
+    /// forecast in total.
     pub value: Option<f64>,
     /// The value to hold, in the same unit.
     pub target: Option<f64>,
@@ -57,13 +59,13 @@ pub struct Proposal {
     pub unit: Unit,
     /// Why there is this proposal, or none.
     pub reason: Reason,
-    /// The reason for people; empty where the numbers say it all.
+    /// The reason for people; empty where the numbers are enough.
     pub message: String,
-    /// What a forecast that is there stands on.
-    pub grounds: Option<Grounds>,
+    /// Where a forecast comes from; only with a count.
+    pub details: Option<ForecastDetails>,
 }
 
-/// What a proposal's value and target are counted in.
+/// The unit of a proposal's value and target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Unit {
     /// CPU cores.
@@ -72,9 +74,92 @@ pub enum Unit {
     Bytes,
     /// Percent of what the pods request.
     Percent,
-    /// A number of the metric's own.
+    /// The metric's own unit.
     #[default]
     Plain,
+}
+
+impl Unit {
+    /// The unit of a metric by its identifier: what the resource name says about it.
+    #[must_use]
+    pub fn of_metric(identifier: &str) -> Self {
+        let mut parts = identifier.split('.');
+        match (parts.next(), parts.next()) {
+            (Some("resource" | "container-resource"), Some("cpu")) => Self::Cores,
+            (Some("resource" | "container-resource"), Some("memory" | "ephemeral-storage")) => {
+                Self::Bytes
+            }
+            _ => Self::Plain,
+        }
+    }
+
+    /// A value with its unit, for people.
+    ///
+    /// ```
+    /// use foretide::domain::proposal::Unit;
+    ///
+    /// assert_eq!(Unit::of_metric("resource.cpu").amount(0.54), "0.54 cores");
+    /// assert_eq!(Unit::Percent.amount(47.0), "47 %");
+    /// assert_eq!(Unit::Bytes.amount(1_610_612_736.0), "1.5 GiB");
+    /// ```
+    #[must_use]
+    pub fn amount(self, value: f64) -> String {
+        match self {
+            Self::Cores => format!("{} cores", number(value)),
+            Self::Percent => format!("{} %", number(value)),
+            Self::Bytes | Self::Plain => self.plain(value),
+        }
+    }
+
+    /// A value without its unit, for where another value has just named it; bytes keep theirs.
+    pub(super) fn plain(self, value: f64) -> String {
+        const STEPS: [(f64, &str); 4] = [
+            (1_099_511_627_776.0, "TiB"),
+            (1_073_741_824.0, "GiB"),
+            (1_048_576.0, "MiB"),
+            (1024.0, "KiB"),
+        ];
+        if self != Self::Bytes {
+            return number(value);
+        }
+        match STEPS.iter().find(|(size, _)| value >= *size) {
+            Some((size, name)) => format!("{} {name}", number(value / size)),
+            None => format!("{} B", number(value)),
+        }
+    }
+}
+
+/// At most three decimals, none of them a trailing zero.
+fn number(value: f64) -> String {
+    let text = format!("{value:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// Where a forecast comes from, and how accurate it has been.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ForecastDetails {
+    /// The algorithm.
+    pub method: &'static str,
+    /// The quantile in use, if the algorithm forecasts one.
+    pub quantile: Option<f64>,
+    /// The span from the end of the history that the forecast covers, if it is not the prediction window.
+    pub window: Option<SignedDuration>,
+    /// The fraction of the last three days' forecasts that were not below the demand, if it is measured.
+    pub coverage: Option<f64>,
+    /// How much better those forecasts were than the last value repeated: 0 is no better, 1 is perfect.
+    pub skill: Option<f64>,
+    /// The first sample that the algorithm learned from, if it reports that.
+    pub learnt_from: Option<Timestamp>,
+    /// Where the history ends.
+    pub known_until: Timestamp,
+    /// The lead time in use: how long added capacity needs before it serves.
+    pub lead_time: LeadTime,
+    /// The percentage of the last day's readings at the workload's limits.
+    pub censored_percent: f64,
+    /// The most important remark, if there is one.
+    pub remark: Option<Reason>,
+    /// All remarks, for people; empty if there are none.
+    pub notes: String,
 }
 
 /// Declares the closed set of reasons once: the variant is the word.
@@ -107,11 +192,11 @@ reasons! {
     WithinTolerance,
     /// There is less than a day of history: no day to compare with yet.
     WarmingUp,
-    /// The level moved by more than a factor of two, and was learnt anew.
+    /// The level moved by more than a factor of two, and was learned again.
     LevelShift,
-    /// What was learnt is no better than "it stays as it is", which is used.
+    /// The forecast is no better than the last value repeated, which is used instead.
     NoSkill,
-    /// The arithmetic failed; "it stays as it is" is used.
+    /// The arithmetic failed; the last value repeated is used instead.
     NumericalFallback,
     /// The history is constant; so is the forecast.
     Constant,
@@ -121,9 +206,9 @@ reasons! {
     WindowActive,
 
     // No observed proposal: the cause, as the observation gives it.
-    /// The metrics API could not be asked, or its answer could not be read.
+    /// The request to the metrics API failed, or its response could not be read.
     MetricNotRead,
-    /// The metrics API answered with nothing.
+    /// The metrics API returned no samples.
     NoSamples,
     /// The selector selects no pod.
     NoPods,
@@ -137,7 +222,7 @@ reasons! {
     UnusableTarget,
     /// The metric has a type this version does not know.
     UnknownMetricType,
-    /// The observed lane computed nothing in this pass: the count was outside the bounds, or zero.
+    /// The observed lane computed nothing: the count was outside the bounds, or zero.
     NotComputed,
 
     // No forecast.
@@ -153,17 +238,17 @@ reasons! {
     ZeroSeries,
     /// The history has no period that the algorithm could use.
     NotPeriodic,
-    /// The query answered with nothing.
+    /// The query returned no samples.
     NoData,
     /// The query failed.
     QueryError,
-    /// The query may not be asked: it reaches beyond the object's namespace, or is not one.
+    /// The query was refused: it selects series outside the object's namespace, or is not valid.
     QueryRefused,
     /// The history covers only a part of the members: its total would be too small.
     PartialHistory,
-    /// The forecast outlived its history.
+    /// The forecast is too old for the history it was made from.
     Expired,
-    /// The series changed its unit or its identity: older samples say nothing about newer ones.
+    /// The series changed its unit or its identity: older samples are not comparable.
     SeriesChanged,
     /// The algorithm gave no finite number.
     NumericalFailure,
@@ -223,11 +308,11 @@ impl From<&WindowError> for Reason {
     }
 }
 
-impl From<cron::Problem> for Reason {
-    fn from(problem: cron::Problem) -> Self {
+impl From<WindowProblem> for Reason {
+    fn from(problem: WindowProblem) -> Self {
         match problem {
-            cron::Problem::ZeroLength => Self::ZeroLength,
-            cron::Problem::StartNeverFires | cron::Problem::EndNeverFires => Self::NeverFires,
+            WindowProblem::ZeroLength => Self::ZeroLength,
+            WindowProblem::StartNeverFires | WindowProblem::EndNeverFires => Self::NeverFires,
         }
     }
 }
@@ -249,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_keeps_its_word() {
+    fn the_reason_of_a_cause_is_the_same_word() {
         for cause in [
             Cause::NotRead,
             Cause::NoSamples,

@@ -1,8 +1,18 @@
 //! Kubernetes quantities: the text form of every resource amount, target and metric value.
 //!
 //! Parsing, rounding and printing agree with the API server's own type to the last digit, including
-//! what it does with more digits than it can hold. Where that type returns a wrapped number, this one
-//! saturates and says so. It refuses to be a general decimal: no arithmetic beyond conversion.
+//! what it does with more digits than it can hold. Where that type wraps around, this one saturates and
+//! sets a flag. There is no arithmetic beyond conversion.
+//!
+//! ```
+//! use foretide::domain::quantity::Quantity;
+//!
+//! let memory: Quantity = "1536Mi".parse()?;
+//! assert_eq!(memory.to_string(), "1536Mi");
+//! assert_eq!(memory.milli_value().value, 1_610_612_736_000);
+//! assert!("1 Gi".parse::<Quantity>().is_err());
+//! # Ok::<(), foretide::domain::quantity::QuantityError>(())
+//! ```
 //!
 //! Source: kubernetes/apimachinery `pkg/api/resource`.
 
@@ -13,12 +23,12 @@ use std::{cmp::Ordering, fmt, str::FromStr};
 /// Equality and order are those of the amount; notation does not matter.
 #[derive(Clone, Debug)]
 pub struct Quantity {
-    /// The amount is `unscaled * 10^exponent`, `exponent >= -9`. Not normalised: the split decides
+    /// The amount is `unscaled * 10^exponent`, `exponent >= -9`. Not normalized: the split decides
     /// the last bit of [`Quantity::approx_f64`].
     unscaled: i128,
     exponent: i32,
     format: Format,
-    /// The text as written, where the API server takes it for canonical and repeats it.
+    /// The text as written, where the API server prints it unchanged.
     written: Option<Box<str>>,
 }
 
@@ -45,13 +55,13 @@ pub struct Milli {
 /// Why a text is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
-    /// There is no text.
+    /// The text is empty.
     #[error("quantity is empty: expected a number such as 500m, 1.5Gi or 12e6")]
     Empty,
     /// It is not a number.
     #[error("quantity {0:?} is not a number: expected one such as 500m, 1.5Gi or 12e6")]
     NotANumber(String),
-    /// The number is followed by something else than a suffix.
+    /// The number is followed by an unknown suffix.
     #[error(
         "quantity {0:?} has an unknown suffix: expected n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, \
          Pi, Ei or an exponent such as e3"
@@ -62,7 +72,7 @@ pub enum QuantityError {
 /// Exponent of the finest unit kept.
 const NANO: i32 = -9;
 const MILLI: i32 = -3;
-/// Digits that fit into an `i64` whatever they are.
+/// So many digits always fit into an `i64`.
 const FAST_DIGITS: usize = 18;
 const BINARY_SUFFIXES: [(&str, u32); 6] = [
     ("Ki", 10),
@@ -216,13 +226,13 @@ impl FromStr for Quantity {
     }
 }
 
-/// What a suffix says.
+/// The scale that a suffix stands for.
 enum Suffix {
     Decimal(i32, Format),
     Binary(u32),
 }
 
-/// A text taken apart. Leading zeros are gone; without any other digit `whole` is `0`.
+/// The parts of a text. Leading zeros are removed; without any other digit `whole` is `0`.
 struct Parts<'a> {
     negative: bool,
     whole: &'a str,
@@ -231,7 +241,7 @@ struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// Takes a text apart; `None` if it does not have the shape `[sign] digits [. digits] suffix`.
+    /// Splits a text; `None` if it does not have the form `[sign] digits [. digits] suffix`.
     fn scan(text: &'a str) -> Option<Self> {
         let negative = text.starts_with('-');
         let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
@@ -532,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_no_quantity_is_refused_with_its_reason() {
+    fn a_text_that_is_not_a_quantity_is_refused_with_its_reason() {
         assert_eq!("".parse::<Quantity>(), Err(QuantityError::Empty));
         for text in ["1 ", " 1", "1..2", "Inf", "1_000", "1e3.5", "1€"] {
             assert_eq!(

@@ -1,8 +1,7 @@
-//! What a user asks of Foretide for one workload, already validated.
+//! The validated spec of one workload, and what follows from it alone: the mode in force, the sources configured.
 //!
-//! This module holds data and answers the questions that follow from the data alone (which mode is
-//! in force, which sources are configured). It refuses to validate: a [`Workload`] is made by the
-//! one door from a spec to the domain, and what that door rejected arrives here as [`Problem`]s.
+//! `api::spec` validates a spec and makes a [`Workload`] of it. What it rejected arrives here as
+//! [`SpecProblem`]s.
 
 use jiff::SignedDuration;
 
@@ -17,7 +16,7 @@ pub struct Workload {
     pub target: ScaleTarget,
     /// `minReplicas` and `maxReplicas`.
     pub bounds: ReplicaBounds,
-    /// Whether to act or only to show.
+    /// Whether to act or only to report.
     pub strategy: Strategy,
     /// The mode the user wrote; [`Workload::mode_in_force`] says which one applies.
     pub mode: Mode,
@@ -27,12 +26,12 @@ pub struct Workload {
     pub metrics: Vec<MetricSpec>,
     /// `behavior`; `None` is not the same as an empty one.
     pub behavior: Option<Behavior>,
-    /// The cron windows that could be read.
+    /// The valid cron windows.
     pub windows: Vec<Window>,
     /// Forecasting, if it is switched on.
     pub prediction: Option<Prediction>,
-    /// The parts of the spec that could not be used; the rest goes on without them.
-    pub problems: Vec<Problem>,
+    /// The parts of the spec that could not be used; the rest applies without them.
+    pub problems: Vec<SpecProblem>,
 }
 
 /// Whether decisions are carried out.
@@ -41,21 +40,21 @@ pub enum Strategy {
     /// Decide and act.
     #[default]
     Auto,
-    /// Decide and show; scale to nothing but `specificReplicas`.
+    /// Decide and report; scale to `specificReplicas` only.
     Preview,
 }
 
-/// Who writes the scale.
+/// What writes the scale.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// A child `HorizontalPodAutoscaler`, whose bounds we shape.
+    /// A child `HorizontalPodAutoscaler`, whose bounds Foretide sets.
     #[default]
     Delegated,
-    /// We do, through the scale subresource.
+    /// Foretide, through the scale subresource.
     Direct,
 }
 
-/// How the future is looked at.
+/// The forecasting that is configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prediction {
     /// The span of the forecast whose peak makes the proposal (`predictionWindowSeconds`).
@@ -66,18 +65,18 @@ pub struct Prediction {
 
 /// A part of the spec that is left out, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct SpecProblem {
     /// Which part.
-    pub subject: Subject,
-    /// Why it is left out, for machines.
+    pub part: SpecPart,
+    /// Why it is left out, as one word.
     pub reason: super::proposal::Reason,
-    /// The same for people: what was expected, what was found, what to do.
+    /// What was expected, what was found and what to do, for people.
     pub message: String,
 }
 
-/// Which part of a spec a [`Problem`] is about.
+/// Which part of a spec a [`SpecProblem`] is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Subject {
+pub enum SpecPart {
     /// The cron of this name.
     Cron(String),
     /// The field at this path.
@@ -87,8 +86,8 @@ pub enum Subject {
 impl Workload {
     /// The mode that applies: Direct where a child autoscaler cannot express the spec.
     ///
-    /// That is with `minReplicas: 0`, which the API server refuses, and without metrics, for which
-    /// it would put cpu 80 %.
+    /// That is with `minReplicas: 0`, which the API server rejects in an HPA, and without metrics, where it
+    /// would default to cpu at 80 %.
     #[must_use]
     pub fn mode_in_force(&self) -> Mode {
         if self.bounds.min == Replicas::ZERO || self.metrics.is_empty() {
@@ -107,16 +106,16 @@ impl Workload {
     }
 
     /// The crons that are left out.
-    pub fn cron_problems(&self) -> impl Iterator<Item = (&str, &Problem)> {
+    pub fn cron_problems(&self) -> impl Iterator<Item = (&str, &SpecProblem)> {
         self.problems
             .iter()
-            .filter_map(|problem| match &problem.subject {
-                Subject::Cron(name) => Some((name.as_str(), problem)),
-                Subject::Field(_) => None,
+            .filter_map(|problem| match &problem.part {
+                SpecPart::Cron(name) => Some((name.as_str(), problem)),
+                SpecPart::Field(_) => None,
             })
     }
 
-    /// The autoscaler the user wrote, with other bounds.
+    /// The HPA that the spec describes, with other bounds.
     #[must_use]
     pub fn hpa(&self, bounds: ReplicaBounds) -> Hpa<'_> {
         Hpa {

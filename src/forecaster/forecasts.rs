@@ -14,9 +14,9 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{demand_history::DemandHistory, shares::Fleets};
 use crate::domain::{
-    forecast::{Grounds, Refused},
+    forecast::Refused,
     lead_time::LeadTime,
-    proposal::Reason,
+    proposal::{ForecastDetails, Reason},
 };
 
 /// Which series a forecast is about.
@@ -117,7 +117,7 @@ impl Forecasts {
         key: &SeriesKey,
         now: Timestamp,
         window: SignedDuration,
-    ) -> Result<(f64, Grounds), Refused> {
+    ) -> Result<(f64, ForecastDetails), Refused> {
         let (forecast, grounds) = self.founded(key, now)?;
         let demand = forecast.demand(now, window);
         Ok((demand.ok_or_else(|| missing(true))?, grounds))
@@ -131,14 +131,14 @@ impl Forecasts {
         &self,
         key: &SeriesKey,
         now: Timestamp,
-    ) -> Result<(Arc<Forecast>, Grounds), Refused> {
+    ) -> Result<(Arc<Forecast>, ForecastDetails), Refused> {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
         let entry = entries.get(key).cloned().unwrap_or_default();
         drop(entries);
         match (entry.forecast, entry.lead_time) {
             (Some(forecast), Some(lead_time)) if now <= forecast.valid_until() => {
                 let censored = self.feed.censored_percent(key);
-                let grounds = Grounds::of(&forecast, lead_time, censored);
+                let grounds = ForecastDetails::of(&forecast, lead_time, censored);
                 Ok((forecast, grounds))
             }
             (expired, _) => Err(entry.trouble.unwrap_or_else(|| missing(expired.is_some()))),

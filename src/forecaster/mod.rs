@@ -37,7 +37,7 @@ use crate::{
     clock::Clock,
     domain::{
         cron::Zone,
-        forecast::{Refused, horizon},
+        forecast::{Refused, forecast_length},
         lead_time::LeadTime,
         proposal::Reason,
     },
@@ -268,7 +268,7 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
             parts: whose.parts(&source.queries, demand)?,
             idle: whose.idle(),
             algorithm,
-            horizon: horizon(subject.window(), forecaster.sample_interval()),
+            horizon: forecast_length(subject.window(), forecaster.sample_interval()),
             lead_time,
         };
         Ok((request, forecaster))

@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     api::ownership::is_part_of,
-    domain::{forecast::Grounds, hpa::MetricSpec},
+    domain::{hpa::MetricSpec, proposal::ForecastDetails},
     ports::{Cluster, ClusterError},
 };
 
@@ -251,22 +251,22 @@ fn metric_status(
 }
 
 /// What a forecast stands on, as statuses show it.
-pub(crate) fn shown(grounds: &Grounds) -> ForecastStatus {
+pub(crate) fn shown(details: &ForecastDetails) -> ForecastStatus {
     let share = |share: f64| format!("{}", (share * 1000.0).round() / 1000.0);
     // Who answers from a path alone does not look at the lead time.
-    let lead_time = grounds.window.map(|_| grounds.lead_time);
+    let lead_time = details.window.map(|_| details.lead_time);
     ForecastStatus {
-        algorithm: Some(grounds.method.to_owned()),
-        quantile: grounds.quantile.map(share),
-        coverage: grounds.coverage.map(share),
-        skill: grounds.skill.map(share),
-        window_seconds: grounds.window.map(|window| window.as_secs()),
+        algorithm: Some(details.method.to_owned()),
+        quantile: details.quantile.map(share),
+        coverage: details.coverage.map(share),
+        skill: details.skill.map(share),
+        window_seconds: details.window.map(|window| window.as_secs()),
         lead_time_seconds: lead_time.map(|lead| lead.span.as_secs()),
         lead_time_source: lead_time.map(|lead| lead.origin.as_str().to_owned()),
-        learnt_from: grounds.learnt_from.map(Time),
-        known_until: Some(Time(grounds.known_until)),
-        remark: grounds.remark.map(|remark| remark.as_str().to_owned()),
-        message: Some(grounds.notes.clone()).filter(|notes| !notes.is_empty()),
+        learnt_from: details.learnt_from.map(Time),
+        known_until: Some(Time(details.known_until)),
+        remark: details.remark.map(|remark| remark.as_str().to_owned()),
+        message: Some(details.notes.clone()).filter(|notes| !notes.is_empty()),
     }
 }
 

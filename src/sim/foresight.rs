@@ -9,10 +9,10 @@ use jiff::{SignedDuration, Timestamp};
 use super::{MINUTE, Track};
 use crate::domain::{
     demand,
-    forecast::{ForecastReading, Grounds, Predicted, Refused, horizon},
+    forecast::{ForecastReading, Predicted, Refused, forecast_length},
     lead_time::LeadTime,
     observation::{Container, Pod},
-    proposal::Reason,
+    proposal::{ForecastDetails, Reason},
 };
 
 /// A forecaster at work on one metric.
@@ -72,7 +72,7 @@ impl<'a> Foresight<'a> {
         self.latest.as_ref().ok()
     }
 
-    /// Shows this lead time among the grounds: the one that the forecaster was built with.
+    /// Shows this lead time among the details: the one that the forecaster was built with.
     pub(super) fn with_lead_time(&mut self, lead_time: LeadTime) {
         self.lead_time = lead_time;
     }
@@ -93,11 +93,11 @@ impl<'a> Foresight<'a> {
         self.foretell(now);
         let grounds = self
             .latest()
-            .map(|forecast| Grounds::of(forecast, self.lead_time, 0.0));
+            .map(|forecast| ForecastDetails::of(forecast, self.lead_time, 0.0));
         ForecastReading {
             name: self.track.metric.identifier(),
             outcome: self.predicted(pods, template, now),
-            grounds,
+            details: grounds,
         }
     }
 
@@ -108,7 +108,7 @@ impl<'a> Foresight<'a> {
         let step = forecaster.sample_interval();
         let recording = &self.track.recording;
         recording.extend(&mut self.series, forecaster.history_length(), now);
-        let horizon = horizon(self.window, step).max(self.ahead);
+        let horizon = forecast_length(self.window, step).max(self.ahead);
         let made = forecaster.forecast(&self.series, horizon);
         self.latest = made.map_err(|refusal| Refused::from(&refusal));
         self.next = now

@@ -31,7 +31,7 @@ use crate::domain::{
     Observation, Replicas, Scale,
     autoscale::action::Action,
     autoscale::history::History,
-    autoscale::{Decision, Seen, decide},
+    autoscale::{Decision, Inputs, decide},
     demand,
     forecast::Refused,
     hpa::{MetricSpec, Settings},
@@ -255,7 +255,7 @@ impl<'a> Run<'a> {
     }
 
     /// What would be read at the beginning of the minute: the demand of the one before, of those who served it.
-    fn seen(&mut self) -> Seen {
+    fn seen(&mut self) -> Inputs {
         let now = self.now;
         let count = self.fleet.count();
         let since = now.checked_sub(MINUTE).unwrap_or(now);
@@ -276,7 +276,7 @@ impl<'a> Run<'a> {
         let pods = &observation.pods;
         let containers = &self.course.template.containers;
         let forecasts = self.foresights.iter_mut();
-        Seen {
+        Inputs {
             forecasts: forecasts
                 .map(|foresight| foresight.reading(pods, containers, now))
                 .collect(),
@@ -314,7 +314,7 @@ pub fn plain(mut workload: Workload) -> Workload {
 }
 
 /// The most replicas that a forecast asks for.
-fn foreseen(seen: &Seen) -> Option<f64> {
+fn foreseen(seen: &Inputs) -> Option<f64> {
     let predicted = seen
         .forecasts
         .iter()

@@ -8,7 +8,7 @@ use super::*;
 use crate::domain::{
     ReplicaBounds, ScaleTarget,
     cron::{Window, WindowText, Zone},
-    hpa::{Behavior, Policy, PolicyKind, Rules, Select, Target},
+    hpa::{Behavior, PolicyKind, PolicySelect, ScalingPolicy, ScalingRules, Target},
     observation::Container,
     proposal::Source,
     workload::Prediction,
@@ -104,19 +104,19 @@ fn lively(minutes: u32) -> Vec<f64> {
 
 /// Scaling up without limit, down after five minutes: the rules by which forecasters are replayed.
 fn unlimited() -> Behavior {
-    let policy = Policy {
+    let policy = ScalingPolicy {
         kind: PolicyKind::Percent,
         value: 1_000_000,
         period: SignedDuration::from_secs(15),
     };
-    let rules = Rules {
+    let rules = ScalingRules {
         policies: Some(vec![policy]),
-        select: Some(Select::Max),
-        ..Rules::default()
+        select: Some(PolicySelect::Max),
+        ..ScalingRules::default()
     };
     Behavior {
         scale_up: rules.clone(),
-        scale_down: Rules {
+        scale_down: ScalingRules {
             window: Some(SignedDuration::from_mins(5)),
             ..rules
         },
@@ -236,7 +236,7 @@ fn decisions_are_those_of_decide_driven_by_hand() {
     for index in 1..200_u32 {
         let now = at(index.into());
         let total = measure::reading(&queue(), Some(demand[index as usize - 1]), &[], now);
-        let seen = Seen {
+        let seen = Inputs {
             observation: Observation {
                 scale: Scale {
                     spec: count,

@@ -10,6 +10,8 @@ mod deploy;
 mod fleet;
 #[cfg(test)]
 mod fuzz;
+#[cfg(test)]
+mod hpa_controller;
 mod members;
 #[cfg(test)]
 mod memory;

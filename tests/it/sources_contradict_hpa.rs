@@ -9,9 +9,9 @@ use std::sync::Arc;
 use foretide::domain::{
     Observation, ReplicaBounds, Replicas, Scale,
     hpa::{
-        Behavior, Hpa, Log, MetricSpec, Pass, Policy, PolicyKind, Recommendation, Rules, Settings,
-        Step, Target, Tolerance, Verdict, WrittenTarget, ZeroRule, normalise, reconcile,
-        utilization_ratio,
+        Behavior, Hpa, Log, MetricSpec, PolicyKind, Recommendation, Reconciliation, ScalingPolicy,
+        ScalingRules, Settings, Step, Target, Tolerance, Verdict, WrittenTarget, ZeroRule,
+        normalize, reconcile, utilization_ratio,
     },
     observation::{
         Cause, Container, ContainerUsage, Measured, Phase, Pod, PodUsage, Readiness, Requests,
@@ -193,7 +193,11 @@ fn world(milli: &[i64]) -> Observation {
     }
 }
 
-fn pass_with(seen: &Observation, metrics: &[MetricSpec], behavior: Option<&Behavior>) -> Pass {
+fn pass_with(
+    seen: &Observation,
+    metrics: &[MetricSpec],
+    behavior: Option<&Behavior>,
+) -> Reconciliation {
     let bounds = ReplicaBounds::new(n(1), n(100));
     let hpa = Hpa {
         bounds,
@@ -208,7 +212,7 @@ fn pass_with(seen: &Observation, metrics: &[MetricSpec], behavior: Option<&Behav
 }
 
 /// A pass over cpu against 50 %, with an empty log and no behavior.
-fn pass(seen: &Observation) -> Pass {
+fn pass(seen: &Observation) -> Reconciliation {
     pass_with(seen, &[cpu_metric(50)], None)
 }
 
@@ -225,7 +229,7 @@ fn logged(readings: &[(i64, u32)]) -> Log {
 }
 
 /// What stabilization and limits leave of a recommendation.
-fn normalised(current: u32, recommended: u32, log: Log, behavior: Option<&Behavior>) -> Replicas {
+fn normalized(current: u32, recommended: u32, log: Log, behavior: Option<&Behavior>) -> Replicas {
     let hpa = Hpa {
         bounds: ReplicaBounds::new(n(1), n(100)),
         metrics: &[],
@@ -235,7 +239,7 @@ fn normalised(current: u32, recommended: u32, log: Log, behavior: Option<&Behavi
         current: n(current),
         recommended: n(recommended),
     };
-    normalise(&hpa, step, log, &Settings::default(), NOW).desired
+    normalize(&hpa, step, log, &Settings::default(), NOW).desired
 }
 
 // ---------------------------------------------------------------- the claims
@@ -252,15 +256,15 @@ fn high_usage_scales_out_at_once() -> bool {
 }
 
 fn low_usage_waits_for_the_window() -> bool {
-    normalised(10, 4, logged(&[(299, 10)]), None) == n(10)
-        && normalised(10, 4, logged(&[(301, 10)]), None) == n(4)
+    normalized(10, 4, logged(&[(299, 10)]), None) == n(10)
+        && normalized(10, 4, logged(&[(301, 10)]), None) == n(4)
 }
 
 fn tolerance_is_set_per_direction() -> bool {
     let tolerant = |up| Behavior {
-        scale_up: Rules {
+        scale_up: ScalingRules {
             tolerance: Some(up),
-            ..Rules::default()
+            ..ScalingRules::default()
         },
         ..Behavior::default()
     };
@@ -318,13 +322,13 @@ fn utilization_is_a_ratio_of_sums() -> bool {
 
 fn one_high_reading_holds_the_whole_window() -> bool {
     let low_but_once = logged(&[(290, 4), (280, 10), (270, 4), (100, 4), (15, 4)]);
-    normalised(10, 4, low_but_once, None) == n(10)
+    normalized(10, 4, low_but_once, None) == n(10)
 }
 
 fn the_window_bounds_scale_in_only() -> bool {
     // A higher recommendation of the past does not raise the count beyond where it is.
     let rules = Behavior::default();
-    normalised(10, 12, logged(&[(200, 20)]), Some(&rules)) == n(12)
+    normalized(10, 12, logged(&[(200, 20)]), Some(&rules)) == n(12)
 }
 
 fn an_old_sample_counts_as_it_is() -> bool {
@@ -453,9 +457,9 @@ fn zero_is_left_by_an_autoscaler_that_caused_it() -> bool {
 }
 
 fn windows(up_s: i64, down_s: i64) -> Behavior {
-    let rules = |s| Rules {
+    let rules = |s| ScalingRules {
         window: Some(SignedDuration::from_secs(s)),
-        ..Rules::default()
+        ..ScalingRules::default()
     };
     Behavior {
         scale_up: rules(up_s),
@@ -466,8 +470,8 @@ fn windows(up_s: i64, down_s: i64) -> Behavior {
 fn both_windows_act_at_once() -> bool {
     // The recommendation goes up, yet the lowest one of the scale-up window is below: nothing moves.
     let log = logged(&[(30, 5), (20, 15)]);
-    normalised(10, 12, log.clone(), Some(&windows(60, 60))) == n(10)
-        && normalised(10, 8, log, Some(&windows(60, 60))) == n(10)
+    normalized(10, 12, log.clone(), Some(&windows(60, 60))) == n(10)
+        && normalized(10, 8, log, Some(&windows(60, 60))) == n(10)
 }
 
 fn a_failed_metric_forbids_scale_in() -> bool {
@@ -507,23 +511,23 @@ fn unready_pods_do_not_multiply() -> bool {
 }
 
 fn a_scale_up_at_most_doubles() -> bool {
-    normalised(10, 90, logged(&[]), None) == n(20) && normalised(1, 90, logged(&[]), None) == n(4)
+    normalized(10, 90, logged(&[]), None) == n(20) && normalized(1, 90, logged(&[]), None) == n(4)
 }
 
 fn absent_behavior_is_not_the_default_one() -> bool {
     let default = Behavior::default();
-    let reach = |current, behavior| normalised(current, 90, logged(&[]), behavior);
+    let reach = |current, behavior| normalized(current, 90, logged(&[]), behavior);
     let up = [1, 3, 10].map(|current| (reach(current, None), reach(current, Some(&default))));
     // An explicit policy of the user also takes the place of both defaults.
-    let one = Policy {
+    let one = ScalingPolicy {
         kind: PolicyKind::Pods,
         value: 1,
         period: SignedDuration::from_secs(15),
     };
     let explicit = Behavior {
-        scale_up: Rules {
+        scale_up: ScalingRules {
             policies: Some(vec![one]),
-            ..Rules::default()
+            ..ScalingRules::default()
         },
         ..Behavior::default()
     };

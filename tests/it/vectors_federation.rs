@@ -1223,8 +1223,8 @@ fn limit(key: &str, case: &Value) -> Outcome {
 
 fn longest_period(case: &Value) -> Outcome {
     let policies = case["input"]["scalingRules"]["policies"].as_array();
-    let policy = |row: &Value| -> Fallible<hpa::Policy> {
-        Ok(hpa::Policy {
+    let policy = |row: &Value| -> Fallible<hpa::ScalingPolicy> {
+        Ok(hpa::ScalingPolicy {
             kind: hpa::PolicyKind::Pods,
             value: 1,
             period: SignedDuration::from_secs(read(&row["periodSeconds"])?),
@@ -1235,9 +1235,9 @@ fn longest_period(case: &Value) -> Outcome {
         .flatten()
         .map(policy)
         .collect::<Result<_, _>>()?;
-    let rules = hpa::Rules {
+    let rules = hpa::ScalingRules {
         policies: Some(policies),
-        ..hpa::Rules::default()
+        ..hpa::ScalingRules::default()
     };
     let behavior = hpa::Behavior {
         scale_down: rules.clone(),

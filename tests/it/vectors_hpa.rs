@@ -8,10 +8,8 @@
 use std::{collections::BTreeMap, error::Error, fs, path::PathBuf, sync::Arc};
 
 use foretide::domain::{
-    Observation, Reading, ReplicaBounds, Replicas, Scale,
-    hpa::{
-        self, Behavior, ConditionKind, Direction, Hpa, MetricKind, MetricSpec, Settings, Target,
-    },
+    Reading, ReplicaBounds, Replicas, Scale,
+    hpa::{self, Behavior, Direction, Hpa, MetricKind, MetricSpec, Settings, Target},
     observation::{
         Cause, Container, ContainerUsage, Measured, Phase, Pod, PodSample, PodUsage, Readiness,
         Requests, Status, Unavailable,
@@ -19,6 +17,11 @@ use foretide::domain::{
     quantity::{Format, Quantity},
 };
 use jiff::{SignedDuration, Timestamp};
+
+use crate::hpa_controller::{
+    ABLE_TO_SCALE, Applied, Condition, ControllerPass, ErrorKind, HpaStatus, Reads,
+    SCALE_UPDATE_ATTEMPTS, SCALED_TO_ZERO, SCALING_LIMITED, ScaleAction,
+};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
@@ -462,7 +465,7 @@ fn calculator(row: &CalculatorRow) -> Outcome {
     let metric = row.metric()?;
     let pods = pods(&row.pods)?;
     let current = count(row.current_replicas);
-    let view = hpa::View {
+    let context = hpa::MetricContext {
         scale: Scale {
             spec: current,
             status: current,
@@ -478,7 +481,7 @@ fn calculator(row: &CalculatorRow) -> Outcome {
     };
     let want = &row.expect;
     match (
-        hpa::propose(&metric, &Ok(row.reading(metric.kind())), &view),
+        hpa::propose(&metric, &Ok(row.reading(metric.kind())), &context),
         &want.error_contains,
     ) {
         (Err(e), Some(text)) if e.message.contains(text) => Ok(()),
@@ -733,9 +736,9 @@ struct BehaviorRow {
     scale_down: Option<RulesRow>,
 }
 
-fn rules(row: Option<&RulesRow>) -> Fallible<hpa::Rules> {
+fn rules(row: Option<&RulesRow>) -> Fallible<hpa::ScalingRules> {
     let Some(row) = row else {
-        return Ok(hpa::Rules::default());
+        return Ok(hpa::ScalingRules::default());
     };
     let policy = |p: &PolicyRow| -> Fallible<_> {
         let kind = match p.r#type.as_str() {
@@ -743,7 +746,7 @@ fn rules(row: Option<&RulesRow>) -> Fallible<hpa::Rules> {
             "Percent" => hpa::PolicyKind::Percent,
             other => return Err(format!("unknown policy type {other:?}").into()),
         };
-        Ok(hpa::Policy {
+        Ok(hpa::ScalingPolicy {
             kind,
             value: p.value,
             period: seconds(p.period_seconds),
@@ -753,13 +756,13 @@ fn rules(row: Option<&RulesRow>) -> Fallible<hpa::Rules> {
         .policies
         .as_ref()
         .map(|all| all.iter().map(policy).collect());
-    Ok(hpa::Rules {
+    Ok(hpa::ScalingRules {
         window: row.stabilization_window_seconds.map(seconds),
         select: match row.select_policy.as_deref() {
             None => None,
-            Some("Max") => Some(hpa::Select::Max),
-            Some("Min") => Some(hpa::Select::Min),
-            Some("Disabled") => Some(hpa::Select::Disabled),
+            Some("Max") => Some(hpa::PolicySelect::Max),
+            Some("Min") => Some(hpa::PolicySelect::Min),
+            Some("Disabled") => Some(hpa::PolicySelect::Disabled),
             Some(other) => return Err(format!("unknown selectPolicy {other:?}").into()),
         },
         policies: policies.transpose()?,
@@ -875,7 +878,7 @@ struct LimitExpect {
 }
 
 impl LimitExpect {
-    fn check(&self, got: &hpa::Normalised) -> Outcome {
+    fn check(&self, got: &hpa::Normalized) -> Outcome {
         same_if("replicas", got.desired, self.replicas.map(count))?;
         same_if("reason", got.limit.as_str(), self.reason.as_deref())
     }
@@ -899,7 +902,7 @@ struct ConvertRow {
 
 impl ConvertRow {
     /// An empty log of recommendations: stabilization changes nothing, limits and bounds remain.
-    fn normalise(&self, behavior: Option<&Behavior>) -> hpa::Normalised {
+    fn normalize(&self, behavior: Option<&Behavior>) -> hpa::Normalized {
         let production = Settings::default();
         let factor = self
             .scale_up_limit_factor
@@ -919,12 +922,12 @@ impl ConvertRow {
             &self.scale_down_events,
         );
         let step = step(self.current_replicas, self.desired_replicas);
-        hpa::normalise(&spec, step, log, &settings, NOW)
+        hpa::normalize(&spec, step, log, &settings, NOW)
     }
 }
 
 fn convert_plain(row: &ConvertRow) -> Outcome {
-    row.expect.check(&row.normalise(None))
+    row.expect.check(&row.normalize(None))
 }
 
 fn convert_with_behavior(row: &ConvertRow) -> Outcome {
@@ -933,7 +936,7 @@ fn convert_with_behavior(row: &ConvertRow) -> Outcome {
         scale_up: rules(row.scale_up_rules.as_ref())?,
         scale_down,
     };
-    row.expect.check(&row.normalise(Some(&behavior)))
+    row.expect.check(&row.normalize(Some(&behavior)))
 }
 
 #[derive(Deserialize)]
@@ -968,7 +971,7 @@ impl StabilizeRow {
             self.current_replicas.unwrap_or_default(),
             self.desired_replicas,
         );
-        let got = hpa::normalise(&spec, step, log, &settings, NOW);
+        let got = hpa::normalize(&spec, step, log, &settings, NOW);
         same_if("replicas", got.stabilized, self.expect.replicas.map(count))?;
         same_if(
             "length",
@@ -988,9 +991,9 @@ fn stabilize_plain(row: &StabilizeRow) -> Outcome {
 }
 
 fn stabilize_with_behaviors(row: &StabilizeRow) -> Outcome {
-    let rules = |window_s: Option<f64>| hpa::Rules {
+    let rules = |window_s: Option<f64>| hpa::ScalingRules {
         window: window_s.map(seconds),
-        ..hpa::Rules::default()
+        ..hpa::ScalingRules::default()
     };
     row.check(Some(&Behavior {
         scale_up: rules(row.scale_up_window_s),
@@ -1118,29 +1121,18 @@ struct ConditionRow {
 }
 
 impl ConditionRow {
-    fn of(kind: ConditionKind, status: Status, reason: hpa::ConditionReason) -> Self {
+    fn of(kind: &str, status: Status, reason: &str) -> Self {
         let status = status.as_str().into();
         Self {
-            r#type: kind.as_str().into(),
+            r#type: kind.into(),
             status,
-            reason: reason.as_str().into(),
+            reason: reason.into(),
         }
     }
 
-    fn read(&self) -> Fallible<hpa::Condition> {
-        let kind = ConditionKind::ALL
-            .into_iter()
-            .find(|k| k.as_str() == self.r#type);
-        let reasons = hpa::ConditionReason::ALL.iter();
-        let reason = reasons.copied().find(|r| r.as_str() == self.reason);
-        match (kind, reason) {
-            (Some(kind), Some(reason)) => Ok(hpa::Condition {
-                kind,
-                status: status(&self.status)?,
-                reason,
-            }),
-            _ => Err(format!("unknown condition {self:?}").into()),
-        }
+    fn read(&self) -> Fallible<Condition> {
+        let known = Condition::known(&self.r#type, status(&self.status)?, &self.reason);
+        known.ok_or_else(|| format!("unknown condition {self:?}").into())
     }
 }
 
@@ -1161,15 +1153,15 @@ fn fuzz_normalize(row: &NormalizeRow) -> Outcome {
         &row.scale_down_events,
     );
     let step = step(row.current_replicas, row.desired_replicas);
-    let got = hpa::normalise(&spec, step, before, &settings, NOW);
+    let got = hpa::normalize(&spec, step, before, &settings, NOW);
     let limited = if got.limited() {
         Status::True
     } else {
         Status::False
     };
     let conditions = vec![
-        ConditionRow::of(ConditionKind::AbleToScale, Status::True, got.able),
-        ConditionRow::of(ConditionKind::ScalingLimited, limited, got.limit),
+        ConditionRow::of(ABLE_TO_SCALE, Status::True, got.able.as_str()),
+        ConditionRow::of(SCALING_LIMITED, limited, got.limit.as_str()),
     ];
     same_if("replicas", got.desired, want.replicas.map(count))?;
     same_if("conditions", &conditions, want.conditions.as_ref())?;
@@ -1236,12 +1228,10 @@ fn zero_replicas(row: &ZeroRow) -> Outcome {
         behavior: None,
     };
     let condition = |word: &String| -> Fallible<_> {
-        let reason = hpa::ConditionReason::ScaledToZero;
-        let status = status(word)?;
-        Ok(hpa::Condition {
-            kind: ConditionKind::ScaledToZero,
-            status,
-            reason,
+        Ok(Condition {
+            kind: SCALED_TO_ZERO,
+            status: status(word)?,
+            reason: "ScaledToZero",
         })
     };
     let conditions = row
@@ -1249,16 +1239,17 @@ fn zero_replicas(row: &ZeroRow) -> Outcome {
         .as_ref()
         .map(condition)
         .transpose()?;
-    let reads = hpa::Reads {
+    let reads = Reads {
         scale: Ok(Scale::default()),
         selector: Ok(()),
-        unseen: Replicas::ZERO,
         pods: &[],
         readings: &[],
         conditions: &conditions.into_iter().collect(),
     };
-    let pass = hpa::reconcile_reads(&spec, &reads, &hpa::Log::default(), &settings, NOW);
-    let computed = pass.verdict != hpa::Verdict::Disabled;
+    let pass = ControllerPass::run(&spec, &reads, &hpa::Log::default(), &settings, NOW);
+    let computed = pass
+        .computed
+        .is_some_and(|computed| computed.verdict != hpa::Verdict::Disabled);
     same("computes metrics", computed, row.expect.compute_metrics)
 }
 
@@ -1592,21 +1583,21 @@ impl ReconcileRow {
     }
 
     /// What writing the scale does, as the row's API server would answer.
-    fn write(&self) -> hpa::Applied {
+    fn write(&self) -> Applied {
         let conflicts = self
             .scale
             .update_conflicts_before_success
             .unwrap_or_default();
-        if self.scale.update_error.is_some() || conflicts >= hpa::SCALE_UPDATE_ATTEMPTS {
-            hpa::Applied::Failed
+        if self.scale.update_error.is_some() || conflicts >= SCALE_UPDATE_ATTEMPTS {
+            Applied::Failed
         } else {
-            hpa::Applied::Written
+            Applied::Written
         }
     }
 
-    fn scale(&self) -> Result<Scale, hpa::ErrorKind> {
+    fn scale(&self) -> Result<Scale, ErrorKind> {
         if self.scale.get_error.is_some() {
-            return Err(hpa::ErrorKind::Internal);
+            return Err(ErrorKind::Internal);
         }
         let spec = self.scale.spec_replicas;
         let status = self.scale.status_replicas.unwrap_or(spec);
@@ -1637,7 +1628,7 @@ fn reconcile(row: &ReconcileRow) -> Outcome {
     let conditions = list(&row.hpa.initial_conditions)
         .iter()
         .map(ConditionRow::read);
-    let previous = hpa::HpaStatus {
+    let previous = HpaStatus {
         current: count(row.hpa.status_current_replicas.unwrap_or_default()),
         desired: count(row.hpa.status_desired_replicas.unwrap_or_default()),
         conditions: conditions.collect::<Result<_, _>>()?,
@@ -1645,10 +1636,9 @@ fn reconcile(row: &ReconcileRow) -> Outcome {
     let (selector, pods) = row.select()?;
     let none = MetricsApis::default();
     let apis = row.metrics_apis.as_ref().unwrap_or(&none);
-    let reads = hpa::Reads {
+    let reads = Reads {
         scale: row.scale(),
         selector,
-        unseen: Replicas::ZERO,
         pods: &pods,
         readings: &metrics
             .iter()
@@ -1663,54 +1653,26 @@ fn reconcile(row: &ReconcileRow) -> Outcome {
         &history.scale_up_events,
         &history.scale_down_events,
     );
-    let pass = hpa::reconcile_reads(&spec, &reads, &log, &settings, NOW);
+    let pass = ControllerPass::run(&spec, &reads, &log, &settings, NOW);
     let pass = pass.applied(&spec, &settings, row.write(), NOW);
-    check_pass(row, &metrics, &pass, &previous)?;
-    check_short_form(&spec, &reads, &log, &settings, &pass)
-}
-
-/// Over the same reads, the short form decides the same; it knows no conditions.
-fn check_short_form(
-    spec: &Hpa<'_>,
-    reads: &hpa::Reads<'_>,
-    log: &hpa::Log,
-    settings: &Settings,
-    pass: &hpa::Pass,
-) -> Outcome {
-    let is_zero = reads.conditions.get(ConditionKind::ScaledToZero).is_some();
-    let (Ok(scale), Ok(()), false) = (reads.scale, reads.selector, is_zero) else {
-        return Ok(());
-    };
-    let (pods, readings) = (reads.pods.to_vec(), reads.readings.to_vec());
-    let observation = Observation {
-        scale,
-        unseen: Replicas::ZERO,
-        pods,
-        readings,
-    };
-    let short = hpa::reconcile(spec, &observation, log, settings, NOW);
-    same(
-        "short form",
-        (short.desired, short.verdict),
-        (pass.desired, pass.verdict),
-    )
+    check_pass(row, &metrics, &pass, &previous)
 }
 
 fn check_pass(
     row: &ReconcileRow,
     metrics: &[MetricSpec],
-    pass: &hpa::Pass,
-    previous: &hpa::HpaStatus,
+    pass: &ControllerPass,
+    previous: &HpaStatus,
 ) -> Outcome {
     let want = &row.expect;
     let status = pass.status(previous);
     same_if("desired", status.desired, want.desired_replicas.map(count))?;
-    let conditions = status.conditions.as_slice().iter();
+    let conditions = status.conditions.0.iter();
     let conditions: Vec<_> = conditions
         .map(|c| ConditionRow::of(c.kind, c.status, c.reason))
         .collect();
     same_if("conditions", &conditions, want.conditions.as_ref())?;
-    let updated = pass.applied == Some(hpa::Applied::Written);
+    let updated = pass.applied == Some(Applied::Written);
     same_if("scale updated", updated, want.scale_updated)?;
     same_if("status written", status != *previous, want.status_written)?;
     same_if(
@@ -1741,36 +1703,31 @@ fn check_pass(
     check_metrics(want, metrics, pass, previous)
 }
 
-fn error_word(kind: Option<hpa::ErrorKind>) -> &'static str {
-    kind.map_or("none", hpa::ErrorKind::as_str)
+fn error_word(kind: Option<ErrorKind>) -> &'static str {
+    kind.map_or("none", ErrorKind::as_str)
 }
 
 fn check_metrics(
     want: &ReconcileExpect,
     metrics: &[MetricSpec],
-    pass: &hpa::Pass,
-    previous: &hpa::HpaStatus,
+    pass: &ControllerPass,
+    previous: &HpaStatus,
 ) -> Outcome {
     let name = |metric: &MetricSpec| match metric {
         MetricSpec::Unknown(kind) => kind.clone(),
         known => known.kind().as_str().to_owned(),
     };
-    let asked = || metrics.iter().map(name).zip(&pass.proposals);
+    let asked = || metrics.iter().map(name).zip(pass.proposals());
     let action = |p: &Result<hpa::MetricProposal, Unavailable>| match p {
-        Ok(p) => hpa::ScaleAction::between(previous.current, p.replicas),
-        Err(_) => hpa::ScaleAction::None,
+        Ok(p) => ScaleAction::between(previous.current, p.replicas),
+        Err(_) => ScaleAction::None,
     };
     let actions = asked()
         .map(|(kind, p)| (kind, action(p).as_str().to_owned()))
         .collect();
     same_if("metric actions", &actions, want.metric_actions.as_ref())?;
     let fault = |p: &Result<_, Unavailable>| {
-        error_word(
-            p.as_ref()
-                .err()
-                .map(|e| hpa::ErrorKind::of_metric(e.reason)),
-        )
-        .to_owned()
+        error_word(p.as_ref().err().map(|e| ErrorKind::of_metric(e.reason))).to_owned()
     };
     let errors = asked().map(|(kind, p)| (kind, fault(p))).collect();
     same_if("metric errors", &errors, want.metric_errors.as_ref())?;
@@ -1778,7 +1735,7 @@ fn check_metrics(
     let is_cpu = |m: &&MetricSpec| matches!(m, MetricSpec::Resource { name, .. } if name == "cpu");
     let at = metrics.iter().position(|m| is_cpu(&m));
     let cpu = at.and_then(|at| {
-        pass.proposals
+        pass.proposals()
             .get(at)?
             .as_ref()
             .ok()?

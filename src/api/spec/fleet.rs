@@ -23,7 +23,7 @@ use crate::domain::{
     federate::{FailurePolicy, Kind, Policy, Preference, WeightBy, WorkloadSource},
     hpa::{MetricSpec, Settings},
     proposal::Reason,
-    workload::{Mode, Problem, Strategy, Subject, Workload},
+    workload::{Mode, SpecPart, SpecProblem, Strategy, Workload},
 };
 
 /// Path of the assignment.
@@ -211,14 +211,14 @@ fn scopes(
     scopes
 }
 
-fn unknown_metric(field: String, metric: &str, known: &BTreeSet<String>) -> Problem {
+fn unknown_metric(field: String, metric: &str, known: &BTreeSet<String>) -> SpecProblem {
     let known: Vec<_> = known.iter().map(String::as_str).collect();
     let message = match known.as_slice() {
         [] => format!("{field} is {metric}, but there are no metrics"),
         known => format!("{field} is {metric}, expected {}", known.join(" or ")),
     };
-    Problem {
-        subject: Subject::Field(field),
+    SpecProblem {
+        part: SpecPart::Field(field),
         reason: Reason::InvalidSpec,
         message,
     }

@@ -13,8 +13,8 @@ use k8s_openapi::{
 use super::Violation;
 use crate::domain::{
     hpa::{
-        Behavior, MetricKind, MetricSpec, ObjectRef, Policy, PolicyKind, Rules, Select, Target,
-        WrittenTarget,
+        Behavior, MetricKind, MetricSpec, ObjectRef, PolicyKind, PolicySelect, ScalingPolicy,
+        ScalingRules, Target, WrittenTarget,
     },
     quantity::Quantity,
 };
@@ -180,12 +180,12 @@ impl Reader<'_> {
         }
     }
 
-    fn rules(&mut self, direction: &str, wire: Option<HPAScalingRules>) -> Rules {
+    fn rules(&mut self, direction: &str, wire: Option<HPAScalingRules>) -> ScalingRules {
         let Some(wire) = wire else {
-            return Rules::default();
+            return ScalingRules::default();
         };
         let part = format!(".{direction}");
-        Rules {
+        ScalingRules {
             window: self.seconds(&part, wire.stabilization_window_seconds),
             select: self.select(&part, wire.select_policy.as_deref()),
             policies: wire.policies.map(|policies| {
@@ -194,7 +194,7 @@ impl Reader<'_> {
                     .filter_map(|policy| {
                         let read = self.policy(&part, &policy.type_, policy.value)?;
                         let period = self.period(&part, policy.period_seconds)?;
-                        Some(Policy {
+                        Some(ScalingPolicy {
                             kind: read,
                             value: policy.value,
                             period,
@@ -215,11 +215,11 @@ impl Reader<'_> {
         Some(SignedDuration::from_secs(seconds.into()))
     }
 
-    fn select(&mut self, part: &str, name: Option<&str>) -> Option<Select> {
+    fn select(&mut self, part: &str, name: Option<&str>) -> Option<PolicySelect> {
         match name? {
-            "Max" => Some(Select::Max),
-            "Min" => Some(Select::Min),
-            "Disabled" => Some(Select::Disabled),
+            "Max" => Some(PolicySelect::Max),
+            "Min" => Some(PolicySelect::Min),
+            "Disabled" => Some(PolicySelect::Disabled),
             other => {
                 let part = format!("{part}.selectPolicy");
                 self.refuse(&part, other, "Max, Min or Disabled".to_owned());

@@ -29,7 +29,7 @@ use crate::domain::{
     cron::{Window, WindowError, WindowText, Zone},
     hpa::{MetricSpec, Target},
     proposal::Reason,
-    workload::{Mode, Prediction, Problem, Strategy, Subject, Workload},
+    workload::{Mode, Prediction, SpecPart, SpecProblem, Strategy, Workload},
 };
 use crate::error::chain;
 
@@ -210,7 +210,7 @@ fn metrics(
 fn windows(
     spec: &EffectiveHorizontalPodAutoscalerSpec,
     local: &Zone,
-    problems: &mut Vec<Problem>,
+    problems: &mut Vec<SpecProblem>,
 ) -> Vec<Window> {
     let crons = spec.crons.iter().flatten();
     crons
@@ -228,10 +228,10 @@ fn windows(
 ///
 /// # Errors
 /// Why it is left out.
-pub fn window(cron: &CronSpec, local: &Zone) -> Result<Window, Problem> {
+pub fn window(cron: &CronSpec, local: &Zone) -> Result<Window, SpecProblem> {
     let name = cron.name.clone().unwrap_or_default();
-    let problem = |reason: Reason, message: String| Problem {
-        subject: Subject::Cron(name.clone()),
+    let problem = |reason: Reason, message: String| SpecProblem {
+        part: SpecPart::Cron(name.clone()),
         reason,
         message,
     };
@@ -253,12 +253,12 @@ pub fn window(cron: &CronSpec, local: &Zone) -> Result<Window, Problem> {
 
 fn prediction(
     spec: &EffectiveHorizontalPodAutoscalerSpec,
-    problems: &mut Vec<Problem>,
+    problems: &mut Vec<SpecProblem>,
 ) -> Option<Prediction> {
     let prediction = spec.prediction.as_ref()?;
     let mut problem = |field: &str, message: String| {
-        problems.push(Problem {
-            subject: Subject::Field(field.to_owned()),
+        problems.push(SpecProblem {
+            part: SpecPart::Field(field.to_owned()),
             reason: Reason::InvalidSpec,
             message,
         });

@@ -15,7 +15,7 @@ use crate::{
     },
     domain::{
         cron::Zone,
-        demand::{self, NoTarget},
+        demand::{self, TargetError},
         forecast::Refused,
         hpa::MetricSpec,
         lead_time::LeadTime,
@@ -167,7 +167,7 @@ fn judgeable(workload: &Workload, template: &Template) -> Result<(), Failure> {
     for metric in &workload.metrics {
         match demand::target(metric, &one, None) {
             Ok(_) => return Ok(()),
-            Err(error @ NoTarget::MissingRequest { .. }) => {
+            Err(error @ TargetError::MissingRequest { .. }) => {
                 return Err(requests_unknown(template, &error));
             }
             Err(error) => why = Some(error),
@@ -313,7 +313,7 @@ mod tests {
         ] {
             let lab = lab(&format!("{{{written}{naive}}}"), start_up);
             let (_, decision) = lab.ours().minute();
-            let grounds = decision.proposals.iter().find_map(|p| p.grounds.as_ref());
+            let grounds = decision.proposals.iter().find_map(|p| p.details.as_ref());
             let shown = grounds.unwrap().lead_time;
             let shown = (shown.span.as_secs(), shown.origin.as_str());
             assert_eq!(shown, (seconds, origin), "{written}{start_up:?}");

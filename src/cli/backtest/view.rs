@@ -13,7 +13,7 @@ use crate::{
         output::{Paint, Screen, Side, wrapped},
         plot::Size,
     },
-    domain::explain::{amount, unit_of},
+    domain::proposal::Unit,
     sim::{MINUTE, Minute, Score},
 };
 
@@ -190,7 +190,7 @@ fn worst(report: &Report) -> String {
             "{}, worst moment: {}, {} of {metric} needed {needed} replicas, {} served ({} asked for)",
             fared.name,
             clock(minute.at),
-            amount(load.demand, unit_of(&metric)),
+            Unit::of_metric(&metric).amount(load.demand),
             minute.ready,
             minute.asked,
         );

@@ -14,7 +14,7 @@ use crate::{
     domain::{
         Replicas,
         autoscale::history::History,
-        autoscale::{Decision, Seen, decide},
+        autoscale::{Decision, Inputs, decide},
         federate::{Kind, Member, Total},
         hpa::Settings,
         workload::{Mode, Workload},
@@ -75,7 +75,7 @@ impl Fleet {
     /// A cluster's demand cannot be told.
     pub(super) fn divided(
         self,
-        (workload, seen): (&Workload, &Seen),
+        (workload, seen): (&Workload, &Inputs),
         decision: &Decision,
         demand: Option<f64>,
     ) -> Result<Assignment, Failure> {
@@ -91,7 +91,7 @@ impl Fleet {
     }
 
     /// What forecast, cron windows and the metrics of the fleet ask for.
-    fn floor(&self, workload: &Workload, seen: &Seen, decision: &Decision) -> Option<Replicas> {
+    fn floor(&self, workload: &Workload, seen: &Inputs, decision: &Decision) -> Option<Replicas> {
         let metrics = workload.metrics.iter().zip(&seen.observation.readings);
         let own = metrics.filter(|(metric, _)| self.spec.scopes.contains(&metric.identifier()));
         let (metrics, readings): (Vec<_>, Vec<_>) =

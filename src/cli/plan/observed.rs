@@ -9,9 +9,9 @@ use crate::{
     cli::{inputs::requests_unknown, template::Template},
     domain::{
         Observation, Replicas, Scale,
-        demand::{self, NoTarget},
-        explain::{amount, unit_of},
+        demand::{self, TargetError},
         forecast::Predicted,
+        proposal::Unit,
         workload::Workload,
     },
     sim::measure,
@@ -83,7 +83,7 @@ fn shared(outlook: &Outlook, at: Timestamp) -> String {
     let metric = outlook.metric.identifier();
     match outlook.demand {
         Some(demand) => {
-            let demand = amount(demand, unit_of(&metric));
+            let demand = Unit::of_metric(&metric).amount(demand);
             format!(
                 "{metric} at {demand} in total, shared evenly: the latest of {}",
                 outlook.file
@@ -120,10 +120,10 @@ fn needed(
     for outlook in outlooks {
         let target = match demand::target(&outlook.metric, &one, None) {
             Ok(target) => target,
-            Err(error @ NoTarget::MissingRequest { .. }) => {
+            Err(error @ TargetError::MissingRequest { .. }) => {
                 return Err(requests_unknown(template, &error));
             }
-            Err(NoTarget::NotForecastable { .. }) => continue,
+            Err(TargetError::NotForecastable { .. }) => continue,
         };
         if let Some(value) = outlook.demand {
             let pods = Predicted { value, target }

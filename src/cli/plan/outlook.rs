@@ -13,11 +13,11 @@ use crate::{
     cli::inputs::History,
     domain::{
         demand,
-        forecast::{ForecastReading, Grounds, Predicted, Refused, horizon},
+        forecast::{ForecastReading, Predicted, Refused, forecast_length},
         hpa::MetricSpec,
         lead_time::LeadTime,
         observation::Pod,
-        proposal::Reason,
+        proposal::{ForecastDetails, Reason},
         workload::Workload,
     },
     sim::Recording,
@@ -49,14 +49,14 @@ impl Outlook {
     /// What the forecaster would say of this metric; `None` without a prediction.
     pub(super) fn reading(&self, pods: &[Arc<Pod>]) -> Option<ForecastReading> {
         let forecast = self.forecast.as_ref()?.as_ref();
-        let grounds = forecast.map(|forecast| Grounds::of(forecast, self.lead_time, 0.0));
+        let grounds = forecast.map(|forecast| ForecastDetails::of(forecast, self.lead_time, 0.0));
         Some(ForecastReading {
             name: self.metric.identifier(),
             outcome: match forecast {
                 Err(refused) => Err(refused.clone()),
                 Ok(_) => self.predicted(pods),
             },
-            grounds: grounds.ok(),
+            details: grounds.ok(),
         })
     }
 
@@ -132,6 +132,6 @@ fn forecast(
     let step = forecaster.sample_interval();
     let series = recording.series(step, forecaster.history_length(), at);
     forecaster
-        .forecast(&series, horizon(window, step).max(AHEAD))
+        .forecast(&series, forecast_length(window, step).max(AHEAD))
         .map_err(|refusal| Refused::from(&refusal))
 }

@@ -17,7 +17,6 @@ use crate::{
     },
     controller,
     domain::{
-        explain::{amount, unit_of},
         proposal::Unit,
         workload::{Mode, Strategy},
     },
@@ -109,7 +108,7 @@ fn picture(plan: &Plan, outlook: &Outlook, screen: Screen) -> String {
     let forecast = made(outlook)
         .map(|forecast| path(forecast, plan.at, until))
         .unwrap_or_default();
-    let unit = unit_of(&outlook.metric.identifier());
+    let unit = Unit::of_metric(&outlook.metric.identifier());
     let label = |value| scale(value, unit);
     let plot = Plot {
         history: &past,
@@ -139,7 +138,7 @@ fn legend(outlook: &Outlook, window: SignedDuration, screen: Screen) -> String {
         signs.push(format!("{} forecast", screen.paint(Paint::Future, line)));
     }
     if let Some(peak) = outlook.peak {
-        let peak = amount(peak, unit_of(&metric));
+        let peak = Unit::of_metric(&metric).amount(peak);
         signs.push(format!(
             "{} next {window:#}: peak {peak}",
             screen.paint(Paint::Future, strip)
@@ -160,8 +159,8 @@ fn path(forecast: &Forecast, from: Timestamp, until: Timestamp) -> Vec<Predictio
 /// A value of the scale: short, since the legend names the unit.
 fn scale(value: f64, unit: Unit) -> String {
     match unit {
-        Unit::Bytes => amount(value, unit),
-        Unit::Cores | Unit::Percent | Unit::Plain => amount(value, Unit::Plain),
+        Unit::Bytes => unit.amount(value),
+        Unit::Cores | Unit::Percent | Unit::Plain => Unit::Plain.amount(value),
     }
 }
 

@@ -20,7 +20,7 @@ use crate::{
         ReplicaBounds, Replicas,
         autoscale::Decision,
         hpa::{
-            Behavior, Direction, Hpa, Log, MetricValue, Recommendation, Settings, Step, normalise,
+            Behavior, Direction, Hpa, Log, MetricValue, Recommendation, Settings, Step, normalize,
         },
         observation::Pod,
     },
@@ -286,7 +286,7 @@ impl Conformance {
         let logs = [true, false].map(|shared_only| self.log(expectation, shared_only));
         let answers = instants.into_iter().flatten().flat_map(|at| {
             let answer = move |log: &Log| {
-                normalise(&hpa, expectation.step, log.clone(), rules.settings, at).desired
+                normalize(&hpa, expectation.step, log.clone(), rules.settings, at).desired
             };
             logs.each_ref().map(answer)
         });

@@ -221,7 +221,7 @@ fn of_fleet_metrics(
     item: &FleetItem,
     observed: &TargetObservation,
     parts: u32,
-) -> (Workload, autoscale::Seen) {
+) -> (Workload, autoscale::Inputs) {
     let spec = &item.spec.spec;
     let workload = &spec.workload;
     let observation = &observed.observation;
@@ -241,7 +241,7 @@ fn of_fleet_metrics(
         workload.prediction = None;
         forecasts.clear();
     }
-    let seen = autoscale::Seen {
+    let seen = autoscale::Inputs {
         observation: Observation {
             scale: Scale {
                 spec: part(observation.scale.spec),

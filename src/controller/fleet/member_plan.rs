@@ -26,7 +26,7 @@ use crate::{
         autoscale::action::{self, HoldReason},
         demand::is_available,
         federate::{Action, Entry, FleetDecision, Health, Member, MemberDecision, Pods},
-        hpa::{Behavior, Select},
+        hpa::{Behavior, PolicySelect},
         workload::{Mode, Workload},
     },
     forecaster::forecasts::{Forecasts, SeriesKey},
@@ -393,7 +393,7 @@ impl Planner<'_> {
         if decision.hold {
             child = child.held();
             let behavior = workload.behavior.get_or_insert_with(Behavior::default);
-            behavior.scale_down.select = Some(Select::Disabled);
+            behavior.scale_down.select = Some(PolicySelect::Disabled);
         }
         Part {
             child: Arc::new(child),

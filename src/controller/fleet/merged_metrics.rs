@@ -276,7 +276,7 @@ mod tests {
 
     use super::*;
     use crate::domain::{
-        hpa::{ObjectRef, Settings, Tolerance, View, propose},
+        hpa::{MetricContext, ObjectRef, Settings, Tolerance, propose},
         observation::{Container, ContainerUsage, Phase, Readiness, Status},
     };
 
@@ -421,7 +421,7 @@ mod tests {
             let pods = present.observed.observation.pods.iter();
             pods.map(|pod| named(name, pod))
         });
-        let view = View {
+        let view = MetricContext {
             scale: scale(3),
             unseen: Replicas::ZERO,
             pods: &pods.collect::<Vec<_>>(),

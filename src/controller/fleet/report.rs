@@ -29,7 +29,7 @@ use crate::{
     },
     domain::{
         Replicas,
-        explain::ConditionKind,
+        autoscale::ConditionKind,
         federate::{self, Entry, Ledger, Member, MemberDecision, Reason},
         observation::Status,
     },

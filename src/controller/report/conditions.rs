@@ -13,7 +13,7 @@ use crate::{
     },
     domain::{
         autoscale::action::Action,
-        explain::{self, ConditionKind},
+        autoscale::{self, ConditionKind},
     },
     ports::{ClusterError, HpaView},
 };
@@ -100,7 +100,7 @@ pub(super) fn failure(applied: &Applied) -> &'static str {
     }
 }
 
-fn rendered(own: &explain::Condition) -> Condition {
+fn rendered(own: &autoscale::Condition) -> Condition {
     condition(
         own.kind.as_str(),
         own.status.as_str(),

@@ -1,29 +1,35 @@
-//! From a decided count to what is to be done about it.
+//! From a decided count to the action to take.
 //!
-//! Auto acts, in the mode in force; Preview does nothing but hold `specificReplicas`. An action says
-//! what shall be, not what to send: whoever applies it writes only differences. That a child
-//! autoscaler has no place in Preview and Direct follows from strategy and mode and is no action.
+//! | strategy | mode | action |
+//! |---|---|---|
+//! | Auto | Delegated | `Child`: the bounds of the child HPA |
+//! | Auto | Direct | `Scale`, or `Hold` at the desired count |
+//! | Preview | either | `Pin` to `specificReplicas`, else `Hold` |
+//!
+//! An action states the desired state; applying it writes only what differs. Whether a child HPA exists at all
+//! follows from strategy and mode.
 
-use super::{Joined, Limit};
+use super::combine::Combined;
+use super::limit::Limit;
 use crate::domain::workload::{Mode, Strategy, Workload};
 use crate::domain::{ReplicaBounds, Replicas};
 
-/// What is to be done.
+/// The action to take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Nothing.
+    /// Write nothing.
     Hold {
-        /// Why not.
+        /// Why.
         reason: HoldReason,
     },
-    /// Write the scale: we are its only writer.
+    /// Write the scale subresource; Foretide is its only writer.
     Scale {
         /// The count the decision was made for; the write is conditional on it.
         from: Replicas,
         /// The count to set.
         to: Replicas,
     },
-    /// The child autoscaler shall exist and have these bounds; write only what differs.
+    /// Create the child HPA or update its bounds.
     Child {
         /// Its `minReplicas`.
         min: Replicas,
@@ -37,14 +43,14 @@ pub enum Action {
     },
 }
 
-/// Why nothing is done.
+/// Why nothing is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HoldReason {
-    /// The count is right already.
+    /// The count is already the desired one.
     AtDesired,
-    /// Strategy Preview: the decision is only shown.
+    /// Strategy Preview: the decision is only reported.
     Preview,
-    /// Strategy Preview, and the count is `specificReplicas` already.
+    /// Strategy Preview, and the count is already `specificReplicas`.
     Pinned,
     /// `maxReplicas` is below `minReplicas`.
     InvalidBounds,
@@ -63,39 +69,39 @@ impl HoldReason {
     }
 }
 
-/// The action for a joined count; `child` are the bounds the child autoscaler shall have.
+/// The action for a combined count; `child` are the bounds for the child HPA.
 ///
 /// # Guarantees
-/// - Nothing with crossed bounds.
-/// - In Preview nothing but [`Action::Pin`], and that only for `specificReplicas`.
+/// - With crossed bounds: [`Action::Hold`].
+/// - In Preview: [`Action::Hold`], or [`Action::Pin`] to `specificReplicas`.
 pub(super) fn action(
     workload: &Workload,
     current: Replicas,
-    joined: &Joined,
+    combined: &Combined,
     child: ReplicaBounds,
 ) -> Action {
-    if joined.limit == Some(Limit::InvalidBounds) {
+    if combined.limit == Some(Limit::InvalidBounds) {
         return Action::Hold {
             reason: HoldReason::InvalidBounds,
         };
     }
     match (workload.strategy, workload.mode_in_force()) {
         (Strategy::Preview, _) => preview(workload, current),
-        // An autoscaler does not leave zero by itself unless it went there.
+        // An HPA does not leave zero unless it scaled to zero itself, so the scale is written instead.
         (Strategy::Auto, Mode::Delegated)
-            if current > Replicas::ZERO || joined.desired == current =>
+            if current > Replicas::ZERO || combined.desired == current =>
         {
             Action::Child {
                 min: child.min,
                 max: child.max,
             }
         }
-        (Strategy::Auto, _) if joined.desired == current => Action::Hold {
+        (Strategy::Auto, _) if combined.desired == current => Action::Hold {
             reason: HoldReason::AtDesired,
         },
         (Strategy::Auto, _) => Action::Scale {
             from: current,
-            to: joined.desired,
+            to: combined.desired,
         },
     }
 }

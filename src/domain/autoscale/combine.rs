@@ -1,29 +1,30 @@
-//! The join of the two lanes, and what may overrule both: a pause, a hold, the bounds.
+//! The two lanes combined into one count, and what overrides both: a pause, a hold, the bounds.
 
 use std::cmp::Ordering;
 
+use super::context::Context;
 use super::floor::Floor;
 use super::history::History;
-use super::{Limit, Step};
+use super::limit::Limit;
 use crate::domain::Replicas;
-use crate::domain::hpa::{ConditionKind, ConditionReason, Pass, Verdict};
+use crate::domain::hpa::{ConditionReason, Reconciliation, Verdict};
 
-/// One count from two lanes.
+/// One count from the two lanes, stage by stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::domain) struct Joined {
+pub(super) struct Combined {
     /// After the stabilization windows.
-    pub(in crate::domain) stabilized: Replicas,
+    pub(super) stabilized: Replicas,
     /// After the scaling policies.
-    pub(in crate::domain) limited: Replicas,
+    pub(super) limited: Replicas,
     /// The result.
-    pub(in crate::domain) desired: Replicas,
+    pub(super) desired: Replicas,
     /// What changed it last.
-    pub(in crate::domain) limit: Option<Limit>,
+    pub(super) limit: Option<Limit>,
     /// Whether the floor lane gave it.
-    pub(in crate::domain) from_floor: bool,
+    pub(super) from_floor: bool,
 }
 
-impl Joined {
+impl Combined {
     /// The same count at every stage.
     fn flat(count: Replicas, limit: Option<Limit>) -> Self {
         Self {
@@ -36,67 +37,76 @@ impl Joined {
     }
 }
 
-impl Step<'_> {
-    /// The larger lane, unless the workload is paused, nothing asks, or history was lost.
-    pub(super) fn join(&self, pass: Option<&Pass>, floor: &Floor, history: &History) -> Joined {
+impl Context<'_> {
+    /// The larger lane, unless the workload is paused, nothing proposes a count, or the history was lost.
+    pub(super) fn combine(
+        &self,
+        observed: Option<&Reconciliation>,
+        floor: &Floor,
+        history: &History,
+    ) -> Combined {
         let current = self.current();
         if self.crossed() {
-            return Joined::flat(current, Some(Limit::InvalidBounds));
+            return Combined::flat(current, Some(Limit::InvalidBounds));
         }
         if self.paused(history) {
-            return Joined::flat(Replicas::ZERO, Some(Limit::Paused));
+            return Combined::flat(Replicas::ZERO, Some(Limit::Paused));
         }
-        let joined = match pass {
-            Some(pass) => self.larger(pass, floor),
-            None if floor.raw.is_none() => self.unasked(),
+        let combined = match observed {
+            Some(observed) => self.larger(observed, floor),
+            None if floor.raw.is_none() => self.without_proposals(),
             None => self.without_metrics(floor, history),
         };
-        let lowers = joined.desired < current && current <= self.bounds().max;
+        let lowers = combined.desired < current && current <= self.bounds().max;
         if lowers && history.holds(self.now) {
-            Joined {
+            Combined {
                 desired: current,
                 limit: Some(Limit::HistoryLost),
-                ..joined
+                ..combined
             }
         } else {
-            joined
+            combined
         }
     }
 
     /// The larger of the two lanes; the observed one if they agree.
-    fn larger(&self, pass: &Pass, floor: &Floor) -> Joined {
-        let observed = self.observed_lane(pass);
+    fn larger(&self, observed: &Reconciliation, floor: &Floor) -> Combined {
+        let observed = self.observed_lane(observed);
         let floored = Self::floor_lane(floor);
         let leader = if floored.desired > observed.desired {
             floored
         } else {
             observed
         };
-        Joined {
+        Combined {
             stabilized: observed.stabilized.max(floored.stabilized),
             limited: observed.limited.max(floored.limited),
             ..leader
         }
     }
 
-    fn observed_lane(&self, pass: &Pass) -> Joined {
-        let stabilized = match pass.verdict {
-            Verdict::Computed { .. } => pass.stabilized.unwrap_or(pass.desired),
-            Verdict::AboveMax => return Joined::flat(pass.desired, Some(Limit::TooManyReplicas)),
-            Verdict::BelowMin => return Joined::flat(pass.desired, Some(Limit::TooFewReplicas)),
-            Verdict::Disabled => return Joined::flat(pass.desired, Some(Limit::Paused)),
-            Verdict::Unavailable { .. } | Verdict::Selector(_) | Verdict::NoScale(_) => {
-                return Joined::flat(self.current(), Some(Limit::MetricUnavailable));
+    fn observed_lane(&self, observed: &Reconciliation) -> Combined {
+        let stabilized = match observed.verdict {
+            Verdict::Computed { .. } => observed.stabilized.unwrap_or(observed.desired),
+            Verdict::AboveMax => {
+                return Combined::flat(observed.desired, Some(Limit::TooManyReplicas));
+            }
+            Verdict::BelowMin => {
+                return Combined::flat(observed.desired, Some(Limit::TooFewReplicas));
+            }
+            Verdict::Disabled => return Combined::flat(observed.desired, Some(Limit::Paused)),
+            Verdict::Unavailable { .. } => {
+                return Combined::flat(self.current(), Some(Limit::MetricUnavailable));
             }
         };
-        let desired = pass.desired;
-        let limit = match pass.recommended {
-            _ if desired != stabilized => limited_by(pass),
+        let desired = observed.desired;
+        let limit = match observed.recommended {
+            _ if desired != stabilized => limited_by(observed),
             Some(recommended) if stabilized > recommended => Some(Limit::ScaleDownStabilized),
             Some(recommended) if stabilized < recommended => Some(Limit::ScaleUpStabilized),
             _ => None,
         };
-        Joined {
+        Combined {
             stabilized,
             limited: desired,
             desired,
@@ -105,7 +115,7 @@ impl Step<'_> {
         }
     }
 
-    fn floor_lane(floor: &Floor) -> Joined {
+    fn floor_lane(floor: &Floor) -> Combined {
         let raw = floor.raw.unwrap_or_default();
         let held = floor.held.unwrap_or_default();
         let limited = floor.limited.unwrap_or_default();
@@ -119,7 +129,7 @@ impl Step<'_> {
         let slowed = (limited < held).then_some(Limit::ScaleUpLimit);
         let (up, down) = (Limit::ScaleDownStabilized, Limit::ScaleUpStabilized);
         let limit = clamped.or(slowed).or(by_comparing(held, raw, up, down));
-        Joined {
+        Combined {
             stabilized: held,
             limited,
             desired,
@@ -128,47 +138,47 @@ impl Step<'_> {
         }
     }
 
-    /// Nothing but cron windows, and none is open: the count stays where it is, within the bounds.
-    fn unasked(&self) -> Joined {
+    /// Only cron windows are configured, and none is open: the count stays where it is, within the bounds.
+    fn without_proposals(&self) -> Combined {
         let current = self.current();
         let desired = self.bounds().clamp(current);
         let (up, down) = (Limit::TooFewReplicas, Limit::TooManyReplicas);
         let limit = by_comparing(desired, current, up, down).unwrap_or(Limit::NoActiveWindow);
-        Joined {
+        Combined {
             desired,
-            ..Joined::flat(current, Some(limit))
+            ..Combined::flat(current, Some(limit))
         }
     }
 
-    /// The floor alone, as slow downwards as the user wrote.
-    fn without_metrics(&self, floor: &Floor, history: &History) -> Joined {
-        let joined = Self::floor_lane(floor);
+    /// The floor alone. The observed lane is what slows a scale-down elsewhere; without it, the policies apply here.
+    fn without_metrics(&self, floor: &Floor, history: &History) -> Combined {
+        let combined = Self::floor_lane(floor);
         let current = self.current();
-        let lowers = joined.desired < current && current <= self.bounds().max;
+        let lowers = combined.desired < current && current <= self.bounds().max;
         match self.behavior().filter(|_| lowers) {
             Some(behavior) => {
                 let limit = behavior
                     .down_limit(current, &history.log, self.now)
                     .min(current);
-                if limit <= joined.desired {
-                    return joined;
+                if limit <= combined.desired {
+                    return combined;
                 }
-                let limited = joined.limited.max(limit);
-                Joined {
+                let limited = combined.limited.max(limit);
+                Combined {
                     limited,
                     desired: limit,
                     limit: Some(Limit::ScaleDownLimit),
-                    ..joined
+                    ..combined
                 }
             }
-            None => joined,
+            None => combined,
         }
     }
 }
 
 /// The bound or rate limit that changed the observed lane's count.
-fn limited_by(pass: &Pass) -> Option<Limit> {
-    match pass.conditions.get(ConditionKind::ScalingLimited)?.reason {
+fn limited_by(observed: &Reconciliation) -> Option<Limit> {
+    match observed.scaling_limited? {
         ConditionReason::TooManyReplicas => Some(Limit::TooManyReplicas),
         ConditionReason::ScaleUpLimit => Some(Limit::ScaleUpLimit),
         ConditionReason::ScaleDownLimit => Some(Limit::ScaleDownLimit),
@@ -176,7 +186,7 @@ fn limited_by(pass: &Pass) -> Option<Limit> {
     }
 }
 
-/// Which limit turned `before` into `after`, if they differ.
+/// Which limit changed `before` to `after`, if they differ.
 fn by_comparing(after: Replicas, before: Replicas, raised: Limit, lowered: Limit) -> Option<Limit> {
     match after.cmp(&before) {
         Ordering::Greater => Some(raised),

@@ -1,35 +1,35 @@
-//! The bounds under which the child autoscaler arrives at the same count by itself.
+//! The bounds under which the child HPA reaches the desired count by itself.
 //!
-//! The child reads no metrics in a pass in which the count is below its `minReplicas`, and forgets
-//! that reading for good. So its minimum stays at or below the current count wherever the child gets
-//! to `desired` on its own, and is `desired` only where it would not. A minimum that is too high but
-//! harmless stays as it is: every write is one that changes a count.
+//! An HPA reads no metrics while the count is below its `minReplicas`, and that reading is missing from its
+//! stabilization window for good. So the child's minimum stays at or below the current count wherever the child
+//! reaches `desired` on its own, and is raised to `desired` only where it would not. A minimum that is too high but
+//! has no effect is left alone, so that every write changes a count.
 
 use jiff::SignedDuration;
 
-use super::combine::Joined;
+use super::combine::Combined;
+use super::context::{Child, Context};
 use super::floor::Floor;
 use super::history::History;
-use super::{Child, Step};
-use crate::domain::hpa::{self, Log, Pass, normalise};
+use crate::domain::hpa::{self, Log, Reconciliation, normalize};
 use crate::domain::{ReplicaBounds, Replicas};
 
-/// How long after us the child may have its next pass.
+/// How long after this decision the child HPA may reconcile next: the default of `--horizontal-pod-autoscaler-sync-period`.
 pub(super) const SYNC_PERIOD: SignedDuration = SignedDuration::from_secs(15);
 
-/// What is made of the child.
+/// What the child HPA gets, and what it is expected to do.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shaping {
-    /// The bounds it shall have.
+pub(super) struct ChildDecision {
+    /// Its next bounds.
     pub(super) bounds: ReplicaBounds,
-    /// What it is expected to answer under the bounds it has.
+    /// The count it is expected to reach under its present bounds.
     pub(super) expected: Option<Replicas>,
-    /// What it is left to reach by itself, if that is above the count.
-    pub(super) awaited: Option<Replicas>,
+    /// The count it is left to reach by itself, if that is above the current one.
+    pub(super) pending: Option<Replicas>,
 }
 
-impl Step<'_> {
-    /// The child's next bounds, and the answer expected under its present ones.
+impl Context<'_> {
+    /// The child's next bounds, and the count expected under its present ones.
     ///
     /// ```text
     /// b    = max(min, min(floor, current))
@@ -39,43 +39,42 @@ impl Step<'_> {
     /// else                                            -> m, but never above max
     /// ```
     ///
-    /// During a hold `b` is the current count: what the child has read is as lost as the rest. And a
-    /// child that was left to reach a count and did not move for a whole period of its own has read
-    /// less than is known here; it is waited for no longer.
+    /// During a hold `b` is the current count, because what the child has read is unknown too. A child that was left to
+    /// reach a count and did not move for a whole sync period has read other values than this decision; its minimum is
+    /// raised instead of waiting longer.
     ///
-    /// A minimum above the current count would blind the child for nothing: somebody scaled down by
-    /// hand after it was reached.
-    pub(super) fn shape(
+    /// A minimum above the current count is lowered: a user scaled down after it was reached, and it would keep the
+    /// child from reading metrics.
+    pub(super) fn child_hpa(
         &self,
-        pass: Option<&Pass>,
+        observed: Option<&Reconciliation>,
         floor: &Floor,
-        joined: &Joined,
+        combined: &Combined,
         history: &History,
-    ) -> Shaping {
+    ) -> ChildDecision {
         let bounds = self.bounds();
-        let (Some(pass), true, false) = (pass, self.delegates(), self.crossed()) else {
-            return Shaping {
+        let (Some(observed), true, false) = (observed, self.delegates(), self.crossed()) else {
+            return ChildDecision {
                 bounds,
                 expected: None,
-                awaited: None,
+                pending: None,
             };
         };
         let mirror = history.log.mirror();
-        let answer = |min, max| self.answer(ReplicaBounds { min, max }, pass, &mirror);
+        let expect = |min, max| self.expect_child(ReplicaBounds { min, max }, observed, &mirror);
         let low = if history.holds(self.now) {
             bounds.clamp(self.current())
         } else {
             bounds.min.max(floor.floor.min(self.current()))
         };
-        let can = answer(low, bounds.max).is_some_and(|count| count >= joined.desired);
-        let gets_there = can && !history.waits_in_vain(SYNC_PERIOD, self.now);
-        let need = if gets_there {
+        let can_reach = expect(low, bounds.max).is_some_and(|count| count >= combined.desired);
+        let need = if can_reach && !history.child_is_stuck(SYNC_PERIOD, self.now) {
             low
         } else {
-            joined.desired.max(bounds.min)
+            combined.desired.max(bounds.min)
         };
-        let min = self.seen.child.map_or(need, |Child { min, .. }| {
-            let binds = joined.desired < min || self.current() < min;
+        let min = self.inputs.child.map_or(need, |Child { min, .. }| {
+            let binds = combined.desired < min || self.current() < min;
             let may_lower = binds && !history.holds(self.now);
             if need > min || (need < min && may_lower) {
                 need
@@ -84,21 +83,26 @@ impl Step<'_> {
             }
         });
         let expected = self
-            .seen
+            .inputs
             .child
-            .and_then(|child| answer(child.min, child.max));
-        Shaping {
+            .and_then(|child| expect(child.min, child.max));
+        ChildDecision {
             bounds: ReplicaBounds {
                 min,
                 max: bounds.max,
             },
             expected,
-            awaited: (can && joined.desired > self.current()).then_some(joined.desired),
+            pending: (can_reach && combined.desired > self.current()).then_some(combined.desired),
         }
     }
 
-    /// What the child answers to this reading under `bounds`; `None` if the reading was not computed.
-    fn answer(&self, bounds: ReplicaBounds, pass: &Pass, mirror: &Log) -> Option<Replicas> {
+    /// The count the child reaches from this reading under `bounds`; `None` if the reading was not computed.
+    fn expect_child(
+        &self,
+        bounds: ReplicaBounds,
+        observed: &Reconciliation,
+        mirror: &Log,
+    ) -> Option<Replicas> {
         let current = self.current();
         if current == Replicas::ZERO {
             return Some(Replicas::ZERO);
@@ -109,7 +113,7 @@ impl Step<'_> {
         if !self.bounds().contains(current) {
             return None;
         }
-        let Some(recommended) = pass.recommended else {
+        let Some(recommended) = observed.recommended else {
             return Some(current);
         };
         let step = hpa::Step {
@@ -117,6 +121,6 @@ impl Step<'_> {
             recommended,
         };
         let spec = self.workload.hpa(bounds);
-        Some(normalise(&spec, step, mirror.clone(), self.settings, self.now).desired)
+        Some(normalize(&spec, step, mirror.clone(), self.settings, self.now).desired)
     }
 }

@@ -1,17 +1,17 @@
-//! The floor lane: what forecast and cron ask for, held, limited and clamped to one count.
+//! The floor lane: the largest proposal of forecast and cron, held, limited and clamped to one count.
 //!
 //! ```text
 //! raw = max(forecast, open cron window) -> held over the scale-down window
 //!     -> not above the lowest of an explicit scale-up window -> explicit scale-up policies -> bounds
 //! ```
 //!
-//! Only what the user wrote about scale-up delays a floor; the API's defaults never do. There is no
-//! limit downwards here: the observed lane has it, or the join for a workload without metrics.
+//! Only an explicit `behavior.scaleUp` delays a floor; the API's defaults never do. Scale-down policies are
+//! applied elsewhere: by the observed lane, or by `combine` for a workload without metrics.
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::history::{History, Windows};
-use crate::domain::hpa::{Behavior, Direction, Log, Select};
+use super::history::History;
+use crate::domain::hpa::{Behavior, Direction, Log, PolicySelect, StabilizationWindows};
 use crate::domain::{ReplicaBounds, Replicas};
 
 /// The floor lane's numbers, from the sources to the floor.
@@ -19,7 +19,7 @@ use crate::domain::{ReplicaBounds, Replicas};
 pub struct Floor {
     /// The largest proposal of forecast and cron now; `None` if there is none.
     pub raw: Option<Replicas>,
-    /// After the stabilization windows; `None` if nothing asked within them.
+    /// After the stabilization windows; `None` if nothing was proposed within them.
     pub held: Option<Replicas>,
     /// After explicit scale-up policies.
     pub limited: Option<Replicas>,
@@ -27,24 +27,24 @@ pub struct Floor {
     pub floor: Replicas,
 }
 
-/// What the lane reads besides its sources.
+/// What the floor is computed with, besides the proposals.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Lane<'a> {
+pub(super) struct FloorContext<'a> {
     /// The user's bounds.
     pub(super) bounds: ReplicaBounds,
     /// The user's behavior.
     pub(super) behavior: Option<&'a Behavior>,
     /// The windows in force.
-    pub(super) windows: Windows,
+    pub(super) windows: StabilizationWindows,
     /// The count now.
     pub(super) current: Replicas,
-    /// How much earlier than they do here, past scale-downs may stop counting for whoever acts on
-    /// the floor.
+    /// How much later the floor may be acted on: past scale-downs that leave their policy period by
+    /// then do not count.
     pub(super) slack: SignedDuration,
 }
 
-impl Lane<'_> {
-    /// The floor at `now`, given what is asked for and what was.
+impl FloorContext<'_> {
+    /// The floor at `now`; `raw` is the largest proposal.
     pub(super) fn floor(&self, raw: Option<Replicas>, history: &History, now: Timestamp) -> Floor {
         let held = self.held(raw, history, now);
         let limited = held.map(|held| self.limited(held, &history.log, now));
@@ -63,15 +63,15 @@ impl Lane<'_> {
             past.filter(move |f| self.windows.reaches(window, f.at, now))
                 .map(|f| f.raw)
         };
-        let asked = raw.unwrap_or_default();
-        let down = within(self.windows.down).fold(asked, Replicas::max);
+        let proposed = raw.unwrap_or_default();
+        let down = within(self.windows.down).fold(proposed, Replicas::max);
         if raw.is_none() && down == Replicas::ZERO {
             return None;
         }
         if self.behavior.is_none() {
             return Some(down);
         }
-        let up = within(self.windows.up).fold(asked, Replicas::min);
+        let up = within(self.windows.up).fold(proposed, Replicas::min);
         Some(down.min(up.max(self.current)))
     }
 
@@ -86,8 +86,8 @@ impl Lane<'_> {
         }
     }
 
-    /// The log with its scale-downs older by the slack: fewer of them count, so that a limit
-    /// reckoned now still holds when it is acted on.
+    /// The log with its scale-downs older by the slack. Fewer of them count, so a limit computed now
+    /// still holds when it is acted on.
     fn aged(&self, log: &Log) -> Log {
         let mut log = log.clone();
         for event in &mut log.scale_down {
@@ -97,17 +97,17 @@ impl Lane<'_> {
     }
 }
 
-/// Whether the user wrote how fast to scale up.
+/// Whether the user limits how fast to scale up.
 fn limits_scale_up(behavior: &Behavior) -> bool {
     let rules = behavior.rules(Direction::Up);
-    rules.policies.is_some() || rules.select == Some(Select::Disabled)
+    rules.policies.is_some() || rules.select == Some(PolicySelect::Disabled)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::domain::autoscale::history::RawFloor;
-    use crate::domain::hpa::{Policy, PolicyKind, Rules, ScaleEvent, Settings};
+    use crate::domain::hpa::{PolicyKind, ScaleEvent, ScalingPolicy, ScalingRules, Settings};
 
     const NOW: Timestamp = Timestamp::constant(1_000_000, 0);
 
@@ -130,23 +130,23 @@ mod tests {
         }
     }
 
-    fn lane(behavior: Option<&Behavior>, current: u32) -> Lane<'_> {
-        Lane {
+    fn lane(behavior: Option<&Behavior>, current: u32) -> FloorContext<'_> {
+        FloorContext {
             bounds: ReplicaBounds::new(n(2), n(30)),
             behavior,
-            windows: Windows::in_force(behavior, &Settings::default()),
+            windows: StabilizationWindows::in_force(behavior, &Settings::default()),
             current: n(current),
             slack: SignedDuration::ZERO,
         }
     }
 
-    fn rules(up_window: i64, policies: Option<Vec<Policy>>) -> Behavior {
+    fn rules(up_window: i64, policies: Option<Vec<ScalingPolicy>>) -> Behavior {
         let window = Some(SignedDuration::from_secs(up_window));
         Behavior {
-            scale_up: Rules {
+            scale_up: ScalingRules {
                 window,
                 policies,
-                ..Rules::default()
+                ..ScalingRules::default()
             },
             ..Behavior::default()
         }
@@ -203,22 +203,22 @@ mod tests {
 
     #[test]
     fn only_written_policies_delay_a_floor() {
-        let two_a_minute = Policy {
+        let two_a_minute = ScalingPolicy {
             kind: PolicyKind::Pods,
             value: 2,
             period: SignedDuration::from_secs(60),
         };
         let disabled = Behavior {
-            scale_up: Rules {
-                select: Some(Select::Disabled),
-                ..Rules::default()
+            scale_up: ScalingRules {
+                select: Some(PolicySelect::Disabled),
+                ..ScalingRules::default()
             },
             ..Behavior::default()
         };
         let smallest = Behavior {
-            scale_up: Rules {
-                select: Some(Select::Min),
-                ..Rules::default()
+            scale_up: ScalingRules {
+                select: Some(PolicySelect::Min),
+                ..ScalingRules::default()
             },
             ..Behavior::default()
         };
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_past_scale_down_gives_room_only_while_it_is_sure_to_count() {
-        let four_a_minute = Policy {
+        let four_a_minute = ScalingPolicy {
             kind: PolicyKind::Pods,
             value: 4,
             period: SignedDuration::from_secs(60),
@@ -252,11 +252,11 @@ mod tests {
             outdated: false,
         }];
         let direct = lane(Some(&behavior), 5);
-        let delegated = Lane {
+        let delegated = FloorContext {
             slack: SignedDuration::from_secs(15),
             ..direct
         };
-        let limited = |lane: Lane<'_>| lane.floor(Some(n(20)), &history, NOW).limited;
+        let limited = |lane: FloorContext<'_>| lane.floor(Some(n(20)), &history, NOW).limited;
         assert_eq!(
             (limited(direct), limited(delegated)),
             (Some(n(12)), Some(n(9)))

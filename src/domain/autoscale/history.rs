@@ -1,20 +1,21 @@
-//! What decisions remember: a value that goes into a decision and comes out of it.
+//! What one decision leaves for the next: readings, floors, applied changes, the child HPA's state.
 //!
-//! Nothing here stores or loads anything. Every field is plain data, so that whoever keeps the
-//! value (memory, a status, a file) can take it apart and put it together again; a history put
-//! together from its parts decides as the original does.
+//! A [`History`] is a value that goes into a decision and comes out of it. Storing it is left to the
+//! caller: every field is plain data, so a history restored from a status decides as the original.
 
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::domain::Replicas;
-use crate::domain::hpa::{Behavior, Direction, Log, Recommendation, Settings, record_scale};
+use crate::domain::hpa::{
+    Behavior, Direction, Log, Recommendation, Settings, StabilizationWindows, record_scale,
+};
 
-/// The memory of one workload.
+/// The history of one workload.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct History {
-    /// The observed lane's readings and the applied changes; the latter serve both lanes.
+    /// The observed lane's readings, and the applied changes of both lanes.
     pub log: Log,
     /// The floor lane's raw values, oldest first.
     pub floors: Vec<RawFloor>,
@@ -22,45 +23,45 @@ pub struct History {
     pub forecast_held: BTreeMap<String, Replicas>,
     /// Until when nothing is scaled down because history was lost.
     pub hold_until: Option<Timestamp>,
-    /// What the last decision saw of the child autoscaler: how its changes are told apart.
-    pub sighting: Option<Sighting>,
+    /// The child HPA at the last decision: a newer `lastScaleTime` means that it scaled since.
+    pub child: Option<ChildState>,
 }
 
-/// What forecast and cron asked for together, unclamped.
+/// The largest proposal of forecast and cron, before bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawFloor {
-    /// The last instant at which they did; equal values in a row are one entry.
+    /// The last instant of this value; equal values in a row are one entry.
     pub at: Timestamp,
-    /// What they asked for; zero if for nothing.
+    /// The value; zero if neither proposed a count.
     pub raw: Replicas,
 }
 
-/// The scale at the last decision.
+/// The scale and the child HPA at the last decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sighting {
+pub struct ChildState {
     /// The count then.
     pub current: Replicas,
-    /// The child autoscaler's `lastScaleTime` then.
-    pub child_scaled: Option<Timestamp>,
-    /// The count above `current` that the child was left to reach by itself, if any.
-    pub awaited: Option<Awaited>,
+    /// The child's `lastScaleTime` then.
+    pub last_scale: Option<Timestamp>,
+    /// The scale-up that was left to the child, if any.
+    pub pending: Option<PendingScaleUp>,
 }
 
-/// A count that the child autoscaler is to reach by itself.
+/// A scale-up that the child HPA is expected to make by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Awaited {
+pub struct PendingScaleUp {
     /// The count.
     pub replicas: Replicas,
-    /// Since when the child could have gone there.
+    /// Since when the child could have made it.
     pub since: Timestamp,
 }
 
 impl History {
-    /// The history of a workload whose own was lost at `now`: nothing is known, so nothing is scaled
-    /// down for the stabilization window or the longest scale-down policy period, whichever is longer.
+    /// The history of a workload whose own was lost at `now`: scaling down is forbidden for the
+    /// stabilization window or the longest scale-down policy period, whichever is longer.
     #[must_use]
     pub fn lost(now: Timestamp, behavior: Option<&Behavior>, settings: &Settings) -> Self {
-        let window = Windows::in_force(behavior, settings).down;
+        let window = StabilizationWindows::in_force(behavior, settings).down;
         let period = behavior
             .map(|b| b.longest_period(Direction::Down))
             .unwrap_or_default();
@@ -79,8 +80,8 @@ impl History {
     /// The same history after the count was changed from `from` to `to` at `at`.
     ///
     /// One log serves both lanes and both modes. With a child autoscaler, `at` is its
-    /// `lastScaleTime`, not the time the change was seen; a change already recorded for `at` stays
-    /// one change.
+    /// `lastScaleTime`, not the time the change was seen; a change already recorded for `at` is
+    /// not recorded twice.
     #[must_use]
     pub fn applied(
         mut self,
@@ -101,23 +102,23 @@ impl History {
         self
     }
 
-    /// Takes in a change that the child autoscaler made since the last decision: to `scaled_to`, if it
-    /// is known, else to what is there now.
-    pub(super) fn notice(
+    /// Records a change that the child HPA made since the last decision: to `scaled_to` if that is
+    /// known, else to the current count.
+    pub(super) fn observe_child(
         mut self,
         behavior: Option<&Behavior>,
-        now: Sighting,
+        now: ChildState,
         scaled_to: Option<Replicas>,
     ) -> Self {
-        let before = self.sighting;
+        let before = self.child;
         let still = before.filter(|before| before.current == now.current);
-        let awaited = still.and_then(|before| before.awaited);
-        self.sighting = Some(Sighting { awaited, ..now });
-        match (before, now.child_scaled) {
-            (Some(before), Some(at)) if before.child_scaled.is_none_or(|last| at > last) => {
+        let pending = still.and_then(|before| before.pending);
+        self.child = Some(ChildState { pending, ..now });
+        match (before, now.last_scale) {
+            (Some(before), Some(at)) if before.last_scale.is_none_or(|last| at > last) => {
                 let to = scaled_to.unwrap_or(now.current);
                 let mut history = self.applied(behavior, before.current, to, at);
-                // A child never scales to zero: that was somebody's hand in the meantime, a pause.
+                // A child never scales to zero, since its minimum is at least 1: a user did, which is a pause.
                 history.log.scaled_to_zero = false;
                 history
             }
@@ -125,27 +126,27 @@ impl History {
         }
     }
 
-    /// Whether the child was left to reach a higher count by itself and did not move for `patience`:
-    /// it has read less than we think.
-    pub(super) fn waits_in_vain(&self, patience: SignedDuration, now: Timestamp) -> bool {
-        self.sighting.is_some_and(|last| {
+    /// Whether a scale-up was left to the child and the count did not move for `period`: the child has
+    /// read lower values than expected.
+    pub(super) fn child_is_stuck(&self, period: SignedDuration, now: Timestamp) -> bool {
+        self.child.is_some_and(|last| {
             let higher = last
-                .awaited
-                .filter(|awaited| awaited.replicas > last.current);
-            higher.is_some_and(|awaited| now.duration_since(awaited.since) >= patience)
+                .pending
+                .filter(|pending| pending.replicas > last.current);
+            higher.is_some_and(|pending| now.duration_since(pending.since) >= period)
         })
     }
 
-    /// Notes the count that the child is left to reach from here, and since when it could have.
-    pub(super) fn await_child(&mut self, replicas: Option<Replicas>, now: Timestamp) {
-        if let Some(sighting) = &mut self.sighting {
-            let since = sighting.awaited.map_or(now, |awaited| awaited.since);
-            sighting.awaited = replicas.map(|replicas| Awaited { replicas, since });
+    /// Sets the scale-up that is left to the child, keeping since when an earlier one has been pending.
+    pub(super) fn expect_scale_up(&mut self, replicas: Option<Replicas>, now: Timestamp) {
+        if let Some(child) = &mut self.child {
+            let since = child.pending.map_or(now, |pending| pending.since);
+            child.pending = replicas.map(|replicas| PendingScaleUp { replicas, since });
         }
     }
 
-    /// Starts the log, and with a `fresh` child autoscaler what that child remembers: as every new
-    /// autoscaler it begins with the current count, and has read nothing before.
+    /// Starts the log, and the mirrored entries of a `fresh` child: as every new HPA, it starts with the
+    /// current count and no earlier recommendation.
     pub(super) fn begin_mirror(&mut self, fresh: bool, current: Replicas, now: Timestamp) {
         let start = Recommendation {
             at: now,
@@ -164,8 +165,13 @@ impl History {
         }
     }
 
-    /// Logs what the floor lane's sources ask for, and forgets what no window reaches any more.
-    pub(super) fn log_floor(&mut self, raw: Option<Replicas>, windows: Windows, now: Timestamp) {
+    /// Logs the largest proposal of forecast and cron, and drops entries older than both windows.
+    pub(super) fn log_floor(
+        &mut self,
+        raw: Option<Replicas>,
+        windows: StabilizationWindows,
+        now: Timestamp,
+    ) {
         let raw = raw.unwrap_or_default();
         let reach = windows.down.max(windows.up);
         self.floors
@@ -177,46 +183,17 @@ impl History {
     }
 
     /// Drops a hold that is over.
-    pub(super) fn release(&mut self, now: Timestamp) {
+    pub(super) fn drop_expired_hold(&mut self, now: Timestamp) {
         if !self.holds(now) {
             self.hold_until = None;
         }
     }
 }
 
-/// How far back each direction looks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Windows {
-    /// Scale-down: the highest value in it counts.
-    pub(super) down: SignedDuration,
-    /// Scale-up: the lowest value in it counts.
-    pub(super) up: SignedDuration,
-    /// Whether a value exactly as old as the window counts: so it does without `behavior`.
-    pub(super) inclusive: bool,
-}
-
-impl Windows {
-    /// The windows in force: down the controller's flag, up none, where nothing is written.
-    pub(super) fn in_force(behavior: Option<&Behavior>, settings: &Settings) -> Self {
-        let written = |direction| behavior.map(|b| b.window(direction, settings));
-        Self {
-            down: written(Direction::Down).unwrap_or(settings.downscale_stabilization),
-            up: written(Direction::Up).unwrap_or_default(),
-            inclusive: behavior.is_none(),
-        }
-    }
-
-    /// Whether a value of `at` counts at `now` in a window of this length.
-    pub(super) fn reaches(self, window: SignedDuration, at: Timestamp, now: Timestamp) -> bool {
-        let age = now.duration_since(at);
-        age < window || (self.inclusive && age == window)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::hpa::{Policy, PolicyKind, Rules, ScaleEvent};
+    use crate::domain::hpa::{PolicyKind, ScaleEvent, ScalingPolicy, ScalingRules};
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
@@ -228,16 +205,16 @@ mod tests {
 
     fn slow_down(window: Option<i64>, period: i64) -> Behavior {
         let period = SignedDuration::from_secs(period);
-        let policies = Some(vec![Policy {
+        let policies = Some(vec![ScalingPolicy {
             kind: PolicyKind::Pods,
             value: 1,
             period,
         }]);
         let window = window.map(SignedDuration::from_secs);
-        let scale_down = Rules {
+        let scale_down = ScalingRules {
             window,
             policies,
-            ..Rules::default()
+            ..ScalingRules::default()
         };
         Behavior {
             scale_down,
@@ -263,7 +240,7 @@ mod tests {
 
     #[test]
     fn floors_keep_the_last_instant_of_each_value_and_only_what_a_window_reaches() {
-        let windows = Windows::in_force(None, &Settings::default());
+        let windows = StabilizationWindows::in_force(None, &Settings::default());
         let mut history = History::default();
         for (second, raw) in [
             (0, Some(4)),
@@ -286,30 +263,37 @@ mod tests {
     #[test]
     fn a_change_of_the_child_is_recorded_once_and_at_its_own_time() {
         let behavior = slow_down(None, 60);
-        let notice = |history: History, current, scaled: Option<i64>, to: Option<u32>| {
-            let sighting = Sighting {
+        let observe = |history: History, current, scaled: Option<i64>, to: Option<u32>| {
+            let child = ChildState {
                 current: n(current),
-                child_scaled: scaled.map(at),
-                awaited: None,
+                last_scale: scaled.map(at),
+                pending: None,
             };
-            history.notice(Some(&behavior), sighting, to.map(n))
+            history.observe_child(Some(&behavior), child, to.map(n))
         };
-        let first = notice(History::default(), 5, Some(100), Some(5));
-        assert_eq!(first.log, Log::default(), "nothing is known of before");
-        let up = notice(first, 8, Some(200), Some(8));
+        let first = observe(History::default(), 5, Some(100), Some(5));
+        assert_eq!(
+            first.log,
+            Log::default(),
+            "nothing is known of the time before"
+        );
+        let up = observe(first, 8, Some(200), Some(8));
         let event = |second, change| ScaleEvent {
             at: at(second),
             change: n(change),
             outdated: false,
         };
         assert_eq!(up.log.scale_up, [event(200, 3)]);
-        let by_hand = notice(up.clone(), 2, Some(200), Some(8));
-        assert_eq!(by_hand.log, up.log, "a change by hand is nobody's event");
-        let both = notice(up.clone(), 0, Some(300), Some(7));
+        let by_hand = observe(up.clone(), 2, Some(200), Some(8));
+        assert_eq!(
+            by_hand.log, up.log,
+            "a change by a user is not recorded as the child's"
+        );
+        let both = observe(up.clone(), 0, Some(300), Some(7));
         assert_eq!(both.log.scale_down, [event(300, 1)]);
         assert!(!both.log.scaled_to_zero);
-        let told = up.applied(Some(&behavior), n(8), n(9), at(210));
-        let again = notice(told, 9, Some(210), None);
+        let recorded = up.applied(Some(&behavior), n(8), n(9), at(210));
+        let again = observe(recorded, 9, Some(210), None);
         assert_eq!(
             again.log.scale_up,
             [event(200, 3), event(210, 1)],
@@ -318,18 +302,18 @@ mod tests {
     }
 
     #[test]
-    fn a_child_has_a_whole_period_before_it_is_waited_for_no_longer() {
+    fn a_child_is_stuck_after_a_whole_period_without_a_change() {
         let period = SignedDuration::from_secs(15);
-        let seen = |history: History, second: i64, current: u32| {
-            let sighting = Sighting {
+        let decide = |history: History, second: i64, current: u32| {
+            let child = ChildState {
                 current: n(current),
-                child_scaled: None,
-                awaited: None,
+                last_scale: None,
+                pending: None,
             };
-            let mut history = history.notice(None, sighting, None);
-            let vain = history.waits_in_vain(period, at(second));
-            history.await_child(Some(n(9)), at(second));
-            (history, vain)
+            let mut history = history.observe_child(None, child, None);
+            let stuck = history.child_is_stuck(period, at(second));
+            history.expect_scale_up(Some(n(9)), at(second));
+            (history, stuck)
         };
         let mut history = History::default();
         for (second, current, expected) in [
@@ -342,14 +326,14 @@ mod tests {
             (31, 8, false),
             (32, 8, true),
         ] {
-            let vain;
-            (history, vain) = seen(history, second, current);
-            assert_eq!(vain, expected, "{second}");
+            let stuck;
+            (history, stuck) = decide(history, second, current);
+            assert_eq!(stuck, expected, "{second}");
         }
     }
 
     #[test]
-    fn a_new_child_has_read_nothing_but_the_current_count() {
+    fn a_new_child_knows_only_the_current_count() {
         let mut history = History::default();
         history.begin_mirror(false, n(3), at(0));
         history

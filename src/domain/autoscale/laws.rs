@@ -1,10 +1,10 @@
 //! The laws of the two lanes, over a model of the real autoscaler.
 
+mod counterexamples;
+mod decisions;
 mod lockstep;
+mod messages;
 mod phases;
 mod restarts;
 mod scenarios;
-mod sentences;
-mod steps;
-mod table;
 mod world;

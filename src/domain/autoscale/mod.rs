@@ -1,18 +1,22 @@
-//! Both lanes and their join: from what was seen to one count, with every number in between.
+//! One workload's decision: from what was observed to one count, with every number in between.
 //!
 //! ```text
-//! readings   -> observed lane (the autoscaler's own algorithm) --+
-//!                                                                +-> max -> pauses, holds -> desired
-//! forecast, cron -> floor lane ----------------------------------+
+//! readings       -> observed lane (the HPA's own algorithm) --+
+//!                                                             +-> max -> pause, hold, bounds -> desired
+//! forecast, cron -> floor lane -------------------------------+
 //! ```
 //!
-//! A child autoscaler is given bounds under which it reaches `desired` by itself; only where it would
-//! not, its minimum is `desired`, because below its minimum it reads no metrics. Pure: the same
-//! arguments give the same decision, and the history comes back as a value. It refuses to act:
-//! [`action`] says what to do, others do it.
+//! [`decide`] is pure: the same arguments give the same decision, and the history comes back as a value.
+//! A decision says what to do ([`action`]); the caller does it.
+//!
+//! In Delegated the child HPA gets bounds under which it reaches `desired` by itself. Its minimum is
+//! `desired` only where it would not: below its minimum the HPA reads no metrics.
 
 pub mod action;
 mod combine;
+mod conditions;
+mod context;
+mod decision;
 mod delegated;
 pub mod floor;
 pub mod history;
@@ -22,382 +26,236 @@ pub mod history;
     reason = "an index out of range fails the test, as it should"
 )]
 mod laws;
+mod limit;
+mod message;
 mod proposals;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::cron::WindowState;
-use super::explain::{self, Condition};
-use super::forecast::ForecastReading;
-use super::hpa::{Behavior, Pass, Settings};
-use super::proposal::{Proposal, Source};
-use super::workload::{Mode, Strategy, Workload};
-use super::{Observation, ReplicaBounds, Replicas};
-use action::Action;
-use floor::{Floor, Lane};
-use history::{History, Sighting, Windows};
+use super::Replicas;
+use super::hpa::{Settings, StabilizationWindows};
+use super::workload::Workload;
+use combine::Combined;
+use context::Context;
+use delegated::ChildDecision;
+use floor::{Floor, FloorContext};
+use history::{ChildState, History};
+use proposals::Proposals;
 
-pub(super) use combine::Joined;
-use delegated::Shaping;
-use proposals::Asked;
-
-/// Everything one decision is made from besides the spec and the history.
-#[derive(Clone, Debug)]
-pub struct Seen {
-    /// Scale, pods and readings; the readings parallel to the workload's metrics.
-    pub observation: Observation,
-    /// What the forecaster says, one entry per metric it knows of.
-    pub forecasts: Vec<ForecastReading>,
-    /// The child autoscaler as it stands in the cluster, if there is one.
-    pub child: Option<Child>,
-    /// This workload's part of a floor that was decided for a whole fleet, if it is part of one and something
-    /// asks: it passed every window there, and is the floor as it is.
-    pub share: Option<Replicas>,
-}
-
-/// A child autoscaler as it stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Child {
-    /// Its `minReplicas`.
-    pub min: Replicas,
-    /// Its `maxReplicas`.
-    pub max: Replicas,
-    /// Its `desiredReplicas`, if it has a status: what it scaled to, which another hand may have changed
-    /// since.
-    pub desired: Option<Replicas>,
-    /// Its `lastScaleTime`. The API cuts it to seconds; what was cut off belongs added back, so that
-    /// a change is never taken for older than it is.
-    pub last_scale: Option<Timestamp>,
-}
-
-/// The explained result.
-#[derive(Clone, Debug)]
-pub struct Decision {
-    /// When it was made.
-    pub at: Timestamp,
-    /// The count then.
-    pub current: Replicas,
-    /// What each source asked for: observed, forecast, cron.
-    pub proposals: Vec<Proposal>,
-    /// Whose proposal is the largest.
-    pub winner: Option<Winner>,
-    /// The largest proposal.
-    pub maximum: Option<Replicas>,
-    /// After the stabilization windows of both lanes.
-    pub stabilized: Replicas,
-    /// After the scaling policies of both lanes.
-    pub limited: Replicas,
-    /// After bounds, pauses and holds: the result.
-    pub desired: Replicas,
-    /// The floor lane's result; absent if forecast and cron ask for nothing and nothing is held.
-    pub floor: Option<Replicas>,
-    /// What changed the result last, if anything did.
-    pub limit: Option<Limit>,
-    /// Until when it does, if a window or a hold does it and time alone ends it.
-    pub limit_until: Option<Timestamp>,
-    /// The cron windows by name.
-    pub windows: Vec<(String, WindowState)>,
-    /// `Ready`, `PredictionReady`, `CronReady`, `AbleToScale`, `ScalingActive`, `ScalingLimited`; with
-    /// a child autoscaler its own last three count instead.
-    pub conditions: Vec<Condition>,
-    /// What to do.
-    pub action: Action,
-    /// The observed lane's pass; absent without metrics.
-    pub observed: Option<Pass>,
-    /// The floor lane's steps.
-    pub floor_lane: Floor,
-    /// What the child autoscaler, as it stood, is expected to answer to this reading.
-    pub mirror_desired: Option<Replicas>,
-    /// The bounds it was made under.
-    pub bounds: ReplicaBounds,
-    /// How far the forecasts look ahead, if there are any.
-    pub prediction_window: Option<SignedDuration>,
-}
-
-/// Whose proposal is the largest; of equal ones, the first in the order of the sources.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Winner {
-    /// The source.
-    pub source: Source,
-    /// The metric or cron.
-    pub name: String,
-}
-
-/// What can change the count between the largest proposal and the result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Limit {
-    /// Raised to `minReplicas`.
-    TooFewReplicas,
-    /// Lowered to `maxReplicas`.
-    TooManyReplicas,
-    /// Lowered to what scaling up may reach now.
-    ScaleUpLimit,
-    /// Raised to what scaling down may reach now.
-    ScaleDownLimit,
-    /// A lower value in the scale-up window holds it down.
-    ScaleUpStabilized,
-    /// A higher value in the scale-down window holds it up.
-    ScaleDownStabilized,
-    /// A metric is unavailable: not below the current count.
-    MetricUnavailable,
-    /// History was lost: not below the current count.
-    HistoryLost,
-    /// At zero replicas by somebody else's hand: left alone.
-    Paused,
-    /// There is nothing but cron windows, and none is open: the current count stays.
-    NoActiveWindow,
-    /// `maxReplicas` is below `minReplicas`: nothing is decided.
-    InvalidBounds,
-}
-
-impl Limit {
-    /// The `UpperCamelCase` word used in status and conditions.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::TooFewReplicas => "TooFewReplicas",
-            Self::TooManyReplicas => "TooManyReplicas",
-            Self::ScaleUpLimit => "ScaleUpLimit",
-            Self::ScaleDownLimit => "ScaleDownLimit",
-            Self::ScaleUpStabilized => "ScaleUpStabilized",
-            Self::ScaleDownStabilized => "ScaleDownStabilized",
-            Self::MetricUnavailable => "MetricUnavailable",
-            Self::HistoryLost => "HistoryLost",
-            Self::Paused => "Paused",
-            Self::NoActiveWindow => "NoActiveWindow",
-            Self::InvalidBounds => "InvalidBounds",
-        }
-    }
-}
+pub use context::{Child, Inputs};
+pub use decision::{Condition, ConditionKind, Decision, Winner};
+pub use limit::Limit;
 
 /// Decides how many replicas a workload shall have at `now`, and what to do about it.
 ///
 /// # Guarantees
-/// - `desired` is within the bounds, but for a paused workload (zero) and crossed bounds (no action).
+/// - `desired` is within the bounds, except for a paused workload (zero) and crossed bounds (no action).
 /// - A missing reading never lowers the count, a missing forecast never blocks anything.
 /// - The returned history is the one to give to the next decision, also when nothing was written.
+///
+/// # Examples
+/// A queue of 12 messages, 2 replicas, and 4 messages for each of them:
+///
+/// ```
+/// use foretide::domain::autoscale::{Inputs, action::Action, decide, history::History};
+/// use foretide::domain::hpa::{MetricSpec, Settings, Target};
+/// use foretide::domain::observation::Measured;
+/// use foretide::domain::workload::{Mode, Strategy, Workload};
+/// use foretide::domain::{Observation, ReplicaBounds, Replicas, Scale, ScaleTarget};
+///
+/// let workload = Workload {
+///     target: ScaleTarget {
+///         api_version: "apps/v1".into(),
+///         kind: "Deployment".into(),
+///         namespace: "shop".into(),
+///         name: "worker".into(),
+///     },
+///     bounds: ReplicaBounds::new(Replicas::new(1), Replicas::new(10)),
+///     strategy: Strategy::Auto,
+///     mode: Mode::Direct,
+///     specific_replicas: None,
+///     metrics: vec![MetricSpec::External {
+///         metric: "queue".into(),
+///         selector: None,
+///         target: Target::AverageValue(4_000),
+///     }],
+///     behavior: None,
+///     windows: vec![],
+///     prediction: None,
+///     problems: vec![],
+/// };
+/// let two = Replicas::new(2);
+/// let inputs = Inputs {
+///     observation: Observation {
+///         scale: Scale { spec: two, status: two },
+///         unseen: Replicas::ZERO,
+///         pods: vec![],
+///         readings: vec![Ok(Measured::Total(vec![12_000]))],
+///     },
+///     forecasts: vec![],
+///     child: None,
+///     share: None,
+/// };
+/// let now = "2026-03-01T10:00:00Z".parse()?;
+/// let (decision, _) = decide(&workload, &inputs, &History::default(), &Settings::default(), now);
+/// assert_eq!(decision.action, Action::Scale { from: two, to: Replicas::new(3) });
+/// assert_eq!(
+///     decision.message(),
+///     "3 replicas: queue at 6 against a target of 4 asks for 3"
+/// );
+/// # Ok::<(), jiff::Error>(())
+/// ```
 #[must_use]
 pub fn decide(
     workload: &Workload,
-    seen: &Seen,
+    inputs: &Inputs,
     history: &History,
     settings: &Settings,
     now: Timestamp,
 ) -> (Decision, History) {
-    let step = Step {
+    let context = Context {
         workload,
-        seen,
+        inputs,
         settings,
         now,
     };
-    let mut history = step.recall(history.clone());
-    let asked = step.ask(&mut history);
-    let floor = step.floor(asked.raw, &history);
-    let joined = step.join(asked.pass.as_ref(), &floor, &history);
-    let shaping = step.shape(asked.pass.as_ref(), &floor, &joined, &history);
-    let outcome = Outcome {
-        floor,
-        joined,
-        shaping,
-        until: step.limit_until(&joined, &history),
+    let mut history = context.begin(history.clone());
+    let proposals = context.propose(&mut history);
+    let floor = context.floor(proposals.floor, &history);
+    let combined = context.combine(proposals.observed.as_ref(), &floor, &history);
+    let child = context.child_hpa(proposals.observed.as_ref(), &floor, &combined, &history);
+    let limit_until = context.limit_until(&combined, &history);
+    context.record(&mut history, &proposals, child);
+    let winner = proposals.winner();
+    let mut decision = Decision {
+        at: now,
+        current: context.current(),
+        winner: winner.map(|(proposal, _)| Winner {
+            source: proposal.source,
+            name: proposal.name.clone(),
+        }),
+        maximum: winner.map(|(_, count)| count),
+        stabilized: combined.stabilized,
+        limited: combined.limited,
+        desired: combined.desired,
+        floor: floor.held.map(|_| floor.floor),
+        limit: combined.limit,
+        limit_until,
+        conditions: Vec::new(),
+        action: action::action(workload, context.current(), &combined, child.bounds),
+        floor_lane: floor,
+        child_desired: child.expected,
+        bounds: workload.bounds,
+        prediction_window: workload.prediction.as_ref().map(|p| p.window),
+        proposals: proposals.all,
+        windows: proposals.windows,
+        observed: proposals.observed,
     };
-    step.remember(&mut history, &asked, shaping);
-    (step.explained(asked, &outcome), history)
+    decision.conditions = conditions::conditions(workload, &decision);
+    (decision, history)
 }
 
-/// The arguments of a decision, passed around as one.
-#[derive(Clone, Copy, Debug)]
-struct Step<'a> {
-    workload: &'a Workload,
-    seen: &'a Seen,
-    settings: &'a Settings,
-    now: Timestamp,
-}
-
-/// What came of it.
-struct Outcome {
-    floor: Floor,
-    joined: Joined,
-    shaping: Shaping,
-    until: Option<Timestamp>,
-}
-
-impl<'a> Step<'a> {
-    fn current(&self) -> Replicas {
-        self.seen.observation.scale.spec
+impl Context<'_> {
+    fn windows_in_force(&self) -> StabilizationWindows {
+        StabilizationWindows::in_force(self.behavior(), self.settings)
     }
 
-    fn bounds(&self) -> ReplicaBounds {
-        self.workload.bounds
+    /// The history as the decision begins: expired holds dropped, changes by the child HPA recorded.
+    fn begin(&self, mut history: History) -> History {
+        history.drop_expired_hold(self.now);
+        if !self.delegates() {
+            history.child = None;
+            return history;
+        }
+        let child = self.inputs.child;
+        let state = ChildState {
+            current: self.current(),
+            last_scale: child.and_then(|child| child.last_scale),
+            pending: None,
+        };
+        let scaled_to = child.and_then(|child| child.desired);
+        history = history.observe_child(self.behavior(), state, scaled_to);
+        history.begin_mirror(child.is_none(), self.current(), self.now);
+        history
     }
 
-    fn behavior(&self) -> Option<&'a Behavior> {
-        self.workload.behavior.as_ref()
-    }
-
-    fn crossed(&self) -> bool {
-        self.bounds().max < self.bounds().min
-    }
-
-    /// Whether a child autoscaler writes the scale.
-    fn delegates(&self) -> bool {
-        self.workload.strategy == Strategy::Auto && self.workload.mode_in_force() == Mode::Delegated
-    }
-
-    /// Whether the workload is at zero by somebody else's hand, which is a pause.
-    fn paused(&self, history: &History) -> bool {
-        let hpa = self.workload.hpa(self.bounds());
-        self.current() == Replicas::ZERO
-            && self.bounds().min > Replicas::ZERO
-            && !self
-                .settings
-                .zero
-                .computes_at_zero(&hpa, history.log.scaled_to_zero)
-    }
-
-    fn lane(&self) -> Lane<'a> {
-        Lane {
+    /// The floor lane's result, and at least what a fleet decided for this workload.
+    fn floor(&self, raw: Option<Replicas>, history: &History) -> Floor {
+        let context = FloorContext {
             bounds: self.bounds(),
             behavior: self.behavior(),
-            windows: Windows::in_force(self.behavior(), self.settings),
+            windows: self.windows_in_force(),
             current: self.current(),
             slack: if self.delegates() {
                 delegated::SYNC_PERIOD
             } else {
                 SignedDuration::ZERO
             },
-        }
-    }
-
-    /// The floor lane's result, and at least what a fleet decided for this workload.
-    fn floor(&self, raw: Option<Replicas>, history: &History) -> Floor {
-        let lane = self.lane().floor(raw, history, self.now);
-        let share = self.seen.share;
+        };
+        let own = context.floor(raw, history, self.now);
+        let share = self.inputs.share;
         Floor {
-            raw: lane.raw.max(share),
-            held: lane.held.max(share),
-            limited: lane.limited.max(share),
-            floor: lane
+            raw: own.raw.max(share),
+            held: own.held.max(share),
+            limited: own.limited.max(share),
+            floor: own
                 .floor
                 .max(self.bounds().clamp(share.unwrap_or_default())),
         }
     }
 
-    /// The history as the decision begins: changes of the child taken in, logs started.
-    fn recall(&self, mut history: History) -> History {
-        history.release(self.now);
-        if !self.delegates() {
-            history.sighting = None;
-            return history;
-        }
-        let child = self.seen.child;
-        let child_scaled = child.and_then(|child| child.last_scale);
-        let sighting = Sighting {
-            current: self.current(),
-            child_scaled,
-            awaited: None,
-        };
-        let scaled_to = child.and_then(|child| child.desired);
-        history = history.notice(self.behavior(), sighting, scaled_to);
-        history.begin_mirror(child.is_none(), self.current(), self.now);
-        history
-    }
-
     /// Until when a window or a hold keeps the count where it is.
-    fn limit_until(&self, joined: &Joined, history: &History) -> Option<Timestamp> {
-        let windows = Windows::in_force(self.behavior(), self.settings);
-        let (window, up) = match joined.limit? {
+    fn limit_until(&self, combined: &Combined, history: &History) -> Option<Timestamp> {
+        let windows = self.windows_in_force();
+        let (window, up) = match combined.limit? {
             Limit::HistoryLost => return history.hold_until,
             Limit::ScaleDownStabilized => (windows.down, false),
             Limit::ScaleUpStabilized => (windows.up, true),
             _ => return None,
         };
+        // The limit ends when the newest entry that still binds leaves its window.
         let binds = |(at, count): &(Timestamp, Replicas)| {
             let holds = if up {
-                *count <= joined.desired
+                *count <= combined.desired
             } else {
-                *count >= joined.desired
+                *count >= combined.desired
             };
             holds && windows.reaches(window, *at, self.now)
         };
-        let last = if joined.from_floor {
-            history
-                .floors
-                .iter()
-                .map(|f| (f.at, f.raw))
-                .filter(binds)
-                .map(|(at, _)| at)
-                .max()
+        let last = if combined.from_floor {
+            let floors = history.floors.iter().map(|floor| (floor.at, floor.raw));
+            floors.filter(binds).map(|(at, _)| at).max()
         } else {
-            let readings = history
-                .log
-                .recommendations()
-                .iter()
-                .map(|r| (r.at, r.replicas));
-            readings.filter(binds).map(|(at, _)| at).max()
+            let entries = history.log.recommendations().iter();
+            let entries = entries.map(|entry| (entry.at, entry.replicas));
+            entries.filter(binds).map(|(at, _)| at).max()
         };
         last?.checked_add(window).ok()
     }
 
-    fn explained(&self, asked: Asked, outcome: &Outcome) -> Decision {
-        let Outcome {
-            floor,
-            joined,
-            shaping,
-            until,
-        } = *outcome;
-        let winner = asked.winner();
-        let mut decision = Decision {
-            at: self.now,
-            current: self.current(),
-            winner: winner.map(|(p, _)| Winner {
-                source: p.source,
-                name: p.name.clone(),
-            }),
-            maximum: winner.map(|(_, count)| count),
-            stabilized: joined.stabilized,
-            limited: joined.limited,
-            desired: joined.desired,
-            floor: floor.held.map(|_| floor.floor),
-            limit: joined.limit,
-            limit_until: until,
-            conditions: Vec::new(),
-            action: action::action(self.workload, self.current(), &joined, shaping.bounds),
-            floor_lane: floor,
-            mirror_desired: shaping.expected,
-            bounds: self.bounds(),
-            prediction_window: self.workload.prediction.as_ref().map(|p| p.window),
-            proposals: asked.proposals,
-            windows: asked.windows,
-            observed: asked.pass,
-        };
-        decision.conditions = explain::conditions(self.workload, &decision);
-        decision
-    }
-
-    /// Writes down what this decision adds to the history.
-    fn remember(&self, history: &mut History, asked: &Asked, shaping: Shaping) {
+    /// Adds this decision to the history. With crossed bounds nothing was decided, so nothing is added.
+    fn record(&self, history: &mut History, proposals: &Proposals, child: ChildDecision) {
         if self.crossed() {
             return;
         }
         let paused = self.paused(history);
-        if let Some(pass) = &asked.pass {
-            history.log = pass.log.clone();
+        if let Some(observed) = &proposals.observed {
+            history.log = observed.log.clone();
         }
-        history.await_child(shaping.awaited, self.now);
-        if self.delegates() && self.current() >= shaping.bounds.min {
+        history.expect_scale_up(child.pending, self.now);
+        if self.delegates() && self.current() >= child.bounds.min {
             history.log.mark_mirrored(self.now);
         }
+        if paused {
+            return;
+        }
+        // A source that was removed from the spec still counts until its last value leaves the window.
         let remembers = history
             .floors
             .iter()
             .any(|floor| floor.raw > Replicas::ZERO);
-        if paused {
-            return;
-        }
         if self.workload.has_floor_sources() || remembers {
-            let windows = Windows::in_force(self.behavior(), self.settings);
-            history.log_floor(asked.raw, windows, self.now);
+            history.log_floor(proposals.floor, self.windows_in_force(), self.now);
         } else {
             history.floors.clear();
         }

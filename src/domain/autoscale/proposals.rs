@@ -1,75 +1,77 @@
-//! What every source asks for: a proposal with its numbers, or none with its reason.
+//! What each source proposes: a count with its numbers, or none with its reason.
 
-use super::Step;
+use super::context::Context;
 use super::history::History;
 use crate::domain::Replicas;
 use crate::domain::cron::WindowState;
-use crate::domain::explain;
 use crate::domain::forecast::{self, ForecastReading};
-use crate::domain::hpa::{Behavior, Pass, reconcile};
+use crate::domain::hpa::{Behavior, MetricProposal, MetricSpec, Reconciliation, Target, reconcile};
+use crate::domain::observation::Unavailable;
 use crate::domain::proposal::{Proposal, Reason, Source, Unit};
 
-/// What the sources ask for.
-pub(super) struct Asked {
+/// The proposals of all sources.
+pub(super) struct Proposals {
     /// The observed lane; absent without metrics.
-    pub(super) pass: Option<Pass>,
-    /// Observed, forecast, cron.
-    pub(super) proposals: Vec<Proposal>,
+    pub(super) observed: Option<Reconciliation>,
+    /// Every proposal, in the order observed, forecast, cron.
+    pub(super) all: Vec<Proposal>,
     /// The cron windows by name.
     pub(super) windows: Vec<(String, WindowState)>,
     /// The largest of forecast and cron.
-    pub(super) raw: Option<Replicas>,
+    pub(super) floor: Option<Replicas>,
 }
 
-impl Asked {
+impl Proposals {
     /// The largest proposal, the first of equals.
     pub(super) fn winner(&self) -> Option<(&Proposal, Replicas)> {
-        let present = self.proposals.iter().filter_map(|p| Some((p, p.replicas?)));
+        let present = self.all.iter().filter_map(|p| Some((p, p.replicas?)));
         present.reduce(|best, next| if next.1 > best.1 { next } else { best })
     }
 }
 
-impl Step<'_> {
-    /// Asks every source, and keeps what each forecast proposed.
-    pub(super) fn ask(&self, history: &mut History) -> Asked {
-        let pass = (!self.workload.metrics.is_empty()).then(|| {
+impl Context<'_> {
+    /// The proposals of every source; the history keeps what each forecast proposed.
+    pub(super) fn propose(&self, history: &mut History) -> Proposals {
+        let observed = (!self.workload.metrics.is_empty()).then(|| {
             let hpa = self.workload.hpa(self.bounds());
             reconcile(
                 &hpa,
-                &self.seen.observation,
+                &self.inputs.observation,
                 &history.log,
                 self.settings,
                 self.now,
             )
         });
-        let mut proposals = self.observed(pass.as_ref());
+        let mut all = self.observed(observed.as_ref());
         let forecasts = self.forecast(history);
         let windows = self.windows();
         let crons = self.cron(&windows);
         let floor_sources = forecasts.iter().chain(&crons);
-        let raw = floor_sources.filter_map(|proposal| proposal.replicas).max();
-        proposals.extend(forecasts);
-        proposals.extend(crons);
-        Asked {
-            pass,
-            proposals,
+        let floor = floor_sources.filter_map(|proposal| proposal.replicas).max();
+        all.extend(forecasts);
+        all.extend(crons);
+        Proposals {
+            observed,
+            all,
             windows,
-            raw,
+            floor,
         }
     }
 
-    fn observed(&self, pass: Option<&Pass>) -> Vec<Proposal> {
+    fn observed(&self, observed: Option<&Reconciliation>) -> Vec<Proposal> {
         let metrics = self.workload.metrics.iter().enumerate();
-        let outcome = |i| pass.and_then(|pass: &Pass| pass.proposals.get(i));
         metrics
-            .map(|(i, metric)| explain::observed(metric, outcome(i)))
+            .map(|(i, metric)| {
+                let outcome = observed.and_then(|observed| observed.proposals.get(i));
+                observed_proposal(metric, outcome)
+            })
             .collect()
     }
 
     fn forecast(&self, history: &mut History) -> Vec<Proposal> {
         let on = self.workload.prediction.is_some();
         let tolerance = Behavior::tolerance(self.behavior(), self.settings);
-        let readings = self.seen.forecasts.iter().filter(|_| on);
+        let readings = self.inputs.forecasts.iter().filter(|_| on);
         let propose = |reading: &ForecastReading| {
             forecast::propose(
                 reading,
@@ -130,6 +132,59 @@ fn cron_proposal(
         unit: Unit::Plain,
         reason,
         message,
-        grounds: None,
+        details: None,
     }
+}
+
+/// One metric's outcome in the observed lane as a proposal; `None` if the lane did not compute it.
+fn observed_proposal(
+    metric: &MetricSpec,
+    outcome: Option<&Result<MetricProposal, Unavailable>>,
+) -> Proposal {
+    let (unit, target) = target(metric);
+    let absent = |reason, message: &str| Proposal {
+        source: Source::Observed,
+        name: metric.identifier(),
+        replicas: None,
+        value: None,
+        target,
+        unit,
+        reason,
+        message: message.to_owned(),
+        details: None,
+    };
+    match outcome {
+        Some(Ok(proposal)) => Proposal {
+            replicas: Some(proposal.replicas),
+            value: value(proposal, unit),
+            ..absent(Reason::ValidMetricFound, "")
+        },
+        Some(Err(unavailable)) => absent(unavailable.reason.into(), &unavailable.message),
+        None => absent(Reason::NotComputed, ""),
+    }
+}
+
+fn target(metric: &MetricSpec) -> (Unit, Option<f64>) {
+    let unit = Unit::of_metric(&metric.identifier());
+    match metric.target() {
+        Target::Utilization(percent) => (Unit::Percent, Some(f64::from(percent))),
+        Target::AverageValue(milli) | Target::Value(milli) => (unit, Some(base_units(milli))),
+        Target::Unusable => (unit, None),
+    }
+}
+
+fn value(proposal: &MetricProposal, unit: Unit) -> Option<f64> {
+    let value = proposal.value;
+    match unit {
+        Unit::Percent => value.average_utilization.map(f64::from),
+        _ => value.average_value.or(value.value).map(base_units),
+    }
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "shown to people, not computed with"
+)]
+fn base_units(milli: i64) -> f64 {
+    milli as f64 / 1000.0
 }

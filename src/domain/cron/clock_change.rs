@@ -1,6 +1,6 @@
-//! Where the changes of a zone's clocks touch a window, for lint.
+//! The first clock change that affects a window, for `lint.rs`.
 //!
-//! Says what happens; the rules that make it happen are in `zone.rs` and `window.rs`.
+//! The rules that decide what it does are in `zone.rs` and `window.rs`.
 
 use jiff::civil::DateTime;
 use jiff::tz::Offset;
@@ -8,10 +8,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::occurrence::{Occurrence, Search, before as before_civil};
 use super::window::{Window, WindowField};
-use super::zone::{Standing, Zone};
+use super::zone::{Ambiguity, Zone};
 
-/// How far ahead is looked: every yearly clock change, with a month to act.
-pub(super) const HORIZON: SignedDuration = SignedDuration::from_hours(400 * 24);
+/// How far ahead clock changes are reported: each yearly one, at least a month before.
+pub(super) const LOOKAHEAD: SignedDuration = SignedDuration::from_hours(400 * 24);
 
 /// A change of a zone's offset.
 struct Change {
@@ -20,7 +20,7 @@ struct Change {
     after: Offset,
 }
 
-/// What the first clock change that matters to a window does to it.
+/// The effect of the first clock change that affects a window.
 pub(super) fn clock_change(window: &Window, now: Timestamp) -> Option<String> {
     window.problem().is_none().then_some(())?;
     let edges = [
@@ -32,14 +32,14 @@ pub(super) fn clock_change(window: &Window, now: Timestamp) -> Option<String> {
     });
     let within = changes(window.start_zone(), now)
         .find_map(|change| Some((change.at, inside(window, &change)?)));
-    // The edge's remark says more than the length's, for the same change.
+    // For one change, report the moved edge rather than the changed length.
     let (_, message) = at_edges.chain(within).min_by_key(|(at, _)| *at)?;
     Some(message)
 }
 
-/// The changes of offset after `now`, within the horizon.
+/// The changes of offset after `now`, within that span.
 fn changes(zone: &Zone, now: Timestamp) -> impl Iterator<Item = Change> + '_ {
-    let end = now.checked_add(HORIZON).unwrap_or(Timestamp::MAX);
+    let end = now.checked_add(LOOKAHEAD).unwrap_or(Timestamp::MAX);
     let mut before = zone.rules().to_offset(now);
     let ahead = zone
         .rules()
@@ -65,10 +65,12 @@ fn edge(window: &Window, field: WindowField, change: &Change) -> Option<String> 
     let mut search = Search::new(window.expression(field), zone);
     let touched = touched_by(&mut search, change)?;
     let (name, written) = (field.name(), minute(touched.civil));
-    let effect = match touched.standing {
-        Standing::Gap => format!("{written} is skipped, so its {name} moves to"),
-        Standing::Overlap => format!("{written} comes twice, and its {name} is the first, at"),
-        Standing::Once => return None,
+    let effect = match touched.ambiguity {
+        Ambiguity::Gap => format!("{written} is skipped, so its {name} moves to"),
+        Ambiguity::Fold => {
+            format!("{written} occurs twice, and its {name} is the first occurrence, at")
+        }
+        Ambiguity::Unambiguous => return None,
     };
     Some(format!(
         "{} in {}: {effect} {}",
@@ -89,7 +91,7 @@ fn touched_by(search: &mut Search<'_>, change: &Change) -> Option<Occurrence> {
     (found.civil < to).then_some(found)
 }
 
-/// The window going on across the change.
+/// A window that is active across the change.
 fn inside(window: &Window, change: &Change) -> Option<String> {
     let just_before = change.at.checked_sub(SignedDuration::from_nanos(1)).ok()?;
     let state = window.state(just_before);
@@ -98,7 +100,7 @@ fn inside(window: &Window, change: &Change) -> Option<String> {
     let moved = i64::from(change.after.seconds() - change.before.seconds());
     let usual = length + SignedDuration::from_secs(moved);
     Some(format!(
-        "{} in {}: the window that is on then lasts {length:#} instead of {usual:#}",
+        "{} in {}: the window active at that time lasts {length:#} instead of {usual:#}",
         describe(change),
         window.start_zone().name(),
     ))

@@ -1,20 +1,18 @@
 //! A cron expression: five fields, each a bit set, and the rule that joins the two day fields.
 //!
-//! This file reads text and prints it again; it knows the calendar's field ranges but no dates, no
-//! zones' rules and no clock. Finding the times an expression names is next door, in
-//! `occurrence.rs`. Fields that parse but cannot mean what was written are kept as written
-//! ([`Expression::text`]) and reported by `lint.rs`, never refused here.
+//! This file parses and prints expressions; `occurrence.rs` finds the times they name. A field that is
+//! valid but probably not what was meant, such as `*-5`, is accepted here and reported by `lint.rs`.
 
 use std::fmt;
 use std::str::FromStr;
 
-use super::field::{Bits, Field, FieldProblem};
+use super::field::{Bits, Field, FieldError, Word, words};
 use super::zone::{Zone, ZoneError};
 
 /// Longest expression read, in characters, zone prefix included.
 ///
 /// # Source
-/// The limit of the custom resource's schema, repeated here for text from other doors.
+/// The limit of the custom resource's schema, repeated here for text from the command line.
 pub const MAX_EXPRESSION_CHARS: usize = 128;
 
 /// A parsed cron expression: the times of day, days and months it names.
@@ -32,6 +30,16 @@ pub const MAX_EXPRESSION_CHARS: usize = 128;
 /// - Parsing takes a bounded number of steps and never panics.
 /// - What [`fmt::Display`] prints parses to an equal expression.
 ///
+/// # Examples
+/// ```
+/// use foretide::domain::cron::Expression;
+///
+/// let workdays: Expression = "0 9 ? * mon-fri".parse()?;
+/// assert_eq!(workdays.to_string(), "0 9 * * 1-5");
+/// assert!(!workdays.never_fires());
+/// # Ok::<(), foretide::domain::cron::ExpressionError>(())
+/// ```
+///
 /// # Source
 /// robfig/cron v3.0.1 `ParseStandard`, for what is accepted and what each form means.
 #[derive(Debug, Clone)]
@@ -48,7 +56,7 @@ pub struct Expression {
 /// Why a text is not a cron expression, and what would be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExpressionError {
-    /// Nothing but blanks, or nothing after the zone prefix.
+    /// Only blanks, or nothing after the zone prefix.
     #[error("expression is empty: expected five fields such as `0 9 * * 1-5`, or `@daily`")]
     Empty,
     /// More than [`MAX_EXPRESSION_CHARS`] characters.
@@ -67,7 +75,7 @@ pub enum ExpressionError {
         /// Fields found.
         found: usize,
     },
-    /// `@every`, which names intervals but no times.
+    /// `@every`, which names an interval and no times.
     #[error(
         "`@every` at column {column} names an interval, not times, so a window cannot begin or end \
          on it: expected times, such as `*/30 * * * *` for each half hour"
@@ -87,9 +95,9 @@ pub enum ExpressionError {
         /// Where it stands, in characters from 1.
         column: usize,
     },
-    /// More after a descriptor.
+    /// A descriptor followed by more fields.
     #[error(
-        "descriptor `{descriptor}` at column {column} stands with other words: expected it alone"
+        "descriptor `{descriptor}` at column {column} is followed by other fields: expected it alone"
     )]
     DescriptorNotAlone {
         /// The word as written.
@@ -98,20 +106,11 @@ pub enum ExpressionError {
         column: usize,
     },
     /// The zone of the `TZ=` or `CRON_TZ=` prefix does not exist.
-    #[error("zone prefix of the expression is not usable")]
+    #[error("invalid time zone prefix")]
     Zone(#[source] ZoneError),
     /// One item of one field.
-    #[error("{field} field, column {column}, `{item}`: {problem}")]
-    Field {
-        /// The field.
-        field: Field,
-        /// Where the item starts, in characters from 1.
-        column: usize,
-        /// The item as written.
-        item: String,
-        /// What is wrong and what is accepted.
-        problem: FieldProblem,
-    },
+    #[error(transparent)]
+    Field(#[from] FieldError),
 }
 
 fn field_count_hint(found: usize) -> &'static str {
@@ -131,28 +130,6 @@ impl ExpressionError {
             _ => "InvalidExpression",
         }
     }
-}
-
-/// A blank-separated word and the column of its first character, from 1.
-pub(super) struct Word<'t> {
-    pub(super) column: usize,
-    pub(super) text: &'t str,
-}
-
-/// Splits at blanks, counting columns in characters.
-pub(super) fn words(text: &str) -> Vec<Word<'_>> {
-    let mut column = 1;
-    let mut words = Vec::new();
-    for piece in text.split(char::is_whitespace) {
-        if !piece.is_empty() {
-            words.push(Word {
-                column,
-                text: piece,
-            });
-        }
-        column += piece.chars().count() + 1;
-    }
-    words
 }
 
 /// The zone name of a `TZ=` or `CRON_TZ=` word.
@@ -248,7 +225,7 @@ impl Expression {
         &self.text
     }
 
-    /// The zone named by its `TZ=` or `CRON_TZ=` prefix, which goes before any zone field.
+    /// The zone of its `TZ=` or `CRON_TZ=` prefix, which overrides the `timezone` field.
     #[must_use]
     pub fn zone_name(&self) -> Option<&str> {
         self.zone_name.as_deref()

@@ -1,10 +1,12 @@
 //! One field of a cron expression: its range, its grammar, its bit set and its shortest spelling.
 //!
-//! Reads and prints single fields only; how fields join is `expression.rs`.
+//! ```text
+//! "1-5,10/20" --parse--> {1, 2, 3, 4, 5, 10, 30, 50} --print--> "1-5,10,30,50"
+//! ```
+//!
+//! How the five fields combine is in `expression.rs`.
 
 use std::fmt;
-
-use super::expression::{ExpressionError, Word};
 
 /// Most items in one comma-separated list.
 pub(super) const MAX_ITEMS: usize = 64;
@@ -26,11 +28,25 @@ pub enum Field {
 
 /// The values of one field as a bit set, and whether a `*` or `?` put them there.
 ///
-/// The star matters for the day fields: `*` does not restrict, `1-31` does.
+/// The star matters for the day fields: `*` does not restrict the day, `1-31` does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Bits {
     values: u64,
     star: bool,
+}
+
+/// An item of a field that is not valid.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field} field, column {column}, `{item}`: {problem}")]
+pub struct FieldError {
+    /// The field.
+    pub field: Field,
+    /// Where the item starts, in characters from 1.
+    pub column: usize,
+    /// The item as written.
+    pub item: String,
+    /// What is wrong and what is accepted.
+    pub problem: FieldProblem,
 }
 
 /// What is wrong with one item of a field, and what is accepted.
@@ -72,6 +88,28 @@ pub enum FieldProblem {
     /// More than 64 items.
     #[error("the list has {0} items: expected at most {MAX_ITEMS}")]
     TooManyItems(usize),
+}
+
+/// A blank-separated word and the column of its first character, from 1.
+pub(super) struct Word<'t> {
+    pub(super) column: usize,
+    pub(super) text: &'t str,
+}
+
+/// Splits at blanks, counting columns in characters.
+pub(super) fn words(text: &str) -> Vec<Word<'_>> {
+    let mut column = 1;
+    let mut words = Vec::new();
+    for piece in text.split(char::is_whitespace) {
+        if !piece.is_empty() {
+            words.push(Word {
+                column,
+                text: piece,
+            });
+        }
+        column += piece.chars().count() + 1;
+    }
+    words
 }
 
 const MONTHS: [&str; 12] = [
@@ -184,8 +222,8 @@ impl Field {
     }
 
     /// Reads one field: the union of its list. Empty items are skipped, as robfig does.
-    pub(super) fn parse(self, word: &Word<'_>) -> Result<Bits, ExpressionError> {
-        let error = |column, item: &str, problem| ExpressionError::Field {
+    pub(super) fn parse(self, word: &Word<'_>) -> Result<Bits, FieldError> {
+        let error = |column, item: &str, problem| FieldError {
             field: self,
             column,
             item: item.to_owned(),

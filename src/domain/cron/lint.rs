@@ -1,46 +1,37 @@
-//! What a person should know about their crons before relying on them.
+//! Findings about crons that are valid but probably not what was meant.
 //!
-//! Reports; it refuses nothing and changes nothing. Crons that cannot be read at all are
-//! [`super::WindowError`]s, found before this.
+//! Crons that cannot be parsed are [`super::WindowError`]s, found before this.
 
 use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::clock_change::{HORIZON, clock_change};
-use super::expression::{Expression, split_prefix, words};
-use super::field::Field;
-use super::window::{Activity, Problem, Window, WindowField};
+use super::clock_change::{LOOKAHEAD, clock_change};
+use super::expression::{Expression, split_prefix};
+use super::field::{Field, words};
+use super::window::{Activity, Window, WindowField, WindowProblem};
+use crate::domain::ReplicaBounds;
 
-/// Activities of one window looked at: four a day over the horizon, and some. It bounds the work for
-/// windows of minutes, whose later activities are like the earlier ones.
+/// The most activities of one window that are checked: more than four a day over [`LOOKAHEAD`]. This bounds the work
+/// for windows of minutes, whose later activities repeat the earlier ones.
 const MAX_ACTIVITIES: usize = 2_000;
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 
-/// The replica limits that targets are held against.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bounds {
-    /// `minReplicas`.
-    pub min: u32,
-    /// `maxReplicas`.
-    pub max: u32,
-}
-
-/// One remark about one cron.
+/// One finding about one cron.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// The cron's name.
     pub cron: String,
-    /// What kind of remark.
-    pub code: Code,
+    /// The lint that found it.
+    pub lint: Lint,
     /// One sentence.
     pub message: String,
 }
 
-/// Kinds of remark; the names are stable.
+/// The lints; their names are stable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Code {
+pub enum Lint {
     /// Starts and ends at the same times, so it is never active.
     ZeroLength,
     /// No date matches its start or end, so it is never active.
@@ -55,17 +46,35 @@ pub enum Code {
     TargetNotAboveMin,
     /// The clocks change within it, or at one of its edges, in the next 400 days.
     ClockChange,
-    /// Accepted, but perhaps not what was meant.
+    /// Accepted, but probably not what was meant.
     OddInput,
-    /// Restricts both day fields, which joins them by "or".
+    /// Restricts both day fields, so a day that matches either counts.
     EitherDay,
     /// Names no zone, so UTC is used.
     TimeZoneMissing,
 }
 
-/// Remarks about windows of one object, in their order.
+/// The findings about the windows of one object, in the order of the windows.
+///
+/// ```
+/// use foretide::domain::cron::{Lint, Window, WindowText, Zone, lint};
+/// use foretide::domain::{ReplicaBounds, Replicas};
+///
+/// let text = WindowText {
+///     name: "office",
+///     start: "0 9 * * *",
+///     end: "0 18 * * *",
+///     timezone: "",
+///     target_replicas: 7,
+/// };
+/// let window = Window::parse(&text, &Zone::utc())?;
+/// let bounds = ReplicaBounds::new(Replicas::new(1), Replicas::new(10));
+/// let findings = lint(&[window], bounds, "2026-03-01T10:00:00Z".parse()?);
+/// assert_eq!(findings[0].lint, Lint::TimeZoneMissing);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use]
-pub fn lint(windows: &[Window], bounds: Bounds, now: Timestamp) -> Vec<Finding> {
+pub fn lint(windows: &[Window], bounds: ReplicaBounds, now: Timestamp) -> Vec<Finding> {
     let ahead: Vec<Vec<Activity>> = windows
         .iter()
         .map(|window| activities(window, now))
@@ -76,38 +85,33 @@ pub fn lint(windows: &[Window], bounds: Bounds, now: Timestamp) -> Vec<Finding> 
         let others = others
             .filter(|(other, _)| *other != at)
             .map(|(_, other)| other);
-        let remarks = [
+        let found = [
             problem(window),
             longer_than_a_day(window, own),
             hidden(window, own, others),
             above_max(window, bounds),
             not_above_min(window, bounds),
-            clock_change(window, now).map(|message| (Code::ClockChange, message)),
+            clock_change(window, now).map(|message| (Lint::ClockChange, message)),
             odd_input(window, WindowField::Start),
             odd_input(window, WindowField::End),
             either_day(window, WindowField::Start),
             either_day(window, WindowField::End),
             zone_missing(window),
         ];
-        findings.extend(
-            remarks
-                .into_iter()
-                .flatten()
-                .map(|(code, message)| Finding {
-                    cron: window.name().to_owned(),
-                    code,
-                    message,
-                }),
-        );
+        findings.extend(found.into_iter().flatten().map(|(lint, message)| Finding {
+            cron: window.name().to_owned(),
+            lint,
+            message,
+        }));
     }
     findings
 }
 
-type Remark = Option<(Code, String)>;
+type Found = Option<(Lint, String)>;
 
-// === impl Code ===
+// === impl Lint ===
 
-impl Code {
+impl Lint {
     /// The stable name.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -132,7 +136,7 @@ impl Code {
     }
 }
 
-impl fmt::Display for Code {
+impl fmt::Display for Lint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
@@ -140,7 +144,7 @@ impl fmt::Display for Code {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let severity = if self.code.is_error() {
+        let severity = if self.lint.is_error() {
             "error"
         } else {
             "warning"
@@ -148,22 +152,22 @@ impl fmt::Display for Finding {
         write!(
             f,
             "{severity}[{}] cron {}: {}",
-            self.code, self.cron, self.message
+            self.lint, self.cron, self.message
         )
     }
 }
 
-// === one function per code ===
+// === one function per lint ===
 
 fn activities(window: &Window, now: Timestamp) -> Vec<Activity> {
-    let end = now.checked_add(HORIZON).unwrap_or(Timestamp::MAX);
+    let end = now.checked_add(LOOKAHEAD).unwrap_or(Timestamp::MAX);
     let ahead = window
         .activities(now)
         .take_while(|activity| activity.since < end);
     ahead.take(MAX_ACTIVITIES).collect()
 }
 
-fn problem(window: &Window) -> Remark {
+fn problem(window: &Window) -> Found {
     let never = |field: WindowField, expression: &Expression| {
         format!(
             "its {} `{}` matches no date, so it is never active",
@@ -172,20 +176,22 @@ fn problem(window: &Window) -> Remark {
         )
     };
     Some(match window.problem()? {
-        Problem::ZeroLength => (
-            Code::ZeroLength,
+        WindowProblem::ZeroLength => (
+            Lint::ZeroLength,
             format!(
                 "it starts and ends at `{}`, so it is never active",
                 window.start()
             ),
         ),
-        Problem::StartNeverFires => (Code::NeverFires, never(WindowField::Start, window.start())),
-        Problem::EndNeverFires => (Code::NeverFires, never(WindowField::End, window.end())),
+        WindowProblem::StartNeverFires => {
+            (Lint::NeverFires, never(WindowField::Start, window.start()))
+        }
+        WindowProblem::EndNeverFires => (Lint::NeverFires, never(WindowField::End, window.end())),
     })
 }
 
-fn longer_than_a_day(window: &Window, ahead: &[Activity]) -> Remark {
-    // One clock change of up to two hours (Troll) does not make a day's window a long one.
+fn longer_than_a_day(window: &Window, ahead: &[Activity]) -> Found {
+    // A clock change of up to two hours (Antarctica/Troll) may lengthen a window of one day.
     let slack = SignedDuration::from_hours(2);
     let long = ahead.iter().find(|activity| {
         activity
@@ -202,17 +208,17 @@ fn longer_than_a_day(window: &Window, ahead: &[Activity]) -> Remark {
             )
         }
         None => format!(
-            "from {since} it stays active with no end in sight, because each end meets a start"
+            "from {since} it never becomes inactive, because each end coincides with a start"
         ),
     };
-    Some((Code::LongerThanADay, message))
+    Some((Lint::LongerThanADay, message))
 }
 
 fn hidden<'w>(
     window: &Window,
     own: &[Activity],
     others: impl Iterator<Item = (&'w Window, &'w Vec<Activity>)>,
-) -> Remark {
+) -> Found {
     let mut larger = others.filter(|(other, _)| other.target_replicas() > window.target_replicas());
     larger.find_map(|(other, ahead)| {
         let at = first_overlap(own, ahead)?;
@@ -223,7 +229,7 @@ fn hidden<'w>(
             other.target_replicas(),
             window.start_zone().local(at),
         );
-        Some((Code::HiddenByLargerTarget, message))
+        Some((Lint::HiddenByLargerTarget, message))
     })
 }
 
@@ -245,39 +251,39 @@ fn first_overlap(a: &[Activity], b: &[Activity]) -> Option<Timestamp> {
     }
 }
 
-fn above_max(window: &Window, bounds: Bounds) -> Remark {
+fn above_max(window: &Window, bounds: ReplicaBounds) -> Found {
     let target = window.target_replicas();
-    (target > bounds.max).then(|| {
+    (target > bounds.max.get()).then(|| {
         let message = format!(
-            "its target {target} is above maxReplicas {}, which wins",
+            "its target {target} is above maxReplicas {}, so it is capped",
             bounds.max
         );
-        (Code::TargetAboveMax, message)
+        (Lint::TargetAboveMax, message)
     })
 }
 
-fn not_above_min(window: &Window, bounds: Bounds) -> Remark {
+fn not_above_min(window: &Window, bounds: ReplicaBounds) -> Found {
     let target = window.target_replicas();
-    (target <= bounds.min).then(|| {
+    (target <= bounds.min.get()).then(|| {
         let message = format!(
             "its target {target} is not above minReplicas {}, so it has no effect",
             bounds.min
         );
-        (Code::TargetNotAboveMin, message)
+        (Lint::TargetNotAboveMin, message)
     })
 }
 
-fn zone_missing(window: &Window) -> Remark {
+fn zone_missing(window: &Window) -> Found {
     let needed = window.start().zone_name().is_none() || window.end().zone_name().is_none();
     (window.zone().is_assumed() && needed).then(|| {
         (
-            Code::TimeZoneMissing,
+            Lint::TimeZoneMissing,
             "it names no timezone, so its times are read as UTC".to_owned(),
         )
     })
 }
 
-fn either_day(window: &Window, field: WindowField) -> Remark {
+fn either_day(window: &Window, field: WindowField) -> Found {
     let expression = window.expression(field);
     expression.joins_days_by_or().then(|| {
         let message = format!(
@@ -285,11 +291,11 @@ fn either_day(window: &Window, field: WindowField) -> Remark {
             field.name(),
             expression.text()
         );
-        (Code::EitherDay, message)
+        (Lint::EitherDay, message)
     })
 }
 
-fn odd_input(window: &Window, field: WindowField) -> Remark {
+fn odd_input(window: &Window, field: WindowField) -> Found {
     let text = window.expression(field).text();
     let words = words(text);
     let (_, words) = split_prefix(&words);
@@ -308,8 +314,8 @@ fn odd_input(window: &Window, field: WindowField) -> Remark {
             .find_map(|(word, field)| odd_word(field, word.text))
     })??;
     Some((
-        Code::OddInput,
-        format!("its {} `{text}` is read, but {oddity}", field.name()),
+        Lint::OddInput,
+        format!("its {} `{text}` is accepted, but {oddity}", field.name()),
     ))
 }
 

@@ -1,14 +1,14 @@
-//! Cron windows: when each is active, in its zone, and why not.
+//! Cron windows: when each is active, in its zone.
 //!
 //! ```text
 //! text --Expression::parse--> bit sets --Search--> occurrences --Window--> active, since, until
 //! name --Zone::parse--------> rules ------^                        \--lint--> findings
 //! ```
 //!
-//! The engine is our own: crane's rule looks forward only and is wrong across clock changes and
-//! wherever starts and ends do not alternate; this one is anchored at the last start. Pure: `now`
-//! is an argument, zones come from the compiled-in database. It proposes targets; joining them with
-//! other proposals happens elsewhere.
+//! A window is active if its last start has not been followed by an end. Crane looks for the next start
+//! and end instead, which is wrong across clock changes and wherever starts and ends do not alternate.
+//! `now` is an argument, and zones come from the compiled-in database. Combining the targets with other
+//! proposals is left to [`autoscale`](super::autoscale).
 
 mod clock_change;
 mod expression;
@@ -22,10 +22,11 @@ mod zone;
 mod tests;
 
 pub use expression::{Expression, ExpressionError, MAX_EXPRESSION_CHARS};
-pub use field::{Field, FieldProblem};
-pub use lint::{Bounds, Code, Finding, lint};
+pub use field::{Field, FieldError, FieldProblem};
+pub use lint::{Finding, Lint, lint};
 pub use occurrence::{Occurrence, last_at_or_before, next_after, occurrences};
 pub use window::{
-    Activity, Problem, Window, WindowError, WindowField, WindowState, WindowText, largest_active,
+    Activity, Window, WindowError, WindowField, WindowProblem, WindowState, WindowText,
+    largest_active,
 };
-pub use zone::{MAX_ZONE_CHARS, Standing, Zone, ZoneError};
+pub use zone::{Ambiguity, MAX_ZONE_CHARS, Zone, ZoneError};

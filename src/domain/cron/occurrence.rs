@@ -1,19 +1,19 @@
 //! When an expression fires: the next and the previous occurrence, in civil time and as instants.
 //!
-//! Walks months, days, hours and minutes by bit set, so the work is bounded however rare the
-//! expression is. It decides nothing about windows; see `window.rs`.
+//! The search goes through months, days, hours and minutes by bit set, so the work is bounded however rare
+//! the expression is.
 
 use jiff::Timestamp;
 use jiff::civil::{Date, DateTime, Time};
 
 use super::expression::{Days, Expression};
 use super::field::Bits;
-use super::zone::{Standing, Zone};
+use super::zone::{Ambiguity, Zone};
 
 /// Months looked at in one direction: eight years and the month begun.
 ///
 /// Leap days are at most eight years apart (2096 to 2104), so an expression without an occurrence
-/// in so many months has none at all. robfig gives up after five years, and misses that one.
+/// in so many months has none at all. robfig stops after five years and misses those.
 const SEARCH_MONTHS: u32 = 8 * 12 + 1;
 
 /// One firing of an expression.
@@ -24,10 +24,10 @@ const SEARCH_MONTHS: u32 = 8 * 12 + 1;
 pub struct Occurrence {
     /// The wall clock time that the expression names.
     pub civil: DateTime,
-    /// The instant that stands for it.
+    /// The instant it resolves to.
     pub at: Timestamp,
-    /// How that wall clock time stands in its zone.
-    pub standing: Standing,
+    /// Whether the clocks show that time once, never or twice.
+    pub ambiguity: Ambiguity,
 }
 
 /// First firing strictly after `t`.
@@ -144,11 +144,11 @@ impl<'e> Search<'e> {
 
     fn resolve(&mut self, civil: DateTime) -> Option<Occurrence> {
         self.steps += 1;
-        let (at, standing) = self.zone.resolve(civil)?;
+        let (at, ambiguity) = self.zone.resolve(civil)?;
         Some(Occurrence {
             civil,
             at,
-            standing,
+            ambiguity,
         })
     }
 

@@ -1,8 +1,13 @@
-//! A cron window: the time between a start and an end firing, and whether it is on.
+//! A cron window: the time between a start and an end, and whether it is active.
 //!
-//! The rule is anchored at the start: with `s` the last start at or before now and `e` the first end
-//! after `s`, the window is active if and only if now is before `e`. This file answers that, with the
-//! edges of the activity around it; what an inactive window means for a workload is not its business.
+//! With `s` the last start at or before now and `e` the first end after `s`, the window is active if and
+//! only if now is before `e`.
+//!
+//! ```text
+//! starts  s         s         s
+//! ends        e          e        e
+//! active  |---|     |----|    |---|
+//! ```
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -15,7 +20,7 @@ use super::zone::{Zone, ZoneError};
 ///
 /// Within one zone only gaps make such windows, the ends written for the minute of a start being left
 /// out. With an end in another zone they may touch each hour or day: hourly this is six weeks, daily
-/// almost three years. Beyond it no edge is in sight, which costs the status two timestamps.
+/// almost three years. Beyond it no edge is found, and status lacks two timestamps.
 const MAX_CHAIN: u32 = 1_000;
 
 /// A cron as it is written: five fields of text and a number.
@@ -33,20 +38,20 @@ pub struct WindowText<'t> {
     pub target_replicas: u32,
 }
 
-/// A cron window, ready to be asked.
+/// A parsed cron window.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Window {
     name: Box<str>,
-    start: Firing,
-    end: Firing,
+    start: Schedule,
+    end: Schedule,
     zone: Zone,
     target_replicas: u32,
-    problem: Option<Problem>,
+    problem: Option<WindowProblem>,
 }
 
 /// An expression in the zone it is read in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Firing {
+struct Schedule {
     expression: Expression,
     zone: Zone,
 }
@@ -57,23 +62,23 @@ struct Firing {
 /// edges, that it found before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WindowState {
-    /// Whether it is on.
+    /// Whether it is active.
     pub active: bool,
-    /// When the present activity began; absent when inactive, or when no beginning is in sight
-    /// because each start coincides with an end.
+    /// When the present activity began; absent when inactive, or when each start within the search
+    /// limit coincides with an end.
     pub since: Option<Timestamp>,
-    /// When the present activity ends; absent when inactive, or when no end is in sight because
-    /// each end coincides with a start.
+    /// When the present activity ends; absent when inactive, or when each end within the search limit
+    /// coincides with a start.
     pub until: Option<Timestamp>,
     /// When `active` changes next.
     pub next_transition: Option<Timestamp>,
     /// Why the window can never be active.
-    pub problem: Option<Problem>,
+    pub problem: Option<WindowProblem>,
 }
 
 /// Why a window can never be active.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Problem {
+pub enum WindowProblem {
     /// It starts and ends at the same times.
     ZeroLength,
     /// No date matches its start.
@@ -87,7 +92,7 @@ pub enum Problem {
 pub struct Activity {
     /// First instant.
     pub since: Timestamp,
-    /// First instant after it; absent when no end is in sight.
+    /// First instant after it; absent when no end was found within the search limit.
     pub until: Option<Timestamp>,
 }
 
@@ -100,11 +105,11 @@ pub enum WindowField {
     End,
 }
 
-/// Why a cron is not usable as written.
+/// Why a cron is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WindowError {
     /// Its `start` or `end` is not an expression.
-    #[error("cron `{cron}`: `{}` is not usable", field.name())]
+    #[error("cron `{cron}`: invalid `{}`", field.name())]
     Expression {
         /// The cron's name.
         cron: String,
@@ -114,7 +119,7 @@ pub enum WindowError {
         source: ExpressionError,
     },
     /// Its `timezone` is not a zone.
-    #[error("cron `{cron}`: `timezone` is not usable")]
+    #[error("cron `{cron}`: invalid `timezone`")]
     Zone {
         /// The cron's name.
         cron: String,
@@ -165,9 +170,9 @@ impl WindowError {
     }
 }
 
-// === impl Problem ===
+// === impl WindowProblem ===
 
-impl Problem {
+impl WindowProblem {
     /// The condition reason.
     #[must_use]
     pub fn reason(self) -> &'static str {
@@ -183,12 +188,29 @@ impl Problem {
 impl Window {
     /// Reads a cron; `local` is what `Local` means.
     ///
-    /// A `TZ=` or `CRON_TZ=` prefix of an expression goes before the `timezone` field, for that
-    /// expression only.
+    /// A `TZ=` or `CRON_TZ=` prefix overrides the `timezone` field, for that expression only.
+    ///
+    /// ```
+    /// use foretide::domain::cron::{Window, WindowText, Zone};
+    ///
+    /// let text = WindowText {
+    ///     name: "office",
+    ///     start: "0 9 * * 1-5",
+    ///     end: "0 18 * * *",
+    ///     timezone: "Europe/Berlin",
+    ///     target_replicas: 7,
+    /// };
+    /// let window = Window::parse(&text, &Zone::utc())?;
+    /// // A Monday in winter, 09:30 in Berlin.
+    /// let state = window.state("2026-03-02T08:30:00Z".parse()?);
+    /// assert!(state.active);
+    /// assert_eq!(state.until, Some("2026-03-02T17:00:00Z".parse()?));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// [`WindowError`] for the first field that cannot be read: `timezone`, `start`, `end`. A window
-    /// that can never be active is read, and says so in [`WindowState::problem`].
+    /// that can never be active is valid; [`WindowState::problem`] names the problem.
     pub fn parse(text: &WindowText<'_>, local: &Zone) -> Result<Self, WindowError> {
         let cron = || text.name.to_owned();
         let zone = Zone::parse(text.timezone, local).map_err(|source| WindowError::Zone {
@@ -196,7 +218,7 @@ impl Window {
             source,
         })?;
         let firing = |field, expression| {
-            Firing::parse(expression, &zone, local).map_err(|source| WindowError::Expression {
+            Schedule::parse(expression, &zone, local).map_err(|source| WindowError::Expression {
                 cron: cron(),
                 field,
                 source,
@@ -267,11 +289,11 @@ impl Window {
 
     /// Why the window can never be active.
     #[must_use]
-    pub fn problem(&self) -> Option<Problem> {
+    pub fn problem(&self) -> Option<WindowProblem> {
         self.problem
     }
 
-    /// Whether it is on at `now`.
+    /// Whether it is active at `now`.
     #[must_use]
     pub fn is_active(&self, now: Timestamp) -> bool {
         self.active_start(now).is_some()
@@ -281,7 +303,7 @@ impl Window {
     ///
     /// # Guarantees
     /// - Active exactly from a start up to the next end, whatever the zone's clocks do.
-    /// - The same `since` and `until` for every instant between them, as far as they are in sight.
+    /// - The same `since` and `until` for every instant between them, where they are found.
     /// - Bounded work.
     #[must_use]
     pub fn state(&self, now: Timestamp) -> WindowState {
@@ -308,8 +330,7 @@ impl Window {
         }
     }
 
-    /// Its activities, beginning with the one at `from` or the first after it; the last one listed
-    /// has no end in sight, if there is such a one.
+    /// Its activities, beginning with the one at `from` or the first after it. One without an end is the last.
     pub fn activities(&self, from: Timestamp) -> impl Iterator<Item = Activity> + '_ {
         let mut next = Some(from);
         std::iter::from_fn(move || {
@@ -377,7 +398,7 @@ impl Window {
         None
     }
 
-    /// The ends at which no window starts, as far as civil times tell.
+    /// The ends at which no window starts, by civil time where both are in one zone.
     fn plain_ends(&self) -> Search<'_> {
         let ends = self.end.search();
         if self.one_zone() {
@@ -398,21 +419,21 @@ impl Window {
     }
 }
 
-fn find_problem(start: &Firing, end: &Firing) -> Option<Problem> {
+fn find_problem(start: &Schedule, end: &Schedule) -> Option<WindowProblem> {
     if start.expression.never_fires() {
-        Some(Problem::StartNeverFires)
+        Some(WindowProblem::StartNeverFires)
     } else if end.expression.never_fires() {
-        Some(Problem::EndNeverFires)
+        Some(WindowProblem::EndNeverFires)
     } else if start.zone == end.zone && start.expression.same_times(&end.expression) {
-        Some(Problem::ZeroLength)
+        Some(WindowProblem::ZeroLength)
     } else {
         None
     }
 }
 
-// === impl Firing ===
+// === impl Schedule ===
 
-impl Firing {
+impl Schedule {
     fn parse(text: &str, zone: &Zone, local: &Zone) -> Result<Self, ExpressionError> {
         let expression = Expression::parse(text)?;
         let zone = match expression.zone_name() {

@@ -1,7 +1,7 @@
-//! A time zone, and the one rule by which civil times become instants in it.
+//! A time zone, and the rule by which civil times become instants in it.
 //!
-//! Looks zones up in the database that is compiled in, so that every machine gives the same answer;
-//! it never reads the system's copy, the environment or the clock.
+//! Zones come from the database that is compiled in, not from the system's copy, so that every machine gives the same
+//! answer.
 
 use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone, TimeZoneDatabase};
@@ -49,15 +49,15 @@ pub enum ZoneError {
     },
 }
 
-/// How a civil time stands in a zone.
+/// Whether a zone's clocks show a civil time once, never or twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum Ambiguity {
     /// The clocks show it once.
-    Once,
-    /// The clocks skip it; the first instant after the gap stands for it.
+    Unambiguous,
+    /// The clocks skip it; it resolves to the first instant after the gap.
     Gap,
-    /// The clocks show it twice; the first pass stands for it.
-    Overlap,
+    /// The clocks show it twice; it resolves to the first pass.
+    Fold,
 }
 
 // === impl ZoneError ===
@@ -142,7 +142,7 @@ impl Zone {
         self.origin == Origin::Empty
     }
 
-    /// Whether it was asked for as `Local`.
+    /// Whether the field was `Local`.
     #[must_use]
     pub fn is_local(&self) -> bool {
         self.origin == Origin::Local
@@ -159,18 +159,20 @@ impl Zone {
         self.rules.to_datetime(t)
     }
 
-    /// The instant that stands for a civil time; never earlier for a later civil time.
+    /// The instant of a civil time; never earlier for a later civil time.
     ///
     /// Gap: the first instant after it. Overlap: the first pass.
     ///
     /// `None` beyond the years an instant can have.
     #[must_use]
-    pub fn resolve(&self, civil: DateTime) -> Option<(Timestamp, Standing)> {
+    pub fn resolve(&self, civil: DateTime) -> Option<(Timestamp, Ambiguity)> {
         match self.rules.to_ambiguous_timestamp(civil).offset() {
-            AmbiguousOffset::Unambiguous { offset } => Some((at(offset, civil)?, Standing::Once)),
-            AmbiguousOffset::Fold { before, .. } => Some((at(before, civil)?, Standing::Overlap)),
+            AmbiguousOffset::Unambiguous { offset } => {
+                Some((at(offset, civil)?, Ambiguity::Unambiguous))
+            }
+            AmbiguousOffset::Fold { before, .. } => Some((at(before, civil)?, Ambiguity::Fold)),
             AmbiguousOffset::Gap { before, after } => {
-                Some((self.gap_end(civil, before, after)?, Standing::Gap))
+                Some((self.gap_end(civil, before, after)?, Ambiguity::Gap))
             }
         }
     }
@@ -207,7 +209,7 @@ impl Zone {
 }
 
 impl PartialEq for Zone {
-    /// Zones are equal when their rules are, however they were asked for.
+    /// Zones are equal when their rules are, whatever their names.
     fn eq(&self, other: &Self) -> bool {
         self.rules == other.rules
     }

@@ -1,50 +1,31 @@
-//! One metric's answer: how many replicas it asks for, and from which numbers.
+//! One metric's proposal: the count, and the numbers behind it.
 //!
-//! Upstream has five ways to compute it, named A to E in the comments of [`propose`]; which one applies
-//! follows from the metric's type and target. The calculator assumes nothing about missing data except
-//! against the direction of the change: a missing pod is idle when scaling up, busy when scaling down.
+//! Upstream has four formulas, A to D in the table of [`propose`]; the metric's type and target select
+//! one. Missing data is assumed to work against the change: a missing pod counts as idle when scaling up
+//! and as busy when scaling down.
 //!
 //! Source: upstream `replica_calculator.go` and `computeReplicasForMetric`.
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
-
 use super::{
-    Grouped, MetricKind, MetricSpec, Ratio, Settings, Target, Tolerance, pod_requests,
+    Grouped, MetricContext, MetricKind, MetricSpec, Ratio, Target, pod_requests,
     ratio::{as_f64, narrow, usage_ratio, utilization_ratio},
     samples::{group, no_pods, no_ready_pods, resource_of, total},
 };
 use crate::domain::{
-    Reading, Replicas, Scale,
+    Reading, Replicas,
     observation::{Cause, Phase, Pod, Status, Unavailable},
 };
 
-/// What a computation sees besides the metric itself.
-#[derive(Clone, Copy, Debug)]
-pub struct View<'a> {
-    /// The scale subresource.
-    pub scale: Scale,
-    /// How many of its counts are where nothing can be seen; see [`crate::domain::Observation::unseen`].
-    pub unseen: Replicas,
-    /// The selected pods.
-    pub pods: &'a [Arc<Pod>],
-    /// How far the ratio may be from 1.
-    pub tolerance: Tolerance,
-    /// The controller's flags.
-    pub settings: &'a Settings,
-    /// The instant of the pass.
-    pub now: Timestamp,
-}
-
-/// What one metric asks for.
+/// What one metric proposes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MetricProposal {
     /// The count, not yet stabilized or bounded.
     pub replicas: Replicas,
     /// The value as `status.currentMetrics` shows it.
     pub value: MetricValue,
-    /// How the count came about.
+    /// The numbers behind the count.
     pub basis: Basis,
 }
 
@@ -74,7 +55,7 @@ pub struct Basis {
     pub unready: u32,
     /// Pods without a sample.
     pub missing: u32,
-    /// Pods on their way out.
+    /// Pods that are being deleted or have failed.
     pub ignored: u32,
     /// Why the current count was kept, if it was.
     pub held: Option<Held>,
@@ -91,7 +72,7 @@ pub enum Held {
     AgainstRatio,
 }
 
-/// How many replicas `metric` asks for, given what reading it gave.
+/// How many replicas `metric` proposes, given its reading.
 ///
 /// | target | metric | count |
 /// |---|---|---|
@@ -106,12 +87,36 @@ pub enum Held {
 ///
 /// # Errors
 ///
-/// The reading itself failed or is of another kind than the metric needs; no samples, pods, ready pods
+/// The reading failed or does not match the metric's type; no samples, pods, ready pods
 /// or requests; a target this type of metric cannot use; an unknown metric type.
+///
+/// # Examples
+/// ```
+/// use foretide::domain::hpa::{MetricContext, MetricSpec, Settings, Target, Tolerance, propose};
+/// use foretide::domain::observation::Measured;
+/// use foretide::domain::{Replicas, Scale};
+///
+/// let metric = MetricSpec::External {
+///     metric: "queue".into(),
+///     selector: None,
+///     target: Target::AverageValue(4_000),
+/// };
+/// let context = MetricContext {
+///     scale: Scale { spec: Replicas::new(2), status: Replicas::new(2) },
+///     unseen: Replicas::ZERO,
+///     pods: &[],
+///     tolerance: Tolerance { down: 0.1, up: 0.1 },
+///     settings: &Settings::default(),
+///     now: jiff::Timestamp::UNIX_EPOCH,
+/// };
+/// let proposal = propose(&metric, &Ok(Measured::Total(vec![12_000])), &context)?;
+/// assert_eq!(proposal.replicas, Replicas::new(3));
+/// # Ok::<(), foretide::domain::observation::Unavailable>(())
+/// ```
 pub fn propose(
     metric: &MetricSpec,
     reading: &Reading,
-    view: &View<'_>,
+    context: &MetricContext<'_>,
 ) -> Result<MetricProposal, Unavailable> {
     if let MetricSpec::Unknown(kind) = metric {
         return Err(Unavailable::new(
@@ -124,18 +129,18 @@ pub fn propose(
     }
     let measured = reading.as_ref().map_err(Clone::clone)?;
     let total = || total(metric, measured);
-    let grouped = || group(metric, measured, view);
+    let grouped = || group(metric, measured, context);
     match (metric.kind(), metric.target()) {
         (MetricKind::Object | MetricKind::External, Target::Value(target)) => {
-            by_total(total()?, target, view)
+            by_total(total()?, target, context)
         }
         (MetricKind::Object | MetricKind::External, Target::AverageValue(target)) => {
-            Ok(by_total_per_pod(total()?, target, view))
+            Ok(by_total_per_pod(total()?, target, context))
         }
         (MetricKind::Resource | MetricKind::ContainerResource, Target::Utilization(target)) => {
-            by_utilization(metric, &grouped()?, target, view)
+            by_utilization(metric, &grouped()?, target, context)
         }
-        (_, Target::AverageValue(target)) => by_average(&grouped()?, target, view),
+        (_, Target::AverageValue(target)) => by_average(&grouped()?, target, context),
         (_, Target::Utilization(_) | Target::Value(_) | Target::Unusable) => {
             Err(unusable_target(metric))
         }
@@ -150,16 +155,16 @@ fn unusable_target(metric: &MetricSpec) -> Unavailable {
     )
 }
 
-/// Shape A.
+/// Formula A.
 fn by_utilization(
     metric: &MetricSpec,
     pods: &Grouped<'_>,
     target: i32,
-    view: &View<'_>,
+    context: &MetricContext<'_>,
 ) -> Result<MetricProposal, Unavailable> {
     let request = |pod: &&Pod| {
         let (resource, container) = resource_of(metric);
-        pod_requests(pod, resource, container, view.settings)
+        pod_requests(pod, resource, container, context.settings)
     };
     // Every listed pod must have a request, also the ones that do not count.
     pods.ignored
@@ -184,7 +189,7 @@ fn by_utilization(
         Unavailable::new(Cause::NoReadyPods, "no metrics returned matched known pods")
     })?;
 
-    let (replicas, basis) = settle(pods, first, view, |assumed| {
+    let (replicas, basis) = settle(pods, first, context, |assumed| {
         let percent = i128::from(target.max(100));
         let busy = |request: i64| narrow(i128::from(request) * percent / 100);
         match assumed.missing {
@@ -209,16 +214,16 @@ fn by_utilization(
     })
 }
 
-/// Shape B.
+/// Formula B.
 fn by_average(
     pods: &Grouped<'_>,
     target: i64,
-    view: &View<'_>,
+    context: &MetricContext<'_>,
 ) -> Result<MetricProposal, Unavailable> {
     let ready = pods.ready.iter().map(|(_, sample)| sample.value);
-    let known = ready.chain(pods.strangers.iter().map(|sample| sample.value));
+    let known = ready.chain(pods.unlisted.iter().map(|sample| sample.value));
     let first = usage_ratio(known.clone(), target).ok_or_else(no_ready_pods)?;
-    let (replicas, basis) = settle(pods, first, view, |assumed| {
+    let (replicas, basis) = settle(pods, first, context, |assumed| {
         let value = if assumed.missing == Some(Assumption::Busy) {
             target
         } else {
@@ -257,25 +262,25 @@ enum Assumption {
     Busy,
 }
 
-/// The part that A and B share: from the first ratio to a count, beside the replicas that nothing is known of. `refill`
-/// gives the ratio with the assumed values.
+/// The part that A and B share: from the first ratio to a count. Replicas that cannot be observed are taken to be needed
+/// and added to it. `refill` gives the ratio with the assumed values.
 fn settle(
     pods: &Grouped<'_>,
     first: Ratio,
-    view: &View<'_>,
+    context: &MetricContext<'_>,
     refill: impl FnOnce(Assumed) -> Option<Ratio>,
 ) -> (Replicas, Basis) {
-    let (replicas, basis) = settle_seen(pods, first, view, refill);
-    (replicas.saturating_add(view.unseen), basis)
+    let (replicas, basis) = settle_observed(pods, first, context, refill);
+    (replicas.saturating_add(context.unseen), basis)
 }
 
-fn settle_seen(
+fn settle_observed(
     pods: &Grouped<'_>,
     first: Ratio,
-    view: &View<'_>,
+    context: &MetricContext<'_>,
     refill: impl FnOnce(Assumed) -> Option<Ratio>,
 ) -> (Replicas, Basis) {
-    let current = view.scale.spec.saturating_sub(view.unseen);
+    let current = context.scale.spec.saturating_sub(context.unseen);
     let r1 = first.ratio;
     let basis = counts(pods, r1);
     let keep = |basis, held| {
@@ -289,7 +294,7 @@ fn settle_seen(
     };
     let unready_idle = !pods.unready.is_empty() && r1 > 1.0;
     if !unready_idle && pods.missing.is_empty() {
-        if view.tolerance.covers(r1) {
+        if context.tolerance.covers(r1) {
             return keep(basis, Held::WithinTolerance);
         }
         return (Replicas::from_f64_ceil(r1 * f64::from(basis.ready)), basis);
@@ -307,13 +312,13 @@ fn settle_seen(
     .map_or(r1, |filled| filled.ratio);
     let filled = missing.map_or(0, |_| pods.missing.len())
         + if unready_idle { pods.unready.len() } else { 0 };
-    let base = count(pods.ready.len() + pods.strangers.len() + filled);
+    let base = count(pods.ready.len() + pods.unlisted.len() + filled);
     let basis = Basis {
         filled_ratio: Some(r2),
         base,
         ..basis
     };
-    if view.tolerance.covers(r2) {
+    if context.tolerance.covers(r2) {
         return keep(basis, Held::WithinTolerance);
     }
     if (r1 < 1.0 && r2 > 1.0) || (r1 > 1.0 && r2 < 1.0) {
@@ -344,10 +349,14 @@ fn count(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 
-/// Shape C.
-fn by_total(total: i64, target: i64, view: &View<'_>) -> Result<MetricProposal, Unavailable> {
+/// Formula C.
+fn by_total(
+    total: i64,
+    target: i64,
+    context: &MetricContext<'_>,
+) -> Result<MetricProposal, Unavailable> {
     let ratio = as_f64(total) / as_f64(target);
-    let current = view.scale.spec;
+    let current = context.scale.spec;
     let mut basis = Basis {
         ratio,
         base: 1,
@@ -355,26 +364,26 @@ fn by_total(total: i64, target: i64, view: &View<'_>) -> Result<MetricProposal, 
     };
     let replicas = if current == Replicas::ZERO {
         Replicas::from_f64_ceil(ratio)
-    } else if view.tolerance.covers(ratio) {
+    } else if context.tolerance.covers(ratio) {
         basis = Basis {
             base: current.get(),
             held: Some(Held::WithinTolerance),
             ..basis
         };
         current
-    } else if view.pods.is_empty() {
+    } else if context.pods.is_empty() {
         return Err(no_pods());
     } else {
         let is_ready = |pod: &&Arc<Pod>| {
             pod.phase == Phase::Running && pod.ready.is_some_and(|r| r.status == Status::True)
         };
-        let ready = count(view.pods.iter().filter(is_ready).count());
+        let ready = count(context.pods.iter().filter(is_ready).count());
         basis = Basis {
             base: ready,
             ready,
             ..basis
         };
-        let serving = ready.saturating_add(view.unseen.get());
+        let serving = ready.saturating_add(context.unseen.get());
         Replicas::from_f64_ceil(ratio * f64::from(serving))
     };
     let value = MetricValue {
@@ -388,11 +397,11 @@ fn by_total(total: i64, target: i64, view: &View<'_>) -> Result<MetricProposal, 
     })
 }
 
-/// Shape D. The count it compares and keeps is `status.replicas`, as upstream.
-fn by_total_per_pod(total: i64, target: i64, view: &View<'_>) -> MetricProposal {
-    let running = view.scale.status;
+/// Formula D. The count it compares and keeps is `status.replicas`, as upstream.
+fn by_total_per_pod(total: i64, target: i64, context: &MetricContext<'_>) -> MetricProposal {
+    let running = context.scale.status;
     let ratio = as_f64(total) / (as_f64(target) * running.as_f64());
-    let within = view.tolerance.covers(ratio);
+    let within = context.tolerance.covers(ratio);
     let replicas = if within {
         running
     } else {
@@ -420,7 +429,7 @@ fn by_total_per_pod(total: i64, target: i64, view: &View<'_>) -> MetricProposal 
 
 #[expect(
     clippy::cast_possible_truncation,
-    reason = "the cast saturates, which is meant"
+    reason = "the cast saturates, as intended"
 )]
 fn ceil_i64(x: f64) -> i64 {
     x.ceil() as i64
@@ -428,8 +437,14 @@ fn ceil_i64(x: f64) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+
     use super::*;
-    use crate::domain::observation::Measured;
+    use crate::domain::{
+        Scale,
+        hpa::{Settings, Tolerance},
+        observation::Measured,
+    };
 
     fn external(target: Target) -> MetricSpec {
         MetricSpec::External {
@@ -439,10 +454,14 @@ mod tests {
         }
     }
 
-    fn ask(metric: &MetricSpec, reading: &Reading, count: u32) -> Result<MetricProposal, Cause> {
+    fn proposal(
+        metric: &MetricSpec,
+        reading: &Reading,
+        count: u32,
+    ) -> Result<MetricProposal, Cause> {
         let settings = Settings::default();
         let count = Replicas::new(count);
-        let view = View {
+        let context = MetricContext {
             scale: Scale {
                 spec: count,
                 status: count,
@@ -453,14 +472,14 @@ mod tests {
             settings: &settings,
             now: Timestamp::UNIX_EPOCH,
         };
-        propose(metric, reading, &view).map_err(|e| e.reason)
+        propose(metric, reading, &context).map_err(|e| e.reason)
     }
 
     #[test]
-    fn a_total_needs_no_pods_but_to_multiply_with_them() {
+    fn a_total_needs_pods_only_to_multiply_with_them() {
         let total = |milli| Ok(Measured::Total(vec![milli]));
         let count = |metric: &MetricSpec, milli, count| {
-            ask(metric, &total(milli), count).map(|p| (p.replicas.get(), p.value))
+            proposal(metric, &total(milli), count).map(|p| (p.replicas.get(), p.value))
         };
         let value = |milli| MetricValue {
             value: Some(milli),
@@ -498,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_computed_says_why() {
+    fn a_metric_that_cannot_be_computed_names_the_cause() {
         let target = Target::AverageValue(1000);
         let object = |target| MetricSpec::Object {
             described: super::super::ObjectRef {
@@ -549,7 +568,7 @@ mod tests {
             (external(target), failed, Cause::NotRead),
         ] {
             assert_eq!(
-                ask(&metric, &reading, 3),
+                proposal(&metric, &reading, 3),
                 Err(want),
                 "{metric:?} {reading:?}"
             );

@@ -1,4 +1,4 @@
-//! Which pods count, which are presumed idle or busy, and what they request.
+//! Which pods count, which are assumed to be idle or busy, and what they request.
 //!
 //! A pod is in exactly one group, by the first rule that matches. Ages of samples matter to the CPU
 //! rule only: no sample is rejected for its age.
@@ -28,14 +28,14 @@ pub struct Sample {
 pub struct Grouped<'a> {
     /// Pods that count, with their samples.
     pub ready: Vec<(&'a Pod, Sample)>,
-    /// Pods that run or will run, but whose sample says nothing yet.
+    /// Pods that run or will run, but whose sample does not count yet.
     pub unready: Vec<&'a Pod>,
     /// Pods without a sample.
     pub missing: Vec<&'a Pod>,
-    /// Pods on their way out: deleted or failed.
+    /// Pods that are being deleted or have failed.
     pub ignored: Vec<&'a Pod>,
-    /// Samples of pods that were not listed. They weigh in plain averages, as upstream.
-    pub strangers: Vec<Sample>,
+    /// Samples of pods that were not listed. Plain averages include them, as upstream.
+    pub unlisted: Vec<Sample>,
 }
 
 /// Groups `pods`; `samples` holds the value of each pod by name, `is_cpu` switches the readiness rules.
@@ -67,11 +67,11 @@ pub fn group_pods<'a, S: std::hash::BuildHasher>(
             grouped.missing.push(pod);
         }
     }
-    grouped.strangers.extend(samples.into_values());
+    grouped.unlisted.extend(samples.into_values());
     grouped
 }
 
-/// Whether the CPU sample of a pod is still its start-up noise.
+/// Whether the CPU sample of a pod is still start-up noise.
 fn is_unready(pod: &Pod, sample: Sample, settings: &Settings, now: Timestamp) -> bool {
     let (Some(ready), Some(started)) = (pod.ready, pod.started) else {
         return true;

@@ -1,4 +1,4 @@
-//! Laws that hold for any input, as property tests: tolerance, total arithmetic, order, memory.
+//! Laws that hold for any input, as property tests: tolerance, total arithmetic, order, log.
 
 use std::sync::Arc;
 
@@ -6,8 +6,9 @@ use jiff::{SignedDuration, Timestamp};
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
 use super::{
-    Behavior, Hpa, Log, MetricSpec, ObjectRef, Pass, Policy, PolicyKind, Recommendation, Rules,
-    ScaleEvent, Select, Settings, Step, Target, Verdict, normalise, reconcile, record_scale,
+    Behavior, Hpa, Log, MetricSpec, ObjectRef, PolicyKind, PolicySelect, Recommendation,
+    Reconciliation, ScaleEvent, ScalingPolicy, ScalingRules, Settings, Step, Target, Verdict,
+    normalize, reconcile, record_scale,
 };
 use crate::domain::{
     Observation, Reading, ReplicaBounds, Replicas, Scale,
@@ -215,13 +216,13 @@ fn metric() -> impl Strategy<Value = (MetricSpec, Reading)> {
     })
 }
 
-fn rules() -> impl Strategy<Value = Rules> {
+fn rules() -> impl Strategy<Value = ScalingRules> {
     let policy = (
         any::<bool>(),
         prop_oneof![1_i32..200, Just(i32::MAX)],
         1_i64..1800,
     )
-        .prop_map(|(pods, value, period)| Policy {
+        .prop_map(|(pods, value, period)| ScalingPolicy {
             kind: if pods {
                 PolicyKind::Pods
             } else {
@@ -230,7 +231,11 @@ fn rules() -> impl Strategy<Value = Rules> {
             value,
             period: SignedDuration::from_secs(period),
         });
-    let select = select(vec![Select::Max, Select::Min, Select::Disabled]);
+    let select = select(vec![
+        PolicySelect::Max,
+        PolicySelect::Min,
+        PolicySelect::Disabled,
+    ]);
     let window = (0_i64..3600).prop_map(SignedDuration::from_secs);
     (
         option::of(window),
@@ -238,7 +243,7 @@ fn rules() -> impl Strategy<Value = Rules> {
         option::of(vec(policy, 1..4)),
         option::of(0.0..2.0),
     )
-        .prop_map(|(window, select, policies, tolerance)| Rules {
+        .prop_map(|(window, select, policies, tolerance)| ScalingRules {
             window,
             select,
             policies,
@@ -289,13 +294,13 @@ fn log() -> impl Strategy<Value = Log> {
         )
 }
 
-/// Everything a pass reads.
+/// Everything a reconciliation reads.
 #[derive(Clone, Debug)]
 struct World {
     bounds: ReplicaBounds,
     metrics: Vec<MetricSpec>,
     behavior: Option<Behavior>,
-    seen: Observation,
+    observation: Observation,
     log: Log,
 }
 
@@ -305,7 +310,7 @@ fn world() -> impl Strategy<Value = World> {
         |((min, max, spec, status), metrics, behavior, pods, log)| {
             let (metrics, readings) = metrics.into_iter().unzip();
             let bounds = ReplicaBounds::new(min.min(max), max.max(min));
-            let seen = Observation {
+            let observation = Observation {
                 scale: Scale { spec, status },
                 unseen: Replicas::ZERO,
                 pods,
@@ -315,7 +320,7 @@ fn world() -> impl Strategy<Value = World> {
                 bounds,
                 metrics,
                 behavior,
-                seen,
+                observation,
                 log,
             }
         },
@@ -331,10 +336,10 @@ impl World {
         }
     }
 
-    fn pass(&self) -> Pass {
+    fn reconcile(&self) -> Reconciliation {
         reconcile(
             &self.hpa(),
-            &self.seen,
+            &self.observation,
             &self.log,
             &Settings::default(),
             NOW,
@@ -346,9 +351,9 @@ impl World {
         let mut other = self.clone();
         let turned = turn.min(other.metrics.len());
         other.metrics.rotate_left(turned);
-        other.seen.readings.rotate_left(turned);
-        other.seen.pods.reverse();
-        for measured in other.seen.readings.iter_mut().flatten() {
+        other.observation.readings.rotate_left(turned);
+        other.observation.pods.reverse();
+        for measured in other.observation.readings.iter_mut().flatten() {
             match measured {
                 Measured::Usage(all) => all.reverse(),
                 Measured::Samples(all) => all.reverse(),
@@ -422,12 +427,12 @@ proptest! {
         let hpa = Hpa { bounds: ReplicaBounds::new(n(1), n(100)), metrics: &metrics, behavior: None };
         let seen = ready_world(i64::from(percent) * 10, pods, n(current));
         let empty = Log { recommendations: Some(Vec::new()), ..Log::default() };
-        let pass = reconcile(&hpa, &seen, &empty, &Settings::default(), NOW);
-        prop_assert_eq!(pass.desired, n(current));
+        let result = reconcile(&hpa, &seen, &empty, &Settings::default(), NOW);
+        prop_assert_eq!(result.desired, n(current));
     }
 
     #[test]
-    fn what_pods_ask_for_is_beside_replicas_that_cannot_be_seen(
+    fn replicas_that_cannot_be_observed_are_added_to_what_pods_ask_for(
         milli in 0_i64..3000,
         pods in 1_usize..20,
         current in 1_u32..30,
@@ -445,43 +450,43 @@ proptest! {
     }
 
     #[test]
-    fn arithmetic_is_total(world in world()) {
-        let pass = world.pass();
-        prop_assert!(pass.desired <= Replicas::MAX);
-        for proposal in pass.proposals.iter().flatten() {
+    fn arithmetic_never_overflows(world in world()) {
+        let result = world.reconcile();
+        prop_assert!(result.desired <= Replicas::MAX);
+        for proposal in result.proposals.iter().flatten() {
             prop_assert!(proposal.replicas <= Replicas::MAX);
         }
-        let settings = Settings::default();
-        let after = pass.clone().applied(&world.hpa(), &settings, super::Applied::Written, NOW);
-        prop_assert_eq!(after.desired, pass.desired);
+        let (behavior, log) = (world.behavior.as_ref(), result.log.clone());
+        let after = record_scale(log, behavior, result.current, result.desired, NOW);
+        prop_assert_eq!(after.recommendations, result.log.recommendations);
     }
 
     #[test]
-    fn order_does_not_matter(world in world(), turn in 0_usize..4) {
-        let (here, there) = (world.pass(), world.shuffled(turn).pass());
+    fn the_order_of_metrics_pods_and_samples_does_not_matter(world in world(), turn in 0_usize..4) {
+        let (here, there) = (world.reconcile(), world.shuffled(turn).reconcile());
         prop_assert_eq!(here.desired, there.desired);
         prop_assert_eq!(here.recommended, there.recommended);
     }
 
     #[test]
     fn a_missing_metric_never_lowers_the_count(world in world()) {
-        let pass = world.pass();
-        let fails = pass.proposals.iter().any(Result::is_err);
-        if fails && pass.verdict != Verdict::AboveMax {
-            prop_assert!(pass.recommended.is_none_or(|r| r >= pass.current), "{:?}", pass);
-            if matches!(pass.verdict, Verdict::Unavailable { .. }) {
-                prop_assert_eq!(pass.desired, pass.current);
+        let result = world.reconcile();
+        let fails = result.proposals.iter().any(Result::is_err);
+        if fails && result.verdict != Verdict::AboveMax {
+            prop_assert!(result.recommended.is_none_or(|r| r >= result.current), "{:?}", result);
+            if matches!(result.verdict, Verdict::Unavailable { .. }) {
+                prop_assert_eq!(result.desired, result.current);
             }
         }
     }
 
     #[test]
-    fn a_pass_logs_exactly_its_reading(world in world()) {
-        let pass = world.pass();
-        let started = world.log.clone().started(pass.current, NOW);
-        let (before, after) = (started.recommendations(), pass.log.recommendations());
+    fn a_reconciliation_logs_exactly_its_recommendation(world in world()) {
+        let result = world.reconcile();
+        let started = world.log.clone().started(result.current, NOW);
+        let (before, after) = (started.recommendations(), result.log.recommendations());
         let grown = after.len() - before.len();
-        match pass.recommended {
+        match result.recommended {
             None => prop_assert_eq!(before, after),
             Some(reading) => {
                 prop_assert!(grown <= 1);
@@ -492,10 +497,10 @@ proptest! {
     }
 
     #[test]
-    fn from_within_the_bounds_no_step_leads_out(world in world(), recommended in any_count()) {
+    fn a_count_within_the_bounds_stays_within_them(world in world(), recommended in any_count()) {
         let hpa = world.hpa();
-        let step = Step { current: hpa.bounds.clamp(world.seen.scale.spec), recommended };
-        let got = normalise(&hpa, step, world.log.clone(), &Settings::default(), NOW);
+        let step = Step { current: hpa.bounds.clamp(world.observation.scale.spec), recommended };
+        let got = normalize(&hpa, step, world.log.clone(), &Settings::default(), NOW);
         prop_assert!(hpa.bounds.contains(got.desired), "{:?}", got);
     }
 
@@ -535,7 +540,7 @@ fn a_million_pods_and_the_largest_usage_fit() {
         behavior: Some(&Behavior::default()),
     };
     let seen = ready_world(i64::MAX, 1000, n(1_000_000));
-    let pass = reconcile(&hpa, &seen, &Log::default(), &Settings::default(), NOW);
-    assert_eq!(pass.recommended, Some(Replicas::MAX));
-    assert_eq!(pass.desired, n(2_000_000));
+    let result = reconcile(&hpa, &seen, &Log::default(), &Settings::default(), NOW);
+    assert_eq!(result.recommended, Some(Replicas::MAX));
+    assert_eq!(result.desired, n(2_000_000));
 }

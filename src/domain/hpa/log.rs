@@ -1,18 +1,17 @@
-//! What the controller remembers between passes: recommendations and applied changes.
+//! What the controller keeps between reconciliations: recommendations and applied changes.
 //!
-//! A log is a value: it goes into a pass and comes out of it. Slots of entries that no longer count
-//! are used again, as upstream does, so a log keeps its high-water length and its order is part of
+//! A log is a value that goes into a reconciliation and comes out of it. Slots of entries that no longer
+//! count are used again, as upstream does, so a log keeps its greatest length and its order is part of
 //! the contract. Age is always measured against `now`; the `outdated` mark only frees slots.
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Behavior, Direction};
 use crate::domain::Replicas;
 
-/// The memory of one workload.
+/// The log of one workload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
-    /// Every reading that was computed, before stabilization and bounds. `None`: no log yet, which
+    /// Every recommendation that was computed, before stabilization and bounds. `None`: no log yet, which
     /// starts with the current count; an empty list does not.
     pub recommendations: Option<Vec<Recommendation>>,
     /// Applied changes upwards.
@@ -23,14 +22,23 @@ pub struct Log {
     pub scaled_to_zero: bool,
 }
 
-/// One reading.
+/// Up or down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// More replicas.
+    Up,
+    /// Fewer replicas.
+    Down,
+}
+
+/// One recommendation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recommendation {
     /// When it was computed.
     pub at: Timestamp,
-    /// The count it asked for.
+    /// The recommended count.
     pub replicas: Replicas,
-    /// Whether a child autoscaler can have read it too; see [`Log::mark_mirrored`].
+    /// Whether the child HPA can have computed it too; see [`Log::mark_mirrored`].
     pub mirrored: bool,
 }
 
@@ -52,7 +60,7 @@ impl Log {
         self.recommendations.as_deref().unwrap_or_default()
     }
 
-    /// The log as it stands when a pass begins: a new one starts with the current count.
+    /// The log as a reconciliation begins: a new one starts with the current count.
     #[must_use]
     pub fn started(mut self, current: Replicas, now: Timestamp) -> Self {
         self.recommendations.get_or_insert_with(|| {
@@ -65,7 +73,7 @@ impl Log {
         self
     }
 
-    /// Marks the entries written at `at` as read by the child autoscaler too.
+    /// Marks the entries written at `at` as computed by the child HPA too.
     pub fn mark_mirrored(&mut self, at: Timestamp) {
         let written = self
             .recommendations
@@ -75,7 +83,7 @@ impl Log {
         written.for_each(|r| r.mirrored = true);
     }
 
-    /// The same log as the child autoscaler knows it: mirrored recommendations only.
+    /// The same log as the child HPA has it: mirrored recommendations only.
     #[must_use]
     pub fn mirror(&self) -> Self {
         let mut mirror = self.clone();
@@ -98,7 +106,7 @@ impl Log {
         recent.map(|e| i64::from(e.change.get())).sum()
     }
 
-    /// The count `period` before `now`, reckoned back from `current`; may be out of range.
+    /// The count `period` before `now`, computed backwards from `current`; may be out of range.
     #[must_use]
     pub(super) fn replicas_before(
         &self,
@@ -113,16 +121,16 @@ impl Log {
             .saturating_add(down)
     }
 
-    /// Writes a reading into the last slot that `is_free`, or appends it.
+    /// Writes a recommendation into the last slot that `is_free`, or appends it.
     pub(super) fn write(
         &mut self,
-        reading: Replicas,
+        recommended: Replicas,
         now: Timestamp,
         is_free: impl Fn(&Recommendation) -> bool,
     ) {
         let entry = Recommendation {
             at: now,
-            replicas: reading,
+            replicas: recommended,
             mirrored: false,
         };
         let all = self.recommendations.get_or_insert_default();
@@ -133,97 +141,11 @@ impl Log {
     }
 }
 
-/// The log after a change from `from` to `to` was applied at `at`.
-///
-/// With `behavior`, the change is stored in the log of its direction: entries older than the longest
-/// policy period of that direction become outdated, the last outdated one is replaced, else the
-/// change is appended. Without `behavior` nothing would ever read it, so nothing is stored.
-#[must_use]
-pub fn record_scale(
-    mut log: Log,
-    behavior: Option<&Behavior>,
-    from: Replicas,
-    to: Replicas,
-    at: Timestamp,
-) -> Log {
-    log.scaled_to_zero = from > Replicas::ZERO && to == Replicas::ZERO;
-    if let Some(behavior) = behavior.filter(|_| from != to) {
-        let up = to > from;
-        let direction = if up { Direction::Up } else { Direction::Down };
-        let events = if up {
-            &mut log.scale_up
-        } else {
-            &mut log.scale_down
-        };
-        let period = behavior.longest_period(direction);
-        let stale = events
-            .iter_mut()
-            .filter(|e| at.duration_since(e.at) > period);
-        stale.for_each(|e| e.outdated = true);
-        let event = ScaleEvent {
-            at,
-            change: from.distance(to),
-            outdated: false,
-        };
-        match events.iter_mut().rfind(|e| e.outdated) {
-            Some(slot) => *slot = event,
-            None => events.push(event),
-        }
-    }
-    log
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::hpa::{Policy, PolicyKind, Rules};
 
     const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
-
-    fn event(age_s: i64, change: u32, outdated: bool) -> ScaleEvent {
-        let at = NOW - SignedDuration::from_secs(age_s);
-        ScaleEvent {
-            at,
-            change: Replicas::new(change),
-            outdated,
-        }
-    }
-
-    #[test]
-    fn an_event_of_exactly_a_periods_age_counts_no_more_but_keeps_its_slot() {
-        let period = SignedDuration::from_secs(60);
-        let policy = Policy {
-            kind: PolicyKind::Pods,
-            value: 1,
-            period,
-        };
-        let rules = Rules {
-            policies: Some(vec![policy]),
-            ..Rules::default()
-        };
-        let behavior = Behavior {
-            scale_up: rules,
-            ..Behavior::default()
-        };
-        for (age_s, changed, after) in [
-            (59, 3, vec![event(59, 3, false), event(0, 2, false)]),
-            (60, 0, vec![event(60, 3, false), event(0, 2, false)]),
-            (61, 0, vec![event(0, 2, false)]),
-        ] {
-            let log = Log {
-                scale_up: vec![event(age_s, 3, false)],
-                ..Log::default()
-            };
-            assert_eq!(
-                log.changed(Direction::Up, period, NOW),
-                changed,
-                "{age_s} s"
-            );
-            let (from, to) = (Replicas::new(4), Replicas::new(6));
-            let got = record_scale(log, Some(&behavior), from, to, NOW);
-            assert_eq!(got.scale_up, after, "{age_s} s");
-        }
-    }
 
     #[test]
     fn a_mirror_holds_what_the_child_can_have_read() {

@@ -1,13 +1,37 @@
-//! From a metrics answer to what is computed with: samples of pods by group, or one total.
+//! From a metrics API's response to the numbers computed with: samples of pods by group, or one total.
 //!
-//! A pod whose answer lacks a container or the resource has no sample; nothing is assumed for it here.
+//! A pod whose usage lacks a container or the resource has no sample; the calculator decides what is assumed for it.
 //!
 //! Source: upstream `metrics/client.go`.
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::{Grouped, MetricKind, MetricSpec, Sample, View, group_pods, ratio::narrow};
-use crate::domain::observation::{Cause, Measured, PodSample, PodUsage, Unavailable};
+use jiff::Timestamp;
+
+use super::{
+    Grouped, MetricKind, MetricSpec, Sample, Settings, Tolerance, group_pods, ratio::narrow,
+};
+use crate::domain::{
+    Replicas, Scale,
+    observation::{Cause, Measured, Pod, PodSample, PodUsage, Unavailable},
+};
+
+/// What a metric is computed with, besides its spec and its reading.
+#[derive(Clone, Copy, Debug)]
+pub struct MetricContext<'a> {
+    /// The scale subresource.
+    pub scale: Scale,
+    /// How many of its counts cannot be observed; see [`crate::domain::Observation::unseen`].
+    pub unseen: Replicas,
+    /// The selected pods.
+    pub pods: &'a [Arc<Pod>],
+    /// How far the ratio may be from 1.
+    pub tolerance: Tolerance,
+    /// The controller's flags.
+    pub settings: &'a Settings,
+    /// The instant of the reconciliation.
+    pub now: Timestamp,
+}
 
 /// The resource and container of a metric that has them.
 pub(super) fn resource_of(metric: &MetricSpec) -> (&str, Option<&str>) {
@@ -24,7 +48,7 @@ pub(super) fn resource_of(metric: &MetricSpec) -> (&str, Option<&str>) {
 pub(super) fn group<'a>(
     metric: &MetricSpec,
     measured: &'a Measured,
-    view: &View<'a>,
+    context: &MetricContext<'a>,
 ) -> Result<Grouped<'a>, Unavailable> {
     let (resource, container) = resource_of(metric);
     let samples = match (metric.kind(), measured) {
@@ -54,17 +78,17 @@ pub(super) fn group<'a>(
         }
         _ => return Err(mismatch(metric)),
     };
-    if view.pods.is_empty() {
+    if context.pods.is_empty() {
         return Err(no_pods());
     }
     let pods = group_pods(
-        view.pods,
+        context.pods,
         samples,
         resource == "cpu",
-        view.settings,
-        view.now,
+        context.settings,
+        context.now,
     );
-    if pods.ready.is_empty() && pods.strangers.is_empty() {
+    if pods.ready.is_empty() && pods.unlisted.is_empty() {
         return Err(no_ready_pods());
     }
     Ok(pods)
@@ -117,7 +141,7 @@ fn mismatch(metric: &MetricSpec) -> Unavailable {
     let name = metric.identifier();
     Unavailable::new(
         Cause::NotRead,
-        format!("the reading of {name} is of another type of metric"),
+        format!("the reading of {name} does not match its metric type"),
     )
 }
 

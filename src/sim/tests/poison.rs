@@ -225,7 +225,7 @@ struct Fork {
 fn fork(run: &mut Run<'_>) -> Fork {
     run.fleet.advance(run.now);
     let seen = run.seen();
-    let decided = |workload: &Workload, seen: &Seen, history: &History| {
+    let decided = |workload: &Workload, seen: &Inputs, history: &History| {
         decide(workload, seen, history, &run.settings, run.now).0
     };
     let mut refused = seen.clone();
@@ -235,7 +235,7 @@ fn fork(run: &mut Run<'_>) -> Fork {
     let mut bare = run.history.clone();
     bare.floors.clear();
     bare.forecast_held.clear();
-    let never = Seen {
+    let never = Inputs {
         forecasts: Vec::new(),
         ..seen.clone()
     };

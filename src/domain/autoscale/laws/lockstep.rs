@@ -23,16 +23,16 @@ proptest! {
     }
 
     #[test]
-    fn without_forecast_and_cron_so_they_do_under_any_behavior(scenario in scenario(Up::Anything)) {
+    fn without_forecast_and_cron_they_count_the_same_under_any_behavior(scenario in scenario(Up::Anything)) {
         let scenario = Scenario { forecast: vec![], crons: vec![], ..scenario };
         let (direct, delegated) = trajectories(&scenario);
         prop_assert_eq!(&direct, &delegated, "\ndirect    {:?}\ndelegated {:?}", direct, delegated);
     }
 
-    /// The exception by name: past scale-downs give a floor room under explicit policies for 15 s less
-    /// in Delegated, because they may stop counting before the child's pass.
+    /// The exception: in Delegated, past scale-downs allow a floor more replicas under explicit policies for 15 s
+    /// less, because they may leave the policy period before the child's pass.
     #[test]
-    fn under_explicit_policies_the_floor_is_first_later_and_never_higher(
+    fn under_explicit_policies_a_delegated_floor_comes_later_and_is_never_higher(
         scenario in scenario(Up::Policies),
     ) {
         let (direct, delegated) = trajectories(&scenario);
@@ -41,7 +41,7 @@ proptest! {
     }
 
     #[test]
-    fn the_child_answers_as_expected_to_every_reading(
+    fn the_child_reaches_the_expected_count_from_every_reading(
         scenario in scenario(Up::Anything), deleted in 0..TICKS,
     ) {
         let mut world = World::new(&scenario, Mode::Delegated);
@@ -52,7 +52,7 @@ proptest! {
             let mut ahead = world.clone();
             ahead.child_pass(now);
             let decision = world.decide(now);
-            if let Some(expected) = decision.mirror_desired {
+            if let Some(expected) = decision.child_desired {
                 prop_assert_eq!(expected, ahead.count, "tick {}", tick);
             }
             world.child_pass(now);

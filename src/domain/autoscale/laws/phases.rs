@@ -1,4 +1,4 @@
-//! What holds when our passes and the child's come at different times: ranges, missing data, rate
+//! What holds when decisions and the child's passes come at different times: ranges, missing data, rate
 //! limits, stabilization, and how soon cron and bounds are followed.
 
 use std::cmp::Ordering;
@@ -8,34 +8,34 @@ use proptest::prelude::*;
 
 use super::scenarios::{TICKS, Up, cases, policy, scenario};
 use super::world::{Edit, Metrics, Scenario, TICK, World, at, tick_at};
-use crate::domain::hpa::{Behavior, Direction, Log, Policy, Rules};
+use crate::domain::hpa::{Behavior, Direction, Log, ScalingPolicy, ScalingRules};
 use crate::domain::workload::Mode;
 use crate::domain::{ReplicaBounds, Replicas};
 
-/// Our passes and the child's come so many seconds after the beginning of a tick.
+/// Seconds from the beginning of a tick to the decision and to the child's pass.
 type Phases = (i64, i64);
 
-/// One change of the count, by whoever scales in this mode.
+/// One change of the count, by Foretide in Direct and by the child in Delegated.
 #[derive(Clone, Copy, Debug)]
 struct Change {
     second: i64,
     from: Replicas,
     to: Replicas,
-    /// The bounds in force for whoever made the change.
+    /// The bounds in force for the writer.
     bounds: ReplicaBounds,
 }
 
-/// What happened.
+/// The events of a run.
 #[derive(Debug, Default)]
 struct Trace {
     changes: Vec<Change>,
-    /// The readings of whoever scales, by second.
+    /// The recommendations of the writer, by second.
     readings: Vec<(i64, Replicas)>,
-    /// What forecast and cron asked for, by second.
+    /// The largest proposal of forecast and cron, by second.
     floors: Vec<(i64, Replicas)>,
     /// Count after every pass, by second.
     counts: Vec<(i64, Replicas)>,
-    /// What the open cron windows ask for, and the bounds, by second.
+    /// The target of the open cron windows, and the bounds, by second.
     wanted: Vec<(i64, Replicas, ReplicaBounds)>,
 }
 
@@ -126,7 +126,7 @@ fn mode() -> impl Strategy<Value = Mode> {
 /// A behavior with exactly one written policy per direction.
 fn one_policy_each() -> impl Strategy<Value = Behavior> {
     let rules = |window| {
-        policy().prop_map(move |policy: Policy| Rules {
+        policy().prop_map(move |policy: ScalingPolicy| ScalingRules {
             window,
             select: None,
             policies: Some(vec![policy]),
@@ -195,7 +195,7 @@ proptest! {
     }
 
     #[test]
-    fn a_scale_down_waits_for_everything_its_window_remembers(
+    fn a_scale_down_waits_for_every_value_in_its_window(
         scenario in scenario(Up::Silent), mode in mode(), phases in phases(),
     ) {
         let scenario = Scenario { edits: vec![], ..scenario };
@@ -212,7 +212,7 @@ proptest! {
     }
 
     #[test]
-    fn a_delegated_pass_never_scales_down_below_what_goes_without_forecast_and_cron(
+    fn a_delegated_pass_never_scales_down_below_the_count_without_forecast_and_cron(
         scenario in scenario(Up::Silent),
     ) {
         let mut world = World::new(&scenario, Mode::Delegated);
@@ -255,8 +255,7 @@ proptest! {
     fn settled_counts_do_not_depend_on_mode_or_phase(
         scenario in scenario(Up::Silent), phases in phases(), other in phases(),
     ) {
-        // Within the tolerance a count stays where it came from, so the count must be able to say
-        // where it belongs: a demand that the forecast, not the tolerance, decides.
+        // Within the tolerance the count depends on where it came from, so let the forecast decide it.
         let level = scenario.demand.first().copied().unwrap_or(0.0);
         let scenario = Scenario {
             metrics: Metrics::External,

@@ -1,4 +1,4 @@
-//! Restarts: kept history decides as before, lost history never scales down sooner.
+//! Restarts: a restored history decides as the original, a lost one never scales down sooner.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ use crate::domain::autoscale::history::{History, RawFloor};
 use crate::domain::hpa::{Log, Recommendation, ScaleEvent};
 use crate::domain::workload::Mode;
 
-/// A history taken apart into what a status can hold, oldest first, and put together again.
+/// A history saved to what a status can hold, oldest first, and restored.
 fn through_status(history: &History) -> History {
     let mut readings: Vec<Recommendation> = history.log.recommendations().to_vec();
     readings.sort_by_key(|reading| reading.at);
@@ -41,7 +41,7 @@ fn through_status(history: &History) -> History {
         floors,
         forecast_held: history.forecast_held.clone(),
         hold_until: history.hold_until,
-        sighting: history.sighting,
+        child: history.child,
     }
 }
 
@@ -53,7 +53,7 @@ proptest! {
     #![proptest_config(cases(60))]
 
     #[test]
-    fn history_saved_at_any_tick_decides_as_if_there_had_been_no_restart(
+    fn a_history_restored_at_any_tick_decides_as_without_a_restart(
         scenario in scenario(Up::Anything), mode in mode(), every in 1_usize..20,
     ) {
         let kept = World::new(&scenario, mode).run(TICKS);

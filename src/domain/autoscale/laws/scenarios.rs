@@ -1,4 +1,4 @@
-//! Random scenarios, small enough to be cheap and odd enough to hurt.
+//! Random scenarios: small, and with outages, edits and odd behaviors.
 
 use jiff::SignedDuration;
 use proptest::collection::vec;
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
 use super::world::{Edit, Metrics, Scenario};
-use crate::domain::hpa::{Behavior, Policy, PolicyKind, Rules, Select};
+use crate::domain::hpa::{Behavior, PolicyKind, PolicySelect, ScalingPolicy, ScalingRules};
 
 /// Ticks in a scenario: 18 minutes, three scale-down windows and a half.
 pub(super) const TICKS: usize = 72;
@@ -74,7 +74,7 @@ fn demand() -> impl Strategy<Value = f64> {
     prop_oneof![4 => 0.0..30.0_f64, 1 => Just(0.0), 1 => (1_u32..20).prop_map(f64::from)]
 }
 
-/// Values that hold for a while, one per tick in the end.
+/// Values that each last for some ticks, as one value per tick.
 fn segments<T: Clone + std::fmt::Debug>(
     value: impl Strategy<Value = T>,
 ) -> impl Strategy<Value = Vec<T>> {
@@ -110,7 +110,7 @@ fn edit() -> impl Strategy<Value = Edit> {
 
 pub(super) fn behavior(up: Up) -> impl Strategy<Value = Option<Behavior>> {
     let scale_up = match up {
-        Up::Silent => Just(Rules::default()).boxed(),
+        Up::Silent => Just(ScalingRules::default()).boxed(),
         Up::Policies => rules(false).boxed(),
         Up::Anything => rules(true).boxed(),
     };
@@ -123,16 +123,16 @@ pub(super) fn behavior(up: Up) -> impl Strategy<Value = Option<Behavior>> {
     prop_oneof![1 => Just(None), 1 => some]
 }
 
-fn rules(window: bool) -> impl Strategy<Value = Rules> {
+fn rules(window: bool) -> impl Strategy<Value = ScalingRules> {
     let seconds = prop_oneof![Just(0_i64), Just(40), Just(60), Just(120), Just(300)];
     let window = prop::option::of(seconds.prop_map(SignedDuration::from_secs))
         .prop_map(move |w| w.filter(|_| window));
     let select = prop::option::weighted(
         0.4,
-        prop_oneof![4 => Just(Select::Max), 4 => Just(Select::Min), 1 => Just(Select::Disabled)],
+        prop_oneof![4 => Just(PolicySelect::Max), 4 => Just(PolicySelect::Min), 1 => Just(PolicySelect::Disabled)],
     );
     let policies = prop::option::weighted(0.6, vec(policy(), 1..3));
-    (window, select, policies).prop_map(|(window, select, policies)| Rules {
+    (window, select, policies).prop_map(|(window, select, policies)| ScalingRules {
         window,
         select,
         policies,
@@ -140,13 +140,13 @@ fn rules(window: bool) -> impl Strategy<Value = Rules> {
     })
 }
 
-pub(super) fn policy() -> impl Strategy<Value = Policy> {
+pub(super) fn policy() -> impl Strategy<Value = ScalingPolicy> {
     let period = prop_oneof![Just(15_i64), Just(30), Just(60), Just(180)];
     let kind = prop_oneof![
         (1_i32..6).prop_map(|value| (PolicyKind::Pods, value)),
         (10_i32..150).prop_map(|value| (PolicyKind::Percent, value)),
     ];
-    (kind, period).prop_map(|((kind, value), period)| Policy {
+    (kind, period).prop_map(|((kind, value), period)| ScalingPolicy {
         kind,
         value,
         period: SignedDuration::from_secs(period),

@@ -1,5 +1,5 @@
-//! A small world to hold the laws against: pods that take time to start, demand, outages, edits, and a
-//! model autoscaler with its own logs, which is the observed lane's algorithm run as the child.
+//! A simulated workload to check the laws on: pods that take time to start, demand, outages, edits, and a
+//! model HPA with its own log, which is the observed lane's algorithm run as the child.
 
 use std::sync::Arc;
 
@@ -7,10 +7,12 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::domain::autoscale::action::Action;
 use crate::domain::autoscale::history::History;
-use crate::domain::autoscale::{Child, Decision, Seen, decide};
+use crate::domain::autoscale::{Child, Decision, Inputs, decide};
 use crate::domain::cron::{Window, WindowText, Zone};
 use crate::domain::forecast::{ForecastReading, Predicted, Refused};
-use crate::domain::hpa::{Applied, Behavior, Hpa, Log, MetricSpec, Settings, Target, reconcile};
+use crate::domain::hpa::{
+    Behavior, Hpa, Log, MetricSpec, Reconciliation, Settings, Target, reconcile, record_scale,
+};
 use crate::domain::observation::{
     Cause, Container, Measured, Phase, Pod, PodSample, Readiness, Requests, Status, Unavailable,
 };
@@ -18,7 +20,7 @@ use crate::domain::proposal::Reason;
 use crate::domain::workload::{Mode, Prediction, Strategy, Workload};
 use crate::domain::{Observation, ReplicaBounds, Replicas, Scale, ScaleTarget};
 
-/// Passes are this far apart, ours and the child's.
+/// Seconds between two decisions, and between two passes of the child.
 pub(super) const TICK: i64 = 15;
 
 /// Which metrics a workload has.
@@ -30,14 +32,14 @@ pub(super) enum Metrics {
     Both,
 }
 
-/// Somebody else's hand.
+/// A change by a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Edit {
     Bounds(u32, u32),
     Scale(u32),
 }
 
-/// One run's inputs; the series have one value per tick, the last one goes on.
+/// One run's inputs; the series have one value per tick, the last one is repeated.
 #[derive(Clone, Debug)]
 pub(super) struct Scenario {
     pub(super) metrics: Metrics,
@@ -155,12 +157,12 @@ impl Scenario {
         vec![ForecastReading {
             name: "pods.load".into(),
             outcome,
-            grounds: None,
+            details: None,
         }]
     }
 }
 
-/// A child autoscaler: the model of the real one, with what only it knows.
+/// A child HPA: the model of the real one, with its own log.
 #[derive(Clone, Debug)]
 pub(super) struct ModelChild {
     pub(super) bounds: ReplicaBounds,
@@ -227,7 +229,7 @@ impl World {
         self.pods.truncate(count.get() as usize);
     }
 
-    /// Carries out what somebody else does at the beginning of `tick`.
+    /// Applies the user's changes at the beginning of `tick`.
     pub(super) fn edit(&mut self, tick: usize) {
         let due: Vec<_> = self
             .scenario
@@ -283,8 +285,8 @@ impl World {
         Measured::Samples(up.iter().map(sample).collect())
     }
 
-    pub(super) fn seen(&self, now: Timestamp) -> Seen {
-        Seen {
+    pub(super) fn inputs(&self, now: Timestamp) -> Inputs {
+        Inputs {
             observation: self.observe(now),
             forecasts: self.scenario.forecasts(tick_of(now)),
             child: self.child.as_ref().map(|child| Child {
@@ -297,10 +299,11 @@ impl World {
         }
     }
 
-    /// Our pass: decide, and do it.
+    /// Decides, and applies the action.
     pub(super) fn decide(&mut self, now: Timestamp) -> Decision {
-        let seen = self.seen(now);
-        let (decision, history) = decide(&self.workload, &seen, &self.history, &self.settings, now);
+        let inputs = self.inputs(now);
+        let (decision, history) =
+            decide(&self.workload, &inputs, &self.history, &self.settings, now);
         self.history = history;
         match decision.action {
             Action::Hold { .. } => {}
@@ -311,12 +314,12 @@ impl World {
                 self.scale_to(to, now);
                 self.writes += 1;
             }
-            Action::Child { min, max } => self.shape(ReplicaBounds::new(min, max)),
+            Action::Child { min, max } => self.set_child(ReplicaBounds::new(min, max)),
         }
         decision
     }
 
-    fn shape(&mut self, bounds: ReplicaBounds) {
+    fn set_child(&mut self, bounds: ReplicaBounds) {
         let child = self.child.get_or_insert_with(|| {
             let bounds = ReplicaBounds::new(n(0), n(0));
             ModelChild {
@@ -330,7 +333,7 @@ impl World {
         child.bounds = bounds;
     }
 
-    /// The child's pass, if there is a child; returns what it asked the metrics for.
+    /// The child's pass, if there is a child; returns its recommendation.
     pub(super) fn child_pass(&mut self, now: Timestamp) -> Option<Replicas> {
         let child = self.child.as_ref()?;
         let hpa = Hpa {
@@ -339,10 +342,11 @@ impl World {
             behavior: self.workload.behavior.as_ref(),
         };
         let pass = reconcile(&hpa, &self.observe(now), &child.log, &self.settings, now);
-        let pass = pass.applied(&hpa, &self.settings, Applied::Written, now);
-        let (desired, recommended, rescales) = (pass.desired, pass.recommended, pass.rescales());
+        let (desired, recommended) = (pass.desired, pass.recommended);
+        let rescales = desired != pass.current;
+        let log = log_after(&hpa, pass, now);
         if let Some(child) = &mut self.child {
-            child.log = pass.log;
+            child.log = log;
             child.desired = Some(desired);
             child.last_scale = if rescales {
                 Some(now)
@@ -356,7 +360,7 @@ impl World {
         recommended
     }
 
-    /// A tick in lock-step: what others do, our pass, and the child's on the same reading.
+    /// A tick in lock-step: the user's changes, the decision, and the child's pass on the same reading.
     pub(super) fn tick(&mut self, tick: usize) -> Decision {
         self.edit(tick);
         let now = tick_at(tick);
@@ -382,4 +386,14 @@ fn tick_of(now: Timestamp) -> usize {
 #[expect(clippy::cast_possible_truncation, reason = "demands are small")]
 fn milli(value: f64) -> i64 {
     (value * 1000.0).round() as i64
+}
+
+/// The log of an HPA after it wrote the scale, if the count changed.
+pub(super) fn log_after(hpa: &Hpa<'_>, pass: Reconciliation, now: Timestamp) -> Log {
+    if pass.desired == pass.current {
+        return pass.log;
+    }
+    let mut log = record_scale(pass.log, hpa.behavior, pass.current, pass.desired, now);
+    log.scaled_to_zero &= hpa.bounds.min == Replicas::ZERO && hpa.reads_beyond_pods();
+    log
 }

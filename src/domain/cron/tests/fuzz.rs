@@ -22,7 +22,7 @@ fn cron_parse() {
         });
 }
 
-/// Parses or refuses; what it parses, it prints and can search.
+/// Whatever is parsed can be printed, parsed again and searched.
 fn check(text: &str) {
     if let Ok(parsed) = Expression::parse(text) {
         assert_eq!(Expression::parse(&parsed.to_string()).as_ref(), Ok(&parsed));

@@ -10,8 +10,8 @@ use proptest::test_runner::RngSeed;
 
 use super::super::occurrence::Search;
 use super::super::{
-    Expression, Problem, Window, WindowState, WindowText, Zone, largest_active, last_at_or_before,
-    next_after,
+    Expression, Window, WindowProblem, WindowState, WindowText, Zone, largest_active,
+    last_at_or_before, next_after,
 };
 use super::{expression, zone};
 
@@ -114,8 +114,8 @@ fn zoned_instants() -> impl Strategy<Value = (Zone, Timestamp)> {
 
 /// The minutes of civil time that become the past at each minute of real time.
 ///
-/// Normally one; none while the clocks repeat what they have shown; all the skipped ones, with the
-/// present one, at a gap's end.
+/// Normally one; none while the clocks repeat an hour; all the skipped minutes and the present one at the
+/// end of a gap.
 struct Clock<'z> {
     zone: &'z Zone,
     now: Timestamp,
@@ -123,7 +123,7 @@ struct Clock<'z> {
 }
 
 impl<'z> Clock<'z> {
-    /// A clock watched for a day before `from`, so that it knows which times it has shown.
+    /// A clock that runs from a day before `from`, so that it has recorded which times it has shown.
     fn new(zone: &'z Zone, from: Timestamp) -> Self {
         let watched = (1..=24 * 60).map(|ago| zone.rules().to_datetime(from - MINUTE * ago));
         Self {
@@ -207,7 +207,7 @@ fn stepped_across(
     changes
 }
 
-/// The engine's changes, from a known one on, and its states on both sides of each, are these.
+/// Checks the engine's changes, from the first known one, and its states on both sides of each.
 fn check_changes(window: &Window, stepped: &[(Timestamp, bool)], to: Timestamp, case: &str) {
     let [first, known @ ..] = stepped else { return };
     let mut changes = vec![*first];
@@ -218,7 +218,7 @@ fn check_changes(window: &Window, stepped: &[(Timestamp, bool)], to: Timestamp, 
             .map(|next| (next, window.is_active(next))),
     );
     assert_eq!(changes, stepped, "{case}");
-    // What the first change follows is not known.
+    // The state before the first change is unknown.
     for pair in known.windows(2) {
         let &[(from, active), (until, _)] = pair else {
             unreachable!("windows of two")
@@ -413,7 +413,7 @@ proptest! {
     #[test]
     fn equal_start_and_end_are_never_active(fields in fields(), (zone, t) in zoned_instants()) {
         let window = build(&fields.text(), &fields.text().replace('*', "?"), &zone);
-        prop_assert_eq!(window.problem().map(Problem::reason), Some("ZeroLength"));
+        prop_assert_eq!(window.problem().map(WindowProblem::reason), Some("ZeroLength"));
         prop_assert!(!window.state(t).active);
     }
 }
@@ -460,7 +460,7 @@ fn valid_text() -> impl Strategy<Value = String> {
 }
 
 #[test]
-fn generated_sets_are_what_the_oracle_takes_them_for() {
+fn the_oracle_and_the_parser_agree_on_generated_sets() {
     let fields = Fields {
         minutes: vec![15],
         hours: vec![2, 3],
@@ -469,7 +469,7 @@ fn generated_sets_are_what_the_oracle_takes_them_for() {
     assert_eq!(fields.text(), "15 2,3 * * *");
     let new_york = zone("America/New_York");
     let (from, to) = (stamp("2026-03-08T05:00Z"), stamp("2026-03-08T09:00Z"));
-    // 02:15 does not exist: 03:00 EDT (07:00Z) stands for it; 03:15 EDT follows.
+    // 02:15 does not exist and resolves to 03:00 EDT (07:00Z); 03:15 EDT follows.
     let expected = [stamp("2026-03-08T07:00Z"), stamp("2026-03-08T07:15Z")];
     assert_eq!(stepped_firings(&fields, &new_york, from, to), expected);
     // Watched from the second 01:05 on, 01:15 has been shown already.

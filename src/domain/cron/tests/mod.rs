@@ -3,8 +3,8 @@
 mod dialect;
 mod fuzz;
 mod laws;
+mod lint;
 mod oracles;
-mod remarks;
 mod windows;
 
 use jiff::Timestamp;

@@ -48,7 +48,7 @@ impl Lists {
     }
 
     /// The `cron` crate joins the day fields by "and", counts weekdays from Sunday = 1 and wants
-    /// seconds: where both day fields restrict, two of its schedules make one of ours.
+    /// seconds: where both day fields restrict, two of its schedules equal one expression here.
     fn theirs(&self) -> Vec<cron::Schedule> {
         let weekdays: Vec<u32> = self.weekdays.iter().map(|day| day + 1).collect();
         let schedule = |days: &[u32], weekdays: &[u32]| {
@@ -104,7 +104,7 @@ proptest! {
     ) {
         let t = Timestamp::from_second(second).unwrap();
         let ours = expression(&lists.ours());
-        // Days that no month has: the crate searches to the year 2100, we do not.
+        // Days that no month has: the crate searches to the year 2100, this engine does not.
         prop_assume!(!ours.never_fires());
         let theirs = lists.theirs();
         let next = theirs.iter().filter_map(|schedule| schedule.after(&to_chrono(t)).next()).min();
@@ -116,7 +116,7 @@ proptest! {
     }
 }
 
-/// Where the `cron` crate, given a zone, fires at other instants than we do, and why.
+/// Where the `cron` crate, given a zone, fires at other instants, and why.
 struct Disagreement {
     reason: &'static str,
     expression: &'static str,
@@ -167,7 +167,7 @@ fn the_cron_crate_disagrees_about_clock_changes_for_known_reasons() {
 }
 
 #[test]
-fn the_cron_crate_reads_none_of_our_manifests() {
+fn the_cron_crate_parses_no_expression_of_the_manifests() {
     for text in ["0 6 ? * *", "0 9 * * 1-5", "*/5 * * * *"] {
         assert!(
             cron::Schedule::from_str(text).is_err(),
@@ -192,7 +192,7 @@ const CHANGED_SINCE_2025B: &[(&str, &str)] = &[
     ("Europe/Chisinau", "2024-03-31"), ("Europe/Tiraspol", "2024-03-31"),
 ];
 
-/// The first second looked at for which offsets differ: changes of ours, and every 20th day.
+/// The first difference of offsets, checked at the changes of the bundled database and on every 20th day.
 fn first_difference(tz: Tz, zone: &Zone) -> Option<Timestamp> {
     let (from, to) = (1_704_067_200_i64, 1_987_977_600);
     let ahead = zone

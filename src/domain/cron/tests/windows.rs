@@ -1,10 +1,12 @@
-//! Windows by table: every case the predecessors get wrong, and the ordinary ones.
+//! Windows by table: every case that crane gets wrong, and the ordinary ones.
 
-use super::super::{Bounds, lint};
-use super::super::{Problem, WindowState, Zone, largest_active};
-use super::super::{Window, WindowError, WindowText};
-use super::{activities, at, window};
 use jiff::Timestamp;
+
+use super::super::{
+    Window, WindowError, WindowProblem, WindowState, WindowText, Zone, largest_active, lint,
+};
+use super::{activities, at, window};
+use crate::domain::{ReplicaBounds, Replicas};
 
 struct Row {
     case: &'static str,
@@ -180,7 +182,7 @@ const OTHERS: &[Row] = &[
 ];
 
 #[test]
-fn windows_are_right_where_the_predecessors_are_not() {
+fn windows_are_right_where_crane_is_wrong() {
     check(CORRECTED);
 }
 
@@ -232,27 +234,27 @@ fn state_is_half_open_and_names_its_edges() {
 }
 
 #[test]
-fn a_window_that_can_never_be_active_says_why() {
+fn a_window_that_can_never_be_active_has_a_problem() {
     let now = at(&Zone::utc(), "2026-11-20T09:00");
     let cases = [
         (
             ("0 9 * * *", "0 9 * * *"),
-            Problem::ZeroLength,
+            WindowProblem::ZeroLength,
             "ZeroLength",
         ),
         (
             ("0 9 30 2 *", "0 9 30 2 *"),
-            Problem::StartNeverFires,
+            WindowProblem::StartNeverFires,
             "NeverFires",
         ),
         (
             ("0 9 * * *", "0 9 30 2 *"),
-            Problem::EndNeverFires,
+            WindowProblem::EndNeverFires,
             "NeverFires",
         ),
         (
             ("0 9 * * *", "TZ=UTC 0 9 * * *"),
-            Problem::ZeroLength,
+            WindowProblem::ZeroLength,
             "ZeroLength",
         ),
     ];
@@ -279,7 +281,7 @@ fn the_same_clock_times_in_two_zones_are_a_window() {
 }
 
 #[test]
-fn local_means_the_zone_that_the_caller_gives() {
+fn local_is_the_zone_given_by_the_caller() {
     let tokyo = super::zone("Asia/Tokyo");
     let text = WindowText {
         name: "day",
@@ -301,7 +303,7 @@ fn local_means_the_zone_that_the_caller_gives() {
 }
 
 #[test]
-fn an_unreadable_cron_names_itself_and_the_field() {
+fn the_error_of_an_invalid_cron_names_the_cron_and_the_field() {
     let text = WindowText {
         name: "day",
         start: "0 9 * * *",
@@ -327,15 +329,12 @@ fn an_unreadable_cron_names_itself_and_the_field() {
             .map(|error| (error.to_string(), error.reason())),
         [
             (
-                "cron `day`: `start` is not usable".to_owned(),
+                "cron `day`: invalid `start`".to_owned(),
                 "InvalidExpression"
             ),
+            ("cron `day`: invalid `end`".to_owned(), "InvalidExpression"),
             (
-                "cron `day`: `end` is not usable".to_owned(),
-                "InvalidExpression"
-            ),
-            (
-                "cron `day`: `timezone` is not usable".to_owned(),
+                "cron `day`: invalid `timezone`".to_owned(),
                 "InvalidTimeZone"
             ),
         ]
@@ -377,15 +376,15 @@ fn of_several_active_windows_the_largest_target_counts() {
 }
 
 #[test]
-fn the_ends_of_time_are_no_trouble() {
+fn the_first_and_the_last_instant_give_no_error() {
     let window = window("0 22 * * *", "30 2 * * *", "America/New_York");
-    let bounds = Bounds { min: 1, max: 9 };
+    let bounds = ReplicaBounds::new(Replicas::new(1), Replicas::new(9));
     let [first, last] = [Timestamp::MIN, Timestamp::MAX].map(|at| window.state(at));
     assert_eq!(
         (first.active, first.next_transition.is_some()),
         (false, true)
     );
-    // The next start is beyond what an instant can say.
+    // The next start is after the last instant.
     assert_eq!((last.active, last.next_transition), (false, None));
     let at_last = lint(std::slice::from_ref(&window), bounds, Timestamp::MAX);
     assert_eq!(at_last, []);

@@ -6,18 +6,18 @@ use super::scenarios::{TICKS, Up, cases, scenario};
 use super::world::{Scenario, World, n, tick_at};
 use crate::domain::autoscale::action::{Action, HoldReason};
 use crate::domain::autoscale::history::History;
-use crate::domain::autoscale::{Decision, Seen, decide};
+use crate::domain::autoscale::{Decision, Inputs, decide};
 use crate::domain::forecast::Refused;
 use crate::domain::proposal::Reason;
 use crate::domain::workload::{Mode, Strategy as Acting, Workload};
 use crate::domain::{ReplicaBounds, Replicas};
 use jiff::Timestamp;
 
-/// A workload in the middle of its life.
+/// A workload after some ticks of a scenario.
 #[derive(Clone, Debug)]
 struct State {
     workload: Workload,
-    seen: Seen,
+    inputs: Inputs,
     history: History,
     now: Timestamp,
 }
@@ -29,7 +29,7 @@ impl State {
         world.edit(ticks);
         let now = tick_at(ticks);
         Self {
-            seen: world.seen(now),
+            inputs: world.inputs(now),
             workload: world.workload,
             history: world.history,
             now,
@@ -40,7 +40,7 @@ impl State {
         let settings = crate::domain::hpa::Settings::default();
         decide(
             &self.workload,
-            &self.seen,
+            &self.inputs,
             &self.history,
             &settings,
             self.now,
@@ -52,7 +52,7 @@ impl State {
     }
 
     fn without_forecast(mut self) -> Self {
-        for forecast in &mut self.seen.forecasts {
+        for forecast in &mut self.inputs.forecasts {
             forecast.outcome = Err(Refused::new(Reason::Expired, "too old"));
         }
         self
@@ -81,7 +81,7 @@ proptest! {
     #[test]
     fn raising_a_forecast_never_lowers_the_count(state in state(Up::Anything), more in 1.0..3.0_f64) {
         let mut raised = state.clone();
-        for forecast in &mut raised.seen.forecasts {
+        for forecast in &mut raised.inputs.forecasts {
             if let Ok(predicted) = &mut forecast.outcome {
                 predicted.value = predicted.value * more + 0.1;
             }
@@ -90,14 +90,14 @@ proptest! {
     }
 
     #[test]
-    fn taking_a_source_away_never_raises_the_count(state in state(Up::Anything)) {
+    fn removing_a_source_never_raises_the_count(state in state(Up::Anything)) {
         let desired = state.desired();
         prop_assert!(state.clone().without_forecast().desired() <= desired);
         prop_assert!(state.without_windows().desired() <= desired);
     }
 
     #[test]
-    fn a_forecast_that_is_gone_and_no_longer_held_changes_nothing(state in state(Up::Anything)) {
+    fn a_forecast_that_is_missing_and_no_longer_held_changes_nothing(state in state(Up::Anything)) {
         let mut without = state.clone().without_forecast();
         without.history.floors.clear();
         let mut never = state;
@@ -141,7 +141,7 @@ proptest! {
         state.workload.strategy = Acting::Preview;
         state.workload.specific_replicas = specific.map(Replicas::new);
         let pinned = specific.map(|count| state.workload.bounds.clamp(n(count)));
-        let current = state.seen.observation.scale.spec;
+        let current = state.inputs.observation.scale.spec;
         let want = match pinned {
             None => Action::Hold { reason: HoldReason::Preview },
             Some(to) if to == current => Action::Hold { reason: HoldReason::Pinned },
@@ -155,14 +155,14 @@ proptest! {
         let mut turned = state.clone();
         turned.workload.windows.reverse();
         turned.workload.metrics.reverse();
-        turned.seen.observation.readings.reverse();
-        turned.seen.observation.pods.reverse();
-        turned.seen.forecasts.reverse();
+        turned.inputs.observation.readings.reverse();
+        turned.inputs.observation.pods.reverse();
+        turned.inputs.forecasts.reverse();
         prop_assert_eq!(turned.desired(), state.desired());
     }
 
     #[test]
-    fn every_decision_says_its_count_and_its_conditions(state in state(Up::Anything)) {
+    fn every_decision_has_a_message_with_its_count_and_conditions(state in state(Up::Anything)) {
         let (decision, _) = state.decide();
         let message = decision.message();
         let start = match decision.desired.get() {
@@ -179,7 +179,7 @@ proptest! {
     }
 
     #[test]
-    fn constant_inputs_come_to_rest(scenario in scenario(Up::Silent), mode in prop_oneof![
+    fn constant_inputs_lead_to_a_constant_count(scenario in scenario(Up::Silent), mode in prop_oneof![
         Just(Mode::Direct), Just(Mode::Delegated)
     ]) {
         let scenario = Scenario {

@@ -1,11 +1,17 @@
-//! One sentence per decision: the count, whose proposal it is, and what changed it.
+//! One sentence per decision: the count, the proposal it comes from, and what changed it.
+//!
+//! ```text
+//! 7 replicas: the forecast for load (6.6 over the next 60 min at 1 per replica) asks for 7, above observed 4
+//! ```
 
 use std::fmt::Write as _;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::domain::autoscale::{Decision, Limit};
-use crate::domain::proposal::{Proposal, Source, Unit};
+use super::decision::Decision;
+use super::limit::Limit;
+use crate::domain::Replicas;
+use crate::domain::proposal::{Proposal, Source};
 
 impl Decision {
     /// Why this many replicas, in one English sentence without a full stop. Times are UTC; the same
@@ -18,12 +24,12 @@ impl Decision {
                 format!("no decision: maxReplicas {max} is below minReplicas {min}")
             }
             Some(Limit::Paused) => format!(
-                "{}: the workload is at zero, which counts as a pause; scale it up to resume",
+                "{}: autoscaling is paused because the workload is scaled to zero; scale it up to resume",
                 replicas(self)
             ),
             Some(Limit::NoActiveWindow) => format!("{}: {}", replicas(self), self.limit_clause()),
             _ => {
-                let mut message = format!("{}: {}", replicas(self), self.grounds());
+                let mut message = format!("{}: {}", replicas(self), self.cause());
                 let clause = self.limit_clause();
                 if !clause.is_empty() {
                     message.push_str("; ");
@@ -46,14 +52,14 @@ impl Decision {
             Some(Limit::TooFewReplicas) => format!("raised to minReplicas {}", self.bounds.min),
             Some(Limit::TooManyReplicas) => format!("capped at maxReplicas {}", self.bounds.max),
             Some(Limit::ScaleUpLimit) => {
-                format!("scaling up may reach {} in this step", self.desired)
+                format!("scale-up is limited to {} in this step", self.desired)
             }
             Some(Limit::ScaleDownLimit) => {
-                format!("scaling down may reach {} in this step", self.desired)
+                format!("scale-down is limited to {} in this step", self.desired)
             }
             Some(Limit::ScaleUpStabilized) => format!("held by the scale-up window{until}"),
             Some(Limit::ScaleDownStabilized) => format!("held by the scale-down window{until}"),
-            Some(Limit::HistoryLost) => format!("not lowered{until}: the history was lost"),
+            Some(Limit::HistoryLost) => format!("not lowered{until}: the scaling history was lost"),
             Some(Limit::MetricUnavailable) => self.unavailable(),
             Some(Limit::NoActiveWindow) => {
                 let next = self
@@ -81,8 +87,8 @@ impl Decision {
         )
     }
 
-    /// Whose proposal is the largest, from which numbers, and what it is above.
-    fn grounds(&self) -> String {
+    /// The largest proposal, its numbers, and the proposals of the other sources.
+    fn cause(&self) -> String {
         let Some((winner, count)) = self.winning() else {
             return "no metric, forecast or cron asks for a count".to_owned();
         };
@@ -112,7 +118,7 @@ impl Decision {
         text
     }
 
-    fn winning(&self) -> Option<(&Proposal, crate::domain::Replicas)> {
+    fn winning(&self) -> Option<(&Proposal, Replicas)> {
         let winner = self.winner.as_ref()?;
         let mut all = self.proposals.iter();
         let proposal = all.find(|p| p.source == winner.source && p.name == winner.name)?;
@@ -129,14 +135,14 @@ impl Decision {
         match (proposal.source, numbers) {
             (Source::Cron, _) => format!("the cron window {name}"),
             (Source::Observed, Some((value, target))) => {
-                let (value, target) = (amount(value, proposal.unit), amount(target, proposal.unit));
+                let (value, target) = (proposal.unit.amount(value), proposal.unit.amount(target));
                 format!("{name} at {value} against a target of {target}")
             }
             (Source::Observed, None) => name,
             (Source::Forecast, Some((value, target))) => {
-                let (value, target) = (amount(value, proposal.unit), plain(target, proposal.unit));
-                // Who answers directly looks as far as the lead time asks for, not as far as the path.
-                let direct = proposal.grounds.as_ref().and_then(|grounds| grounds.window);
+                let (value, target) = (proposal.unit.amount(value), proposal.unit.plain(target));
+                // A direct forecast covers the lead time, which may be shorter than the prediction window.
+                let direct = proposal.details.as_ref().and_then(|details| details.window);
                 let ahead = direct
                     .or(self.prediction_window)
                     .map(|w| format!(" over the next {}", span(w)));
@@ -155,7 +161,7 @@ fn replicas(decision: &Decision) -> String {
     }
 }
 
-/// `resource.cpu` as people say it.
+/// An identifier without its kind: `cpu` for `resource.cpu`.
 fn short(identifier: &str) -> String {
     let (kind, rest) = identifier.split_once('.').unwrap_or(("", identifier));
     match (kind, rest.split_once('.')) {
@@ -167,39 +173,6 @@ fn short(identifier: &str) -> String {
     }
 }
 
-/// A value with its unit, as people read it: `0.54 cores`, `47 %`, `1.5 GiB`.
-#[must_use]
-pub fn amount(value: f64, unit: Unit) -> String {
-    match unit {
-        Unit::Cores => format!("{} cores", number(value)),
-        Unit::Percent => format!("{} %", number(value)),
-        Unit::Bytes | Unit::Plain => plain(value, unit),
-    }
-}
-
-/// A value without the unit that the value before it has named; bytes keep theirs.
-fn plain(value: f64, unit: Unit) -> String {
-    const STEPS: [(f64, &str); 4] = [
-        (1_099_511_627_776.0, "TiB"),
-        (1_073_741_824.0, "GiB"),
-        (1_048_576.0, "MiB"),
-        (1024.0, "KiB"),
-    ];
-    if unit != Unit::Bytes {
-        return number(value);
-    }
-    match STEPS.iter().find(|(size, _)| value >= *size) {
-        Some((size, name)) => format!("{} {name}", number(value / size)),
-        None => format!("{} B", number(value)),
-    }
-}
-
-/// At most three decimals, none of them a trailing zero.
-fn number(value: f64) -> String {
-    let text = format!("{value:.3}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
 fn span(window: SignedDuration) -> String {
     match (window.as_secs(), window.as_secs().checked_rem(60)) {
         (seconds, Some(0)) => format!("{} min", seconds.div_euclid(60)),
@@ -207,7 +180,7 @@ fn span(window: SignedDuration) -> String {
     }
 }
 
-/// A time of day, with its date unless it is near.
+/// A time of day, with the date if it is 20 hours away or more.
 fn clock(at: Timestamp, now: Timestamp) -> String {
     let near = at.duration_since(now).abs() < SignedDuration::from_hours(20);
     let format = match (near, at.as_second().rem_euclid(60)) {

@@ -1,67 +1,13 @@
-//! The conditions of a decision, as data: type, status, reason, message.
+//! The conditions of a decision: type, status, reason, message.
 //!
-//! Transition times are not here: they belong to whoever compares with the last status.
+//! Transition times are not decided here: the reporter takes them from the status written before.
 
-use crate::domain::autoscale::{Decision, Limit};
-use crate::domain::hpa;
+use super::decision::{Condition, ConditionKind, Decision};
+use super::limit::Limit;
+use crate::domain::hpa::ConditionReason;
 use crate::domain::observation::Status;
 use crate::domain::proposal::{Proposal, Reason, Source};
-use crate::domain::workload::{Strategy, Subject, Workload};
-
-/// One condition.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Condition {
-    /// Its type.
-    pub kind: ConditionKind,
-    /// Whether it holds.
-    pub status: Status,
-    /// Why: one `UpperCamelCase` word of a closed set.
-    pub reason: &'static str,
-    /// Why, for people.
-    pub message: String,
-}
-
-/// The type of a condition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ConditionKind {
-    /// Whether the spec can be acted on as it is.
-    Ready,
-    /// Whether every forecast is there. Absent without `prediction`.
-    PredictionReady,
-    /// Whether every cron can be used. Absent without `crons`.
-    CronReady,
-    /// Whether the count can be changed now.
-    AbleToScale,
-    /// Whether a count could be computed.
-    ScalingActive,
-    /// Whether a bound or a policy changed the count.
-    ScalingLimited,
-}
-
-impl ConditionKind {
-    /// All types, in the order of status.
-    pub const ALL: [Self; 6] = [
-        Self::Ready,
-        Self::PredictionReady,
-        Self::CronReady,
-        Self::AbleToScale,
-        Self::ScalingActive,
-        Self::ScalingLimited,
-    ];
-
-    /// The word the API uses.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Ready => "Ready",
-            Self::PredictionReady => "PredictionReady",
-            Self::CronReady => "CronReady",
-            Self::AbleToScale => "AbleToScale",
-            Self::ScalingActive => "ScalingActive",
-            Self::ScalingLimited => "ScalingLimited",
-        }
-    }
-}
+use crate::domain::workload::{SpecPart, Strategy, Workload};
 
 impl Condition {
     fn new(kind: ConditionKind, status: Status, reason: &'static str, message: String) -> Self {
@@ -75,7 +21,7 @@ impl Condition {
 }
 
 /// All conditions of a decision, in the order of [`ConditionKind::ALL`].
-pub(in crate::domain) fn conditions(workload: &Workload, decision: &Decision) -> Vec<Condition> {
+pub(super) fn conditions(workload: &Workload, decision: &Decision) -> Vec<Condition> {
     let all = [
         Some(ready(workload, decision)),
         prediction(workload, decision),
@@ -96,9 +42,9 @@ fn ready(workload: &Workload, decision: &Decision) -> Condition {
     let broken = workload
         .problems
         .iter()
-        .filter_map(|problem| match &problem.subject {
-            Subject::Field(path) => Some((problem.reason, format!("{path}: {}", problem.message))),
-            Subject::Cron(_) => None,
+        .filter_map(|problem| match &problem.part {
+            SpecPart::Field(path) => Some((problem.reason, format!("{path}: {}", problem.message))),
+            SpecPart::Cron(_) => None,
         });
     let broken: Vec<_> = broken.collect();
     match (broken.first(), workload.strategy) {
@@ -135,13 +81,13 @@ fn prediction(workload: &Workload, decision: &Decision) -> Option<Condition> {
             "no forecast has been computed yet".to_owned(),
         ),
         None => {
-            let remarks = forecasts().filter_map(|p| p.grounds.as_ref()?.remark);
+            let remarks = forecasts().filter_map(|p| p.details.as_ref()?.remark);
             let remarked = forecasts().filter(|p| !p.message.is_empty());
             let notes = remarked.map(|p| format!("; {}: {}", p.name, p.message));
             (
                 Status::True,
                 remarks.into_iter().next().unwrap_or(Reason::ForecastReady),
-                format!("every forecast is there{}", notes.collect::<String>()),
+                format!("all forecasts are available{}", notes.collect::<String>()),
             )
         }
     };
@@ -161,9 +107,10 @@ fn cron(workload: &Workload, decision: &Decision) -> Option<Condition> {
         .proposals
         .iter()
         .filter(|p| p.source == Source::Cron);
-    let fine = |p: &&&Proposal| !matches!(p.reason, Reason::WindowActive | Reason::NoActiveWindow);
+    let is_broken =
+        |p: &&&Proposal| !matches!(p.reason, Reason::WindowActive | Reason::NoActiveWindow);
     let crons: Vec<_> = crons.collect();
-    let broken: Vec<_> = crons.iter().filter(fine).copied().collect();
+    let broken: Vec<_> = crons.iter().filter(is_broken).copied().collect();
     let active: Vec<_> = crons
         .iter()
         .filter(|p| p.replicas.is_some())
@@ -173,7 +120,11 @@ fn cron(workload: &Workload, decision: &Decision) -> Option<Condition> {
         (Some(first), _) => (Status::False, first.reason, reasons(&broken)),
         (None, false) => {
             let names = join(active.iter().map(|p| p.name.as_str()));
-            (Status::True, Reason::WindowActive, format!("open: {names}"))
+            (
+                Status::True,
+                Reason::WindowActive,
+                format!("open cron windows: {names}"),
+            )
         }
         (None, true) => (
             Status::True,
@@ -207,10 +158,10 @@ fn able_to_scale(decision: &Decision) -> Condition {
 fn scaling_active(decision: &Decision) -> Condition {
     let kind = ConditionKind::ScalingActive;
     let observed = decision.observed.as_ref();
-    let own = observed.and_then(|pass| pass.conditions.get(hpa::ConditionKind::ScalingActive));
+    let own = observed.and_then(|observed| observed.scaling_active);
     match (own, decision.limit) {
         (_, Some(Limit::Paused)) => {
-            let reason = hpa::ConditionReason::ScalingDisabled.as_str();
+            let reason = ConditionReason::ScalingDisabled.as_str();
             Condition::new(kind, Status::False, reason, decision.message())
         }
         (Some(own), _) => {
@@ -218,10 +169,16 @@ fn scaling_active(decision: &Decision) -> Condition {
             let absent: Vec<_> = absent
                 .filter(|p| p.source == Source::Observed && p.replicas.is_none())
                 .collect();
-            Condition::new(kind, own.status, own.reason.as_str(), reasons(&absent))
+            let status = match own {
+                ConditionReason::ValidMetricFound => Status::True,
+                _ => Status::False,
+            };
+            Condition::new(kind, status, own.as_str(), reasons(&absent))
         }
         (None, _) if observed.is_some() => {
-            let message = "metrics are not read outside the bounds".to_owned();
+            let message =
+                "metrics are not read while the count is outside minReplicas and maxReplicas"
+                    .to_owned();
             Condition::new(kind, Status::Unknown, Reason::NotComputed.as_str(), message)
         }
         (None, _) => {
@@ -247,14 +204,14 @@ fn scaling_limited(decision: &Decision) -> Condition {
                 | Limit::ScaleDownLimit
         )
     });
-    let within = hpa::ConditionReason::DesiredWithinRange.as_str();
+    let within = ConditionReason::DesiredWithinRange.as_str();
     match limit {
         Some(limit) => Condition::new(kind, Status::True, limit.as_str(), decision.limit_clause()),
         None => Condition::new(kind, Status::False, within, String::new()),
     }
 }
 
-/// `name: message` of proposals that are absent.
+/// `name: message` of each proposal without a count.
 fn reasons(absent: &[&Proposal]) -> String {
     let each = absent.iter().map(|p| match p.message.as_str() {
         "" => format!("{}: {}", p.name, p.reason),

@@ -1,16 +1,15 @@
-//! What a decision says, word for word.
+//! The messages and conditions of decisions, word for word.
 
 use jiff::SignedDuration;
 
 use super::world::{Edit, Metrics, Scenario, TICK, World, at, n};
 use crate::domain::autoscale::history::History;
-use crate::domain::autoscale::{Decision, Limit, Winner};
+use crate::domain::autoscale::{Condition, Decision, Limit, Winner};
 use crate::domain::cron::Window;
-use crate::domain::explain::Condition;
-use crate::domain::hpa::{Behavior, Policy, PolicyKind, Rules};
+use crate::domain::hpa::{Behavior, PolicyKind, ScalingPolicy, ScalingRules};
 use crate::domain::observation::Status;
 use crate::domain::proposal::{Reason, Source};
-use crate::domain::workload::{Mode, Problem, Strategy, Subject};
+use crate::domain::workload::{Mode, SpecPart, SpecProblem, Strategy};
 
 fn after(scenario: &Scenario, ticks: usize) -> Decision {
     let mut world = World::new(scenario, Mode::Delegated);
@@ -19,14 +18,14 @@ fn after(scenario: &Scenario, ticks: usize) -> Decision {
 }
 
 fn up(value: i32) -> Behavior {
-    let policy = Policy {
+    let policy = ScalingPolicy {
         kind: PolicyKind::Pods,
         value,
         period: SignedDuration::from_secs(60),
     };
-    let scale_up = Rules {
+    let scale_up = ScalingRules {
         policies: Some(vec![policy]),
-        ..Rules::default()
+        ..ScalingRules::default()
     };
     Behavior {
         scale_up,
@@ -43,7 +42,7 @@ fn four() -> Scenario {
 }
 
 #[test]
-fn a_sentence_names_the_count_and_its_ground() {
+fn a_message_names_the_count_and_the_largest_proposal() {
     let forecast = vec![Some(6.6)];
     let table = [
         (
@@ -69,7 +68,7 @@ fn a_sentence_names_the_count_and_its_ground() {
                 edits: vec![(0, Edit::Scale(0))],
                 ..four()
             },
-            "0 replicas: the workload is at zero, which counts as a pause; scale it up to resume",
+            "0 replicas: autoscaling is paused because the workload is scaled to zero; scale it up to resume",
         ),
         (
             Scenario {
@@ -85,7 +84,7 @@ fn a_sentence_names_the_count_and_its_ground() {
 }
 
 #[test]
-fn a_sentence_ends_with_the_bound_or_the_policy_that_bit() {
+fn a_message_ends_with_the_bound_or_the_policy_that_applied() {
     let (base, forecast) = (Scenario::default, vec![Some(9.0)]);
     let cron_only = Scenario {
         metrics: Metrics::None,
@@ -109,7 +108,7 @@ fn a_sentence_ends_with_the_bound_or_the_policy_that_bit() {
                 ..four()
             },
             "8 replicas: queue at 12.5 against a target of 1 asks for 50; \
-             scaling up may reach 8 in this step",
+             scale-up is limited to 8 in this step",
         ),
         (
             Scenario {
@@ -118,7 +117,7 @@ fn a_sentence_ends_with_the_bound_or_the_policy_that_bit() {
                 ..four()
             },
             "6 replicas: the forecast for load (9 over the next 60 min at 1 per replica) asks for 9, \
-             above observed 4; scaling up may reach 6 in this step",
+             above observed 4; scale-up is limited to 6 in this step",
         ),
         (
             Scenario {
@@ -147,7 +146,7 @@ fn a_sentence_ends_with_the_bound_or_the_policy_that_bit() {
 }
 
 #[test]
-fn a_sentence_says_until_when_a_window_holds() {
+fn a_message_says_until_when_a_window_holds() {
     let forecast = vec![Some(6.6), Some(4.1)];
     let table = [
         (
@@ -171,7 +170,7 @@ fn a_sentence_says_until_when_a_window_holds() {
 }
 
 #[test]
-fn lost_history_says_until_when_it_holds() {
+fn the_message_of_a_lost_history_says_until_when_it_holds() {
     let scenario = Scenario {
         start: 9,
         demand: vec![3.0],
@@ -184,7 +183,7 @@ fn lost_history_says_until_when_it_holds() {
     assert_eq!(
         decision.message(),
         "9 replicas: queue at 0.334 against a target of 1 asks for 3; \
-         not lowered until 00:05 UTC: the history was lost"
+         not lowered until 00:05 UTC: the scaling history was lost"
     );
     assert_eq!(decision.limit, Some(Limit::HistoryLost));
 }
@@ -224,13 +223,13 @@ fn every_number_between_the_sources_and_the_result_is_kept() {
         Some(winner),
     );
     assert_eq!(got, want);
-    let asked: Vec<_> = decision
+    let proposals: Vec<_> = decision
         .proposals
         .iter()
         .map(|p| (p.source, p.replicas, p.reason))
         .collect();
     assert_eq!(
-        asked,
+        proposals,
         [
             (Source::Observed, Some(n(5)), Reason::ValidMetricFound),
             (Source::Forecast, Some(n(7)), Reason::ForecastReady),
@@ -247,7 +246,7 @@ fn table(conditions: &[Condition]) -> Vec<(&'static str, Status, &'static str)> 
 }
 
 #[test]
-fn conditions_say_which_source_is_out_and_which_limit_bit() {
+fn conditions_name_the_missing_source_and_the_limit_that_applied() {
     use Status::{False, True, Unknown};
     let scenario = Scenario {
         start: 4,
@@ -275,8 +274,8 @@ fn conditions_say_which_source_is_out_and_which_limit_bit() {
     let mut world = World::new(&out, Mode::Direct);
     world.workload.strategy = Strategy::Preview;
     let broken = "the expression has 4 fields: expected five";
-    world.workload.problems = vec![Problem {
-        subject: Subject::Cron("nightly".into()),
+    world.workload.problems = vec![SpecProblem {
+        part: SpecPart::Cron("nightly".into()),
         reason: Reason::InvalidExpression,
         message: broken.into(),
     }];
@@ -305,7 +304,7 @@ fn conditions_say_which_source_is_out_and_which_limit_bit() {
 }
 
 #[test]
-fn a_window_that_can_never_open_says_why() {
+fn a_window_that_can_never_open_has_a_reason() {
     let scenario = Scenario {
         crons: vec![(5, 5, 9)],
         ..Scenario::default()

@@ -1,34 +1,34 @@
-//! From the count the metrics ask for to the count that may be set now: stabilization, rate limits
-//! and bounds, in this order.
+//! From the recommendation to the count that may be set now: stabilization, rate limits and bounds, in
+//! this order.
 //!
 //! There are two rules, and an absent `behavior` is not an empty one. Without it: scale-down waits for
 //! the highest recommendation of the window, a scale-up at most doubles. With it: both directions have
-//! a window, and policies limit the rate. Not for counts outside the bounds: see [`normalise`].
+//! a window, and policies limit the rate. Not for counts outside the bounds: see [`normalize`].
 //!
 //! Source: upstream `normalizeDesiredReplicas` and `normalizeDesiredReplicasWithBehaviors`.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
-use super::{Behavior, ConditionReason, Direction, Hpa, Log, Recommendation, Settings};
+use super::{Behavior, ConditionReason, Hpa, Log, Recommendation, Settings, StabilizationWindows};
 use crate::domain::{ReplicaBounds, Replicas};
 
-/// Where the workload is and where the metrics want it.
+/// The current count, and the one that the metrics recommend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
     /// `spec.replicas` now.
     pub current: Replicas,
-    /// What the metrics ask for, unclamped.
+    /// The largest proposal, before stabilization and bounds.
     pub recommended: Replicas,
 }
 
-/// What is left of a recommendation, and why.
+/// The count that may be set, and what changed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Normalised {
+pub struct Normalized {
     /// After the stabilization windows.
     pub stabilized: Replicas,
     /// After rate limits and bounds: the count to set.
     pub desired: Replicas,
-    /// Reason of `AbleToScale` (always true): `ReadyForNewScale` or which window held.
+    /// Reason of `AbleToScale` (always true): `ReadyForNewScale` or the window that holds the count.
     pub able: ConditionReason,
     /// Reason of `ScalingLimited`, which is true iff `desired` differs from `stabilized`.
     pub limit: ConditionReason,
@@ -36,7 +36,7 @@ pub struct Normalised {
     pub log: Log,
 }
 
-impl Normalised {
+impl Normalized {
     /// Whether a bound or a rate limit changed the count.
     #[must_use]
     pub fn limited(&self) -> bool {
@@ -49,28 +49,41 @@ impl Normalised {
 /// Usable with any log and any bounds (`hpa.metrics` is not read). With a `behavior`, only one bound is
 /// checked per direction, as upstream does: a caller whose `current` lies outside the bounds clamps
 /// the result itself.
+///
+/// ```
+/// use foretide::domain::hpa::{ConditionReason, Hpa, Log, Settings, Step, normalize};
+/// use foretide::domain::{ReplicaBounds, Replicas};
+///
+/// let hpa = Hpa {
+///     bounds: ReplicaBounds::new(Replicas::new(1), Replicas::new(100)),
+///     metrics: &[],
+///     behavior: None,
+/// };
+/// let step = Step { current: Replicas::new(10), recommended: Replicas::new(90) };
+/// let now = "2026-03-01T10:00:00Z".parse()?;
+/// let got = normalize(&hpa, step, Log::default(), &Settings::default(), now);
+/// // Without `behavior`, a scale-up at most doubles the count.
+/// assert_eq!((got.desired, got.limit), (Replicas::new(20), ConditionReason::ScaleUpLimit));
+/// # Ok::<(), jiff::Error>(())
+/// ```
 #[must_use]
-pub fn normalise(
+pub fn normalize(
     hpa: &Hpa<'_>,
     step: Step,
     mut log: Log,
     settings: &Settings,
     now: Timestamp,
-) -> Normalised {
+) -> Normalized {
+    let windows = StabilizationWindows::in_force(hpa.behavior, settings);
     let (stabilized, (desired, limit)) = match hpa.behavior {
         None => {
-            let window = settings.downscale_stabilization;
-            let stabilized = stabilize_down(step.recommended, window, &mut log, now);
+            let stabilized = stabilize_down(step.recommended, windows, &mut log, now);
             (
                 stabilized,
                 limit_plain(step.current, stabilized, hpa.bounds, settings),
             )
         }
         Some(behavior) => {
-            let windows = Windows {
-                up: behavior.window(Direction::Up, settings),
-                down: behavior.window(Direction::Down, settings),
-            };
             let stabilized = stabilize_both(step, windows, &mut log, now);
             let stable = Step {
                 recommended: stabilized,
@@ -87,7 +100,7 @@ pub fn normalise(
         (false, Some(_)) if step.recommended >= step.current => ConditionReason::ScaleUpStabilized,
         (false, _) => ConditionReason::ScaleDownStabilized,
     };
-    Normalised {
+    Normalized {
         stabilized,
         desired,
         able,
@@ -96,22 +109,14 @@ pub fn normalise(
     }
 }
 
-/// The two stabilization windows.
-#[derive(Clone, Copy)]
-struct Windows {
-    up: SignedDuration,
-    down: SignedDuration,
-}
-
-/// The highest of the recommendation and the entries not older than the window. An entry of exactly
-/// that age still counts here. Any older slot is free.
+/// The highest of the recommendation and the entries within the window. Any older slot is free.
 fn stabilize_down(
     recommended: Replicas,
-    window: SignedDuration,
+    windows: StabilizationWindows,
     log: &mut Log,
     now: Timestamp,
 ) -> Replicas {
-    let is_old = |r: &Recommendation| now.duration_since(r.at) > window;
+    let is_old = |r: &Recommendation| !windows.reaches(windows.down, r.at, now);
     let recent = log
         .recommendations()
         .iter()
@@ -122,16 +127,21 @@ fn stabilize_down(
     stabilized
 }
 
-/// The current count moved into `[lowest of the up window, highest of the down window]`; entries of
-/// exactly a window's age do not count. A slot older than both windows is free.
-fn stabilize_both(step: Step, windows: Windows, log: &mut Log, now: Timestamp) -> Replicas {
+/// The current count moved into `[lowest of the up window, highest of the down window]`. A slot older than
+/// both windows is free; one of exactly a window's age neither counts nor is free, as upstream.
+fn stabilize_both(
+    step: Step,
+    windows: StabilizationWindows,
+    log: &mut Log,
+    now: Timestamp,
+) -> Replicas {
     let age = |r: &Recommendation| now.duration_since(r.at);
     let (mut up, mut down) = (step.recommended, step.recommended);
     for r in log.recommendations() {
-        if age(r) < windows.up {
+        if windows.reaches(windows.up, r.at, now) {
             up = up.min(r.replicas);
         }
-        if age(r) < windows.down {
+        if windows.reaches(windows.down, r.at, now) {
             down = down.max(r.replicas);
         }
     }
@@ -197,8 +207,10 @@ fn limit_by_behavior(
 
 #[cfg(test)]
 mod tests {
+    use jiff::SignedDuration;
+
     use super::*;
-    use crate::domain::hpa::Rules;
+    use crate::domain::hpa::ScalingRules;
 
     const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
@@ -225,7 +237,7 @@ mod tests {
             current: Replicas::new(10),
             recommended: Replicas::new(5),
         };
-        let got = normalise(&hpa, step, log(readings), &Settings::default(), NOW);
+        let got = normalize(&hpa, step, log(readings), &Settings::default(), NOW);
         let after = got
             .log
             .recommendations()
@@ -238,9 +250,9 @@ mod tests {
     #[test]
     fn an_entry_of_exactly_the_windows_age_counts_without_a_behavior_only() {
         let explicit = Behavior {
-            scale_down: Rules {
+            scale_down: ScalingRules {
                 window: Some(SignedDuration::from_secs(300)),
-                ..Rules::default()
+                ..ScalingRules::default()
             },
             ..Behavior::default()
         };

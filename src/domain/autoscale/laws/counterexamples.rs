@@ -1,13 +1,13 @@
-//! What simpler rules break, with the numbers that show it: one test per rule, and one for each
-//! exception from the law that both modes count the same.
+//! Counterexamples to simpler rules, with the numbers: one test per rejected rule, and one for each exception
+//! from the law that both modes give the same counts.
 
 use jiff::SignedDuration;
 
-use super::world::{Edit, Metrics, Scenario, TICK, World, at, n, tick_at};
+use super::world::{Edit, Metrics, Scenario, TICK, World, at, log_after, n, tick_at};
 use crate::domain::autoscale::action::Action;
 use crate::domain::autoscale::history::History;
 use crate::domain::hpa::{
-    Applied, Behavior, Hpa, Log, Policy, PolicyKind, Rules, ScaleEvent, reconcile,
+    Behavior, Hpa, Log, PolicyKind, ScaleEvent, ScalingPolicy, ScalingRules, reconcile,
 };
 use crate::domain::workload::Mode;
 
@@ -27,9 +27,8 @@ fn plain(scenario: &Scenario, ticks: usize) -> Vec<u32> {
             behavior: world.workload.behavior.as_ref(),
         };
         let pass = reconcile(&hpa, &world.observe(now), &log, &world.settings, now);
-        let pass = pass.applied(&hpa, &world.settings, Applied::Written, now);
         let desired = pass.desired;
-        log = pass.log;
+        log = log_after(&hpa, pass, now);
         world.scale_to(desired, now);
         desired.get()
     };
@@ -37,14 +36,14 @@ fn plain(scenario: &Scenario, ticks: usize) -> Vec<u32> {
 }
 
 fn up(kind: PolicyKind, value: i32, period: i64) -> Behavior {
-    let policy = Policy {
+    let policy = ScalingPolicy {
         kind,
         value,
         period: SignedDuration::from_secs(period),
     };
-    let scale_up = Rules {
+    let scale_up = ScalingRules {
         policies: Some(vec![policy]),
-        ..Rules::default()
+        ..ScalingRules::default()
     };
     Behavior {
         scale_up,
@@ -52,9 +51,9 @@ fn up(kind: PolicyKind, value: i32, period: i64) -> Behavior {
     }
 }
 
-/// Rule refused: `minReplicas = floor`, always. The child would read nothing while the floor climbs.
+/// Rejected rule: `minReplicas = floor`, always. The child would read no metrics while the floor rises.
 #[test]
-fn a_climbing_floor_does_not_slow_the_child_down() {
+fn a_rising_floor_does_not_slow_the_child_down() {
     let climbing = Scenario {
         demand: vec![60.0],
         forecast: (3..20).map(|count| Some(f64::from(count))).collect(),
@@ -70,7 +69,7 @@ fn a_climbing_floor_does_not_slow_the_child_down() {
     }
 }
 
-/// Rules refused: the floor while it is at most current, else desired; and no reading logged while
+/// Rejected rules: the floor while it is at most current, else desired; and no reading logged while
 /// the floor is above current. With either, the reading 18 is lost, and 17.35 / 16 is within the
 /// tolerance: 16 for good.
 #[test]
@@ -91,7 +90,7 @@ fn a_reading_taken_while_the_floor_is_above_current_is_not_lost() {
     }
 }
 
-/// Rule refused: forecast tolerance relative to current. 10 / 11 is within it: 11 for good.
+/// Rejected rule: forecast tolerance relative to current. 10 / 11 is within it: 11 for good.
 #[test]
 fn a_constant_forecast_ends_at_its_own_count() {
     let mut demand = vec![13.0; 4];
@@ -109,7 +108,7 @@ fn a_constant_forecast_ends_at_its_own_count() {
     }
 }
 
-/// Rule refused: clamp raw before it is logged. The log would say 10 for 300 s more.
+/// Rejected rule: clamp raw before it is logged. The log would hold 10 for 300 s more.
 #[test]
 fn a_lowered_minimum_is_followed_without_waiting_for_the_window() {
     let scenario = Scenario {
@@ -130,10 +129,10 @@ fn a_lowered_minimum_is_followed_without_waiting_for_the_window() {
     }
 }
 
-/// Rule refused: the child's expected answer from the full log. It was blind in the tick that lifted it
-/// to the floor and never read the 30 of that moment.
+/// Rejected rule: the child's expected answer from the full log. It read no metrics in the tick that raised it
+/// to the floor, so it never read the 30 of that moment.
 #[test]
-fn the_child_is_expected_to_answer_from_what_it_has_read() {
+fn the_child_is_expected_to_compute_from_what_it_has_read() {
     let spike = Scenario {
         start: 8,
         demand: vec![8.0, 30.0, 2.0],
@@ -147,19 +146,19 @@ fn the_child_is_expected_to_answer_from_what_it_has_read() {
     ahead.child_pass(now);
     assert_eq!(ahead.count, n(20), "what the child answers");
     let decision = world.decide(now);
-    assert_eq!(decision.mirror_desired, Some(n(20)));
+    assert_eq!(decision.child_desired, Some(n(20)));
     assert_eq!(
         decision.observed.map(|pass| pass.desired),
         Some(n(30)),
-        "what the full log says"
+        "the result of the full log"
     );
 }
 
-/// Exception: a floor under explicit policies, at different phases, climbs up to one pass of the child
-/// later per step. Predicting the child's pass would cure it and break the limit when the pass comes
+/// Exception: a floor under explicit policies, at different phases, rises up to one pass of the child
+/// later per step. Predicting the child's pass would avoid it, and exceed the limit when the pass comes
 /// early; the limit wins.
 #[test]
-fn a_floor_under_an_explicit_policy_climbs_a_pass_later_per_step_in_delegated() {
+fn a_floor_under_an_explicit_policy_rises_a_pass_later_per_step_in_delegated() {
     let scenario = Scenario {
         demand: vec![2.0],
         forecast: vec![Some(20.0)],
@@ -188,14 +187,14 @@ fn a_floor_under_an_explicit_policy_climbs_a_pass_later_per_step_in_delegated() 
 #[test]
 fn within_an_explicit_scale_up_window_delegated_may_rise_earlier() {
     let window = Some(SignedDuration::from_secs(120));
-    let scale_up = Rules {
+    let scale_up = ScalingRules {
         window,
-        ..Rules::default()
+        ..ScalingRules::default()
     };
     let mut demand = vec![2.0; 28];
     demand.push(30.0);
-    // The window opens at 300 s, and nothing asked until 285 s: the count may be lifted at 405 s, in
-    // tick 27. The child is blind then and only then, so its last low reading is that of tick 26.
+    // The window opens at 300 s, and nothing was proposed until 285 s: the count may be lifted at 405 s, in
+    // tick 27. The child reads no metrics then and only then, so its last low reading is that of tick 26.
     let scenario = Scenario {
         demand,
         crons: vec![(5, 40, 20)],
@@ -218,7 +217,7 @@ fn within_an_explicit_scale_up_window_delegated_may_rise_earlier() {
 /// No autoscaler with a tolerance can promise that a forecast changes no later count: from above, 11 is
 /// within the tolerance of 10.9; from 12 it is not left.
 #[test]
-fn a_forecast_that_is_over_may_leave_another_count_behind() {
+fn a_forecast_that_has_ended_may_leave_another_count() {
     let rising = Scenario {
         demand: vec![11.9, 10.9],
         ..Scenario::default()
@@ -234,7 +233,7 @@ fn a_forecast_that_is_over_may_leave_another_count_behind() {
     }
 }
 
-/// Without metrics and prediction, the end of the last window changes nothing, and a count by hand
+/// Without metrics and prediction, the end of the last window changes nothing, and a count set by a user
 /// stays as well.
 #[test]
 fn cron_alone_holds_the_current_count_outside_its_windows() {
@@ -267,16 +266,16 @@ fn a_smaller_window_takes_over_after_the_scale_down_window() {
         ..Scenario::default()
     };
     let count_at = |scenario: &Scenario, ticks| World::new(scenario, Mode::Direct).run(ticks);
-    // The last tick in which 9 was asked for is 225 s; it counts up to and including 525 s.
+    // The last tick in which 9 was proposed is 225 s; it counts up to and including 525 s.
     assert_eq!(count_at(&scenario, 40)[33..38], [9, 9, 9, 4, 4]);
-    let policy = Policy {
+    let policy = ScalingPolicy {
         kind: PolicyKind::Pods,
         value: 2,
         period: SignedDuration::from_secs(60),
     };
-    let scale_down = Rules {
+    let scale_down = ScalingRules {
         policies: Some(vec![policy]),
-        ..Rules::default()
+        ..ScalingRules::default()
     };
     let behavior = Some(Behavior {
         scale_down,
@@ -292,9 +291,9 @@ fn a_smaller_window_takes_over_after_the_scale_down_window() {
     );
 }
 
-/// At zero by hand is a pause in both modes: no lane acts, and nothing is caught up on afterwards.
+/// Scaled to zero by a user is a pause in both modes: no lane acts, and nothing is made up for afterwards.
 #[test]
-fn zero_by_hand_is_a_pause() {
+fn a_workload_that_a_user_scaled_to_zero_is_paused() {
     let scenario = Scenario {
         demand: vec![20.0],
         crons: vec![(1, 9, 12)],
@@ -317,7 +316,7 @@ fn zero_by_hand_is_a_pause() {
 /// Scaled to zero by us under `minReplicas: 0`, raised by the user's new minimum: also with a child,
 /// which does not leave zero by itself.
 #[test]
-fn our_own_zero_ends_with_a_raised_minimum() {
+fn a_workload_that_foretide_scaled_to_zero_is_raised_to_a_new_minimum() {
     let scenario = Scenario {
         bounds: (0, 10),
         start: 1,
@@ -332,14 +331,14 @@ fn our_own_zero_ends_with_a_raised_minimum() {
 /// Every write to the child changes a count: a floor that comes and goes below what is observed
 /// writes nothing.
 #[test]
-fn a_floor_below_the_observed_count_is_not_written_again_and_again() {
+fn a_floor_below_the_observed_count_is_not_written_repeatedly() {
     let forecast = (0..72)
         .map(|tick| Some(f64::from(4 + tick * 2 % 7)))
         .collect();
     let window = Some(SignedDuration::ZERO);
-    let scale_down = Rules {
+    let scale_down = ScalingRules {
         window,
-        ..Rules::default()
+        ..ScalingRules::default()
     };
     let behavior = Some(Behavior {
         scale_down,
@@ -360,7 +359,7 @@ fn a_floor_below_the_observed_count_is_not_written_again_and_again() {
 
 /// The tolerance of a forecast is the autoscaler's, around its own last proposal.
 #[test]
-fn a_forecast_that_hardly_moves_moves_nothing() {
+fn a_forecast_within_its_tolerance_changes_nothing() {
     let forecast = [10.0, 10.9, 9.2, 11.0, 11.2].map(Some).to_vec();
     let scenario = Scenario {
         forecast,
@@ -413,7 +412,7 @@ fn lost_history_does_not_lower_the_minimum_of_the_child() {
 
 /// A scale-down of 3 that is 50 s old makes room for 4 + 3 now, but not in the child's next pass.
 #[test]
-fn a_delegated_floor_reckons_with_the_pass_of_the_child() {
+fn a_delegated_floor_allows_for_the_next_pass_of_the_child() {
     let scenario = Scenario {
         start: 5,
         demand: vec![5.0],
@@ -446,17 +445,17 @@ fn a_delegated_floor_reckons_with_the_pass_of_the_child() {
     );
 }
 
-/// The child went from 21 to 20, then somebody set 1: the child's change is one replica.
+/// The child went from 21 to 20, then a user set 1: the child's change is one replica.
 #[test]
-fn a_change_by_hand_after_one_by_the_child_does_not_count_as_the_child_s() {
+fn a_change_by_a_user_is_not_attributed_to_the_child() {
     let behavior = Some(Behavior::default());
     let demand = vec![21.0, 21.0, 20.0];
     let edits = vec![(3, Edit::Scale(1))];
     let window = Some(SignedDuration::ZERO);
-    let scale_down = Rules {
+    let scale_down = ScalingRules {
         window,
         tolerance: Some(0.0),
-        ..Rules::default()
+        ..ScalingRules::default()
     };
     let behavior = behavior.map(|b| Behavior { scale_down, ..b });
     let scenario = Scenario {

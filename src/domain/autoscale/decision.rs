@@ -1,0 +1,120 @@
+//! The result of a decision, with every number between the proposals and the count.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::action::Action;
+use super::floor::Floor;
+use super::limit::Limit;
+use crate::domain::cron::WindowState;
+use crate::domain::hpa::Reconciliation;
+use crate::domain::observation::Status;
+use crate::domain::proposal::{Proposal, Source};
+use crate::domain::{ReplicaBounds, Replicas};
+
+/// What was decided, and why.
+#[derive(Clone, Debug)]
+pub struct Decision {
+    /// When it was made.
+    pub at: Timestamp,
+    /// The count then.
+    pub current: Replicas,
+    /// The proposals of all sources: observed, forecast, cron.
+    pub proposals: Vec<Proposal>,
+    /// The source of the largest proposal.
+    pub winner: Option<Winner>,
+    /// The largest proposal.
+    pub maximum: Option<Replicas>,
+    /// After the stabilization windows of both lanes.
+    pub stabilized: Replicas,
+    /// After the scaling policies of both lanes.
+    pub limited: Replicas,
+    /// After bounds, pause and hold: the result.
+    pub desired: Replicas,
+    /// The floor lane's result; absent if forecast and cron propose nothing and nothing is held.
+    pub floor: Option<Replicas>,
+    /// What changed the result last, if anything did.
+    pub limit: Option<Limit>,
+    /// When that limit ends, if it is a window or a hold.
+    pub limit_until: Option<Timestamp>,
+    /// The cron windows by name.
+    pub windows: Vec<(String, WindowState)>,
+    /// `Ready`, `PredictionReady`, `CronReady`, `AbleToScale`, `ScalingActive`, `ScalingLimited`; with
+    /// a child HPA the last three are replaced by its own.
+    pub conditions: Vec<Condition>,
+    /// What to do.
+    pub action: Action,
+    /// The observed lane; absent without metrics.
+    pub observed: Option<Reconciliation>,
+    /// The floor lane, step by step.
+    pub floor_lane: Floor,
+    /// The count that the child HPA is expected to reach from this reading, under the bounds it has.
+    pub child_desired: Option<Replicas>,
+    /// The bounds it was made under.
+    pub bounds: ReplicaBounds,
+    /// The prediction window, if forecasts are configured.
+    pub prediction_window: Option<SignedDuration>,
+}
+
+/// The source of the largest proposal; of equal ones, the first in the order of the sources.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Winner {
+    /// The source.
+    pub source: Source,
+    /// The metric or cron.
+    pub name: String,
+}
+
+/// One condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// Its type.
+    pub kind: ConditionKind,
+    /// Whether it holds.
+    pub status: Status,
+    /// Why: one `UpperCamelCase` word of a closed set.
+    pub reason: &'static str,
+    /// Why, for people.
+    pub message: String,
+}
+
+/// The type of a condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ConditionKind {
+    /// Whether the spec can be acted on as it is.
+    Ready,
+    /// Whether every forecast is there. Absent without `prediction`.
+    PredictionReady,
+    /// Whether every cron can be used. Absent without `crons`.
+    CronReady,
+    /// Whether the count can be changed now.
+    AbleToScale,
+    /// Whether a count could be computed.
+    ScalingActive,
+    /// Whether a bound or a policy changed the count.
+    ScalingLimited,
+}
+
+impl ConditionKind {
+    /// All types, in the order of status.
+    pub const ALL: [Self; 6] = [
+        Self::Ready,
+        Self::PredictionReady,
+        Self::CronReady,
+        Self::AbleToScale,
+        Self::ScalingActive,
+        Self::ScalingLimited,
+    ];
+
+    /// The word the API uses.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ready => "Ready",
+            Self::PredictionReady => "PredictionReady",
+            Self::CronReady => "CronReady",
+            Self::AbleToScale => "AbleToScale",
+            Self::ScalingActive => "ScalingActive",
+            Self::ScalingLimited => "ScalingLimited",
+        }
+    }
+}
