@@ -81,6 +81,15 @@ struct Read {
     shared: bool,
 }
 
+/// A pass of the child, as its status shows it.
+struct Pass<'a> {
+    answer: &'a Answer,
+    /// Whether its status has changed since the last sync.
+    fresh: bool,
+    /// Whether the pods have not changed since the last sync, so that it read what we read.
+    calm: bool,
+}
+
 /// The expectations about one child, and what is known of its log.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Conformance {
@@ -183,7 +192,12 @@ impl Conformance {
         }
         let answer = Answer::of(child)?;
         let calm = fresh && undisturbed(&before, sync.pods, &answer);
-        let verdict = self.judge(&answer, (fresh, calm), sync.at, rules);
+        let pass = Pass {
+            answer: &answer,
+            fresh,
+            calm,
+        };
+        let verdict = self.judge(&pass, sync.at, rules);
         self.compared |= verdict.is_some();
         verdict
     }
@@ -223,11 +237,15 @@ impl Conformance {
 
     fn judge(
         &mut self,
-        answer: &Answer,
-        (fresh, calm): (bool, bool),
+        pass: &Pass<'_>,
         now: Timestamp,
         rules: Rules<'_>,
     ) -> Option<bool> {
+        let Pass {
+            answer,
+            fresh,
+            calm,
+        } = *pass;
         let same: Vec<_> = self
             .expected
             .iter()

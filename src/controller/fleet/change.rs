@@ -49,7 +49,7 @@ fn of_member(applied: &MemberApplied, share: &MemberDecision) -> Option<String> 
         None if effect.changes.iter().any(is_gone) => Bounds::default(),
         None => before,
     };
-    let written = written((before, after), applied.scaled())?;
+    let written = written(before, after, applied.scaled())?;
     let why = if share.action.writes() {
         let reason = share.reasons.first().map_or("", |reason| reason.as_str());
         format!("{reason}: {}", share.cause())
@@ -62,7 +62,8 @@ fn of_member(applied: &MemberApplied, share: &MemberDecision) -> Option<String> 
 
 /// The counts that differ, such as `minReplicas 8 -> 24, replicas 3 -> 5`; none if all of them are as they were.
 fn written(
-    (before, after): (Bounds, Bounds),
+    before: Bounds,
+    after: Bounds,
     scaled: Option<(Replicas, Replicas)>,
 ) -> Option<String> {
     let counts = [
@@ -86,7 +87,7 @@ mod tests {
     fn changes_are_listed_by_field_and_none_where_nothing_changed() {
         let n = Replicas::new;
         let (few, more) = ((n(1), n(4)), (n(2), n(4)));
-        for (bounds, scaled, expected) in [
+        for ((before, after), scaled, expected) in [
             ((few, few), None, None),
             ((few, few), Some((n(3), n(3))), None),
             ((few, more), None, Some("minReplicas 1 -> 2")),
@@ -96,7 +97,7 @@ mod tests {
                 Some("minReplicas 0 -> 1, maxReplicas 0 -> 4, replicas 0 -> 1"),
             ),
         ] {
-            assert_eq!(written(bounds, scaled).as_deref(), expected);
+            assert_eq!(written(before, after, scaled).as_deref(), expected);
         }
     }
 }
