@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA};
 use serde::Deserialize;
 
-use super::{client::Connection, error::CallError, url::Resource};
-use crate::ports::ClusterError;
+use crate::{
+    adapters::api_server::{CallError, Connection, Resource},
+    ports::ClusterError,
+};
 
 #[derive(Deserialize)]
 struct ConfigMap {

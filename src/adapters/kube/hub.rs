@@ -11,10 +11,9 @@ use foretide_crds::{
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{
-    Connection, Hub, KubeCluster, Limits, Stores, WatchTimeouts, WriteGate, url::Resource, writes,
-};
+use super::{Hub, KubeCluster, Stores, WatchTimeouts, writes};
 use crate::{
+    adapters::api_server::{Connection, Limits, Resource, WriteGate},
     clock::Clock,
     domain::ScaleTarget,
     ports::{Cluster, ClusterError, EventNote, ObjectKey},

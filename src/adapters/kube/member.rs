@@ -10,10 +10,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    Connection, KubeCluster, KubeMember, Limits, MemberStores, Stores, WatchTimeouts, WriteGate,
-    error::CallError, pods::StoredPod, writes,
+    KubeCluster, KubeMember, MemberStores, Stores, WatchTimeouts, pods::StoredPod, writes,
 };
 use crate::{
+    adapters::api_server::{CallError, Connection, Limits, WriteGate},
     api::ownership::FLEET_UID,
     clock::Clock,
     domain::{

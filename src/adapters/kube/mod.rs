@@ -6,30 +6,21 @@
 //! subresource only, objects and fields of our own by server-side apply. It refuses to decide anything
 //! and to repeat a write: the next sync looks again. Start with `client.rs`, then `watch.rs`, then `role.rs`.
 
-mod answer;
 mod changes;
-mod client;
 mod decode;
-mod discovery;
-mod error;
 mod get;
 mod hub;
 mod member;
 mod nodes;
 mod objects;
 mod pods;
-mod redact;
 mod role;
 mod selector;
 mod store;
-mod url;
 mod watch;
 mod workloads;
-mod write_gate;
 mod writes;
 
-#[cfg(test)]
-pub(in crate::adapters) mod fake;
 #[cfg(test)]
 mod tests;
 
@@ -39,23 +30,20 @@ use tokio::task::JoinSet;
 
 pub use self::{
     changes::Changes,
-    client::{ConnectError, Connection},
     role::{Hub, KubeMember, MemberStores, Role},
     store::WatchReport,
-    write_gate::WriteGate,
-};
-pub(super) use self::{
-    client::{Body, Calls, Limits},
-    decode::{milli_value, read},
-    discovery::Discovery,
-    error::CallError,
-    redact::Redactor,
-    store::{Seen, Store, Stored},
-    url::{Resource, query, root, segment},
-    watch::{WatchTimeouts, Watched},
 };
 use self::{decode::OnClock, objects::StoredWorkload, pods::StoredPod, role::scopes};
-use super::metrics_api::MetricsApi;
+pub(super) use self::{
+    decode::read,
+    store::{Seen, Store, Stored},
+    watch::{WatchTimeouts, Watched},
+};
+pub use super::api_server::{ConnectError, Connection, WriteGate};
+use super::{
+    api_server::{Calls, Discovery, Resource},
+    metrics_api::MetricsApi,
+};
 use crate::{
     clock::Clock,
     domain::ScaleTarget,

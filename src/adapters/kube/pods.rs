@@ -313,7 +313,7 @@ impl ContainerSpec {
 }
 
 fn requests(written: BTreeMap<String, String>, of: &str) -> Result<Requests, String> {
-    let milli = |(resource, amount): (String, String)| match super::milli_value(&amount) {
+    let milli = |(resource, amount): (String, String)| match super::decode::milli_value(&amount) {
         Ok(milli) => Ok((resource, milli)),
         Err(expected) => Err(format!("requests.{resource} of {of}: {expected}")),
     };

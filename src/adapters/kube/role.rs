@@ -5,10 +5,12 @@ use std::sync::Arc;
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA, TimeSeriesPrediction};
 
 use super::{
-    KubeCluster, changes::Changes, nodes::free_capacity::FreeCapacity, store::Store, url::Resource,
-    watch::Watched,
+    KubeCluster, changes::Changes, nodes::free_capacity::FreeCapacity, store::Store, watch::Watched,
 };
-use crate::domain::federate::{Node, Quota};
+use crate::{
+    adapters::api_server::Resource,
+    domain::federate::{Node, Quota},
+};
 
 /// A role of a cluster; implemented here only.
 pub trait Role: Send + Sync + 'static {

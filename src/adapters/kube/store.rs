@@ -16,7 +16,8 @@ use jiff::Timestamp;
 use kube::core::Expression;
 use serde_json::Value;
 
-use super::{changes::Changes, error::CallError, selector, url::Resource};
+use super::{changes::Changes, selector};
+use crate::adapters::api_server::{CallError, Resource};
 
 /// A label: its key and its value.
 pub(in crate::adapters) type Label = (Arc<str>, Arc<str>);

@@ -17,15 +17,14 @@ use serde_json::Value;
 use tokio::{task::JoinSet, time::timeout};
 use tracing::Instrument as _;
 
-use super::{
-    answer,
-    client::{Connection, WATCH_MARGIN, WATCH_TIMEOUT, jitter},
-    error::CallError,
-    redact::Redactor,
-    store::{Seen, Store, Stored, WatchReport},
-    url::{self, Resource},
+use super::store::{Seen, Store, Stored, WatchReport};
+use crate::{
+    adapters::api_server::{
+        CallError, Connection, Redactor, Resource, WATCH_MARGIN, WATCH_TIMEOUT, jitter, query,
+        response,
+    },
+    clock::Clock,
 };
-use crate::clock::Clock;
 
 /// After so many failures in a row the version we follow is given up, and the kind is listed anew.
 const FAILURES_BEFORE_RELIST: u32 = 3;
@@ -205,7 +204,7 @@ impl<V: Stored> Watch<V> {
         let mut pairs = vec![("limit", "500")];
         pairs.extend(self.store.narrowed_by());
         pairs.extend(next.map(|token| ("continue", token)));
-        let read = answer::text(&self.client, self.request(&pairs)?);
+        let read = response::text(&self.client, self.request(&pairs)?);
         let text = timeout(self.pace.page, read)
             .await
             .map_err(|_elapsed| CallError::Late(self.pace.page))??;
@@ -258,7 +257,7 @@ impl<V: Stored> Watch<V> {
             Ok(request) => request,
             Err(error) => return End::Failed(error),
         };
-        let events = match timeout(silence, answer::events(&self.client, request)).await {
+        let events = match timeout(silence, response::events(&self.client, request)).await {
             Ok(Ok(events)) => events,
             Ok(Err(error)) => return End::from(error),
             Err(_elapsed) => return End::Failed(CallError::Late(silence)),
@@ -307,7 +306,7 @@ impl<V: Stored> Watch<V> {
 
     fn request(&self, pairs: &[(&str, &str)]) -> Result<Request<Vec<u8>>, CallError> {
         let path = self.store.resource.collection(self.scope.as_deref())?;
-        Request::get(format!("{path}{}", url::query(pairs)))
+        Request::get(format!("{path}{}", query(pairs)))
             .body(Vec::new())
             .map_err(|error| CallError::Request(error.to_string()))
     }

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{KubeCluster, Role, pods::StoredPod, selector, store::Stored, url::Resource, writes};
+use super::{KubeCluster, Role, pods::StoredPod, selector, store::Stored, writes};
 use crate::{
+    adapters::api_server::Resource,
     domain::{
         Replicas, ScaleTarget,
         hpa::ObjectRef,

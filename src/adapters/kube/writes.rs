@@ -9,12 +9,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{
-    client::{Body, Calls},
-    error::CallError,
-    url::{Resource, query},
-};
 use crate::{
+    adapters::api_server::{Body, CallError, Calls, Resource, query},
     clock::Clock,
     domain::{Replicas, observation::Scale},
     ports::{ClusterError, EventNote, ScaleView},

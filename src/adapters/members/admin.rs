@@ -19,8 +19,11 @@ use super::{
     permissions::{AccessReview, deeds},
 };
 use crate::{
-    adapters::kube::{
-        Body, CallError, Calls, Changes, ConnectError, Connection, Resource, query, root, segment,
+    adapters::{
+        api_server::{
+            Body, CallError, Calls, ConnectError, Connection, Resource, query, root, segment,
+        },
+        kube::Changes,
     },
     ports::ClusterError,
 };
@@ -352,7 +355,7 @@ fn path(manifest: &Value) -> Result<String, CallError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::adapters::kube::fake::{FakeServer, Reply};
+    use crate::adapters::api_server::fake::{FakeServer, Reply};
 
     #[tokio::test(start_paused = true)]
     async fn a_token_is_waited_for_until_it_is_there() {

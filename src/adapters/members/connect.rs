@@ -8,7 +8,7 @@ use kube::config::AuthInfo;
 use serde_json::Value;
 
 use super::kubeconfig::{Access, Credentials};
-use crate::adapters::kube::{ConnectError, Connection, Redactor};
+use crate::adapters::api_server::{ConnectError, Connection, Redactor};
 
 /// Prepares a connection.
 ///

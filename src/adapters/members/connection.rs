@@ -12,7 +12,7 @@ use tracing::Instrument as _;
 
 use super::kubeconfig::Access;
 use crate::{
-    adapters::kube::{CallError, KubeMember},
+    adapters::{api_server::CallError, kube::KubeMember},
     clock::Clock,
     domain::federate::Health,
     ports::Workloads as _,

@@ -25,9 +25,9 @@ use super::{
     secret::{MemberSecret, Tags},
 };
 use crate::{
-    adapters::kube::{
-        CallError, Calls, Changes, Connection, Discovery, Resource, Seen, Store, Stored,
-        WatchReport, WatchTimeouts, Watched, query, read,
+    adapters::{
+        api_server::{CallError, Calls, Connection, Discovery, Resource, query},
+        kube::{Changes, Seen, Store, Stored, WatchReport, WatchTimeouts, Watched, read},
     },
     ports::ClusterError,
 };

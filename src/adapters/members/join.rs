@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::admin::{AdminClient, shown};
-use crate::{adapters::kube::CallError, ports::ClusterError};
+use crate::{adapters::api_server::CallError, ports::ClusterError};
 
 /// A step in a member that failed.
 #[derive(Debug, Clone, PartialEq)]
@@ -113,7 +113,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::adapters::kube::{
+    use crate::adapters::api_server::{
         Connection,
         fake::{FakeServer, Reply, Sent},
     };

@@ -25,8 +25,9 @@ use super::{
     secret::Tags,
 };
 use crate::{
-    adapters::kube::{
-        Changes, ConnectError, Connection, KubeMember, Limits, WatchTimeouts, WriteGate,
+    adapters::{
+        api_server::{ConnectError, Connection, Limits, WriteGate},
+        kube::{Changes, KubeMember, WatchTimeouts},
     },
     clock::Clock,
     domain::federate::{Health, Taint},

@@ -18,9 +18,12 @@ use super::{
     sample::{base64, kubeconfig},
 };
 use crate::{
-    adapters::kube::{
-        Connection, KubeMember,
-        fake::{FakeServer, Reply, Sent},
+    adapters::{
+        api_server::{
+            Connection,
+            fake::{FakeServer, Reply, Sent},
+        },
+        kube::KubeMember,
     },
     domain::{
         Replicas, ScaleTarget,

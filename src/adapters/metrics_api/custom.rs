@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::{Amount, DEFAULT_WINDOW, MetricsApi, some};
 use crate::{
-    adapters::kube::{CallError, query, root, segment},
+    adapters::api_server::{CallError, query, root, segment},
     clock::Clock,
     domain::{
         hpa::ObjectRef,

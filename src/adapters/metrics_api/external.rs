@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::{Amount, MetricsApi, some};
 use crate::{
-    adapters::kube::{CallError, query, root, segment},
+    adapters::api_server::{CallError, query, root, segment},
     domain::observation::Unavailable,
     ports::MetricQuery,
 };

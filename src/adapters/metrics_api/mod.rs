@@ -18,10 +18,13 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Deserializer, de::Error as _};
 use tokio::sync::Mutex;
 
-use super::kube::{CallError, Calls, Discovery, milli_value};
+use super::api_server::{CallError, Calls, Discovery};
 use crate::{
     clock::Clock,
-    domain::observation::{Cause, Unavailable},
+    domain::{
+        observation::{Cause, Unavailable},
+        quantity::Quantity,
+    },
 };
 
 /// What a custom metric's window is taken for when the API does not say, as upstream does.
@@ -66,7 +69,8 @@ impl<'de> Deserialize<'de> for Amount {
             Wire::Text(text) => text,
             Wire::Number(number) => number.to_string(),
         };
-        milli_value(&text).map(Self).map_err(D::Error::custom)
+        let quantity: Quantity = text.parse().map_err(D::Error::custom)?;
+        Ok(Self(quantity.milli_value().value))
     }
 }
 

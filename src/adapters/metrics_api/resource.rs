@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::{Amount, MetricsApi, some};
 use crate::{
-    adapters::kube::{root, segment},
+    adapters::api_server::{root, segment},
     clock::Clock,
     domain::observation::{ContainerUsage, PodUsage, Unavailable},
 };

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::MetricsApi;
 use crate::{
-    adapters::kube::{
+    adapters::api_server::{
         Calls, Discovery, Limits,
         fake::{FakeServer, Reply, Sent},
     },

@@ -5,14 +5,12 @@ use jiff::Timestamp;
 use kube::Client;
 use serde_json::{Value, json};
 
-use super::super::{
-    Connection, KubeCluster,
-    client::Limits,
-    fake::{FakeServer, Reply, Sent},
-    store::Seen,
-    watch::WatchTimeouts,
-};
+use super::super::{KubeCluster, store::Seen, watch::WatchTimeouts};
 use crate::{
+    adapters::api_server::{
+        Connection, Limits,
+        fake::{FakeServer, Reply, Sent},
+    },
     clock::Clock,
     domain::{Replicas, ScaleTarget, observation::Scale},
     ports::{Cluster, ClusterError, EventNote, ScaleView, Workloads},

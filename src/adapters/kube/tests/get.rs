@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use super::super::{
-    client::Connection,
+use crate::adapters::api_server::{
+    Connection,
     fake::{FakeServer, Reply},
 };
 

@@ -3,13 +3,12 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::super::{
-    Connection, KubeMember, Limits, WriteGate,
-    fake::{FakeServer, Reply, Sent},
-    store::Seen,
-    watch::WatchTimeouts,
-};
+use super::super::{KubeMember, store::Seen, watch::WatchTimeouts};
 use crate::{
+    adapters::api_server::{
+        Connection, Limits, WriteGate,
+        fake::{FakeServer, Reply, Sent},
+    },
     clock::Clock,
     domain::{Replicas, ScaleTarget, federate::PodShape},
     ports::{ClusterError, Member},

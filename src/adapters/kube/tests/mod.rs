@@ -1,6 +1,5 @@
 //! The adapter against a scripted API server: exact requests, and what becomes of the answers.
 
-mod calls;
 mod cluster;
 mod get;
 mod member;

@@ -6,7 +6,10 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::super::{
-    decode::OnClock, milli_value, objects::StoredWorkload, pods::StoredPod, store::Stored,
+    decode::{OnClock, milli_value},
+    objects::StoredWorkload,
+    pods::StoredPod,
+    store::Stored,
 };
 use crate::{
     clock::Clock,

@@ -9,15 +9,18 @@ use serde_json::{Value, json};
 
 use super::super::{
     Changes,
-    fake::{FakeServer, Reply, Sent, failure},
     pods::StoredPod,
-    redact::Redactor,
     selector,
     store::{Seen, Store},
-    url::Resource,
     watch::{Watch, WatchTimeouts},
 };
-use crate::ports::ObjectKey;
+use crate::{
+    adapters::api_server::{
+        Redactor, Resource,
+        fake::{FakeServer, Reply, Sent, failure},
+    },
+    ports::ObjectKey,
+};
 
 const OPEN: &str = "watch=true&allowWatchBookmarks=true&timeoutSeconds=50&resourceVersion=";
 

@@ -51,7 +51,7 @@ pub(in crate::adapters) enum CallError {
 
 impl CallError {
     /// An error status, with as much of the server's words as anybody reads.
-    pub(super) fn status(code: u16, words: &str) -> Self {
+    pub(in crate::adapters) fn status(code: u16, words: &str) -> Self {
         Self::Status {
             code,
             message: cut(words).to_owned(),
@@ -126,13 +126,13 @@ impl From<kube::core::Status> for CallError {
 }
 
 /// As much of a server's words as is kept.
-pub(super) fn cut(words: &str) -> &str {
+pub(in crate::adapters) fn cut(words: &str) -> &str {
     let end = words.char_indices().nth(WORDS_MAX);
     end.map_or(words, |(end, _)| words.get(..end).unwrap_or_default())
 }
 
 /// The last link of an error chain: the client's own errors repeat their sources in every link.
-pub(super) fn innermost(error: &dyn Error) -> String {
+pub(in crate::adapters) fn innermost(error: &dyn Error) -> String {
     let mut source = error.source();
     let mut text = error.to_string();
     while let Some(inner) = source {

@@ -21,9 +21,9 @@ use tokio_util::{
 use super::error::{CallError, innermost};
 
 /// The longest answer that is read: a page of a list has 500 objects, of some 10 KiB each.
-pub(super) const ANSWER_MAX: usize = 32 << 20;
+pub(in crate::adapters) const ANSWER_MAX: usize = 32 << 20;
 /// The longest event of a watch: one object, of which etcd stores 1.5 MiB at most.
-pub(super) const EVENT_MAX: usize = 8 << 20;
+pub(in crate::adapters) const EVENT_MAX: usize = 8 << 20;
 /// The longest answer that says what is wrong.
 const REFUSAL_MAX: usize = 64 << 10;
 
@@ -31,7 +31,10 @@ const REFUSAL_MAX: usize = 64 << 10;
 ///
 /// # Errors
 /// The server answers with an error status, with more than [`ANSWER_MAX`], or not.
-pub(super) async fn text(client: &Client, request: Request<Vec<u8>>) -> Result<String, CallError> {
+pub(in crate::adapters) async fn text(
+    client: &Client,
+    request: Request<Vec<u8>>,
+) -> Result<String, CallError> {
     let bytes = collected(accepted(client, request).await?, ANSWER_MAX).await?;
     String::from_utf8(bytes).map_err(|error| CallError::Answer(error.utf8_error().to_string()))
 }
@@ -41,7 +44,7 @@ pub(super) async fn text(client: &Client, request: Request<Vec<u8>>) -> Result<S
 /// # Errors
 /// The server answers with an error status, or not; and in place of an event where it is longer than [`EVENT_MAX`], is
 /// none, or the connection fails. One that is cut, as proxies do with what is quiet, ends the events and is no error.
-pub(super) async fn events(
+pub(in crate::adapters) async fn events(
     client: &Client,
     mut request: Request<Vec<u8>>,
 ) -> Result<impl Stream<Item = Result<WatchEvent<Value>, CallError>> + use<>, CallError> {

@@ -19,12 +19,12 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tokio::{sync::Semaphore, time::timeout};
 
-use super::{answer, error::CallError, redact::Redactor, write_gate::WriteGate};
+use super::{error::CallError, redact::Redactor, response, write_gate::WriteGate};
 
 /// How long the server keeps one watch open before it must be renewed.
-pub(super) const WATCH_TIMEOUT: Duration = Duration::from_secs(50);
+pub(in crate::adapters) const WATCH_TIMEOUT: Duration = Duration::from_secs(50);
 /// How much longer than [`WATCH_TIMEOUT`] a silent watch is believed to be alive.
-pub(super) const WATCH_MARGIN: Duration = Duration::from_secs(5);
+pub(in crate::adapters) const WATCH_MARGIN: Duration = Duration::from_secs(5);
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
@@ -33,9 +33,9 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Clients of one API server: one for calls, one for watches.
 #[derive(Clone)]
 pub struct Connection {
-    pub(super) unary: Client,
-    pub(super) watch: Client,
-    pub(super) hidden: Redactor,
+    pub(in crate::adapters) unary: Client,
+    pub(in crate::adapters) watch: Client,
+    pub(in crate::adapters) hidden: Redactor,
 }
 
 /// Why there is no connection to an API server.
@@ -253,7 +253,7 @@ impl Calls {
     }
 
     /// The gate of every write.
-    pub(super) fn gate(&self) -> &WriteGate {
+    pub(in crate::adapters) fn gate(&self) -> &WriteGate {
         &self.gate
     }
 
@@ -302,7 +302,7 @@ impl Calls {
         let mut pause = self.limits.pause;
         let mut left = retries;
         loop {
-            match answer::text(&self.client, request.clone()).await {
+            match response::text(&self.client, request.clone()).await {
                 Err(error) if left > 0 && error.is_transient() => {
                     left -= 1;
                     tokio::time::sleep(pause + jitter(pause)).await;
@@ -386,7 +386,7 @@ fn tuned(mut config: Config) -> (Config, Config) {
 }
 
 /// A random span below `bound`, so that clients that failed together do not come back together.
-pub(super) fn jitter(bound: Duration) -> Duration {
+pub(in crate::adapters) fn jitter(bound: Duration) -> Duration {
     // A fresh `RandomState` is seeded by the operating system's randomness.
     let random = RandomState::new().build_hasher().finish();
     let millis = u64::try_from(bound.as_millis()).unwrap_or(u64::MAX);

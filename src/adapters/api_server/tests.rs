@@ -6,7 +6,7 @@ use futures::poll;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::super::{
+use super::{
     client::{Body, Calls, Limits},
     error::CallError,
     fake::{FakeServer, Reply},

@@ -66,12 +66,18 @@ impl Discovery {
     }
 
     /// The path of a target's scale subresource.
-    pub(super) async fn scale_path(&self, target: &ScaleTarget) -> Result<String, ClusterError> {
+    pub(in crate::adapters) async fn scale_path(
+        &self,
+        target: &ScaleTarget,
+    ) -> Result<String, ClusterError> {
         Ok(format!("{}/scale", self.path(target).await?))
     }
 
     /// The path of a target, which must be of a kind that scales.
-    pub(super) async fn path(&self, target: &ScaleTarget) -> Result<String, ClusterError> {
+    pub(in crate::adapters) async fn path(
+        &self,
+        target: &ScaleTarget,
+    ) -> Result<String, ClusterError> {
         let ScaleTarget {
             api_version,
             kind,

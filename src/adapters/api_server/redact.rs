@@ -33,7 +33,7 @@ impl Redactor {
     }
 
     /// The error without credentials in its words.
-    pub(super) fn out_of(&self, error: CallError) -> CallError {
+    pub(in crate::adapters) fn out_of(&self, error: CallError) -> CallError {
         match error {
             CallError::Status { code, message } => CallError::Status {
                 code,
