@@ -17,11 +17,13 @@ pub mod lead_time;
 pub mod observation;
 pub mod proposal;
 pub mod quantity;
+mod selector;
 pub mod workload;
 
 use std::fmt;
 
 pub use observation::{Observation, Reading, Scale};
+pub use selector::{Labels, ParseSelectorError, Requirement, Selector};
 
 /// A number of pods: never negative, and never more than the API's signed 32-bit field can hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -149,6 +151,19 @@ pub struct ScaleTarget {
     pub namespace: String,
     /// Name of the object.
     pub name: String,
+}
+
+/// The group of an `apiVersion`; empty for the core group.
+///
+/// ```
+/// use foretide::domain::api_group;
+///
+/// assert_eq!(api_group("apps/v1"), "apps");
+/// assert_eq!(api_group("v1"), "");
+/// ```
+#[must_use]
+pub fn api_group(api_version: &str) -> &str {
+    api_version.split_once('/').map_or("", |(group, _)| group)
 }
 
 impl fmt::Display for ScaleTarget {

@@ -1,72 +1,71 @@
-//! What went wrong with one call, before it is known what the call was about.
+//! Why one request failed.
 //!
-//! One place reads the client library's errors and sorts them by what they mean for us; [`CallError::about`]
-//! adds the object and gives the port's error. It refuses to guess: an answer without a status code is
-//! "no answer", never "not found".
+//! A [`CallError`] does not know which object the request was about: [`CallError::about`] adds the object and converts to
+//! the port's error. A failure without an HTTP status is never "not found": the object may exist.
 
-use std::{error::Error, time::Duration};
+use std::{error::Error, fmt, time::Duration};
 
 use crate::ports::ClusterError;
 
-/// So many characters of a server's words are kept, for they go into logs and statuses.
-const WORDS_MAX: usize = 500;
+/// At most so many characters of a server's message are kept, because messages go into logs and statuses.
+const MESSAGE_MAX: usize = 500;
 
-/// Why one call gave no value.
+/// Why one request failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(in crate::adapters) enum CallError {
-    /// The server answered with an error status.
+    /// The server responded with an error status.
     #[error("{message} (HTTP {code})")]
     Status {
         /// HTTP status.
         code: u16,
-        /// The server's words.
+        /// The server's message.
         message: String,
     },
     /// The deadline passed.
-    #[error("no answer within {0:?}")]
-    Late(Duration),
-    /// The call did not get its turn.
-    #[error("waited {queue:?} for one of {in_flight} calls in flight to end")]
-    Crowded {
-        /// How long a call waits.
+    #[error("no response within {0:?}")]
+    Timeout(Duration),
+    /// All slots were in use.
+    #[error("timed out after {queue:?} waiting for a request slot (limit {slots})")]
+    NoSlot {
+        /// How long a request waits for a slot.
         queue: Duration,
-        /// Calls in flight at once.
-        in_flight: usize,
+        /// Requests in flight at once.
+        slots: usize,
     },
     /// The write gate is closed.
-    #[error("this process may not write now: another one leads")]
-    Closed,
+    #[error("not the leader; write refused")]
+    NotLeader,
     /// No connection, or it broke.
     #[error("{0}")]
     Transport(String),
-    /// The answer is not what its path promises.
-    #[error("the answer cannot be read: {0}")]
-    Answer(String),
-    /// The request cannot be made.
-    #[error("the request cannot be made: {0}")]
+    /// The response is too long or cannot be decoded.
+    #[error("invalid response: {0}")]
+    Response(String),
+    /// The request cannot be built.
+    #[error("invalid request: {0}")]
     Request(String),
 }
 
 // === impl CallError ===
 
 impl CallError {
-    /// An error status, with as much of the server's words as anybody reads.
-    pub(in crate::adapters) fn status(code: u16, words: &str) -> Self {
+    /// An error status with the beginning of the server's message.
+    pub(in crate::adapters) fn status(code: u16, message: &str) -> Self {
         Self::Status {
             code,
-            message: cut(words).to_owned(),
+            message: truncate(message).to_owned(),
         }
     }
 
-    /// Whether the same request may well succeed a moment later.
+    /// Whether the same request may succeed a moment later.
     pub(in crate::adapters) fn is_transient(&self) -> bool {
         match self {
             Self::Status { code, .. } => matches!(code, 429 | 502 | 503 | 504),
             Self::Transport(_) => true,
-            Self::Late(_)
-            | Self::Crowded { .. }
-            | Self::Closed
-            | Self::Answer(_)
+            Self::Timeout(_)
+            | Self::NoSlot { .. }
+            | Self::NotLeader
+            | Self::Response(_)
             | Self::Request(_) => false,
         }
     }
@@ -75,14 +74,14 @@ impl CallError {
         matches!(self, Self::Status { code: found, .. } if *found == code)
     }
 
-    /// Whether the server says that what was asked for may not be read, or that it has none.
-    pub(in crate::adapters) fn is_withheld(&self) -> bool {
+    /// Whether the object may not be read, or is not there (403, 404).
+    pub(in crate::adapters) fn is_forbidden_or_not_found(&self) -> bool {
         self.is_status(403) || self.is_status(404)
     }
 
-    /// The same error, told about `what`.
-    pub(in crate::adapters) fn about(self, what: impl Into<String>) -> ClusterError {
-        let what = what.into();
+    /// The port's error about the object `what`.
+    pub(in crate::adapters) fn about(self, what: impl fmt::Display) -> ClusterError {
+        let what = what.to_string();
         match self {
             Self::Status { code: 404, .. } => ClusterError::NotFound { what },
             Self::Status { code: 409, .. } => ClusterError::Conflict { what },
@@ -91,14 +90,14 @@ impl CallError {
                 code: 400..500,
                 message,
             } => ClusterError::Refused { what, message },
-            Self::Answer(_) | Self::Request(_) => ClusterError::Invalid {
+            Self::Response(_) | Self::Request(_) => ClusterError::Invalid {
                 what,
                 message: self.to_string(),
             },
             Self::Status { .. }
-            | Self::Late(_)
-            | Self::Crowded { .. }
-            | Self::Closed
+            | Self::Timeout(_)
+            | Self::NoSlot { .. }
+            | Self::NotLeader
             | Self::Transport(_) => ClusterError::Unreachable {
                 what,
                 message: self.to_string(),
@@ -109,13 +108,8 @@ impl CallError {
 
 impl From<kube::Error> for CallError {
     fn from(error: kube::Error) -> Self {
-        match error {
-            kube::Error::Api(status) => Self::from(*status),
-            kube::Error::BuildRequest(source) => Self::Request(source.to_string()),
-            kube::Error::SerdeError(source) => Self::Answer(source.to_string()),
-            kube::Error::FromUtf8(source) => Self::Answer(source.to_string()),
-            other => Self::Transport(innermost(&other)),
-        }
+        // Only `Client::send` is called, which neither builds requests nor decodes responses.
+        Self::Transport(innermost(&error))
     }
 }
 
@@ -125,13 +119,13 @@ impl From<kube::core::Status> for CallError {
     }
 }
 
-/// As much of a server's words as is kept.
-pub(in crate::adapters) fn cut(words: &str) -> &str {
-    let end = words.char_indices().nth(WORDS_MAX);
-    end.map_or(words, |(end, _)| words.get(..end).unwrap_or_default())
+/// The part of a server's message that is kept.
+pub(in crate::adapters) fn truncate(message: &str) -> &str {
+    let end = message.char_indices().nth(MESSAGE_MAX);
+    end.map_or(message, |(end, _)| message.get(..end).unwrap_or_default())
 }
 
-/// The last link of an error chain: the client's own errors repeat their sources in every link.
+/// The last error of a chain: every error of the client library repeats the text of its source.
 pub(in crate::adapters) fn innermost(error: &dyn Error) -> String {
     let mut source = error.source();
     let mut text = error.to_string();

@@ -19,8 +19,8 @@ mod client;
 mod discovery;
 mod error;
 mod redact;
+mod resource;
 pub(super) mod response;
-mod url;
 mod write_gate;
 
 #[cfg(test)]
@@ -33,7 +33,7 @@ pub(super) use self::{
     discovery::Discovery,
     error::CallError,
     redact::Redactor,
-    url::{Resource, query, root, segment},
+    resource::{ObjectPath, Resource, query, root, segment},
 };
 pub use self::{
     client::{ConnectError, Connection},

@@ -1,26 +1,32 @@
-//! What must not be read in anybody's words: our own credentials, those for members by themselves, and the hub's as far
-//! as a scheme or its form tells them.
+//! Removes credentials from error messages.
 //!
-//! A server, or a proxy before it, may repeat a request in its answer, header and all, and the words of an error go into
-//! statuses, events and logs. It refuses to guess what else may be secret: what a server knows beside that is its own.
+//! A server, or a proxy before it, may quote a request in its response, headers included, and error messages go into
+//! statuses, events and logs. A [`Redactor`] knows the credentials of one connection; bearer tokens and JSON web tokens of
+//! others are recognized by their form.
+//!
+//! ```text
+//! unknown token "abcdef0123456789.ghijkl"  ──►  unknown token "[hidden]"
+//! Authorization: Bearer of-someone-else    ──►  Authorization: Bearer [hidden]
+//! ```
 
 use std::sync::Arc;
 
-use super::error::{CallError, cut};
+use super::error::{CallError, truncate};
 
-/// What stands in the place of what is hidden.
+/// Replaces a credential.
 const HIDDEN: &str = "[hidden]";
-/// So many characters in a row of a credential give it away: words are cut, and a part of it is as little meant for others
-/// as the whole.
-const TELLING: usize = 12;
-/// The scheme of a header, after which a credential follows, whosever it is.
+/// A word with so many consecutive characters of a credential is hidden: messages are truncated, and a part of a
+/// credential is secret too.
+const PART_MIN: usize = 12;
+/// The scheme of an `Authorization` header; the word after it is a credential.
 const SCHEME: &str = "bearer";
-/// How a JSON web token begins: the base64 of `{"`. Tokens that are read anew from a file are known by that.
+/// The beginning of a JSON web token: the base64 of `{"`. A service account token changes while the process runs, so it
+/// cannot be compared with a known one.
 const WEB_TOKEN: &str = "eyJ";
-/// The least length of a web token.
+/// The minimum length of a web token.
 const WEB_TOKEN_MIN: usize = 40;
 
-/// The credentials of one connection; shows none of them.
+/// The credentials of one connection, to be removed from its errors.
 #[derive(Clone, Default)]
 pub(in crate::adapters) struct Redactor(Arc<[String]>);
 
@@ -28,59 +34,56 @@ pub(in crate::adapters) struct Redactor(Arc<[String]>);
 
 impl Redactor {
     pub(in crate::adapters) fn new(credentials: Vec<String>) -> Self {
-        let said = credentials.into_iter().filter(|text| !text.is_empty());
-        Self(said.collect())
+        let credentials = credentials.into_iter().filter(|text| !text.is_empty());
+        Self(credentials.collect())
     }
 
-    /// The error without credentials in its words.
-    pub(in crate::adapters) fn out_of(&self, error: CallError) -> CallError {
+    /// The error without credentials in its message.
+    pub(in crate::adapters) fn redact(&self, error: CallError) -> CallError {
         match error {
             CallError::Status { code, message } => CallError::Status {
                 code,
-                message: self.out_of_words(&message),
+                message: self.redact_text(&message),
             },
-            CallError::Transport(words) => CallError::Transport(self.out_of_words(&words)),
-            CallError::Answer(words) => CallError::Answer(self.out_of_words(&words)),
-            CallError::Request(words) => CallError::Request(self.out_of_words(&words)),
-            ours @ (CallError::Late(_) | CallError::Crowded { .. } | CallError::Closed) => ours,
+            CallError::Transport(text) => CallError::Transport(self.redact_text(&text)),
+            CallError::Response(text) => CallError::Response(self.redact_text(&text)),
+            CallError::Request(text) => CallError::Request(self.redact_text(&text)),
+            CallError::Timeout(_) | CallError::NoSlot { .. } | CallError::NotLeader => error,
         }
     }
 
-    /// No more of it is looked at, and shown, than anybody reads: a server may say as much as an answer may have.
-    fn out_of_words(&self, text: &str) -> String {
-        let text = cut(text);
-        let mut clean = String::with_capacity(text.len());
-        let mut scheme = false;
-        for piece in text.split_inclusive(|c| !is_of_credential(c)) {
-            let end = piece.trim_end_matches(|c| !is_of_credential(c));
-            if !end.is_empty() {
-                let hide = scheme || self.tells(end);
-                clean.push_str(if hide { HIDDEN } else { end });
-                scheme = end.eq_ignore_ascii_case(SCHEME);
+    fn redact_text(&self, text: &str) -> String {
+        // Truncated first: a server may send a message as long as a response may be.
+        let text = truncate(text);
+        let mut redacted = String::with_capacity(text.len());
+        let mut after_scheme = false;
+        for piece in text.split_inclusive(|c| !is_credential_char(c)) {
+            let word = piece.trim_end_matches(|c| !is_credential_char(c));
+            if !word.is_empty() {
+                let hide = after_scheme || self.is_credential(word);
+                redacted.push_str(if hide { HIDDEN } else { word });
+                after_scheme = word.eq_ignore_ascii_case(SCHEME);
             }
-            clean.push_str(piece.get(end.len()..).unwrap_or_default());
+            redacted.push_str(piece.get(word.len()..).unwrap_or_default());
         }
-        clean
+        redacted
     }
 
-    /// Whether a word gives a credential away.
-    fn tells(&self, word: &str) -> bool {
-        let is_token = word.len() >= WEB_TOKEN_MIN && word.contains(WEB_TOKEN);
-        let parts = || word.as_bytes().windows(TELLING);
-        let gives_away = |secret: &String| match secret.len() {
-            // So little may be a part of any word.
-            ..TELLING => word.split('=').any(|part| part == secret),
-            _ => parts().any(|part| {
-                let mut of_secret = secret.as_bytes().windows(TELLING);
-                of_secret.any(|own| own == part)
-            }),
+    /// Whether a word contains a credential or a recognizable part of one.
+    fn is_credential(&self, word: &str) -> bool {
+        let is_web_token = word.len() >= WEB_TOKEN_MIN && word.contains(WEB_TOKEN);
+        let parts = || word.as_bytes().windows(PART_MIN);
+        let contains_part_of = |secret: &String| match secret.len() {
+            // Ordinary words may contain so short a secret by chance.
+            ..PART_MIN => word.split('=').any(|part| part == secret),
+            _ => parts().any(|part| secret.as_bytes().windows(PART_MIN).any(|own| own == part)),
         };
-        is_token || self.0.iter().any(gives_away)
+        is_web_token || self.0.iter().any(contains_part_of)
     }
 }
 
-/// Whether a character may stand in a credential (RFC 6750, `b64token`).
-fn is_of_credential(c: char) -> bool {
+/// Whether a credential may contain a character (RFC 6750, `b64token`).
+fn is_credential_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || "-._~+/=".contains(c)
 }
 
@@ -89,10 +92,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn credentials_do_not_show_whole_in_part_or_between_other_words() {
+    fn credentials_are_hidden_whole_in_part_and_between_other_words() {
         let token = "abcdef0123456789.ghijkl";
         let web = format!("eyJhbGciOi.{}", "x".repeat(40));
-        let hidden = Redactor::new(vec![token.to_owned(), "s3cret".to_owned()]);
+        let redactor = Redactor::new(vec![token.to_owned(), "s3cret".to_owned()]);
         for (said, shown) in [
             (
                 "pods \"web-0\" not found",
@@ -117,10 +120,10 @@ mod tests {
             ),
             (&*format!("jwt={web}"), HIDDEN.to_owned()),
         ] {
-            assert_eq!(hidden.out_of_words(said), shown, "{said}");
+            assert_eq!(redactor.redact_text(said), shown, "{said}");
         }
-        assert_eq!(Redactor::default().out_of_words("any words"), "any words");
+        assert_eq!(Redactor::default().redact_text("any words"), "any words");
         let endless = "A".repeat(32 << 20);
-        assert_eq!(hidden.out_of_words(&endless), "A".repeat(500));
+        assert_eq!(redactor.redact_text(&endless), "A".repeat(500));
     }
 }

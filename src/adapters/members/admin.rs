@@ -5,9 +5,10 @@
 
 use std::path::Path;
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use futures::{StreamExt, stream};
 use http::Method;
-use k8s_openapi::ByteString;
+use k8s_openapi::{ByteString, api::core::v1::Secret};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
@@ -95,10 +96,7 @@ impl Server {
 
 /// A certificate in its text form.
 fn pem(der: &[u8]) -> String {
-    let text = match serde_json::to_value(ByteString(der.to_vec())) {
-        Ok(Value::String(text)) => text,
-        _ => String::new(),
-    };
+    let text = STANDARD.encode(der);
     let lines = text.as_bytes().chunks(64).map(String::from_utf8_lossy);
     let lines: Vec<_> = lines.collect();
     format!(
@@ -175,20 +173,17 @@ impl AdminClient {
     /// # Errors
     /// There is none after ten seconds.
     pub async fn token(&self, namespace: &str, name: &str) -> Result<String, ClusterError> {
-        let what = Resource::SECRET.shown(namespace, name);
-        let told = |error: CallError| error.about(what.clone());
-        let url = Resource::SECRET.object(namespace, name).map_err(told)?;
+        let object = Resource::SECRET.object(namespace, name);
         for _look in 0..TOKEN_LOOKS {
-            let secret: Value = self.calls.read(&url).await.map_err(told)?;
-            let data = secret.pointer("/data/token").cloned().unwrap_or_default();
-            let token = serde_json::from_value::<ByteString>(data);
+            let secret: Secret = self.calls.get(object).await?;
+            let token = secret.data.unwrap_or_default().remove("token");
             match token.map(|ByteString(bytes)| String::from_utf8(bytes)) {
-                Ok(Ok(token)) if !token.is_empty() => return Ok(token),
+                Some(Ok(token)) if !token.is_empty() => return Ok(token),
                 _ => tokio::time::sleep(std::time::Duration::from_millis(500)).await,
             }
         }
         Err(ClusterError::Unreachable {
-            what,
+            what: object.to_string(),
             message:
                 "the cluster has put no token there; does its service account token controller run?"
                     .to_owned(),

@@ -132,7 +132,7 @@ impl MemberConnection {
     /// Whether the member answers, as of now, and what is wrong if it does not.
     pub(super) fn condition(&self) -> Condition {
         let watches = Watches {
-            heard: self.cluster.heard(),
+            heard: self.cluster.last_contact(),
             synced: self.is_synced(),
             failing: self.cluster.failing(),
         };
@@ -153,7 +153,10 @@ impl MemberConnection {
     /// How long ago the member last answered, or its quietest watch last heard something.
     pub(super) fn silence(&self) -> SignedDuration {
         let answered = self.vigil.answers().answered;
-        let oldest = self.cluster.heard().map_or(answered, |at| at.min(answered));
+        let oldest = self
+            .cluster
+            .last_contact()
+            .map_or(answered, |at| at.min(answered));
         self.clock.wall_age(oldest)
     }
 }
@@ -185,7 +188,7 @@ impl HealthProbe {
     /// Asks for ever.
     async fn keep(self: Arc<Self>, cluster: Arc<KubeMember>, every: SignedDuration) {
         loop {
-            let answer = cluster.ask_ready().await;
+            let answer = cluster.check_ready().await;
             self.answers().note(answer, Clock::system().now());
             Clock::system().sleep(every).await;
         }
@@ -406,7 +409,7 @@ mod tests {
             (refused(401), false, true),
             (Err(CallError::Transport("reset".into())), false, true),
             (
-                Err(CallError::Late(std::time::Duration::from_secs(5))),
+                Err(CallError::Timeout(std::time::Duration::from_secs(5))),
                 false,
                 true,
             ),

@@ -27,7 +27,7 @@ use super::{
 use crate::{
     adapters::{
         api_server::{CallError, Calls, Connection, Discovery, Resource, query},
-        kube::{Changes, Seen, Store, Stored, WatchReport, WatchTimeouts, Watched, read},
+        kube::{Changes, Entry, Store, Stored, WatchReport, WatchTimeouts, Watched, read},
     },
     ports::ClusterError,
 };
@@ -125,7 +125,7 @@ impl Stored for ClusterProfile {
         })
     }
 
-    fn asks_the_same_as(&self, before: &Self) -> bool {
+    fn spec_eq(&self, before: &Self) -> bool {
         self == before
     }
 }
@@ -137,10 +137,11 @@ impl Inventory {
     pub(super) fn new(connection: Connection, settings: &Settings, events: &Arc<Changes>) -> Self {
         let scope = [Some(settings.namespace.clone())];
         let secrets = |selector: &str| {
-            let store = Store::new(Resource::SECRET, &scope).narrowed(selector.to_owned());
-            Arc::new(store.telling(events.clone()))
+            let store =
+                Store::new(Resource::SECRET, &scope).with_label_selector(selector.to_owned());
+            Arc::new(store.with_changes(events.clone()))
         };
-        let profiles = Store::new(Resource::CLUSTER_PROFILE, &scope).telling(events.clone());
+        let profiles = Store::new(Resource::CLUSTER_PROFILE, &scope).with_changes(events.clone());
         Self {
             connection,
             secrets: secrets(&settings.label),
@@ -186,7 +187,7 @@ impl Inventory {
             let found = discovery.kind(api_version, kind).await;
             let absent = match &found {
                 Ok(kind) => kind.is_none(),
-                Err(error) => error.is_withheld(),
+                Err(error) => error.is_forbidden_or_not_found(),
             };
             self.without_profiles.store(absent, Ordering::Release);
             match found {
@@ -200,7 +201,7 @@ impl Inventory {
     /// Whether every inventory has been listed. Profiles that may not be read are none; those that cannot be read for
     /// the moment are waited for, because members that are not known yet look as if they were gone.
     pub(super) fn is_listed(&self) -> bool {
-        let listed = |report: WatchReport| report.synced || report.withheld;
+        let listed = |report: WatchReport| report.synced || report.forbidden_or_not_found;
         let profiles = || listed(self.profiles.report()) && listed(self.profile_secrets.report());
         self.secrets.is_synced() && (self.without_profiles.load(Ordering::Acquire) || profiles())
     }
@@ -293,12 +294,12 @@ async fn fetch<V: Stored>(
         error.about(format!("the list of kind {kind} in namespace {scope}"))
     };
     let path = store.resource.collection(Some(scope)).map_err(what)?;
-    let narrowed: Vec<_> = store.narrowed_by().into_iter().collect();
+    let narrowed: Vec<_> = store.selector_parameter().into_iter().collect();
     let read = calls
         .read::<List>(&format!("{path}{}", query(&narrowed)))
         .await;
     let items = read.map_err(what)?.items.into_iter();
-    store.replace(Some(scope), items.filter_map(Seen::decode).collect());
+    store.replace(Some(scope), items.filter_map(Entry::decode).collect());
     Ok(())
 }
 
@@ -306,7 +307,7 @@ async fn fetch<V: Stored>(
 impl Inventory {
     /// Puts Secrets in place as a list would.
     pub(super) fn list(&self, settings: &Settings, secrets: Vec<Value>) {
-        let seen = secrets.into_iter().filter_map(Seen::decode);
+        let seen = secrets.into_iter().filter_map(Entry::decode);
         self.secrets
             .replace(Some(&settings.namespace), seen.collect());
         self.without_profiles.store(true, Ordering::Release);

@@ -96,7 +96,7 @@ impl AdminClient {
         match self.read_text("/readyz").await {
             Ok(_) => Ok(()),
             Err(CallError::Status { code: 401, .. }) => Err(Unready::Refused),
-            Err(CallError::Late(limit)) => Err(Unready::Silent(limit)),
+            Err(CallError::Timeout(limit)) => Err(Unready::Silent(limit)),
             Err(error @ CallError::Status { code, .. }) if code != 401 && code < 500 => {
                 tracing::debug!(%error, "answered all the same");
                 Ok(())

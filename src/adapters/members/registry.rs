@@ -27,7 +27,7 @@ use super::{
 use crate::{
     adapters::{
         api_server::{ConnectError, Connection, Limits, WriteGate},
-        kube::{Changes, KubeMember, WatchTimeouts},
+        kube::{Changes, KubeMember, Options, WatchTimeouts},
     },
     clock::Clock,
     domain::federate::{Health, Taint},
@@ -177,13 +177,14 @@ impl Members {
     }
 
     fn link(&self, name: &str, access: Access, connection: Connection) -> MemberConnection {
-        let pace = WatchTimeouts::default().believing(self.settings.patience.watch);
-        let cluster = KubeMember::member(
-            connection,
-            &self.settings.namespaces,
-            self.gate.clone(),
-            (Limits::of_a_member(), pace, self.clock.clone()),
-        );
+        let options = Options {
+            namespaces: &self.settings.namespaces,
+            limits: Limits::for_member(),
+            timeouts: WatchTimeouts::default().with_max_staleness(self.settings.patience.watch),
+            gate: self.gate.clone(),
+            clock: self.clock.clone(),
+        };
+        let cluster = KubeMember::member(connection, options);
         let of = (self.settings.patience, &self.clock);
         MemberConnection::open(name, access, Arc::new(cluster), of)
     }

@@ -82,7 +82,7 @@ fn members(
     let count = dialled.clone();
     let members = Members::dialling(Connection::over(hub), settings(), move |access| {
         count.fetch_add(1, Ordering::Relaxed);
-        Ok(Connection::over(member.clone()).hiding(hidden(&access.credentials)))
+        Ok(Connection::over(member.clone()).with_redactor(hidden(&access.credentials)))
     });
     (members, dialled)
 }

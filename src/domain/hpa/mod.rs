@@ -36,7 +36,7 @@ pub use pass::{
     reconcile, reconcile_reads,
 };
 pub use ratio::{Ratio, Tolerance, usage_ratio, utilization_ratio};
-pub use selector::{Labels, Requirement, Selector, SelectorProblem};
+pub use selector::SelectorProblem;
 
 use super::ReplicaBounds;
 

@@ -1,4 +1,4 @@
-//! The adapter against a scripted API server: exact requests, and what becomes of the answers.
+//! The adapter against a test server: exact requests, and what becomes of the responses.
 
 mod cluster;
 mod get;
