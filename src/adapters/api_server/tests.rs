@@ -124,10 +124,10 @@ async fn a_request_without_a_free_slot_fails_after_the_queue_timeout() {
 #[test]
 fn every_http_status_has_its_port_error() {
     let what = || "Deployment shop/web".to_owned();
-    let words = || "the words".to_owned();
+    let message = || "the message".to_owned();
     let refused = ClusterError::Refused {
         what: what(),
-        message: words(),
+        message: message(),
     };
     let down = |message: &str| ClusterError::Unreachable {
         what: what(),
@@ -140,13 +140,13 @@ fn every_http_status_has_its_port_error() {
         (404, ClusterError::NotFound { what: what() }),
         (409, ClusterError::Conflict { what: what() }),
         (422, refused),
-        (429, down("the words")),
-        (500, down("the words (HTTP 500)")),
-        (504, down("the words (HTTP 504)")),
+        (429, down("the message")),
+        (500, down("the message (HTTP 500)")),
+        (504, down("the message (HTTP 504)")),
     ] {
         let error = CallError::Status {
             code,
-            message: words(),
+            message: message(),
         };
         assert_eq!(error.about(what()), want, "{code}");
     }

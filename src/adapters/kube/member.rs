@@ -167,13 +167,13 @@ impl Member for KubeMember {
 }
 
 /// The field manager that wrote `spec.replicas` last, unless it is one of [`AUTOSCALERS`].
-fn last_writer(managed: &[ManagedFieldsEntry]) -> Option<String> {
+fn last_writer(entries: &[ManagedFieldsEntry]) -> Option<String> {
     let has_replicas = |entry: &&ManagedFieldsEntry| {
         let fields = entry.fields_v1.as_ref();
         fields.is_some_and(|fields| fields.0.pointer("/f:spec/f:replicas").is_some())
     };
     let by_time = |entry: &&ManagedFieldsEntry| entry.time.as_ref().map(|time| time.0);
-    let last = managed.iter().filter(has_replicas).max_by_key(by_time)?;
+    let last = entries.iter().filter(has_replicas).max_by_key(by_time)?;
     let manager = last.manager.as_deref().unwrap_or_default();
     (!AUTOSCALERS.contains(&manager)).then(|| manager.to_owned())
 }

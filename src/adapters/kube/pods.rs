@@ -111,14 +111,14 @@ impl Stored for StoredPod {
         } = read(object)?;
         let labels = metadata.labels.unwrap_or_default();
         let unschedulable = status.as_ref().and_then(PodStatus::unschedulable);
-        let placement = match spec.node_name.as_deref().filter(|node| !node.is_empty()) {
-            Some(node) => Placement::Bound(node.into()),
-            None => {
-                let shape = Box::new(spec.shape(&constraints, &labels)?);
-                match unschedulable {
-                    None => Placement::Pending(shape),
-                    Some(since) => Placement::Unschedulable(since, shape),
-                }
+        let node = spec.node_name.as_deref().filter(|node| !node.is_empty());
+        let placement = if let Some(node) = node {
+            Placement::Bound(node.into())
+        } else {
+            let shape = Box::new(spec.shape(&constraints, &labels)?);
+            match unschedulable {
+                None => Placement::Pending(shape),
+                Some(since) => Placement::Unschedulable(since, shape),
             }
         };
         let reserved = spec.reserves_more_than_containers();

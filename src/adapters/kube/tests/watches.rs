@@ -384,7 +384,7 @@ fn only_a_new_spec_or_annotation_is_a_change() {
         });
         Entry::decode(object).unwrap()
     };
-    let changed = || {
+    let next = || {
         changes
             .next()
             .now_or_never()
@@ -396,25 +396,21 @@ fn only_a_new_spec_or_annotation_is_a_change() {
     };
 
     store.replace(None, vec![object(1, "false", 1)]);
-    assert_eq!(changed(), Some(vec![web.clone()]), "it was created");
+    assert_eq!(next(), Some(vec![web.clone()]), "it was created");
     store.apply(object(1, "false", 5));
     store.replace(None, vec![object(1, "false", 6)]);
-    assert_eq!(changed(), None, "only its status changed");
+    assert_eq!(next(), None, "only its status changed");
     store.apply(object(2, "false", 6));
-    assert_eq!(changed(), Some(vec![web.clone()]), "its spec changed");
+    assert_eq!(next(), Some(vec![web.clone()]), "its spec changed");
     store.apply(object(2, "true", 6));
-    assert_eq!(
-        changed(),
-        Some(vec![web.clone()]),
-        "its annotations changed"
-    );
+    assert_eq!(next(), Some(vec![web.clone()]), "its annotations changed");
     store.delete(&object(2, "true", 6));
-    assert_eq!(changed(), Some(vec![web.clone()]), "it was deleted");
+    assert_eq!(next(), Some(vec![web.clone()]), "it was deleted");
     store.apply(object(1, "true", 6));
     store.apply(object(2, "true", 6));
     store.replace(None, Vec::new());
     assert_eq!(
-        changed(),
+        next(),
         Some(vec![web]),
         "many changes of an object are one entry"
     );
