@@ -389,8 +389,8 @@ async fn report_watches(cluster: Arc<KubeCluster>, telemetry: Arc<Telemetry>, cl
     loop {
         for watch in cluster.watches() {
             let age = watch
-                .heard
-                .map_or(0.0, |heard| clock.wall_age(heard).as_secs_f64());
+                .last_contact
+                .map_or(0.0, |at| clock.wall_age(at).as_secs_f64());
             telemetry.watched(watch.kind, age, watch.errors);
         }
         clock.sleep(WATCH_REPORT_PERIOD).await;

@@ -1,10 +1,10 @@
-//! The edge: one folder per outside system, each behind a port of `crate::ports`.
+//! Adapters: one folder per outside system, each behind a port of `crate::ports`.
 //!
-//! An adapter turns what it observes into domain values once, here, and turns decisions into requests.
-//! Every request has a deadline and an upper bound on how many run at once. Nothing in this folder
-//! decides how many replicas a workload needs.
+//! An adapter converts what it reads into domain values, and decisions into requests. Every request has a deadline and
+//! counts against a concurrency limit. How many replicas a workload needs is left to `domain`.
 
+mod api_server;
 pub mod kube;
 pub mod members;
-pub mod metrics_api;
+mod metrics_api;
 pub mod prometheus;

@@ -10,6 +10,8 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 use serde_saphyr::Spanned;
 
+use crate::domain::api_group;
+
 /// File name that stands for standard input.
 const STANDARD_INPUT: &str = "-";
 
@@ -88,9 +90,7 @@ impl Document {
     /// Group and version before the slash, such as `apps`; empty for the core group.
     #[must_use]
     pub(super) fn group(&self) -> &str {
-        self.text("apiVersion")
-            .split_once('/')
-            .map_or("", |(group, _)| group)
+        api_group(self.text("apiVersion"))
     }
 
     /// `metadata.name`; empty if there is none.

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     domain::{
-        ScaleTarget,
+        ScaleTarget, api_group,
         hpa::MetricSpec,
         observation::{Container, Requests},
         quantity::Quantity,
@@ -90,15 +90,11 @@ fn thousandths(milli: i64) -> String {
 }
 
 fn is_target(document: &Document, target: &ScaleTarget) -> bool {
-    let group = target
-        .api_version
-        .split_once('/')
-        .map_or("", |(group, _)| group);
     let same_namespace = document.namespace() == target.namespace
         || document.namespace().is_empty()
         || target.namespace.is_empty();
     document.text("kind") == target.kind
-        && document.group() == group
+        && document.group() == api_group(&target.api_version)
         && document.name() == target.name
         && same_namespace
 }

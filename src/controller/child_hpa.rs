@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     api::ownership::{DELETION_POLICY, FLEET_UID, HUB, MANAGED_BY, Owner, OwnerKind, is_part_of},
-    domain::{ReplicaBounds, Replicas, ScaleTarget, autoscale::Child},
+    domain::{ReplicaBounds, Replicas, ScaleTarget, api_group, autoscale::Child},
     ports::HpaView,
 };
 
@@ -394,12 +394,7 @@ fn pointer(place: &str, key: &str) -> String {
 fn same_target(one: &ScaleTarget, other: &ScaleTarget) -> bool {
     one.kind == other.kind
         && one.name == other.name
-        && group(&one.api_version) == group(&other.api_version)
-}
-
-/// The group of an `apiVersion`; empty for the core group.
-pub(super) fn group(api_version: &str) -> &str {
-    api_version.rsplit_once('/').map_or("", |(group, _)| group)
+        && api_group(&one.api_version) == api_group(&other.api_version)
 }
 
 /// A behavior with the defaults of autoscaling/v2 written out.

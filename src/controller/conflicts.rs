@@ -5,7 +5,8 @@
 
 use std::collections::HashMap;
 
-use super::{autoscaler::Autoscaler, child_hpa::group};
+use super::autoscaler::Autoscaler;
+use crate::domain::api_group;
 
 /// The other autoscalers that act on the same target.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -21,7 +22,7 @@ pub(super) fn among(all: &[Autoscaler]) -> HashMap<String, TargetConflicts> {
     let mut by_target: HashMap<_, Vec<_>> = HashMap::with_capacity(all.len());
     for autoscaler in all.iter().filter(|autoscaler| autoscaler.acts()) {
         let target = &autoscaler.spec().scale_target_ref;
-        let group = group(target.api_version.as_deref().unwrap_or_default());
+        let group = api_group(target.api_version.as_deref().unwrap_or_default());
         let key = (autoscaler.namespace(), group, &target.kind, &target.name);
         by_target.entry(key).or_default().push(autoscaler);
     }

@@ -19,7 +19,22 @@ pub mod observation;
 pub mod proposal;
 pub mod quantity;
 mod scale;
+mod selector;
 pub mod workload;
 
 pub use observation::{Observation, Reading, Scale};
 pub use scale::{ReplicaBounds, Replicas, ScaleTarget};
+pub use selector::{Labels, ParseSelectorError, Requirement, Selector};
+
+/// The group of an `apiVersion`; empty for the core group.
+///
+/// ```
+/// use foretide::domain::api_group;
+///
+/// assert_eq!(api_group("apps/v1"), "apps");
+/// assert_eq!(api_group("v1"), "");
+/// ```
+#[must_use]
+pub fn api_group(api_version: &str) -> &str {
+    api_version.split_once('/').map_or("", |(group, _)| group)
+}

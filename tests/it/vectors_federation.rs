@@ -11,13 +11,13 @@ use std::{
 };
 
 use foretide::domain::{
-    ReplicaBounds, Replicas,
+    Labels, ReplicaBounds, Replicas, Requirement,
     federate::{
         Affinity, Candidate, Dropped, Entry, Health, Kind, Ledger, Member, PodShape, Pods, Policy,
         Preference, Profile, Quota, Slot, Standing, Supply, Surplus, Ties, Total, WorkloadSource,
         assign, decide, distribute, share, webster,
     },
-    hpa::{self, Labels, Requirement},
+    hpa,
     observation::Requests,
     quantity::Quantity,
 };

@@ -8,7 +8,7 @@
 use std::{collections::BTreeMap, error::Error, fs, path::PathBuf, sync::Arc};
 
 use foretide::domain::{
-    Reading, ReplicaBounds, Replicas, Scale,
+    Labels, Reading, ReplicaBounds, Replicas, Requirement, Scale, Selector,
     hpa::{self, Behavior, Direction, Hpa, MetricKind, MetricSpec, Settings, Target},
     observation::{
         Cause, Container, ContainerUsage, Measured, Phase, Pod, PodSample, PodUsage, Readiness,
@@ -1562,15 +1562,17 @@ type Selection = Result<(), hpa::SelectorProblem>;
 impl ReconcileRow {
     /// Whether the scale's selector is usable, and the pods it selects.
     fn select(&self) -> Fallible<(Selection, Vec<Arc<Pod>>)> {
-        let parsed = hpa::Selector::parse(self.scale.selector.as_deref().unwrap_or_default());
-        let selector = match parsed {
+        let selector: Selector = match self.scale.selector.as_deref().unwrap_or_default().parse() {
+            Ok(selector) if selector == Selector::default() => {
+                return Ok((Err(hpa::SelectorProblem::Missing), Vec::new()));
+            }
             Ok(selector) => selector,
-            Err(problem) => return Ok((Err(problem), Vec::new())),
+            Err(_) => return Ok((Err(hpa::SelectorProblem::Unparsable), Vec::new())),
         };
         let others = list(&self.other_hpas).iter().map(|other| {
             let labels = other.match_labels.iter().flatten();
-            let equal = labels.map(|(k, v)| hpa::Requirement::In(k.clone(), vec![v.clone()]));
-            equal.collect::<hpa::Selector>()
+            let equal = labels.map(|(k, v)| Requirement::Equal(k.clone(), v.clone()));
+            equal.collect::<Selector>()
         });
         let others: Vec<_> = others.collect();
         let labels = |p: &PodRow| p.labels.clone().unwrap_or_default();
@@ -1579,7 +1581,12 @@ impl ReconcileRow {
             .iter()
             .filter(|p| selector.matches(&labels(p)));
         let pods = selected.map(pod).collect::<Result<_, _>>()?;
-        Ok((selector.check_alone(&all, &others), pods))
+        let is_ambiguous = |labels: &&Labels| {
+            selector.matches(labels) && others.iter().any(|other| other.matches(labels))
+        };
+        let ambiguous = all.iter().find(is_ambiguous);
+        let selection = ambiguous.map_or(Ok(()), |_| Err(hpa::SelectorProblem::Ambiguous));
+        Ok((selection, pods))
     }
 
     /// What writing the scale does, as the row's API server would answer.

@@ -1,7 +1,7 @@
-//! Which autoscalers changed since somebody last asked.
+//! The objects that changed since the last call.
 //!
-//! A set rather than a queue: an object that changes a thousand times before the next look is there
-//! once, so a slow or absent reader costs nothing. It refuses to say what changed; the store knows.
+//! A set of keys and not a queue of events: an object that changes a thousand times is in it once, so a slow reader costs
+//! no memory. What changed is left to the store.
 
 use std::{
     collections::BTreeSet,
@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 use crate::ports::ObjectKey;
 
-/// The autoscalers that appeared, vanished, or got another spec or other annotations.
+/// The objects that were created or deleted, or whose spec or annotations changed.
 #[derive(Debug, Default)]
 pub struct Changes {
     keys: Mutex<BTreeSet<ObjectKey>>,
@@ -22,10 +22,10 @@ pub struct Changes {
 // === impl Changes ===
 
 impl Changes {
-    /// Waits until there is a change, and takes all there are; never empty.
+    /// Waits until there is a change, and takes all changes; never empty.
     ///
     /// # Guarantees
-    /// Safe to drop before it is ready: nothing is lost. For one reader.
+    /// Cancel safe: no change is lost. For one reader.
     pub async fn next(&self) -> BTreeSet<ObjectKey> {
         loop {
             let taken = std::mem::take(&mut *self.keys());

@@ -1,12 +1,13 @@
-//! How any object is read: its metadata, its quantities, and times that another clock can tell. It refuses to guess:
-//! what cannot be read is an error that names the field.
+//! Decoding of object metadata, quantities and label selectors, and conversion of times to the controller's clock.
 //!
-//! Times stay wall-clock times in what is stored: [`OnClock`] carries them to the controller's clock at every read, so
-//! that ages go on growing.
+//! Stores keep wall-clock times. [`OnClock`] converts them at every read, so that ages keep growing on a clock that runs
+//! at another speed.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::core::Selector;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
@@ -18,12 +19,14 @@ use crate::{
     },
 };
 
-/// A value with wall-clock times in it, as it looks on another clock.
+/// A value with wall-clock times.
 pub(super) trait OnClock: Clone {
-    /// The same value with its times carried over by their age.
+    /// The same value with its times converted to `clock`.
     fn on(&self, clock: &Clock) -> Self;
 }
 
+/// The metadata that is read of watched objects. `ObjectMeta` would also decode and allocate the fields that are not, for
+/// every pod of a cluster.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Meta {
@@ -47,27 +50,57 @@ pub(super) struct Owner {
     pub(super) controller: Option<bool>,
 }
 
-/// Reads a whole object; the error names the field, as far as the parser knows it.
+/// Decodes an object; the error names the field if the parser knows it.
 pub(in crate::adapters) fn read<T: DeserializeOwned>(object: Value) -> Result<T, String> {
     serde_json::from_value(object).map_err(|error| error.to_string())
 }
 
-/// Amounts by resource in milli-units; `of` says whose they are if one cannot be read.
+/// The text form of a `LabelSelector`; the error names an unknown operator.
+pub(super) fn selector_text(selector: LabelSelector) -> Result<String, String> {
+    Selector::try_from(selector)
+        .map(|selector| selector.to_string())
+        .map_err(|error| format!("{error}; expected the operators In, NotIn, Exists, DoesNotExist"))
+}
+
+/// Amounts by resource in milli-units; an error names `field`.
 pub(super) fn amounts(
-    written: Option<BTreeMap<String, String>>,
-    of: &str,
+    amounts: Option<BTreeMap<String, String>>,
+    field: &str,
 ) -> Result<Requests, String> {
     let milli = |(resource, amount): (String, String)| match milli_value(&amount) {
         Ok(milli) => Ok((resource, milli)),
-        Err(expected) => Err(format!("{of}.{resource}: {expected}")),
+        Err(expected) => Err(format!("{field}.{resource}: {expected}")),
     };
-    written.into_iter().flatten().map(milli).collect()
+    amounts.into_iter().flatten().map(milli).collect()
 }
 
-/// A quantity in milli-units, rounded away from zero as the HPA does; beyond an `i64`, its last value.
-pub(in crate::adapters) fn milli_value(text: &str) -> Result<i64, String> {
+/// A quantity in milli-units, rounded away from zero as in the HPA controller; saturates at the limits of `i64`.
+pub(super) fn milli_value(text: &str) -> Result<i64, String> {
     let quantity: Quantity = text
         .parse()
         .map_err(|error: QuantityError| error.to_string())?;
     Ok(quantity.milli_value().value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_selector_has_a_text_form_with_the_same_meaning() {
+        let selector: LabelSelector = serde_json::from_value(serde_json::json!({
+            "matchLabels": {"app": "web"},
+            "matchExpressions": [
+                {"key": "tier", "operator": "In", "values": ["b", "a"]},
+                {"key": "track", "operator": "NotIn", "values": ["canary"]},
+                {"key": "x", "operator": "Exists"},
+                {"key": "y", "operator": "DoesNotExist"},
+            ],
+        }))
+        .unwrap();
+        let text = selector_text(selector).unwrap();
+        assert_eq!(text, "app=web,tier in (a,b),track notin (canary),x,!y");
+        let parsed: crate::domain::Selector = text.parse().unwrap();
+        assert_eq!(parsed.requirements().len(), 5);
+    }
 }

@@ -1,36 +1,28 @@
-//! One look at one object: for commands that do not run a controller, and for what is too small to watch.
-
-use std::collections::BTreeMap;
+//! Single objects, for commands that do not run a controller.
 
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA};
-use serde::Deserialize;
+use k8s_openapi::api::core::v1::ConfigMap;
 
-use super::{client::Connection, error::CallError, url::Resource};
-use crate::ports::ClusterError;
-
-#[derive(Deserialize)]
-struct ConfigMap {
-    #[serde(default)]
-    data: BTreeMap<String, String>,
-}
+use crate::{
+    adapters::api_server::{Connection, Resource},
+    ports::ClusterError,
+};
 
 impl Connection {
-    /// One autoscaler, as it stands in the cluster.
+    /// One autoscaler.
     ///
     /// # Errors
-    /// It is not there, may not be read, or the server does not answer.
+    /// It does not exist, may not be read, or the server does not respond.
     pub async fn autoscaler(
         &self,
         namespace: &str,
         name: &str,
     ) -> Result<EffectiveHorizontalPodAutoscaler, ClusterError> {
-        let told = |error: CallError| error.about(Resource::EHPA.shown(namespace, name));
-        let url = Resource::EHPA.object(namespace, name).map_err(told)?;
-        let calls = self.calls();
-        calls.read(&url).await.map_err(told)
+        let object = Resource::EHPA.object(namespace, name);
+        self.calls().get(object).await
     }
 
-    /// One federated autoscaler, as it stands in the cluster.
+    /// One federated autoscaler.
     ///
     /// # Errors
     /// As [`Self::autoscaler`].
@@ -39,27 +31,23 @@ impl Connection {
         namespace: &str,
         name: &str,
     ) -> Result<FederatedHPA, ClusterError> {
-        let told = |error: CallError| error.about(Resource::FEDERATED.shown(namespace, name));
-        let url = Resource::FEDERATED.object(namespace, name).map_err(told)?;
-        let calls = self.calls();
-        calls.read(&url).await.map_err(told)
+        let object = Resource::FEDERATED_HPA.object(namespace, name);
+        self.calls().get(object).await
     }
 
-    /// The text under a key of a `ConfigMap`; none without the `ConfigMap` or the key.
+    /// The text under a key of a `ConfigMap`; `None` without the `ConfigMap` or the key.
     ///
     /// # Errors
-    /// It may not be read, or the server does not answer.
+    /// It may not be read, or the server does not respond.
     pub async fn config_text(
         &self,
         namespace: &str,
         name: &str,
         key: &str,
     ) -> Result<Option<String>, ClusterError> {
-        let told = |error: CallError| error.about(Resource::CONFIG_MAP.shown(namespace, name));
-        let url = Resource::CONFIG_MAP.object(namespace, name).map_err(told)?;
-        let calls = self.calls();
-        match calls.read::<ConfigMap>(&url).await.map_err(told) {
-            Ok(mut found) => Ok(found.data.remove(key)),
+        let object = Resource::CONFIG_MAP.object(namespace, name);
+        match self.calls().get::<ConfigMap>(object).await {
+            Ok(found) => Ok(found.data.unwrap_or_default().remove(key)),
             Err(ClusterError::NotFound { .. }) => Ok(None),
             Err(error) => Err(error),
         }

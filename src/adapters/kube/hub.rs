@@ -1,6 +1,7 @@
-//! The cluster that our own objects are in: the port [`Cluster`].
+//! The hub, the cluster of our own objects: the port [`Cluster`].
 //!
-//! Reads what users ask for and writes what they are answered. It refuses to interpret either.
+//! Reads autoscalers from the stores, and writes statuses, events and predictions. What the objects mean is left to
+//! `crate::api`.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -8,54 +9,33 @@ use foretide_crds::{
     EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerStatus, FederatedHPA,
     FederatedHPAStatus, TimeSeriesPrediction, TimeSeriesPredictionStatus,
 };
-use serde::Deserialize;
+use k8s_openapi::api::core::v1::Namespace;
 use serde_json::Value;
 
-use super::{
-    Connection, Hub, KubeCluster, Limits, Stores, WatchTimeouts, WriteGate, url::Resource, writes,
-};
+use super::{Hub, KubeCluster, Options, WatchTimeouts, writes};
 use crate::{
+    adapters::api_server::{Connection, Limits, Resource, WriteGate},
     clock::Clock,
     domain::ScaleTarget,
     ports::{Cluster, ClusterError, EventNote, ObjectKey},
 };
 
-#[derive(Deserialize)]
-struct Identified {
-    metadata: Identity,
-}
-
-#[derive(Deserialize)]
-struct Identity {
-    uid: String,
-}
-
 impl KubeCluster<Hub> {
-    /// A cluster whose stores are empty until [`KubeCluster::run`]; no namespaces means all.
+    /// The hub, watched in these namespaces; none means all. The stores are empty until [`KubeCluster::run`].
     #[must_use]
     pub fn new(connection: Connection, namespaces: &[String], clock: Clock) -> Self {
-        Self::bounded(
-            connection,
+        let options = Options {
             namespaces,
+            limits: Limits::default(),
+            timeouts: WatchTimeouts::default(),
+            gate: WriteGate::default(),
             clock,
-            (Limits::default(), WatchTimeouts::default()),
-        )
+        };
+        Self::hub(connection, options)
     }
 
-    pub(super) fn bounded(
-        connection: Connection,
-        namespaces: &[String],
-        clock: Clock,
-        (limits, pace): (Limits, WatchTimeouts),
-    ) -> Self {
-        let calls = connection.gated_calls(limits, WriteGate::default());
-        let role = Hub::new(namespaces);
-        Self::of_role(
-            connection,
-            calls,
-            Stores::new(namespaces),
-            (role, pace, clock),
-        )
+    pub(super) fn hub(connection: Connection, options: Options<'_>) -> Self {
+        Self::with_role(connection, Hub::new(options.namespaces), options)
     }
 }
 
@@ -73,9 +53,8 @@ impl Cluster for KubeCluster<Hub> {
     }
 
     async fn apply_prediction(&self, manifest: &Value) -> Result<(), ClusterError> {
-        writes::apply(&self.calls, Resource::TSP, manifest)
-            .await
-            .map(|_answer| ())
+        let object = writes::object_of(Resource::PREDICTION, manifest);
+        writes::apply(&self.calls, object, manifest).await.map(drop)
     }
 
     async fn write_prediction_status(
@@ -84,7 +63,8 @@ impl Cluster for KubeCluster<Hub> {
         name: &str,
         status: &TimeSeriesPredictionStatus,
     ) -> Result<(), ClusterError> {
-        writes::apply_status(&self.calls, Resource::TSP, (namespace, name), status).await
+        let object = Resource::PREDICTION.object(namespace, name);
+        writes::apply_status(&self.calls, object, status).await
     }
 
     async fn delete_prediction(
@@ -93,7 +73,8 @@ impl Cluster for KubeCluster<Hub> {
         name: &str,
         uid: &str,
     ) -> Result<(), ClusterError> {
-        writes::delete(&self.calls, Resource::TSP, (namespace, name), uid).await
+        let object = Resource::PREDICTION.object(namespace, name);
+        writes::delete(&self.calls, object, uid).await
     }
 
     async fn write_status(
@@ -102,7 +83,8 @@ impl Cluster for KubeCluster<Hub> {
         name: &str,
         status: &EffectiveHorizontalPodAutoscalerStatus,
     ) -> Result<(), ClusterError> {
-        writes::apply_status(&self.calls, Resource::EHPA, (namespace, name), status).await
+        let object = Resource::EHPA.object(namespace, name);
+        writes::apply_status(&self.calls, object, status).await
     }
 
     async fn emit(
@@ -110,15 +92,19 @@ impl Cluster for KubeCluster<Hub> {
         about: &EffectiveHorizontalPodAutoscaler,
         event: &EventNote,
     ) -> Result<(), ClusterError> {
-        writes::emit(&self.calls, (Resource::EHPA, &about.metadata), event).await
+        writes::emit(&self.calls, Resource::EHPA, &about.metadata, event).await
     }
 
     async fn identity(&self) -> Result<String, ClusterError> {
-        // The customary identity of a cluster, because this namespace is as old as the cluster.
+        // By convention the UID of this namespace identifies a cluster, because both are created together.
         let path = "/api/v1/namespaces/kube-system";
-        let read = self.calls.read::<Identified>(path).await;
-        let found = read.map_err(|error| error.about("namespace kube-system".to_owned()))?;
-        Ok(found.metadata.uid)
+        let what = "namespace kube-system";
+        let read = self.calls.read::<Namespace>(path).await;
+        let found = read.map_err(|error| error.about(what))?;
+        found.metadata.uid.ok_or_else(|| ClusterError::Invalid {
+            what: what.to_owned(),
+            message: "expected a metadata.uid".to_owned(),
+        })
     }
 
     fn knows_federated(&self) -> bool {
@@ -134,7 +120,7 @@ impl Cluster for KubeCluster<Hub> {
         about: &FederatedHPA,
         event: &EventNote,
     ) -> Result<(), ClusterError> {
-        writes::emit(&self.calls, (Resource::FEDERATED, &about.metadata), event).await
+        writes::emit(&self.calls, Resource::FEDERATED_HPA, &about.metadata, event).await
     }
 
     fn federated(&self) -> Vec<Arc<FederatedHPA>> {
@@ -143,13 +129,13 @@ impl Cluster for KubeCluster<Hub> {
 
     fn every_federated(&self) -> Option<Vec<Arc<FederatedHPA>>> {
         let federated = &self.role.federated;
-        let is_whole = || {
+        let is_complete = || {
             let report = federated.report();
             report.synced && report.unreadable == 0
         };
-        // Before and after, for the watch goes on in between.
-        let all = is_whole().then(|| federated.all());
-        all.filter(|_| is_whole())
+        // Checked twice, because the watch may change the store in between.
+        let all = is_complete().then(|| federated.all());
+        all.filter(|_| is_complete())
     }
 
     async fn write_federated_status(
@@ -158,7 +144,8 @@ impl Cluster for KubeCluster<Hub> {
         name: &str,
         status: &FederatedHPAStatus,
     ) -> Result<(), ClusterError> {
-        writes::apply_status(&self.calls, Resource::FEDERATED, (namespace, name), status).await
+        let object = Resource::FEDERATED_HPA.object(namespace, name);
+        writes::apply_status(&self.calls, object, status).await
     }
 
     async fn patch_federated(
@@ -167,15 +154,13 @@ impl Cluster for KubeCluster<Hub> {
         name: &str,
         patch: &Value,
     ) -> Result<(), ClusterError> {
-        let what = Resource::FEDERATED.shown(namespace, name);
-        let patched =
-            writes::patch(&self.calls, Resource::FEDERATED, (namespace, name), patch).await;
-        patched.map(|_answer| ()).map_err(|error| error.about(what))
+        let object = Resource::FEDERATED_HPA.object(namespace, name);
+        writes::patch(&self.calls, object, patch).await.map(drop)
     }
 
     async fn object(&self, target: &ScaleTarget) -> Result<Value, ClusterError> {
         let path = self.discovery.path(target).await?;
         let read = self.calls.read(&path).await;
-        read.map_err(|error| error.about(target.to_string()))
+        read.map_err(|error| error.about(target))
     }
 }

@@ -1,21 +1,18 @@
-//! What a sync asks of a member cluster beyond any cluster: the port [`Member`].
+//! A member cluster of a fleet: the port [`Member`].
 //!
-//! Capacity, pods without a node, who writes the replicas, and the workload that the hub places. It refuses to judge any
-//! of it.
+//! Reads its capacity, its unschedulable pods and the last writer of the replicas; writes the workload that the hub places.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{
-    Connection, KubeCluster, KubeMember, Limits, MemberStores, Stores, WatchTimeouts, WriteGate,
-    error::CallError, pods::StoredPod, writes,
-};
+use super::{KubeCluster, MemberStores, Options, pods::StoredPod, watch::Watched, writes};
 use crate::{
+    adapters::api_server::{CallError, Connection},
     api::ownership::FLEET_UID,
-    clock::Clock,
     domain::{
         Replicas, ScaleTarget,
         federate::{Estimate, PodShape},
@@ -23,63 +20,39 @@ use crate::{
     ports::{ClusterError, Member},
 };
 
-/// Field managers whose writes of replicas are the autoscaler's or ours.
-const OURS: [&str; 2] = ["foretide", "kube-controller-manager"];
+/// A member cluster of a fleet.
+pub type KubeMember = KubeCluster<MemberStores>;
 
+/// Field managers that write replicas for an autoscaler or for us.
+const AUTOSCALERS: [&str; 2] = ["foretide", "kube-controller-manager"];
+
+/// The metadata of any object.
 #[derive(Deserialize)]
-struct Managed {
-    metadata: ManagedMeta,
+struct AnyObject {
+    metadata: ObjectMeta,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ManagedMeta {
-    managed_fields: Option<Vec<ManagedFields>>,
-    annotations: Option<BTreeMap<String, String>>,
-}
-
-/// One manager's fields.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ManagedFields {
-    #[serde(default)]
-    manager: String,
-    time: Option<Timestamp>,
-    fields_v1: Option<Value>,
-}
-
-impl KubeCluster<MemberStores> {
-    /// A member whose stores are empty until [`KubeCluster::run`], and whose writes go through the hub's gate.
-    pub(in crate::adapters) fn member(
-        connection: Connection,
-        namespaces: &[String],
-        gate: WriteGate,
-        (limits, pace, clock): (Limits, WatchTimeouts, Clock),
-    ) -> Self {
-        let calls = connection.gated_calls(limits, gate);
-        let role = MemberStores::new(namespaces);
-        Self::of_role(
-            connection,
-            calls,
-            Stores::new(namespaces),
-            (role, pace, clock),
-        )
+impl KubeMember {
+    /// A member; its stores are empty until [`KubeCluster::run`].
+    pub(in crate::adapters) fn member(connection: Connection, options: Options<'_>) -> Self {
+        let role = MemberStores::new(options.namespaces);
+        Self::with_role(connection, role, options)
     }
 
-    /// Asks the API server whether it is ready; its answer is not read.
-    pub(in crate::adapters) async fn ask_ready(&self) -> Result<(), CallError> {
+    /// Succeeds if `/readyz` of the API server does.
+    pub(in crate::adapters) async fn check_ready(&self) -> Result<(), CallError> {
         self.calls.read_text("/readyz").await.map(drop)
     }
 
-    /// When the quietest of the watches that a sync needs last heard something, on the wall clock; absent while one of
-    /// them has heard nothing yet.
-    pub(in crate::adapters) fn heard(&self) -> Option<Timestamp> {
+    /// The last contact of the watch that has been silent longest, of those that a sync needs; wall clock. `None` while one
+    /// of them has had no contact.
+    pub(in crate::adapters) fn last_contact(&self) -> Option<Timestamp> {
         let needed = self.stores.watched();
-        let heard = needed.iter().map(|store| store.report().heard);
-        heard.min().flatten()
+        let contacts = needed.iter().map(|store| store.report().last_contact);
+        contacts.min().flatten()
     }
 
-    /// What keeps a watch from working, if anything does.
+    /// The failure of a watch, if any.
     pub(in crate::adapters) fn failing(&self) -> Option<String> {
         let mut reports = self.watches().into_iter();
         reports.find_map(|report| {
@@ -87,11 +60,28 @@ impl KubeCluster<MemberStores> {
             Some(format!("watch of {}: {error}", report.kind))
         })
     }
-}
 
-impl KubeMember {
-    /// Pods of the workload with this selector that cannot be created (by quota or admission), and since when. Stateful
-    /// sets do not say so.
+    /// Whether nodes, pods and quotas are complete and current. Pods of namespaces that are not watched run on the same
+    /// nodes, so all namespaces must be watched.
+    fn knows_capacity(&self) -> bool {
+        let needed: [&dyn Watched; 3] = [&*self.role.nodes, &*self.stores.pods, &*self.role.quotas];
+        let is_fresh = |at: Timestamp| self.clock.wall_age(at) <= self.timeouts.max_staleness;
+        let is_known = |store: &dyn Watched| {
+            let report = store.report();
+            report.synced && report.last_contact.is_some_and(is_fresh)
+        };
+        self.stores.pods.scopes().contains(&None) && needed.into_iter().all(is_known)
+    }
+
+    async fn metadata(&self, target: &ScaleTarget) -> Result<ObjectMeta, ClusterError> {
+        let path = self.path(target).await?;
+        let read = self.calls.read::<AnyObject>(&path).await;
+        let object = read.map_err(|error| error.about(target))?;
+        Ok(object.metadata)
+    }
+
+    /// How many pods of the workload with this selector cannot be created, because of a quota or admission, and since when.
+    /// A `StatefulSet` has no condition for it.
     fn missing(
         &self,
         namespace: &str,
@@ -100,22 +90,35 @@ impl KubeMember {
     ) -> (u32, Option<Timestamp>) {
         let stores = self.stores.workloads.iter();
         let mut all = stores.flat_map(|store| store.in_namespace(namespace));
-        let stuck = all.find(|w| w.stuck.is_some() && w.view.selector == selector);
-        let Some(workload) = stuck else {
+        let failing = all.find(|w| w.replica_failure.is_some() && w.view.selector == selector);
+        let Some(workload) = failing else {
             return (0, None);
         };
-        let there = pods.iter().filter(|pod| !pod.pod.deleting).count();
-        let there = u32::try_from(there).unwrap_or(u32::MAX);
-        match workload.view.scale.spec.get().saturating_sub(there) {
+        let existing = pods.iter().filter(|pod| !pod.pod.deleting).count();
+        let existing = u32::try_from(existing).unwrap_or(u32::MAX);
+        match workload.view.scale.spec.get().saturating_sub(existing) {
             0 => (0, None),
-            missing => (missing, workload.stuck),
+            missing => (missing, workload.replica_failure),
         }
     }
 }
 
 impl Member for KubeMember {
     fn capacity(&self, target: &ScaleTarget, selector: &str, like: &PodShape) -> Option<Estimate> {
-        self.capacity_for(target, selector, like)
+        // Unknown is better than a guess that is too high.
+        if !self.knows_capacity() {
+            return None;
+        }
+        let store = self.store_of(target);
+        let workload = store.and_then(|store| store.get(&target.namespace, &target.name));
+        let shape = workload.as_ref().and_then(|w| w.shape.as_deref());
+        let shape = shape.unwrap_or(like);
+        let quotas = self.role.quotas.in_namespace(&target.namespace);
+        let quotas = quotas.iter().map(|quota| (**quota).clone()).collect();
+        let (nodes, pods) = (&self.role.nodes, &self.stores.pods);
+        let snapshot = self.role.free_capacity.snapshot(nodes, pods);
+        let own = snapshot.own(&target.namespace, selector);
+        Some(snapshot.supply(shape, &own, quotas).capacity(shape))
     }
 
     fn unschedulable(
@@ -125,9 +128,9 @@ impl Member for KubeMember {
     ) -> Result<(Replicas, Option<Timestamp>), ClusterError> {
         let pods = self.selected(namespace, selector)?;
         let mut since: Vec<Timestamp> = pods.iter().filter_map(|p| p.unschedulable()).collect();
-        let (missing, stuck) = self.missing(namespace, selector, &pods);
+        let (missing, replica_failure) = self.missing(namespace, selector, &pods);
         let count = u32::try_from(since.len()).unwrap_or(u32::MAX);
-        since.extend(stuck);
+        since.extend(replica_failure);
         let oldest = since.into_iter().min().map(|at| self.clock.from_wall(at));
         Ok((Replicas::new(count.saturating_add(missing)), oldest))
     }
@@ -136,52 +139,46 @@ impl Member for KubeMember {
         &self,
         target: &ScaleTarget,
     ) -> Result<Option<String>, ClusterError> {
-        let path = self.path(target).await?;
-        let read = self.calls.read::<Managed>(&path).await;
-        let object = read.map_err(|error| error.about(target.to_string()))?;
-        let managed = object.metadata.managed_fields.unwrap_or_default();
-        Ok(last_writer(&managed))
+        let metadata = self.metadata(target).await?;
+        Ok(last_writer(&metadata.managed_fields.unwrap_or_default()))
     }
 
     async fn placed_for(&self, target: &ScaleTarget) -> Result<Option<String>, ClusterError> {
-        let path = self.path(target).await?;
-        let read = self.calls.read::<Managed>(&path).await;
-        let object = read.map_err(|error| error.about(target.to_string()))?;
-        let mut annotations = object.metadata.annotations.unwrap_or_default();
-        Ok(annotations.remove(FLEET_UID))
+        let metadata = self.metadata(target).await?;
+        Ok(metadata.annotations.unwrap_or_default().remove(FLEET_UID))
     }
 
     async fn place(&self, manifest: &Value) -> Result<(), ClusterError> {
         let target = target_of(manifest);
         let path = self.path(&target).await?;
         let applied = writes::apply_at(&self.calls, &path, manifest).await;
-        applied
-            .map(drop)
-            .map_err(|error| error.about(target.to_string()))
+        applied.map(drop).map_err(|error| error.about(target))
     }
 
     async fn remove(&self, target: &ScaleTarget, uid: &str) -> Result<(), ClusterError> {
         let path = match self.path(target).await {
-            // A cluster without the kind has no object of it.
+            // A cluster without the kind has no object to delete.
             Err(ClusterError::NotScalable { .. }) => return Ok(()),
             path => path?,
         };
         let deleted = writes::delete_at(&self.calls, &path, uid).await;
-        deleted.map_err(|error| error.about(target.to_string()))
+        deleted.map_err(|error| error.about(target))
     }
 }
 
-/// The manager that wrote `spec.replicas` last, unless it is one of [`OURS`].
-fn last_writer(managed: &[ManagedFields]) -> Option<String> {
-    let replicas = |m: &&ManagedFields| {
-        let fields = m.fields_v1.as_ref();
-        fields.is_some_and(|f| f.pointer("/f:spec/f:replicas").is_some())
+/// The field manager that wrote `spec.replicas` last, unless it is one of [`AUTOSCALERS`].
+fn last_writer(entries: &[ManagedFieldsEntry]) -> Option<String> {
+    let has_replicas = |entry: &&ManagedFieldsEntry| {
+        let fields = entry.fields_v1.as_ref();
+        fields.is_some_and(|fields| fields.0.pointer("/f:spec/f:replicas").is_some())
     };
-    let last = managed.iter().filter(replicas).max_by_key(|m| m.time)?;
-    (!OURS.contains(&last.manager.as_str())).then(|| last.manager.clone())
+    let by_time = |entry: &&ManagedFieldsEntry| entry.time.as_ref().map(|time| time.0);
+    let last = entries.iter().filter(has_replicas).max_by_key(by_time)?;
+    let manager = last.manager.as_deref().unwrap_or_default();
+    (!AUTOSCALERS.contains(&manager)).then(|| manager.to_owned())
 }
 
-/// What a manifest is about, as far as it says.
+/// The object that a manifest describes.
 fn target_of(manifest: &Value) -> ScaleTarget {
     let text = |pointer| {
         let text = manifest.pointer(pointer).and_then(Value::as_str);

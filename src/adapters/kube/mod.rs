@@ -1,35 +1,29 @@
 //! One Kubernetes cluster behind the ports [`Workloads`](crate::ports::Workloads), [`Cluster`](crate::ports::Cluster)
 //! and [`Member`](crate::ports::Member).
 //!
-//! Watches keep compact copies of what every sync needs ([`KubeCluster::run`]); snapshot methods read
-//! those copies; writes are conditional requests with a deadline. Replicas are written through the scale
-//! subresource only, objects and fields of our own by server-side apply. It refuses to decide anything
-//! and to repeat a write: the next sync looks again. Start with `client.rs`, then `watch.rs`, then `role.rs`.
+//! ```text
+//! list and watch ──► watch.rs ──► store.rs ──► snapshots: workloads.rs (any cluster), hub.rs, member.rs
+//! writes.rs ──► conditional requests, each sent once
+//! ```
+//!
+//! Watches keep compact copies of the objects that every sync needs ([`KubeCluster::run`]), and snapshot methods read the
+//! copies. Replicas are written through the scale subresource only, and our own objects by server-side apply. Decisions
+//! are left to `domain`.
 
-mod answer;
 mod changes;
-mod client;
 mod decode;
-mod discovery;
-mod error;
 mod get;
 mod hub;
 mod member;
 mod nodes;
 mod objects;
 mod pods;
-mod redact;
 mod role;
-mod selector;
 mod store;
-mod url;
 mod watch;
 mod workloads;
-mod write_gate;
 mod writes;
 
-#[cfg(test)]
-pub(in crate::adapters) mod fake;
 #[cfg(test)]
 mod tests;
 
@@ -39,32 +33,30 @@ use tokio::task::JoinSet;
 
 pub use self::{
     changes::Changes,
-    client::{ConnectError, Connection},
-    role::{Hub, KubeMember, MemberStores, Role},
+    member::KubeMember,
+    role::{Hub, MemberStores, Role},
     store::WatchReport,
-    write_gate::WriteGate,
-};
-pub(super) use self::{
-    client::{Body, Calls, Limits},
-    decode::{milli_value, read},
-    discovery::Discovery,
-    error::CallError,
-    redact::Redactor,
-    store::{Seen, Store, Stored},
-    url::{Resource, query, root, segment},
-    watch::{WatchTimeouts, Watched},
 };
 use self::{decode::OnClock, objects::StoredWorkload, pods::StoredPod, role::scopes};
-use super::metrics_api::MetricsApi;
+pub(super) use self::{
+    decode::read,
+    store::{Entry, Store, Stored},
+    watch::{WatchTimeouts, Watched},
+};
+pub use super::api_server::{ConnectError, Connection, WriteGate};
+use super::{
+    api_server::{Calls, Discovery, Limits, Resource},
+    metrics_api::MetricsApi,
+};
 use crate::{
     clock::Clock,
     domain::ScaleTarget,
     ports::{ClusterError, HpaView},
 };
 
-/// A Kubernetes cluster: stores that watches keep true, and a bounded client for the rest.
+/// A Kubernetes cluster: stores that watches keep up to date, and a client for everything else.
 ///
-/// What every cluster of a fleet has is here; what only the hub or only a member has is in its [`Role`].
+/// The stores that only the hub or only a member needs are in its [`Role`].
 pub struct KubeCluster<R = Hub> {
     connection: Connection,
     calls: Arc<Calls>,
@@ -73,7 +65,21 @@ pub struct KubeCluster<R = Hub> {
     clock: Clock,
     stores: Stores,
     role: R,
-    pace: WatchTimeouts,
+    timeouts: WatchTimeouts,
+}
+
+/// How a cluster is watched and reached.
+pub(super) struct Options<'a> {
+    /// Namespaces that are watched; none means all.
+    pub(super) namespaces: &'a [String],
+    /// Limits of single requests.
+    pub(super) limits: Limits,
+    /// Timeouts of watches.
+    pub(super) timeouts: WatchTimeouts,
+    /// The gate of all writes.
+    pub(super) gate: WriteGate,
+    /// The clock that times are converted to.
+    pub(super) clock: Clock,
 }
 
 /// The stores of every cluster.
@@ -86,49 +92,44 @@ struct Stores {
 // === impl KubeCluster ===
 
 impl<R: Role> KubeCluster<R> {
-    fn of_role(
-        connection: Connection,
-        calls: Calls,
-        stores: Stores,
-        (role, pace, clock): (R, WatchTimeouts, Clock),
-    ) -> Self {
-        let calls = Arc::new(calls);
+    fn with_role(connection: Connection, role: R, options: Options<'_>) -> Self {
+        let calls = Arc::new(connection.calls_within(options.limits, options.gate));
         let discovery = Arc::new(Discovery::new(calls.clone()));
-        let metrics = MetricsApi::new(calls.clone(), discovery.clone(), clock.clone());
+        let metrics = MetricsApi::new(calls.clone(), discovery.clone(), options.clock.clone());
         Self {
             connection,
             calls,
             discovery,
             metrics,
-            clock,
-            stores,
+            clock: options.clock,
+            stores: Stores::new(options.namespaces),
             role,
-            pace,
+            timeouts: options.timeouts,
         }
     }
 
-    /// Keeps the stores true to the cluster, one task per kind and namespace, until it is dropped.
+    /// Keeps the stores up to date, one task per kind and namespace, until it is dropped.
     ///
     /// # Guarantees
-    /// Outages end by themselves. It returns only when a watch has died, which is a defect: end the
-    /// process then, for the copies are no longer renewed.
+    /// Watches recover from outages. It returns only if a watch task panics: end the process then, because a store would
+    /// no longer be updated.
     pub async fn run(&self) {
         let mut tasks = JoinSet::new();
         for store in self.watched() {
-            store.watch(&self.connection, self.pace, &mut tasks);
+            store.watch(&self.connection, self.timeouts, &mut tasks);
         }
         if let Some(Err(error)) = tasks.join_next().await {
-            tracing::error!(%error, "a watch died");
+            tracing::error!(%error, "watch task exited unexpectedly");
         }
     }
 
-    /// The gate of every write to this cluster, for whoever elects a leader; open from the start.
+    /// The gate of every write to this cluster, for leader election; open at first.
     #[must_use]
     pub fn gate(&self) -> &WriteGate {
         self.calls.gate()
     }
 
-    /// How every watch is doing, one report per kind.
+    /// The state of every watch, one report per kind.
     #[must_use]
     pub fn watches(&self) -> Vec<WatchReport> {
         self.watched().iter().map(|store| store.report()).collect()
@@ -140,22 +141,21 @@ impl<R: Role> KubeCluster<R> {
         all
     }
 
-    /// The store that holds a target's kind, if it is one of those we watch.
-    fn workloads(&self, target: &ScaleTarget) -> Option<&Store<StoredWorkload>> {
-        let stores = self.stores.workloads.iter().map(|store| &**store);
-        let mut of_kind = stores.filter(|store| {
+    /// The store of a target's kind, if the kind is watched.
+    fn store_of(&self, target: &ScaleTarget) -> Option<&Store<StoredWorkload>> {
+        let mut stores = self.stores.workloads.iter().map(|store| &**store);
+        stores.find(|store| {
             store.resource.kind == target.kind && store.resource.api_version == target.api_version
-        });
-        of_kind.next()
+        })
     }
 
     /// The path of a target.
     async fn path(&self, target: &ScaleTarget) -> Result<String, ClusterError> {
-        match self.workloads(target) {
+        match self.store_of(target) {
             None => self.discovery.path(target).await,
             Some(store) => {
-                let path = store.resource.object(&target.namespace, &target.name);
-                path.map_err(|error| error.about(target.to_string()))
+                let object = store.resource.object(&target.namespace, &target.name);
+                object.path().map_err(|error| error.about(target))
             }
         }
     }

@@ -1,38 +1,37 @@
-//! What we keep of each kind of object, and how it is read.
+//! What is kept of our own objects, of workloads, and of HPAs.
 //!
-//! Everything becomes a domain or port value here, once. A field that cannot be read makes its object
-//! unreadable, with a sentence that names the field; nothing is guessed.
+//! An object is decoded once, into a domain or port value. If a field cannot be decoded, the whole object is excluded with
+//! an error that names the field.
 
 use std::collections::BTreeMap;
 
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA, TimeSeriesPrediction};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    decode::{Meta, OnClock, read},
+    decode::{Meta, OnClock, read, selector_text},
     nodes::scheduling::SchedulingConstraints,
     pods::PodSpec,
-    selector,
     store::Stored,
 };
 use crate::{
     clock::Clock,
-    domain::{Replicas, ScaleTarget, federate::PodShape, hpa::Labels, observation::Scale},
+    domain::{Labels, Replicas, ScaleTarget, federate::PodShape, observation::Scale},
     ports::{HpaView, ScaleView},
 };
 
-/// A workload that scales, its pods, and whether they can be created.
+/// A workload with a scale subresource.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct StoredWorkload {
     /// Its scale.
     pub(super) view: ScaleView,
     /// What one of its pods needs.
     pub(super) shape: Option<Box<PodShape>>,
-    /// Since when pods of it cannot be created; wall clock.
-    pub(super) stuck: Option<Timestamp>,
+    /// Since when its pods cannot be created; wall clock.
+    pub(super) replica_failure: Option<Timestamp>,
 }
 
 #[derive(Deserialize)]
@@ -110,12 +109,8 @@ impl Stored for EffectiveHorizontalPodAutoscaler {
         read(object)
     }
 
-    fn asks_the_same_as(&self, before: &Self) -> bool {
-        let (new, old) = (&self.metadata, &before.metadata);
-        new.uid == old.uid
-            && new.generation == old.generation
-            && new.annotations == old.annotations
-            && new.deletion_timestamp == old.deletion_timestamp
+    fn spec_eq(&self, before: &Self) -> bool {
+        generation_eq(&self.metadata, &before.metadata)
     }
 }
 
@@ -124,12 +119,8 @@ impl Stored for FederatedHPA {
         read(object)
     }
 
-    fn asks_the_same_as(&self, before: &Self) -> bool {
-        let (new, old) = (&self.metadata, &before.metadata);
-        new.uid == old.uid
-            && new.generation == old.generation
-            && new.annotations == old.annotations
-            && new.deletion_timestamp == old.deletion_timestamp
+    fn spec_eq(&self, before: &Self) -> bool {
+        generation_eq(&self.metadata, &before.metadata)
     }
 }
 
@@ -139,29 +130,37 @@ impl Stored for TimeSeriesPrediction {
     }
 }
 
+/// Whether only the status, the labels or the finalizers differ.
+fn generation_eq(new: &ObjectMeta, old: &ObjectMeta) -> bool {
+    new.uid == old.uid
+        && new.generation == old.generation
+        && new.annotations == old.annotations
+        && new.deletion_timestamp == old.deletion_timestamp
+}
+
 // === workloads ===
 
 impl Stored for StoredWorkload {
     fn decode(object: Value) -> Result<Self, String> {
-        let placing = SchedulingConstraints::of(object.pointer("/spec/template/spec"));
+        let constraints = SchedulingConstraints::of(object.pointer("/spec/template/spec"));
         let WorkloadObject {
             metadata,
             spec,
             status,
         } = read(object)?;
-        let template = spec.template.and_then(Template::whole);
+        let template = spec.template.and_then(Template::pod_and_labels);
         let shape = template
             .as_ref()
-            .map(|(pod, labels)| pod.shape(&placing, labels));
-        let (exist, stuck) = status.map_or((0, None), |status| {
-            (status.replicas.unwrap_or(0), status.stuck())
+            .map(|(pod, labels)| pod.shape(&constraints, labels));
+        let (current, replica_failure) = status.map_or((0, None), |status| {
+            (status.replicas.unwrap_or(0), status.replica_failure())
         });
         let view = ScaleView {
             scale: Scale {
                 spec: Replicas::from_i32(spec.replicas.unwrap_or(1)),
-                status: Replicas::from_i32(exist),
+                status: Replicas::from_i32(current),
             },
-            selector: selector::text(spec.selector).map_err(|e| format!("spec.selector: {e}"))?,
+            selector: selector_text(spec.selector).map_err(|e| format!("spec.selector: {e}"))?,
             resource_version: metadata.resource_version,
             uid: metadata.uid,
             template: template.map(|(pod, _)| pod.containers()).transpose()?,
@@ -169,21 +168,20 @@ impl Stored for StoredWorkload {
         Ok(Self {
             view,
             shape: shape.transpose()?.map(Box::new),
-            stuck,
+            replica_failure,
         })
     }
 }
 
 impl Template {
-    /// The pod and its labels.
-    fn whole(self) -> Option<(PodSpec, Labels)> {
+    fn pod_and_labels(self) -> Option<(PodSpec, Labels)> {
         let labels = self.metadata.and_then(|metadata| metadata.labels);
         Some((self.spec?, labels.unwrap_or_default()))
     }
 }
 
 impl WorkloadStatus {
-    fn stuck(&self) -> Option<Timestamp> {
+    fn replica_failure(&self) -> Option<Timestamp> {
         let conditions = self.conditions.as_ref()?;
         let fails = |c: &&WorkloadCondition| c.kind == "ReplicaFailure" && c.status == "True";
         let condition = conditions.iter().find(fails)?;
@@ -199,6 +197,7 @@ impl WorkloadStatus {
 
 impl Stored for HpaView {
     fn decode(object: Value) -> Result<Self, String> {
+        // Kept as JSON, so that fields of newer API versions are not lost.
         let part = |pointer| object.pointer(pointer).cloned().unwrap_or_default();
         let or_empty = |value: Value| {
             if value.is_null() {
@@ -214,7 +213,7 @@ impl Stored for HpaView {
             spec: HpaSpec {
                 scale_target_ref: target,
             },
-            status: known,
+            status: parsed_status,
         } = read(object)?;
         let owners = metadata.owner_references.unwrap_or_default();
         let controller = owners
@@ -236,7 +235,7 @@ impl Stored for HpaView {
             spec: or_empty(spec),
             status: or_empty(status),
             generation: metadata.generation,
-            last_scale: known.and_then(|status| status.last_scale_time),
+            last_scale: parsed_status.and_then(|status| status.last_scale_time),
         })
     }
 }

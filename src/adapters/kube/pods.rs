@@ -1,7 +1,7 @@
-//! What we keep of a pod, and what a pod template tells about the pods it makes.
+//! What is kept of a pod, and what is read of a pod template.
 //!
-//! The error of a pod that cannot be read names the field. Requests are those of the containers as the HPA counts them,
-//! and beside them what the scheduler reserves. It refuses to say whether a pod counts: the calculator does.
+//! A pod has two kinds of requests: those of its containers, as the HPA controller counts them, and those that the scheduler
+//! reserves, with init containers and overhead. Whether a pod counts for a metric is left to `domain::hpa`.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -17,32 +17,32 @@ use super::{
 use crate::{
     clock::Clock,
     domain::{
+        Labels,
         federate::{PodShape, Role, effective_requests},
-        hpa::Labels,
         observation::{Container, Phase, Pod, Readiness, Requests, Status},
     },
 };
 
-/// A pod, and the labels it is found by.
+/// A pod and its labels.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct StoredPod {
     labels: Box<[Label]>,
     /// The pod; its times are wall-clock times.
     pub(super) pod: Arc<Pod>,
-    /// Where it is.
-    pub(super) place: Place,
-    /// What the scheduler reserves, where that is not simply the sum of its containers.
+    /// Its node, if it has one.
+    pub(super) placement: Placement,
+    /// What the scheduler reserves, if that is not the sum of its containers.
     reserved: Option<Box<Requests>>,
 }
 
-/// Where a pod is.
+/// The node of a pod, or what it needs of one.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Place {
-    /// On a node.
-    Node(Arc<str>),
-    /// On none yet; with what it needs.
-    Waiting(Box<PodShape>),
-    /// On none because no node has room for it, since then; with what it needs.
+pub(super) enum Placement {
+    /// It runs on this node.
+    Bound(Arc<str>),
+    /// It has no node yet.
+    Pending(Box<PodShape>),
+    /// No node fits since this time.
     Unschedulable(Timestamp, Box<PodShape>),
 }
 
@@ -99,9 +99,9 @@ struct PodCondition {
 
 impl Stored for StoredPod {
     fn decode(object: Value) -> Result<Self, String> {
-        let placing = match object.pointer("/spec/nodeName") {
+        let constraints = match object.pointer("/spec/nodeName") {
             None => SchedulingConstraints::of(object.pointer("/spec")),
-            // Where it may run is of no interest any more.
+            // A pod with a node is not scheduled again.
             Some(_) => SchedulingConstraints::default(),
         };
         let PodObject {
@@ -111,11 +111,17 @@ impl Stored for StoredPod {
         } = read(object)?;
         let labels = metadata.labels.unwrap_or_default();
         let unschedulable = status.as_ref().and_then(PodStatus::unschedulable);
-        let place = match spec.node_name.as_deref().filter(|node| !node.is_empty()) {
-            Some(node) => Place::Node(node.into()),
-            None => Place::without(unschedulable, spec.shape(&placing, &labels)?),
+        let node = spec.node_name.as_deref().filter(|node| !node.is_empty());
+        let placement = if let Some(node) = node {
+            Placement::Bound(node.into())
+        } else {
+            let shape = Box::new(spec.shape(&constraints, &labels)?);
+            match unschedulable {
+                None => Placement::Pending(shape),
+                Some(since) => Placement::Unschedulable(since, shape),
+            }
         };
-        let reserved = spec.is_more_than_containers();
+        let reserved = spec.reserves_more_than_containers();
         let reserved = reserved
             .then(|| spec.reserved().map(Box::new))
             .transpose()?;
@@ -137,7 +143,7 @@ impl Stored for StoredPod {
         Ok(Self {
             labels,
             pod: Arc::new(pod),
-            place,
+            placement,
             reserved,
         })
     }
@@ -148,33 +154,25 @@ impl Stored for StoredPod {
 }
 
 impl StoredPod {
-    /// Since when no node has room for it, if so; wall clock.
+    /// Since when no node fits, if so; wall clock.
     pub(super) fn unschedulable(&self) -> Option<Timestamp> {
-        match self.place {
-            Place::Unschedulable(since, _) if !self.pod.deleting => Some(since),
+        match self.placement {
+            Placement::Unschedulable(since, _) if !self.pod.deleting => Some(since),
             _ => None,
         }
     }
 
-    /// Adds what the scheduler reserves for it.
-    pub(super) fn reserve(&self, add: &mut impl FnMut(&str, i64)) {
-        let of_containers = self.pod.containers.iter().map(|c| &c.requests);
-        let (reserved, summed) = match &self.reserved {
-            Some(reserved) => (Some(&**reserved), None),
-            None => (None, Some(of_containers)),
-        };
-        for requests in reserved.into_iter().chain(summed.into_iter().flatten()) {
-            requests.iter().for_each(|(name, milli)| add(name, milli));
-        }
-    }
-}
-
-impl Place {
-    fn without(unschedulable: Option<Timestamp>, shape: PodShape) -> Self {
-        let shape = Box::new(shape);
-        match unschedulable {
-            None => Self::Waiting(shape),
-            Some(since) => Self::Unschedulable(since, shape),
+    /// Calls `add` with the amounts that the scheduler reserves for it.
+    pub(super) fn add_reserved(&self, add: &mut impl FnMut(&str, i64)) {
+        let mut add_all =
+            |requests: &Requests| requests.iter().for_each(|(name, milli)| add(name, milli));
+        match &self.reserved {
+            Some(reserved) => add_all(reserved),
+            None => self
+                .pod
+                .containers
+                .iter()
+                .for_each(|c| add_all(&c.requests)),
         }
     }
 }
@@ -209,12 +207,13 @@ impl PodStatus {
 
     fn unschedulable(&self) -> Option<Timestamp> {
         let conditions = self.conditions.as_ref()?;
-        let waits = conditions.iter().find(|c| {
+        let unschedulable = conditions.iter().find(|c| {
             c.kind == "PodScheduled"
                 && c.status == "False"
                 && c.reason.as_deref() == Some("Unschedulable")
         });
-        Some(waits?.last_transition_time.unwrap_or(Timestamp::UNIX_EPOCH))
+        let since = unschedulable?.last_transition_time;
+        Some(since.unwrap_or(Timestamp::UNIX_EPOCH))
     }
 
     fn readiness(&self) -> Option<Readiness> {
@@ -228,7 +227,7 @@ impl PodStatus {
             "False" => Status::False,
             _ => Status::Unknown,
         };
-        // The API server demands no transition time; the zero time is what upstream reads then.
+        // The transition time is optional; without it the HPA controller reads the zero time.
         let since = ready.last_transition_time.unwrap_or(Timestamp::UNIX_EPOCH);
         Some(Readiness { status, since })
     }
@@ -237,7 +236,7 @@ impl PodStatus {
 // === impl PodSpec ===
 
 impl PodSpec {
-    /// App containers and native sidecars: those whose requests count for as long as the pod runs.
+    /// App containers and native sidecars: the containers that run as long as the pod.
     pub(super) fn containers(self) -> Result<Arc<[Container]>, String> {
         let sidecars = self.init_containers.into_iter().flatten();
         let sidecars = sidecars.filter(ContainerSpec::is_sidecar);
@@ -258,24 +257,24 @@ impl PodSpec {
     /// What a pod with these labels needs of a node.
     pub(super) fn shape(
         &self,
-        placing: &SchedulingConstraints,
+        constraints: &SchedulingConstraints,
         labels: &Labels,
     ) -> Result<PodShape, String> {
-        Ok(placing.shape(self.reserved()?, labels))
+        Ok(constraints.shape(self.reserved()?, labels))
     }
 
-    /// Whether the scheduler reserves something else than the sum of containers and sidecars.
-    fn is_more_than_containers(&self) -> bool {
+    /// Whether the scheduler may reserve more than the sum of the containers.
+    fn reserves_more_than_containers(&self) -> bool {
         self.init_containers.is_some() || self.overhead.is_some() || self.resources.is_some()
     }
 
     /// What the scheduler reserves.
     fn reserved(&self) -> Result<Requests, String> {
         let of = |role: Role, c: &ContainerSpec| Ok((role, c.requests()?));
-        let starting = self.init_containers.iter().flatten();
-        let starting = starting.map(|c| of(c.role_at_start(), c));
+        let init = self.init_containers.iter().flatten();
+        let init = init.map(|c| of(c.init_role(), c));
         let apps = self.containers.iter().map(|c| of(Role::App, c));
-        let all: Vec<(Role, Requests)> = starting.chain(apps).collect::<Result<_, String>>()?;
+        let all: Vec<(Role, Requests)> = init.chain(apps).collect::<Result<_, String>>()?;
         let of_pod = self.pod_level_requests()?.unwrap_or_default();
         let overhead = amounts(self.overhead.clone(), "spec.overhead")?;
         Ok(effective_requests(&all, &of_pod, &overhead))
@@ -297,8 +296,8 @@ impl ContainerSpec {
         self.restart_policy.as_deref() == Some("Always")
     }
 
-    /// Its part if it stands among the init containers.
-    fn role_at_start(&self) -> Role {
+    /// Its role if it is one of the init containers.
+    fn init_role(&self) -> Role {
         if self.is_sidecar() {
             Role::Sidecar
         } else {
@@ -313,7 +312,7 @@ impl ContainerSpec {
 }
 
 fn requests(written: BTreeMap<String, String>, of: &str) -> Result<Requests, String> {
-    let milli = |(resource, amount): (String, String)| match super::milli_value(&amount) {
+    let milli = |(resource, amount): (String, String)| match super::decode::milli_value(&amount) {
         Ok(milli) => Ok((resource, milli)),
         Err(expected) => Err(format!("requests.{resource} of {of}: {expected}")),
     };

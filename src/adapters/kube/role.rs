@@ -1,24 +1,29 @@
-//! What a cluster is to us - the hub or a member - and the stores that only one of the two needs.
+//! The two roles of a cluster, and the stores that only one of them needs.
+//!
+//! | role | stores beyond pods, workloads and HPAs |
+//! |---|---|
+//! | [`Hub`] | our own objects: autoscalers, federated autoscalers, predictions |
+//! | [`MemberStores`] | nodes and quotas, for the estimate of its free capacity |
 
 use std::sync::Arc;
 
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA, TimeSeriesPrediction};
 
-use super::{
-    KubeCluster, changes::Changes, nodes::free_capacity::FreeCapacity, store::Store, url::Resource,
-    watch::Watched,
+use super::{changes::Changes, nodes::free_capacity::FreeCapacity, store::Store, watch::Watched};
+use crate::{
+    adapters::api_server::Resource,
+    domain::federate::{Node, Quota},
 };
-use crate::domain::federate::{Node, Quota};
 
-/// A role of a cluster; implemented here only.
+/// A role of a cluster, implemented by [`Hub`] and [`MemberStores`] only.
 pub trait Role: Send + Sync + 'static {
-    /// The stores that this role adds.
+    /// The stores of this role.
     fn watched(&self) -> Vec<Arc<dyn Watched>>;
-    /// Whether those of them that a sync cannot do without have seen a complete first list.
+    /// Whether the stores that a sync needs have a complete first list.
     fn is_synced(&self) -> bool;
 }
 
-/// The cluster that our own objects are in.
+/// The cluster of our own objects.
 pub struct Hub {
     pub(super) changes: Arc<Changes>,
     pub(super) federated_changes: Arc<Changes>,
@@ -27,17 +32,14 @@ pub struct Hub {
     pub(super) predictions: Arc<Store<TimeSeriesPrediction>>,
 }
 
-/// A member of a fleet: what tells how much room it has.
+/// A member cluster of a fleet.
 pub struct MemberStores {
     pub(super) nodes: Arc<Store<Node>>,
     pub(super) quotas: Arc<Store<Quota>>,
-    pub(super) spare: FreeCapacity,
+    pub(super) free_capacity: FreeCapacity,
 }
 
-/// A member cluster of a fleet.
-pub type KubeMember = KubeCluster<MemberStores>;
-
-/// Namespaces as the scopes of a store; none means all.
+/// The scopes of a store of these namespaces; no namespaces means all.
 pub(super) fn scopes(namespaces: &[String]) -> Vec<Option<String>> {
     match namespaces {
         [] => vec![None],
@@ -51,12 +53,12 @@ impl Hub {
     pub(super) fn new(namespaces: &[String]) -> Self {
         let scopes = scopes(namespaces);
         let (changes, federated_changes) = (Arc::<Changes>::default(), Arc::<Changes>::default());
+        let autoscalers = Store::new(Resource::EHPA, &scopes);
+        let federated = Store::new(Resource::FEDERATED_HPA, &scopes);
         Self {
-            autoscalers: Arc::new(Store::new(Resource::EHPA, &scopes).telling(changes.clone())),
-            federated: Arc::new(
-                Store::new(Resource::FEDERATED, &scopes).telling(federated_changes.clone()),
-            ),
-            predictions: Arc::new(Store::new(Resource::TSP, &scopes)),
+            autoscalers: Arc::new(autoscalers.with_changes(changes.clone())),
+            federated: Arc::new(federated.with_changes(federated_changes.clone())),
+            predictions: Arc::new(Store::new(Resource::PREDICTION, &scopes)),
             changes,
             federated_changes,
         }
@@ -73,7 +75,7 @@ impl Role for Hub {
     }
 
     fn is_synced(&self) -> bool {
-        // Without the kind of a fleet installed there is no fleet, and all the rest goes on.
+        // A cluster without the CRD of fleets runs without fleets.
         self.autoscalers.is_synced() && self.predictions.is_synced()
     }
 }
@@ -91,7 +93,7 @@ impl MemberStores {
         Self {
             nodes: Arc::new(Store::new(Resource::NODE, &[None])),
             quotas: Arc::new(Store::new(Resource::QUOTA, &scopes(namespaces))),
-            spare: FreeCapacity::default(),
+            free_capacity: FreeCapacity::default(),
         }
     }
 }
@@ -102,7 +104,7 @@ impl Role for MemberStores {
     }
 
     fn is_synced(&self) -> bool {
-        // Who may not read nodes and quotas goes without an estimate of the room.
+        // Without permission to read nodes and quotas, the capacity is unknown, and everything else works.
         true
     }
 }

@@ -1,8 +1,8 @@
-//! Compact copies of one kind of object, as the watches last saw them.
+//! Compact copies of the objects of one kind, as of the last watch event.
 //!
-//! Holds one value per object by namespace and name, and an index by label. A new first list replaces
-//! a scope in one step, so that a reader never sees half a list. It refuses to fetch, and it keeps an
-//! object that cannot be read out of sight rather than let it hurt the others.
+//! A store has one value per object, by namespace and name, and an index by label. A list replaces all objects of its scope
+//! at once, so that a reader never sees a part of a list. An object that cannot be decoded is excluded and logged; the
+//! others stay usable. Fetching is left to `watch.rs`.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -13,39 +13,40 @@ use std::{
 };
 
 use jiff::Timestamp;
-use kube::core::Expression;
 use serde_json::Value;
 
-use super::{changes::Changes, error::CallError, selector, url::Resource};
+use super::changes::Changes;
+use crate::{
+    adapters::api_server::{CallError, Resource},
+    domain::{Requirement, Selector},
+};
 
 /// A label: its key and its value.
 pub(in crate::adapters) type Label = (Arc<str>, Arc<str>);
 
-/// What a store keeps of one kind of object.
+/// The value that a store keeps of an object of one kind.
 pub(in crate::adapters) trait Stored: Sized + Send + Sync + 'static {
-    /// Reads an object; the error says what was expected of which field.
+    /// Decodes an object; the error names the field and what was expected.
     fn decode(object: Value) -> Result<Self, String>;
 
-    /// Its labels, if objects of this kind are looked up by label.
+    /// Its labels, if objects of this kind are selected by label.
     fn labels(&self) -> &[Label] {
         &[]
     }
 
-    /// Whether its labels satisfy all requirements.
-    fn satisfies(&self, requirements: &[Expression]) -> bool {
-        requirements
-            .iter()
-            .all(|r| selector::matches(r, |key| label(self.labels(), key)))
+    /// Whether a selector selects it.
+    fn is_selected_by(&self, selector: &Selector) -> bool {
+        selector.matches_by(|key| label(self.labels(), key))
     }
 
-    /// Whether `self` asks for the same as `before`: then nobody needs to hear of the change.
-    fn asks_the_same_as(&self, _before: &Self) -> bool {
+    /// Whether its spec and annotations are those of `before`: then the change is not reported.
+    fn spec_eq(&self, _before: &Self) -> bool {
         true
     }
 }
 
 /// One object of a list or watch event.
-pub(in crate::adapters) struct Seen<V> {
+pub(in crate::adapters) struct Entry<V> {
     namespace: Arc<str>,
     name: Arc<str>,
     value: Result<V, String>,
@@ -55,12 +56,12 @@ pub(in crate::adapters) struct Seen<V> {
 pub(in crate::adapters) struct Store<V> {
     /// The kind.
     pub(in crate::adapters) resource: Resource,
-    /// What the watches of this store counted.
+    /// Counters of its watches.
     pub(super) counts: Counts,
     scopes: Vec<Option<String>>,
     label_selector: Option<String>,
     changes: Option<Arc<Changes>>,
-    shelves: RwLock<NamespaceIndexes<V>>,
+    indexes: RwLock<NamespaceIndexes<V>>,
 }
 
 /// Counters of the watches of one kind.
@@ -68,31 +69,31 @@ pub(in crate::adapters) struct Store<V> {
 pub(super) struct Counts {
     relists: AtomicU64,
     errors: AtomicU64,
-    heard_millis: AtomicI64,
+    last_contact_millis: AtomicI64,
     failing: Mutex<Option<CallError>>,
 }
 
-/// How the watch of one kind is doing: data for readiness, metrics and logs.
+/// The state of the watches of one kind, for readiness, metrics and logs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WatchReport {
     /// Kind of the objects.
     pub kind: &'static str,
     /// Objects held.
     pub objects: usize,
-    /// Objects that could not be read and are left out.
+    /// Objects that cannot be decoded and are excluded.
     pub unreadable: usize,
-    /// Whether every scope has seen a complete list.
+    /// Whether every scope has a complete list.
     pub synced: bool,
     /// Complete lists fetched.
     pub relists: u64,
     /// Lists and watches that failed.
     pub errors: u64,
-    /// When the server last said anything, bookmarks included; wall clock.
-    pub heard: Option<Timestamp>,
-    /// The last failure, until the server answers well again.
+    /// When the server last sent anything, bookmarks included; wall clock.
+    pub last_contact: Option<Timestamp>,
+    /// The last failure, until a request succeeds.
     pub failing: Option<String>,
     /// Whether that failure is that the kind may not be read or is not served (403, 404).
-    pub withheld: bool,
+    pub forbidden_or_not_found: bool,
 }
 
 struct NamespaceIndexes<V> {
@@ -106,10 +107,10 @@ struct NamespaceIndex<V> {
     by_label: HashMap<Label, BTreeSet<Arc<str>>>,
 }
 
-// === impl Seen ===
+// === impl Entry ===
 
-impl<V: Stored> Seen<V> {
-    /// Reads one object; `None` when it has no name, so that there is nothing to keep it by.
+impl<V: Stored> Entry<V> {
+    /// Decodes one object; `None` without a name, because the name is its key.
     pub(in crate::adapters) fn decode(mut object: Value) -> Option<Self> {
         let metadata = object.get_mut("metadata")?.as_object_mut()?;
         metadata.remove("managedFields");
@@ -133,7 +134,7 @@ impl<V: Stored> Seen<V> {
 impl<V: Stored> Store<V> {
     /// An empty store of the given scopes: namespaces, or all (`None`).
     pub(in crate::adapters) fn new(resource: Resource, scopes: &[Option<String>]) -> Self {
-        let shelves = NamespaceIndexes {
+        let indexes = NamespaceIndexes {
             synced: BTreeSet::new(),
             by_namespace: BTreeMap::new(),
             unreadable: BTreeMap::new(),
@@ -144,28 +145,28 @@ impl<V: Stored> Store<V> {
             scopes: scopes.to_vec(),
             label_selector: None,
             changes: None,
-            shelves: RwLock::new(shelves),
+            indexes: RwLock::new(indexes),
         }
     }
 
-    /// The same store, telling `changes` which objects ask for something new.
-    pub(in crate::adapters) fn telling(self, changes: Arc<Changes>) -> Self {
+    /// The same store, which adds objects with a new spec to `changes`.
+    pub(in crate::adapters) fn with_changes(self, changes: Arc<Changes>) -> Self {
         Self {
             changes: Some(changes),
             ..self
         }
     }
 
-    /// The same store, of the objects that a label selector (in its text form) selects.
-    pub(in crate::adapters) fn narrowed(self, label_selector: String) -> Self {
+    /// The same store, of the objects that a label selector selects.
+    pub(in crate::adapters) fn with_label_selector(self, label_selector: String) -> Self {
         Self {
             label_selector: Some(label_selector),
             ..self
         }
     }
 
-    /// The parameter that narrows a list or watch to what this store holds.
-    pub(in crate::adapters) fn narrowed_by(&self) -> Option<(&'static str, &str)> {
+    /// The parameter of lists and watches for the objects of this store.
+    pub(in crate::adapters) fn selector_parameter(&self) -> Option<(&'static str, &str)> {
         let selector = self.label_selector.as_deref();
         selector.map(|selector| ("labelSelector", selector))
     }
@@ -189,11 +190,11 @@ impl<V: Stored> Store<V> {
 
     /// Every object of a namespace, by name.
     pub(super) fn in_namespace(&self, namespace: &str) -> Vec<Arc<V>> {
-        let shelves = self.read();
-        shelves
+        let indexes = self.read();
+        indexes
             .by_namespace
             .get(namespace)
-            .map_or_else(Vec::new, |shelf| shelf.all().collect())
+            .map_or_else(Vec::new, |index| index.all().collect())
     }
 
     /// Every object, by namespace and name.
@@ -201,133 +202,138 @@ impl<V: Stored> Store<V> {
         self.by_namespace().into_values().flatten().collect()
     }
 
-    /// Every object as of one moment, each namespace's by name.
+    /// Every object at one time, by namespace, then by name.
     pub(super) fn by_namespace(&self) -> BTreeMap<Arc<str>, Vec<Arc<V>>> {
-        let shelves = self.read();
-        let namespaces = shelves.by_namespace.iter();
-        let all = |(namespace, shelf): (&Arc<str>, &NamespaceIndex<V>)| {
-            (namespace.clone(), shelf.all().collect())
+        let indexes = self.read();
+        let namespaces = indexes.by_namespace.iter();
+        let all = |(namespace, index): (&Arc<str>, &NamespaceIndex<V>)| {
+            (namespace.clone(), index.all().collect())
         };
         namespaces.map(all).collect()
     }
 
-    /// The objects of a namespace that satisfy all requirements, by name.
-    pub(super) fn select(&self, namespace: &str, requirements: &[Expression]) -> Vec<Arc<V>> {
-        let shelves = self.read();
-        let Some(inside) = shelves.by_namespace.get(namespace) else {
+    /// The objects of a namespace that a selector selects, by name.
+    pub(super) fn select(&self, namespace: &str, selector: &Selector) -> Vec<Arc<V>> {
+        let indexes = self.read();
+        let Some(inside) = indexes.by_namespace.get(namespace) else {
             return Vec::new();
         };
-        let satisfies = |object: &&Arc<V>| object.satisfies(requirements);
-        match inside.narrowest(requirements) {
-            None => inside.objects.values().filter(satisfies).cloned().collect(),
+        let is_selected = |object: &&Arc<V>| object.is_selected_by(selector);
+        match inside.candidates(selector) {
+            None => {
+                let all = inside.objects.values();
+                all.filter(is_selected).cloned().collect()
+            }
             Some(names) => names
                 .iter()
                 .filter_map(|name| inside.objects.get(name))
-                .filter(satisfies)
+                .filter(is_selected)
                 .cloned()
                 .collect(),
         }
     }
 
-    /// Replaces everything of a scope by a complete list.
-    pub(in crate::adapters) fn replace(&self, scope: Option<&str>, fresh: Vec<Seen<V>>) {
-        let mut shelves = self.write();
-        let before = shelves.take(scope);
+    /// Replaces all objects of a scope by a complete list.
+    pub(in crate::adapters) fn replace(&self, scope: Option<&str>, fresh: Vec<Entry<V>>) {
+        let mut indexes = self.write();
+        let before = indexes.clear(scope);
         let mut gone: BTreeSet<(Arc<str>, Arc<str>)> = before.keys().cloned().collect();
-        for seen in fresh {
-            let key = (seen.namespace.clone(), seen.name.clone());
+        for entry in fresh {
+            let key = (entry.namespace.clone(), entry.name.clone());
             gone.remove(&key);
             let old = before.get(&key);
-            self.put(&mut shelves, seen, old);
+            self.put(&mut indexes, entry, old);
         }
         for (namespace, name) in gone {
-            self.tell(&namespace, &name);
+            self.notify(&namespace, &name);
         }
-        shelves.synced.insert(scope.map(str::to_owned));
+        indexes.synced.insert(scope.map(str::to_owned));
     }
 
     /// Adds or updates one object.
-    pub(super) fn apply(&self, seen: Seen<V>) {
-        let mut shelves = self.write();
-        let old = shelves.remove(&seen.namespace, &seen.name);
-        self.put(&mut shelves, seen, old.as_ref());
+    pub(super) fn apply(&self, entry: Entry<V>) {
+        let mut indexes = self.write();
+        let old = indexes.remove(&entry.namespace, &entry.name);
+        self.put(&mut indexes, entry, old.as_ref());
     }
 
     /// Removes one object.
-    pub(super) fn delete(&self, seen: &Seen<V>) {
-        self.write().remove(&seen.namespace, &seen.name);
-        self.tell(&seen.namespace, &seen.name);
+    pub(super) fn delete(&self, entry: &Entry<V>) {
+        self.write().remove(&entry.namespace, &entry.name);
+        self.notify(&entry.namespace, &entry.name);
     }
 
-    /// How the watches of this store are doing.
+    /// The state of the watches of this store.
     pub(in crate::adapters) fn report(&self) -> WatchReport {
-        let shelves = self.read();
-        let heard = self.counts.heard_millis.load(Ordering::Relaxed);
+        let indexes = self.read();
+        let last_contact = self.counts.last_contact_millis.load(Ordering::Relaxed);
         let failing = self.counts.failing().clone();
         WatchReport {
             kind: self.resource.kind,
-            objects: shelves
+            objects: indexes
                 .by_namespace
                 .values()
-                .map(|shelf| shelf.objects.len())
+                .map(|index| index.objects.len())
                 .sum(),
-            unreadable: shelves.unreadable.len(),
-            synced: shelves.synced.len() == self.scopes.len(),
+            unreadable: indexes.unreadable.len(),
+            synced: indexes.synced.len() == self.scopes.len(),
             relists: self.counts.relists.load(Ordering::Relaxed),
             errors: self.counts.errors.load(Ordering::Relaxed),
-            heard: (heard > 0)
-                .then(|| Timestamp::from_millisecond(heard).ok())
+            last_contact: (last_contact > 0)
+                .then(|| Timestamp::from_millisecond(last_contact).ok())
                 .flatten(),
-            withheld: failing.as_ref().is_some_and(CallError::is_withheld),
+            forbidden_or_not_found: failing
+                .as_ref()
+                .is_some_and(CallError::is_forbidden_or_not_found),
             failing: failing.map(|error| error.to_string()),
         }
     }
 
-    fn put(&self, shelves: &mut NamespaceIndexes<V>, seen: Seen<V>, before: Option<&Arc<V>>) {
-        let Seen {
+    fn put(&self, indexes: &mut NamespaceIndexes<V>, entry: Entry<V>, before: Option<&Arc<V>>) {
+        let Entry {
             namespace,
             name,
             value,
-        } = seen;
+        } = entry;
         match value {
             Ok(value) => {
-                if !before.is_some_and(|old| value.asks_the_same_as(old)) {
-                    self.tell(&namespace, &name);
+                if !before.is_some_and(|old| value.spec_eq(old)) {
+                    self.notify(&namespace, &name);
                 }
-                shelves
+                indexes
                     .unreadable
                     .remove(&(namespace.clone(), name.clone()));
-                shelves.shelf(namespace).insert(name, Arc::new(value));
+                indexes.index(namespace).insert(name, Arc::new(value));
             }
-            Err(expected) => self.leave_out(shelves, (namespace, name), expected),
+            Err(expected) => self.exclude(indexes, (namespace, name), expected),
         }
     }
 
-    fn leave_out(
+    fn exclude(
         &self,
-        shelves: &mut NamespaceIndexes<V>,
+        indexes: &mut NamespaceIndexes<V>,
         key: (Arc<str>, Arc<str>),
         expected: String,
     ) {
-        if shelves.unreadable.get(&key) != Some(&expected) {
-            let object = self.resource.shown(&key.0, &key.1);
-            tracing::warn!(%object, error = %expected, "object cannot be read and is left out until it changes");
+        if indexes.unreadable.get(&key) != Some(&expected) {
+            let object = self.resource.object(&key.0, &key.1);
+            tracing::warn!(%object, error = %expected, "object cannot be decoded; ignored until it changes");
         }
-        shelves.unreadable.insert(key, expected);
+        indexes.unreadable.insert(key, expected);
     }
 
-    fn tell(&self, namespace: &str, name: &str) {
+    fn notify(&self, namespace: &str, name: &str) {
         if let Some(changes) = &self.changes {
             changes.add(namespace, name);
         }
     }
 
     fn read(&self) -> RwLockReadGuard<'_, NamespaceIndexes<V>> {
-        self.shelves.read().unwrap_or_else(PoisonError::into_inner)
+        self.indexes.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, NamespaceIndexes<V>> {
-        self.shelves.write().unwrap_or_else(PoisonError::into_inner)
+        self.indexes.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -351,8 +357,8 @@ impl Counts {
         self.failing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn heard(&self, at: Timestamp) {
-        self.heard_millis
+    pub(super) fn contacted(&self, at: Timestamp) {
+        self.last_contact_millis
             .store(at.as_millisecond(), Ordering::Relaxed);
     }
 }
@@ -360,7 +366,7 @@ impl Counts {
 // === impl NamespaceIndexes ===
 
 impl<V: Stored> NamespaceIndexes<V> {
-    fn shelf(&mut self, namespace: Arc<str>) -> &mut NamespaceIndex<V> {
+    fn index(&mut self, namespace: Arc<str>) -> &mut NamespaceIndex<V> {
         self.by_namespace
             .entry(namespace)
             .or_insert_with(|| NamespaceIndex {
@@ -379,14 +385,14 @@ impl<V: Stored> NamespaceIndexes<V> {
         removed
     }
 
-    /// Empties a scope; the complaints about unreadable objects stay, so that each is logged once.
-    fn take(&mut self, scope: Option<&str>) -> BTreeMap<(Arc<str>, Arc<str>), Arc<V>> {
+    /// Removes and returns the objects of a scope. The errors of undecodable objects stay, so that each is logged once.
+    fn clear(&mut self, scope: Option<&str>) -> BTreeMap<(Arc<str>, Arc<str>), Arc<V>> {
         let taken = match scope {
             None => std::mem::take(&mut self.by_namespace),
             Some(scope) => self.by_namespace.remove_entry(scope).into_iter().collect(),
         };
-        let named = |(namespace, shelf): (Arc<str>, NamespaceIndex<V>)| {
-            shelf
+        let named = |(namespace, index): (Arc<str>, NamespaceIndex<V>)| {
+            index
                 .objects
                 .into_iter()
                 .map(move |(name, v)| ((namespace.clone(), name), v))
@@ -425,14 +431,18 @@ impl<V: Stored> NamespaceIndex<V> {
         Some(removed)
     }
 
-    /// The smallest set of names that an equality among the requirements leaves; `None` without one.
-    fn narrowest(&self, requirements: &[Expression]) -> Option<BTreeSet<Arc<str>>> {
-        let equalities = requirements
-            .iter()
-            .filter_map(|requirement| match requirement {
-                Expression::Equal(key, value) => Some((key.as_str().into(), value.as_str().into())),
-                _ => None,
-            });
+    /// The names that satisfy the most selective equality of a selector; `None` without an equality.
+    fn candidates(&self, selector: &Selector) -> Option<BTreeSet<Arc<str>>> {
+        let equalities =
+            selector
+                .requirements()
+                .iter()
+                .filter_map(|requirement| match requirement {
+                    Requirement::Equal(key, value) => {
+                        Some((key.as_str().into(), value.as_str().into()))
+                    }
+                    _ => None,
+                });
         equalities
             .map(|label: Label| self.by_label.get(&label))
             .min_by_key(|names| names.map_or(0, BTreeSet::len))

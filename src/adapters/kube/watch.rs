@@ -1,10 +1,16 @@
-//! One watch: lists a kind, follows its changes, and keeps a store true to the server.
+//! One watch: lists a kind, follows its changes, and keeps a store up to date.
 //!
-//! Written on list and watch requests rather than on the client library's stream, for three reasons:
-//! that stream hides bookmarks, so a quiet watch cannot be told from a dead one; it does not bound its
-//! lists and events; and it holds whole lists of whole objects. Here every wait has a limit, a failure is data, and
-//! only compact values outlive their page. Each watch has its own pauses: one joint backoff over several
-//! watches makes recovery an order of magnitude slower.
+//! ```text
+//! relist ──► watch ──► watch ──► ...     a new watch request every 50 s
+//!    ▲          │
+//!    └──────────┘  the version expired (410), or 3 failures in a row
+//! ```
+//!
+//! # Why not `kube::runtime::watcher`
+//!
+//! It hides bookmarks, so a quiet watch cannot be distinguished from a dead one; it does not limit the size of lists and
+//! events; and it keeps whole lists of whole objects in memory. Here every wait has a timeout, and only compact values
+//! outlive their page.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -17,49 +23,48 @@ use serde_json::Value;
 use tokio::{task::JoinSet, time::timeout};
 use tracing::Instrument as _;
 
-use super::{
-    answer,
-    client::{Connection, WATCH_MARGIN, WATCH_TIMEOUT, jitter},
-    error::CallError,
-    redact::Redactor,
-    store::{Seen, Store, Stored, WatchReport},
-    url::{self, Resource},
+use super::store::{Entry, Store, Stored, WatchReport};
+use crate::{
+    adapters::api_server::{
+        CallError, Connection, Redactor, Resource, WATCH_MARGIN, WATCH_TIMEOUT, jitter, query,
+        response,
+    },
+    clock::Clock,
 };
-use crate::clock::Clock;
 
-/// After so many failures in a row the version we follow is given up, and the kind is listed anew.
+/// After so many failures in a row without progress, the kind is listed again.
 const FAILURES_BEFORE_RELIST: u32 = 3;
-/// A list of more pages than this is given up: a server may go on for ever.
+/// Maximum number of pages of a list: a faulty server may send a list without end.
 const PAGES_MAX: u32 = 1_000;
-/// A list of more objects than this is given up: the largest clusters have 150 000 pods.
+/// Maximum number of objects of a list; the largest clusters have 150 000 pods.
 const OBJECTS_MAX: usize = 250_000;
 
-/// The times of a watch.
+/// The timeouts and pauses of a watch.
 #[derive(Debug, Clone, Copy)]
 pub struct WatchTimeouts {
-    /// Limit of one page of a list.
+    /// Timeout of one page of a list.
     pub(super) page: Duration,
-    /// Limit of silence on a watch, its opening included.
+    /// Timeout of a watch without any event, also for its first response.
     pub(super) silence: Duration,
     /// Pause after the first failure; doubles with each further one, plus up to a half at random.
-    pub(super) pause: Duration,
-    /// Upper bound of the doubling.
-    pub(super) longest_pause: Duration,
-    /// For how long what a watch said holds after the last word from the server, where nothing else tells.
-    pub(super) believed: SignedDuration,
+    pub(super) backoff: Duration,
+    /// Maximum pause before the random part.
+    pub(super) max_backoff: Duration,
+    /// How long after the last contact with the server a store is used to estimate capacity.
+    pub(super) max_staleness: SignedDuration,
 }
 
-/// A store as its watches see it, whatever it keeps.
+/// A store and its watches, of any kind of object.
 pub trait Watched: Send + Sync {
-    /// How its watches are doing.
+    /// The state of its watches.
     fn report(&self) -> WatchReport;
-    /// Whether every scope has seen a complete list.
+    /// Whether every scope has a complete list.
     fn is_synced(&self) -> bool;
     /// Starts its watches, one task per scope.
     fn watch(
         self: Arc<Self>,
         connection: &Connection,
-        pace: WatchTimeouts,
+        timeouts: WatchTimeouts,
         tasks: &mut JoinSet<()>,
     );
 }
@@ -76,18 +81,18 @@ impl<V: Stored> Watched for Store<V> {
     fn watch(
         self: Arc<Self>,
         connection: &Connection,
-        pace: WatchTimeouts,
+        timeouts: WatchTimeouts,
         tasks: &mut JoinSet<()>,
     ) {
         for scope in self.scopes() {
             let watch = Watch {
                 client: connection.watch.clone(),
-                hidden: connection.hidden.clone(),
+                redactor: connection.redactor.clone(),
                 store: self.clone(),
                 scope: scope.clone(),
-                pace,
+                timeouts,
             };
-            // Of several clusters, the span says which one a record is about.
+            // The span names the cluster in log records.
             tasks.spawn(watch.run().in_current_span());
         }
     }
@@ -96,23 +101,23 @@ impl<V: Stored> Watched for Store<V> {
 /// One watch of one kind in one scope.
 pub(super) struct Watch<V> {
     pub(super) client: Client,
-    pub(super) hidden: Redactor,
+    pub(super) redactor: Redactor,
     pub(super) store: Arc<Store<V>>,
     pub(super) scope: Option<String>,
-    pub(super) pace: WatchTimeouts,
+    pub(super) timeouts: WatchTimeouts,
 }
 
 /// How one watch request ended.
-enum End {
-    /// The server closed it in the regular way.
+enum WatchEnd {
+    /// The server closed it at its timeout.
     Regular,
-    /// The version is too old to go on from.
+    /// The server no longer has the version to continue from.
     Expired,
     /// Anything else.
     Failed(CallError),
 }
 
-/// Failures since the server last answered well.
+/// Failures since the last successful response.
 #[derive(Default)]
 struct Outage {
     failures: u32,
@@ -140,18 +145,21 @@ impl Default for WatchTimeouts {
         Self {
             page: Duration::from_secs(30),
             silence: WATCH_TIMEOUT + WATCH_MARGIN,
-            pause: Duration::from_millis(800),
-            longest_pause: Duration::from_secs(20),
-            believed: SignedDuration::from_secs(90),
+            backoff: Duration::from_millis(800),
+            max_backoff: Duration::from_secs(20),
+            max_staleness: SignedDuration::from_secs(90),
         }
     }
 }
 
 impl WatchTimeouts {
-    /// The same times, with what a silent watch said believed for `believed`.
+    /// The same timeouts with another maximum staleness.
     #[must_use]
-    pub fn believing(self, believed: SignedDuration) -> Self {
-        Self { believed, ..self }
+    pub fn with_max_staleness(self, max_staleness: SignedDuration) -> Self {
+        Self {
+            max_staleness,
+            ..self
+        }
     }
 }
 
@@ -173,15 +181,15 @@ impl<V: Stored> Watch<V> {
         }
     }
 
-    /// Fetches a complete list, puts it in place of the scope, and gives its version.
+    /// Fetches a complete list, replaces the objects of the scope, and returns the version of the list.
     async fn relist(&self) -> Result<String, CallError> {
         let mut fresh = Vec::new();
         let mut next = None;
         let mut pages = 0..PAGES_MAX;
         let version = loop {
             if pages.next().is_none() || fresh.len() > OBJECTS_MAX {
-                return Err(CallError::Answer(format!(
-                    "the list has more than {PAGES_MAX} pages or {OBJECTS_MAX} objects, the most that is read"
+                return Err(CallError::Response(format!(
+                    "list longer than the limit of {PAGES_MAX} pages or {OBJECTS_MAX} objects"
                 )));
             }
             let page = self.page(next.as_deref()).await?;
@@ -189,7 +197,7 @@ impl<V: Stored> Watch<V> {
                 page.items
                     .unwrap_or_default()
                     .into_iter()
-                    .filter_map(Seen::decode),
+                    .filter_map(Entry::decode),
             );
             next = page.metadata.next.filter(|token| !token.is_empty());
             if next.is_none() {
@@ -203,39 +211,39 @@ impl<V: Stored> Watch<V> {
 
     async fn page(&self, next: Option<&str>) -> Result<Page, CallError> {
         let mut pairs = vec![("limit", "500")];
-        pairs.extend(self.store.narrowed_by());
+        pairs.extend(self.store.selector_parameter());
         pairs.extend(next.map(|token| ("continue", token)));
-        let read = answer::text(&self.client, self.request(&pairs)?);
-        let text = timeout(self.pace.page, read)
+        let read = response::text(&self.client, self.request(&pairs)?);
+        let text = timeout(self.timeouts.page, read)
             .await
-            .map_err(|_elapsed| CallError::Late(self.pace.page))??;
-        self.heard();
-        serde_json::from_str(&text).map_err(|error| CallError::Answer(error.to_string()))
+            .map_err(|_elapsed| CallError::Timeout(self.timeouts.page))??;
+        self.contacted();
+        serde_json::from_str(&text).map_err(|error| CallError::Response(error.to_string()))
     }
 
-    /// Follows the changes after `version` until the server has forgotten it.
+    /// Follows the changes after `version` until the kind must be listed again.
     async fn follow(&self, mut version: String, outage: &mut Outage) {
-        let mut fruitless = 0;
-        while fruitless < FAILURES_BEFORE_RELIST {
+        let mut failures = 0;
+        while failures < FAILURES_BEFORE_RELIST {
             let before = version.clone();
             let end = self.watch(&mut version, outage).await;
             match end {
-                End::Regular => {
-                    fruitless = 0;
+                WatchEnd::Regular => {
+                    failures = 0;
                     self.recover(outage);
                 }
-                End::Expired => {
+                WatchEnd::Expired => {
                     outage.failures = outage.failures.saturating_add(1);
                     tracing::debug!(
                         kind = self.store.resource.kind,
-                        "watch expired, listing anew"
+                        "watch expired; listing again"
                     );
                     return;
                 }
-                End::Failed(error) => {
-                    fruitless = if version == before { fruitless + 1 } else { 1 };
+                WatchEnd::Failed(error) => {
+                    failures = if version == before { failures + 1 } else { 1 };
                     self.report(error, outage);
-                    if fruitless < FAILURES_BEFORE_RELIST {
+                    if failures < FAILURES_BEFORE_RELIST {
                         self.pause(outage).await;
                     }
                 }
@@ -243,9 +251,9 @@ impl<V: Stored> Watch<V> {
         }
     }
 
-    /// One watch request, from `version`, which it moves forward.
-    async fn watch(&self, version: &mut String, outage: &mut Outage) -> End {
-        let silence = self.pace.silence;
+    /// Sends one watch request from `version`, and advances `version` with every event.
+    async fn watch(&self, version: &mut String, outage: &mut Outage) -> WatchEnd {
+        let silence = self.timeouts.silence;
         let seconds = WATCH_TIMEOUT.as_secs().to_string();
         let mut pairs = vec![
             ("watch", "true"),
@@ -253,82 +261,79 @@ impl<V: Stored> Watch<V> {
             ("timeoutSeconds", seconds.as_str()),
             ("resourceVersion", version.as_str()),
         ];
-        pairs.extend(self.store.narrowed_by());
+        pairs.extend(self.store.selector_parameter());
         let request = match self.request(&pairs) {
             Ok(request) => request,
-            Err(error) => return End::Failed(error),
+            Err(error) => return WatchEnd::Failed(error),
         };
-        let events = match timeout(silence, answer::events(&self.client, request)).await {
+        let events = match timeout(silence, response::events(&self.client, request)).await {
             Ok(Ok(events)) => events,
-            Ok(Err(error)) => return End::from(error),
-            Err(_elapsed) => return End::Failed(CallError::Late(silence)),
+            Ok(Err(error)) => return WatchEnd::from(error),
+            Err(_elapsed) => return WatchEnd::Failed(CallError::Timeout(silence)),
         };
-        // A kind that nobody changes gets neither events nor bookmarks: that the server lets us watch is what it says.
-        self.heard();
+        // A kind without changes may send neither events nor bookmarks, so the response itself counts as contact.
+        self.contacted();
         let mut events = pin!(events);
         let opened = Clock::system().now();
-        let mut heard = false;
+        let mut has_events = false;
         loop {
             let event = match timeout(silence, events.next()).await {
                 Ok(Some(Ok(event))) => event,
-                Ok(Some(Err(error))) => return End::from(error),
-                Ok(None) if heard || lasted(opened) => return End::Regular,
-                Ok(None) => return End::Failed(CallError::Transport(CLOSED.to_owned())),
-                Err(_elapsed) => return End::Failed(CallError::Late(silence)),
+                Ok(Some(Err(error))) => return WatchEnd::from(error),
+                Ok(None) if has_events || lasted(opened) => return WatchEnd::Regular,
+                Ok(None) => return WatchEnd::Failed(CallError::Transport(CLOSED.to_owned())),
+                Err(_elapsed) => return WatchEnd::Failed(CallError::Timeout(silence)),
             };
-            if let Err(end) = self.take(event, version) {
+            if let Err(end) = self.apply(event, version) {
                 return end;
             }
-            heard = true;
-            self.heard();
+            has_events = true;
+            self.contacted();
             self.recover(outage);
         }
     }
 
-    fn take(&self, event: WatchEvent<Value>, version: &mut String) -> Result<(), End> {
+    fn apply(&self, event: WatchEvent<Value>, version: &mut String) -> Result<(), WatchEnd> {
         match event {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                 advance(version, &object);
-                if let Some(seen) = Seen::decode(object) {
-                    self.store.apply(seen);
+                if let Some(entry) = Entry::decode(object) {
+                    self.store.apply(entry);
                 }
             }
             WatchEvent::Deleted(object) => {
                 advance(version, &object);
-                if let Some(seen) = Seen::decode(object) {
-                    self.store.delete(&seen);
+                if let Some(entry) = Entry::decode(object) {
+                    self.store.delete(&entry);
                 }
             }
             WatchEvent::Bookmark(bookmark) => *version = bookmark.metadata.resource_version,
-            WatchEvent::Error(status) => return Err(End::from(CallError::from(*status))),
+            WatchEvent::Error(status) => return Err(WatchEnd::from(CallError::from(*status))),
         }
         Ok(())
     }
 
     fn request(&self, pairs: &[(&str, &str)]) -> Result<Request<Vec<u8>>, CallError> {
         let path = self.store.resource.collection(self.scope.as_deref())?;
-        Request::get(format!("{path}{}", url::query(pairs)))
+        Request::get(format!("{path}{}", query(pairs)))
             .body(Vec::new())
             .map_err(|error| CallError::Request(error.to_string()))
     }
 
-    fn heard(&self) {
-        self.store.counts.heard(Clock::system().now());
+    fn contacted(&self) {
+        self.store.counts.contacted(Clock::system().now());
     }
 
     fn recover(&self, outage: &mut Outage) {
         if outage.failures > 0 {
-            tracing::info!(
-                kind = self.store.resource.kind,
-                "watch follows the server again"
-            );
+            tracing::info!(kind = self.store.resource.kind, "watch recovered");
         }
         outage.failures = 0;
         self.store.counts.recovered();
     }
 
     fn report(&self, error: CallError, outage: &mut Outage) {
-        let error = self.hidden.out_of(error);
+        let error = self.redactor.redact(error);
         self.store.counts.failed(&error);
         outage.failures = outage.failures.saturating_add(1);
         if outage.failures == 1 {
@@ -345,7 +350,7 @@ impl<V: Stored> Watch<V> {
         let message = if error.is_status(404) {
             "the cluster does not serve this kind yet; install the CRDs (`foretide crds`)"
         } else {
-            "watch failed; trying again"
+            "watch failed; will retry"
         };
         tracing::warn!(kind, api_version, scope = self.scope.as_deref(), %error, "{message}");
     }
@@ -355,21 +360,21 @@ impl<V: Stored> Watch<V> {
             return;
         }
         let doublings = (outage.failures - 1).min(16);
-        let base = (self.pace.pause * 2_u32.pow(doublings)).min(self.pace.longest_pause);
+        let base = (self.timeouts.backoff * 2_u32.pow(doublings)).min(self.timeouts.max_backoff);
         tokio::time::sleep(base + jitter(base / 2)).await;
     }
 }
 
-const CLOSED: &str = "the watch was closed at once, before it said anything";
+const CLOSED: &str = "the server closed the watch at once, without any event";
 
-/// Whether a watch lasted long enough that its end is no sign of trouble.
+/// Whether a watch without events lasted so long that its end is regular.
 fn lasted(opened: Timestamp) -> bool {
     Clock::system().now().duration_since(opened) >= SignedDuration::from_secs(1)
 }
 
-// === impl End ===
+// === impl WatchEnd ===
 
-impl From<CallError> for End {
+impl From<CallError> for WatchEnd {
     fn from(error: CallError) -> Self {
         if error.is_status(410) {
             Self::Expired
@@ -380,10 +385,10 @@ impl From<CallError> for End {
 }
 
 fn advance(version: &mut String, object: &Value) {
-    if let Some(seen) = object
+    if let Some(entry) = object
         .pointer("/metadata/resourceVersion")
         .and_then(Value::as_str)
     {
-        seen.clone_into(version);
+        entry.clone_into(version);
     }
 }

@@ -1,16 +1,16 @@
-//! What a sync asks of any cluster: the port [`Workloads`].
+//! What the hub and the members have in common: the port [`Workloads`].
 //!
-//! Reads the stores and the metrics APIs, writes scales and autoscalers. It refuses to know whether the
-//! cluster is the hub or a member.
+//! Reads pods, scales and HPAs from the stores and metrics from the metrics APIs; writes scales and HPAs.
 
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{KubeCluster, Role, pods::StoredPod, selector, store::Stored, url::Resource, writes};
+use super::{KubeCluster, Role, pods::StoredPod, store::Stored, writes};
 use crate::{
+    adapters::api_server::{ObjectPath, Resource},
     domain::{
-        Replicas, ScaleTarget,
+        ParseSelectorError, Replicas, ScaleTarget, Selector,
         hpa::ObjectRef,
         observation::{Pod, PodSample, PodUsage, Unavailable},
     },
@@ -46,11 +46,10 @@ impl<R: Role> Workloads for KubeCluster<R> {
 
     async fn scale(&self, target: &ScaleTarget) -> Result<ScaleView, ClusterError> {
         let what = || target.to_string();
-        let Some(store) = self.workloads(target) else {
+        let Some(store) = self.store_of(target) else {
             let path = self.discovery.scale_path(target).await?;
-            return writes::read_scale(&self.calls, &path)
-                .await
-                .map_err(|e| e.about(what()));
+            let read = writes::read_scale(&self.calls, &path).await;
+            return read.map_err(|error| error.about(target));
         };
         match store.get(&target.namespace, &target.name) {
             Some(workload) => Ok(workload.view.clone()),
@@ -90,14 +89,13 @@ impl<R: Role> Workloads for KubeCluster<R> {
     ) -> Result<Replicas, ClusterError> {
         let path = format!("{}/scale", self.path(target).await?);
         let written = writes::write_scale(&self.calls, &path, &seen.resource_version, replicas);
-        written
-            .await
-            .map_err(|error| error.about(target.to_string()))
+        written.await.map_err(|error| error.about(target))
     }
 
     async fn apply_hpa(&self, manifest: &Value) -> Result<Arc<HpaView>, ClusterError> {
-        let (what, answer) = writes::apply(&self.calls, Resource::HPA, manifest).await?;
-        self.hpa(what, answer)
+        let object = writes::object_of(Resource::HPA, manifest);
+        let stored = writes::apply(&self.calls, object, manifest).await?;
+        self.hpa(object, stored)
     }
 
     async fn patch_hpa(
@@ -106,13 +104,14 @@ impl<R: Role> Workloads for KubeCluster<R> {
         name: &str,
         patch: &Value,
     ) -> Result<Arc<HpaView>, ClusterError> {
-        let what = Resource::HPA.shown(namespace, name);
-        let patched = writes::patch(&self.calls, Resource::HPA, (namespace, name), patch).await;
-        self.hpa(what.clone(), patched.map_err(|error| error.about(what))?)
+        let object = Resource::HPA.object(namespace, name);
+        let stored = writes::patch(&self.calls, object, patch).await?;
+        self.hpa(object, stored)
     }
 
     async fn delete_hpa(&self, namespace: &str, name: &str, uid: &str) -> Result<(), ClusterError> {
-        writes::delete(&self.calls, Resource::HPA, (namespace, name), uid).await
+        let object = Resource::HPA.object(namespace, name);
+        writes::delete(&self.calls, object, uid).await
     }
 }
 
@@ -123,16 +122,19 @@ impl<R: Role> KubeCluster<R> {
         namespace: &str,
         selector: &str,
     ) -> Result<Vec<Arc<StoredPod>>, ClusterError> {
-        let requirements = selector::parse(selector).map_err(|message| ClusterError::Invalid {
+        let parsed = selector.parse::<Selector>();
+        let selector = parsed.map_err(|error: ParseSelectorError| ClusterError::Invalid {
             what: format!("the pod selector of namespace {namespace}"),
-            message,
+            message: error.to_string(),
         })?;
-        Ok(self.stores.pods.select(namespace, &requirements))
+        Ok(self.stores.pods.select(namespace, &selector))
     }
 
-    fn hpa(&self, what: String, answer: Value) -> Result<Arc<HpaView>, ClusterError> {
-        let view =
-            HpaView::decode(answer).map_err(|message| ClusterError::Invalid { what, message })?;
+    fn hpa(&self, object: ObjectPath<'_>, stored: Value) -> Result<Arc<HpaView>, ClusterError> {
+        let view = HpaView::decode(stored).map_err(|message| ClusterError::Invalid {
+            what: object.to_string(),
+            message,
+        })?;
         Ok(self.on_clock(&Arc::new(view)))
     }
 }

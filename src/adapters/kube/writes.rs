@@ -1,64 +1,39 @@
-//! The requests that change the cluster, and the scale subresource that goes with them.
+//! Requests that change objects, and the scale subresource.
 //!
-//! Replicas: a merge patch of the scale that carries the version the decision was made from, so that
-//! anybody else's change in between makes it fail. Objects and status of our own: server-side apply,
-//! forced, as field manager `foretide`. Deletions name the UID they mean. Nothing here is repeated.
+//! | what | how |
+//! |---|---|
+//! | replicas | merge patch of the scale with the `resourceVersion` that the decision was made from: any other change in between is a conflict |
+//! | our objects and statuses | server-side apply, forced, as field manager `foretide` |
+//! | deletion | with the UID as a precondition |
+//!
+//! A write is sent once: the next sync sees whether it took effect.
 
 use http::Method;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::{Deserialize, Serialize};
+use k8s_openapi::{
+    api::autoscaling::v1::Scale as ScaleObject, apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{
-    client::{Body, Calls},
-    error::CallError,
-    url::{Resource, query},
-};
 use crate::{
+    adapters::api_server::{Body, CallError, Calls, ObjectPath, Resource, query},
     clock::Clock,
     domain::{Replicas, observation::Scale},
     ports::{ClusterError, EventNote, ScaleView},
 };
 
-/// Who we are to the API server: owner of fields, reporter of events.
+/// Field manager of what we write, and controller of the events we create.
 const MANAGER: &str = "foretide";
 
-/// `note` of an event, by events.k8s.io/v1.
-const LONGEST_NOTE: usize = 1024;
+/// Maximum size of the `note` of an event in events.k8s.io/v1.
+const NOTE_MAX: usize = 1024;
 
-#[derive(Deserialize)]
-struct ScaleObject {
-    metadata: ScaleMeta,
-    spec: Option<ScaleSpec>,
-    status: Option<ScaleStatus>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ScaleMeta {
-    #[serde(default)]
-    uid: String,
-    #[serde(default)]
-    resource_version: String,
-}
-
-#[derive(Deserialize)]
-struct ScaleSpec {
-    replicas: Option<i32>,
-}
-
-#[derive(Deserialize)]
-struct ScaleStatus {
-    replicas: Option<i32>,
-    selector: Option<String>,
-}
-
-/// Fetches a scale subresource.
+/// Gets a scale subresource.
 pub(super) async fn read_scale(calls: &Calls, path: &str) -> Result<ScaleView, CallError> {
-    calls.read::<ScaleObject>(path).await.map(ScaleView::from)
+    calls.read(path).await.map(scale_view)
 }
 
-/// Sets the replicas of a scale subresource, if it still is at `version`; gives what was accepted.
+/// Sets the replicas of a scale subresource if it still has this version; returns the replicas that were accepted.
 pub(super) async fn write_scale(
     calls: &Calls,
     path: &str,
@@ -67,7 +42,7 @@ pub(super) async fn write_scale(
 ) -> Result<Replicas, CallError> {
     if version.is_empty() {
         return Err(CallError::Request(
-            "the scale was seen without a resourceVersion".to_owned(),
+            "the scale has no resourceVersion".to_owned(),
         ));
     }
     let change = json!({
@@ -75,60 +50,49 @@ pub(super) async fn write_scale(
         "spec": {"replicas": replicas.as_i32()},
     });
     let url = format!("{path}{}", query(&[("fieldManager", MANAGER)]));
-    let scale: ScaleObject = calls
-        .write(Method::PATCH, &url, Body::merge_patch(&change))
-        .await?;
-    Ok(ScaleView::from(scale).scale.spec)
+    let written = calls.write(Method::PATCH, &url, Body::merge_patch(&change));
+    Ok(scale_view(written.await?).scale.spec)
 }
 
-/// Applies a whole manifest with force; gives how a message names it, and what the server stored.
+/// The object that a manifest describes.
+pub(super) fn object_of(resource: Resource, manifest: &Value) -> ObjectPath<'_> {
+    let text = |pointer| manifest.pointer(pointer).and_then(Value::as_str);
+    resource.object(
+        text("/metadata/namespace").unwrap_or_default(),
+        text("/metadata/name").unwrap_or_default(),
+    )
+}
+
+/// Applies a manifest; returns the stored object.
 pub(super) async fn apply(
     calls: &Calls,
-    resource: Resource,
+    object: ObjectPath<'_>,
     manifest: &Value,
-) -> Result<(String, Value), ClusterError> {
-    let text = |pointer| {
-        manifest
-            .pointer(pointer)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-    };
-    let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
-    let what = resource.shown(namespace, name);
-    let applied = match resource.object(namespace, name) {
-        Ok(path) => apply_at(calls, &path, manifest).await,
-        Err(error) => Err(error),
-    };
-    match applied {
-        Ok(answer) => Ok((what, answer)),
-        Err(error) => Err(error.about(what)),
-    }
+) -> Result<Value, ClusterError> {
+    let applied = async { apply_at(calls, &object.path()?, manifest).await };
+    applied
+        .await
+        .map_err(|error: CallError| error.about(object))
 }
 
-/// Applies the whole status of an object with force.
+/// Applies the status of an object.
 pub(super) async fn apply_status(
     calls: &Calls,
-    resource: Resource,
-    (namespace, name): (&str, &str),
+    object: ObjectPath<'_>,
     status: &(impl Serialize + Sync),
 ) -> Result<(), ClusterError> {
     let manifest = json!({
-        "apiVersion": resource.api_version,
-        "kind": resource.kind,
-        "metadata": {"namespace": namespace, "name": name},
+        "apiVersion": object.resource.api_version,
+        "kind": object.resource.kind,
+        "metadata": {"namespace": object.namespace, "name": object.name},
         "status": status,
     });
-    let applied = match resource.object(namespace, name) {
-        Ok(path) => apply_at(calls, &format!("{path}/status"), &manifest).await,
-        Err(error) => Err(error),
-    };
-    match applied {
-        Ok(_stored) => Ok(()),
-        Err(error) => Err(error.about(format!("status of {}", resource.shown(namespace, name)))),
-    }
+    let applied = async { apply_at(calls, &format!("{}/status", object.path()?), &manifest).await };
+    let applied = applied.await.map(drop);
+    applied.map_err(|error: CallError| error.about(format!("status of {object}")))
 }
 
-/// Applies a whole manifest at a path with force.
+/// Applies a manifest at a path; returns the stored object.
 pub(super) async fn apply_at(
     calls: &Calls,
     path: &str,
@@ -141,35 +105,35 @@ pub(super) async fn apply_at(
         .await
 }
 
-/// Sends a JSON patch of one object.
+/// Sends a JSON patch of an object; returns the stored object.
 pub(super) async fn patch(
     calls: &Calls,
-    resource: Resource,
-    (namespace, name): (&str, &str),
+    object: ObjectPath<'_>,
     operations: &Value,
-) -> Result<Value, CallError> {
-    let path = resource.object(namespace, name)?;
-    let url = format!("{path}{}", query(&[("fieldManager", MANAGER)]));
-    calls
-        .write(Method::PATCH, &url, Body::json_patch(operations))
+) -> Result<Value, ClusterError> {
+    let patched = async {
+        let url = format!("{}{}", object.path()?, query(&[("fieldManager", MANAGER)]));
+        let body = Body::json_patch(operations);
+        calls.write(Method::PATCH, &url, body).await
+    };
+    patched
         .await
+        .map_err(|error: CallError| error.about(object))
 }
 
-/// Deletes one object if it still has this UID; one that is gone already is as good.
+/// Deletes an object if it has this UID; succeeds if the object is gone already.
 pub(super) async fn delete(
     calls: &Calls,
-    resource: Resource,
-    (namespace, name): (&str, &str),
+    object: ObjectPath<'_>,
     uid: &str,
 ) -> Result<(), ClusterError> {
-    let deleted = match resource.object(namespace, name) {
-        Ok(path) => delete_at(calls, &path, uid).await,
-        Err(error) => Err(error),
-    };
-    deleted.map_err(|error| error.about(resource.shown(namespace, name)))
+    let deleted = async { delete_at(calls, &object.path()?, uid).await };
+    deleted
+        .await
+        .map_err(|error: CallError| error.about(object))
 }
 
-/// Deletes the object at a path if it still has this UID; one that is gone already is as good.
+/// Deletes the object at a path if it has this UID; succeeds if the object is gone already.
 pub(super) async fn delete_at(calls: &Calls, path: &str, uid: &str) -> Result<(), CallError> {
     let options =
         json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}});
@@ -181,37 +145,35 @@ pub(super) async fn delete_at(calls: &Calls, path: &str, uid: &str) -> Result<()
     }
 }
 
-/// Records an event about an autoscaler.
+/// Creates an event about an object of ours.
 pub(super) async fn emit(
     calls: &Calls,
-    (kind, about): (Resource, &ObjectMeta),
+    resource: Resource,
+    about: &ObjectMeta,
     event: &EventNote,
 ) -> Result<(), ClusterError> {
     let namespace = about.namespace.as_deref().unwrap_or_default();
     let name = about.name.as_deref().unwrap_or_default();
-    let body = event_body(kind, about, event);
-    let created = match Resource::EVENT.collection(Some(namespace)) {
-        Ok(path) => {
-            calls
-                .write::<Value>(Method::POST, &path, Body::json(&body))
-                .await
-        }
-        Err(error) => Err(error),
+    let body = event_body(resource, about, event);
+    let created = async {
+        let path = Resource::EVENT.collection(Some(namespace))?;
+        let body = Body::json(&body);
+        calls.write::<Value>(Method::POST, &path, body).await
     };
-    match created {
-        Ok(_event) => Ok(()),
-        Err(error) => Err(error.about(format!("event about {}", kind.shown(namespace, name)))),
-    }
+    let created = created.await.map(drop);
+    created.map_err(|error: CallError| {
+        error.about(format!("event about {}", resource.object(namespace, name)))
+    })
 }
 
-fn event_body(kind: Resource, about: &ObjectMeta, event: &EventNote) -> Value {
+fn event_body(resource: Resource, about: &ObjectMeta, event: &EventNote) -> Value {
     let name = about.name.as_deref().unwrap_or_default();
     json!({
         "apiVersion": Resource::EVENT.api_version,
         "kind": Resource::EVENT.kind,
         "metadata": {
             "namespace": about.namespace,
-            "generateName": format!("{}-", cut(name, 200)),
+            "generateName": format!("{}-", truncate(name, 200)),
         },
         "eventTime": format!("{:.6}", Clock::system().now()),
         "reportingController": MANAGER,
@@ -219,10 +181,10 @@ fn event_body(kind: Resource, about: &ObjectMeta, event: &EventNote) -> Value {
         "type": if event.warning { "Warning" } else { "Normal" },
         "reason": event.reason,
         "action": event.action,
-        "note": cut(&event.note, LONGEST_NOTE),
+        "note": truncate(&event.note, NOTE_MAX),
         "regarding": {
-            "apiVersion": kind.api_version,
-            "kind": kind.kind,
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
             "namespace": about.namespace,
             "name": about.name,
             "uid": about.uid,
@@ -231,31 +193,22 @@ fn event_body(kind: Resource, about: &ObjectMeta, event: &EventNote) -> Value {
     })
 }
 
-/// The longest beginning of `text` that has at most `bytes` bytes.
-fn cut(text: &str, bytes: usize) -> &str {
+/// The longest prefix of `text` that has at most `bytes` bytes.
+fn truncate(text: &str, bytes: usize) -> &str {
     text.get(..text.floor_char_boundary(bytes)).unwrap_or(text)
 }
 
-impl From<ScaleObject> for ScaleView {
-    fn from(
-        ScaleObject {
-            metadata,
-            spec,
-            status,
-        }: ScaleObject,
-    ) -> Self {
-        let asked = spec.and_then(|spec| spec.replicas).unwrap_or(0);
-        let (existing, selector) =
-            status.map_or((None, None), |status| (status.replicas, status.selector));
-        Self {
-            scale: Scale {
-                spec: Replicas::from_i32(asked),
-                status: Replicas::from_i32(existing.unwrap_or(0)),
-            },
-            selector: selector.unwrap_or_default(),
-            resource_version: metadata.resource_version,
-            uid: metadata.uid,
-            template: None,
-        }
+fn scale_view(object: ScaleObject) -> ScaleView {
+    let spec = object.spec.and_then(|spec| spec.replicas);
+    let status = object.status.unwrap_or_default();
+    ScaleView {
+        scale: Scale {
+            spec: Replicas::from_i32(spec.unwrap_or(0)),
+            status: Replicas::from_i32(status.replicas),
+        },
+        selector: status.selector.unwrap_or_default(),
+        resource_version: object.metadata.resource_version.unwrap_or_default(),
+        uid: object.metadata.uid.unwrap_or_default(),
+        template: None,
     }
 }

@@ -5,9 +5,10 @@
 
 use std::path::Path;
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use futures::{StreamExt, stream};
 use http::Method;
-use k8s_openapi::ByteString;
+use k8s_openapi::{ByteString, api::core::v1::Secret};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
@@ -20,8 +21,11 @@ use super::{
     settings::MemberSettings,
 };
 use crate::{
-    adapters::kube::{
-        Body, CallError, Calls, Changes, ConnectError, Connection, Resource, query, root, segment,
+    adapters::{
+        api_server::{
+            Body, CallError, Calls, ConnectError, Connection, Resource, query, root, segment,
+        },
+        kube::Changes,
     },
     ports::ClusterError,
 };
@@ -96,10 +100,7 @@ impl ApiServer {
 
 /// A DER certificate as PEM.
 fn pem(der: &[u8]) -> String {
-    let text = match serde_json::to_value(ByteString(der.to_vec())) {
-        Ok(Value::String(text)) => text,
-        _ => String::new(),
-    };
+    let text = STANDARD.encode(der);
     let lines = text.as_bytes().chunks(64).map(String::from_utf8_lossy);
     let lines: Vec<_> = lines.collect();
     format!(
@@ -175,20 +176,17 @@ impl AdminClient {
     /// # Errors
     /// There is no token after ten seconds, or the Secret cannot be read.
     pub async fn token(&self, namespace: &str, name: &str) -> Result<String, ClusterError> {
-        let what = Resource::SECRET.shown(namespace, name);
-        let failed = |error: CallError| error.about(what.clone());
-        let url = Resource::SECRET.object(namespace, name).map_err(failed)?;
+        let object = Resource::SECRET.object(namespace, name);
         for _attempt in 0..TOKEN_ATTEMPTS {
-            let secret: Value = self.calls.read(&url).await.map_err(failed)?;
-            let data = secret.pointer("/data/token").cloned().unwrap_or_default();
-            let token = serde_json::from_value::<ByteString>(data);
+            let secret: Secret = self.calls.get(object).await?;
+            let token = secret.data.unwrap_or_default().remove("token");
             match token.map(|ByteString(bytes)| String::from_utf8(bytes)) {
-                Ok(Ok(token)) if !token.is_empty() => return Ok(token),
+                Some(Ok(token)) if !token.is_empty() => return Ok(token),
                 _ => tokio::time::sleep(std::time::Duration::from_millis(500)).await,
             }
         }
         Err(ClusterError::Unreachable {
-            what,
+            what: object.to_string(),
             message:
                 "the cluster added no token; check that its service account token controller runs"
                     .to_owned(),
@@ -358,7 +356,7 @@ fn path(manifest: &Value) -> Result<String, CallError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::adapters::kube::fake::{FakeServer, Reply};
+    use crate::adapters::api_server::fake::{FakeServer, Reply};
 
     #[tokio::test(start_paused = true)]
     async fn a_token_is_waited_for_until_it_is_there() {

@@ -3,12 +3,11 @@
 //! Every setting that the client library would take from elsewhere (files, commands, proxies, impersonation) stays
 //! unset. TLS is rustls and trusts the given certificate authority only.
 
-use k8s_openapi::ByteString;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use kube::config::AuthInfo;
-use serde_json::Value;
 
 use super::kubeconfig::{Access, Credentials};
-use crate::adapters::kube::{ConnectError, Connection, Redactor};
+use crate::adapters::api_server::{ConnectError, Connection, Redactor};
 
 /// Prepares a connection.
 ///
@@ -26,12 +25,12 @@ pub(super) fn connect(access: &Access) -> Result<Connection, ConnectError> {
             ..AuthInfo::default()
         },
         Credentials::Certificate { certificate, key } => AuthInfo {
-            client_certificate_data: Some(base64(certificate)),
-            client_key_data: Some(base64(key).into()),
+            client_certificate_data: Some(STANDARD.encode(certificate)),
+            client_key_data: Some(STANDARD.encode(key).into()),
             ..AuthInfo::default()
         },
     };
-    Ok(Connection::new(config)?.hiding(secrets_of(&access.credentials)))
+    Ok(Connection::new(config)?.with_redactor(secrets_of(&access.credentials)))
 }
 
 /// Hides the credentials in messages.
@@ -39,15 +38,10 @@ pub(super) fn secrets_of(credentials: &Credentials) -> Redactor {
     Redactor::new(match credentials {
         Credentials::Token(token) => vec![token.clone()],
         Credentials::Certificate { key, .. } => {
-            vec![base64(key), String::from_utf8_lossy(key).into_owned()]
+            vec![
+                STANDARD.encode(key),
+                String::from_utf8_lossy(key).into_owned(),
+            ]
         }
     })
-}
-
-fn base64(bytes: &[u8]) -> String {
-    let encoded = serde_json::to_value(ByteString(bytes.to_vec()));
-    match encoded {
-        Ok(Value::String(text)) => text,
-        _ => String::new(),
-    }
 }

@@ -12,7 +12,7 @@ use tracing::Instrument as _;
 
 use super::kubeconfig::Access;
 use crate::{
-    adapters::kube::{CallError, KubeMember},
+    adapters::{api_server::CallError, kube::KubeMember},
     clock::Clock,
     domain::federate::Health,
     ports::Workloads as _,
@@ -133,7 +133,7 @@ impl MemberConnection {
     /// The health of the member now, on the controller's clock.
     pub(super) fn report(&self) -> HealthReport {
         let watches = WatchState {
-            heard: self.cluster.heard(),
+            heard: self.cluster.last_contact(),
             synced: self.is_synced(),
             failing: self.cluster.failing(),
         };
@@ -154,7 +154,10 @@ impl MemberConnection {
     /// The age of the last answer to the probe, or of the last event of the quietest watch if that is older.
     pub(super) fn silence(&self) -> SignedDuration {
         let answered = self.probe.state().answered;
-        let oldest = self.cluster.heard().map_or(answered, |at| at.min(answered));
+        let oldest = self
+            .cluster
+            .last_contact()
+            .map_or(answered, |at| at.min(answered));
         self.clock.wall_age(oldest)
     }
 }
@@ -186,7 +189,7 @@ impl HealthProbe {
     /// Probes until it is dropped.
     async fn run(self: Arc<Self>, cluster: Arc<KubeMember>, period: SignedDuration) {
         loop {
-            let answer = cluster.ask_ready().await;
+            let answer = cluster.check_ready().await;
             self.state().record(answer, Clock::system().now());
             Clock::system().sleep(period).await;
         }
@@ -401,7 +404,7 @@ mod tests {
             (status(401), false, true),
             (Err(CallError::Transport("reset".into())), false, true),
             (
-                Err(CallError::Late(std::time::Duration::from_secs(5))),
+                Err(CallError::Timeout(std::time::Duration::from_secs(5))),
                 false,
                 true,
             ),

@@ -25,9 +25,9 @@ use super::{
     settings::MemberSettings,
 };
 use crate::{
-    adapters::kube::{
-        CallError, Calls, Changes, Connection, Discovery, Resource, Seen, Store, Stored,
-        WatchReport, WatchTimeouts, Watched, query, read,
+    adapters::{
+        api_server::{CallError, Calls, Connection, Discovery, Resource, query},
+        kube::{Changes, Entry, Store, Stored, WatchReport, WatchTimeouts, Watched, read},
     },
     ports::ClusterError,
 };
@@ -127,7 +127,7 @@ impl Stored for ClusterProfile {
         })
     }
 
-    fn asks_the_same_as(&self, before: &Self) -> bool {
+    fn spec_eq(&self, before: &Self) -> bool {
         self == before
     }
 }
@@ -143,10 +143,11 @@ impl Inventory {
     ) -> Self {
         let scope = [Some(settings.namespace.clone())];
         let secrets = |selector: &str| {
-            let store = Store::new(Resource::SECRET, &scope).narrowed(selector.to_owned());
-            Arc::new(store.telling(changes.clone()))
+            let store =
+                Store::new(Resource::SECRET, &scope).with_label_selector(selector.to_owned());
+            Arc::new(store.with_changes(changes.clone()))
         };
-        let profiles = Store::new(Resource::CLUSTER_PROFILE, &scope).telling(changes.clone());
+        let profiles = Store::new(Resource::CLUSTER_PROFILE, &scope).with_changes(changes.clone());
         Self {
             connection,
             secrets: secrets(&settings.label),
@@ -192,7 +193,7 @@ impl Inventory {
             let found = discovery.kind(api_version, kind).await;
             let absent = match &found {
                 Ok(kind) => kind.is_none(),
-                Err(error) => error.is_withheld(),
+                Err(error) => error.is_forbidden_or_not_found(),
             };
             self.without_profiles.store(absent, Ordering::Release);
             match found {
@@ -207,7 +208,7 @@ impl Inventory {
     /// cannot be read at the moment are waited for, because members that are not known yet look as if they were
     /// deleted.
     pub(super) fn is_listed(&self) -> bool {
-        let listed = |report: WatchReport| report.synced || report.withheld;
+        let listed = |report: WatchReport| report.synced || report.forbidden_or_not_found;
         let profiles = || listed(self.profiles.report()) && listed(self.profile_secrets.report());
         self.secrets.is_synced() && (self.without_profiles.load(Ordering::Acquire) || profiles())
     }
@@ -299,12 +300,12 @@ async fn list<V: Stored>(calls: &Calls, store: &Store<V>, scope: &str) -> Result
         error.about(format!("the list of kind {kind} in namespace {scope}"))
     };
     let path = store.resource.collection(Some(scope)).map_err(what)?;
-    let narrowed: Vec<_> = store.narrowed_by().into_iter().collect();
+    let narrowed: Vec<_> = store.selector_parameter().into_iter().collect();
     let read = calls
         .read::<ObjectList>(&format!("{path}{}", query(&narrowed)))
         .await;
     let items = read.map_err(what)?.items.into_iter();
-    store.replace(Some(scope), items.filter_map(Seen::decode).collect());
+    store.replace(Some(scope), items.filter_map(Entry::decode).collect());
     Ok(())
 }
 
@@ -312,7 +313,7 @@ async fn list<V: Stored>(calls: &Calls, store: &Store<V>, scope: &str) -> Result
 impl Inventory {
     /// Replaces the Secrets, as a list would.
     pub(super) fn set_secrets(&self, settings: &MemberSettings, secrets: Vec<Value>) {
-        let seen = secrets.into_iter().filter_map(Seen::decode);
+        let seen = secrets.into_iter().filter_map(Entry::decode);
         self.secrets
             .replace(Some(&settings.namespace), seen.collect());
         self.without_profiles.store(true, Ordering::Release);

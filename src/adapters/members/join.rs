@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::admin::{AdminClient, describe};
 use super::connection::UNAUTHORIZED;
-use crate::{adapters::kube::CallError, ports::ClusterError};
+use crate::{adapters::api_server::CallError, ports::ClusterError};
 
 /// A failed [`AdminClient::join`].
 #[derive(Debug, Clone, PartialEq)]
@@ -100,7 +100,7 @@ impl AdminClient {
         match self.read_text("/readyz").await {
             Ok(_) => Ok(()),
             Err(CallError::Status { code: 401, .. }) => Err(Unready::Unauthorized),
-            Err(CallError::Late(limit)) => Err(Unready::Timeout(limit)),
+            Err(CallError::Timeout(limit)) => Err(Unready::Timeout(limit)),
             Err(error @ CallError::Status { code, .. }) if code != 401 && code < 500 => {
                 // The credentials may lack the permission, or a proxy the path: the member answers.
                 tracing::debug!(%error, "readiness probe answered with an error");
@@ -118,7 +118,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::adapters::kube::{
+    use crate::adapters::api_server::{
         Connection,
         fake::{FakeServer, Reply, Sent},
     };

@@ -12,7 +12,7 @@
 //! users: [{name: foretide-hub, user: {token: eyJh...}}]
 //! ```
 
-use k8s_openapi::ByteString;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use reqwest::Url;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
 use serde_json::{Map, Value};
@@ -329,10 +329,8 @@ impl<'a> Section<'a> {
         let Some(text) = self.optional(key)? else {
             return Ok(None);
         };
-        match serde_json::from_value::<ByteString>(Value::from(text)) {
-            Ok(ByteString(bytes)) => Ok(Some(bytes)),
-            Err(_) => Err(self.error(key, "is not base64; encode the PEM text as base64")),
-        }
+        let decoded = STANDARD.decode(text).map(Some);
+        decoded.map_err(|_| self.error(key, "is not base64; encode the PEM text as base64"))
     }
 
     fn tls_server_name(&self) -> Result<Option<String>, KubeconfigError> {

@@ -25,8 +25,9 @@ use super::{
     settings::MemberSettings,
 };
 use crate::{
-    adapters::kube::{
-        Changes, ConnectError, Connection, KubeMember, Limits, WatchTimeouts, WriteGate,
+    adapters::{
+        api_server::{ConnectError, Connection, Limits, WriteGate},
+        kube::{Changes, KubeMember, Options, WatchTimeouts},
     },
     clock::Clock,
     domain::federate::{Health, Taint},
@@ -190,22 +191,16 @@ impl MemberRegistry {
     }
 
     fn open(&self, name: &str, access: Access, connection: Connection) -> MemberConnection {
-        let watch_timeouts =
-            WatchTimeouts::default().believing(self.settings.timeouts.watch_silence);
-        let cluster = KubeMember::member(
-            connection,
-            &self.settings.namespaces,
-            self.gate.clone(),
-            (Limits::of_a_member(), watch_timeouts, self.clock.clone()),
-        );
-        let clock = self.clock.clone();
-        MemberConnection::open(
-            name,
-            access,
-            Arc::new(cluster),
-            self.settings.timeouts,
-            clock,
-        )
+        let timeouts = self.settings.timeouts;
+        let options = Options {
+            namespaces: &self.settings.namespaces,
+            limits: Limits::for_member(),
+            timeouts: WatchTimeouts::default().with_max_staleness(timeouts.watch_silence),
+            gate: self.gate.clone(),
+            clock: self.clock.clone(),
+        };
+        let cluster = Arc::new(KubeMember::member(connection, options));
+        MemberConnection::open(name, access, cluster, timeouts, self.clock.clone())
     }
 
     /// The taints with the time at which each appeared, which is unknown for those that a new member has already.

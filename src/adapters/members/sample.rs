@@ -1,11 +1,10 @@
 //! A valid kubeconfig, for tests.
 
-use k8s_openapi::ByteString;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
 pub(super) fn base64(text: &str) -> String {
-    let encoded = serde_json::to_value(ByteString(text.as_bytes().to_vec())).unwrap();
-    encoded.as_str().unwrap().to_owned()
+    STANDARD.encode(text)
 }
 
 pub(super) fn certificate() -> String {

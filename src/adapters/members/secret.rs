@@ -6,14 +6,14 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::ByteString;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::kubeconfig::{Access, KubeconfigError};
 use crate::{
     adapters::kube::{Stored, read},
-    domain::federate::{Profile, Taint, TaintEffect},
+    domain::federate::{Profile, Taint},
 };
 
 const PROVIDER: &str = "foretide.io/provider";
@@ -75,7 +75,7 @@ impl Stored for MemberSecret {
         })
     }
 
-    fn asks_the_same_as(&self, before: &Self) -> bool {
+    fn spec_eq(&self, before: &Self) -> bool {
         self == before
     }
 }
@@ -109,9 +109,8 @@ impl MemberSecret {
                 "is missing; put the kubeconfig there, or name its key with --member-secret-key",
             ));
         };
-        let decoded = serde_json::from_value::<ByteString>(Value::from(encoded.as_str()));
-        let ByteString(text) =
-            decoded.map_err(|_| error("is not base64; encode the kubeconfig as base64"))?;
+        let decoded = STANDARD.decode(encoded);
+        let text = decoded.map_err(|_| error("is not base64; encode the kubeconfig as base64"))?;
         Access::parse(&text, allow_loopback)
     }
 
@@ -173,12 +172,7 @@ fn parse_taints(text: &str) -> (Vec<Taint>, Vec<String>) {
 fn parse_taint(text: &str) -> Option<Taint> {
     let (named, effect) = text.rsplit_once(':')?;
     let (key, value) = named.split_once('=').unwrap_or((named, ""));
-    let effect = match effect {
-        "NoSchedule" => TaintEffect::NoSchedule,
-        "PreferNoSchedule" => TaintEffect::PreferNoSchedule,
-        "NoExecute" => TaintEffect::NoExecute,
-        _ => return None,
-    };
+    let effect = effect.parse().ok()?;
     let plain = |text: &str, more: &[u8]| {
         let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b) || more.contains(&b);
         text.len() <= 317 && text.bytes().all(allowed)
@@ -194,11 +188,7 @@ fn parse_taint(text: &str) -> Option<Taint> {
 
 /// A taint in the form of `kubectl taint`.
 pub(super) fn taint_text(taint: &Taint) -> String {
-    let effect = match taint.effect {
-        TaintEffect::NoSchedule => "NoSchedule",
-        TaintEffect::PreferNoSchedule => "PreferNoSchedule",
-        TaintEffect::NoExecute => "NoExecute",
-    };
+    let effect = taint.effect.as_str();
     let value = match taint.value.as_str() {
         "" => String::new(),
         value => format!("={value}"),

@@ -18,9 +18,12 @@ use super::{
     sample::{base64, kubeconfig},
 };
 use crate::{
-    adapters::kube::{
-        Connection, KubeMember,
-        fake::{FakeServer, Reply, Sent},
+    adapters::{
+        api_server::{
+            Connection,
+            fake::{FakeServer, Reply, Sent},
+        },
+        kube::KubeMember,
     },
     domain::{
         Replicas, ScaleTarget,
@@ -79,7 +82,7 @@ fn members(
     let count = connects.clone();
     let members = MemberRegistry::with_connect(Connection::over(hub), settings(), move |access| {
         count.fetch_add(1, Ordering::Relaxed);
-        Ok(Connection::over(member.clone()).hiding(secrets_of(&access.credentials)))
+        Ok(Connection::over(member.clone()).with_redactor(secrets_of(&access.credentials)))
     });
     (members, connects)
 }

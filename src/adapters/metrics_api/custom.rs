@@ -1,16 +1,17 @@
 //! `custom.metrics.k8s.io`: metrics of pods and of single objects, in v1beta2 or v1beta1.
 //!
-//! The two versions differ in how they spell an answer and in nothing that matters here; discovery says
-//! which one is served, and is asked again once a minute.
+//! The versions differ only in the name of the window. Discovery finds the version that is served, once a minute.
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, GroupVersionForDiscovery};
 use serde::Deserialize;
 
-use super::{Amount, DEFAULT_WINDOW, MetricsApi, some};
+use super::{Amount, DEFAULT_WINDOW, MetricsApi, non_empty};
 use crate::{
-    adapters::kube::{CallError, query, root, segment},
+    adapters::api_server::{CallError, query, root, segment},
     clock::Clock,
     domain::{
+        api_group,
         hpa::ObjectRef,
         observation::{Cause, PodSample, Unavailable},
     },
@@ -18,33 +19,21 @@ use crate::{
 };
 
 const GROUP: &str = "custom.metrics.k8s.io";
-/// Versions we read, best first.
+/// Supported versions, the best first.
 const VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
-const VERSION_KEPT: SignedDuration = SignedDuration::from_secs(60);
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Group {
-    #[serde(default)]
-    versions: Vec<GroupVersion>,
-    preferred_version: Option<GroupVersion>,
-}
-
-#[derive(Deserialize)]
-struct GroupVersion {
-    version: String,
-}
+/// How long a discovered version is used.
+const VERSION_MAX_AGE: SignedDuration = SignedDuration::from_secs(60);
 
 #[derive(Deserialize)]
 struct ValueList {
     items: Option<Vec<Item>>,
 }
 
-/// An item of either version: `window` is v1beta1's word, `windowSeconds` v1beta2's.
+/// An item of either version: `window` is the name in v1beta1, `windowSeconds` in v1beta2.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Item {
-    described_object: Described,
+    described_object: DescribedObject,
     timestamp: Timestamp,
     #[serde(alias = "window")]
     window_seconds: Option<i64>,
@@ -52,32 +41,32 @@ struct Item {
 }
 
 #[derive(Deserialize)]
-struct Described {
+struct DescribedObject {
     name: String,
 }
 
 // === impl MetricsApi ===
 
 impl MetricsApi {
-    /// A metric of the pods that a selector selects.
+    /// A metric of each pod that a selector selects.
     pub(in crate::adapters) async fn pods(
         &self,
-        asked: &MetricQuery<'_>,
+        request: &MetricQuery<'_>,
     ) -> Result<Vec<PodSample>, Unavailable> {
         let what = format!(
             "pods metric {} in namespace {}",
-            asked.metric, asked.namespace
+            request.metric, request.namespace
         );
         let path = || {
-            let (namespace, metric) = (segment(asked.namespace)?, segment(asked.metric)?);
+            let (namespace, metric) = (segment(request.namespace)?, segment(request.metric)?);
             Ok(format!(
                 "/namespaces/{namespace}/pods/{}/{metric}",
                 segment("*")?
             ))
         };
-        let mut pairs = vec![("labelSelector", asked.pod_selector)];
-        pairs.extend(asked.metric_selector.map(|s| ("metricLabelSelector", s)));
-        let items = some(&what, self.values(path(), &pairs).await)?;
+        let mut pairs = vec![("labelSelector", request.pod_selector)];
+        pairs.extend(request.metric_selector.map(|s| ("metricLabelSelector", s)));
+        let items = non_empty(&what, self.values(path(), &pairs).await)?;
         Ok(items.into_iter().map(|item| item.on(&self.clock)).collect())
     }
 
@@ -85,19 +74,19 @@ impl MetricsApi {
     pub(in crate::adapters) async fn object(
         &self,
         object: &ObjectRef,
-        asked: &MetricQuery<'_>,
+        request: &MetricQuery<'_>,
     ) -> Result<i64, Unavailable> {
         let what = format!(
             "metric {} of {} {} in namespace {}",
-            asked.metric, object.kind, object.name, asked.namespace
+            request.metric, object.kind, object.name, request.namespace
         );
-        let path = self.object_path(object, asked).await;
-        let pairs: Vec<_> = asked
+        let path = self.object_path(object, request).await;
+        let pairs: Vec<_> = request
             .metric_selector
             .map(|s| ("metricLabelSelector", s))
             .into_iter()
             .collect();
-        let items = some(&what, self.values(path, &pairs).await)?;
+        let items = non_empty(&what, self.values(path, &pairs).await)?;
         match items.as_slice() {
             [
                 Item {
@@ -115,20 +104,20 @@ impl MetricsApi {
         }
     }
 
-    /// The path of an object's metric, behind the version.
+    /// The path of an object's metric, after the version.
     async fn object_path(
         &self,
         object: &ObjectRef,
-        asked: &MetricQuery<'_>,
+        request: &MetricQuery<'_>,
     ) -> Result<String, CallError> {
         let ObjectRef {
             api_version,
             kind,
             name,
         } = object;
-        let (namespace, metric) = (segment(asked.namespace)?, segment(asked.metric)?);
+        let (namespace, metric) = (segment(request.namespace)?, segment(request.metric)?);
         if kind == "Namespace" && api_version == "v1" {
-            // The namespace asked stands for the object's name, as upstream reads it.
+            // The name is that of the namespace, as in the HPA controller.
             return Ok(format!("/namespaces/{namespace}/metrics/{metric}"));
         }
         let Some(found) = self.discovery.kind(api_version, kind).await? else {
@@ -136,9 +125,9 @@ impl MetricsApi {
                 "the cluster knows no kind {kind} in {api_version}; correct describedObject"
             )));
         };
-        let resource = match api_version.split_once('/') {
-            Some((group, _version)) => segment(&format!("{}.{group}", found.plural))?,
-            None => segment(&found.plural)?,
+        let resource = match api_group(api_version) {
+            "" => segment(&found.plural)?,
+            group => segment(&format!("{}.{group}", found.plural))?,
         };
         let object = format!("{resource}/{}/{metric}", segment(name)?);
         Ok(if found.namespaced {
@@ -162,42 +151,36 @@ impl MetricsApi {
         Ok(list.items.unwrap_or_default())
     }
 
-    /// The version to speak: the server's preferred one if we read it, else the best of those it lists.
+    /// The server's preferred version if it is supported, else the best of those it serves.
     async fn version(&self) -> Result<&'static str, CallError> {
-        let mut kept = self.version.lock().await;
+        let mut cached = self.version.lock().await;
         let now = Clock::system().now();
-        if let Some((asked, version)) = *kept
-            && now.duration_since(asked) < VERSION_KEPT
+        if let Some((discovered, version)) = *cached
+            && now.duration_since(discovered) < VERSION_MAX_AGE
         {
             return Ok(version);
         }
-        let group: Group = self
+        let group: APIGroup = self
             .calls
             .read(&format!("/apis/{}", segment(GROUP)?))
             .await?;
-        let version = group.spoken().ok_or_else(|| {
-            CallError::Answer(format!(
+        let version = supported_version(&group).ok_or_else(|| {
+            CallError::Response(format!(
                 "{GROUP} serves none of the versions {}",
                 VERSIONS.join(", ")
             ))
         })?;
-        *kept = Some((now, version));
+        *cached = Some((now, version));
         Ok(version)
     }
 }
 
-// === impl Group ===
-
-impl Group {
-    fn spoken(&self) -> Option<&'static str> {
-        let mut preferred = self.preferred_version.iter();
-        let known = |listed: &GroupVersion| VERSIONS.into_iter().find(|v| *v == listed.version);
-        preferred.find_map(known).or_else(|| {
-            VERSIONS
-                .into_iter()
-                .find(|v| self.versions.iter().any(|listed| listed.version == *v))
-        })
-    }
+fn supported_version(group: &APIGroup) -> Option<&'static str> {
+    let is = |served: &GroupVersionForDiscovery, version: &str| served.version == version;
+    let preferred = group.preferred_version.as_ref();
+    let preferred = preferred.and_then(|served| VERSIONS.into_iter().find(|v| is(served, v)));
+    let served = |version: &&str| group.versions.iter().any(|served| is(served, version));
+    preferred.or_else(|| VERSIONS.into_iter().find(served))
 }
 
 // === impl Item ===

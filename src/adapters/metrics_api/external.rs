@@ -1,10 +1,10 @@
-//! `external.metrics.k8s.io`: the series of a metric that belongs to no object of the cluster.
+//! `external.metrics.k8s.io`: metrics that belong to no object of the cluster.
 
 use serde::Deserialize;
 
-use super::{Amount, MetricsApi, some};
+use super::{Amount, MetricsApi, non_empty};
 use crate::{
-    adapters::kube::{CallError, query, root, segment},
+    adapters::api_server::{CallError, query, root, segment},
     domain::observation::Unavailable,
     ports::MetricQuery,
 };
@@ -22,20 +22,20 @@ struct Item {
 // === impl MetricsApi ===
 
 impl MetricsApi {
-    /// Every series of an external metric, not yet summed.
+    /// The value of each series of an external metric.
     pub(in crate::adapters) async fn external(
         &self,
-        asked: &MetricQuery<'_>,
+        request: &MetricQuery<'_>,
     ) -> Result<Vec<i64>, Unavailable> {
         let what = format!(
             "external metric {} in namespace {}",
-            asked.metric, asked.namespace
+            request.metric, request.namespace
         );
-        let list: Result<ValueList, _> = match url(asked) {
+        let list: Result<ValueList, _> = match url(request) {
             Ok(url) => self.calls.read(&url).await,
             Err(error) => Err(error),
         };
-        let items = some(&what, list.map(|list| list.items.unwrap_or_default()))?;
+        let items = non_empty(&what, list.map(|list| list.items.unwrap_or_default()))?;
         Ok(items
             .into_iter()
             .map(
@@ -47,10 +47,10 @@ impl MetricsApi {
     }
 }
 
-fn url(asked: &MetricQuery<'_>) -> Result<String, CallError> {
+fn url(request: &MetricQuery<'_>) -> Result<String, CallError> {
     let root = root("external.metrics.k8s.io/v1beta1")?;
-    let (namespace, metric) = (segment(asked.namespace)?, segment(asked.metric)?);
-    let selector: Vec<_> = asked
+    let (namespace, metric) = (segment(request.namespace)?, segment(request.metric)?);
+    let selector: Vec<_> = request
         .metric_selector
         .map(|s| ("labelSelector", s))
         .into_iter()

@@ -1,9 +1,14 @@
-//! The metrics APIs of Kubernetes, as a client: resource, custom and external.
+//! A client of the three metrics APIs: resource, custom and external.
 //!
-//! They are aggregated APIs: other servers answer, behind the API server's address and our credentials.
-//! Answers become samples in milli-units, unsummed and unjudged: which pods count, and what a missing
-//! one means, is the domain's business. An empty answer is an error, never zero; so is everything that
-//! cannot be read, with the server's words.
+//! They are aggregated APIs: the API server forwards a request to a metrics server or adapter. Values become samples in
+//! milli-units. Which pods count, and what a missing sample means, is left to `domain::hpa`. An empty list is an error and
+//! not zero, as is every value that cannot be parsed.
+//!
+//! | API | file | one value per |
+//! |---|---|---|
+//! | `metrics.k8s.io` | `resource.rs` | container and resource |
+//! | `custom.metrics.k8s.io` | `custom.rs` | pod, or object |
+//! | `external.metrics.k8s.io` | `external.rs` | series |
 
 mod custom;
 mod external;
@@ -18,13 +23,16 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Deserializer, de::Error as _};
 use tokio::sync::Mutex;
 
-use super::kube::{CallError, Calls, Discovery, milli_value};
+use super::api_server::{CallError, Calls, Discovery};
 use crate::{
     clock::Clock,
-    domain::observation::{Cause, Unavailable},
+    domain::{
+        observation::{Cause, Unavailable},
+        quantity::Quantity,
+    },
 };
 
-/// What a custom metric's window is taken for when the API does not say, as upstream does.
+/// The window of a custom metric without one, as in the HPA controller.
 const DEFAULT_WINDOW: SignedDuration = SignedDuration::from_secs(60);
 
 /// The client of all three APIs.
@@ -32,6 +40,7 @@ pub(super) struct MetricsApi {
     calls: Arc<Calls>,
     discovery: Arc<Discovery>,
     clock: Clock,
+    /// The version of the custom metrics API, and when it was discovered.
     version: Mutex<Option<(Timestamp, &'static str)>>,
 }
 
@@ -66,13 +75,14 @@ impl<'de> Deserialize<'de> for Amount {
             Wire::Text(text) => text,
             Wire::Number(number) => number.to_string(),
         };
-        milli_value(&text).map(Self).map_err(D::Error::custom)
+        let quantity: Quantity = text.parse().map_err(D::Error::custom)?;
+        Ok(Self(quantity.milli_value().value))
     }
 }
 
-/// What an API answered about `what`; an empty list is no answer.
-fn some<T>(what: &str, answer: Result<Vec<T>, CallError>) -> Result<Vec<T>, Unavailable> {
-    let items = answer.map_err(|error| {
+/// The items of a list, if there are any; `what` names them in the error.
+fn non_empty<T>(what: &str, list: Result<Vec<T>, CallError>) -> Result<Vec<T>, Unavailable> {
+    let items = list.map_err(|error| {
         Unavailable::new(Cause::NotRead, format!("unable to read {what}: {error}"))
     })?;
     if items.is_empty() {

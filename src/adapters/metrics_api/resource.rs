@@ -1,13 +1,13 @@
-//! `metrics.k8s.io`: the usage of every pod of a namespace, container by container.
+//! `metrics.k8s.io`: the resource usage of the containers of each pod of a namespace.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
-use super::{Amount, MetricsApi, some};
+use super::{Amount, MetricsApi, non_empty};
 use crate::{
-    adapters::kube::{root, segment},
+    adapters::api_server::{root, segment},
     clock::Clock,
     domain::observation::{ContainerUsage, PodUsage, Unavailable},
 };
@@ -19,14 +19,14 @@ struct UsageList {
 
 #[derive(Deserialize)]
 struct PodMetrics {
-    metadata: Named,
+    metadata: PodName,
     timestamp: Timestamp,
     window: SignedDuration,
     containers: Option<Vec<ContainerMetrics>>,
 }
 
 #[derive(Deserialize)]
-struct Named {
+struct PodName {
     name: String,
 }
 
@@ -40,7 +40,7 @@ struct ContainerMetrics {
 // === impl MetricsApi ===
 
 impl MetricsApi {
-    /// Usage of every pod of a namespace; one request whatever the number of workloads.
+    /// Usage of every pod of a namespace, by one request for all its workloads.
     pub(in crate::adapters) async fn usage(
         &self,
         namespace: &str,
@@ -53,7 +53,7 @@ impl MetricsApi {
             Ok(path) => self.calls.read(&path).await,
             Err(error) => Err(error),
         };
-        let items = some(&what, list.map(|list| list.items.unwrap_or_default()))?;
+        let items = non_empty(&what, list.map(|list| list.items.unwrap_or_default()))?;
         Ok(items
             .into_iter()
             .map(|item| Arc::new(item.on(&self.clock)))

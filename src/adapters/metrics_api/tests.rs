@@ -1,4 +1,4 @@
-//! Exact requests to the metrics APIs, and samples from their answers.
+//! Exact requests to the metrics APIs, and the samples of their responses.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::MetricsApi;
 use crate::{
-    adapters::kube::{
+    adapters::api_server::{
         Calls, Discovery, Limits,
         fake::{FakeServer, Reply, Sent},
     },
@@ -22,7 +22,7 @@ use crate::{
 fn api(reply: impl Fn(&Sent) -> Reply + Send + Sync + 'static) -> (FakeServer, MetricsApi) {
     let (server, client) = FakeServer::new(move |sent, _before| reply(sent));
     let limits = Limits {
-        pause: std::time::Duration::ZERO,
+        backoff: std::time::Duration::ZERO,
         ..Limits::default()
     };
     let calls = Arc::new(Calls::new(client, limits));
@@ -34,7 +34,7 @@ fn at(text: &str) -> Timestamp {
     text.parse().unwrap()
 }
 
-fn asked<'a>(metric: &'a str, metric_selector: Option<&'a str>) -> MetricQuery<'a> {
+fn query<'a>(metric: &'a str, metric_selector: Option<&'a str>) -> MetricQuery<'a> {
     MetricQuery {
         namespace: "shop",
         metric,
@@ -43,7 +43,7 @@ fn asked<'a>(metric: &'a str, metric_selector: Option<&'a str>) -> MetricQuery<'
     }
 }
 
-/// Discovery of the custom metrics API and of the kinds its objects have; values for the rest.
+/// A server of the custom metrics API in these versions, and of the resource lists of two groups.
 fn custom(versions: &'static [&'static str], values: Value) -> (FakeServer, MetricsApi) {
     api(move |sent| match sent.line.as_str() {
         "GET /apis/custom.metrics.k8s.io" => {
@@ -120,7 +120,7 @@ async fn pod_usage_keeps_every_container_and_every_resource() {
 async fn a_pods_metric_is_read_in_the_version_the_server_prefers() {
     let path = "namespaces/shop/pods/%2A/http%3Arps\
                 ?labelSelector=app%3Dweb%2Ctier%20in%20%28a%2Cb%29&metricLabelSelector=verb%3DGET";
-    for (versions, window, spoken) in [
+    for (versions, window, used) in [
         (
             &["v1beta1", "v1beta2"][..],
             ("window", json!(30)),
@@ -143,7 +143,7 @@ async fn a_pods_metric_is_read_in_the_version_the_server_prefers() {
         ]);
         let (server, api) = custom(versions, values);
         let samples = api
-            .pods(&asked("http:rps", Some("verb=GET")))
+            .pods(&query("http:rps", Some("verb=GET")))
             .await
             .unwrap();
         let sample = |pod: &str, value, seconds| PodSample {
@@ -156,7 +156,7 @@ async fn a_pods_metric_is_read_in_the_version_the_server_prefers() {
             samples,
             [sample("web-1", 1500, 30), sample("web-2", 2000, 60)]
         );
-        let request = format!("GET /apis/custom.metrics.k8s.io/{spoken}/{path}");
+        let request = format!("GET /apis/custom.metrics.k8s.io/{used}/{path}");
         assert_eq!(
             server.lines(),
             [
@@ -165,15 +165,15 @@ async fn a_pods_metric_is_read_in_the_version_the_server_prefers() {
             ]
         );
 
-        api.pods(&asked("http:rps", Some("verb=GET")))
+        api.pods(&query("http:rps", Some("verb=GET")))
             .await
             .unwrap();
-        assert_eq!(server.lines()[2..], [request], "the version is remembered");
+        assert_eq!(server.lines()[2..], [request], "the version is cached");
     }
 }
 
 #[tokio::test]
-async fn an_objects_metric_is_asked_for_under_its_resource_and_scope() {
+async fn the_path_of_an_objects_metric_has_its_resource_and_scope() {
     for (api_version, kind, path) in [
         (
             "networking.k8s.io/v1",
@@ -194,7 +194,7 @@ async fn an_objects_metric_is_asked_for_under_its_resource_and_scope() {
             name: "main".into(),
         };
         assert_eq!(
-            api.object(&object, &asked("rps", None)).await,
+            api.object(&object, &query("rps", None)).await,
             Ok(7500),
             "{kind}"
         );
@@ -212,7 +212,7 @@ async fn an_objects_metric_has_exactly_one_value() {
     };
     let one = value("a", &("x", json!(0)), "1");
     let (_server, api) = custom(&["v1beta2"], json!([one, one]));
-    let error = api.object(&object, &asked("rps", None)).await.unwrap_err();
+    let error = api.object(&object, &query("rps", None)).await.unwrap_err();
     assert_eq!(
         error,
         Unavailable::new(
@@ -224,7 +224,7 @@ async fn an_objects_metric_has_exactly_one_value() {
         kind: "Servise".into(),
         ..object
     };
-    let error = api.object(&unknown, &asked("rps", None)).await.unwrap_err();
+    let error = api.object(&unknown, &query("rps", None)).await.unwrap_err();
     assert!(
         error.message.contains("knows no kind Servise in v1"),
         "{error}"
@@ -232,7 +232,7 @@ async fn an_objects_metric_has_exactly_one_value() {
 }
 
 #[tokio::test]
-async fn an_external_metric_gives_all_its_series() {
+async fn an_external_metric_has_one_value_per_series() {
     let (server, api) = api(|_| {
         Reply::Ok(json!({"items": [
             {"metricName": "q", "metricLabels": {}, "timestamp": "2026-01-01T00:00:00Z", "value": "5"},
@@ -240,10 +240,10 @@ async fn an_external_metric_gives_all_its_series() {
         ]}))
     });
     assert_eq!(
-        api.external(&asked("queue|length", Some("q=a"))).await,
+        api.external(&query("queue|length", Some("q=a"))).await,
         Ok(vec![5000, 1])
     );
-    assert_eq!(api.external(&asked("queue", None)).await, Ok(vec![5000, 1]));
+    assert_eq!(api.external(&query("queue", None)).await, Ok(vec![5000, 1]));
     let root = "GET /apis/external.metrics.k8s.io/v1beta1/namespaces/shop";
     assert_eq!(
         server.lines(),
@@ -255,7 +255,7 @@ async fn an_external_metric_gives_all_its_series() {
 }
 
 #[tokio::test]
-async fn an_empty_answer_is_an_error_and_never_zero() {
+async fn an_empty_list_is_an_error_and_not_zero() {
     for items in [json!([]), json!(null)] {
         let (_server, api) = custom(&["v1beta2"], items);
         let object = ObjectRef {
@@ -263,7 +263,7 @@ async fn an_empty_answer_is_an_error_and_never_zero() {
             kind: "Service".into(),
             name: "a".into(),
         };
-        let metric = asked("rps", None);
+        let metric = query("rps", None);
         assert_eq!(
             api.usage("shop").await.unwrap_err().reason,
             Cause::NoSamples
@@ -284,10 +284,10 @@ async fn an_empty_answer_is_an_error_and_never_zero() {
 }
 
 #[tokio::test]
-async fn a_failure_keeps_the_servers_words() {
+async fn a_failure_keeps_the_servers_message() {
     let (_server, api) = api(|_| Reply::Fail(404, "the server could not find the metric rps"));
     assert_eq!(
-        api.external(&asked("rps", None)).await,
+        api.external(&query("rps", None)).await,
         Err(Unavailable::new(
             Cause::NotRead,
             "unable to read external metric rps in namespace shop: \
@@ -297,10 +297,10 @@ async fn a_failure_keeps_the_servers_words() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_an_error_and_not_a_number() {
+async fn a_value_that_cannot_be_parsed_is_an_error() {
     for amount in [json!("much"), json!(null), json!(true), json!("NaN")] {
         let (_server, api) = api(move |_| Reply::Ok(json!({"items": [{"value": amount}]})));
-        let error = api.external(&asked("rps", None)).await.unwrap_err();
+        let error = api.external(&query("rps", None)).await.unwrap_err();
         assert_eq!(error.reason, Cause::NotRead, "{error}");
     }
 }
@@ -309,9 +309,9 @@ async fn what_cannot_be_read_is_an_error_and_not_a_number() {
 async fn a_metric_name_cannot_reach_another_path() {
     for metric in ["..", "a/b", "%2e%2e", ""] {
         let (server, api) = custom(&["v1beta2"], json!([]));
-        let error = api.external(&asked(metric, None)).await.unwrap_err();
+        let error = api.external(&query(metric, None)).await.unwrap_err();
         assert_eq!(error.reason, Cause::NotRead, "{error}");
-        let error = api.pods(&asked(metric, None)).await.unwrap_err();
+        let error = api.pods(&query(metric, None)).await.unwrap_err();
         assert_eq!(error.reason, Cause::NotRead, "{error}");
         assert_eq!(server.lines(), [] as [&str; 0]);
     }

@@ -14,7 +14,7 @@ use super::{
     scope::{self, PromqlScope, admit},
 };
 use crate::{
-    domain::{forecast::Refused, hpa::MetricSpec, proposal::Reason},
+    domain::{api_group, forecast::Refused, hpa::MetricSpec, proposal::Reason},
     error::chain,
     ports::{Demand, DemandQueries, HistoryQuery, MemberSeries},
 };
@@ -144,10 +144,7 @@ fn metric_of(metric: &MetricSpec) -> Result<Metric<'_>, Refused> {
             ..
         } => Metric::Object {
             metric,
-            group: described
-                .api_version
-                .split_once('/')
-                .map_or("", |(group, _version)| group),
+            group: api_group(&described.api_version),
             kind: &described.kind,
             name: &described.name,
             selector: selector.as_deref(),

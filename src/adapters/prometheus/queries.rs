@@ -10,6 +10,7 @@ use super::{
     },
     scope,
 };
+use crate::domain::{self, ParseSelectorError, Requirement};
 
 const CPU_USAGE: &str = "container_cpu_usage_seconds_total";
 const MEMORY_USAGE: &str = "container_memory_working_set_bytes";
@@ -307,93 +308,44 @@ pub(super) fn object_matcher(
     })
 }
 
-/// Translates a Kubernetes label selector. An absent label counts as the empty value in both languages, so the four
-/// set operators have exact `PromQL` forms: `k in (a,b)` is `k=~"a|b"`, `k` is `k!=""`, `!k` is `k=""`.
+/// Translates a Kubernetes label selector. An absent label counts as the empty value in both languages, so all operators
+/// on texts have exact `PromQL` forms: `k in (a,b)` is `k=~"a|b"`, `k` is `k!=""`, `!k` is `k=""`.
 fn parse_selector(text: &str) -> Result<Vec<Matcher>, BuiltInError> {
-    let mut matchers = Vec::new();
-    let mut rest = text.trim();
-    while !rest.is_empty() {
-        let end = requirement_end(rest);
-        let (requirement, tail) = rest.split_at(end);
-        matchers.push(parse_requirement(requirement.trim())?);
-        rest = tail.strip_prefix(',').unwrap_or(tail).trim();
-        if tail.starts_with(',') && rest.is_empty() {
-            return Err(BuiltInError::Selector(excerpt(text)));
-        }
-    }
-    Ok(matchers)
-}
-
-/// Where the first comma outside parentheses is.
-fn requirement_end(text: &str) -> usize {
-    let mut inside = false;
-    for (index, character) in text.char_indices() {
-        match character {
-            '(' => inside = true,
-            ')' => inside = false,
-            ',' if !inside => return index,
-            _ => {}
-        }
-    }
-    text.len()
-}
-
-fn parse_requirement(text: &str) -> Result<Matcher, BuiltInError> {
-    if let Some(label) = text.strip_prefix('!') {
-        return Ok(Matcher::equal(label.trim(), "")?);
-    }
-    if let Some((label, value)) = text.split_once("!=") {
-        let value = plain_value(value, text)?;
-        return Ok(Matcher::new(
-            label.trim(),
-            Match::NotEqual(value.to_owned()),
-        )?);
-    }
-    if let Some((label, value)) = text.split_once('=') {
-        let value = plain_value(value.strip_prefix('=').unwrap_or(value), text)?;
-        return Ok(Matcher::equal(label.trim(), value)?);
-    }
-    if text.contains('(') {
-        return parse_set(text);
-    }
-    Ok(Matcher::new(text, Match::NotEqual(String::new()))?)
-}
-
-fn parse_set(text: &str) -> Result<Matcher, BuiltInError> {
-    let refused = || BuiltInError::Selector(excerpt(text));
-    let (head, values) = text.split_once('(').ok_or_else(refused)?;
-    let values = values.strip_suffix(')').ok_or_else(refused)?;
-    let mut words = head.split_whitespace();
-    let (Some(label), Some(operator), None) = (words.next(), words.next(), words.next()) else {
-        return Err(refused());
-    };
-    let mut pattern = RegexValue::new();
-    for (index, value) in values.split(',').enumerate() {
-        let value = plain_value(value, text)?;
-        pattern = if index == 0 {
-            pattern
-        } else {
-            pattern.pattern("|")
+    let selector: domain::Selector = text.parse().map_err(|error: ParseSelectorError| {
+        let invalid = match error.requirement.as_str() {
+            "" => text,
+            requirement => requirement,
         };
+        BuiltInError::Selector(excerpt(invalid))
+    })?;
+    selector.requirements().iter().map(matcher).collect()
+}
+
+fn matcher(requirement: &Requirement) -> Result<Matcher, BuiltInError> {
+    let condition = match requirement {
+        Requirement::Equal(_, value) => Match::Equal(value.clone()),
+        Requirement::NotEqual(_, value) => Match::NotEqual(value.clone()),
+        Requirement::In(_, values) => Match::Like(any_of(values)),
+        Requirement::NotIn(_, values) => Match::Unlike(any_of(values)),
+        Requirement::Exists(_) => Match::NotEqual(String::new()),
+        Requirement::Absent(_) => Match::Equal(String::new()),
+        // PromQL compares values of series, not of labels.
+        Requirement::Above(key, _) | Requirement::Below(key, _) => {
+            return Err(BuiltInError::Selector(excerpt(key)));
+        }
+    };
+    Ok(Matcher::new(requirement.key(), condition)?)
+}
+
+fn any_of(values: &[String]) -> RegexValue {
+    let mut pattern = RegexValue::new();
+    for (index, value) in values.iter().enumerate() {
+        if index > 0 {
+            pattern = pattern.pattern("|");
+        }
         pattern = pattern.literal(value);
     }
-    let condition = match operator {
-        "in" => Match::Like(pattern),
-        "notin" => Match::Unlike(pattern),
-        _ => return Err(refused()),
-    };
-    Ok(Matcher::new(label, condition)?)
-}
-
-/// A label value of Kubernetes: letters, digits, `-`, `_`, `.`, or nothing.
-fn plain_value<'a>(value: &'a str, whole: &str) -> Result<&'a str, BuiltInError> {
-    let value = value.trim();
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    if value.chars().all(plain) {
-        Ok(value)
-    } else {
-        Err(BuiltInError::Selector(excerpt(whole)))
-    }
+    pattern
 }
 
 #[cfg(test)]

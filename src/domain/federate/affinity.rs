@@ -6,10 +6,7 @@
 use std::{collections::BTreeMap, slice};
 
 use super::{Kind, Policy, Preference, Standing};
-use crate::domain::{
-    Replicas,
-    hpa::{Requirement, Selector},
-};
+use crate::domain::{Replicas, Requirement, Selector};
 
 /// What a cluster is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,7 +60,7 @@ impl Profile {
     /// Whether a requirement on fields holds. The provider and the region are one value each, or none; zones are any
     /// number: `In` asks for an overlap, `NotIn` for none. Other fields and the comparisons hold for no cluster.
     fn has(&self, field: &Requirement) -> bool {
-        use Requirement::{Above, Absent, Below, Exists, In, NotIn};
+        use Requirement::{Above, Absent, Below, Equal, Exists, In, NotEqual, NotIn};
         let values = match field.key() {
             "provider" => slice::from_ref(&self.provider),
             "region" => slice::from_ref(&self.region),
@@ -72,6 +69,8 @@ impl Profile {
         };
         let mut known = values.iter().filter(|value| !value.is_empty());
         match field {
+            Equal(_, asked) => known.any(|value| value == asked),
+            NotEqual(_, asked) => !known.any(|value| value == asked),
             In(_, asked) => known.any(|value| asked.contains(value)),
             NotIn(_, asked) => !known.any(|value| asked.contains(value)),
             Exists(_) => known.next().is_some(),

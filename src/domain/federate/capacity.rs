@@ -10,11 +10,7 @@
 use std::collections::BTreeMap;
 
 use super::{Taint, TaintEffect, Toleration};
-use crate::domain::{
-    Replicas,
-    hpa::{Labels, Requirement, Selector},
-    observation::Requests,
-};
+use crate::domain::{Labels, Replicas, Requirement, Selector, observation::Requests};
 
 /// One node, reduced to what room depends on.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,5 +1,7 @@
 //! What is known of one member cluster when the fleet is decided. Data only.
 
+use std::str::FromStr;
+
 use jiff::Timestamp;
 
 use super::Profile;
@@ -111,6 +113,33 @@ pub enum TaintEffect {
     PreferNoSchedule,
     /// The share is lost when the toleration ends.
     NoExecute,
+}
+
+/// A text that is no taint effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected NoSchedule, PreferNoSchedule or NoExecute")]
+pub struct ParseTaintEffectError;
+
+impl TaintEffect {
+    /// The effect as the API writes it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NoSchedule => "NoSchedule",
+            Self::PreferNoSchedule => "PreferNoSchedule",
+            Self::NoExecute => "NoExecute",
+        }
+    }
+}
+
+impl FromStr for TaintEffect {
+    type Err = ParseTaintEffectError;
+
+    fn from_str(text: &str) -> Result<Self, ParseTaintEffectError> {
+        let all = [Self::NoSchedule, Self::PreferNoSchedule, Self::NoExecute];
+        let found = all.into_iter().find(|effect| effect.as_str() == text);
+        found.ok_or(ParseTaintEffectError)
+    }
 }
 
 /// What the policy says about one member: of several preferences that match, the largest weight and priority and the

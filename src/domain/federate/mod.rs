@@ -37,7 +37,9 @@ pub use decision::{Action, Condition, ConditionKind, FleetDecision, MemberDecisi
 pub use distribute::distribute;
 pub use divide::{Slot, Split, Surplus, Ties, fill, quota_split, webster};
 pub use ledger::{Backoff, Entry, Landing, Ledger, ShareStatus, Span};
-pub use member::{Health, Member, Pods, Standing, Taint, TaintEffect, Total};
+pub use member::{
+    Health, Member, ParseTaintEffectError, Pods, Standing, Taint, TaintEffect, Total,
+};
 pub use policy::{FailurePolicy, Kind, Policy, Preference, Toleration, WeightBy, WorkloadSource};
 pub use rules::{Participation, decide, participation};
 

@@ -40,6 +40,6 @@ pub use normalize::{Normalized, Step, normalize};
 pub use ratio::{Ratio, Tolerance, usage_ratio, utilization_ratio};
 pub use reconcile::{Reconciliation, Verdict, reconcile};
 pub use samples::MetricContext;
-pub use selector::{Labels, Requirement, Selector, SelectorProblem};
+pub use selector::SelectorProblem;
 pub use settings::{Settings, ZeroRule};
 pub use spec::Hpa;

@@ -1,8 +1,8 @@
-//! How many replicas of a workload a member holds, gathered from its stores.
+//! The free capacity of a member cluster: what the pods on each node leave, and which pods wait for a node.
 //!
-//! What is free on each node depends on every pod of the cluster, so it is summed up once for all workloads of a sync.
-//! The workload's own pods are counted as of the same moment: read one after the other, a pod that is just created or
-//! ends would be counted twice or not at all. It refuses to estimate: [`Supply::capacity`] does.
+//! It depends on every pod of the cluster, so a [`Snapshot`] is computed once for all workloads of a sync. A workload's
+//! own pods are taken from the same snapshot: read later, a pod that was just created or ended would be counted twice or
+//! not at all. The estimate itself is left to [`Supply::capacity`].
 
 use std::{
     collections::BTreeMap,
@@ -13,64 +13,104 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::{
     adapters::kube::{
-        KubeMember,
-        objects::StoredWorkload,
-        pods::{Place, StoredPod},
-        selector,
-        store::Stored as _,
-        watch::Watched,
+        pods::{Placement, StoredPod},
+        store::{Store, Stored as _},
     },
     clock::Clock,
     domain::{
-        Replicas, ScaleTarget,
-        federate::{BoundPod, Estimate, Node, Own, PodShape, Supply},
+        Replicas, Selector,
+        federate::{BoundPod, Node, Own, PodShape, Quota, Supply},
         observation::{Phase, Requests},
     },
 };
 
-/// For how long a sum over all pods is used: for the targets of one sync.
-const KEPT: SignedDuration = SignedDuration::from_millis(250);
-/// So many waiting pods of others are put on nodes before ours; more would cost more than they tell.
-const WAITING_MAX: usize = 200;
+/// How long a snapshot is used: for the targets of one sync.
+const MAX_AGE: SignedDuration = SignedDuration::from_millis(250);
+/// At most so many pending pods of others are placed before the workload's own: placing more costs more time than it
+/// makes the estimate better.
+const PENDING_MAX: usize = 200;
 
-/// What is free on the nodes, and who waits for it.
+/// The last snapshot of a cluster.
 #[derive(Debug, Default)]
-pub(in crate::adapters::kube) struct FreeCapacity(Mutex<Option<Arc<Summed>>>);
+pub(in crate::adapters::kube) struct FreeCapacity(Mutex<Option<Arc<Snapshot>>>);
 
-/// A cluster at one moment.
+/// The nodes and pods of a cluster at one time.
 #[derive(Debug)]
-struct Summed {
-    at: Timestamp,
-    /// The nodes, with what their pods leave as allocatable.
+pub(in crate::adapters::kube) struct Snapshot {
+    taken: Timestamp,
+    /// The nodes; `allocatable` is what their pods leave of it.
     nodes: Vec<Node>,
-    /// The pods, by namespace; none that is over.
+    /// The pods that have not ended, by namespace.
     pods: BTreeMap<Arc<str>, Vec<Arc<StoredPod>>>,
-    /// Those of them that have no node and are to get one.
-    waiting: Vec<Arc<StoredPod>>,
+    /// Those that wait for a node.
+    pending: Vec<Arc<StoredPod>>,
 }
 
-impl KubeMember {
-    /// How many replicas of a target there is room for in all, `like` being what one needs if its template does not say;
-    /// unknown where it could only be overestimated.
-    pub(in crate::adapters::kube) fn capacity_for(
+// === impl FreeCapacity ===
+
+impl FreeCapacity {
+    /// The snapshot of these stores, at most [`MAX_AGE`] old.
+    pub(in crate::adapters::kube) fn snapshot(
         &self,
-        target: &ScaleTarget,
-        selector: &str,
-        like: &PodShape,
-    ) -> Option<Estimate> {
-        if !self.sees_capacity() {
-            return None;
+        nodes: &Store<Node>,
+        pods: &Store<StoredPod>,
+    ) -> Arc<Snapshot> {
+        let now = Clock::system().now();
+        let last = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_fresh = |s: &&Arc<Snapshot>| now.duration_since(s.taken) < MAX_AGE;
+        if let Some(snapshot) = last.as_ref().filter(is_fresh) {
+            return Arc::clone(snapshot);
         }
-        let workload = self.workload(target);
-        let shape = workload.as_ref().and_then(|w| w.shape.as_deref());
-        let shape = shape.unwrap_or(like);
-        let summed = self.summed();
-        let own = summed.own(&target.namespace, selector);
-        let quotas = self.role.quotas.in_namespace(&target.namespace);
-        let supply = Supply {
-            nodes: summed.nodes.clone(),
+        let snapshot = Snapshot::new(now, &nodes.all(), pods.by_namespace());
+        Arc::clone(last.insert(Arc::new(snapshot)))
+    }
+}
+
+// === impl Snapshot ===
+
+impl Snapshot {
+    fn new(
+        taken: Timestamp,
+        nodes: &[Arc<Node>],
+        mut pods: BTreeMap<Arc<str>, Vec<Arc<StoredPod>>>,
+    ) -> Self {
+        let mut used: BTreeMap<&str, BTreeMap<String, i64>> = BTreeMap::new();
+        let mut pending = Vec::new();
+        for pods in pods.values_mut() {
+            pods.retain(|pod| !has_ended(pod));
+        }
+        for pod in pods.values().flatten() {
+            match &pod.placement {
+                Placement::Bound(node) => add_requests(used.entry(node).or_default(), pod),
+                Placement::Pending(_) | Placement::Unschedulable(..) if !pod.pod.deleting => {
+                    pending.push(Arc::clone(pod));
+                }
+                Placement::Pending(_) | Placement::Unschedulable(..) => {}
+            }
+        }
+        let free = |node: &Arc<Node>| match used.get(node.name.as_str()) {
+            None => (**node).clone(),
+            Some(used) => subtract(node, used),
+        };
+        Self {
+            taken,
+            nodes: nodes.iter().map(free).collect(),
+            pending,
+            pods,
+        }
+    }
+
+    /// The supply for further pods of this shape of the workload that has the pods `own`.
+    pub(in crate::adapters::kube) fn supply(
+        &self,
+        shape: &PodShape,
+        own: &[&Arc<StoredPod>],
+        quotas: Vec<Quota>,
+    ) -> Supply {
+        Supply {
+            nodes: self.nodes.clone(),
             bound: if shape.one_per_node {
-                held(&own)
+                nodes_to_avoid(own)
             } else {
                 Vec::new()
             },
@@ -78,55 +118,48 @@ impl KubeMember {
                 bound: count(own.iter().filter(|pod| is_bound(pod))),
                 counted: count(own.iter()),
             },
-            pending: summed.others(&own),
-            quotas: quotas.iter().map(|quota| (**quota).clone()).collect(),
-        };
-        Some(supply.capacity(shape))
-    }
-
-    /// Whether nodes, pods and quotas are known whole and as they are now. The pods of namespaces that are not watched
-    /// stand on the same nodes.
-    fn sees_capacity(&self) -> bool {
-        let needed: [&dyn Watched; 3] = [&*self.role.nodes, &*self.stores.pods, &*self.role.quotas];
-        let is_fresh = |at: Timestamp| self.clock.wall_age(at) <= self.pace.believed;
-        let is_known = |store: &dyn Watched| {
-            let report = store.report();
-            report.synced && report.heard.is_some_and(is_fresh)
-        };
-        self.stores.pods.scopes().contains(&None) && needed.into_iter().all(is_known)
-    }
-
-    /// A target as it is stored, if its kind is watched.
-    pub(in crate::adapters::kube) fn workload(
-        &self,
-        target: &ScaleTarget,
-    ) -> Option<Arc<StoredWorkload>> {
-        let store = self.workloads(target)?;
-        store.get(&target.namespace, &target.name)
-    }
-
-    fn summed(&self) -> Arc<Summed> {
-        let now = Clock::system().now();
-        let spare = &self.role.spare.0;
-        let kept = &mut *spare.lock().unwrap_or_else(PoisonError::into_inner);
-        let fresh = |s: &&Arc<Summed>| now.duration_since(s.at) < KEPT;
-        if let Some(summed) = kept.as_ref().filter(fresh) {
-            return Arc::clone(summed);
+            pending: self.pending_of_others(own),
+            quotas,
         }
-        let (nodes, pods) = (self.role.nodes.all(), self.stores.pods.by_namespace());
-        Arc::clone(kept.insert(Arc::new(Summed::of(now, &nodes, pods))))
+    }
+
+    /// The pods that a selector selects; none for an empty or invalid selector.
+    pub(in crate::adapters::kube) fn own(
+        &self,
+        namespace: &str,
+        selector: &str,
+    ) -> Vec<&Arc<StoredPod>> {
+        match selector.parse::<Selector>() {
+            Ok(selector) if !selector.requirements().is_empty() => {
+                let pods = self.pods.get(namespace).into_iter().flatten();
+                pods.filter(|pod| pod.is_selected_by(&selector)).collect()
+            }
+            Ok(_) | Err(_) => Vec::new(),
+        }
+    }
+
+    fn pending_of_others(&self, own: &[&Arc<StoredPod>]) -> Vec<PodShape> {
+        let is_own = |pod: &&Arc<StoredPod>| own.iter().any(|own| Arc::ptr_eq(own, pod));
+        let others = self.pending.iter().filter(|pod| !is_own(pod));
+        let shape = |pod: &Arc<StoredPod>| match &pod.placement {
+            Placement::Pending(shape) | Placement::Unschedulable(_, shape) => {
+                Some((**shape).clone())
+            }
+            Placement::Bound(_) => None,
+        };
+        others.take(PENDING_MAX).filter_map(shape).collect()
     }
 }
 
-/// The nodes of these pods, to be avoided; slots and requests are summed already.
-fn held(own: &[&Arc<StoredPod>]) -> Vec<BoundPod> {
-    let on_node = |pod: &&Arc<StoredPod>| match &pod.place {
-        Place::Node(node) => Some(BoundPod {
+/// The nodes of these pods, on which no further pod may run. Their requests are already subtracted from the nodes.
+fn nodes_to_avoid(own: &[&Arc<StoredPod>]) -> Vec<BoundPod> {
+    let on_node = |pod: &&Arc<StoredPod>| match &pod.placement {
+        Placement::Bound(node) => Some(BoundPod {
             node: node.to_string(),
             requests: Requests::default(),
             is_avoided: true,
         }),
-        Place::Waiting(_) | Place::Unschedulable(..) => None,
+        Placement::Pending(_) | Placement::Unschedulable(..) => None,
     };
     own.iter().filter_map(on_node).collect()
 }
@@ -136,86 +169,29 @@ fn count(pods: impl Iterator) -> Replicas {
 }
 
 fn is_bound(pod: &StoredPod) -> bool {
-    matches!(pod.place, Place::Node(_))
+    matches!(pod.placement, Placement::Bound(_))
 }
 
-fn is_over(pod: &StoredPod) -> bool {
+fn has_ended(pod: &StoredPod) -> bool {
     matches!(pod.pod.phase, Phase::Succeeded | Phase::Failed)
 }
 
-// === impl Summed ===
-
-impl Summed {
-    fn of(
-        at: Timestamp,
-        nodes: &[Arc<Node>],
-        mut pods: BTreeMap<Arc<str>, Vec<Arc<StoredPod>>>,
-    ) -> Self {
-        let mut taken: BTreeMap<&str, BTreeMap<String, i64>> = BTreeMap::new();
-        let mut waiting = Vec::new();
-        for pods in pods.values_mut() {
-            pods.retain(|pod| !is_over(pod));
-        }
-        for pod in pods.values().flatten() {
-            match &pod.place {
-                Place::Node(node) => take(taken.entry(node).or_default(), pod),
-                Place::Waiting(_) | Place::Unschedulable(..) if !pod.pod.deleting => {
-                    waiting.push(Arc::clone(pod));
-                }
-                Place::Waiting(_) | Place::Unschedulable(..) => {}
-            }
-        }
-        let left = |node: &Arc<Node>| match taken.get(node.name.as_str()) {
-            None => (**node).clone(),
-            Some(taken) => left(node, taken),
-        };
-        Self {
-            at,
-            nodes: nodes.iter().map(left).collect(),
-            waiting,
-            pods,
-        }
-    }
-
-    /// The pods that a selector selects; none without one.
-    fn own(&self, namespace: &str, selector: &str) -> Vec<&Arc<StoredPod>> {
-        match selector::parse(selector) {
-            Ok(requirements) if !requirements.is_empty() => {
-                let inside = self.pods.get(namespace).into_iter().flatten();
-                inside.filter(|pod| pod.satisfies(&requirements)).collect()
-            }
-            Ok(_) | Err(_) => Vec::new(),
-        }
-    }
-
-    /// What the waiting pods of others need.
-    fn others(&self, own: &[&Arc<StoredPod>]) -> Vec<PodShape> {
-        let is_own = |pod: &&Arc<StoredPod>| own.iter().any(|own| Arc::ptr_eq(own, pod));
-        let others = self.waiting.iter().filter(|pod| !is_own(pod));
-        let shape = |pod: &Arc<StoredPod>| match &pod.place {
-            Place::Waiting(shape) | Place::Unschedulable(_, shape) => Some((**shape).clone()),
-            Place::Node(_) => None,
-        };
-        others.take(WAITING_MAX).filter_map(shape).collect()
-    }
-}
-
-fn take(from: &mut BTreeMap<String, i64>, pod: &StoredPod) {
-    let mut add = |resource: &str, milli: i64| match from.get_mut(resource) {
+fn add_requests(used: &mut BTreeMap<String, i64>, pod: &StoredPod) {
+    let mut add = |resource: &str, milli: i64| match used.get_mut(resource) {
         Some(sum) => *sum = sum.saturating_add(milli),
-        None => drop(from.insert(resource.to_owned(), milli)),
+        None => drop(used.insert(resource.to_owned(), milli)),
     };
     add("pods", 1000);
-    pod.reserve(&mut add);
+    pod.add_reserved(&mut add);
 }
 
-fn left(node: &Node, taken: &BTreeMap<String, i64>) -> Node {
-    let left = |(resource, milli): (&str, i64)| {
-        let taken = taken.get(resource).copied().unwrap_or_default();
-        (resource.to_owned(), milli.saturating_sub(taken))
+fn subtract(node: &Node, used: &BTreeMap<String, i64>) -> Node {
+    let free = |(resource, milli): (&str, i64)| {
+        let used = used.get(resource).copied().unwrap_or_default();
+        (resource.to_owned(), milli.saturating_sub(used))
     };
     Node {
-        allocatable: node.allocatable.iter().map(left).collect(),
+        allocatable: node.allocatable.iter().map(free).collect(),
         ..node.clone()
     }
 }

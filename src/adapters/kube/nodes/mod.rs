@@ -1,6 +1,4 @@
-//! What tells how much room a cluster has: its nodes and quotas.
-//!
-//! Kept as compactly as the estimate needs, and no further: it refuses to estimate, `domain::federate` does.
+//! Nodes and quotas, from which the capacity of a member cluster is estimated by `domain::federate`.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +11,12 @@ pub(super) mod scheduling;
 
 use super::{
     decode::{amounts, read},
-    nodes::scheduling::{Expression, effect_of},
+    nodes::scheduling::Expression,
     store::Stored,
 };
 use crate::domain::{
+    Requirement,
     federate::{Node, Quota, Taint, TaintEffect},
-    hpa::Requirement,
 };
 
 #[derive(Deserialize)]
@@ -89,7 +87,7 @@ struct QuotaStatus {
     used: Option<BTreeMap<String, String>>,
 }
 
-/// What the node controller puts on a cordoned node.
+/// The taint of a cordoned node.
 const CORDONED: &str = "node.kubernetes.io/unschedulable";
 
 // === nodes ===
@@ -115,10 +113,10 @@ impl Stored for Node {
 }
 
 impl NodeSpec {
-    /// A cordon counts as the taint that the node controller adds for it a moment later.
     fn all_taints(self) -> Vec<Taint> {
-        let written = self.taints.into_iter().flatten();
-        let mut taints: Vec<Taint> = written.map(NodeTaint::read).collect();
+        let taints = self.taints.into_iter().flatten();
+        let mut taints: Vec<Taint> = taints.map(NodeTaint::read).collect();
+        // The node controller adds this taint to a cordoned node only a moment later.
         if self.unschedulable == Some(true) && !taints.iter().any(|t| t.key == CORDONED) {
             taints.push(Taint {
                 key: CORDONED.to_owned(),
@@ -132,10 +130,10 @@ impl NodeSpec {
 }
 
 impl NodeTaint {
-    /// The taint; an effect that is not known keeps pods off, as the strictest one does.
     fn read(self) -> Taint {
         Taint {
-            effect: effect_of(&self.effect).unwrap_or(TaintEffect::NoExecute),
+            // An unknown effect counts as the strictest one: the capacity may be underestimated, never overestimated.
+            effect: self.effect.parse().unwrap_or(TaintEffect::NoExecute),
             key: self.key,
             value: self.value,
             since: None,
@@ -152,7 +150,7 @@ impl Stored for Quota {
         let hard = status.hard.or(spec.hard);
         let named = spec.scopes.into_iter().flatten().map(Requirement::Exists);
         let selected = spec.scope_selector.and_then(|s| s.match_expressions);
-        // An operator that is not known is a scope that is not looked at.
+        // A requirement with an unknown operator counts as an unknown scope.
         let read = |e: &Expression| e.read().unwrap_or(Requirement::Exists(String::new()));
         let selected = selected.iter().flatten().map(read);
         Ok(Self {

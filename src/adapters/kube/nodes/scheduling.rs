@@ -1,7 +1,7 @@
-//! Where a pod may run, read from its spec: selectors, affinity, tolerations, spreading.
+//! On which nodes a pod may run: node selector, affinity, tolerations and topology spread constraints of its spec.
 //!
-//! Words that the scheduler may learn one day and we do not know make the estimate of room less exact, never an object
-//! unreadable. It refuses to match anything: `domain::federate` does.
+//! An operator or effect that is unknown here makes the capacity estimate less exact; it does not make the object
+//! undecodable. Matching is left to `domain::federate`.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +9,19 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::adapters::kube::selector;
-use crate::domain::{
-    federate::{NodeTerm, PodShape, TaintEffect, Toleration},
-    hpa::{Labels, Requirement, Selector},
-    observation::Requests,
+use crate::{
+    adapters::kube::decode::selector_text,
+    domain::{
+        Labels, Requirement, Selector,
+        federate::{NodeTerm, PodShape, Toleration},
+        observation::Requests,
+    },
 };
 
-/// The label that tells nodes apart.
+/// The label with the name of a node.
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
-/// The parts of a pod's spec that bind it to nodes.
+/// The fields of a pod's spec that limit its nodes.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::adapters::kube) struct SchedulingConstraints {
@@ -98,7 +100,7 @@ struct Spread {
 // === impl SchedulingConstraints ===
 
 impl SchedulingConstraints {
-    /// Reads a pod's spec; what cannot be read binds to nothing.
+    /// The constraints of a pod's spec; none if they cannot be decoded.
     pub(in crate::adapters::kube) fn of(spec: Option<&Value>) -> Self {
         let read = spec.map(Self::deserialize);
         read.and_then(Result::ok).unwrap_or_default()
@@ -118,7 +120,7 @@ impl SchedulingConstraints {
             node_affinity: self.node_affinity(),
             tolerations: tolerations.filter_map(TolerationObject::read).collect(),
             priority_class: self.priority_class_name.clone().unwrap_or_default(),
-            one_per_node: anti.into_iter().any(|term| term.keeps_apart(labels)),
+            one_per_node: anti.into_iter().any(|term| term.excludes(labels)),
             must_spread: spreads.into_iter().any(must),
         }
     }
@@ -126,7 +128,7 @@ impl SchedulingConstraints {
     fn node_affinity(&self) -> Option<Vec<NodeTerm>> {
         let node = self.affinity.as_ref()?.node_affinity.as_ref()?;
         let terms = node.required.as_ref()?.node_selector_terms.as_ref()?;
-        // A term that cannot be read matches no node: the estimate is then too small rather than too large.
+        // An unknown term matches no node: the capacity may be underestimated, never overestimated.
         Some(terms.iter().map(NodeSelectorTerm::read).collect())
     }
 }
@@ -145,7 +147,7 @@ impl NodeSelectorTerm {
 }
 
 impl Expression {
-    /// The requirement; absent for an operator that is not known.
+    /// The requirement; `None` for an unknown operator.
     pub(in crate::adapters::kube) fn read(&self) -> Option<Requirement> {
         let (key, values) = (self.key.clone(), self.values.clone().unwrap_or_default());
         let bound = || values.first()?.parse::<i64>().ok();
@@ -162,17 +164,18 @@ impl Expression {
 }
 
 impl PodAffinityTerm {
-    /// Whether pods with these labels keep each other off their nodes.
-    fn keeps_apart(&self, labels: &Labels) -> bool {
-        let text = self.label_selector.clone().map(selector::text);
-        let selects = |text: String| Selector::parse(&text).is_ok_and(|s| s.matches(labels));
-        self.topology_key.as_deref() == Some(HOSTNAME)
-            && text.is_some_and(|text| text.is_ok_and(selects))
+    /// Whether two pods with these labels may not run on one node.
+    fn excludes(&self, labels: &Labels) -> bool {
+        let Some(Ok(text)) = self.label_selector.clone().map(selector_text) else {
+            return false;
+        };
+        let selects = |s: Selector| !s.requirements().is_empty() && s.matches(labels);
+        self.topology_key.as_deref() == Some(HOSTNAME) && text.parse().is_ok_and(selects)
     }
 }
 
 impl TolerationObject {
-    /// The toleration; absent for words that are not known.
+    /// The toleration; `None` for an unknown operator or effect.
     fn read(&self) -> Option<Toleration> {
         let value = match self.operator.as_deref() {
             None | Some("" | "Equal") => Some(self.value.clone().unwrap_or_default()),
@@ -181,7 +184,7 @@ impl TolerationObject {
         };
         let effect = match self.effect.as_deref() {
             None | Some("") => None,
-            Some(effect) => Some(effect_of(effect)?),
+            Some(effect) => Some(effect.parse().ok()?),
         };
         Some(Toleration {
             key: self.key.clone().filter(|key| !key.is_empty()),
@@ -190,14 +193,4 @@ impl TolerationObject {
             seconds: self.toleration_seconds,
         })
     }
-}
-
-/// The effect of a taint of a node; absent for one that is not known.
-pub(in crate::adapters::kube) fn effect_of(word: &str) -> Option<TaintEffect> {
-    Some(match word {
-        "NoSchedule" => TaintEffect::NoSchedule,
-        "PreferNoSchedule" => TaintEffect::PreferNoSchedule,
-        "NoExecute" => TaintEffect::NoExecute,
-        _ => return None,
-    })
 }

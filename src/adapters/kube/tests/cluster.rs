@@ -1,18 +1,16 @@
-//! The port: exact requests, and what their answers become.
+//! The hub: exact requests, and what becomes of their responses.
 
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, TimeSeriesPredictionStatus};
 use jiff::Timestamp;
 use kube::Client;
 use serde_json::{Value, json};
 
-use super::super::{
-    Connection, KubeCluster,
-    client::Limits,
-    fake::{FakeServer, Reply, Sent},
-    store::Seen,
-    watch::WatchTimeouts,
-};
+use super::super::{KubeCluster, Options, store::Entry, watch::WatchTimeouts};
 use crate::{
+    adapters::api_server::{
+        Connection, Limits, WriteGate,
+        fake::{FakeServer, Reply, Sent},
+    },
     clock::Clock,
     domain::{Replicas, ScaleTarget, observation::Scale},
     ports::{Cluster, ClusterError, EventNote, ScaleView, Workloads},
@@ -20,16 +18,17 @@ use crate::{
 
 fn cluster(client: Client) -> KubeCluster {
     let limits = Limits {
-        pause: std::time::Duration::ZERO,
+        backoff: std::time::Duration::ZERO,
         ..Limits::default()
     };
-    let clock = Clock::system();
-    KubeCluster::bounded(
-        Connection::over(client),
-        &[],
-        clock,
-        (limits, WatchTimeouts::default()),
-    )
+    let options = Options {
+        namespaces: &[],
+        limits,
+        timeouts: WatchTimeouts::default(),
+        gate: WriteGate::default(),
+        clock: Clock::system(),
+    };
+    KubeCluster::hub(Connection::over(client), options)
 }
 
 fn server(
@@ -48,7 +47,7 @@ fn target(api_version: &str, kind: &str) -> ScaleTarget {
     }
 }
 
-fn seen(version: &str) -> ScaleView {
+fn scale_view(version: &str) -> ScaleView {
     ScaleView {
         scale: Scale {
             spec: Replicas::new(2),
@@ -99,13 +98,13 @@ async fn a_deployments_scale_comes_from_the_store_and_costs_no_request() {
     );
 
     let [deployments, ..] = &cluster.stores.workloads;
-    deployments.replace(None, Vec::from_iter(Seen::decode(deployment())));
+    deployments.replace(None, Vec::from_iter(Entry::decode(deployment())));
     let view = cluster.scale(&web).await.unwrap();
     assert_eq!(
         view,
         ScaleView {
             resource_version: "40".into(),
-            ..seen("")
+            ..scale_view("")
         }
     );
 
@@ -141,7 +140,7 @@ async fn any_kind_with_a_scale_subresource_is_found_by_discovery() {
         view,
         ScaleView {
             scale,
-            ..seen("41")
+            ..scale_view("41")
         }
     );
     cluster.scale(&queue).await.unwrap();
@@ -156,7 +155,7 @@ async fn any_kind_with_a_scale_subresource_is_found_by_discovery() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_scaled_is_refused_with_what_was_expected_and_asked_for_once() {
+async fn a_kind_without_a_scale_is_refused_and_discovered_once() {
     let (server, cluster) = server(resource_list);
     for (kind, want) in [
         (
@@ -188,7 +187,7 @@ async fn what_cannot_be_scaled_is_refused_with_what_was_expected_and_asked_for_o
 }
 
 #[tokio::test]
-async fn a_group_that_is_not_installed_is_not_scalable_and_one_that_is_down_is_unreachable() {
+async fn a_group_that_is_not_installed_is_not_scalable_and_a_failing_one_is_unreachable() {
     let (_server, missing) = server(|_, _| Reply::Fail(404, "page not found"));
     let error = missing
         .scale(&target("example.com/v1", "Queue"))
@@ -212,7 +211,7 @@ async fn replicas_are_written_with_the_version_they_were_decided_from() {
     let (server, cluster) = server(|_, _| Reply::Ok(scale_object(5)));
     let web = target("apps/v1", "Deployment");
     let written = cluster
-        .write_scale(&web, &seen("40"), Replicas::new(5))
+        .write_scale(&web, &scale_view("40"), Replicas::new(5))
         .await;
     assert_eq!(written, Ok(Replicas::new(5)));
     let sent = Sent {
@@ -223,10 +222,12 @@ async fn replicas_are_written_with_the_version_they_were_decided_from() {
     };
     assert_eq!(server.sent(), [sent]);
 
-    let blind = cluster.write_scale(&web, &seen(""), Replicas::new(5)).await;
+    let without_version = cluster
+        .write_scale(&web, &scale_view(""), Replicas::new(5))
+        .await;
     assert!(
-        matches!(blind, Err(ClusterError::Invalid { .. })),
-        "{blind:?}"
+        matches!(without_version, Err(ClusterError::Invalid { .. })),
+        "{without_version:?}"
     );
     assert_eq!(
         server.lines().len(),
@@ -236,12 +237,12 @@ async fn replicas_are_written_with_the_version_they_were_decided_from() {
 }
 
 #[tokio::test]
-async fn a_scale_that_somebody_changed_meanwhile_is_a_conflict() {
+async fn a_scale_that_was_modified_in_between_is_a_conflict() {
     let (server, cluster) = server(|_, _| Reply::Fail(409, "the object has been modified"));
     let written = cluster
         .write_scale(
             &target("apps/v1", "StatefulSet"),
-            &seen("40"),
+            &scale_view("40"),
             Replicas::new(5),
         )
         .await;
@@ -266,7 +267,7 @@ fn manifest(kind: &str) -> Value {
 }
 
 #[tokio::test]
-async fn our_objects_are_applied_whole_and_with_force() {
+async fn our_objects_are_applied_with_force() {
     let (server, cluster) = server(|sent, _| Reply::Ok(sent.body.clone()));
     let applied = cluster
         .apply_hpa(&manifest("HorizontalPodAutoscaler"))
@@ -346,7 +347,7 @@ async fn a_status_is_applied_to_its_subresource() {
 }
 
 #[tokio::test]
-async fn an_adopted_autoscaler_is_given_back_by_a_json_patch() {
+async fn an_adopted_hpa_is_released_by_a_json_patch() {
     let (server, cluster) = server(|_, _| Reply::Ok(manifest("HorizontalPodAutoscaler")));
     let patch = json!([{"op": "remove", "path": "/metadata/ownerReferences"}]);
     cluster.patch_hpa("shop", "web", &patch).await.unwrap();
@@ -361,7 +362,7 @@ async fn an_adopted_autoscaler_is_given_back_by_a_json_patch() {
 }
 
 #[tokio::test]
-async fn a_deletion_names_the_uid_it_means_and_absence_is_success() {
+async fn a_deletion_has_the_uid_as_precondition_and_succeeds_if_the_object_is_gone() {
     let (server, cluster) = server(|_, before| match before {
         0 => Reply::Ok(json!({})),
         1 => Reply::Fail(404, "not found"),
@@ -391,7 +392,7 @@ async fn a_deletion_names_the_uid_it_means_and_absence_is_success() {
 }
 
 #[tokio::test]
-async fn an_event_is_created_beside_its_autoscaler_and_its_note_is_cut_to_a_kibibyte() {
+async fn an_event_is_created_in_the_namespace_of_its_object_with_a_note_of_at_most_a_kibibyte() {
     let (server, cluster) = server(|_, _| Reply::Ok(json!({})));
     let about: EffectiveHorizontalPodAutoscaler = serde_json::from_value(json!({
         "apiVersion": "autoscaling.crane.io/v1alpha1", "kind": "EffectiveHorizontalPodAutoscaler",
@@ -436,10 +437,10 @@ async fn an_event_is_created_beside_its_autoscaler_and_its_note_is_cut_to_a_kibi
 }
 
 #[tokio::test]
-async fn pods_come_by_selector_text_and_by_name() {
+async fn pods_are_selected_by_label_and_sorted_by_name() {
     let (_server, cluster) = server(|_, _| Reply::Hang);
     let pod = |name: &str, app: &str| {
-        Seen::decode(json!({
+        Entry::decode(json!({
             "metadata": {"namespace": "shop", "name": name, "labels": {"app": app}},
             "spec": {"containers": []},
         }))

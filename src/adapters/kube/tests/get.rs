@@ -1,9 +1,9 @@
-//! One look at one object.
+//! Requests for single objects.
 
 use serde_json::json;
 
-use super::super::{
-    client::Connection,
+use crate::adapters::api_server::{
+    Connection,
     fake::{FakeServer, Reply},
 };
 
@@ -26,7 +26,7 @@ async fn one_autoscaler_is_read_by_namespace_and_name() {
 }
 
 #[tokio::test]
-async fn an_autoscaler_that_is_not_there_is_named() {
+async fn an_autoscaler_that_does_not_exist_is_named_in_the_error() {
     let (_server, client) = FakeServer::always(|| Reply::Fail(404, "not found"));
     let error = Connection::over(client)
         .autoscaler("shop", "web")
@@ -37,7 +37,7 @@ async fn an_autoscaler_that_is_not_there_is_named() {
 }
 
 #[tokio::test]
-async fn the_text_of_a_config_map_is_read_by_its_key_and_may_be_absent() {
+async fn a_config_map_without_the_key_or_that_does_not_exist_has_no_text() {
     let found = async |reply: fn() -> Reply, key: &str| {
         let (server, client) = FakeServer::always(reply);
         let connection = Connection::over(client);

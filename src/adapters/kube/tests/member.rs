@@ -1,15 +1,14 @@
-//! A member: its room, its waiting pods, who writes the replicas, and what the hub places.
+//! A member: its capacity, its unschedulable pods, the last writer of replicas, and the workloads that the hub places.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::super::{
-    Connection, KubeMember, Limits, WriteGate,
-    fake::{FakeServer, Reply, Sent},
-    store::Seen,
-    watch::WatchTimeouts,
-};
+use super::super::{KubeMember, Options, store::Entry, watch::WatchTimeouts};
 use crate::{
+    adapters::api_server::{
+        Connection, Limits, WriteGate,
+        fake::{FakeServer, Reply, Sent},
+    },
     clock::Clock,
     domain::{Replicas, ScaleTarget, federate::PodShape},
     ports::{ClusterError, Member},
@@ -22,15 +21,19 @@ fn member(
     (server, member_of(client, &[]))
 }
 
-/// A member of which these namespaces are watched.
+/// A member with these watched namespaces.
 fn member_of(client: kube::Client, namespaces: &[String]) -> KubeMember {
-    let limits = Limits::of_a_member();
-    KubeMember::member(
-        Connection::over(client),
+    KubeMember::member(Connection::over(client), options(namespaces))
+}
+
+fn options(namespaces: &[String]) -> Options<'_> {
+    Options {
         namespaces,
-        WriteGate::default(),
-        (limits, WatchTimeouts::default(), Clock::system()),
-    )
+        limits: Limits::for_member(),
+        timeouts: WatchTimeouts::default(),
+        gate: WriteGate::default(),
+        clock: Clock::system(),
+    }
 }
 
 fn target() -> ScaleTarget {
@@ -80,35 +83,35 @@ fn deployment(spec: &Value) -> Value {
     })
 }
 
-fn seen<V: super::super::Stored>(objects: &[Value]) -> Vec<Seen<V>> {
-    objects.iter().cloned().filter_map(Seen::decode).collect()
+fn entries<V: super::super::Stored>(objects: &[Value]) -> Vec<Entry<V>> {
+    objects.iter().cloned().filter_map(Entry::decode).collect()
 }
 
 fn fill(member: &KubeMember, nodes: &[Value], pods: &[Value], workload: &Value) {
     let [deployments, ..] = &member.stores.workloads;
-    member.role.nodes.replace(None, seen(nodes));
-    member.role.quotas.replace(None, seen(&[]));
-    member.stores.pods.replace(None, seen(pods));
-    deployments.replace(None, seen(std::slice::from_ref(workload)));
+    member.role.nodes.replace(None, entries(nodes));
+    member.role.quotas.replace(None, entries(&[]));
+    member.stores.pods.replace(None, entries(pods));
+    deployments.replace(None, entries(std::slice::from_ref(workload)));
     let now = Clock::system().now();
-    member.role.nodes.counts.heard(now);
-    member.role.quotas.counts.heard(now);
-    member.stores.pods.counts.heard(now);
+    member.role.nodes.counts.contacted(now);
+    member.role.quotas.counts.contacted(now);
+    member.stores.pods.counts.contacted(now);
 }
 
 fn capacity(nodes: &[Value], pods: &[Value], workload: &Value) -> Option<u32> {
     let (_, member) = member(|_, _| Reply::Hang);
     fill(&member, nodes, pods, workload);
-    room(&member, &target(), &PodShape::default()).map(Replicas::get)
+    replicas(&member, &target(), &PodShape::default()).map(Replicas::get)
 }
 
-fn room(member: &KubeMember, target: &ScaleTarget, like: &PodShape) -> Option<Replicas> {
+fn replicas(member: &KubeMember, target: &ScaleTarget, like: &PodShape) -> Option<Replicas> {
     let estimate = member.capacity(target, "app=web", like);
     estimate.map(|estimate| estimate.replicas)
 }
 
 #[tokio::test]
-async fn a_member_holds_what_its_nodes_have_left_for_pods_of_the_template() {
+async fn the_capacity_is_what_the_nodes_have_free_for_pods_of_the_template() {
     let nodes = [
         node("a", "2", "110"),
         node("b", "1", "110"),
@@ -138,7 +141,7 @@ async fn a_member_holds_what_its_nodes_have_left_for_pods_of_the_template() {
 }
 
 #[tokio::test]
-async fn what_a_member_holds_does_not_change_while_its_pods_do() {
+async fn the_capacity_counts_the_own_pods_in_every_phase_once() {
     let nodes = [node("a", "2", "110"), node("b", "1", "110")];
     let ours = |name: &str, node: Option<&str>| pod(name, "web", node, "500m");
     let mut ends = ours("x", Some("a"));
@@ -155,23 +158,23 @@ async fn what_a_member_holds_does_not_change_while_its_pods_do() {
         (vec![ours("x", None)], 4),
         (vec![ends.clone()], 4),
         (vec![blocked], 4),
-        // The quota has not heard of the second yet.
+        // The quota does not count the second pod yet.
         (vec![ends, ours("y", Some("b"))], 5),
     ] {
         let (_, member) = member(|_, _| Reply::Hang);
         fill(&member, &nodes, &pods, &deployment(&json!({})));
-        let capacity = || room(&member, &target(), &PodShape::default());
+        let capacity = || replicas(&member, &target(), &PodShape::default());
         assert_eq!(capacity(), Some(Replicas::new(4 + 2)), "{pods:?}");
         member
             .role
             .quotas
-            .replace(None, seen(std::slice::from_ref(&quota)));
+            .replace(None, entries(std::slice::from_ref(&quota)));
         assert_eq!(capacity(), Some(Replicas::new(by_quota)), "{pods:?}");
     }
 }
 
 #[tokio::test]
-async fn a_member_holds_what_it_runs_of_a_kind_that_is_not_watched_too() {
+async fn the_capacity_counts_the_own_pods_of_a_kind_that_is_not_watched() {
     let (_, member) = member(|_, _| Reply::Hang);
     let ours = [
         pod("x", "web", Some("a"), "500m"),
@@ -192,11 +195,11 @@ async fn a_member_holds_what_it_runs_of_a_kind_that_is_not_watched_too() {
         requests: [("cpu", 500)].into_iter().collect(),
         ..PodShape::default()
     };
-    assert_eq!(room(&member, &rollout, &like), Some(Replicas::new(4)));
+    assert_eq!(replicas(&member, &rollout, &like), Some(Replicas::new(4)));
 }
 
 #[tokio::test]
-async fn pods_are_held_only_where_one_may_run() {
+async fn the_capacity_counts_only_nodes_that_the_pod_may_run_on() {
     let mut tainted = node("b", "4", "110");
     tainted["spec"]["taints"] = json!([{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]);
     let mut cordoned = node("c", "4", "110");
@@ -249,9 +252,9 @@ async fn pods_are_held_only_where_one_may_run() {
 }
 
 #[tokio::test]
-async fn quotas_bound_the_capacity_and_it_is_unknown_without_nodes() {
+async fn quotas_limit_the_capacity_and_without_nodes_it_is_unknown() {
     let (_, member) = member(|_, _| Reply::Hang);
-    assert_eq!(room(&member, &target(), &PodShape::default()), None);
+    assert_eq!(replicas(&member, &target(), &PodShape::default()), None);
     fill(
         &member,
         &[node("a", "64", "110")],
@@ -274,14 +277,14 @@ async fn quotas_bound_the_capacity_and_it_is_unknown_without_nodes() {
     member
         .role
         .quotas
-        .replace(None, seen(&[quota, elsewhere, best_effort]));
+        .replace(None, entries(&[quota, elsewhere, best_effort]));
     assert_eq!(
-        room(&member, &target(), &PodShape::default()),
+        replicas(&member, &target(), &PodShape::default()),
         Some(Replicas::new(4))
     );
 }
 
-/// A member with a node, of which everything is known.
+/// A member with one node and complete stores.
 fn known(namespaces: &[String]) -> KubeMember {
     let (_, client) = FakeServer::always(|| Reply::Hang);
     let member = member_of(client, namespaces);
@@ -291,46 +294,45 @@ fn known(namespaces: &[String]) -> KubeMember {
 }
 
 #[tokio::test]
-async fn capacity_is_unknown_as_soon_as_nodes_pods_or_quotas_fall_silent() {
+async fn the_capacity_is_unknown_once_the_watch_of_nodes_pods_or_quotas_is_stale() {
     let like = PodShape::default();
     let ago = |seconds| Clock::system().now() - SignedDuration::from_secs(seconds);
     for (seconds, is_known) in [(80, true), (91, false)] {
         let members = [known(&[]), known(&[]), known(&[])];
         let [a, b, c] = &members;
-        a.role.nodes.counts.heard(ago(seconds));
-        b.role.quotas.counts.heard(ago(seconds));
-        c.stores.pods.counts.heard(ago(seconds));
-        let capacities = members.map(|member| room(&member, &target(), &like).is_some());
+        a.role.nodes.counts.contacted(ago(seconds));
+        b.role.quotas.counts.contacted(ago(seconds));
+        c.stores.pods.counts.contacted(ago(seconds));
+        let capacities = members.map(|member| replicas(&member, &target(), &like).is_some());
         assert_eq!(capacities, [is_known; 3], "silent for {seconds} s");
     }
 }
 
 #[tokio::test]
-async fn capacity_is_unknown_without_the_quotas_and_where_the_pods_of_some_namespaces_are_not_seen()
-{
+async fn the_capacity_is_unknown_without_quotas_or_if_only_some_namespaces_are_watched() {
     let (_, client) = FakeServer::always(|| Reply::Hang);
     let member = member_of(client, &[]);
     let now = Clock::system().now();
     member
         .role
         .nodes
-        .replace(None, seen(&[node("a", "64", "110")]));
-    member.stores.pods.replace(None, seen(&[]));
-    member.role.nodes.counts.heard(now);
-    member.stores.pods.counts.heard(now);
-    member.role.quotas.counts.heard(now);
-    assert_eq!(room(&member, &target(), &PodShape::default()), None);
+        .replace(None, entries(&[node("a", "64", "110")]));
+    member.stores.pods.replace(None, entries(&[]));
+    member.role.nodes.counts.contacted(now);
+    member.stores.pods.counts.contacted(now);
+    member.role.quotas.counts.contacted(now);
+    assert_eq!(replicas(&member, &target(), &PodShape::default()), None);
 
     let shop = ["shop".to_owned()];
     let member = known(&shop);
     let scope = Some("shop");
-    member.stores.pods.replace(scope, seen(&[]));
-    member.role.quotas.replace(scope, seen(&[]));
-    assert_eq!(room(&member, &target(), &PodShape::default()), None);
+    member.stores.pods.replace(scope, entries(&[]));
+    member.role.quotas.replace(scope, entries(&[]));
+    assert_eq!(replicas(&member, &target(), &PodShape::default()), None);
 }
 
 #[tokio::test]
-async fn pods_without_a_node_are_counted_with_the_oldest_and_so_are_those_that_cannot_be_created() {
+async fn unschedulable_pods_and_pods_that_cannot_be_created_are_counted_since_the_oldest() {
     let (_, member) = member(|_, _| Reply::Hang);
     let waits = |name: &str, since: &str| {
         let mut pod = pod(name, "web", None, "1");
@@ -360,7 +362,7 @@ async fn pods_without_a_node_are_counted_with_the_oldest_and_so_are_those_that_c
     let [deployments, _, replica_sets] = &member.stores.workloads;
     for store in [deployments, replica_sets] {
         fill(&member, &[], &pods, &deployment(&json!({})));
-        store.replace(None, seen(std::slice::from_ref(&workload)));
+        store.replace(None, entries(std::slice::from_ref(&workload)));
         let found = member.unschedulable("shop", "app=web");
         assert_eq!(
             found,
@@ -372,7 +374,7 @@ async fn pods_without_a_node_are_counted_with_the_oldest_and_so_are_those_that_c
 }
 
 #[tokio::test]
-async fn who_wrote_the_replicas_last_is_named_unless_it_is_the_autoscaler_or_we() {
+async fn the_last_writer_of_replicas_is_named_unless_it_is_an_autoscaler() {
     let replicas = json!({"f:spec": {"f:replicas": {}}});
     let wrote = |manager: &str, time: &str, fields: &Value| json!({"manager": manager, "operation": "Update", "time": time, "fieldsV1": fields});
     let image = json!({"f:spec": {"f:template": {}}});
@@ -439,9 +441,11 @@ async fn a_workload_is_placed_by_server_side_apply_and_removed_by_its_uid() {
 async fn a_closed_gate_of_the_hub_stops_writes_to_members() {
     let (server, client) = FakeServer::always(|| Reply::Ok(json!({})));
     let gate = WriteGate::default();
-    let limits = Limits::of_a_member();
-    let of = (limits, WatchTimeouts::default(), Clock::system());
-    let member = KubeMember::member(Connection::over(client), &[], gate.clone(), of);
+    let options = Options {
+        gate: gate.clone(),
+        ..options(&[])
+    };
+    let member = KubeMember::member(Connection::over(client), options);
     gate.set(false);
     assert!(member.remove(&target(), "u").await.is_err());
     assert_eq!(server.lines(), [] as [&str; 0]);

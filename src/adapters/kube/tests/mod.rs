@@ -1,6 +1,5 @@
-//! The adapter against a scripted API server: exact requests, and what becomes of the answers.
+//! The adapter against a test server: exact requests, and what becomes of the responses.
 
-mod calls;
 mod cluster;
 mod get;
 mod member;

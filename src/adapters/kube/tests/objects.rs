@@ -1,4 +1,4 @@
-//! What an object on the wire becomes.
+//! What becomes of an object of the API.
 
 use std::sync::Arc;
 
@@ -6,7 +6,10 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::super::{
-    decode::OnClock, milli_value, objects::StoredWorkload, pods::StoredPod, store::Stored,
+    decode::{OnClock, milli_value},
+    objects::StoredWorkload,
+    pods::StoredPod,
+    store::Stored,
 };
 use crate::{
     clock::Clock,
@@ -33,7 +36,7 @@ fn container(name: &str, requests: &[(&str, i64)]) -> Container {
 }
 
 #[test]
-fn a_pod_keeps_what_the_calculator_reads_and_counts_sidecars_but_no_other_init_container() {
+fn a_pod_keeps_its_readiness_and_the_requests_of_containers_and_sidecars() {
     let object = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
@@ -85,7 +88,7 @@ fn a_pod_keeps_what_the_calculator_reads_and_counts_sidecars_but_no_other_init_c
 }
 
 #[test]
-fn a_pod_that_has_no_status_yet_is_unknown_and_not_ready() {
+fn a_pod_without_a_status_has_an_unknown_phase_and_no_readiness() {
     let object = json!({"metadata": {"name": "new"}, "spec": {"containers": []}});
     let Pod {
         phase,
@@ -102,7 +105,7 @@ fn a_pod_that_has_no_status_yet_is_unknown_and_not_ready() {
 }
 
 #[test]
-fn an_unreadable_field_is_named() {
+fn a_field_that_cannot_be_decoded_is_named() {
     let pod = |amount: &str| {
         json!({"metadata": {"name": "a"}, "spec": {"containers": [
             {"name": "app", "resources": {"requests": {"cpu": amount}}},
@@ -156,7 +159,7 @@ fn a_workload_becomes_its_scale_with_the_selector_as_text() {
 }
 
 #[test]
-fn a_horizontal_pod_autoscaler_keeps_fields_nobody_knows() {
+fn an_hpa_keeps_unknown_fields() {
     let spec = json!({
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
         "maxReplicas": 4, "futureField": {"x": [1]},
@@ -213,7 +216,7 @@ fn ages_are_the_same_on_a_clock_in_another_year() {
     assert_eq!(
         pod.on(&Clock::system()),
         pod,
-        "the wall clock changes nothing"
+        "the wall clock needs no conversion"
     );
 
     let clock = Clock::starting_at(at("2031-06-01T12:00:00Z"), 1.0);

@@ -1,4 +1,4 @@
-//! Watches keep a store true to the server, whatever the server does.
+//! Watches keep a store up to date, also if the server fails.
 
 use std::{io::ErrorKind, sync::Arc, time::Duration};
 
@@ -9,23 +9,26 @@ use serde_json::{Value, json};
 
 use super::super::{
     Changes,
-    fake::{FakeServer, Reply, Sent, failure},
     pods::StoredPod,
-    redact::Redactor,
-    selector,
-    store::{Seen, Store},
-    url::Resource,
+    store::{Entry, Store},
     watch::{Watch, WatchTimeouts},
 };
-use crate::ports::ObjectKey;
+use crate::{
+    adapters::api_server::{
+        Redactor, Resource,
+        fake::{FakeServer, Reply, Sent, failure},
+    },
+    domain::Selector,
+    ports::ObjectKey,
+};
 
 const OPEN: &str = "watch=true&allowWatchBookmarks=true&timeoutSeconds=50&resourceVersion=";
 
-/// Never waits between attempts.
-fn pace() -> WatchTimeouts {
+/// Timeouts without pauses.
+fn timeouts() -> WatchTimeouts {
     WatchTimeouts {
-        pause: Duration::ZERO,
-        longest_pause: Duration::ZERO,
+        backoff: Duration::ZERO,
+        max_backoff: Duration::ZERO,
         ..WatchTimeouts::default()
     }
 }
@@ -69,35 +72,38 @@ fn names(store: &Store<StoredPod>) -> Vec<String> {
         .collect()
 }
 
-/// Runs a watch until the server has got so many requests.
+/// Runs a watch until the server has received so many requests.
 async fn follow(
     store: &Arc<Store<StoredPod>>,
-    pace: WatchTimeouts,
+    timeouts: WatchTimeouts,
     until: (FakeServer, Client, usize),
 ) {
     let (server, client, requests) = until;
     let scope = store.scopes()[0].clone();
     let watch = Watch {
         client,
-        hidden: Redactor::default(),
+        redactor: Redactor::default(),
         store: store.clone(),
         scope,
-        pace,
+        timeouts,
     };
     tokio::select! {
-        () = watch.run() => unreachable!("a watch has no end"),
+        () = watch.run() => unreachable!("a watch does not end"),
         () = server.reached(requests) => {}
     }
 }
 
 #[tokio::test]
-async fn a_store_follows_the_list_and_its_changes_and_is_listed_anew_when_they_are_forgotten() {
+async fn a_store_follows_a_list_and_its_changes_and_is_listed_again_when_the_version_expires() {
     let store = pods(None);
     let seen_by_server = store.clone();
     let (server, client) = FakeServer::new(move |_sent, before| match before {
         0 => list("10", "more", &[pod("a", 1), pod("b", 2)]),
         1 => {
-            assert!(names(&seen_by_server).is_empty(), "half a list is no list");
+            assert!(
+                names(&seen_by_server).is_empty(),
+                "a part of a list is not stored"
+            );
             assert!(!seen_by_server.is_synced());
             list("10", "", &[pod("c", 3)])
         }
@@ -125,7 +131,7 @@ async fn a_store_follows_the_list_and_its_changes_and_is_listed_anew_when_they_a
         }
         _ => Reply::Hang,
     });
-    follow(&store, pace(), (server.clone(), client, 6)).await;
+    follow(&store, timeouts(), (server.clone(), client, 6)).await;
     assert_eq!(names(&store), ["z"]);
     assert_eq!(
         server.lines(),
@@ -140,11 +146,11 @@ async fn a_store_follows_the_list_and_its_changes_and_is_listed_anew_when_they_a
     );
     let report = store.report();
     assert_eq!((report.relists, report.errors, report.objects), (2, 0, 1));
-    assert!(report.heard.is_some() && report.synced);
+    assert!(report.last_contact.is_some() && report.synced);
 }
 
 #[tokio::test]
-async fn an_outage_is_counted_and_outlived() {
+async fn a_watch_counts_the_errors_of_an_outage_and_recovers() {
     let store = pods(Some("shop"));
     let (server, client) = FakeServer::new(|_sent, before| match before {
         0 => Reply::Fail(503, "starting"),
@@ -156,7 +162,7 @@ async fn an_outage_is_counted_and_outlived() {
         6 => Reply::EventsAndSilence(vec![event("ADDED", &pod("b", 12)), json!("not an event")]),
         _ => Reply::Hang,
     });
-    follow(&store, pace(), (server.clone(), client, 8)).await;
+    follow(&store, timeouts(), (server.clone(), client, 8)).await;
     assert_eq!(names(&store), ["a", "b"]);
     let lines = server.lines();
     assert_eq!(
@@ -171,7 +177,7 @@ async fn an_outage_is_counted_and_outlived() {
 }
 
 #[tokio::test]
-async fn a_watch_that_is_cut_goes_on_and_one_that_fails_is_an_error() {
+async fn a_watch_whose_connection_is_cut_continues_and_other_failures_are_errors() {
     let store = pods(Some("shop"));
     let (server, client) = FakeServer::new(|_sent, before| match before {
         0 => list("10", "", &[pod("a", 1)]),
@@ -184,7 +190,7 @@ async fn a_watch_that_is_cut_goes_on_and_one_that_fails_is_an_error() {
         4 => Reply::EventsAndSilence(vec![failure(410, "too old")]),
         _ => Reply::Hang,
     });
-    follow(&store, pace(), (server.clone(), client, 6)).await;
+    follow(&store, timeouts(), (server.clone(), client, 6)).await;
     assert_eq!(names(&store), ["a", "b"]);
     assert_eq!(
         server.lines()[4],
@@ -198,7 +204,7 @@ async fn a_watch_that_is_cut_goes_on_and_one_that_fails_is_an_error() {
 }
 
 #[tokio::test]
-async fn an_event_is_read_to_a_limit() {
+async fn an_event_longer_than_the_limit_is_an_error() {
     let store = pods(Some("shop"));
     let (server, client) = FakeServer::new(|_sent, before| match before {
         0 => list("10", "", &[pod("a", 1)]),
@@ -209,14 +215,14 @@ async fn an_event_is_read_to_a_limit() {
         }
         _ => Reply::Hang,
     });
-    follow(&store, pace(), (server, client, 3)).await;
+    follow(&store, timeouts(), (server, client, 3)).await;
     assert_eq!(names(&store), ["a"]);
-    let expected = "the answer cannot be read: it is longer than 8192 KiB, the most that is read";
+    let expected = "invalid response: longer than the limit of 8192 KiB";
     assert_eq!(store.report().failing.as_deref(), Some(expected));
 }
 
 #[tokio::test]
-async fn a_watch_that_stays_silent_is_opened_again_and_at_last_listed_anew() {
+async fn a_silent_watch_is_opened_again_and_after_three_failures_listed_again() {
     let store = pods(None);
     let (server, client) = FakeServer::new(|sent, _before| {
         if sent.line.contains("limit") {
@@ -227,7 +233,7 @@ async fn a_watch_that_stays_silent_is_opened_again_and_at_last_listed_anew() {
     });
     let impatient = WatchTimeouts {
         silence: Duration::ZERO,
-        ..pace()
+        ..timeouts()
     };
     follow(&store, impatient, (server.clone(), client, 6)).await;
     let kinds: Vec<bool> = server
@@ -239,7 +245,7 @@ async fn a_watch_that_stays_silent_is_opened_again_and_at_last_listed_anew() {
 }
 
 #[tokio::test]
-async fn a_version_that_is_forgotten_at_once_again_and_again_costs_a_pause_each_time() {
+async fn a_version_that_expires_at_once_is_listed_again_only_after_a_pause() {
     let (server, client) = FakeServer::new(|sent: &Sent, _before| {
         if sent.line.contains("limit") {
             list("10", "", &[])
@@ -249,22 +255,22 @@ async fn a_version_that_is_forgotten_at_once_again_and_again_costs_a_pause_each_
     });
     let store = pods(None);
     let patient = WatchTimeouts {
-        pause: Duration::from_hours(1),
+        backoff: Duration::from_hours(1),
         ..WatchTimeouts::default()
     };
     let watch = Watch {
         client,
-        hidden: Redactor::default(),
+        redactor: Redactor::default(),
         store,
         scope: None,
-        pace: patient,
+        timeouts: patient,
     };
     let mut run = Box::pin(watch.run());
     tokio::select! {
-        () = &mut run => unreachable!("a watch has no end"),
+        () = &mut run => unreachable!("a watch does not end"),
         () = server.reached(2) => {}
     }
-    // Everything that could go on without a pause gets its chance to.
+    // Gives a watch that does not pause the chance to send another request.
     for _ in 0..100 {
         assert!((&mut run).now_or_never().is_none());
         tokio::task::yield_now().await;
@@ -273,7 +279,7 @@ async fn a_version_that_is_forgotten_at_once_again_and_again_costs_a_pause_each_
 }
 
 #[tokio::test]
-async fn an_object_that_cannot_be_read_hurts_only_itself() {
+async fn an_object_that_cannot_be_decoded_is_excluded_and_the_others_are_not() {
     let store = pods(None);
     let mut bad = pod("bad", 2);
     bad["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("a lot");
@@ -286,26 +292,26 @@ async fn an_object_that_cannot_be_read_hurts_only_itself() {
         1 => Reply::Events(vec![bookmark("11")]),
         _ => Reply::Hang,
     });
-    follow(&store, pace(), (server.clone(), client.clone(), 2)).await;
+    follow(&store, timeouts(), (server.clone(), client.clone(), 2)).await;
     assert_eq!(
         (names(&store), store.report().unreadable),
         (vec!["a".to_owned()], 1)
     );
 
-    let fixed = Seen::decode(pod("bad", 13)).unwrap();
+    let fixed = Entry::decode(pod("bad", 13)).unwrap();
     store.apply(fixed);
     assert_eq!(names(&store), ["a", "bad"]);
     assert_eq!(store.report().unreadable, 0);
 }
 
 #[test]
-fn a_new_list_of_one_namespace_leaves_the_others_alone() {
+fn a_list_of_one_namespace_does_not_change_the_others() {
     let scopes = ["shop", "bank"].map(|scope| Some(scope.to_owned()));
     let store: Store<StoredPod> = Store::new(Resource::POD, &scopes);
     let seen = |namespace: &str, name: &str| {
         let mut object = pod(name, 1);
         object["metadata"]["namespace"] = json!(namespace);
-        Seen::decode(object).unwrap()
+        Entry::decode(object).unwrap()
     };
     store.replace(Some("shop"), vec![seen("shop", "a")]);
     assert!(!store.is_synced(), "one of two scopes is not all");
@@ -321,22 +327,22 @@ fn a_new_list_of_one_namespace_leaves_the_others_alone() {
 }
 
 #[test]
-fn selecting_by_index_and_by_search_give_the_same_pods() {
+fn an_indexed_and_an_unindexed_selector_select_the_same_pods() {
     let store = pods(None);
     for number in 0..40 {
         let mut object = pod(&format!("pod-{number:02}"), 1);
         let app = format!("app-{}", number % 3);
         object["metadata"]["labels"] = json!({"app": app, "half": (number % 2).to_string()});
-        store.apply(Seen::decode(object).unwrap());
+        store.apply(Entry::decode(object).unwrap());
     }
     let moved = json!({"app": "app-1", "half": "0"});
     let mut object = pod("pod-00", 2);
     object["metadata"]["labels"] = moved;
-    store.apply(Seen::decode(object).unwrap());
-    store.delete(&Seen::decode(pod("pod-01", 3)).unwrap());
+    store.apply(Entry::decode(object).unwrap());
+    store.delete(&Entry::decode(pod("pod-01", 3)).unwrap());
 
     let select = |text: &str| -> Vec<String> {
-        let found = store.select("shop", &selector::parse(text).unwrap());
+        let found = store.select("shop", &text.parse().unwrap());
         found
             .iter()
             .map(|stored| stored.pod.name.to_string())
@@ -354,14 +360,14 @@ fn selecting_by_index_and_by_search_give_the_same_pods() {
         "pod-00", "pod-04", "pod-10", "pod-16", "pod-22", "pod-28", "pod-34",
     ];
     assert_eq!(select("app=app-1,half=0"), moved_in);
-    assert_eq!(store.select("elsewhere", &[]), Vec::new());
+    assert_eq!(store.select("elsewhere", &Selector::default()), Vec::new());
 }
 
 #[test]
-fn only_a_new_request_makes_an_autoscaler_due() {
+fn only_a_new_spec_or_annotation_is_a_change() {
     let changes = Arc::new(Changes::default());
     let store: Store<EffectiveHorizontalPodAutoscaler> =
-        Store::new(Resource::EHPA, &[None]).telling(changes.clone());
+        Store::new(Resource::EHPA, &[None]).with_changes(changes.clone());
     let object = |generation: i64, adopt: &str, replicas: i32| {
         let object = json!({
             "apiVersion": "autoscaling.crane.io/v1alpha1",
@@ -376,9 +382,9 @@ fn only_a_new_request_makes_an_autoscaler_due() {
             },
             "status": {"expectReplicas": replicas},
         });
-        Seen::decode(object).unwrap()
+        Entry::decode(object).unwrap()
     };
-    let told = || {
+    let next = || {
         changes
             .next()
             .now_or_never()
@@ -390,28 +396,28 @@ fn only_a_new_request_makes_an_autoscaler_due() {
     };
 
     store.replace(None, vec![object(1, "false", 1)]);
-    assert_eq!(told(), Some(vec![web.clone()]), "it appeared");
+    assert_eq!(next(), Some(vec![web.clone()]), "it was created");
     store.apply(object(1, "false", 5));
     store.replace(None, vec![object(1, "false", 6)]);
-    assert_eq!(told(), None, "its status is ours");
+    assert_eq!(next(), None, "only its status changed");
     store.apply(object(2, "false", 6));
-    assert_eq!(told(), Some(vec![web.clone()]), "its spec changed");
+    assert_eq!(next(), Some(vec![web.clone()]), "its spec changed");
     store.apply(object(2, "true", 6));
-    assert_eq!(told(), Some(vec![web.clone()]), "its annotations changed");
+    assert_eq!(next(), Some(vec![web.clone()]), "its annotations changed");
     store.delete(&object(2, "true", 6));
-    assert_eq!(told(), Some(vec![web.clone()]), "it is gone");
+    assert_eq!(next(), Some(vec![web.clone()]), "it was deleted");
     store.apply(object(1, "true", 6));
     store.apply(object(2, "true", 6));
     store.replace(None, Vec::new());
     assert_eq!(
-        told(),
+        next(),
         Some(vec![web]),
-        "any number of changes is one entry"
+        "many changes of an object are one entry"
     );
 }
 
 #[tokio::test]
-async fn a_list_without_an_end_is_given_up_and_nothing_of_it_is_kept() {
+async fn a_list_without_an_end_is_an_error_and_nothing_of_it_is_stored() {
     let (server, client) = FakeServer::new(|sent: &Sent, before| {
         if sent.line.contains("watch=true") {
             Reply::Hang
@@ -421,27 +427,27 @@ async fn a_list_without_an_end_is_given_up_and_nothing_of_it_is_kept() {
     });
     let store = pods(None);
     let patient = WatchTimeouts {
-        pause: Duration::from_hours(1),
-        longest_pause: Duration::from_hours(1),
+        backoff: Duration::from_hours(1),
+        max_backoff: Duration::from_hours(1),
         ..WatchTimeouts::default()
     };
     let watch = Watch {
         client,
-        hidden: Redactor::default(),
+        redactor: Redactor::default(),
         store: store.clone(),
         scope: None,
-        pace: patient,
+        timeouts: patient,
     };
-    let given_up = async {
+    let failed = async {
         while store.report().failing.is_none() {
             tokio::task::yield_now().await;
         }
     };
     tokio::select! {
-        () = watch.run() => unreachable!("a watch has no end"),
-        () = given_up => {}
+        () = watch.run() => unreachable!("a watch does not end"),
+        () = failed => {}
     }
-    let expected = "the answer cannot be read: the list has more than 1000 pages or 250000 objects, the most that is read";
+    let expected = "invalid response: list longer than the limit of 1000 pages or 250000 objects";
     assert_eq!(store.report().failing.as_deref(), Some(expected));
     assert_eq!(server.lines().len(), 1_000);
     assert!(!store.is_synced());

@@ -10,8 +10,8 @@ use k8s_openapi::{
 
 use super::super::Violation;
 use crate::domain::{
+    Requirement,
     federate::{Affinity, TaintEffect, Toleration},
-    hpa::Requirement,
 };
 
 /// What a field selector may ask about.
@@ -161,12 +161,9 @@ fn toleration(wire: &WireToleration) -> Result<Toleration, Fault> {
 fn effect(text: &str) -> Result<Option<TaintEffect>, Fault> {
     Ok(Some(match text {
         "" => return Ok(None),
-        "NoSchedule" => TaintEffect::NoSchedule,
-        "PreferNoSchedule" => TaintEffect::PreferNoSchedule,
-        "NoExecute" => TaintEffect::NoExecute,
-        other => {
+        other => other.parse().map_err(|_| {
             let expected = "NoSchedule, PreferNoSchedule or NoExecute";
-            return Err(("effect", other.to_owned(), expected));
-        }
+            ("effect", other.to_owned(), expected)
+        })?,
     }))
 }

@@ -2,9 +2,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::domain::{
-    ReplicaBounds,
+    ReplicaBounds, Requirement,
     federate::{Affinity, TaintEffect, Toleration},
-    hpa::Requirement,
     workload::Strategy,
 };
 

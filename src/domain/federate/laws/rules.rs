@@ -8,7 +8,6 @@ use crate::domain::federate::{
     Policy, Preference, Reason, Remark, ShareStatus, Span, Taint, TaintEffect, Toleration, Total,
     WeightBy, WorkloadSource,
 };
-use crate::domain::hpa::Selector;
 use crate::domain::observation::Status;
 use crate::domain::workload::Mode;
 
@@ -319,7 +318,7 @@ type Change = fn(&mut Preference);
 fn other_labels_that_mean_other_preferences_divide_anew() {
     let labelled = |value: &str| BTreeMap::from([("size".to_owned(), value.to_owned())]);
     let large = || Affinity {
-        labels: Selector::parse("size=large").expect("a selector"),
+        labels: "size=large".parse().expect("a selector"),
         ..Affinity::default()
     };
     let base = Preference {

@@ -1,13 +1,19 @@
-//! Paths of the Kubernetes API.
+//! Resource types, and the paths of their objects.
 //!
-//! Every name that comes from an object goes through [`segment`], so that no name can reach another
-//! path than its own. It refuses the names that the API server refuses: empty, dots, `/` and `%`.
+//! Every name that comes from an object goes through [`segment`], so that no name can reach another path than its own.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
+
+use k8s_openapi::api::{
+    apps::v1::{Deployment, ReplicaSet, StatefulSet},
+    autoscaling::v2::HorizontalPodAutoscaler,
+    core::v1::{ConfigMap, Node, Pod, ResourceQuota, Secret},
+    events::v1::Event,
+};
 
 use super::error::CallError;
 
-/// One resource type: where its objects live, and what to call one in a message.
+/// One resource type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::adapters) struct Resource {
     /// `apiVersion` of its objects.
@@ -18,6 +24,17 @@ pub(in crate::adapters) struct Resource {
     pub(in crate::adapters) plural: &'static str,
 }
 
+/// The path of one object; displayed as messages name it: `Deployment shop/web`.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::adapters) struct ObjectPath<'a> {
+    /// Its type.
+    pub(in crate::adapters) resource: Resource,
+    /// Its namespace.
+    pub(in crate::adapters) namespace: &'a str,
+    /// Its name.
+    pub(in crate::adapters) name: &'a str,
+}
+
 // === impl Resource ===
 
 impl Resource {
@@ -26,73 +43,41 @@ impl Resource {
         kind: "EffectiveHorizontalPodAutoscaler",
         plural: "effectivehorizontalpodautoscalers",
     };
-    pub(in crate::adapters) const FEDERATED: Self = Self {
+    pub(in crate::adapters) const FEDERATED_HPA: Self = Self {
         api_version: "autoscaling.foretide.io/v1alpha1",
         kind: "FederatedHPA",
         plural: "federatedhpas",
     };
-    pub(in crate::adapters) const TSP: Self = Self {
+    pub(in crate::adapters) const PREDICTION: Self = Self {
         api_version: "prediction.crane.io/v1alpha1",
         kind: "TimeSeriesPrediction",
         plural: "timeseriespredictions",
-    };
-    pub(in crate::adapters) const HPA: Self = Self {
-        api_version: "autoscaling/v2",
-        kind: "HorizontalPodAutoscaler",
-        plural: "horizontalpodautoscalers",
-    };
-    pub(in crate::adapters) const POD: Self = Self {
-        api_version: "v1",
-        kind: "Pod",
-        plural: "pods",
-    };
-    pub(in crate::adapters) const DEPLOYMENT: Self = Self {
-        api_version: "apps/v1",
-        kind: "Deployment",
-        plural: "deployments",
-    };
-    pub(in crate::adapters) const STATEFUL_SET: Self = Self {
-        api_version: "apps/v1",
-        kind: "StatefulSet",
-        plural: "statefulsets",
-    };
-    pub(in crate::adapters) const REPLICA_SET: Self = Self {
-        api_version: "apps/v1",
-        kind: "ReplicaSet",
-        plural: "replicasets",
-    };
-    pub(in crate::adapters) const CONFIG_MAP: Self = Self {
-        api_version: "v1",
-        kind: "ConfigMap",
-        plural: "configmaps",
-    };
-    pub(in crate::adapters) const NODE: Self = Self {
-        api_version: "v1",
-        kind: "Node",
-        plural: "nodes",
-    };
-    pub(in crate::adapters) const QUOTA: Self = Self {
-        api_version: "v1",
-        kind: "ResourceQuota",
-        plural: "resourcequotas",
-    };
-    pub(in crate::adapters) const SECRET: Self = Self {
-        api_version: "v1",
-        kind: "Secret",
-        plural: "secrets",
     };
     pub(in crate::adapters) const CLUSTER_PROFILE: Self = Self {
         api_version: "multicluster.x-k8s.io/v1alpha1",
         kind: "ClusterProfile",
         plural: "clusterprofiles",
     };
-    pub(in crate::adapters) const EVENT: Self = Self {
-        api_version: "events.k8s.io/v1",
-        kind: "Event",
-        plural: "events",
-    };
+    pub(in crate::adapters) const CONFIG_MAP: Self = Self::of::<ConfigMap>();
+    pub(in crate::adapters) const DEPLOYMENT: Self = Self::of::<Deployment>();
+    pub(in crate::adapters) const EVENT: Self = Self::of::<Event>();
+    pub(in crate::adapters) const HPA: Self = Self::of::<HorizontalPodAutoscaler>();
+    pub(in crate::adapters) const NODE: Self = Self::of::<Node>();
+    pub(in crate::adapters) const POD: Self = Self::of::<Pod>();
+    pub(in crate::adapters) const QUOTA: Self = Self::of::<ResourceQuota>();
+    pub(in crate::adapters) const REPLICA_SET: Self = Self::of::<ReplicaSet>();
+    pub(in crate::adapters) const SECRET: Self = Self::of::<Secret>();
+    pub(in crate::adapters) const STATEFUL_SET: Self = Self::of::<StatefulSet>();
 
-    /// The collection, of one namespace or of all.
+    const fn of<K: k8s_openapi::Resource>() -> Self {
+        Self {
+            api_version: K::API_VERSION,
+            kind: K::KIND,
+            plural: K::URL_PATH_SEGMENT,
+        }
+    }
+
+    /// The path of the collection, of one namespace or of all.
     pub(in crate::adapters) fn collection(
         &self,
         namespace: Option<&str>,
@@ -104,26 +89,37 @@ impl Resource {
         })
     }
 
-    /// One object.
-    pub(in crate::adapters) fn object(
-        &self,
-        namespace: &str,
-        name: &str,
-    ) -> Result<String, CallError> {
-        Ok(format!(
-            "{}/{}",
-            self.collection(Some(namespace))?,
-            segment(name)?
-        ))
-    }
-
-    /// How a message names one object.
-    pub(in crate::adapters) fn shown(&self, namespace: &str, name: &str) -> String {
-        format!("{} {namespace}/{name}", self.kind)
+    /// One object of this type.
+    pub(in crate::adapters) fn object<'a>(
+        self,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> ObjectPath<'a> {
+        ObjectPath {
+            resource: self,
+            namespace,
+            name,
+        }
     }
 }
 
-/// The path of a group and version, as `apps/v1` or, for the core group, `v1`.
+// === impl ObjectPath ===
+
+impl ObjectPath<'_> {
+    /// The path of the object.
+    pub(in crate::adapters) fn path(&self) -> Result<String, CallError> {
+        let collection = self.resource.collection(Some(self.namespace))?;
+        Ok(format!("{collection}/{}", segment(self.name)?))
+    }
+}
+
+impl fmt::Display for ObjectPath<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}/{}", self.resource.kind, self.namespace, self.name)
+    }
+}
+
+/// The path of a group and version, such as `apps/v1` or, for the core group, `v1`.
 pub(in crate::adapters) fn root(api_version: &str) -> Result<String, CallError> {
     Ok(match api_version.split_once('/') {
         Some((group, version)) => format!("/apis/{}/{}", segment(group)?, segment(version)?),
@@ -132,6 +128,9 @@ pub(in crate::adapters) fn root(api_version: &str) -> Result<String, CallError> 
 }
 
 /// One name as a path segment.
+///
+/// # Errors
+/// The API server does not allow the name in a path either: it is empty or dots, or contains `/` or `%`.
 pub(in crate::adapters) fn segment(name: &str) -> Result<String, CallError> {
     if matches!(name, "" | "." | "..") || name.contains(['/', '%']) {
         return Err(CallError::Request(format!(
@@ -141,7 +140,7 @@ pub(in crate::adapters) fn segment(name: &str) -> Result<String, CallError> {
     Ok(encode(name))
 }
 
-/// A query string of the given pairs, with its question mark; empty when there are none.
+/// A query string with its question mark; empty without pairs.
 pub(in crate::adapters) fn query(pairs: &[(&str, &str)]) -> String {
     let mut text = String::new();
     for (position, (key, value)) in pairs.iter().enumerate() {
@@ -153,7 +152,7 @@ pub(in crate::adapters) fn query(pairs: &[(&str, &str)]) -> String {
     text
 }
 
-/// Percent-encodes all but RFC 3986's unreserved characters.
+/// Percent-encodes all characters but the unreserved ones of RFC 3986.
 fn encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -195,7 +194,7 @@ mod tests {
     fn paths_follow_the_group_the_namespace_and_the_name() {
         assert_eq!(Resource::POD.collection(None).unwrap(), "/api/v1/pods");
         assert_eq!(
-            Resource::DEPLOYMENT.object("shop", "web").unwrap(),
+            Resource::DEPLOYMENT.object("shop", "web").path().unwrap(),
             "/apis/apps/v1/namespaces/shop/deployments/web"
         );
         assert_eq!(query(&[]), "");

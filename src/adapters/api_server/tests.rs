@@ -1,4 +1,4 @@
-//! Bounds of a single call.
+//! Limits and retries of single requests.
 
 use std::time::Duration;
 
@@ -6,37 +6,34 @@ use futures::poll;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::super::{
+use super::{
     client::{Body, Calls, Limits},
     error::CallError,
     fake::{FakeServer, Reply},
 };
 use crate::ports::ClusterError;
 
-/// Limits that never wait where a failure is expected.
+/// Limits without a pause before a retry.
 fn limits() -> Limits {
     Limits {
-        pause: Duration::ZERO,
+        backoff: Duration::ZERO,
         ..Limits::default()
     }
 }
 
 #[test]
-fn a_call_has_five_seconds_two_repetitions_and_seven_companions() {
+fn by_default_a_request_has_five_seconds_two_retries_and_eight_slots() {
     let Limits {
         deadline,
         retries,
-        in_flight,
+        slots,
         ..
     } = Limits::default();
-    assert_eq!(
-        (deadline, retries, in_flight),
-        (Duration::from_secs(5), 2, 8)
-    );
+    assert_eq!((deadline, retries, slots), (Duration::from_secs(5), 2, 8));
 }
 
 #[tokio::test]
-async fn a_read_is_repeated_twice_after_a_transient_failure_and_then_given_up() {
+async fn a_read_is_retried_twice_after_a_transient_failure_and_then_fails() {
     let (server, client) = FakeServer::always(|| Reply::Fail(503, "overloaded"));
     let error = Calls::new(client, limits())
         .read::<Value>("/api/v1/pods")
@@ -53,7 +50,7 @@ async fn a_read_is_repeated_twice_after_a_transient_failure_and_then_given_up() 
 }
 
 #[tokio::test]
-async fn a_read_takes_the_first_good_answer() {
+async fn a_read_returns_the_first_successful_response() {
     let (server, client) = FakeServer::new(|_sent, before| match before {
         0 => Reply::Fail(429, "slow down"),
         _ => Reply::Ok(json!({"a": 1})),
@@ -63,7 +60,7 @@ async fn a_read_takes_the_first_good_answer() {
 }
 
 #[tokio::test]
-async fn only_reads_that_failed_by_chance_are_repeated() {
+async fn only_reads_are_retried_and_only_after_a_transient_failure() {
     for code in [400, 401, 403, 404, 409, 410, 422, 500] {
         let (server, client) = FakeServer::always(move || Reply::Fail(code, "no"));
         assert!(
@@ -85,7 +82,7 @@ async fn only_reads_that_failed_by_chance_are_repeated() {
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_answer_costs_the_deadline_and_no_more() {
+async fn a_request_without_a_response_fails_at_the_deadline() {
     let (_server, client) = FakeServer::always(|| Reply::Hang);
     let calls = Calls::new(
         client,
@@ -95,17 +92,20 @@ async fn a_server_that_does_not_answer_costs_the_deadline_and_no_more() {
         },
     );
     let error = calls.read::<Value>("/x").await.unwrap_err();
-    assert!(matches!(error, CallError::Late(Duration::ZERO)), "{error}");
+    assert!(
+        matches!(error, CallError::Timeout(Duration::ZERO)),
+        "{error}"
+    );
     assert!(matches!(error.about("x"), ClusterError::Unreachable { .. }));
 }
 
 #[tokio::test]
-async fn a_call_beyond_the_limit_waits_for_its_turn_and_not_for_ever() {
+async fn a_request_without_a_free_slot_fails_after_the_queue_timeout() {
     let (server, client) = FakeServer::always(|| Reply::Hang);
     let calls = Calls::new(
         client,
         Limits {
-            in_flight: 1,
+            slots: 1,
             queue: Duration::ZERO,
             ..limits()
         },
@@ -115,19 +115,19 @@ async fn a_call_beyond_the_limit_waits_for_its_turn_and_not_for_ever() {
     let error = calls.read::<Value>("/second").await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "waited 0ns for one of 1 calls in flight to end"
+        "timed out after 0ns waiting for a request slot (limit 1)"
     );
     drop(first);
     assert!(!server.lines().iter().any(|line| line.contains("second")));
 }
 
 #[test]
-fn what_a_status_means_for_the_next_step() {
+fn every_http_status_has_its_port_error() {
     let what = || "Deployment shop/web".to_owned();
-    let words = || "the words".to_owned();
+    let message = || "the message".to_owned();
     let refused = ClusterError::Refused {
         what: what(),
-        message: words(),
+        message: message(),
     };
     let down = |message: &str| ClusterError::Unreachable {
         what: what(),
@@ -140,27 +140,27 @@ fn what_a_status_means_for_the_next_step() {
         (404, ClusterError::NotFound { what: what() }),
         (409, ClusterError::Conflict { what: what() }),
         (422, refused),
-        (429, down("the words")),
-        (500, down("the words (HTTP 500)")),
-        (504, down("the words (HTTP 504)")),
+        (429, down("the message")),
+        (500, down("the message (HTTP 500)")),
+        (504, down("the message (HTTP 504)")),
     ] {
         let error = CallError::Status {
             code,
-            message: words(),
+            message: message(),
         };
         assert_eq!(error.about(what()), want, "{code}");
     }
 }
 
 #[tokio::test]
-async fn a_closed_gate_sends_no_write_and_lets_reads_through() {
+async fn a_closed_gate_refuses_writes_and_allows_reads() {
     let (server, client) = FakeServer::always(|| Reply::Ok(json!({})));
     let calls = Calls::new(client, limits());
     calls.gate().set(false);
     let nothing = json!({});
     let write = || calls.write::<Value>(Method::PATCH, "/x", Body::json(&nothing));
     let refused = write().await.unwrap_err();
-    assert!(matches!(refused, CallError::Closed), "{refused}");
+    assert!(matches!(refused, CallError::NotLeader), "{refused}");
     calls.read::<Value>("/x").await.unwrap();
     calls.gate().set(true);
     write().await.unwrap();
@@ -168,7 +168,7 @@ async fn a_closed_gate_sends_no_write_and_lets_reads_through() {
 }
 
 #[tokio::test]
-async fn an_answer_is_read_to_a_limit_and_an_error_to_a_few_words() {
+async fn responses_and_error_messages_have_a_maximum_length() {
     const LONG: &str = match str::from_utf8(&[b'x'; 10_000]) {
         Ok(text) => text,
         Err(_) => "",
@@ -176,7 +176,7 @@ async fn an_answer_is_read_to_a_limit_and_an_error_to_a_few_words() {
     let (_, client) = FakeServer::always(|| Reply::Ok(json!("x".repeat(33 << 20))));
     let calls = Calls::new(client, limits());
     let error = calls.read::<Value>("/api/v1/pods").await.unwrap_err();
-    let expected = "the answer cannot be read: it is longer than 32768 KiB, the most that is read";
+    let expected = "invalid response: longer than the limit of 32768 KiB";
     assert_eq!(error.to_string(), expected);
 
     let (_, client) = FakeServer::always(|| Reply::Fail(403, LONG));

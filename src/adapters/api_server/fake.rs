@@ -1,6 +1,4 @@
-//! A scripted API server behind the real client: it records every request and answers by a function.
-//!
-//! Test support only. It knows HTTP and nothing of Kubernetes, so what is tested is our requests.
+//! A test server behind the real client: it records every request, and a function makes its responses.
 
 use std::{
     convert::Infallible,
@@ -20,7 +18,7 @@ use kube::Client;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-/// One request as it arrived.
+/// A recorded request.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::adapters) struct Sent {
     /// Method, path and query.
@@ -31,7 +29,7 @@ pub(in crate::adapters) struct Sent {
     pub(in crate::adapters) body: Value,
 }
 
-/// What the server does with a request.
+/// A response.
 pub(in crate::adapters) enum Reply {
     /// 200 and a body.
     Ok(Value),
@@ -41,13 +39,13 @@ pub(in crate::adapters) enum Reply {
     Events(Vec<Value>),
     /// A stream of watch events that stays open.
     EventsAndSilence(Vec<Value>),
-    /// A stream of watch events that fails in this way.
+    /// A stream of watch events that fails with this kind of error.
     EventsAndError(Vec<Value>, io::ErrorKind),
-    /// No answer at all.
+    /// No response.
     Hang,
 }
 
-/// The recorded side of the server.
+/// The recorded requests of a server.
 #[derive(Clone)]
 pub(in crate::adapters) struct FakeServer {
     sent: Arc<Mutex<Vec<Sent>>>,
@@ -55,7 +53,7 @@ pub(in crate::adapters) struct FakeServer {
 }
 
 impl FakeServer {
-    /// A server and a client of it; `reply` gets the request and how many came before it.
+    /// A server and a client of it; `reply` gets the request and the number of requests before it.
     pub(in crate::adapters) fn new(
         reply: impl Fn(&Sent, usize) -> Reply + Send + Sync + 'static,
     ) -> (Self, Client) {
@@ -74,24 +72,24 @@ impl FakeServer {
         (server, Client::new(router, "default"))
     }
 
-    /// A server that gives the same answer to everything.
+    /// A server with the same response to all requests.
     pub(in crate::adapters) fn always(
         reply: impl Fn() -> Reply + Send + Sync + 'static,
     ) -> (Self, Client) {
         Self::new(move |_sent, _before| reply())
     }
 
-    /// Everything that arrived.
+    /// All requests.
     pub(in crate::adapters) fn sent(&self) -> Vec<Sent> {
         self.sent.lock().unwrap().clone()
     }
 
-    /// The request lines of everything that arrived.
+    /// The request lines of all requests.
     pub(in crate::adapters) fn lines(&self) -> Vec<String> {
         self.sent().into_iter().map(|sent| sent.line).collect()
     }
 
-    /// Waits until so many requests have arrived.
+    /// Waits until so many requests have been received.
     pub(in crate::adapters) async fn reached(&self, requests: usize) {
         self.count
             .subscribe()

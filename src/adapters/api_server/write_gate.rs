@@ -1,14 +1,14 @@
-//! The gate that every write to a cluster goes through.
+//! The gate of all writes to a cluster.
 //!
-//! Open from the start. Whoever elects a leader closes it while another process leads: a closed gate
-//! refuses a write before anything is sent. It refuses to know why it is closed.
+//! The gate is open at first. With leader election it is closed while another process is the leader: then a write fails
+//! before anything is sent.
 
 use std::sync::{
     Arc,
     atomic::{AtomicBool, Ordering},
 };
 
-/// Whether this process may write; clones are the same gate.
+/// Whether this process may write; clones share their state.
 #[derive(Debug, Clone)]
 pub struct WriteGate(Arc<AtomicBool>);
 
@@ -21,12 +21,12 @@ impl Default for WriteGate {
 }
 
 impl WriteGate {
-    /// Opens or closes the gate; writes that have begun go on.
+    /// Opens or closes the gate. Writes in flight are not interrupted.
     pub fn set(&self, open: bool) {
         self.0.store(open, Ordering::Release);
     }
 
-    /// Whether a write may begin.
+    /// Whether a write may start.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.0.load(Ordering::Acquire)

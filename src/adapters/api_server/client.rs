@@ -1,9 +1,8 @@
-//! The connection to one API server, and the only way to send it a request.
+//! The connection to one API server, and single requests over it.
 //!
-//! A connection is two HTTP clients, because one read timeout cannot suit both short calls and watches
-//! that are silent for a minute. [`Calls`] bounds every call: a total deadline, a limit on calls in
-//! flight, and few retries of reads only. It refuses the client library's own retries, which may hide
-//! minutes of waiting in one call, and knows nothing about the objects it carries.
+//! A [`Connection`] has two HTTP clients, because one read timeout does not suit both short requests and watches that are
+//! silent for a minute. [`Calls`] sends single requests: each has a total deadline, waits for one of a limited number of
+//! slots, and is retried only if it is a read.
 
 use std::{
     hash::{BuildHasher, Hasher, RandomState},
@@ -19,23 +18,26 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tokio::{sync::Semaphore, time::timeout};
 
-use super::{answer, error::CallError, redact::Redactor, write_gate::WriteGate};
+use super::{
+    error::CallError, redact::Redactor, resource::ObjectPath, response, write_gate::WriteGate,
+};
+use crate::ports::ClusterError;
 
 /// How long the server keeps one watch open before it must be renewed.
-pub(super) const WATCH_TIMEOUT: Duration = Duration::from_secs(50);
-/// How much longer than [`WATCH_TIMEOUT`] a silent watch is believed to be alive.
-pub(super) const WATCH_MARGIN: Duration = Duration::from_secs(5);
+pub(in crate::adapters) const WATCH_TIMEOUT: Duration = Duration::from_secs(50);
+/// How much longer than [`WATCH_TIMEOUT`] a silent watch counts as alive.
+pub(in crate::adapters) const WATCH_MARGIN: Duration = Duration::from_secs(5);
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Clients of one API server: one for calls, one for watches.
+/// Clients of one API server: one for single requests, one for watches.
 #[derive(Clone)]
 pub struct Connection {
-    pub(super) unary: Client,
-    pub(super) watch: Client,
-    pub(super) hidden: Redactor,
+    pub(in crate::adapters) unary: Client,
+    pub(in crate::adapters) watch: Client,
+    pub(in crate::adapters) redactor: Redactor,
 }
 
 /// Why there is no connection to an API server.
@@ -56,43 +58,43 @@ pub enum ConnectError {
          name a file with --kubeconfig"
     )]
     NotInCluster(#[source] Box<kube::config::InClusterError>),
-    /// The configuration cannot make a client: certificates, keys or addresses are malformed.
-    #[error("the connection settings of the cluster cannot be used")]
+    /// Certificates, keys or addresses of the configuration are malformed.
+    #[error("invalid connection settings of the cluster")]
     Client(#[source] Box<kube::Error>),
 }
 
-/// The bounds of every call.
+/// The limits of single requests.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::adapters) struct Limits {
-    /// Total time of one call, its retries included.
+    /// Total time of one request, its retries included.
     pub(in crate::adapters) deadline: Duration,
-    /// How long a call may wait for its turn before its deadline starts.
+    /// How long a request may wait for a slot before its deadline starts.
     pub(in crate::adapters) queue: Duration,
-    /// How often a read is repeated after a transient failure.
+    /// How often a read is retried after a transient failure.
     pub(in crate::adapters) retries: u32,
-    /// Least pause before the first repetition; doubles, plus up to as much again at random.
-    pub(in crate::adapters) pause: Duration,
-    /// Calls in flight at once.
-    pub(in crate::adapters) in_flight: usize,
+    /// Minimum pause before the first retry; doubles with each retry, plus up to as much again at random.
+    pub(in crate::adapters) backoff: Duration,
+    /// Slots: requests in flight at once.
+    pub(in crate::adapters) slots: usize,
 }
 
-/// Sends bounded requests to one API server.
+/// Sends single requests to one API server, within [`Limits`].
 pub(in crate::adapters) struct Calls {
     client: Client,
-    turns: Semaphore,
+    slots: Semaphore,
     limits: Limits,
     gate: WriteGate,
-    hidden: Redactor,
+    redactor: Redactor,
 }
 
 // === impl Connection ===
 
 impl Connection {
-    /// Connects as a kubeconfig file says; without a path, as `$KUBECONFIG` or `~/.kube/config` says.
+    /// Connects by a kubeconfig file; without a path, by `$KUBECONFIG` or `~/.kube/config`.
     ///
     /// # Errors
-    /// When the file cannot be read, has no such context, or its credentials are malformed. Nothing is
-    /// sent yet: a server that is down is found by the first call.
+    /// When the file cannot be read, has no such context, or its credentials are malformed. Nothing is sent yet: only the
+    /// first request finds out whether the server is up.
     pub async fn from_kubeconfig(
         file: Option<&Path>,
         context: Option<&str>,
@@ -100,7 +102,7 @@ impl Connection {
         Self::new(Self::config(file, context).await?)
     }
 
-    /// What a kubeconfig file says about a context.
+    /// The client configuration of a context of a kubeconfig file.
     ///
     /// # Errors
     /// When the file cannot be read, or has no such context.
@@ -126,7 +128,7 @@ impl Connection {
         })
     }
 
-    /// Connects as the service account of the pod we run in; its token and CA are re-read as they change.
+    /// Connects as the service account of the pod this process runs in; its token and CA are read again when they change.
     ///
     /// # Errors
     /// When this is not a pod with a service account.
@@ -134,56 +136,59 @@ impl Connection {
         Self::new(Config::incluster().map_err(|e| ConnectError::NotInCluster(Box::new(e)))?)
     }
 
-    /// Connects as a client configuration says; its times are ours.
+    /// Connects by a client configuration; its timeouts are replaced.
     ///
     /// # Errors
     /// When its certificates, keys or addresses are malformed.
     pub(in crate::adapters) fn new(config: Config) -> Result<Self, ConnectError> {
-        // The first caller wins; later installations say so and change nothing.
+        // Only the first installation takes effect; later ones return an error and change nothing.
         let _installed = rustls::crypto::ring::default_provider()
             .install_default()
             .is_ok();
         let client =
             |config| Client::try_from(config).map_err(|e| ConnectError::Client(Box::new(e)));
-        let (calling, watching) = tuned(config);
+        let (unary, watch) = with_timeouts(config);
         Ok(Self {
-            unary: client(calling)?,
-            watch: client(watching)?,
-            hidden: Redactor::default(),
+            unary: client(unary)?,
+            watch: client(watch)?,
+            redactor: Redactor::default(),
         })
     }
 
-    /// The same with credentials that must not show in the words of any error.
-    pub(in crate::adapters) fn hiding(self, hidden: Redactor) -> Self {
-        Self { hidden, ..self }
+    /// The same connection, with credentials that are removed from every error.
+    pub(in crate::adapters) fn with_redactor(self, redactor: Redactor) -> Self {
+        Self { redactor, ..self }
     }
 
-    /// Calls over this connection within the usual bounds, in whose errors no credentials show.
+    /// Single requests over this connection, with the default limits.
     pub(in crate::adapters) fn calls(&self) -> Calls {
-        self.gated_calls(Limits::default(), WriteGate::default())
+        self.calls_within(Limits::default(), WriteGate::default())
     }
 
-    /// The same within other bounds, and behind a gate.
-    pub(in crate::adapters) fn gated_calls(&self, limits: Limits, gate: WriteGate) -> Calls {
+    /// Single requests over this connection, with these limits; writes go through `gate`.
+    pub(in crate::adapters) fn calls_within(&self, limits: Limits, gate: WriteGate) -> Calls {
         Calls {
-            hidden: self.hidden.clone(),
-            ..Calls::gated(self.unary.clone(), limits, gate)
+            client: self.unary.clone(),
+            slots: Semaphore::new(limits.slots),
+            limits,
+            gate,
+            redactor: self.redactor.clone(),
         }
     }
 
-    /// The namespace that the configuration names: of a pod, its own.
+    /// The namespace of the configuration: in a pod, the pod's own.
     #[must_use]
     pub fn namespace(&self) -> &str {
         self.unary.default_namespace()
     }
 
-    /// A connection over a client that speaks to something else than a network.
+    /// A connection over a client of a test server.
     #[cfg(test)]
     pub(in crate::adapters) fn over(client: Client) -> Self {
         Self {
             unary: client.clone(),
             watch: client,
-            hidden: Redactor::default(),
+            redactor: Redactor::default(),
         }
     }
 }
@@ -202,15 +207,15 @@ impl Default for Limits {
             deadline: Duration::from_secs(5),
             queue: Duration::from_secs(30),
             retries: 2,
-            pause: Duration::from_millis(100),
-            in_flight: 8,
+            backoff: Duration::from_millis(100),
+            slots: 8,
         }
     }
 }
 
 impl Limits {
-    /// Bounds of the calls to a member: one that is slow must not keep a whole sync waiting.
-    pub(in crate::adapters) fn of_a_member() -> Self {
+    /// Limits of the requests to a member cluster: a slow member must not delay the sync of all others.
+    pub(in crate::adapters) fn for_member() -> Self {
         Self {
             queue: Duration::from_secs(10),
             ..Self::default()
@@ -223,18 +228,16 @@ impl Limits {
 impl Calls {
     #[cfg(test)]
     pub(in crate::adapters) fn new(client: Client, limits: Limits) -> Self {
-        Self::gated(client, limits, WriteGate::default())
+        Connection::over(client).calls_within(limits, WriteGate::default())
     }
 
-    /// Calls behind a gate that others may go through as well.
-    fn gated(client: Client, limits: Limits, gate: WriteGate) -> Self {
-        Self {
-            client,
-            turns: Semaphore::new(limits.in_flight),
-            gate,
-            limits,
-            hidden: Redactor::default(),
-        }
+    /// Gets one object.
+    pub(in crate::adapters) async fn get<T: DeserializeOwned>(
+        &self,
+        object: ObjectPath<'_>,
+    ) -> Result<T, ClusterError> {
+        let read = async { self.read(&object.path()?).await };
+        read.await.map_err(|error: CallError| error.about(object))
     }
 
     /// GETs a value; transient failures are retried within the deadline.
@@ -243,21 +246,22 @@ impl Calls {
         url: &str,
     ) -> Result<T, CallError> {
         let text = self.read_text(url).await?;
-        self.parsed(&text)
+        self.decode(&text)
     }
 
     /// GETs a text; transient failures are retried within the deadline.
     pub(in crate::adapters) async fn read_text(&self, url: &str) -> Result<String, CallError> {
         let request = request(Method::GET, url, None, Vec::new())?;
-        self.bounded(&request, self.limits.retries).await
+        self.send(&request, self.limits.retries).await
     }
 
     /// The gate of every write.
-    pub(super) fn gate(&self) -> &WriteGate {
+    pub(in crate::adapters) fn gate(&self) -> &WriteGate {
         &self.gate
     }
 
-    /// Sends a changing request once, if the gate is open: whether a lost one took effect is for the next sync to see.
+    /// Sends a request that changes something, if the gate is open. It is sent once: if its response is lost, the next
+    /// sync sees whether it took effect.
     pub(in crate::adapters) async fn write<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -265,44 +269,45 @@ impl Calls {
         body: Body<'_>,
     ) -> Result<T, CallError> {
         if !self.gate.is_open() {
-            return Err(CallError::Closed);
+            return Err(CallError::NotLeader);
         }
         let bytes =
             serde_json::to_vec(body.value).map_err(|e| CallError::Request(e.to_string()))?;
         let request = request(method, url, Some(body.content_type), bytes)?;
-        let text = self.bounded(&request, 0).await?;
-        self.parsed(&text)
+        let text = self.send(&request, 0).await?;
+        self.decode(&text)
     }
 
-    /// What a text says; the parser's words may repeat a part of it.
-    fn parsed<T: DeserializeOwned>(&self, text: &str) -> Result<T, CallError> {
-        let answer = serde_json::from_str(text);
-        answer.map_err(|source| self.hidden.out_of(CallError::Answer(source.to_string())))
+    fn decode<T: DeserializeOwned>(&self, text: &str) -> Result<T, CallError> {
+        // The parser's message may quote the response, and with it a credential.
+        let decoded = serde_json::from_str(text);
+        decoded.map_err(|source| {
+            self.redactor
+                .redact(CallError::Response(source.to_string()))
+        })
     }
 
-    async fn bounded(&self, request: &Request<Vec<u8>>, retries: u32) -> Result<String, CallError> {
-        let turn = timeout(self.limits.queue, self.turns.acquire()).await;
-        let Ok(Ok(_turn)) = turn else {
-            let Limits {
-                queue, in_flight, ..
-            } = self.limits;
-            return Err(CallError::Crowded { queue, in_flight });
+    async fn send(&self, request: &Request<Vec<u8>>, retries: u32) -> Result<String, CallError> {
+        let slot = timeout(self.limits.queue, self.slots.acquire()).await;
+        let Ok(Ok(_slot)) = slot else {
+            let Limits { queue, slots, .. } = self.limits;
+            return Err(CallError::NoSlot { queue, slots });
         };
-        timeout(self.limits.deadline, self.attempts(request, retries))
+        timeout(self.limits.deadline, self.with_retries(request, retries))
             .await
-            .unwrap_or(Err(CallError::Late(self.limits.deadline)))
-            .map_err(|error| self.hidden.out_of(error))
+            .unwrap_or(Err(CallError::Timeout(self.limits.deadline)))
+            .map_err(|error| self.redactor.redact(error))
     }
 
-    async fn attempts(
+    async fn with_retries(
         &self,
         request: &Request<Vec<u8>>,
         retries: u32,
     ) -> Result<String, CallError> {
-        let mut pause = self.limits.pause;
+        let mut pause = self.limits.backoff;
         let mut left = retries;
         loop {
-            match answer::text(&self.client, request.clone()).await {
+            match response::text(&self.client, request.clone()).await {
                 Err(error) if left > 0 && error.is_transient() => {
                     left -= 1;
                     tokio::time::sleep(pause + jitter(pause)).await;
@@ -314,7 +319,7 @@ impl Calls {
     }
 }
 
-/// What a changing request carries.
+/// The body of a request that changes something.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::adapters) struct Body<'a> {
     content_type: &'static str,
@@ -371,22 +376,23 @@ fn request(
         .map_err(|e| CallError::Request(e.to_string()))
 }
 
-/// The settings of the two clients: for calls, and for watches.
-fn tuned(mut config: Config) -> (Config, Config) {
+/// The configurations of the two clients: for single requests, and for watches.
+fn with_timeouts(mut config: Config) -> (Config, Config) {
     let agent = HeaderValue::from_static(concat!("foretide/", env!("CARGO_PKG_VERSION")));
     config.headers.push((header::USER_AGENT, agent));
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.read_timeout = Some(READ_TIMEOUT);
     config.write_timeout = Some(WRITE_TIMEOUT);
     config.reset_reader_on_write = true;
+    // The client library's own retries may hide minutes of waiting in one request.
     config.default_retry = false;
-    let mut watching = config.clone();
-    watching.read_timeout = Some(WATCH_TIMEOUT + WATCH_MARGIN);
-    (config, watching)
+    let mut watch = config.clone();
+    watch.read_timeout = Some(WATCH_TIMEOUT + WATCH_MARGIN);
+    (config, watch)
 }
 
-/// A random span below `bound`, so that clients that failed together do not come back together.
-pub(super) fn jitter(bound: Duration) -> Duration {
+/// A random duration below `bound`, so that clients that failed together do not retry together.
+pub(in crate::adapters) fn jitter(bound: Duration) -> Duration {
     // A fresh `RandomState` is seeded by the operating system's randomness.
     let random = RandomState::new().build_hasher().finish();
     let millis = u64::try_from(bound.as_millis()).unwrap_or(u64::MAX);
@@ -398,9 +404,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_client_waits_for_ever_or_repeats_by_itself() {
-        let (calling, watching) = tuned(Config::new("https://cluster.example".parse().unwrap()));
-        for (config, read) in [(calling, 10), (watching, 55)] {
+    fn every_client_has_timeouts_and_no_retries_of_its_own() {
+        let config = Config::new("https://cluster.example".parse().unwrap());
+        let (unary, watch) = with_timeouts(config);
+        for (config, read) in [(unary, 10), (watch, 55)] {
             assert_eq!(config.connect_timeout, Some(Duration::from_secs(3)));
             assert_eq!(config.read_timeout, Some(Duration::from_secs(read)));
             assert_eq!(config.write_timeout, Some(Duration::from_secs(5)));
@@ -417,7 +424,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_kubeconfig_that_cannot_be_used_is_named() {
+    async fn an_unusable_kubeconfig_is_named_in_the_error() {
         let file = Path::new("/nowhere/kubeconfig");
         let error = Connection::from_kubeconfig(Some(file), None)
             .await

@@ -1,58 +1,47 @@
-//! Which kinds the API server serves, under which path, and which of them can be scaled.
+//! Which kinds the API server serves, under which path, and which of them have a scale subresource.
 //!
-//! One document per group and version, fetched when first needed and kept for ten minutes. What a
-//! document lacks is asked for again at most twice a minute, so that a mistyped kind costs little and a
-//! freshly installed one is found soon. It refuses to read whole-cluster discovery.
+//! The resource list of a group and version is fetched when a kind of it is first looked up. It is cached for ten minutes
+//! for the kinds it has, and for 30 s for those it lacks: a mistyped kind costs few requests, and a CRD that was just
+//! installed is found soon. `kube::discovery` would fetch the lists of all groups.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
-use serde::Deserialize;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
 use tokio::sync::Mutex;
 
-use super::{client::Calls, error::CallError, url};
+use super::{client::Calls, error::CallError, resource};
 use crate::{clock::Clock, domain::ScaleTarget, ports::ClusterError};
 
-const KEPT: SignedDuration = SignedDuration::from_mins(10);
-const ASKED_AGAIN: SignedDuration = SignedDuration::from_secs(30);
+/// How long a list is used for a kind that it has.
+const MAX_AGE: SignedDuration = SignedDuration::from_mins(10);
+/// How long a list, or a failure to fetch it, is used for a kind that it lacks.
+const MAX_AGE_MISSING: SignedDuration = SignedDuration::from_secs(30);
 
 /// One kind of one group and version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::adapters) struct ApiKind {
-    /// The kind, as `Deployment`.
+    /// The kind, such as `Deployment`.
     pub(in crate::adapters) kind: String,
     /// Path segment of its collection.
     pub(in crate::adapters) plural: String,
     /// Whether its objects live in namespaces.
     pub(in crate::adapters) namespaced: bool,
     /// Whether it has a scale subresource.
-    pub(in crate::adapters) scales: bool,
+    pub(in crate::adapters) has_scale: bool,
 }
 
-/// The kinds of the API server, as far as somebody asked.
+/// The kinds of the API server, as far as they were looked up.
 pub(in crate::adapters) struct Discovery {
     calls: Arc<Calls>,
-    known: Mutex<BTreeMap<String, Known>>,
+    /// By `apiVersion`.
+    cache: Mutex<BTreeMap<String, CachedList>>,
 }
 
 #[derive(Debug, Clone)]
-struct Known {
-    asked: Timestamp,
+struct CachedList {
+    fetched: Timestamp,
     kinds: Result<Vec<ApiKind>, CallError>,
-}
-
-#[derive(Deserialize)]
-struct ResourceList {
-    #[serde(default)]
-    resources: Vec<ResourceEntry>,
-}
-
-#[derive(Deserialize)]
-struct ResourceEntry {
-    name: String,
-    kind: String,
-    #[serde(default)]
-    namespaced: bool,
 }
 
 // === impl Discovery ===
@@ -61,17 +50,23 @@ impl Discovery {
     pub(in crate::adapters) fn new(calls: Arc<Calls>) -> Self {
         Self {
             calls,
-            known: Mutex::new(BTreeMap::new()),
+            cache: Mutex::new(BTreeMap::new()),
         }
     }
 
     /// The path of a target's scale subresource.
-    pub(super) async fn scale_path(&self, target: &ScaleTarget) -> Result<String, ClusterError> {
+    pub(in crate::adapters) async fn scale_path(
+        &self,
+        target: &ScaleTarget,
+    ) -> Result<String, ClusterError> {
         Ok(format!("{}/scale", self.path(target).await?))
     }
 
-    /// The path of a target, which must be of a kind that scales.
-    pub(super) async fn path(&self, target: &ScaleTarget) -> Result<String, ClusterError> {
+    /// The path of a target, which must be of a kind with a scale subresource.
+    pub(in crate::adapters) async fn path(
+        &self,
+        target: &ScaleTarget,
+    ) -> Result<String, ClusterError> {
         let ScaleTarget {
             api_version,
             kind,
@@ -85,23 +80,23 @@ impl Discovery {
         let found = self
             .kind(api_version, kind)
             .await
-            .map_err(|e| e.about(target.to_string()))?;
+            .map_err(|error| error.about(target))?;
         let Some(found) = found else {
             return Err(refuse(format!(
                 "the cluster knows no kind {kind} in {api_version}; correct scaleTargetRef or install its CRD"
             )));
         };
-        if !found.scales || !found.namespaced {
+        if !found.has_scale || !found.namespaced {
             return Err(refuse(format!(
                 "expected a namespaced kind with a scale subresource, and {kind} of {api_version} is none"
             )));
         }
         let path = || {
-            let (root, namespace) = (url::root(api_version)?, url::segment(namespace)?);
-            let (plural, name) = (url::segment(&found.plural)?, url::segment(name)?);
+            let (root, namespace) = (resource::root(api_version)?, resource::segment(namespace)?);
+            let (plural, name) = (resource::segment(&found.plural)?, resource::segment(name)?);
             Ok(format!("{root}/namespaces/{namespace}/{plural}/{name}"))
         };
-        path().map_err(|error: CallError| error.about(target.to_string()))
+        path().map_err(|error: CallError| error.about(target))
     }
 
     /// A kind of a group and version; `None` when the server does not serve it.
@@ -110,31 +105,35 @@ impl Discovery {
         api_version: &str,
         kind: &str,
     ) -> Result<Option<ApiKind>, CallError> {
-        // Held while asking: whoever else needs a document waits for this answer instead of asking too.
-        let mut known = self.known.lock().await;
+        // Locked during the request, so that concurrent lookups send one request.
+        let mut cache = self.cache.lock().await;
         let now = Clock::system().now();
-        if let Some(entry) = known
+        if let Some(cached) = cache
             .get(api_version)
-            .filter(|entry| entry.serves(kind, now))
+            .filter(|cached| cached.is_current(kind, now))
         {
-            return entry.find(kind);
+            return cached.find(kind);
         }
         let kinds = match self.fetch(api_version).await {
             Err(error) if error.is_status(404) => Ok(Vec::new()),
-            // An older document is better than none: kinds rarely go away.
-            Err(error) => known
+            // Kinds are rarely removed, so an old list is better than an error.
+            Err(error) => cache
                 .remove(api_version)
-                .map_or(Err(error), |entry| entry.kinds),
+                .map_or(Err(error), |cached| cached.kinds),
             fetched => fetched,
         };
-        let entry = Known { asked: now, kinds };
-        let found = entry.find(kind);
-        known.insert(api_version.to_owned(), entry);
+        let list = CachedList {
+            fetched: now,
+            kinds,
+        };
+        let found = list.find(kind);
+        cache.insert(api_version.to_owned(), list);
         found
     }
 
     async fn fetch(&self, api_version: &str) -> Result<Vec<ApiKind>, CallError> {
-        let list: ResourceList = self.calls.read(&url::root(api_version)?).await?;
+        let path = resource::root(api_version)?;
+        let list: APIResourceList = self.calls.read(&path).await?;
         let scaled: Vec<&str> = list
             .resources
             .iter()
@@ -148,23 +147,23 @@ impl Discovery {
                 kind: r.kind.clone(),
                 plural: r.name.clone(),
                 namespaced: r.namespaced,
-                scales: scaled.contains(&r.name.as_str()),
+                has_scale: scaled.contains(&r.name.as_str()),
             });
         Ok(kinds.collect())
     }
 }
 
-// === impl Known ===
+// === impl CachedList ===
 
-impl Known {
-    /// Whether this document still answers for `kind`.
-    fn serves(&self, kind: &str, now: Timestamp) -> bool {
-        let age = now.duration_since(self.asked);
+impl CachedList {
+    /// Whether the list is new enough to look up `kind`.
+    fn is_current(&self, kind: &str, now: Timestamp) -> bool {
+        let age = now.duration_since(self.fetched);
         let has = self
             .kinds
             .as_ref()
             .is_ok_and(|kinds| kinds.iter().any(|k| k.kind == kind));
-        age < if has { KEPT } else { ASKED_AGAIN }
+        age < if has { MAX_AGE } else { MAX_AGE_MISSING }
     }
 
     fn find(&self, kind: &str) -> Result<Option<ApiKind>, CallError> {
@@ -180,23 +179,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_document_is_kept_for_what_it_has_and_asked_again_for_what_it_lacks() {
-        let asked: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+    fn a_list_is_current_longer_for_a_kind_it_has_than_for_one_it_lacks() {
+        let fetched: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         let kind = ApiKind {
             kind: "Queue".into(),
             plural: "queues".into(),
             namespaced: true,
-            scales: true,
+            has_scale: true,
         };
-        let good = Known {
-            asked,
+        let good = CachedList {
+            fetched,
             kinds: Ok(vec![kind]),
         };
-        let bad = Known {
-            asked,
+        let bad = CachedList {
+            fetched,
             kinds: Err(CallError::Transport("refused".into())),
         };
-        for (known, kind, seconds, want) in [
+        for (list, kind, seconds, want) in [
             (&good, "Queue", 599, true),
             (&good, "Queue", 600, false),
             (&good, "Topic", 29, true),
@@ -204,8 +203,8 @@ mod tests {
             (&bad, "Queue", 29, true),
             (&bad, "Queue", 30, false),
         ] {
-            let now = asked + SignedDuration::from_secs(seconds);
-            assert_eq!(known.serves(kind, now), want, "{kind} after {seconds} s");
+            let now = fetched + SignedDuration::from_secs(seconds);
+            assert_eq!(list.is_current(kind, now), want, "{kind} after {seconds} s");
         }
     }
 }

@@ -1,0 +1,137 @@
+//! Why one request failed.
+//!
+//! A [`CallError`] does not know which object the request was about: [`CallError::about`] adds the object and converts to
+//! the port's error. A failure without an HTTP status is never "not found": the object may exist.
+
+use std::{error::Error, fmt, time::Duration};
+
+use crate::ports::ClusterError;
+
+/// At most so many characters of a server's message are kept, because messages go into logs and statuses.
+const MESSAGE_MAX: usize = 500;
+
+/// Why one request failed.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(in crate::adapters) enum CallError {
+    /// The server responded with an error status.
+    #[error("{message} (HTTP {code})")]
+    Status {
+        /// HTTP status.
+        code: u16,
+        /// The server's message.
+        message: String,
+    },
+    /// The deadline passed.
+    #[error("no response within {0:?}")]
+    Timeout(Duration),
+    /// All slots were in use.
+    #[error("timed out after {queue:?} waiting for a request slot (limit {slots})")]
+    NoSlot {
+        /// How long a request waits for a slot.
+        queue: Duration,
+        /// Requests in flight at once.
+        slots: usize,
+    },
+    /// The write gate is closed.
+    #[error("not the leader; write refused")]
+    NotLeader,
+    /// No connection, or it broke.
+    #[error("{0}")]
+    Transport(String),
+    /// The response is too long or cannot be decoded.
+    #[error("invalid response: {0}")]
+    Response(String),
+    /// The request cannot be built.
+    #[error("invalid request: {0}")]
+    Request(String),
+}
+
+// === impl CallError ===
+
+impl CallError {
+    /// An error status with the beginning of the server's message.
+    pub(in crate::adapters) fn status(code: u16, message: &str) -> Self {
+        Self::Status {
+            code,
+            message: truncate(message).to_owned(),
+        }
+    }
+
+    /// Whether the same request may succeed a moment later.
+    pub(in crate::adapters) fn is_transient(&self) -> bool {
+        match self {
+            Self::Status { code, .. } => matches!(code, 429 | 502 | 503 | 504),
+            Self::Transport(_) => true,
+            Self::Timeout(_)
+            | Self::NoSlot { .. }
+            | Self::NotLeader
+            | Self::Response(_)
+            | Self::Request(_) => false,
+        }
+    }
+
+    pub(in crate::adapters) fn is_status(&self, code: u16) -> bool {
+        matches!(self, Self::Status { code: found, .. } if *found == code)
+    }
+
+    /// Whether the object may not be read, or is not there (403, 404).
+    pub(in crate::adapters) fn is_forbidden_or_not_found(&self) -> bool {
+        self.is_status(403) || self.is_status(404)
+    }
+
+    /// The port's error about the object `what`.
+    pub(in crate::adapters) fn about(self, what: impl fmt::Display) -> ClusterError {
+        let what = what.to_string();
+        match self {
+            Self::Status { code: 404, .. } => ClusterError::NotFound { what },
+            Self::Status { code: 409, .. } => ClusterError::Conflict { what },
+            Self::Status { code: 429, message } => ClusterError::Unreachable { what, message },
+            Self::Status {
+                code: 400..500,
+                message,
+            } => ClusterError::Refused { what, message },
+            Self::Response(_) | Self::Request(_) => ClusterError::Invalid {
+                what,
+                message: self.to_string(),
+            },
+            Self::Status { .. }
+            | Self::Timeout(_)
+            | Self::NoSlot { .. }
+            | Self::NotLeader
+            | Self::Transport(_) => ClusterError::Unreachable {
+                what,
+                message: self.to_string(),
+            },
+        }
+    }
+}
+
+impl From<kube::Error> for CallError {
+    fn from(error: kube::Error) -> Self {
+        // Only `Client::send` is called, which neither builds requests nor decodes responses.
+        Self::Transport(innermost(&error))
+    }
+}
+
+impl From<kube::core::Status> for CallError {
+    fn from(status: kube::core::Status) -> Self {
+        Self::status(status.code, &status.message)
+    }
+}
+
+/// The part of a server's message that is kept.
+pub(in crate::adapters) fn truncate(message: &str) -> &str {
+    let end = message.char_indices().nth(MESSAGE_MAX);
+    end.map_or(message, |(end, _)| message.get(..end).unwrap_or_default())
+}
+
+/// The last error of a chain: every error of the client library repeats the text of its source.
+pub(in crate::adapters) fn innermost(error: &dyn Error) -> String {
+    let mut source = error.source();
+    let mut text = error.to_string();
+    while let Some(inner) = source {
+        text = inner.to_string();
+        source = inner.source();
+    }
+    text
+}

@@ -1,0 +1,41 @@
+//! Requests to one Kubernetes API server.
+//!
+//! [`Connection`] holds the HTTP clients, [`Calls`] sends single requests within a deadline and a concurrency limit,
+//! [`response`] reads responses up to a size limit, and [`Discovery`] finds the path of a kind. What the objects mean is
+//! left to `kube`, `metrics_api` and `members`:
+//!
+//! ```text
+//! members ──► kube ──► metrics_api ──► api_server
+//! ```
+//!
+//! # Why not `kube::Api`
+//!
+//! `kube::Api` sends the same requests, but it reads a response to its end however long it is, and it logs the whole
+//! response when it cannot decode it, Secrets included. Its paths contain names as they are, so that a metric or an
+//! object called `../x` would reach another path. Therefore requests are built and responses are read here, and only the
+//! HTTP stack (TLS, credentials, connection pool) and the wire types are those of `kube` and `k8s-openapi`.
+
+mod client;
+mod discovery;
+mod error;
+mod redact;
+mod resource;
+pub(super) mod response;
+mod write_gate;
+
+#[cfg(test)]
+pub(super) mod fake;
+#[cfg(test)]
+mod tests;
+
+pub(super) use self::{
+    client::{Body, Calls, Limits, WATCH_MARGIN, WATCH_TIMEOUT, jitter},
+    discovery::Discovery,
+    error::CallError,
+    redact::Redactor,
+    resource::{ObjectPath, Resource, query, root, segment},
+};
+pub use self::{
+    client::{ConnectError, Connection},
+    write_gate::WriteGate,
+};

@@ -1,0 +1,132 @@
+//! Reads responses and watch events of an API server up to a size limit.
+//!
+//! The client library reads a response to its end however long it is. The limits keep a faulty member cluster, or a proxy
+//! before it, from using up the memory of the controller.
+
+use std::{error::Error, io};
+
+use futures::{Stream, StreamExt as _};
+use http::{HeaderValue, Request, Response, StatusCode, header::ACCEPT_ENCODING};
+use kube::{
+    Client,
+    client::Body,
+    core::{Status, WatchEvent},
+};
+use serde_json::Value;
+use tokio_util::{
+    codec::{FramedRead, LinesCodec, LinesCodecError},
+    io::StreamReader,
+};
+
+use super::error::{CallError, innermost};
+
+/// Maximum size of a response: a page of a list has 500 objects, of some 10 KiB each.
+const RESPONSE_MAX: usize = 32 << 20;
+/// Maximum size of a watch event: one object, of which etcd stores 1.5 MiB at most.
+const EVENT_MAX: usize = 8 << 20;
+/// Maximum size of a response with an error status.
+const ERROR_MAX: usize = 64 << 10;
+
+/// Sends a request and reads the text of its response.
+///
+/// # Errors
+/// The server does not respond, responds with an error status, or with more than [`RESPONSE_MAX`].
+pub(in crate::adapters) async fn text(
+    client: &Client,
+    request: Request<Vec<u8>>,
+) -> Result<String, CallError> {
+    let bytes = collect(send(client, request).await?, RESPONSE_MAX).await?;
+    String::from_utf8(bytes).map_err(|error| CallError::Response(error.utf8_error().to_string()))
+}
+
+/// Sends a request for a watch and reads its events, one by one.
+///
+/// # Errors
+/// The server does not respond, or responds with an error status. An item of the stream is an error if the event is longer
+/// than [`EVENT_MAX`], is not an event, or the connection fails. A connection that is cut ends the stream without an error,
+/// because proxies cut idle connections.
+pub(in crate::adapters) async fn events(
+    client: &Client,
+    mut request: Request<Vec<u8>>,
+) -> Result<impl Stream<Item = Result<WatchEvent<Value>, CallError>> + use<>, CallError> {
+    // A server may compress every event by itself, and the client library decompresses only the first.
+    let plain = HeaderValue::from_static("identity");
+    request.headers_mut().insert(ACCEPT_ENCODING, plain);
+    let chunks = axum::body::Body::new(send(client, request).await?).into_data_stream();
+    let bytes = StreamReader::new(chunks.map(|chunk| chunk.map_err(io::Error::other)));
+    let lines = FramedRead::new(bytes, LinesCodec::new_with_max_length(EVENT_MAX));
+    Ok(lines.filter_map(async |line| event(line)))
+}
+
+/// One event; `None` if the connection was cut.
+fn event(line: Result<String, LinesCodecError>) -> Option<Result<WatchEvent<Value>, CallError>> {
+    let line = match line {
+        Ok(line) => line,
+        Err(LinesCodecError::MaxLineLengthExceeded) => return Some(Err(too_long(EVENT_MAX))),
+        Err(LinesCodecError::Io(error)) => {
+            let failed = || CallError::Transport(innermost(&error));
+            return (!is_cut(&error)).then(|| Err(failed()));
+        }
+    };
+    match serde_json::from_str(&line) {
+        Ok(event) => Some(Ok(event)),
+        Err(error) if error.is_eof() => None,
+        // Some servers send a bare `Status` instead of an event of type ERROR.
+        Err(error) => Some(Err(match serde_json::from_str::<Status>(&line) {
+            Ok(status) if status.code > 0 => CallError::from(status),
+            _ => CallError::Response(error.to_string()),
+        })),
+    }
+}
+
+/// Whether the connection was closed in the middle of a response, or was silent for too long.
+fn is_cut(error: &(dyn Error + 'static)) -> bool {
+    let by_kind = |error: &io::Error| {
+        matches!(
+            error.kind(),
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::TimedOut
+        )
+    };
+    // The chunk decoder of hyper has no error kind for it.
+    let by_text = |error: &dyn Error| error.to_string().contains("unexpected EOF");
+    let here = error.downcast_ref().is_some_and(by_kind) || by_text(error);
+    here || error.source().is_some_and(is_cut)
+}
+
+async fn send(client: &Client, request: Request<Vec<u8>>) -> Result<Body, CallError> {
+    let response = client.send(request.map(Body::from)).await?;
+    let status = response.status();
+    if status.is_client_error() || status.is_server_error() {
+        return Err(status_error(status, response).await);
+    }
+    Ok(response.into_body())
+}
+
+/// The error of a response with an error status. Its body is a `Status`, or, from a proxy, any text.
+async fn status_error(code: StatusCode, response: Response<Body>) -> CallError {
+    let message = match collect(response.into_body(), ERROR_MAX).await {
+        Err(error) => error.to_string(),
+        Ok(bytes) => match serde_json::from_slice::<Status>(&bytes) {
+            Ok(status) => status.message,
+            Err(_) => String::from_utf8_lossy(&bytes).trim().to_owned(),
+        },
+    };
+    CallError::status(code.as_u16(), &message)
+}
+
+async fn collect(body: Body, max: usize) -> Result<Vec<u8>, CallError> {
+    let mut chunks = axum::body::Body::new(body).into_data_stream();
+    let mut bytes = Vec::new();
+    while let Some(chunk) = chunks.next().await {
+        let chunk = chunk.map_err(|error| CallError::Transport(innermost(&error)))?;
+        if bytes.len().saturating_add(chunk.len()) > max {
+            return Err(too_long(max));
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+    Ok(bytes)
+}
+
+fn too_long(max: usize) -> CallError {
+    CallError::Response(format!("longer than the limit of {} KiB", max >> 10))
+}
