@@ -25,9 +25,9 @@ const LEAD_TIME_SECONDS: std::ops::RangeInclusive<i32> = 30..=1200;
 const QUANTILE: f64 = 0.90;
 const QUANTILES: std::ops::RangeInclusive<f64> = 0.5..=0.999;
 
-/// What is known of a workload besides its spec.
+/// What was measured of a workload, or follows from it, and is not in its spec.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Known {
+pub struct WorkloadFacts {
     /// How long its new pods took until they were ready; used where the spec says nothing.
     pub lead_time: Option<SignedDuration>,
     /// What one replica is to carry, in the unit of the history.
@@ -38,11 +38,11 @@ pub struct Known {
 ///
 /// # Errors
 /// The first field that cannot be used.
-pub fn algorithm(prediction: &Prediction, known: Known) -> Result<Algorithm, Violation> {
+pub fn algorithm(prediction: &Prediction, facts: WorkloadFacts) -> Result<Algorithm, Violation> {
     let block = prediction.prediction_algorithm.clone().unwrap_or_default();
     let asked = block.algorithm_type.clone().unwrap_or(AlgorithmType::Auto);
-    let lead_time = lead_time(prediction, known)?.span;
-    let aim = aim(prediction, known)?;
+    let lead_time = lead_time(prediction, facts)?.span;
+    let aim = aim(prediction, facts)?;
     if asked == AlgorithmType::Auto {
         require_calibrated(block.calibrate)?;
         let parameters = block.auto.unwrap_or_default();
@@ -80,7 +80,7 @@ pub fn algorithm(prediction: &Prediction, known: Known) -> Result<Algorithm, Vio
 /// # Errors
 /// The first field that cannot be used.
 pub fn forecaster(prediction: &Prediction) -> Result<Box<dyn Forecaster>, Violation> {
-    build(algorithm(prediction, Known::default())?)
+    build(algorithm(prediction, WorkloadFacts::default())?)
 }
 
 /// The forecaster of settings that were read from a spec, checked.
@@ -134,7 +134,7 @@ fn named(asked: &AlgorithmType, block: wire::Algorithm) -> Result<Algorithm, Vio
 ///
 /// # Errors
 /// What is written is out of range.
-pub fn lead_time(prediction: &Prediction, known: Known) -> Result<LeadTime, Violation> {
+pub fn lead_time(prediction: &Prediction, facts: WorkloadFacts) -> Result<LeadTime, Violation> {
     let written = prediction.lead_time_seconds;
     if let Some(written) = written.filter(|written| !LEAD_TIME_SECONDS.contains(written)) {
         return Err(Violation::new(
@@ -144,11 +144,11 @@ pub fn lead_time(prediction: &Prediction, known: Known) -> Result<LeadTime, Viol
         ));
     }
     let written = written.map(|seconds| SignedDuration::from_secs(seconds.into()));
-    Ok(LeadTime::of(written, known.lead_time))
+    Ok(LeadTime::of(written, facts.lead_time))
 }
 
 /// How much of the demand the spec wants provided for.
-fn aim(prediction: &Prediction, known: Known) -> Result<auto::Aim, Violation> {
+fn aim(prediction: &Prediction, facts: WorkloadFacts) -> Result<auto::Aim, Violation> {
     let quantile = prediction.quantile.unwrap_or(QUANTILE);
     if !QUANTILES.contains(&quantile) {
         let field = format!("{PREDICTION}.quantile");
@@ -160,7 +160,7 @@ fn aim(prediction: &Prediction, known: Known) -> Result<auto::Aim, Violation> {
     let expected = if prediction.quantile.is_some() {
         "left out, or quantile: each chooses the quantile"
     } else if percent > 0.0 && percent < 100.0 {
-        let per_replica = known.per_replica;
+        let per_replica = facts.per_replica;
         return Ok(auto::Aim::UnderProvisioned {
             percent,
             per_replica,
@@ -195,7 +195,7 @@ mod tests {
     }
 
     fn read(yaml: &str) -> Result<Algorithm, Violation> {
-        algorithm(&prediction(yaml), Known::default())
+        algorithm(&prediction(yaml), WorkloadFacts::default())
     }
 
     #[test]
@@ -207,7 +207,7 @@ mod tests {
             history_length: SignedDuration::from_hours(72),
             ..dsp::Config::default()
         };
-        let read = algorithm(&asked, Known::default());
+        let read = algorithm(&asked, WorkloadFacts::default());
         assert_eq!(read, Ok(Algorithm::Dsp(expected)));
     }
 
@@ -227,7 +227,7 @@ mod tests {
                 ..auto::Config::default()
             })
         };
-        let known = |seconds| Known {
+        let facts = |seconds| WorkloadFacts {
             lead_time: Some(SignedDuration::from_secs(seconds)),
             per_replica: Some(2.5),
         };
@@ -236,23 +236,23 @@ mod tests {
             per_replica: Some(2.5),
         };
         let usual = auto::Aim::Quantile(0.90);
-        for (yaml, known, expected) in [
-            ("{}", known(200), automatic(240, usual)),
-            ("{}", known(5), automatic(60, usual)),
-            ("{}", known(5000), automatic(1200, usual)),
-            ("{leadTimeSeconds: 60}", known(200), automatic(60, usual)),
+        for (yaml, facts, expected) in [
+            ("{}", facts(200), automatic(240, usual)),
+            ("{}", facts(5), automatic(60, usual)),
+            ("{}", facts(5000), automatic(1200, usual)),
+            ("{leadTimeSeconds: 60}", facts(200), automatic(60, usual)),
             (
                 "{quantile: 0.95}",
-                Known::default(),
+                WorkloadFacts::default(),
                 automatic(120, auto::Aim::Quantile(0.95)),
             ),
             (
                 "{maxUnderProvisionedPercent: 1}",
-                known(120),
+                facts(120),
                 automatic(120, objective),
             ),
         ] {
-            assert_eq!(algorithm(&prediction(yaml), known), Ok(expected), "{yaml}");
+            assert_eq!(algorithm(&prediction(yaml), facts), Ok(expected), "{yaml}");
         }
     }
 

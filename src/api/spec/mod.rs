@@ -19,7 +19,7 @@ use foretide_crds::{
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-pub use algorithm::{Known, algorithm, build, forecaster, lead_time};
+pub use algorithm::{WorkloadFacts, algorithm, build, forecaster, lead_time};
 pub use duration::duration;
 pub use fleet::{FleetSpec, fleet};
 pub use metric::selector_text;
