@@ -15,10 +15,9 @@ use crate::domain::{
     observation::{Container, Pod, PodSample, PodUsage, Scale, Unavailable},
 };
 
-/// The workloads of one Kubernetes cluster as a sync needs them, whichever cluster of a fleet it is: compact
-/// snapshots to read, a handful of conditional writes, and the metrics APIs.
+/// The workloads of one Kubernetes cluster, whether the controller's own or a member of a fleet.
 ///
-/// Snapshot methods read the stores and never block; everything `async` is one bounded API call.
+/// Methods that are not `async` read the stores of watches and never block; each `async` method is one bounded API call.
 pub trait Workloads: Send + Sync + 'static {
     /// Whether every store has seen a complete first list.
     fn is_synced(&self) -> bool;
@@ -57,10 +56,10 @@ pub trait Workloads: Send + Sync + 'static {
         &self,
         query: &MetricQuery<'_>,
     ) -> impl Future<Output = Result<Vec<i64>, Unavailable>> + Send;
-    /// Sets the replicas of a target, provided it is still the version that the decision was made from.
+    /// Sets the replicas of a target, if it still is the version that the decision was made from.
     ///
     /// # Errors
-    /// [`ClusterError::Conflict`] when somebody changed the target in between: decide again.
+    /// [`ClusterError::Conflict`] when the target was modified since: decide again.
     fn write_scale(
         &self,
         target: &ScaleTarget,
@@ -72,14 +71,14 @@ pub trait Workloads: Send + Sync + 'static {
         &self,
         manifest: &Value,
     ) -> impl Future<Output = Result<Arc<HpaView>, ClusterError>> + Send;
-    /// JSON patch of a `HorizontalPodAutoscaler`: gives an adopted one back, drops a field added by hand.
+    /// JSON patch of a `HorizontalPodAutoscaler`: to release an adopted one, or to remove a field that a user added.
     fn patch_hpa(
         &self,
         namespace: &str,
         name: &str,
         patch: &Value,
     ) -> impl Future<Output = Result<Arc<HpaView>, ClusterError>> + Send;
-    /// Deletes a `HorizontalPodAutoscaler`, provided it still has this UID; absent is success.
+    /// Deletes a `HorizontalPodAutoscaler` if it has this UID; one that does not exist is a success.
     fn delete_hpa(
         &self,
         namespace: &str,
@@ -88,10 +87,10 @@ pub trait Workloads: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), ClusterError>> + Send;
 }
 
-/// The cluster that our own objects are in: where users ask and are answered.
+/// The cluster with the autoscalers that users write: their specs, statuses and events.
 pub trait Cluster: Workloads {
-    /// Waits until autoscalers appeared, vanished, or got another spec or other annotations; takes
-    /// them all. Dropping it loses nothing.
+    /// Waits until autoscalers were created, deleted, or changed in spec or annotations; returns and clears them all.
+    /// Cancel safe.
     fn changed(&self) -> impl Future<Output = BTreeSet<ObjectKey>> + Send;
     /// The autoscalers of the watched namespaces, in the order of their namespace and name.
     fn autoscalers(&self) -> Vec<Arc<EffectiveHorizontalPodAutoscaler>>;
@@ -109,7 +108,7 @@ pub trait Cluster: Workloads {
         name: &str,
         status: &TimeSeriesPredictionStatus,
     ) -> impl Future<Output = Result<(), ClusterError>> + Send;
-    /// Deletes a `TimeSeriesPrediction`, provided it still has this UID; absent is success.
+    /// Deletes a `TimeSeriesPrediction` if it has this UID; one that does not exist is a success.
     fn delete_prediction(
         &self,
         namespace: &str,
@@ -129,16 +128,15 @@ pub trait Cluster: Workloads {
         about: &EffectiveHorizontalPodAutoscaler,
         event: &EventNote,
     ) -> impl Future<Output = Result<(), ClusterError>> + Send;
-    /// Which cluster it is, for ever: what tells the fleets of one hub from those of another.
+    /// A permanent identity of the cluster, which distinguishes the fleets of different hubs.
     fn identity(&self) -> impl Future<Output = Result<String, ClusterError>> + Send;
-    /// Whether the federated autoscalers have been listed; never, where their kind is not installed.
+    /// Whether the federated autoscalers have been listed; always false where their CRD is not installed.
     fn knows_federated(&self) -> bool;
-    /// As [`Cluster::changed`], of federated autoscalers.
+    /// As [`Cluster::changed`], for federated autoscalers.
     fn federated_changed(&self) -> impl Future<Output = BTreeSet<ObjectKey>> + Send;
     /// The federated autoscalers of the watched namespaces, in the order of their namespace and name.
     fn federated(&self) -> Vec<Arc<FederatedHPA>>;
-    /// All of them, to tell what nobody needs any more; absent while they have not been listed, and while one is left
-    /// out because it cannot be read.
+    /// All of them, for garbage collection: absent until they have been listed, and while one of them cannot be parsed.
     fn every_federated(&self) -> Option<Vec<Arc<FederatedHPA>>>;
     /// Records an event about a federated autoscaler.
     fn emit_federated(
@@ -153,14 +151,14 @@ pub trait Cluster: Workloads {
         name: &str,
         status: &FederatedHPAStatus,
     ) -> impl Future<Output = Result<(), ClusterError>> + Send;
-    /// JSON patch of a federated autoscaler's metadata: its finalizer.
+    /// JSON patch of a federated autoscaler's metadata, for its finalizer.
     fn patch_federated(
         &self,
         namespace: &str,
         name: &str,
         patch: &Value,
     ) -> impl Future<Output = Result<(), ClusterError>> + Send;
-    /// The whole object that a scale target names, as JSON: the template of a fleet's workload.
+    /// The object that a scale target names, as JSON: the template of a fleet's workload.
     fn object(
         &self,
         target: &ScaleTarget,
@@ -183,22 +181,22 @@ pub struct ScaleView {
     pub scale: Scale,
     /// `status.selector`, in its text form; empty when the target has none.
     pub selector: String,
-    /// The version that a write must still find.
+    /// `metadata.resourceVersion`, which a write requires to be unchanged.
     pub resource_version: String,
-    /// Identity of the target: a recreated target starts with a fresh history.
+    /// UID of the target: a recreated target has a new one and starts with an empty history.
     pub uid: String,
     /// Containers of the pod template with their requests, when the kind has one.
     pub template: Option<Arc<[Container]>>,
 }
 
-/// A `HorizontalPodAutoscaler` as it stands in the cluster.
+/// A `HorizontalPodAutoscaler` as the cluster has it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HpaView {
     /// Its namespace.
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Its identity.
+    /// Its UID.
     pub uid: String,
     /// UID of its controller, if any.
     pub controller_uid: Option<String>,
@@ -214,15 +212,14 @@ pub struct HpaView {
     pub status: Value,
     /// `metadata.generation`.
     pub generation: Option<i64>,
-    /// `status.lastScaleTime` as an age against the wall clock at the time of the watch event,
-    /// expressed on the controller's own clock.
+    /// `status.lastScaleTime`, shifted to the controller's clock by its age at the time of the watch event.
     pub last_scale: Option<Timestamp>,
 }
 
-/// What to ask a custom or external metrics API for.
+/// A query to a custom or external metrics API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MetricQuery<'a> {
-    /// The namespace asked.
+    /// The namespace.
     pub namespace: &'a str,
     /// Metric name, as the user wrote it.
     pub metric: &'a str,
@@ -239,33 +236,33 @@ pub struct EventNote {
     pub warning: bool,
     /// `UpperCamelCase` reason from a closed set.
     pub reason: &'static str,
-    /// What was done or attempted.
+    /// The action that was taken or attempted.
     pub action: &'static str,
     /// One sentence.
     pub note: String,
 }
 
-/// Why a call to the cluster gave no answer.
+/// Why a call to the cluster failed.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum ClusterError {
-    /// The object is not there.
+    /// The object does not exist.
     #[error("{what} not found")]
     NotFound {
         /// The object.
         what: String,
     },
-    /// Somebody else changed the object in between.
-    #[error("{what} was changed by somebody else meanwhile")]
+    /// The object was modified since it was read.
+    #[error("conflict: {what} was modified since it was read")]
     Conflict {
         /// The object.
         what: String,
     },
-    /// The API server refused the request; only a change by a person helps.
+    /// The API server rejected the request; trying again does not help.
     #[error("the API server refused {what}: {message}")]
     Refused {
         /// The request.
         what: String,
-        /// The server's words.
+        /// The server's message.
         message: String,
     },
     /// The kind is unknown to the cluster or has no scale subresource.
@@ -276,7 +273,7 @@ pub enum ClusterError {
         /// What was expected.
         message: String,
     },
-    /// Something in the object cannot be read.
+    /// A field of the object cannot be parsed.
     #[error("{what} is not valid: {message}")]
     Invalid {
         /// The object and field.
@@ -284,8 +281,8 @@ pub enum ClusterError {
         /// What was expected.
         message: String,
     },
-    /// No answer in time, connection lost, or the server is overloaded: the next sync tries again.
-    #[error("no answer for {what}: {message}")]
+    /// Timeout, lost connection, or an overloaded server: the next sync tries again.
+    #[error("no response for {what}: {message}")]
     Unreachable {
         /// The request.
         what: String,
@@ -297,7 +294,7 @@ pub enum ClusterError {
 // === impl ClusterError ===
 
 impl ClusterError {
-    /// The same, said to have happened in `place`.
+    /// Adds the place, such as a cluster, to the message.
     #[must_use]
     pub fn within(mut self, place: &str) -> Self {
         let (Self::NotFound { what }

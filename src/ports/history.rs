@@ -7,10 +7,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::domain::{ScaleTarget, forecast::Refused, hpa::MetricSpec};
 
-/// What the history of a metric is asked for by.
+/// The demand whose history is queried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Demand<'a> {
-    /// The workload whose total demand it is.
+    /// The workload.
     pub target: &'a ScaleTarget,
     /// The metric that the workload is scaled on.
     pub metric: &'a MetricSpec,
@@ -18,47 +18,48 @@ pub struct Demand<'a> {
     pub written: Option<&'a str>,
     /// How far back the history goes.
     pub span: SignedDuration,
-    /// The member cluster whose part is meant; absent means the whole, wherever its pods are.
+    /// The member cluster whose pods count; absent means all pods, wherever they run.
     pub member: Option<MemberSeries<'a>>,
 }
 
-/// How the series of one member cluster are told from those of the others.
+/// How the series of one member cluster are distinguished from those of the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemberSeries<'a> {
     /// Name of the member, which is the value of the cluster label.
     pub name: &'a str,
-    /// Name of the endpoint that has the series of this member; absent means that the hub's has them, told apart
-    /// by the cluster label.
+    /// Name of the endpoint that has the series of this member; absent means that the hub's endpoint has them, under
+    /// the cluster label.
     pub endpoint: Option<&'a str>,
-    /// Whether no other member of the fleet names that endpoint: then what has no cluster label there is this one's.
+    /// Whether no other member of the fleet names that endpoint: then series without a cluster label there are this
+    /// member's.
     pub alone: bool,
 }
 
-/// A query, and whom to ask.
+/// A query and the endpoint to send it to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HistoryQuery {
-    /// Name of the endpoint; absent means that of the hub.
+    /// Name of the endpoint; absent means the hub's.
     pub endpoint: Option<Arc<str>>,
     /// Its text.
     pub text: Arc<str>,
 }
 
-/// Knows which query answers for the total demand of a workload, or of its part in one member cluster.
+/// Builds the query for the total demand of a workload, or for its demand in one member cluster.
 pub trait DemandQueries: Send + Sync {
-    /// The query: the user's, else that of the administrator's rules, both restricted to what the object may see,
+    /// The query that the user wrote, else that of the administrator's rules, both restricted to the object's namespace,
     /// else a built-in one.
     ///
-    /// For a member, a value below zero means: its series are there, and the workload had no pods.
+    /// In the result of a member, a value below zero means that its series exist and the workload had no pods.
     ///
     /// # Errors
-    /// Why no query may be asked, and what would be accepted.
+    /// Why there is no query, and what would be accepted.
     fn query(&self, demand: &Demand<'_>) -> Result<HistoryQuery, Refused>;
 
-    /// Differs from what it was before whenever the same demand may get another query than before.
+    /// A version that changes whenever the query for the same demand may have changed.
     fn version(&self) -> u64;
 }
 
-/// Reads the past of one number: Prometheus in production, a recorded series in tests.
+/// Runs range queries that return one series: Prometheus in production, a recorded series in tests.
 pub trait HistoryReader: Send + Sync {
     /// The samples of `query` at `from`, `from + step`, ... up to `to`, both included, oldest first.
     ///
@@ -66,8 +67,7 @@ pub trait HistoryReader: Send + Sync {
     /// Points at which the query has no value are left out; NaN and infinities are passed on.
     ///
     /// # Errors
-    /// [`HistoryError`]; an answer that is not whole (several series, warnings, cut off) is an error, never a smaller
-    /// number.
+    /// [`HistoryError`]; an incomplete result (several series, warnings, truncated) is an error, never a smaller number.
     fn range(
         &self,
         query: &HistoryQuery,
@@ -77,90 +77,89 @@ pub trait HistoryReader: Send + Sync {
     ) -> impl Future<Output = Result<Vec<Sample>, HistoryError>> + Send;
 }
 
-/// Why there is no history. Every variant has a stable [reason](HistoryError::reason).
+/// Why history could not be read. Every variant has a stable [reason](HistoryError::reason).
 #[derive(Debug, thiserror::Error)]
 pub enum HistoryError {
-    /// No connection, or it broke before the answer was complete.
-    #[error("cannot reach the history at {endpoint}")]
+    /// No connection, or it was lost before the response was complete.
+    #[error("cannot reach Prometheus at {endpoint}")]
     Unreachable {
-        /// Where it was looked for, without credentials.
+        /// Its URL without credentials.
         endpoint: String,
-        /// What went wrong below.
+        /// The cause.
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
-    /// No complete answer within the deadline, ours or the server's.
-    #[error("the history at {endpoint} did not answer in time: {message}")]
+    /// No complete response within the deadline of the client or the server.
+    #[error("timed out waiting for Prometheus at {endpoint}: {message}")]
     Timeout {
-        /// Where it was looked for.
+        /// Its URL.
         endpoint: String,
         /// Whose deadline passed.
         message: String,
     },
-    /// The server is up and cannot serve now (429 or 5xx): ask later.
-    #[error("the history is not available now (status {status}): {message}")]
+    /// The server cannot serve now (429 or 5xx): try again later.
+    #[error("Prometheus is unavailable (status {status}): {message}")]
     Unavailable {
         /// The HTTP status.
         status: u16,
-        /// The server's words, shortened.
+        /// The server's message, shortened.
         message: String,
     },
-    /// The server did not let us in, or is not a history server (redirect, 401, 403, 404).
+    /// The credentials are not accepted, or the server is no Prometheus (redirect, 401, 403, 404).
     #[error(
-        "the history endpoint rejected the request (status {status}): {message}; \
-         check its URL and credentials"
+        "Prometheus rejected the request (status {status}): {message}; check its URL and credentials"
     )]
     Rejected {
         /// The HTTP status.
         status: u16,
-        /// The server's words, shortened.
+        /// The server's message, shortened.
         message: String,
     },
-    /// The server understood the request and says that the query is wrong.
-    #[error("the history server refuses the query: {message}")]
+    /// The server reports an error in the query.
+    #[error("Prometheus refused the query: {message}")]
     QueryRefused {
-        /// The server's words.
+        /// The server's message.
         message: String,
     },
-    /// The query touches more samples than the server or we allow.
+    /// The query reads more samples than the server or the client allows.
     #[error("the query reads too many samples: {message}; narrow its selectors")]
     TooManySamples {
         /// Whose limit it was.
         message: String,
     },
-    /// The answer is not what the protocol says.
-    #[error("cannot read the answer of the history server: {message}")]
+    /// The response does not follow the protocol.
+    #[error("cannot parse the response of Prometheus: {message}")]
     Malformed {
-        /// What was expected and what was there.
+        /// What was expected, and what was found.
         message: String,
     },
     /// No series, or only native histograms, which have no single value.
     #[error("the query returned no samples")]
     Empty,
-    /// Several series where one number at a time is needed.
+    /// Several series where one is needed.
     #[error("the query returned {0} series, expected one; wrap it in sum(...)")]
     MultiSeries(usize),
-    /// The server says that part of the data is missing. A total of a part would be too small, so nothing is used.
-    #[error("the history server answered in part only: {message}")]
+    /// The server warns that data is missing. A total of the rest would be too small, so nothing is used.
+    #[error("Prometheus returned a partial response: {message}")]
     Partial {
         /// The server's warnings, joined.
         message: String,
     },
-    /// The part of one cluster of a fleet is missing. A total of the others would be too small, so nothing is used.
+    /// The history of one cluster of a fleet is missing. A total of the others would be too small, so nothing is used.
     #[error("the history of cluster {member} is missing")]
     Member {
         /// The cluster.
         member: Arc<str>,
-        /// What is known of it.
+        /// The cause.
         #[source]
         source: Box<HistoryError>,
     },
-    /// There is a history, and it ended a while ago.
-    #[error("nothing has come since {newest}, while other clusters have samples up to {others}")]
+    /// The history ended a while ago.
+    #[error("no samples since {newest}; other clusters have samples to {others}")]
     Stopped {
         /// The newest sample.
         newest: Timestamp,
-        /// The newest one of any other cluster.
+        /// The newest sample of any other cluster.
         others: Timestamp,
     },
     /// The query names an endpoint that is not configured.

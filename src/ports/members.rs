@@ -11,13 +11,14 @@ use crate::domain::{
     federate::{Estimate, Health, PodShape, Profile, Taint},
 };
 
-/// A member cluster of a fleet: its workloads, what it has room for, and the workload that we place there.
+/// A member cluster of a fleet: its workloads, its capacity, and the workload that the hub places there.
 pub trait Member: Workloads {
-    /// How many replicas of a target its nodes and quotas hold in all, those that are there included, whether pods are
-    /// being created, end or move at this moment or not; absent while nodes, pods or quotas are not known. `like`
-    /// is what one replica needs where the member does not know the target's pod template.
+    /// How many replicas of a target its nodes and quotas hold in total, including existing ones; absent until nodes, pods
+    /// and quotas have been listed. `like` is the size of one replica where the member has no pod template of the target.
+    ///
+    /// Pods that are being created, deleted or rescheduled do not change the estimate.
     fn capacity(&self, target: &ScaleTarget, selector: &str, like: &PodShape) -> Option<Estimate>;
-    /// Pods of a selector that no node has room for: how many, and since when the oldest waits.
+    /// The unschedulable pods of a selector: how many, and since when the oldest has been waiting.
     ///
     /// # Errors
     /// [`ClusterError::Invalid`] when the selector cannot be parsed.
@@ -26,19 +27,19 @@ pub trait Member: Workloads {
         namespace: &str,
         selector: &str,
     ) -> Result<(Replicas, Option<Timestamp>), ClusterError>;
-    /// Who last wrote `spec.replicas` of a target, if it is not the autoscaler or we: the field manager's name.
+    /// The field manager that last wrote `spec.replicas` of a target, if it is neither the HPA controller nor Foretide.
     fn replicas_written_by(
         &self,
         target: &ScaleTarget,
     ) -> impl Future<Output = Result<Option<String>, ClusterError>> + Send;
-    /// UID of the fleet that a target was placed for, as it says itself; absent where nobody placed it.
+    /// UID of the fleet that a target was placed for, from its own metadata; absent if the hub did not place it.
     fn placed_for(
         &self,
         target: &ScaleTarget,
     ) -> impl Future<Output = Result<Option<String>, ClusterError>> + Send;
     /// Server-side apply of a workload that the hub places (a whole manifest, no replicas), with force.
     fn place(&self, manifest: &Value) -> impl Future<Output = Result<(), ClusterError>> + Send;
-    /// Deletes a workload that the hub placed, provided it still has this UID; absent is success.
+    /// Deletes a workload that the hub placed if it has this UID; one that does not exist is a success.
     fn remove(
         &self,
         target: &ScaleTarget,
@@ -46,35 +47,35 @@ pub trait Member: Workloads {
     ) -> impl Future<Output = Result<(), ClusterError>> + Send;
 }
 
-/// The member clusters as they come and go.
+/// The registry of member clusters.
 pub trait Fleet: Send + Sync + 'static {
     /// One member.
     type Member: Member;
-    /// Whether the members have been listed; before that none is known, which does not mean that there is none.
+    /// Whether the members have been listed; before that, [`members`](Self::members) is empty.
     fn is_synced(&self) -> bool;
     /// Every member that is configured, reachable or not, by name. Never blocks.
     fn members(&self) -> Vec<Arc<MemberView<Self::Member>>>;
-    /// Without an answer for longer than this a member counts as lost.
+    /// A member that has not answered for longer than this counts as lost.
     fn lost_after(&self) -> SignedDuration;
-    /// Waits until members appeared, vanished, or changed their credentials, labels or taints.
+    /// Waits until members were added or removed, or changed their credentials, labels or taints.
     fn changed(&self) -> impl Future<Output = ()> + Send;
 }
 
 /// One member as the hub knows it.
 #[derive(Debug)]
 pub struct MemberView<M> {
-    /// Its name and what it is.
+    /// Its name, labels and location.
     pub profile: Profile,
     /// Its taints.
     pub taints: Vec<Taint>,
     /// Name of the Prometheus endpoint that the administrator configured for it, if its Secret names one.
     pub prometheus: Option<String>,
-    /// Whether it answers, as of now.
+    /// Whether it responds.
     pub health: Health,
-    /// Its workloads; absent when its Secret cannot be used, and then `problem` says why.
+    /// Its workloads; absent if its Secret is not usable, and then `problem` has the reason.
     pub cluster: Option<Arc<M>>,
-    /// Whether its last answer was that our credentials are not accepted, which may be before it counts as lost.
+    /// Whether it last rejected the hub's credentials, even if it does not count as lost yet.
     pub refused: bool,
-    /// What is wrong with it or with its Secret, for people.
+    /// What is wrong with it or with its Secret, in words.
     pub problem: Option<String>,
 }

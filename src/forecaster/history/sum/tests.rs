@@ -137,7 +137,7 @@ async fn a_member_without_samples_is_an_error_with_its_name_and_is_not_left_out_
     assert_eq!(
         read(&broken, &["a", "b"], &[]).await,
         Err(format!(
-            "{missing}the history is not available now (status 503): starting"
+            "{missing}Prometheus is unavailable (status 503): starting"
         ))
     );
     assert_eq!(
@@ -147,8 +147,8 @@ async fn a_member_without_samples_is_an_error_with_its_name_and_is_not_left_out_
     assert_eq!(
         read(&gone, &["a", "b"], &[]).await,
         Err(format!(
-            "{missing}nothing has come since 1970-01-01T09:39:00Z, \
-             while other clusters have samples up to 1970-01-01T10:00:00Z"
+            "{missing}no samples since 1970-01-01T09:39:00Z; \
+             other clusters have samples to 1970-01-01T10:00:00Z"
         ))
     );
     assert_eq!(
