@@ -172,7 +172,9 @@ impl ForecastSource {
     pub(super) fn prediction_name(&self) -> String {
         match &self.object {
             AutoscalerObject::Ehpa(ehpa) => OwnerKind::Effective.child_name(&ehpa.name_any()),
-            AutoscalerObject::FederatedHpa(fdhpa) => OwnerKind::Federated.child_name(&fdhpa.name_any()),
+            AutoscalerObject::FederatedHpa(fdhpa) => {
+                OwnerKind::Federated.child_name(&fdhpa.name_any())
+            }
         }
     }
 
