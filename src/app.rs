@@ -22,7 +22,7 @@ use crate::{
     config::{AdapterConfigSource, Config, KubeAccess, ScopeArg},
     controller::{EffectiveController, FleetController, Setup, Shared},
     error::chain,
-    forecaster::{Forecaster, Source, forecasts::Forecasts},
+    forecaster::{Forecaster, ForecasterSetup, HistorySource, forecasts::Forecasts},
     http,
     ports::{Fleet, MemberView},
     telemetry::Telemetry,
@@ -112,9 +112,12 @@ pub async fn run_with(
     let forecaster = Forecaster::new(
         Arc::clone(&cluster),
         history(&config, adapter.book.clone())?,
-        (clock.clone(), config.local_zone.clone()),
         Arc::clone(&forecasts),
-        Arc::clone(&telemetry),
+        ForecasterSetup {
+            clock: clock.clone(),
+            local_zone: config.local_zone.clone(),
+            telemetry: Arc::clone(&telemetry),
+        },
     );
     let router = http::router(Arc::clone(&telemetry));
     let listen = config.listen;
@@ -296,7 +299,7 @@ impl Fleet for Fleets {
 fn history(
     config: &Config,
     adapter: RulesCache,
-) -> Result<Option<Source<Endpoints, QueryRules>>, EndpointError> {
+) -> Result<Option<HistorySource<Endpoints, QueryRules>>, EndpointError> {
     if config.prometheus.is_none() && config.prometheus_endpoints.is_empty() {
         return Ok(None);
     }
@@ -324,7 +327,7 @@ fn history(
         endpoints: reader.names(&config.cluster_label),
         ..QueryRules::default()
     };
-    Ok(Some(Source { reader, queries }))
+    Ok(Some(HistorySource { reader, queries }))
 }
 
 /// The rules of prometheus-adapter, read again and again: an edit takes effect without a restart.

@@ -1,4 +1,5 @@
-//! What the API's objects mean: a spec becomes a value of the domain, and an object that we create names its owner.
+//! The meaning of API objects: specs are converted to domain values, and objects that the controller creates name their
+//! owner.
 //!
 //! [`spec`] validates and translates, for the controller and for the command line alike; [`ownership`] says how an object of
 //! ours is marked and recognized. Reading and writing objects is `adapters`' work.

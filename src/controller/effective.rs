@@ -137,7 +137,7 @@ impl<C: Cluster> Kind for Effective<C> {
     ) -> Self::Decided {
         let part = item.part(&item.spec);
         let decided = context.decide(&mut state.target, part, observation, None);
-        let history = self.shared.forecasts.feed();
+        let history = self.shared.forecasts.demand_history();
         let uid = item.autoscaler.uid();
         demand_sample::record(history, uid, &mut state.lead_times, &decided);
         decided

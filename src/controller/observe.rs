@@ -24,7 +24,7 @@ use crate::{
         proposal::Reason,
         workload::Workload,
     },
-    forecaster::forecasts::{Forecasts, SeriesKey},
+    forecaster::{SeriesKey, forecasts::Forecasts},
     ports::{ClusterError, HpaView, MetricQuery, ScaleView, Workloads},
 };
 
@@ -341,7 +341,7 @@ impl ForecastSeries<'_> {
             }
             let target = demand::target(metric, pods, scale.template.as_deref())
                 .map_err(|error| no_target(&error))?;
-            let (value, grounds) = self.forecasts.outlook(&key, now, prediction.window)?;
+            let (value, grounds) = self.forecasts.peak(&key, now, prediction.window)?;
             Ok((Predicted { value, target }, grounds))
         };
         let metrics = self.workload.metrics.iter();

@@ -1,8 +1,8 @@
-//! The forecasts in force: one table that the forecaster fills and every sync reads. Beside it, the [`DemandHistory`] and the
-//! [`Fleets`]: what syncs have to tell in return.
+//! The table of forecasts: the forecaster fills it and every sync reads it. With it, the two tables that syncs fill for the
+//! forecaster: [`DemandHistory`] and [`DemandShares`].
 //!
-//! An entry outlives the query that could not refresh it, until the forecast itself expires; only
-//! then is the reason for its absence what a reader gets. It refuses to fetch or to compute anything.
+//! A forecast stays in force until it expires, even while it cannot be refreshed; after that, a reader gets the reason why
+//! it was not.
 
 use std::{
     collections::HashMap,
@@ -12,89 +12,69 @@ use std::{
 use foretide_models::Forecast;
 use jiff::{SignedDuration, Timestamp};
 
-use super::{demand_history::DemandHistory, shares::Fleets};
+use super::{demand_history::DemandHistory, series_key::SeriesKey, shares::DemandShares};
 use crate::domain::{
     forecast::Refused,
     lead_time::LeadTime,
     proposal::{ForecastDetails, Reason},
 };
 
-/// Which series a forecast is about.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct SeriesKey {
-    /// UID of the autoscaler; with the name of a member where each is a fleet of its own ([`SeriesKey::of_member`]).
-    pub uid: String,
-    /// Identifier of the metric, such as `resource.cpu`.
-    pub metric: String,
-}
-
 #[derive(Debug, Clone, Default)]
-struct Entry {
+struct ForecastEntry {
     forecast: Option<Arc<Forecast>>,
     lead_time: Option<LeadTime>,
-    trouble: Option<Refused>,
+    failure: Option<Refused>,
 }
 
 /// The forecasts in force, by series.
 #[derive(Debug, Default)]
 pub struct Forecasts {
-    entries: RwLock<HashMap<SeriesKey, Entry>>,
-    feed: DemandHistory,
-    fleets: Fleets,
-}
-
-// === impl SeriesKey ===
-
-impl SeriesKey {
-    /// The UID under which one member of a `Duplicated` fleet has series of its own: `<uid>/<member>`. What syncs tell
-    /// of that member, and ask for it, goes by it; while they tell of none, the fleet has the series of the total.
-    #[must_use]
-    pub fn of_member(uid: &str, member: &str) -> String {
-        format!("{uid}/{member}")
-    }
+    entries: RwLock<HashMap<SeriesKey, ForecastEntry>>,
+    demand_history: DemandHistory,
+    shares: DemandShares,
 }
 
 // === impl Forecasts ===
 
 impl Forecasts {
-    /// What syncs tell forecasters.
+    /// The demand that syncs measured.
     #[must_use]
-    pub fn feed(&self) -> &DemandHistory {
-        &self.feed
+    pub fn demand_history(&self) -> &DemandHistory {
+        &self.demand_history
     }
 
-    /// Whose series make up the demand of each fleet, as syncs tell it.
+    /// The members whose demand adds up to that of each fleet.
     #[must_use]
-    pub fn fleets(&self) -> &Fleets {
-        &self.fleets
+    pub fn shares(&self) -> &DemandShares {
+        &self.shares
     }
 
-    /// Puts a fresh forecast in force.
-    pub fn renew(&self, key: SeriesKey, forecast: Forecast, lead_time: LeadTime) {
-        let entry = Entry {
+    /// Replaces the forecast of a series.
+    pub fn replace(&self, key: SeriesKey, forecast: Forecast, lead_time: LeadTime) {
+        let entry = ForecastEntry {
             forecast: Some(Arc::new(forecast)),
             lead_time: Some(lead_time),
-            trouble: None,
+            failure: None,
         };
         self.write(|entries| entries.insert(key, entry));
     }
 
-    /// Withdraws a forecast: the history itself says that there is none to be had.
+    /// Removes the forecast of a series, because its history allows none.
     pub fn withdraw(&self, key: SeriesKey, refused: Refused) {
-        let entry = Entry {
+        let entry = ForecastEntry {
             forecast: None,
             lead_time: None,
-            trouble: Some(refused),
+            failure: Some(refused),
         };
         self.write(|entries| entries.insert(key, entry));
     }
 
-    /// Notes that a forecast could not be refreshed; what is in force stays until it expires.
-    pub fn trouble(&self, key: SeriesKey, refused: Refused) {
-        self.write(|entries| entries.entry(key).or_default().trouble = Some(refused));
+    /// Records why a forecast could not be refreshed; the one in force stays until it expires.
+    pub fn record_failure(&self, key: SeriesKey, refused: Refused) {
+        self.write(|entries| entries.entry(key).or_default().failure = Some(refused));
     }
 
-    /// Forgets every series that `keep` does not want.
+    /// Drops every series that `keep` refuses.
     pub fn retain(&self, keep: impl Fn(&SeriesKey) -> bool) {
         self.write(|entries| entries.retain(|key, _| keep(key)));
     }
@@ -104,30 +84,29 @@ impl Forecasts {
     /// # Errors
     /// Why there is none.
     pub fn in_force(&self, key: &SeriesKey, now: Timestamp) -> Result<Arc<Forecast>, Refused> {
-        self.founded(key, now).map(|(forecast, _)| forecast)
+        self.with_details(key, now).map(|(forecast, _)| forecast)
     }
 
-    /// The highest value that a forecast in force predicts for `[now, now + window]`, and what that very forecast stands
-    /// on.
+    /// The highest value that the forecast in force predicts for `[now, now + window]`, and the details of that forecast.
     ///
     /// # Errors
     /// Why there is none.
-    pub fn outlook(
+    pub fn peak(
         &self,
         key: &SeriesKey,
         now: Timestamp,
         window: SignedDuration,
     ) -> Result<(f64, ForecastDetails), Refused> {
-        let (forecast, grounds) = self.founded(key, now)?;
+        let (forecast, details) = self.with_details(key, now)?;
         let demand = forecast.demand(now, window);
-        Ok((demand.ok_or_else(|| missing(true))?, grounds))
+        Ok((demand.ok_or_else(|| missing(true))?, details))
     }
 
-    /// The forecast in force at `now`, and what it stands on.
+    /// The forecast in force at `now`, and its details.
     ///
     /// # Errors
     /// Why there is none.
-    pub fn founded(
+    pub fn with_details(
         &self,
         key: &SeriesKey,
         now: Timestamp,
@@ -137,15 +116,15 @@ impl Forecasts {
         drop(entries);
         match (entry.forecast, entry.lead_time) {
             (Some(forecast), Some(lead_time)) if now <= forecast.valid_until() => {
-                let censored = self.feed.censored_percent(key);
-                let grounds = ForecastDetails::of(&forecast, lead_time, censored);
-                Ok((forecast, grounds))
+                let censored = self.demand_history.censored_percent(key);
+                let details = ForecastDetails::of(&forecast, lead_time, censored);
+                Ok((forecast, details))
             }
-            (expired, _) => Err(entry.trouble.unwrap_or_else(|| missing(expired.is_some()))),
+            (expired, _) => Err(entry.failure.unwrap_or_else(|| missing(expired.is_some()))),
         }
     }
 
-    fn write<T>(&self, change: impl FnOnce(&mut HashMap<SeriesKey, Entry>) -> T) {
+    fn write<T>(&self, change: impl FnOnce(&mut HashMap<SeriesKey, ForecastEntry>) -> T) {
         drop(change(
             &mut self.entries.write().unwrap_or_else(PoisonError::into_inner),
         ));
@@ -156,7 +135,7 @@ fn missing(expired: bool) -> Refused {
     if expired {
         return Refused::new(
             Reason::Expired,
-            "the forecast has expired and no newer one came",
+            "the forecast has expired and was not refreshed",
         );
     }
     Refused::new(Reason::Pending, "no forecast has been computed yet")

@@ -1,8 +1,17 @@
-//! The past of each query, kept: the first reading asks for the whole span, every later one only for what is new and
-//! a little before it, and nothing at all while live readings tell the same. What readers told is shared by all series
-//! that ask the same; the live minutes of a series are its own. Works over any [`HistoryReader`]. Never interpolates or
-//! cleans: samples are what the reader gave, the sum of it over the members of a fleet, or a live minute that stands in
-//! for one, on the step's grid, and a reading that failed half way keeps what it got and goes on from there.
+//! A cache of query results, so that each refresh asks for new samples only.
+//!
+//! The first read of a query asks for the whole span. A later read asks from shortly before the newest sample, or asks
+//! nothing at all while the live minutes of the series match the query:
+//!
+//! ```text
+//! |<------------------ span ------------------>|
+//! |  cached samples                  | overlap | live minutes
+//! from                               ^ the next query starts here   now
+//! ```
+//!
+//! Results are shared by all series that ask the same query; the live minutes of a series are its own. Samples are the
+//! reader's, the sum of them over the members of a fleet ([`sum`]), or live minutes in their place ([`cache`]); nothing is
+//! interpolated or cleaned here. A read that fails half way keeps what it got, and the next one goes on from there.
 
 mod cache;
 mod sum;
@@ -15,51 +24,51 @@ use futures::{StreamExt, stream};
 use jiff::{SignedDuration, Timestamp};
 
 pub use self::cache::LiveMatch;
-use self::{cache::CachedSamples, sum::Sum};
+use self::{cache::CachedSamples, sum::MemberSum};
 use crate::ports::{HistoryError, HistoryQuery, HistoryReader};
 
-/// The most points that one range query may return (Prometheus' own limit).
+/// The most points that one range query may return: the limit of Prometheus.
 const POINTS_PER_QUERY: i64 = 11_000;
 /// The most points that are kept of one query: 70 days of minutes.
 const POINTS_MAX: i64 = 100_800;
-/// How soon a comparison is tried again that the reader did not answer.
-const COMPARED_AGAIN: SignedDuration = SignedDuration::from_mins(10);
-/// How many parts of one sum are asked for at once.
-const PARTS_AT_ONCE: usize = 4;
+/// How soon live minutes are compared again after the query for the comparison failed.
+const COMPARE_RETRY: SignedDuration = SignedDuration::from_mins(10);
+/// How many members of one sum are queried at once.
+const CONCURRENT_PARTS: usize = 4;
 
-/// A past that can be read: that of one query, or the sum of those of the members of a fleet.
+/// What one series reads: the samples of one query, or the sum of one query per member of a fleet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Past {
-    grid: Grid,
-    parts: Vec<Part>,
+pub struct RangeQuery {
+    grid: SampleGrid,
+    parts: Vec<QueryPart>,
 }
 
-/// One term of a sum, or the whole.
+/// One query of a [`RangeQuery`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
-    /// The member whose part it is; absent where it is the whole.
+pub struct QueryPart {
+    /// The member whose samples it returns; absent for a query that covers all of them.
     pub member: Option<Arc<str>>,
-    /// What is asked for.
+    /// The query.
     pub query: HistoryQuery,
 }
 
-/// What is kept: a query, read on a grid.
+/// What results are cached by: a query and the grid that it is read on.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Request {
+pub struct CacheKey {
     query: HistoryQuery,
-    grid: Grid,
+    grid: SampleGrid,
 }
 
-/// Every multiple of `step`, `span` back, in seconds.
+/// The multiples of `step` within the last `span`, both in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Grid {
+struct SampleGrid {
     step: i64,
     span: i64,
 }
 
-/// Why a request makes no sense.
+/// Why a range cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidRequest {
+pub enum InvalidRange {
     /// The step is not a whole number of seconds above zero.
     #[error("history step {0:#} is not a positive whole number of seconds")]
     Step(SignedDuration),
@@ -73,55 +82,55 @@ pub enum InvalidRequest {
     },
 }
 
-impl Past {
-    /// The sum of `parts`, `span` back in steps of `step`.
+impl RangeQuery {
+    /// The sum of `parts` over the last `span` in steps of `step`.
     ///
     /// # Errors
-    /// [`InvalidRequest`]: steps are positive whole seconds, and between 1 and 100,800 of them make the span.
+    /// [`InvalidRange`] unless the step is a positive whole number of seconds and the span holds 1 to 100,800 steps.
     pub fn new(
-        parts: Vec<Part>,
+        parts: Vec<QueryPart>,
         step: SignedDuration,
         span: SignedDuration,
-    ) -> Result<Self, InvalidRequest> {
+    ) -> Result<Self, InvalidRange> {
         if step.as_secs() < 1 || step.subsec_nanos() != 0 {
-            return Err(InvalidRequest::Step(step));
+            return Err(InvalidRange::Step(step));
         }
         if !(1..=POINTS_MAX).contains(&(span.as_secs() / step.as_secs())) {
-            return Err(InvalidRequest::Span { span, step });
+            return Err(InvalidRange::Span { span, step });
         }
         let (step, span) = (step.as_secs(), span.as_secs());
-        let grid = Grid { step, span };
+        let grid = SampleGrid { step, span };
         Ok(Self { grid, parts })
     }
 
-    /// Everything that is kept for it.
-    pub fn requests(&self) -> impl Iterator<Item = Request> {
-        self.parts.iter().map(|part| self.request(part))
+    /// The cache entries that it reads.
+    pub fn cache_keys(&self) -> impl Iterator<Item = CacheKey> {
+        self.parts.iter().map(|part| self.cache_key(part))
     }
 
-    fn request(&self, part: &Part) -> Request {
+    fn cache_key(&self, part: &QueryPart) -> CacheKey {
         let (query, grid) = (part.query.clone(), self.grid);
-        Request { query, grid }
+        CacheKey { query, grid }
     }
 
-    /// What is read, if nothing is to be added up.
-    fn whole(&self) -> Option<Request> {
+    /// The only cache entry, if there is nothing to add up.
+    fn single(&self) -> Option<CacheKey> {
         match &self.parts[..] {
-            [part] if part.member.is_none() => Some(self.request(part)),
+            [part] if part.member.is_none() => Some(self.cache_key(part)),
             _ => None,
         }
     }
 }
 
-/// One range to read, in seconds since 1970, both ends on the grid and included.
+/// A range of time in seconds since 1970; both ends are on the grid and included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Range {
+struct TimeRange {
     from: i64,
     to: i64,
 }
 
-impl Range {
-    /// In pieces that one query may return, oldest first.
+impl TimeRange {
+    /// Splits it into pieces that one query may return, oldest first.
     fn pieces(self, step: i64) -> impl Iterator<Item = Self> {
         let width = step * (POINTS_PER_QUERY - 1);
         let starts = std::iter::successors(Some(self.from), move |from| Some(from + width + step));
@@ -134,16 +143,16 @@ impl Range {
     }
 }
 
-/// What one reading is about.
+/// The circumstances of one read.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadContext<'a> {
-    /// When it is.
+    /// The time of the read.
     pub now: Timestamp,
-    /// Before when nothing is wanted, if not the whole span.
+    /// Samples before this time are not needed; absent means the whole span.
     pub since: Option<Timestamp>,
-    /// Live minutes, oldest first: each the mean of the minute that ends there.
+    /// Live minutes, oldest first: each is the mean of the minute that ends there.
     pub live: &'a [Sample],
-    /// The members in which nothing runs now, as the hub sees it: where they tell nothing, there was nothing.
+    /// The members in which the hub sees no pods: where they have no sample, their demand is zero.
     pub idle: &'a BTreeSet<Arc<str>>,
 }
 
@@ -153,219 +162,220 @@ fn second(at: i64) -> Result<Timestamp, HistoryError> {
     })
 }
 
-/// The kept past of one request.
+/// The cached samples of one query.
 #[derive(Debug)]
-struct History {
+struct CachedQuery {
     query: HistoryQuery,
-    told: Mutex<CachedSamples>,
-    /// Held by whoever asks the reader, or forgets.
-    asking: tokio::sync::Mutex<()>,
+    samples: Mutex<CachedSamples>,
+    /// Held while the reader is queried or samples are dropped, so that two reads of one query follow each other.
+    reading: tokio::sync::Mutex<()>,
 }
 
-// === impl History ===
+// === impl CachedQuery ===
 
-impl History {
-    fn new(request: Request) -> Self {
+impl CachedQuery {
+    fn new(key: CacheKey) -> Self {
         Self {
-            told: Mutex::new(CachedSamples::nothing(request.grid)),
-            query: request.query,
-            asking: tokio::sync::Mutex::default(),
+            samples: Mutex::new(CachedSamples::empty(key.grid)),
+            query: key.query,
+            reading: tokio::sync::Mutex::default(),
         }
     }
 
-    async fn ask<R: HistoryReader>(
+    async fn fetch<R: HistoryReader>(
         &self,
         reader: &R,
-        missing: Range,
-        window: Range,
+        missing: TimeRange,
+        window: TimeRange,
     ) -> Result<(), HistoryError> {
-        let Grid { step, .. } = self.told().grid;
+        let SampleGrid { step, .. } = self.cached().grid;
         if missing == window {
-            self.told().whole_at = window.to;
+            self.cached().full_read_at = window.to;
         }
         for piece in missing.pieces(step) {
             let (from, to) = (second(piece.from)?, second(piece.to)?);
             let step = SignedDuration::from_secs(step);
             let samples = match reader.range(&self.query, from, to, step).await {
-                // No samples in a piece is an answer; none in all of them is told by the caller.
+                // One piece may be empty; the caller reports an empty window.
                 Err(HistoryError::Empty) => Vec::new(),
                 other => other?,
             };
-            self.told().absorb(piece, samples);
+            self.cached().merge(piece, samples);
         }
         Ok(())
     }
 
-    /// No code that holds this lock can leave what was told half-changed, so a poisoned one is as good.
-    fn told(&self) -> MutexGuard<'_, CachedSamples> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    /// No holder of this lock can leave the samples half-changed, so a poisoned lock is still usable.
+    fn cached(&self) -> MutexGuard<'_, CachedSamples> {
+        self.samples.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The histories of all queries in use. Readings of different requests run side by side; two of the same one follow
-/// each other, and the second finds what the first brought.
+/// The samples of all queries in use.
+///
+/// Reads of different queries run in parallel; two reads of one query follow each other, and the second finds what the
+/// first one fetched.
 #[derive(Debug, Default)]
 pub struct HistoryCache {
-    histories: Mutex<BTreeMap<Request, Arc<History>>>,
+    entries: Mutex<BTreeMap<CacheKey, Arc<CachedQuery>>>,
 }
 
 // === impl HistoryCache ===
 
 impl HistoryCache {
-    /// The samples of a past up to the occasion (rounded down to the step), oldest first, times distinct, if they are
-    /// known without asking anybody. Never waits. What a sum is where a member tells nothing: `sum`.
+    /// The samples up to the time of the read (rounded down to the step), oldest first and at distinct times, if no query
+    /// is needed for them. Never waits.
     #[must_use]
-    pub fn known(
+    pub fn cached_samples(
         &self,
-        past: &Past,
-        agreement: LiveMatch,
-        occasion: &ReadContext<'_>,
+        query: &RangeQuery,
+        live_match: LiveMatch,
+        context: &ReadContext<'_>,
     ) -> Option<Vec<Sample>> {
-        self.over(past, occasion, |told| {
-            let missing = told.missing(agreement, occasion);
-            let samples = || told.samples(agreement, occasion).ok();
+        self.with_samples(query, context, |cached| {
+            let missing = cached.missing(live_match, context);
+            let samples = || cached.samples(live_match, context).ok();
             missing.is_none().then(samples).flatten()
         })
     }
 
-    /// As [`known`](Self::known), but asks the reader for what is not known yet, at most 11,000 points at a time. When
-    /// it fails, what was read before is kept for the next call.
+    /// As [`cached_samples`](Self::cached_samples), but queries the reader for what is missing, at most 11,000 points at a
+    /// time. After a failure the samples that were read before it stay cached.
     ///
     /// # Errors
-    /// The reader's; [`HistoryError::Empty`] when the whole span has no sample; [`HistoryError::Member`] when the part of
-    /// a member cannot be read, has no sample, or has none any more.
+    /// Those of the reader; [`HistoryError::Empty`] when the whole span has no sample; [`HistoryError::Member`] when the
+    /// samples of a member cannot be read, or there are none, or they have ended.
     pub async fn read<R: HistoryReader>(
         &self,
         reader: &R,
-        past: &Past,
-        agreement: &mut LiveMatch,
-        occasion: &ReadContext<'_>,
+        query: &RangeQuery,
+        live_match: &mut LiveMatch,
+        context: &ReadContext<'_>,
     ) -> Result<Vec<Sample>, HistoryError> {
-        let asked = match past.whole() {
-            Some(request) => self.ask(reader, request, *agreement, occasion).await,
-            None => self.ask_all(reader, past, *agreement, occasion).await,
+        let queried = match query.single() {
+            Some(key) => self.fetch(reader, key, *live_match, context).await,
+            None => self.fetch_parts(reader, query, *live_match, context).await,
         };
-        self.over(past, occasion, |told| {
-            match asked {
-                Ok(true) => agreement.compare(told, occasion),
+        self.with_samples(query, context, |cached| {
+            match queried {
+                Ok(true) => live_match.compare(cached, context),
                 Ok(false) => {}
-                // A comparison that was not answered is made later, while live minutes carry the history.
-                Err(_) if told.is_carried(*agreement, occasion) => {
-                    let again = told.window(occasion).to + COMPARED_AGAIN.as_secs();
-                    agreement.compare_at = again;
+                // While live minutes cover the gap, a failed query is no error: compare again later.
+                Err(_) if cached.live_reaches_end(*live_match, context) => {
+                    let retry_at = cached.window(context).to + COMPARE_RETRY.as_secs();
+                    live_match.compare_at = retry_at;
                 }
                 Err(error) => return Err(error),
             }
-            told.samples(*agreement, occasion)
+            cached.samples(*live_match, context)
         })
     }
 
-    /// Asks for what is missing of every part, unless live minutes carry the sum; whether anything was.
-    async fn ask_all<R: HistoryReader>(
+    /// Queries what is missing of every part, unless live minutes cover the sum; returns whether anything was missing.
+    async fn fetch_parts<R: HistoryReader>(
         &self,
         reader: &R,
-        past: &Past,
-        agreement: LiveMatch,
-        occasion: &ReadContext<'_>,
+        query: &RangeQuery,
+        live_match: LiveMatch,
+        context: &ReadContext<'_>,
     ) -> Result<bool, HistoryError> {
-        if self.over(past, occasion, |told| {
-            told.missing(agreement, occasion).is_none()
+        if self.with_samples(query, context, |cached| {
+            cached.missing(live_match, context).is_none()
         }) {
             return Ok(false);
         }
-        // Live minutes are those of the sum: each part is read as if there were none.
-        let apart = ReadContext {
+        // Live minutes measure the sum, so they say nothing about one part.
+        let part_context = ReadContext {
             live: &[],
-            ..*occasion
+            ..*context
         };
-        let mut asking = Vec::new();
-        for part in &past.parts {
-            let apart = &apart;
-            asking.push(async move {
-                let asked = self.ask(reader, past.request(part), LiveMatch::default(), apart);
-                asked.await.map_err(|error| sum::of_member(part, error))
+        let mut fetches = Vec::new();
+        for part in &query.parts {
+            let (key, part_context) = (query.cache_key(part), &part_context);
+            fetches.push(async move {
+                let fetch = self.fetch(reader, key, LiveMatch::default(), part_context);
+                fetch.await.map_err(|error| sum::name_member(part, error))
             });
         }
-        let asked: Vec<_> = stream::iter(asking).buffered(PARTS_AT_ONCE).collect().await;
-        asked.into_iter().collect::<Result<Vec<bool>, _>>()?;
-        self.sum(past, occasion).complete()?;
+        let fetches = stream::iter(fetches).buffered(CONCURRENT_PARTS);
+        let results: Vec<_> = fetches.collect().await;
+        results.into_iter().collect::<Result<Vec<bool>, _>>()?;
+        self.member_sum(query, context).check_complete()?;
         Ok(true)
     }
 
-    /// Asks for what is missing of one request; whether anything was.
-    async fn ask<R: HistoryReader>(
+    /// Queries what is missing of one cache entry; returns whether anything was missing.
+    async fn fetch<R: HistoryReader>(
         &self,
         reader: &R,
-        request: Request,
-        agreement: LiveMatch,
-        occasion: &ReadContext<'_>,
+        key: CacheKey,
+        live_match: LiveMatch,
+        context: &ReadContext<'_>,
     ) -> Result<bool, HistoryError> {
-        let history = self.entry(request);
-        let _asking = history.asking.lock().await;
-        let window = history.told().window(occasion);
-        // Only here: what is known without asking must not take away what somebody else is asking for.
-        history.told().forget_before(window.from);
-        let missing = history.told().missing(agreement, occasion);
+        let entry = self.entry(key);
+        let _reading = entry.reading.lock().await;
+        let window = entry.cached().window(context);
+        // Only under the lock: another series may be reading a longer window of the same query.
+        entry.cached().drop_before(window.from);
+        let missing = entry.cached().missing(live_match, context);
         match missing {
-            Some(missing) => history.ask(reader, missing, window).await.map(|()| true),
+            Some(missing) => entry.fetch(reader, missing, window).await.map(|()| true),
             None => Ok(false),
         }
     }
 
-    /// Looks at what was told of a past, as of one query.
-    fn over<T>(
+    /// Passes the samples of a query, or of its sum, to `use_samples`.
+    fn with_samples<T>(
         &self,
-        past: &Past,
-        occasion: &ReadContext<'_>,
-        look: impl FnOnce(&CachedSamples) -> T,
+        query: &RangeQuery,
+        context: &ReadContext<'_>,
+        use_samples: impl FnOnce(&CachedSamples) -> T,
     ) -> T {
-        match past.whole() {
-            Some(request) => look(&self.entry(request).told()),
-            None => look(&self.sum(past, occasion).told()),
+        match query.single() {
+            Some(key) => use_samples(&self.entry(key).cached()),
+            None => use_samples(&self.member_sum(query, context).cached()),
         }
     }
 
-    fn sum(&self, past: &Past, occasion: &ReadContext<'_>) -> Sum {
-        let mut sum = Sum::of(past.grid, occasion);
-        for part in &past.parts {
-            let history = self.entry(past.request(part));
-            sum.add(part, &history.told(), occasion.idle);
+    fn member_sum(&self, query: &RangeQuery, context: &ReadContext<'_>) -> MemberSum {
+        let mut sum = MemberSum::new(query.grid, context);
+        for part in &query.parts {
+            let entry = self.entry(query.cache_key(part));
+            sum.add(part, &entry.cached(), context.idle);
         }
         sum
     }
 
-    /// Drops every history that is not among these: objects go, and queries change.
-    pub fn retain(&self, wanted: impl Fn(&Request) -> bool) {
-        self.locked().retain(|request, _| wanted(request));
+    /// Drops every entry that `keep` refuses.
+    pub fn retain(&self, keep: impl Fn(&CacheKey) -> bool) {
+        self.locked().retain(|key, _| keep(key));
     }
 
-    /// How many histories are kept.
+    /// How many queries are cached.
     #[must_use]
     pub fn len(&self) -> usize {
         self.locked().len()
     }
 
-    /// Whether nothing is kept.
+    /// Whether no query is cached.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.locked().is_empty()
     }
 
-    fn entry(&self, request: Request) -> Arc<History> {
-        let mut histories = self.locked();
-        if let Some(history) = histories.get(&request) {
-            return Arc::clone(history);
+    fn entry(&self, key: CacheKey) -> Arc<CachedQuery> {
+        let mut entries = self.locked();
+        if let Some(entry) = entries.get(&key) {
+            return Arc::clone(entry);
         }
-        let history = Arc::new(History::new(request.clone()));
-        histories.insert(request, Arc::clone(&history));
-        history
+        let entry = Arc::new(CachedQuery::new(key.clone()));
+        entries.insert(key, Arc::clone(&entry));
+        entry
     }
 
-    /// No code that holds this lock can leave the map half-changed, so a poisoned one is as good.
-    fn locked(&self) -> MutexGuard<'_, BTreeMap<Request, Arc<History>>> {
-        self.histories
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    /// No holder of this lock can leave the map half-changed, so a poisoned lock is still usable.
+    fn locked(&self) -> MutexGuard<'_, BTreeMap<CacheKey, Arc<CachedQuery>>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

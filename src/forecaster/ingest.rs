@@ -1,27 +1,27 @@
-//! The gate that every sample of a history passes: what cannot have been measured becomes a gap, never a zero.
+//! The checks that every sample of a history passes: a sample that cannot be a measurement is removed and leaves a gap.
 //!
-//! It can only reject. It refuses to judge a change that lasts: a level that stays is the new level, whatever it is.
+//! Only short outliers are rejected: a level that lasts is the new level of the series.
 
 use foretide_models::{Sample, absurd_runs};
 use jiff::{SignedDuration, Timestamp};
 
-/// Below so many positive samples nothing is usual yet: five absurd ones do not move the 95th percentile of 600.
-const USUAL_FROM: usize = 600;
-/// How far ahead of our clock a sample may be.
-const AHEAD: SignedDuration = SignedDuration::from_secs(30);
+/// Outliers are judged from this many positive samples on: five of them do not move the 95th percentile of 600.
+const MIN_POSITIVE_SAMPLES: usize = 600;
+/// How far ahead of the controller's clock a sample may be.
+const MAX_AHEAD: SignedDuration = SignedDuration::from_secs(30);
 
 /// Why a sample was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Rejection {
     /// Not a number, or infinite.
     NotFinite,
-    /// Below zero: no demand is.
+    /// Below zero.
     Negative,
-    /// Before the span that was asked for, or ahead of our clock.
+    /// Before the queried span, or ahead of the controller's clock.
     OutOfTime,
     /// Not later than the sample before it.
     NotMonotone,
-    /// A hundred times above what is usual, gone after five samples, and not seen again and again.
+    /// A hundred times above the usual, gone after five samples, and not recurring.
     Absurd,
 }
 
@@ -41,19 +41,20 @@ impl Rejection {
     }
 }
 
-/// Takes out of `samples`, oldest first, what cannot be: returns when each was, and why.
+/// Removes from `samples`, oldest first, what cannot be a measurement; returns the time and the reason of each.
 ///
-/// `from` is the earliest instant that was asked for; `believed`, the highest value that passed earlier gates of this
-/// series, whose samples may be gone by now: nothing up to twice of it is absurd.
+/// `from` is the start of the queried span. `highest_accepted` is the highest value of this series that was ever accepted;
+/// no value up to twice of it is absurd. It is updated.
 ///
 /// # Guarantees
-/// What stays is finite, not negative, strictly later than the one before, and within `[from, now + 30 s]`.
+/// The samples that stay are finite, not negative, in strictly increasing order of time, and within `[from, now + 30 s]`.
 pub(super) fn gate(
     samples: &mut Vec<Sample>,
-    (from, now): (Timestamp, Timestamp),
-    believed: &mut f64,
+    from: Timestamp,
+    now: Timestamp,
+    highest_accepted: &mut f64,
 ) -> Vec<(Timestamp, Rejection)> {
-    let until = now.saturating_add(AHEAD).unwrap_or(Timestamp::MAX);
+    let until = now.saturating_add(MAX_AHEAD).unwrap_or(Timestamp::MAX);
     let mut rejected = Vec::new();
     let mut last = None;
     samples.retain(|sample| {
@@ -72,20 +73,22 @@ pub(super) fn gate(
         rejected.extend(verdict.map(|verdict| (sample.at, verdict)));
         verdict.is_none()
     });
-    reject_absurd(samples, &mut rejected, believed);
+    reject_absurd(samples, &mut rejected, highest_accepted);
     rejected
 }
 
 fn reject_absurd(
     samples: &mut Vec<Sample>,
     rejected: &mut Vec<(Timestamp, Rejection)>,
-    believed: &mut f64,
+    highest_accepted: &mut f64,
 ) {
     let values: Vec<f64> = samples.iter().map(|sample| sample.value).collect();
-    if values.iter().filter(|value| **value > 0.0).count() < USUAL_FROM {
+    if values.iter().filter(|value| **value > 0.0).count() < MIN_POSITIVE_SAMPLES {
         return;
     }
-    let mut absurd = absurd_runs(&values, *believed).into_iter().flatten();
+    let mut absurd = absurd_runs(&values, *highest_accepted)
+        .into_iter()
+        .flatten();
     let mut next = absurd.next();
     let mut at = 0..;
     samples.retain(|sample| {
@@ -95,7 +98,7 @@ fn reject_absurd(
             rejected.push((sample.at, Rejection::Absurd));
             next = absurd.next();
         } else {
-            *believed = believed.max(sample.value);
+            *highest_accepted = highest_accepted.max(sample.value);
         }
         !is_absurd
     });
@@ -119,7 +122,7 @@ mod tests {
 
     fn gated(mut samples: Vec<Sample>) -> (usize, Vec<Rejection>) {
         let from = NOW - SignedDuration::from_hours(24);
-        let rejected = gate(&mut samples, (from, NOW), &mut 0.0);
+        let rejected = gate(&mut samples, from, NOW, &mut 0.0);
         (
             samples.len(),
             rejected.into_iter().map(|(_, why)| why).collect(),
@@ -127,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_have_been_measured_is_taken_out_and_named() {
+    fn samples_that_are_no_measurements_are_removed_with_their_reason() {
         use Rejection::{Negative, NotFinite};
         let values = [1.0, f64::NAN, -1.0, f64::INFINITY, 0.0, 2.0];
         let want = (3, vec![NotFinite, Negative, NotFinite]);
@@ -135,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_of_another_time_or_in_another_order_are_taken_out() {
+    fn samples_out_of_time_or_out_of_order_are_removed() {
         use Rejection::{NotMonotone, OutOfTime};
         let at = |seconds| Sample {
             at: NOW + SignedDuration::from_secs(seconds),
@@ -155,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn an_absurd_moment_is_taken_out_and_an_absurd_level_is_believed() {
+    fn a_short_outlier_is_removed_and_a_lasting_level_is_accepted() {
         for (run, rejected) in [(0, 0), (1, 1), (5, 5), (6, 0), (60, 0)] {
             let level = |i| {
                 if (500..500 + run).contains(&i) {
@@ -169,21 +172,21 @@ mod tests {
             assert_eq!(kept, 1000 - rejected, "{run}");
             assert_eq!(why, vec![Rejection::Absurd; rejected], "{run}");
         }
-        // Of few samples none is usual.
+        // With few samples nothing is an outlier.
         let few: Vec<f64> = (0..60).map(|i| if i == 30 { 1e6 } else { 2.0 }).collect();
         assert_eq!(gated(minutes(&few)), (60, vec![]));
     }
 
     #[test]
-    fn a_burst_that_recurs_passes_also_once_only_the_last_of_it_is_left() {
+    fn a_recurring_burst_is_accepted_even_when_only_its_last_occurrence_is_kept() {
         // Two minutes of two cores a day, on an idle service.
         let daily = |days: usize| -> Vec<f64> {
             let burst = |i| if i % 1440 / 2 == 350 { 2.0 } else { 0.01 };
             (0..days * 1440).map(burst).collect()
         };
         let from = NOW - SignedDuration::from_hours(24 * 30);
-        let mut believed = 0.0;
-        let mut passed = |days| gate(&mut minutes(&daily(days)), (from, NOW), &mut believed);
+        let mut highest_accepted = 0.0;
+        let mut passed = |days| gate(&mut minutes(&daily(days)), from, NOW, &mut highest_accepted);
         assert_eq!(passed(1).len(), 2);
         assert_eq!(passed(14), []);
         assert_eq!(passed(1), []);

@@ -1,16 +1,23 @@
-//! Keeps forecasts and `TimeSeriesPrediction` objects fresh, on a cadence of its own.
+//! Keeps forecasts and `TimeSeriesPrediction` objects up to date, independently of syncs.
 //!
-//! A pass reads what the autoscalers ask for, sends out the series whose turn it is to be refreshed, takes in those
-//! that come back, and publishes what people may want to see. Who does not come back in time comes in with a later
-//! pass. Syncs only ever read the table of [`forecasts`]: a slow Prometheus delays no decision. It refuses to propose
-//! replicas.
+//! ```text
+//! autoscalers -> source (their series) -> refresh (when each is due) -> workers (read history, forecast)
+//!                                                                             |
+//!                 syncs <- forecasts (the table) <----------------------------+
+//!                             `-> publish (TimeSeriesPrediction objects)
+//! ```
+//!
+//! A pass every few seconds starts the refreshes that are due, records those that have finished, and publishes. A refresh
+//! that takes longer is recorded by a later pass. Syncs only read the table of [`forecasts`], so a slow Prometheus delays no
+//! decision. Proposing replicas from a forecast is `domain::forecast`'s.
 
 pub mod demand_history;
 pub mod forecasts;
 pub mod history;
 mod ingest;
-mod plan;
 mod publish;
+mod refresh;
+mod series_key;
 pub mod shares;
 mod source;
 mod unit_change;
@@ -25,11 +32,12 @@ use foretide_models::Forecast;
 use jiff::{SignedDuration, Timestamp};
 use tokio::task::{Id, JoinError, JoinSet};
 
-pub(crate) use self::publish::shown;
+pub(crate) use self::publish::forecast_status;
+pub use self::series_key::SeriesKey;
 use self::{
-    forecasts::{Forecasts, SeriesKey},
-    plan::{Failure, Plan, Refreshed, Request},
-    source::{ForecastSource, Object, SeriesScope, Wanted},
+    forecasts::Forecasts,
+    refresh::{RefreshError, RefreshRequest, RefreshResult, SeriesRefresh},
+    source::{AutoscalerObject, ForecastSource, SeriesScope, SourceSeries},
     workers::Workers,
 };
 use crate::{
@@ -46,48 +54,59 @@ use crate::{
     telemetry::Telemetry,
 };
 
-/// Prefix of the annotations that give a metric's history query; the identifier follows.
+/// Prefix of the annotation with the history query of a metric; the metric's identifier follows.
 const QUERY_ANNOTATION: &str = "metric-query.autoscaling.crane.io/";
-/// How often the forecaster looks for work.
+/// The time between two passes.
 const PASS_PERIOD: SignedDuration = SignedDuration::from_secs(5);
-/// How long a new series waits for the first sync of its object, which tells how long its pods take to start.
+/// How long a new series waits for the first sync of its object, which measures the lead time.
 const FIRST_SYNC: SignedDuration = SignedDuration::from_secs(20);
 
-/// Where history comes from: who reads it, and who knows what to ask.
+/// Where history comes from.
 #[derive(Debug)]
-pub struct Source<H, Q> {
+pub struct HistorySource<H, Q> {
     /// Reads samples.
     pub reader: H,
-    /// Makes queries.
+    /// Builds the queries for them.
     pub queries: Q,
 }
 
-/// The forecaster of the autoscalers of one cluster, and of the fleets that it is the hub of.
+/// What the forecaster takes from its process.
+#[derive(Debug)]
+pub struct ForecasterSetup {
+    /// The clock of all passes.
+    pub clock: Clock,
+    /// The zone that `timezone: Local` names.
+    pub local_zone: Zone,
+    /// Counts refusals and rejected samples.
+    pub telemetry: Arc<Telemetry>,
+}
+
+/// The forecaster of the autoscalers of one cluster, and of the fleets whose hub it is.
 #[derive(Debug)]
 pub struct Forecaster<C, H, Q> {
     cluster: Arc<C>,
-    bench: Arc<Workers<H, Q>>,
-    clock: Clock,
-    local_zone: Zone,
+    workers: Arc<Workers<H, Q>>,
+    setup: ForecasterSetup,
     forecasts: Arc<Forecasts>,
-    telemetry: Arc<Telemetry>,
-    plans: HashMap<SeriesKey, Plan>,
-    /// What the plans, and what was refused, were made from.
-    bases: HashMap<SeriesKey, Basis>,
-    /// The refreshes under way.
-    running: JoinSet<(SeriesKey, Option<Refreshed>)>,
-    valid: HashMap<String, ForecastSource>,
-    /// When a series without a plan was first wanted.
-    wanted: HashMap<SeriesKey, Timestamp>,
+    /// The autoscalers with predictions, by UID.
+    sources: HashMap<String, ForecastSource>,
+    /// When each series was first asked for.
+    first_seen: HashMap<SeriesKey, Timestamp>,
+    /// What the request of each series was last built from, also where it was refused.
+    inputs: HashMap<SeriesKey, RequestInputs>,
+    refreshes: HashMap<SeriesKey, SeriesRefresh>,
+    running: JoinSet<(SeriesKey, Option<RefreshResult>)>,
 }
 
-/// What a request is worked out from: the same again gives the same request.
+/// Everything that a request is built from: equal inputs give an equal request.
 #[derive(Debug, Clone, PartialEq)]
-struct Basis {
+struct RequestInputs {
     generation: Option<i64>,
-    written: Option<String>,
-    known: spec::Known,
-    whose: SeriesScope,
+    /// The query in the object's annotation.
+    written_query: Option<String>,
+    facts: spec::WorkloadFacts,
+    scope: SeriesScope,
+    /// Version of the query rules.
     rules: u64,
 }
 
@@ -98,258 +117,271 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
     #[must_use]
     pub fn new(
         cluster: Arc<C>,
-        source: Option<Source<H, Q>>,
-        (clock, local_zone): (Clock, Zone),
+        source: Option<HistorySource<H, Q>>,
         forecasts: Arc<Forecasts>,
-        telemetry: Arc<Telemetry>,
+        setup: ForecasterSetup,
     ) -> Self {
+        let workers = Workers::new(source, setup.clock.clone(), Arc::clone(&forecasts));
         Self {
             cluster,
-            bench: Arc::new(Workers::new(source, clock.clone(), Arc::clone(&forecasts))),
-            clock,
-            local_zone,
+            workers: Arc::new(workers),
+            setup,
             forecasts,
-            telemetry,
-            plans: HashMap::new(),
-            bases: HashMap::new(),
+            sources: HashMap::new(),
+            first_seen: HashMap::new(),
+            inputs: HashMap::new(),
+            refreshes: HashMap::new(),
             running: JoinSet::new(),
-            valid: HashMap::new(),
-            wanted: HashMap::new(),
         }
     }
 
-    /// Passes, for ever.
+    /// Runs passes until the task is dropped.
     pub async fn run(mut self) {
         loop {
             if self.cluster.is_synced() {
                 self.pass().await;
             }
-            self.clock.sleep(PASS_PERIOD).await;
+            self.setup.clock.sleep(PASS_PERIOD).await;
         }
     }
 
-    /// One pass: plan, refresh what is due, publish. Waits for refreshes no longer than for the next pass.
+    /// One pass: starts the refreshes that are due, waits for results until the next pass is due, and publishes.
     pub async fn pass(&mut self) {
-        let now = self.clock.now();
-        let subjects = self.predicting();
-        self.plan(&subjects, now);
-        self.send(now);
-        self.take_in().await;
-        publish::publish(&*self.cluster, &self.forecasts, &subjects, now).await;
+        let now = self.setup.clock.now();
+        let sources = self.update_sources();
+        self.update_series(&sources, now);
+        self.start_due(now);
+        self.record_results().await;
+        publish::publish(&*self.cluster, &self.forecasts, &sources, now).await;
     }
 
-    /// The autoscalers with predictions, and what they mean; one whose spec is not valid now keeps
-    /// the forecasts that it last asked for.
-    fn predicting(&mut self) -> Vec<ForecastSource> {
-        let ones = self.cluster.autoscalers().into_iter().map(Object::One);
-        let fleets = self.cluster.federated().into_iter().map(Object::Fleet);
-        let known: Vec<Object> = ones.chain(fleets).filter(|it| !it.is_leaving()).collect();
-        let uids: HashSet<String> = known.iter().map(Object::uid).collect();
-        self.valid.retain(|uid, _| uids.contains(uid));
-        self.forecasts.fleets().retain(|uid| uids.contains(uid));
-        for object in known {
+    /// The autoscalers with predictions. One whose spec is invalid now keeps the series of its last valid spec.
+    fn update_sources(&mut self) -> Vec<ForecastSource> {
+        let objects = AutoscalerObject::all(&*self.cluster);
+        let objects: Vec<_> = objects.filter(|object| !object.is_deleting()).collect();
+        let uids: HashSet<String> = objects.iter().map(AutoscalerObject::uid).collect();
+        self.sources.retain(|uid, _| uids.contains(uid));
+        self.forecasts.shares().retain(|uid| uids.contains(uid));
+        for object in objects {
             let (uid, predicts) = (object.uid(), object.predicts());
-            if let Some(subject) = object.read(&self.local_zone) {
+            if let Some(source) = object.validate(&self.setup.local_zone) {
                 if predicts {
-                    self.valid.insert(uid, subject);
+                    self.sources.insert(uid, source);
                 } else {
-                    self.valid.remove(&uid);
+                    self.sources.remove(&uid);
                 }
             }
         }
-        self.valid.values().cloned().collect()
+        self.sources.values().cloned().collect()
     }
 
-    /// Brings the plans in line with what is asked for; a changed request starts afresh.
-    fn plan(&mut self, subjects: &[ForecastSource], now: Timestamp) {
-        let mut wanted = HashSet::new();
-        for subject in subjects {
-            for series in subject.wanted(&self.forecasts) {
-                wanted.insert(series.key.clone());
-                self.plan_one(subject, &series, now);
+    /// Updates the refresh of every series that the sources need, and drops everything of other series.
+    fn update_series(&mut self, sources: &[ForecastSource], now: Timestamp) {
+        let mut needed = HashSet::new();
+        for source in sources {
+            for series in source.series(&self.forecasts) {
+                needed.insert(series.key.clone());
+                self.update_one(source, &series, now);
             }
         }
-        self.plans.retain(|key, _| wanted.contains(key));
-        self.bases.retain(|key, _| wanted.contains(key));
-        self.wanted.retain(|key, _| wanted.contains(key));
-        self.forecasts.feed().retain(|key| wanted.contains(key));
-        let read: HashSet<_> = self.plans.values().flat_map(Plan::histories).collect();
-        let histories = &self.bench.histories;
-        histories.retain(|history| read.contains(history));
-        self.forecasts.retain(|key| wanted.contains(key));
+        self.refreshes.retain(|key, _| needed.contains(key));
+        self.inputs.retain(|key, _| needed.contains(key));
+        self.first_seen.retain(|key, _| needed.contains(key));
+        self.forecasts.retain(|key| needed.contains(key));
+        let measured = self.forecasts.demand_history();
+        measured.retain(|key| needed.contains(key));
+        let refreshes = self.refreshes.values();
+        let read: HashSet<_> = refreshes.flat_map(SeriesRefresh::cache_keys).collect();
+        self.workers.history.retain(|key| read.contains(key));
     }
 
-    fn plan_one(&mut self, subject: &ForecastSource, series: &Wanted<'_>, now: Timestamp) {
+    fn update_one(&mut self, source: &ForecastSource, series: &SourceSeries<'_>, now: Timestamp) {
         let key = series.key.clone();
-        let first = *self.wanted.entry(key.clone()).or_insert(now);
-        let known = self.forecasts.feed().situation(&key);
-        let patience = first.saturating_add(FIRST_SYNC).unwrap_or(first);
-        if known.is_none() && now < patience && !self.plans.contains_key(&key) {
+        let first_seen = *self.first_seen.entry(key.clone()).or_insert(now);
+        let facts = self.forecasts.demand_history().workload_facts(&key);
+        let give_up_at = first_seen.saturating_add(FIRST_SYNC).unwrap_or(first_seen);
+        if facts.is_none() && now < give_up_at && !self.refreshes.contains_key(&key) {
             return;
         }
-        let basis = self.basis(subject, series, known.unwrap_or_default());
-        if basis.generation.is_some() && self.bases.get(&key) == Some(&basis) {
+        let inputs = self.inputs_of(source, series, facts.unwrap_or_default());
+        // An object without a generation may have changed without a sign of it.
+        if inputs.generation.is_some() && self.inputs.get(&key) == Some(&inputs) {
             return;
         }
-        let request = self.request(subject, series, &basis);
-        let kept = request.and_then(|request| self.keep(key.clone(), request, now));
-        if let Err(refused) = kept {
-            self.plans.remove(&key);
+        let request = self.request(source, series, &inputs);
+        let updated = request
+            .and_then(|(request, forecaster)| self.update_refresh(&key, request, forecaster, now));
+        if let Err(refused) = updated {
+            self.refreshes.remove(&key);
             self.forecasts.withdraw(key.clone(), refused);
         }
-        self.bases.insert(key, basis);
+        self.inputs.insert(key, inputs);
     }
 
-    /// Keeps a plan whose request is unchanged, so that its turn and its failures go on. Of another query, what is in
-    /// force says nothing.
-    fn keep(
+    /// Replaces the refresh of a series, unless the request is the same but for its lead time: then its due time, its
+    /// failures and what its forecaster has learned stay.
+    fn update_refresh(
         &mut self,
-        key: SeriesKey,
-        (request, forecaster): (Request, Box<dyn foretide_models::Forecaster>),
+        key: &SeriesKey,
+        request: RefreshRequest,
+        forecaster: Box<dyn foretide_models::Forecaster>,
         now: Timestamp,
     ) -> Result<(), Refused> {
-        match self.plans.get_mut(&key) {
-            Some(plan) if plan.asks_for(&request) => plan.situate(request),
+        match self.refreshes.get_mut(key) {
+            Some(refresh) if refresh.serves(&request) => refresh.update(request),
             before => {
-                if before.is_some_and(|plan| !plan.reads(&request)) {
-                    let message = "the query of its history has changed, and no forecast of what it asks now has been computed yet";
+                // A forecast from another query may be about something else.
+                if before.is_some_and(|refresh| !refresh.has_same_queries(&request)) {
+                    let message = "the history query has changed, and no forecast from the new query has been computed yet";
                     let pending = Refused::new(Reason::Pending, message);
                     self.forecasts.withdraw(key.clone(), pending);
                 }
-                self.plans.insert(key, Plan::new(request, forecaster, now)?);
+                let refresh = SeriesRefresh::new(request, forecaster, now)?;
+                self.refreshes.insert(key.clone(), refresh);
             }
         }
         Ok(())
     }
 
-    fn basis(&self, subject: &ForecastSource, series: &Wanted<'_>, known: spec::Known) -> Basis {
+    fn inputs_of(
+        &self,
+        source: &ForecastSource,
+        series: &SourceSeries<'_>,
+        facts: spec::WorkloadFacts,
+    ) -> RequestInputs {
         let annotation = format!("{QUERY_ANNOTATION}{}", series.metric.identifier());
-        let source = self.bench.source.as_ref();
-        Basis {
-            generation: subject.generation(),
-            written: subject.annotation(&annotation).cloned(),
-            known,
-            whose: series.whose.clone(),
-            rules: source.map_or(0, |source| source.queries.version()),
+        let history = self.workers.source.as_ref();
+        RequestInputs {
+            generation: source.generation(),
+            written_query: source.annotation(&annotation).cloned(),
+            facts,
+            scope: series.scope.clone(),
+            rules: history.map_or(0, |history| history.queries.version()),
         }
     }
 
     fn request(
         &self,
-        subject: &ForecastSource,
-        series: &Wanted<'_>,
-        basis: &Basis,
-    ) -> Result<(Request, Box<dyn foretide_models::Forecaster>), Refused> {
-        let known = basis.known;
-        let source = self.bench.source.as_ref().ok_or_else(|| {
-            let message = "no history is configured: start the controller with --prometheus URL";
+        source: &ForecastSource,
+        series: &SourceSeries<'_>,
+        inputs: &RequestInputs,
+    ) -> Result<(RefreshRequest, Box<dyn foretide_models::Forecaster>), Refused> {
+        let history = self.workers.source.as_ref().ok_or_else(|| {
+            let message = "no Prometheus is configured; start the controller with --prometheus URL";
             Refused::new(Reason::QueryError, message)
         })?;
-        let prediction = subject.prediction();
+        let prediction = source.prediction();
         let invalid =
             |violation: spec::Violation| Refused::new(Reason::InvalidSpec, violation.to_string());
-        let lead_time = spec::lead_time(&prediction, known).map_err(invalid)?;
-        let algorithm = spec::algorithm(&prediction, known).map_err(invalid)?;
+        let lead_time = spec::lead_time(&prediction, inputs.facts).map_err(invalid)?;
+        let algorithm = spec::algorithm(&prediction, inputs.facts).map_err(invalid)?;
         let forecaster = spec::build(algorithm.clone()).map_err(invalid)?;
+        let written = inputs.written_query.as_deref();
         let demand = Demand {
-            target: &subject.workload.target,
+            target: &source.workload.target,
             metric: series.metric,
-            written: basis.written.as_deref(),
+            written,
             span: forecaster.history_length(),
             member: None,
         };
-        let as_written = basis.written.is_some() && subject.is_written_for(&series.key);
-        let whose = if as_written {
-            &SeriesScope::Whole
+        // A written query returns the demand of all members, so it is not asked member by member.
+        let scope = if written.is_some() && source.is_covered_by_written_query(&series.key) {
+            &SeriesScope::AllPods
         } else {
-            &series.whose
+            &series.scope
         };
-        let request = Request {
-            parts: whose.parts(&source.queries, demand)?,
-            idle: whose.idle(),
+        let request = RefreshRequest {
+            parts: scope.parts(&history.queries, demand)?,
+            idle: scope.idle(),
             algorithm,
-            horizon: forecast_length(subject.window(), forecaster.sample_interval()),
+            horizon: forecast_length(source.window(), forecaster.sample_interval()),
             lead_time,
         };
         Ok((request, forecaster))
     }
 
-    /// Sends out every series whose turn it is.
-    fn send(&mut self, now: Timestamp) {
-        for (key, plan) in &mut self.plans {
-            let (bench, running) = (&self.bench, &mut self.running);
-            plan.send(now, |refresher| {
-                let (bench, key) = (Arc::clone(bench), key.clone());
-                let refresh = async move {
-                    let refreshed = bench.refresh(&key, refresher).await;
-                    (key, refreshed)
+    /// Starts every refresh that is due.
+    fn start_due(&mut self, now: Timestamp) {
+        for (key, refresh) in &mut self.refreshes {
+            let (workers, running) = (&self.workers, &mut self.running);
+            refresh.start_if_due(now, |refresher| {
+                let (workers, key) = (Arc::clone(workers), key.clone());
+                let task = async move {
+                    let result = workers.refresh(&key, refresher).await;
+                    (key, result)
                 };
-                running.spawn(refresh).id()
+                running.spawn(task).id()
             });
         }
     }
 
-    /// Takes in refreshes as they come, until there are no more or it is time for the next pass.
-    async fn take_in(&mut self) {
-        let clock = self.clock.clone();
-        let patience = clock.sleep(PASS_PERIOD);
-        tokio::pin!(patience);
+    /// Records results as they come, until there are no more or the next pass is due.
+    async fn record_results(&mut self) {
+        let clock = self.setup.clock.clone();
+        let next_pass = clock.sleep(PASS_PERIOD);
+        tokio::pin!(next_pass);
         loop {
-            let back = tokio::select! {
-                back = self.running.join_next_with_id() => back,
-                () = &mut patience => None,
+            let joined = tokio::select! {
+                joined = self.running.join_next_with_id() => joined,
+                () = &mut next_pass => None,
             };
-            match back {
-                Some(Ok((task, (key, refreshed)))) => self.settle(task, key, refreshed),
-                Some(Err(error)) => self.give_up(&error),
+            match joined {
+                Some(Ok((task, (key, result)))) => self.record(task, key, result),
+                Some(Err(error)) => self.discard(&error),
                 None => break,
             }
         }
     }
 
-    fn settle(&mut self, task: Id, key: SeriesKey, refreshed: Option<Refreshed>) {
-        // What was asked for has changed meanwhile, or nobody asks any more.
-        let Some(plan) = self.plans.get_mut(&key).filter(|plan| plan.is_out_as(task)) else {
+    fn record(&mut self, task: Id, key: SeriesKey, result: Option<RefreshResult>) {
+        // The series may have been replaced or dropped since the task started.
+        let refresh = self.refreshes.get_mut(&key);
+        let Some(refresh) = refresh.filter(|refresh| refresh.is_running_as(task)) else {
             return;
         };
-        let Some(refreshed) = refreshed else {
+        let Some(result) = result else {
             return;
         };
-        for rejection in refreshed.rejected {
-            self.telemetry.rejected(rejection.as_str());
+        for rejection in result.rejected {
+            self.setup.telemetry.rejected(rejection.as_str());
         }
-        plan.set_turn(&refreshed.outcome, refreshed.now);
-        let lead_time = plan.lead_time();
-        if let Some(refresher) = refreshed.refresher {
-            plan.take_back(refresher);
+        refresh.schedule_next(&result.outcome, result.now);
+        let lead_time = refresh.lead_time();
+        if let Some(refresher) = result.refresher {
+            refresh.set_idle(refresher);
         } else {
-            // It is made anew by the next pass.
-            self.plans.remove(&key);
-            self.bases.remove(&key);
+            // The next pass builds a new one.
+            self.refreshes.remove(&key);
+            self.inputs.remove(&key);
         }
-        self.record(key, refreshed.outcome, lead_time);
+        self.record_outcome(key, result.outcome, lead_time);
     }
 
-    /// A refresh that broke off is made anew by the next pass.
-    fn give_up(&mut self, error: &JoinError) {
-        let broken = |plan: &Plan| plan.is_out_as(error.id());
-        self.bases
-            .retain(|key, _| !self.plans.get(key).is_some_and(broken));
-        self.plans.retain(|_, plan| !broken(plan));
+    /// Drops the series whose task panicked; the next pass builds a new refresh for it.
+    fn discard(&mut self, error: &JoinError) {
+        let failed = |refresh: &SeriesRefresh| refresh.is_running_as(error.id());
+        self.inputs
+            .retain(|key, _| !self.refreshes.get(key).is_some_and(failed));
+        self.refreshes.retain(|_, refresh| !failed(refresh));
     }
 
-    fn record(&self, key: SeriesKey, outcome: Result<Forecast, Failure>, lead_time: LeadTime) {
+    fn record_outcome(
+        &self,
+        key: SeriesKey,
+        outcome: Result<Forecast, RefreshError>,
+        lead_time: LeadTime,
+    ) {
         match outcome {
-            Ok(forecast) => self.forecasts.renew(key, forecast, lead_time),
-            Err(Failure::Refused(refused)) => {
-                self.telemetry.refused(refused.reason.as_str());
+            Ok(forecast) => self.forecasts.replace(key, forecast, lead_time),
+            Err(RefreshError::Refused(refused)) => {
+                self.setup.telemetry.refused(refused.reason.as_str());
                 self.forecasts.withdraw(key, refused);
             }
-            Err(Failure::Unread(error)) => {
+            Err(RefreshError::Unread(error)) => {
                 let refused = Refused::new(unread_reason(&error), chain(&error));
-                self.telemetry.refused(refused.reason.as_str());
-                tracing::debug!(metric = %key.metric, error = %refused.message, "history not read");
-                self.forecasts.trouble(key, refused);
+                self.setup.telemetry.refused(refused.reason.as_str());
+                tracing::debug!(metric = %key.metric, error = %refused.message, "could not read history");
+                self.forecasts.record_failure(key, refused);
             }
         }
     }

@@ -1,9 +1,8 @@
-//! `TimeSeriesPrediction` objects: one per predicting autoscaler, of one cluster or of a fleet, owned by it, filled from
-//! the table of forecasts.
+//! `TimeSeriesPrediction` objects: one per autoscaler with a prediction, owned by it and filled from the table of forecasts.
 //!
-//! A status is written when readiness or a reason changed, and otherwise once per prediction window:
-//! when the published samples no longer reach a window ahead. An object that is not ours is told so,
-//! once, and left alone.
+//! A status is written when the readiness or the reason of a metric changed, and otherwise once per prediction window: when
+//! the published samples no longer reach a window ahead. An object that no autoscaler owns gets the reason `NotManaged`,
+//! once, and is not touched otherwise.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -21,8 +20,9 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use super::{
-    forecasts::{Forecasts, SeriesKey},
-    source::{ForecastSource, Object, Wanted},
+    forecasts::Forecasts,
+    series_key::SeriesKey,
+    source::{AutoscalerObject, ForecastSource, SourceSeries},
 };
 use crate::{
     api::ownership::is_part_of,
@@ -30,15 +30,15 @@ use crate::{
     ports::{Cluster, ClusterError},
 };
 
-/// Most samples that one status carries for one metric, so that an object stays small; of more, every
-/// n-th is shown, so that they still reach as far.
+/// The most samples that a status carries for one metric, so that objects stay small. Of more samples every n-th is
+/// published, so that they reach as far.
 const MAX_SAMPLES: usize = 1_000;
 
-/// Creates, fills and removes predictions until they are as they should be.
+/// Creates, updates and deletes predictions as the autoscalers require.
 pub(super) async fn publish<C: Cluster>(
     cluster: &C,
     forecasts: &Forecasts,
-    subjects: &[ForecastSource],
+    sources: &[ForecastSource],
     now: Timestamp,
 ) {
     let existing = cluster.every_prediction();
@@ -46,66 +46,69 @@ pub(super) async fn publish<C: Cluster>(
         .iter()
         .map(|tsp| ((tsp.namespace().unwrap_or_default(), tsp.name_any()), tsp))
         .collect();
-    for subject in subjects {
-        let (uid, name) = (subject.uid(), subject.shown_as());
-        let namespace = &subject.workload.target.namespace;
+    for source in sources {
+        let (uid, name) = (source.uid(), source.prediction_name());
+        let namespace = &source.workload.target.namespace;
         let ours = existing.get(&(namespace.clone(), name.clone())).copied();
         if ours.is_some_and(|tsp| controller_uid(tsp) != Some(&uid)) {
             continue;
         }
-        if let Err(error) = fill(cluster, forecasts, subject, ours, now).await {
-            tracing::warn!(%namespace, %name, %error, "prediction not written");
+        if let Err(error) = update(cluster, forecasts, source, ours, now).await {
+            tracing::warn!(%namespace, %name, %error, "could not write TimeSeriesPrediction");
         }
     }
-    sweep(cluster, now).await;
+    clean_up(cluster, now).await;
 }
 
-async fn fill<C: Cluster>(
+async fn update<C: Cluster>(
     cluster: &C,
     forecasts: &Forecasts,
-    subject: &ForecastSource,
+    source: &ForecastSource,
     live: Option<&Arc<TimeSeriesPrediction>>,
     now: Timestamp,
 ) -> Result<(), ClusterError> {
-    let series = subject.wanted(forecasts);
-    let manifest = manifest(subject, &series);
+    let series = source.series(forecasts);
+    let manifest = manifest(source, &series);
     let written = live.and_then(|tsp| serde_json::to_value(&tsp.spec).ok());
     let wanted = manifest.get("spec").unwrap_or(&Value::Null);
     if !written.is_some_and(|spec| is_part_of(wanted, &spec)) {
         cluster.apply_prediction(&manifest).await?;
     }
     let before = live.and_then(|tsp| tsp.status.clone()).unwrap_or_default();
-    let after = status(forecasts, (subject, &series), &before, now);
-    if is_worth_writing(&before, &after, subject.window(), now) {
-        let namespace = &subject.workload.target.namespace;
+    let after = status(forecasts, source, &series, &before, now);
+    if needs_write(&before, &after, source.window(), now) {
+        let namespace = &source.workload.target.namespace;
         cluster
-            .write_prediction_status(namespace, &subject.shown_as(), &after)
+            .write_prediction_status(namespace, &source.prediction_name(), &after)
             .await?;
     }
     Ok(())
 }
 
-/// Predictions without their autoscaler's wish: ours are deleted, others are told that they are not.
-async fn sweep<C: Cluster>(cluster: &C, now: Timestamp) {
-    let ones = cluster.autoscalers().into_iter().map(Object::One);
-    let fleets = cluster.federated().into_iter().map(Object::Fleet);
-    let known: Vec<Object> = ones.chain(fleets).collect();
+/// Deletes predictions that their autoscaler no longer asks for, and marks those that no autoscaler owns.
+async fn clean_up<C: Cluster>(cluster: &C, now: Timestamp) {
+    let objects: Vec<_> = AutoscalerObject::all(cluster).collect();
     let uids = |predicting: bool| {
-        let chosen = known.iter().filter(move |it| !predicting || it.predicts());
-        chosen.map(Object::uid).collect::<HashSet<String>>()
+        let selected = objects
+            .iter()
+            .filter(move |object| !predicting || object.predicts());
+        selected
+            .map(AutoscalerObject::uid)
+            .collect::<HashSet<String>>()
     };
-    let (wanted, known) = (uids(true), uids(false));
+    let (predicting, existing) = (uids(true), uids(false));
     for tsp in cluster.every_prediction() {
         let outcome = match controller_uid(&tsp) {
-            Some(owner) if known.contains(owner) && !wanted.contains(owner) => {
+            // An owner that does not exist any more is left to the garbage collector.
+            Some(owner) if existing.contains(owner) && !predicting.contains(owner) => {
                 delete(cluster, &tsp).await
             }
-            None if !is_told(&tsp) => tell(cluster, &tsp, now).await,
+            None if !is_marked(&tsp) => mark_not_managed(cluster, &tsp, now).await,
             Some(_) | None => Ok(()),
         };
         if let Err(error) = outcome {
             let (namespace, name) = (tsp.namespace().unwrap_or_default(), tsp.name_any());
-            tracing::warn!(%namespace, %name, %error, "prediction not tidied up");
+            tracing::warn!(%namespace, %name, %error, "could not clean up TimeSeriesPrediction");
         }
     }
 }
@@ -120,8 +123,8 @@ async fn delete<C: Cluster>(cluster: &C, tsp: &TimeSeriesPrediction) -> Result<(
         .await
 }
 
-/// Says on an object that is not ours that nobody fills it.
-async fn tell<C: Cluster>(
+/// Sets the condition of an object that no autoscaler owns.
+async fn mark_not_managed<C: Cluster>(
     cluster: &C,
     tsp: &TimeSeriesPrediction,
     now: Timestamp,
@@ -141,14 +144,14 @@ fn controller_uid(tsp: &TimeSeriesPrediction) -> Option<&String> {
         .map(|owner| &owner.uid)
 }
 
-fn manifest(subject: &ForecastSource, series: &[Wanted<'_>]) -> Value {
-    let target = &subject.workload.target;
-    let prediction = subject.prediction();
+fn manifest(source: &ForecastSource, series: &[SourceSeries<'_>]) -> Value {
+    let target = &source.workload.target;
+    let prediction = source.prediction();
     let algorithm = prediction.prediction_algorithm.as_ref();
     let metrics: Vec<Value> = series
         .iter()
         .map(|series| {
-            let mut entry = described(series.metric, &subject.identifier(&series.key));
+            let mut entry = described(series.metric, &source.identifier(&series.key));
             if let (Some(algorithm), Some(fields)) = (
                 algorithm.and_then(|a| serde_json::to_value(a).ok()),
                 entry.as_object_mut(),
@@ -161,7 +164,7 @@ fn manifest(subject: &ForecastSource, series: &[Wanted<'_>]) -> Value {
     json!({
         "apiVersion": "prediction.crane.io/v1alpha1",
         "kind": "TimeSeriesPrediction",
-        "metadata": subject.metadata(),
+        "metadata": source.prediction_metadata(),
         "spec": {
             "targetRef": {
                 "apiVersion": target.api_version,
@@ -169,7 +172,7 @@ fn manifest(subject: &ForecastSource, series: &[Wanted<'_>]) -> Value {
                 "name": target.name,
                 "namespace": target.namespace,
             },
-            "predictionWindowSeconds": subject.window().as_secs(),
+            "predictionWindowSeconds": source.window().as_secs(),
             "predictionMetrics": metrics,
         },
     })
@@ -186,32 +189,37 @@ fn described(metric: &MetricSpec, identifier: &str) -> Value {
 
 fn status(
     forecasts: &Forecasts,
-    (subject, series): (&ForecastSource, &[Wanted<'_>]),
+    source: &ForecastSource,
+    series: &[SourceSeries<'_>],
     before: &TimeSeriesPredictionStatus,
     now: Timestamp,
 ) -> TimeSeriesPredictionStatus {
     let metrics: Vec<PredictionMetricStatus> = series
         .iter()
         .map(|series| PredictionMetricStatus {
-            resource_identifier: Some(subject.identifier(&series.key)),
-            ..metric_status(forecasts, &series.key, subject.window(), now)
+            resource_identifier: Some(source.identifier(&series.key)),
+            ..metric_status(forecasts, &series.key, source.window(), now)
         })
         .collect();
     let missing = metrics.iter().find(|metric| !metric.ready);
     let condition = match missing {
-        None => ready(true, "PredictSucceed", "every metric is predicted"),
+        None => ready(true, "PredictSucceed", "every metric has a forecast"),
         Some(metric) => ready(false, "PredictPartial", &partial(metric)),
     };
     TimeSeriesPredictionStatus {
         prediction_metrics: Some(metrics),
-        conditions: Some(vec![since(condition, before.conditions.as_deref(), now)]),
+        conditions: Some(vec![with_transition_time(
+            condition,
+            before.conditions.as_deref(),
+            now,
+        )]),
     }
 }
 
 fn partial(metric: &PredictionMetricStatus) -> String {
     let name = metric.resource_identifier.as_deref().unwrap_or_default();
     format!(
-        "{name} is not predicted: {}",
+        "{name} has no forecast: {}",
         metric.message.as_deref().unwrap_or_default()
     )
 }
@@ -226,8 +234,8 @@ fn metric_status(
         resource_identifier: Some(key.metric.clone()),
         ..PredictionMetricStatus::default()
     };
-    match forecasts.founded(key, now) {
-        Ok((forecast, grounds)) => {
+    match forecasts.with_details(key, now) {
+        Ok((forecast, details)) => {
             status.ready = true;
             let samples = samples(
                 &forecast,
@@ -238,9 +246,9 @@ fn metric_status(
                 samples: Some(samples),
                 ..PredictedSeries::default()
             }]);
-            status.reason = grounds.remark.map(|remark| remark.as_str().to_owned());
-            status.message = Some(grounds.notes.clone()).filter(|notes| !notes.is_empty());
-            status.forecast = Some(shown(&grounds));
+            status.reason = details.remark.map(|remark| remark.as_str().to_owned());
+            status.message = Some(details.notes.clone()).filter(|notes| !notes.is_empty());
+            status.forecast = Some(forecast_status(&details));
         }
         Err(refused) => {
             status.reason = Some(refused.reason.as_str().to_owned());
@@ -250,10 +258,10 @@ fn metric_status(
     status
 }
 
-/// What a forecast stands on, as statuses show it.
-pub(crate) fn shown(details: &ForecastDetails) -> ForecastStatus {
+/// The details of a forecast as a status shows them.
+pub(crate) fn forecast_status(details: &ForecastDetails) -> ForecastStatus {
     let share = |share: f64| format!("{}", (share * 1000.0).round() / 1000.0);
-    // Who answers from a path alone does not look at the lead time.
+    // Only algorithms that forecast a window use the lead time.
     let lead_time = details.window.map(|_| details.lead_time);
     ForecastStatus {
         algorithm: Some(details.method.to_owned()),
@@ -286,27 +294,26 @@ fn samples(forecast: &Forecast, from: Timestamp, to: Timestamp) -> Vec<Predicted
         .collect()
 }
 
-/// Whether readiness or a reason changed, or the published samples end within a window and there are
-/// later ones.
-fn is_worth_writing(
+/// Whether readiness or a reason changed, or the published samples end within a window and there are later ones.
+fn needs_write(
     before: &TimeSeriesPredictionStatus,
     after: &TimeSeriesPredictionStatus,
     window: SignedDuration,
     now: Timestamp,
 ) -> bool {
-    let outline = |status: &TimeSeriesPredictionStatus| {
+    let readiness = |status: &TimeSeriesPredictionStatus| {
         metrics_of(status)
             .map(|m| (m.resource_identifier.clone(), m.ready, m.reason.clone()))
             .collect::<Vec<_>>()
     };
-    if outline(before) != outline(after) {
+    if readiness(before) != readiness(after) {
         return true;
     }
-    let horizon = now.saturating_add(window).unwrap_or(now).as_second();
+    let window_end = now.saturating_add(window).unwrap_or(now).as_second();
     let metrics = |status| metrics_of(status).filter(|metric| metric.ready);
     metrics(before).zip(metrics(after)).any(|(before, after)| {
         let last = last_sample(before);
-        last.is_none_or(|last| last < horizon) && last < last_sample(after)
+        last.is_none_or(|last| last < window_end) && last < last_sample(after)
     })
 }
 
@@ -321,7 +328,7 @@ fn last_sample(metric: &PredictionMetricStatus) -> Option<i64> {
     series.samples.as_deref()?.last()?.timestamp
 }
 
-fn is_told(tsp: &TimeSeriesPrediction) -> bool {
+fn is_marked(tsp: &TimeSeriesPrediction) -> bool {
     let conditions = tsp
         .status
         .as_ref()
@@ -333,13 +340,13 @@ fn not_managed(
     before: Option<&TimeSeriesPredictionStatus>,
     now: Timestamp,
 ) -> TimeSeriesPredictionStatus {
-    let message = "this object belongs to no EffectiveHorizontalPodAutoscaler and is left alone; \
-                   put a prediction into one to get a forecast";
+    let message = "not owned by an EffectiveHorizontalPodAutoscaler or a FederatedHPA, so it is not updated; \
+                   set spec.prediction of one to get a forecast";
     let condition = ready(false, "NotManaged", message);
     let known = before.and_then(|status| status.conditions.as_deref());
     TimeSeriesPredictionStatus {
         prediction_metrics: None,
-        conditions: Some(vec![since(condition, known, now)]),
+        conditions: Some(vec![with_transition_time(condition, known, now)]),
     }
 }
 
@@ -354,8 +361,12 @@ fn ready(ready: bool, reason: &str, message: &str) -> Condition {
     }
 }
 
-/// The condition with its transition time: kept while its status stays.
-fn since(mut condition: Condition, known: Option<&[Condition]>, now: Timestamp) -> Condition {
+/// Sets the transition time: that of `known` while the status is the same, else `now`.
+fn with_transition_time(
+    mut condition: Condition,
+    known: Option<&[Condition]>,
+    now: Timestamp,
+) -> Condition {
     let before = known
         .into_iter()
         .flatten()
@@ -374,7 +385,7 @@ mod tests {
     const NOW: Timestamp = Timestamp::constant(1_767_225_600, 0);
     const MINUTE: SignedDuration = SignedDuration::from_mins(1);
 
-    fn shown(window: SignedDuration, now: Timestamp) -> TimeSeriesPredictionStatus {
+    fn status_at(window: SignedDuration, now: Timestamp) -> TimeSeriesPredictionStatus {
         let points = usize::try_from((window + window).as_secs() / 60 + 20).unwrap();
         let forecast =
             Forecast::new("test", NOW, MINUTE, vec![1.0; points], Timestamp::MAX).unwrap();
@@ -383,7 +394,7 @@ mod tests {
             uid: "uid".into(),
             metric: "resource.cpu".into(),
         };
-        forecasts.renew(key.clone(), forecast, LeadTime::of(None, None));
+        forecasts.replace(key.clone(), forecast, LeadTime::of(None, None));
         TimeSeriesPredictionStatus {
             prediction_metrics: Some(vec![metric_status(&forecasts, &key, window, now)]),
             conditions: None,
@@ -391,9 +402,9 @@ mod tests {
     }
 
     #[test]
-    fn samples_are_few_reach_two_windows_ahead_and_are_written_again_after_one() {
+    fn samples_are_few_reach_two_windows_ahead_and_are_rewritten_after_one() {
         for window in [1, 17, 168].map(SignedDuration::from_hours) {
-            let before = shown(window, NOW);
+            let before = status_at(window, NOW);
             let series = before.prediction_metrics.as_ref().unwrap()[0]
                 .prediction
                 .as_ref();
@@ -405,9 +416,9 @@ mod tests {
                 (window + MINUTE, true),
             ] {
                 let now = NOW + later;
-                let after = shown(window, now);
+                let after = status_at(window, now);
                 assert_eq!(
-                    is_worth_writing(&before, &after, window, now),
+                    needs_write(&before, &after, window, now),
                     due,
                     "{window:#} {later:#}"
                 );
@@ -416,14 +427,9 @@ mod tests {
     }
 
     #[test]
-    fn samples_that_cannot_be_later_are_not_written_again() {
+    fn samples_that_reach_no_further_are_not_rewritten() {
         let window = MINUTE * 30;
-        let before = shown(window, NOW);
-        assert!(!is_worth_writing(
-            &before,
-            &before,
-            window,
-            NOW + MINUTE * 50
-        ));
+        let before = status_at(window, NOW);
+        assert!(!needs_write(&before, &before, window, NOW + MINUTE * 50));
     }
 }

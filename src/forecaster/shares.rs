@@ -1,53 +1,53 @@
-//! Which members a fleet's demand comes from: one table that the syncs fill and the forecaster reads, so that forecasts
-//! of a fleet know whose series to add up. It refuses to know how a member is reached.
+//! The table of the members that each fleet's demand comes from: syncs fill it, and the forecaster adds up the series of
+//! these members.
 
 use std::{
     collections::HashMap,
     sync::{Arc, PoisonError, RwLock},
 };
 
-/// A member of a fleet, as far as its history is concerned.
+/// A member whose demand is part of a fleet's.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FleetMember {
     /// Its name, which is the value of the cluster label of its series.
     pub name: Arc<str>,
     /// Name of the Prometheus endpoint that has its series, if its Secret names one.
     pub prometheus: Option<Arc<str>>,
-    /// Whether the hub sees that nothing of the workload runs there: it does not exist, or sleeps at zero replicas.
-    /// False when the member is not reached: what is not known is not nothing.
+    /// Whether the hub sees no pods of the workload there: it does not exist or is scaled to zero. False while the member
+    /// is unreachable, because then its pods are unknown.
     pub idle: bool,
 }
 
-/// The members of each fleet, by UID of its object.
+/// The members that each fleet's demand comes from, by UID of its object.
 #[derive(Debug, Default)]
-pub struct Fleets {
+pub struct DemandShares {
     members: RwLock<HashMap<String, Arc<[FleetMember]>>>,
 }
 
-// === impl Fleets ===
+// === impl DemandShares ===
 
-impl Fleets {
-    /// Takes in, with each sync of a fleet, the members whose demand is its own: those whose pods are the fleet's, reachable
-    /// or not, and those that may get a share and run nothing. A member left out is left out of the total.
+impl DemandShares {
+    /// Records, at each sync of a fleet, the members whose demand counts: those with pods of the fleet, reachable or not, and
+    /// those without pods that may get a share. The demand of any other member is not part of the total.
     pub fn report(&self, uid: &str, mut members: Vec<FleetMember>) {
         members.sort_unstable();
         members.dedup_by(|one, other| one.name == other.name);
         self.write(|fleets| {
-            // Who compares finds the same one, while nothing changes.
+            // An unchanged list keeps its `Arc`, so that comparing it stays cheap.
             if fleets.get(uid).is_none_or(|known| **known != *members) {
                 fleets.insert(uid.to_owned(), members.into());
             }
         });
     }
 
-    /// The members of one fleet, by name; absent before the first sync that saw it.
+    /// The members of one fleet, by name; absent before its first sync.
     #[must_use]
     pub fn members(&self, uid: &str) -> Option<Arc<[FleetMember]>> {
         let fleets = self.members.read().unwrap_or_else(PoisonError::into_inner);
         fleets.get(uid).cloned()
     }
 
-    /// Forgets the fleets that `keep` does not want.
+    /// Drops the fleets that `keep` refuses.
     pub(super) fn retain(&self, keep: impl Fn(&str) -> bool) {
         self.write(|fleets| fleets.retain(|uid, _| keep(uid)));
     }

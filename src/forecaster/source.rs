@@ -1,8 +1,11 @@
-//! What is forecast for: an autoscaler of one cluster or of a fleet, as one thing with series.
+//! The autoscalers that have a prediction, of one cluster or of a fleet, and the series that each needs.
 //!
-//! An autoscaler of one cluster has one series per metric. So has a fleet: the total over its members. Where every
-//! member is a fleet of its own (`Duplicated`), each of which syncs tell by itself has its own series instead, of the
-//! metrics that it measures for itself. It refuses to read anything.
+//! | autoscaler | series per metric |
+//! |---|---|
+//! | of one cluster | one |
+//! | of a fleet that divides replicas | one: the sum over its members |
+//! | of a `Duplicated` fleet | one for each member scope demand syncs report; else one, the sum |
+//! | of a fleet, for a metric of the fleet that no pod has | one |
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -14,11 +17,7 @@ use jiff::SignedDuration;
 use kube::ResourceExt;
 use serde_json::Value;
 
-use super::{
-    forecasts::{Forecasts, SeriesKey},
-    history::Part,
-    shares::FleetMember,
-};
+use super::{forecasts::Forecasts, history::QueryPart, series_key::SeriesKey, shares::FleetMember};
 use crate::{
     api::ownership::{OwnerKind, owned_by},
     api::spec,
@@ -30,70 +29,77 @@ use crate::{
         proposal::Reason,
         workload::Workload,
     },
-    ports::{Demand, DemandQueries, MemberSeries},
+    ports::{Cluster, Demand, DemandQueries, MemberSeries},
 };
 
-/// An autoscaler with a prediction, as it last was valid, and what it means.
+/// An autoscaler with a prediction, in its last valid version.
 #[derive(Debug, Clone)]
 pub(super) struct ForecastSource {
-    object: Object,
+    object: AutoscalerObject,
     pub(super) workload: Workload,
-    fleet: Option<Division>,
+    fleet: Option<FleetMetrics>,
 }
 
 #[derive(Debug, Clone)]
-pub(super) enum Object {
-    One(Arc<EffectiveHorizontalPodAutoscaler>),
-    Fleet(Arc<FederatedHPA>),
+pub(super) enum AutoscalerObject {
+    Ehpa(Arc<EffectiveHorizontalPodAutoscaler>),
+    FederatedHpa(Arc<FederatedHPA>),
 }
 
-/// What of a fleet's policy matters to its series.
+/// The parts of a fleet's spec that decide which series it needs.
 #[derive(Debug, Clone)]
-struct Division {
+struct FleetMetrics {
     duplicated: bool,
     /// Identifiers of the metrics that are measured once for the fleet.
     scopes: BTreeSet<String>,
 }
 
-/// One series that is wanted.
+/// A series that an autoscaler needs.
 #[derive(Debug, Clone)]
-pub(super) struct Wanted<'a> {
+pub(super) struct SourceSeries<'a> {
     pub(super) key: SeriesKey,
     pub(super) metric: &'a MetricSpec,
-    pub(super) whose: SeriesScope,
+    pub(super) scope: SeriesScope,
 }
 
-/// Whose history a series is.
+/// The pods whose demand a series is.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum SeriesScope {
-    /// That of all pods there are, asked for once.
-    Whole,
-    /// The sum over members.
+    /// All of them, in a single query.
+    AllPods,
+    /// Those in some members, with a query for each.
     Members {
-        /// Those that are added up.
+        /// The members that are added up.
         summed: Arc<[FleetMember]>,
-        /// All of the fleet, these among them: who shares an endpoint with whom.
+        /// All members of the fleet: some may share a Prometheus endpoint.
         fleet: Arc<[FleetMember]>,
     },
-    /// The sum over members that no sync has named yet.
+    /// Those in members that no sync has reported yet.
     Unknown,
 }
 
-// === impl Object ===
+// === impl AutoscalerObject ===
 
-impl Object {
+impl AutoscalerObject {
+    /// All autoscalers of a cluster.
+    pub(super) fn all<C: Cluster>(cluster: &C) -> impl Iterator<Item = Self> {
+        let ehpas = cluster.autoscalers().into_iter().map(Self::Ehpa);
+        let fleets = cluster.federated().into_iter().map(Self::FederatedHpa);
+        ehpas.chain(fleets)
+    }
+
     pub(super) fn uid(&self) -> String {
         match self {
-            Self::One(ehpa) => ehpa.uid(),
-            Self::Fleet(fdhpa) => fdhpa.uid(),
+            Self::Ehpa(ehpa) => ehpa.uid(),
+            Self::FederatedHpa(fdhpa) => fdhpa.uid(),
         }
         .unwrap_or_default()
     }
 
-    pub(super) fn is_leaving(&self) -> bool {
+    pub(super) fn is_deleting(&self) -> bool {
         match self {
-            Self::One(ehpa) => ehpa.metadata.deletion_timestamp.is_some(),
-            Self::Fleet(fdhpa) => fdhpa.metadata.deletion_timestamp.is_some(),
+            Self::Ehpa(ehpa) => ehpa.metadata.deletion_timestamp.is_some(),
+            Self::FederatedHpa(fdhpa) => fdhpa.metadata.deletion_timestamp.is_some(),
         }
     }
 
@@ -103,24 +109,24 @@ impl Object {
 
     fn spec(&self) -> &EffectiveHorizontalPodAutoscalerSpec {
         match self {
-            Self::One(ehpa) => &ehpa.spec,
-            Self::Fleet(fdhpa) => &fdhpa.spec.autoscaling,
+            Self::Ehpa(ehpa) => &ehpa.spec,
+            Self::FederatedHpa(fdhpa) => &fdhpa.spec.autoscaling,
         }
     }
 
-    /// What it means, if its spec is valid.
-    pub(super) fn read(self, local: &Zone) -> Option<ForecastSource> {
+    /// What it asks for, if its spec is valid.
+    pub(super) fn validate(self, local: &Zone) -> Option<ForecastSource> {
         let (workload, fleet) = match &self {
-            Self::One(ehpa) => (spec::workload(ehpa, local).ok()?, None),
-            Self::Fleet(fdhpa) => {
-                // Neither the period nor the constants of syncs say anything about series.
+            Self::Ehpa(ehpa) => (spec::workload(ehpa, local).ok()?, None),
+            Self::FederatedHpa(fdhpa) => {
+                // The series depend neither on the sync period nor on the settings.
                 let (period, settings) = (SignedDuration::ZERO, Settings::default());
                 let read = spec::fleet(fdhpa, local, period, &settings).ok()?;
-                let division = Division {
+                let fleet_metrics = FleetMetrics {
                     duplicated: read.policy.kind == Kind::Duplicated,
                     scopes: read.scopes,
                 };
-                (read.workload, Some(division))
+                (read.workload, Some(fleet_metrics))
             }
         };
         Some(ForecastSource {
@@ -140,15 +146,15 @@ impl ForecastSource {
 
     pub(super) fn generation(&self) -> Option<i64> {
         match &self.object {
-            Object::One(ehpa) => ehpa.metadata.generation,
-            Object::Fleet(fdhpa) => fdhpa.metadata.generation,
+            AutoscalerObject::Ehpa(ehpa) => ehpa.metadata.generation,
+            AutoscalerObject::FederatedHpa(fdhpa) => fdhpa.metadata.generation,
         }
     }
 
     pub(super) fn annotation(&self, name: &str) -> Option<&String> {
         match &self.object {
-            Object::One(ehpa) => ehpa.annotations().get(name),
-            Object::Fleet(fdhpa) => fdhpa.annotations().get(name),
+            AutoscalerObject::Ehpa(ehpa) => ehpa.annotations().get(name),
+            AutoscalerObject::FederatedHpa(fdhpa) => fdhpa.annotations().get(name),
         }
     }
 
@@ -156,106 +162,111 @@ impl ForecastSource {
         self.object.spec().prediction.clone().unwrap_or_default()
     }
 
-    /// How far ahead forecasts count.
+    /// How far ahead the forecast is used.
     pub(super) fn window(&self) -> SignedDuration {
         let prediction = self.workload.prediction.as_ref();
         prediction.map_or(SignedDuration::ZERO, |prediction| prediction.window)
     }
 
-    /// Name of the prediction that shows its forecasts.
-    pub(super) fn shown_as(&self) -> String {
+    /// Name of its `TimeSeriesPrediction`.
+    pub(super) fn prediction_name(&self) -> String {
         match &self.object {
-            Object::One(ehpa) => OwnerKind::Effective.child_name(&ehpa.name_any()),
-            Object::Fleet(fdhpa) => OwnerKind::Federated.child_name(&fdhpa.name_any()),
+            AutoscalerObject::Ehpa(ehpa) => OwnerKind::Effective.child_name(&ehpa.name_any()),
+            AutoscalerObject::FederatedHpa(fdhpa) => {
+                OwnerKind::Federated.child_name(&fdhpa.name_any())
+            }
         }
     }
 
-    /// Metadata of that prediction.
-    pub(super) fn metadata(&self) -> Value {
+    /// Metadata of its `TimeSeriesPrediction`.
+    pub(super) fn prediction_metadata(&self) -> Value {
         match &self.object {
-            Object::One(ehpa) => owned_by(&**ehpa, &self.shown_as()),
-            Object::Fleet(fdhpa) => owned_by(&**fdhpa, &self.shown_as()),
+            AutoscalerObject::Ehpa(ehpa) => owned_by(&**ehpa, &self.prediction_name()),
+            AutoscalerObject::FederatedHpa(fdhpa) => owned_by(&**fdhpa, &self.prediction_name()),
         }
     }
 
-    /// Its series: of two metrics of one identifier the first.
-    pub(super) fn wanted<'a>(&'a self, forecasts: &Forecasts) -> Vec<Wanted<'a>> {
+    /// The series that it needs: one per distinct metric, or one per metric and member.
+    pub(super) fn series<'a>(&'a self, forecasts: &Forecasts) -> Vec<SourceSeries<'a>> {
         let uid = self.uid();
         let members = self
             .fleet
             .as_ref()
-            .and_then(|_| forecasts.fleets().members(&uid));
-        let mut told = BTreeSet::new();
+            .and_then(|_| forecasts.shares().members(&uid));
+        let mut seen = BTreeSet::new();
         let metrics = self.workload.metrics.iter();
-        let distinct = metrics.filter(|metric| told.insert(metric.identifier()));
-        let mut wanted = Vec::new();
+        let distinct = metrics.filter(|metric| seen.insert(metric.identifier()));
+        let mut series = Vec::new();
         for metric in distinct {
-            let each = members.iter().flat_map(|fleet| {
-                let each = fleet.iter();
-                each.map(move |member| (member, fleet))
-            });
-            let of_each = each.filter_map(|member| self.of_member(forecasts, metric, member));
-            let before = wanted.len();
-            wanted.extend(of_each);
-            if wanted.len() == before {
-                wanted.push(self.of_all(metric, members.as_ref()));
+            let mut own = match &members {
+                Some(members) => self.of_each_member(forecasts, metric, members),
+                None => Vec::new(),
+            };
+            if own.is_empty() {
+                own.push(self.of_all_pods(metric, members.as_ref()));
             }
+            series.append(&mut own);
         }
-        wanted
+        series
     }
 
-    /// The series of one member, if it has its own.
-    fn of_member<'a>(
+    /// The series of each member of a `Duplicated` fleet for which syncs report demand.
+    fn of_each_member<'a>(
         &self,
         forecasts: &Forecasts,
         metric: &'a MetricSpec,
-        (member, fleet): (&FleetMember, &Arc<[FleetMember]>),
-    ) -> Option<Wanted<'a>> {
-        let division = self.fleet.as_ref().filter(|fleet| fleet.duplicated)?;
-        let key = SeriesKey {
-            uid: SeriesKey::of_member(&self.uid(), &member.name),
-            metric: metric.identifier(),
-        };
-        let told = forecasts.feed().situation(&key).is_some();
-        let own = told && !division.scopes.contains(&key.metric);
-        own.then(|| Wanted {
-            key,
-            metric,
-            whose: SeriesScope::Members {
-                summed: Arc::new([member.clone()]),
-                fleet: Arc::clone(fleet),
+        members: &Arc<[FleetMember]>,
+    ) -> Vec<SourceSeries<'a>> {
+        let identifier = metric.identifier();
+        let has_own =
+            |fleet: &FleetMetrics| fleet.duplicated && !fleet.scopes.contains(&identifier);
+        if !self.fleet.as_ref().is_some_and(has_own) {
+            return Vec::new();
+        }
+        let own = members.iter().map(|member| SourceSeries {
+            key: SeriesKey {
+                uid: SeriesKey::of_member(&self.uid(), &member.name),
+                metric: identifier.clone(),
             },
-        })
+            metric,
+            scope: SeriesScope::Members {
+                summed: Arc::new([member.clone()]),
+                fleet: Arc::clone(members),
+            },
+        });
+        let history = forecasts.demand_history();
+        own.filter(|series| history.workload_facts(&series.key).is_some())
+            .collect()
     }
 
-    /// The series of all pods, wherever they are.
-    fn of_all<'a>(
+    /// The series of all pods, wherever they run.
+    fn of_all_pods<'a>(
         &self,
         metric: &'a MetricSpec,
         members: Option<&Arc<[FleetMember]>>,
-    ) -> Wanted<'a> {
+    ) -> SourceSeries<'a> {
         let key = SeriesKey {
             uid: self.uid(),
             metric: metric.identifier(),
         };
-        // What belongs to no pod is one number for the fleet; what pods have is theirs.
+        // A metric of the fleet that no pod has is one number, so one query answers for all members.
         let of_no_pod = matches!(
             metric,
             MetricSpec::External { .. } | MetricSpec::Object { .. }
         );
-        let once = |fleet: &Division| of_no_pod && fleet.scopes.contains(&key.metric);
-        let whose = match members {
-            _ if self.fleet.as_ref().is_none_or(once) => SeriesScope::Whole,
+        let once = |fleet: &FleetMetrics| of_no_pod && fleet.scopes.contains(&key.metric);
+        let scope = match members {
+            _ if self.fleet.as_ref().is_none_or(once) => SeriesScope::AllPods,
             Some(members) => SeriesScope::Members {
                 summed: Arc::clone(members),
                 fleet: Arc::clone(members),
             },
             None => SeriesScope::Unknown,
         };
-        Wanted { key, metric, whose }
+        SourceSeries { key, metric, scope }
     }
 
-    /// How its prediction names a series: by the metric, with the member's name before it where each has its own.
+    /// The name of a series in its `TimeSeriesPrediction`: the metric, after the name of the member if it is a member's own.
     pub(super) fn identifier(&self, key: &SeriesKey) -> String {
         match key
             .uid
@@ -267,8 +278,8 @@ impl ForecastSource {
         }
     }
 
-    /// Whether a query that the user wrote answers for a series as it is: it does, but where a member has its own.
-    pub(super) fn is_written_for(&self, key: &SeriesKey) -> bool {
+    /// Whether a query that the user wrote covers all of a series: not if the series is a member's own.
+    pub(super) fn is_covered_by_written_query(&self, key: &SeriesKey) -> bool {
         key.uid == self.uid()
     }
 }
@@ -276,26 +287,26 @@ impl ForecastSource {
 // === impl SeriesScope ===
 
 impl SeriesScope {
-    /// What is read: a query for each member of a sum, or one for the whole.
+    /// Its queries: one for all pods, or one for each member of a sum.
     ///
     /// # Errors
-    /// Those whose members are not known, or are none; those of the queries.
+    /// The members are unknown, or there are none; those of the queries.
     pub(super) fn parts<Q: DemandQueries>(
         &self,
         queries: &Q,
         demand: Demand<'_>,
-    ) -> Result<Vec<Part>, Refused> {
+    ) -> Result<Vec<QueryPart>, Refused> {
         let (members, fleet) = match self {
-            Self::Whole => {
+            Self::AllPods => {
                 let (member, query) = (None, queries.query(&demand)?);
-                return Ok(vec![Part { member, query }]);
+                return Ok(vec![QueryPart { member, query }]);
             }
             Self::Unknown => {
-                let message = "no sync has told yet which clusters the fleet consists of";
+                let message = "no sync has reported yet which clusters belong to the fleet";
                 return Err(Refused::new(Reason::Pending, message));
             }
             Self::Members { summed, .. } if summed.is_empty() => {
-                let message = "no cluster belongs to the fleet: nothing is known of its demand";
+                let message = "no cluster belongs to the fleet, so its demand is unknown";
                 return Err(Refused::new(Reason::NoData, message));
             }
             Self::Members { summed, fleet } => (summed.iter(), fleet),
@@ -304,9 +315,9 @@ impl SeriesScope {
             let series = MemberSeries {
                 name: &member.name,
                 endpoint: member.prometheus.as_deref(),
-                alone: is_alone(member, fleet),
+                alone: has_own_endpoint(member, fleet),
             };
-            Ok(Part {
+            Ok(QueryPart {
                 member: Some(Arc::clone(&member.name)),
                 query: queries.query(&Demand {
                     member: Some(series),
@@ -327,8 +338,8 @@ impl SeriesScope {
     }
 }
 
-/// Whether nobody else of the fleet names the endpoint that the member names.
-fn is_alone(member: &FleetMember, fleet: &[FleetMember]) -> bool {
+/// Whether the member names an endpoint that no other member of the fleet names.
+fn has_own_endpoint(member: &FleetMember, fleet: &[FleetMember]) -> bool {
     let mut others = fleet.iter().filter(|other| other.name != member.name);
     member.prometheus.is_some() && others.all(|other| other.prometheus != member.prometheus)
 }

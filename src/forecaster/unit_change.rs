@@ -1,28 +1,28 @@
-//! When a series began to be counted in another unit: what lies before says nothing about what comes after.
+//! Detects when a series began to be counted in another unit, so that earlier samples can be left out.
 //!
-//! It looks for a step by one of the factors that units differ by, to a level that was never seen before, and refuses to
-//! take for one what a load does every day or every week.
+//! A change of unit is a step by one of the factors between units, to a level that the series never had before. Steps that
+//! recur every day or every week are load.
 
 use std::collections::BTreeMap;
 
 use foretide_models::Series;
 use jiff::{SignedDuration, Timestamp};
 
-/// What units differ by: decimal and binary prefixes, and minutes against seconds.
+/// The factors between units: decimal and binary prefixes, and minutes to seconds.
 const FACTORS: [f64; 5] = [60.0, 1000.0, 1024.0, 1e6, 1e9];
-/// How far from its factor a step may be.
+/// How far a step may be from its factor.
 const STEP_TOLERANCE: f64 = 0.20;
-/// How far from its factor the same time of the day before may be: no day is quite like the last.
+/// How far the ratio to the same time of the day before may be from the factor: days differ.
 const DAY_TOLERANCE: f64 = 2.0;
-/// How far apart levels may be and count as the same: two times of one day, but no two units.
+/// How far apart levels may be and count as the same: load varies by less within a day, units differ by more.
 const LEVEL_TOLERANCE: f64 = 4.0;
-/// How long the new level must have stood.
-const STANDS: SignedDuration = SignedDuration::from_mins(30);
+/// How long the new level must last.
+const SETTLE: SignedDuration = SignedDuration::from_mins(30);
 const DAY: SignedDuration = SignedDuration::from_hours(24);
-/// Fewer samples than these have no median worth comparing.
-const FEWEST: usize = 3;
-/// A step between two neighbours below this is not looked at closer: less than the least factor with its tolerance.
-const LEAST_STEP: f64 = 30.0;
+/// The fewest samples whose median is compared.
+const MIN_SAMPLES: usize = 3;
+/// A smaller step between two samples is not examined: it is below the least factor with its tolerance.
+const MIN_STEP: f64 = 30.0;
 
 /// A change of unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,37 +33,37 @@ pub(super) struct UnitChange {
     pub factor: f64,
 }
 
-/// The levels at which a series stood for half an hour, longer ago than a day, also where its samples are gone by now.
-/// Levels are told apart by their power of two.
+/// The levels that a series had for half an hour more than a day ago, even if its samples are no longer kept.
+/// Levels are distinguished by their power of two.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Levels(BTreeMap<i32, Timestamp>);
+pub(super) struct PastLevels(BTreeMap<i32, Timestamp>);
 
-/// For how long a level is remembered: load that comes once a month is rare enough.
-const REMEMBERED: SignedDuration = SignedDuration::from_hours(28 * 24);
+/// How long a level is kept: four weeks, for load that comes once a month.
+const RECORDED: SignedDuration = SignedDuration::from_hours(28 * 24);
 
-// === impl Levels ===
+// === impl PastLevels ===
 
-impl Levels {
-    /// Takes in where a series stood. The last day is left out: in it a change may yet be found.
-    pub(super) fn remember(&mut self, series: &Series) {
-        let Some((stands, day)) = spans(series) else {
+impl PastLevels {
+    /// Records the levels of a series without its last day, in which a change may still be detected.
+    pub(super) fn record(&mut self, series: &Series) {
+        let Some((window, day)) = sample_counts(series) else {
             return;
         };
         let settled = series.values().len().saturating_sub(day);
         let values = series.values().get(..settled).unwrap_or_default();
-        for (i, level) in levels(values, stands).enumerate() {
+        for (i, level) in levels(values, window).enumerate() {
             let Some(level) = level else { continue };
-            let at = series.time_at(i * stands);
+            let at = series.time_at(i * window);
             let last = self.0.entry(octave(level)).or_insert(at);
             *last = at.max(*last);
         }
         let end = series.end();
         self.0
-            .retain(|_, last| end.duration_since(*last) <= REMEMBERED);
+            .retain(|_, last| end.duration_since(*last) <= RECORDED);
     }
 
-    /// Whether a level within twice of this one, or up to four times, was seen.
-    fn know(&self, level: f64) -> bool {
+    /// Whether a level was recorded whose power of two is this one's or next to it.
+    fn contains(&self, level: f64) -> bool {
         let octave = octave(level);
         self.0.range(octave - 1..=octave + 1).next().is_some()
     }
@@ -77,47 +77,51 @@ fn octave(level: f64) -> i32 {
     level.log2().floor() as i32
 }
 
-/// The levels of one half hour after the other, of so many samples each.
-fn levels(values: &[f64], stands: usize) -> impl Iterator<Item = Option<f64>> {
-    values.chunks_exact(stands).map(median)
+/// The median of each run of `window` samples.
+fn levels(values: &[f64], window: usize) -> impl Iterator<Item = Option<f64>> {
+    values.chunks_exact(window).map(median)
 }
 
-/// How many samples half an hour and a day have.
-fn spans(series: &Series) -> Option<(usize, usize)> {
+/// How many samples make half an hour, and how many a day.
+fn sample_counts(series: &Series) -> Option<(usize, usize)> {
     let step = series.step();
     let count = |span: SignedDuration| {
         let steps = span.as_nanos().checked_div(step.as_nanos())?;
         usize::try_from(steps).ok()
     };
-    Some((count(STANDS)?.max(FEWEST), count(DAY)?))
+    Some((count(SETTLE)?.max(MIN_SAMPLES), count(DAY)?))
 }
 
-/// The newest change of unit in a series that has stood for half an hour.
+/// The newest change of unit that has lasted for half an hour.
 ///
-/// A step is one if the medians of the half hours around it differ by a factor of 60, 1000, 1024, 10^6 or 10^9, or its
-/// inverse, within 20 %, and the same half hour of the day before differs by that factor, too, within a half and twice.
-/// Without a day before there is none: a service that is launched grows like that. Nor is it one if the series stood
-/// near the new level before, in what is at hand or as far as `known` goes, or near the old one since: a unit does not
-/// come and go.
+/// A step is a change of unit if
+///
+/// - the medians of the half hours before and after it differ by a factor of 60, 1000, 1024, 10^6 or 10^9, or its inverse,
+///   within 20 %;
+/// - the same half hour of the day before differs by that factor, too, within a half and twice (without a day before it may
+///   be a launch);
+/// - the series never was near the new level before, in its samples or in `past`, and not near the old level since: units
+///   do not alternate.
 #[must_use]
-pub(super) fn unit_change(series: &Series, known: &Levels) -> Option<UnitChange> {
+pub(super) fn unit_change(series: &Series, past: &PastLevels) -> Option<UnitChange> {
     let values = series.values();
-    let (stands, day) = spans(series)?;
-    let newest = values.len().checked_sub(stands)?;
+    let (window, day) = sample_counts(series)?;
+    let newest = values.len().checked_sub(window)?;
     (day..=newest).rev().find_map(|at| {
-        if !leaps(values, at) {
+        if !is_step(values, at) {
             return None;
         }
-        let level = |from: usize| median(values.get(from..from + stands)?);
-        let (after, before) = (level(at)?, level(at.checked_sub(stands)?)?);
+        let level = |from: usize| median(values.get(from..from + window)?);
+        let (after, before) = (level(at)?, level(at.checked_sub(window)?)?);
         let factor = near(after / before, 1.0 + STEP_TOLERANCE)?;
         let daily = after / level(at - day)?;
-        let stood = |part: Option<&[f64]>, at: f64| {
-            let mut levels = levels(part.unwrap_or_default(), stands).flatten();
+        let had_level = |part: Option<&[f64]>, at: f64| {
+            let mut levels = levels(part.unwrap_or_default(), window).flatten();
             levels.any(|level| within(level / at, LEVEL_TOLERANCE))
         };
-        let recurs =
-            known.know(after) || stood(values.get(..at), after) || stood(values.get(at..), before);
+        let recurs = past.contains(after)
+            || had_level(values.get(..at), after)
+            || had_level(values.get(at..), before);
         (within(daily / factor, DAY_TOLERANCE) && !recurs).then(|| UnitChange {
             at: series.time_at(at),
             factor,
@@ -126,17 +130,17 @@ pub(super) fn unit_change(series: &Series, known: &Levels) -> Option<UnitChange>
 }
 
 /// Whether the value at `at` is far from the one before it.
-fn leaps(values: &[f64], at: usize) -> bool {
+fn is_step(values: &[f64], at: usize) -> bool {
     let Some(value) = values.get(at).copied().filter(|value| !value.is_nan()) else {
         return false;
     };
     let before = values.get(..at).unwrap_or_default().iter().rev();
     let before = before.copied().find(|value| !value.is_nan());
     let ratio = before.map_or(f64::NAN, |before| value / before);
-    ratio.is_finite() && ratio > 0.0 && !within(ratio, LEAST_STEP)
+    ratio.is_finite() && ratio > 0.0 && !within(ratio, MIN_STEP)
 }
 
-/// The factor that a ratio is nearest to, if it is that near.
+/// The factor that a ratio is within `tolerance` of.
 fn near(ratio: f64, tolerance: f64) -> Option<f64> {
     let inverse = FACTORS.iter().map(|factor| factor.recip());
     let mut all = FACTORS.iter().copied().chain(inverse);
@@ -147,10 +151,10 @@ fn within(ratio: f64, tolerance: f64) -> bool {
     ratio <= tolerance && ratio >= tolerance.recip()
 }
 
-/// The median of what is there, if that is at least half and above zero.
+/// The median of the present values, if at least half are present and it is above zero.
 fn median(values: &[f64]) -> Option<f64> {
     let mut present: Vec<f64> = values.iter().copied().filter(|v| !v.is_nan()).collect();
-    if present.len() < FEWEST.max(values.len() / 2) {
+    if present.len() < MIN_SAMPLES.max(values.len() / 2) {
         return None;
     }
     let middle = present.len() / 2;
@@ -176,7 +180,7 @@ mod tests {
     }
 
     fn found(series: &Series) -> Option<(i64, f64)> {
-        let change = unit_change(series, &Levels::default())?;
+        let change = unit_change(series, &PastLevels::default())?;
         Some((
             change.at.duration_since(START).as_secs() / 60,
             change.factor,
@@ -184,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_that_changes_and_stays_is_found_where_it_changed() {
+    fn a_lasting_change_of_unit_is_found_where_it_happened() {
         for factor in [60.0, 1000.0, 1e6, 1e9, 1e-3, 1.0 / 60.0] {
             let changed = series(2000, |i, v| if i >= 1900 { v * factor } else { v });
             assert_eq!(found(&changed), Some((1900, factor)));
@@ -200,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lasts_less_than_half_an_hour_or_has_no_day_before_is_no_change() {
+    fn a_step_of_less_than_half_an_hour_or_without_a_day_before_is_no_change() {
         let new = series(2000, |i, v| if i >= 1971 { v * 1000.0 } else { v });
         assert_eq!(found(&new), None);
         let short = series(2000, |i, v| {
@@ -216,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_a_load_that_does_so_every_day_nor_any_other_growth_is_a_change() {
+    fn neither_a_daily_step_nor_growth_by_another_factor_is_a_change() {
         let nightly = series(5000, |i, v| if i % 1440 < 120 { v * 60.0 } else { v });
         assert_eq!(found(&nightly), None);
         for factor in [2.0, 10.0, 100.0, 300.0, 1e4] {
@@ -230,7 +234,7 @@ mod tests {
         assert_eq!(found(&series(3000, |_, _| 0.0)), None);
     }
 
-    /// Two weeks of a batch that runs on weekdays only, 60 times what there is otherwise; of which 26 hours are left.
+    /// The last 26 hours of two weeks of a batch job that runs on weekdays and has 60 times the usual load.
     fn weekdays(last: usize) -> Series {
         let batch = |i: usize| matches!(i / 1440 % 7, 0..=4);
         let all = series(last, |i, v| if batch(i) { v * 60.0 } else { v });
@@ -244,36 +248,36 @@ mod tests {
     }
 
     #[test]
-    fn a_level_that_was_seen_before_is_no_change_also_once_its_samples_are_gone() {
+    fn a_level_that_occurred_before_is_no_change_even_after_its_samples_are_gone() {
         let (monday, long) = (14 * 1440 + 45, 7 * 1440 + 720);
         let whole = series(long, |i, v| if i / 1440 % 7 < 5 { v * 60.0 } else { v });
         assert_eq!(found(&whole), None);
-        // Of what is kept, Sunday alone; what came before is remembered.
-        let mut levels = Levels::default();
+        // The samples cover Sunday only; earlier levels are recorded.
+        let mut levels = PastLevels::default();
         assert!(unit_change(&weekdays(monday), &levels).is_some());
         for hour in 26..=monday / 60 {
-            levels.remember(&weekdays(hour * 60));
+            levels.record(&weekdays(hour * 60));
         }
         assert_eq!(unit_change(&weekdays(monday), &levels), None);
-        // A level never seen is one as before.
+        // A level that never occurred still is a change.
         let changed = series(2000, |i, v| if i >= 1900 { v * 1e6 } else { v });
         assert!(unit_change(&changed, &levels).is_some());
     }
 
     #[test]
-    fn a_service_that_is_back_after_more_than_a_day_is_no_change() {
+    fn a_service_that_recovers_after_more_than_a_day_is_no_change() {
         let out = |i: usize| (4000..6000).contains(&i);
         let outage = |minutes| series(minutes, |i, v| if out(i) { v / 1000.0 } else { v });
-        let mut levels = Levels::default();
-        levels.remember(&outage(5900));
-        assert_eq!(unit_change(&outage(6100), &Levels::default()), None);
+        let mut levels = PastLevels::default();
+        levels.record(&outage(5900));
+        assert_eq!(unit_change(&outage(6100), &PastLevels::default()), None);
         let kept = outage(6100)
             .values()
             .get(6100 - 26 * 60..)
             .unwrap()
             .to_vec();
         let kept = Series::from_values(START, MINUTE, kept);
-        assert!(unit_change(&kept, &Levels::default()).is_some());
+        assert!(unit_change(&kept, &PastLevels::default()).is_some());
         assert_eq!(unit_change(&kept, &levels), None);
     }
 }

@@ -144,7 +144,7 @@ impl<'a> Foresight<'a> {
         let target = demand::target(&self.track.metric, pods, Some(template))
             .map_err(|error| Refused::new(Reason::NotForecastable, error.to_string()))?;
         let value = forecast.demand(now, self.window).ok_or_else(|| {
-            let message = "the forecast has expired and no newer one came";
+            let message = "the forecast has expired and was not refreshed";
             Refused::new(Reason::Expired, message)
         })?;
         Ok(Predicted { value, target })

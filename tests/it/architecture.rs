@@ -107,7 +107,7 @@ const RULES: &[Rule] = &[
         reason: "wire types have no client and no opinion",
     },
     Rule {
-        places: &["src/ports.rs"],
+        places: &["src/ports"],
         except: &[],
         modules: &[
             "adapters",
@@ -119,7 +119,7 @@ const RULES: &[Rule] = &[
             "http",
         ],
         text: &["kube::", "reqwest::", "tokio::"],
-        reason: "a port speaks the words of the domain, whoever stands behind it",
+        reason: "ports speak the terms of the domain, not of an adapter",
     },
     Rule {
         places: &["src/adapters"],

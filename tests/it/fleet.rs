@@ -13,10 +13,7 @@ use foretide::{
         federate::{Health, Profile},
         hpa::Settings,
     },
-    forecaster::{
-        forecasts::{Forecasts, SeriesKey},
-        shares::FleetMember,
-    },
+    forecaster::{SeriesKey, forecasts::Forecasts, shares::FleetMember},
     ports::{Fleet, MemberView, Workloads},
     telemetry::Telemetry,
 };
@@ -1041,7 +1038,7 @@ async fn forecasts_are_told_whose_demand_it_is_and_nothing_that_is_seen_in_part(
         metric: "resource.cpu".to_owned(),
     };
     let told = |world: &World| {
-        let members = world.forecasts.fleets().members("uid-fleet").unwrap();
+        let members = world.forecasts.shares().members("uid-fleet").unwrap();
         let idle = members
             .iter()
             .map(|m: &FleetMember| (m.name.to_string(), m.idle));
@@ -1049,7 +1046,7 @@ async fn forecasts_are_told_whose_demand_it_is_and_nothing_that_is_seen_in_part(
     };
     let minutes = |world: &World, now: i64| {
         let now = world.start + SignedDuration::from_secs(now);
-        world.forecasts.feed().minutes(&key, now).len()
+        world.forecasts.demand_history().minutes(&key, now).len()
     };
     let pair = |name: &str, idle| (name.to_owned(), idle);
     world.sync(10).await;

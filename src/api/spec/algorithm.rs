@@ -1,7 +1,7 @@
-//! `spec.prediction`: from crane's strings to a forecaster's settings.
+//! Converts `spec.prediction`, with crane's strings, to the settings of a forecaster.
 //!
-//! What is not written takes the algorithm's default; what is written and cannot be read, or would
-//! have no effect, is a violation, never a silent default.
+//! An absent field takes the algorithm's default. A field that cannot be parsed, or would have no effect, is a violation,
+//! never a silent default.
 
 mod parameters;
 
@@ -13,36 +13,37 @@ use jiff::SignedDuration;
 use super::Violation;
 use crate::domain::lead_time::LeadTime;
 
-/// Path of what is read here.
+/// Path of the field.
 const PREDICTION: &str = "spec.prediction";
-/// Path of the block that names the algorithm.
+/// Path of the field that names the algorithm.
 const BLOCK: &str = "spec.prediction.predictionAlgorithm";
-/// The algorithms that can be asked for.
+/// The names of the algorithms.
 const KNOWN: &str = "auto, dsp, percentile, seasonalNaive, holtWinters, linear or mstl";
-/// Shortest and longest lead time that may be written, in seconds.
+/// The range of `leadTimeSeconds`.
 const LEAD_TIME_SECONDS: std::ops::RangeInclusive<i32> = 30..=1200;
-/// The quantile where none is written, and the least and the greatest.
+/// The default of `quantile`.
 const QUANTILE: f64 = 0.90;
+/// The range of `quantile`.
 const QUANTILES: std::ops::RangeInclusive<f64> = 0.5..=0.999;
 
-/// What is known of a workload besides its spec.
+/// What was measured of a workload, or follows from it, and is not in its spec.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Known {
-    /// How long its new pods took until they were ready; used where the spec says nothing.
+pub struct WorkloadFacts {
+    /// How long new pods took to become ready; used if the spec has no `leadTimeSeconds`.
     pub lead_time: Option<SignedDuration>,
-    /// What one replica is to carry, in the unit of the history.
+    /// The demand that one replica is meant to carry, in the unit of the history.
     pub per_replica: Option<f64>,
 }
 
-/// The settings of the forecaster that a spec asks for.
+/// Converts the settings of the forecaster.
 ///
 /// # Errors
-/// The first field that cannot be used.
-pub fn algorithm(prediction: &Prediction, known: Known) -> Result<Algorithm, Violation> {
+/// The first invalid field.
+pub fn algorithm(prediction: &Prediction, facts: WorkloadFacts) -> Result<Algorithm, Violation> {
     let block = prediction.prediction_algorithm.clone().unwrap_or_default();
     let asked = block.algorithm_type.clone().unwrap_or(AlgorithmType::Auto);
-    let lead_time = lead_time(prediction, known)?.span;
-    let aim = aim(prediction, known)?;
+    let lead_time = lead_time(prediction, facts)?.span;
+    let aim = aim(prediction, facts)?;
     if asked == AlgorithmType::Auto {
         require_calibrated(block.calibrate)?;
         let parameters = block.auto.unwrap_or_default();
@@ -53,7 +54,7 @@ pub fn algorithm(prediction: &Prediction, known: Known) -> Result<Algorithm, Vio
     let quantile = match aim {
         auto::Aim::Quantile(quantile) => quantile,
         auto::Aim::UnderProvisioned { percent, .. } => {
-            let expected = "left out: only auto chooses its own quantile";
+            let expected = "unset: only auto chooses its own quantile";
             let field = format!("{PREDICTION}.maxUnderProvisionedPercent");
             return Err(Violation::new(field, percent.to_string(), expected));
         }
@@ -70,20 +71,20 @@ pub fn algorithm(prediction: &Prediction, known: Known) -> Result<Algorithm, Vio
         Some(written) => Err(Violation::new(
             format!("{PREDICTION}.quantile"),
             written.to_string(),
-            "left out, or predictionAlgorithm.calibrate: true, without which this algorithm has no quantile",
+            "unset, or predictionAlgorithm.calibrate: true, because this algorithm has no quantile without it",
         )),
     }
 }
 
-/// The forecaster that a spec asks for, settings checked, with nothing known of the workload.
+/// Builds the forecaster of a spec whose workload has not been measured.
 ///
 /// # Errors
-/// The first field that cannot be used.
+/// The first invalid field.
 pub fn forecaster(prediction: &Prediction) -> Result<Box<dyn Forecaster>, Violation> {
-    build(algorithm(prediction, Known::default())?)
+    build(algorithm(prediction, WorkloadFacts::default())?)
 }
 
-/// The forecaster of settings that were read from a spec, checked.
+/// Builds a forecaster from settings that were converted from a spec.
 ///
 /// # Errors
 /// The first setting that is out of range, by its path in the spec.
@@ -130,11 +131,11 @@ fn named(asked: &AlgorithmType, block: wire::Algorithm) -> Result<Algorithm, Vio
     }
 }
 
-/// The lead time of the spec, else the measured one, else the usual one: see [`LeadTime::of`].
+/// The lead time of the spec, else the measured one, else the default: see [`LeadTime::of`].
 ///
 /// # Errors
-/// What is written is out of range.
-pub fn lead_time(prediction: &Prediction, known: Known) -> Result<LeadTime, Violation> {
+/// `leadTimeSeconds` is out of range.
+pub fn lead_time(prediction: &Prediction, facts: WorkloadFacts) -> Result<LeadTime, Violation> {
     let written = prediction.lead_time_seconds;
     if let Some(written) = written.filter(|written| !LEAD_TIME_SECONDS.contains(written)) {
         return Err(Violation::new(
@@ -144,11 +145,11 @@ pub fn lead_time(prediction: &Prediction, known: Known) -> Result<LeadTime, Viol
         ));
     }
     let written = written.map(|seconds| SignedDuration::from_secs(seconds.into()));
-    Ok(LeadTime::of(written, known.lead_time))
+    Ok(LeadTime::of(written, facts.lead_time))
 }
 
-/// How much of the demand the spec wants provided for.
-fn aim(prediction: &Prediction, known: Known) -> Result<auto::Aim, Violation> {
+/// The share of the demand that is to be provided for.
+fn aim(prediction: &Prediction, facts: WorkloadFacts) -> Result<auto::Aim, Violation> {
     let quantile = prediction.quantile.unwrap_or(QUANTILE);
     if !QUANTILES.contains(&quantile) {
         let field = format!("{PREDICTION}.quantile");
@@ -158,9 +159,9 @@ fn aim(prediction: &Prediction, known: Known) -> Result<auto::Aim, Violation> {
         return Ok(auto::Aim::Quantile(quantile));
     };
     let expected = if prediction.quantile.is_some() {
-        "left out, or quantile: each chooses the quantile"
+        "unset while spec.prediction.quantile is set, because each of them chooses the quantile"
     } else if percent > 0.0 && percent < 100.0 {
-        let per_replica = known.per_replica;
+        let per_replica = facts.per_replica;
         return Ok(auto::Aim::UnderProvisioned {
             percent,
             per_replica,
@@ -176,7 +177,7 @@ fn require_calibrated(calibrate: Option<bool>) -> Result<(), Violation> {
     if calibrate != Some(false) {
         return Ok(());
     }
-    let expected = "true or left out: auto is calibrated by nature";
+    let expected = "true or unset, because auto is always calibrated";
     Err(Violation::new(
         format!("{BLOCK}.calibrate"),
         "false",
@@ -195,7 +196,7 @@ mod tests {
     }
 
     fn read(yaml: &str) -> Result<Algorithm, Violation> {
-        algorithm(&prediction(yaml), Known::default())
+        algorithm(&prediction(yaml), WorkloadFacts::default())
     }
 
     #[test]
@@ -207,7 +208,7 @@ mod tests {
             history_length: SignedDuration::from_hours(72),
             ..dsp::Config::default()
         };
-        let read = algorithm(&asked, Known::default());
+        let read = algorithm(&asked, WorkloadFacts::default());
         assert_eq!(read, Ok(Algorithm::Dsp(expected)));
     }
 
@@ -227,7 +228,7 @@ mod tests {
                 ..auto::Config::default()
             })
         };
-        let known = |seconds| Known {
+        let facts = |seconds| WorkloadFacts {
             lead_time: Some(SignedDuration::from_secs(seconds)),
             per_replica: Some(2.5),
         };
@@ -236,23 +237,23 @@ mod tests {
             per_replica: Some(2.5),
         };
         let usual = auto::Aim::Quantile(0.90);
-        for (yaml, known, expected) in [
-            ("{}", known(200), automatic(240, usual)),
-            ("{}", known(5), automatic(60, usual)),
-            ("{}", known(5000), automatic(1200, usual)),
-            ("{leadTimeSeconds: 60}", known(200), automatic(60, usual)),
+        for (yaml, facts, expected) in [
+            ("{}", facts(200), automatic(240, usual)),
+            ("{}", facts(5), automatic(60, usual)),
+            ("{}", facts(5000), automatic(1200, usual)),
+            ("{leadTimeSeconds: 60}", facts(200), automatic(60, usual)),
             (
                 "{quantile: 0.95}",
-                Known::default(),
+                WorkloadFacts::default(),
                 automatic(120, auto::Aim::Quantile(0.95)),
             ),
             (
                 "{maxUnderProvisionedPercent: 1}",
-                known(120),
+                facts(120),
                 automatic(120, objective),
             ),
         ] {
-            assert_eq!(algorithm(&prediction(yaml), known), Ok(expected), "{yaml}");
+            assert_eq!(algorithm(&prediction(yaml), facts), Ok(expected), "{yaml}");
         }
     }
 
@@ -311,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_cannot_be_read_is_named_and_never_replaced() {
+    fn a_value_that_cannot_be_parsed_is_a_violation_and_never_a_default() {
         refused(&[
             (
                 "predictionAlgorithm: {algorithmType: dsp, dsp: {historyLength: 1w}}",
@@ -374,7 +375,7 @@ mod tests {
         ]);
     }
 
-    /// Each of these predictions is refused by the path of this field.
+    /// Asserts that each of these predictions is refused with the path of this field.
     fn refused(cases: &[(&str, &str)]) {
         for (yaml, field) in cases {
             let violation = read(yaml).unwrap_err();
@@ -384,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_spans_are_refused_whether_or_not_they_can_be_counted() {
+    fn absurd_durations_are_refused_whether_or_not_they_can_be_represented() {
         for span in [
             "100000000000000000d",
             "106751991167300d",

@@ -1,11 +1,10 @@
-//! Durations as users write them, in specs and on the command line: one reading of them for both. It refuses
-//! negative ones and those that no clock can count.
+//! Parses durations as users write them, in specs and on the command line.
 
 use jiff::SignedDuration;
 
-/// Reads whole days as `3d`, or a Go duration such as `60s` or `1h30m`.
+/// Parses whole days such as `3d`, or a Go duration such as `60s` or `1h30m`.
 ///
-/// `None` for what is no duration, is negative, or does not fit; whether it is a sensible one is for the caller to say.
+/// `None` if the text is no duration, or one that is negative or out of range. Limits are up to the caller.
 ///
 /// # Source
 /// crane's `ParseDuration`, which knows days beside Go's units.
@@ -43,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_clock_can_count_is_no_duration() {
+    fn a_text_that_is_no_duration_or_out_of_range_is_none() {
         for text in [
             "",
             "7",

@@ -1,12 +1,11 @@
-//! `FederatedHPA`: from wire types to a workload and the policy that divides it.
+//! Converts a `FederatedHPA` to a workload and the policy that divides it.
 //!
-//! What is asked of the fleet as one workload is read as any autoscaler is; here is what an autoscaler of one
-//! cluster does not have. Every violation comes back at once. What merely has no effect under the chosen policy
-//! is no violation.
+//! The part of the spec that both kinds of autoscaler have is converted by [`super`]; the rest of it here. A field without
+//! effect under the chosen policy is no violation.
 
 mod clusters;
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, ops::RangeInclusive};
 
 use foretide_crds::{
     AssignmentType, DeletionPolicy, FailurePolicy as WireFailure, FederatedHPA,
@@ -15,7 +14,7 @@ use foretide_crds::{
 };
 use jiff::SignedDuration;
 
-use self::clusters::Reader;
+use self::clusters::AffinityConverter;
 use super::{Invalid, MAX_REPLICAS, Violation, read, refuse_if_any};
 use crate::domain::{
     Replicas,
@@ -29,24 +28,24 @@ use crate::domain::{
 /// Path of the assignment.
 const ASSIGNMENT: &str = "spec.federatedHPAAssignment";
 
-/// What the user asks of a fleet, as the domain understands it.
+/// The spec of a fleet.
 #[derive(Clone, Debug)]
 pub struct FleetSpec {
-    /// The fleet as one workload: bounds, metrics, windows and forecasts of the whole (of each member under
+    /// The fleet as one workload: bounds, metrics, windows and forecasts of the total (of each member under
     /// [`Kind::Duplicated`]).
     pub workload: Workload,
-    /// How it is divided. Its `mode` is the one in force in the members.
+    /// How it is divided. Its `mode` is that of the members.
     pub policy: Policy,
     /// Identifiers of the metrics that are measured once for the fleet; all others are measured in each member.
     pub scopes: BTreeSet<String>,
-    /// What becomes of the members' autoscalers when the object is deleted.
+    /// What happens to the members' HPAs when the object is deleted.
     pub deletion: DeletionPolicy,
 }
 
 // === impl FleetSpec ===
 
 impl FleetSpec {
-    /// The metrics that each member measures for itself, in the spec's order.
+    /// The metrics that are measured in each member, in the order of the spec.
     pub fn member_metrics(&self) -> impl Iterator<Item = &MetricSpec> {
         let metrics = self.workload.metrics.iter();
         metrics.filter(|metric| self.is_members_own(metric))
@@ -126,10 +125,10 @@ impl FleetSpec {
     }
 }
 
-/// What the user asks of a fleet.
+/// Converts the spec of a fleet.
 ///
-/// `local` is the zone that `timezone: Local` names, `period` the time between two syncs. The tolerance of the policy
-/// is that of `behavior`, the larger of both directions, and where it gives none that of `settings`.
+/// `local` is the zone that `timezone: Local` names, `period` the time between two syncs. The tolerance of the policy is
+/// the larger one of both directions of `behavior`, which defaults to that of `settings`.
 ///
 /// # Errors
 /// Every violation at once, when the spec cannot be acted on.
@@ -142,7 +141,7 @@ pub fn fleet(
     let spec = &fdhpa.spec;
     let mut violations = Vec::new();
     let mut workload = read(&fdhpa.metadata, &spec.autoscaling, local, &mut violations);
-    // A fleet keeps one replica (docs/decisions/0013): where nothing runs, nothing tells that it is wanted.
+    // A fleet keeps one replica (docs/decisions/0013): without pods there is no demand to measure.
     workload.bounds.min = workload.bounds.min.max(Replicas::new(1));
     let scopes = scopes(spec, &mut workload, &mut violations);
     let mut policy = policy(spec, &workload, &mut violations);
@@ -159,7 +158,7 @@ pub fn fleet(
     })
 }
 
-/// Direct also where a member has nothing of its own to measure: a child without metrics would get cpu 80 %.
+/// Direct also if members have no metrics of their own: an HPA without metrics would default to cpu at 80 %.
 fn mode(workload: &Workload, scopes: &BTreeSet<String>) -> Mode {
     let own = |metric: &MetricSpec| !scopes.contains(&metric.identifier());
     if workload.metrics.iter().any(own) {
@@ -177,7 +176,7 @@ fn tolerance(workload: &Workload, settings: &Settings) -> f64 {
     or_default(up).max(or_default(down))
 }
 
-/// The metrics of the fleet: external ones, unless the spec says otherwise, and those that it names.
+/// The metrics that are measured once for the fleet: external ones, unless `metricScope` changes that.
 fn scopes(
     spec: &FederatedHPASpec,
     workload: &mut Workload,
@@ -224,17 +223,17 @@ fn unknown_metric(field: String, metric: &str, known: &BTreeSet<String>) -> Spec
     }
 }
 
-/// The policy, but for what depends on more than the spec of the fleet.
+/// The policy, without the fields that depend on more than the spec.
 fn policy(spec: &FederatedHPASpec, workload: &Workload, violations: &mut Vec<Violation>) -> Policy {
     let assignment = &spec.federated_hpa_assignment;
     let rebalance = spec.rebalance.clone().unwrap_or_default();
     let kind = kind(assignment.federated_hpa_assignment_type.unwrap_or_default());
     let preferences = preferences(assignment, kind, violations);
     let affinity = spec.cluster_affinity.as_ref();
-    let affinity =
-        affinity.map(|wire| Reader::new("spec.clusterAffinity", violations).affinity(wire));
-    let unwritten = Policy::new(kind, workload.bounds);
-    let mut number = Numbers(violations);
+    let affinity = affinity
+        .map(|wire| AffinityConverter::new("spec.clusterAffinity", violations).affinity(wire));
+    let default = Policy::new(kind, workload.bounds);
+    let mut number = NumberConverter(violations);
     Policy {
         affinity: affinity.unwrap_or_default(),
         preferences,
@@ -245,7 +244,8 @@ fn policy(spec: &FederatedHPASpec, workload: &Workload, violations: &mut Vec<Vio
         scaling_to_zero: spec.scaling_to_zero.unwrap_or_default(),
         delay: number.seconds(
             "spec.autoscaleMultiClusterDelay",
-            (spec.autoscale_multi_cluster_delay, unwritten.delay),
+            spec.autoscale_multi_cluster_delay,
+            default.delay,
             3600,
         ),
         failure: match spec.failure_policy.unwrap_or_default() {
@@ -254,22 +254,24 @@ fn policy(spec: &FederatedHPASpec, workload: &Workload, violations: &mut Vec<Vio
         },
         toleration: number.seconds(
             "spec.tolerationSeconds",
-            (spec.toleration_seconds, unwritten.toleration),
+            spec.toleration_seconds,
+            default.toleration,
             86_400,
         ),
         cooldown: number.seconds(
             "spec.rebalance.cooldownSeconds",
-            (rebalance.cooldown_seconds, unwritten.cooldown),
+            rebalance.cooldown_seconds,
+            default.cooldown,
             3600,
         ),
-        settle: number.settle(&rebalance).unwrap_or(unwritten.settle),
+        settle: number.settle(&rebalance).unwrap_or(default.settle),
         min_utilization: number.min_utilization(&rebalance),
         tolerations: clusters::tolerations(spec.cluster_tolerations.as_deref(), violations),
         source: match spec.workload_source.unwrap_or_default() {
             WireSource::Members => WorkloadSource::Members,
             WireSource::Hub => WorkloadSource::Hub,
         },
-        ..unwritten
+        ..default
     }
 }
 
@@ -309,11 +311,11 @@ fn preference(
     violations: &mut Vec<Violation>,
 ) -> Preference {
     let field = format!("{ASSIGNMENT}.clusterAutoscalingPreference[{position}]");
-    let targets =
-        Reader::new(&format!("{field}.targetCluster"), violations).affinity(&wire.target_cluster);
-    let mut number = Numbers(violations);
+    let targets = AffinityConverter::new(&format!("{field}.targetCluster"), violations)
+        .affinity(&wire.target_cluster);
+    let mut number = NumberConverter(violations);
     let mut threshold = |name: &str, n: Option<i32>| {
-        let n = number.within(&format!("{field}.{name}"), n?, (0, MAX_REPLICAS));
+        let n = number.within(&format!("{field}.{name}"), n?, 0..=MAX_REPLICAS);
         Some(Replicas::from_i32(n))
     };
     let min = threshold("autoscalingMinThreshold", wire.autoscaling_min_threshold);
@@ -328,7 +330,7 @@ fn preference(
         ));
     }
     let weight = wire.static_weight.map(|n| {
-        let n = number.within(&format!("{field}.staticWeight"), n, (0, i32::MAX));
+        let n = number.within(&format!("{field}.staticWeight"), n, 0..=i32::MAX);
         u64::from(n.unsigned_abs())
     });
     Preference {
@@ -341,14 +343,15 @@ fn preference(
     }
 }
 
-/// Reads numbers that have bounds, noting those outside.
-struct Numbers<'a>(&'a mut Vec<Violation>);
+/// Converts numbers with a range and collects violations of it.
+struct NumberConverter<'a>(&'a mut Vec<Violation>);
 
-// === impl Numbers ===
+// === impl NumberConverter ===
 
-impl Numbers<'_> {
-    fn within(&mut self, field: &str, n: i32, (least, most): (i32, i32)) -> i32 {
-        if !(least..=most).contains(&n) {
+impl NumberConverter<'_> {
+    fn within(&mut self, field: &str, n: i32, range: RangeInclusive<i32>) -> i32 {
+        let (least, most) = (*range.start(), *range.end());
+        if !range.contains(&n) {
             let expected = match most {
                 i32::MAX => format!("at least {least}"),
                 most => format!("{least} to {most}"),
@@ -358,27 +361,28 @@ impl Numbers<'_> {
         n.clamp(least, most)
     }
 
-    /// What is written, else what counts where nothing is.
+    /// A number of seconds, or the default.
     fn seconds(
         &mut self,
         field: &str,
-        (written, unwritten): (Option<i32>, SignedDuration),
+        written: Option<i32>,
+        default: SignedDuration,
         most: i32,
     ) -> SignedDuration {
-        written.map_or(unwritten, |n| {
-            SignedDuration::from_secs(self.within(field, n, (0, most)).into())
+        written.map_or(default, |n| {
+            SignedDuration::from_secs(self.within(field, n, 0..=most).into())
         })
     }
 
     fn settle(&mut self, rebalance: &Rebalance) -> Option<u32> {
         let field = "spec.rebalance.settleObservations";
-        let observations = self.within(field, rebalance.settle_observations?, (1, 100));
+        let observations = self.within(field, rebalance.settle_observations?, 1..=100);
         Some(observations.unsigned_abs())
     }
 
     fn min_utilization(&mut self, rebalance: &Rebalance) -> Option<f64> {
         let field = "spec.rebalance.minUtilizationPercent";
-        let percent = self.within(field, rebalance.min_utilization_percent?, (1, 100));
+        let percent = self.within(field, rebalance.min_utilization_percent?, 1..=100);
         Some(f64::from(percent) / 100.0)
     }
 }

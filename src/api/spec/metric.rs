@@ -1,4 +1,4 @@
-//! `spec.metrics` and `spec.behavior`: from autoscaling/v2 wire types to the domain's.
+//! Converts `spec.metrics` and `spec.behavior` from the types of autoscaling/v2.
 
 use foretide_crds::Passthrough;
 use jiff::SignedDuration;
@@ -19,7 +19,7 @@ use crate::domain::{
     quantity::Quantity,
 };
 
-/// Every metric of the spec, or what is wrong with each.
+/// Converts every metric of the spec that is valid.
 pub(super) fn metrics(
     raw: &[Passthrough<WireMetric>],
     violations: &mut Vec<Violation>,
@@ -29,7 +29,7 @@ pub(super) fn metrics(
         let field = format!("spec.metrics[{position}]");
         match metric.typed() {
             Ok(wire) => read.push(
-                Reader {
+                FieldConverter {
                     field: &field,
                     violations,
                 }
@@ -45,14 +45,14 @@ pub(super) fn metrics(
     read
 }
 
-/// The behavior as the user wrote it; defaults stay unwritten.
+/// Converts the behavior; fields that are not set stay absent.
 pub(super) fn behavior(
     raw: &Passthrough<HorizontalPodAutoscalerBehavior>,
     violations: &mut Vec<Violation>,
 ) -> Behavior {
     match raw.typed() {
         Ok(wire) => {
-            let mut reader = Reader {
+            let mut reader = FieldConverter {
                 field: "spec.behavior",
                 violations,
             };
@@ -72,15 +72,15 @@ pub(super) fn behavior(
     }
 }
 
-/// Reads the parts of one field, noting what it cannot.
-struct Reader<'a> {
+/// Converts one field and collects its violations.
+struct FieldConverter<'a> {
     field: &'a str,
     violations: &'a mut Vec<Violation>,
 }
 
-// === impl Reader ===
+// === impl FieldConverter ===
 
-impl Reader<'_> {
+impl FieldConverter<'_> {
     fn metric(&mut self, wire: WireMetric) -> MetricSpec {
         match wire.type_.as_str() {
             "Resource" => wire.resource.map(|source| MetricSpec::Resource {
@@ -120,16 +120,20 @@ impl Reader<'_> {
         .unwrap_or_else(|| self.without_source(&wire.type_))
     }
 
-    /// `type` names a block that is not there.
+    /// A metric whose `type` names a field that is not set.
     fn without_source(&mut self, kind: &str) -> MetricSpec {
         let block = format!("{}{}", kind[..1].to_lowercase(), &kind[1..]);
-        self.refuse(".type", kind, format!("the block `{block}` beside it"));
+        self.refuse(
+            ".type",
+            kind,
+            format!("the field `{block}` to be set as well"),
+        );
         MetricSpec::Unknown(kind.to_owned())
     }
 
     fn target(&mut self, kind: MetricKind, wire: &MetricTarget) -> Target {
         let field = format!("{}.{}", self.field, block(kind));
-        Reader {
+        FieldConverter {
             field: &field,
             violations: self.violations,
         }
@@ -148,7 +152,7 @@ impl Reader<'_> {
         let positive = match target {
             Target::Utilization(percent) => percent > 0,
             Target::AverageValue(milli) | Target::Value(milli) => milli > 0,
-            // What could not be read is said already.
+            // The violation is already recorded.
             Target::Unusable if self.violations.len() > before => true,
             Target::Unusable => {
                 self.refuse(".target", &wire.type_, target_fields(kind));
@@ -277,7 +281,7 @@ impl Reader<'_> {
     }
 }
 
-/// Name of the block beside `type`.
+/// The field that a metric's `type` names.
 fn block(kind: MetricKind) -> &'static str {
     match kind {
         MetricKind::Resource => "resource",
@@ -304,10 +308,10 @@ fn selector(metric: &MetricIdentifier) -> Option<String> {
     metric.selector.as_ref().map(selector_text)
 }
 
-/// A label selector in the text form that the API takes as a parameter.
+/// Formats a label selector as a query parameter of the API.
 ///
 /// # Guarantees
-/// Deterministic: labels in their order, then expressions as written.
+/// Deterministic: labels in their order, then expressions in the order of the spec.
 #[must_use]
 pub fn selector_text(selector: &LabelSelector) -> String {
     let labels = selector

@@ -1,9 +1,8 @@
-//! The one door from a spec to the domain.
+//! Validates the specs of API objects and converts them to domain values.
 //!
-//! Pure: a wire object in, a [`Workload`] out, or every reason why not. The controller, `validate`,
-//! `plan` and any webhook go through it, so what is accepted is what is understood. A cron or a
-//! prediction that cannot be used is left out with its reason and the rest goes on; a spec that
-//! cannot be acted on at all is refused, and whoever asked keeps what it had.
+//! Pure: an API object in, a [`Workload`] or a [`FleetSpec`] out, or every reason why not. The controller and the command
+//! line use the same functions, so both accept the same specs. A cron or a prediction that is invalid is left out with a
+//! [`Problem`], and the rest of the spec applies; a spec that cannot be acted on is refused as a whole.
 
 mod algorithm;
 mod duration;
@@ -19,7 +18,7 @@ use foretide_crds::{
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-pub use algorithm::{Known, algorithm, build, forecaster, lead_time};
+pub use algorithm::{WorkloadFacts, algorithm, build, forecaster, lead_time};
 pub use duration::duration;
 pub use fleet::{FleetSpec, fleet};
 pub use metric::selector_text;
@@ -33,19 +32,19 @@ use crate::domain::{
 };
 use crate::error::chain;
 
-/// Most replicas that a spec may ask for.
+/// The most replicas that a spec may ask for.
 pub const MAX_REPLICAS: i32 = 10_000;
-/// `predictionWindowSeconds` where none is written, as in crane.
+/// The default of `predictionWindowSeconds`, as in crane.
 const PREDICTION_WINDOW: SignedDuration = SignedDuration::from_hours(1);
-/// Shortest and longest `predictionWindowSeconds`.
+/// The range of `predictionWindowSeconds`.
 const PREDICTION_WINDOW_SECONDS: std::ops::RangeInclusive<i32> = 60..=604_800;
 
-/// One thing in a spec that cannot be used.
+/// An invalid field of a spec.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     /// Path of the field, such as `spec.metrics[0].resource.target`.
     pub field: String,
-    /// What stands there.
+    /// Its value.
     pub found: String,
     /// What would be accepted.
     pub expected: String,
@@ -90,7 +89,7 @@ fn sentence(violations: &[Violation]) -> String {
         .join("; ")
 }
 
-/// What the user asks for, as the domain understands it.
+/// Converts the spec of an autoscaler.
 ///
 /// `local` is the zone that `timezone: Local` names.
 ///
@@ -114,7 +113,7 @@ fn refuse_if_any(violations: Vec<Violation>) -> Result<(), Invalid> {
     }
 }
 
-/// What can be read of a spec; it may only be used if there are no violations.
+/// Converts a spec as far as it is valid; the result may only be used if there are no violations.
 fn read(
     metadata: &ObjectMeta,
     spec: &EffectiveHorizontalPodAutoscalerSpec,
@@ -191,7 +190,7 @@ fn count(field: &str, n: i32, violations: &mut Vec<Violation>) -> Replicas {
     Replicas::from_i32(n)
 }
 
-/// The user's metrics; cpu at 80 % where there is nothing at all that could propose a count.
+/// The metrics of the spec; cpu at 80 %, as in autoscaling/v2, if it has neither metrics nor crons.
 fn metrics(
     spec: &EffectiveHorizontalPodAutoscalerSpec,
     violations: &mut Vec<Violation>,
@@ -224,7 +223,7 @@ fn windows(
         .collect()
 }
 
-/// One cron of the spec as a window.
+/// Converts one cron of a spec.
 ///
 /// # Errors
 /// Why it is left out.

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{BacktestArgs, Failure};
 use crate::{
-    api::spec::{self, Known},
+    api::spec::{self, WorkloadFacts},
     cli::{
         inputs::{self, History, requests_unknown},
         manifest::Document,
@@ -150,7 +150,7 @@ impl BacktestSetup {
         let prediction = self.ehpa.spec.prediction.as_ref();
         let prediction =
             prediction.ok_or_else(|| Refused::new(Reason::Pending, "no prediction"))?;
-        let known = Known {
+        let known = WorkloadFacts {
             lead_time: Some(self.course.start_up),
             per_replica,
         };

@@ -9,7 +9,7 @@ use foretide_models::{Forecast, Forecaster, Sample};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
-    api::spec::{self, Known},
+    api::spec::{self, WorkloadFacts},
     cli::inputs::History,
     domain::{
         demand,
@@ -86,7 +86,7 @@ pub(super) fn look(
         .as_ref()
         .map(|prediction| prediction.window);
     let asked = ehpa.spec.prediction.as_ref();
-    let lead_time = asked.map(|asked| spec::lead_time(asked, Known::default()));
+    let lead_time = asked.map(|asked| spec::lead_time(asked, WorkloadFacts::default()));
     // One that is out of range is told by the forecast that it does not give.
     let lead_time = lead_time.and_then(Result::ok);
     let lead_time = lead_time.unwrap_or_else(|| LeadTime::of(None, None));

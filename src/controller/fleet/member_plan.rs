@@ -29,7 +29,7 @@ use crate::{
         hpa::{Behavior, PolicySelect},
         workload::{Mode, Workload},
     },
-    forecaster::forecasts::{Forecasts, SeriesKey},
+    forecaster::{SeriesKey, forecasts::Forecasts},
     ports::HpaView,
 };
 
@@ -339,7 +339,7 @@ impl Planner<'_> {
         let mut decided = self
             .context
             .decide(&mut record.target, part, observed, floor);
-        let history = self.forecasts.feed();
+        let history = self.forecasts.demand_history();
         demand_sample::record(history, &uid, &mut record.lead_times, &decided);
         let start = record.start.take();
         let decides_alone = self.decides_alone(decision);

@@ -20,7 +20,7 @@ use crate::{
         hpa::{MetricSpec, Target},
         observation::{Cause, Measured, Pod, PodSample, PodUsage, Reading, Unavailable},
     },
-    forecaster::forecasts::{Forecasts, SeriesKey},
+    forecaster::{SeriesKey, forecasts::Forecasts},
     ports::ScaleView,
 };
 

@@ -248,7 +248,7 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
         let policy = spec.policy_in_force();
         let by_name = federate::participation(&policy, &members, &fleet.ledger, context.now);
         let participants = Participants::of(&observed, &by_name, spec.is_previewed());
-        forecasts.fleets().report(uid, participants.histories());
+        forecasts.shares().report(uid, participants.histories());
         let whole = Whole {
             context,
             forecasts,
@@ -257,7 +257,7 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
         };
         let whole = whole.decide(&mut state.target, fleet);
         if participants.are_all_seen() {
-            let history = forecasts.feed();
+            let history = forecasts.demand_history();
             demand_sample::record(history, uid, &mut state.lead_times, &whole.decided);
         }
         let (mut decision, ledger) =

@@ -69,7 +69,7 @@ fn proposed(proposal: &Proposal) -> ProposalStatus {
         value: proposal.value.map(number),
         target: proposal.target.map(number),
         reason: Some(proposal.reason.as_str().to_owned()),
-        forecast: proposal.details.as_ref().map(forecaster::shown),
+        forecast: proposal.details.as_ref().map(forecaster::forecast_status),
     }
 }
 

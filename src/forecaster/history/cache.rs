@@ -1,48 +1,49 @@
-//! What readers told of one request, and how the live minutes of a series go on from there. The live minutes of one
-//! series never reach another, which may be that of somebody else. It asks nobody.
+//! The cached samples of one query, and how the live minutes of a series continue them.
+//!
+//! Live minutes continue the samples only of the series that they were measured for: two series may share a query, and
+//! one of them may belong to another user.
 
 use std::collections::BTreeMap;
 
 use foretide_models::Sample;
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Grid, Range, ReadContext};
+use super::{ReadContext, SampleGrid, TimeRange};
 use crate::ports::HistoryError;
 
-/// How far behind the newest sample a reading starts, for samples that arrive late.
+/// How far before the newest sample a query starts, because samples may arrive late.
 const OVERLAP: SignedDuration = SignedDuration::from_mins(5);
-/// How long a history with many holes is believed before all of it is asked for again: the reader may have been
-/// filled in behind our back.
-const HOLES_BELIEVED: SignedDuration = SignedDuration::from_hours(1);
-/// How long live minutes stand in for a query before the next one compares the two.
-const COMPARED_EVERY: SignedDuration = SignedDuration::from_hours(1);
-/// How long live minutes alone carry a history whose reader does not answer, or has no more samples.
-const ALONE_AT_MOST: SignedDuration = SignedDuration::from_hours(2);
-/// How many common samples live minutes and history are compared by.
+/// How often a window with many holes is read as a whole: Prometheus may have been backfilled.
+const FULL_READ_PERIOD: SignedDuration = SignedDuration::from_hours(1);
+/// How often live minutes are compared with the query that they stand in for.
+const COMPARE_PERIOD: SignedDuration = SignedDuration::from_hours(1);
+/// How long live minutes continue a history whose query fails or returns no new samples.
+const LIVE_ONLY_MAX: SignedDuration = SignedDuration::from_hours(2);
+/// How many common samples a comparison needs.
 const COMPARED_SAMPLES: usize = 30;
-/// How far the middle one of their ratios may be from one.
-const AGREEMENT: f64 = 0.10;
+/// How far the median of their ratios may be from one.
+const TOLERANCE: f64 = 0.10;
 
-/// Whether the live minutes of one series measure what its query does, as far as that is known. Every series finds out
-/// for itself, also where several share a query: the live minutes of one say nothing about another.
+/// Whether the live minutes of one series match what its query returns. Every series has its own, even where several share
+/// a query.
 #[derive(Debug, Clone, Copy)]
 pub struct LiveMatch {
-    agrees: bool,
-    /// When the two are compared next.
+    matches: bool,
+    /// The second of the next comparison.
     pub(super) compare_at: i64,
 }
 
-/// What a reader told of one request.
+/// The samples of one query, by second.
 #[derive(Debug)]
 pub(super) struct CachedSamples {
-    pub(super) grid: Grid,
+    pub(super) grid: SampleGrid,
     pub(super) samples: BTreeMap<i64, f64>,
-    /// The newest second that there was a sample for.
-    pub(super) answered: Option<i64>,
-    /// The earliest second that was asked for with success.
-    pub(super) asked_from: Option<i64>,
-    /// When the whole window was last asked for.
-    pub(super) whole_at: i64,
+    /// The second of the newest sample that was ever read.
+    pub(super) newest: Option<i64>,
+    /// The earliest second that was read with success.
+    pub(super) read_from: Option<i64>,
+    /// When the whole window was last queried.
+    pub(super) full_read_at: i64,
 }
 
 // === impl LiveMatch ===
@@ -50,137 +51,141 @@ pub(super) struct CachedSamples {
 impl Default for LiveMatch {
     fn default() -> Self {
         Self {
-            agrees: false,
+            matches: false,
             compare_at: i64::MIN,
         }
     }
 }
 
 impl LiveMatch {
-    /// Compares live minutes with what was told: another unit, another set of pods or another window would show. The
-    /// middle one of the ratios of the newest 30 common samples must be within a tenth of one.
-    pub(super) fn compare(&mut self, told: &CachedSamples, occasion: &ReadContext<'_>) {
-        let common = occasion.live.iter().rev().filter_map(|sample| {
+    /// Compares live minutes with queried samples: they match if the median ratio of the newest 30 common samples is within
+    /// a tenth of one. Another unit, another set of pods or another rate window shows in it.
+    pub(super) fn compare(&mut self, cached: &CachedSamples, context: &ReadContext<'_>) {
+        let common = context.live.iter().rev().filter_map(|sample| {
             let at = sample.at.as_second();
-            let told = told.samples.get(&at).filter(|told| told.is_finite())?;
-            Some(ratio(sample.value, *told))
+            let queried = cached.samples.get(&at).filter(|value| value.is_finite())?;
+            Some(ratio(sample.value, *queried))
         });
         let mut ratios: Vec<f64> = common.take(COMPARED_SAMPLES).collect();
         ratios.sort_unstable_by(f64::total_cmp);
         let middle = ratios.get(ratios.len() / 2).copied();
-        self.agrees = ratios.len() == COMPARED_SAMPLES
-            && middle.is_some_and(|middle| (middle - 1.0).abs() <= AGREEMENT);
-        self.compare_at = occasion.now.as_second() + COMPARED_EVERY.as_secs();
+        self.matches = ratios.len() == COMPARED_SAMPLES
+            && middle.is_some_and(|middle| (middle - 1.0).abs() <= TOLERANCE);
+        self.compare_at = context.now.as_second() + COMPARE_PERIOD.as_secs();
     }
 }
 
 // === impl CachedSamples ===
 
 impl CachedSamples {
-    pub(super) const fn nothing(grid: Grid) -> Self {
+    pub(super) const fn empty(grid: SampleGrid) -> Self {
         Self {
             grid,
             samples: BTreeMap::new(),
-            answered: None,
-            asked_from: None,
-            whole_at: i64::MIN,
+            newest: None,
+            read_from: None,
+            full_read_at: i64::MIN,
         }
     }
 
-    /// Everything that is wanted, on the grid.
-    pub(super) fn window(&self, occasion: &ReadContext<'_>) -> Range {
-        let Grid { step, span } = self.grid;
-        let to = occasion.now.as_second().div_euclid(step) * step;
-        let whole = to - span / step * step;
-        let since = occasion
+    /// The range that is needed, on the grid.
+    pub(super) fn window(&self, context: &ReadContext<'_>) -> TimeRange {
+        let SampleGrid { step, span } = self.grid;
+        let to = context.now.as_second().div_euclid(step) * step;
+        let start = to - span / step * step;
+        // Rounded up to the grid.
+        let since = context
             .since
-            .map_or(whole, |since| -(-since.as_second()).div_euclid(step) * step);
-        Range {
-            from: since.clamp(whole, to),
+            .map_or(start, |since| -(-since.as_second()).div_euclid(step) * step);
+        TimeRange {
+            from: since.clamp(start, to),
             to,
         }
     }
 
-    /// The newest second that the reader had a sample for.
-    fn newest(&self) -> Option<i64> {
-        self.answered.filter(|at| self.samples.contains_key(at))
+    /// The second of the newest sample that is still cached.
+    fn newest_kept(&self) -> Option<i64> {
+        self.newest.filter(|at| self.samples.contains_key(at))
     }
 
-    /// What is to be read: all of the window, or from a little before the newest answer on; nothing while live
-    /// minutes carry on from there.
+    /// What to query: the whole window, or from shortly before the newest sample; nothing while live minutes continue it.
     ///
-    /// The newest answer counts, not the last reading: after a gap in the answers the whole gap is asked for again.
-    /// A window that lacks a tenth of its points is read whole once an hour.
+    /// The newest sample counts, not the last query: a gap at the end is queried again as a whole. A window that lacks a
+    /// tenth of its points is queried as a whole once an hour.
     pub(super) fn missing(
         &self,
-        agreement: LiveMatch,
-        occasion: &ReadContext<'_>,
-    ) -> Option<Range> {
-        let window = self.window(occasion);
-        let (Some(newest), Some(asked_from)) = (self.newest(), self.asked_from) else {
+        live_match: LiveMatch,
+        context: &ReadContext<'_>,
+    ) -> Option<TimeRange> {
+        let window = self.window(context);
+        let (Some(newest), Some(read_from)) = (self.newest_kept(), self.read_from) else {
             return Some(window);
         };
         let step = self.grid.step;
-        let tail = self.tail(agreement, occasion);
+        let tail = self.live_tail(live_match, context);
         let points = (window.to - window.from) / step + 1;
-        let there = self.samples.range(window.from..=window.to).count() + tail.len();
-        let full = there as i128 * 10 >= i128::from(points) * 9;
-        let fresh = window.to.saturating_sub(self.whole_at) < HOLES_BELIEVED.as_secs();
-        if asked_from > window.from || !(full || fresh) {
+        let present = self.samples.range(window.from..=window.to).count() + tail.len();
+        let full = present as i128 * 10 >= i128::from(points) * 9;
+        let fresh = window.to.saturating_sub(self.full_read_at) < FULL_READ_PERIOD.as_secs();
+        if read_from > window.from || !(full || fresh) {
             return Some(window);
         }
-        if self.is_carried(agreement, occasion) && window.to < agreement.compare_at {
+        if self.live_reaches_end(live_match, context) && window.to < live_match.compare_at {
             return None;
         }
         let overlap = OVERLAP.as_secs().max(2 * step);
         let from = (newest - overlap).div_euclid(step) * step;
-        Some(Range {
+        Some(TimeRange {
             from: from.clamp(window.from, window.to),
             to: window.to,
         })
     }
 
-    /// Whether live minutes go on without a gap from the newest answer to the end of the window.
-    pub(super) fn is_carried(&self, agreement: LiveMatch, occasion: &ReadContext<'_>) -> bool {
-        let to = self.window(occasion).to;
-        let answered = agreement.agrees && self.newest().is_some_and(|newest| newest >= to);
-        answered || !self.tail(agreement, occasion).is_empty()
+    /// Whether live minutes lead without a gap from the newest sample to the end of the window.
+    pub(super) fn live_reaches_end(
+        &self,
+        live_match: LiveMatch,
+        context: &ReadContext<'_>,
+    ) -> bool {
+        let to = self.window(context).to;
+        let complete = live_match.matches && self.newest_kept().is_some_and(|newest| newest >= to);
+        complete || !self.live_tail(live_match, context).is_empty()
     }
 
-    /// The live minutes that carry on from the newest answer to the end of the window: all of them, or none if one is
-    /// missing, if they measure something else or if the answer is too old.
-    fn tail(&self, agreement: LiveMatch, occasion: &ReadContext<'_>) -> Vec<Sample> {
-        let (to, step) = (self.window(occasion).to, self.grid.step);
-        let Some(newest) = self.newest().filter(|_| agreement.agrees) else {
+    /// The live minutes from the newest sample to the end of the window; none of them if one is missing, if they do not
+    /// match the query, or if the newest sample is too old.
+    fn live_tail(&self, live_match: LiveMatch, context: &ReadContext<'_>) -> Vec<Sample> {
+        let (to, step) = (self.window(context).to, self.grid.step);
+        let Some(newest) = self.newest_kept().filter(|_| live_match.matches) else {
             return Vec::new();
         };
         let later = |sample: &&Sample| {
             let at = sample.at.as_second();
             at > newest && at <= to && at % step == 0
         };
-        let tail: Vec<Sample> = occasion.live.iter().filter(later).copied().collect();
-        let whole = i64::try_from(tail.len()).is_ok_and(|there| there >= (to - newest) / step);
-        if whole && to - newest <= ALONE_AT_MOST.as_secs() {
+        let tail: Vec<Sample> = context.live.iter().filter(later).copied().collect();
+        let gapless = i64::try_from(tail.len()).is_ok_and(|count| count >= (to - newest) / step);
+        if gapless && to - newest <= LIVE_ONLY_MAX.as_secs() {
             tail
         } else {
             Vec::new()
         }
     }
 
-    /// The samples of the window, with live minutes where they carry on.
+    /// The samples of the window, continued by live minutes.
     pub(super) fn samples(
         &self,
-        agreement: LiveMatch,
-        occasion: &ReadContext<'_>,
+        live_match: LiveMatch,
+        context: &ReadContext<'_>,
     ) -> Result<Vec<Sample>, HistoryError> {
-        let window = self.window(occasion);
-        let told = self.samples.range(window.from..=window.to);
-        let told = told.filter_map(|(at, value)| {
+        let window = self.window(context);
+        let cached = self.samples.range(window.from..=window.to);
+        let cached = cached.filter_map(|(at, value)| {
             let (at, value) = (Timestamp::from_second(*at).ok()?, *value);
             Some(Sample { at, value })
         });
-        let mut samples: Vec<Sample> = told.collect();
-        samples.extend(self.tail(agreement, occasion));
+        let mut samples: Vec<Sample> = cached.collect();
+        samples.extend(self.live_tail(live_match, context));
         if samples.is_empty() {
             Err(HistoryError::Empty)
         } else {
@@ -188,32 +193,32 @@ impl CachedSamples {
         }
     }
 
-    /// Takes the samples of a range, a later answer over an earlier one for the same time.
-    pub(super) fn absorb(&mut self, range: Range, samples: Vec<Sample>) {
-        self.asked_from = Some(
-            self.asked_from
+    /// Merges the result of a query; for the same time the later result wins.
+    pub(super) fn merge(&mut self, range: TimeRange, samples: Vec<Sample>) {
+        self.read_from = Some(
+            self.read_from
                 .map_or(range.from, |from| from.min(range.from)),
         );
         for sample in samples {
             let at = sample.at.as_second();
             if (range.from..=range.to).contains(&at) {
                 self.samples.insert(at, sample.value);
-                self.answered = self.answered.max(Some(at));
+                self.newest = self.newest.max(Some(at));
             }
         }
     }
 
-    pub(super) fn forget_before(&mut self, from: i64) {
+    pub(super) fn drop_before(&mut self, from: i64) {
         self.samples = self.samples.split_off(&from);
-        self.asked_from = self.asked_from.map(|asked| asked.max(from));
+        self.read_from = self.read_from.map(|read| read.max(from));
     }
 }
 
-/// How many times as large a live value is; two zeros are alike.
-fn ratio(live: f64, told: f64) -> f64 {
-    if live.to_bits() == told.to_bits() {
+/// The ratio of a live value to a queried one; that of two zeros is one.
+fn ratio(live: f64, queried: f64) -> f64 {
+    if live.to_bits() == queried.to_bits() {
         1.0
     } else {
-        live / told
+        live / queried
     }
 }

@@ -10,7 +10,7 @@ fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
 
-/// A recorded past: a value for each minute in which `holds` says so; remembers what it was asked.
+/// A reader with a sample at each second that `holds` accepts; it records the ranges it is asked for.
 struct Recorded<F> {
     holds: F,
     asked: Mutex<Vec<(i64, i64)>>,
@@ -30,7 +30,7 @@ impl<F: Fn(i64) -> bool> Recorded<F> {
         std::mem::take(&mut *self.asked.lock().unwrap())
     }
 
-    /// Of the next calls, those marked fail.
+    /// The next calls fail where marked.
     fn fail(&self, calls: &[bool]) {
         self.failures.lock().unwrap().extend(calls);
     }
@@ -76,37 +76,37 @@ fn sample(second: i64) -> Sample {
 async fn read<R: HistoryReader>(
     cache: &HistoryCache,
     reader: &R,
-    request: &Past,
+    request: &RangeQuery,
     now: i64,
 ) -> Result<Vec<Sample>, HistoryError> {
-    let occasion = ReadContext {
+    let context = ReadContext {
         now: at(now),
         since: None,
         live: &[],
-        idle: &NOBODY,
+        idle: &NO_MEMBERS,
     };
     cache
-        .read(reader, request, &mut LiveMatch::default(), &occasion)
+        .read(reader, request, &mut LiveMatch::default(), &context)
         .await
 }
 
-static NOBODY: BTreeSet<Arc<str>> = BTreeSet::new();
+static NO_MEMBERS: BTreeSet<Arc<str>> = BTreeSet::new();
 
-fn whole(query: &str, step: SignedDuration, span: i64) -> Result<Past, InvalidRequest> {
+fn single(query: &str, step: SignedDuration, span: i64) -> Result<RangeQuery, InvalidRange> {
     let query = HistoryQuery {
         endpoint: None,
         text: query.into(),
     };
     let member = None;
-    Past::new(
-        vec![Part { member, query }],
+    RangeQuery::new(
+        vec![QueryPart { member, query }],
         step,
         SignedDuration::from_secs(span),
     )
 }
 
-fn request(span: i64) -> Past {
-    whole("sum(up)", STEP, span).unwrap()
+fn request(span: i64) -> RangeQuery {
+    single("sum(up)", STEP, span).unwrap()
 }
 
 fn seconds(samples: &[Sample]) -> Vec<i64> {
@@ -114,7 +114,7 @@ fn seconds(samples: &[Sample]) -> Vec<i64> {
 }
 
 #[tokio::test]
-async fn the_first_reading_asks_for_all_and_the_next_for_what_is_new() {
+async fn the_first_read_queries_the_whole_span_and_the_next_one_what_is_new() {
     let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
     let hour = request(3600);
     let first = read(&cache, &reader, &hour, 36_059).await.unwrap();
@@ -132,7 +132,7 @@ async fn the_first_reading_asks_for_all_and_the_next_for_what_is_new() {
 }
 
 #[tokio::test]
-async fn a_long_span_is_read_in_pieces_of_eleven_thousand_points() {
+async fn a_long_span_is_queried_in_pieces_of_eleven_thousand_points() {
     let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
     let got = read(&cache, &reader, &request(14 * 86_400), 14 * 86_400)
         .await
@@ -142,7 +142,7 @@ async fn a_long_span_is_read_in_pieces_of_eleven_thousand_points() {
 }
 
 #[tokio::test]
-async fn after_a_failure_the_reading_goes_on_where_it_ended() {
+async fn after_a_failure_the_next_read_continues_where_it_stopped() {
     let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
     let long = request(14 * 86_400);
     reader.fail(&[false, true]);
@@ -154,7 +154,7 @@ async fn after_a_failure_the_reading_goes_on_where_it_ended() {
 }
 
 #[tokio::test]
-async fn an_outage_is_filled_and_a_long_one_reads_everything() {
+async fn an_outage_is_filled_and_after_a_long_one_the_whole_span_is_queried() {
     let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
     let hour = request(3600);
     read(&cache, &reader, &hour, 36_000).await.unwrap();
@@ -165,7 +165,7 @@ async fn an_outage_is_filled_and_a_long_one_reads_everything() {
 }
 
 #[tokio::test]
-async fn no_samples_anywhere_is_no_data_and_is_asked_again_in_full() {
+async fn no_samples_at_all_is_no_data_and_the_whole_span_is_queried_again() {
     let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| false));
     for _ in 0..2 {
         let error = read(&cache, &reader, &request(3600), 36_000)
@@ -177,7 +177,7 @@ async fn no_samples_anywhere_is_no_data_and_is_asked_again_in_full() {
 }
 
 #[tokio::test]
-async fn silence_at_the_end_keeps_the_past_and_is_asked_for_again() {
+async fn a_gap_at_the_end_keeps_the_earlier_samples_and_is_queried_again() {
     let (cache, reader) = (
         HistoryCache::default(),
         Recorded::new(|second| second < 35_000),
@@ -191,7 +191,7 @@ async fn silence_at_the_end_keeps_the_past_and_is_asked_for_again() {
 }
 
 #[tokio::test]
-async fn a_history_with_many_holes_is_read_whole_once_an_hour() {
+async fn a_window_with_many_holes_is_queried_as_a_whole_once_an_hour() {
     let filled = std::sync::atomic::AtomicBool::new(false);
     let holds = |second| second >= 34_000 || filled.load(std::sync::atomic::Ordering::Relaxed);
     let (cache, reader) = (HistoryCache::default(), Recorded::new(holds));
@@ -207,7 +207,7 @@ async fn a_history_with_many_holes_is_read_whole_once_an_hour() {
 }
 
 #[tokio::test]
-async fn a_clock_set_back_shows_no_samples_of_the_future() {
+async fn after_the_clock_is_set_back_no_samples_of_the_future_are_returned() {
     let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
     let hour = request(3600);
     read(&cache, &reader, &hour, 36_000).await.unwrap();
@@ -219,13 +219,13 @@ async fn a_clock_set_back_shows_no_samples_of_the_future() {
 }
 
 #[tokio::test]
-async fn histories_are_kept_apart_and_dropped_on_request() {
+async fn queries_are_cached_separately_and_dropped_on_request() {
     let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
-    let other = whole("sum(down)", STEP, 3600).unwrap();
+    let other = single("sum(down)", STEP, 3600).unwrap();
     read(&cache, &reader, &request(3600), 36_000).await.unwrap();
     read(&cache, &reader, &other, 36_000).await.unwrap();
     assert_eq!(cache.len(), 2);
-    let kept: Vec<Request> = other.requests().collect();
+    let kept: Vec<CacheKey> = other.cache_keys().collect();
     cache.retain(|request| kept.contains(request));
     assert_eq!(cache.len(), 1);
     reader.asked();
@@ -235,7 +235,7 @@ async fn histories_are_kept_apart_and_dropped_on_request() {
     assert!(cache.is_empty());
 }
 
-/// Live minutes up to `now`, each `factor` times what the reader says.
+/// Live minutes up to `now`, each `factor` times the reader's value.
 fn live(now: i64, minutes: i64, factor: f64) -> Vec<Sample> {
     let newest = now / 60 * 60;
     let ends = (newest - (minutes - 1) * 60..=newest).step_by(60);
@@ -246,20 +246,20 @@ fn live(now: i64, minutes: i64, factor: f64) -> Vec<Sample> {
     .collect()
 }
 
-/// What is asked at each of these times, `minutes` of live readings being there that say `factor` times the truth.
+/// What is queried at each of these times, given so many live minutes of `factor` times the reader's values.
 async fn asked_at(times: &[i64], minutes: i64, factor: f64) -> Vec<Option<(i64, i64)>> {
     let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
-    let mut agreement = LiveMatch::default();
+    let mut live_match = LiveMatch::default();
     let mut all = Vec::new();
     for now in times {
         let live = live(*now, minutes, factor);
-        let occasion = ReadContext {
+        let context = ReadContext {
             now: at(*now),
             since: None,
             live: &live,
-            idle: &NOBODY,
+            idle: &NO_MEMBERS,
         };
-        let got = (cache.read(&reader, &request(7200), &mut agreement, &occasion)).await;
+        let got = (cache.read(&reader, &request(7200), &mut live_match, &context)).await;
         let whole: Vec<i64> = (now - 7200..=*now).step_by(60).collect();
         assert_eq!(seconds(&got.unwrap()), whole, "at {now}");
         all.push(reader.asked().first().copied());
@@ -268,7 +268,7 @@ async fn asked_at(times: &[i64], minutes: i64, factor: f64) -> Vec<Option<(i64, 
 }
 
 #[tokio::test]
-async fn live_minutes_that_agree_save_the_query_until_the_next_comparison() {
+async fn live_minutes_that_match_replace_the_query_until_the_next_comparison() {
     let times = [36_000, 36_060, 36_120, 39_540, 39_600, 39_660];
     let asked = asked_at(&times, 120, 1.05).await;
     let whole = Some((28_800, 36_000));
@@ -277,7 +277,7 @@ async fn live_minutes_that_agree_save_the_query_until_the_next_comparison() {
 }
 
 #[tokio::test]
-async fn live_minutes_that_differ_or_are_few_or_have_a_hole_save_nothing() {
+async fn live_minutes_that_differ_or_are_few_or_have_a_hole_replace_no_query() {
     let times = [36_000, 36_060];
     let next = Some((35_700, 36_060));
     for (minutes, factor) in [(120, 1.2), (120, 0.8), (120, 1000.0), (29, 1.0), (0, 1.0)] {
@@ -289,21 +289,21 @@ async fn live_minutes_that_differ_or_are_few_or_have_a_hole_save_nothing() {
 }
 
 #[tokio::test]
-async fn live_minutes_carry_a_history_that_is_not_answered_for_two_hours() {
+async fn live_minutes_continue_a_history_for_two_hours_while_its_query_fails() {
     let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
-    let (mut agreement, mut lasted) = (LiveMatch::default(), 0);
+    let (mut live_match, mut lasted) = (LiveMatch::default(), 0);
     for minute in 0..180 {
         let now = 36_000 + minute * 60;
         reader.fail(&[minute > 0]);
         let live = live(now, 180, 1.0);
-        let occasion = ReadContext {
+        let context = ReadContext {
             now: at(now),
             since: None,
             live: &live,
-            idle: &NOBODY,
+            idle: &NO_MEMBERS,
         };
         if cache
-            .read(&reader, &request(86_400), &mut agreement, &occasion)
+            .read(&reader, &request(86_400), &mut live_match, &context)
             .await
             .is_ok()
         {
@@ -311,58 +311,58 @@ async fn live_minutes_carry_a_history_that_is_not_answered_for_two_hours() {
         }
     }
     assert_eq!(lasted, 120);
-    // An hour without a query, then one try in ten minutes, then one in each minute.
+    // An hour without a query, then one try every ten minutes, then one every minute.
     assert_eq!(reader.asked().len(), 1 + 7 + 59);
 }
 
 #[tokio::test]
-async fn live_minutes_that_stop_to_agree_give_way_to_what_is_told() {
+async fn live_minutes_that_no_longer_match_give_way_to_queried_samples() {
     let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
-    let (mut agreement, mut told) = (LiveMatch::default(), Vec::new());
+    let (mut live_match, mut last_values) = (LiveMatch::default(), Vec::new());
     for (now, factor) in [(36_000, 1.0), (37_800, 3.0), (39_600, 3.0)] {
         let live = live(now, 120, factor);
-        let occasion = ReadContext {
+        let context = ReadContext {
             now: at(now),
             since: None,
             live: &live,
-            idle: &NOBODY,
+            idle: &NO_MEMBERS,
         };
         let got = cache
-            .read(&reader, &request(7200), &mut agreement, &occasion)
+            .read(&reader, &request(7200), &mut live_match, &context)
             .await
             .unwrap();
         let last = got.last().unwrap();
-        told.push((reader.asked().len(), last.value / sample(now).value));
+        last_values.push((reader.asked().len(), last.value / sample(now).value));
     }
-    assert_eq!(told, [(1, 1.0), (0, 3.0), (1, 1.0)]);
+    assert_eq!(last_values, [(1, 1.0), (0, 3.0), (1, 1.0)]);
 }
 
 #[tokio::test]
-async fn live_minutes_of_one_series_do_not_reach_another_that_asks_the_same() {
+async fn live_minutes_of_one_series_do_not_reach_another_with_the_same_query() {
     let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
     let (mut one, mut other) = (LiveMatch::default(), LiveMatch::default());
     let (agree, differ) = (live(36_060, 120, 1.05), live(36_060, 120, 3.0));
     let mut last = Vec::new();
     for now in [36_000, 36_060] {
-        for (agreement, live) in [(&mut one, &agree), (&mut other, &differ)] {
-            let occasion = ReadContext {
+        for (live_match, live) in [(&mut one, &agree), (&mut other, &differ)] {
+            let context = ReadContext {
                 now: at(now),
                 since: None,
                 live,
-                idle: &NOBODY,
+                idle: &NO_MEMBERS,
             };
-            let got = (cache.read(&reader, &request(7200), agreement, &occasion)).await;
+            let got = (cache.read(&reader, &request(7200), live_match, &context)).await;
             let newest = *got.unwrap().last().unwrap();
             assert_eq!(newest.at, at(now));
             last.push((newest.value / sample(now).value, reader.asked().len()));
         }
     }
-    // The first one's live minutes agree and stand in for a query; the second one's do not, and it asks.
+    // The first one's live minutes match and replace the query; the second one's do not.
     assert_eq!(last, [(1.0, 1), (1.0, 1), (1.05, 0), (1.0, 1)]);
 }
 
 #[tokio::test]
-async fn what_is_known_is_told_while_somebody_else_waits_for_an_answer() {
+async fn cached_samples_are_available_while_another_read_waits_for_its_query() {
     struct Hangs;
     impl HistoryReader for Hangs {
         async fn range(
@@ -376,44 +376,48 @@ async fn what_is_known_is_told_while_somebody_else_waits_for_an_answer() {
         }
     }
     let cache = HistoryCache::default();
-    let mut agreement = LiveMatch::default();
+    let mut live_match = LiveMatch::default();
     let live = live(36_060, 120, 1.0);
-    let occasion = |now| ReadContext {
+    let context = |now| ReadContext {
         now: at(now),
         since: None,
         live: &live,
-        idle: &NOBODY,
+        idle: &NO_MEMBERS,
     };
     let reader = Recorded::new(|_| true);
-    let first = (cache.read(&reader, &request(7200), &mut agreement, &occasion(36_000))).await;
+    let first = (cache.read(&reader, &request(7200), &mut live_match, &context(36_000))).await;
     assert!(first.is_ok());
-    let (mut new, alone, ask) = (LiveMatch::default(), occasion(36_060), request(7200));
-    let hanging = cache.read(&Hangs, &ask, &mut new, &alone);
+    let (mut other, context, query) = (LiveMatch::default(), context(36_060), request(7200));
+    let hanging = cache.read(&Hangs, &query, &mut other, &context);
     futures::pin_mut!(hanging);
     assert!(futures::poll!(hanging.as_mut()).is_pending());
-    let known = cache.known(&ask, agreement, &alone).unwrap();
-    assert_eq!((known.len(), known.last()), (121, Some(&sample(36_060))));
-    assert!(cache.known(&ask, LiveMatch::default(), &alone).is_none());
+    let cached = cache.cached_samples(&query, live_match, &context).unwrap();
+    assert_eq!((cached.len(), cached.last()), (121, Some(&sample(36_060))));
+    assert!(
+        cache
+            .cached_samples(&query, LiveMatch::default(), &context)
+            .is_none()
+    );
 }
 
 #[tokio::test]
-async fn what_lies_before_the_wanted_time_is_dropped_and_asked_for_again_when_it_is_wanted() {
+async fn samples_before_the_needed_time_are_dropped_and_queried_again_when_they_are_needed() {
     let (cache, reader) = (HistoryCache::default(), Recorded::new(|_| true));
-    let (mut agreement, mut asked) = (LiveMatch::default(), Vec::new());
+    let (mut live_match, mut asked) = (LiveMatch::default(), Vec::new());
     for (now, since) in [
         (86_400, None),
         (86_460, Some(79_190)),
         (86_520, Some(79_250)),
         (86_580, None),
     ] {
-        let occasion = ReadContext {
+        let context = ReadContext {
             now: at(now),
             since: since.map(at),
             live: &[],
-            idle: &NOBODY,
+            idle: &NO_MEMBERS,
         };
         let got = cache
-            .read(&reader, &request(86_400), &mut agreement, &occasion)
+            .read(&reader, &request(86_400), &mut live_match, &context)
             .await
             .unwrap();
         asked.push((reader.asked()[0], got.len()));
@@ -428,20 +432,20 @@ async fn what_lies_before_the_wanted_time_is_dropped_and_asked_for_again_when_it
 }
 
 #[test]
-fn a_request_has_whole_steps_and_a_bounded_number_of_them() {
-    let new = |step, span| whole("q", SignedDuration::from_millis(step), span).map(|_| ());
+fn a_range_has_steps_of_whole_seconds_and_a_bounded_number_of_them() {
+    let new = |step, span| single("q", SignedDuration::from_millis(step), span).map(|_| ());
     for (step, span) in [(60_000, 60), (1000, 100_800), (60_000, 14 * 86_400)] {
         assert_eq!(new(step, span), Ok(()));
     }
     for (step, span) in [(0, 60), (-1000, 60), (1500, 60), (500, 60)] {
         assert!(
-            matches!(new(step, span), Err(InvalidRequest::Step(_))),
+            matches!(new(step, span), Err(InvalidRange::Step(_))),
             "{step}"
         );
     }
     for (step, span) in [(60_000, 59), (1000, 100_801), (1000, -5)] {
         assert!(
-            matches!(new(step, span), Err(InvalidRequest::Span { .. })),
+            matches!(new(step, span), Err(InvalidRange::Span { .. })),
             "{span}"
         );
     }
@@ -450,14 +454,14 @@ fn a_request_has_whole_steps_and_a_bounded_number_of_them() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
-    fn however_the_readings_fall_the_result_is_that_of_one_reading(
+    fn many_reads_return_what_a_single_read_would(
         steps in prop::collection::vec((0_i64..4000, any::<bool>()), 1..12),
         span in 60_i64..20_000,
         gap in 0_i64..3,
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            // Samples may be missing in the past, but once there they stay.
+            // Samples may be missing, but those that exist do not vanish.
             let holds = move |second: i64| gap == 0 || (second / 60) % 4 != gap;
             let (cache, reader) = (HistoryCache::default(), Recorded::new(holds));
             let mut now = 100_000;

@@ -96,7 +96,7 @@ async fn pods_of_a_member_that_takes_no_part_are_neither_current_nor_history() {
         world.cluster("m3").reason.unwrap().split(':').next(),
         Some("NoPreference")
     );
-    let members = world.forecasts.fleets().members("uid-fleet").unwrap();
+    let members = world.forecasts.shares().members("uid-fleet").unwrap();
     let names: Vec<_> = members.iter().map(|member| &*member.name).collect();
     assert_eq!(names, ["m1"]);
 }

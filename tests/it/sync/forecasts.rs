@@ -1,8 +1,8 @@
-//! The forecaster beside the syncs: what it asks, what they tell it, and what status shows of it.
+//! The forecaster and the syncs together: its queries, what syncs report to it, and the status.
 
 use foretide::{
     domain::forecast::Refused,
-    forecaster::{Forecaster, Source, forecasts::SeriesKey},
+    forecaster::{Forecaster, ForecasterSetup, HistorySource, SeriesKey},
     ports::{Demand, DemandQueries, HistoryError, HistoryQuery, HistoryReader},
 };
 use foretide_crds::{ForecastStatus, PredictionMetricStatus, ProposalSource, ProposalStatus};
@@ -19,18 +19,18 @@ fn demand(second: i64) -> f64 {
     0.8 - 0.4 * (day * std::f64::consts::TAU).cos()
 }
 
-/// A past of three days that may stop, and how often it was asked.
+/// A Prometheus with three days of history that may end; it counts its queries.
 #[derive(Clone, Default)]
-struct Past(Arc<Mutex<(u32, Option<i64>)>>, Arc<Mutex<Refusing>>);
+struct FakePrometheus(Arc<Mutex<(u32, Option<i64>)>>, Arc<Mutex<FailingQueries>>);
 
-/// The queries that nobody answers, and those that fail.
+/// The queries that never return, and those that fail.
 #[derive(Default)]
-struct Refusing {
+struct FailingQueries {
     silent: Vec<&'static str>,
     broken: Vec<&'static str>,
 }
 
-impl Past {
+impl FakePrometheus {
     fn asked(&self) -> u32 {
         std::mem::take(&mut self.0.lock().unwrap().0)
     }
@@ -39,15 +39,15 @@ impl Past {
         self.1.lock().unwrap().silent.push(query);
     }
 
-    fn break_off(&self, query: &'static str) {
+    fn fail(&self, query: &'static str) {
         self.1.lock().unwrap().broken.push(query);
     }
 
-    fn refuses(&self, query: &str) -> (bool, bool) {
-        let refusing = self.1.lock().unwrap();
+    fn failure_of(&self, query: &str) -> (bool, bool) {
+        let failing = self.1.lock().unwrap();
         (
-            refusing.silent.contains(&query),
-            refusing.broken.contains(&query),
+            failing.silent.contains(&query),
+            failing.broken.contains(&query),
         )
     }
 
@@ -56,7 +56,7 @@ impl Past {
     }
 }
 
-impl HistoryReader for Past {
+impl HistoryReader for FakePrometheus {
     async fn range(
         &self,
         query: &HistoryQuery,
@@ -64,7 +64,7 @@ impl HistoryReader for Past {
         to: Timestamp,
         step: SignedDuration,
     ) -> Result<Vec<Sample>, HistoryError> {
-        let (silent, broken) = self.refuses(&query.text);
+        let (silent, broken) = self.failure_of(&query.text);
         if silent {
             std::future::pending::<()>().await;
         }
@@ -91,7 +91,7 @@ impl HistoryReader for Past {
     }
 }
 
-/// Asks for what is written, else by the name of the target.
+/// The written query, else the name of the target.
 struct ByName;
 
 impl DemandQueries for ByName {
@@ -110,14 +110,14 @@ impl DemandQueries for ByName {
 const START: i64 = 1_767_225_600;
 
 /// A world with a forecaster.
-struct Foreseeing {
+struct ForecastWorld {
     world: World,
-    forecaster: Forecaster<Memory, Past, ByName>,
-    past: Past,
+    forecaster: Forecaster<Memory, FakePrometheus, ByName>,
+    prometheus: FakePrometheus,
     forecasts: Arc<Forecasts>,
 }
 
-impl Foreseeing {
+impl ForecastWorld {
     /// Three pods, predictions as `prediction` says.
     fn new(prediction: &str) -> Self {
         let memory = Memory::default();
@@ -129,30 +129,33 @@ impl Foreseeing {
             ),
         );
         let mut world = World::new(memory);
-        let past = Past::default();
+        let prometheus = FakePrometheus::default();
         let (forecasts, telemetry) = (Arc::<Forecasts>::default(), Arc::<Telemetry>::default());
         world.controller = World::controller(&world.memory, &world.clock, &forecasts);
-        let source = Source {
-            reader: past.clone(),
+        let source = HistorySource {
+            reader: prometheus.clone(),
             queries: ByName,
         };
         let forecaster = Forecaster::new(
             Arc::new(world.memory.clone()),
             Some(source),
-            (world.clock.clone(), Zone::utc()),
             Arc::clone(&forecasts),
-            telemetry,
+            ForecasterSetup {
+                clock: world.clock.clone(),
+                local_zone: Zone::utc(),
+                telemetry,
+            },
         );
         Self {
             world,
             forecaster,
-            past,
+            prometheus,
             forecasts,
         }
     }
 
     /// A sync and then a pass of the forecaster.
-    async fn turn(&mut self, second: i64) {
+    async fn step(&mut self, second: i64) {
         #[expect(clippy::cast_possible_truncation, reason = "a thousand")]
         let milli = (demand(START + second) * 1000.0).round() as i64;
         if self.world.memory.state().millicores >= 0 {
@@ -185,9 +188,9 @@ fn number(text: Option<&String>) -> f64 {
 
 #[tokio::test]
 async fn an_object_that_names_no_algorithm_is_forecast_by_auto_and_shows_how_well() {
-    let mut world = Foreseeing::new("{}");
-    world.turn(0).await;
-    world.turn(15).await;
+    let mut world = ForecastWorld::new("{}");
+    world.step(0).await;
+    world.step(15).await;
     let proposal = world.proposal();
     assert!(proposal.replicas.is_some(), "{proposal:?}");
     let forecast = world.forecast();
@@ -217,10 +220,10 @@ async fn the_lead_time_is_what_the_pods_took_unless_it_is_written() {
         ("{}", "measured", 240),
         ("{leadTimeSeconds: 45}", "spec", 45),
     ] {
-        let mut world = Foreseeing::new(prediction);
+        let mut world = ForecastWorld::new(prediction);
         world.world.memory.state().start_up = 200;
-        world.turn(0).await;
-        world.turn(15).await;
+        world.step(0).await;
+        world.step(15).await;
         let forecast = world.forecast();
         assert_eq!(forecast.lead_time_source.as_deref(), Some(source));
         assert_eq!(forecast.lead_time_seconds, Some(seconds));
@@ -229,40 +232,40 @@ async fn the_lead_time_is_what_the_pods_took_unless_it_is_written() {
 }
 
 #[tokio::test]
-async fn what_the_syncs_read_keeps_a_forecast_fresh_without_another_query() {
-    let mut world = Foreseeing::new("{}");
+async fn demand_measured_by_syncs_keeps_a_forecast_fresh_without_another_query() {
+    let mut world = ForecastWorld::new("{}");
     let mut asked = Vec::new();
     for quarter in 0..4 * 75 {
-        world.turn(quarter * 15).await;
+        world.step(quarter * 15).await;
         if quarter % 4 == 3 {
-            asked.push(world.past.asked());
+            asked.push(world.prometheus.asked());
         }
     }
-    // Once a minute until half an hour can be compared, once an hour from then on.
+    // A query a minute until half an hour can be compared, then one an hour.
     let (before, after) = asked.split_at(32);
     assert!(before.iter().sum::<u32>() >= 28, "{asked:?}");
     assert_eq!(after.iter().sum::<u32>(), 0, "{asked:?}");
     for minute in 75..100 {
-        world.turn(minute * 60).await;
+        world.step(minute * 60).await;
     }
-    assert_eq!(world.past.asked(), 1);
+    assert_eq!(world.prometheus.asked(), 1);
     let proposal = world.proposal();
     assert!(proposal.replicas.is_some(), "{proposal:?}");
 }
 
 #[tokio::test]
 async fn a_forecast_without_data_expires_after_three_steps_and_says_why() {
-    let mut world = Foreseeing::new("{}");
-    world.turn(0).await;
-    world.turn(15).await;
+    let mut world = ForecastWorld::new("{}");
+    world.step(0).await;
+    world.step(15).await;
     assert!(world.proposal().replicas.is_some());
     // Neither the history nor the metrics API has anything new.
-    world.past.stop_at(START);
+    world.prometheus.stop_at(START);
     world.world.memory.state().millicores = -1;
     let mut last = 0;
     for minute in 1..12 {
-        world.turn(minute * 60).await;
-        world.turn(minute * 60 + 15).await;
+        world.step(minute * 60).await;
+        world.step(minute * 60 + 15).await;
         if world.proposal().replicas.is_some() {
             last = minute;
         }
@@ -279,11 +282,11 @@ async fn a_forecast_without_data_expires_after_three_steps_and_says_why() {
 }
 
 #[tokio::test]
-async fn a_query_that_is_not_answered_holds_up_no_other_series() {
-    let mut world = Foreseeing::new("{}");
+async fn a_query_that_never_returns_delays_no_other_series() {
+    let mut world = ForecastWorld::new("{}");
     let spec = format!("mode: Direct, minReplicas: 3, maxReplicas: 50, {CPU}, prediction: {{}}");
     world.world.memory.put("slow", 3, &spec);
-    world.past.silence("slow");
+    world.prometheus.silence("slow");
     let web = SeriesKey {
         uid: "uid-web".to_owned(),
         metric: "resource.cpu".to_owned(),
@@ -301,7 +304,7 @@ async fn a_query_that_is_not_answered_holds_up_no_other_series() {
             while !renewed() {
                 tokio::task::yield_now().await;
             }
-            // Who waits for the time of the next pass is told that it has come.
+            // Wakes those that wait for the next pass.
             clock.set(now, 1e-6);
         };
         tokio::join!(world.forecaster.pass(), until_renewed);
@@ -312,21 +315,21 @@ async fn a_query_that_is_not_answered_holds_up_no_other_series() {
 }
 
 #[tokio::test]
-async fn a_forecast_of_another_query_is_not_used_while_the_new_one_cannot_be_asked() {
+async fn a_forecast_from_an_old_query_is_not_used_while_the_new_query_fails() {
     for (query, replicas) in [("web", true), ("broken", false)] {
-        let mut world = Foreseeing::new("{}");
-        world.turn(0).await;
-        world.turn(15).await;
+        let mut world = ForecastWorld::new("{}");
+        world.step(0).await;
+        world.step(15).await;
         assert!(world.proposal().replicas.is_some());
-        world.past.break_off("broken");
-        world.past.break_off("web");
+        world.prometheus.fail("broken");
+        world.prometheus.fail("web");
         let annotation = "metric-query.autoscaling.crane.io/resource.cpu";
         world.world.memory.edit("web", |ehpa| {
             let annotations = ehpa.metadata.annotations.get_or_insert_default();
             annotations.insert(annotation.to_owned(), query.to_owned());
         });
-        world.turn(30).await;
-        world.turn(45).await;
+        world.step(30).await;
+        world.step(45).await;
         let proposal = world.proposal();
         assert_eq!(proposal.replicas.is_some(), replicas, "{proposal:?}");
     }

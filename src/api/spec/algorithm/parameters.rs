@@ -1,5 +1,6 @@
-//! The blocks of parameters of `predictionAlgorithm`, one per algorithm: text to numbers and spans.
-//! Ranges are the business of the forecasters; whether a text can be read is decided here.
+//! Converts the parameters of each algorithm of `predictionAlgorithm`: text to numbers and durations.
+//!
+//! The forecasters check their ranges.
 
 use foretide_crds as wire;
 #[cfg(feature = "augurs")]
@@ -223,8 +224,8 @@ pub(super) fn mstl(block: &wire::Mstl) -> Result<Algorithm, Violation> {
 
 #[cfg(not(feature = "augurs"))]
 pub(super) fn mstl(_: &wire::Mstl) -> Result<Algorithm, Violation> {
-    let expected = "another algorithm: this program was built without mstl; \
-        a build with the cargo feature `augurs` has it";
+    let expected = "another algorithm, because this binary was built without mstl; \
+        build it with the cargo feature `augurs`";
     Err(Violation::new(
         format!("{BLOCK}.algorithmType"),
         "mstl",
@@ -232,7 +233,7 @@ pub(super) fn mstl(_: &wire::Mstl) -> Result<Algorithm, Violation> {
     ))
 }
 
-/// A duration as users write it; absent if it is not written.
+/// Parses an optional duration.
 fn duration(field: &str, text: Option<&str>) -> Result<Option<SignedDuration>, Violation> {
     let Some(text) = text else { return Ok(None) };
     let span = crate::api::spec::duration(text).ok_or_else(|| {

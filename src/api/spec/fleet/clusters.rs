@@ -1,6 +1,4 @@
-//! Choices of clusters and tolerations of their taints: from wire types to the domain's.
-//!
-//! A selector that cannot be read is a violation and never matches nothing in silence.
+//! Converts cluster affinities and tolerations. A selector that cannot be parsed is a violation, never an empty match.
 
 use foretide_crds::{ClusterAffinity, ClusterLabelSelector, FieldSelector};
 use k8s_openapi::{
@@ -14,18 +12,18 @@ use crate::domain::{
     federate::{Affinity, TaintEffect, Toleration},
 };
 
-/// What a field selector may ask about.
+/// The keys of a field selector.
 const FIELDS: [&str; 3] = ["provider", "region", "zone"];
 
-/// Reads one choice of clusters, noting what it cannot.
-pub(super) struct Reader<'a> {
+/// Converts one affinity and collects its violations.
+pub(super) struct AffinityConverter<'a> {
     field: String,
     violations: &'a mut Vec<Violation>,
 }
 
-// === impl Reader ===
+// === impl AffinityConverter ===
 
-impl<'a> Reader<'a> {
+impl<'a> AffinityConverter<'a> {
     pub(super) fn new(field: &str, violations: &'a mut Vec<Violation>) -> Self {
         Self {
             field: field.to_owned(),
@@ -110,45 +108,52 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The tolerations that can be read; a violation for each that cannot.
+/// Converts the tolerations that are valid, and collects a violation for each of the others.
 pub(super) fn tolerations(
     wire: Option<&[WireToleration]>,
     violations: &mut Vec<Violation>,
 ) -> Vec<Toleration> {
-    let each = wire.unwrap_or_default().iter().enumerate();
-    let each = each.filter_map(|(position, wire)| match toleration(wire) {
-        Ok(read) => Some(read),
-        Err((part, found, expected)) => {
-            let field = format!("spec.clusterTolerations[{position}].{part}");
-            violations.push(Violation::new(field, found, expected));
-            None
+    let mut read = Vec::new();
+    for (position, wire) in wire.unwrap_or_default().iter().enumerate() {
+        match toleration(&format!("spec.clusterTolerations[{position}]"), wire) {
+            Ok(toleration) => read.push(toleration),
+            Err(violation) => violations.push(violation),
         }
-    });
-    each.collect()
+    }
+    read
 }
 
-/// A member of a toleration, what stands there, and what is expected.
-type Fault = (&'static str, String, &'static str);
-
-fn toleration(wire: &WireToleration) -> Result<Toleration, Fault> {
+fn toleration(field: &str, wire: &WireToleration) -> Result<Toleration, Violation> {
+    let refused = |part: &str, found: String, expected: &str| {
+        Err(Violation::new(format!("{field}.{part}"), found, expected))
+    };
     let key = wire.key.clone().filter(|key| !key.is_empty());
     let value = wire.value.clone().unwrap_or_default();
     let value = match wire.operator.as_deref().unwrap_or_default() {
         "Exists" if value.is_empty() => None,
-        "Exists" => return Err(("value", value, "none, because the operator is Exists")),
+        "Exists" => return refused("value", value, "none, because the operator is Exists"),
         "Equal" | "" if key.is_none() => {
             let expected = "Exists, because there is no key";
-            return Err(("operator", "Equal".to_owned(), expected));
+            return refused("operator", "Equal".to_owned(), expected);
         }
         "Equal" | "" => Some(value),
-        other => return Err(("operator", other.to_owned(), "Equal or Exists")),
+        other => return refused("operator", other.to_owned(), "Equal or Exists"),
     };
-    let effect = effect(wire.effect.as_deref().unwrap_or_default())?;
+    let effect = match wire.effect.as_deref().unwrap_or_default() {
+        "" => None,
+        text => match text.parse::<TaintEffect>() {
+            Ok(effect) => Some(effect),
+            Err(_) => {
+                let expected = "NoSchedule, PreferNoSchedule or NoExecute";
+                return refused("effect", text.to_owned(), expected);
+            }
+        },
+    };
     if let Some(seconds) = wire.toleration_seconds
         && effect != Some(TaintEffect::NoExecute)
     {
-        let expected = "none, because only the effect NoExecute ends";
-        return Err(("tolerationSeconds", seconds.to_string(), expected));
+        let expected = "none, because it applies to the effect NoExecute only";
+        return refused("tolerationSeconds", seconds.to_string(), expected);
     }
     Ok(Toleration {
         key,
@@ -156,14 +161,4 @@ fn toleration(wire: &WireToleration) -> Result<Toleration, Fault> {
         effect,
         seconds: wire.toleration_seconds,
     })
-}
-
-fn effect(text: &str) -> Result<Option<TaintEffect>, Fault> {
-    Ok(Some(match text {
-        "" => return Ok(None),
-        other => other.parse().map_err(|_| {
-            let expected = "NoSchedule, PreferNoSchedule or NoExecute";
-            ("effect", other.to_owned(), expected)
-        })?,
-    }))
 }

@@ -9,7 +9,7 @@ use crate::domain::{
 
 const PERIOD: SignedDuration = SignedDuration::from_secs(15);
 
-/// A fleet whose spec has these members beside what every one needs.
+/// A fleet with these fields in its spec, besides the required ones.
 fn object(spec: Value) -> FederatedHPA {
     let mut object = json!({
         "metadata": {"name": "web", "namespace": "shop", "generation": 7},
@@ -162,7 +162,7 @@ fn full_policy() -> Policy {
 }
 
 #[test]
-fn everything_that_is_written_arrives() {
+fn every_field_is_converted() {
     let spec = read_spec(full_spec()).unwrap();
     assert_eq!(spec.workload.strategy, Strategy::Preview);
     assert_eq!(spec.deletion, DeletionPolicy::Retain);
@@ -170,7 +170,7 @@ fn everything_that_is_written_arrives() {
 }
 
 #[test]
-fn every_policy_of_the_wire_is_one_of_the_domain() {
+fn every_assignment_type_is_converted() {
     for (wire, want) in [
         ("Duplicated", Kind::Duplicated),
         ("Aggregated", Kind::Aggregated),
@@ -188,7 +188,7 @@ fn every_policy_of_the_wire_is_one_of_the_domain() {
 }
 
 #[test]
-fn external_metrics_are_the_fleets_and_the_others_the_members_unless_said_otherwise() {
+fn external_metrics_are_measured_for_the_fleet_and_others_in_each_member_by_default() {
     let metrics = json!([cpu(), external("queue"), external("topic")]);
     let scope = |metric: &str, scope: &str| json!({"metric": metric, "scope": scope});
     for (said, want) in [
@@ -210,7 +210,7 @@ fn external_metrics_are_the_fleets_and_the_others_the_members_unless_said_otherw
 }
 
 #[test]
-fn a_member_with_nothing_to_measure_runs_direct() {
+fn members_without_metrics_of_their_own_run_direct() {
     let cron =
         json!({"name": "day", "start": "0 9 * * *", "end": "0 18 * * *", "targetReplicas": 5});
     for (spec, want) in [
@@ -235,7 +235,7 @@ fn a_member_with_nothing_to_measure_runs_direct() {
 }
 
 #[test]
-fn a_fleet_keeps_one_replica_at_least() {
+fn a_fleet_keeps_at_least_one_replica() {
     for (written, counts) in [(0, 1), (1, 1), (3, 3)] {
         let spec = read_spec(json!({"minReplicas": written})).unwrap();
         let minima = [spec.workload.bounds.min, spec.policy.bounds.min];
@@ -244,7 +244,7 @@ fn a_fleet_keeps_one_replica_at_least() {
 }
 
 #[test]
-fn a_scope_of_a_metric_that_is_not_there_is_left_out_and_said() {
+fn the_scope_of_an_unknown_metric_is_left_out_with_a_problem() {
     let scope = json!([{"metric": "external.que", "scope": "Fleet"}]);
     let spec = read_spec(json!({"metrics": [external("queue")], "metricScope": scope})).unwrap();
     let messages: Vec<_> = spec
@@ -267,7 +267,7 @@ fn assigned(policy: &str, preference: &Value) -> Value {
 }
 
 #[test]
-fn each_violation_says_field_what_stands_there_and_what_is_expected() {
+fn each_violation_names_the_field_its_value_and_what_is_expected() {
     let preference = "spec.federatedHPAAssignment.clusterAutoscalingPreference";
     let first = format!("{preference}[0]");
     let affinity = |selector: &str, expression: Value| json!({"clusterAffinity": {selector: {"matchExpressions": [expression]}}});
@@ -301,7 +301,7 @@ fn each_violation_says_field_what_stands_there_and_what_is_expected() {
         (tolerated(json!({"key": "a", "effect": "Never"})),
             "spec.clusterTolerations[0].effect is Never, expected NoSchedule, PreferNoSchedule or NoExecute".to_owned()),
         (tolerated(json!({"key": "a", "effect": "NoSchedule", "tolerationSeconds": 5})),
-            "spec.clusterTolerations[0].tolerationSeconds is 5, expected none, because only the effect NoExecute ends".to_owned()),
+            "spec.clusterTolerations[0].tolerationSeconds is 5, expected none, because it applies to the effect NoExecute only".to_owned()),
         (json!({"metricScope": [{"metric": "resource.cpu", "scope": "Fleet"}, {"metric": "resource.cpu", "scope": "Member"}]}),
             "spec.metricScope[1].metric is resource.cpu, expected each metric once".to_owned()),
     ] {
@@ -310,7 +310,7 @@ fn each_violation_says_field_what_stands_there_and_what_is_expected() {
 }
 
 #[test]
-fn all_violations_come_at_once() {
+fn all_violations_are_returned_together() {
     let spec = json!({
         "maxReplicas": 0,
         "tolerationSeconds": -1,
@@ -339,8 +339,8 @@ fn missing_weights_are_no_violation() {
     assert_eq!(policy_of(spec).preferences, []);
 }
 
-/// Everything in `spec` that both the API server's rules and this door judge: paths and the values to try there.
-fn disputed() -> Vec<(&'static str, Value)> {
+/// The paths in `spec` that both the CRD's rules and this module check, with values to try.
+fn checked_fields() -> Vec<(&'static str, Value)> {
     const PREFERENCE: &str = "/spec/federatedHPAAssignment/clusterAutoscalingPreference/0";
     let numbers = [
         -1,
@@ -383,13 +383,13 @@ fn disputed() -> Vec<(&'static str, Value)> {
             }
         }
     }
-    all.extend(disputed_tolerations().map(|one| ("/spec/clusterTolerations", json!([one]))));
+    all.extend(tolerations_to_check().map(|one| ("/spec/clusterTolerations", json!([one]))));
     all.push((PREFERENCE, json!({"targetCluster": {}})));
     all
 }
 
-/// Every toleration of some texts, or none, in each of its members.
-fn disputed_tolerations() -> impl Iterator<Item = Value> {
+/// Every combination of some values in the fields of a toleration.
+fn tolerations_to_check() -> impl Iterator<Item = Value> {
     let texts = |some: &[&str]| {
         let some = some.iter().map(|text| json!(text));
         some.chain([json!(null)]).collect::<Vec<_>>()
@@ -417,10 +417,10 @@ fn disputed_tolerations() -> impl Iterator<Item = Value> {
 }
 
 #[test]
-fn the_api_servers_rules_and_this_door_refuse_the_same_fleets() {
+fn the_rules_of_the_crd_and_this_module_refuse_the_same_fleets() {
     let rules = foretide_crds::Rules::of::<FederatedHPA>();
     let mut refused = 0;
-    for (pointer, value) in disputed() {
+    for (pointer, value) in checked_fields() {
         let mut object = json!({
             "apiVersion": "autoscaling.foretide.io/v1alpha1",
             "kind": "FederatedHPA",
@@ -444,10 +444,10 @@ fn the_api_servers_rules_and_this_door_refuse_the_same_fleets() {
         }
         let by_rules = rules.check(&object);
         let read: FederatedHPA = serde_json::from_value(object).unwrap();
-        let by_door = fleet(&read, &Zone::utc(), PERIOD, &Settings::default()).err();
-        let agree = by_rules.is_empty() == by_door.is_none();
-        assert!(agree, "{pointer} = {value}: {by_rules:?} but {by_door:?}");
-        refused += usize::from(by_door.is_some());
+        let by_module = fleet(&read, &Zone::utc(), PERIOD, &Settings::default()).err();
+        let agree = by_rules.is_empty() == by_module.is_none();
+        assert!(agree, "{pointer} = {value}: {by_rules:?} but {by_module:?}");
+        refused += usize::from(by_module.is_some());
     }
     assert!(refused > 300, "{refused}");
 }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    forecaster::history::{HistoryCache, LiveMatch, Past},
+    forecaster::history::{HistoryCache, LiveMatch, RangeQuery},
     ports::{HistoryQuery, HistoryReader},
 };
 
@@ -16,7 +16,7 @@ fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
 
-/// What the servers hold: by query, a value for each second of the grid; and the queries that fail.
+/// A reader with a value for each query and second, and the queries that fail.
 struct Servers<F> {
     holds: F,
     fails: Vec<&'static str>,
@@ -61,9 +61,9 @@ fn servers<F: Fn(&str, i64) -> Option<f64>>(holds: F) -> Servers<F> {
     }
 }
 
-/// Members `a`, `b` and so on, an hour back; each is asked for by its name.
-fn past(members: &[&str]) -> Past {
-    let part = |name: &&str| Part {
+/// One hour of members `a`, `b` and so on; the query of each is its name.
+fn range_query(members: &[&str]) -> RangeQuery {
+    let part = |name: &&str| QueryPart {
         member: Some((*name).into()),
         query: HistoryQuery {
             endpoint: None,
@@ -71,31 +71,31 @@ fn past(members: &[&str]) -> Past {
         },
     };
     let parts = members.iter().map(part).collect();
-    Past::new(parts, STEP, SignedDuration::from_hours(1)).unwrap()
+    RangeQuery::new(parts, STEP, SignedDuration::from_hours(1)).unwrap()
 }
 
-/// The minutes before now of which there is a sum, and the sums.
+/// The minutes before now that have a sum, and the sums.
 async fn read<R: HistoryReader>(
     reader: &R,
     members: &[&str],
     idle: &[&str],
 ) -> Result<Vec<(i64, f64)>, String> {
     let idle = idle.iter().map(|name| (*name).into()).collect();
-    let occasion = ReadContext {
+    let context = ReadContext {
         now: at(NOW),
         since: None,
         live: &[],
         idle: &idle,
     };
-    let (cache, mut agreement) = (HistoryCache::default(), LiveMatch::default());
-    let past = past(members);
-    let read = cache.read(reader, &past, &mut agreement, &occasion);
+    let (cache, mut live_match) = (HistoryCache::default(), LiveMatch::default());
+    let query = range_query(members);
+    let read = cache.read(reader, &query, &mut live_match, &context);
     let samples = read.await.map_err(|error| crate::error::chain(&error))?;
     let minute = |sample: &Sample| ((NOW - sample.at.as_second()) / 60, sample.value);
     Ok(samples.iter().map(minute).collect())
 }
 
-/// So many minutes ago.
+/// How many minutes ago a second was.
 fn ago(second: i64) -> i64 {
     (NOW - second) / 60
 }
@@ -113,7 +113,7 @@ async fn the_demand_of_a_fleet_is_the_sum_over_its_members() {
 }
 
 #[tokio::test]
-async fn a_moment_without_one_of_the_parts_has_no_sum() {
+async fn a_time_at_which_one_member_has_no_sample_has_no_sum() {
     let reader =
         servers(|name, second| (name == "a" || !(10..15).contains(&ago(second))).then_some(1.0));
     let sum = read(&reader, &["a", "b"], &[]).await;
@@ -127,7 +127,7 @@ async fn a_moment_without_one_of_the_parts_has_no_sum() {
 }
 
 #[tokio::test]
-async fn a_member_that_tells_nothing_is_missed_by_its_name_and_not_left_out_of_the_sum() {
+async fn a_member_without_samples_is_an_error_with_its_name_and_is_not_left_out_of_the_sum() {
     let mut broken = servers(|_, _| Some(1.0));
     broken.fails = vec!["b"];
     let silent = servers(|name, _| (name == "a").then_some(1.0));
@@ -137,7 +137,7 @@ async fn a_member_that_tells_nothing_is_missed_by_its_name_and_not_left_out_of_t
     assert_eq!(
         read(&broken, &["a", "b"], &[]).await,
         Err(format!(
-            "{missing}the history is not available now (status 503): starting"
+            "{missing}Prometheus is unavailable (status 503): starting"
         ))
     );
     assert_eq!(
@@ -147,8 +147,8 @@ async fn a_member_that_tells_nothing_is_missed_by_its_name_and_not_left_out_of_t
     assert_eq!(
         read(&gone, &["a", "b"], &[]).await,
         Err(format!(
-            "{missing}nothing has come since 1970-01-01T09:39:00Z, \
-             while other clusters have samples up to 1970-01-01T10:00:00Z"
+            "{missing}no samples since 1970-01-01T09:39:00Z; \
+             other clusters have samples to 1970-01-01T10:00:00Z"
         ))
     );
     assert_eq!(
@@ -158,11 +158,11 @@ async fn a_member_that_tells_nothing_is_missed_by_its_name_and_not_left_out_of_t
 }
 
 #[tokio::test]
-async fn a_member_that_failed_keeps_what_the_others_told_for_the_next_reading() {
+async fn when_one_member_fails_the_samples_of_the_others_stay_cached() {
     let cache = HistoryCache::default();
-    let mut agreement = LiveMatch::default();
+    let mut live_match = LiveMatch::default();
     let idle = BTreeSet::new();
-    let occasion = ReadContext {
+    let context = ReadContext {
         now: at(NOW),
         since: None,
         live: &[],
@@ -170,49 +170,55 @@ async fn a_member_that_failed_keeps_what_the_others_told_for_the_next_reading() 
     };
     let mut broken = servers(|_, _| Some(1.0));
     broken.fails = vec!["a"];
-    let past = past(&["a", "b"]);
-    let failed = cache.read(&broken, &past, &mut agreement, &occasion).await;
+    let query = range_query(&["a", "b"]);
+    let failed = cache.read(&broken, &query, &mut live_match, &context).await;
     assert!(matches!(failed, Err(HistoryError::Member { member, .. }) if &*member == "a"));
-    let whole = servers(|name, second| (name == "a" || ago(second) < 6).then_some(1.0));
-    let sum = cache.read(&whole, &past, &mut agreement, &occasion).await;
+    let recovered = servers(|name, second| (name == "a" || ago(second) < 6).then_some(1.0));
+    let sum = cache
+        .read(&recovered, &query, &mut live_match, &context)
+        .await;
     assert_eq!(sum.unwrap().len(), 61);
 }
 
 #[tokio::test]
-async fn where_nothing_runs_nothing_is_missed_but_an_answer_is() {
-    let asleep = |name: &str, second| (name == "a" || ago(second) > 30).then_some(1.0);
-    let sum = read(&servers(asleep), &["a", "b"], &["b"]).await.unwrap();
+async fn an_idle_member_needs_no_samples_but_its_query_must_succeed() {
+    let idle_lately = |name: &str, second| (name == "a" || ago(second) > 30).then_some(1.0);
+    let sum = read(&servers(idle_lately), &["a", "b"], &["b"])
+        .await
+        .unwrap();
     let (before, after): (Vec<_>, Vec<_>) = sum.into_iter().partition(|(minute, _)| *minute > 30);
     assert_eq!(before, constant((31..=60).rev(), 2.0));
     assert_eq!(after, constant((0..=30).rev(), 1.0));
-    let mut broken = servers(asleep);
+    let mut broken = servers(idle_lately);
     broken.fails = vec!["b"];
     assert!(read(&broken, &["a", "b"], &["b"]).await.is_err());
-    let nobody = servers(|_, _| None);
+    let empty = servers(|_, _| None);
     assert_eq!(
-        read(&nobody, &["a", "b"], &["a", "b"]).await,
+        read(&empty, &["a", "b"], &["a", "b"]).await,
         Err("the query returned no samples".to_owned())
     );
 }
 
 #[tokio::test]
-async fn watched_while_nothing_ran_is_zero_but_not_now_where_pods_are_seen() {
-    // Asleep for half an hour in the middle.
-    let slept = |name: &str, second| {
+async fn a_negative_value_counts_as_zero_unless_pods_run_there_now() {
+    // Scaled to zero for half an hour in the middle.
+    let scaled_to_zero = |name: &str, second| {
         Some(if name == "b" && (20..50).contains(&ago(second)) {
             -3.0
         } else {
             1.0
         })
     };
-    let sum = read(&servers(slept), &["a", "b"], &[]).await.unwrap();
+    let sum = read(&servers(scaled_to_zero), &["a", "b"], &[])
+        .await
+        .unwrap();
     let of = |total: f64| {
         sum.iter()
             .filter(move |(_, value)| (*value - total).abs() < 1e-9)
             .count()
     };
     assert_eq!((sum.len(), of(1.0), of(2.0)), (61, 30, 31));
-    // Its series are elsewhere now, or it fell asleep.
+    // Its series have moved elsewhere, or it was scaled to zero.
     let ended = |name: &str, second| {
         Some(if name == "b" && ago(second) < 20 {
             -3.0
@@ -226,7 +232,7 @@ async fn watched_while_nothing_ran_is_zero_but_not_now_where_pods_are_seen() {
 }
 
 #[tokio::test]
-async fn what_is_no_number_makes_the_sum_none() {
+async fn a_sum_with_nan_is_nan() {
     let reader = servers(|name, second| {
         Some(if name == "b" && ago(second) == 7 {
             f64::NAN
@@ -241,11 +247,11 @@ async fn what_is_no_number_makes_the_sum_none() {
 }
 
 #[tokio::test]
-async fn live_minutes_of_the_fleet_save_the_queries_of_all_members() {
+async fn live_minutes_of_the_fleet_replace_the_queries_of_all_members() {
     let reader = servers(|_, _| Some(1.0));
-    let (cache, mut agreement) = (HistoryCache::default(), LiveMatch::default());
+    let (cache, mut live_match) = (HistoryCache::default(), LiveMatch::default());
     let idle = BTreeSet::new();
-    let past = past(&["a", "b", "c"]);
+    let query = range_query(&["a", "b", "c"]);
     let live: Vec<Sample> = (NOW - 1800..=NOW + 120)
         .step_by(60)
         .map(|second| Sample {
@@ -255,17 +261,17 @@ async fn live_minutes_of_the_fleet_save_the_queries_of_all_members() {
         .collect();
     let mut asked = Vec::new();
     for now in [NOW, NOW + 60, NOW + 120] {
-        let occasion = ReadContext {
+        let context = ReadContext {
             now: at(now),
             since: None,
             live: &live,
             idle: &idle,
         };
-        let known = cache.known(&past, agreement, &occasion);
-        let samples = match known {
+        let cached = cache.cached_samples(&query, live_match, &context);
+        let samples = match cached {
             Some(samples) => samples,
             None => cache
-                .read(&reader, &past, &mut agreement, &occasion)
+                .read(&reader, &query, &mut live_match, &context)
                 .await
                 .unwrap(),
         };
@@ -279,7 +285,7 @@ async fn live_minutes_of_the_fleet_save_the_queries_of_all_members() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
-    fn a_sum_is_exact_wherever_it_is_and_is_nowhere_without_a_part(
+    fn a_sum_is_exact_and_absent_where_a_member_has_no_sample(
         parts in prop::collection::vec(
             (prop::collection::vec(prop::option::of(-2_i32..9), 61), any::<bool>()),
             1..4,
@@ -299,15 +305,15 @@ proptest! {
             return Ok(());
         };
         for minute in 0..=60 {
-            let told = |name: &&str| {
+            let sample = |name: &&str| {
                 let value = |minute| holds(name, NOW - minute * 60);
-                // What ends with "nothing ran" is not believed from there on, where pods are seen.
+                // Negative values after the last other one are ignored where pods run.
                 let ran = (0..=minute).any(|at| value(at).is_some_and(|value| value >= 0.0));
                 value(minute).filter(|_| ran || idle.contains(name))
             };
-            let all: Vec<f64> = asked.iter().filter_map(told).collect();
-            let whole = asked.iter().all(|name| idle.contains(name) || told(name).is_some());
-            let expected = (whole && !all.is_empty()).then(|| all.iter().map(|v| v.max(0.0)).sum());
+            let all: Vec<f64> = asked.iter().filter_map(sample).collect();
+            let complete = asked.iter().all(|name| idle.contains(name) || sample(name).is_some());
+            let expected = (complete && !all.is_empty()).then(|| all.iter().map(|v| v.max(0.0)).sum());
             let found = sum.iter().find(|(at, _)| *at == minute).map(|(_, value)| *value);
             prop_assert_eq!(found, expected, "{}", minute);
         }

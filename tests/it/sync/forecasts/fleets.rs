@@ -11,17 +11,17 @@ use foretide_crds::FederatedHPA;
 
 use super::*;
 
-/// Three days of history per member, `cores` each at every time; members without are silent.
+/// A Prometheus with three days of history for each query in `cores`, of a constant value; it records its queries.
 #[derive(Clone, Default)]
-struct Prometheis(Arc<Mutex<Held>>);
+struct FakePrometheus(Arc<Mutex<Recorded>>);
 
 #[derive(Default)]
-struct Held {
+struct Recorded {
     cores: BTreeMap<String, f64>,
     asked: BTreeSet<String>,
 }
 
-impl HistoryReader for Prometheis {
+impl HistoryReader for FakePrometheus {
     async fn range(
         &self,
         query: &HistoryQuery,
@@ -51,7 +51,7 @@ impl HistoryReader for Prometheis {
     }
 }
 
-/// Asks for what is written, else by the name of the member, at the endpoint that it names.
+/// The written query, else the name of the member, at the endpoint that the member names.
 struct ByMember;
 
 impl DemandQueries for ByMember {
@@ -82,10 +82,10 @@ struct Fleet {
     memory: Memory,
     clock: Clock,
     forecasts: Arc<Forecasts>,
-    held: Prometheis,
-    forecaster: Forecaster<Memory, Prometheis, ByMember>,
-    /// Whether syncs tell what they see of each member.
-    tells_of_each: bool,
+    held: FakePrometheus,
+    forecaster: Forecaster<Memory, FakePrometheus, ByMember>,
+    /// Whether syncs report the demand of each member.
+    reports_members: bool,
 }
 
 impl Fleet {
@@ -99,23 +99,26 @@ impl Fleet {
         let memory = Memory::default();
         let fdhpa: FederatedHPA = serde_saphyr::from_str(&yaml).unwrap();
         memory.state().federated.insert("web".to_owned(), fdhpa);
-        let held = Prometheis::default();
+        let held = FakePrometheus::default();
         let cores = cores
             .iter()
             .map(|(query, cores)| ((*query).to_owned(), *cores));
         held.0.lock().unwrap().cores = cores.collect();
         let clock = Clock::starting_at(Timestamp::from_second(START).unwrap(), 1e-6);
         let forecasts = Arc::<Forecasts>::default();
-        let source = Source {
+        let source = HistorySource {
             reader: held.clone(),
             queries: ByMember,
         };
         let forecaster = Forecaster::new(
             Arc::new(memory.clone()),
             Some(source),
-            (clock.clone(), Zone::utc()),
             Arc::clone(&forecasts),
-            Arc::<Telemetry>::default(),
+            ForecasterSetup {
+                clock: clock.clone(),
+                local_zone: Zone::utc(),
+                telemetry: Arc::default(),
+            },
         );
         Self {
             memory,
@@ -123,11 +126,11 @@ impl Fleet {
             forecasts,
             held,
             forecaster,
-            tells_of_each: false,
+            reports_members: false,
         }
     }
 
-    /// What the sync tells, and then a pass.
+    /// The report of a sync, and then a pass.
     async fn pass(&mut self, second: i64, members: &[(&str, Option<&str>, bool)]) {
         let now = Timestamp::from_second(START + second).unwrap();
         self.clock.set(now, 1e-6);
@@ -136,14 +139,14 @@ impl Fleet {
             prometheus: prometheus.map(Into::into),
             idle: *idle,
         };
-        let feed = self.forecasts.feed();
-        feed.report("uid-web", None, [], now);
-        for (name, ..) in members.iter().filter(|_| self.tells_of_each) {
-            let glimpses = [("resource.cpu".to_owned(), DemandSample::default())];
-            feed.report(&SeriesKey::of_member("uid-web", name), None, glimpses, now);
+        let history = self.forecasts.demand_history();
+        history.report("uid-web", None, [], now);
+        for (name, ..) in members.iter().filter(|_| self.reports_members) {
+            let samples = [("resource.cpu".to_owned(), DemandSample::default())];
+            history.report(&SeriesKey::of_member("uid-web", name), None, samples, now);
         }
         self.forecasts
-            .fleets()
+            .shares()
             .report("uid-web", members.iter().map(member).collect());
         self.forecaster.pass().await;
     }
@@ -154,15 +157,15 @@ impl Fleet {
         fdhpa.metadata.annotations = Some(annotations);
     }
 
-    /// The highest value that is expected within an hour, or why there is none.
-    fn expected(&self, uid: &str, metric: &str) -> Result<f64, Refused> {
+    /// The highest value that is predicted for the next hour, or why there is none.
+    fn peak(&self, uid: &str, metric: &str) -> Result<f64, Refused> {
         let key = SeriesKey {
             uid: uid.to_owned(),
             metric: metric.to_owned(),
         };
         let hour = SignedDuration::from_hours(1);
-        let outlook = self.forecasts.outlook(&key, self.clock.now(), hour);
-        outlook.map(|(value, _)| (value * 100.0).round() / 100.0)
+        let peak = self.forecasts.peak(&key, self.clock.now(), hour);
+        peak.map(|(value, _)| (value * 100.0).round() / 100.0)
     }
 
     fn asked(&self) -> Vec<String> {
@@ -191,14 +194,14 @@ const ALL: [(&str, Option<&str>, bool); 3] = [
 ];
 
 #[tokio::test]
-async fn a_fleet_that_divides_is_forecast_as_the_sum_of_its_members() {
+async fn a_dividing_fleet_is_forecast_as_the_sum_of_its_members() {
     let mut fleet = Fleet::new(&format!("{DIVIDED}, {CPU}"), &EACH);
     fleet.pass(0, &ALL).await;
     assert_eq!(
         fleet.asked(),
         ["east at thanos", "north at hub", "west at hub"]
     );
-    assert_eq!(fleet.expected("uid-web", "resource.cpu"), Ok(7.0));
+    assert_eq!(fleet.peak("uid-web", "resource.cpu"), Ok(7.0));
     assert_eq!(fleet.predicted(), (true, vec!["resource.cpu".to_owned()]));
     let shown = fleet.memory.state().shown.clone();
     let owner = shown.pointer("/metadata/ownerReferences/0").unwrap();
@@ -217,33 +220,33 @@ async fn a_fleet_that_divides_is_forecast_as_the_sum_of_its_members() {
 }
 
 #[tokio::test]
-async fn a_member_without_history_leaves_the_fleet_without_a_forecast_and_is_named() {
+async fn a_fleet_has_no_forecast_while_a_member_has_no_history_and_the_reason_names_it() {
     let mut fleet = Fleet::new(&format!("{DIVIDED}, {CPU}"), &EACH[..2]);
     fleet.pass(0, &ALL).await;
-    let refused = fleet.expected("uid-web", "resource.cpu").unwrap_err();
+    let refused = fleet.peak("uid-web", "resource.cpu").unwrap_err();
     assert_eq!(refused.reason.as_str(), "PartialHistory");
     assert_eq!(
         refused.message,
         "the history of cluster west is missing: the query returned no samples"
     );
     assert!(!fleet.predicted().0);
-    // The hub sees that it has nothing of the workload.
+    // The hub sees no pods of the workload there.
     let mut without = ALL;
     without[0].2 = true;
     fleet.pass(60, &without).await;
-    assert_eq!(fleet.expected("uid-web", "resource.cpu"), Ok(3.0));
-    // Pods appear there, and their history does not.
+    assert_eq!(fleet.peak("uid-web", "resource.cpu"), Ok(3.0));
+    // Pods appear there, but no history.
     fleet.pass(120, &ALL).await;
     fleet.pass(1200, &ALL).await;
-    let refused = fleet.expected("uid-web", "resource.cpu").unwrap_err();
+    let refused = fleet.peak("uid-web", "resource.cpu").unwrap_err();
     assert_eq!(refused.reason.as_str(), "PartialHistory");
 }
 
 #[tokio::test]
-async fn the_clusters_must_be_known_and_there_must_be_some() {
+async fn a_forecast_needs_a_reported_list_of_clusters_that_is_not_empty() {
     let mut fleet = Fleet::new(&format!("{DIVIDED}, {CPU}"), &EACH);
     fleet.pass(0, &[]).await;
-    let refused = fleet.expected("uid-web", "resource.cpu").unwrap_err();
+    let refused = fleet.peak("uid-web", "resource.cpu").unwrap_err();
     assert_eq!(refused.reason.as_str(), "NoData");
     assert_eq!(fleet.asked(), Vec::<String>::new());
     let mut other = Fleet::new(&format!("{DIVIDED}, {CPU}"), &EACH);
@@ -251,51 +254,51 @@ async fn the_clusters_must_be_known_and_there_must_be_some() {
     other.forecaster.pass().await;
     other.clock.set(late, 1e-6);
     other.forecaster.pass().await;
-    let refused = other.expected("uid-web", "resource.cpu").unwrap_err();
+    let refused = other.peak("uid-web", "resource.cpu").unwrap_err();
     assert_eq!(refused.reason.as_str(), "Pending");
     assert!(refused.message.contains("which clusters"), "{refused}");
 }
 
 #[tokio::test]
-async fn a_member_that_joins_is_asked_for_and_one_that_leaves_is_not_any_more() {
+async fn a_member_that_joins_is_queried_and_one_that_leaves_is_not() {
     let mut fleet = Fleet::new(&format!("{DIVIDED}, {CPU}"), &EACH);
     fleet.pass(0, &ALL[..2]).await;
-    assert_eq!(fleet.expected("uid-web", "resource.cpu"), Ok(5.0));
+    assert_eq!(fleet.peak("uid-web", "resource.cpu"), Ok(5.0));
     fleet.asked();
     fleet.pass(60, &ALL).await;
-    assert_eq!(fleet.expected("uid-web", "resource.cpu"), Ok(7.0));
+    assert_eq!(fleet.peak("uid-web", "resource.cpu"), Ok(7.0));
     fleet.asked();
     fleet.pass(120, &ALL[1..]).await;
-    assert_eq!(fleet.expected("uid-web", "resource.cpu"), Ok(3.0));
+    assert_eq!(fleet.peak("uid-web", "resource.cpu"), Ok(3.0));
     assert_eq!(fleet.asked(), ["east at thanos", "north at hub"]);
 }
 
 #[tokio::test]
-async fn where_each_member_is_a_fleet_of_its_own_each_has_its_forecast() {
+async fn in_a_duplicated_fleet_each_member_has_its_own_forecast() {
     let mut fleet = Fleet::new(CPU, &EACH[..2]);
-    fleet.tells_of_each = true;
+    fleet.reports_members = true;
     fleet.pass(0, &ALL).await;
-    let cpu = |member| fleet.expected(&SeriesKey::of_member("uid-web", member), "resource.cpu");
+    let cpu = |member| fleet.peak(&SeriesKey::of_member("uid-web", member), "resource.cpu");
     assert_eq!((cpu("east"), cpu("north")), (Ok(1.0), Ok(2.0)));
     assert_eq!(cpu("west").unwrap_err().reason.as_str(), "PartialHistory");
-    assert!(fleet.expected("uid-web", "resource.cpu").is_err());
+    assert!(fleet.peak("uid-web", "resource.cpu").is_err());
     let names = ["east", "north", "west"].map(|member| format!("{member}/resource.cpu"));
     assert_eq!(fleet.predicted(), (false, names.to_vec()));
     let mut together = Fleet::new(CPU, &EACH);
     together.pass(0, &ALL).await;
-    assert_eq!(together.expected("uid-web", "resource.cpu"), Ok(7.0));
+    assert_eq!(together.peak("uid-web", "resource.cpu"), Ok(7.0));
 }
 
 #[tokio::test]
-async fn members_that_name_the_same_endpoint_are_told_apart_there_by_their_label() {
+async fn members_that_name_the_same_endpoint_are_distinguished_by_their_cluster_label() {
     let shared = [
         ("east", Some("thanos"), false),
         ("north", Some("mimir"), false),
         ("west", Some("thanos"), false),
     ];
-    for (spec, tells_of_each) in [(format!("{DIVIDED}, {CPU}"), false), (CPU.to_owned(), true)] {
+    for (spec, reports_members) in [(format!("{DIVIDED}, {CPU}"), false), (CPU.to_owned(), true)] {
         let mut fleet = Fleet::new(&spec, &EACH);
-        fleet.tells_of_each = tells_of_each;
+        fleet.reports_members = reports_members;
         fleet.pass(0, &shared).await;
         assert_eq!(
             fleet.asked(),
@@ -310,18 +313,14 @@ async fn members_that_name_the_same_endpoint_are_told_apart_there_by_their_label
 }
 
 #[tokio::test]
-async fn what_belongs_to_no_pod_and_what_the_user_wrote_is_asked_for_once() {
+async fn metrics_that_no_pod_has_and_written_queries_are_queried_once() {
     let queue = "metrics: [{type: External, external: {metric: {name: queue}, \
                  target: {type: AverageValue, averageValue: 10}}}]";
     for policy in [DIVIDED, "federatedHPAAssignment: {}"] {
         let mut fleet = Fleet::new(&format!("{policy}, {queue}"), &[("whole", 9.0)]);
         fleet.pass(0, &ALL).await;
         assert_eq!(fleet.asked(), ["whole at hub"]);
-        assert_eq!(
-            fleet.expected("uid-web", "external.queue"),
-            Ok(9.0),
-            "{policy}"
-        );
+        assert_eq!(fleet.peak("uid-web", "external.queue"), Ok(9.0), "{policy}");
     }
     let mut fleet = Fleet::new(&format!("{DIVIDED}, {CPU}"), &[("sum(x)", 5.0)]);
     let annotation = "metric-query.autoscaling.crane.io/resource.cpu".to_owned();
@@ -329,5 +328,5 @@ async fn what_belongs_to_no_pod_and_what_the_user_wrote_is_asked_for_once() {
     fleet.annotate(written);
     fleet.pass(0, &ALL).await;
     assert_eq!(fleet.asked(), ["sum(x) at hub"]);
-    assert_eq!(fleet.expected("uid-web", "resource.cpu"), Ok(5.0));
+    assert_eq!(fleet.peak("uid-web", "resource.cpu"), Ok(5.0));
 }

@@ -12,19 +12,19 @@ fn at(second: i64) -> Timestamp {
     Timestamp::from_second(START + second).unwrap()
 }
 
-/// What a forecaster was asked with: first and last slot, in minutes from the start, and the last value.
-type Asked = (i64, i64, Option<f64>);
+/// What a forecaster was called with: first and last minute from the start, and the last value.
+type Call = (i64, i64, Option<f64>);
 
-/// Answers with its last value, remembers what it was asked with, and may need some history.
+/// A forecaster that records its calls and may need some history.
 #[derive(Debug, Clone, Default)]
-struct Witness {
-    asked: Arc<Mutex<Vec<Asked>>>,
+struct Recorder {
+    calls: Arc<Mutex<Vec<Call>>>,
     needs: usize,
 }
 
-impl Forecaster for Witness {
+impl Forecaster for Recorder {
     fn name(&self) -> &'static str {
-        "witness"
+        "recorder"
     }
 
     fn history_length(&self) -> SignedDuration {
@@ -42,25 +42,25 @@ impl Forecaster for Witness {
     fn forecast(&mut self, series: &Series, _: SignedDuration) -> Result<Forecast, Refusal> {
         let minute = |at: Timestamp| (at.as_second() - START).div_euclid(60);
         let last = series.last().map(|sample| sample.value);
-        let asked = (minute(series.start()), minute(series.end()) - 1, last);
-        self.asked.lock().unwrap().push(asked);
+        let call = (minute(series.start()), minute(series.end()) - 1, last);
+        self.calls.lock().unwrap().push(call);
         let usable = series.values().iter().filter(|v| !v.is_nan()).count();
         if usable < self.needs {
             let span = |n: usize| MINUTE * i32::try_from(n).unwrap();
             let (have, need) = (span(usable), span(self.needs));
             return Err(Refusal::InsufficientHistory { have, need });
         }
-        Forecast::new("witness", series.end(), MINUTE, vec![1.0; 60], at(1 << 30))
+        Forecast::new("recorder", series.end(), MINUTE, vec![1.0; 60], at(1 << 30))
     }
 }
 
-/// A value for each minute, and how many queries were made.
-struct Past<F> {
+/// A reader with a value for each minute; it records the length of each query in minutes.
+struct FakeReader<F> {
     value: F,
     asked: Mutex<Vec<i64>>,
 }
 
-impl<F: Fn(i64) -> f64 + Send + Sync> HistoryReader for Past<F> {
+impl<F: Fn(i64) -> f64 + Send + Sync> HistoryReader for FakeReader<F> {
     async fn range(
         &self,
         _: &HistoryQuery,
@@ -79,9 +79,9 @@ impl<F: Fn(i64) -> f64 + Send + Sync> HistoryReader for Past<F> {
     }
 }
 
-fn request() -> Request {
-    Request {
-        parts: vec![Part {
+fn request() -> RefreshRequest {
+    RefreshRequest {
+        parts: vec![QueryPart {
             member: None,
             query: HistoryQuery {
                 endpoint: None,
@@ -95,44 +95,45 @@ fn request() -> Request {
     }
 }
 
-/// Refreshes a plan at each of these seconds; what came of each, and how many minutes each query covered.
+/// Refreshes a series at each of these seconds; returns each result, and how many minutes each query covered.
 async fn refreshed(
-    (witness, request): (&Witness, Request),
+    recorder: &Recorder,
+    request: RefreshRequest,
     seconds: impl IntoIterator<Item = i64>,
     value: impl Fn(i64) -> f64 + Send + Sync,
-) -> (Vec<Refreshed>, Vec<i64>) {
+) -> (Vec<RefreshResult>, Vec<i64>) {
     let (histories, asked) = (HistoryCache::default(), Mutex::default());
-    let past = Past { value, asked };
-    let plan = Plan::new(request, Box::new(witness.clone()), at(0)).unwrap();
-    let RefreshState::Here(mut refresher) = plan.place else {
-        unreachable!("nothing was sent out");
+    let reader = FakeReader { value, asked };
+    let refresh = SeriesRefresh::new(request, Box::new(recorder.clone()), at(0)).unwrap();
+    let RefreshState::Idle(mut refresher) = refresh.state else {
+        unreachable!("nothing was started");
     };
     let mut all = Vec::new();
     for second in seconds {
         let now = at(second);
-        let samples = refresher.read(&past, &histories, &[], now).await;
-        let mut outcome = refresher.conclude(samples, now).await;
+        let samples = refresher.read(&reader, &histories, &[], now).await;
+        let mut outcome = refresher.finish(samples, now).await;
         refresher = outcome.refresher.take().unwrap();
         all.push(outcome);
     }
-    let asked = past.asked.lock().unwrap().clone();
+    let asked = reader.asked.lock().unwrap().clone();
     (all, asked)
 }
 
-fn reason(refreshed: &Refreshed) -> Option<Reason> {
-    match &refreshed.outcome {
-        Err(Failure::Refused(refused)) => Some(refused.reason),
+fn reason(result: &RefreshResult) -> Option<Reason> {
+    match &result.outcome {
+        Err(RefreshError::Refused(refused)) => Some(refused.reason),
         _ => None,
     }
 }
 
 #[tokio::test]
-async fn the_grid_does_not_slide_and_what_was_learnt_from_is_not_handed_over_again() {
-    let witness = Witness::default();
+async fn times_are_aligned_and_learned_samples_are_not_handed_over_again() {
+    let recorder = Recorder::default();
     let seconds = [7, 61, 65, 3600 * 12 + 30];
-    let (_, queries) = refreshed((&witness, request()), seconds, |_| 1.0).await;
+    let (_, queries) = refreshed(&recorder, request(), seconds, |_| 1.0).await;
     let day = 24 * 60;
-    let asked = witness.asked.lock().unwrap().clone();
+    let asked = recorder.calls.lock().unwrap().clone();
     let kept = 26 * 60;
     let want = [
         (-14 * day, 0, Some(1.0)),
@@ -141,53 +142,53 @@ async fn the_grid_does_not_slide_and_what_was_learnt_from_is_not_handed_over_aga
         (720 - kept, 720, Some(1.0)),
     ];
     assert_eq!(asked, want);
-    // All of it in two pieces; what is new and five minutes before it; what is kept, when half of that is not known.
+    // The whole span in two pieces; new minutes and five before them; all that is kept, when less than half of it is cached.
     assert_eq!(queries, [10_999, 14 * day - 11_000, 6, 5, kept - 1]);
 }
 
 #[tokio::test]
-async fn who_was_not_asked_for_half_a_day_starts_afresh() {
-    let witness = Witness::default();
-    refreshed((&witness, request()), [0, 3600 * 14], |_| 1.0).await;
-    let starts = witness.asked.lock().unwrap().clone();
+async fn a_forecaster_that_was_idle_for_half_a_day_gets_the_whole_history_again() {
+    let recorder = Recorder::default();
+    refreshed(&recorder, request(), [0, 3600 * 14], |_| 1.0).await;
+    let starts = recorder.calls.lock().unwrap().clone();
     assert_eq!(starts[1].0, 14 * 60 - 14 * 24 * 60);
 }
 
 #[tokio::test]
-async fn a_change_of_unit_cuts_off_the_past_and_says_so_until_there_is_enough_again() {
-    let witness = Witness {
+async fn after_a_change_of_unit_the_series_is_refused_until_it_has_enough_samples() {
+    let recorder = Recorder {
         needs: 120,
-        ..Witness::default()
+        ..Recorder::default()
     };
     // From minute 10 on everything is counted in thousandths.
     let value = |minute| if minute < 10 { 2.0 } else { 2000.0 };
     let seconds = (0..180).map(|minute| minute * 60);
-    let daily = Request {
+    let daily = RefreshRequest {
         algorithm: Algorithm::SeasonalNaive(seasonal::Config::default()),
         ..request()
     };
-    let (all, _) = refreshed((&witness, daily), seconds, value).await;
+    let (all, _) = refreshed(&recorder, daily, seconds, value).await;
     let reasons: Vec<_> = all.iter().map(reason).collect();
-    // Six samples of it might be an error of measurement; thirty of them are the unit.
+    // Six samples may be an outlier; thirty are a change of unit.
     let first = reasons.iter().position(Option::is_some).unwrap();
     assert_eq!(first, 39);
-    // The forecaster of the new series is made from the settings anew, and needs a day.
+    // The forecaster is rebuilt from its settings and needs a day.
     assert!(
         reasons[first..]
             .iter()
             .flatten()
             .all(|r| *r == Reason::SeriesChanged)
     );
-    let Err(Failure::Refused(refused)) = &all[first].outcome else {
+    let Err(RefreshError::Refused(refused)) = &all[first].outcome else {
         unreachable!("it was refused");
     };
     assert!(refused.message.contains("by a factor of 1000"), "{refused}");
 }
 
 #[tokio::test]
-async fn a_sample_that_cannot_be_is_a_gap_and_is_counted_once() {
+async fn a_rejected_sample_is_a_gap_and_is_counted_once() {
     use Rejection::{Absurd, Negative, NotFinite};
-    let witness = Witness::default();
+    let recorder = Recorder::default();
     let value = |minute| match minute {
         -5 => f64::NAN,
         -3 => -1.0,
@@ -195,46 +196,46 @@ async fn a_sample_that_cannot_be_is_a_gap_and_is_counted_once() {
         1 => f64::INFINITY,
         _ => 1.0,
     };
-    let (all, _) = refreshed((&witness, request()), [0, 60, 120], value).await;
+    let (all, _) = refreshed(&recorder, request(), [0, 60, 120], value).await;
     let rejected: Vec<_> = all.into_iter().map(|one| one.rejected).collect();
     let want = [vec![NotFinite, Negative, Absurd], vec![NotFinite], vec![]];
     assert_eq!(rejected, want);
 }
 
 #[test]
-fn turns_do_not_drift_and_failures_are_tried_again_sooner() {
-    let mut plan = Plan::new(request(), Box::new(Witness::default()), at(0)).unwrap();
+fn due_times_do_not_drift_and_failures_are_retried_sooner() {
+    let mut refresh = SeriesRefresh::new(request(), Box::new(Recorder::default()), at(0)).unwrap();
     let fine =
-        || Witness::default().forecast(&Series::from_values(at(0), MINUTE, vec![1.0]), MINUTE);
-    let fine = || fine().map_err(|_| Failure::Unread(HistoryError::Empty));
-    for (now, turn) in [(4, 60), (64, 120), (121, 180), (300, 360)] {
-        plan.set_turn(&fine(), at(now));
-        assert_eq!(plan.turn(), at(turn), "at {now}");
+        || Recorder::default().forecast(&Series::from_values(at(0), MINUTE, vec![1.0]), MINUTE);
+    let fine = || fine().map_err(|_| RefreshError::Unread(HistoryError::Empty));
+    for (now, due_at) in [(4, 60), (64, 120), (121, 180), (300, 360)] {
+        refresh.schedule_next(&fine(), at(now));
+        assert_eq!(refresh.due_at(), at(due_at), "at {now}");
     }
     for (now, wait) in [(360, 15), (380, 30), (410, 60), (470, 60)] {
-        plan.set_turn(&Err(Failure::Unread(HistoryError::Empty)), at(now));
-        let turn = plan.turn().duration_since(at(now)).as_secs();
-        assert!((wait - 10..=wait).contains(&turn), "at {now}: {turn}");
+        refresh.schedule_next(&Err(RefreshError::Unread(HistoryError::Empty)), at(now));
+        let due_in = refresh.due_at().duration_since(at(now)).as_secs();
+        assert!((wait - 10..=wait).contains(&due_in), "at {now}: {due_in}");
     }
 }
 
 #[test]
-fn only_where_a_lead_time_is_from_may_differ_in_an_unchanged_request() {
-    let mut plan = Plan::new(request(), Box::new(Witness::default()), at(0)).unwrap();
-    let measured = Request {
+fn only_the_lead_time_may_differ_in_an_unchanged_request() {
+    let mut refresh = SeriesRefresh::new(request(), Box::new(Recorder::default()), at(0)).unwrap();
+    let measured = RefreshRequest {
         lead_time: LeadTime::of(None, Some(MINUTE * 2)),
         ..request()
     };
-    assert!(plan.asks_for(&measured));
+    assert!(refresh.serves(&measured));
     let lead_time = measured.lead_time;
-    plan.situate(measured);
-    assert_eq!(plan.lead_time(), lead_time);
-    let longer = Request {
+    refresh.update(measured);
+    assert_eq!(refresh.lead_time(), lead_time);
+    let longer = RefreshRequest {
         algorithm: Algorithm::Auto(auto::Config {
             lead_time: MINUTE * 5,
             ..auto::Config::default()
         }),
         ..request()
     };
-    assert!(!plan.asks_for(&longer));
+    assert!(!refresh.serves(&longer));
 }

@@ -1,0 +1,414 @@
+//! The refresh of one series: what it asks for, when it is due, and the forecaster with what it has learned.
+//!
+//! [`SeriesRefresh`] is the schedule and stays with the forecaster's loop; the [`Refresher`] goes to a task and comes back
+//! with its result:
+//!
+//! ```text
+//! Idle --start_if_due--> Starting --> Running(task) --set_idle--> Idle
+//! ```
+//!
+//! Times are aligned to a fixed grid, so that a forecaster can go on from the samples that it has learned from.
+//! Forecasts are computed on blocking threads, because fitting two weeks takes longer than an async task may block.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use foretide_models::{Algorithm, Forecast, Forecaster, Refusal, Sample, Series};
+use jiff::{SignedDuration, Timestamp};
+use tokio::task::Id;
+
+use super::history::{self, HistoryCache, LiveMatch, QueryPart, RangeQuery, ReadContext};
+use super::ingest::{self, Rejection};
+use super::unit_change::{PastLevels, UnitChange, unit_change};
+use crate::{
+    domain::{forecast::Refused, lead_time::LeadTime, proposal::Reason},
+    error::chain,
+    ports::{HistoryError, HistoryReader},
+};
+
+/// The wait after a failed query; it doubles up to the refresh period.
+const FIRST_RETRY: SignedDuration = SignedDuration::from_secs(15);
+/// How much history an incremental forecaster gets once it has learned from all of it: a day to compare with, and two
+/// hours that are compared.
+const INCREMENTAL_HISTORY: SignedDuration = SignedDuration::from_hours(26);
+
+/// What is to be forecast for one series.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct RefreshRequest {
+    /// The query of its history, or one for each member of a fleet.
+    pub(super) parts: Vec<QueryPart>,
+    /// The members in which nothing runs now.
+    pub(super) idle: BTreeSet<Arc<str>>,
+    pub(super) algorithm: Algorithm,
+    /// How far the forecast reaches beyond the history.
+    pub(super) horizon: SignedDuration,
+    /// The lead time and its origin; algorithms that use the lead time have it in their settings, too.
+    pub(super) lead_time: LeadTime,
+}
+
+/// The schedule of one series.
+#[derive(Debug)]
+pub(super) struct SeriesRefresh {
+    request: RefreshRequest,
+    query: RangeQuery,
+    due_at: Timestamp,
+    failures: u32,
+    refresh_period: SignedDuration,
+    state: RefreshState,
+}
+
+/// Whether a series is being refreshed.
+#[derive(Debug)]
+enum RefreshState {
+    /// No: the refresher waits here.
+    Idle(Box<Refresher>),
+    /// Yes, in this task.
+    Running(Id),
+    /// Between `Idle` and `Running`.
+    Starting,
+}
+
+/// The forecaster of a series, and what it knows of the series from earlier refreshes.
+#[derive(Debug)]
+pub(super) struct Refresher {
+    algorithm: Algorithm,
+    horizon: SignedDuration,
+    forecaster: Box<dyn Forecaster>,
+    query: RangeQuery,
+    idle: BTreeSet<Arc<str>>,
+    live_match: LiveMatch,
+    /// When the forecaster last returned a forecast, if it is incremental.
+    fitted_at: Option<Timestamp>,
+    /// The change of unit; samples before it are not used.
+    unit_change: Option<UnitChange>,
+    /// The levels of the series, including those of samples that are no longer kept.
+    levels: PastLevels,
+    /// The highest value that ever passed the checks.
+    highest_accepted: f64,
+    /// Rejected samples up to this time have been counted.
+    checked_until: Timestamp,
+}
+
+/// Why a series could not be refreshed.
+#[derive(Debug)]
+pub(super) enum RefreshError {
+    /// The history allows no forecast.
+    Refused(Refused),
+    /// The history could not be read; the forecast in force stays.
+    Unread(HistoryError),
+}
+
+/// The result of a refresh.
+#[derive(Debug)]
+pub(super) struct RefreshResult {
+    /// The refresher, to be used again; absent if the forecaster panicked.
+    pub(super) refresher: Option<Box<Refresher>>,
+    pub(super) outcome: Result<Forecast, RefreshError>,
+    /// Why samples were rejected, each counted once.
+    pub(super) rejected: Vec<Rejection>,
+    /// The time that it was computed for.
+    pub(super) now: Timestamp,
+}
+
+// === impl SeriesRefresh ===
+
+impl SeriesRefresh {
+    /// A series that is due now.
+    ///
+    /// # Errors
+    /// The settings ask for a range that cannot be read.
+    pub(super) fn new(
+        request: RefreshRequest,
+        forecaster: Box<dyn Forecaster>,
+        now: Timestamp,
+    ) -> Result<Self, Refused> {
+        let (step, span) = (forecaster.sample_interval(), forecaster.history_length());
+        let query = RangeQuery::new(request.parts.clone(), step, span)
+            .map_err(|error| Refused::new(Reason::InvalidSpec, chain(&error)))?;
+        Ok(Self {
+            due_at: now,
+            failures: 0,
+            refresh_period: forecaster.refresh_period(),
+            state: RefreshState::Idle(Box::new(Refresher {
+                algorithm: request.algorithm.clone(),
+                horizon: request.horizon,
+                forecaster,
+                query: query.clone(),
+                idle: BTreeSet::new(),
+                live_match: LiveMatch::default(),
+                fitted_at: None,
+                unit_change: None,
+                levels: PastLevels::default(),
+                highest_accepted: 0.0,
+                checked_until: Timestamp::MIN,
+            })),
+            query,
+            request,
+        })
+    }
+
+    /// Whether this schedule can go on for `request`: only the lead time and the idle members may differ.
+    pub(super) fn serves(&self, request: &RefreshRequest) -> bool {
+        let own = RefreshRequest {
+            lead_time: request.lead_time,
+            idle: request.idle.clone(),
+            ..self.request.clone()
+        };
+        own == *request
+    }
+
+    /// Takes over the lead time and the idle members.
+    pub(super) fn update(&mut self, request: RefreshRequest) {
+        self.request.lead_time = request.lead_time;
+        self.request.idle = request.idle;
+    }
+
+    pub(super) fn lead_time(&self) -> LeadTime {
+        self.request.lead_time
+    }
+
+    /// Whether `request` reads the same history.
+    pub(super) fn has_same_queries(&self, request: &RefreshRequest) -> bool {
+        self.request.parts == request.parts
+    }
+
+    /// The cache entries that it reads.
+    pub(super) fn cache_keys(&self) -> impl Iterator<Item = history::CacheKey> {
+        self.query.cache_keys()
+    }
+
+    /// When the next refresh is due.
+    #[cfg(test)]
+    pub(super) fn due_at(&self) -> Timestamp {
+        self.due_at
+    }
+
+    /// Starts a refresh if one is due and none is running.
+    pub(super) fn start_if_due(
+        &mut self,
+        now: Timestamp,
+        spawn: impl FnOnce(Box<Refresher>) -> Id,
+    ) {
+        // A due time further ahead than the longest wait was set before the clock was set back.
+        let latest = now
+            .saturating_add(self.refresh_period)
+            .unwrap_or(Timestamp::MAX);
+        if self.due_at > now && self.due_at <= latest {
+            return;
+        }
+        self.state = match std::mem::replace(&mut self.state, RefreshState::Starting) {
+            RefreshState::Idle(mut refresher) => {
+                refresher.idle.clone_from(&self.request.idle);
+                RefreshState::Running(spawn(refresher))
+            }
+            running => running,
+        };
+    }
+
+    /// Whether this task runs its refresh.
+    pub(super) fn is_running_as(&self, task: Id) -> bool {
+        matches!(self.state, RefreshState::Running(id) if id == task)
+    }
+
+    /// Ends a refresh: its refresher is back.
+    pub(super) fn set_idle(&mut self, refresher: Box<Refresher>) {
+        self.state = RefreshState::Idle(refresher);
+    }
+
+    /// Sets the next due time: after the refresh period, or sooner after failures, with a growing wait.
+    pub(super) fn schedule_next(
+        &mut self,
+        outcome: &Result<Forecast, RefreshError>,
+        now: Timestamp,
+    ) {
+        self.failures = match outcome {
+            Err(RefreshError::Unread(_)) => self.failures.saturating_add(1),
+            Ok(_) | Err(RefreshError::Refused(_)) => 0,
+        };
+        let wait = match self.failures {
+            0 => self.refresh_period,
+            n => (FIRST_RETRY * 2_i32.saturating_pow((n - 1).min(8))).min(self.refresh_period),
+        };
+        // Counted from due time to due time: passes are seconds apart, and that delay must not add up.
+        let late = now.duration_since(self.due_at);
+        let from = if !late.is_negative() && late < wait {
+            self.due_at
+        } else {
+            now
+        };
+        self.due_at = from.saturating_add(wait).unwrap_or(Timestamp::MAX);
+    }
+}
+
+// === impl Refresher ===
+
+impl Refresher {
+    /// The samples to forecast from, if no query is needed for them.
+    pub(super) fn cached_samples(
+        &self,
+        histories: &HistoryCache,
+        live: &[Sample],
+        now: Timestamp,
+    ) -> Option<Vec<Sample>> {
+        histories.cached_samples(&self.query, self.live_match, &self.context(live, now))
+    }
+
+    /// The samples to forecast from, queried where they are missing.
+    pub(super) async fn read<H: HistoryReader>(
+        &mut self,
+        reader: &H,
+        histories: &HistoryCache,
+        live: &[Sample],
+        now: Timestamp,
+    ) -> Result<Vec<Sample>, HistoryError> {
+        // A copy, because the context borrows from `self`.
+        let mut live_match = self.live_match;
+        let context = self.context(live, now);
+        let read = histories.read(reader, &self.query, &mut live_match, &context);
+        let read = read.await;
+        self.live_match = live_match;
+        read
+    }
+
+    fn context<'a>(&'a self, live: &'a [Sample], now: Timestamp) -> ReadContext<'a> {
+        ReadContext {
+            now,
+            since: self.since(now),
+            live,
+            idle: &self.idle,
+        }
+    }
+
+    /// Forecasts from the samples, or passes on why they could not be read.
+    pub(super) async fn finish(
+        mut self: Box<Self>,
+        samples: Result<Vec<Sample>, HistoryError>,
+        now: Timestamp,
+    ) -> RefreshResult {
+        let samples = match samples {
+            Ok(samples) => samples,
+            Err(error) => {
+                return RefreshResult {
+                    refresher: Some(self),
+                    outcome: Err(RefreshError::Unread(error)),
+                    rejected: Vec::new(),
+                    now,
+                };
+            }
+        };
+        let work = tokio::task::spawn_blocking(move || {
+            let (outcome, rejected) = self.forecast(samples, now);
+            RefreshResult {
+                refresher: Some(self),
+                outcome: outcome.map_err(RefreshError::Refused),
+                rejected,
+                now,
+            }
+        });
+        work.await.unwrap_or_else(|_| RefreshResult {
+            refresher: None,
+            outcome: Err(RefreshError::Refused(Refused::new(
+                Reason::NumericalFailure,
+                "the forecaster panicked; the series was reset",
+            ))),
+            rejected: Vec::new(),
+            now,
+        })
+    }
+
+    /// Samples before this time are not needed: they lie before a change of unit, or the forecaster has learned from them.
+    fn since(&self, now: Timestamp) -> Option<Timestamp> {
+        let fresh = |answered: &Timestamp| {
+            let ago = now.duration_since(*answered);
+            !ago.is_negative() && ago < INCREMENTAL_HISTORY / 2
+        };
+        let continued = self.fitted_at.filter(fresh);
+        let continued = continued.and_then(|_| now.checked_sub(INCREMENTAL_HISTORY).ok());
+        continued.max(self.unit_change.map(|change| change.at))
+    }
+
+    fn forecast(
+        &mut self,
+        mut samples: Vec<Sample>,
+        now: Timestamp,
+    ) -> (Result<Forecast, Refused>, Vec<Rejection>) {
+        let span = self.forecaster.history_length();
+        let start = now.saturating_sub(span).unwrap_or(now);
+        let start = self.since(now).map_or(start, |since| since.max(start));
+        let rejected = ingest::gate(
+            &mut samples,
+            self.aligned(start),
+            now,
+            &mut self.highest_accepted,
+        );
+        let counted = self.checked_until;
+        let rejected = rejected
+            .into_iter()
+            .filter(|(at, _)| *at > counted)
+            .map(|(_, why)| why)
+            .collect();
+        self.checked_until = now;
+        let series = self.binned(&samples, start, now);
+        let series = match unit_change(&series, &self.levels) {
+            Some(change) => {
+                self.reset_after(change);
+                self.binned(&samples, change.at, now)
+            }
+            None => series,
+        };
+        self.levels.record(&series);
+        let forecast = self.forecaster.forecast(&series, self.horizon);
+        if forecast.is_ok() && self.is_incremental() {
+            self.fitted_at = Some(now);
+        }
+        (forecast.map_err(|refusal| self.refused(&refusal)), rejected)
+    }
+
+    /// Forgets what was learned before a change of unit.
+    fn reset_after(&mut self, change: UnitChange) {
+        self.unit_change = Some(change);
+        self.fitted_at = None;
+        self.levels = PastLevels::default();
+        self.highest_accepted = 0.0;
+        if let Ok(forecaster) = self.algorithm.clone().build() {
+            self.forecaster = forecaster;
+        }
+    }
+
+    /// Whether the forecaster keeps what it has learned from one refresh to the next.
+    fn is_incremental(&self) -> bool {
+        matches!(self.algorithm, Algorithm::Auto(_))
+    }
+
+    fn binned(&self, samples: &[Sample], start: Timestamp, now: Timestamp) -> Series {
+        let step = self.forecaster.sample_interval();
+        Series::from_samples(samples, step, self.aligned(start), self.aligned(now))
+    }
+
+    /// The last instant, not after `at`, that every series of this step has in common: a multiple of the step and of a
+    /// minute.
+    fn aligned(&self, at: Timestamp) -> Timestamp {
+        let step = self.forecaster.sample_interval().as_secs().max(1);
+        let mut grid = step;
+        while grid % 60 != 0 && grid < step * 60 {
+            grid += step;
+        }
+        let second = at.as_second().div_euclid(grid) * grid;
+        Timestamp::from_second(second).unwrap_or(at)
+    }
+
+    fn refused(&self, refusal: &Refusal) -> Refused {
+        match (refusal, self.unit_change) {
+            (Refusal::InsufficientHistory { .. }, Some(change)) => {
+                let message = format!(
+                    "the unit of the series changed at {} by a factor of {}; earlier samples are not used: {refusal}",
+                    change.at, change.factor
+                );
+                Refused::new(Reason::SeriesChanged, message)
+            }
+            _ => Refused::from(refusal),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

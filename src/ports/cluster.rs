@@ -1,0 +1,309 @@
+//! One Kubernetes cluster: the workloads that a sync reads and writes, and the objects that users write.
+
+use std::{collections::BTreeSet, future::Future, sync::Arc};
+
+use foretide_crds::{
+    EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerStatus, FederatedHPA,
+    FederatedHPAStatus, TimeSeriesPrediction, TimeSeriesPredictionStatus,
+};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::domain::{
+    Replicas, ScaleTarget,
+    hpa::ObjectRef,
+    observation::{Container, Pod, PodSample, PodUsage, Scale, Unavailable},
+};
+
+/// The workloads of one Kubernetes cluster, whether the controller's own or a member of a fleet.
+///
+/// Methods that are not `async` read the stores of watches and never block; each `async` method is one bounded API call.
+pub trait Workloads: Send + Sync + 'static {
+    /// Whether every store has seen a complete first list.
+    fn is_synced(&self) -> bool;
+    /// Every `HorizontalPodAutoscaler` of a namespace.
+    fn hpas(&self, namespace: &str) -> Vec<Arc<HpaView>>;
+    /// Every `HorizontalPodAutoscaler` of the watched namespaces.
+    fn every_hpa(&self) -> Vec<Arc<HpaView>>;
+    /// The pods that a label selector (in its text form) selects, sorted by name.
+    ///
+    /// # Errors
+    /// [`ClusterError::Invalid`] when the selector cannot be parsed.
+    fn pods(&self, namespace: &str, selector: &str) -> Result<Vec<Arc<Pod>>, ClusterError>;
+    /// The scale subresource of a target, as of now or as of the last watch event of its kind.
+    fn scale(
+        &self,
+        target: &ScaleTarget,
+    ) -> impl Future<Output = Result<ScaleView, ClusterError>> + Send;
+    /// Usage of every pod of a namespace, from `metrics.k8s.io`.
+    fn usage(
+        &self,
+        namespace: &str,
+    ) -> impl Future<Output = Result<Vec<Arc<PodUsage>>, Unavailable>> + Send;
+    /// A custom metric of the pods that `selector` selects.
+    fn pods_metric(
+        &self,
+        query: &MetricQuery<'_>,
+    ) -> impl Future<Output = Result<Vec<PodSample>, Unavailable>> + Send;
+    /// A custom metric of one object, in milli-units.
+    fn object_metric(
+        &self,
+        object: &ObjectRef,
+        query: &MetricQuery<'_>,
+    ) -> impl Future<Output = Result<i64, Unavailable>> + Send;
+    /// The series of an external metric, in milli-units.
+    fn external_metric(
+        &self,
+        query: &MetricQuery<'_>,
+    ) -> impl Future<Output = Result<Vec<i64>, Unavailable>> + Send;
+    /// Sets the replicas of a target, if it still is the version that the decision was made from.
+    ///
+    /// # Errors
+    /// [`ClusterError::Conflict`] when the target was modified since: decide again.
+    fn write_scale(
+        &self,
+        target: &ScaleTarget,
+        seen: &ScaleView,
+        replicas: Replicas,
+    ) -> impl Future<Output = Result<Replicas, ClusterError>> + Send;
+    /// Server-side apply of a `HorizontalPodAutoscaler` (a whole manifest), with force.
+    fn apply_hpa(
+        &self,
+        manifest: &Value,
+    ) -> impl Future<Output = Result<Arc<HpaView>, ClusterError>> + Send;
+    /// JSON patch of a `HorizontalPodAutoscaler`: to release an adopted one, or to remove a field that a user added.
+    fn patch_hpa(
+        &self,
+        namespace: &str,
+        name: &str,
+        patch: &Value,
+    ) -> impl Future<Output = Result<Arc<HpaView>, ClusterError>> + Send;
+    /// Deletes a `HorizontalPodAutoscaler` if it has this UID; one that does not exist is a success.
+    fn delete_hpa(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+    ) -> impl Future<Output = Result<(), ClusterError>> + Send;
+}
+
+/// The cluster with the autoscalers that users write: their specs, statuses and events.
+pub trait Cluster: Workloads {
+    /// Waits until autoscalers were created, deleted, or changed in spec or annotations; returns and clears them all.
+    /// Cancel safe.
+    fn changed(&self) -> impl Future<Output = BTreeSet<ObjectKey>> + Send;
+    /// The autoscalers of the watched namespaces, in the order of their namespace and name.
+    fn autoscalers(&self) -> Vec<Arc<EffectiveHorizontalPodAutoscaler>>;
+    /// Every `TimeSeriesPrediction` of the watched namespaces.
+    fn every_prediction(&self) -> Vec<Arc<TimeSeriesPrediction>>;
+    /// Server-side apply of a `TimeSeriesPrediction` (a whole manifest, no status), with force.
+    fn apply_prediction(
+        &self,
+        manifest: &Value,
+    ) -> impl Future<Output = Result<(), ClusterError>> + Send;
+    /// Server-side apply of the status of a `TimeSeriesPrediction`.
+    fn write_prediction_status(
+        &self,
+        namespace: &str,
+        name: &str,
+        status: &TimeSeriesPredictionStatus,
+    ) -> impl Future<Output = Result<(), ClusterError>> + Send;
+    /// Deletes a `TimeSeriesPrediction` if it has this UID; one that does not exist is a success.
+    fn delete_prediction(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+    ) -> impl Future<Output = Result<(), ClusterError>> + Send;
+    /// Server-side apply of the status of an autoscaler.
+    fn write_status(
+        &self,
+        namespace: &str,
+        name: &str,
+        status: &EffectiveHorizontalPodAutoscalerStatus,
+    ) -> impl Future<Output = Result<(), ClusterError>> + Send;
+    /// Records an event about an autoscaler.
+    fn emit(
+        &self,
+        about: &EffectiveHorizontalPodAutoscaler,
+        event: &EventNote,
+    ) -> impl Future<Output = Result<(), ClusterError>> + Send;
+    /// A permanent identity of the cluster, which distinguishes the fleets of different hubs.
+    fn identity(&self) -> impl Future<Output = Result<String, ClusterError>> + Send;
+    /// Whether the federated autoscalers have been listed; always false where their CRD is not installed.
+    fn knows_federated(&self) -> bool;
+    /// As [`Cluster::changed`], for federated autoscalers.
+    fn federated_changed(&self) -> impl Future<Output = BTreeSet<ObjectKey>> + Send;
+    /// The federated autoscalers of the watched namespaces, in the order of their namespace and name.
+    fn federated(&self) -> Vec<Arc<FederatedHPA>>;
+    /// All of them, for garbage collection: absent until they have been listed, and while one of them cannot be parsed.
+    fn every_federated(&self) -> Option<Vec<Arc<FederatedHPA>>>;
+    /// Records an event about a federated autoscaler.
+    fn emit_federated(
+        &self,
+        about: &FederatedHPA,
+        event: &EventNote,
+    ) -> impl Future<Output = Result<(), ClusterError>> + Send;
+    /// Server-side apply of the status of a federated autoscaler.
+    fn write_federated_status(
+        &self,
+        namespace: &str,
+        name: &str,
+        status: &FederatedHPAStatus,
+    ) -> impl Future<Output = Result<(), ClusterError>> + Send;
+    /// JSON patch of a federated autoscaler's metadata, for its finalizer.
+    fn patch_federated(
+        &self,
+        namespace: &str,
+        name: &str,
+        patch: &Value,
+    ) -> impl Future<Output = Result<(), ClusterError>> + Send;
+    /// The object that a scale target names, as JSON: the template of a fleet's workload.
+    fn object(
+        &self,
+        target: &ScaleTarget,
+    ) -> impl Future<Output = Result<Value, ClusterError>> + Send;
+}
+
+/// Namespace and name of an object.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectKey {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// The scale of a target, and what is needed to change it safely.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScaleView {
+    /// Replicas by spec and by status.
+    pub scale: Scale,
+    /// `status.selector`, in its text form; empty when the target has none.
+    pub selector: String,
+    /// `metadata.resourceVersion`, which a write requires to be unchanged.
+    pub resource_version: String,
+    /// UID of the target: a recreated target has a new one and starts with an empty history.
+    pub uid: String,
+    /// Containers of the pod template with their requests, when the kind has one.
+    pub template: Option<Arc<[Container]>>,
+}
+
+/// A `HorizontalPodAutoscaler` as the cluster has it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HpaView {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// UID of its controller, if any.
+    pub controller_uid: Option<String>,
+    /// Labels and annotations, as JSON objects.
+    pub labels: Value,
+    /// See `labels`.
+    pub annotations: Value,
+    /// What it scales.
+    pub target: ScaleTarget,
+    /// The whole `spec`, as JSON.
+    pub spec: Value,
+    /// The whole `status`, as JSON.
+    pub status: Value,
+    /// `metadata.generation`.
+    pub generation: Option<i64>,
+    /// `status.lastScaleTime`, shifted to the controller's clock by its age at the time of the watch event.
+    pub last_scale: Option<Timestamp>,
+}
+
+/// A query to a custom or external metrics API.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MetricQuery<'a> {
+    /// The namespace.
+    pub namespace: &'a str,
+    /// Metric name, as the user wrote it.
+    pub metric: &'a str,
+    /// Label selector of the metric's series, in its text form; absent sends no parameter.
+    pub metric_selector: Option<&'a str>,
+    /// Label selector of the pods (pods metrics only), in its text form.
+    pub pod_selector: &'a str,
+}
+
+/// An event about an autoscaler.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EventNote {
+    /// Whether it is a `Warning` (else `Normal`).
+    pub warning: bool,
+    /// `UpperCamelCase` reason from a closed set.
+    pub reason: &'static str,
+    /// The action that was taken or attempted.
+    pub action: &'static str,
+    /// One sentence.
+    pub note: String,
+}
+
+/// Why a call to the cluster failed.
+#[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
+pub enum ClusterError {
+    /// The object does not exist.
+    #[error("{what} not found")]
+    NotFound {
+        /// The object.
+        what: String,
+    },
+    /// The object was modified since it was read.
+    #[error("conflict: {what} was modified since it was read")]
+    Conflict {
+        /// The object.
+        what: String,
+    },
+    /// The API server rejected the request; trying again does not help.
+    #[error("the API server refused {what}: {message}")]
+    Refused {
+        /// The request.
+        what: String,
+        /// The server's message.
+        message: String,
+    },
+    /// The kind is unknown to the cluster or has no scale subresource.
+    #[error("{what} cannot be scaled: {message}")]
+    NotScalable {
+        /// The target.
+        what: String,
+        /// What was expected.
+        message: String,
+    },
+    /// A field of the object cannot be parsed.
+    #[error("{what} is not valid: {message}")]
+    Invalid {
+        /// The object and field.
+        what: String,
+        /// What was expected.
+        message: String,
+    },
+    /// Timeout, lost connection, or an overloaded server: the next sync tries again.
+    #[error("no response for {what}: {message}")]
+    Unreachable {
+        /// The request.
+        what: String,
+        /// What happened.
+        message: String,
+    },
+}
+
+// === impl ClusterError ===
+
+impl ClusterError {
+    /// Adds the place, such as a cluster, to the message.
+    #[must_use]
+    pub fn within(mut self, place: &str) -> Self {
+        let (Self::NotFound { what }
+        | Self::Conflict { what }
+        | Self::Refused { what, .. }
+        | Self::NotScalable { what, .. }
+        | Self::Invalid { what, .. }
+        | Self::Unreachable { what, .. }) = &mut self;
+        *what = format!("{what} in {place}");
+        self
+    }
+}

@@ -1,0 +1,194 @@
+//! The history of a workload's demand: the query that asks for it, and the samples that answer.
+
+use std::{error::Error, future::Future, sync::Arc};
+
+use foretide_models::Sample;
+use jiff::{SignedDuration, Timestamp};
+
+use crate::domain::{ScaleTarget, forecast::Refused, hpa::MetricSpec};
+
+/// The demand whose history is queried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Demand<'a> {
+    /// The workload.
+    pub target: &'a ScaleTarget,
+    /// The metric that the workload is scaled on.
+    pub metric: &'a MetricSpec,
+    /// The query that the user wrote for it, if any.
+    pub written: Option<&'a str>,
+    /// How far back the history goes.
+    pub span: SignedDuration,
+    /// The member cluster whose pods count; absent means all pods, wherever they run.
+    pub member: Option<MemberSeries<'a>>,
+}
+
+/// How the series of one member cluster are distinguished from those of the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemberSeries<'a> {
+    /// Name of the member, which is the value of the cluster label.
+    pub name: &'a str,
+    /// Name of the endpoint that has the series of this member; absent means that the hub's endpoint has them, under
+    /// the cluster label.
+    pub endpoint: Option<&'a str>,
+    /// Whether no other member of the fleet names that endpoint: then series without a cluster label there are this
+    /// member's.
+    pub alone: bool,
+}
+
+/// A query and the endpoint to send it to.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HistoryQuery {
+    /// Name of the endpoint; absent means the hub's.
+    pub endpoint: Option<Arc<str>>,
+    /// Its text.
+    pub text: Arc<str>,
+}
+
+/// Builds the query for the total demand of a workload, or for its demand in one member cluster.
+pub trait DemandQueries: Send + Sync {
+    /// The query that the user wrote, else that of the administrator's rules, both restricted to the object's namespace,
+    /// else a built-in one.
+    ///
+    /// In the result of a member, a value below zero means that its series exist and the workload had no pods.
+    ///
+    /// # Errors
+    /// Why there is no query, and what would be accepted.
+    fn query(&self, demand: &Demand<'_>) -> Result<HistoryQuery, Refused>;
+
+    /// A version that changes whenever the query for the same demand may have changed.
+    fn version(&self) -> u64;
+}
+
+/// Runs range queries that return one series: Prometheus in production, a recorded series in tests.
+pub trait HistoryReader: Send + Sync {
+    /// The samples of `query` at `from`, `from + step`, ... up to `to`, both included, oldest first.
+    ///
+    /// `step` is a positive whole number of seconds, and `from` and `to` lie on whole seconds.
+    /// Points at which the query has no value are left out; NaN and infinities are passed on.
+    ///
+    /// # Errors
+    /// [`HistoryError`]; an incomplete result (several series, warnings, truncated) is an error, never a smaller number.
+    fn range(
+        &self,
+        query: &HistoryQuery,
+        from: Timestamp,
+        to: Timestamp,
+        step: SignedDuration,
+    ) -> impl Future<Output = Result<Vec<Sample>, HistoryError>> + Send;
+}
+
+/// Why history could not be read. Every variant has a stable [reason](HistoryError::reason).
+#[derive(Debug, thiserror::Error)]
+pub enum HistoryError {
+    /// No connection, or it was lost before the response was complete.
+    #[error("cannot reach Prometheus at {endpoint}")]
+    Unreachable {
+        /// Its URL without credentials.
+        endpoint: String,
+        /// The cause.
+        #[source]
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// No complete response within the deadline of the client or the server.
+    #[error("timed out waiting for Prometheus at {endpoint}: {message}")]
+    Timeout {
+        /// Its URL.
+        endpoint: String,
+        /// Whose deadline passed.
+        message: String,
+    },
+    /// The server cannot serve now (429 or 5xx): try again later.
+    #[error("Prometheus is unavailable (status {status}): {message}")]
+    Unavailable {
+        /// The HTTP status.
+        status: u16,
+        /// The server's message, shortened.
+        message: String,
+    },
+    /// The credentials are not accepted, or the server is no Prometheus (redirect, 401, 403, 404).
+    #[error(
+        "Prometheus rejected the request (status {status}): {message}; check its URL and credentials"
+    )]
+    Rejected {
+        /// The HTTP status.
+        status: u16,
+        /// The server's message, shortened.
+        message: String,
+    },
+    /// The server reports an error in the query.
+    #[error("Prometheus refused the query: {message}")]
+    QueryRefused {
+        /// The server's message.
+        message: String,
+    },
+    /// The query reads more samples than the server or the client allows.
+    #[error("the query reads too many samples: {message}; narrow its selectors")]
+    TooManySamples {
+        /// Whose limit it was.
+        message: String,
+    },
+    /// The response does not follow the protocol.
+    #[error("cannot parse the response of Prometheus: {message}")]
+    Malformed {
+        /// What was expected, and what was found.
+        message: String,
+    },
+    /// No series, or only native histograms, which have no single value.
+    #[error("the query returned no samples")]
+    Empty,
+    /// Several series where one is needed.
+    #[error("the query returned {0} series, expected one; wrap it in sum(...)")]
+    MultiSeries(usize),
+    /// The server warns that data is missing. A total of the rest would be too small, so nothing is used.
+    #[error("Prometheus returned a partial response: {message}")]
+    Partial {
+        /// The server's warnings, joined.
+        message: String,
+    },
+    /// The history of one cluster of a fleet is missing. A total of the others would be too small, so nothing is used.
+    #[error("the history of cluster {member} is missing")]
+    Member {
+        /// The cluster.
+        member: Arc<str>,
+        /// The cause.
+        #[source]
+        source: Box<HistoryError>,
+    },
+    /// The history ended a while ago.
+    #[error("no samples since {newest}; other clusters have samples to {others}")]
+    Stopped {
+        /// The newest sample.
+        newest: Timestamp,
+        /// The newest sample of any other cluster.
+        others: Timestamp,
+    },
+    /// The query names an endpoint that is not configured.
+    #[error(
+        "no Prometheus endpoint {name:?} is configured; give its address with --prometheus-endpoint {name}=URL"
+    )]
+    UnknownEndpoint {
+        /// Its name; `hub` for the one of `--prometheus`.
+        name: String,
+    },
+}
+
+impl HistoryError {
+    /// The stable `UpperCamelCase` word for conditions, metrics and documentation.
+    #[must_use]
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::Unreachable { .. } => "Unreachable",
+            Self::Timeout { .. } => "Timeout",
+            Self::Unavailable { .. } => "Unavailable",
+            Self::Rejected { .. } => "Rejected",
+            Self::QueryRefused { .. } => "QueryRefused",
+            Self::TooManySamples { .. } => "TooManySamples",
+            Self::Malformed { .. } => "Malformed",
+            Self::Empty => "NoData",
+            Self::Stopped { .. } => "Stopped",
+            Self::MultiSeries(_) => "MultiSeries",
+            Self::Partial { .. } | Self::Member { .. } => "Partial",
+            Self::UnknownEndpoint { .. } => "UnknownEndpoint",
+        }
+    }
+}
