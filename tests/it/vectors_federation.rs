@@ -13,9 +13,9 @@ use std::{
 use foretide::domain::{
     ReplicaBounds, Replicas,
     federate::{
-        Affinity, Candidate, Dropped, Entry, Health, Kind, Ledger, Member, PodShape, Pods, Policy,
-        Preference, Profile, Quota, Slot, Standing, Supply, Surplus, Ties, Total, WorkloadSource,
-        assign, decide, distribute, share, webster,
+        Affinity, Candidate, Dropped, EffectivePreference, Entry, Health, Kind, Ledger, Member,
+        PodShape, Pods, Policy, Preference, Profile, Quota, Recipient, Supply, Surplus, Ties,
+        Total, WorkloadSource, assign, decide, distribute, share, webster,
     },
     hpa::{self, Labels, Requirement},
     observation::Requests,
@@ -458,11 +458,11 @@ fn blocked_transfer(case: &Value) -> Outcome {
         let entry = ledger.members.get(&name).ok_or("no entry")?;
         let written = decision.member(&name).and_then(|m| m.replicas);
         let member = members.iter().find(|m| m.profile.name == name);
-        let standing = member.and_then(|m| m.pods).map(|pods| pods.replicas);
+        let running = member.and_then(|m| m.pods).map(|pods| pods.replicas);
         let found = AssignedCluster {
             min: entry.min.get(),
             max: entry.max.get(),
-            replicas: want.replicas.and(written.or(standing)).map(Replicas::get),
+            replicas: want.replicas.and(written.or(running)).map(Replicas::get),
         };
         equal("share", found, want)?;
     }
@@ -534,10 +534,10 @@ fn head_room(case: &Value) -> Outcome {
     equal("head-room", headroom, all)?;
     let candidates = clusters.iter().map(|c| Candidate {
         name: &c.name,
-        standing: Standing {
+        preference: EffectivePreference {
             weight: c.weight,
-            hi: Replicas::new(headroom),
-            ..Standing::default()
+            max: Replicas::new(headroom),
+            ..EffectivePreference::default()
         },
         ..Candidate::default()
     });
@@ -556,17 +556,17 @@ fn head_room(case: &Value) -> Outcome {
 }
 
 fn first_assignment(case: &Value) -> Outcome {
-    let asked: AssignInput = read(&case["input"])?;
+    let spec: AssignInput = read(&case["input"])?;
     let want: AssignExpected = read(&case["expected"])?;
-    let policy = asked.policy()?;
-    let clusters: Vec<_> = asked.clusters.iter().chain(&asked.unselected).collect();
+    let policy = spec.policy()?;
+    let clusters: Vec<_> = spec.clusters.iter().chain(&spec.unselected).collect();
     let profiles: Vec<_> = clusters.iter().map(|c| profile(&c.name)).collect();
     let (mut candidates, mut dropped) = (Vec::new(), BTreeMap::new());
-    for (cluster, standing) in clusters.iter().zip(policy.standings(&profiles)) {
-        match standing {
-            Ok(standing) => candidates.push(Candidate {
+    for (cluster, preference) in clusters.iter().zip(policy.effective_preferences(&profiles)) {
+        match preference {
+            Ok(preference) => candidates.push(Candidate {
                 name: &cluster.name,
-                standing,
+                preference,
                 capacity: cluster.available_replicas,
                 demand: None,
                 hosts: cluster.current_replicas.is_some(),
@@ -584,7 +584,7 @@ fn first_assignment(case: &Value) -> Outcome {
     same("excluded", because(Dropped::NoPreference), want.excluded)??;
     let budgets = assign(&policy, policy.bounds, &candidates);
     let present = |name: &str| {
-        let cluster = asked.clusters.iter().find(|c| c.name == name);
+        let cluster = spec.clusters.iter().find(|c| c.name == name);
         cluster.and_then(|c| c.current_replicas).map(n)
     };
     let got = budgets.members.iter().map(|(name, budget)| {
@@ -630,26 +630,26 @@ struct SeatsInput {
 }
 
 fn seats(case: &Value) -> Outcome {
-    let asked: SeatsInput = read(&case["input"])?;
-    let names: BTreeSet<_> = asked.weights.keys().chain(asked.initial.keys()).collect();
-    let slots = names.into_iter().map(|name| Slot {
+    let spec: SeatsInput = read(&case["input"])?;
+    let names: BTreeSet<_> = spec.weights.keys().chain(spec.initial.keys()).collect();
+    let recipients = names.into_iter().map(|name| Recipient {
         name,
-        weight: asked.weights.get(name).copied().unwrap_or_default(),
-        lo: asked.initial.get(name).copied().unwrap_or_default(),
-        hi: u32::MAX,
+        weight: spec.weights.get(name).copied().unwrap_or_default(),
+        min: spec.initial.get(name).copied().unwrap_or_default(),
+        max: u32::MAX,
     });
-    let slots: Vec<_> = slots.collect();
-    let ties = match asked.tie_break.as_str() {
-        "" | "default" => ties(&asked.uid),
+    let recipients: Vec<_> = recipients.collect();
+    let ties = match spec.tie_break.as_str() {
+        "" | "default" => ties(&spec.uid),
         "nameAsc" => Ties::NameAscending,
         "nameDesc" => Ties::NameDescending,
         other => return Err(format!("unknown tieBreak {other:?}").into()),
     };
-    let held: u32 = asked.initial.values().sum();
-    let split = webster(held + asked.new_seats, &slots, ties);
+    let held: u32 = spec.initial.values().sum();
+    let split = webster(held + spec.new_seats, &recipients, ties);
     let got = split
-        .of(&slots)
-        .map(|(slot, seats)| (slot.name.to_owned(), seats));
+        .of(&recipients)
+        .map(|(recipient, seats)| (recipient.name.to_owned(), seats));
     expect_counts(case, got.collect())
 }
 
@@ -779,18 +779,19 @@ fn divided(
         .collect();
     let mut names = Vec::new();
     let mut candidates = Vec::new();
-    let standings = policy.standings(&profiles);
-    for (((name, capacity), profile), standing) in capacity.iter().zip(&profiles).zip(standings) {
-        let Ok(mut standing) = standing else {
+    let preferences = policy.effective_preferences(&profiles);
+    for (((name, capacity), profile), preference) in capacity.iter().zip(&profiles).zip(preferences)
+    {
+        let Ok(mut preference) = preference else {
             continue;
         };
         if kind == Kind::DynamicWeighted {
-            standing.hi = n(*capacity);
+            preference.max = n(*capacity);
         }
         names.push(name.clone());
         candidates.push(Candidate {
             name: &profile.name,
-            standing,
+            preference,
             capacity: Some(*capacity),
             ..Candidate::default()
         });

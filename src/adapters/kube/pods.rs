@@ -17,7 +17,7 @@ use super::{
 use crate::{
     clock::Clock,
     domain::{
-        federate::{PodShape, Role, effective_requests},
+        federate::{ContainerRole, PodShape, effective_requests},
         hpa::Labels,
         observation::{Container, Phase, Pod, Readiness, Requests, Status},
     },
@@ -271,11 +271,12 @@ impl PodSpec {
 
     /// What the scheduler reserves.
     fn reserved(&self) -> Result<Requests, String> {
-        let of = |role: Role, c: &ContainerSpec| Ok((role, c.requests()?));
+        let of = |role: ContainerRole, c: &ContainerSpec| Ok((role, c.requests()?));
         let starting = self.init_containers.iter().flatten();
         let starting = starting.map(|c| of(c.role_at_start(), c));
-        let apps = self.containers.iter().map(|c| of(Role::App, c));
-        let all: Vec<(Role, Requests)> = starting.chain(apps).collect::<Result<_, String>>()?;
+        let apps = self.containers.iter().map(|c| of(ContainerRole::App, c));
+        let all: Vec<(ContainerRole, Requests)> =
+            starting.chain(apps).collect::<Result<_, String>>()?;
         let of_pod = self.pod_level_requests()?.unwrap_or_default();
         let overhead = amounts(self.overhead.clone(), "spec.overhead")?;
         Ok(effective_requests(&all, &of_pod, &overhead))
@@ -298,11 +299,11 @@ impl ContainerSpec {
     }
 
     /// Its part if it stands among the init containers.
-    fn role_at_start(&self) -> Role {
+    fn role_at_start(&self) -> ContainerRole {
         if self.is_sidecar() {
-            Role::Sidecar
+            ContainerRole::Sidecar
         } else {
-            Role::Init
+            ContainerRole::Init
         }
     }
 

@@ -38,7 +38,7 @@ pub struct PodShape {
     pub requests: Requests,
     /// Labels that a node must have.
     pub node_selector: Labels,
-    /// Required node affinity: one of these must match. None asked for, none needed.
+    /// Required node affinity: one of these must match. None requested for, none needed.
     pub node_affinity: Option<Vec<NodeTerm>>,
     /// What it tolerates.
     pub tolerations: Vec<Toleration>,
@@ -89,7 +89,7 @@ pub struct Supply {
     /// The pods on them, ours included.
     pub bound: Vec<BoundPod>,
     /// How many of ours there are.
-    pub own: Own,
+    pub own: OwnPods,
     /// Pods of others that wait for a node: they take the room first.
     pub pending: Vec<PodShape>,
     /// The quotas of the namespace.
@@ -98,7 +98,7 @@ pub struct Supply {
 
 /// The pods of the workload that have not finished.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Own {
+pub struct OwnPods {
     /// Those on a node. One that ends is among them: it leaves its room to the workload.
     pub bound: Replicas,
     /// All of them, as quotas count.
@@ -116,7 +116,7 @@ pub struct Estimate {
 
 /// What part a container plays in the requests of its pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Role {
+pub enum ContainerRole {
     /// It runs next to the others.
     App,
     /// It runs before the others and ends.
@@ -126,7 +126,7 @@ pub enum Role {
 }
 
 /// What a node has left.
-struct Free<'a> {
+struct FreeNode<'a> {
     node: &'a Node,
     amounts: BTreeMap<&'a str, i64>,
     pods: i64,
@@ -141,20 +141,21 @@ const PRIORITY_CLASS: &str = "PriorityClass";
 /// plus the overhead. Init containers and sidecars are in the order of the spec; where apps stand does not matter.
 #[must_use]
 pub fn effective_requests(
-    containers: &[(Role, Requests)],
+    containers: &[(ContainerRole, Requests)],
     of_pod: &Requests,
     overhead: &Requests,
 ) -> Requests {
     let mut running: BTreeMap<&str, i64> = BTreeMap::new();
     let mut peak: BTreeMap<&str, i64> = BTreeMap::new();
-    let (apps, started): (Vec<_>, Vec<_>) = containers.iter().partition(|c| c.0 == Role::App);
+    let (apps, started): (Vec<_>, Vec<_>) =
+        containers.iter().partition(|c| c.0 == ContainerRole::App);
     for (role, requests) in started {
         for (resource, milli) in requests.iter() {
             let together = running.entry(resource).or_default();
             let now = together.saturating_add(milli);
             let peak = peak.entry(resource).or_default();
             *peak = now.max(*peak);
-            if *role == Role::Sidecar {
+            if *role == ContainerRole::Sidecar {
                 *together = now;
             }
         }
@@ -205,8 +206,8 @@ impl Supply {
         }
     }
 
-    fn free(&self) -> Vec<Free<'_>> {
-        let free = self.nodes.iter().map(|node| Free {
+    fn free(&self) -> Vec<FreeNode<'_>> {
+        let free = self.nodes.iter().map(|node| FreeNode {
             node,
             amounts: node.allocatable.iter().collect(),
             pods: node.allocatable.get(PODS).unwrap_or_default() / 1000,
@@ -226,7 +227,7 @@ impl Supply {
     }
 }
 
-impl Free<'_> {
+impl FreeNode<'_> {
     fn reserve(&mut self, requests: &Requests) {
         self.pods -= 1;
         for (resource, milli) in requests.iter() {
@@ -241,9 +242,11 @@ impl Free<'_> {
         if !self.node.takes(shape) || (shape.one_per_node && self.is_avoided) {
             return 0;
         }
-        let asked = shape.requests.iter().filter(|(_, milli)| *milli > 0);
+        let requested = shape.requests.iter().filter(|(_, milli)| *milli > 0);
         let left = |resource| self.amounts.get(resource).copied().unwrap_or_default();
-        let fit = asked.map(|(resource, milli)| left(resource) / milli).min();
+        let fit = requested
+            .map(|(resource, milli)| left(resource) / milli)
+            .min();
         let most = if shape.one_per_node { 1 } else { i64::MAX };
         fit.unwrap_or(i64::MAX).min(self.pods).clamp(0, most)
     }
@@ -274,19 +277,6 @@ impl NodeTerm {
     }
 }
 
-impl Toleration {
-    /// Whether a taint is tolerated, for however long.
-    #[must_use]
-    pub fn tolerates(&self, taint: &Taint) -> bool {
-        self.key.as_ref().is_none_or(|key| *key == taint.key)
-            && self
-                .value
-                .as_ref()
-                .is_none_or(|value| *value == taint.value)
-            && self.effect.is_none_or(|effect| effect == taint.effect)
-    }
-}
-
 impl Quota {
     /// Whether pods of a priority class (empty for none) count. Other scopes than `PriorityClass` are not looked at:
     /// a quota that has one counts nothing here.
@@ -312,8 +302,8 @@ impl Quota {
                 .get(name)
                 .map(|hard| hard.saturating_sub(used).max(0))
         };
-        let asked = shape.requests.iter().filter(|(_, milli)| *milli > 0);
-        let by_resource = asked.flat_map(|(resource, milli)| {
+        let requested = shape.requests.iter().filter(|(_, milli)| *milli > 0);
+        let by_resource = requested.flat_map(|(resource, milli)| {
             let names = [resource.to_owned(), format!("requests.{resource}")];
             names
                 .into_iter()
@@ -357,7 +347,7 @@ mod tests {
         }
     }
 
-    fn asks(milli: i64) -> PodShape {
+    fn requesting(milli: i64) -> PodShape {
         PodShape {
             requests: cpu(milli),
             ..PodShape::default()
@@ -388,7 +378,7 @@ mod tests {
     #[test]
     #[expect(clippy::too_many_lines, reason = "a table")]
     fn effective_requests_are_those_that_the_scheduler_reserves() {
-        use Role::{App, Init, Sidecar};
+        use ContainerRole::{App, Init, Sidecar};
         let none = Requests::default();
         for (name, containers, of_pod, overhead, want) in [
             (
@@ -478,15 +468,15 @@ mod tests {
         };
         let selects = PodShape {
             node_selector: Labels::from([("disk".to_owned(), "a".to_owned())]),
-            ..asks(1000)
+            ..requesting(1000)
         };
         let affine = |terms| PodShape {
             node_affinity: Some(terms),
-            ..asks(1000)
+            ..requesting(1000)
         };
         let tolerant = PodShape {
             tolerations: vec![Toleration::default()],
-            ..asks(1000)
+            ..requesting(1000)
         };
         let with = |change: fn(&mut Node)| {
             let mut supply = supply();
@@ -498,9 +488,9 @@ mod tests {
         let mut soft = supply();
         soft.nodes[0].taints = vec![tainted(TaintEffect::PreferNoSchedule)];
         for (name, supply, shape, want) in [
-            ("what is left", supply(), asks(1000), 6),
-            ("rounded down on each node", supply(), asks(1500), 3),
-            ("as many pods as nodes take", supply(), asks(1), 19),
+            ("what is left", supply(), requesting(1000), 6),
+            ("rounded down on each node", supply(), requesting(1500), 3),
+            ("as many pods as nodes take", supply(), requesting(1), 19),
             (
                 "without requests, pods alone",
                 supply(),
@@ -512,25 +502,25 @@ mod tests {
                 supply(),
                 PodShape {
                     requests: [("gpu", 1000)].into_iter().collect(),
-                    ..asks(0)
+                    ..requesting(0)
                 },
                 0,
             ),
             (
                 "an unusable node",
                 with(|node| node.usable = false),
-                asks(1000),
+                requesting(1000),
                 4,
             ),
             (
                 "an overfull node",
                 with(|node| node.allocatable = amounts(1000, 10)),
-                asks(1000),
+                requesting(1000),
                 4,
             ),
-            ("a hard taint", hard.clone(), asks(1000), 4),
+            ("a hard taint", hard.clone(), requesting(1000), 4),
             ("a tolerated one", hard, tolerant, 6),
-            ("a soft one", soft, asks(1000), 6),
+            ("a soft one", soft, requesting(1000), 6),
             ("a node selector", supply(), selects, 2),
             (
                 "one of two terms",
@@ -553,11 +543,11 @@ mod tests {
 
     #[test]
     fn pending_pods_of_others_take_the_room_that_they_fit_in_first() {
-        let large = asks(3000);
-        let never = asks(64_000);
+        let large = requesting(3000);
+        let never = requesting(64_000);
         let elsewhere = PodShape {
             node_selector: Labels::from([("disk".to_owned(), "x".to_owned())]),
-            ..asks(1000)
+            ..requesting(1000)
         };
         let pending = vec![large, never, elsewhere];
         assert_eq!(
@@ -566,7 +556,7 @@ mod tests {
                     pending,
                     ..supply()
                 },
-                &asks(1000)
+                &requesting(1000)
             ),
             3
         );
@@ -577,7 +567,7 @@ mod tests {
         let shape = PodShape {
             one_per_node: true,
             must_spread: true,
-            ..asks(1000)
+            ..requesting(1000)
         };
         let mut supply = supply();
         assert_eq!(
@@ -648,7 +638,7 @@ mod tests {
         ] {
             let shape = PodShape {
                 priority_class: "high".to_owned(),
-                ..asks(1000)
+                ..requesting(1000)
             };
             assert_eq!(
                 capacity(

@@ -23,7 +23,7 @@ use crate::{
     clock::Clock,
     domain::{
         Replicas, ScaleTarget,
-        federate::{BoundPod, Estimate, Node, Own, PodShape, Supply},
+        federate::{BoundPod, Estimate, Node, OwnPods, PodShape, Supply},
         observation::{Phase, Requests},
     },
 };
@@ -74,7 +74,7 @@ impl KubeMember {
             } else {
                 Vec::new()
             },
-            own: Own {
+            own: OwnPods {
                 bound: count(own.iter().filter(|pod| is_bound(pod))),
                 counted: count(own.iter()),
             },

@@ -1,8 +1,10 @@
 //! The worked examples of the `FederatedHPA` proposal that are about run time, with its numbers.
 
-use crate::domain::federate::{Action, Candidate, Kind, Preference, Standing, Surplus, share};
+use crate::domain::federate::{
+    Action, Candidate, EffectivePreference, Kind, Preference, Surplus, share,
+};
 
-use super::fleets::{Hub, ledger, member, n, policy, prefer, secs};
+use super::fixtures::{Hub, ledger, member, n, policy, prefer, secs};
 
 fn priorities(of: &[(&str, i64)]) -> Vec<Preference> {
     let all = of.iter().map(|(name, priority)| Preference {
@@ -178,10 +180,10 @@ fn head_room_is_divided_two_to_one_to_one() {
     let headroom: u32 = running.iter().map(|(_, _, max)| max - 6).sum();
     let candidates = running.map(|(name, weight, _)| Candidate {
         name,
-        standing: Standing {
+        preference: EffectivePreference {
             weight: Some(weight),
-            hi: n(22 - 6),
-            ..Standing::default()
+            max: n(22 - 6),
+            ..EffectivePreference::default()
         },
         ..Candidate::default()
     });

@@ -2,8 +2,8 @@
 //!
 //! Every test draws its fleets from a seeded generator; a failure names the seed. The fleets of `alone` report anything at
 //! all, the model of `whole` has autoscalers, nodes, start-up times and an hour of trouble, then an hour of constant input;
-//! in `liar` one of its members then says anything at all. What was drawn later than the seeds (demand weights, Duplicated,
-//! clusters with pods that take no part, scale-down behavior, pods that turn not ready) is a twist of a seed, not a draw:
+//! in `reporter` one of its members then says anything at all. What was drawn later than the seeds (demand weights, Duplicated,
+//! clusters with pods that take no part, scale-down behavior, pods that turn not ready) is a variant of a seed, not a draw:
 //! every seed is still the fleet that it was.
 //!
 //! | law | says | tested |
@@ -27,24 +27,24 @@
 //! | X7 | no ready pod that demand, MIN or the floor needs is ended before others serve, but under Duplicated | whole |
 //! | X8 | a fleet that needs less shrinks from its lowest priority | examples, whole |
 //! | X9 | whatever write is the last, maxima sum to no more than before or after, but for what is ended last | alone |
-//! | X10 | what one member reports takes nothing that another runs, and puts none below its minimum | alone, whole, liar |
+//! | X10 | what one member reports takes nothing that another runs, and puts none below its minimum | alone, whole, reporter |
 //! | X11 | under constant demand the count never rises above what demand, floor and minimum ask for | participation, whole |
 //! | X12 | no ready pod ends sooner than under one autoscaler over the whole with the same `behavior` | `scale_down`, whole |
-//! | X10 | R6 and R9 move at most the threshold of one member for it, R7 one unit | alone, whole, liar |
+//! | X10 | R6 and R9 move at most the threshold of one member for it, R7 one unit | alone, whole, reporter |
 //!
 //! What is tried again on purpose is no move under constant input: a capacity that proved wrong, demand that belongs to a
 //! region, and sleep that proved premature, each at times that double.
 
-mod alone;
+mod convergence;
 mod examples;
-mod fleets;
-mod liar;
+mod false_reports;
+mod fixtures;
 mod moves;
 mod participation;
-mod patience;
-mod plain;
+mod reference;
+mod reference_limits;
 mod rules;
 mod scale_down;
-mod scene;
-mod whole;
-mod world;
+mod scenario;
+mod simulation;
+mod single_decisions;

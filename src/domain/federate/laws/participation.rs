@@ -4,7 +4,7 @@ use crate::domain::federate::{
     Action, Health, Kind, Ledger, Member, Participation, Policy, Preference, Reason, participation,
 };
 
-use super::fleets::{Hub, at, ledger, member, n, policy, prefer};
+use super::fixtures::{Hub, at, ledger, member, n, policy, prefer};
 
 /// `a` takes part, `b` does not, by the policy's weights or priorities.
 fn only_a(kind: Kind) -> Policy {
@@ -29,11 +29,11 @@ fn follow(hub: &mut Hub) {
 fn pods_of_a_cluster_that_takes_no_part_start_none_elsewhere() {
     let theirs = Some("theirs".to_owned());
     let foreign = Member {
-        rival: theirs.clone(),
+        foreign_hpa: theirs.clone(),
         ..member("b", 3)
     };
     let fought = Member {
-        fought_by: theirs,
+        foreign_writer: theirs,
         ..member("b", 3)
     };
     let plain = member("b", 3);
@@ -158,7 +158,7 @@ fn beside_a_foreign_one(health: Health) -> Hub {
         capacity: Some(n(40)),
         ..member(name, 12)
     });
-    members[2].rival = Some("theirs".to_owned());
+    members[2].foreign_hpa = Some("theirs".to_owned());
     members[2].health = health;
     let start = ledger(&[("a", 1, 30), ("b", 1, 30), ("c", 3, 30)]);
     Hub::new(policy, members.to_vec(), start)
@@ -205,11 +205,11 @@ fn the_fleets_pods_are_those_of_shares_and_of_what_leaves() {
         pods: None,
         ..member(name, 0)
     };
-    let mut rival = member("a", 3);
-    rival.rival = Some("theirs".to_owned());
+    let mut foreign_hpa = member("a", 3);
+    foreign_hpa.foreign_hpa = Some("theirs".to_owned());
     let away = Member {
         health: Health::Unknown { since: now },
-        ..rival.clone()
+        ..foreign_hpa.clone()
     };
     let no_share = ledger(&[("a", 0, 0)]);
     let mut landing = no_share.clone();
@@ -222,7 +222,12 @@ fn the_fleets_pods_are_those_of_shares_and_of_what_leaves() {
         ("with a share", member("a", 3), share.clone(), Some(Counted)),
         ("without one", member("a", 3), no_share, Some(Eligible)),
         ("its share ends", member("a", 3), landing, Some(Counted)),
-        ("scaled by others", rival, share.clone(), Some(Excluded)),
+        (
+            "scaled by others",
+            foreign_hpa,
+            share.clone(),
+            Some(Excluded),
+        ),
         ("and out of reach", away, share.clone(), Some(Excluded)),
         ("no workload", absent("a"), share, Some(Eligible)),
         (

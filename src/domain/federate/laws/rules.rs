@@ -12,7 +12,7 @@ use crate::domain::hpa::Selector;
 use crate::domain::observation::Status;
 use crate::domain::workload::Mode;
 
-use super::fleets::{Hub, at, ledger, member, n, policy, prefer};
+use super::fixtures::{Hub, at, ledger, member, n, policy, prefer};
 
 fn priorities(of: &[(&str, i64)]) -> Vec<Preference> {
     let all = of.iter().map(|(name, priority)| Preference {
@@ -99,7 +99,7 @@ fn a_member_that_does_not_answer_is_left_alone_and_keeps_its_share() {
     let b = decision.member("b").expect("b");
     assert_eq!(
         (b.action, b.reasons.as_slice()),
-        (Action::Skip, &[Reason::Unknown][..])
+        (Action::Hold, &[Reason::Unknown][..])
     );
     assert_eq!(hub.budgets(), [("a", 1, 20), ("b", 1, 10)]);
     let found = status(&mut hub, ConditionKind::MembersReachable);
@@ -117,7 +117,7 @@ fn an_observation_older_than_three_periods_is_none() {
     hub.member("b").observed = Some(at(-91));
     let decision = hub.step();
     let actions: Vec<_> = decision.members.iter().map(|m| m.action).collect();
-    assert_eq!(actions, [Action::Keep, Action::Skip]);
+    assert_eq!(actions, [Action::Keep, Action::Hold]);
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn a_lost_share_goes_to_the_others_after_the_toleration_and_comes_back_after_a_c
     let b = decision.member("b").expect("b");
     assert_eq!(
         (b.action, b.reasons.as_slice()),
-        (Action::Skip, &[Reason::Failed][..])
+        (Action::Hold, &[Reason::Failed][..])
     );
     hub.member("b").health = Health::Ready;
     for _ in 0..4 {
@@ -363,12 +363,12 @@ fn other_labels_that_mean_other_preferences_divide_anew() {
 #[test]
 fn an_autoscaler_of_others_is_named_and_its_member_left_alone() {
     let mut hub = pair();
-    hub.member("a").rival = Some("theirs".to_owned());
+    hub.member("a").foreign_hpa = Some("theirs".to_owned());
     let decision = hub.step();
     let a = decision.member("a").expect("a");
     assert_eq!(
         (a.action, &*a.reasons),
-        (Action::Skip, &[Reason::Foreign][..])
+        (Action::Hold, &[Reason::Foreign][..])
     );
     assert_eq!(
         a.sentence(),
@@ -383,15 +383,15 @@ fn a_newcomer_that_others_scale_gets_no_share_and_no_autoscaler_until_they_stop(
     let mut hub = pair();
     hub.ledger.members.remove("b");
     hub.member("b").hpa = None;
-    hub.member("b").rival = Some("theirs".to_owned());
+    hub.member("b").foreign_hpa = Some("theirs".to_owned());
     let decision = hub.step();
     let b = decision.member("b").expect("b");
     assert_eq!(
         (b.action, &*b.reasons),
-        (Action::Skip, &[Reason::Foreign][..])
+        (Action::Hold, &[Reason::Foreign][..])
     );
     assert_eq!(hub.budgets(), [("a", 1, 10)], "nothing is divided anew");
-    hub.member("b").rival = None;
+    hub.member("b").foreign_hpa = None;
     hub.step();
     assert_eq!(hub.budgets(), [("a", 1, 10), ("b", 1, 10)]);
 }
@@ -445,9 +445,9 @@ fn a_count_that_the_hub_writes_is_not_said_to_be_brought_back() {
 #[test]
 fn who_fights_for_the_replicas_is_named_and_left_alone() {
     let mut hub = pair();
-    hub.member("a").fought_by = Some("argocd".to_owned());
+    hub.member("a").foreign_writer = Some("argocd".to_owned());
     let decision = hub.step();
-    assert_eq!(decision.member("a").expect("a").action, Action::Skip);
+    assert_eq!(decision.member("a").expect("a").action, Action::Hold);
     let found = status(&mut hub, ConditionKind::ReplicaConflict);
     assert_eq!(found, (Status::True, "ForeignWriter"));
 }
@@ -491,14 +491,14 @@ fn a_mark_bounds_a_floor_share_and_weighs_nothing_where_demand_weighs() {
             seconds: 600,
         },
     };
-    hub.ledger.members.get_mut("a").expect("a").mark = Some(full);
+    hub.ledger.members.get_mut("a").expect("a").backoff = Some(full);
     let mut shares = Vec::new();
     for floor in [8, 12] {
         hub.total.floor = Some(n(floor));
         let decision = hub.step();
         shares.extend(decision.members.iter().map(|m| m.floor.get()));
     }
-    assert_eq!(shares, [6, 2, 8, 4], "three to one, up to the mark");
+    assert_eq!(shares, [6, 2, 8, 4], "three to one, up to the backoff");
 }
 
 #[test]
@@ -516,7 +516,7 @@ fn a_blocked_member_keeps_what_runs_and_starting_pods_count() {
     hub.member("b").capacity = Some(n(20));
     hub.step();
     assert_eq!(hub.budgets(), [("a", 1, 7), ("b", 1, 13)]);
-    assert!(hub.ledger.members["a"].mark.is_some());
+    assert!(hub.ledger.members["a"].backoff.is_some());
 }
 
 #[test]
@@ -674,7 +674,7 @@ fn a_fleet_all_of_whose_members_have_lost_their_share_begins_anew_when_one_is_we
     hub.members.truncate(1);
     for entry in hub.ledger.members.values_mut() {
         *entry = Entry {
-            tenure: ShareStatus::Failed,
+            share_status: ShareStatus::Failed,
             ..Entry::default()
         };
     }

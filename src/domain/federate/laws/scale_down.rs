@@ -2,7 +2,7 @@
 
 use crate::domain::federate::{Action, Kind, Member, Preference};
 
-use super::fleets::{Hub, ledger, member, n, policy, prefer, secs};
+use super::fixtures::{Hub, ledger, member, n, policy, prefer, secs};
 
 /// Three priorities with room for so many.
 fn tiers(pods: [(&str, u32, u32); 3]) -> Hub {

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use crate::domain::federate::Policy;
 
-use super::world::ceil;
+use super::simulation::ceil;
 
 /// How the user lets autoscalers scale down.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +44,7 @@ pub(super) struct Reading {
 
 /// Its memory: it is in lock-step with the fleet, so that the count that it goes on from is always the fleet's.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Plain {
+pub(super) struct ReferenceAutoscaler {
     log: VecDeque<(i64, u32)>,
     downs: VecDeque<(i64, u32)>,
     /// Whose pods it counts.
@@ -55,7 +55,7 @@ pub(super) struct Plain {
     pub(super) desired: u32,
 }
 
-impl Plain {
+impl ReferenceAutoscaler {
     /// One pass; where other members count than before its memory was about another whole.
     pub(super) fn pass(
         &mut self,

@@ -6,7 +6,7 @@ use crate::domain::federate::{
 };
 use crate::domain::workload::Mode;
 
-use super::fleets::{Random, at, member, n, policy, prefer};
+use super::fixtures::{Random, at, member, n, policy, prefer};
 use super::moves::Move;
 
 const KINDS: [Kind; 5] = [
@@ -25,7 +25,7 @@ fn random_policy(random: &mut Random, count: u32) -> Policy {
     policy.failure = random.pick(&[FailurePolicy::Retain, FailurePolicy::Reassign]);
     policy.min_utilization = random.one_in(3).then_some(0.5);
     for at in 0..count {
-        let lo = if random.one_in(4) {
+        let lower_limit = if random.one_in(4) {
             random.within(0, 4)
         } else {
             0
@@ -33,8 +33,8 @@ fn random_policy(random: &mut Random, count: u32) -> Policy {
         policy.preferences.push(Preference {
             weight: Some(u64::from(random.within(0, 4))),
             priority: (!random.one_in(8)).then(|| i64::from(random.within(1, 3))),
-            min: Some(n(lo)),
-            max: random.one_in(3).then(|| n(random.within(lo, 30))),
+            min: Some(n(lower_limit)),
+            max: random.one_in(3).then(|| n(random.within(lower_limit, 30))),
             elastic: random.one_in(8),
             ..prefer(&format!("m{at}"))
         });
@@ -85,7 +85,7 @@ fn report(random: &mut Random, member: &mut Member, now: i64) {
         },
         _ => Health::Ready,
     };
-    member.fought_by = random.one_in(30).then(|| "kubectl".to_owned());
+    member.foreign_writer = random.one_in(30).then(|| "kubectl".to_owned());
 }
 
 /// What one seed goes through: a few decisions, each on new reports.
@@ -180,8 +180,8 @@ impl Case<'_> {
             decision,
             after,
         };
-        if let Err(broken) = one.check() {
-            panic!("seed {seed}: {broken:?}");
+        if let Err(violation) = one.check() {
+            panic!("seed {seed}: {violation:?}");
         }
         self.writes_are_sound(decision);
         self.running_pods_stay(decision, after);
@@ -207,8 +207,11 @@ impl Case<'_> {
         let seed = self.seed;
         let (mut maxima, mut least, mut most, mut held) = (0u64, 0u64, 0u64, false);
         for (name, entry) in &after.members {
-            held |= entry.tenure == ShareStatus::Pinned || self.is_pinned(name);
-            if matches!(entry.tenure, ShareStatus::Failed | ShareStatus::Leaving) {
+            held |= entry.share_status == ShareStatus::Pinned || self.is_pinned(name);
+            if matches!(
+                entry.share_status,
+                ShareStatus::Failed | ShareStatus::Leaving
+            ) {
                 assert_eq!(
                     entry.max,
                     n(0),
@@ -221,18 +224,21 @@ impl Case<'_> {
                 .iter()
                 .find(|m| m.profile.name == *name)
                 .expect("listed");
-            let standing = self.policy.standing(&member.profile).expect("selected");
+            let preference = self
+                .policy
+                .effective_preference(&member.profile)
+                .expect("selected");
             maxima += u64::from(entry.max.get());
-            least += u64::from(standing.lo.get());
-            most += u64::from(standing.hi.get());
+            least += u64::from(preference.min.get());
+            most += u64::from(preference.max.get());
             let pinned = self.is_pinned(name);
             assert!(
-                pinned || entry.max <= standing.hi,
-                "seed {seed}: P1 {name} {entry:?} {standing:?}"
+                pinned || entry.max <= preference.max,
+                "seed {seed}: P1 {name} {entry:?} {preference:?}"
             );
             assert!(
-                pinned || entry.max >= standing.lo,
-                "seed {seed}: {name} below lo {entry:?}"
+                pinned || entry.max >= preference.min,
+                "seed {seed}: {name} below lower_limit {entry:?}"
             );
             let lifted = entry.max == n(0) || entry.min >= n(1);
             assert!(
@@ -250,7 +256,7 @@ impl Case<'_> {
 
     fn is_pinned(&self, name: &str) -> bool {
         let member = self.members.iter().find(|m| m.profile.name == name);
-        member.is_some_and(|m| m.health != Health::Ready || m.fought_by.is_some())
+        member.is_some_and(|m| m.health != Health::Ready || m.foreign_writer.is_some())
     }
 
     /// P15, and the bounds of every write.
@@ -312,8 +318,8 @@ impl Case<'_> {
             let placed = pods.replicas.get().saturating_sub(pods.unschedulable.get());
             let placed = placed.min(old.written.get());
             let kept = n(placed.min(old.max.get()));
-            if new.tenure == ShareStatus::Candidate
-                && old.tenure == ShareStatus::Candidate
+            if new.share_status == ShareStatus::Candidate
+                && old.share_status == ShareStatus::Candidate
                 && !assigned
             {
                 assert!(
@@ -331,8 +337,8 @@ impl Case<'_> {
         if self.policy.mode == Mode::Direct {
             return;
         }
-        let standing = |m: &Member| m.hpa.map_or(0, |(_, max)| u64::from(max.get()));
-        let mut sum: u64 = self.members.iter().map(standing).sum();
+        let written_max = |m: &Member| m.hpa.map_or(0, |(_, max)| u64::from(max.get()));
+        let mut sum: u64 = self.members.iter().map(written_max).sum();
         let after: u64 = decision.order.iter().fold(sum, |sum, place| {
             let decided = &decision.members[*place];
             let was = decided.before.map_or(0, |(_, max)| u64::from(max.get()));
@@ -402,7 +408,7 @@ impl Case<'_> {
     }
 
     /// Whether the next decision sees something new, because this one was carried out: pods ended; as
-    /// many run now that a mark is outdone or a maximum reached; or the fleet lands, which counts what is ready within the
+    /// many run now that a backoff is outdone or a maximum reached; or the fleet lands, which counts what is ready within the
     /// maxima.
     fn is_news<'m>(
         &self,
@@ -422,8 +428,8 @@ impl Case<'_> {
                 let (was, is) = (was.pods.unwrap_or_default(), is.pods.unwrap_or_default());
                 let cut = was.replicas > decided.max;
                 let ends = is.replicas < was.replicas || cut && was.unschedulable > n(0);
-                let mark = after.members.get(name).and_then(|entry| entry.mark);
-                let outdone = mark.is_some_and(|mark| is.placed() > mark.placed);
+                let backoff = after.members.get(name).and_then(|entry| entry.backoff);
+                let outdone = backoff.is_some_and(|backoff| is.placed() > backoff.placed);
                 let fills = is.replicas > was.replicas && is.replicas >= decided.max;
                 let held = was.replicas < is.replicas && self.policy.kind == Kind::Prioritized;
                 ends || outdone || fills || held

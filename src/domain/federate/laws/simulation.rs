@@ -12,8 +12,8 @@ use crate::domain::federate::{
 };
 use crate::domain::workload::Mode;
 
-use super::fleets::{PERIOD, at, n};
-use super::plain::{Behavior, Plain, Reading};
+use super::fixtures::{PERIOD, at, n};
+use super::reference::{Behavior, Reading, ReferenceAutoscaler};
 
 /// The period of the members' autoscalers; the hub's is twice as long.
 pub(super) const PASS: i64 = 15;
@@ -43,7 +43,7 @@ pub(super) struct Bystander {
 
 /// One member cluster.
 #[derive(Clone, Debug)]
-pub(super) struct Site {
+pub(super) struct Cluster {
     pub(super) name: String,
     /// Whether it is configured on the hub.
     pub(super) listed: bool,
@@ -73,18 +73,18 @@ pub(super) struct Site {
     /// What the hub saw last.
     pub(super) seen: Option<Member>,
     /// What it says of itself, if that is not so.
-    pub(super) lie: Option<Lie>,
+    pub(super) false_report: Option<FalseReport>,
 }
 
 /// What a member may say of itself.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Lie {
+pub(super) struct FalseReport {
     pub(super) pods: Pods,
     pub(super) desired: Option<u32>,
     pub(super) capacity: Option<u32>,
 }
 
-impl Site {
+impl Cluster {
     pub(super) fn new(name: String, capacity: u32, replicas: u32) -> Self {
         Self {
             name,
@@ -105,7 +105,7 @@ impl Site {
             log: VecDeque::new(),
             downs: VecDeque::new(),
             seen: None,
-            lie: None,
+            false_report: None,
         }
     }
 
@@ -217,7 +217,7 @@ impl Site {
             demand: (measured && self.is_measured()).then_some(demand),
             capacity: capacity.map(n),
             observed: Some(at(now)),
-            rival: self
+            foreign_hpa: self
                 .bystander
                 .filter(|b| b.foreign)
                 .map(|_| "theirs".to_owned()),
@@ -231,9 +231,9 @@ pub(super) fn ceil(x: f64) -> u32 {
 }
 
 /// The whole.
-pub(super) struct World {
+pub(super) struct Simulation {
     pub(super) policy: Policy,
-    pub(super) sites: Vec<Site>,
+    pub(super) clusters: Vec<Cluster>,
     /// The load that is spread over every ready pod anywhere.
     pub(super) load: f64,
     pub(super) floor: Option<u32>,
@@ -242,7 +242,7 @@ pub(super) struct World {
     /// How the user lets autoscalers scale down.
     pub(super) behavior: Behavior,
     /// What one autoscaler over the whole would do.
-    pub(super) plain: Plain,
+    pub(super) reference: ReferenceAutoscaler,
     /// Whether the hub is away.
     pub(super) away: bool,
     pub(super) ledger: Ledger,
@@ -250,74 +250,77 @@ pub(super) struct World {
 }
 
 /// One decision of the hub, with what it was made from.
-pub(super) struct Sync {
+pub(super) struct SyncRecord {
     pub(super) members: Vec<Member>,
     pub(super) total: Total,
     pub(super) before: Ledger,
     pub(super) decision: FleetDecision,
 }
 
-impl World {
-    /// Demand by site, in replicas.
+impl Simulation {
+    /// Demand by cluster, in replicas.
     pub(super) fn demands(&self) -> Vec<f64> {
-        let ready = |site: &Site| f64::from(site.ready(self.now));
-        let sharing = self.sites.iter().filter(|site| site.shares_load());
+        let ready = |cluster: &Cluster| f64::from(cluster.ready(self.now));
+        let sharing = self.clusters.iter().filter(|cluster| cluster.shares_load());
         let all: f64 = sharing.map(ready).sum();
-        let homeless = self.members().filter(|site| ready(site) == 0.0);
-        let shared: f64 = self.load + homeless.map(|site| site.load).sum::<f64>();
-        let demand = |site: &Site| {
-            if ready(site) == 0.0 {
+        let homeless = self.members().filter(|cluster| ready(cluster) == 0.0);
+        let shared: f64 = self.load + homeless.map(|cluster| cluster.load).sum::<f64>();
+        let demand = |cluster: &Cluster| {
+            if ready(cluster) == 0.0 {
                 0.0
-            } else if site.shares_load() {
-                site.load + shared * ready(site) / all
+            } else if cluster.shares_load() {
+                cluster.load + shared * ready(cluster) / all
             } else {
-                site.load
+                cluster.load
             }
         };
-        self.sites.iter().map(demand).collect()
+        self.clusters.iter().map(demand).collect()
     }
 
-    /// The sites that take part.
-    pub(super) fn members(&self) -> impl Iterator<Item = &Site> {
-        self.sites.iter().filter(|site| site.bystander.is_none())
+    /// The clusters that take part.
+    pub(super) fn members(&self) -> impl Iterator<Item = &Cluster> {
+        self.clusters
+            .iter()
+            .filter(|cluster| cluster.bystander.is_none())
     }
 
     /// The load of the fleet in replicas: what bystanders take of it is theirs.
     pub(super) fn whole(&self) -> f64 {
-        let demands = self.sites.iter().zip(self.demands());
-        let sharing = demands.filter(|(site, _)| site.bystander.is_some() && site.shares_load());
+        let demands = self.clusters.iter().zip(self.demands());
+        let sharing =
+            demands.filter(|(cluster, _)| cluster.bystander.is_some() && cluster.shares_load());
         let theirs: f64 = sharing
-            .map(|(site, demand)| (demand - site.load).max(0.0))
+            .map(|(cluster, demand)| (demand - cluster.load).max(0.0))
             .sum();
         self.most() - theirs
     }
 
     /// The same, if bystanders took nothing of it.
     pub(super) fn most(&self) -> f64 {
-        self.load + self.members().map(|site| site.load).sum::<f64>()
+        self.load + self.members().map(|cluster| cluster.load).sum::<f64>()
     }
 
-    /// What the hub would see now, in the order of the sites that are listed.
+    /// What the hub would see now, in the order of the clusters that are listed.
     fn look(&mut self) -> (Vec<Member>, Total) {
         let demands = self.demands();
         let (now, measured) = (self.now, self.measured);
-        for (site, demand) in self.sites.iter_mut().zip(&demands) {
-            if site.reached {
-                let mut seen = site.observe(*demand, measured, now);
-                if let Some(lie) = site.lie {
-                    seen.pods = Some(lie.pods);
-                    seen.desired = lie.desired.map(n);
-                    seen.capacity = lie.capacity.map(n);
+        for (cluster, demand) in self.clusters.iter_mut().zip(&demands) {
+            if cluster.reached {
+                let mut seen = cluster.observe(*demand, measured, now);
+                if let Some(report) = cluster.false_report {
+                    seen.pods = Some(report.pods);
+                    seen.desired = report.desired.map(n);
+                    seen.capacity = report.capacity.map(n);
                 }
-                site.seen = Some(seen);
-            } else if let Some(seen) = site.seen.as_mut() {
+                cluster.seen = Some(seen);
+            } else if let Some(seen) = cluster.seen.as_mut() {
                 seen.health = Health::Unknown {
-                    since: site.lost_since,
+                    since: cluster.lost_since,
                 };
             }
         }
-        let listed = self.sites.iter().filter(|site| site.listed);
-        let members: Vec<_> = listed.filter_map(|site| site.seen.clone()).collect();
+        let listed = self.clusters.iter().filter(|cluster| cluster.listed);
+        let members: Vec<_> = listed.filter_map(|cluster| cluster.seen.clone()).collect();
         let total = self.total(&members);
         (members, total)
     }
@@ -343,9 +346,9 @@ impl World {
             demand,
             floor: self.floor,
         };
-        let desired = self
-            .plain
-            .pass(&self.policy, self.behavior, (counted, reading), self.now);
+        let desired =
+            self.reference
+                .pass(&self.policy, self.behavior, (counted, reading), self.now);
         Total {
             demand,
             floor: self.floor.map(n),
@@ -354,42 +357,49 @@ impl World {
     }
 
     /// Half a minute: two passes of the autoscalers, then the hub.
-    pub(super) fn step(&mut self) -> Option<Sync> {
+    pub(super) fn step(&mut self) -> Option<SyncRecord> {
         for _ in 0..PERIOD / PASS {
             self.now += PASS;
             let demands = self.demands();
-            for (site, demand) in self.sites.iter_mut().zip(demands) {
-                site.autoscale(demand, self.behavior, self.policy.tolerance, self.now);
-                site.run(self.now);
+            for (cluster, demand) in self.clusters.iter_mut().zip(demands) {
+                cluster.autoscale(demand, self.behavior, self.policy.tolerance, self.now);
+                cluster.run(self.now);
             }
         }
         (!self.away).then(|| self.sync())
     }
 
-    fn sync(&mut self) -> Sync {
+    fn sync(&mut self) -> SyncRecord {
         let (members, total) = self.look();
         let now = at(self.now);
         let (decision, ledger) = decide(&self.policy, &total, &members, &self.ledger, now);
         let before = std::mem::replace(&mut self.ledger, ledger);
         for place in &decision.order {
             let decided = &decision.members[*place];
-            let site = self.sites.iter_mut().find(|site| site.name == decided.name);
-            let site = site.expect("a decision is about a member");
-            assert!(site.reached, "{} is written to, and not reached", site.name);
+            let cluster = self
+                .clusters
+                .iter_mut()
+                .find(|cluster| cluster.name == decided.name);
+            let cluster = cluster.expect("a decision is about a member");
+            assert!(
+                cluster.reached,
+                "{} is written to, and not reached",
+                cluster.name
+            );
             if self.policy.mode == Mode::Delegated {
                 let bounds = (decided.min.get(), decided.max.get());
-                site.hpa = (bounds.1 > 0).then_some(bounds);
-                site.hold = decided.hold;
+                cluster.hpa = (bounds.1 > 0).then_some(bounds);
+                cluster.hold = decided.hold;
             }
             if decided.action == Action::Delete {
-                site.hpa = None;
+                cluster.hpa = None;
             }
             if let Some(replicas) = decided.replicas {
-                site.replicas = replicas.get();
+                cluster.replicas = replicas.get();
             }
-            site.run(self.now);
+            cluster.run(self.now);
         }
-        Sync {
+        SyncRecord {
             members,
             total,
             before,

@@ -186,10 +186,10 @@ impl Random {
         self.0
     }
 
-    /// From `lo` to `hi`, both possible.
-    pub(super) fn within(&mut self, lo: u32, hi: u32) -> u32 {
-        let span = u64::from(hi - lo) + 1;
-        lo + u32::try_from(self.next() % span).expect("within the span")
+    /// From `min` to `max`, both possible.
+    pub(super) fn within(&mut self, min: u32, max: u32) -> u32 {
+        let span = u64::from(max - min) + 1;
+        min + u32::try_from(self.next() % span).expect("within the span")
     }
 
     /// True in one of `times` cases.
