@@ -20,7 +20,7 @@ use crate::domain::{ReplicaBounds, Replicas};
 pub struct Candidate<'a> {
     /// Its name.
     pub name: &'a str,
-    /// What the policy says about it; `min` and `max` bound its share.
+    /// Its merged preferences; `min` and `max` bound its share.
     pub preference: EffectivePreference,
     /// How many replicas of this workload it can run in all, running ones included. Counts as MAX when unknown, and for
     /// an elastic member.
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn the_proposal_s_worked_examples_come_out_as_printed() {
+    fn the_worked_examples_of_the_proposal_match_its_text() {
         for (policy, candidates, want) in [
             (
                 policy(Kind::Duplicated, 3, 10),
@@ -381,7 +381,7 @@ mod tests {
                 ],
                 bounds(&[("m1", 1, 3), ("m2", 5, 15), ("m3", 2, 6)]),
             ),
-            // Printed is 18, a sum of 22 out of 24: the text says that ten are left where 24 - (8 + 2 + 2) is twelve.
+            // The proposal prints 18, which adds up to 22 of 24: it says that ten are left where 24 - (8 + 2 + 2) is twelve.
             // The next example keeps the sum, so this one does too.
             (
                 policy(Kind::Aggregated, 8, 24),
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn thresholds_win_over_the_bounds_of_the_fleet_and_it_is_said() {
+    fn member_limits_take_precedence_over_fleet_bounds_and_leave_a_remark() {
         let bounded = |name: &'static str, min, max| {
             let mut candidate = weighted(name, 1);
             candidate.preference.min = Replicas::new(min);
@@ -492,15 +492,15 @@ mod tests {
     }
 
     #[test]
-    fn what_gets_no_max_gets_no_budget_and_nobody_takes_what_nobody_is_there_for() {
+    fn a_member_without_a_maximum_has_no_budget_and_without_members_max_is_unassigned() {
         let policy = policy(Kind::DynamicWeighted, 1, 4);
         assert_eq!(
             budgets(&policy, &[candidate("a", Some(0)), candidate("b", Some(3))]),
             bounds(&[("b", 1, 4)])
         );
-        let nobody = assign(&policy, policy.bounds, &[]);
+        let empty = assign(&policy, policy.bounds, &[]);
         assert_eq!(
-            nobody,
+            empty,
             Budgets {
                 unassigned: Replicas::new(4),
                 ..Budgets::default()

@@ -1,11 +1,11 @@
 //! How many replicas a cluster holds, from its nodes, pods and quotas.
 //!
-//! An estimate: it counts what the scheduler's filters for resources, taints, node affinity and spreading over nodes
-//! would, and knows nothing of volumes, of affinities to other pods and of limits in quotas. Feedback (pods that stay
-//! unschedulable) beats it, so it refuses to be exact. All amounts are in milli-units, `pods` included.
+//! This is an estimate: it applies the scheduler's filters for resources, taints, node affinity and anti-affinity to its
+//! own kind, and ignores volumes, affinities to other pods, and limits in quotas. Rule R5 corrects it where pods stay
+//! unschedulable. All amounts are in milli-units, `pods` included.
 //!
 //! Sources: Kubernetes, "Resource sharing within containers" (effective requests), "Taints and tolerations",
-//! "Resource quotas"; the questions that Karmada's scheduler estimator asks.
+//! "Resource quotas"; the requests of Karmada's scheduler estimator.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::domain::{
     observation::Requests,
 };
 
-/// One node, reduced to what room depends on.
+/// The properties of a node that capacity depends on.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Node {
     /// Its name.
@@ -25,9 +25,9 @@ pub struct Node {
     pub usable: bool,
     /// Its labels.
     pub labels: Labels,
-    /// Its taints; a cordoned node has the one that says so.
+    /// Its taints; a cordoned node has `node.kubernetes.io/unschedulable`.
     pub taints: Vec<Taint>,
-    /// What it can give to pods; the resource `pods` is the number of them.
+    /// `status.allocatable`; the resource `pods` is the number of pods.
     pub allocatable: Requests,
 }
 
@@ -38,15 +38,15 @@ pub struct PodShape {
     pub requests: Requests,
     /// Labels that a node must have.
     pub node_selector: Labels,
-    /// Required node affinity: one of these must match. None requested for, none needed.
+    /// Required node affinity: one of these terms must match; absent when there is none.
     pub node_affinity: Option<Vec<NodeTerm>>,
-    /// What it tolerates.
+    /// Its tolerations.
     pub tolerations: Vec<Toleration>,
     /// Its priority class; empty for none.
     pub priority_class: String,
-    /// Whether a required anti-affinity lets at most one of its kind run on a node.
+    /// Whether a required anti-affinity lets at most one replica run on a node.
     pub one_per_node: bool,
-    /// Whether a spread constraint may forbid nodes that have room.
+    /// Whether a spread constraint may exclude nodes that have room.
     pub must_spread: bool,
 }
 
@@ -81,16 +81,16 @@ pub struct Quota {
     pub scopes: Vec<Requirement>,
 }
 
-/// What a cluster has, and what takes it.
+/// The resources of a cluster, and what uses them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Supply {
     /// Its nodes.
     pub nodes: Vec<Node>,
-    /// The pods on them, ours included.
+    /// The pods on them, the workload's included.
     pub bound: Vec<BoundPod>,
-    /// How many of ours there are.
+    /// The workload's own pods.
     pub own: OwnPods,
-    /// Pods of others that wait for a node: they take the room first.
+    /// Pending pods of other workloads, which are placed first.
     pub pending: Vec<PodShape>,
     /// The quotas of the namespace.
     pub quotas: Vec<Quota>,
@@ -99,29 +99,29 @@ pub struct Supply {
 /// The pods of the workload that have not finished.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OwnPods {
-    /// Those on a node. One that ends is among them: it leaves its room to the workload.
+    /// Those on a node, terminating ones included: their room stays the workload's.
     pub bound: Replicas,
-    /// All of them, as quotas count.
+    /// All of them, as quotas count them.
     pub counted: Replicas,
 }
 
-/// How many replicas a cluster holds.
+/// An estimate of how many replicas a cluster holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Estimate {
-    /// How many, those that are there included.
+    /// How many, running ones included.
     pub replicas: Replicas,
-    /// Whether it is only an upper bound, because spread constraints were not looked at.
+    /// Whether it is only an upper bound, because spread constraints were not evaluated.
     pub is_soft: bool,
 }
 
-/// What part a container plays in the requests of its pod.
+/// The kind of a container, which decides how its requests count for the pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ContainerRole {
     /// It runs next to the others.
     App,
     /// It runs before the others and ends.
     Init,
-    /// An init container that restarts always: it runs from its turn on.
+    /// An init container with `restartPolicy: Always`: it keeps running once started.
     Sidecar,
 }
 
@@ -138,7 +138,17 @@ const PRIORITY_CLASS: &str = "PriorityClass";
 
 /// The requests that the scheduler reserves for a pod: per resource the larger of what runs together (apps and
 /// sidecars; the pod's own request where it names one) and each init container with the sidecars started before it,
-/// plus the overhead. Init containers and sidecars are in the order of the spec; where apps stand does not matter.
+/// plus the overhead. Init containers and sidecars are in the order of the spec; the position of apps does not matter.
+///
+/// ```
+/// use foretide::domain::federate::{ContainerRole, effective_requests};
+/// use foretide::domain::observation::Requests;
+///
+/// let cpu = |milli| Requests::from_iter([("cpu", milli)]);
+/// let containers = [(ContainerRole::Init, cpu(500)), (ContainerRole::App, cpu(200))];
+/// let requests = effective_requests(&containers, &Requests::default(), &cpu(10));
+/// assert_eq!(requests.get("cpu"), Some(510));
+/// ```
 #[must_use]
 pub fn effective_requests(
     containers: &[(ContainerRole, Requests)],
@@ -177,11 +187,29 @@ pub fn effective_requests(
 }
 
 impl Supply {
-    /// How many replicas of this shape have a node or would find one, and are admitted by the quotas.
+    /// Estimates how many replicas of this shape the cluster holds: those with a node, and those that would get one within
+    /// the quotas.
     ///
     /// `own on nodes + sum over matching nodes of min(free pods, min over requests of floor(free / request))`, after the
     /// pending pods of others were put where they fit, in order; at most `own + what is left` of each quota. Where all
-    /// of it is from one moment, a pod of ours that is created, bound, ended or moved does not change it.
+    /// of it is from one moment, a pod of the workload that is created, bound, ended or moved does not change it.
+    ///
+    /// ```
+    /// use foretide::domain::federate::{Node, PodShape, Supply};
+    /// use foretide::domain::observation::Requests;
+    ///
+    /// let requests = |cpu, pods: i64| Requests::from_iter([("cpu", cpu), ("pods", 1000 * pods)]);
+    /// let supply = Supply {
+    ///     nodes: vec![Node {
+    ///         usable: true,
+    ///         allocatable: requests(4000, 110),
+    ///         ..Node::default()
+    ///     }],
+    ///     ..Supply::default()
+    /// };
+    /// let shape = PodShape { requests: Requests::from_iter([("cpu", 1500)]), ..PodShape::default() };
+    /// assert_eq!(supply.capacity(&shape).replicas.get(), 2);
+    /// ```
     #[must_use]
     pub fn capacity(&self, shape: &PodShape) -> Estimate {
         let mut free = self.free();
@@ -253,7 +281,7 @@ impl FreeNode<'_> {
 }
 
 impl Node {
-    /// Whether a pod of this shape may be bound to it, room aside.
+    /// Whether a pod of this shape may be bound to it, if it has room.
     #[must_use]
     pub fn takes(&self, shape: &PodShape) -> bool {
         let tolerated = |taint: &Taint| {
@@ -278,7 +306,7 @@ impl NodeTerm {
 }
 
 impl Quota {
-    /// Whether pods of a priority class (empty for none) count. Other scopes than `PriorityClass` are not looked at:
+    /// Whether pods of a priority class (empty for none) count. Other scopes than `PriorityClass` are not evaluated:
     /// a quota that has one counts nothing here.
     #[must_use]
     pub fn counts(&self, priority_class: &str) -> bool {
@@ -316,7 +344,7 @@ impl Quota {
     }
 }
 
-/// A count of replicas that are not less than none.
+/// A count as replicas; a negative one is zero.
 fn replicas_of(n: i64) -> Replicas {
     Replicas::new(u32::try_from(n.max(0)).unwrap_or(u32::MAX))
 }
@@ -448,7 +476,7 @@ mod tests {
 
     #[test]
     #[expect(clippy::too_many_lines, reason = "a table")]
-    fn a_cluster_holds_what_the_nodes_that_match_have_left() {
+    fn capacity_is_what_matching_nodes_have_left() {
         let tainted = |effect| Taint {
             key: "gpu".to_owned(),
             value: String::new(),
@@ -542,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn pending_pods_of_others_take_the_room_that_they_fit_in_first() {
+    fn pending_pods_of_other_workloads_are_placed_first() {
         let large = requesting(3000);
         let never = requesting(64_000);
         let elsewhere = PodShape {
@@ -586,7 +614,7 @@ mod tests {
 
     #[test]
     #[expect(clippy::too_many_lines, reason = "a table")]
-    fn quotas_that_count_the_pods_bound_the_room() {
+    fn quotas_that_apply_to_the_pods_limit_the_capacity() {
         let quota = |hard: &[(&str, i64)], used: &[(&str, i64)], scopes: Vec<Requirement>| Quota {
             hard: hard.iter().copied().collect(),
             used: used.iter().copied().collect(),

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn each_policy_divides_a_count_in_its_way() {
+    fn every_policy_divides_a_count_as_documented() {
         let fleet = [
             candidate("a", 1, 9, 10),
             candidate("b", 0, 9, 20),

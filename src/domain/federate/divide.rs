@@ -1,9 +1,8 @@
-//! Dividing whole numbers: quota for budgets, fill for tiers, Webster for counts.
+//! Dividing whole numbers: quota for budgets, tiers for priorities, Webster for counts.
 //!
-//! Budgets change rarely and must stay inside the exact share rounded down and up; counts change with every pass
-//! and must never take a replica away because the total grew. No single rule can do both, so there are two. All of
-//! them are deterministic and independent of the order of the recipients, provided that names differ. This file refuses
-//! to know what a recipient stands for.
+//! Budgets change rarely and must stay within the exact share rounded down and up; counts change with every sync, and a
+//! larger total must never take a replica away. No single method does both (Balinski and Young), so there are two. All
+//! divisions are deterministic and independent of the order of the recipients, provided that names differ.
 //!
 //! Sources: house monotonicity of divisor methods and the quota rule (Balinski and Young); the tie order of
 //! Karmada's seat allocation (`pkg/util/helper`).
@@ -13,10 +12,10 @@ use std::{
     collections::BinaryHeap,
 };
 
-/// One party of a division.
+/// One recipient of a division.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recipient<'a> {
-    /// Its name: ties go to the first by name.
+    /// Its name, which breaks ties.
     pub name: &'a str,
     /// Its weight; under [`fill`] its capacity as well.
     pub weight: u64,
@@ -31,7 +30,7 @@ pub struct Recipient<'a> {
 pub struct Split {
     /// What each recipient has, in the order of the recipients.
     pub shares: Vec<u32>,
-    /// What none can take.
+    /// What no recipient can take.
     pub left: u32,
 }
 
@@ -40,11 +39,11 @@ pub struct Split {
 pub enum Surplus {
     /// Given out beyond the capacities, to the first tier first: budgets, because capacities are estimates.
     Spread,
-    /// Kept as left: floors, because a pod that cannot run serves nobody.
+    /// Kept as `left`: floors, because a pod that cannot run serves no load.
     Keep,
 }
 
-/// Who goes first among equals.
+/// Which of two equal recipients comes first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ties {
     /// The first by name.
@@ -55,7 +54,7 @@ pub enum Ties {
 }
 
 impl Recipient<'_> {
-    /// The upper bound that counts.
+    /// The effective upper bound.
     #[must_use]
     pub fn top(&self) -> u32 {
         self.max.max(self.min)
@@ -82,34 +81,61 @@ impl Split {
     }
 }
 
-/// Divides `n` in proportion to the weights, each share between the exact one rounded down and up unless a bound
-/// forbids it: `floor(n w_i / W)`, and one more for the heaviest of those with a remainder, ties to the first by name.
+/// Divides `n` in proportion to the weights: `floor(n w_i / W)` for each, and one more for the heaviest of those with a
+/// remainder, ties to the first by name. Each share is the exact one rounded down or up, unless a bound forbids it.
 ///
-/// Where shares break bounds, the side that breaks them by more is fixed at its bounds (both when equal) and the rest
-/// is divided again. A weight of zero gets `min`, and beyond it, in equal parts, only what the weighted recipients cannot
-/// take. When all weights are zero they count as one each. The bounds win over `n`: the shares sum to
-/// `clamp(n, sum min, sum max)`, and `left` is what of `n` exceeds `sum max`.
+/// Where shares violate bounds, the side with the larger violation is fixed at its bounds (both when equal) and the rest is
+/// divided again. A weight of zero gets `min`, and beyond it, in equal parts, only what the weighted recipients cannot take.
+/// When all weights are zero they count as one each. The bounds win over `n`: the shares add up to `n` clamped to the sums
+/// of the bounds, and `left` is what of `n` exceeds the sum of maximums.
+///
+/// ```
+/// use foretide::domain::federate::{Recipient, quota_split};
+///
+/// let recipient = |name, weight| Recipient { name, weight, min: 0, max: 100 };
+/// let split = quota_split(10, &[recipient("a", 1), recipient("b", 2), recipient("c", 3)]);
+/// // The exact shares are 1.67, 3.33 and 5.
+/// assert_eq!((split.shares, split.left), (vec![1, 4, 5], 0));
+/// ```
 #[must_use]
 pub fn quota_split(n: u32, recipients: &[Recipient<'_>]) -> Split {
-    in_parts(n, recipients, quota)
+    weighted_first(n, recipients, quota)
 }
 
-/// Divides `n` by seats: each recipient starts at `min`, and one seat after the other goes to the recipient below `max` with the
-/// highest `weight / (2 seats + 1)`; ties go to fewer seats, then by name as `ties` says.
+/// Divides `n` by Webster's method: each recipient starts with `min` seats, and one seat after the other goes to the
+/// recipient below `max` with the highest `weight / (2 seats + 1)`; ties go to fewer seats, then by name as `ties` says.
 ///
 /// A larger `n` never gives any recipient less. Zero weights and totals out of bounds are treated as by [`quota_split`].
 /// The time does not depend on `n`.
+///
+/// ```
+/// use foretide::domain::federate::{Recipient, Ties, webster};
+///
+/// let recipient = |name, weight| Recipient { name, weight, min: 0, max: 100 };
+/// let recipients = [recipient("a", 1), recipient("b", 2), recipient("c", 3)];
+/// assert_eq!(webster(10, &recipients, Ties::default()).shares, [2, 3, 5]);
+/// assert_eq!(webster(11, &recipients, Ties::default()).shares, [2, 4, 5]);
+/// ```
 #[must_use]
 pub fn webster(n: u32, recipients: &[Recipient<'_>], ties: Ties) -> Split {
-    in_parts(n, recipients, |n, recipients| seats(n, recipients, ties))
+    weighted_first(n, recipients, |n, recipients| seats(n, recipients, ties))
 }
 
 /// Fills tier after tier up to the capacities, which are the weights of the recipients.
 ///
-/// Every recipient starts at `min`. A tier takes at most the sum of `max(0, c_i - lo_i)`, `c_i = min(weight_i, hi_i)`,
-/// divided by [`quota_split`] with the weights `c_i`. What exceeds every capacity is spread or kept as `surplus` says:
+/// Every recipient starts at `min`. A tier takes at most the sum of `max(0, c_i - min_i)` with `c_i = min(weight_i, max_i)`,
+/// divided by [`quota_split`] with the weights `c_i`. What exceeds every capacity is spread or kept, as `surplus` says:
 /// spread, it goes to the first tier by capacity up to `max`, then to the next. The shares are in the order of the
 /// tiers, and within a tier in the order of its recipients.
+///
+/// ```
+/// use foretide::domain::federate::{Recipient, Surplus, fill};
+///
+/// let tier = |name, capacity| vec![Recipient { name, weight: capacity, min: 0, max: 100 }];
+/// let tiers = [tier("a", 8), tier("b", 2)];
+/// assert_eq!(fill(12, &tiers, Surplus::Spread).shares, [10, 2]);
+/// assert_eq!(fill(12, &tiers, Surplus::Keep).left, 2);
+/// ```
 #[must_use]
 pub fn fill(n: u32, tiers: &[Vec<Recipient<'_>>], surplus: Surplus) -> Split {
     fill_by(n, tiers, surplus, quota_split)
@@ -131,15 +157,16 @@ pub(super) fn fill_by(
     let mut shares = Vec::new();
     for tier in tiers {
         let capped: Vec<_> = tier.iter().map(up_to_capacity).collect();
-        shares.push(take(&mut rest, &capped, &rule));
+        shares.push(fill_tier(&mut rest, &capped, &rule));
     }
     if surplus == Surplus::Spread {
         for (tier, shares) in tiers.iter().zip(&mut shares) {
             if rest == 0 {
                 break;
             }
-            let room: Vec<_> = tier.iter().zip(&*shares).map(above).collect();
-            let more = take(&mut rest, &room, &rule);
+            let room = tier.iter().zip(&*shares);
+            let room: Vec<_> = room.map(|(r, share)| above(r, *share)).collect();
+            let more = fill_tier(&mut rest, &room, &rule);
             for (share, more) in shares.iter_mut().zip(more) {
                 *share = share.saturating_add(more);
             }
@@ -163,18 +190,18 @@ fn up_to_capacity<'a>(recipient: &Recipient<'a>) -> Recipient<'a> {
     }
 }
 
-/// The recipient as it stands above what it already has.
-fn above<'a>((recipient, share): (&Recipient<'a>, &u32)) -> Recipient<'a> {
+/// The recipient of what comes on top of its share.
+fn above<'a>(recipient: &Recipient<'a>, share: u32) -> Recipient<'a> {
     Recipient {
         name: recipient.name,
         weight: recipient.weight,
         min: 0,
-        max: recipient.top().saturating_sub(*share),
+        max: recipient.top().saturating_sub(share),
     }
 }
 
-/// Gives these recipients their `min` and as much of `rest` as they have room for.
-fn take(
+/// Gives the recipients of a tier their `min`, and as much of `rest` as they have room for.
+fn fill_tier(
     rest: &mut u64,
     recipients: &[Recipient<'_>],
     rule: impl Fn(u32, &[Recipient<'_>]) -> Split,
@@ -197,8 +224,8 @@ fn take(
     }
 }
 
-/// Divides by `rule` among the weighted recipients, then what they cannot take among the others.
-fn in_parts(
+/// Divides among the weighted recipients by `rule`, then what they cannot take among the others.
+fn weighted_first(
     n: u32,
     recipients: &[Recipient<'_>],
     rule: impl Fn(u64, &[Recipient<'_>]) -> Vec<u32>,
@@ -249,12 +276,12 @@ fn quota(total: u64, recipients: &[Recipient<'_>]) -> Vec<u32> {
     let mut active: Vec<usize> = (0..recipients.len()).collect();
     let mut rest = total;
     while !active.is_empty() {
-        let parties: Vec<_> = active.iter().filter_map(|at| recipients.get(*at)).collect();
-        let base = proportions(rest, &parties);
-        let (over, under) = violations(&parties, &base);
+        let open_recipients: Vec<_> = active.iter().filter_map(|at| recipients.get(*at)).collect();
+        let base = proportions(rest, &open_recipients);
+        let (over, under) = violations(&open_recipients, &base);
         let settled = over == 0 && under == 0;
         let mut open = Vec::new();
-        for ((at, recipient), base) in active.iter().zip(parties).zip(base) {
+        for ((at, recipient), base) in active.iter().zip(open_recipients).zip(base) {
             let bounded = base.clamp(u64::from(recipient.min), u64::from(recipient.top()));
             let is_fixed = match base.cmp(&bounded) {
                 Ordering::Greater => over >= under,
@@ -275,7 +302,7 @@ fn quota(total: u64, recipients: &[Recipient<'_>]) -> Vec<u32> {
     shares
 }
 
-/// By how much shares are above and below their bounds, in all.
+/// By how much shares are above and below their bounds, in total.
 fn violations(recipients: &[&Recipient<'_>], shares: &[u64]) -> (u64, u64) {
     let each = recipients.iter().zip(shares);
     each.fold((0, 0), |(over, under), (recipient, share)| {
@@ -288,16 +315,16 @@ fn violations(recipients: &[&Recipient<'_>], shares: &[u64]) -> (u64, u64) {
 
 /// Exact shares rounded down, and one more for the heaviest of those with a remainder.
 fn proportions(n: u64, recipients: &[&Recipient<'_>]) -> Vec<u64> {
-    let whole: u128 = recipients
+    let weights: u128 = recipients
         .iter()
         .map(|recipient| u128::from(recipient.weight))
         .sum();
     let exact = |recipient: &Recipient| u128::from(n) * u128::from(recipient.weight);
-    let floor = |recipient: &&Recipient| exact(recipient).checked_div(whole).unwrap_or_default();
+    let floor = |recipient: &&Recipient| exact(recipient).checked_div(weights).unwrap_or_default();
     let mut shares: Vec<u128> = recipients.iter().map(floor).collect();
     let missing = u128::from(n).saturating_sub(shares.iter().sum());
     let mut order: Vec<_> = recipients.iter().zip(&mut shares).collect();
-    order.retain(|(recipient, share)| **share * whole != exact(recipient));
+    order.retain(|(recipient, share)| **share * weights != exact(recipient));
     order.sort_by_key(|(recipient, _)| (Reverse(recipient.weight), recipient.name));
     let heaviest = usize::try_from(missing).unwrap_or(usize::MAX);
     for (_, share) in order.into_iter().take(heaviest) {
@@ -307,22 +334,22 @@ fn proportions(n: u64, recipients: &[&Recipient<'_>]) -> Vec<u64> {
     narrowed.map(|share| share.unwrap_or(n)).collect()
 }
 
-/// A recipient that competes for its next seat.
+/// A recipient in the heap, ordered by its claim to the next seat.
 #[derive(PartialEq, Eq)]
-struct Bid<'a> {
+struct HeapEntry<'a> {
     recipient: &'a Recipient<'a>,
     seats: u32,
     at: usize,
     ties: Ties,
 }
 
-impl Bid<'_> {
+impl HeapEntry<'_> {
     fn divisor(&self) -> u128 {
         2 * u128::from(self.seats) + 1
     }
 }
 
-impl Ord for Bid<'_> {
+impl Ord for HeapEntry<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
         let quotient = |a: &Self, b: &Self| u128::from(a.recipient.weight) * b.divisor();
         let by_name = || match self.ties {
@@ -336,7 +363,7 @@ impl Ord for Bid<'_> {
     }
 }
 
-impl PartialOrd for Bid<'_> {
+impl PartialOrd for HeapEntry<'_> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
@@ -344,35 +371,37 @@ impl PartialOrd for Bid<'_> {
 
 /// [`webster`] of a total within the bounds among recipients that all have a weight.
 fn seats(total: u64, recipients: &[Recipient<'_>], ties: Ties) -> Vec<u32> {
-    let mut shares = head_start(total, recipients);
+    let mut shares = initial_seats(total, recipients);
     let mut rest = total.saturating_sub(shares.iter().map(|share| u64::from(*share)).sum());
-    let bids = recipients.iter().zip(&shares).enumerate();
-    let bids = bids.map(|(at, (recipient, seats))| Bid {
+    let heap = recipients.iter().zip(&shares).enumerate();
+    let heap = heap.map(|(at, (recipient, seats))| HeapEntry {
         recipient,
         seats: *seats,
         at,
         ties,
     });
-    let mut bids: BinaryHeap<_> = bids.filter(|bid| bid.seats < bid.recipient.top()).collect();
+    let mut heap: BinaryHeap<_> = heap
+        .filter(|entry| entry.seats < entry.recipient.top())
+        .collect();
     while rest > 0
-        && let Some(mut bid) = bids.pop()
+        && let Some(mut entry) = heap.pop()
     {
-        bid.seats += 1;
+        entry.seats += 1;
         rest -= 1;
-        if let Some(share) = shares.get_mut(bid.at) {
-            *share = bid.seats;
+        if let Some(share) = shares.get_mut(entry.at) {
+            *share = entry.seats;
         }
-        if bid.seats < bid.recipient.top() {
-            bids.push(bid);
+        if entry.seats < entry.recipient.top() {
+            heap.push(entry);
         }
     }
     shares
 }
 
-/// The seats that every recipient certainly gets: those with `weight / (2 seats + 1) >= price`, for the lowest price that
+/// The seats that every recipient gets in any case: those with `weight / (2 seats + 1) >= price`, for the lowest price that
 /// the total can pay. Taking them at once leaves the outcome unchanged and the time independent of the total.
-fn head_start(total: u64, recipients: &[Recipient<'_>]) -> Vec<u32> {
-    // Prices are in units of 2^-64: fine enough to tell any two quotients of 64-bit weights and 32-bit seats apart.
+fn initial_seats(total: u64, recipients: &[Recipient<'_>]) -> Vec<u32> {
+    // Prices are in units of 2^-64: fine enough to distinguish any two quotients of 64-bit weights and 32-bit seats.
     let at_price = |price: u128| -> Vec<u32> {
         let bought = |recipient: &Recipient| {
             let quotients = (u128::from(recipient.weight) << 64) / price;
@@ -388,7 +417,7 @@ fn head_start(total: u64, recipients: &[Recipient<'_>]) -> Vec<u32> {
         .iter()
         .map(|recipient| u128::from(recipient.weight))
         .max();
-    // Above the highest quotient nobody buys a seat.
+    // Above the highest quotient no recipient buys a seat.
     let (mut too_low, mut affordable) = (0, (heaviest.unwrap_or_default() << 64) + 1);
     while affordable - too_low > 1 {
         let price = too_low + (affordable - too_low) / 2;
@@ -402,7 +431,7 @@ fn head_start(total: u64, recipients: &[Recipient<'_>]) -> Vec<u32> {
     at_price(affordable)
 }
 
-/// A number that fits because it is a share of one that does; saturating otherwise.
+/// Saturates; a share of a `u32` always fits.
 fn narrow(n: u64) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
@@ -501,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn webster_gives_seats_from_the_lower_bounds_up_to_the_upper_ones() {
+    fn webster_gives_seats_between_the_lower_and_upper_bounds() {
         use Ties::{NameAscending, NameDescending};
         for (n, rows, ties, shares, left) in [
             (

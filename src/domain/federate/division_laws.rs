@@ -1,4 +1,4 @@
-//! Laws of division that hold for any fleet, as property tests: sums, bounds, quota, order, monotony.
+//! Laws of the divisions as property tests: sums, bounds, quota, order, monotony.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ fn policies(kinds: &'static [Kind]) -> impl Strategy<Value = Policy> {
     })
 }
 
-/// Draws small numbers from one random one: ten thousand fleets cost a second, and still shrink.
+/// Draws small numbers from one random one: ten thousand fleets take a second, and still shrink.
 struct Dice(u64);
 
 impl Dice {
@@ -45,7 +45,7 @@ impl Dice {
         u32::try_from(rolled).unwrap()
     }
 
-    /// Less than `sides`, and sometimes nothing.
+    /// Less than `sides`, and sometimes none.
     fn maybe(&mut self, sides: u32) -> Option<u32> {
         self.roll(sides + sides / 8 + 1).checked_sub(sides / 8 + 1)
     }
@@ -153,7 +153,7 @@ fn webster_by_hand(n: u32, recipients: &[Recipient<'_>], ties: Ties) -> Vec<u32>
             quotients.then(seats[*b].cmp(&seats[*a])).then(names)
         });
         let Some(best) = best else { break };
-        // Seats without weight go round only when no weighted recipient is open.
+        // Recipients without weight get seats only when no weighted one is open.
         seats[best] += 1;
     }
     seats
@@ -176,18 +176,18 @@ proptest! {
 
     /// P7, P6.
     #[test]
-    fn unbounded_quota_shares_are_the_exact_ones_rounded_and_ordered_as_the_weights(
+    fn unbounded_quota_shares_are_rounded_exact_shares_in_the_order_of_the_weights(
         count in 0_u32..2000, weights in vec(0_u64..100, 1..7),
     ) {
-        let whole: u64 = weights.iter().sum();
-        prop_assume!(whole > 0);
+        let all: u64 = weights.iter().sum();
+        prop_assume!(all > 0);
         let recipient = |(name, weight): (&'static str, &u64)| Recipient { name, weight: *weight, min: 0, max: u32::MAX };
         let recipients: Vec<_> = NAMES.into_iter().zip(&weights).map(recipient).collect();
         let split = quota_split(count, &recipients);
         for (recipient, share) in split.of(&recipients) {
             let exact = u64::from(count) * recipient.weight;
-            let rounded = exact / whole..=exact.div_ceil(whole);
-            prop_assert!(rounded.contains(&u64::from(share)), "{share} of {exact}/{whole}");
+            let rounded = exact / all..=exact.div_ceil(all);
+            prop_assert!(rounded.contains(&u64::from(share)), "{share} of {exact}/{all}");
         }
         for ((a, x), (b, y)) in split.of(&recipients).zip(split.of(&recipients).skip(1)) {
             prop_assert!(a.weight <= b.weight || x >= y);
@@ -196,10 +196,10 @@ proptest! {
     }
 
     #[test]
-    fn webster_is_one_seat_at_a_time(
+    fn webster_equals_giving_one_seat_at_a_time(
         count in 0_u32..120, mut recipients in recipients(), descending in any::<bool>(),
     ) {
-        // All weighted or none: how the two kinds share is the law above.
+        // All weighted or none: the law on growing numbers covers both together.
         let any = recipients.iter().any(|recipient| recipient.weight > 0);
         for recipient in recipients.iter_mut().filter(|_| any) {
             recipient.weight = recipient.weight.max(1);
@@ -221,7 +221,7 @@ proptest! {
     }
 
     #[test]
-    fn a_tier_gets_more_than_its_least_only_when_those_before_are_full(
+    fn a_tier_gets_more_than_its_minimum_only_when_those_before_are_full(
         count in 0_u32..200, tiers in vec(recipients(), 0..4),
     ) {
         let split = fill(count, &tiers, Surplus::Keep);
@@ -262,14 +262,14 @@ proptest! {
         prop_assert_eq!(maxes, max.max(least).min(most));
         prop_assert_eq!(maxes + budgets.unassigned.get(), max.max(least));
         prop_assert!(mins >= min.min(maxes));
-        // Lifted minima are one each and can be told only from outside: at most all that are one.
+        // Minimums raised to one are recognizable only as ones: at most all of those.
         let ones = budgets.members.values().filter(|b| b.min == n(1)).count();
         prop_assert!(mins <= min.max(least) + u32::try_from(ones).unwrap());
     }
 
     /// P8: of what fits, before what exceeds every capacity is spread.
     #[test]
-    fn a_lower_priority_has_more_than_its_least_only_when_the_higher_ones_are_full(
+    fn a_lower_priority_has_more_than_its_minimum_only_when_the_higher_ones_are_full(
         policy in policies(&[Kind::Prioritized]), fleet in fleet(), count in 0_u32..100,
     ) {
         for surplus in [Surplus::Keep, Surplus::Spread] {
@@ -357,7 +357,7 @@ proptest! {
         }
     }
 
-    /// What was decided stays when nothing changes, however capacities did.
+    /// An unchanged count stays where it is, even if capacities have changed.
     #[test]
     fn an_unchanged_count_moves_nothing_under_dynamic_weights(
         policy in policies(&[Kind::DynamicWeighted]), fleet in fleet(), count in 0_u32..150,
@@ -376,7 +376,7 @@ proptest! {
 }
 
 #[test]
-fn a_count_of_two_thousand_million_is_divided_at_once() {
+fn a_count_of_two_billion_is_divided_without_a_loop_over_it() {
     let names: Vec<_> = (0..100).map(|i| format!("member-{i:03}")).collect();
     let recipients = (0..).zip(&names).map(|(i, name)| Recipient {
         name,

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use jiff::{Timestamp, fmt::serde::timestamp::second::required as second};
 use serde::{Deserialize, Serialize};
 
-use super::{EffectivePreference, is_default};
+use super::preference::{EffectivePreference, is_default};
 use crate::domain::Replicas;
 
 /// The state of one fleet between two decisions: input and output of [`decide`](super::decide).
@@ -167,7 +167,7 @@ pub enum ShareStatus {
     Leaving,
 }
 
-/// The capacity that unschedulable pods proved, whatever the estimate says, and how long it holds.
+/// The capacity that unschedulable pods proved, which overrides the estimate, and how long it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(from = "BackoffFields", into = "BackoffFields")]
 pub struct Backoff {
@@ -272,8 +272,20 @@ mod seconds {
 mod tests {
     use super::*;
 
-    /// A ledger in which every field has a value, and its text.
-    fn example() -> (Ledger, &'static str) {
+    /// The text of [`example`].
+    const TEXT: &str = concat!(
+        r#"{"generation":3,"unassigned":2,"landing":10,"landingServed":6,"optimized":11,"shrunk":12,"#,
+        r#""excessSince":13,"idleSince":14,"handover":5,"woken":15,"members":{"#,
+        r#""m1":{"tenure":2,"min":1,"max":7,"written":8,"#,
+        r#""standing":{"weight":5,"priority":-2,"lo":1,"hi":9,"elastic":true},"#,
+        r#""capacity":9,"weight":3,"rank":2,"mark":[4,6,900,600],"local":[900,600],"held":true,"#,
+        r#""moved":1,"shrunk":2,"saturatedSince":3,"idleSince":4,"woken":5,"slept":6,"#,
+        r#""needed":[900,600],"recovered":7,"tainted":8},"#,
+        r#""m2":{"min":0,"max":0}}}"#
+    );
+
+    /// A ledger in which every field has a value.
+    fn example() -> Ledger {
         let at = |second| Timestamp::from_second(second).unwrap();
         let n = Replicas::new;
         let span = Span {
@@ -313,7 +325,7 @@ mod tests {
             tainted: Some(at(8)),
         };
         let members = [("m1".to_owned(), full), ("m2".to_owned(), Entry::default())];
-        let ledger = Ledger {
+        Ledger {
             generation: Some(3),
             unassigned: n(2),
             landing: Some(Landing {
@@ -327,18 +339,7 @@ mod tests {
             handover: Some(n(5)),
             woken: Some(at(15)),
             members: members.into_iter().collect(),
-        };
-        let text = concat!(
-            r#"{"generation":3,"unassigned":2,"landing":10,"landingServed":6,"optimized":11,"shrunk":12,"#,
-            r#""excessSince":13,"idleSince":14,"handover":5,"woken":15,"members":{"#,
-            r#""m1":{"tenure":2,"min":1,"max":7,"written":8,"#,
-            r#""standing":{"weight":5,"priority":-2,"lo":1,"hi":9,"elastic":true},"#,
-            r#""capacity":9,"weight":3,"rank":2,"mark":[4,6,900,600],"local":[900,600],"held":true,"#,
-            r#""moved":1,"shrunk":2,"saturatedSince":3,"idleSince":4,"woken":5,"slept":6,"#,
-            r#""needed":[900,600],"recovered":7,"tainted":8},"#,
-            r#""m2":{"min":0,"max":0}}}"#
-        );
-        (ledger, text)
+        }
     }
 
     fn read(text: &str) -> Option<Ledger> {
@@ -347,9 +348,9 @@ mod tests {
 
     #[test]
     fn the_text_of_a_ledger_never_changes_and_is_read_back() {
-        let (ledger, text) = example();
-        assert_eq!(serde_json::to_string(&ledger).unwrap(), text);
-        assert_eq!(read(text), Some(ledger));
+        let text = serde_json::to_string(&example()).unwrap();
+        assert_eq!(text, TEXT);
+        assert_eq!(read(TEXT), Some(example()));
         let empty = serde_json::to_string(&Ledger::default()).unwrap();
         assert_eq!(empty, r#"{"members":{}}"#);
         assert_eq!(read("{}"), Some(Ledger::default()));
@@ -380,7 +381,7 @@ mod tests {
             max: Replicas::new(7),
             ..Entry::default()
         };
-        assert_eq!(older.members["m1"], entry);
+        assert_eq!(older.members.get("m1"), Some(&entry));
     }
 
     #[test]

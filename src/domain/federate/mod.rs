@@ -46,11 +46,6 @@ pub use preference::{Dropped, EffectivePreference};
 pub use rules::{Participation, decide, participation};
 pub use taint::{Taint, TaintEffect, Toleration};
 
-/// Whether a value is the default, which is omitted where a ledger is serialized.
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
-}
-
 #[cfg(test)]
 #[expect(
     clippy::indexing_slicing,

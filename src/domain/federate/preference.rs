@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Kind, Policy, Preference, Profile, is_default};
+use super::{Kind, Policy, Preference, Profile};
 use crate::domain::Replicas;
 
 /// The preferences that match one cluster, merged: the largest weight, the largest priority and the tightest limits.
@@ -142,6 +142,11 @@ impl<'p> PreferenceIndex<'p> {
         all.retain(|(_, preference)| preference.targets.matches(cluster));
         all.into_iter().map(|(_, preference)| preference)
     }
+}
+
+/// Whether a value is the default, which the ledger omits.
+pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The laws over the whole loop: random fleets, an hour of random trouble, then an hour and more of constant input.
+//! The laws over the whole control loop: random fleets, an hour of random faults, then an hour and more of constant input.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,12 +13,12 @@ use super::scenario::{Scenario, Variant, scenario};
 use super::simulation::{Cluster, Simulation, SyncRecord, ceil};
 
 /// Steps of half a minute.
-const TROUBLE: u32 = 110;
-const CALM: u32 = 130;
-/// The end of the calm, in which nothing may move.
-const STILL: u32 = 50;
+const FAULT_STEPS: u32 = 110;
+const CALM_STEPS: u32 = 130;
+/// The last steps of the calm, in which nothing may move.
+const REST_STEPS: u32 = 50;
 
-/// A law and how it was broken.
+/// A violated law and the details.
 #[derive(Debug)]
 pub(super) struct Violation {
     pub(super) law: &'static str,
@@ -29,13 +29,13 @@ pub(super) fn violation(law: &'static str, how: String) -> Result<(), Violation>
     Err(Violation { law, how })
 }
 
-/// A fleet after its trouble and half an hour of calm.
+/// A fleet after its faults and half an hour of calm.
 pub(super) fn calmed(seed: u64) -> Scenario {
     let mut scenario = scenario(seed);
-    for step in 0..TROUBLE + CALM / 2 {
-        if step < TROUBLE {
-            scenario.trouble();
-        } else if step == TROUBLE {
+    for step in 0..FAULT_STEPS + CALM_STEPS / 2 {
+        if step < FAULT_STEPS {
+            scenario.inject_fault();
+        } else if step == FAULT_STEPS {
             scenario.calm();
         }
         scenario.simulation.step();
@@ -43,21 +43,21 @@ pub(super) fn calmed(seed: u64) -> Scenario {
     scenario
 }
 
-/// Runs one seed through; a variant that does not fit its policy breaks nothing.
+/// Runs one seed; a variant that does not apply to its policy passes.
 pub(super) fn run(seed: u64, variant: Variant) -> Result<(), Violation> {
     let Some(mut scenario) = variant.of(seed) else {
         return Ok(());
     };
     let mut moves = Vec::new();
     let mut count = Count::default();
-    for step in 0..TROUBLE + CALM {
-        if step < TROUBLE {
-            scenario.trouble();
-        } else if step == TROUBLE {
+    for step in 0..FAULT_STEPS + CALM_STEPS {
+        if step < FAULT_STEPS {
+            scenario.inject_fault();
+        } else if step == FAULT_STEPS {
             scenario.calm();
         }
         let sync = scenario.simulation.step();
-        count.note(&scenario.simulation, step >= TROUBLE)?;
+        count.note(&scenario.simulation, step >= FAULT_STEPS)?;
         let Some(sync) = sync else {
             continue;
         };
@@ -65,14 +65,14 @@ pub(super) fn run(seed: u64, variant: Variant) -> Result<(), Violation> {
         needed_pods_live(&scenario.simulation, &sync)?;
         measures_are_true(&scenario.simulation, &sync)?;
         no_pod_ends_sooner(&scenario.simulation, &sync)?;
-        if step >= TROUBLE + CALM - STILL && has_moved(&scenario.simulation, &sync) {
+        if step >= FAULT_STEPS + CALM_STEPS - REST_STEPS && has_moved(&scenario.simulation, &sync) {
             moves.push((step, sync.decision.message()));
         }
     }
     at_rest(&mut scenario, &moves)
 }
 
-/// Whether a budget is not what it was.
+/// Whether a budget has changed or anything is written.
 fn has_moved(simulation: &Simulation, sync: &SyncRecord) -> bool {
     let budget = |ledger: &crate::domain::federate::Ledger| -> Vec<_> {
         let all = ledger.members.iter();
@@ -82,7 +82,7 @@ fn has_moved(simulation: &Simulation, sync: &SyncRecord) -> bool {
         || sync.decision.members.iter().any(|m| m.action.writes())
 }
 
-/// What holds after every decision, whatever members say of themselves.
+/// Checks what holds after every decision, whatever members report.
 pub(super) fn always(simulation: &Simulation, sync: &SyncRecord) -> Result<(), Violation> {
     let policy = &simulation.policy;
     let Some(_) = simulation.ledger.generation else {
@@ -95,29 +95,23 @@ pub(super) fn always(simulation: &Simulation, sync: &SyncRecord) -> Result<(), V
         let member = sync.members.iter().find(|m| m.profile.name == name);
         member.and_then(|m| policy.effective_preference(&m.profile))
     };
-    let mut sums = (0u32, 0u32, 0u32);
-    let mut pinned = 0u32;
+    let (mut maximums, mut lower_limits, mut pinned) = (0u32, 0u32, 0u32);
     for decided in &sync.decision.members {
         let Some(entry) = simulation.ledger.members.get(&decided.name) else {
             continue;
         };
-        let lost = simulation
-            .clusters
-            .iter()
-            .any(|s| s.name == decided.name && !s.reached);
+        let mut clusters = simulation.clusters.iter();
+        let lost = clusters.any(|s| s.name == decided.name && !s.reached);
         let (min, max) = (entry.min.get(), entry.max.get());
-        if entry.share_status == ShareStatus::Failed || entry.share_status == ShareStatus::Leaving {
+        if !entry.has_share() {
             continue;
         }
         let Some(preference) = preference(&decided.name) else {
             pinned += max.max(1);
             continue;
         };
-        sums = (
-            sums.0 + max,
-            sums.1 + preference.min.get(),
-            sums.2.saturating_add(preference.max.get()),
-        );
+        maximums += max;
+        lower_limits += preference.min.get();
         if lost || entry.share_status == ShareStatus::Pinned {
             pinned += max;
             continue;
@@ -126,10 +120,7 @@ pub(super) fn always(simulation: &Simulation, sync: &SyncRecord) -> Result<(), V
             return violation("P1 1 <= min <= max <= hi", format!("{decided:?} {entry:?}"));
         }
         if max < preference.min.get() {
-            return violation(
-                "max never below lower_limit",
-                format!("{decided:?} {entry:?}"),
-            );
+            return violation("X6 lo <= max", format!("{decided:?} {entry:?}"));
         }
         if max > 0 && (decided.min > decided.max || decided.min.get() == 0) {
             return violation("written min within 1 and max", format!("{decided:?}"));
@@ -137,20 +128,20 @@ pub(super) fn always(simulation: &Simulation, sync: &SyncRecord) -> Result<(), V
     }
     let all = policy.bounds.max.get();
     let unassigned = simulation.ledger.unassigned.get();
-    let goal = all.max(sums.1);
-    if policy.kind != Kind::Duplicated && pinned == 0 && sums.0 + unassigned != goal {
+    let goal = all.max(lower_limits);
+    if policy.kind != Kind::Duplicated && pinned == 0 && maximums + unassigned != goal {
         return violation(
-            "P2 maxima and unassigned sum to MAX",
+            "P2 maximums and unassigned sum to MAX",
             format!(
-                "{} + {unassigned} != {goal}; {:?}",
-                sums.0, simulation.ledger
+                "{maximums} + {unassigned} != {goal}; {:?}",
+                simulation.ledger
             ),
         );
     }
     moves_are_sound(simulation, sync)
 }
 
-/// The laws of one decision.
+/// Checks the laws of one decision.
 fn moves_are_sound(simulation: &Simulation, sync: &SyncRecord) -> Result<(), Violation> {
     let one = Move {
         policy: &simulation.policy,
@@ -174,7 +165,7 @@ pub(super) struct Ready {
 }
 
 impl Ready {
-    /// Those that may be needed: while a fleet lands also those that never were its own.
+    /// Pods that may be needed: during a landing also those that never were the fleet's.
     fn needed(simulation: &Simulation, sync: &SyncRecord) -> Self {
         let lands = sync.before.landing.is_some() || simulation.ledger.landing.is_some();
         Self::around(simulation, sync, |name| {
@@ -183,7 +174,7 @@ impl Ready {
         })
     }
 
-    /// Those of members that had a share.
+    /// Pods of members that had a share.
     pub(super) fn of_shares(simulation: &Simulation, sync: &SyncRecord) -> Self {
         Self::around(simulation, sync, |name| {
             let is_known = sync.before.members.contains_key(name);
@@ -191,7 +182,7 @@ impl Ready {
         })
     }
 
-    /// And of members that got one.
+    /// Pods of members that had a share or got one.
     pub(super) fn of_all_shares(simulation: &Simulation, sync: &SyncRecord) -> Self {
         Self::around(simulation, sync, |name| {
             shares(&sync.before, name) || shares(&simulation.ledger, name)
@@ -210,7 +201,7 @@ impl Ready {
                 continue;
             };
             let count = seen.pods.map_or(0, |pods| pods.ready.get());
-            // Of a member that nobody remembers, no more than MAX is believed.
+            // A new member is trusted up to MAX.
             let count = match sync.before.members.get(&cluster.name) {
                 Some(_) => count,
                 None => count.min(simulation.policy.bounds.max.get()),
@@ -239,7 +230,7 @@ fn shares(ledger: &Ledger, name: &str) -> bool {
     entry.is_some_and(|entry| entry.max.max(entry.written) > n(0))
 }
 
-/// Whether a landing has timed out: then pods end whatever is ready.
+/// Whether a landing has timed out: then pods end even if the others are not ready.
 pub(super) fn has_timed_out(simulation: &Simulation, sync: &SyncRecord) -> bool {
     let now = at(simulation.now);
     sync.before
@@ -247,11 +238,10 @@ pub(super) fn has_timed_out(simulation: &Simulation, sync: &SyncRecord) -> bool 
         .is_some_and(|landing| now >= landing.until)
 }
 
-/// Whether the hub ended ready pods that are needed, for the demand, for MIN or for the floor, other than after landing has
-/// timed out.
+/// X7: the hub ends no ready pod that the demand, MIN or the floor needs, unless a landing has timed out.
 ///
-/// Not under Duplicated: there MIN, MAX and the floor are each member's own and nobody serves for another, so that no
-/// landing waits for others when the user gives all of them a smaller maximum or takes one out.
+/// Not under Duplicated: MIN, MAX and the floor are each member's own, and no member serves for another, so no landing waits
+/// when the user gives all of them a smaller maximum or excludes one.
 fn needed_pods_live(simulation: &Simulation, sync: &SyncRecord) -> Result<(), Violation> {
     if has_timed_out(simulation, sync) || simulation.policy.kind == Kind::Duplicated {
         return Ok(());
@@ -276,7 +266,7 @@ fn needed_pods_live(simulation: &Simulation, sync: &SyncRecord) -> Result<(), Vi
     Ok(())
 }
 
-/// What holds after an hour of constant input.
+/// Checks what holds after an hour of constant input.
 fn at_rest(scenario: &mut Scenario, moves: &[(u32, String)]) -> Result<(), Violation> {
     let simulation = &scenario.simulation;
     let probing = simulation
@@ -284,7 +274,7 @@ fn at_rest(scenario: &mut Scenario, moves: &[(u32, String)]) -> Result<(), Viola
         .members
         .values()
         .any(|e| e.backoff.is_some_and(|m| m.span.seconds > 0) || e.local.is_some());
-    // Feedback on wrong estimates and on demand that belongs to a region is tried again, at times that double.
+    // Wrong estimates and local demand are tried again, at times that double.
     let is_local = scenario.local || scenario.fails;
     let local = is_local
         && simulation
@@ -311,14 +301,14 @@ fn at_rest(scenario: &mut Scenario, moves: &[(u32, String)]) -> Result<(), Viola
         simulation.policy.kind,
         Kind::Aggregated | Kind::DynamicWeighted | Kind::Prioritized
     );
-    // Where budgets do not move, a full member leaves a floor unmet by design, and who is lost keeps what others need.
+    // Where budgets do not move, a full member leaves a floor unmet by design, and a lost one keeps what others need.
     if !lost && !out && moving {
         serves(scenario)?;
     }
     fixpoint(scenario)
 }
 
-/// What a fleet gives in the end, all of whose members are there.
+/// Checks that a fleet without lost members serves its demand and floor in the end.
 #[expect(clippy::too_many_lines, reason = "one law after the other")]
 fn serves(scenario: &Scenario) -> Result<(), Violation> {
     let simulation = &scenario.simulation;
@@ -341,7 +331,7 @@ fn serves(scenario: &Scenario) -> Result<(), Violation> {
         preference.and_then(|p| p.min).map_or(0, Replicas::get)
     };
     let clusters = || simulation.members().filter(takes_part);
-    // A member whose nodes hold less than its threshold, or nothing, keeps budget that nobody can use.
+    // A member whose capacity is below its lower limit, or zero, keeps budget that no member can use.
     let stuck: u32 = clusters()
         .map(|s| lower_limit(s).saturating_sub(s.capacity))
         .sum::<u32>()
@@ -377,7 +367,7 @@ fn serves(scenario: &Scenario) -> Result<(), Violation> {
             "{:?} {:?} reach {reach} placed {placed} load {} floor {:?} {}",
             policy.kind,
             policy.bounds,
-            simulation.whole(),
+            simulation.fleet_load(),
             simulation.floor,
             all.collect::<Vec<_>>().join("; ")
         )
@@ -388,10 +378,10 @@ fn serves(scenario: &Scenario) -> Result<(), Violation> {
     {
         return violation("the floor is met where capacity allows", state());
     }
-    let needed = ceil(simulation.whole() / (1.0 + policy.tolerance) - 1e-9);
+    let needed = ceil(simulation.fleet_load() / (1.0 + policy.tolerance) - 1e-9);
     // Autoscalers do not see the demand that pods cannot serve because they are not ready.
     let all_ready = clusters().all(|s| s.unready == 0);
-    // Members that are not of the fleet may serve some of it.
+    // Members that left the fleet may still serve part of it.
     let all: u32 = simulation.members().map(Cluster::placed).sum();
     if !scenario.local && all < needed.min(reach) && scenario.truthful && all_ready {
         return violation("demand is served where capacity and MAX allow", state());
@@ -416,21 +406,21 @@ fn serves(scenario: &Scenario) -> Result<(), Violation> {
     lowest_first(simulation, &state)
 }
 
-/// In the end no member of a lower priority runs more than its minimum while the fleet runs more than it needs.
+/// X8: in the end no member of a lower priority runs more than its minimum while the fleet runs more than it needs.
 fn lowest_first(simulation: &Simulation, state: &dyn Fn() -> String) -> Result<(), Violation> {
     let has_pending = simulation.members().any(|s| s.placed() < s.replicas);
     if simulation.policy.kind != Kind::Prioritized || has_pending {
         return Ok(());
     }
-    // What is not ready is no surplus.
+    // Pods that are not ready are no excess.
     let ready: u32 = simulation.members().map(|s| s.ready(simulation.now)).sum();
     let there = f64::from(ready);
-    let whole = simulation.whole();
-    let needed = ceil(whole)
+    let load = simulation.fleet_load();
+    let needed = ceil(load)
         .max(simulation.floor.unwrap_or(0))
         .max(simulation.reference.desired)
         .max(simulation.policy.bounds.min.get());
-    if ready <= needed || (whole - there).abs() <= simulation.policy.tolerance * there {
+    if ready <= needed || (load - there).abs() <= simulation.policy.tolerance * there {
         return Ok(());
     }
     let priority = |s: &Cluster| {
@@ -460,7 +450,7 @@ fn lowest_first(simulation: &Simulation, state: &dyn Fn() -> String) -> Result<(
     Ok(())
 }
 
-/// No member starves at its maximum with room, while others have more than they use.
+/// X5: no member with room starves at its maximum while others have more than they use.
 fn starving(simulation: &Simulation, state: &dyn Fn() -> String) -> Result<(), Violation> {
     let demands = simulation.demands();
     for (s, demand) in simulation.clusters.iter().zip(&demands) {
@@ -485,7 +475,7 @@ fn starving(simulation: &Simulation, state: &dyn Fn() -> String) -> Result<(), V
                     .map_or(0, |st| st.min.get());
                 max > o.replicas.max(min).max(o.desired).max(lower_limit).max(1)
             });
-        // Who was just moved rests.
+        // A member that was just moved cools down.
         let entry = simulation.ledger.members.get(&s.name);
         let moved = entry.and_then(|entry| entry.moved);
         let rests = moved.is_some_and(|moved| {
@@ -509,7 +499,7 @@ fn profile(name: &str) -> crate::domain::federate::Profile {
     }
 }
 
-/// The decision on its own result is the same decision.
+/// P16: the decision on its own result is the same decision.
 fn fixpoint(scenario: &mut Scenario) -> Result<(), Violation> {
     let simulation = &mut scenario.simulation;
     if !scenario.truthful {
@@ -518,7 +508,7 @@ fn fixpoint(scenario: &mut Scenario) -> Result<(), Violation> {
     let Some(sync) = simulation.step() else {
         return Ok(());
     };
-    // What is tried again after an hour may be tried just now; what ends by that is news.
+    // A retry may be due in this very step; then there is no fixpoint to check.
     if has_moved(simulation, &sync) {
         return Ok(());
     }
@@ -550,12 +540,12 @@ fn fixpoint(scenario: &mut Scenario) -> Result<(), Violation> {
     Ok(())
 }
 
-/// How many of its variants a seed is run with, beside the fleet that it is.
+/// How many variants of a seed run, besides the unchanged one.
 #[derive(Clone, Copy)]
 enum VariantSelection {
-    /// One of them for one seed in three.
+    /// One variant for one seed in three.
     Few,
-    /// Every one.
+    /// Every variant.
     All,
 }
 
@@ -573,7 +563,7 @@ impl VariantSelection {
     }
 }
 
-/// Runs seeds and gathers what broke, by law.
+/// Runs seeds and collects the violations by law.
 fn sweep(
     seeds: Range<u64>,
     variants: VariantSelection,
@@ -616,24 +606,24 @@ fn report(seeds: Range<u64>, variants: VariantSelection) {
 
 // Two tests each, so that two cores share the work.
 #[test]
-fn whole_fleets_come_to_rest_and_serve() {
+fn simulated_fleets_converge_and_serve_their_demand() {
     report(0..750, VariantSelection::Few);
 }
 
 #[test]
-fn more_whole_fleets_come_to_rest_and_serve() {
+fn more_simulated_fleets_converge_and_serve_their_demand() {
     report(750..1_500, VariantSelection::Few);
 }
 
 /// `CARGO_PROFILE_DEV_OPT_LEVEL=2 cargo test -p foretide --lib -- --ignored ten_thousand`.
 #[test]
 #[ignore = "minutes, even in an optimized build"]
-fn ten_thousand_whole_fleets_come_to_rest_and_serve() {
+fn ten_thousand_simulated_fleets_converge_and_serve_their_demand() {
     report(1_000..6_000, VariantSelection::All);
 }
 
 #[test]
 #[ignore = "minutes, even in an optimized build"]
-fn the_other_half_of_ten_thousand_whole_fleets() {
+fn the_other_half_of_ten_thousand_simulated_fleets() {
     report(6_000..11_000, VariantSelection::All);
 }

@@ -1,4 +1,4 @@
-//! X10 over the whole loop: a fleet at rest, one member of which says anything at all of its pods and its nodes for a while.
+//! X10 over the whole control loop: one member of a fleet at rest reports random pods and capacities for a while.
 
 use crate::domain::federate::{Pods, Reason};
 
@@ -6,7 +6,7 @@ use super::convergence::{Violation, always, calmed, violation};
 use super::fixtures::{Random, at, n};
 use super::simulation::{FalseReport, Simulation, SyncRecord};
 
-/// How long it lies, in half minutes.
+/// For how many steps of half a minute the reports are false.
 const FALSE_REPORT_STEPS: u32 = 60;
 
 fn false_report(random: &mut Random, now: i64) -> FalseReport {
@@ -55,7 +55,7 @@ fn run(seed: u64) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Nobody else is put below the minimum that was written for it, or below what it runs but in the order of R9.
+/// No other member gets a maximum below the minimum that was written for it.
 fn others_keep_their_minima(
     simulation: &Simulation,
     sync: &SyncRecord,
@@ -77,7 +77,7 @@ fn others_keep_their_minima(
         }
         if decided.max.get() < min {
             return violation(
-                "X10 a lie puts nobody else below its written minimum",
+                "X10 a false report puts no other member below its written minimum",
                 format!("{} had {min}: {}", cluster.name, sync.decision.message()),
             );
         }
@@ -86,7 +86,7 @@ fn others_keep_their_minima(
 }
 
 #[test]
-fn what_one_member_says_takes_no_minimum_of_another() {
+fn false_reports_of_one_member_take_no_minimum_from_another() {
     let violations = (0..250).filter_map(|seed| Some((seed, run(seed).err()?)));
     let violations: Vec<_> = violations.collect();
     assert!(

@@ -1,5 +1,6 @@
-//! The laws of one decision: what moving budgets keeps, and what a member can do to the others by what it says of itself.
-//! It refuses to know how a fleet came to where it is: `alone` and `whole` hand it every decision that they see.
+//! The laws of one decision: sums that moves of budget keep, and how little one member's report can change for the others.
+//!
+//! `single_decisions` and `convergence` check every decision that they make.
 
 use jiff::Timestamp;
 
@@ -11,7 +12,7 @@ use crate::domain::federate::{
 
 use super::convergence::{Violation, violation};
 
-/// One decision, with what it was made from.
+/// One decision and its inputs.
 pub(super) struct Move<'a> {
     pub(super) policy: &'a Policy,
     pub(super) total: &'a Total,
@@ -21,7 +22,7 @@ pub(super) struct Move<'a> {
     pub(super) after: &'a Ledger,
 }
 
-/// A member that had a share and has one, and what was seen of it.
+/// A member with a share before and after the decision, and its observation.
 #[derive(Clone, Copy, Debug)]
 struct MemberChange<'a> {
     member: &'a Member,
@@ -44,7 +45,7 @@ impl MemberChange<'_> {
         self.decided.reasons.contains(&reason)
     }
 
-    /// What it says it runs, but for the pods without a node.
+    /// The pods with a node that it reports.
     fn placed(&self) -> u32 {
         self.member.pods.map_or(0, |pods| pods.placed().get())
     }
@@ -58,7 +59,7 @@ impl MemberChange<'_> {
         self.replicas() == 0 || self.decided.replicas == Some(Replicas::ZERO)
     }
 
-    /// Whether its own pods have had no node for too long.
+    /// Whether its pods have been unschedulable for longer than the delay.
     fn is_blocked(&self, policy: &Policy, now: Timestamp) -> bool {
         let since = self.member.pods.and_then(|pods| pods.unschedulable_since);
         since.is_some_and(|since| now.duration_since(since) >= policy.delay)
@@ -75,15 +76,8 @@ fn total(of: impl Iterator<Item = Replicas>) -> u64 {
     of.map(|n| u64::from(n.get())).sum()
 }
 
-fn has_share(entry: &Entry) -> bool {
-    matches!(
-        entry.share_status,
-        ShareStatus::Candidate | ShareStatus::Pinned
-    )
-}
-
 impl<'a> Move<'a> {
-    /// Every law of this file.
+    /// Checks every law of this file.
     pub(super) fn check(&self) -> Result<(), Violation> {
         if self.decision.conditions.len() == 1 || !self.changes() {
             return Ok(());
@@ -106,7 +100,7 @@ impl<'a> Move<'a> {
         self.one_lie_shrinks_no_more_than_its_own_budget()
     }
 
-    /// Whether there is anything to look at: what was sound stays so.
+    /// Whether budgets have changed, so that there is something to check.
     fn changes(&self) -> bool {
         let is_same = |(a, b): ((&String, &Entry), (&String, &Entry))| {
             let budget = |e: &Entry| (e.min, e.max, e.share_status);
@@ -118,7 +112,7 @@ impl<'a> Move<'a> {
         !same || (was.unassigned, was.generation) != (is.unassigned, is.generation)
     }
 
-    /// Whether R3 divided anew, as far as that can be seen from outside.
+    /// Whether R3 assigned budgets, as far as the result shows.
     fn is_assigned(&self) -> bool {
         let stand = |ledger: &Ledger| -> Vec<_> {
             let all = ledger.members.iter();
@@ -126,10 +120,10 @@ impl<'a> Move<'a> {
             all.map(|(name, entry)| (name.clone(), entry.share_status))
                 .collect()
         };
-        let says = |m: &MemberDecision| m.reasons.contains(&Reason::Assigned);
+        let is_assigned = |m: &MemberDecision| m.reasons.contains(&Reason::Assigned);
         self.before.generation != self.after.generation
             || stand(self.before) != stand(self.after)
-            || self.decision.members.iter().any(says)
+            || self.decision.members.iter().any(is_assigned)
     }
 
     fn preference(&self, name: &str) -> Option<EffectivePreference> {
@@ -137,7 +131,7 @@ impl<'a> Move<'a> {
         self.policy.effective_preference(&member.profile)
     }
 
-    /// Those with a share, before and after.
+    /// The members with a share before and after.
     fn member_changes(&self) -> impl Iterator<Item = MemberChange<'a>> {
         self.decision.members.iter().filter_map(|decided| {
             let name = decided.name.as_str();
@@ -148,36 +142,35 @@ impl<'a> Move<'a> {
                 new: self.after.members.get(name)?,
                 decided,
             };
-            (has_share(change.old) && has_share(change.new)).then_some(change)
+            (change.old.has_share() && change.new.has_share()).then_some(change)
         })
     }
 
-    /// Everybody with a share; whether it was divided with the others or kept because nobody could change it.
+    /// The entries with a share, and whether each was kept because its member could not be changed.
     fn shares(&self) -> impl Iterator<Item = (&'a Entry, bool)> {
-        let shares = self.after.members.values().filter(|e| has_share(e));
+        let shares = self.after.members.values().filter(|e| e.has_share());
         shares.map(|entry| (entry, entry.share_status == ShareStatus::Pinned))
     }
 
-    /// What thresholds ask for in all.
+    /// The sum of the lower limits.
     fn least(&self) -> u64 {
-        let shares = self.after.members.iter().filter(|(_, e)| has_share(e));
+        let shares = self.after.members.iter().filter(|(_, e)| e.has_share());
         total(shares.filter_map(|(name, _)| Some(self.preference(name)?.min)))
     }
 
-    /// P3. Of a member that was lost when budgets were divided, its minimum counts, not the maximum that nobody can use
-    /// for the others.
+    /// P3. Of a member that was lost when budgets were divided, the minimum counts: no other member can use its maximum.
     fn minima_suffice(&self) -> Result<(), Violation> {
-        let minima = total(self.shares().map(|(entry, _)| entry.min));
+        let minimums = total(self.shares().map(|(entry, _)| entry.min));
         let able = total(
             self.shares()
                 .map(|(e, kept)| if kept { e.min } else { e.max }),
         );
-        let asked = u64::from(self.policy.bounds.min.get()).min(able);
-        if minima < asked {
+        let requested = u64::from(self.policy.bounds.min.get()).min(able);
+        if minimums < requested {
             return violation(
-                "P3 minima sum to MIN",
+                "P3 minimums sum to MIN",
                 format!(
-                    "{minima} < {asked}: {:?} {}",
+                    "{minimums} < {requested}: {:?} {}",
                     self.after,
                     self.decision.message()
                 ),
@@ -186,10 +179,10 @@ impl<'a> Move<'a> {
         Ok(())
     }
 
-    /// P4. Lifted minima are one each and can be told from outside only right after a division: minima of blocked members
-    /// may have come to them since.
+    /// P4. Minimums that were raised to one are recognizable only right after an assignment: minimums of blocked members may have
+    /// been added since.
     fn minima_are_no_more_than_asked_for(&self) -> Result<(), Violation> {
-        let asked = u64::from(self.policy.bounds.min.get()).max(self.least());
+        let requested = u64::from(self.policy.bounds.min.get()).max(self.least());
         let divided = || self.shares().filter(|(_, kept)| !kept).map(|(e, _)| e);
         let is_moved = |m: &MemberDecision| m.reasons.contains(&Reason::Relief);
         let exact = self.is_assigned()
@@ -197,18 +190,18 @@ impl<'a> Move<'a> {
             && !self.decision.members.iter().any(is_moved);
         let may_be_lifted = |e: &&Entry| e.max > Replicas::ZERO && (!exact || e.min.get() == 1);
         let lifted = divided().filter(may_be_lifted).count() as u64;
-        let minima = total(divided().map(|e| e.min));
-        if minima > asked + lifted {
+        let minimums = total(divided().map(|e| e.min));
+        if minimums > requested + lifted {
             return violation(
-                "P4 minima sum to no more than MIN, thresholds and lifted ones",
-                format!("{minima} > {asked} + {lifted}: {:?}", self.after),
+                "P4 minimums sum to no more than MIN, thresholds and lifted ones",
+                format!("{minimums} > {requested} + {lifted}: {:?}", self.after),
             );
         }
         Ok(())
     }
 
-    /// P2 right after a division, with members whose share nobody can change: the others divide what is left of MAX, and
-    /// have at least their thresholds, at most those and their shares of MIN.
+    /// P2 right after an assignment with members that cannot be changed: the others divide what is left of MAX, at least their
+    /// lower limits, at most those and their shares of MIN.
     fn maxima_are_divided(&self) -> Result<(), Violation> {
         if self.policy.kind == Kind::Duplicated {
             return Ok(());
@@ -228,10 +221,10 @@ impl<'a> Move<'a> {
         Ok(())
     }
 
-    /// P2 and P4 to the replica, where what lost members would have can be told from outside because weights are given:
-    /// the others divide what those leave of MAX and MIN, and none has less than its share of MIN of all.
+    /// P2 and P4 exactly, where weights are given, so that the shares of lost members are known: the others divide what those leave
+    /// of MAX and MIN, and none has less than its share of MIN.
     fn given_weights_divide_what_is_left(&self) -> Result<(), Violation> {
-        let shares = || self.after.members.iter().filter(|(_, e)| has_share(e));
+        let shares = || self.after.members.iter().filter(|(_, e)| e.has_share());
         let is_kept = |entry: &Entry| entry.share_status == ShareStatus::Pinned;
         if self.policy.kind != Kind::StaticWeighted || !shares().any(|(_, e)| is_kept(e)) {
             return Ok(());
@@ -242,10 +235,12 @@ impl<'a> Move<'a> {
             ..Candidate::default()
         });
         let candidates: Vec<_> = candidates.collect();
-        let whole = assign(self.policy, self.policy.bounds, &candidates).members;
+        let unpinned = assign(self.policy, self.policy.bounds, &candidates).members;
         let least = candidates.iter().filter_map(|candidate| {
             let entry = self.after.members.get(candidate.name)?;
-            let share = whole.get(candidate.name).map_or(Replicas::ZERO, |b| b.min);
+            let share = unpinned
+                .get(candidate.name)
+                .map_or(Replicas::ZERO, |b| b.min);
             (!is_kept(entry)).then_some(share.max(candidate.preference.min))
         });
         let least = total(least);
@@ -272,17 +267,17 @@ impl<'a> Move<'a> {
         Ok(())
     }
 
-    /// P10: moves keep the sum of the maxima and what is unassigned, and the sum of the minima. A member that gets its
-    /// first budget has a minimum of one with it; one that sleeps needs none of its own.
+    /// P10: moves keep the sum of maximums and unassigned budget, and the sum of minimums. A member that gets its first budget
+    /// gets a minimum of one; one that sleeps needs none.
     fn sums_stay(&self) -> Result<(), Violation> {
-        let maxima = |ledger: &Ledger| {
-            let shares = ledger.members.values().filter(|e| has_share(e));
+        let maximums = |ledger: &Ledger| {
+            let shares = ledger.members.values().filter(|e| e.has_share());
             total(shares.map(|e| e.max)) + u64::from(ledger.unassigned.get())
         };
-        let (was, is) = (maxima(self.before), maxima(self.after));
+        let (was, is) = (maximums(self.before), maximums(self.after));
         if was != is {
             return violation(
-                "P10 moves keep the sum of the maxima",
+                "P10 moves keep the sum of the maximums",
                 format!("{was} -> {is}: {}", self.decision.message()),
             );
         }
@@ -297,7 +292,7 @@ impl<'a> Move<'a> {
         let is = total(self.member_changes().map(|p| p.new.min));
         if is + slept < was || is > was + lifted {
             return violation(
-                "P10 moves keep the sum of the minima",
+                "P10 moves keep the sum of the minimums",
                 format!(
                     "{was} -> {is}, {lifted} lifted, {slept} slept: {}",
                     self.decision.message()
@@ -307,7 +302,7 @@ impl<'a> Move<'a> {
         Ok(())
     }
 
-    /// Budgets that are given by the user alone never move.
+    /// Budgets under policies that do not rebalance never move.
     fn what_does_not_move_stays(&self) -> Result<(), Violation> {
         let fixed = matches!(self.policy.kind, Kind::Duplicated | Kind::StaticWeighted);
         let moved = |p: &MemberChange<'_>| (p.old.min, p.old.max) != (p.new.min, p.new.max);
@@ -317,8 +312,8 @@ impl<'a> Move<'a> {
         }
     }
 
-    /// X10: whatever others say, a member that runs and has a node for each pod keeps its minimum, and a maximum that
-    /// allows it. One unit goes where it idles itself (R7).
+    /// X10: whatever others report, a member that runs and has a node for each pod keeps its minimum, and a maximum that allows
+    /// it. R7 takes one replica from a member that is idle.
     fn others_take_no_minimum(&self, change: &MemberChange<'_>) -> Result<(), Violation> {
         if change.is_blocked(self.policy, self.decision.at) || change.sleeps() {
             return Ok(());
@@ -327,12 +322,12 @@ impl<'a> Move<'a> {
         let least = change.old.min.get() - given;
         let (min, max) = (change.new.min.get(), change.new.max.get());
         if min < least || max < least.max(change.preference.min.get()) {
-            return violation("X10 nobody else takes a minimum", format!("{change:?}"));
+            return violation("X10 no other member takes a minimum", format!("{change:?}"));
         }
         Ok(())
     }
 
-    /// X10: R6 takes from others what it gives, and gives nobody more than its threshold.
+    /// X10: R6 takes no more than it gives, and gives no member more than its upper limit.
     fn saturation_takes_what_it_gives(&self) -> Result<(), Violation> {
         let gains = |reason: Reason| {
             let gaining = self.member_changes().filter(move |p| p.is_for(reason));
@@ -351,7 +346,7 @@ impl<'a> Move<'a> {
         Ok(())
     }
 
-    /// X10, R7: one unit, from one to another.
+    /// X10, R7: one replica of minimum moves, from one member to another.
     fn one_unit_of_minimum_moves(&self) -> Result<(), Violation> {
         let moved = self.member_changes().filter(|p| p.is_for(Reason::Starved));
         let changes = moved.map(|p| i64::from(p.new.min.get()) - i64::from(p.old.min.get()));
@@ -363,8 +358,8 @@ impl<'a> Move<'a> {
         Ok(())
     }
 
-    /// X10, R9: what it ends is too much also without what any one member says of itself, but for as much as was given
-    /// to that one.
+    /// X10, R9: without the report of any one member, the pods that it ends are still an excess, except for as many as that
+    /// member's own budget.
     fn one_lie_shrinks_no_more_than_its_own_budget(&self) -> Result<(), Violation> {
         let running = |p: &MemberChange<'_>| p.replicas().min(p.old.max.get());
         let ended = self
@@ -390,7 +385,7 @@ impl<'a> Move<'a> {
                 return violation(
                     "X10 R9 ends no more for one member than its threshold",
                     format!(
-                        "{ended} ended, {others} beside {name}: {}",
+                        "{ended} ended, {others} placed in members other than {name}: {}",
                         self.decision.message()
                     ),
                 );

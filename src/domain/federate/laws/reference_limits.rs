@@ -1,5 +1,5 @@
-//! What a fleet owes to the one autoscaler that it stands for: it is no larger than what is asked of it, whatever else
-//! runs in its clusters, and it shrinks no sooner.
+//! X11 and X12: a fleet is no larger than its demand, floor and minimum need, and shrinks no sooner than the reference
+//! autoscaler.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,40 +9,40 @@ use super::convergence::{Ready, Violation, calmed, has_timed_out, violation};
 use super::reference::Behavior;
 use super::simulation::{Simulation, SyncRecord, ceil};
 
-/// For how many steps a demand may still be served that is over: windows, start-up, and a few decisions.
+/// For how many steps a past demand may still be served: windows, start-up, and a few decisions.
 const PAST: usize = 30;
 
-/// X11: under constant demand the count never rises above what the demand, the floor and the minimum ask for.
+/// X11: under constant demand the count never rises above what the demand, the floor and the minimum need.
 ///
-/// It may be above that where it starts, and where others get a share of the minimum than those who run the pods.
+/// It may start above that, and be above it where members that run no pods get a share of the minimum.
 #[derive(Debug, Default)]
 pub(super) struct Count {
     demands: VecDeque<f64>,
     start: u32,
-    minima: BTreeMap<String, u32>,
+    minimums: BTreeMap<String, u32>,
     last: u32,
 }
 
 impl Count {
-    /// After one step, in which nothing changed if it is `calm`.
+    /// Checks the count after one step; nothing has changed in it if it is `calm`.
     pub(super) fn note(&mut self, simulation: &Simulation, calm: bool) -> Result<(), Violation> {
-        self.demands.push_back(simulation.most());
+        self.demands.push_back(simulation.total_load());
         if self.demands.len() > PAST {
             self.demands.pop_front();
         }
         let count = count(simulation);
         let rises = count > self.last;
         self.last = count;
-        let minima = minima(simulation);
-        if !calm || self.minima != minima {
+        let minimums = minimums(simulation);
+        if !calm || self.minimums != minimums {
             let runs = simulation.members().map(|cluster| {
-                let least = minima.get(&cluster.name).copied();
+                let least = minimums.get(&cluster.name).copied();
                 cluster.replicas.max(least.unwrap_or(0))
             });
             self.start = if calm { self.start } else { 0 }.max(runs.sum());
-            self.minima = minima;
+            self.minimums = minimums;
         }
-        let most = self.start.max(self.asked(simulation));
+        let most = self.start.max(self.requested(simulation));
         if calm && rises && count > most {
             return violation(
                 "X11 the count is what demand, floor and minimum ask for",
@@ -52,10 +52,10 @@ impl Count {
         Ok(())
     }
 
-    /// What is asked for: the demand with the tolerance and a replica of each member for rounding, the floor and the minima.
-    /// It is a sum, because one member may run for the demand and another for the floor. Pods that are not ready serve
+    /// The replicas needed: the demand with the tolerance and one replica of each member for rounding, the floor and the
+    /// minimums. It is a sum, because one member may run for the demand and another for the floor. Pods that are not ready serve
     /// nothing of it.
-    fn asked(&self, simulation: &Simulation) -> u32 {
+    fn requested(&self, simulation: &Simulation) -> u32 {
         let demand = self.demands.iter().copied().fold(0.0, f64::max);
         let members = u32::try_from(simulation.members().count()).expect("few");
         let demand = ceil(demand * (1.0 + simulation.policy.tolerance)) + members;
@@ -65,16 +65,16 @@ impl Count {
             _ => floor,
         };
         let unready: u32 = simulation.members().map(|cluster| cluster.unready).sum();
-        // Of who is out of reach is known what ran there then.
+        // An unreachable member counts with its last observation.
         let unseen = simulation.members().filter(|cluster| !cluster.reached);
         let unseen = unseen.filter_map(|cluster| cluster.seen.as_ref()?.pods);
         let unseen: u32 = unseen.map(|pods| pods.replicas.get()).sum();
-        demand + floor + self.minima.values().sum::<u32>() + unready + unseen
+        demand + floor + self.minimums.values().sum::<u32>() + unready + unseen
     }
 }
 
-/// The minimum of everybody with a share.
-fn minima(simulation: &Simulation) -> BTreeMap<String, u32> {
+/// The minimum of every member with a share.
+fn minimums(simulation: &Simulation) -> BTreeMap<String, u32> {
     let entries = simulation.ledger.members.iter();
     let sharing =
         entries.filter(|(_, e)| e.share_status == ShareStatus::Candidate && e.max.get() > 0);
@@ -83,8 +83,7 @@ fn minima(simulation: &Simulation) -> BTreeMap<String, u32> {
         .collect()
 }
 
-/// Pods within their shares: what is kept beyond one ends when others have taken its place, and what has no node does not
-/// run.
+/// Placed pods within their shares: those beyond a share end when others have replaced them.
 fn count(simulation: &Simulation) -> u32 {
     let share = |name: &str| {
         let entry = simulation.ledger.members.get(name);
@@ -97,8 +96,8 @@ fn count(simulation: &Simulation) -> u32 {
     within.sum()
 }
 
-/// What X12 is measured by is not what the rules would like it to be: all that has a share is counted, and what a landing
-/// takes for having served is no less than what ran in shares.
+/// The inputs of X11 and X12 are correct: every member with a share is counted, and a landing starts from no less than what
+/// ran within shares.
 pub(super) fn measures_are_true(
     simulation: &Simulation,
     sync: &SyncRecord,
@@ -108,8 +107,8 @@ pub(super) fn measures_are_true(
         entry.is_some_and(|entry| entry.max.get() > 0)
     };
     let counts = |name: &str| simulation.reference.counted.contains(name);
-    // Where the policy means no member to which it gives a weight, all that it means weigh the same; who had a share by that
-    // is the fleet's until it has left.
+    // If the policy gives no selected member a weight, all weigh the same. A member that had a share by that counts until it has
+    // left.
     let is_member = |name: &str| simulation.members().any(|cluster| cluster.name == name);
     let is_named = sync.members.iter().any(|member| {
         let is_meant = simulation
@@ -147,10 +146,10 @@ pub(super) fn measures_are_true(
     Ok(())
 }
 
-/// X12: the hub ends no ready pod sooner than one autoscaler over the whole, with the same behavior, would.
+/// X12: the hub ends no ready pod sooner than the reference autoscaler with the same behavior.
 ///
-/// Not where the user takes the room away, not after a landing has timed out, and not under Duplicated, where every
-/// member is a whole.
+/// Not where the user lowers bounds, not after a landing has timed out, and not under Duplicated, where members are
+/// independent.
 pub(super) fn no_pod_ends_sooner(
     simulation: &Simulation,
     sync: &SyncRecord,
@@ -160,7 +159,7 @@ pub(super) fn no_pod_ends_sooner(
     }
     let own = Ready::of_shares(simulation, sync);
     let Ready { after, room, .. } = Ready::of_all_shares(simulation, sync);
-    // What started in the place of pods that are to end is not what one autoscaler would keep.
+    // The reference would not keep pods that were started to replace others.
     let landing = sync.before.landing.or(simulation.ledger.landing);
     let served = landing.and_then(|landing| landing.served);
     let replaced = served.into_iter().chain(sync.before.handover).min();
@@ -184,11 +183,11 @@ fn dip(seed: u64, behavior: Behavior, steps: Option<u32>) -> Result<(), Violatio
     let mut scenario = calmed(seed);
     let simulation = &mut scenario.simulation;
     simulation.behavior = behavior;
-    // The new behavior has to be in force before anything happens.
+    // Let the new behavior take effect first.
     for _ in 0..25 {
         simulation.step();
     }
-    let (before, served) = (ready(simulation), ceil(simulation.whole()));
+    let (before, served) = (ready(simulation), ceil(simulation.fleet_load()));
     let loads: Vec<f64> = simulation
         .clusters
         .iter()
@@ -222,7 +221,7 @@ fn ready(simulation: &Simulation) -> u32 {
 }
 
 #[test]
-fn a_dip_that_is_shorter_than_the_window_takes_no_replica_and_a_longer_one_none_before_its_end() {
+fn a_dip_shorter_than_the_window_ends_no_pod_and_a_longer_one_none_before_the_window_ends() {
     let mut violations = Vec::new();
     for seed in 0..30 {
         let window = [60, 180, 300][usize::try_from(seed % 3).expect("small")];

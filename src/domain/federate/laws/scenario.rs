@@ -1,5 +1,4 @@
-//! The fleets that seeds stand for: what they are made of, an hour of random trouble, and what makes one seed another
-//! fleet (a variant).
+//! The scenario of a seed: a random fleet, an hour of random faults, and variants of it.
 
 use crate::domain::federate::{Affinity, FailurePolicy, Kind, Ledger, Preference, WeightBy};
 
@@ -7,19 +6,19 @@ use super::fixtures::{Random, at, n, policy, prefer};
 use super::reference::{Behavior, ReferenceAutoscaler};
 use super::simulation::{Bystander, Cluster, Estimate, Simulation};
 
-/// What is different from the fleet that a seed has always stood for.
+/// A variant of a seed's scenario. Variants are not drawn, so that every seed keeps its fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Variant {
     Unchanged,
-    /// A fleet divided by capacities is divided by demand.
+    /// A fleet weighted by capacity is weighted by demand.
     ByDemand,
-    /// In a fleet of static weights every member has the whole.
+    /// A fleet with static weights is Duplicated.
     Duplicated,
     /// Clusters that take no part run pods of the same workload.
     Bystanders,
-    /// The user says how fast autoscalers may scale down.
+    /// The user sets a scale-down behavior.
     Behavior,
-    /// Pods turn not ready.
+    /// Pods become not ready.
     Unready,
 }
 
@@ -33,10 +32,10 @@ impl Variant {
         Self::Unready,
     ];
 
-    /// The fleet of a seed with this variant, if it can have it.
+    /// The scenario of a seed with this variant, if it applies.
     pub(super) fn of(self, seed: u64) -> Option<Scenario> {
         let mut scenario = scenario(seed);
-        // Draws of its own: the seed stays the fleet that it was.
+        // A separate generator, so that the seed keeps its fleet.
         let mut random = Random::new(seed ^ 0x7477_6973_7400);
         let simulation = &mut scenario.simulation;
         match (self, simulation.policy.kind) {
@@ -55,7 +54,7 @@ impl Variant {
                 simulation.behavior = Behavior {
                     window: random.pick(&[0, 60, 180, 300, 600]),
                     policy: random.one_in(2).then(|| {
-                        // Not so slow that it does not come to rest within the hour.
+                        // Fast enough to converge within the hour.
                         let pods = random.within(2, 4);
                         (pods, random.pick(&[30, 60, 120]))
                     }),
@@ -68,7 +67,7 @@ impl Variant {
     }
 }
 
-/// A cluster with pods that takes no part: no preference names it, or somebody else scales it.
+/// A cluster with pods that takes no part: no preference names it, or another autoscaler scales it.
 fn bystander(random: &mut Random, kind: Kind, at: u32) -> Cluster {
     let can_be_unnamed = matches!(kind, Kind::StaticWeighted | Kind::Prioritized);
     let foreign = !can_be_unnamed || random.one_in(2);
@@ -82,13 +81,13 @@ fn bystander(random: &mut Random, kind: Kind, at: u32) -> Cluster {
     cluster
 }
 
-/// Everything a run is made from.
+/// A simulation and what happens to it.
 pub(super) struct Scenario {
     pub(super) simulation: Simulation,
     pub(super) random: Random,
     /// Whether load belongs to regions.
     pub(super) local: bool,
-    /// Whether every capacity is known as it is.
+    /// Whether every estimate of capacity is correct.
     pub(super) truthful: bool,
     /// Whether pods turn not ready.
     pub(super) fails: bool,
@@ -182,8 +181,8 @@ pub(super) fn scenario(seed: u64) -> Scenario {
 }
 
 impl Scenario {
-    /// Something happens, most of the time nothing.
-    pub(super) fn trouble(&mut self) {
+    /// Injects a fault, in one step of twelve.
+    pub(super) fn inject_fault(&mut self) {
         self.turn_pods();
         if !self.random.one_in(12) {
             return;
@@ -237,7 +236,7 @@ impl Scenario {
         }
     }
 
-    /// Pods turn not ready and ready again, and bystanders are scaled, by draws that the seed does not notice.
+    /// Pods become not ready and ready again, and bystanders are scaled, by a separate generator.
     fn turn_pods(&mut self) {
         let mut random = Random::new(self.random.peek());
         if self.fails && random.one_in(10) {
@@ -254,7 +253,7 @@ impl Scenario {
         }
     }
 
-    /// Everybody is there again, and nothing changes any more.
+    /// Ends all faults; nothing changes any more.
     pub(super) fn calm(&mut self) {
         let lost = self.random.one_in(10);
         let simulation = &mut self.simulation;

@@ -1,4 +1,4 @@
-//! The laws over `decide` alone: fleets whose members report anything at all, lies included.
+//! The laws over single decisions: fleets whose members report random states, false ones included.
 
 use crate::domain::federate::{
     FailurePolicy, FleetDecision, Health, Kind, Ledger, Member, MemberDecision, Pods, Policy,
@@ -42,7 +42,7 @@ fn random_policy(random: &mut Random, count: u32) -> Policy {
     policy
 }
 
-/// Anything a member may say, now and then beyond all reason.
+/// A random report of a member, sometimes an absurd one.
 fn report(random: &mut Random, member: &mut Member, now: i64) {
     let wild = random.one_in(15);
     let replicas = if wild {
@@ -88,9 +88,9 @@ fn report(random: &mut Random, member: &mut Member, now: i64) {
     member.foreign_writer = random.one_in(30).then(|| "kubectl".to_owned());
 }
 
-/// What one seed goes through: a few decisions, each on new reports.
+/// Runs one seed: a few decisions, each on new reports.
 ///
-/// What weighs is no draw of its own: a seed stays the fleet that it always was, and with other weights it is another.
+/// `weight_by` is not drawn, so that every seed keeps its fleet.
 fn run(seed: u64, weight_by: WeightBy) -> Tally {
     let mut tally = Tally::default();
     let mut random = Random::new(seed);
@@ -141,7 +141,7 @@ fn run(seed: u64, weight_by: WeightBy) -> Tally {
     tally
 }
 
-/// How many decisions were made, and how many of them were repeated on their own result.
+/// How many decisions were made, and how many were repeated on their own result.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     decided: u32,
@@ -191,9 +191,15 @@ impl Case<'_> {
 
     /// P5.
     fn order_of_members_does_not_matter(&self, decision: &FleetDecision, after: &Ledger) {
-        let mut turned = self.members.to_vec();
-        turned.reverse();
-        let other = decide(self.policy, self.total, &turned, self.before, at(self.now));
+        let mut reversed = self.members.to_vec();
+        reversed.reverse();
+        let other = decide(
+            self.policy,
+            self.total,
+            &reversed,
+            self.before,
+            at(self.now),
+        );
         assert_eq!(
             (&other.0, &other.1),
             (decision, after),
@@ -205,7 +211,7 @@ impl Case<'_> {
     /// P1, P2, P4.
     fn budgets_are_sound(&self, after: &Ledger) {
         let seed = self.seed;
-        let (mut maxima, mut least, mut most, mut held) = (0u64, 0u64, 0u64, false);
+        let (mut maximums, mut least, mut most, mut held) = (0u64, 0u64, 0u64, false);
         for (name, entry) in &after.members {
             held |= entry.share_status == ShareStatus::Pinned || self.is_pinned(name);
             if matches!(
@@ -228,7 +234,7 @@ impl Case<'_> {
                 .policy
                 .effective_preference(&member.profile)
                 .expect("selected");
-            maxima += u64::from(entry.max.get());
+            maximums += u64::from(entry.max.get());
             least += u64::from(preference.min.get());
             most += u64::from(preference.max.get());
             let pinned = self.is_pinned(name);
@@ -249,8 +255,8 @@ impl Case<'_> {
         let goal = u64::from(self.policy.bounds.max.get()).max(least);
         if self.policy.kind != Kind::Duplicated && !held {
             let unassigned = u64::from(after.unassigned.get());
-            assert_eq!(maxima + unassigned, goal, "seed {seed}: P2 {after:?}");
-            assert!(maxima <= most, "seed {seed}: P2");
+            assert_eq!(maximums + unassigned, goal, "seed {seed}: P2 {after:?}");
+            assert!(maximums <= most, "seed {seed}: P2");
         }
     }
 
@@ -331,8 +337,8 @@ impl Case<'_> {
         }
     }
 
-    /// X9: whatever write is the last that succeeds, maxima do not sum to more than MAX, before or after, but for what
-    /// is ended last.
+    /// X9: after any prefix of the writes, maximums add up to no more than MAX, before or after, except for those that are written
+    /// last.
     fn prefixes_stay_within_max(&self, decision: &FleetDecision) {
         if self.policy.mode == Mode::Direct {
             return;
@@ -379,8 +385,8 @@ impl Case<'_> {
         }
     }
 
-    /// P16: the decision on its own result, writes carried out and the rest as it was believed, writes nothing and moves
-    /// nothing. False where the result itself is news.
+    /// P16: repeated on its own result, with writes applied and reports as trusted, the decision writes and moves nothing. False
+    /// where the result itself changes the input.
     fn again_nothing_changes(&self, decision: &FleetDecision, after: &Ledger) -> bool {
         let before: Vec<_> = self.members.iter().map(|m| self.as_believed(m)).collect();
         let mut members = before.clone();
@@ -407,9 +413,8 @@ impl Case<'_> {
         true
     }
 
-    /// Whether the next decision sees something new, because this one was carried out: pods ended; as
-    /// many run now that a backoff is outdone or a maximum reached; or the fleet lands, which counts what is ready within the
-    /// maxima.
+    /// Whether applying the decision changes the next input: pods end, a proved capacity is exceeded, a maximum is reached, or a
+    /// landing counts what is ready within the maximums.
     fn is_news<'m>(
         &self,
         decision: &FleetDecision,
@@ -436,14 +441,14 @@ impl Case<'_> {
             })
     }
 
-    /// Whether the pods of other members are the fleet's than before: then what is measured of the whole is another.
+    /// Whether other members are counted than before, which changes the totals.
     fn others_count(&self, members: &[Member], after: &Ledger) -> bool {
         let now = at(self.now);
         participation(self.policy, self.members, self.before, now)
             != participation(self.policy, members, after, now)
     }
 
-    /// What was believed of a member: one that reports more than was written for it is believed more of when more is.
+    /// The report of a member as far as it was trusted: up to what was written for it.
     fn as_believed(&self, member: &Member) -> Member {
         let mut member = member.clone();
         let entry = self.before.members.get(&member.profile.name);
@@ -459,13 +464,13 @@ impl Case<'_> {
         member
     }
 
-    /// A write as it is done at once.
+    /// Applies a write at once.
     fn carry_out(&self, decided: &MemberDecision, member: &mut Member) {
         if self.policy.mode == Mode::Delegated && decided.action.writes() {
             member.hpa = (decided.max > n(0)).then_some((decided.min, decided.max));
         }
         if let (Some(pods), Some(count)) = (member.pods.as_mut(), decided.replicas) {
-            // Pods without a node end first, and new ones have one where there is one.
+            // Pods without a node end first; new ones get one where there is room.
             let holds = match member.capacity {
                 _ if pods.unschedulable > n(0) => pods.placed(),
                 None => count,
@@ -479,7 +484,7 @@ impl Case<'_> {
     }
 }
 
-/// Runs seeds; what none of them decides twice is no law, so most have to.
+/// Runs seeds; at least 60 % of the decisions must be repeated for P16.
 fn runs(seeds: std::ops::Range<u64>, weight_by: WeightBy) {
     let mut all = Tally::default();
     for seed in seeds {
@@ -492,11 +497,11 @@ fn runs(seeds: std::ops::Range<u64>, weight_by: WeightBy) {
 }
 
 #[test]
-fn ten_thousand_fleets_that_report_anything_obey_the_laws() {
+fn ten_thousand_fleets_with_random_reports_obey_the_laws() {
     runs(0..10_000, WeightBy::Capacity);
 }
 
 #[test]
-fn fleets_that_report_anything_obey_the_laws_where_demand_weighs() {
+fn fleets_with_random_reports_obey_the_laws_when_weighted_by_demand() {
     runs(0..5_000, WeightBy::Demand);
 }

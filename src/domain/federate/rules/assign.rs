@@ -131,8 +131,13 @@ fn budgets(fleet: &FleetState<'_>, candidates: &[Candidate<'_>]) -> Budgets {
     }
     let lost = pinned().map(|state| candidate(state, fleet));
     let all: Vec<_> = candidates.iter().copied().chain(lost).collect();
-    let whole = divide(fleet.policy, bounds, &all);
-    let least = |name: &str| whole.members.get(name).map_or(Replicas::ZERO, |b| b.min);
+    let all_budgets = divide(fleet.policy, bounds, &all);
+    let least = |name: &str| {
+        all_budgets
+            .members
+            .get(name)
+            .map_or(Replicas::ZERO, |b| b.min)
+    };
     let raised = candidates.iter().copied().map(|mut candidate| {
         let preference = &mut candidate.preference;
         preference.min = preference.min.max(least(candidate.name));
@@ -140,7 +145,7 @@ fn budgets(fleet: &FleetState<'_>, candidates: &[Candidate<'_>]) -> Budgets {
         candidate
     });
     let raised: Vec<_> = raised.collect();
-    let left = |whole: Replicas, held: u32| Replicas::new(whole.get().saturating_sub(held));
+    let left = |bound: Replicas, held: u32| Replicas::new(bound.get().saturating_sub(held));
     let bounds = ReplicaBounds::new(
         left(bounds.min, sum(pinned().map(MemberState::min))),
         left(bounds.max, sum(pinned().map(MemberState::max))),
@@ -200,7 +205,7 @@ fn store_budgets(fleet: &mut FleetState<'_>, budgets: &Budgets) {
                 }
             }
             MemberRole::Lost | MemberRole::Foreign => {
-                state.entry.share_status = ShareStatus::Pinned
+                state.entry.share_status = ShareStatus::Pinned;
             }
             MemberRole::Failed | MemberRole::Recovering => {
                 state.entry.share_status = ShareStatus::Failed;

@@ -189,8 +189,8 @@ fn receive(fleet: &mut FleetState<'_>, gains: &[u32], minimum: u32, cause: &str)
         ..Recipient::default()
     });
     let recipients: Vec<_> = recipients.collect();
-    let minima = quota_split(minimum, &recipients).shares;
-    for ((state, gain), minimum) in fleet.members.iter_mut().zip(gains).zip(minima) {
+    let minimums = quota_split(minimum, &recipients).shares;
+    for ((state, gain), minimum) in fleet.members.iter_mut().zip(gains).zip(minimums) {
         if *gain > 0 {
             let text = format!("{cause}; {} has room for {}", state.name(), state.capacity);
             state.gain(*gain, now);

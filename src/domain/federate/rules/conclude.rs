@@ -102,41 +102,41 @@ fn outcome(
     mode: Mode,
     before: Option<(Replicas, Replicas)>,
 ) -> Outcome {
-    let stands = before.map(|(min, max)| (min.get(), max.get()));
+    let present = before.map(|(min, max)| (min.get(), max.get()));
     match state.role {
         MemberRole::Lost | MemberRole::Foreign | MemberRole::Failed | MemberRole::Recovering => {
-            Outcome::of(Action::Hold, stands.unwrap_or((state.min(), state.max())))
+            Outcome::of(Action::Hold, present.unwrap_or((state.min(), state.max())))
         }
         MemberRole::Outside(Reason::Unknown | Reason::Failed | Reason::Foreign) => {
-            Outcome::of(Action::Hold, stands.unwrap_or_default())
+            Outcome::of(Action::Hold, present.unwrap_or_default())
         }
         MemberRole::Outside(_) if state.member.hpa.is_some() => Outcome::of(Action::Delete, (0, 0)),
         MemberRole::Outside(_) => Outcome::default(),
-        MemberRole::Leaving => ended(state, source, stands),
-        MemberRole::Active if state.max() == 0 => ended(state, source, stands),
-        MemberRole::Active => running(state, source, mode, stands),
+        MemberRole::Leaving => ended(state, source, present),
+        MemberRole::Active if state.max() == 0 => ended(state, source, present),
+        MemberRole::Active => running(state, source, mode, present),
     }
 }
 
 /// A member without a share keeps its pods until others are ready, then is drained, then our objects in it are deleted; a
 /// workload that the hub did not place is not changed.
-fn ended(state: &MemberState<'_>, source: WorkloadSource, stands: Option<(u32, u32)>) -> Outcome {
+fn ended(state: &MemberState<'_>, source: WorkloadSource, present: Option<(u32, u32)>) -> Outcome {
     let runs = state
         .member
         .pods
         .is_some_and(|pods| pods.replicas > Replicas::ZERO);
     let is_theirs = source == WorkloadSource::Hub && state.member.foreign_workload;
     let is_ours = source == WorkloadSource::Hub && state.member.pods.is_some() && !is_theirs;
-    let stands = stands.filter(|(_, max)| *max > 0);
+    let present = present.filter(|(_, max)| *max > 0);
     if state.keep > 0 {
         // Pods that never were the fleet's are kept without bounds, and none are stored.
         let never_was_ours = state
             .previous
             .is_none_or(|(_, written)| written == Replicas::ZERO);
-        let bounds = if stands.is_none() && never_was_ours {
+        let bounds = if present.is_none() && never_was_ours {
             (0, 0)
         } else {
-            let min = stands.map_or(1, |(min, _)| min.min(state.keep));
+            let min = present.map_or(1, |(min, _)| min.min(state.keep));
             (min, state.keep)
         };
         Outcome::of(Action::Keep, bounds)
@@ -156,7 +156,7 @@ fn running(
     state: &MemberState<'_>,
     source: WorkloadSource,
     mode: Mode,
-    stands: Option<(u32, u32)>,
+    present: Option<(u32, u32)>,
 ) -> Outcome {
     let (min, max) = (state.written_min(), state.max().max(state.keep));
     let there = state.member.pods.map(|pods| pods.replicas.get());
@@ -176,8 +176,8 @@ fn running(
                 Action::Keep
             }
         }
-        _ if stands.is_none() => Action::Create,
-        _ if stands != Some((min, max)) || state.hold != state.entry.held => Action::Update,
+        _ if present.is_none() => Action::Create,
+        _ if present != Some((min, max)) || state.hold != state.entry.held => Action::Update,
         _ => Action::Keep,
     };
     let replicas = replicas.or((action == Action::Create && there.is_none()).then_some(0));

@@ -13,7 +13,7 @@
 //! | R7 Starved | off by default | one replica of minimum from an idle member |
 //! | R8 Optimize | one member has little headroom, another much | headroom by policy |
 //! | R9 Shrink | an excess for long enough, Prioritized | the lowest tier's maximum, one tier at a time |
-//! | R10 Sleep | all idle at their minima, and members may sleep | one to zero replicas |
+//! | R10 Sleep | all idle at their minimums, and members may sleep | one to zero replicas |
 //! | R11 Wake | awake members cannot run what is needed | one or all sleeping members |
 //! | R12 Clamp | always | `1 <= min <= max`; only changes are written |
 //!

@@ -46,8 +46,8 @@ fn headroom(state: &MemberState<'_>) -> u32 {
 fn may_forget_sleepers(fleet: &FleetState<'_>) -> bool {
     let runs =
         |state: &&MemberState<'_>| state.role.is_pinned() || state.is_active() && state.is_awake();
-    let minima = sum(fleet.members.iter().filter(runs).map(MemberState::min));
-    minima >= fleet.policy.bounds.min.get()
+    let minimums = sum(fleet.members.iter().filter(runs).map(MemberState::min));
+    minimums >= fleet.policy.bounds.min.get()
 }
 
 /// What a member keeps in any case.

@@ -123,13 +123,13 @@ fn is_idle(fleet: &FleetState<'_>, reassigned: Option<&BTreeMap<&str, u32>>) -> 
             && !fleet.is_cooling_down(state)
             && !fleet.within(state.entry.woken, fleet.policy.cooldown)
     };
-    let minima = sum(awake(fleet).map(MemberState::min));
+    let minimums = sum(awake(fleet).map(MemberState::min));
     awake(fleet).all(is_calm)
         && awake(fleet).nth(1).is_some()
         && is_at_minimum(fleet, reassigned)
         && is_below_target(fleet)
         && fleet.unmet == 0
-        && minima > fleet.policy.bounds.min.get()
+        && minimums > fleet.policy.bounds.min.get()
 }
 
 /// Whether no count could go down. A member that takes over another's share of the floor may be anywhere up to its

@@ -54,7 +54,7 @@ pub(super) fn evict(
 /// Since when a member has a `NoExecute` taint: by its taints; where one has no time, by the ledger, otherwise since now.
 pub(super) fn seen(
     member: &Member,
-    remembered: Option<Timestamp>,
+    recorded: Option<Timestamp>,
     now: Timestamp,
 ) -> Option<Timestamp> {
     let taints = member.taints.iter();
@@ -64,9 +64,9 @@ pub(super) fn seen(
             .filter(|t| t.effect == TaintEffect::NoExecute)
     };
     let dated = evicting().filter_map(|taint| taint.since).min();
-    let remembered = remembered.filter(|_| evicting().any(|taint| taint.since.is_none()));
+    let recorded = recorded.filter(|_| evicting().any(|taint| taint.since.is_none()));
     evicting().next()?;
-    Some(remembered.or(dated).unwrap_or(now))
+    Some(recorded.or(dated).unwrap_or(now))
 }
 
 fn repels(policy: &Policy, taint: &Taint) -> bool {

@@ -60,7 +60,7 @@ fn extend_stay_awake(state: &mut MemberState<'_>, soon: SignedDuration, now: Tim
 /// Why each member is to be woken if it is asleep; parallel to the members.
 fn wanted(fleet: &FleetState<'_>) -> Vec<Option<&'static str>> {
     let taken_over = taken_over(fleet);
-    let takes_over = |(at, state): (usize, &MemberState<'_>)| {
+    let takeover_cause = |(at, state): (usize, &MemberState<'_>)| {
         let lifted = state.reasons.contains(&Reason::FloorLifted);
         let gained = lifted || taken_over.contains(&at);
         gained.then_some("it takes over what others cannot run")
@@ -68,10 +68,10 @@ fn wanted(fleet: &FleetState<'_>) -> Vec<Option<&'static str>> {
     if !fleet.policy.may_sleep() {
         let all = fleet.members.iter().enumerate();
         return all
-            .map(|(at, state)| takes_over((at, state)).or(Some(always(state))))
+            .map(|(at, state)| takeover_cause((at, state)).or(Some(always(state))))
             .collect();
     }
-    let all = fleet.members.iter().enumerate().map(takes_over);
+    let all = fleet.members.iter().enumerate().map(takeover_cause);
     let mut wanted: Vec<_> = all.collect();
     let Some(cause) = cause(fleet) else {
         return wanted;
@@ -127,7 +127,7 @@ fn awake<'f, 'a>(fleet: &'f FleetState<'a>) -> impl Iterator<Item = &'f MemberSt
 fn cause(fleet: &FleetState<'_>) -> Option<&'static str> {
     let pinned = || fleet.members.iter().filter(|state| state.role.is_pinned());
     let with_budget = fleet.active().filter(|state| state.max() > 0);
-    let minima = sum(with_budget.map(MemberState::min));
+    let minimums = sum(with_budget.map(MemberState::min));
     let kept = sum(pinned().map(MemberState::min));
     let least = fleet
         .policy
@@ -135,7 +135,7 @@ fn cause(fleet: &FleetState<'_>) -> Option<&'static str> {
         .min
         .get()
         .saturating_sub(kept)
-        .min(minima);
+        .min(minimums);
     let hosts = sum(awake(fleet).map(|state| state.max().min(state.capacity)));
     let demand: f64 = awake(fleet).filter_map(|state| state.demand).sum();
     let most = f64::from(hosts) * (1.0 + fleet.policy.tolerance);
