@@ -1,13 +1,13 @@
-//! What dividing costs: a thousand fleets of a hundred members each, decided once; in the steady state and after a
-//! change of the spec. The bar is 200 us of CPU for one fleet of a hundred members.
+//! The cost of dividing: one decision for each of a thousand fleets of a hundred members, in the steady state and after a
+//! change of the spec. The limit is 200 us of CPU for one fleet of a hundred members.
 //!
-//! criterion's times are those of a clock on the wall, which a busy machine stretches. The table after them is CPU time,
-//! as Linux accounts it to the thread, and says how it grows with the members.
+//! criterion reports wall-clock times, which other load on the machine lengthens. The table after them is CPU time, as Linux
+//! accounts it to the thread, and how it grows with the number of members.
 
 #![expect(
     clippy::expect_used,
     clippy::print_stdout,
-    reason = "a bench may stop on input of its own that is wrong, and reports to people"
+    reason = "a bench may panic on its own wrong input, and prints its report"
 )]
 
 use std::hint::black_box;
@@ -144,7 +144,7 @@ fn decisions(c: &mut Criterion) {
     thousand(c);
 }
 
-/// The bar: a thousand objects.
+/// The limit: a thousand objects.
 fn thousand(c: &mut Criterion) {
     let mut group = c.benchmark_group("federate");
     group.sample_size(10);
@@ -165,7 +165,7 @@ fn thousand_cases() -> Vec<Case> {
     kinds.map(|(_, kind)| case(kind, 100)).collect()
 }
 
-/// CPU time of this thread so far, in seconds; `None` where the system does not tell.
+/// CPU time of this thread so far, in seconds; `None` where the system does not report it.
 fn cpu_seconds() -> Option<f64> {
     let accounted = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     let nanoseconds: f64 = accounted.split_whitespace().next()?.parse().ok()?;
@@ -202,7 +202,7 @@ fn growth(costs: &[f64]) -> f64 {
     covariance / points.iter().map(|p| (p.0 - x).powi(2)).sum::<f64>()
 }
 
-/// Prints what a fleet costs by the number of its members, and what a thousand cost.
+/// Prints the cost of one fleet by the number of its members, and of a thousand fleets.
 fn report() -> Option<()> {
     println!("CPU time of one decision, in us, by members");
     println!("{:30}      10      30     100     300  growth", "");
@@ -225,7 +225,7 @@ fn report() -> Option<()> {
     cases.iter_mut().for_each(changed);
     let reassigned = cost(|| cases.iter().for_each(run))?;
     println!(
-        "1,000 fleets of 100 members: {:.0} ms of CPU steady, {:.0} ms reassigned; the bar is 200 ms",
+        "1,000 fleets of 100 members: {:.0} ms of CPU steady, {:.0} ms reassigned; the limit is 200 ms",
         steady * 1e3,
         reassigned * 1e3
     );

@@ -12,8 +12,13 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// A number of pods: never negative, and never more than the API's signed 32-bit field can hold.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(from = "u32", into = "u32")]
 pub struct Replicas(u32);
 
 impl Replicas {
@@ -89,6 +94,18 @@ impl Replicas {
     #[must_use]
     pub const fn distance(self, other: Self) -> Self {
         Self(self.0.abs_diff(other.0))
+    }
+}
+
+impl From<u32> for Replicas {
+    fn from(n: u32) -> Self {
+        Self::new(n)
+    }
+}
+
+impl From<Replicas> for u32 {
+    fn from(count: Replicas) -> Self {
+        count.get()
     }
 }
 

@@ -5,7 +5,7 @@ use std::{fmt::Write as _, path::Path};
 
 use foretide::domain::{
     ReplicaBounds, Replicas,
-    federate::{Candidate, ConditionKind, Kind, Policy, Reason, Standing, assign},
+    federate::{Candidate, ConditionKind, EffectivePreference, Kind, Policy, Reason, assign},
 };
 
 /// One cluster: its name, what is known of it, its weight, its priority.
@@ -85,11 +85,11 @@ impl Example {
         let bounds = ReplicaBounds::new(min, max);
         let candidate = |(name, capacity, weight, priority): &Cluster| Candidate {
             name,
-            standing: Standing {
+            preference: EffectivePreference {
                 weight: *weight,
                 priority: *priority,
-                hi: max,
-                ..Standing::default()
+                max,
+                ..EffectivePreference::default()
             },
             capacity: *capacity,
             ..Candidate::default()

@@ -13,9 +13,9 @@ use std::{
 use foretide::domain::{
     Labels, ReplicaBounds, Replicas, Requirement,
     federate::{
-        Affinity, Candidate, Dropped, Entry, Health, Kind, Ledger, Member, PodShape, Pods, Policy,
-        Preference, Profile, Quota, Slot, Standing, Supply, Surplus, Ties, Total, WorkloadSource,
-        assign, decide, distribute, share, webster,
+        Affinity, Candidate, Dropped, EffectivePreference, Entry, Health, Kind, Ledger, Member,
+        PodShape, Pods, Policy, Preference, Profile, Quota, Recipient, Supply, Surplus, Ties,
+        Total, WorkloadSource, assign, decide, distribute, share, webster,
     },
     hpa,
     observation::Requests,
@@ -81,7 +81,7 @@ gates! {
     vectors_federation_fhpa_longest_period: "karmada_fhpa_GetLongestPolicyPeriod" => longest_period;
 }
 
-/// The groups that tell of rules we do not follow, and why.
+/// The groups whose rules this project does not follow, and why.
 const NOT_OURS: [(&str, &str); 13] = [
     (
         "karmada_assign_replicas_overflow",
@@ -458,11 +458,11 @@ fn blocked_transfer(case: &Value) -> Outcome {
         let entry = ledger.members.get(&name).ok_or("no entry")?;
         let written = decision.member(&name).and_then(|m| m.replicas);
         let member = members.iter().find(|m| m.profile.name == name);
-        let standing = member.and_then(|m| m.pods).map(|pods| pods.replicas);
+        let running = member.and_then(|m| m.pods).map(|pods| pods.replicas);
         let found = AssignedCluster {
             min: entry.min.get(),
             max: entry.max.get(),
-            replicas: want.replicas.and(written.or(standing)).map(Replicas::get),
+            replicas: want.replicas.and(written.or(running)).map(Replicas::get),
         };
         equal("share", found, want)?;
     }
@@ -479,7 +479,7 @@ fn shrink_order(case: &Value) -> Outcome {
         .map(|c| c.utilization.unwrap_or(0.0) * f64::from(c.replicas()) / target);
     let (policy, mut members, mut ledger) = running(&clusters, false);
     let demand: f64 = demand.sum();
-    // A load that has lasted: one autoscaler over the whole is at what it asks for.
+    // A lasting load: one autoscaler over the whole fleet has reached what the demand needs.
     let total = Total {
         demand: Some(demand),
         desired: Some(policy.bounds.clamp(Replicas::from_f64_ceil(demand))),
@@ -534,10 +534,10 @@ fn head_room(case: &Value) -> Outcome {
     equal("head-room", headroom, all)?;
     let candidates = clusters.iter().map(|c| Candidate {
         name: &c.name,
-        standing: Standing {
+        preference: EffectivePreference {
             weight: c.weight,
-            hi: Replicas::new(headroom),
-            ..Standing::default()
+            max: Replicas::new(headroom),
+            ..EffectivePreference::default()
         },
         ..Candidate::default()
     });
@@ -556,17 +556,17 @@ fn head_room(case: &Value) -> Outcome {
 }
 
 fn first_assignment(case: &Value) -> Outcome {
-    let asked: AssignInput = read(&case["input"])?;
+    let spec: AssignInput = read(&case["input"])?;
     let want: AssignExpected = read(&case["expected"])?;
-    let policy = asked.policy()?;
-    let clusters: Vec<_> = asked.clusters.iter().chain(&asked.unselected).collect();
+    let policy = spec.policy()?;
+    let clusters: Vec<_> = spec.clusters.iter().chain(&spec.unselected).collect();
     let profiles: Vec<_> = clusters.iter().map(|c| profile(&c.name)).collect();
     let (mut candidates, mut dropped) = (Vec::new(), BTreeMap::new());
-    for (cluster, standing) in clusters.iter().zip(policy.standings(&profiles)) {
-        match standing {
-            Ok(standing) => candidates.push(Candidate {
+    for (cluster, preference) in clusters.iter().zip(policy.effective_preferences(&profiles)) {
+        match preference {
+            Ok(preference) => candidates.push(Candidate {
                 name: &cluster.name,
-                standing,
+                preference,
                 capacity: cluster.available_replicas,
                 demand: None,
                 hosts: cluster.current_replicas.is_some(),
@@ -584,17 +584,17 @@ fn first_assignment(case: &Value) -> Outcome {
     same("excluded", because(Dropped::NoPreference), want.excluded)??;
     let budgets = assign(&policy, policy.bounds, &candidates);
     let present = |name: &str| {
-        let cluster = asked.clusters.iter().find(|c| c.name == name);
+        let cluster = spec.clusters.iter().find(|c| c.name == name);
         cluster.and_then(|c| c.current_replicas).map(n)
     };
     let got = budgets.members.iter().map(|(name, budget)| {
-        let asks = want.clusters.get(name).and_then(|c| c.replicas);
+        let wanted = want.clusters.get(name).and_then(|c| c.replicas);
         let start = budget.start(present(name), policy.scaling_to_zero);
         let assigned = AssignedCluster {
             min: budget.min.get(),
             max: budget.max.get(),
             // What an example does not say is not checked.
-            replicas: asks.map(|_| start.get()),
+            replicas: wanted.map(|_| start.get()),
         };
         (name.clone(), assigned)
     });
@@ -630,30 +630,30 @@ struct SeatsInput {
 }
 
 fn seats(case: &Value) -> Outcome {
-    let asked: SeatsInput = read(&case["input"])?;
-    let names: BTreeSet<_> = asked.weights.keys().chain(asked.initial.keys()).collect();
-    let slots = names.into_iter().map(|name| Slot {
+    let spec: SeatsInput = read(&case["input"])?;
+    let names: BTreeSet<_> = spec.weights.keys().chain(spec.initial.keys()).collect();
+    let recipients = names.into_iter().map(|name| Recipient {
         name,
-        weight: asked.weights.get(name).copied().unwrap_or_default(),
-        lo: asked.initial.get(name).copied().unwrap_or_default(),
-        hi: u32::MAX,
+        weight: spec.weights.get(name).copied().unwrap_or_default(),
+        min: spec.initial.get(name).copied().unwrap_or_default(),
+        max: u32::MAX,
     });
-    let slots: Vec<_> = slots.collect();
-    let ties = match asked.tie_break.as_str() {
-        "" | "default" => ties(&asked.uid),
+    let recipients: Vec<_> = recipients.collect();
+    let ties = match spec.tie_break.as_str() {
+        "" | "default" => ties(&spec.uid),
         "nameAsc" => Ties::NameAscending,
         "nameDesc" => Ties::NameDescending,
         other => return Err(format!("unknown tieBreak {other:?}").into()),
     };
-    let held: u32 = asked.initial.values().sum();
-    let split = webster(held + asked.new_seats, &slots, ties);
+    let held: u32 = spec.initial.values().sum();
+    let split = webster(held + spec.new_seats, &recipients, ties);
     let got = split
-        .of(&slots)
-        .map(|(slot, seats)| (slot.name.to_owned(), seats));
+        .of(&recipients)
+        .map(|(recipient, seats)| (recipient.name.to_owned(), seats));
     expect_counts(case, got.collect())
 }
 
-/// Compares with `expected`, or any of `expectedAnyOf`; null means nobody.
+/// Compares with `expected`, or any of `expectedAnyOf`; null means no cluster.
 fn expect_counts(case: &Value, got: Counts) -> Outcome {
     if let Some(any) = case.get("expectedAnyOf") {
         let any: Vec<Counts> = read(any)?;
@@ -729,29 +729,35 @@ fn division(case: &Value) -> Outcome {
     } else {
         spec.scheduled.clone()
     };
-    let got = divided(
-        (kind, &spec.uid),
-        spec.replicas,
-        &parts.collect(),
-        &spec.weights,
-        &previous,
-    );
+    let got = divided(&Division {
+        kind,
+        uid: &spec.uid,
+        replicas: spec.replicas,
+        capacity: parts.collect(),
+        weights: spec.weights.clone(),
+        previous,
+    });
     // Zero entries are removed.
     let got = got.map(|counts| counts.into_iter().filter(|(_, count)| *count > 0).collect());
     expect_division(&case["expected"], got)
 }
 
-/// The counts, or nothing where the clusters cannot run that many.
-fn divided(
-    (kind, uid): (Kind, &str),
+/// A count that is to be divided, in the words of the tables.
+struct Division<'v> {
+    kind: Kind,
+    uid: &'v str,
     replicas: u32,
-    capacity: &Counts,
-    weights: &BTreeMap<String, u64>,
-    previous: &Counts,
-) -> Option<Counts> {
-    // Where the last name wins ties, the names are turned round: ours lets the first one win.
+    capacity: Counts,
+    weights: BTreeMap<String, u64>,
+    previous: Counts,
+}
+
+/// The counts; `None` where the clusters cannot run that many.
+fn divided(division: &Division<'_>) -> Option<Counts> {
+    let (kind, capacity) = (division.kind, &division.capacity);
+    // Where the last name wins ties, the names are reversed: here the first one wins.
     let mut order: Vec<_> = capacity.keys().collect();
-    if ties(uid) == Ties::NameDescending {
+    if ties(division.uid) == Ties::NameDescending {
         order.reverse();
     }
     let alias = |name: &String| {
@@ -769,7 +775,7 @@ fn divided(
         })
     };
     let policy = Policy {
-        preferences: weights.iter().filter_map(preference).collect(),
+        preferences: division.weights.iter().filter_map(preference).collect(),
         ..policy(kind, 0, MANY)
     };
     let profiles: Vec<_> = capacity
@@ -779,26 +785,27 @@ fn divided(
         .collect();
     let mut names = Vec::new();
     let mut candidates = Vec::new();
-    let standings = policy.standings(&profiles);
-    for (((name, capacity), profile), standing) in capacity.iter().zip(&profiles).zip(standings) {
-        let Ok(mut standing) = standing else {
+    let preferences = policy.effective_preferences(&profiles);
+    for (((name, capacity), profile), preference) in capacity.iter().zip(&profiles).zip(preferences)
+    {
+        let Ok(mut preference) = preference else {
             continue;
         };
         if kind == Kind::DynamicWeighted {
-            standing.hi = n(*capacity);
+            preference.max = n(*capacity);
         }
         names.push(name.clone());
         candidates.push(Candidate {
             name: &profile.name,
-            standing,
+            preference,
             capacity: Some(*capacity),
             ..Candidate::default()
         });
     }
-    let previous = previous
-        .iter()
-        .filter_map(|(name, count)| Some((alias(name)?, n(*count))));
-    let split = distribute(&policy, n(replicas), &candidates, &previous.collect());
+    let previous = division.previous.iter();
+    let previous = previous.filter_map(|(name, count)| Some((alias(name)?, n(*count))));
+    let count = n(division.replicas);
+    let split = distribute(&policy, count, &candidates, &previous.collect());
     let fits = split.left == 0;
     fits.then(|| names.into_iter().zip(split.shares).collect())
 }
@@ -825,13 +832,14 @@ fn static_weight(case: &Value) -> Outcome {
     let capacity = names.into_iter().map(|name| (name, MANY)).collect();
     let (weights, uid) = (input(case, "weights")?, input::<String>(case, "uid")?);
     let replicas = input(case, "replicas")?;
-    let got = divided(
-        (Kind::StaticWeighted, &uid),
+    let got = divided(&Division {
+        kind: Kind::StaticWeighted,
+        uid: &uid,
         replicas,
-        &capacity,
-        &weights,
-        &Counts::new(),
-    );
+        capacity,
+        weights,
+        previous: Counts::new(),
+    });
     expect_division(&case["expected"], got)
 }
 
@@ -839,13 +847,14 @@ fn duplicated(case: &Value) -> Outcome {
     let names: Vec<String> = input(case, "candidates")?;
     let capacity = names.into_iter().map(|name| (name, MANY)).collect();
     let (replicas, none) = (input(case, "replicas")?, BTreeMap::new());
-    let got = divided(
-        (Kind::Duplicated, ""),
+    let got = divided(&Division {
+        kind: Kind::Duplicated,
+        uid: "",
         replicas,
-        &capacity,
-        &none,
-        &Counts::new(),
-    );
+        capacity,
+        weights: none,
+        previous: Counts::new(),
+    });
     expect_division(&case["expected"], got)
 }
 
@@ -858,13 +867,14 @@ fn dynamic_divide(case: &Value) -> Outcome {
     let available: Vec<(String, u32)> = input(case, "availableOrdered")?;
     let (capacity, none) = (available.into_iter().collect(), BTreeMap::new());
     let replicas = input(case, "targetReplicas")?;
-    let got = divided(
-        (Kind::DynamicWeighted, ""),
+    let got = divided(&Division {
+        kind: Kind::DynamicWeighted,
+        uid: "",
         replicas,
-        &capacity,
-        &none,
-        &Counts::new(),
-    );
+        capacity,
+        weights: none,
+        previous: Counts::new(),
+    });
     expect_division(&case["expected"], got)
 }
 
@@ -908,7 +918,7 @@ impl SelectorRow {
 }
 
 impl ExpressionRow {
-    /// An operator that is not given asks for one of no values.
+    /// A missing operator is `In` without values.
     fn requirement(&self) -> Requirement {
         let key = self.key.clone();
         match self.operator.as_str() {
@@ -1108,7 +1118,7 @@ fn calculator(function: &str, case: &Value) -> Outcome {
     } else {
         first(input, &["targetUsage", "targetAverageUsage"])
     };
-    let whole = |values: Value| -> Value {
+    let rounded_values = |values: Value| -> Value {
         let values = values.as_array().into_iter().flatten();
         values.map(|v| json!(v.as_f64().map(rounded))).collect()
     };
@@ -1119,7 +1129,7 @@ fn calculator(function: &str, case: &Value) -> Outcome {
         "target_utilization": input["targetUtilization"],
         "target_milli": target,
         "pod_totals": samples(case),
-        "values_milli": ratio.or(object).map(whole),
+        "values_milli": ratio.or(object).map(rounded_values),
         "tolerance_up": input["tolerance"],
         "tolerance_down": input["tolerance"],
         "cpu_initialization_period_s": 300,
@@ -1138,7 +1148,7 @@ fn calculator(function: &str, case: &Value) -> Outcome {
 
 #[expect(
     clippy::cast_possible_truncation,
-    reason = "the rows' thousandths are whole and small"
+    reason = "the rows' thousandths are integers and small"
 )]
 fn rounded(x: f64) -> i64 {
     x.round() as i64

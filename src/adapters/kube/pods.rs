@@ -18,7 +18,7 @@ use crate::{
     clock::Clock,
     domain::{
         Labels,
-        federate::{PodShape, Role, effective_requests},
+        federate::{ContainerRole, PodShape, effective_requests},
         observation::{Container, Phase, Pod, Readiness, Requests, Status},
     },
 };
@@ -270,11 +270,12 @@ impl PodSpec {
 
     /// What the scheduler reserves.
     fn reserved(&self) -> Result<Requests, String> {
-        let of = |role: Role, c: &ContainerSpec| Ok((role, c.requests()?));
+        let of = |role: ContainerRole, c: &ContainerSpec| Ok((role, c.requests()?));
         let init = self.init_containers.iter().flatten();
         let init = init.map(|c| of(c.init_role(), c));
-        let apps = self.containers.iter().map(|c| of(Role::App, c));
-        let all: Vec<(Role, Requests)> = init.chain(apps).collect::<Result<_, String>>()?;
+        let apps = self.containers.iter().map(|c| of(ContainerRole::App, c));
+        let all: Vec<(ContainerRole, Requests)> =
+            init.chain(apps).collect::<Result<_, String>>()?;
         let of_pod = self.pod_level_requests()?.unwrap_or_default();
         let overhead = amounts(self.overhead.clone(), "spec.overhead")?;
         Ok(effective_requests(&all, &of_pod, &overhead))
@@ -297,11 +298,11 @@ impl ContainerSpec {
     }
 
     /// Its role if it is one of the init containers.
-    fn init_role(&self) -> Role {
+    fn init_role(&self) -> ContainerRole {
         if self.is_sidecar() {
-            Role::Sidecar
+            ContainerRole::Sidecar
         } else {
-            Role::Init
+            ContainerRole::Init
         }
     }
 

@@ -261,11 +261,11 @@ impl Cluster {
             demand: self.demand(target)?,
             capacity: self.capacity().map(Replicas::new),
             observed: Some(observed),
-            fought_by: self.replicas_written_by.clone(),
+            foreign_writer: self.replicas_written_by.clone(),
             is_capacity_soft: false,
-            rival: None,
+            foreign_hpa: None,
             problem: None,
-            foreign: false,
+            foreign_workload: false,
         })
     }
 

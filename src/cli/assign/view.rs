@@ -10,7 +10,9 @@ use crate::{
     },
     domain::{
         Replicas,
-        federate::{Entry, Kind, Member, MemberDecision, Profile, ShareStatus, Standing, Total},
+        federate::{
+            EffectivePreference, Entry, Kind, Member, MemberDecision, Profile, ShareStatus, Total,
+        },
         observation::Status,
         workload::{Mode, Strategy},
     },
@@ -140,8 +142,8 @@ fn whole(total: &Total, mode: Mode) -> String {
     }
 }
 
-fn standing(assignment: &Assignment, profile: &Profile) -> Option<Standing> {
-    assignment.fleet.policy.standing(profile)
+fn standing(assignment: &Assignment, profile: &Profile) -> Option<EffectivePreference> {
+    assignment.fleet.policy.effective_preference(profile)
 }
 
 /// Clusters that take no part, each with why.
@@ -203,7 +205,12 @@ fn budgets(assignment: &Assignment, screen: Screen) -> String {
 fn candidates(assignment: &Assignment) -> Vec<(&String, &Entry)> {
     let members = assignment.ledger.members.iter();
     let mut entries: Vec<_> = members
-        .filter(|(_, entry)| matches!(entry.tenure, ShareStatus::Candidate | ShareStatus::Pinned))
+        .filter(|(_, entry)| {
+            matches!(
+                entry.share_status,
+                ShareStatus::Candidate | ShareStatus::Pinned
+            )
+        })
         .collect();
     if matches!(
         assignment.fleet.policy.kind,
@@ -331,7 +338,7 @@ fn filled(assignment: &Assignment, entries: &[(&String, &Entry)], screen: Screen
     screen.table(header, &rows)
 }
 
-fn of(assignment: &Assignment, name: &str) -> Option<Standing> {
+fn of(assignment: &Assignment, name: &str) -> Option<EffectivePreference> {
     let mut members = assignment.members.iter();
     let member = members.find(|member| member.profile.name == name)?;
     standing(assignment, &member.profile)
@@ -341,8 +348,10 @@ fn of(assignment: &Assignment, name: &str) -> Option<Standing> {
 fn within(assignment: &Assignment, name: &str) -> String {
     let most = assignment.fleet.policy.bounds.max;
     let standing = of(assignment, name);
-    let bound = standing.filter(|standing| standing.lo > Replicas::ZERO || standing.hi < most);
-    bound.map_or_else(dash, |standing| format!("{}..{}", standing.lo, standing.hi))
+    let bound = standing.filter(|standing| standing.min > Replicas::ZERO || standing.max < most);
+    bound.map_or_else(dash, |standing| {
+        format!("{}..{}", standing.min, standing.max)
+    })
 }
 
 // --- What each is to do.

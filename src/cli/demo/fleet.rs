@@ -259,11 +259,7 @@ mod tests {
             "09:01",
             ["frankfurt: min 0 -> ", "lisbon: min 0 -> "],
         );
-        told(
-            "09:10",
-            "09:18",
-            ["more than it may have", "oslo: max 10 -> 9"],
-        );
+        told("09:10", "09:18", ["above its maximum", "oslo: max 10 -> 9"]);
         told(
             "09:18",
             "09:25",

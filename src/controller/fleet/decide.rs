@@ -100,7 +100,7 @@ impl<M> Whole<'_, M> {
         }
         let has_failed = |name: &str| {
             let entry = fleet.ledger.members.get(name);
-            entry.is_some_and(|entry| entry.tenure == ShareStatus::Failed)
+            entry.is_some_and(|entry| entry.share_status == ShareStatus::Failed)
         };
         let unseen = self.participants.unseen().filter(|name| !has_failed(name));
         let last = unseen.filter_map(|name| {

@@ -109,7 +109,7 @@ impl MemberReader<'_> {
                 };
                 // Where a foreign HPA scales, its writes are expected.
                 let writer = present.replica_writer.as_ref();
-                let writer = writer.filter(|_| member.rival.is_none());
+                let writer = writer.filter(|_| member.foreign_hpa.is_none());
                 let write = writer.map(|writer| (self.now, writer.clone()));
                 record.foreign_writes.extend(write);
                 member
@@ -126,8 +126,8 @@ impl MemberReader<'_> {
             profile: view.profile.clone(),
             taints: view.taints.clone(),
             problem: seen.trouble(),
-            fought_by: member
-                .fought_by
+            foreign_writer: member
+                .foreign_writer
                 .or_else(|| writer.map(|(_, writer)| writer.clone())),
             ..member
         };
@@ -165,7 +165,7 @@ impl MemberReader<'_> {
         let child = hpas.acting().map(|hpa| as_child(hpa));
         // Preview never writes, so it cannot conflict.
         let is_previewed = self.item.spec.spec.is_previewed();
-        let rival = foreign_hpa(self.item, present).filter(|_| !is_previewed);
+        let foreign_hpa = foreign_hpa(self.item, present).filter(|_| !is_previewed);
         Member {
             pods: Some(Pods {
                 replicas: scale.scale.spec,
@@ -178,9 +178,9 @@ impl MemberReader<'_> {
             demand: self.demand(present),
             capacity: present.capacity.map(|estimate| estimate.replicas),
             is_capacity_soft: present.capacity.is_some_and(|estimate| estimate.is_soft),
-            foreign: present.foreign,
+            foreign_workload: present.foreign,
             observed: Some(self.now),
-            rival: rival.map(|hpa| hpa.name.clone()),
+            foreign_hpa: foreign_hpa.map(|hpa| hpa.name.clone()),
             ..Member::default()
         }
     }
@@ -328,7 +328,7 @@ impl Planner<'_> {
         let decision = share.decision;
         let spec = &self.item.spec.spec;
         let may_act = self.item.observed_part().may_act(&present.observed);
-        if decision.action == Action::Skip && may_act {
+        if decision.action == Action::Hold && may_act {
             return None;
         }
         let bounds = share.bounds();

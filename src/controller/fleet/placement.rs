@@ -25,7 +25,7 @@ pub(super) fn placement(
 ) -> Option<Placement> {
     let leaves = matches!(
         decided.action,
-        Action::Skip | Action::Drain | Action::Delete
+        Action::Hold | Action::Drain | Action::Delete
     );
     if leaves || decided.max == Replicas::ZERO {
         return None;

@@ -1,8 +1,7 @@
-//! The first assignment: MIN and MAX over the candidates, by policy.
+//! Assignment: MIN and MAX as budgets of the candidates, by policy.
 //!
-//! Who is a candidate was decided before: this file refuses to look at affinity, health and time. Everything that is
-//! divided by policy later (floors, freed budget, head-room) is divided by [`share`], the same function that budgets
-//! come from.
+//! Affinity, health and timers have selected the candidates before. Freed budget and headroom are divided later by
+//! [`share`], the same function that budgets come from.
 //!
 //! Source: the worked examples of the `FederatedHPA` proposal for Karmada (karmada-io/karmada pull request 3161).
 
@@ -11,7 +10,9 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use super::{Kind, Policy, Slot, Split, Standing, Surplus, WeightBy, fill, quota_split};
+use super::{
+    EffectivePreference, Kind, Policy, Recipient, Split, Surplus, WeightBy, fill, quota_split,
+};
 use crate::domain::{ReplicaBounds, Replicas};
 
 /// One member that takes part in a division.
@@ -19,25 +20,25 @@ use crate::domain::{ReplicaBounds, Replicas};
 pub struct Candidate<'a> {
     /// Its name.
     pub name: &'a str,
-    /// What the policy says about it; `lo` and `hi` bound its share.
-    pub standing: Standing,
-    /// What it can run of this workload in all: placed and additional replicas. Unknown, and that of an elastic
-    /// member, counts as MAX.
+    /// Its merged preferences; `min` and `max` bound its share.
+    pub preference: EffectivePreference,
+    /// How many replicas of this workload it can run in all, running ones included. Counts as MAX when unknown, and for
+    /// an elastic member.
     pub capacity: Option<u32>,
-    /// Its demand in replicas; unknown counts as the mean of the known ones.
+    /// Its demand in replicas; an unknown one counts as the mean of the known ones.
     pub demand: Option<f64>,
-    /// Whether replicas run there already: `Aggregated` fills such members first.
+    /// Whether it runs replicas already: `Aggregated` fills such members first.
     pub hosts: bool,
 }
 
 /// The budgets of a fleet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Budgets {
-    /// By member; one without a budget (a max of zero) is left out and stays a candidate.
+    /// By member; one without a budget (a maximum of zero) is left out and stays a candidate.
     pub members: BTreeMap<String, Budget>,
-    /// What no member can take of MAX.
+    /// The part of MAX that no member can take.
     pub unassigned: Replicas,
-    /// What status should say about them.
+    /// Remarks for status.
     pub remarks: BTreeSet<Remark>,
 }
 
@@ -50,41 +51,41 @@ pub struct Budget {
     pub max: Replicas,
 }
 
-/// What is special about budgets.
+/// A remark on budgets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Remark {
-    /// Every weight is zero, so all count the same.
+    /// Every weight is zero, so all weigh the same.
     NoWeights,
-    /// The lower thresholds sum to more than MIN, and win.
+    /// The lower limits add up to more than MIN, and win.
     ThresholdsAboveMin,
-    /// The lower thresholds sum to more than MAX, and win.
+    /// The lower limits add up to more than MAX, and win.
     ThresholdsAboveMax,
-    /// The upper thresholds sum to less than MAX, and win: the rest is unassigned.
+    /// The upper limits add up to less than MAX, and win: the rest is unassigned.
     ThresholdsBelowMax,
 }
 
 impl Remark {
-    /// What it says, for people: lower case, no full stop.
+    /// Its text: lower case, no full stop.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
-            Self::NoWeights => "all weights are zero, so all members count the same",
+            Self::NoWeights => "all weights are zero, so all members weigh the same",
             Self::ThresholdsAboveMin => {
-                "the members' minReplicas sum to more than the fleet's minReplicas, and win"
+                "the members' minReplicas add up to more than the fleet's minReplicas and take precedence"
             }
             Self::ThresholdsAboveMax => {
-                "the members' minReplicas sum to more than the fleet's maxReplicas, and win"
+                "the members' minReplicas add up to more than the fleet's maxReplicas and take precedence"
             }
             Self::ThresholdsBelowMax => {
-                "the members' maxReplicas sum to less than the fleet's maxReplicas, and win: the rest is unassigned"
+                "the members' maxReplicas add up to less than the fleet's maxReplicas and take precedence; the rest is unassigned"
             }
         }
     }
 }
 
 impl Budget {
-    /// The replicas to start with: those that are there stay; a new workload sleeps where members may, and else starts
-    /// with its min.
+    /// The replicas to start with: existing ones stay; a new workload starts with its minimum, or with zero where members
+    /// may sleep.
     #[must_use]
     pub fn start(self, present: Option<Replicas>, scaling_to_zero: bool) -> Replicas {
         let new = if scaling_to_zero {
@@ -98,13 +99,33 @@ impl Budget {
 
 /// Divides MIN and MAX (`bounds`: the policy's, or what is left of them) over the candidates.
 ///
-/// `max` is the [`share`] of `max(MAX, sum lo)`, `min` that of `max(MIN, sum lo)` with `max` as upper bound; a min of
-/// zero becomes one where there is a max, because autoscalers need it. Under [`Kind::Duplicated`] every member has
-/// MIN and MAX.
+/// `max` is the [`share`] of `max(MAX, sum of lower limits)`, `min` that of `max(MIN, sum of lower limits)` with `max` as
+/// upper limit; a minimum of zero becomes one where there is a maximum, because an HPA needs one. Under
+/// [`Kind::Duplicated`] every member has MIN and MAX.
 ///
-/// Guarantees: `1 <= min <= max <= hi` for each member; `sum max + unassigned = clamp(MAX, sum lo, sum hi)` plus what
-/// exceeds `sum hi`; `sum min >= min(MIN, sum max)` and `<= max(MIN, sum lo)` plus the lifted ones. The order of the
-/// candidates does not matter as long as names differ.
+/// Guarantees: `1 <= min <= max <= upper limit` for each member; maximums and `unassigned` add up to MAX, or to the sum of
+/// lower limits if that is more; minimums add up to at least `min(MIN, sum of maximums)`, and at most `max(MIN, sum of lower
+/// limits)` plus the raised ones. The order of the candidates does not matter as long as names differ.
+///
+/// ```
+/// use foretide::domain::federate::{Candidate, EffectivePreference, Kind, Policy, assign};
+/// use foretide::domain::{ReplicaBounds, Replicas};
+///
+/// let candidate = |name, weight| Candidate {
+///     name,
+///     preference: EffectivePreference {
+///         weight: Some(weight),
+///         max: Replicas::MAX,
+///         ..EffectivePreference::default()
+///     },
+///     ..Candidate::default()
+/// };
+/// let bounds = ReplicaBounds::new(Replicas::new(2), Replicas::new(10));
+/// let policy = Policy::new(Kind::StaticWeighted, bounds);
+/// let budgets = assign(&policy, bounds, &[candidate("eu", 1), candidate("us", 4)]);
+/// let max = |name: &str| budgets.members[name].max.get();
+/// assert_eq!((max("eu"), max("us")), (2, 8));
+/// ```
 #[must_use]
 pub fn assign(policy: &Policy, bounds: ReplicaBounds, candidates: &[Candidate<'_>]) -> Budgets {
     if policy.kind == Kind::Duplicated {
@@ -113,7 +134,7 @@ pub fn assign(policy: &Policy, bounds: ReplicaBounds, candidates: &[Candidate<'_
     let most = share(policy, bounds.max, candidates, Surplus::Spread);
     let capped = candidates.iter().zip(&most.shares).map(|(candidate, max)| {
         let mut candidate = *candidate;
-        candidate.standing.hi = Replicas::new(*max);
+        candidate.preference.max = Replicas::new(*max);
         candidate
     });
     let capped: Vec<_> = capped.collect();
@@ -145,12 +166,12 @@ fn duplicated(bounds: ReplicaBounds, candidates: &[Candidate<'_>]) -> Budgets {
     }
 }
 
-/// Divides one number over the candidates as the policy says, within `lo` and `hi` of each standing; the shares are in
-/// the order of the candidates.
+/// Divides a number over the candidates by the policy, within the limits of each; the shares are in the order of the
+/// candidates.
 ///
-/// `Duplicated`: the whole for each. `StaticWeighted`, `DynamicWeighted`: [`quota_split`] by [`weights`]. `Aggregated`:
-/// [`fill`] with one tier per member: those that host first, then the larger capacity, then by name. `Prioritized`:
-/// [`fill`] with one tier per priority, highest first. `surplus` matters for the last two only.
+/// `Duplicated`: the whole number for each. `StaticWeighted`, `DynamicWeighted`: [`quota_split`] by [`weights`].
+/// `Aggregated`: [`fill`] with one tier per member: hosting members first, then the larger capacity, then by name.
+/// `Prioritized`: [`fill`] with one tier per priority, highest first. `surplus` matters for the last two only.
 #[must_use]
 pub fn share(
     policy: &Policy,
@@ -159,30 +180,30 @@ pub fn share(
     surplus: Surplus,
 ) -> Split {
     let weights = weights(policy, candidates);
-    let slots = candidates.iter().zip(weights);
-    let slots: Vec<_> = slots.map(|(c, weight)| c.slot(weight)).collect();
+    let recipients = candidates.iter().zip(weights);
+    let recipients: Vec<_> = recipients.map(|(c, weight)| c.recipient(weight)).collect();
     match policy.kind {
         Kind::Duplicated => Split {
-            shares: slots.iter().map(|_| n.get()).collect(),
+            shares: recipients.iter().map(|_| n.get()).collect(),
             left: 0,
         },
-        Kind::StaticWeighted | Kind::DynamicWeighted => quota_split(n.get(), &slots),
+        Kind::StaticWeighted | Kind::DynamicWeighted => quota_split(n.get(), &recipients),
         Kind::Aggregated | Kind::Prioritized => {
-            let (tiers, places) = tiers(policy.kind, candidates, slots);
+            let (tiers, places) = tiers(policy.kind, candidates, recipients);
             in_order(&places, fill(n.get(), &tiers, surplus))
         }
     }
 }
 
-/// What weighs: given weights, the demand, or else the capacity, which is also what [`fill`] fills up to.
+/// The weights of the candidates: those of the preferences, the demand, or otherwise the capacity, which is also what
+/// [`fill`] fills up to.
 ///
-/// Demand weighs as the member's part of the whole demand: its sum over the pods, because an average per pod would
-/// swing with every move.
+/// Demand weighs as the sum over a member's pods, because an average per pod would change with every move.
 #[must_use]
 pub fn weights(policy: &Policy, candidates: &[Candidate<'_>]) -> Vec<u64> {
     let max = policy.bounds.max.get();
     let of = |candidate: &Candidate<'_>| match policy.kind {
-        Kind::StaticWeighted => candidate.standing.weight.unwrap_or_default(),
+        Kind::StaticWeighted => candidate.preference.weight.unwrap_or_default(),
         _ => u64::from(candidate.capacity_or(max)),
     };
     match (policy.kind, policy.weight_by) {
@@ -192,24 +213,24 @@ pub fn weights(policy: &Policy, candidates: &[Candidate<'_>]) -> Vec<u64> {
 }
 
 impl<'a> Candidate<'a> {
-    /// It as a party with this weight.
-    pub(super) fn slot(&self, weight: u64) -> Slot<'a> {
-        Slot {
+    /// It as a recipient with this weight.
+    pub(super) fn recipient(&self, weight: u64) -> Recipient<'a> {
+        Recipient {
             name: self.name,
             weight,
-            lo: self.standing.lo.get(),
-            hi: self.standing.hi.get(),
+            min: self.preference.min.get(),
+            max: self.preference.max.get(),
         }
     }
 
-    /// Its capacity, `max` where that is unknown or grows by itself.
+    /// Its capacity; `max` where that is unknown or elastic.
     pub(super) fn capacity_or(&self, max: u32) -> u32 {
-        let known = self.capacity.filter(|_| !self.standing.elastic);
+        let known = self.capacity.filter(|_| !self.preference.elastic);
         known.unwrap_or(max)
     }
 }
 
-/// Demands in thousandths of a replica; their ratios are what matters.
+/// Demands as weights, in thousandths of a replica.
 fn demand_weights(candidates: &[Candidate<'_>]) -> Vec<u64> {
     let usable = |demand: &f64| demand.is_finite() && *demand >= 0.0;
     let milli = |demand: f64| u64::from(Replicas::from_f64_trunc((demand * 1000.0).round()).get());
@@ -227,31 +248,31 @@ fn demand_weights(candidates: &[Candidate<'_>]) -> Vec<u64> {
         .collect()
 }
 
-/// The slots in tiers, first first, and the positions they come from.
+/// The recipients in tiers, in the order of filling, and the positions they come from.
 pub(super) fn tiers<'a>(
     kind: Kind,
     candidates: &[Candidate<'_>],
-    slots: Vec<Slot<'a>>,
-) -> (Vec<Vec<Slot<'a>>>, Vec<usize>) {
-    let rank = |c: &Candidate<'_>, slot: &Slot<'_>| match kind {
-        Kind::Prioritized => (Reverse(c.standing.priority), Reverse(true), Reverse(0)),
-        _ => (Reverse(None), Reverse(c.hosts), Reverse(slot.weight)),
+    recipients: Vec<Recipient<'a>>,
+) -> (Vec<Vec<Recipient<'a>>>, Vec<usize>) {
+    let rank = |c: &Candidate<'_>, recipient: &Recipient<'_>| match kind {
+        Kind::Prioritized => (Reverse(c.preference.priority), Reverse(true), Reverse(0)),
+        _ => (Reverse(None), Reverse(c.hosts), Reverse(recipient.weight)),
     };
-    let mut order: Vec<_> = candidates.iter().zip(slots).enumerate().collect();
+    let mut order: Vec<_> = candidates.iter().zip(recipients).enumerate().collect();
     order.sort_by(|(_, (a, x)), (_, (b, y))| {
         let ranks = rank(a, x).cmp(&rank(b, y));
         ranks.then_with(|| a.name.cmp(b.name))
     });
     let places = order.iter().map(|(at, _)| *at).collect();
     let is_one_tier = |a: &Candidate<'_>, b: &Candidate<'_>| {
-        kind == Kind::Prioritized && a.standing.priority == b.standing.priority
+        kind == Kind::Prioritized && a.preference.priority == b.preference.priority
     };
     let tiers = order.chunk_by(|(_, (a, _)), (_, (b, _))| is_one_tier(a, b));
-    let tiers = tiers.map(|tier| tier.iter().map(|(_, (_, slot))| *slot).collect());
+    let tiers = tiers.map(|tier| tier.iter().map(|(_, (_, recipient))| *recipient).collect());
     (tiers.collect(), places)
 }
 
-/// The shares of tiers back in the order of the positions they come from.
+/// The shares of tiers, in the order of the positions that the recipients come from.
 pub(super) fn in_order(places: &[usize], split: Split) -> Split {
     let mut shares: Vec<_> = places.iter().zip(split.shares).collect();
     shares.sort_unstable();
@@ -269,27 +290,27 @@ fn remarks(
     let is_weighted = matches!(policy.kind, Kind::StaticWeighted | Kind::DynamicWeighted);
     let mut weights = weights(policy, candidates).into_iter();
     let no_weights = is_weighted && !candidates.is_empty() && weights.all(|weight| weight == 0);
-    let mut remarks = thresholds(bounds, candidates.iter().map(|c| &c.standing));
+    let mut remarks = thresholds(bounds, candidates.iter().map(|c| &c.preference));
     remarks.extend(no_weights.then_some(Remark::NoWeights));
     remarks
 }
 
-/// How the thresholds of all members contradict the bounds of the whole; they win.
+/// How the limits of all members contradict the bounds of the fleet; the limits win.
 pub(super) fn thresholds<'s>(
     bounds: ReplicaBounds,
-    standings: impl Iterator<Item = &'s Standing>,
+    preferences: impl Iterator<Item = &'s EffectivePreference>,
 ) -> BTreeSet<Remark> {
-    let (mut lo, mut hi, mut any) = (0u64, 0u64, false);
-    for standing in standings {
-        lo = lo.saturating_add(u64::from(standing.lo.get()));
-        hi = hi.saturating_add(u64::from(standing.hi.get()));
+    let (mut least, mut most, mut any) = (0u64, 0u64, false);
+    for preference in preferences {
+        least = least.saturating_add(u64::from(preference.min.get()));
+        most = most.saturating_add(u64::from(preference.max.get()));
         any = true;
     }
     let (min, max) = (u64::from(bounds.min.get()), u64::from(bounds.max.get()));
     let all = [
-        (Remark::ThresholdsAboveMin, lo > min),
-        (Remark::ThresholdsAboveMax, lo > max),
-        (Remark::ThresholdsBelowMax, hi < max && any),
+        (Remark::ThresholdsAboveMin, least > min),
+        (Remark::ThresholdsAboveMax, least > max),
+        (Remark::ThresholdsBelowMax, most < max && any),
     ];
     let holding = all.into_iter().filter(|(_, holds)| *holds);
     holding.map(|(remark, _)| remark).collect()
@@ -303,9 +324,9 @@ mod tests {
     fn candidate(name: &str, capacity: Option<u32>) -> Candidate<'_> {
         Candidate {
             name,
-            standing: Standing {
-                hi: Replicas::MAX,
-                ..Standing::default()
+            preference: EffectivePreference {
+                max: Replicas::MAX,
+                ..EffectivePreference::default()
             },
             capacity,
             ..Candidate::default()
@@ -314,13 +335,13 @@ mod tests {
 
     fn weighted(name: &str, weight: u64) -> Candidate<'_> {
         let mut candidate = candidate(name, None);
-        candidate.standing.weight = Some(weight);
+        candidate.preference.weight = Some(weight);
         candidate
     }
 
     fn ranked(name: &str, priority: i64, capacity: u32) -> Candidate<'_> {
         let mut candidate = candidate(name, Some(capacity));
-        candidate.standing.priority = Some(priority);
+        candidate.preference.priority = Some(priority);
         candidate
     }
 
@@ -339,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn the_proposal_s_worked_examples_come_out_as_printed() {
+    fn the_worked_examples_of_the_proposal_match_its_text() {
         for (policy, candidates, want) in [
             (
                 policy(Kind::Duplicated, 3, 10),
@@ -360,7 +381,7 @@ mod tests {
                 ],
                 bounds(&[("m1", 1, 3), ("m2", 5, 15), ("m3", 2, 6)]),
             ),
-            // Printed is 18, a sum of 22 out of 24: the text says that ten are left where 24 - (8 + 2 + 2) is twelve.
+            // The proposal prints 18, which adds up to 22 of 24: it says that ten are left where 24 - (8 + 2 + 2) is twelve.
             // The next example keeps the sum, so this one does too.
             (
                 policy(Kind::Aggregated, 8, 24),
@@ -398,7 +419,7 @@ mod tests {
     #[test]
     fn unknown_and_elastic_capacity_counts_as_max() {
         let mut elastic = candidate("b", Some(0));
-        elastic.standing.elastic = true;
+        elastic.preference.elastic = true;
         let of = [candidate("a", None), elastic, candidate("c", Some(12))];
         assert_eq!(
             weights(&policy(Kind::DynamicWeighted, 1, 24), &of),
@@ -408,7 +429,7 @@ mod tests {
 
     #[test]
     fn demand_weighs_by_its_sum_and_unknown_demand_as_the_mean() {
-        let asks = |name: &'static str, demand| Candidate {
+        let demanding = |name: &'static str, demand| Candidate {
             demand,
             ..candidate(name, Some(1))
         };
@@ -417,17 +438,17 @@ mod tests {
             ..policy(Kind::DynamicWeighted, 4, 24)
         };
         let of = [
-            asks("a", Some(9.0)),
-            asks("b", Some(3.0)),
-            asks("c", None),
-            asks("d", Some(f64::NAN)),
+            demanding("a", Some(9.0)),
+            demanding("b", Some(3.0)),
+            demanding("c", None),
+            demanding("d", Some(f64::NAN)),
         ];
         assert_eq!(weights(&policy, &of), [9000, 3000, 6000, 6000]);
         assert_eq!(
             budgets(&policy, &of),
             bounds(&[("a", 2, 9), ("b", 1, 3), ("c", 1, 6), ("d", 1, 6)])
         );
-        let silent = [asks("a", Some(0.0)), asks("b", None)];
+        let silent = [demanding("a", Some(0.0)), demanding("b", None)];
         let assigned = assign(&policy, policy.bounds, &silent);
         assert_eq!(assigned.remarks, BTreeSet::from([Remark::NoWeights]));
         assert_eq!(
@@ -437,11 +458,11 @@ mod tests {
     }
 
     #[test]
-    fn thresholds_win_over_the_bounds_of_the_fleet_and_it_is_said() {
-        let bounded = |name: &'static str, lo, hi| {
+    fn member_limits_take_precedence_over_fleet_bounds_and_leave_a_remark() {
+        let bounded = |name: &'static str, min, max| {
             let mut candidate = weighted(name, 1);
-            candidate.standing.lo = Replicas::new(lo);
-            candidate.standing.hi = Replicas::new(hi);
+            candidate.preference.min = Replicas::new(min);
+            candidate.preference.max = Replicas::new(max);
             candidate
         };
         let policy = policy(Kind::StaticWeighted, 4, 6);
@@ -471,15 +492,15 @@ mod tests {
     }
 
     #[test]
-    fn what_gets_no_max_gets_no_budget_and_nobody_takes_what_nobody_is_there_for() {
+    fn a_member_without_a_maximum_has_no_budget_and_without_members_max_is_unassigned() {
         let policy = policy(Kind::DynamicWeighted, 1, 4);
         assert_eq!(
             budgets(&policy, &[candidate("a", Some(0)), candidate("b", Some(3))]),
             bounds(&[("b", 1, 4)])
         );
-        let nobody = assign(&policy, policy.bounds, &[]);
+        let empty = assign(&policy, policy.bounds, &[]);
         assert_eq!(
-            nobody,
+            empty,
             Budgets {
                 unassigned: Replicas::new(4),
                 ..Budgets::default()

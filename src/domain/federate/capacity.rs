@@ -1,18 +1,18 @@
 //! How many replicas a cluster holds, from its nodes, pods and quotas.
 //!
-//! An estimate: it counts what the scheduler's filters for resources, taints, node affinity and spreading over nodes
-//! would, and knows nothing of volumes, of affinities to other pods and of limits in quotas. Feedback (pods that stay
-//! unschedulable) beats it, so it refuses to be exact. All amounts are in milli-units, `pods` included.
+//! This is an estimate: it applies the scheduler's filters for resources, taints, node affinity and anti-affinity to its
+//! own kind, and ignores volumes, affinities to other pods, and limits in quotas. Rule R5 corrects it where pods stay
+//! unschedulable. All amounts are in milli-units, `pods` included.
 //!
 //! Sources: Kubernetes, "Resource sharing within containers" (effective requests), "Taints and tolerations",
-//! "Resource quotas"; the questions that Karmada's scheduler estimator asks.
+//! "Resource quotas"; the requests of Karmada's scheduler estimator.
 
 use std::collections::BTreeMap;
 
 use super::{Taint, TaintEffect, Toleration};
 use crate::domain::{Labels, Replicas, Requirement, Selector, observation::Requests};
 
-/// One node, reduced to what room depends on.
+/// The properties of a node that capacity depends on.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Node {
     /// Its name.
@@ -21,9 +21,9 @@ pub struct Node {
     pub usable: bool,
     /// Its labels.
     pub labels: Labels,
-    /// Its taints; a cordoned node has the one that says so.
+    /// Its taints; a cordoned node has `node.kubernetes.io/unschedulable`.
     pub taints: Vec<Taint>,
-    /// What it can give to pods; the resource `pods` is the number of them.
+    /// `status.allocatable`; the resource `pods` is the number of pods.
     pub allocatable: Requests,
 }
 
@@ -34,15 +34,15 @@ pub struct PodShape {
     pub requests: Requests,
     /// Labels that a node must have.
     pub node_selector: Labels,
-    /// Required node affinity: one of these must match. None asked for, none needed.
+    /// Required node affinity: one of these terms must match; absent when there is none.
     pub node_affinity: Option<Vec<NodeTerm>>,
-    /// What it tolerates.
+    /// Its tolerations.
     pub tolerations: Vec<Toleration>,
     /// Its priority class; empty for none.
     pub priority_class: String,
-    /// Whether a required anti-affinity lets at most one of its kind run on a node.
+    /// Whether a required anti-affinity lets at most one replica run on a node.
     pub one_per_node: bool,
-    /// Whether a spread constraint may forbid nodes that have room.
+    /// Whether a spread constraint may exclude nodes that have room.
     pub must_spread: bool,
 }
 
@@ -77,16 +77,16 @@ pub struct Quota {
     pub scopes: Vec<Requirement>,
 }
 
-/// What a cluster has, and what takes it.
+/// The resources of a cluster, and what uses them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Supply {
     /// Its nodes.
     pub nodes: Vec<Node>,
-    /// The pods on them, ours included.
+    /// The pods on them, the workload's included.
     pub bound: Vec<BoundPod>,
-    /// How many of ours there are.
-    pub own: Own,
-    /// Pods of others that wait for a node: they take the room first.
+    /// The workload's own pods.
+    pub own: OwnPods,
+    /// Pending pods of other workloads, which are placed first.
     pub pending: Vec<PodShape>,
     /// The quotas of the namespace.
     pub quotas: Vec<Quota>,
@@ -94,35 +94,35 @@ pub struct Supply {
 
 /// The pods of the workload that have not finished.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Own {
-    /// Those on a node. One that ends is among them: it leaves its room to the workload.
+pub struct OwnPods {
+    /// Those on a node, terminating ones included: their room stays the workload's.
     pub bound: Replicas,
-    /// All of them, as quotas count.
+    /// All of them, as quotas count them.
     pub counted: Replicas,
 }
 
-/// How many replicas a cluster holds.
+/// An estimate of how many replicas a cluster holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Estimate {
-    /// How many, those that are there included.
+    /// How many, running ones included.
     pub replicas: Replicas,
-    /// Whether it is only an upper bound, because spread constraints were not looked at.
+    /// Whether it is only an upper bound, because spread constraints were not evaluated.
     pub is_soft: bool,
 }
 
-/// What part a container plays in the requests of its pod.
+/// The kind of a container, which decides how its requests count for the pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Role {
+pub enum ContainerRole {
     /// It runs next to the others.
     App,
     /// It runs before the others and ends.
     Init,
-    /// An init container that restarts always: it runs from its turn on.
+    /// An init container with `restartPolicy: Always`: it keeps running once started.
     Sidecar,
 }
 
 /// What a node has left.
-struct Free<'a> {
+struct FreeNode<'a> {
     node: &'a Node,
     amounts: BTreeMap<&'a str, i64>,
     pods: i64,
@@ -134,23 +134,34 @@ const PRIORITY_CLASS: &str = "PriorityClass";
 
 /// The requests that the scheduler reserves for a pod: per resource the larger of what runs together (apps and
 /// sidecars; the pod's own request where it names one) and each init container with the sidecars started before it,
-/// plus the overhead. Init containers and sidecars are in the order of the spec; where apps stand does not matter.
+/// plus the overhead. Init containers and sidecars are in the order of the spec; the position of apps does not matter.
+///
+/// ```
+/// use foretide::domain::federate::{ContainerRole, effective_requests};
+/// use foretide::domain::observation::Requests;
+///
+/// let cpu = |milli| Requests::from_iter([("cpu", milli)]);
+/// let containers = [(ContainerRole::Init, cpu(500)), (ContainerRole::App, cpu(200))];
+/// let requests = effective_requests(&containers, &Requests::default(), &cpu(10));
+/// assert_eq!(requests.get("cpu"), Some(510));
+/// ```
 #[must_use]
 pub fn effective_requests(
-    containers: &[(Role, Requests)],
+    containers: &[(ContainerRole, Requests)],
     of_pod: &Requests,
     overhead: &Requests,
 ) -> Requests {
     let mut running: BTreeMap<&str, i64> = BTreeMap::new();
     let mut peak: BTreeMap<&str, i64> = BTreeMap::new();
-    let (apps, started): (Vec<_>, Vec<_>) = containers.iter().partition(|c| c.0 == Role::App);
+    let (apps, started): (Vec<_>, Vec<_>) =
+        containers.iter().partition(|c| c.0 == ContainerRole::App);
     for (role, requests) in started {
         for (resource, milli) in requests.iter() {
             let together = running.entry(resource).or_default();
             let now = together.saturating_add(milli);
             let peak = peak.entry(resource).or_default();
             *peak = now.max(*peak);
-            if *role == Role::Sidecar {
+            if *role == ContainerRole::Sidecar {
                 *together = now;
             }
         }
@@ -172,11 +183,29 @@ pub fn effective_requests(
 }
 
 impl Supply {
-    /// How many replicas of this shape have a node or would find one, and are admitted by the quotas.
+    /// Estimates how many replicas of this shape the cluster holds: those with a node, and those that would get one within
+    /// the quotas.
     ///
     /// `own on nodes + sum over matching nodes of min(free pods, min over requests of floor(free / request))`, after the
     /// pending pods of others were put where they fit, in order; at most `own + what is left` of each quota. Where all
-    /// of it is from one moment, a pod of ours that is created, bound, ended or moved does not change it.
+    /// of it is from one moment, a pod of the workload that is created, bound, ended or moved does not change it.
+    ///
+    /// ```
+    /// use foretide::domain::federate::{Node, PodShape, Supply};
+    /// use foretide::domain::observation::Requests;
+    ///
+    /// let requests = |cpu, pods: i64| Requests::from_iter([("cpu", cpu), ("pods", 1000 * pods)]);
+    /// let supply = Supply {
+    ///     nodes: vec![Node {
+    ///         usable: true,
+    ///         allocatable: requests(4000, 110),
+    ///         ..Node::default()
+    ///     }],
+    ///     ..Supply::default()
+    /// };
+    /// let shape = PodShape { requests: Requests::from_iter([("cpu", 1500)]), ..PodShape::default() };
+    /// assert_eq!(supply.capacity(&shape).replicas.get(), 2);
+    /// ```
     #[must_use]
     pub fn capacity(&self, shape: &PodShape) -> Estimate {
         let mut free = self.free();
@@ -201,8 +230,8 @@ impl Supply {
         }
     }
 
-    fn free(&self) -> Vec<Free<'_>> {
-        let free = self.nodes.iter().map(|node| Free {
+    fn free(&self) -> Vec<FreeNode<'_>> {
+        let free = self.nodes.iter().map(|node| FreeNode {
             node,
             amounts: node.allocatable.iter().collect(),
             pods: node.allocatable.get(PODS).unwrap_or_default() / 1000,
@@ -222,7 +251,7 @@ impl Supply {
     }
 }
 
-impl Free<'_> {
+impl FreeNode<'_> {
     fn reserve(&mut self, requests: &Requests) {
         self.pods -= 1;
         for (resource, milli) in requests.iter() {
@@ -237,16 +266,18 @@ impl Free<'_> {
         if !self.node.takes(shape) || (shape.one_per_node && self.is_avoided) {
             return 0;
         }
-        let asked = shape.requests.iter().filter(|(_, milli)| *milli > 0);
+        let requested = shape.requests.iter().filter(|(_, milli)| *milli > 0);
         let left = |resource| self.amounts.get(resource).copied().unwrap_or_default();
-        let fit = asked.map(|(resource, milli)| left(resource) / milli).min();
+        let fit = requested
+            .map(|(resource, milli)| left(resource) / milli)
+            .min();
         let most = if shape.one_per_node { 1 } else { i64::MAX };
         fit.unwrap_or(i64::MAX).min(self.pods).clamp(0, most)
     }
 }
 
 impl Node {
-    /// Whether a pod of this shape may be bound to it, room aside.
+    /// Whether a pod of this shape may be bound to it, if it has room.
     #[must_use]
     pub fn takes(&self, shape: &PodShape) -> bool {
         let tolerated = |taint: &Taint| {
@@ -270,21 +301,8 @@ impl NodeTerm {
     }
 }
 
-impl Toleration {
-    /// Whether a taint is tolerated, for however long.
-    #[must_use]
-    pub fn tolerates(&self, taint: &Taint) -> bool {
-        self.key.as_ref().is_none_or(|key| *key == taint.key)
-            && self
-                .value
-                .as_ref()
-                .is_none_or(|value| *value == taint.value)
-            && self.effect.is_none_or(|effect| effect == taint.effect)
-    }
-}
-
 impl Quota {
-    /// Whether pods of a priority class (empty for none) count. Other scopes than `PriorityClass` are not looked at:
+    /// Whether pods of a priority class (empty for none) count. Other scopes than `PriorityClass` are not evaluated:
     /// a quota that has one counts nothing here.
     #[must_use]
     pub fn counts(&self, priority_class: &str) -> bool {
@@ -308,8 +326,8 @@ impl Quota {
                 .get(name)
                 .map(|hard| hard.saturating_sub(used).max(0))
         };
-        let asked = shape.requests.iter().filter(|(_, milli)| *milli > 0);
-        let by_resource = asked.flat_map(|(resource, milli)| {
+        let requested = shape.requests.iter().filter(|(_, milli)| *milli > 0);
+        let by_resource = requested.flat_map(|(resource, milli)| {
             let names = [resource.to_owned(), format!("requests.{resource}")];
             names
                 .into_iter()
@@ -322,7 +340,7 @@ impl Quota {
     }
 }
 
-/// A count of replicas that are not less than none.
+/// A count as replicas; a negative one is zero.
 fn replicas_of(n: i64) -> Replicas {
     Replicas::new(u32::try_from(n.max(0)).unwrap_or(u32::MAX))
 }
@@ -353,7 +371,7 @@ mod tests {
         }
     }
 
-    fn asks(milli: i64) -> PodShape {
+    fn requesting(milli: i64) -> PodShape {
         PodShape {
             requests: cpu(milli),
             ..PodShape::default()
@@ -384,7 +402,7 @@ mod tests {
     #[test]
     #[expect(clippy::too_many_lines, reason = "a table")]
     fn effective_requests_are_those_that_the_scheduler_reserves() {
-        use Role::{App, Init, Sidecar};
+        use ContainerRole::{App, Init, Sidecar};
         let none = Requests::default();
         for (name, containers, of_pod, overhead, want) in [
             (
@@ -454,7 +472,7 @@ mod tests {
 
     #[test]
     #[expect(clippy::too_many_lines, reason = "a table")]
-    fn a_cluster_holds_what_the_nodes_that_match_have_left() {
+    fn capacity_is_what_matching_nodes_have_left() {
         let tainted = |effect| Taint {
             key: "gpu".to_owned(),
             value: String::new(),
@@ -474,15 +492,15 @@ mod tests {
         };
         let selects = PodShape {
             node_selector: Labels::from([("disk".to_owned(), "a".to_owned())]),
-            ..asks(1000)
+            ..requesting(1000)
         };
         let affine = |terms| PodShape {
             node_affinity: Some(terms),
-            ..asks(1000)
+            ..requesting(1000)
         };
         let tolerant = PodShape {
             tolerations: vec![Toleration::default()],
-            ..asks(1000)
+            ..requesting(1000)
         };
         let with = |change: fn(&mut Node)| {
             let mut supply = supply();
@@ -494,9 +512,9 @@ mod tests {
         let mut soft = supply();
         soft.nodes[0].taints = vec![tainted(TaintEffect::PreferNoSchedule)];
         for (name, supply, shape, want) in [
-            ("what is left", supply(), asks(1000), 6),
-            ("rounded down on each node", supply(), asks(1500), 3),
-            ("as many pods as nodes take", supply(), asks(1), 19),
+            ("what is left", supply(), requesting(1000), 6),
+            ("rounded down on each node", supply(), requesting(1500), 3),
+            ("as many pods as nodes take", supply(), requesting(1), 19),
             (
                 "without requests, pods alone",
                 supply(),
@@ -508,25 +526,25 @@ mod tests {
                 supply(),
                 PodShape {
                     requests: [("gpu", 1000)].into_iter().collect(),
-                    ..asks(0)
+                    ..requesting(0)
                 },
                 0,
             ),
             (
                 "an unusable node",
                 with(|node| node.usable = false),
-                asks(1000),
+                requesting(1000),
                 4,
             ),
             (
                 "an overfull node",
                 with(|node| node.allocatable = amounts(1000, 10)),
-                asks(1000),
+                requesting(1000),
                 4,
             ),
-            ("a hard taint", hard.clone(), asks(1000), 4),
+            ("a hard taint", hard.clone(), requesting(1000), 4),
             ("a tolerated one", hard, tolerant, 6),
-            ("a soft one", soft, asks(1000), 6),
+            ("a soft one", soft, requesting(1000), 6),
             ("a node selector", supply(), selects, 2),
             (
                 "one of two terms",
@@ -548,12 +566,12 @@ mod tests {
     }
 
     #[test]
-    fn pending_pods_of_others_take_the_room_that_they_fit_in_first() {
-        let large = asks(3000);
-        let never = asks(64_000);
+    fn pending_pods_of_other_workloads_are_placed_first() {
+        let large = requesting(3000);
+        let never = requesting(64_000);
         let elsewhere = PodShape {
             node_selector: Labels::from([("disk".to_owned(), "x".to_owned())]),
-            ..asks(1000)
+            ..requesting(1000)
         };
         let pending = vec![large, never, elsewhere];
         assert_eq!(
@@ -562,7 +580,7 @@ mod tests {
                     pending,
                     ..supply()
                 },
-                &asks(1000)
+                &requesting(1000)
             ),
             3
         );
@@ -573,7 +591,7 @@ mod tests {
         let shape = PodShape {
             one_per_node: true,
             must_spread: true,
-            ..asks(1000)
+            ..requesting(1000)
         };
         let mut supply = supply();
         assert_eq!(
@@ -592,7 +610,7 @@ mod tests {
 
     #[test]
     #[expect(clippy::too_many_lines, reason = "a table")]
-    fn quotas_that_count_the_pods_bound_the_room() {
+    fn quotas_that_apply_to_the_pods_limit_the_capacity() {
         let quota = |hard: &[(&str, i64)], used: &[(&str, i64)], scopes: Vec<Requirement>| Quota {
             hard: hard.iter().copied().collect(),
             used: used.iter().copied().collect(),
@@ -644,7 +662,7 @@ mod tests {
         ] {
             let shape = PodShape {
                 priority_class: "high".to_owned(),
-                ..asks(1000)
+                ..requesting(1000)
             };
             assert_eq!(
                 capacity(

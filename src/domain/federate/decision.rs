@@ -1,4 +1,4 @@
-//! What was decided for a fleet, with every reason. Data, and the words for it.
+//! The decision for a fleet, with the reason of every change, and its texts for status and events.
 
 use std::fmt::Write as _;
 
@@ -11,70 +11,70 @@ use crate::domain::{Replicas, observation::Status};
 pub struct FleetDecision {
     /// When it was made.
     pub at: Timestamp,
-    /// The members, by name; those that are not candidates and have nothing of ours are left out.
+    /// The members, by name, without those that have nothing to do with the fleet.
     pub members: Vec<MemberDecision>,
-    /// The order in which to write, as positions in `members`, of those that have something to write: a count that
-    /// one loses comes before one that another gains, unless ready pods would end (then the other way round). After a
-    /// write that lowers a maximum has failed, those that raise one must wait for the next decision.
+    /// The members to write, in order, as positions in `members`: maximums that shrink come before those that grow, unless
+    /// ready pods would end; those come last. After a write that lowers a maximum has failed, those that raise one must
+    /// wait for the next decision.
     pub order: Vec<usize>,
-    /// The end of `order`: what ends ready pods that may be needed until others have grown. Nothing of it may be
-    /// written after a write before it has failed that was to let another grow.
+    /// The end of `order`: writes that end ready pods, which may be needed until other members have grown. Skip them if
+    /// an earlier write that lets another member grow has failed.
     pub after_growth: Vec<usize>,
-    /// What no member can take of MAX.
+    /// The part of MAX that no member can take.
     pub unassigned: Replicas,
-    /// What no member can take of the floor.
+    /// The part of the floor that no member can take.
     pub unmet_floor: Replicas,
     /// `Assigned`, `Balanced`, `MembersReachable`, `ReplicaConflict`, `CapacityKnown`.
     pub conditions: Vec<Condition>,
 }
 
-/// What was decided for one member.
+/// The decision for one member.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MemberDecision {
     /// The member's name.
     pub name: String,
-    /// What is to be done.
+    /// What to do.
     pub action: Action,
     /// The `minReplicas` to write: the larger of its budget's and its floor.
     pub min: Replicas,
     /// The `maxReplicas` to write; zero means no autoscaler there.
     pub max: Replicas,
-    /// The bounds that were written for it before; absent when none were.
+    /// The bounds that were written for it before; absent when there were none.
     pub before: Option<(Replicas, Replicas)>,
-    /// Its share of the fleet's floor; zero when nothing is asked for.
+    /// Its share of the fleet's floor; zero when there is no floor.
     pub floor: Replicas,
     /// The replicas to write, where the hub writes them: Create, Wake, Sleep, Drain; and always in Direct.
     pub replicas: Option<Replicas>,
-    /// Whether its autoscaler may not scale down now, because another member shall first (R9).
+    /// Whether its autoscaler may not scale down now, because members of lower priority do first (R9).
     pub hold: bool,
     /// What it can run in all; absent when unknown.
     pub capacity: Option<Replicas>,
     /// Why, the deciding reason first.
     pub reasons: Vec<Reason>,
-    /// The deciding reason in this case, with its numbers; empty when there is no more to say than the reason.
+    /// The deciding reason with its numbers; empty when [`Reason::text`] says it all.
     pub because: String,
 }
 
-/// What is to be done with a member.
+/// What to do with a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Nothing differs.
     #[default]
     Keep,
-    /// The workload (where the hub places it) and the autoscaler are to be created.
+    /// Create the autoscaler, and the workload if the hub places it.
     Create,
-    /// The autoscaler's bounds or the replicas are to be changed.
+    /// Change the autoscaler's bounds or the replicas.
     Update,
-    /// From zero replicas to one or more.
+    /// Scale from zero replicas to one or more.
     Wake,
-    /// To zero replicas; the autoscaler stays.
+    /// Scale to zero replicas; the autoscaler stays.
     Sleep,
-    /// Deselected or without a budget: to zero replicas once the others serve.
+    /// Scale a deselected member, or one without a budget, to zero replicas: the others serve.
     Drain,
-    /// Deselected and drained: the autoscaler goes, and the workload if the hub placed it.
+    /// Delete the autoscaler of a drained member, and the workload if the hub placed it.
     Delete,
-    /// Not touched, because its state is not known or somebody else writes it.
-    Skip,
+    /// Write nothing on purpose: its state is unknown, or another writer controls it.
+    Hold,
 }
 
 impl Action {
@@ -89,21 +89,21 @@ impl Action {
             Self::Sleep => "Sleep",
             Self::Drain => "Drain",
             Self::Delete => "Delete",
-            Self::Skip => "Skip",
+            Self::Hold => "Hold",
         }
     }
 
     /// Whether there is something to write.
     #[must_use]
     pub const fn writes(self) -> bool {
-        !matches!(self, Self::Keep | Self::Skip)
+        !matches!(self, Self::Keep | Self::Hold)
     }
 }
 
-/// Declares the reasons: variant, meaning, and what is said when there are no numbers to say more.
+/// Declares the reasons: variant, meaning, and the text where there are no numbers.
 macro_rules! reasons {
     ($($(#[$doc:meta])+ $name:ident => $text:literal,)+) => {
-        /// Why a member has what it has. Stable words, `UpperCamelCase` in status.
+        /// Why a member has its bounds and replicas. Stable words, `UpperCamelCase` in status.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Reason { $($(#[$doc])+ $name,)+ }
 
@@ -117,7 +117,7 @@ macro_rules! reasons {
                 match self { $(Self::$name => stringify!($name),)+ }
             }
 
-            /// What it means, for people: lower case, no full stop.
+            /// Its text: lower case, no full stop.
             #[must_use]
             pub const fn text(self) -> &'static str {
                 match self { $(Self::$name => $text,)+ }
@@ -127,75 +127,74 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// R0: the policy cannot be carried out.
-    Invalid => "the policy cannot be carried out, so nothing is written",
-    /// R1: its state is not known.
-    Unknown => "it does not answer, so it keeps what it has and is left alone",
+    /// R0: the policy cannot be applied.
+    Invalid => "the policy cannot be applied; nothing is written",
+    /// R1: its state is unknown.
+    Unknown => "it does not answer; its share and bounds stay unchanged",
     /// R2: lost for longer than tolerated; its share is retained or reassigned.
-    Failed => "it has been lost for longer than is tolerated",
-    /// R2: well again, and waiting for its share.
-    Recovered => "it answers again and gets a share when it has done so for a while",
+    Failed => "it has been unavailable for longer than tolerated",
+    /// R2: healthy again, and waiting for its share.
+    Recovered => "it answers again and gets a share after a cooldown",
     /// Its minimum follows its share of the floor.
-    Floor => "its share of what forecast, cron windows and metrics of the fleet ask for",
-    /// What stands in the member is not what was decided.
-    Restored => "it is brought back to what was decided",
-    /// R4: somebody else keeps writing the replicas.
-    Foreign => "somebody else keeps writing its replicas, so it is left alone",
-    /// It is no candidate: the workload is not there, and others place it.
-    TargetAbsent => "the workload does not exist there, and whoever places it has not done so",
+    Floor => "its share of the floor from forecast, cron windows and fleet metrics",
+    /// The bounds in the member differ from the decided ones.
+    Restored => "drift corrected",
+    /// R4: another writer or autoscaler controls its replicas.
+    Foreign => "another writer controls its replicas; they are not changed",
+    /// It is no candidate: the workload does not exist in it, and the hub does not place it.
+    TargetAbsent => "the workload does not exist in this member",
     /// It is no candidate: weights or priorities are given, but none to it.
     NoPreference => "no preference gives it a weight or priority",
     /// It is no candidate yet: it has a taint that is not tolerated.
     Tainted => "it has a taint that is not tolerated",
-    /// R3: its budget was divided anew.
+    /// R3: its budget was assigned.
     Assigned => "its share of the budget by the policy",
     /// R3: there is no budget for it.
     NoBudget => "the policy gives it no share now",
     /// R3, R2: it keeps its pods until others are ready.
-    Landing => "it keeps its pods until others are ready to serve",
-    /// R3: it kept its pods for others, and does not any more.
-    Landed => "the wait for others is over, so it comes down to its share",
+    Landing => "it keeps its pods until other members are ready",
+    /// R3: it kept its pods until others were ready, and no longer does.
+    Landed => "other members are ready or the wait has timed out; reduced to its share",
     /// No candidate any more, or without a budget: its pods end.
-    Drained => "it has no share any more, so its pods end",
+    Drained => "it no longer has a share; scaled to zero",
     /// R5: its pods are unschedulable.
     Blocked => "its pods are unschedulable",
-    /// R5: it got what a blocked member cannot use.
-    Relief => "it takes over what another member has no room for",
+    /// R5: it got budget that a blocked member cannot use.
+    Relief => "it takes over replicas that another member has no room for",
     /// R5: pods are unschedulable, and no other member has room either.
     NoCapacityAnywhere => "its pods are unschedulable, and no other member has room",
     /// R6: it needed more than its budget.
     Saturated => "it needs more than its maximum",
     /// R6: it gave budget that it did not use.
-    Donor => "another member needs what it does not use",
+    Donor => "another member needs budget that it does not use",
     /// R6: it got budget so that the floor can be met.
-    FloorLifted => "the fleet must have more replicas than maximums allow",
-    /// R7: a minimum moved to where it is needed.
-    Starved => "a minimum moved to where more is wanted",
-    /// R8: head-room was divided anew.
-    Optimized => "unused head-room was divided anew",
+    FloorLifted => "the floor of the fleet is more than the maximums allow",
+    /// R7: one replica of minimum moved.
+    Starved => "one replica of minimum moved to a member that needs more",
+    /// R8: headroom was redistributed.
+    Optimized => "unused headroom was redistributed",
     /// R9: it shrinks before members of higher priority do.
-    ShrinkOrder => "the fleet needs less, and the lowest priority shrinks first",
-    /// R9: it may not scale down, because a member of lower priority shall first.
-    Held => "it does not scale down before members of lower priority have",
-    /// R9: it serves demand of its own, and is spared.
-    LocalDemand => "it serves demand that others cannot",
-    /// R10: it sleeps at zero replicas.
-    Slept => "the others serve without it",
+    ShrinkOrder => "the fleet needs fewer replicas, and the lowest priority shrinks first",
+    /// R9: it may not scale down until a member of lower priority has.
+    Held => "it does not scale down until members of lower priority have",
+    /// R9: it serves local demand and keeps its replicas.
+    LocalDemand => "it serves demand that other members cannot serve",
+    /// R10: it was scaled to zero replicas.
+    Slept => "scaled to zero; the other members serve the load",
     /// R11: it was woken.
-    Woken => "it is needed",
-    /// Its replicas are zero and the autoscaler sleeps.
-    Asleep => "it sleeps until it is needed",
-    /// No member can take the whole floor.
+    Woken => "scaled up from zero because it is needed",
+    /// Its replicas are zero and its autoscaler is paused.
+    Asleep => "scaled to zero until it is needed",
+    /// No member can take the rest of the floor.
     FloorUnmet => "the fleet needs more replicas than its members can run",
     /// A lost member holds budget beyond MAX.
-    BudgetHeldByLost => "lost members hold budget, so maximums sum to more than the fleet's",
-    /// It runs as it should.
+    BudgetHeldByLost => "unavailable members keep their budget, so the maximums add up to more than maxReplicas",
+    /// It runs as decided.
     Steady => "nothing to change",
 }
 
 impl MemberDecision {
-    /// What changes and why, in one sentence without a full stop, such as
-    /// `max 7 -> 10: 6 pods unschedulable for 75 s in member1`.
+    /// What changes and why, without a full stop, such as `max 7 -> 10: 6 pods unschedulable for 75 s in member1`.
     #[must_use]
     pub fn sentence(&self) -> String {
         let mut text = self.change();
@@ -219,18 +218,18 @@ impl MemberDecision {
     fn change(&self) -> String {
         let (min, max) = self.before.unwrap_or_default();
         let mut text = String::new();
-        let mut say = |what: &str, from: Replicas, to: Replicas| {
+        let mut add = |what: &str, from: Replicas, to: Replicas| {
             if from != to {
                 let comma = if text.is_empty() { "" } else { ", " };
                 // Writing to a string cannot fail.
                 write!(text, "{comma}{what} {from} -> {to}").ok();
             }
         };
-        if matches!(self.action, Action::Skip) {
+        if matches!(self.action, Action::Hold) {
             return text;
         }
-        say("min", min, self.min);
-        say("max", max, self.max);
+        add("min", min, self.min);
+        add("max", max, self.max);
         if let Some(replicas) = self.replicas
             && self.action.writes()
         {
@@ -251,8 +250,8 @@ impl FleetDecision {
         self.members.get(at.ok()?)
     }
 
-    /// What happens to the fleet, in one sentence without a full stop: each member that changes, or that nothing does,
-    /// and what cannot be placed.
+    /// Summarizes the decision, without a full stop: each member that changes, or that none does, and what no member can
+    /// take.
     #[must_use]
     pub fn message(&self) -> String {
         let changed = self.members.iter().filter(|member| member.action.writes());
@@ -268,7 +267,7 @@ impl FleetDecision {
         };
         if self.unmet_floor > Replicas::ZERO {
             let unmet = self.unmet_floor;
-            write!(text, "; {unmet} replicas of the floor find no room").ok();
+            write!(text, "; {unmet} replicas of the floor fit in no member").ok();
         }
         if self.unassigned > Replicas::ZERO {
             let left = self.unassigned;
@@ -287,7 +286,7 @@ pub struct Condition {
     pub status: Status,
     /// Why: one `UpperCamelCase` word of a closed set.
     pub reason: &'static str,
-    /// Why, for people.
+    /// Why, as a sentence without a full stop.
     pub message: String,
 }
 
@@ -300,7 +299,7 @@ pub enum ConditionKind {
     Balanced,
     /// Whether every candidate can be reached.
     MembersReachable,
-    /// Whether somebody else writes replicas in a member.
+    /// Whether another field manager writes replicas in a member.
     ReplicaConflict,
     /// Whether the capacity of every candidate is known.
     CapacityKnown,

@@ -1,34 +1,55 @@
 //! Direct mode: a count of the fleet as counts of its members.
 //!
-//! Counts change with every pass, so within a policy they are divided by seats: when the count grows, no member loses
-//! a replica. This file refuses to decide the count, and to know why a member's bounds are what they are.
+//! Counts change with every sync, so they are divided by [`webster`]: when the count grows, no member loses a replica.
 //!
 //! Source: the steady re-assignment of Karmada (`pkg/scheduler/core`), with bounds on both sides.
 
 use std::collections::BTreeMap;
 
 use super::{
-    Candidate, Kind, Policy, Slot, Split, Surplus, Ties, WeightBy,
+    Candidate, Kind, Policy, Recipient, Split, Surplus, Ties, WeightBy,
     assign::{in_order, tiers},
     divide::fill_by,
     webster, weights,
 };
 use crate::domain::Replicas;
 
-/// Divides a count over the members as the policy says; the shares are in the order of the candidates.
+/// Divides a count over the members by the policy; the shares are in the order of the candidates.
 ///
-/// `lo` and `hi` of each standing bound its count: its budget, and what it can run (`previous` plus what fits).
+/// `min` and `max` of each preference bound its count: its budget, and what it can run.
 ///
 /// - `Duplicated`: the count for each, within its bounds.
-/// - `StaticWeighted`: [`webster`] by the weights, without memory.
-/// - `DynamicWeighted`: the previous counts, cut to the bounds, stay. A larger count adds the difference by [`webster`]
-///   from no seats, weighing by what the members can run beyond their previous counts, or by demand. A smaller one is
-///   divided by [`webster`] with the previous counts as weights. Nothing previous means no memory.
-/// - `Aggregated`, `Prioritized`: tiers as for budgets, each up to `hi`, divided by [`webster`] with `hi` as weights.
+/// - `StaticWeighted`: [`webster`] by the weights; previous counts do not matter.
+/// - `DynamicWeighted`: the previous counts, clamped to the bounds, stay. A larger count adds the difference by [`webster`],
+///   weighted by what the members can run beyond their previous counts, or by demand. A smaller one is divided by
+///   [`webster`] with the previous counts as weights.
+/// - `Aggregated`, `Prioritized`: tiers as for budgets, each up to `max`, divided by [`webster`] with `max` as weights.
 ///
-/// Unless `Duplicated`, the shares sum to `clamp(n, sum lo, sum hi)`, and one replica more raises exactly one member by
-/// one (the same previous counts given), or is left. Under `Prioritized` one less is taken from the lowest priority
+/// Unless `Duplicated`, the shares add up to the count within the sums of the bounds, and one replica more raises exactly one
+/// member by one (with the same previous counts), or is left. Under `Prioritized` one less is taken from the lowest priority
 /// that is above its bounds.
+///
+/// ```
+/// use std::collections::BTreeMap;
+///
+/// use foretide::domain::federate::{Candidate, EffectivePreference, Kind, Policy, distribute};
+/// use foretide::domain::{ReplicaBounds, Replicas};
+///
+/// let candidate = |name, weight| Candidate {
+///     name,
+///     preference: EffectivePreference {
+///         weight: Some(weight),
+///         max: Replicas::new(9),
+///         ..EffectivePreference::default()
+///     },
+///     ..Candidate::default()
+/// };
+/// let bounds = ReplicaBounds::new(Replicas::new(1), Replicas::new(20));
+/// let policy = Policy::new(Kind::StaticWeighted, bounds);
+/// let members = [candidate("eu", 1), candidate("us", 2)];
+/// let split = distribute(&policy, Replicas::new(6), &members, &BTreeMap::new());
+/// assert_eq!(split.shares, [2, 4]);
+/// ```
 #[must_use]
 pub fn distribute(
     policy: &Policy,
@@ -38,65 +59,70 @@ pub fn distribute(
 ) -> Split {
     let weighted = || {
         let weights = weights(policy, candidates);
-        let slots = candidates
+        let recipients = candidates
             .iter()
             .zip(weights)
-            .map(|(c, weight)| c.slot(weight));
-        slots.collect::<Vec<_>>()
+            .map(|(c, weight)| c.recipient(weight));
+        recipients.collect::<Vec<_>>()
     };
     match policy.kind {
-        Kind::Duplicated => whole(n, candidates),
+        Kind::Duplicated => duplicate(n, candidates),
         Kind::StaticWeighted => webster(n.get(), &weighted(), Ties::default()),
         Kind::DynamicWeighted => sticky(policy, n, candidates, previous),
         Kind::Aggregated | Kind::Prioritized => {
             let (mut tiers, places) = tiers(policy.kind, candidates, weighted());
-            for slot in tiers.iter_mut().flatten() {
-                slot.weight = u64::from(slot.top());
+            for recipient in tiers.iter_mut().flatten() {
+                recipient.weight = u64::from(recipient.top());
             }
-            let by_seats = |n, slots: &[Slot<'_>]| webster(n, slots, Ties::default());
+            let by_seats =
+                |n, recipients: &[Recipient<'_>]| webster(n, recipients, Ties::default());
             in_order(&places, fill_by(n.get(), &tiers, Surplus::Keep, by_seats))
         }
     }
 }
 
-fn whole(n: Replicas, candidates: &[Candidate<'_>]) -> Split {
-    let cut = |c: &Candidate<'_>| n.min(c.standing.hi).max(c.standing.lo).get();
+fn duplicate(n: Replicas, candidates: &[Candidate<'_>]) -> Split {
+    let clamped = |c: &Candidate<'_>| n.min(c.preference.max).max(c.preference.min).get();
     Split {
-        shares: candidates.iter().map(cut).collect(),
+        shares: candidates.iter().map(clamped).collect(),
         left: 0,
     }
 }
 
-/// Keeps what is there and divides only the difference.
+/// Keeps the previous counts and divides only the difference.
 fn sticky(
     policy: &Policy,
     n: Replicas,
     candidates: &[Candidate<'_>],
     previous: &BTreeMap<String, Replicas>,
 ) -> Split {
-    let there = |c: &Candidate<'_>| {
+    let previous_count = |c: &Candidate<'_>| {
         let count = previous.get(c.name).copied().unwrap_or_default();
-        count.min(c.standing.hi).max(c.standing.lo).get()
+        count.min(c.preference.max).max(c.preference.min).get()
     };
-    let kept: Vec<_> = candidates.iter().map(there).collect();
+    let kept: Vec<_> = candidates.iter().map(previous_count).collect();
     let of_all = || candidates.iter().zip(&kept);
     let held: u64 = kept.iter().map(|count| u64::from(*count)).sum();
     let more = u32::try_from(held).map_or(0, |held| n.get().saturating_sub(held));
     if more == 0 {
-        let slots: Vec<_> = of_all().map(|(c, kept)| c.slot(u64::from(*kept))).collect();
-        return webster(n.get(), &slots, Ties::default());
+        let recipients: Vec<_> = of_all()
+            .map(|(c, kept)| c.recipient(u64::from(*kept)))
+            .collect();
+        return webster(n.get(), &recipients, Ties::default());
     }
     let weights = match policy.weight_by {
         WeightBy::Demand => weights(policy, candidates),
-        WeightBy::Capacity => of_all().map(|(c, kept)| c.beyond(*kept, policy)).collect(),
+        WeightBy::Capacity => of_all()
+            .map(|(c, kept)| c.spare_capacity(*kept, policy))
+            .collect(),
     };
-    let slots = of_all().zip(weights).map(|((c, kept), weight)| Slot {
-        lo: 0,
-        hi: c.standing.hi.get().saturating_sub(*kept),
-        ..c.slot(weight)
+    let recipients = of_all().zip(weights).map(|((c, kept), weight)| Recipient {
+        min: 0,
+        max: c.preference.max.get().saturating_sub(*kept),
+        ..c.recipient(weight)
     });
-    let slots: Vec<_> = slots.collect();
-    let added = webster(more, &slots, Ties::default());
+    let recipients: Vec<_> = recipients.collect();
+    let added = webster(more, &recipients, Ties::default());
     let shares = kept
         .iter()
         .zip(added.shares)
@@ -108,8 +134,8 @@ fn sticky(
 }
 
 impl Candidate<'_> {
-    /// What it can run beyond what it has.
-    fn beyond(&self, kept: u32, policy: &Policy) -> u64 {
+    /// What it can run beyond what it keeps.
+    fn spare_capacity(&self, kept: u32, policy: &Policy) -> u64 {
         let capacity = self.capacity_or(policy.bounds.max.get());
         u64::from(capacity.saturating_sub(kept))
     }
@@ -118,16 +144,16 @@ impl Candidate<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::federate::{Standing, division_laws::policy};
+    use crate::domain::federate::{EffectivePreference, division_laws::policy};
 
-    fn candidate(name: &str, lo: u32, hi: u32, capacity: u32) -> Candidate<'_> {
+    fn candidate(name: &str, min: u32, max: u32, capacity: u32) -> Candidate<'_> {
         Candidate {
             name,
-            standing: Standing {
+            preference: EffectivePreference {
                 weight: Some(u64::from(capacity)),
                 priority: Some(i64::from(capacity)),
-                lo: Replicas::new(lo),
-                hi: Replicas::new(hi),
+                min: Replicas::new(min),
+                max: Replicas::new(max),
                 elastic: false,
             },
             capacity: Some(capacity),
@@ -136,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn each_policy_divides_a_count_in_its_way() {
+    fn every_policy_divides_a_count_as_documented() {
         let fleet = [
             candidate("a", 1, 9, 10),
             candidate("b", 0, 9, 20),

@@ -1,9 +1,8 @@
-//! Dividing whole numbers: quota for budgets, fill for tiers, Webster for counts.
+//! Dividing whole numbers: quota for budgets, tiers for priorities, Webster for counts.
 //!
-//! Budgets change rarely and must stay inside the exact share rounded down and up; counts change with every pass
-//! and must never take a replica away because the total grew. No single rule can do both, so there are two. All of
-//! them are deterministic and independent of the order of the slots, provided that names differ. This file refuses
-//! to know what a slot stands for.
+//! Budgets change rarely and must stay within the exact share rounded down and up; counts change with every sync, and a
+//! larger total must never take a replica away. No single method does both (Balinski and Young), so there are two. All
+//! divisions are deterministic and independent of the order of the recipients, provided that names differ.
 //!
 //! Sources: house monotonicity of divisor methods and the quota rule (Balinski and Young); the tie order of
 //! Karmada's seat allocation (`pkg/util/helper`).
@@ -13,25 +12,25 @@ use std::{
     collections::BinaryHeap,
 };
 
-/// One party of a division.
+/// One recipient of a division.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Slot<'a> {
-    /// Its name: ties go to the first by name.
+pub struct Recipient<'a> {
+    /// Its name, which breaks ties.
     pub name: &'a str,
     /// Its weight; under [`fill`] its capacity as well.
     pub weight: u64,
     /// At least this.
-    pub lo: u32,
-    /// At most this; less than `lo` counts as `lo`.
-    pub hi: u32,
+    pub min: u32,
+    /// At most this; less than `min` counts as `min`.
+    pub max: u32,
 }
 
 /// A division.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Split {
-    /// What each slot has, in the order of the slots.
+    /// What each recipient has, in the order of the recipients.
     pub shares: Vec<u32>,
-    /// What none can take.
+    /// What no recipient can take.
     pub left: u32,
 }
 
@@ -40,11 +39,11 @@ pub struct Split {
 pub enum Surplus {
     /// Given out beyond the capacities, to the first tier first: budgets, because capacities are estimates.
     Spread,
-    /// Kept as left: floors, because a pod that cannot run serves nobody.
+    /// Kept as `left`: floors, because a pod that cannot run serves no load.
     Keep,
 }
 
-/// Who goes first among equals.
+/// Which of two equal recipients comes first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ties {
     /// The first by name.
@@ -54,11 +53,11 @@ pub enum Ties {
     NameDescending,
 }
 
-impl Slot<'_> {
-    /// The upper bound that counts.
+impl Recipient<'_> {
+    /// The effective upper bound.
     #[must_use]
     pub fn top(&self) -> u32 {
-        self.hi.max(self.lo)
+        self.max.max(self.min)
     }
 
     fn with_weight(&self, weight: u64) -> Self {
@@ -73,66 +72,101 @@ impl Split {
         self.shares.iter().map(|share| u64::from(*share)).sum()
     }
 
-    /// The shares with the slots that have them.
-    pub fn of<'a>(&'a self, slots: &'a [Slot<'a>]) -> impl Iterator<Item = (&'a Slot<'a>, u32)> {
-        slots.iter().zip(self.shares.iter().copied())
+    /// The shares with the recipients that have them.
+    pub fn of<'a>(
+        &'a self,
+        recipients: &'a [Recipient<'a>],
+    ) -> impl Iterator<Item = (&'a Recipient<'a>, u32)> {
+        recipients.iter().zip(self.shares.iter().copied())
     }
 }
 
-/// Divides `n` in proportion to the weights, each share between the exact one rounded down and up unless a bound
-/// forbids it: `floor(n w_i / W)`, and one more for the heaviest of those with a remainder, ties to the first by name.
+/// Divides `n` in proportion to the weights: `floor(n w_i / W)` for each, and one more for the heaviest of those with a
+/// remainder, ties to the first by name. Each share is the exact one rounded down or up, unless a bound forbids it.
 ///
-/// Where shares break bounds, the side that breaks them by more is fixed at its bounds (both when equal) and the rest
-/// is divided again. A weight of zero gets `lo`, and beyond it, in equal parts, only what the weighted slots cannot
-/// take. When all weights are zero they count as one each. The bounds win over `n`: the shares sum to
-/// `clamp(n, sum lo, sum hi)`, and `left` is what of `n` exceeds `sum hi`.
+/// Where shares violate bounds, the side with the larger violation is fixed at its bounds (both when equal) and the rest is
+/// divided again. A weight of zero gets `min`, and beyond it, in equal parts, only what the weighted recipients cannot take.
+/// When all weights are zero they count as one each. The bounds win over `n`: the shares add up to `n` clamped to the sums
+/// of the bounds, and `left` is what of `n` exceeds the sum of maximums.
+///
+/// ```
+/// use foretide::domain::federate::{Recipient, quota_split};
+///
+/// let recipient = |name, weight| Recipient { name, weight, min: 0, max: 100 };
+/// let split = quota_split(10, &[recipient("a", 1), recipient("b", 2), recipient("c", 3)]);
+/// // The exact shares are 1.67, 3.33 and 5.
+/// assert_eq!((split.shares, split.left), (vec![1, 4, 5], 0));
+/// ```
 #[must_use]
-pub fn quota_split(n: u32, slots: &[Slot<'_>]) -> Split {
-    in_parts(n, slots, quota)
+pub fn quota_split(n: u32, recipients: &[Recipient<'_>]) -> Split {
+    weighted_first(n, recipients, quota)
 }
 
-/// Divides `n` by seats: each slot starts at `lo`, and one seat after the other goes to the slot below `hi` with the
-/// highest `weight / (2 seats + 1)`; ties go to fewer seats, then by name as `ties` says.
+/// Divides `n` by Webster's method: each recipient starts with `min` seats, and one seat after the other goes to the
+/// recipient below `max` with the highest `weight / (2 seats + 1)`; ties go to fewer seats, then by name as `ties` says.
 ///
-/// A larger `n` never gives any slot less. Zero weights and totals out of bounds are treated as by [`quota_split`].
+/// A larger `n` never gives any recipient less. Zero weights and totals out of bounds are treated as by [`quota_split`].
 /// The time does not depend on `n`.
+///
+/// ```
+/// use foretide::domain::federate::{Recipient, Ties, webster};
+///
+/// let recipient = |name, weight| Recipient { name, weight, min: 0, max: 100 };
+/// let recipients = [recipient("a", 1), recipient("b", 2), recipient("c", 3)];
+/// assert_eq!(webster(10, &recipients, Ties::default()).shares, [2, 3, 5]);
+/// assert_eq!(webster(11, &recipients, Ties::default()).shares, [2, 4, 5]);
+/// ```
 #[must_use]
-pub fn webster(n: u32, slots: &[Slot<'_>], ties: Ties) -> Split {
-    in_parts(n, slots, |n, slots| seats(n, slots, ties))
+pub fn webster(n: u32, recipients: &[Recipient<'_>], ties: Ties) -> Split {
+    weighted_first(n, recipients, |n, recipients| seats(n, recipients, ties))
 }
 
-/// Fills tier after tier up to the capacities, which are the weights of the slots.
+/// Fills tier after tier up to the capacities, which are the weights of the recipients.
 ///
-/// Every slot starts at `lo`. A tier takes at most the sum of `max(0, c_i - lo_i)`, `c_i = min(weight_i, hi_i)`,
-/// divided by [`quota_split`] with the weights `c_i`. What exceeds every capacity is spread or kept as `surplus` says:
-/// spread, it goes to the first tier by capacity up to `hi`, then to the next. The shares are in the order of the
-/// tiers, and within a tier in the order of its slots.
+/// Every recipient starts at `min`. A tier takes at most the sum of `max(0, c_i - min_i)` with `c_i = min(weight_i, max_i)`,
+/// divided by [`quota_split`] with the weights `c_i`. What exceeds every capacity is spread or kept, as `surplus` says:
+/// spread, it goes to the first tier by capacity up to `max`, then to the next. The shares are in the order of the
+/// tiers, and within a tier in the order of its recipients.
+///
+/// ```
+/// use foretide::domain::federate::{Recipient, Surplus, fill};
+///
+/// let tier = |name, capacity| vec![Recipient { name, weight: capacity, min: 0, max: 100 }];
+/// let tiers = [tier("a", 8), tier("b", 2)];
+/// assert_eq!(fill(12, &tiers, Surplus::Spread).shares, [10, 2]);
+/// assert_eq!(fill(12, &tiers, Surplus::Keep).left, 2);
+/// ```
 #[must_use]
-pub fn fill(n: u32, tiers: &[Vec<Slot<'_>>], surplus: Surplus) -> Split {
+pub fn fill(n: u32, tiers: &[Vec<Recipient<'_>>], surplus: Surplus) -> Split {
     fill_by(n, tiers, surplus, quota_split)
 }
 
 /// [`fill`] with another rule within the tiers.
 pub(super) fn fill_by(
     n: u32,
-    tiers: &[Vec<Slot<'_>>],
+    tiers: &[Vec<Recipient<'_>>],
     surplus: Surplus,
-    rule: impl Fn(u32, &[Slot<'_>]) -> Split,
+    rule: impl Fn(u32, &[Recipient<'_>]) -> Split,
 ) -> Split {
-    let least: u64 = tiers.iter().flatten().map(|slot| u64::from(slot.lo)).sum();
+    let least: u64 = tiers
+        .iter()
+        .flatten()
+        .map(|recipient| u64::from(recipient.min))
+        .sum();
     let mut rest = u64::from(n).saturating_sub(least);
     let mut shares = Vec::new();
     for tier in tiers {
         let capped: Vec<_> = tier.iter().map(up_to_capacity).collect();
-        shares.push(take(&mut rest, &capped, &rule));
+        shares.push(fill_tier(&mut rest, &capped, &rule));
     }
     if surplus == Surplus::Spread {
         for (tier, shares) in tiers.iter().zip(&mut shares) {
             if rest == 0 {
                 break;
             }
-            let room: Vec<_> = tier.iter().zip(&*shares).map(above).collect();
-            let more = take(&mut rest, &room, &rule);
+            let room = tier.iter().zip(&*shares);
+            let room: Vec<_> = room.map(|(r, share)| above(r, *share)).collect();
+            let more = fill_tier(&mut rest, &room, &rule);
             for (share, more) in shares.iter_mut().zip(more) {
                 *share = share.saturating_add(more);
             }
@@ -144,83 +178,111 @@ pub(super) fn fill_by(
     }
 }
 
-/// The slot with its capacity as upper bound and weight.
-fn up_to_capacity<'a>(slot: &Slot<'a>) -> Slot<'a> {
-    let capacity = u32::try_from(slot.weight).unwrap_or(u32::MAX);
-    let hi = capacity.min(slot.top()).max(slot.lo);
-    Slot {
-        name: slot.name,
-        weight: u64::from(hi),
-        lo: slot.lo,
-        hi,
+/// The recipient with its capacity as upper bound and weight.
+fn up_to_capacity<'a>(recipient: &Recipient<'a>) -> Recipient<'a> {
+    let capacity = u32::try_from(recipient.weight).unwrap_or(u32::MAX);
+    let max = capacity.min(recipient.top()).max(recipient.min);
+    Recipient {
+        name: recipient.name,
+        weight: u64::from(max),
+        min: recipient.min,
+        max,
     }
 }
 
-/// The slot as it stands above what it already has.
-fn above<'a>((slot, share): (&Slot<'a>, &u32)) -> Slot<'a> {
-    Slot {
-        name: slot.name,
-        weight: slot.weight,
-        lo: 0,
-        hi: slot.top().saturating_sub(*share),
+/// The recipient of what comes on top of its share.
+fn above<'a>(recipient: &Recipient<'a>, share: u32) -> Recipient<'a> {
+    Recipient {
+        name: recipient.name,
+        weight: recipient.weight,
+        min: 0,
+        max: recipient.top().saturating_sub(share),
     }
 }
 
-/// Gives these slots their `lo` and as much of `rest` as they have room for.
-fn take(rest: &mut u64, slots: &[Slot<'_>], rule: impl Fn(u32, &[Slot<'_>]) -> Split) -> Vec<u32> {
-    let least: u64 = slots.iter().map(|slot| u64::from(slot.lo)).sum();
-    let most: u64 = slots.iter().map(|slot| u64::from(slot.top())).sum();
+/// Gives the recipients of a tier their `min`, and as much of `rest` as they have room for.
+fn fill_tier(
+    rest: &mut u64,
+    recipients: &[Recipient<'_>],
+    rule: impl Fn(u32, &[Recipient<'_>]) -> Split,
+) -> Vec<u32> {
+    let least: u64 = recipients
+        .iter()
+        .map(|recipient| u64::from(recipient.min))
+        .sum();
+    let most: u64 = recipients
+        .iter()
+        .map(|recipient| u64::from(recipient.top()))
+        .sum();
     let taken = (*rest).min(most - least);
     *rest -= taken;
-    match slots {
+    match recipients {
         // Most tiers are one member, and most are beyond what is left: neither needs a division.
-        [slot] => vec![narrow(u64::from(slot.lo) + taken)],
-        slots if taken == 0 => slots.iter().map(|slot| slot.lo).collect(),
-        slots => rule(narrow(least + taken), slots).shares,
+        [recipient] => vec![narrow(u64::from(recipient.min) + taken)],
+        recipients if taken == 0 => recipients.iter().map(|recipient| recipient.min).collect(),
+        recipients => rule(narrow(least + taken), recipients).shares,
     }
 }
 
-/// Divides by `rule` among the weighted slots, then what they cannot take among the others.
-fn in_parts(n: u32, slots: &[Slot<'_>], rule: impl Fn(u64, &[Slot<'_>]) -> Vec<u32>) -> Split {
-    let least_of_all: u64 = slots.iter().map(|slot| u64::from(slot.lo)).sum();
-    let most_of_all: u64 = slots.iter().map(|slot| u64::from(slot.top())).sum();
+/// Divides among the weighted recipients by `rule`, then what they cannot take among the others.
+fn weighted_first(
+    n: u32,
+    recipients: &[Recipient<'_>],
+    rule: impl Fn(u64, &[Recipient<'_>]) -> Vec<u32>,
+) -> Split {
+    let least_of_all: u64 = recipients
+        .iter()
+        .map(|recipient| u64::from(recipient.min))
+        .sum();
+    let most_of_all: u64 = recipients
+        .iter()
+        .map(|recipient| u64::from(recipient.top()))
+        .sum();
     let total = u64::from(n).max(least_of_all).min(most_of_all);
-    let is_weighted = |slot: &&Slot| slot.weight > 0;
-    let weighted: Vec<_> = slots.iter().filter(is_weighted).copied().collect();
-    let others = slots.iter().filter(|slot| !is_weighted(slot));
-    let others: Vec<_> = others.map(|slot| slot.with_weight(1)).collect();
-    let least: u64 = others.iter().map(|slot| u64::from(slot.lo)).sum();
-    let most: u64 = weighted.iter().map(|slot| u64::from(slot.top())).sum();
+    let is_weighted = |recipient: &&Recipient| recipient.weight > 0;
+    let weighted: Vec<_> = recipients.iter().filter(is_weighted).copied().collect();
+    let others = recipients
+        .iter()
+        .filter(|recipient| !is_weighted(recipient));
+    let others: Vec<_> = others.map(|recipient| recipient.with_weight(1)).collect();
+    let least: u64 = others
+        .iter()
+        .map(|recipient| u64::from(recipient.min))
+        .sum();
+    let most: u64 = weighted
+        .iter()
+        .map(|recipient| u64::from(recipient.top()))
+        .sum();
     let first = (total - least).min(most);
     let mut weighted = rule(first, &weighted).into_iter();
     let mut others = rule(total - first, &others).into_iter();
-    let share = |slot| {
-        let part = if is_weighted(&slot) {
+    let share = |recipient| {
+        let part = if is_weighted(&recipient) {
             &mut weighted
         } else {
             &mut others
         };
-        part.next().unwrap_or(slot.lo)
+        part.next().unwrap_or(recipient.min)
     };
     Split {
-        shares: slots.iter().map(share).collect(),
+        shares: recipients.iter().map(share).collect(),
         left: narrow(u64::from(n).saturating_sub(total)),
     }
 }
 
-/// [`quota_split`] of a total within the bounds among slots that all have a weight.
-fn quota(total: u64, slots: &[Slot<'_>]) -> Vec<u32> {
-    let mut shares: Vec<u32> = slots.iter().map(|slot| slot.lo).collect();
-    let mut active: Vec<usize> = (0..slots.len()).collect();
+/// [`quota_split`] of a total within the bounds among recipients that all have a weight.
+fn quota(total: u64, recipients: &[Recipient<'_>]) -> Vec<u32> {
+    let mut shares: Vec<u32> = recipients.iter().map(|recipient| recipient.min).collect();
+    let mut active: Vec<usize> = (0..recipients.len()).collect();
     let mut rest = total;
     while !active.is_empty() {
-        let parties: Vec<_> = active.iter().filter_map(|at| slots.get(*at)).collect();
-        let base = proportions(rest, &parties);
-        let (over, under) = violations(&parties, &base);
+        let open_recipients: Vec<_> = active.iter().filter_map(|at| recipients.get(*at)).collect();
+        let base = proportions(rest, &open_recipients);
+        let (over, under) = violations(&open_recipients, &base);
         let settled = over == 0 && under == 0;
         let mut open = Vec::new();
-        for ((at, slot), base) in active.iter().zip(parties).zip(base) {
-            let bounded = base.clamp(u64::from(slot.lo), u64::from(slot.top()));
+        for ((at, recipient), base) in active.iter().zip(open_recipients).zip(base) {
+            let bounded = base.clamp(u64::from(recipient.min), u64::from(recipient.top()));
             let is_fixed = match base.cmp(&bounded) {
                 Ordering::Greater => over >= under,
                 Ordering::Less => under >= over,
@@ -240,27 +302,30 @@ fn quota(total: u64, slots: &[Slot<'_>]) -> Vec<u32> {
     shares
 }
 
-/// By how much shares are above and below their bounds, in all.
-fn violations(slots: &[&Slot<'_>], shares: &[u64]) -> (u64, u64) {
-    let each = slots.iter().zip(shares);
-    each.fold((0, 0), |(over, under), (slot, share)| {
+/// By how much shares are above and below their bounds, in total.
+fn violations(recipients: &[&Recipient<'_>], shares: &[u64]) -> (u64, u64) {
+    let each = recipients.iter().zip(shares);
+    each.fold((0, 0), |(over, under), (recipient, share)| {
         (
-            over + share.saturating_sub(u64::from(slot.top())),
-            under + u64::from(slot.lo).saturating_sub(*share),
+            over + share.saturating_sub(u64::from(recipient.top())),
+            under + u64::from(recipient.min).saturating_sub(*share),
         )
     })
 }
 
 /// Exact shares rounded down, and one more for the heaviest of those with a remainder.
-fn proportions(n: u64, slots: &[&Slot<'_>]) -> Vec<u64> {
-    let whole: u128 = slots.iter().map(|slot| u128::from(slot.weight)).sum();
-    let exact = |slot: &Slot| u128::from(n) * u128::from(slot.weight);
-    let floor = |slot: &&Slot| exact(slot).checked_div(whole).unwrap_or_default();
-    let mut shares: Vec<u128> = slots.iter().map(floor).collect();
+fn proportions(n: u64, recipients: &[&Recipient<'_>]) -> Vec<u64> {
+    let weights: u128 = recipients
+        .iter()
+        .map(|recipient| u128::from(recipient.weight))
+        .sum();
+    let exact = |recipient: &Recipient| u128::from(n) * u128::from(recipient.weight);
+    let floor = |recipient: &&Recipient| exact(recipient).checked_div(weights).unwrap_or_default();
+    let mut shares: Vec<u128> = recipients.iter().map(floor).collect();
     let missing = u128::from(n).saturating_sub(shares.iter().sum());
-    let mut order: Vec<_> = slots.iter().zip(&mut shares).collect();
-    order.retain(|(slot, share)| **share * whole != exact(slot));
-    order.sort_by_key(|(slot, _)| (Reverse(slot.weight), slot.name));
+    let mut order: Vec<_> = recipients.iter().zip(&mut shares).collect();
+    order.retain(|(recipient, share)| **share * weights != exact(recipient));
+    order.sort_by_key(|(recipient, _)| (Reverse(recipient.weight), recipient.name));
     let heaviest = usize::try_from(missing).unwrap_or(usize::MAX);
     for (_, share) in order.into_iter().take(heaviest) {
         *share += 1;
@@ -269,27 +334,27 @@ fn proportions(n: u64, slots: &[&Slot<'_>]) -> Vec<u64> {
     narrowed.map(|share| share.unwrap_or(n)).collect()
 }
 
-/// A slot that competes for its next seat.
+/// A recipient in the heap, ordered by its claim to the next seat.
 #[derive(PartialEq, Eq)]
-struct Bid<'a> {
-    slot: &'a Slot<'a>,
+struct HeapEntry<'a> {
+    recipient: &'a Recipient<'a>,
     seats: u32,
     at: usize,
     ties: Ties,
 }
 
-impl Bid<'_> {
+impl HeapEntry<'_> {
     fn divisor(&self) -> u128 {
         2 * u128::from(self.seats) + 1
     }
 }
 
-impl Ord for Bid<'_> {
+impl Ord for HeapEntry<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
-        let quotient = |a: &Self, b: &Self| u128::from(a.slot.weight) * b.divisor();
+        let quotient = |a: &Self, b: &Self| u128::from(a.recipient.weight) * b.divisor();
         let by_name = || match self.ties {
-            Ties::NameAscending => other.slot.name.cmp(self.slot.name),
-            Ties::NameDescending => self.slot.name.cmp(other.slot.name),
+            Ties::NameAscending => other.recipient.name.cmp(self.recipient.name),
+            Ties::NameDescending => self.recipient.name.cmp(other.recipient.name),
         };
         quotient(self, other)
             .cmp(&quotient(other, self))
@@ -298,56 +363,61 @@ impl Ord for Bid<'_> {
     }
 }
 
-impl PartialOrd for Bid<'_> {
+impl PartialOrd for HeapEntry<'_> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-/// [`webster`] of a total within the bounds among slots that all have a weight.
-fn seats(total: u64, slots: &[Slot<'_>], ties: Ties) -> Vec<u32> {
-    let mut shares = head_start(total, slots);
+/// [`webster`] of a total within the bounds among recipients that all have a weight.
+fn seats(total: u64, recipients: &[Recipient<'_>], ties: Ties) -> Vec<u32> {
+    let mut shares = initial_seats(total, recipients);
     let mut rest = total.saturating_sub(shares.iter().map(|share| u64::from(*share)).sum());
-    let bids = slots.iter().zip(&shares).enumerate();
-    let bids = bids.map(|(at, (slot, seats))| Bid {
-        slot,
+    let heap = recipients.iter().zip(&shares).enumerate();
+    let heap = heap.map(|(at, (recipient, seats))| HeapEntry {
+        recipient,
         seats: *seats,
         at,
         ties,
     });
-    let mut bids: BinaryHeap<_> = bids.filter(|bid| bid.seats < bid.slot.top()).collect();
+    let mut heap: BinaryHeap<_> = heap
+        .filter(|entry| entry.seats < entry.recipient.top())
+        .collect();
     while rest > 0
-        && let Some(mut bid) = bids.pop()
+        && let Some(mut entry) = heap.pop()
     {
-        bid.seats += 1;
+        entry.seats += 1;
         rest -= 1;
-        if let Some(share) = shares.get_mut(bid.at) {
-            *share = bid.seats;
+        if let Some(share) = shares.get_mut(entry.at) {
+            *share = entry.seats;
         }
-        if bid.seats < bid.slot.top() {
-            bids.push(bid);
+        if entry.seats < entry.recipient.top() {
+            heap.push(entry);
         }
     }
     shares
 }
 
-/// The seats that every slot certainly gets: those with `weight / (2 seats + 1) >= price`, for the lowest price that
+/// The seats that every recipient gets in any case: those with `weight / (2 seats + 1) >= price`, for the lowest price that
 /// the total can pay. Taking them at once leaves the outcome unchanged and the time independent of the total.
-fn head_start(total: u64, slots: &[Slot<'_>]) -> Vec<u32> {
-    // Prices are in units of 2^-64: fine enough to tell any two quotients of 64-bit weights and 32-bit seats apart.
+fn initial_seats(total: u64, recipients: &[Recipient<'_>]) -> Vec<u32> {
+    // Prices are in units of 2^-64: fine enough to distinguish any two quotients of 64-bit weights and 32-bit seats.
     let at_price = |price: u128| -> Vec<u32> {
-        let bought = |slot: &Slot| {
-            let quotients = (u128::from(slot.weight) << 64) / price;
+        let bought = |recipient: &Recipient| {
+            let quotients = (u128::from(recipient.weight) << 64) / price;
             let seats = quotients.div_ceil(2);
             u32::try_from(seats)
                 .unwrap_or(u32::MAX)
-                .clamp(slot.lo, slot.top())
+                .clamp(recipient.min, recipient.top())
         };
-        slots.iter().map(bought).collect()
+        recipients.iter().map(bought).collect()
     };
     let cost = |seats: &[u32]| seats.iter().map(|share| u64::from(*share)).sum::<u64>();
-    let heaviest = slots.iter().map(|slot| u128::from(slot.weight)).max();
-    // Above the highest quotient nobody buys a seat.
+    let heaviest = recipients
+        .iter()
+        .map(|recipient| u128::from(recipient.weight))
+        .max();
+    // Above the highest quotient no recipient buys a seat.
     let (mut too_low, mut affordable) = (0, (heaviest.unwrap_or_default() << 64) + 1);
     while affordable - too_low > 1 {
         let price = too_low + (affordable - too_low) / 2;
@@ -361,7 +431,7 @@ fn head_start(total: u64, slots: &[Slot<'_>]) -> Vec<u32> {
     at_price(affordable)
 }
 
-/// A number that fits because it is a share of one that does; saturating otherwise.
+/// Saturates; a share of a `u32` always fits.
 fn narrow(n: u64) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
@@ -370,18 +440,18 @@ fn narrow(n: u64) -> u32 {
 mod tests {
     use super::*;
 
-    fn slot(name: &str, weight: u64, lo: u32, hi: u32) -> Slot<'_> {
-        Slot {
+    fn recipient(name: &str, weight: u64, min: u32, max: u32) -> Recipient<'_> {
+        Recipient {
             name,
             weight,
-            lo,
-            hi,
+            min,
+            max,
         }
     }
 
-    fn slots<const N: usize>(rows: [(u64, u32, u32); N]) -> Vec<Slot<'static>> {
+    fn recipients<const N: usize>(rows: [(u64, u32, u32); N]) -> Vec<Recipient<'static>> {
         let rows = NAMES.into_iter().zip(rows);
-        let rows = rows.map(|(name, (weight, lo, hi))| slot(name, weight, lo, hi));
+        let rows = rows.map(|(name, (weight, min, max))| recipient(name, weight, min, max));
         rows.collect()
     }
 
@@ -399,7 +469,7 @@ mod tests {
                 vec![1, 4, 5],
                 0,
             ),
-            // A light slot does not starve: 1.17, 2.33, 3.5.
+            // A light recipient does not starve: 1.17, 2.33, 3.5.
             (
                 7,
                 vec![(1, 0, ANY), (2, 0, ANY), (3, 0, ANY)],
@@ -449,7 +519,7 @@ mod tests {
         ] {
             let rows = NAMES.into_iter().zip(&rows);
             let rows: Vec<_> = rows
-                .map(|(name, row)| slot(name, row.0, row.1, row.2))
+                .map(|(name, row)| recipient(name, row.0, row.1, row.2))
                 .collect();
             assert_eq!(
                 quota_split(n, &rows),
@@ -460,26 +530,26 @@ mod tests {
     }
 
     #[test]
-    fn webster_gives_seats_from_the_lower_bounds_up_to_the_upper_ones() {
+    fn webster_gives_seats_between_the_lower_and_upper_bounds() {
         use Ties::{NameAscending, NameDescending};
         for (n, rows, ties, shares, left) in [
             (
                 10,
-                slots([(1, 0, ANY), (2, 0, ANY), (3, 0, ANY)]),
+                recipients([(1, 0, ANY), (2, 0, ANY), (3, 0, ANY)]),
                 NameAscending,
                 vec![2, 3, 5],
                 0,
             ),
             (
                 1,
-                slots([(1, 0, ANY), (1, 0, ANY), (1, 0, 0)]),
+                recipients([(1, 0, ANY), (1, 0, ANY), (1, 0, 0)]),
                 NameAscending,
                 vec![1, 0, 0],
                 0,
             ),
             (
                 1,
-                slots([(1, 0, ANY), (1, 0, ANY), (1, 0, 0)]),
+                recipients([(1, 0, ANY), (1, 0, ANY), (1, 0, 0)]),
                 NameDescending,
                 vec![0, 1, 0],
                 0,
@@ -487,21 +557,21 @@ mod tests {
             // Equal quotients: 3/3 and 1/1; fewer seats go first.
             (
                 2,
-                slots([(3, 1, ANY), (1, 0, ANY), (0, 0, ANY)]),
+                recipients([(3, 1, ANY), (1, 0, ANY), (0, 0, ANY)]),
                 NameAscending,
                 vec![1, 1, 0],
                 0,
             ),
             (
                 10,
-                slots([(1, 0, 2), (1, 0, 3), (1, 0, 4)]),
+                recipients([(1, 0, 2), (1, 0, 3), (1, 0, 4)]),
                 NameAscending,
                 vec![2, 3, 4],
                 1,
             ),
             (
                 9,
-                slots([(1, 5, ANY), (1, 0, ANY), (2, 0, ANY)]),
+                recipients([(1, 5, ANY), (1, 0, ANY), (2, 0, ANY)]),
                 NameAscending,
                 vec![5, 1, 3],
                 0,
@@ -517,7 +587,7 @@ mod tests {
 
     #[test]
     fn fill_goes_tier_by_tier_and_spreads_or_keeps_the_surplus() {
-        let one = |weight, lo, hi, name| vec![slot(name, weight, lo, hi)];
+        let one = |weight, min, max, name| vec![recipient(name, weight, min, max)];
         let tiers = [
             one(8, 0, ANY, "a"),
             one(2, 0, ANY, "b"),
@@ -533,7 +603,7 @@ mod tests {
         let bounded = [one(8, 0, 10, "a"), one(2, 3, ANY, "b"), one(2, 0, 4, "c")];
         assert_eq!(fill(9, &bounded, Surplus::Spread), split(&[6, 3, 0], 0));
         assert_eq!(fill(30, &bounded, Surplus::Spread), split(&[10, 18, 2], 0));
-        let one_tier = [slots([(10, 0, ANY), (40, 0, ANY), (0, 0, ANY)]).clone()];
+        let one_tier = [recipients([(10, 0, ANY), (40, 0, ANY), (0, 0, ANY)]).clone()];
         assert_eq!(fill(20, &one_tier, Surplus::Keep), split(&[4, 16, 0], 0));
     }
 }

@@ -1,12 +1,12 @@
-//! Laws of division that hold for any fleet, as property tests: sums, bounds, quota, order, monotony.
+//! Laws of the divisions as property tests: sums, bounds, quota, order, monotony.
 
 use std::collections::BTreeMap;
 
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
 use super::{
-    Budget, Budgets, Candidate, Kind, Policy, Slot, Standing, Surplus, Ties, WeightBy, assign,
-    distribute, fill, quota_split, share, webster, weights,
+    Budget, Budgets, Candidate, EffectivePreference, Kind, Policy, Recipient, Surplus, Ties,
+    WeightBy, assign, distribute, fill, quota_split, share, webster, weights,
 };
 use crate::domain::{ReplicaBounds, Replicas};
 
@@ -33,7 +33,7 @@ fn policies(kinds: &'static [Kind]) -> impl Strategy<Value = Policy> {
     })
 }
 
-/// Draws small numbers from one random one: ten thousand fleets cost a second, and still shrink.
+/// Draws small numbers from one random one: ten thousand fleets take a second, and still shrink.
 struct Dice(u64);
 
 impl Dice {
@@ -45,35 +45,35 @@ impl Dice {
         u32::try_from(rolled).unwrap()
     }
 
-    /// Less than `sides`, and sometimes nothing.
+    /// Less than `sides`, and sometimes none.
     fn maybe(&mut self, sides: u32) -> Option<u32> {
         self.roll(sides + sides / 8 + 1).checked_sub(sides / 8 + 1)
     }
 
     /// A lower and an upper bound that mostly do not bind.
     fn bounds(&mut self) -> (u32, u32) {
-        let lo = self.roll(60).saturating_sub(40);
-        let hi = self.roll(60);
-        (lo, if hi < 20 { hi.max(lo) } else { 1000 })
+        let min = self.roll(60).saturating_sub(40);
+        let max = self.roll(60);
+        (min, if max < 20 { max.max(min) } else { 1000 })
     }
 }
 
-/// Names for members and slots, in order.
+/// Names for members and recipients, in order.
 const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 
 fn candidate(name: &str, seed: u64) -> Candidate<'_> {
     let mut dice = Dice(seed);
-    let (lo, hi) = dice.bounds();
-    let standing = Standing {
+    let (min, max) = dice.bounds();
+    let preference = EffectivePreference {
         weight: dice.maybe(6).map(u64::from),
         priority: dice.maybe(4).map(i64::from),
-        lo: n(lo),
-        hi: n(hi),
+        min: n(min),
+        max: n(max),
         elastic: dice.roll(10) == 0,
     };
     Candidate {
         name,
-        standing,
+        preference,
         capacity: dice.maybe(40),
         demand: dice.maybe(400).map(|tenths| f64::from(tenths) / 10.0),
         hosts: dice.roll(2) == 0,
@@ -90,29 +90,29 @@ fn fleet() -> impl Strategy<Value = Vec<Candidate<'static>>> {
     vec(any::<u64>(), 1..7).prop_map(move |seeds| fleet(seeds).collect())
 }
 
-fn slot(name: &str, seed: u64) -> Slot<'_> {
+fn recipient(name: &str, seed: u64) -> Recipient<'_> {
     let mut dice = Dice(seed);
-    let (lo, hi) = dice.bounds();
+    let (min, max) = dice.bounds();
     let weight = match dice.roll(10) {
         0 => seed,
         small => u64::from(small - 1),
     };
-    Slot {
+    Recipient {
         name,
         weight,
-        lo,
-        hi,
+        min,
+        max,
     }
 }
 
-fn slots() -> impl Strategy<Value = Vec<Slot<'static>>> {
-    let slots = |seeds: Vec<u64>| {
+fn recipients() -> impl Strategy<Value = Vec<Recipient<'static>>> {
+    let recipients = |seeds: Vec<u64>| {
         NAMES
             .into_iter()
             .zip(seeds)
-            .map(|(name, seed)| slot(name, seed))
+            .map(|(name, seed)| recipient(name, seed))
     };
-    vec(any::<u64>(), 0..7).prop_map(move |seeds| slots(seeds).collect())
+    vec(any::<u64>(), 0..7).prop_map(move |seeds| recipients(seeds).collect())
 }
 
 fn sum(counts: impl Iterator<Item = u32>) -> u32 {
@@ -120,9 +120,9 @@ fn sum(counts: impl Iterator<Item = u32>) -> u32 {
 }
 
 fn bounds_of(fleet: &[Candidate<'_>]) -> (u32, u32) {
-    let lo = sum(fleet.iter().map(|c| c.standing.lo.get()));
-    let hi = sum(fleet.iter().map(|c| c.standing.hi.get()));
-    (lo, hi)
+    let least = sum(fleet.iter().map(|c| c.preference.min.get()));
+    let most = sum(fleet.iter().map(|c| c.preference.max.get()));
+    (least, most)
 }
 
 fn budgets(policy: &Policy, fleet: &[Candidate<'_>]) -> Budgets {
@@ -134,17 +134,17 @@ fn total(budgets: &Budgets, of: fn(&Budget) -> Replicas) -> u32 {
 }
 
 /// The seats of [`webster`], one at a time.
-fn webster_by_hand(n: u32, slots: &[Slot<'_>], ties: Ties) -> Vec<u32> {
-    let any = slots.iter().any(|slot| slot.weight > 0);
-    let mut seats: Vec<u32> = slots.iter().map(|slot| slot.lo).collect();
+fn webster_by_hand(n: u32, recipients: &[Recipient<'_>], ties: Ties) -> Vec<u32> {
+    let any = recipients.iter().any(|recipient| recipient.weight > 0);
+    let mut seats: Vec<u32> = recipients.iter().map(|recipient| recipient.min).collect();
     while sum(seats.iter().copied()) < n {
-        let open = |at: &usize| seats[*at] < slots[*at].top();
-        let weight = |at: usize| u128::from(slots[at].weight.max(u64::from(!any)));
-        let best = (0..slots.len()).filter(open).max_by(|a, b| {
+        let open = |at: &usize| seats[*at] < recipients[*at].top();
+        let weight = |at: usize| u128::from(recipients[at].weight.max(u64::from(!any)));
+        let best = (0..recipients.len()).filter(open).max_by(|a, b| {
             let (x, y) = (weight(*a), weight(*b));
             let quotients =
                 (x * (2 * u128::from(seats[*b]) + 1)).cmp(&(y * (2 * u128::from(seats[*a]) + 1)));
-            let names = slots[*b].name.cmp(slots[*a].name);
+            let names = recipients[*b].name.cmp(recipients[*a].name);
             let names = if ties == Ties::NameAscending {
                 names
             } else {
@@ -153,7 +153,7 @@ fn webster_by_hand(n: u32, slots: &[Slot<'_>], ties: Ties) -> Vec<u32> {
             quotients.then(seats[*b].cmp(&seats[*a])).then(names)
         });
         let Some(best) = best else { break };
-        // Seats without weight go round only when no weighted slot is open.
+        // Recipients without weight get seats only when no weighted one is open.
         seats[best] += 1;
     }
     seats
@@ -163,56 +163,56 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(10_000))]
 
     #[test]
-    fn quota_shares_sum_to_the_number_and_stay_within_the_bounds(count in 0_u32..200, slots in slots()) {
-        let split = quota_split(count, &slots);
-        let lo = sum(slots.iter().map(|s| s.lo));
-        let hi = sum(slots.iter().map(Slot::top));
-        prop_assert_eq!(split.total(), u64::from(count.max(lo).min(hi)));
-        prop_assert_eq!(split.left, count.saturating_sub(hi));
-        for (slot, share) in split.of(&slots) {
-            prop_assert!((slot.lo..=slot.top()).contains(&share), "{slot:?} has {share}");
+    fn quota_shares_sum_to_the_number_and_stay_within_the_bounds(count in 0_u32..200, recipients in recipients()) {
+        let split = quota_split(count, &recipients);
+        let least = sum(recipients.iter().map(|s| s.min));
+        let most = sum(recipients.iter().map(Recipient::top));
+        prop_assert_eq!(split.total(), u64::from(count.max(least).min(most)));
+        prop_assert_eq!(split.left, count.saturating_sub(most));
+        for (recipient, share) in split.of(&recipients) {
+            prop_assert!((recipient.min..=recipient.top()).contains(&share), "{recipient:?} has {share}");
         }
     }
 
     /// P7, P6.
     #[test]
-    fn unbounded_quota_shares_are_the_exact_ones_rounded_and_ordered_as_the_weights(
+    fn unbounded_quota_shares_are_rounded_exact_shares_in_the_order_of_the_weights(
         count in 0_u32..2000, weights in vec(0_u64..100, 1..7),
     ) {
-        let whole: u64 = weights.iter().sum();
-        prop_assume!(whole > 0);
-        let slot = |(name, weight): (&'static str, &u64)| Slot { name, weight: *weight, lo: 0, hi: u32::MAX };
-        let slots: Vec<_> = NAMES.into_iter().zip(&weights).map(slot).collect();
-        let split = quota_split(count, &slots);
-        for (slot, share) in split.of(&slots) {
-            let exact = u64::from(count) * slot.weight;
-            let rounded = exact / whole..=exact.div_ceil(whole);
-            prop_assert!(rounded.contains(&u64::from(share)), "{share} of {exact}/{whole}");
+        let all: u64 = weights.iter().sum();
+        prop_assume!(all > 0);
+        let recipient = |(name, weight): (&'static str, &u64)| Recipient { name, weight: *weight, min: 0, max: u32::MAX };
+        let recipients: Vec<_> = NAMES.into_iter().zip(&weights).map(recipient).collect();
+        let split = quota_split(count, &recipients);
+        for (recipient, share) in split.of(&recipients) {
+            let exact = u64::from(count) * recipient.weight;
+            let rounded = exact / all..=exact.div_ceil(all);
+            prop_assert!(rounded.contains(&u64::from(share)), "{share} of {exact}/{all}");
         }
-        for ((a, x), (b, y)) in split.of(&slots).zip(split.of(&slots).skip(1)) {
+        for ((a, x), (b, y)) in split.of(&recipients).zip(split.of(&recipients).skip(1)) {
             prop_assert!(a.weight <= b.weight || x >= y);
             prop_assert!(a.weight >= b.weight || x <= y);
         }
     }
 
     #[test]
-    fn webster_is_one_seat_at_a_time(
-        count in 0_u32..120, mut slots in slots(), descending in any::<bool>(),
+    fn webster_equals_giving_one_seat_at_a_time(
+        count in 0_u32..120, mut recipients in recipients(), descending in any::<bool>(),
     ) {
-        // All weighted or none: how the two kinds share is the law above.
-        let any = slots.iter().any(|slot| slot.weight > 0);
-        for slot in slots.iter_mut().filter(|_| any) {
-            slot.weight = slot.weight.max(1);
+        // All weighted or none: the law on growing numbers covers both together.
+        let any = recipients.iter().any(|recipient| recipient.weight > 0);
+        for recipient in recipients.iter_mut().filter(|_| any) {
+            recipient.weight = recipient.weight.max(1);
         }
         let ties = if descending { Ties::NameDescending } else { Ties::NameAscending };
-        prop_assert_eq!(webster(count, &slots, ties).shares, webster_by_hand(count, &slots, ties));
+        prop_assert_eq!(webster(count, &recipients, ties).shares, webster_by_hand(count, &recipients, ties));
     }
 
     /// P13, with weights of zero among the others.
     #[test]
-    fn webster_never_takes_a_seat_away_because_the_number_grew(count in 0_u32..200, slots in slots()) {
-        let less = webster(count, &slots, Ties::default());
-        let more = webster(count + 1, &slots, Ties::default());
+    fn webster_never_takes_a_seat_away_because_the_number_grew(count in 0_u32..200, recipients in recipients()) {
+        let less = webster(count, &recipients, Ties::default());
+        let more = webster(count + 1, &recipients, Ties::default());
         let raised = less.shares.iter().zip(&more.shares).map(|(less, more)| more.checked_sub(*less));
         let raised: Option<Vec<u32>> = raised.collect();
         let raised = raised.map(|raised| raised.iter().sum::<u32>());
@@ -221,24 +221,24 @@ proptest! {
     }
 
     #[test]
-    fn a_tier_gets_more_than_its_least_only_when_those_before_are_full(
-        count in 0_u32..200, tiers in vec(slots(), 0..4),
+    fn a_tier_gets_more_than_its_minimum_only_when_those_before_are_full(
+        count in 0_u32..200, tiers in vec(recipients(), 0..4),
     ) {
         let split = fill(count, &tiers, Surplus::Keep);
         let mut shares = split.shares.iter();
         let mut is_full = true;
         for tier in &tiers {
-            let full = |s: &Slot<'_>| s.lo.max(s.top().min(u32::try_from(s.weight).unwrap_or(u32::MAX)));
+            let full = |s: &Recipient<'_>| s.min.max(s.top().min(u32::try_from(s.weight).unwrap_or(u32::MAX)));
             let has = sum(tier.iter().zip(&mut shares).map(|(_, share)| *share));
-            prop_assert!(is_full || has == sum(tier.iter().map(|s| s.lo)), "{has} in {tier:?}");
+            prop_assert!(is_full || has == sum(tier.iter().map(|s| s.min)), "{has} in {tier:?}");
             is_full &= has == sum(tier.iter().map(full));
         }
         prop_assert!(is_full || split.left == 0);
         let spread = fill(count, &tiers, Surplus::Spread);
-        let slots = tiers.concat();
-        prop_assert_eq!(spread.total(), quota_split(count, &slots).total());
-        for ((slot, base), share) in split.of(&slots).zip(&spread.shares) {
-            prop_assert!((base..=slot.top()).contains(share));
+        let recipients = tiers.concat();
+        prop_assert_eq!(spread.total(), quota_split(count, &recipients).total());
+        for ((recipient, base), share) in split.of(&recipients).zip(&spread.shares) {
+            prop_assert!((base..=recipient.top()).contains(share));
         }
     }
 
@@ -248,28 +248,28 @@ proptest! {
         policy in policies(&DIVIDING), fleet in fleet(),
     ) {
         let (min, max) = (policy.bounds.min.get(), policy.bounds.max.get());
-        let (lo, hi) = bounds_of(&fleet);
+        let (least, most) = bounds_of(&fleet);
         let budgets = budgets(&policy, &fleet);
         for candidate in &fleet {
             let Some(budget) = budgets.members.get(candidate.name) else {
-                prop_assert_eq!(candidate.standing.lo, n(0));
+                prop_assert_eq!(candidate.preference.min, n(0));
                 continue;
             };
             prop_assert!(budget.min >= n(1) && budget.min <= budget.max, "{budget:?}");
-            prop_assert!(budget.min >= candidate.standing.lo && budget.max <= candidate.standing.hi);
+            prop_assert!(budget.min >= candidate.preference.min && budget.max <= candidate.preference.max);
         }
         let (mins, maxes) = (total(&budgets, |b| b.min), total(&budgets, |b| b.max));
-        prop_assert_eq!(maxes, max.max(lo).min(hi));
-        prop_assert_eq!(maxes + budgets.unassigned.get(), max.max(lo));
+        prop_assert_eq!(maxes, max.max(least).min(most));
+        prop_assert_eq!(maxes + budgets.unassigned.get(), max.max(least));
         prop_assert!(mins >= min.min(maxes));
-        // Lifted minima are one each and can be told only from outside: at most all that are one.
+        // Minimums raised to one are recognizable only as ones: at most all of those.
         let ones = budgets.members.values().filter(|b| b.min == n(1)).count();
-        prop_assert!(mins <= min.max(lo) + u32::try_from(ones).unwrap());
+        prop_assert!(mins <= min.max(least) + u32::try_from(ones).unwrap());
     }
 
     /// P8: of what fits, before what exceeds every capacity is spread.
     #[test]
-    fn a_lower_priority_has_more_than_its_least_only_when_the_higher_ones_are_full(
+    fn a_lower_priority_has_more_than_its_minimum_only_when_the_higher_ones_are_full(
         policy in policies(&[Kind::Prioritized]), fleet in fleet(), count in 0_u32..100,
     ) {
         for surplus in [Surplus::Keep, Surplus::Spread] {
@@ -277,12 +277,12 @@ proptest! {
             let capacity = weights(&policy, &fleet);
             let all: Vec<_> = fleet.iter().zip(split.shares).zip(capacity).collect();
             let is_short = |((c, share), capacity): &((&Candidate<'_>, u32), u64)| {
-                u64::from(*share) < (*capacity).min(c.standing.hi.get().into())
+                u64::from(*share) < (*capacity).min(c.preference.max.get().into())
             };
             for ((low, has), _) in &all {
-                let above = all.iter().filter(|((high, _), _)| high.standing.priority > low.standing.priority);
+                let above = all.iter().filter(|((high, _), _)| high.preference.priority > low.preference.priority);
                 let is_short = above.clone().any(is_short);
-                prop_assert!(*has == low.standing.lo.get() || !is_short, "{low:?} has {has}");
+                prop_assert!(*has == low.preference.min.get() || !is_short, "{low:?} has {has}");
             }
         }
     }
@@ -327,17 +327,17 @@ proptest! {
     ) {
         let names = fleet.iter().map(|c| c.name.to_owned());
         let previous = names.zip(previous.into_iter().map(n)).collect();
-        let (lo, hi) = bounds_of(&fleet);
+        let (least, most) = bounds_of(&fleet);
         let less = distribute(&policy, n(count), &fleet, &previous);
         let more = distribute(&policy, n(count + 1), &fleet, &previous);
-        prop_assert_eq!(less.total(), u64::from(count.max(lo).min(hi)));
-        prop_assert_eq!(less.left, count.saturating_sub(hi));
+        prop_assert_eq!(less.total(), u64::from(count.max(least).min(most)));
+        prop_assert_eq!(less.left, count.saturating_sub(most));
         let raised = less.shares.iter().zip(&more.shares).map(|(less, more)| more.checked_sub(*less));
         let raised: Option<Vec<u32>> = raised.collect();
         let raised = raised.map(|raised| raised.iter().sum::<u32>());
-        prop_assert_eq!(raised, Some(u32::from(count >= lo && count < hi)), "{:?} {:?}", less, more);
+        prop_assert_eq!(raised, Some(u32::from(count >= least && count < most)), "{:?} {:?}", less, more);
         for (candidate, share) in fleet.iter().zip(less.shares) {
-            prop_assert!(n(share) >= candidate.standing.lo && n(share) <= candidate.standing.hi);
+            prop_assert!(n(share) >= candidate.preference.min && n(share) <= candidate.preference.max);
         }
     }
 
@@ -350,14 +350,14 @@ proptest! {
         let more = distribute(&policy, n(count + 1), &fleet, &none).shares;
         let less = distribute(&policy, n(count), &fleet, &none).shares;
         let all: Vec<_> = fleet.iter().zip(more.into_iter().zip(less)).collect();
-        let above = all.iter().filter(|(c, (more, _))| n(*more) > c.standing.lo);
-        let lowest = above.map(|(c, _)| c.standing.priority).min();
+        let above = all.iter().filter(|(c, (more, _))| n(*more) > c.preference.min);
+        let lowest = above.map(|(c, _)| c.preference.priority).min();
         for (candidate, (more, less)) in &all {
-            prop_assert!(more == less || Some(candidate.standing.priority) == lowest, "{candidate:?}");
+            prop_assert!(more == less || Some(candidate.preference.priority) == lowest, "{candidate:?}");
         }
     }
 
-    /// What was decided stays when nothing changes, however capacities did.
+    /// An unchanged count stays where it is, even if capacities have changed.
     #[test]
     fn an_unchanged_count_moves_nothing_under_dynamic_weights(
         policy in policies(&[Kind::DynamicWeighted]), fleet in fleet(), count in 0_u32..150,
@@ -376,16 +376,16 @@ proptest! {
 }
 
 #[test]
-fn a_count_of_two_thousand_million_is_divided_at_once() {
+fn a_count_of_two_billion_is_divided_without_a_loop_over_it() {
     let names: Vec<_> = (0..100).map(|i| format!("member-{i:03}")).collect();
-    let slots = (0..).zip(&names).map(|(i, name)| Slot {
+    let recipients = (0..).zip(&names).map(|(i, name)| Recipient {
         name,
         weight: i % 7 + 1,
-        lo: 0,
-        hi: u32::MAX,
+        min: 0,
+        max: u32::MAX,
     });
-    let slots: Vec<_> = slots.collect();
-    let split = webster(2_000_000_000, &slots, Ties::default());
+    let recipients: Vec<_> = recipients.collect();
+    let split = webster(2_000_000_000, &recipients, Ties::default());
     assert_eq!((split.total(), split.left), (2_000_000_000, 0));
     // 399 of weight in all: fourteen or fifteen members of each of the seven weights.
     let share = |at: usize| f64::from(split.shares[at]);

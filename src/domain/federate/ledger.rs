@@ -1,133 +1,399 @@
-//! What rebalancing remembers: every timer and every stored estimate, as values.
+//! The ledger of a fleet: every timer and stored estimate that rebalancing carries from one decision to the next.
 //!
-//! The memory is plain data with public fields, so that whoever keeps it can write it down and read it back. It
-//! refuses to know where it is kept. An empty ledger is a fleet that was never assigned: nothing is remembered, the
-//! next decision assigns, and running pods stay.
+//! It is plain data that the caller stores, for example in status. An empty ledger is a fleet that was never assigned: the
+//! next decision assigns budgets, and running pods stay.
+//!
+//! Serialized, times are whole seconds since the epoch and default values are omitted:
+//!
+//! ```
+//! use foretide::domain::federate::Ledger;
+//!
+//! let text = r#"{"generation":3,"members":{"eu":{"min":1,"max":7,"written":7,"moved":1800000000}}}"#;
+//! let ledger: Ledger = serde_json::from_str(text)?;
+//! assert_eq!(ledger.members["eu"].max.get(), 7);
+//! assert_eq!(serde_json::to_string(&ledger)?, text);
+//! # Ok::<(), serde_json::Error>(())
+//! ```
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
+use jiff::{Timestamp, fmt::serde::timestamp::second::required as second};
+use serde::{Deserialize, Serialize};
 
-use super::Standing;
+use super::preference::{EffectivePreference, is_default};
 use crate::domain::Replicas;
 
-/// The memory of one fleet. Goes into a decision and comes out of it; kept in status, so that a restart resumes.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// The state of one fleet between two decisions: input and output of [`decide`](super::decide).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 pub struct Ledger {
-    /// The generation that was assigned last; absent before the first assignment.
+    /// The generation of the spec that was assigned last; absent before the first assignment.
+    #[serde(skip_serializing_if = "is_default")]
     pub generation: Option<i64>,
-    /// What no member could take.
+    /// What no member could take of MAX.
+    #[serde(skip_serializing_if = "is_default")]
     pub unassigned: Replicas,
-    /// That members may keep more than their new budget while others become ready; absent when nothing has to land.
+    /// Set while members may keep more than their new budget until others are ready.
+    #[serde(flatten)]
     pub landing: Option<Landing>,
-    /// The last time that head-room was divided anew (R8).
+    /// When headroom was redistributed last (R8).
+    #[serde(with = "seconds", skip_serializing_if = "is_default")]
     pub optimized: Option<Timestamp>,
-    /// The last time that a tier was shrunk (R9).
+    /// When a tier was shrunk last (R9).
+    #[serde(with = "seconds", skip_serializing_if = "is_default")]
     pub shrunk: Option<Timestamp>,
     /// Since when more is placed than the fleet needs (R9).
+    #[serde(with = "seconds", skip_serializing_if = "is_default")]
     pub excess_since: Option<Timestamp>,
     /// Since when every awake member idles at its minimum (R10).
+    #[serde(with = "seconds", skip_serializing_if = "is_default")]
     pub idle_since: Option<Timestamp>,
-    /// What the fleet ran when members began to take over the floor of one that is to sleep (R10); absent when none does.
-    /// What they start for that is not what one autoscaler over the whole would keep.
+    /// The replicas of the fleet when members began to take over the floor of one that is to sleep (R10); absent when
+    /// none is. The replicas that they start for that are not counted as ones that a single autoscaler would keep.
+    #[serde(skip_serializing_if = "is_default")]
     pub handover: Option<Replicas>,
-    /// The last time that a member was woken (R11).
+    /// When a member was woken last (R11).
+    #[serde(with = "seconds", skip_serializing_if = "is_default")]
     pub woken: Option<Timestamp>,
     /// The members by name.
     pub members: BTreeMap<String, Entry>,
 }
 
-/// The time in which members may keep more than their new budget while others become ready.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The time in which members may keep more than their new budget until others are ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Landing {
-    /// When it ends, whoever is ready then.
+    /// When it ends, whether or not the others are ready.
+    #[serde(rename = "landing", with = "second")]
     pub until: Timestamp,
-    /// As many replicas as ran in the members with a share when it began, or as the demand asked for since, if that is
-    /// more: how many are enough while windows, policies or a missing metric keep the demand from being the measure.
-    /// Absent in a memory that is older than this field: then what runs now.
+    /// The replicas of the members with a share when it began, or the demand since then if that is larger: how many are
+    /// enough while windows, policies or a missing metric hide the demand. Absent in a ledger that is older than this
+    /// field: then the current count.
     ///
-    /// It is a memory, because the count of now includes those that were started in the place of others: a fleet that
-    /// went by that would grow for as long as it lands.
+    /// It is stored because the current count includes replicas that were started to replace others: a goal that
+    /// followed it would grow for as long as the landing lasts.
+    #[serde(rename = "landingServed", skip_serializing_if = "is_default")]
     pub served: Option<Replicas>,
 }
 
-/// What is remembered of one member.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// The state of one member between two decisions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 pub struct Entry {
-    /// Where it stands in the fleet.
-    pub tenure: ShareStatus,
+    /// Whether the member has a share.
+    #[serde(rename = "tenure", skip_serializing_if = "is_default")]
+    pub share_status: ShareStatus,
     /// Its budget: the smallest count.
     pub min: Replicas,
     /// Its budget: the largest count.
     pub max: Replicas,
     /// The largest count that was written for it: its budget, or more while others become ready.
+    #[serde(skip_serializing_if = "is_default")]
     pub written: Replicas,
-    /// What the policy said about it when budgets were divided last: the labels of a cluster may change, and with them
-    /// which preferences match it. Absent in a memory that is older than this field.
-    pub standing: Option<Standing>,
-    /// Its capacity when budgets were divided last; absent when it was unknown. Floors are divided by this one, so
-    /// that a flickering estimate moves nothing.
+    /// Its merged preferences when budgets were divided last: labels of a cluster may change, and with them the
+    /// preferences that match it. Absent in a ledger that is older than this field.
+    #[serde(rename = "standing", skip_serializing_if = "is_default")]
+    pub preference: Option<EffectivePreference>,
+    /// Its capacity when budgets were divided last; absent when it was unknown. Floors are divided by this value, so
+    /// that an estimate that fluctuates moves nothing.
+    #[serde(skip_serializing_if = "is_default")]
     pub capacity: Option<Replicas>,
     /// Its weight when budgets were divided last.
+    #[serde(skip_serializing_if = "is_default")]
     pub weight: u64,
-    /// Its place in the order of filling when budgets were divided last.
+    /// Its position in the order of filling when budgets were divided last.
+    #[serde(skip_serializing_if = "is_default")]
     pub rank: u32,
-    /// What its nodes proved to hold, because pods stayed unschedulable.
-    pub mark: Option<Backoff>,
-    /// That it serves demand of its own, which others cannot.
+    /// The capacity that unschedulable pods proved.
+    #[serde(rename = "mark", skip_serializing_if = "is_default")]
+    pub backoff: Option<Backoff>,
+    /// How long its demand counts as local: other members cannot serve it.
+    #[serde(skip_serializing_if = "is_default")]
     pub local: Option<Span>,
     /// Whether its autoscaler was kept from scaling down (R9).
+    #[serde(skip_serializing_if = "is_default")]
     pub held: bool,
-    /// When budget was moved to or from it.
+    /// When its budget moved last.
+    #[serde(with = "seconds", skip_serializing_if = "is_default")]
     pub moved: Option<Timestamp>,
-    /// When it was shrunk (R9).
+    /// When R9 shrank it last.
+    #[serde(with = "seconds", skip_serializing_if = "is_default")]
     pub shrunk: Option<Timestamp>,
-    /// Since when it needs more than its budget.
+    /// Since when it needs more than its maximum.
+    #[serde(with = "seconds", skip_serializing_if = "is_default")]
     pub saturated_since: Option<Timestamp>,
-    /// Since when it idles at a minimum that others need (R7).
+    /// Since when it idles at its minimum (R7).
+    #[serde(with = "seconds", skip_serializing_if = "is_default")]
     pub idle_since: Option<Timestamp>,
-    /// When it was put to sleep.
-    pub slept: Option<Timestamp>,
-    /// That it was needed soon after it was put to sleep, and stays awake.
-    pub needed: Option<Span>,
     /// When it was woken.
+    #[serde(with = "seconds", skip_serializing_if = "is_default")]
     pub woken: Option<Timestamp>,
-    /// Since when it is well again, after it had lost its share.
+    /// When it was put to sleep.
+    #[serde(with = "seconds", skip_serializing_if = "is_default")]
+    pub slept: Option<Timestamp>,
+    /// How long it stays awake because it was needed soon after it was put to sleep.
+    #[serde(skip_serializing_if = "is_default")]
+    pub needed: Option<Span>,
+    /// Since when it is healthy again after it had lost its share.
+    #[serde(with = "seconds", skip_serializing_if = "is_default")]
     pub recovered: Option<Timestamp>,
-    /// Since when it has a `NoExecute` taint: whoever reads taints may not know their age after a restart.
+    /// Since when it has a `NoExecute` taint; the source of taints may not know their age after a restart.
+    #[serde(with = "seconds", skip_serializing_if = "is_default")]
     pub tainted: Option<Timestamp>,
 }
 
-/// Where a member stands in the fleet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+impl Entry {
+    /// Whether the member had a share when budgets were divided last.
+    #[must_use]
+    pub fn has_share(&self) -> bool {
+        matches!(
+            self.share_status,
+            ShareStatus::Candidate | ShareStatus::Pinned
+        )
+    }
+}
+
+/// Whether a member has a share; a number when serialized.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(from = "u32", into = "u32")]
 pub enum ShareStatus {
     /// A candidate; its budget may be zero.
     #[default]
     Candidate,
-    /// A candidate that could not be changed when budgets were divided last, so that others had to make room.
+    /// A candidate that could not be changed when budgets were divided last: it kept its share.
     Pinned,
-    /// Lost its share to the others.
+    /// It lost its share to the others.
     Failed,
-    /// No candidate any more: drained, then deleted.
+    /// No candidate any more: it is drained, then deleted.
     Leaving,
 }
 
-/// Feedback on capacity: this many fitted, whatever the estimate says.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// The capacity that unschedulable pods proved, which overrides the estimate, and how long it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(from = "BackoffFields", into = "BackoffFields")]
 pub struct Backoff {
     /// How many pods were placed.
     pub placed: Replicas,
-    /// What the estimate claimed then; absent when there was none. A larger one since means that nodes were added.
+    /// The estimate at that time; absent when there was none. A larger estimate later means that nodes were added.
     pub claimed: Option<Replicas>,
-    /// How long it holds. A mark that has ended is kept, because its successor holds twice as long.
+    /// How long it holds. An expired one is kept, because the next one holds twice as long.
     pub span: Span,
 }
 
 /// A time that doubles with every repetition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "SpanFields", into = "SpanFields")]
 pub struct Span {
     /// When it ends.
     pub until: Timestamp,
     /// How long it lasts, in seconds.
     pub seconds: u32,
+}
+
+/// `until` in seconds since the epoch, `seconds`.
+type SpanFields = (i64, u32);
+/// `placed`, `claimed`, then the fields of the span.
+type BackoffFields = (Replicas, Option<Replicas>, i64, u32);
+
+impl From<u32> for ShareStatus {
+    fn from(number: u32) -> Self {
+        match number {
+            1 => Self::Pinned,
+            2 => Self::Failed,
+            3 => Self::Leaving,
+            _ => Self::Candidate,
+        }
+    }
+}
+
+impl From<ShareStatus> for u32 {
+    fn from(status: ShareStatus) -> Self {
+        match status {
+            ShareStatus::Candidate => 0,
+            ShareStatus::Pinned => 1,
+            ShareStatus::Failed => 2,
+            ShareStatus::Leaving => 3,
+        }
+    }
+}
+
+impl From<SpanFields> for Span {
+    fn from((until, seconds): SpanFields) -> Self {
+        // A time out of range counts as over.
+        let until = Timestamp::from_second(until).unwrap_or(Timestamp::MIN);
+        Self { until, seconds }
+    }
+}
+
+impl From<Span> for SpanFields {
+    fn from(span: Span) -> Self {
+        (span.until.as_second(), span.seconds)
+    }
+}
+
+impl From<BackoffFields> for Backoff {
+    fn from((placed, claimed, until, seconds): BackoffFields) -> Self {
+        Self {
+            placed,
+            claimed,
+            span: Span::from((until, seconds)),
+        }
+    }
+}
+
+impl From<Backoff> for BackoffFields {
+    fn from(backoff: Backoff) -> Self {
+        let (until, seconds) = backoff.span.into();
+        (backoff.placed, backoff.claimed, until, seconds)
+    }
+}
+
+/// An optional time as whole seconds since the epoch; one out of range is absent.
+mod seconds {
+    use jiff::Timestamp;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[expect(clippy::ref_option, reason = "serde calls it with a reference")]
+    pub(super) fn serialize<S: Serializer>(
+        at: &Option<Timestamp>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        at.map(Timestamp::as_second).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Timestamp>, D::Error> {
+        let second = Option::<i64>::deserialize(deserializer)?;
+        Ok(second.and_then(|second| Timestamp::from_second(second).ok()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The text of [`example`].
+    const TEXT: &str = concat!(
+        r#"{"generation":3,"unassigned":2,"landing":10,"landingServed":6,"optimized":11,"shrunk":12,"#,
+        r#""excessSince":13,"idleSince":14,"handover":5,"woken":15,"members":{"#,
+        r#""m1":{"tenure":2,"min":1,"max":7,"written":8,"#,
+        r#""standing":{"weight":5,"priority":-2,"lo":1,"hi":9,"elastic":true},"#,
+        r#""capacity":9,"weight":3,"rank":2,"mark":[4,6,900,600],"local":[900,600],"held":true,"#,
+        r#""moved":1,"shrunk":2,"saturatedSince":3,"idleSince":4,"woken":5,"slept":6,"#,
+        r#""needed":[900,600],"recovered":7,"tainted":8},"#,
+        r#""m2":{"min":0,"max":0}}}"#
+    );
+
+    /// A ledger in which every field has a value.
+    fn example() -> Ledger {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let n = Replicas::new;
+        let span = Span {
+            until: at(900),
+            seconds: 600,
+        };
+        let full = Entry {
+            share_status: ShareStatus::Failed,
+            min: n(1),
+            max: n(7),
+            written: n(8),
+            preference: Some(EffectivePreference {
+                weight: Some(5),
+                priority: Some(-2),
+                min: n(1),
+                max: n(9),
+                elastic: true,
+            }),
+            capacity: Some(n(9)),
+            weight: 3,
+            rank: 2,
+            backoff: Some(Backoff {
+                placed: n(4),
+                claimed: Some(n(6)),
+                span,
+            }),
+            local: Some(span),
+            held: true,
+            moved: Some(at(1)),
+            shrunk: Some(at(2)),
+            saturated_since: Some(at(3)),
+            idle_since: Some(at(4)),
+            woken: Some(at(5)),
+            slept: Some(at(6)),
+            needed: Some(span),
+            recovered: Some(at(7)),
+            tainted: Some(at(8)),
+        };
+        let members = [("m1".to_owned(), full), ("m2".to_owned(), Entry::default())];
+        Ledger {
+            generation: Some(3),
+            unassigned: n(2),
+            landing: Some(Landing {
+                until: at(10),
+                served: Some(n(6)),
+            }),
+            optimized: Some(at(11)),
+            shrunk: Some(at(12)),
+            excess_since: Some(at(13)),
+            idle_since: Some(at(14)),
+            handover: Some(n(5)),
+            woken: Some(at(15)),
+            members: members.into_iter().collect(),
+        }
+    }
+
+    fn read(text: &str) -> Option<Ledger> {
+        serde_json::from_str(text).ok()
+    }
+
+    #[test]
+    fn the_text_of_a_ledger_never_changes_and_is_read_back() {
+        let text = serde_json::to_string(&example()).unwrap();
+        assert_eq!(text, TEXT);
+        assert_eq!(read(TEXT), Some(example()));
+        let empty = serde_json::to_string(&Ledger::default()).unwrap();
+        assert_eq!(empty, r#"{"members":{}}"#);
+        assert_eq!(read("{}"), Some(Ledger::default()));
+    }
+
+    #[test]
+    fn every_share_status_has_its_number_and_an_unknown_number_is_a_candidate() {
+        use ShareStatus::{Candidate, Failed, Leaving, Pinned};
+        for (number, status) in [(0, Candidate), (1, Pinned), (2, Failed), (3, Leaving)] {
+            assert_eq!(
+                (u32::from(status), ShareStatus::from(number)),
+                (number, status)
+            );
+        }
+        assert_eq!(ShareStatus::from(4), Candidate);
+    }
+
+    #[test]
+    fn a_ledger_without_the_newer_fields_is_read() {
+        let older = read(r#"{"landing": 10, "members": {"m1": {"min": 1, "max": 7}}}"#).unwrap();
+        let begun = Landing {
+            until: Timestamp::from_second(10).unwrap(),
+            served: None,
+        };
+        assert_eq!(older.landing, Some(begun));
+        let entry = Entry {
+            min: Replicas::new(1),
+            max: Replicas::new(7),
+            ..Entry::default()
+        };
+        assert_eq!(older.members.get("m1"), Some(&entry));
+    }
+
+    #[test]
+    fn null_a_time_out_of_range_and_an_unknown_field_are_ignored() {
+        let text = r#"{"generation": null, "landing": 9223372036854775807, "woken": 9223372036854775807, "later": [1]}"#;
+        assert_eq!(read(text), Some(Ledger::default()));
+    }
+
+    #[test]
+    fn what_is_no_ledger_is_not_read() {
+        for text in ["nonsense", "[]", r#"{"members": {"m1": {"min": -1}}}"#] {
+            assert_eq!(read(text), None, "{text}");
+        }
+    }
 }

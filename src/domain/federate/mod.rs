@@ -1,14 +1,15 @@
-//! One autoscaler over a fleet: bounds and counts of the whole, divided over member clusters and kept divided well.
+//! One autoscaler over a fleet: its bounds and counts, divided over member clusters and rebalanced as they change.
 //!
 //! ```text
-//! policy, members -> assign -> budgets (min, max of each member)
-//! floor of the fleet -> floors -> its share for each member
-//! budgets, floors, what was seen, ledger -> rules R0..R12 -> decision, ledger
+//! policy, members                         -> assign        -> budgets (min and max of each member)
+//! floor of the fleet, budgets             -> divide        -> floor of each member
+//! budgets, floors, observations, ledger   -> rules R0..R12 -> decision, next ledger
 //! ```
 //!
-//! An autoscaler of one cluster is the fleet of one: the same proposals and the same floor, undivided. Everything
-//! is pure and deterministic; every timer is a value in the [`Ledger`]. It refuses to know how a member is reached
-//! and to propose a count for the fleet: `decide` next door does that.
+//! [`decide`] does all of it; [`assign`], [`share`], [`distribute`] and the divisions below them ([`quota_split`],
+//! [`webster`], [`fill`]) and [`Supply::capacity`] can be used alone. Everything is pure and deterministic; every timer is
+//! a value in the [`Ledger`]. The count of the fleet comes from [`autoscale`](super::autoscale), and adapters reach the
+//! members.
 
 mod affinity;
 mod assign;
@@ -22,26 +23,28 @@ mod divide;
     reason = "an index out of range fails the test, as it should"
 )]
 mod division_laws;
-mod floors;
 mod ledger;
 mod member;
 mod policy;
+mod preference;
 mod rules;
+mod taint;
 
-pub use affinity::{Affinity, Dropped, Profile};
+pub use affinity::{Affinity, Profile};
 pub use assign::{Budget, Budgets, Candidate, Remark, assign, share, weights};
 pub use capacity::{
-    BoundPod, Estimate, Node, NodeTerm, Own, PodShape, Quota, Role, Supply, effective_requests,
+    BoundPod, ContainerRole, Estimate, Node, NodeTerm, OwnPods, PodShape, Quota, Supply,
+    effective_requests,
 };
 pub use decision::{Action, Condition, ConditionKind, FleetDecision, MemberDecision, Reason};
 pub use distribute::distribute;
-pub use divide::{Slot, Split, Surplus, Ties, fill, quota_split, webster};
+pub use divide::{Recipient, Split, Surplus, Ties, fill, quota_split, webster};
 pub use ledger::{Backoff, Entry, Landing, Ledger, ShareStatus, Span};
-pub use member::{
-    Health, Member, ParseTaintEffectError, Pods, Standing, Taint, TaintEffect, Total,
-};
-pub use policy::{FailurePolicy, Kind, Policy, Preference, Toleration, WeightBy, WorkloadSource};
+pub use member::{Health, Member, Pods, Total};
+pub use policy::{FailurePolicy, Kind, Policy, Preference, WeightBy, WorkloadSource};
+pub use preference::{Dropped, EffectivePreference};
 pub use rules::{Participation, decide, participation};
+pub use taint::{ParseTaintEffectError, Taint, TaintEffect, Toleration};
 
 #[cfg(test)]
 #[expect(

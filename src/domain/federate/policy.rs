@@ -1,8 +1,8 @@
-//! What a user asks of a fleet, already validated. Data only.
+//! The policy of a fleet: how a validated spec asks for it to be divided. Data only.
 
 use jiff::SignedDuration;
 
-use super::{Affinity, TaintEffect};
+use super::{Affinity, Toleration};
 use crate::domain::{ReplicaBounds, Replicas, workload::Mode};
 
 /// How a fleet is divided.
@@ -10,15 +10,15 @@ use crate::domain::{ReplicaBounds, Replicas, workload::Mode};
 pub struct Policy {
     /// The assignment policy.
     pub kind: Kind,
-    /// MIN and MAX: totals, or those of each member under [`Kind::Duplicated`].
+    /// MIN and MAX: of the fleet, or of each member under [`Kind::Duplicated`].
     pub bounds: ReplicaBounds,
     /// Which clusters are candidates.
     pub affinity: Affinity,
     /// Weights, priorities and thresholds by cluster.
     pub preferences: Vec<Preference>,
-    /// What weighs under [`Kind::DynamicWeighted`].
+    /// What members are weighted by under [`Kind::DynamicWeighted`].
     pub weight_by: WeightBy,
-    /// Whether members may sleep at zero replicas.
+    /// Whether members may be scaled to zero replicas.
     pub scaling_to_zero: bool,
     /// How long pods must be unschedulable before other members get the replicas.
     pub delay: SignedDuration,
@@ -26,32 +26,32 @@ pub struct Policy {
     pub failure: FailurePolicy,
     /// How long a member may be lost before it counts as failed.
     pub toleration: SignedDuration,
-    /// Taints that are tolerated.
+    /// Taints of clusters that are tolerated.
     pub tolerations: Vec<Toleration>,
-    /// Who puts the workload into members.
+    /// Who creates the workload in members.
     pub source: WorkloadSource,
     /// Who writes the scale in members.
     pub mode: Mode,
-    /// Least time between two moves that touch one member.
+    /// Least time between two changes of one member's budget.
     pub cooldown: SignedDuration,
-    /// How many observations in a row must see a reason before anything is taken away.
+    /// How many consecutive observations must confirm a reason before budget or pods are taken away.
     pub settle: u32,
-    /// The hub's own period: how long an observation lasts.
+    /// The sync period of the hub: how far apart observations are.
     pub period: SignedDuration,
-    /// Utilization, as a part of the target, below which a minimum may move; absent means never (R7).
+    /// Utilization, as a fraction of the target, below which a minimum may move; absent means never (R7).
     pub min_utilization: Option<f64>,
-    /// The tolerance of the member autoscalers: a demand within it asks for no change.
+    /// The tolerance of the members' autoscalers: a demand within it needs no change.
     pub tolerance: f64,
-    /// The generation of the spec, so that a change assigns anew.
+    /// The generation of the spec; budgets are assigned again when it changes.
     pub generation: i64,
 }
 
 impl Policy {
-    /// The policy of a fleet of which nothing else is written.
+    /// The policy of a fleet with defaults for all optional fields.
     ///
     /// # Units
-    /// `delay` 60 s, `toleration` 300 s, `cooldown` 120 s, `settle` 3 observations: the defaults that users read about.
-    /// `period`, `tolerance` and `generation` are the hub's to know; here they are 15 s, 0.1 and 1.
+    /// `delay` 60 s, `toleration` 300 s, `cooldown` 120 s, `settle` 3 observations: the documented defaults of the spec.
+    /// `period`, `tolerance` and `generation` do not come from the spec; here they are 15 s, 0.1 and 1.
     #[must_use]
     pub fn new(kind: Kind, bounds: ReplicaBounds) -> Self {
         Self {
@@ -76,31 +76,31 @@ impl Policy {
         }
     }
 
-    /// Whether members sleep at zero replicas: `scaling_to_zero`, but never where every member has the whole, because
-    /// none of them stands in for another there.
+    /// Whether members may be scaled to zero: `scaling_to_zero`, but never under [`Kind::Duplicated`], where no member
+    /// serves for another.
     #[must_use]
     pub fn may_sleep(&self) -> bool {
         self.scaling_to_zero && self.kind != Kind::Duplicated
     }
 }
 
-/// The assignment policies of seed 001.
+/// The assignment policies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Every member gets the whole.
+    /// Every member gets MIN and MAX in full.
     #[default]
     Duplicated,
-    /// As few members as possible, fullest first.
+    /// As few members as possible: those that run pods first, then the largest.
     Aggregated,
-    /// By given weights.
+    /// By the weights of the preferences.
     StaticWeighted,
-    /// By capacity or demand.
+    /// By capacity or by demand.
     DynamicWeighted,
     /// Highest priority first.
     Prioritized,
 }
 
-/// What weighs under [`Kind::DynamicWeighted`].
+/// What members are weighted by under [`Kind::DynamicWeighted`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum WeightBy {
     /// The replicas that a member can run.
@@ -113,24 +113,24 @@ pub enum WeightBy {
 /// What happens to a lost member's share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FailurePolicy {
-    /// It stays the lost member's.
+    /// The lost member keeps it.
     #[default]
     Retain,
-    /// The others get it.
+    /// The other members get it.
     Reassign,
 }
 
-/// Who puts the workload into members.
+/// Who creates the workload in members.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum WorkloadSource {
-    /// Somebody else.
+    /// Other tools; a member without the workload is no candidate.
     #[default]
     Members,
-    /// We do.
+    /// The hub copies it there.
     Hub,
 }
 
-/// What is preferred for the clusters that an affinity matches.
+/// What the policy says about the clusters that an affinity matches.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Preference {
     /// Which clusters.
@@ -143,19 +143,6 @@ pub struct Preference {
     pub min: Option<Replicas>,
     /// Most replicas of one cluster.
     pub max: Option<Replicas>,
-    /// Whether the clusters add nodes by themselves.
+    /// Whether the clusters add nodes by themselves, so that their capacity counts as MAX.
     pub elastic: bool,
-}
-
-/// A tolerated taint of clusters, as for pods and nodes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Toleration {
-    /// The taint's key; absent matches every key.
-    pub key: Option<String>,
-    /// The taint's value; absent matches every value (operator `Exists`).
-    pub value: Option<String>,
-    /// The taint's effect; absent matches every effect.
-    pub effect: Option<TaintEffect>,
-    /// For how long a `NoExecute` taint is tolerated; absent means for ever.
-    pub seconds: Option<i64>,
 }

@@ -12,7 +12,7 @@ use crate::{hands::written, world::PATIENCE};
 /// Room for so many pods of the shop.
 const ROOM: [(&str, u32); 3] = [("member1", 10), ("member2", 6), ("member3", 20)];
 /// What is said of a member that keeps pods beyond a share of nothing.
-const NO_SHARE: &str = "its share being 0,";
+const NO_SHARE: &str = "its share is 0";
 /// Of the whole fleet.
 const WHOLE: Bounds = (6, 25);
 

@@ -81,7 +81,7 @@ async fn refused_credentials_are_told_as_such_before_and_after_the_member_is_los
     assert!(told.1.starts_with(&format!("m2: {refusal}")), "{}", told.1);
     world.health("m2", Health::Unknown { since: world.start });
     world.sync(45).await;
-    let row = format!("Unknown: {refusal}; it keeps what it has and is left alone");
+    let row = format!("Unknown: {refusal}; its share and bounds stay unchanged");
     assert_eq!(why(&world, "m2"), row);
     // Another trouble is told, another word of the same is no news.
     let since = "it does not answer since 2026-01-01T00:00:00Z";
@@ -94,7 +94,7 @@ async fn refused_credentials_are_told_as_such_before_and_after_the_member_is_los
     memory.state().unusable = true;
     memory.state().problem = Some("data.kubeconfig is not base64".to_owned());
     world.sync(90).await;
-    let row = "Unknown: its Secret cannot be used: data.kubeconfig is not base64; it keeps what it has and is left alone";
+    let row = "Unknown: its Secret cannot be used: data.kubeconfig is not base64; its share and bounds stay unchanged";
     assert_eq!(why(&world, "m2"), row);
     memory.state().unusable = false;
     memory.state().problem = None;

@@ -19,7 +19,7 @@ use crate::{
     clock::Clock,
     domain::{
         Replicas, Selector,
-        federate::{BoundPod, Node, Own, PodShape, Quota, Supply},
+        federate::{BoundPod, Node, OwnPods, PodShape, Quota, Supply},
         observation::{Phase, Requests},
     },
 };
@@ -114,7 +114,7 @@ impl Snapshot {
             } else {
                 Vec::new()
             },
-            own: Own {
+            own: OwnPods {
                 bound: count(own.iter().filter(|pod| is_bound(pod))),
                 counted: count(own.iter()),
             },

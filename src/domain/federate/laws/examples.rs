@@ -1,8 +1,10 @@
 //! The worked examples of the `FederatedHPA` proposal that are about run time, with its numbers.
 
-use crate::domain::federate::{Action, Candidate, Kind, Preference, Standing, Surplus, share};
+use crate::domain::federate::{
+    Action, Candidate, EffectivePreference, Kind, Preference, Surplus, share,
+};
 
-use super::fleets::{Hub, ledger, member, n, policy, prefer, secs};
+use super::fixtures::{Hub, ledger, member, n, policy, prefer, secs};
 
 fn priorities(of: &[(&str, i64)]) -> Vec<Preference> {
     let all = of.iter().map(|(name, priority)| Preference {
@@ -12,7 +14,7 @@ fn priorities(of: &[(&str, i64)]) -> Vec<Preference> {
     all.collect()
 }
 
-/// Member 1 may have 23, has 10 ready and 6 pending; member 2 stands by.
+/// Member 1 has a maximum of 23, 10 ready and 6 pending pods; member 2 stands by.
 fn scale_up(standby: u32) -> Hub {
     let mut policy = policy(Kind::Prioritized, 8, 24);
     policy.preferences = priorities(&[("member1", 2), ("member2", 1)]);
@@ -77,8 +79,8 @@ fn a_blocked_member_wakes_no_lower_priority_than_its_pods_need() {
 }
 
 #[test]
-fn higher_priorities_wait_until_the_lowest_has_ended_what_it_had_to_give_but_not_for_ever() {
-    // What is left to give after it, and nothing.
+fn higher_priorities_do_not_scale_down_while_the_lowest_drains_but_not_forever() {
+    // Demand, the sync in which the low member has drained, and for how many syncs the high one is held.
     let cases = [
         (6.0, 1, 1),
         (6.0, 3, 3),
@@ -101,14 +103,14 @@ fn higher_priorities_wait_until_the_lowest_has_ended_what_it_had_to_give_but_not
             if step == drains_after {
                 hub.pods("low", 1, 0);
             }
-            // Every pod serves the same, those that are about to end too; unless that cannot be measured.
+            // Every pod serves the same load, terminating ones included, unless it cannot be measured.
             let low = hub.member("low").pods.map_or(0, |pods| pods.ready.get());
             let served = demand * f64::from(low) / f64::from(9 + low);
             hub.member("low").demand = (drains_after < 50).then_some(served);
             let decision = hub.step();
             held += u32::from(decision.member("high").expect("a member").hold);
         }
-        // The sync that takes holds already.
+        // The sync that shrinks holds as well.
         assert_eq!(
             held + 1,
             held_for,
@@ -118,7 +120,7 @@ fn higher_priorities_wait_until_the_lowest_has_ended_what_it_had_to_give_but_not
 }
 
 #[test]
-fn pending_pods_are_given_the_delay_to_find_a_node() {
+fn pending_pods_move_budget_only_after_the_delay() {
     let mut hub = scale_up(1);
     hub.policy.delay = secs(76);
     hub.step();
@@ -162,7 +164,7 @@ fn a_fleet_that_needs_less_shrinks_from_the_lowest_priority_and_frees_its_budget
     assert_eq!(
         actions,
         [[7, 9, 1], [12, 4, 1]],
-        "the maxima after each action"
+        "the maximums after each action"
     );
     let replicas = hub
         .members
@@ -173,15 +175,15 @@ fn a_fleet_that_needs_less_shrinks_from_the_lowest_priority_and_frees_its_budget
 
 /// The section excludes static weights and then uses them: the division is the one that R8 makes.
 #[test]
-fn head_room_is_divided_two_to_one_to_one() {
+fn headroom_is_divided_two_to_one_to_one() {
     let running = [("cluster1", 2, 7), ("cluster2", 1, 8), ("cluster3", 1, 7)];
     let headroom: u32 = running.iter().map(|(_, _, max)| max - 6).sum();
     let candidates = running.map(|(name, weight, _)| Candidate {
         name,
-        standing: Standing {
+        preference: EffectivePreference {
             weight: Some(weight),
-            hi: n(22 - 6),
-            ..Standing::default()
+            max: n(22 - 6),
+            ..EffectivePreference::default()
         },
         ..Candidate::default()
     });

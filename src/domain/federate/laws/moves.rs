@@ -1,17 +1,18 @@
-//! The laws of one decision: what moving budgets keeps, and what a member can do to the others by what it says of itself.
-//! It refuses to know how a fleet came to where it is: `alone` and `whole` hand it every decision that they see.
+//! The laws of one decision: sums that moves of budget keep, and how little one member's report can change for the others.
+//!
+//! `single_decisions` and `convergence` check every decision that they make.
 
 use jiff::Timestamp;
 
 use crate::domain::Replicas;
 use crate::domain::federate::{
-    Candidate, Entry, FleetDecision, Health, Kind, Ledger, Member, MemberDecision, Policy, Reason,
-    ShareStatus, Standing, Total, assign,
+    Candidate, EffectivePreference, Entry, FleetDecision, Health, Kind, Ledger, Member,
+    MemberDecision, Policy, Reason, ShareStatus, Total, assign,
 };
 
-use super::whole::{Broken, broken};
+use super::convergence::{Violation, violation};
 
-/// One decision, with what it was made from.
+/// One decision and its inputs.
 pub(super) struct Move<'a> {
     pub(super) policy: &'a Policy,
     pub(super) total: &'a Total,
@@ -21,17 +22,17 @@ pub(super) struct Move<'a> {
     pub(super) after: &'a Ledger,
 }
 
-/// A member that had a share and has one, and what was seen of it.
+/// A member with a share before and after the decision, and its observation.
 #[derive(Clone, Copy, Debug)]
-struct Party<'a> {
+struct MemberChange<'a> {
     member: &'a Member,
-    standing: Standing,
+    preference: EffectivePreference,
     old: &'a Entry,
     new: &'a Entry,
     decided: &'a MemberDecision,
 }
 
-impl Party<'_> {
+impl MemberChange<'_> {
     fn gain(&self) -> u32 {
         self.new.max.get().saturating_sub(self.old.max.get())
     }
@@ -44,7 +45,7 @@ impl Party<'_> {
         self.decided.reasons.contains(&reason)
     }
 
-    /// What it says it runs, but for the pods without a node.
+    /// The pods with a node that it reports.
     fn placed(&self) -> u32 {
         self.member.pods.map_or(0, |pods| pods.placed().get())
     }
@@ -58,7 +59,7 @@ impl Party<'_> {
         self.replicas() == 0 || self.decided.replicas == Some(Replicas::ZERO)
     }
 
-    /// Whether its own pods have had no node for too long.
+    /// Whether its pods have been unschedulable for longer than the delay.
     fn is_blocked(&self, policy: &Policy, now: Timestamp) -> bool {
         let since = self.member.pods.and_then(|pods| pods.unschedulable_since);
         since.is_some_and(|since| now.duration_since(since) >= policy.delay)
@@ -75,13 +76,9 @@ fn total(of: impl Iterator<Item = Replicas>) -> u64 {
     of.map(|n| u64::from(n.get())).sum()
 }
 
-fn has_share(entry: &Entry) -> bool {
-    matches!(entry.tenure, ShareStatus::Candidate | ShareStatus::Pinned)
-}
-
 impl<'a> Move<'a> {
-    /// Every law of this file.
-    pub(super) fn check(&self) -> Result<(), Broken> {
+    /// Checks every law of this file.
+    pub(super) fn check(&self) -> Result<(), Violation> {
         if self.decision.conditions.len() == 1 || !self.changes() {
             return Ok(());
         }
@@ -95,18 +92,18 @@ impl<'a> Move<'a> {
         }
         self.sums_stay()?;
         self.what_does_not_move_stays()?;
-        self.parties()
-            .filter(Party::is_active)
-            .try_for_each(|party| self.others_take_no_minimum(&party))?;
+        self.member_changes()
+            .filter(MemberChange::is_active)
+            .try_for_each(|change| self.others_take_no_minimum(&change))?;
         self.saturation_takes_what_it_gives()?;
         self.one_unit_of_minimum_moves()?;
         self.one_lie_shrinks_no_more_than_its_own_budget()
     }
 
-    /// Whether there is anything to look at: what was sound stays so.
+    /// Whether budgets have changed, so that there is something to check.
     fn changes(&self) -> bool {
         let is_same = |(a, b): ((&String, &Entry), (&String, &Entry))| {
-            let budget = |e: &Entry| (e.min, e.max, e.tenure);
+            let budget = |e: &Entry| (e.min, e.max, e.share_status);
             a.0 == b.0 && budget(a.1) == budget(b.1)
         };
         let (was, is) = (self.before, self.after);
@@ -115,66 +112,65 @@ impl<'a> Move<'a> {
         !same || (was.unassigned, was.generation) != (is.unassigned, is.generation)
     }
 
-    /// Whether R3 divided anew, as far as that can be seen from outside.
+    /// Whether R3 assigned budgets, as far as the result shows.
     fn is_assigned(&self) -> bool {
         let stand = |ledger: &Ledger| -> Vec<_> {
             let all = ledger.members.iter();
-            let all = all.filter(|(_, entry)| entry.tenure != ShareStatus::Leaving);
-            all.map(|(name, entry)| (name.clone(), entry.tenure))
+            let all = all.filter(|(_, entry)| entry.share_status != ShareStatus::Leaving);
+            all.map(|(name, entry)| (name.clone(), entry.share_status))
                 .collect()
         };
-        let says = |m: &MemberDecision| m.reasons.contains(&Reason::Assigned);
+        let is_assigned = |m: &MemberDecision| m.reasons.contains(&Reason::Assigned);
         self.before.generation != self.after.generation
             || stand(self.before) != stand(self.after)
-            || self.decision.members.iter().any(says)
+            || self.decision.members.iter().any(is_assigned)
     }
 
-    fn standing(&self, name: &str) -> Option<Standing> {
+    fn preference(&self, name: &str) -> Option<EffectivePreference> {
         let member = self.members.iter().find(|m| m.profile.name == name)?;
-        self.policy.standing(&member.profile)
+        self.policy.effective_preference(&member.profile)
     }
 
-    /// Those with a share, before and after.
-    fn parties(&self) -> impl Iterator<Item = Party<'a>> {
+    /// The members with a share before and after.
+    fn member_changes(&self) -> impl Iterator<Item = MemberChange<'a>> {
         self.decision.members.iter().filter_map(|decided| {
             let name = decided.name.as_str();
-            let party = Party {
+            let change = MemberChange {
                 member: self.members.iter().find(|m| m.profile.name == name)?,
-                standing: self.standing(name)?,
+                preference: self.preference(name)?,
                 old: self.before.members.get(name)?,
                 new: self.after.members.get(name)?,
                 decided,
             };
-            (has_share(party.old) && has_share(party.new)).then_some(party)
+            (change.old.has_share() && change.new.has_share()).then_some(change)
         })
     }
 
-    /// Everybody with a share; whether it was divided with the others or kept because nobody could change it.
+    /// The entries with a share, and whether each was kept because its member could not be changed.
     fn shares(&self) -> impl Iterator<Item = (&'a Entry, bool)> {
-        let shares = self.after.members.values().filter(|e| has_share(e));
-        shares.map(|entry| (entry, entry.tenure == ShareStatus::Pinned))
+        let shares = self.after.members.values().filter(|e| e.has_share());
+        shares.map(|entry| (entry, entry.share_status == ShareStatus::Pinned))
     }
 
-    /// What thresholds ask for in all.
+    /// The sum of the lower limits.
     fn least(&self) -> u64 {
-        let shares = self.after.members.iter().filter(|(_, e)| has_share(e));
-        total(shares.filter_map(|(name, _)| Some(self.standing(name)?.lo)))
+        let shares = self.after.members.iter().filter(|(_, e)| e.has_share());
+        total(shares.filter_map(|(name, _)| Some(self.preference(name)?.min)))
     }
 
-    /// P3. Of a member that was lost when budgets were divided, its minimum counts, not the maximum that nobody can use
-    /// for the others.
-    fn minima_suffice(&self) -> Result<(), Broken> {
-        let minima = total(self.shares().map(|(entry, _)| entry.min));
+    /// P3. Of a member that was lost when budgets were divided, the minimum counts: no other member can use its maximum.
+    fn minima_suffice(&self) -> Result<(), Violation> {
+        let minimums = total(self.shares().map(|(entry, _)| entry.min));
         let able = total(
             self.shares()
                 .map(|(e, kept)| if kept { e.min } else { e.max }),
         );
-        let asked = u64::from(self.policy.bounds.min.get()).min(able);
-        if minima < asked {
-            return broken(
-                "P3 minima sum to MIN",
+        let requested = u64::from(self.policy.bounds.min.get()).min(able);
+        if minimums < requested {
+            return violation(
+                "P3 minimums sum to MIN",
                 format!(
-                    "{minima} < {asked}: {:?} {}",
+                    "{minimums} < {requested}: {:?} {}",
                     self.after,
                     self.decision.message()
                 ),
@@ -183,10 +179,10 @@ impl<'a> Move<'a> {
         Ok(())
     }
 
-    /// P4. Lifted minima are one each and can be told from outside only right after a division: minima of blocked members
-    /// may have come to them since.
-    fn minima_are_no_more_than_asked_for(&self) -> Result<(), Broken> {
-        let asked = u64::from(self.policy.bounds.min.get()).max(self.least());
+    /// P4. Minimums that were raised to one are recognizable only right after an assignment: minimums of blocked members may have
+    /// been added since.
+    fn minima_are_no_more_than_asked_for(&self) -> Result<(), Violation> {
+        let requested = u64::from(self.policy.bounds.min.get()).max(self.least());
         let divided = || self.shares().filter(|(_, kept)| !kept).map(|(e, _)| e);
         let is_moved = |m: &MemberDecision| m.reasons.contains(&Reason::Relief);
         let exact = self.is_assigned()
@@ -194,19 +190,19 @@ impl<'a> Move<'a> {
             && !self.decision.members.iter().any(is_moved);
         let may_be_lifted = |e: &&Entry| e.max > Replicas::ZERO && (!exact || e.min.get() == 1);
         let lifted = divided().filter(may_be_lifted).count() as u64;
-        let minima = total(divided().map(|e| e.min));
-        if minima > asked + lifted {
-            return broken(
-                "P4 minima sum to no more than MIN, thresholds and lifted ones",
-                format!("{minima} > {asked} + {lifted}: {:?}", self.after),
+        let minimums = total(divided().map(|e| e.min));
+        if minimums > requested + lifted {
+            return violation(
+                "P4 minimums sum to no more than MIN, thresholds and lifted ones",
+                format!("{minimums} > {requested} + {lifted}: {:?}", self.after),
             );
         }
         Ok(())
     }
 
-    /// P2 right after a division, with members whose share nobody can change: the others divide what is left of MAX, and
-    /// have at least their thresholds, at most those and their shares of MIN.
-    fn maxima_are_divided(&self) -> Result<(), Broken> {
+    /// P2 right after an assignment with members that cannot be changed: the others divide what is left of MAX, at least their
+    /// lower limits, at most those and their shares of MIN.
+    fn maxima_are_divided(&self) -> Result<(), Violation> {
         if self.policy.kind == Kind::Duplicated {
             return Ok(());
         }
@@ -217,7 +213,7 @@ impl<'a> Move<'a> {
         let least = u64::from(self.policy.bounds.min.get()).max(self.least());
         let most = left.max(least + self.shares().count() as u64);
         if given < left || given > most {
-            return broken(
+            return violation(
                 "P2 what the lost ones leave is divided",
                 format!("{given} not within {left} and {most}: {:?}", self.after),
             );
@@ -225,25 +221,27 @@ impl<'a> Move<'a> {
         Ok(())
     }
 
-    /// P2 and P4 to the replica, where what lost members would have can be told from outside because weights are given:
-    /// the others divide what those leave of MAX and MIN, and none has less than its share of MIN of all.
-    fn given_weights_divide_what_is_left(&self) -> Result<(), Broken> {
-        let shares = || self.after.members.iter().filter(|(_, e)| has_share(e));
-        let is_kept = |entry: &Entry| entry.tenure == ShareStatus::Pinned;
+    /// P2 and P4 exactly, where weights are given, so that the shares of lost members are known: the others divide what those leave
+    /// of MAX and MIN, and none has less than its share of MIN.
+    fn given_weights_divide_what_is_left(&self) -> Result<(), Violation> {
+        let shares = || self.after.members.iter().filter(|(_, e)| e.has_share());
+        let is_kept = |entry: &Entry| entry.share_status == ShareStatus::Pinned;
         if self.policy.kind != Kind::StaticWeighted || !shares().any(|(_, e)| is_kept(e)) {
             return Ok(());
         }
         let candidates = shares().map(|(name, _)| Candidate {
             name,
-            standing: self.standing(name).unwrap_or_default(),
+            preference: self.preference(name).unwrap_or_default(),
             ..Candidate::default()
         });
         let candidates: Vec<_> = candidates.collect();
-        let whole = assign(self.policy, self.policy.bounds, &candidates).members;
+        let unpinned = assign(self.policy, self.policy.bounds, &candidates).members;
         let least = candidates.iter().filter_map(|candidate| {
             let entry = self.after.members.get(candidate.name)?;
-            let share = whole.get(candidate.name).map_or(Replicas::ZERO, |b| b.min);
-            (!is_kept(entry)).then_some(share.max(candidate.standing.lo))
+            let share = unpinned
+                .get(candidate.name)
+                .map_or(Replicas::ZERO, |b| b.min);
+            (!is_kept(entry)).then_some(share.max(candidate.preference.min))
         });
         let least = total(least);
         let sum = |kept: bool, of: fn(&Entry) -> Replicas| {
@@ -261,7 +259,7 @@ impl<'a> Move<'a> {
         let lifted = shares().filter(|(_, e)| !is_kept(e) && e.min.get() == 1);
         let lifted = lifted.count() as u64;
         if max != left(self.policy.bounds.max, |e| e.max) || min > most + lifted {
-            return broken(
+            return violation(
                 "P2, P4 the others divide what the lost ones leave",
                 format!("{min} of {most} and {lifted}, {max}: {:?}", self.after),
             );
@@ -269,32 +267,32 @@ impl<'a> Move<'a> {
         Ok(())
     }
 
-    /// P10: moves keep the sum of the maxima and what is unassigned, and the sum of the minima. A member that gets its
-    /// first budget has a minimum of one with it; one that sleeps needs none of its own.
-    fn sums_stay(&self) -> Result<(), Broken> {
-        let maxima = |ledger: &Ledger| {
-            let shares = ledger.members.values().filter(|e| has_share(e));
+    /// P10: moves keep the sum of maximums and unassigned budget, and the sum of minimums. A member that gets its first budget
+    /// gets a minimum of one; one that sleeps needs none.
+    fn sums_stay(&self) -> Result<(), Violation> {
+        let maximums = |ledger: &Ledger| {
+            let shares = ledger.members.values().filter(|e| e.has_share());
             total(shares.map(|e| e.max)) + u64::from(ledger.unassigned.get())
         };
-        let (was, is) = (maxima(self.before), maxima(self.after));
+        let (was, is) = (maximums(self.before), maximums(self.after));
         if was != is {
-            return broken(
-                "P10 moves keep the sum of the maxima",
+            return violation(
+                "P10 moves keep the sum of the maximums",
                 format!("{was} -> {is}: {}", self.decision.message()),
             );
         }
         let lifted = self
-            .parties()
+            .member_changes()
             .filter(|p| p.old.max == Replicas::ZERO && p.gain() > 0);
         let lifted = lifted.count() as u64;
-        let slept = self.parties().filter(Party::sleeps);
+        let slept = self.member_changes().filter(MemberChange::sleeps);
         let slept = slept.map(|p| u64::from(p.old.min.get().saturating_sub(p.new.min.get())));
         let slept: u64 = slept.sum();
-        let was = total(self.parties().map(|p| p.old.min));
-        let is = total(self.parties().map(|p| p.new.min));
+        let was = total(self.member_changes().map(|p| p.old.min));
+        let is = total(self.member_changes().map(|p| p.new.min));
         if is + slept < was || is > was + lifted {
-            return broken(
-                "P10 moves keep the sum of the minima",
+            return violation(
+                "P10 moves keep the sum of the minimums",
                 format!(
                     "{was} -> {is}, {lifted} lifted, {slept} slept: {}",
                     self.decision.message()
@@ -304,43 +302,43 @@ impl<'a> Move<'a> {
         Ok(())
     }
 
-    /// Budgets that are given by the user alone never move.
-    fn what_does_not_move_stays(&self) -> Result<(), Broken> {
+    /// Budgets under policies that do not rebalance never move.
+    fn what_does_not_move_stays(&self) -> Result<(), Violation> {
         let fixed = matches!(self.policy.kind, Kind::Duplicated | Kind::StaticWeighted);
-        let moved = |p: &Party<'_>| (p.old.min, p.old.max) != (p.new.min, p.new.max);
-        match self.parties().find(|party| fixed && moved(party)) {
-            Some(party) => broken("given budgets stay", format!("{party:?}")),
+        let moved = |p: &MemberChange<'_>| (p.old.min, p.old.max) != (p.new.min, p.new.max);
+        match self.member_changes().find(|change| fixed && moved(change)) {
+            Some(change) => violation("given budgets stay", format!("{change:?}")),
             None => Ok(()),
         }
     }
 
-    /// X10: whatever others say, a member that runs and has a node for each pod keeps its minimum, and a maximum that
-    /// allows it. One unit goes where it idles itself (R7).
-    fn others_take_no_minimum(&self, party: &Party<'_>) -> Result<(), Broken> {
-        if party.is_blocked(self.policy, self.decision.at) || party.sleeps() {
+    /// X10: whatever others report, a member that runs and has a node for each pod keeps its minimum, and a maximum that allows
+    /// it. R7 takes one replica from a member that is idle.
+    fn others_take_no_minimum(&self, change: &MemberChange<'_>) -> Result<(), Violation> {
+        if change.is_blocked(self.policy, self.decision.at) || change.sleeps() {
             return Ok(());
         }
-        let given = u32::from(party.is_for(Reason::Starved));
-        let least = party.old.min.get() - given;
-        let (min, max) = (party.new.min.get(), party.new.max.get());
-        if min < least || max < least.max(party.standing.lo.get()) {
-            return broken("X10 nobody else takes a minimum", format!("{party:?}"));
+        let given = u32::from(change.is_for(Reason::Starved));
+        let least = change.old.min.get() - given;
+        let (min, max) = (change.new.min.get(), change.new.max.get());
+        if min < least || max < least.max(change.preference.min.get()) {
+            return violation("X10 no other member takes a minimum", format!("{change:?}"));
         }
         Ok(())
     }
 
-    /// X10: R6 takes from others what it gives, and gives nobody more than its threshold.
-    fn saturation_takes_what_it_gives(&self) -> Result<(), Broken> {
+    /// X10: R6 takes no more than it gives, and gives no member more than its upper limit.
+    fn saturation_takes_what_it_gives(&self) -> Result<(), Violation> {
         let gains = |reason: Reason| {
-            let gaining = self.parties().filter(move |p| p.is_for(reason));
+            let gaining = self.member_changes().filter(move |p| p.is_for(reason));
             gaining.map(|p| p.gain()).sum::<u32>()
         };
-        let taken = self.parties().filter(|p| p.is_for(Reason::Donor));
+        let taken = self.member_changes().filter(|p| p.is_for(Reason::Donor));
         let taken: u32 = taken.map(|p| p.loss()).sum();
         let given = gains(Reason::Saturated) + gains(Reason::FloorLifted);
-        let greedy = |p: &Party<'_>| p.gain() > 0 && p.new.max > p.standing.hi;
-        if taken > given || self.parties().any(|p| greedy(&p)) {
-            return broken(
+        let greedy = |p: &MemberChange<'_>| p.gain() > 0 && p.new.max > p.preference.max;
+        if taken > given || self.member_changes().any(|p| greedy(&p)) {
+            return violation(
                 "X10 R6 moves no more than the threshold of who gets it",
                 format!("{taken} for {given}: {}", self.decision.message()),
             );
@@ -348,23 +346,25 @@ impl<'a> Move<'a> {
         Ok(())
     }
 
-    /// X10, R7: one unit, from one to another.
-    fn one_unit_of_minimum_moves(&self) -> Result<(), Broken> {
-        let moved = self.parties().filter(|p| p.is_for(Reason::Starved));
+    /// X10, R7: one replica of minimum moves, from one member to another.
+    fn one_unit_of_minimum_moves(&self) -> Result<(), Violation> {
+        let moved = self.member_changes().filter(|p| p.is_for(Reason::Starved));
         let changes = moved.map(|p| i64::from(p.new.min.get()) - i64::from(p.old.min.get()));
         let mut changes: Vec<_> = changes.collect();
         changes.sort_unstable();
         if !changes.is_empty() && changes != [-1, 1] {
-            return broken("X10 R7 moves one unit", format!("{changes:?}"));
+            return violation("X10 R7 moves one unit", format!("{changes:?}"));
         }
         Ok(())
     }
 
-    /// X10, R9: what it ends is too much also without what any one member says of itself, but for as much as was given
-    /// to that one.
-    fn one_lie_shrinks_no_more_than_its_own_budget(&self) -> Result<(), Broken> {
-        let running = |p: &Party<'_>| p.replicas().min(p.old.max.get());
-        let ended = self.parties().filter(|p| p.is_for(Reason::ShrinkOrder));
+    /// X10, R9: without the report of any one member, the pods that it ends are still an excess, except for as many as that
+    /// member's own budget.
+    fn one_lie_shrinks_no_more_than_its_own_budget(&self) -> Result<(), Violation> {
+        let running = |p: &MemberChange<'_>| p.replicas().min(p.old.max.get());
+        let ended = self
+            .member_changes()
+            .filter(|p| p.is_for(Reason::ShrinkOrder));
         let ended = ended.map(|p| running(&p).saturating_sub(p.new.max.get()));
         let ended: u32 = ended.sum();
         if ended == 0 {
@@ -376,16 +376,16 @@ impl<'a> Move<'a> {
             .map_or(0, |d| Replicas::from_f64_ceil(d).get());
         let floor = self.total.floor.map_or(0, Replicas::get);
         let needed = demand.max(floor).max(self.policy.bounds.min.get());
-        for liar in self.parties() {
-            let name = liar.decided.name.as_str();
-            let others = self.parties().filter(|p| p.decided.name != name);
+        for reporter in self.member_changes() {
+            let name = reporter.decided.name.as_str();
+            let others = self.member_changes().filter(|p| p.decided.name != name);
             let others: u32 = others.map(|p| p.placed()).sum();
-            let own = liar.standing.hi.max(liar.old.written).get();
+            let own = reporter.preference.max.max(reporter.old.written).get();
             if ended > others.saturating_sub(needed).saturating_add(own) {
-                return broken(
+                return violation(
                     "X10 R9 ends no more for one member than its threshold",
                     format!(
-                        "{ended} ended, {others} beside {name}: {}",
+                        "{ended} ended, {others} placed in members other than {name}: {}",
                         self.decision.message()
                     ),
                 );

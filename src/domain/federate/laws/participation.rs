@@ -1,10 +1,10 @@
-//! Whose pods are the fleet's, and what follows from pods that are not: nothing.
+//! Participation: pods that are not the fleet's change nothing.
 
 use crate::domain::federate::{
     Action, Health, Kind, Ledger, Member, Participation, Policy, Preference, Reason, participation,
 };
 
-use super::fleets::{Hub, at, ledger, member, n, policy, prefer};
+use super::fixtures::{Hub, at, ledger, member, n, policy, prefer};
 
 /// `a` takes part, `b` does not, by the policy's weights or priorities.
 fn only_a(kind: Kind) -> Policy {
@@ -17,7 +17,7 @@ fn only_a(kind: Kind) -> Policy {
     policy
 }
 
-/// Lets `a`'s autoscaler carry out its bounds: its pods are ready by the next sync.
+/// Applies the bounds of `a` to its pods, which are ready by the next sync.
 fn follow(hub: &mut Hub) {
     let a = hub.member("a");
     let Some((min, max)) = a.hpa else { return };
@@ -26,14 +26,14 @@ fn follow(hub: &mut Hub) {
 }
 
 #[test]
-fn pods_of_a_cluster_that_takes_no_part_start_none_elsewhere() {
+fn pods_of_a_cluster_that_takes_no_part_start_no_pods_elsewhere() {
     let theirs = Some("theirs".to_owned());
     let foreign = Member {
-        rival: theirs.clone(),
+        foreign_hpa: theirs.clone(),
         ..member("b", 3)
     };
     let fought = Member {
-        fought_by: theirs,
+        foreign_writer: theirs,
         ..member("b", 3)
     };
     let plain = member("b", 3);
@@ -81,29 +81,29 @@ fn without_a_share() -> Hub {
 }
 
 #[test]
-fn pods_that_never_were_the_fleets_end_when_what_they_serve_is_served_elsewhere() {
+fn foreign_pods_without_a_share_end_when_others_serve_their_demand() {
     let mut hub = without_a_share();
     hub.total.demand = Some(8.0);
-    let mut minima = Vec::new();
+    let mut minimums = Vec::new();
     let mut drained = Vec::new();
     for step in 0..5 {
         let decision = hub.step();
         follow(&mut hub);
-        minima.push(decision.member("a").expect("a").min.get());
+        minimums.push(decision.member("a").expect("a").min.get());
         drained.extend((decision.member("b").expect("b").action == Action::Drain).then_some(step));
-        // From the second sync on they are not the fleet's any more; what they serve is known.
+        // From the second sync on they do not count for the fleet, and their demand is known.
         hub.total.demand = Some(2.0);
         hub.member("b").demand = (step < 2).then_some(6.0);
         if decision.member("b").expect("b").replicas == Some(n(0)) {
             hub.pods("b", 0, 0);
         }
     }
-    assert_eq!(minima, [8, 2, 2, 2, 2]);
+    assert_eq!(minimums, [8, 2, 2, 2, 2]);
     assert_eq!(drained, [1], "as soon as eight are ready in a");
 }
 
 #[test]
-fn pods_that_never_were_the_fleets_and_that_nobody_measures_start_none_and_have_ten_minutes() {
+fn foreign_pods_without_a_share_and_without_metrics_start_no_pods_and_end_after_ten_minutes() {
     let mut hub = without_a_share();
     let mut kept = 0;
     for _ in 0..40 {
@@ -123,7 +123,7 @@ fn pods_that_never_were_the_fleets_and_that_nobody_measures_start_none_and_have_
 }
 
 #[test]
-fn others_replace_what_ran_in_a_member_that_leaves_and_not_more() {
+fn other_members_replace_exactly_the_pods_of_a_leaving_member() {
     let mut policy = policy(Kind::DynamicWeighted, 2, 40);
     let members = ["a", "b"].map(|name| Member {
         capacity: Some(n(40)),
@@ -133,12 +133,12 @@ fn others_replace_what_ran_in_a_member_that_leaves_and_not_more() {
     policy.affinity.exclude = vec!["b".to_owned()];
     policy.generation = 2;
     let mut hub = Hub::new(policy, members.to_vec(), start);
-    let mut minima = Vec::new();
+    let mut minimums = Vec::new();
     for _ in 0..4 {
         // The demand is not known while pods are new.
         let decision = hub.step();
         follow(&mut hub);
-        minima.push(decision.member("a").expect("a").min.get());
+        minimums.push(decision.member("a").expect("a").min.get());
         if decision
             .member("b")
             .is_some_and(|b| b.replicas == Some(n(0)))
@@ -146,10 +146,10 @@ fn others_replace_what_ran_in_a_member_that_leaves_and_not_more() {
             hub.pods("b", 0, 0);
         }
     }
-    assert_eq!(minima, [10, 2, 2, 2]);
+    assert_eq!(minimums, [10, 2, 2, 2]);
 }
 
-/// Three members with a share; others scale the third, and the first is to leave.
+/// Three members with a share; another autoscaler scales the third, and the first is to leave.
 fn beside_a_foreign_one(health: Health) -> Hub {
     let mut policy = policy(Kind::DynamicWeighted, 3, 90);
     policy.affinity.exclude = vec!["a".to_owned()];
@@ -158,17 +158,17 @@ fn beside_a_foreign_one(health: Health) -> Hub {
         capacity: Some(n(40)),
         ..member(name, 12)
     });
-    members[2].rival = Some("theirs".to_owned());
+    members[2].foreign_hpa = Some("theirs".to_owned());
     members[2].health = health;
     let start = ledger(&[("a", 1, 30), ("b", 1, 30), ("c", 3, 30)]);
     Hub::new(policy, members.to_vec(), start)
 }
 
 #[test]
-fn pods_that_others_scale_do_not_stand_in_for_those_that_leave() {
+fn pods_that_another_autoscaler_scales_do_not_replace_those_of_a_leaving_member() {
     for health in [Health::Ready, Health::Unknown { since: at(-10) }] {
         let mut hub = beside_a_foreign_one(health);
-        // The load of a and b; what c serves is not the fleet's.
+        // The load of a and b; that of c is not the fleet's.
         hub.total.demand = Some(24.0);
         let decision = hub.step();
         let of = |name: &str| decision.member(name).expect("a member");
@@ -182,7 +182,7 @@ fn pods_that_others_scale_do_not_stand_in_for_those_that_leave() {
 }
 
 #[test]
-fn a_member_that_leaves_without_an_autoscaler_is_not_forgotten_while_it_lands() {
+fn a_leaving_member_without_an_autoscaler_stays_in_the_ledger_during_the_landing() {
     let mut hub = beside_a_foreign_one(Health::Ready);
     hub.member("a").hpa = None;
     hub.total.demand = Some(24.0);
@@ -197,7 +197,7 @@ fn a_member_that_leaves_without_an_autoscaler_is_not_forgotten_while_it_lands() 
 }
 
 #[test]
-fn the_fleets_pods_are_those_of_shares_and_of_what_leaves() {
+fn pods_count_for_members_with_a_share_and_for_leaving_ones() {
     use Participation::{Counted, Eligible, Excluded};
     let policy = only_a(Kind::Prioritized);
     let now = at(0);
@@ -205,11 +205,11 @@ fn the_fleets_pods_are_those_of_shares_and_of_what_leaves() {
         pods: None,
         ..member(name, 0)
     };
-    let mut rival = member("a", 3);
-    rival.rival = Some("theirs".to_owned());
+    let mut foreign_hpa = member("a", 3);
+    foreign_hpa.foreign_hpa = Some("theirs".to_owned());
     let away = Member {
         health: Health::Unknown { since: now },
-        ..rival.clone()
+        ..foreign_hpa.clone()
     };
     let no_share = ledger(&[("a", 0, 0)]);
     let mut landing = no_share.clone();
@@ -222,7 +222,12 @@ fn the_fleets_pods_are_those_of_shares_and_of_what_leaves() {
         ("with a share", member("a", 3), share.clone(), Some(Counted)),
         ("without one", member("a", 3), no_share, Some(Eligible)),
         ("its share ends", member("a", 3), landing, Some(Counted)),
-        ("scaled by others", rival, share.clone(), Some(Excluded)),
+        (
+            "scaled by others",
+            foreign_hpa,
+            share.clone(),
+            Some(Excluded),
+        ),
         ("and out of reach", away, share.clone(), Some(Excluded)),
         ("no workload", absent("a"), share, Some(Eligible)),
         (

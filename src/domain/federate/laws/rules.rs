@@ -1,4 +1,4 @@
-//! Each rule alone: when it fires, and when not.
+//! Each rule alone: when it acts, and when it does not.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::domain::federate::{
 use crate::domain::observation::Status;
 use crate::domain::workload::Mode;
 
-use super::fleets::{Hub, at, ledger, member, n, policy, prefer};
+use super::fixtures::{Hub, at, ledger, member, n, policy, prefer};
 
 fn priorities(of: &[(&str, i64)]) -> Vec<Preference> {
     let all = of.iter().map(|(name, priority)| Preference {
@@ -21,7 +21,7 @@ fn priorities(of: &[(&str, i64)]) -> Vec<Preference> {
     all.collect()
 }
 
-/// Two members that share by their capacities, 10 and 10.
+/// Two members with capacities of 10 and 10.
 fn pair() -> Hub {
     let members = ["a", "b"].map(|name| Member {
         capacity: Some(n(10)),
@@ -43,13 +43,13 @@ fn status(hub: &mut Hub, kind: ConditionKind) -> (Status, &'static str) {
 }
 
 #[test]
-fn what_cannot_be_carried_out_writes_nothing_and_says_why() {
+fn an_invalid_policy_writes_nothing_and_reports_the_reason() {
     let mut crossed = pair();
     crossed.policy.bounds.min = n(21);
-    let mut nobody = pair();
-    nobody.policy.affinity.exclude = vec!["a".to_owned(), "b".to_owned()];
-    nobody.ledger = Ledger::default();
-    nobody.members.iter_mut().for_each(|m| m.hpa = None);
+    let mut unselected = pair();
+    unselected.policy.affinity.exclude = vec!["a".to_owned(), "b".to_owned()];
+    unselected.ledger = Ledger::default();
+    unselected.members.iter_mut().for_each(|m| m.hpa = None);
     let ranked = |preferences| {
         let mut hub = pair();
         hub.policy.kind = Kind::Prioritized;
@@ -64,7 +64,7 @@ fn what_cannot_be_carried_out_writes_nothing_and_says_why() {
     let (unranked, elsewhere) = (ranked(Vec::new()), ranked(priorities(&[("c", 1)])));
     let cases = [
         (crossed, "InvalidBounds"),
-        (nobody, "NoCandidate"),
+        (unselected, "NoCandidate"),
         (unranked, "NoPriority"),
         (elsewhere, "NoPriority"),
         (running, "NoPriority"),
@@ -78,18 +78,18 @@ fn what_cannot_be_carried_out_writes_nothing_and_says_why() {
 }
 
 #[test]
-fn a_capacity_that_is_only_an_upper_bound_is_told() {
+fn the_condition_names_members_whose_capacity_is_only_an_upper_bound() {
     let mut hub = pair();
     hub.member("b").is_capacity_soft = true;
     let decision = hub.step();
     let mut conditions = decision.conditions.iter();
     let known = conditions.find(|c| c.kind == ConditionKind::CapacityKnown);
-    let message = "the room of every member is known; it is the most that there can be in b, for pods must spread there";
+    let message = "the capacity of every member is known; it is an upper bound in b, where pods have spread constraints";
     assert_eq!(known.unwrap().message, message);
 }
 
 #[test]
-fn a_member_that_does_not_answer_is_left_alone_and_keeps_its_share() {
+fn a_member_that_does_not_answer_is_not_written_and_keeps_its_share() {
     let mut hub = pair();
     hub.member("b").health = Health::Unknown { since: at(-10_000) };
     hub.policy.bounds.max = n(30);
@@ -98,29 +98,29 @@ fn a_member_that_does_not_answer_is_left_alone_and_keeps_its_share() {
     let b = decision.member("b").expect("b");
     assert_eq!(
         (b.action, b.reasons.as_slice()),
-        (Action::Skip, &[Reason::Unknown][..])
+        (Action::Hold, &[Reason::Unknown][..])
     );
     assert_eq!(hub.budgets(), [("a", 1, 20), ("b", 1, 10)]);
     let found = status(&mut hub, ConditionKind::MembersReachable);
     assert_eq!(found, (Status::False, "Unreachable"));
-    // It is back: everything is divided anew.
+    // It answers again: budgets are assigned again.
     hub.member("b").health = Health::Ready;
     hub.step();
     assert_eq!(hub.budgets(), [("a", 1, 15), ("b", 1, 15)]);
 }
 
 #[test]
-fn an_observation_older_than_three_periods_is_none() {
+fn an_observation_older_than_three_periods_counts_as_no_answer() {
     let mut hub = pair();
     hub.member("a").observed = Some(at(-90));
     hub.member("b").observed = Some(at(-91));
     let decision = hub.step();
     let actions: Vec<_> = decision.members.iter().map(|m| m.action).collect();
-    assert_eq!(actions, [Action::Keep, Action::Skip]);
+    assert_eq!(actions, [Action::Keep, Action::Hold]);
 }
 
 #[test]
-fn a_lost_share_goes_to_the_others_after_the_toleration_and_comes_back_after_a_cooldown() {
+fn a_lost_share_goes_to_the_others_after_the_toleration_and_returns_after_a_cooldown() {
     let mut hub = pair();
     hub.policy.failure = FailurePolicy::Reassign;
     hub.member("b").health = Health::Unknown { since: at(-290) };
@@ -131,7 +131,7 @@ fn a_lost_share_goes_to_the_others_after_the_toleration_and_comes_back_after_a_c
     let b = decision.member("b").expect("b");
     assert_eq!(
         (b.action, b.reasons.as_slice()),
-        (Action::Skip, &[Reason::Failed][..])
+        (Action::Hold, &[Reason::Failed][..])
     );
     hub.member("b").health = Health::Ready;
     for _ in 0..4 {
@@ -139,7 +139,7 @@ fn a_lost_share_goes_to_the_others_after_the_toleration_and_comes_back_after_a_c
         assert_eq!(
             hub.budgets(),
             [("a", 2, 20)],
-            "b has to stay well for the cooldown"
+            "b must stay healthy for the cooldown"
         );
     }
     hub.step();
@@ -147,7 +147,7 @@ fn a_lost_share_goes_to_the_others_after_the_toleration_and_comes_back_after_a_c
 }
 
 #[test]
-fn taints_keep_new_shares_away_and_evict_when_their_toleration_ends() {
+fn taints_prevent_new_shares_and_evict_when_their_toleration_expires() {
     let taint = |effect| Taint {
         key: "maintenance".to_owned(),
         value: String::new(),
@@ -189,7 +189,7 @@ fn taints_keep_new_shares_away_and_evict_when_their_toleration_ends() {
 }
 
 #[test]
-fn a_tolerated_taint_of_unknown_age_counts_from_when_it_was_seen_first_also_after_a_restart() {
+fn a_tolerated_taint_of_unknown_age_counts_from_its_first_observation_even_after_a_restart() {
     let mut hub = pair();
     hub.policy.failure = FailurePolicy::Reassign;
     hub.policy.tolerations = vec![Toleration {
@@ -206,7 +206,7 @@ fn a_tolerated_taint_of_unknown_age_counts_from_when_it_was_seen_first_also_afte
     };
     let mut shares = Vec::new();
     for pass in 0..40 {
-        // The adapter knows the age until it is started anew.
+        // The adapter knows the age until it restarts.
         let known = Some(first).filter(|_| pass < 2);
         hub.member("b").taints = vec![taint(known)];
         let age = hub.now.duration_since(first).as_secs();
@@ -261,7 +261,7 @@ fn the_hub_places_the_workload_where_it_is_missing() {
 }
 
 #[test]
-fn a_deselected_member_is_drained_when_the_others_serve_and_then_deleted() {
+fn a_deselected_member_is_drained_when_the_others_are_ready_and_then_deleted() {
     let mut hub = pair();
     hub.total.demand = Some(8.0);
     hub.policy.affinity.exclude = vec!["b".to_owned()];
@@ -288,7 +288,7 @@ fn a_deselected_member_is_drained_when_the_others_serve_and_then_deleted() {
 }
 
 #[test]
-fn without_load_too_the_others_serve_for_the_minimum_before_pods_end() {
+fn without_load_the_others_reach_the_minimum_before_pods_end() {
     for floor in [None, Some(n(4))] {
         let mut hub = pair();
         hub.policy.bounds.min = n(3);
@@ -311,11 +311,11 @@ fn without_load_too_the_others_serve_for_the_minimum_before_pods_end() {
     }
 }
 
-/// What a preference that matches says otherwise.
+/// A change of the preference that matches.
 type Change = fn(&mut Preference);
 
 #[test]
-fn other_labels_that_mean_other_preferences_divide_anew() {
+fn labels_that_match_other_preferences_reassign_budgets_once() {
     let labelled = |value: &str| BTreeMap::from([("size".to_owned(), value.to_owned())]);
     let large = || Affinity {
         labels: "size=large".parse().expect("a selector"),
@@ -332,7 +332,7 @@ fn other_labels_that_mean_other_preferences_divide_anew() {
         (Kind::DynamicWeighted, |p| p.max = Some(n(6)), [14, 6]),
         (Kind::DynamicWeighted, |p| p.elastic = true, [6, 14]),
     ];
-    let maxima = |hub: &Hub| hub.budgets().iter().map(|b| b.2).collect::<Vec<_>>();
+    let maximums = |hub: &Hub| hub.budgets().iter().map(|b| b.2).collect::<Vec<_>>();
     for (kind, change, expected) in cases {
         let mut preference = base.clone();
         change(&mut preference);
@@ -346,10 +346,10 @@ fn other_labels_that_mean_other_preferences_divide_anew() {
             base.clone(),
         ];
         hub.step();
-        assert_eq!(maxima(&hub), [10, 10], "an older memory moves nothing");
+        assert_eq!(maximums(&hub), [10, 10], "an older ledger moves nothing");
         hub.member("b").profile.labels = labelled("large");
         hub.step();
-        assert_eq!(maxima(&hub), expected, "{kind:?}");
+        assert_eq!(maximums(&hub), expected, "{kind:?}");
         let decision = hub.step();
         let again = decision
             .members
@@ -360,43 +360,43 @@ fn other_labels_that_mean_other_preferences_divide_anew() {
 }
 
 #[test]
-fn an_autoscaler_of_others_is_named_and_its_member_left_alone() {
+fn a_foreign_autoscaler_is_named_and_its_member_is_not_written() {
     let mut hub = pair();
-    hub.member("a").rival = Some("theirs".to_owned());
+    hub.member("a").foreign_hpa = Some("theirs".to_owned());
     let decision = hub.step();
     let a = decision.member("a").expect("a");
     assert_eq!(
         (a.action, &*a.reasons),
-        (Action::Skip, &[Reason::Foreign][..])
+        (Action::Hold, &[Reason::Foreign][..])
     );
     assert_eq!(
         a.sentence(),
-        "horizontalpodautoscaler theirs scales the same target, so it is left alone"
+        "horizontalpodautoscaler theirs scales the same target; its replicas are not changed"
     );
     let found = status(&mut hub, ConditionKind::ReplicaConflict);
     assert_eq!(found, (Status::False, "NoConflict"));
 }
 
 #[test]
-fn a_newcomer_that_others_scale_gets_no_share_and_no_autoscaler_until_they_stop() {
+fn a_new_member_with_a_foreign_autoscaler_gets_no_share_until_it_is_gone() {
     let mut hub = pair();
     hub.ledger.members.remove("b");
     hub.member("b").hpa = None;
-    hub.member("b").rival = Some("theirs".to_owned());
+    hub.member("b").foreign_hpa = Some("theirs".to_owned());
     let decision = hub.step();
     let b = decision.member("b").expect("b");
     assert_eq!(
         (b.action, &*b.reasons),
-        (Action::Skip, &[Reason::Foreign][..])
+        (Action::Hold, &[Reason::Foreign][..])
     );
-    assert_eq!(hub.budgets(), [("a", 1, 10)], "nothing is divided anew");
-    hub.member("b").rival = None;
+    assert_eq!(hub.budgets(), [("a", 1, 10)], "nothing is assigned again");
+    hub.member("b").foreign_hpa = None;
     hub.step();
     assert_eq!(hub.budgets(), [("a", 1, 10), ("b", 1, 10)]);
 }
 
 #[test]
-fn what_is_written_after_the_others_have_landed_says_so() {
+fn a_write_after_a_landing_has_the_reason_landed() {
     for mode in [Mode::Delegated, Mode::Direct] {
         let mut hub = pair();
         hub.policy = Policy {
@@ -420,16 +420,17 @@ fn what_is_written_after_the_others_have_landed_says_so() {
         hub.pods("a", 8, 0);
         let (reason, sentence) = first(&mut hub);
         assert_eq!(reason, Reason::Landed, "{mode:?}");
-        let said = "max 4 -> 2";
+        let change = "max 4 -> 2";
         assert!(
-            sentence.contains(said) && sentence.contains("the wait for others is over"),
+            sentence.contains(change)
+                && sentence.contains("other members are ready or the wait has timed out"),
             "{sentence}"
         );
     }
 }
 
 #[test]
-fn a_count_that_the_hub_writes_is_not_said_to_be_brought_back() {
+fn a_count_that_the_hub_writes_does_not_have_the_reason_restored() {
     let mut hub = pair();
     hub.policy.mode = Mode::Direct;
     hub.total.desired = Some(n(2));
@@ -442,17 +443,17 @@ fn a_count_that_the_hub_writes_is_not_said_to_be_brought_back() {
 }
 
 #[test]
-fn who_fights_for_the_replicas_is_named_and_left_alone() {
+fn a_foreign_writer_is_named_and_its_member_is_not_written() {
     let mut hub = pair();
-    hub.member("a").fought_by = Some("argocd".to_owned());
+    hub.member("a").foreign_writer = Some("argocd".to_owned());
     let decision = hub.step();
-    assert_eq!(decision.member("a").expect("a").action, Action::Skip);
+    assert_eq!(decision.member("a").expect("a").action, Action::Hold);
     let found = status(&mut hub, ConditionKind::ReplicaConflict);
     assert_eq!(found, (Status::True, "ForeignWriter"));
 }
 
 #[test]
-fn floors_follow_capacities_and_what_does_not_fit_is_said() {
+fn floors_follow_capacities_and_move_budget_to_members_with_room() {
     let mut hub = Hub::new(
         policy(Kind::DynamicWeighted, 2, 24),
         vec![member("a", 10), member("b", 4)],
@@ -473,7 +474,7 @@ fn floors_follow_capacities_and_what_does_not_fit_is_said() {
 }
 
 #[test]
-fn a_mark_bounds_a_floor_share_and_weighs_nothing_where_demand_weighs() {
+fn a_proved_capacity_caps_a_floor_share_and_does_not_change_demand_weights() {
     let mut hub = pair();
     hub.policy.weight_by = WeightBy::Demand;
     // Thousandths of a replica, as the division of budgets stores them.
@@ -490,18 +491,22 @@ fn a_mark_bounds_a_floor_share_and_weighs_nothing_where_demand_weighs() {
             seconds: 600,
         },
     };
-    hub.ledger.members.get_mut("a").expect("a").mark = Some(full);
+    hub.ledger.members.get_mut("a").expect("a").backoff = Some(full);
     let mut shares = Vec::new();
     for floor in [8, 12] {
         hub.total.floor = Some(n(floor));
         let decision = hub.step();
         shares.extend(decision.members.iter().map(|m| m.floor.get()));
     }
-    assert_eq!(shares, [6, 2, 8, 4], "three to one, up to the mark");
+    assert_eq!(
+        shares,
+        [6, 2, 8, 4],
+        "three to one, up to the proved capacity"
+    );
 }
 
 #[test]
-fn a_blocked_member_keeps_what_runs_and_starting_pods_count() {
+fn a_blocked_member_keeps_budget_for_running_and_starting_pods() {
     let mut hub = pair();
     hub.pods("a", 9, 2);
     hub.member("a").pods.as_mut().expect("pods").ready = n(3);
@@ -515,7 +520,7 @@ fn a_blocked_member_keeps_what_runs_and_starting_pods_count() {
     hub.member("b").capacity = Some(n(20));
     hub.step();
     assert_eq!(hub.budgets(), [("a", 1, 7), ("b", 1, 13)]);
-    assert!(hub.ledger.members["a"].mark.is_some());
+    assert!(hub.ledger.members["a"].backoff.is_some());
 }
 
 #[test]
@@ -531,7 +536,7 @@ fn a_saturated_member_gets_what_others_do_not_use() {
     let a = decision.member("a").expect("a");
     assert_eq!(
         a.sentence(),
-        "max 10 -> 14: its demand is 13.2 replicas, 4 more than it may have"
+        "max 10 -> 14: its demand is 13.2 replicas, 4 above its maximum"
     );
     assert_eq!(decision.order, [1, 0], "what shrinks is written first");
     // Within the tolerance nothing is needed.
@@ -544,27 +549,27 @@ fn a_saturated_member_gets_what_others_do_not_use() {
 }
 
 #[test]
-fn a_member_whose_demand_is_unknown_asks_for_more_round_by_round() {
+fn the_need_of_a_member_with_unknown_demand_doubles_each_round() {
     let mut hub = pair();
     hub.policy.bounds.max = n(30);
     hub.ledger = ledger(&[("a", 1, 10), ("b", 1, 20)]);
     hub.member("a").capacity = None;
-    let mut maxima = Vec::new();
+    let mut maximums = Vec::new();
     for _ in 0..12 {
         let max = hub.ledger.members["a"].max.get();
         hub.pods("a", max, 0);
         hub.member("a").desired = Some(n(max));
         hub.member("a").hpa = Some((n(1), n(max)));
         hub.step();
-        maxima.push(hub.ledger.members["a"].max.get());
+        maximums.push(hub.ledger.members["a"].max.get());
     }
-    maxima.dedup();
-    assert_eq!(maxima, [11, 13, 17]);
+    maximums.dedup();
+    assert_eq!(maximums, [11, 13, 17]);
 }
 
 #[test]
-fn one_minimum_moves_from_an_idle_member_only_if_asked_for() {
-    for (limit, minima) in [(None, [4, 1]), (Some(0.5), [3, 2])] {
+fn one_replica_of_minimum_moves_from_an_idle_member_only_if_the_policy_says_so() {
+    for (limit, minimums) in [(None, [4, 1]), (Some(0.5), [3, 2])] {
         let mut hub = pair();
         hub.ledger = ledger(&[("a", 4, 10), ("b", 1, 10)]);
         hub.policy.min_utilization = limit;
@@ -577,12 +582,12 @@ fn one_minimum_moves_from_an_idle_member_only_if_asked_for() {
             hub.step();
         }
         let found: Vec<_> = hub.budgets().iter().map(|(_, min, _)| *min).collect();
-        assert_eq!(found, minima, "{limit:?}");
+        assert_eq!(found, minimums, "{limit:?}");
     }
 }
 
 #[test]
-fn scarce_head_room_is_divided_anew() {
+fn scarce_headroom_is_redistributed() {
     let mut hub = pair();
     hub.ledger = ledger(&[("a", 1, 4), ("b", 1, 16)]);
     hub.step();
@@ -615,7 +620,7 @@ fn one_idle_member_sleeps_and_wakes_when_it_is_needed() {
 }
 
 #[test]
-fn who_falls_asleep_waits_until_the_others_run_its_share_of_the_floor() {
+fn a_member_sleeps_only_after_the_others_run_its_share_of_the_floor() {
     let mut hub = pair();
     hub.policy.bounds.min = n(1);
     hub.policy.scaling_to_zero = true;
@@ -633,24 +638,24 @@ fn who_falls_asleep_waits_until_the_others_run_its_share_of_the_floor() {
         hub.member(name).demand = Some(1.0);
         hub.member(name).hpa = Some((n(3), n(10)));
     }
-    let (mut minima, mut slept) = (Vec::new(), Vec::new());
+    let (mut minimums, mut slept) = (Vec::new(), Vec::new());
     for step in 0..6 {
         let decision = hub.step();
         let of = |name: &str| decision.member(name).expect("a member").clone();
-        minima.push((of("a").min.get(), of("b").min.get()));
+        minimums.push((of("a").min.get(), of("b").min.get()));
         slept.extend(of("b").replicas.map(|replicas| (step, replicas)));
-        // Its autoscaler obeys at once, its pods are ready two syncs later.
-        let ready = if step < 4 { 3 } else { minima[step].0 };
+        // Its autoscaler scales at once, its pods are ready two syncs later.
+        let ready = if step < 4 { 3 } else { minimums[step].0 };
         let replicas = of("a").min;
         let pods = hub.member("a").pods.as_mut().expect("pods");
         (pods.replicas, pods.ready) = (replicas, n(ready));
     }
-    assert_eq!(minima, [(3, 3), (3, 3), (6, 3), (6, 3), (6, 3), (6, 1)]);
+    assert_eq!(minimums, [(3, 3), (3, 3), (6, 3), (6, 3), (6, 3), (6, 1)]);
     assert_eq!(slept, [(5, n(0))]);
 }
 
 #[test]
-fn head_room_by_demand_goes_where_there_is_room() {
+fn headroom_by_demand_goes_to_members_with_capacity() {
     let mut hub = pair();
     hub.policy.weight_by = WeightBy::Demand;
     hub.pods("a", 10, 0);
@@ -666,14 +671,14 @@ fn head_room_by_demand_goes_where_there_is_room() {
 }
 
 #[test]
-fn a_fleet_all_of_whose_members_have_lost_their_share_begins_anew_when_one_is_well_again() {
+fn a_fleet_whose_members_all_lost_their_share_is_assigned_again_when_one_recovers() {
     let mut hub = pair();
     hub.policy.failure = FailurePolicy::Reassign;
     // Its share went to b, which is not listed any more.
     hub.members.truncate(1);
     for entry in hub.ledger.members.values_mut() {
         *entry = Entry {
-            tenure: ShareStatus::Failed,
+            share_status: ShareStatus::Failed,
             ..Entry::default()
         };
     }
@@ -687,7 +692,7 @@ fn a_fleet_all_of_whose_members_have_lost_their_share_begins_anew_when_one_is_we
 }
 
 #[test]
-fn where_members_may_not_sleep_a_zero_is_woken() {
+fn a_member_at_zero_is_woken_where_members_may_not_sleep() {
     let mut hub = pair();
     hub.pods("a", 0, 0);
     let decision = hub.step();
@@ -696,7 +701,7 @@ fn where_members_may_not_sleep_a_zero_is_woken() {
 }
 
 #[test]
-fn who_sleeps_when_sleep_is_over_wakes_at_its_minimum() {
+fn sleeping_members_wake_at_their_minimum_when_sleep_is_disabled() {
     for (kind, scaling_to_zero, expected) in [
         (Kind::DynamicWeighted, false, n(2)),
         (Kind::Duplicated, true, n(4)),
@@ -726,7 +731,7 @@ fn who_sleeps_when_sleep_is_over_wakes_at_its_minimum() {
 }
 
 #[test]
-fn the_hub_places_no_sleeper_where_every_member_has_the_whole() {
+fn the_hub_places_no_sleeping_workload_under_duplicated() {
     let mut hub = pair();
     hub.policy = Policy {
         source: WorkloadSource::Hub,
@@ -741,7 +746,7 @@ fn the_hub_places_no_sleeper_where_every_member_has_the_whole() {
 }
 
 #[test]
-fn direct_divides_the_count_and_never_scales_an_unknown_member() {
+fn direct_mode_divides_the_count_and_never_scales_an_unknown_member() {
     let mut hub = pair();
     hub.policy.mode = Mode::Direct;
     hub.total.desired = Some(n(12));
@@ -766,7 +771,7 @@ fn direct_divides_the_count_and_never_scales_an_unknown_member() {
 }
 
 #[test]
-fn local_demand_is_spared_after_it_came_back() {
+fn a_shrunk_member_that_needs_budget_back_has_local_demand() {
     let mut hub = pair();
     hub.policy.kind = Kind::Prioritized;
     hub.policy.preferences = priorities(&[("a", 2), ("b", 1)]);
@@ -774,14 +779,12 @@ fn local_demand_is_spared_after_it_came_back() {
     hub.member("b").demand = Some(13.0);
     hub.ledger.members.get_mut("b").expect("b").shrunk = Some(at(-600));
     hub.step();
-    let local = hub.ledger.members["b"]
-        .local
-        .expect("it is known to serve its own demand");
+    let local = hub.ledger.members["b"].local.expect("it has local demand");
     assert_eq!(local.seconds, 3_600);
 }
 
 #[test]
-fn what_r9_leaves_to_demand_of_its_own_is_said() {
+fn a_member_that_keeps_replicas_for_local_demand_has_the_reason() {
     let mut hub = pair();
     hub.policy.kind = Kind::Prioritized;
     hub.policy.preferences = priorities(&[("a", 2), ("b", 1)]);
@@ -790,7 +793,7 @@ fn what_r9_leaves_to_demand_of_its_own_is_said() {
         hub.pods(name, 10, 0);
         hub.member(name).demand = Some(demand);
     }
-    let told = |hub: &mut Hub| {
+    let has_reason = |hub: &mut Hub| {
         let decision = hub.step();
         decision
             .member("b")
@@ -798,16 +801,16 @@ fn what_r9_leaves_to_demand_of_its_own_is_said() {
             .reasons
             .contains(&Reason::LocalDemand)
     };
-    assert!(!told(&mut hub));
+    assert!(!has_reason(&mut hub));
     let span = Span {
         until: at(3_600),
         seconds: 3_600,
     };
     hub.ledger.members.get_mut("b").expect("b").local = Some(span);
-    assert!(told(&mut hub));
+    assert!(has_reason(&mut hub));
 }
 
-/// Whether somebody sleeps within a while.
+/// Whether a member is put to sleep within five syncs.
 fn sleeps(hub: &mut Hub) -> bool {
     hub.policy.scaling_to_zero = true;
     hub.policy.bounds.min = n(1);
@@ -818,7 +821,7 @@ fn sleeps(hub: &mut Hub) -> bool {
 }
 
 #[test]
-fn in_direct_a_member_that_works_is_not_at_its_minimum() {
+fn in_direct_mode_a_member_under_load_is_not_at_its_minimum() {
     for (replicas, demand, expected) in [(6, 2.5, false), (1, 0.3, true)] {
         let mut hub = pair();
         hub.policy.mode = Mode::Direct;
@@ -832,7 +835,7 @@ fn in_direct_a_member_that_works_is_not_at_its_minimum() {
 }
 
 #[test]
-fn where_all_metrics_are_the_fleet_s_its_demand_decides_who_may_sleep() {
+fn where_all_metrics_are_the_fleets_its_demand_decides_whether_a_member_sleeps() {
     for (demand, expected) in [(Some(0.5), true), (Some(1.9), false), (None, false)] {
         let mut hub = pair();
         hub.total.demand = demand;
@@ -843,8 +846,8 @@ fn where_all_metrics_are_the_fleet_s_its_demand_decides_who_may_sleep() {
 }
 
 #[test]
-fn thresholds_that_contradict_the_bounds_are_said_with_every_decision() {
-    let said = |min: Option<u32>, max: Option<u32>| {
+fn every_decision_reports_limits_that_contradict_the_bounds() {
+    let message = |min: Option<u32>, max: Option<u32>| {
         let mut hub = pair();
         hub.ledger = Ledger::default();
         hub.policy.preferences = ["a", "b"]
@@ -859,7 +862,7 @@ fn thresholds_that_contradict_the_bounds_are_said_with_every_decision() {
         decision.conditions[0].message.clone()
     };
     let text = "2 members have a share";
-    assert_eq!(said(None, None), text);
+    assert_eq!(message(None, None), text);
     let cases = [
         (Some(2), None, vec![Remark::ThresholdsAboveMin]),
         (
@@ -872,14 +875,14 @@ fn thresholds_that_contradict_the_bounds_are_said_with_every_decision() {
     for (min, max, remarks) in cases {
         let remarks = remarks.iter().map(|remark| format!("; {}", remark.text()));
         assert_eq!(
-            said(min, max),
+            message(min, max),
             format!("{text}{}", remarks.collect::<String>())
         );
     }
 }
 
 #[test]
-fn an_elastic_member_is_not_said_to_have_an_unknown_capacity() {
+fn the_reason_of_an_elastic_member_does_not_call_its_capacity_unknown() {
     let mut hub = pair();
     hub.ledger = Ledger::default();
     hub.policy.preferences = vec![

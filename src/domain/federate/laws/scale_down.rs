@@ -1,10 +1,10 @@
-//! A fleet takes away no sooner than one autoscaler over the whole would, and gives only where there is room.
+//! A fleet scales down no sooner than the reference autoscaler, and gives budget only to members with room.
 
 use crate::domain::federate::{Action, Kind, Member, Preference};
 
-use super::fleets::{Hub, ledger, member, n, policy, prefer, secs};
+use super::fixtures::{Hub, ledger, member, n, policy, prefer, secs};
 
-/// Three priorities with room for so many.
+/// Three priorities with names, pods and capacities.
 fn tiers(pods: [(&str, u32, u32); 3]) -> Hub {
     let mut policy = policy(Kind::Prioritized, 3, 30);
     let priorities = pods.iter().zip([3, 2, 1]);
@@ -21,8 +21,8 @@ fn tiers(pods: [(&str, u32, u32); 3]) -> Hub {
     Hub::new(policy, members.to_vec(), start)
 }
 
-/// The maxima after so many syncs, in which pods follow.
-fn maxima(hub: &mut Hub, syncs: usize) -> Vec<u32> {
+/// The maximums after this many syncs, in which pods follow the bounds.
+fn maximums(hub: &mut Hub, syncs: usize) -> Vec<u32> {
     for _ in 0..syncs {
         hub.step();
         for name in ["a", "b", "c"] {
@@ -37,13 +37,13 @@ fn maxima(hub: &mut Hub, syncs: usize) -> Vec<u32> {
 }
 
 #[test]
-fn the_lowest_priority_shrinks_when_one_autoscaler_over_the_whole_would_and_no_further() {
-    // Nineteen run; what the load needs now, what one autoscaler would set now, what is left of c's five.
+fn the_lowest_priority_shrinks_when_the_reference_autoscaler_would_and_no_further() {
+    // Nineteen run. Columns: the demand, the count of the reference autoscaler, what is left of c's five.
     for (demand, desired, left) in [
         (9.0, Some(19), 5),
         (9.0, Some(18), 4),
         (9.0, Some(9), 1),
-        // A load that is back already.
+        // The load has returned.
         (19.0, Some(12), 5),
     ] {
         let mut hub = tiers([("a", 10, 10), ("b", 4, 10), ("c", 5, 10)]);
@@ -51,46 +51,46 @@ fn the_lowest_priority_shrinks_when_one_autoscaler_over_the_whole_would_and_no_f
         hub.total.desired = desired.map(n);
         let held = hub.step().member("a").expect("a").hold;
         assert_eq!(held, demand < 17.0, "higher ones wait meanwhile");
-        maxima(&mut hub, 3);
+        maximums(&mut hub, 3);
         let c = hub.member("c").pods.expect("pods").replicas;
         assert_eq!(c, n(left), "{demand}, {desired:?}");
     }
 }
 
 #[test]
-fn pods_that_are_not_ready_are_no_surplus() {
+fn pods_that_are_not_ready_are_no_excess() {
     for (unready, desired, left) in [(0, 20, 6), (4, 20, 10), (2, 20, 8), (4, 24, 10)] {
         let mut hub = tiers([("a", 10, 10), ("b", 4, 10), ("c", 10, 10)]);
         let b = hub.member("b").pods.as_mut().expect("pods");
         b.ready = n(4 - unready);
         hub.total.demand = Some(20.0);
         hub.total.desired = Some(n(desired));
-        maxima(&mut hub, 4);
+        maximums(&mut hub, 4);
         let c = hub.member("c").pods.expect("pods").replicas;
         assert_eq!(c, n(left), "{unready} not ready, {desired} desired");
     }
 }
 
 #[test]
-fn what_a_lower_priority_gives_up_goes_only_where_there_is_room_and_comes_back_at_once() {
+fn budget_of_a_lower_priority_goes_only_to_members_with_room_and_returns_at_once() {
     let mut hub = tiers([("a", 10, 10), ("b", 4, 12), ("c", 5, 10)]);
-    // Head-room was divided lately.
+    // Headroom was redistributed recently.
     hub.ledger.optimized = Some(hub.now);
     hub.total.demand = Some(9.0);
     hub.total.desired = Some(n(9));
-    // a is full; b has room for two more than its maximum; the rest waits.
-    assert_eq!(maxima(&mut hub, 3), [10, 12, 1]);
+    // a is full; b has room for two more than its maximum; the rest is unassigned.
+    assert_eq!(maximums(&mut hub, 3), [10, 12, 1]);
     assert_eq!(hub.ledger.unassigned, n(7));
-    // The load is back, within the cooldown of the move.
+    // The load returns within the cooldown of the move.
     hub.total.demand = Some(19.0);
     hub.total.desired = Some(n(19));
     hub.member("c").demand = Some(5.0);
-    assert_eq!(maxima(&mut hub, 1), [10, 12, 5]);
+    assert_eq!(maximums(&mut hub, 1), [10, 12, 5]);
     assert_eq!(hub.ledger.unassigned, n(3));
 }
 
 #[test]
-fn head_room_does_not_go_where_there_is_none() {
+fn headroom_does_not_go_to_members_without_capacity() {
     let mut policy = policy(Kind::Aggregated, 2, 30);
     policy.cooldown = secs(30);
     let members = [("a", 9, 12), ("b", 2, 8)].map(|(name, replicas, capacity)| Member {
@@ -101,13 +101,13 @@ fn head_room_does_not_go_where_there_is_none() {
     let mut hub = Hub::new(policy, members.to_vec(), start);
     hub.ledger.unassigned = n(13);
     hub.step();
-    // Seventeen maxima and thirteen unassigned; a can run twelve and b eight.
+    // The maximums add up to 17 and 13 are unassigned; a can run 12 and b 8.
     assert_eq!(hub.budgets(), [("a", 1, 12), ("b", 1, 8)]);
     assert_eq!(hub.ledger.unassigned, n(10));
 }
 
 #[test]
-fn a_member_falls_asleep_when_one_autoscaler_over_the_whole_would_do_without_it() {
+fn a_member_sleeps_when_the_reference_autoscaler_would_run_fewer_replicas() {
     let mut hub = tiers([("a", 1, 10), ("b", 1, 10), ("c", 1, 10)]);
     hub.policy.bounds.min = n(1);
     hub.policy.scaling_to_zero = true;

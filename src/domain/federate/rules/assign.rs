@@ -1,8 +1,8 @@
-//! R3: budgets are divided anew, because the spec, the set of candidates or what the policy says of one changed. It
-//! refuses to end ready pods: landing does that when others serve.
+//! R3: budgets are assigned when the spec, the set of candidates or the merged preferences of one have changed. Ready
+//! pods stay until others are ready: see `landing`.
 //!
-//! A member that cannot be changed keeps its last bounds in every assignment. The others divide what is left of MAX,
-//! but none gets less than its share of MIN: maxima may sum to more than MAX by that.
+//! A member that cannot be changed keeps its last bounds in every assignment. The others divide what is left of MAX, but
+//! none gets less than its share of MIN; therefore maximums may add up to more than MAX.
 
 use std::cmp::Reverse;
 
@@ -14,129 +14,138 @@ use crate::domain::federate::{
 };
 use crate::domain::{ReplicaBounds, Replicas};
 
-use super::fleet::{Fleet, MemberState, Role, sum};
+use super::fleet::FleetState;
 use super::landing;
+use super::member::{MemberRole, MemberState, sum};
 
-/// Assigns if there is a cause; true if it did.
-pub(super) fn assign(fleet: &mut Fleet<'_>) -> bool {
-    let changed = fleet.vanished || fleet.seats.iter().any(is_news);
+/// Assigns budgets if something has changed; true if it did.
+pub(super) fn assign(fleet: &mut FleetState<'_>) -> bool {
+    let changed = fleet.vanished || fleet.members.iter().any(has_changed);
     if fleet.ledger.generation == Some(fleet.policy.generation) && !changed {
-        note_recovery(fleet);
-        note_standings(fleet);
+        record_recovery(fleet);
+        fill_missing_preferences(fleet);
         return false;
     }
-    let candidates: Vec<_> = fleet.active().map(|seat| candidate(seat, fleet)).collect();
+    let candidates: Vec<_> = fleet
+        .active()
+        .map(|state| candidate(state, fleet))
+        .collect();
     let budgets = budgets(fleet, &candidates);
     let weights = weights(fleet.policy, &candidates);
     store_estimates(fleet, &candidates, &weights);
-    let had_share: Vec<bool> = fleet.seats.iter().map(has_share).collect();
-    settle(fleet, &budgets);
+    let had_share: Vec<bool> = fleet.members.iter().map(serves_for_fleet).collect();
+    store_budgets(fleet, &budgets);
     fleet.ledger.generation = Some(fleet.policy.generation);
     fleet.ledger.unassigned = budgets.unassigned;
     fleet.ledger.excess_since = None;
     fleet.ledger.idle_since = None;
     if fleet.policy.kind != Kind::Duplicated {
-        let seats = fleet.seats.iter().zip(had_share);
-        let sharing = seats.filter(|(seat, had)| *had || seat.is_active() && seat.max() > 0);
-        let served = sum(sharing.map(|(seat, _)| seat.placed));
+        let members = fleet.members.iter().zip(had_share);
+        let sharing = members.filter(|(state, had)| *had || state.is_active() && state.max() > 0);
+        let served = sum(sharing.map(|(state, _)| state.placed));
         landing::begin(fleet, served);
     }
     true
 }
 
-/// Whether pods run there that are the fleet's because it has or had a share. What is out of reach since long is not known
-/// to serve.
-fn has_share(seat: &MemberState<'_>) -> bool {
-    let is_gone = seat.role == Role::Failed && seat.entry.tenure == ShareStatus::Failed;
-    seat.known && seat.counted && !is_gone
+/// Whether the member's pods are the fleet's because it has or had a share, and it has not been unavailable for long.
+fn serves_for_fleet(state: &MemberState<'_>) -> bool {
+    let is_gone =
+        state.role == MemberRole::Failed && state.entry.share_status == ShareStatus::Failed;
+    state.known && state.counted && !is_gone
 }
 
-/// Whether what a member is differs from what the last assignment took it for.
-fn is_news(seat: &MemberState<'_>) -> bool {
-    let had_share = matches!(
-        seat.entry.tenure,
-        ShareStatus::Candidate | ShareStatus::Pinned
-    );
-    match seat.role {
-        Role::Active => {
-            let stood = seat.entry.standing.unwrap_or(seat.standing);
-            !seat.known || seat.entry.tenure != ShareStatus::Candidate || stood != seat.standing
+/// Whether a member's role or merged preferences differ from those of the last assignment.
+fn has_changed(state: &MemberState<'_>) -> bool {
+    match state.role {
+        MemberRole::Active => {
+            let before = state.entry.preference.unwrap_or(state.preference);
+            !state.known
+                || state.entry.share_status != ShareStatus::Candidate
+                || before != state.preference
         }
-        Role::Lost | Role::Foreign => false,
-        Role::Failed | Role::Recovering => seat.entry.tenure != ShareStatus::Failed,
-        Role::Leaving => seat.entry.tenure != ShareStatus::Leaving,
-        Role::Outside(_) => seat.known && had_share,
+        MemberRole::Lost | MemberRole::Foreign => false,
+        MemberRole::Failed | MemberRole::Recovering => {
+            state.entry.share_status != ShareStatus::Failed
+        }
+        MemberRole::Leaving => state.entry.share_status != ShareStatus::Leaving,
+        MemberRole::Outside(_) => state.known && state.entry.has_share(),
     }
 }
 
-fn note_recovery(fleet: &mut Fleet<'_>) {
+fn record_recovery(fleet: &mut FleetState<'_>) {
     let now = fleet.now;
-    for seat in &mut fleet.seats {
-        seat.entry.recovered = recovered(seat, now);
+    for state in &mut fleet.members {
+        state.entry.recovered = recovered(state, now);
     }
 }
 
-/// Since when a member is well again that has lost its share.
-fn recovered(seat: &MemberState<'_>, now: Timestamp) -> Option<Timestamp> {
-    let since = seat.entry.recovered.or(Some(now));
-    since.filter(|_| seat.role == Role::Recovering)
+/// Since when a member that has lost its share is healthy again.
+fn recovered(state: &MemberState<'_>, now: Timestamp) -> Option<Timestamp> {
+    let since = state.entry.recovered.or(Some(now));
+    since.filter(|_| state.role == MemberRole::Recovering)
 }
 
-/// The memory of a fleet to which nothing can be assigned now: as it was, but for since when members are well again.
-/// Else a fleet all of whose members have lost their share would wait for ever.
-pub(super) fn waiting(fleet: &Fleet<'_>, ledger: &Ledger) -> Ledger {
+/// The next ledger of a fleet to which nothing can be assigned: unchanged, except since when members are healthy again.
+/// Without that, a fleet all of whose members have lost their share would wait forever.
+pub(super) fn waiting(fleet: &FleetState<'_>, ledger: &Ledger) -> Ledger {
     let mut ledger = ledger.clone();
-    for seat in &fleet.seats {
-        if let Some(entry) = ledger.members.get_mut(seat.name()) {
-            entry.recovered = recovered(seat, fleet.now);
+    for state in &fleet.members {
+        if let Some(entry) = ledger.members.get_mut(state.name()) {
+            entry.recovered = recovered(state, fleet.now);
         }
     }
     ledger
 }
 
-/// What an older memory lacks is taken as it stands: nothing is known to have changed.
-fn note_standings(fleet: &mut Fleet<'_>) {
-    for seat in fleet.active_mut() {
-        seat.entry.standing = seat.entry.standing.or(Some(seat.standing));
+/// Stores the merged preferences that an older ledger lacks: nothing is known to have changed.
+fn fill_missing_preferences(fleet: &mut FleetState<'_>) {
+    for state in fleet.active_mut() {
+        state.entry.preference = state.entry.preference.or(Some(state.preference));
     }
 }
 
-/// A member as its nodes and the policy stand now.
-pub(super) fn candidate<'a>(seat: &MemberState<'a>, fleet: &Fleet<'_>) -> Candidate<'a> {
-    let marked = seat.is_marked(fleet.now);
-    let known = seat.member.capacity.is_some() && !seat.standing.elastic || marked;
-    let mut standing = seat.standing;
-    // Taints close a member to a new share, not to the one it has.
-    standing.hi = Replicas::new(seat.hi().max(seat.lo()));
-    // A mark counts whatever the member is declared to be.
-    standing.elastic &= !marked;
+/// The candidacy of a member, by its present estimate and preferences.
+pub(super) fn candidate<'a>(state: &MemberState<'a>, fleet: &FleetState<'_>) -> Candidate<'a> {
+    let backed_off = state.is_backed_off(fleet.now);
+    let known = state.member.capacity.is_some() && !state.preference.elastic || backed_off;
+    let mut preference = state.preference;
+    // A taint closes a member to a larger share, not to the one it has.
+    preference.max = Replicas::new(state.upper_limit().max(state.lower_limit()));
+    // A proved capacity counts even if the member is declared elastic.
+    preference.elastic &= !backed_off;
     Candidate {
-        name: seat.name(),
-        standing,
-        capacity: known.then_some(seat.capacity),
-        demand: seat.lasting_demand(),
-        hosts: seat.replicas > 0,
+        name: state.name(),
+        preference,
+        capacity: known.then_some(state.capacity),
+        demand: state.lasting_demand(),
+        hosts: state.replicas > 0,
     }
 }
 
-fn budgets(fleet: &Fleet<'_>, candidates: &[Candidate<'_>]) -> Budgets {
+fn budgets(fleet: &FleetState<'_>, candidates: &[Candidate<'_>]) -> Budgets {
     let bounds = fleet.policy.bounds;
-    let pinned = || fleet.seats.iter().filter(|seat| seat.role.is_pinned());
+    let pinned = || fleet.members.iter().filter(|state| state.role.is_pinned());
     if fleet.policy.kind == Kind::Duplicated || pinned().next().is_none() {
         return divide(fleet.policy, bounds, candidates);
     }
-    let lost = pinned().map(|seat| candidate(seat, fleet));
+    let lost = pinned().map(|state| candidate(state, fleet));
     let all: Vec<_> = candidates.iter().copied().chain(lost).collect();
-    let whole = divide(fleet.policy, bounds, &all);
-    let least = |name: &str| whole.members.get(name).map_or(Replicas::ZERO, |b| b.min);
+    let all_budgets = divide(fleet.policy, bounds, &all);
+    let least = |name: &str| {
+        all_budgets
+            .members
+            .get(name)
+            .map_or(Replicas::ZERO, |b| b.min)
+    };
     let raised = candidates.iter().copied().map(|mut candidate| {
-        let standing = &mut candidate.standing;
-        standing.lo = standing.lo.max(least(candidate.name));
-        standing.hi = standing.hi.max(standing.lo);
+        let preference = &mut candidate.preference;
+        preference.min = preference.min.max(least(candidate.name));
+        preference.max = preference.max.max(preference.min);
         candidate
     });
     let raised: Vec<_> = raised.collect();
-    let left = |whole: Replicas, held: u32| Replicas::new(whole.get().saturating_sub(held));
+    let left = |bound: Replicas, held: u32| Replicas::new(bound.get().saturating_sub(held));
     let bounds = ReplicaBounds::new(
         left(bounds.min, sum(pinned().map(MemberState::min))),
         left(bounds.max, sum(pinned().map(MemberState::max))),
@@ -144,15 +153,15 @@ fn budgets(fleet: &Fleet<'_>, candidates: &[Candidate<'_>]) -> Budgets {
     divide(fleet.policy, bounds, &raised)
 }
 
-/// Capacities, weights and the order of filling, for the floors until budgets are divided anew.
+/// Stores capacities, weights and the order of filling: floors are divided by them until the next assignment.
 pub(super) fn store_estimates(
-    fleet: &mut Fleet<'_>,
+    fleet: &mut FleetState<'_>,
     candidates: &[Candidate<'_>],
     weights: &[u64],
 ) {
     let tier = |at: usize, candidate: &Candidate<'_>, weight: u64| match fleet.policy.kind {
         Kind::Prioritized => (
-            Reverse(candidate.standing.priority),
+            Reverse(candidate.preference.priority),
             Reverse(false),
             Reverse(0),
             0,
@@ -174,63 +183,65 @@ pub(super) fn store_estimates(
         }
     }
     let estimates = candidates.iter().zip(weights).zip(ranks);
-    for (seat, ((candidate, weight), rank)) in fleet.active_mut().zip(estimates) {
-        seat.entry.capacity = candidate.capacity.map(Replicas::new);
-        seat.entry.weight = *weight;
-        seat.entry.rank = rank;
+    for (state, ((candidate, weight), rank)) in fleet.active_mut().zip(estimates) {
+        state.entry.capacity = candidate.capacity.map(Replicas::new);
+        state.entry.weight = *weight;
+        state.entry.rank = rank;
     }
 }
 
-/// Writes the budgets down and what each member is now.
-fn settle(fleet: &mut Fleet<'_>, budgets: &Budgets) {
+/// Stores each member's budget and share status.
+fn store_budgets(fleet: &mut FleetState<'_>, budgets: &Budgets) {
     let (now, policy) = (fleet.now, fleet.policy);
-    for seat in &mut fleet.seats {
-        seat.entry.recovered = recovered(seat, now);
-        match seat.role {
-            Role::Active => {
-                let budget = budgets.members.get(seat.name()).copied();
-                take_budget(seat, budget.unwrap_or_default(), now);
-                if seat.member.pods.is_none() && policy.source == WorkloadSource::Hub {
+    for state in &mut fleet.members {
+        state.entry.recovered = recovered(state, now);
+        match state.role {
+            MemberRole::Active => {
+                let budget = budgets.members.get(state.name()).copied();
+                take_budget(state, budget.unwrap_or_default(), now);
+                if state.member.pods.is_none() && policy.source == WorkloadSource::Hub {
                     let start = budget.unwrap_or_default().start(None, policy.may_sleep());
-                    seat.write = Some(start.get());
+                    state.write = Some(start.get());
                 }
             }
-            Role::Lost | Role::Foreign => seat.entry.tenure = ShareStatus::Pinned,
-            Role::Failed | Role::Recovering => {
-                seat.entry.tenure = ShareStatus::Failed;
-                seat.set_budget(0, 0);
+            MemberRole::Lost | MemberRole::Foreign => {
+                state.entry.share_status = ShareStatus::Pinned;
             }
-            Role::Leaving => {
-                seat.known = true;
-                seat.entry.tenure = ShareStatus::Leaving;
-                seat.set_budget(0, 0);
+            MemberRole::Failed | MemberRole::Recovering => {
+                state.entry.share_status = ShareStatus::Failed;
+                state.set_budget(0, 0);
             }
-            Role::Outside(_) => seat.known = false,
+            MemberRole::Leaving => {
+                state.known = true;
+                state.entry.share_status = ShareStatus::Leaving;
+                state.set_budget(0, 0);
+            }
+            MemberRole::Outside(_) => state.known = false,
         }
     }
 }
 
-fn take_budget(seat: &mut MemberState<'_>, budget: Budget, now: Timestamp) {
+fn take_budget(state: &mut MemberState<'_>, budget: Budget, now: Timestamp) {
     let Budget { min, max } = budget;
-    if (seat.entry.min, seat.entry.max) != (min, max) {
-        seat.entry.moved = Some(now);
+    if (state.entry.min, state.entry.max) != (min, max) {
+        state.entry.moved = Some(now);
     }
-    let (is_new, capacity, elastic) = (!seat.known, seat.capacity, seat.standing.elastic);
-    seat.known = true;
-    seat.entry.tenure = ShareStatus::Candidate;
-    seat.entry.standing = Some(seat.standing);
-    seat.set_budget(min.get(), max.get());
-    seat.entry.saturated_since = None;
+    let (is_new, capacity, elastic) = (!state.known, state.capacity, state.preference.elastic);
+    state.known = true;
+    state.entry.share_status = ShareStatus::Candidate;
+    state.entry.preference = Some(state.preference);
+    state.set_budget(min.get(), max.get());
+    state.entry.saturated_since = None;
     if is_new {
-        seat.entry.written = max;
+        state.entry.written = max;
     }
     let reason = if max == Replicas::ZERO {
         Reason::NoBudget
     } else {
         Reason::Assigned
     };
-    let known = seat.entry.capacity.is_some();
-    seat.tell(reason, || {
+    let known = state.entry.capacity.is_some();
+    state.add_reason(reason, || {
         if max == Replicas::ZERO {
             String::new()
         } else if elastic && !known {

@@ -1,5 +1,5 @@
-//! R12: what the rules left becomes a decision and a memory: bounds are put in order, what is already so is not written
-//! again, and the writes are ordered. It refuses to move anything.
+//! R12: the decision and the next ledger from what the rules decided. Bounds are put in order, what has not changed is
+//! not written, and writes are ordered.
 
 use jiff::Timestamp;
 
@@ -11,12 +11,13 @@ use crate::domain::federate::{
 use crate::domain::workload::Mode;
 
 use super::conditions;
-use super::fleet::{Fleet, MemberState, Role};
+use super::fleet::FleetState;
+use super::member::{MemberRole, MemberState};
 
-/// The urgency of what ends ready pods that may be needed until the others have grown.
+/// The urgency of writes that end ready pods, which may be needed until other members have grown.
 const AFTER_GROWTH: u8 = 2;
 
-/// What is written for one member.
+/// What to write for one member.
 #[derive(Clone, Copy, Debug, Default)]
 struct Outcome {
     action: Action,
@@ -36,33 +37,33 @@ impl Outcome {
     }
 }
 
-/// The decision and the memory.
-pub(super) fn conclude(mut fleet: Fleet<'_>) -> (FleetDecision, Ledger) {
-    fleet.seats.iter_mut().for_each(put_in_order);
+/// The decision and the next ledger.
+pub(super) fn conclude(mut fleet: FleetState<'_>) -> (FleetDecision, Ledger) {
+    fleet.members.iter_mut().for_each(put_in_order);
     let conditions = conditions::conditions(&fleet);
     let mut ledger = std::mem::take(&mut fleet.ledger);
-    let mut members = Vec::with_capacity(fleet.seats.len());
+    let mut members = Vec::with_capacity(fleet.members.len());
     let mut order = Vec::new();
     let (unmet, policy, now) = (fleet.unmet, fleet.policy, fleet.now);
     let goal = fleet.lands.then_some(fleet.floor);
-    for mut seat in fleet.seats {
-        let before = before(&seat, policy.mode);
-        let outcome = outcome(&seat, policy.source, policy.mode, before);
+    for mut state in fleet.members {
+        let before = before(&state, policy.mode);
+        let outcome = outcome(&state, policy.source, policy.mode, before);
         if outcome.action.writes() {
             order.push((
-                urgency(&seat, outcome, before, now),
+                urgency(&state, outcome, before, now),
                 order.len(),
                 members.len(),
             ));
         }
-        if let Some(entry) = remembered(&seat, outcome) {
-            ledger.members.insert(seat.name().to_owned(), entry);
+        if let Some(entry) = next_entry(&state, outcome) {
+            ledger.members.insert(state.name().to_owned(), entry);
         }
-        if let Some(goal) = goal.filter(|_| outcome.min > seat.min()) {
-            tell_of_landing(&mut seat, outcome, before, goal);
+        if let Some(goal) = goal.filter(|_| outcome.min > state.min()) {
+            explain_raised_minimum(&mut state, outcome, before, goal);
         }
-        settle_reasons(&mut seat, outcome, before);
-        members.push(decided(seat, outcome, before));
+        settle_reasons(&mut state, outcome, before);
+        members.push(decided(state, outcome, before));
     }
     order.sort_unstable();
     let late = order
@@ -80,63 +81,63 @@ pub(super) fn conclude(mut fleet: Fleet<'_>) -> (FleetDecision, Ledger) {
     (decision, ledger)
 }
 
-fn put_in_order(seat: &mut MemberState<'_>) {
-    let max = seat.max().min(seat.standing.hi.get());
-    if seat.is_active() {
-        seat.set_budget(seat.min().max(1).min(max), max);
+fn put_in_order(state: &mut MemberState<'_>) {
+    let max = state.max().min(state.preference.max.get());
+    if state.is_active() {
+        state.set_budget(state.min().max(1).min(max), max);
     }
 }
 
-/// The bounds that stand: those of its autoscaler; in Direct those that were decided last.
-fn before(seat: &MemberState<'_>, mode: Mode) -> Option<(Replicas, Replicas)> {
+/// The present bounds: those of its autoscaler; in Direct those that were decided last.
+fn before(state: &MemberState<'_>, mode: Mode) -> Option<(Replicas, Replicas)> {
     match mode {
-        Mode::Delegated => seat.member.hpa,
-        Mode::Direct => seat.previous,
+        Mode::Delegated => state.member.hpa,
+        Mode::Direct => state.previous,
     }
 }
 
 fn outcome(
-    seat: &MemberState<'_>,
+    state: &MemberState<'_>,
     source: WorkloadSource,
     mode: Mode,
     before: Option<(Replicas, Replicas)>,
 ) -> Outcome {
-    let stands = before.map(|(min, max)| (min.get(), max.get()));
-    match seat.role {
-        Role::Lost | Role::Foreign | Role::Failed | Role::Recovering => {
-            Outcome::of(Action::Skip, stands.unwrap_or((seat.min(), seat.max())))
+    let present = before.map(|(min, max)| (min.get(), max.get()));
+    match state.role {
+        MemberRole::Lost | MemberRole::Foreign | MemberRole::Failed | MemberRole::Recovering => {
+            Outcome::of(Action::Hold, present.unwrap_or((state.min(), state.max())))
         }
-        Role::Outside(Reason::Unknown | Reason::Failed | Reason::Foreign) => {
-            Outcome::of(Action::Skip, stands.unwrap_or_default())
+        MemberRole::Outside(Reason::Unknown | Reason::Failed | Reason::Foreign) => {
+            Outcome::of(Action::Hold, present.unwrap_or_default())
         }
-        Role::Outside(_) if seat.member.hpa.is_some() => Outcome::of(Action::Delete, (0, 0)),
-        Role::Outside(_) => Outcome::default(),
-        Role::Leaving => ended(seat, source, stands),
-        Role::Active if seat.max() == 0 => ended(seat, source, stands),
-        Role::Active => running(seat, source, mode, stands),
+        MemberRole::Outside(_) if state.member.hpa.is_some() => Outcome::of(Action::Delete, (0, 0)),
+        MemberRole::Outside(_) => Outcome::default(),
+        MemberRole::Leaving => ended(state, source, present),
+        MemberRole::Active if state.max() == 0 => ended(state, source, present),
+        MemberRole::Active => running(state, source, mode, present),
     }
 }
 
-/// A member without a share: it keeps its pods while the others land, then they end, then all of ours goes; a
-/// workload that the hub did not place stays as it is.
-fn ended(seat: &MemberState<'_>, source: WorkloadSource, stands: Option<(u32, u32)>) -> Outcome {
-    let runs = seat
+/// A member without a share keeps its pods until others are ready, then is drained, then our objects in it are deleted; a
+/// workload that the hub did not place is not changed.
+fn ended(state: &MemberState<'_>, source: WorkloadSource, present: Option<(u32, u32)>) -> Outcome {
+    let runs = state
         .member
         .pods
         .is_some_and(|pods| pods.replicas > Replicas::ZERO);
-    let is_theirs = source == WorkloadSource::Hub && seat.member.foreign;
-    let is_ours = source == WorkloadSource::Hub && seat.member.pods.is_some() && !is_theirs;
-    let stands = stands.filter(|(_, max)| *max > 0);
-    if seat.keep > 0 {
-        // Pods that never were the fleet's are kept without bounds of ours, and none are to be remembered.
-        let never_was_ours = seat
+    let is_theirs = source == WorkloadSource::Hub && state.member.foreign_workload;
+    let is_ours = source == WorkloadSource::Hub && state.member.pods.is_some() && !is_theirs;
+    let present = present.filter(|(_, max)| *max > 0);
+    if state.keep > 0 {
+        // Pods that never were the fleet's are kept without bounds, and none are stored.
+        let never_was_ours = state
             .previous
             .is_none_or(|(_, written)| written == Replicas::ZERO);
-        let bounds = if stands.is_none() && never_was_ours {
+        let bounds = if present.is_none() && never_was_ours {
             (0, 0)
         } else {
-            let min = stands.map_or(1, |(min, _)| min.min(seat.keep));
-            (min, seat.keep)
+            let min = present.map_or(1, |(min, _)| min.min(state.keep));
+            (min, state.keep)
         };
         Outcome::of(Action::Keep, bounds)
     } else if runs && !is_theirs {
@@ -144,7 +145,7 @@ fn ended(seat: &MemberState<'_>, source: WorkloadSource, stands: Option<(u32, u3
             replicas: Some(0),
             ..Outcome::of(Action::Drain, (0, 0))
         }
-    } else if seat.member.hpa.is_some() || is_ours {
+    } else if state.member.hpa.is_some() || is_ours {
         Outcome::of(Action::Delete, (0, 0))
     } else {
         Outcome::default()
@@ -152,16 +153,16 @@ fn ended(seat: &MemberState<'_>, source: WorkloadSource, stands: Option<(u32, u3
 }
 
 fn running(
-    seat: &MemberState<'_>,
+    state: &MemberState<'_>,
     source: WorkloadSource,
     mode: Mode,
-    stands: Option<(u32, u32)>,
+    present: Option<(u32, u32)>,
 ) -> Outcome {
-    let (min, max) = (seat.written_min(), seat.max().max(seat.keep));
-    let there = seat.member.pods.map(|pods| pods.replicas.get());
+    let (min, max) = (state.written_min(), state.max().max(state.keep));
+    let there = state.member.pods.map(|pods| pods.replicas.get());
     let replicas = match mode {
-        Mode::Delegated => seat.write,
-        Mode::Direct => Some(direct(seat)),
+        Mode::Delegated => state.write,
+        Mode::Direct => Some(direct(state)),
     };
     let changes = |n: u32| there != Some(n);
     let action = match (there, replicas) {
@@ -175,8 +176,8 @@ fn running(
                 Action::Keep
             }
         }
-        _ if stands.is_none() => Action::Create,
-        _ if stands != Some((min, max)) || seat.hold != seat.entry.held => Action::Update,
+        _ if present.is_none() => Action::Create,
+        _ if present != Some((min, max)) || state.hold != state.entry.held => Action::Update,
         _ => Action::Keep,
     };
     let replicas = replicas.or((action == Action::Create && there.is_none()).then_some(0));
@@ -188,26 +189,26 @@ fn running(
     }
 }
 
-/// Direct: the count to write.
-fn direct(seat: &MemberState<'_>) -> u32 {
-    match (seat.keep, seat.write) {
+/// The count to write in Direct mode.
+fn direct(state: &MemberState<'_>) -> u32 {
+    match (state.keep, state.write) {
         (0, Some(0)) => 0,
-        (0, _) => seat.count,
+        (0, _) => state.count,
         (keep, _) => keep,
     }
 }
 
-/// When a write comes: maxima that shrink first, then what grows or stays, last what ends ready pods that may be
-/// needed until the others have grown.
+/// The position of a write: maximums that shrink first, then those that grow or stay, then what ends ready pods that may
+/// be needed until other members have grown.
 fn urgency(
-    seat: &MemberState<'_>,
+    state: &MemberState<'_>,
     outcome: Outcome,
     before: Option<(Replicas, Replicas)>,
     now: Timestamp,
 ) -> u8 {
     let was = before.map_or(0, |(_, max)| max.get());
-    let ends = outcome.replicas.is_some_and(|n| n < seat.ready) || outcome.max < seat.ready;
-    let in_excess = seat.entry.shrunk == Some(now);
+    let ends = outcome.replicas.is_some_and(|n| n < state.ready) || outcome.max < state.ready;
+    let in_excess = state.entry.shrunk == Some(now);
     if ends && !in_excess {
         AFTER_GROWTH
     } else {
@@ -215,86 +216,89 @@ fn urgency(
     }
 }
 
-/// What is remembered; none for a member that is forgotten.
-fn remembered(seat: &MemberState<'_>, outcome: Outcome) -> Option<Entry> {
-    let mut entry = seat.entry;
-    let is_over = outcome.action == Action::Keep && outcome.max == 0 && seat.keep == 0;
-    let gone = entry.tenure == ShareStatus::Leaving && is_over;
-    // What a taint has evicted comes back when the taint goes, not when it is forgotten.
-    if !seat.known || gone && entry.tainted.is_none() {
+/// The next entry of a member; `None` removes it from the ledger.
+fn next_entry(state: &MemberState<'_>, outcome: Outcome) -> Option<Entry> {
+    let mut entry = state.entry;
+    let is_over = outcome.action == Action::Keep && outcome.max == 0 && state.keep == 0;
+    let gone = entry.share_status == ShareStatus::Leaving && is_over;
+    // A member that a taint evicted returns when the taint is removed, not when its entry would be.
+    if !state.known || gone && entry.tainted.is_none() {
         return None;
     }
-    if matches!(seat.role, Role::Active | Role::Leaving) {
+    if matches!(state.role, MemberRole::Active | MemberRole::Leaving) {
         entry.written = Replicas::new(outcome.max);
-        entry.held = seat.hold;
+        entry.held = state.hold;
     }
     Some(entry)
 }
 
-/// Says why a member runs more though nothing asks for it.
-fn tell_of_landing(
-    seat: &mut MemberState<'_>,
+/// Explains a minimum that is raised only because other members are to end pods.
+fn explain_raised_minimum(
+    state: &mut MemberState<'_>,
     outcome: Outcome,
     before: Option<(Replicas, Replicas)>,
     goal: u32,
 ) {
     let is_raised = before.is_some_and(|(min, _)| min.get() < outcome.min);
-    if is_raised && seat.is_active() && outcome.action.writes() {
-        seat.tell(Reason::Floor, || {
-            format!("its part of the {goal} pods that have to be ready before others end theirs")
+    if is_raised && state.is_active() && outcome.action.writes() {
+        state.add_reason(Reason::Floor, || {
+            format!(
+                "its part of the {goal} pods that must be ready before other members end theirs"
+            )
         });
     }
 }
 
+/// Adds the reason of the member's role, where no rule has given one.
 fn settle_reasons(
-    seat: &mut MemberState<'_>,
+    state: &mut MemberState<'_>,
     outcome: Outcome,
     before: Option<(Replicas, Replicas)>,
 ) {
-    if outcome.action.writes() && seat.is_active() && seat.reasons.is_empty() {
-        seat.tell(unforced(seat, outcome, before), String::new);
+    if outcome.action.writes() && state.is_active() && state.reasons.is_empty() {
+        state.add_reason(default_reason(state, outcome, before), String::new);
     }
-    let reason = match seat.role {
-        Role::Lost
+    let reason = match state.role {
+        MemberRole::Lost
             if matches!(
-                seat.member.health,
+                state.member.health,
                 crate::domain::federate::Health::NotReady { .. }
             ) =>
         {
             Reason::Failed
         }
-        Role::Lost => Reason::Unknown,
-        Role::Foreign => Reason::Foreign,
-        Role::Failed => Reason::Failed,
-        Role::Recovering => Reason::Recovered,
-        Role::Outside(reason) => reason,
-        Role::Leaving if seat.keep == 0 => Reason::Drained,
-        Role::Leaving => Reason::Landing,
-        Role::Active if seat.max() == 0 => Reason::NoBudget,
-        Role::Active if seat.is_asleep() => Reason::Asleep,
-        Role::Active if seat.blocked => Reason::Blocked,
-        Role::Active => Reason::Steady,
+        MemberRole::Lost => Reason::Unknown,
+        MemberRole::Foreign => Reason::Foreign,
+        MemberRole::Failed => Reason::Failed,
+        MemberRole::Recovering => Reason::Recovered,
+        MemberRole::Outside(reason) => reason,
+        MemberRole::Leaving if state.keep == 0 => Reason::Drained,
+        MemberRole::Leaving => Reason::Landing,
+        MemberRole::Active if state.max() == 0 => Reason::NoBudget,
+        MemberRole::Active if state.is_asleep() => Reason::Asleep,
+        MemberRole::Active if state.blocked => Reason::Blocked,
+        MemberRole::Active => Reason::Steady,
     };
-    if seat.reasons.is_empty() || !matches!(reason, Reason::Steady | Reason::Asleep) {
+    if state.reasons.is_empty() || !matches!(reason, Reason::Steady | Reason::Asleep) {
         let because = match reason {
-            Reason::Foreign => whose_it_is(seat),
-            Reason::Unknown | Reason::Failed => why_it_is_away(seat, reason),
+            Reason::Foreign => foreign_controller(state),
+            Reason::Unknown | Reason::Failed => unavailable_cause(state, reason),
             _ => String::new(),
         };
-        seat.tell(reason, || because);
+        state.add_reason(reason, || because);
     }
 }
 
-/// Why something is written although no rule has moved anything.
-fn unforced(
-    seat: &MemberState<'_>,
+/// The reason of a write where no rule has moved anything.
+fn default_reason(
+    state: &MemberState<'_>,
     outcome: Outcome,
     before: Option<(Replicas, Replicas)>,
 ) -> Reason {
     let (min, max) = before.unwrap_or_default();
-    // What we wrote was more than its budget only because it had to wait for others.
-    let is_ours = seat.previous.is_some_and(|(_, written)| written == max);
-    let there = seat.member.pods.map(|pods| pods.replicas.get());
+    // The last write was above its budget only to wait for other members.
+    let is_ours = state.previous.is_some_and(|(_, written)| written == max);
+    let there = state.member.pods.map(|pods| pods.replicas.get());
     let counts = outcome.replicas.is_some_and(|count| there != Some(count));
     if is_ours && max.get() > outcome.max {
         Reason::Landed
@@ -305,51 +309,55 @@ fn unforced(
     }
 }
 
-/// Who has a say in a member that is left alone for it.
-fn whose_it_is(seat: &MemberState<'_>) -> String {
+/// Which other autoscaler or writer controls a member.
+fn foreign_controller(state: &MemberState<'_>) -> String {
     let Member {
-        rival, fought_by, ..
-    } = seat.member;
-    match (rival, fought_by) {
-        (Some(rival), _) => {
-            format!("horizontalpodautoscaler {rival} scales the same target, so it is left alone")
+        foreign_hpa,
+        foreign_writer,
+        ..
+    } = state.member;
+    match (foreign_hpa, foreign_writer) {
+        (Some(foreign_hpa), _) => {
+            format!(
+                "horizontalpodautoscaler {foreign_hpa} scales the same target; its replicas are not changed"
+            )
         }
         (None, Some(manager)) => {
-            format!("{manager} keeps writing its replicas, so it is left alone")
+            format!("{manager} keeps writing its replicas; they are not changed")
         }
         (None, None) => String::new(),
     }
 }
 
-/// What is wrong with a member that cannot be seen or is not well, if more is known than that.
-fn why_it_is_away(seat: &MemberState<'_>, reason: Reason) -> String {
+/// The problem of a member that cannot be observed or is unhealthy; empty when it is not known.
+fn unavailable_cause(state: &MemberState<'_>, reason: Reason) -> String {
     let follows = match reason {
         Reason::Failed => "it counts as failed",
-        _ if seat.known => "it keeps what it has and is left alone",
-        _ => "it gets no share before it can be seen",
+        _ if state.known => "its share and bounds stay unchanged",
+        _ => "it gets no share until it can be observed",
     };
-    let problem = seat.member.problem.as_ref();
+    let problem = state.member.problem.as_ref();
     problem.map_or_else(String::new, |problem| format!("{problem}; {follows}"))
 }
 
 fn decided(
-    seat: MemberState<'_>,
+    state: MemberState<'_>,
     outcome: Outcome,
     before: Option<(Replicas, Replicas)>,
 ) -> MemberDecision {
-    let known =
-        seat.member.capacity.is_some() || seat.capacity < u32::MAX && seat.entry.capacity.is_some();
+    let known = state.member.capacity.is_some()
+        || state.capacity < u32::MAX && state.entry.capacity.is_some();
     MemberDecision {
-        name: seat.name().to_owned(),
+        name: state.name().to_owned(),
         action: outcome.action,
         min: Replicas::new(outcome.min),
         max: Replicas::new(outcome.max),
         before,
-        floor: Replicas::new(seat.floor),
+        floor: Replicas::new(state.floor),
         replicas: outcome.replicas.map(Replicas::new),
-        hold: seat.hold,
-        capacity: known.then_some(Replicas::new(seat.capacity)),
-        reasons: seat.reasons,
-        because: seat.because,
+        hold: state.hold,
+        capacity: known.then_some(Replicas::new(state.capacity)),
+        reasons: state.reasons,
+        because: state.because,
     }
 }

@@ -1,4 +1,4 @@
-//! The conditions of a fleet: what is the matter with it as a whole, for status. It refuses to decide.
+//! The conditions of a fleet for status.
 
 use std::collections::BTreeSet;
 
@@ -7,10 +7,11 @@ use crate::domain::federate::{
 };
 use crate::domain::observation::Status;
 
-use super::fleet::{Fleet, MemberState, Role, sum};
+use super::fleet::FleetState;
+use super::member::{MemberRole, MemberState, sum};
 
-/// All five, of a fleet that was decided.
-pub(super) fn conditions(fleet: &Fleet<'_>) -> Vec<Condition> {
+/// The five conditions of a fleet after a decision.
+pub(super) fn conditions(fleet: &FleetState<'_>) -> Vec<Condition> {
     vec![
         condition(
             ConditionKind::Assigned,
@@ -25,7 +26,7 @@ pub(super) fn conditions(fleet: &Fleet<'_>) -> Vec<Condition> {
     ]
 }
 
-/// That nothing can be assigned.
+/// The condition of a fleet to which nothing can be assigned.
 pub(super) fn refused(reason: &'static str, message: String) -> Condition {
     condition(ConditionKind::Assigned, Status::False, reason, message)
 }
@@ -44,21 +45,21 @@ fn condition(
     }
 }
 
-/// The names of those members for which something holds, with commas; empty for none.
-fn names(fleet: &Fleet<'_>, holds: impl Fn(&MemberState<'_>) -> bool) -> String {
-    let named = fleet.seats.iter().filter(|seat| holds(seat));
+/// The names of the members for which `holds` is true, joined by commas.
+fn names(fleet: &FleetState<'_>, holds: impl Fn(&MemberState<'_>) -> bool) -> String {
+    let named = fleet.members.iter().filter(|state| holds(state));
     let mut text = String::new();
-    for seat in named {
+    for state in named {
         if !text.is_empty() {
             text.push_str(", ");
         }
-        text.push_str(seat.name());
+        text.push_str(state.name());
     }
     text
 }
 
-fn assigned(fleet: &Fleet<'_>) -> String {
-    let with_budget = fleet.seats.iter().filter(|seat| seat.max() > 0).count();
+fn assigned(fleet: &FleetState<'_>) -> String {
+    let with_budget = fleet.members.iter().filter(|state| state.max() > 0).count();
     let mut text = format!("{with_budget} members have a share");
     for remark in remarks(fleet) {
         text.push_str("; ");
@@ -67,25 +68,25 @@ fn assigned(fleet: &Fleet<'_>) -> String {
     text
 }
 
-/// What is special about the policy, by the weights that budgets were divided by last.
-fn remarks(fleet: &Fleet<'_>) -> BTreeSet<Remark> {
+/// The remarks on the policy, by the weights that budgets were divided by last.
+fn remarks(fleet: &FleetState<'_>) -> BTreeSet<Remark> {
     let policy = fleet.policy;
     if policy.kind == Kind::Duplicated {
         return BTreeSet::new();
     }
-    let takes_part = |seat: &&MemberState<'_>| seat.is_active() || seat.role.is_pinned();
-    let parties = fleet.seats.iter().filter(takes_part);
-    let mut remarks = thresholds(policy.bounds, parties.map(|seat| &seat.standing));
+    let takes_part = |state: &&MemberState<'_>| state.is_active() || state.role.is_pinned();
+    let parties = fleet.members.iter().filter(takes_part);
+    let mut remarks = thresholds(policy.bounds, parties.map(|state| &state.preference));
     let is_weighted = matches!(policy.kind, Kind::StaticWeighted | Kind::DynamicWeighted);
     let unweighted = fleet.active().next().is_some() && fleet.active().all(|s| s.entry.weight == 0);
     remarks.extend((is_weighted && unweighted).then_some(Remark::NoWeights));
     remarks
 }
 
-fn balanced(fleet: &Fleet<'_>) -> Condition {
+fn balanced(fleet: &FleetState<'_>) -> Condition {
     let kind = ConditionKind::Balanced;
-    let starving = names(fleet, |seat| {
-        seat.reasons.contains(&Reason::NoCapacityAnywhere)
+    let starving = names(fleet, |state| {
+        state.reasons.contains(&Reason::NoCapacityAnywhere)
     });
     let held = held_by_lost(fleet);
     if !starving.is_empty() {
@@ -98,15 +99,13 @@ fn balanced(fleet: &Fleet<'_>) -> Condition {
         );
     }
     if fleet.unmet > 0 {
-        let message = format!(
-            "{} replicas of the floor find no room in any member",
-            fleet.unmet
-        );
+        let message = format!("{} replicas of the floor fit in no member", fleet.unmet);
         return condition(kind, Status::False, Reason::FloorUnmet.as_str(), message);
     }
     if held > 0 {
-        let message =
-            format!("maxima sum to {held} more than maxReplicas, because lost members hold theirs");
+        let message = format!(
+            "maximums add up to {held} more than maxReplicas, because unavailable members keep theirs"
+        );
         return condition(
             kind,
             Status::False,
@@ -122,106 +121,118 @@ fn balanced(fleet: &Fleet<'_>) -> Condition {
     )
 }
 
-/// By how much maxima exceed MAX because members that cannot be changed hold theirs.
-fn held_by_lost(fleet: &Fleet<'_>) -> u32 {
-    let is_pinned = |seat: &MemberState<'_>| seat.role.is_pinned();
-    if fleet.policy.kind == Kind::Duplicated || !fleet.seats.iter().any(is_pinned) {
+/// By how much maximums exceed MAX because members that cannot be changed keep theirs.
+fn held_by_lost(fleet: &FleetState<'_>) -> u32 {
+    let is_pinned = |state: &MemberState<'_>| state.role.is_pinned();
+    if fleet.policy.kind == Kind::Duplicated || !fleet.members.iter().any(is_pinned) {
         return 0;
     }
-    let least = sum(fleet.seats.iter().map(MemberState::lo));
-    sum(fleet.seats.iter().map(MemberState::max)).saturating_sub(fleet.max().max(least))
+    let least = sum(fleet.members.iter().map(MemberState::lower_limit));
+    sum(fleet.members.iter().map(MemberState::max)).saturating_sub(fleet.max().max(least))
 }
 
-fn reachable(fleet: &Fleet<'_>) -> Condition {
+fn reachable(fleet: &FleetState<'_>) -> Condition {
     let kind = ConditionKind::MembersReachable;
-    let missing: Vec<_> = fleet.seats.iter().filter(|seat| !is_ready(seat)).collect();
-    let (beside, meant): (Vec<_>, Vec<_>) = missing.into_iter().partition(|seat| is_beside(seat));
-    let told = |seat: &&MemberState<'_>| format!("{}: {}", seat.name(), trouble(seat));
-    let named: Vec<_> = meant.iter().map(told).collect();
+    let missing: Vec<_> = fleet
+        .members
+        .iter()
+        .filter(|state| !is_ready(state))
+        .collect();
+    let (bystanders, candidates): (Vec<_>, Vec<_>) =
+        missing.into_iter().partition(|state| takes_no_part(state));
+    let named = |state: &&MemberState<'_>| format!("{}: {}", state.name(), problem(state));
+    let named: Vec<_> = candidates.iter().map(named).collect();
     if !named.is_empty() {
         let message = format!(
-            "{}; what runs there goes on with its last bounds",
+            "{}; the autoscaler there continues with its last bounds",
             named.join("; ")
         );
         return condition(kind, Status::False, "Unreachable", message);
     }
-    let all_take_part = !fleet.seats.iter().any(|seat| is_beside(seat));
-    let who = if all_take_part {
+    let all_take_part = !fleet.members.iter().any(|state| takes_no_part(state));
+    let summary = if all_take_part {
         "every member answers"
     } else {
         "every member that takes part answers"
     };
-    let beside = beside.iter().map(|seat| {
-        let why = match seat.role {
-            Role::Outside(Reason::NoPreference) => "which no preference names",
+    let bystanders = bystanders.iter().map(|state| {
+        let why = match state.role {
+            MemberRole::Outside(Reason::NoPreference) => "which no preference names",
             _ => "which gets no share",
         };
-        format!("; {}, {why}, is not ready: {}", seat.name(), trouble(seat))
+        format!(
+            "; {}, {why}, is not ready: {}",
+            state.name(),
+            problem(state)
+        )
     });
-    let message = format!("{who}{}", beside.collect::<String>());
+    let message = format!("{summary}{}", bystanders.collect::<String>());
     condition(kind, Status::True, "Reachable", message)
 }
 
-/// Whether a member answers, is well, and nothing will keep it from answering before long.
-fn is_ready(seat: &MemberState<'_>) -> bool {
+/// Whether a member answers, is healthy, and no problem will soon keep it from answering.
+fn is_ready(state: &MemberState<'_>) -> bool {
     let is_away = matches!(
-        seat.role,
-        Role::Lost | Role::Failed | Role::Outside(Reason::Unknown | Reason::Failed)
+        state.role,
+        MemberRole::Lost
+            | MemberRole::Failed
+            | MemberRole::Outside(Reason::Unknown | Reason::Failed)
     );
-    !is_away && seat.member.health == Health::Ready && seat.member.problem.is_none()
+    !is_away && state.member.health == Health::Ready && state.member.problem.is_none()
 }
 
-/// Whether a member has no part in the fleet, whether it can be seen or not.
-fn is_beside(seat: &MemberState<'_>) -> bool {
-    match seat.role {
-        Role::Outside(reason) => !matches!(reason, Reason::Unknown | Reason::Failed),
+/// Whether a member takes no part in the fleet, reachable or not.
+fn takes_no_part(state: &MemberState<'_>) -> bool {
+    match state.role {
+        MemberRole::Outside(reason) => !matches!(reason, Reason::Unknown | Reason::Failed),
         _ => false,
     }
 }
 
-fn trouble<'a>(seat: &MemberState<'a>) -> &'a str {
-    let problem = seat.member.problem.as_deref();
-    problem.unwrap_or("it does not answer, or is not well")
+fn problem<'a>(state: &MemberState<'a>) -> &'a str {
+    let problem = state.member.problem.as_deref();
+    problem.unwrap_or("it does not answer or is unhealthy")
 }
 
-fn conflict(fleet: &Fleet<'_>) -> Condition {
+fn conflict(fleet: &FleetState<'_>) -> Condition {
     let kind = ConditionKind::ReplicaConflict;
-    let fought = fleet.seats.iter().find_map(|seat| {
-        let manager = seat.member.fought_by.as_ref()?;
+    let conflict = fleet.members.iter().find_map(|state| {
+        let manager = state.member.foreign_writer.as_ref()?;
         Some(format!(
             "{manager} keeps writing the replicas in {}",
-            seat.name()
+            state.name()
         ))
     });
-    match fought {
+    match conflict {
         Some(message) => condition(kind, Status::True, "ForeignWriter", message),
         None => condition(
             kind,
             Status::False,
             "NoConflict",
-            "nobody else writes replicas".to_owned(),
+            "no other writer of replicas".to_owned(),
         ),
     }
 }
 
-fn capacity(fleet: &Fleet<'_>) -> Condition {
+fn capacity(fleet: &FleetState<'_>) -> Condition {
     let kind = ConditionKind::CapacityKnown;
-    let unknown = names(fleet, |seat| {
-        seat.is_active() && seat.member.capacity.is_none() && !seat.standing.elastic
+    let unknown = names(fleet, |state| {
+        state.is_active() && state.member.capacity.is_none() && !state.preference.elastic
     });
     if unknown.is_empty() {
-        let soft = names(fleet, |seat| {
-            seat.is_active() && seat.member.is_capacity_soft && !seat.standing.elastic
+        let soft = names(fleet, |state| {
+            state.is_active() && state.member.is_capacity_soft && !state.preference.elastic
         });
-        let mut message = "the room of every member is known".to_owned();
+        let mut message = "the capacity of every member is known".to_owned();
         if !soft.is_empty() {
-            message.push_str("; it is the most that there can be in ");
+            message.push_str("; it is an upper bound in ");
             message.push_str(&soft);
-            message.push_str(", for pods must spread there");
+            message.push_str(", where pods have spread constraints");
         }
         return condition(kind, Status::True, "Known", message);
     }
-    let message =
-        format!("the room is unknown in {unknown}, and counts as maxReplicas until pods find none");
+    let message = format!(
+        "the capacity of {unknown} is unknown and counts as maxReplicas until pods are unschedulable"
+    );
     condition(kind, Status::False, "Unknown", message)
 }

@@ -1,5 +1,5 @@
-//! Direct: the count of the fleet as counts of its members. It refuses to scale a member that cannot be changed: its last
-//! count runs on beside what is divided here.
+//! Direct mode: the count of the fleet as counts of its active members. A member that cannot be changed keeps its last
+//! count, in addition to what is divided here.
 
 use std::collections::BTreeMap;
 
@@ -7,44 +7,45 @@ use crate::domain::Replicas;
 use crate::domain::federate::{Candidate, distribute};
 use crate::domain::workload::Mode;
 
-use super::fleet::{Fleet, MemberState, Part};
+use super::fleet::FleetState;
+use super::member::{MemberState, Part};
 
-/// Counts for the members that are awake, within their budgets and what they can run; without a count for the fleet
-/// they keep what they have, within their budgets.
-pub(super) fn count(fleet: &mut Fleet<'_>) {
+/// Divides the fleet's count over the awake members, within their budgets and capacities. Without such a count they keep
+/// theirs, within their budgets.
+pub(super) fn count(fleet: &mut FleetState<'_>) {
     if fleet.policy.mode != Mode::Direct {
         return;
     }
-    for seat in fleet.active_mut() {
-        let kept = seat.replicas.clamp(seat.min(), seat.max());
-        seat.count = if seat.is_awake() { kept } else { 0 };
+    for state in fleet.active_mut() {
+        let kept = state.replicas.clamp(state.min(), state.max());
+        state.count = if state.is_awake() { kept } else { 0 };
     }
     if fleet.total.desired.is_some() {
         divide(fleet);
     }
 }
 
-fn divide(fleet: &mut Fleet<'_>) {
-    let awake = || fleet.active().filter(|seat| seat.is_awake());
+fn divide(fleet: &mut FleetState<'_>) {
+    let awake = || fleet.active().filter(|state| state.is_awake());
     let previous: BTreeMap<_, _> = awake()
-        .map(|seat| (seat.name().to_owned(), Replicas::new(seat.replicas)))
+        .map(|state| (state.name().to_owned(), Replicas::new(state.replicas)))
         .collect();
     let candidates: Vec<_> = awake().map(candidate).collect();
     let count = Replicas::new(fleet.floor);
     let split = distribute(fleet.policy, count, &candidates, &previous);
-    let awake = fleet.active_mut().filter(|seat| seat.is_awake());
-    for (seat, share) in awake.zip(split.shares) {
-        seat.count = share;
+    let awake = fleet.active_mut().filter(|state| state.is_awake());
+    for (state, share) in awake.zip(split.shares) {
+        state.count = share;
     }
 }
 
-fn candidate<'a>(seat: &MemberState<'a>) -> Candidate<'a> {
-    let hi = seat.max().min(seat.capacity).max(seat.min());
-    let mut candidate = seat.candidate(Part {
-        hi,
-        capacity: seat.capacity,
+fn candidate<'a>(state: &MemberState<'a>) -> Candidate<'a> {
+    let max = state.max().min(state.capacity).max(state.min());
+    let mut candidate = state.candidate(Part {
+        max,
+        capacity: state.capacity,
         priority: None,
     });
-    candidate.standing.lo = Replicas::new(seat.min());
+    candidate.preference.min = Replicas::new(state.min());
     candidate
 }

@@ -1,65 +1,64 @@
-//! Each member's share of the floor, by what is stored of capacities and weights. It refuses to move budgets.
+//! The floor of the fleet as shares of its members, by their stored capacities and weights. Budgets do not move here.
 
 use std::collections::BTreeMap;
 
 use crate::domain::Replicas;
 use crate::domain::federate::{
-    Kind, Slot, Split,
-    floors::{FloorSlot, divide_floor},
+    Kind, Recipient, Split, Surplus, Ties, assign::in_order, fill, webster,
 };
 use crate::domain::workload::Mode;
 
-use super::fleet::{Fleet, MemberState, sum};
+use super::fleet::FleetState;
+use super::member::{MemberState, sum};
 
-/// Divides the floor over the members that are awake and can be changed; the others count with the minimum they keep,
-/// but not in Direct, where the floor is the count that is divided over the same members.
+/// Divides the floor over the awake active members. The others count with the minimum they keep; not in Direct mode, where
+/// the floor is a count for the active members only.
 ///
-/// A share is at most the member's maximum, and at most its capacity where budgets can move; where the stored
-/// capacities leave some of the floor unmet, larger present estimates take their place: a node that was added since
-/// may serve.
-pub(super) fn share_floor(fleet: &mut Fleet<'_>) {
+/// A share is at most the member's maximum, and at most its stored capacity where budgets can move. Where stored capacities
+/// leave some of the floor unmet, larger present estimates replace them, because nodes may have been added.
+pub(super) fn share_floor(fleet: &mut FleetState<'_>) {
     divide(fleet);
-    if fleet.unmet > 0 && fleet.moves() && learn_room(fleet) {
+    if fleet.unmet > 0 && fleet.moves() && raise_stored_capacities(fleet) {
         divide(fleet);
     }
 }
 
-fn divide(fleet: &mut Fleet<'_>) {
+fn divide(fleet: &mut FleetState<'_>) {
     let split = split(fleet, fleet.floor);
-    let heirs = fleet.bequest.clone();
-    fleet.seats.iter_mut().for_each(|seat| seat.floor = 0);
-    let awake = fleet.active_mut().filter(|seat| seat.is_awake());
-    for (seat, share) in awake.zip(split.shares) {
-        let more = heirs.get(seat.name()).copied().unwrap_or(0);
-        seat.floor = share.max(more);
+    let reassigned = fleet.reassigned.clone();
+    fleet.members.iter_mut().for_each(|state| state.floor = 0);
+    let awake = fleet.active_mut().filter(|state| state.is_awake());
+    for (state, share) in awake.zip(split.shares) {
+        let more = reassigned.get(state.name()).copied().unwrap_or(0);
+        state.floor = share.max(more);
     }
     fleet.unmet = split.left;
 }
 
-/// A floor as shares of the members that are awake and can be changed, in their order.
-pub(super) fn split(fleet: &Fleet<'_>, floor: u32) -> Split {
+/// A floor as shares of the awake active members, in their order.
+pub(super) fn split(fleet: &FleetState<'_>, floor: u32) -> Split {
     split_without(fleet, floor, None)
 }
 
-/// The shares that the others have when one of them sleeps; absent when they cannot run the whole.
-pub(super) fn reassigned<'a>(fleet: &Fleet<'a>, by: &str) -> Option<BTreeMap<&'a str, u32>> {
+/// The shares of the others while one member sleeps; absent when they cannot run the whole floor.
+pub(super) fn reassigned<'a>(fleet: &FleetState<'a>, by: &str) -> Option<BTreeMap<&'a str, u32>> {
     let split = split_without(fleet, fleet.floor, Some(by));
-    let others = fleet.active().filter(|seat| seat.is_awake());
-    let others = others.filter(|seat| seat.name() != by);
-    let fits = |(seat, share): (&MemberState<'a>, u32)| {
-        (share <= seat.capacity).then_some((seat.name(), share))
+    let others = fleet.active().filter(|state| state.is_awake());
+    let others = others.filter(|state| state.name() != by);
+    let fits = |(state, share): (&MemberState<'a>, u32)| {
+        (share <= state.capacity).then_some((state.name(), share))
     };
     let shares = others.zip(split.shares).map(fits);
     shares.collect::<Option<_>>().filter(|_| split.left == 0)
 }
 
-fn split_without(fleet: &Fleet<'_>, floor: u32, absent: Option<&str>) -> Split {
-    let pinned = fleet.seats.iter().filter(|seat| seat.role.is_pinned());
+fn split_without(fleet: &FleetState<'_>, floor: u32, absent: Option<&str>) -> Split {
+    let pinned = fleet.members.iter().filter(|state| state.role.is_pinned());
     let kept = sum(pinned.map(MemberState::min));
-    // Under Duplicated nobody serves for another; and in Direct the count is what those who are seen need together.
-    let is_for_those_seen =
+    // Under Duplicated no member serves for another; in Direct mode the count is for the members that answer.
+    let is_for_active_only =
         fleet.policy.kind == Kind::Duplicated || fleet.policy.mode == Mode::Direct;
-    let floor = if is_for_those_seen {
+    let floor = if is_for_active_only {
         floor
     } else {
         floor.saturating_sub(kept)
@@ -67,52 +66,92 @@ fn split_without(fleet: &Fleet<'_>, floor: u32, absent: Option<&str>) -> Split {
     if floor == 0 {
         return Split::default();
     }
-    let awake = fleet.active().filter(|seat| seat.is_awake());
-    let awake = awake.filter(|seat| Some(seat.name()) != absent);
-    let slots = awake.map(|seat| slot(seat, fleet)).collect();
-    divide_floor(fleet.policy.kind, floor, slots)
+    let awake = fleet.active().filter(|state| state.is_awake());
+    let awake = awake.filter(|state| Some(state.name()) != absent);
+    let recipients = awake.map(|state| recipient(state, fleet)).collect();
+    divide_floor(fleet.policy.kind, floor, recipients)
 }
 
-fn slot<'a>(seat: &MemberState<'a>, fleet: &Fleet<'_>) -> FloorSlot<'a> {
+fn recipient<'a>(state: &MemberState<'a>, fleet: &FleetState<'_>) -> RankedRecipient<'a> {
     let capacity = if fleet.moves() {
-        seat.stored_capacity(fleet.now)
+        state.stored_capacity(fleet.now)
     } else {
         u32::MAX
     };
-    // Feedback says how many pods fit: a weight that is a capacity follows it, one that is a demand has another unit.
-    let weight = if fleet.weighs_capacity() && seat.is_marked(fleet.now) {
-        seat.entry.weight.min(u64::from(capacity))
+    // A proved capacity caps a weight that is a capacity; a weight that is a demand has another unit.
+    let weight = if fleet.weighs_capacity() && state.is_backed_off(fleet.now) {
+        state.entry.weight.min(u64::from(capacity))
     } else {
-        seat.entry.weight
+        state.entry.weight
     };
-    // While a fleet lands, what runs within its share stays, and what is missing is divided: else members would start pods
-    // because others have theirs elsewhere than the policy would.
+    // During a landing, replicas within a share stay and only the missing ones are divided. Otherwise members would start
+    // pods because others run theirs elsewhere than the policy would place them.
     let runs = if fleet.lands {
-        seat.placed.min(seat.max())
+        state.placed.min(state.max())
     } else {
         0
     };
-    FloorSlot {
-        slot: Slot {
-            name: seat.name(),
+    RankedRecipient {
+        recipient: Recipient {
+            name: state.name(),
             weight,
-            lo: seat.min().max(runs).min(capacity),
-            hi: seat.max().min(capacity),
+            min: state.min().max(runs).min(capacity),
+            max: state.max().min(capacity),
         },
-        rank: seat.entry.rank,
+        rank: state.entry.rank,
     }
 }
 
-/// Whether an estimate is larger than what is stored; it is stored then.
-fn learn_room(fleet: &mut Fleet<'_>) -> bool {
+/// Stores estimates that are larger than the stored capacities; true if there are any.
+fn raise_stored_capacities(fleet: &mut FleetState<'_>) -> bool {
     let mut learned = false;
     let weighs = fleet.weighs_capacity();
-    for seat in fleet.active_mut() {
-        let capacity = Replicas::new(seat.capacity);
-        if seat.entry.capacity.is_some_and(|stored| stored < capacity) {
-            seat.store_capacity(capacity, weighs);
+    for state in fleet.active_mut() {
+        let capacity = Replicas::new(state.capacity);
+        if state.entry.capacity.is_some_and(|stored| stored < capacity) {
+            state.store_capacity(capacity, weighs);
             learned = true;
         }
     }
     learned
+}
+
+/// A recipient of a share of the floor, with its tier.
+struct RankedRecipient<'a> {
+    recipient: Recipient<'a>,
+    /// Its tier under the policies that fill tiers; the lowest is filled first.
+    rank: u32,
+}
+
+/// Divides a floor; the shares are in the order of the recipients.
+///
+/// `Duplicated`: the whole floor for each, up to its maximum. Weighted policies: bounded [`webster`], because floors change
+/// with every sync and a larger floor must not take replicas away from any member. `Aggregated`, `Prioritized`: tiers are
+/// filled in the order of their ranks, up to capacities.
+fn divide_floor(kind: Kind, floor: u32, recipients: Vec<RankedRecipient<'_>>) -> Split {
+    match kind {
+        Kind::Duplicated => Split {
+            shares: recipients
+                .iter()
+                .map(|s| floor.min(s.recipient.max))
+                .collect(),
+            left: 0,
+        },
+        Kind::StaticWeighted | Kind::DynamicWeighted => {
+            let recipients: Vec<_> = recipients.into_iter().map(|s| s.recipient).collect();
+            webster(floor, &recipients, Ties::default())
+        }
+        Kind::Aggregated | Kind::Prioritized => by_rank(floor, recipients),
+    }
+}
+
+fn by_rank(floor: u32, recipients: Vec<RankedRecipient<'_>>) -> Split {
+    let mut ordered: Vec<_> = recipients.into_iter().enumerate().collect();
+    ordered.sort_by_key(|(at, s)| (s.rank, *at));
+    let places: Vec<usize> = ordered.iter().map(|(at, _)| *at).collect();
+    let tiers = ordered.chunk_by(|(_, a), (_, b)| a.rank == b.rank);
+    let tiers = tiers.map(|tier| tier.iter().map(|(_, s)| s.recipient).collect());
+    let tiers: Vec<Vec<Recipient<'_>>> = tiers.collect();
+    let split = fill(floor, &tiers, Surplus::Keep);
+    in_order(&places, split)
 }

@@ -1,24 +1,24 @@
-//! The rules R0 to R12: when budgets move, and who sleeps.
+//! The rules R0 to R12: when budgets move, and which members sleep.
 //!
 //! | rule | when | what |
 //! |---|---|---|
-//! | R0 Invalid | MIN above MAX, nobody to divide over, no priority anywhere | nothing is written |
-//! | R1 Unknown | no answer, or an old one | left alone; its share stays its own |
+//! | R0 Invalid | MIN above MAX, no candidate, no priority at all | nothing is written |
+//! | R1 Unknown | no answer, or an old one | not written; it keeps its share |
 //! | R2 Failed | lost for longer than tolerated | Retain: as R1. Reassign: others get its share (R3) |
 //! | R3 Assign | the spec or the candidates changed | budgets by policy; pods stay until others serve |
-//! | R4 Foreign | somebody else keeps writing replicas | left alone |
+//! | R4 Foreign | another writer or autoscaler controls replicas | not written |
 //! | floors | always | the fleet's floor as shares, within budgets and capacities |
 //! | R5 Blocked | pods unschedulable for longer than the delay | unusable budget goes to members with room |
 //! | R6 Saturated | more needed than the maximum, or an unmet floor | unused budget of others |
-//! | R7 Starved | off by default | one unit of minimum from an idle member |
-//! | R8 Optimize | head-room scarce here and plenty there | head-room by policy |
-//! | R9 Shrink | too much for long enough, Prioritized | the lowest tier's maximum, one tier at a time |
-//! | R10 Sleep | all idle at their minima, and members may sleep | one to zero replicas |
-//! | R11 Wake | the awake ones cannot carry what is needed | one or all of the sleepers |
-//! | R12 Clamp | always | order, and no write of what is already so |
+//! | R7 Starved | off by default | one replica of minimum from an idle member |
+//! | R8 Optimize | one member has little headroom, another much | headroom by policy |
+//! | R9 Shrink | an excess for long enough, Prioritized | the lowest tier's maximum, one tier at a time |
+//! | R10 Sleep | all idle at their minimums, and members may sleep | one to zero replicas |
+//! | R11 Wake | awake members cannot run what is needed | one or all sleeping members |
+//! | R12 Clamp | always | `1 <= min <= max`; only changes are written |
 //!
-//! A member that was moved rests for the cooldown, so the first rule that touches it wins. R5 to R9 move budgets only
-//! under Aggregated, `DynamicWeighted` and Prioritized. Nothing here reads a clock: every timer is a value in the ledger.
+//! A member whose budget moved cools down, so the first rule that changes it wins. R5 to R9 move budgets only under
+//! Aggregated, `DynamicWeighted` and Prioritized. Nothing here reads a clock: every timer is a value in the ledger.
 
 mod assign;
 mod blocked;
@@ -28,6 +28,7 @@ mod direct;
 mod fleet;
 mod floor;
 mod landing;
+mod member;
 mod optimize;
 mod participation;
 mod roles;
@@ -42,21 +43,49 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::{Dropped, FleetDecision, Kind, Ledger, Member, MemberDecision, Policy, Reason, Total};
-use fleet::{Fleet, Role};
+use super::{
+    Action, Dropped, FleetDecision, Kind, Ledger, Member, MemberDecision, Policy, Reason, Total,
+};
+use crate::domain::Replicas;
+use fleet::FleetState;
+use member::{MemberRole, MemberState};
 pub use participation::Participation;
 
 /// Decides the bounds, floors and replicas of every member at `now`.
 ///
-/// `members`: every configured cluster, reachable or not, in any order. `ledger`: what the last decision returned; the
-/// returned one is the one to give to the next, also when nothing was written.
+/// `members`: every configured cluster, reachable or not, in any order. `ledger`: the one that the last decision returned,
+/// also if nothing was written.
+///
+/// ```
+/// use foretide::domain::federate::{Kind, Ledger, Member, Pods, Policy, Profile, Total, decide};
+/// use foretide::domain::{ReplicaBounds, Replicas};
+/// use jiff::Timestamp;
+///
+/// let member = |name: &str, capacity| Member {
+///     profile: Profile { name: name.to_owned(), ..Profile::default() },
+///     pods: Some(Pods { replicas: Replicas::new(2), ready: Replicas::new(2), ..Pods::default() }),
+///     capacity: Some(Replicas::new(capacity)),
+///     ..Member::default()
+/// };
+/// let members = [member("eu", 30), member("us", 10)];
+/// let bounds = ReplicaBounds::new(Replicas::new(4), Replicas::new(20));
+/// let policy = Policy::new(Kind::DynamicWeighted, bounds);
+///
+/// let now = Timestamp::from_second(1_800_000_000)?;
+/// let (decision, ledger) = decide(&policy, &Total::default(), &members, &Ledger::default(), now);
+/// let eu = decision.member("eu").expect("eu is a candidate");
+/// assert_eq!((eu.min.get(), eu.max.get()), (3, 15));
+/// assert_eq!(eu.cause(), "its share of the budget by the policy, with a capacity of 30");
+/// # let _ = ledger;
+/// # Ok::<(), jiff::Error>(())
+/// ```
 ///
 /// # Guarantees
 /// - The order of the members does not matter.
-/// - A member whose state is not known is never written to, and loses its share only under `Reassign`.
-/// - `1 <= min <= max` for every member with a budget; maxima and what is unassigned sum to MAX within the
-///   thresholds, but for what landing and lost members hold beyond it.
-/// - Applied to its own result with the same observations it changes nothing.
+/// - A member whose state is unknown is never written, and loses its share only under `Reassign`.
+/// - `1 <= min <= max` for every member with a budget; maximums and what is unassigned add up to MAX within the
+///   members' limits, except for what landing and lost members keep beyond it.
+/// - Applied to its own result with the same observations, it changes nothing.
 #[must_use]
 pub fn decide(
     policy: &Policy,
@@ -65,8 +94,8 @@ pub fn decide(
     ledger: &Ledger,
     now: Timestamp,
 ) -> (FleetDecision, Ledger) {
-    // R1, R2 and R4 are roles: who cannot be changed.
-    let mut fleet = Fleet::gather(policy, total, members, ledger.clone(), now);
+    // R1, R2 and R4 are roles: they say which members cannot be changed.
+    let mut fleet = FleetState::new(policy, total, members, ledger.clone(), now);
     if let Some((reason, message)) = problem(&fleet) {
         let ledger = assign::waiting(&fleet, ledger);
         return (refuse(fleet, reason, message), ledger); // R0
@@ -78,7 +107,7 @@ pub fn decide(
     floor::share_floor(&mut fleet);
     if fleet.moves() {
         blocked::relieve(&mut fleet); // R5
-        saturated::feed(&mut fleet); // R6
+        saturated::satisfy(&mut fleet); // R6
         saturated::lift_floor(&mut fleet);
         starved::observe(&mut fleet);
         starved::move_minimum(&mut fleet); // R7
@@ -92,10 +121,30 @@ pub fn decide(
     conclude::conclude(fleet) // R12
 }
 
-/// What runs for the fleet in each member, by name; a member that is not there has nothing to do with the fleet.
+/// Whether the pods of each member count as the fleet's, by name; a member that is absent has nothing to do with the fleet.
 ///
-/// The same roles as in [`decide`] with the same arguments: what it is told of the whole is to be the sum
-/// over those that are counted.
+/// The [`Total`] for [`decide`] is summed over the counted members. With the same arguments both see the same roles.
+///
+/// ```
+/// use foretide::domain::federate::{
+///     Kind, Ledger, Member, Participation, Pods, Policy, Profile, participation,
+/// };
+/// use foretide::domain::{ReplicaBounds, Replicas};
+/// use jiff::Timestamp;
+///
+/// let member = |name: &str, foreign_hpa: Option<&str>| Member {
+///     profile: Profile { name: name.to_owned(), ..Profile::default() },
+///     pods: Some(Pods::default()),
+///     foreign_hpa: foreign_hpa.map(str::to_owned),
+///     ..Member::default()
+/// };
+/// let members = [member("eu", None), member("us", Some("other"))];
+/// let bounds = ReplicaBounds::new(Replicas::new(4), Replicas::new(20));
+/// let policy = Policy::new(Kind::DynamicWeighted, bounds);
+/// let by_name = participation(&policy, &members, &Ledger::default(), Timestamp::UNIX_EPOCH);
+/// assert_eq!(by_name["eu"], Participation::Counted);
+/// assert_eq!(by_name["us"], Participation::Excluded);
+/// ```
 #[must_use]
 pub fn participation(
     policy: &Policy,
@@ -103,16 +152,17 @@ pub fn participation(
     ledger: &Ledger,
     now: Timestamp,
 ) -> BTreeMap<String, Participation> {
-    let seats = roles::seats(policy, members, &ledger.members, now).into_iter();
-    seats
-        .map(|seat| (seat.name().to_owned(), seat.participation()))
+    let states = roles::classify(policy, members, &ledger.members, now);
+    states
+        .into_iter()
+        .map(|state| (state.name().to_owned(), state.participation()))
         .collect()
 }
 
 /// Why nothing can be assigned.
-fn problem(fleet: &Fleet<'_>) -> Option<(&'static str, String)> {
+fn problem(fleet: &FleetState<'_>) -> Option<(&'static str, String)> {
     let bounds = fleet.policy.bounds;
-    let takes_part = |role: Role| role == Role::Active || role.is_pinned();
+    let takes_part = |role: MemberRole| role == MemberRole::Active || role.is_pinned();
     if bounds.min > bounds.max {
         let message = format!(
             "minReplicas {} is above maxReplicas {}",
@@ -120,10 +170,10 @@ fn problem(fleet: &Fleet<'_>) -> Option<(&'static str, String)> {
         );
         return Some(("InvalidBounds", message));
     }
-    if fleet.seats.iter().any(|seat| takes_part(seat.role)) {
+    if fleet.members.iter().any(|state| takes_part(state.role)) {
         return None;
     }
-    if fleet.policy.kind == Kind::Prioritized && nobody_ranks(fleet) {
+    if fleet.policy.kind == Kind::Prioritized && has_no_priority(fleet) {
         let message = "no preference gives any member a priority".to_owned();
         return Some(("NoPriority", message));
     }
@@ -132,29 +182,29 @@ fn problem(fleet: &Fleet<'_>) -> Option<(&'static str, String)> {
 }
 
 /// Whether the affinity selects members, and no preference with a priority matches any of them.
-fn nobody_ranks(fleet: &Fleet<'_>) -> bool {
-    let profiles = fleet.seats.iter().map(|seat| &seat.member.profile);
-    let mut standings = fleet.policy.standings(profiles);
-    standings.retain(|standing| *standing != Err(Dropped::NotSelected));
-    !standings.is_empty() && standings.iter().all(Result::is_err)
+fn has_no_priority(fleet: &FleetState<'_>) -> bool {
+    let profiles = fleet.members.iter().map(|state| &state.member.profile);
+    let mut preferences = fleet.policy.effective_preferences(profiles);
+    preferences.retain(|preference| *preference != Err(Dropped::NotSelected));
+    !preferences.is_empty() && preferences.iter().all(Result::is_err)
 }
 
-/// Nothing is written, and every member keeps what it has.
-fn refuse(fleet: Fleet<'_>, reason: &'static str, message: String) -> FleetDecision {
-    let member = |seat: fleet::MemberState<'_>| {
-        let stands = seat.member.hpa.or(seat.previous);
-        let (min, max) = stands.unwrap_or_default();
-        let reason = match seat.role {
-            Role::Outside(reason) => reason,
+/// The decision that writes nothing, so that every member keeps its bounds.
+fn refuse(fleet: FleetState<'_>, reason: &'static str, message: String) -> FleetDecision {
+    let member = |state: MemberState<'_>| {
+        let before = state.member.hpa.or(state.previous);
+        let (min, max) = before.unwrap_or_default();
+        let reason = match state.role {
+            MemberRole::Outside(reason) => reason,
             _ => Reason::Invalid,
         };
         MemberDecision {
-            name: seat.name().to_owned(),
-            action: super::Action::Skip,
+            name: state.name().to_owned(),
+            action: Action::Hold,
             min,
             max,
-            before: stands,
-            floor: crate::domain::Replicas::ZERO,
+            before,
+            floor: Replicas::ZERO,
             replicas: None,
             hold: false,
             capacity: None,
@@ -164,11 +214,11 @@ fn refuse(fleet: Fleet<'_>, reason: &'static str, message: String) -> FleetDecis
     };
     FleetDecision {
         at: fleet.now,
-        members: fleet.seats.into_iter().map(member).collect(),
+        members: fleet.members.into_iter().map(member).collect(),
         order: Vec::new(),
         after_growth: Vec::new(),
         unassigned: fleet.ledger.unassigned,
-        unmet_floor: crate::domain::Replicas::ZERO,
+        unmet_floor: Replicas::ZERO,
         conditions: vec![conditions::refused(reason, message)],
     }
 }

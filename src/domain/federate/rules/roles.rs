@@ -1,129 +1,130 @@
-//! R1, R2, R4: what each member is to its fleet now, and what is believed of it. It refuses to decide what follows.
+//! R1, R2, R4: the role of each member, and its counts as far as they are trusted.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::fleet::{MemberState, Role};
+use super::member::{MemberRole, MemberState};
 use super::participation::Participation;
 use super::taints;
 use crate::domain::federate::{
-    Dropped, Entry, FailurePolicy, Health, Member, Policy, Reason, ShareStatus, Standing,
-    WorkloadSource,
+    Dropped, EffectivePreference, Entry, FailurePolicy, Health, Member, Policy, Reason,
+    ShareStatus, WorkloadSource,
 };
 
-/// A sample older than this many periods is none.
+/// An observation older than this many periods counts as no answer.
 const STALE_PERIODS: i32 = 3;
 
-/// Those that take part or have something of ours.
-pub(super) fn seats<'a>(
+/// The members that take part in the fleet, or still have an autoscaler or a share of it.
+pub(super) fn classify<'a>(
     policy: &Policy,
     members: &'a [Member],
     entries: &BTreeMap<String, Entry>,
     now: Timestamp,
 ) -> Vec<MemberState<'a>> {
-    let standings = policy.standings(members.iter().map(|member| &member.profile));
-    let closed = taints::closed(policy, members, &standings);
-    let all = members.iter().zip(standings).zip(closed);
-    let seats = all.filter_map(|((member, standing), closed)| {
+    let preferences = policy.effective_preferences(members.iter().map(|member| &member.profile));
+    let closed = taints::closed(policy, members, &preferences);
+    let all = members.iter().zip(preferences).zip(closed);
+    let states = all.filter_map(|((member, preference), closed)| {
         let entry = entries.get(&member.profile.name);
-        let judge = RoleClassifier {
+        let classifier = RoleClassifier {
             policy,
             member,
             entry,
             closed,
             now,
         };
-        let role = judge.role(standing)?;
-        let mut seat = judge.seat(role, standing.unwrap_or_default());
-        let tainted = taints::seen(member, seat.entry.tainted, now);
-        seat.entry.tainted = tainted.filter(|_| standing.is_ok());
-        Some(seat)
+        let role = classifier.role(preference)?;
+        let mut state = classifier.state(role, preference.unwrap_or_default());
+        let tainted = taints::seen(member, state.entry.tainted, now);
+        state.entry.tainted = tainted.filter(|_| preference.is_ok());
+        Some(state)
     });
-    seats.collect()
+    states.collect()
 }
 
-/// What is looked at to say what a member is to the fleet.
-struct RoleClassifier<'j, 'a> {
-    policy: &'j Policy,
+/// Finds the role of one member.
+struct RoleClassifier<'c, 'a> {
+    policy: &'c Policy,
     member: &'a Member,
-    entry: Option<&'j Entry>,
+    entry: Option<&'c Entry>,
     closed: bool,
     now: Timestamp,
 }
 
 impl<'a> RoleClassifier<'_, 'a> {
-    /// None: not of this fleet.
-    fn role(&self, standing: Result<Standing, Dropped>) -> Option<Role> {
-        match standing {
+    /// The role; `None` for a member that has nothing to do with the fleet.
+    fn role(&self, preference: Result<EffectivePreference, Dropped>) -> Option<MemberRole> {
+        match preference {
             Err(Dropped::NotSelected) => self.unselected(None),
             Err(Dropped::NoPreference) => {
-                self.unselected(Some(Role::Outside(Reason::NoPreference)))
+                self.unselected(Some(MemberRole::Outside(Reason::NoPreference)))
             }
             Ok(_) => Some(self.selected()),
         }
     }
 
-    /// The role of a member that the policy does not mean: `outside`, unless it has something of ours. An autoscaler
-    /// of ours that nobody remembers is a leftover, to be removed like any other.
-    fn unselected(&self, outside: Option<Role>) -> Option<Role> {
+    /// The role of a member that the policy does not select: `outside`, unless it still has a share or an autoscaler of
+    /// ours. An autoscaler without an entry in the ledger is a leftover and is removed as well.
+    fn unselected(&self, outside: Option<MemberRole>) -> Option<MemberRole> {
         let is_ours = self.entry.is_some() || self.member.hpa.is_some();
         match (is_ours, self.answers()) {
-            (true, true) => Some(Role::Leaving),
-            (true, false) if self.entry.is_some() => Some(Role::Lost),
+            (true, true) => Some(MemberRole::Leaving),
+            (true, false) if self.entry.is_some() => Some(MemberRole::Lost),
             _ => outside,
         }
     }
 
-    fn selected(&self) -> Role {
+    fn selected(&self) -> MemberRole {
         let answers = self.answers();
         match self.failure() {
-            Some(Failure::Evicted) if answers && self.entry.is_some() => Role::Leaving,
-            Some(_) if self.entry.is_some() => Role::Failed,
-            Some(_) => Role::Outside(Reason::Failed),
-            None if self.is_recovering() => Role::Recovering,
+            Some(Failure::Evicted) if answers && self.entry.is_some() => MemberRole::Leaving,
+            Some(_) if self.entry.is_some() => MemberRole::Failed,
+            Some(_) => MemberRole::Outside(Reason::Failed),
+            None if self.is_recovering() => MemberRole::Recovering,
             None if self.has_share() => self.with_share(answers),
             None => self.without_share(answers),
         }
     }
 
     fn has_share(&self) -> bool {
-        let holds = |e: &Entry| matches!(e.tenure, ShareStatus::Candidate | ShareStatus::Pinned);
+        let holds =
+            |e: &Entry| matches!(e.share_status, ShareStatus::Candidate | ShareStatus::Pinned);
         self.entry.is_some_and(holds)
     }
 
-    fn with_share(&self, answers: bool) -> Role {
+    fn with_share(&self, answers: bool) -> MemberRole {
         if !answers {
-            Role::Lost
+            MemberRole::Lost
         } else if self.is_absent() {
-            Role::Outside(Reason::TargetAbsent)
+            MemberRole::Outside(Reason::TargetAbsent)
         } else if self.is_unwell() {
-            Role::Lost
+            MemberRole::Lost
         } else if self.member.is_scaled_by_others() {
-            Role::Foreign
+            MemberRole::Foreign
         } else {
-            Role::Active
+            MemberRole::Active
         }
     }
 
-    fn without_share(&self, answers: bool) -> Role {
+    fn without_share(&self, answers: bool) -> MemberRole {
         if !answers {
-            Role::Outside(Reason::Unknown)
+            MemberRole::Outside(Reason::Unknown)
         } else if self.is_absent() {
-            Role::Outside(Reason::TargetAbsent)
+            MemberRole::Outside(Reason::TargetAbsent)
         } else if self.is_unwell() {
-            Role::Outside(Reason::Failed)
+            MemberRole::Outside(Reason::Failed)
         } else if self.member.is_scaled_by_others() {
-            // A share would have to be written once before it was left alone.
-            Role::Outside(Reason::Foreign)
+            // A share would have to be written once, against the other writer.
+            MemberRole::Outside(Reason::Foreign)
         } else if self.closed {
-            Role::Outside(Reason::Tainted)
+            MemberRole::Outside(Reason::Tainted)
         } else {
-            Role::Active
+            MemberRole::Active
         }
     }
 
-    /// R1: whether it can be seen and written.
+    /// R1: whether it can be observed and written.
     fn answers(&self) -> bool {
         let fresh = self.policy.period.checked_mul(STALE_PERIODS);
         let is_fresh =
@@ -144,7 +145,7 @@ impl<'a> RoleClassifier<'_, 'a> {
         taints::evict(self.policy, self.member, seen, self.now).then_some(Failure::Evicted)
     }
 
-    /// Whether it has not been well for longer than tolerated.
+    /// Whether it has been unhealthy for longer than tolerated.
     fn is_unwell(&self) -> bool {
         let since = match self.member.health {
             Health::Ready => return false,
@@ -153,11 +154,11 @@ impl<'a> RoleClassifier<'_, 'a> {
         self.now.duration_since(since) >= self.policy.toleration
     }
 
-    /// Whether it had lost its share and has not been well for long enough since.
+    /// Whether it had lost its share and has been healthy for less than a cooldown since.
     fn is_recovering(&self) -> bool {
         self.entry.is_some_and(|entry| {
-            let well = |since: Timestamp| self.now.duration_since(since) >= self.policy.cooldown;
-            entry.tenure == ShareStatus::Failed && !entry.recovered.is_some_and(well)
+            let healthy = |since: Timestamp| self.now.duration_since(since) >= self.policy.cooldown;
+            entry.share_status == ShareStatus::Failed && !entry.recovered.is_some_and(healthy)
         })
     }
 
@@ -165,7 +166,8 @@ impl<'a> RoleClassifier<'_, 'a> {
         self.policy.source == WorkloadSource::Members && self.member.pods.is_none()
     }
 
-    fn seat(&self, role: Role, standing: Standing) -> MemberState<'a> {
+    /// The state that the rules start from.
+    fn state(&self, role: MemberRole, preference: EffectivePreference) -> MemberState<'a> {
         let max = self.policy.bounds.max.get();
         let entry = self.entry.copied().unwrap_or_default();
         let most = if self.entry.is_some() {
@@ -174,18 +176,18 @@ impl<'a> RoleClassifier<'_, 'a> {
             max
         };
         let pods = self.member.pods.unwrap_or_default();
-        // A member without a budget may still have pods, and one pod is enough to tell.
+        // A member without a budget may still have pods; one is enough to know that.
         let replicas = pods.replicas.get().min(most.max(1));
-        // Cut after the subtraction: a maximum that was just lowered ends the unschedulable pods, not the others.
+        // Capped after the subtraction: a maximum that was just lowered ends the unschedulable pods first.
         let placed = pods
             .replicas
             .get()
             .saturating_sub(pods.unschedulable.get())
             .min(replicas);
         let usable = |demand: &f64| demand.is_finite() && *demand >= 0.0;
-        let mut seat = MemberState {
+        let mut state = MemberState {
             member: self.member,
-            standing,
+            preference,
             role,
             known: self.entry.is_some(),
             entry,
@@ -208,20 +210,20 @@ impl<'a> RoleClassifier<'_, 'a> {
             reasons: Vec::new(),
             because: String::new(),
         };
-        let estimate = seat
+        let estimate = state
             .estimate()
             .map_or(max, |estimate| estimate.get().min(max));
-        seat.capacity = estimate.max(placed);
-        seat.counted = seat.participation() == Participation::Counted;
-        seat
+        state.capacity = estimate.max(placed);
+        state.counted = state.participation() == Participation::Counted;
+        state
     }
 }
 
 /// How a share is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Failure {
-    /// It is not well.
+    /// It is unhealthy or does not answer.
     Lost,
-    /// A taint says so; it can still be drained.
+    /// A taint evicts its pods; it can still be drained.
     Evicted,
 }

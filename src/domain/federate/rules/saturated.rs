@@ -1,5 +1,5 @@
-//! R6: a member that needs more than its maximum gets what others do not use; and the same for a floor that maxima do
-//! not allow. It refuses to take what a donor's pods, autoscaler, minimum or threshold need.
+//! R6: a member that needs more than its maximum gets budget that others do not use; so does a floor that maximums do not
+//! allow. A donor keeps what its pods, autoscaler, minimum and lower limit need.
 
 use std::cmp::Reverse;
 
@@ -9,42 +9,48 @@ use crate::domain::Replicas;
 use crate::domain::federate::{Kind, Reason, ShareStatus, Span, Surplus};
 
 use super::{
-    fleet::{Fleet, MemberState, Part, sum},
+    fleet::FleetState,
+    member::{MemberState, Part, sum},
     shrink::drains,
 };
 
-/// How often a member without known demand doubles what it asks for at most.
+/// How often a member without known demand doubles its need, at most.
 const DOUBLINGS: u32 = 16;
-/// A member that needs budget back this many cooldowns after it was shrunk serves demand of its own.
+/// A member that needs budget back within this many cooldowns after it was shrunk serves local demand.
 const LOCAL_COOLDOWNS: i32 = 10;
-const LOCAL: u32 = 3_600;
-const LONGEST_LOCAL: u32 = 57_600;
+const LOCAL_DEMAND_SECONDS: u32 = 3_600;
+const LONGEST_LOCAL_DEMAND_SECONDS: u32 = 57_600;
 
-/// Looks at who needs more than its maximum, by how much, and since when.
-pub(super) fn observe(fleet: &mut Fleet<'_>) {
+/// Finds members that need more than their maximum, by how much, and since when.
+pub(super) fn observe(fleet: &mut FleetState<'_>) {
     let (now, cooldown, tolerance) = (fleet.now, fleet.policy.cooldown, fleet.policy.tolerance);
     let local = cooldown.checked_mul(LOCAL_COOLDOWNS).unwrap_or(cooldown);
-    for seat in fleet.active_mut() {
-        let rounds = rounds(seat.entry.saturated_since, cooldown, now);
-        // What pods serve that are about to end is for others as soon as they have.
-        seat.need = if drains(seat, cooldown, now) {
+    for state in fleet.active_mut() {
+        let rounds = rounds(state.entry.saturated_since, cooldown, now);
+        // The load of pods that are about to end goes to the others.
+        state.need = if drains(state, cooldown, now) {
             0
         } else {
-            need(seat, tolerance, rounds)
+            need(state, tolerance, rounds)
         };
         let recently = |when: Option<Timestamp>, span| {
             when.is_some_and(|when| now.duration_since(when) < span)
         };
-        if seat.need > 0 {
-            seat.entry.saturated_since.get_or_insert(now);
-        } else if !recently(seat.entry.moved, cooldown) {
-            // Until it has cooled down, a member that reaches its new maximum goes on from where it was.
-            seat.entry.saturated_since = None;
+        if state.need > 0 {
+            state.entry.saturated_since.get_or_insert(now);
+        } else if !recently(state.entry.moved, cooldown) {
+            // While it cools down, a member that reaches its new maximum continues its doubling.
+            state.entry.saturated_since = None;
         }
-        if seat.need > 0 && recently(seat.entry.shrunk, local) {
-            let span = Span::next(seat.entry.local, now, LOCAL, LONGEST_LOCAL);
-            seat.entry.local = Some(span);
-            seat.entry.shrunk = None;
+        if state.need > 0 && recently(state.entry.shrunk, local) {
+            let span = Span::next(
+                state.entry.local,
+                now,
+                LOCAL_DEMAND_SECONDS,
+                LONGEST_LOCAL_DEMAND_SECONDS,
+            );
+            state.entry.local = Some(span);
+            state.entry.shrunk = None;
         }
     }
 }
@@ -55,26 +61,26 @@ fn rounds(since: Option<Timestamp>, cooldown: SignedDuration, now: Timestamp) ->
     u32::try_from(rounds).unwrap_or(DOUBLINGS).min(DOUBLINGS)
 }
 
-/// What a member needs beyond its maximum: by its demand; where that is unknown 1, 2, 4, ... round by round, provided
-/// that its maximum is not its minimum, because then its autoscaler has no say.
-fn need(seat: &MemberState<'_>, tolerance: f64, rounds: u32) -> u32 {
-    let max = seat.max();
-    let is_full = max > 0 && seat.replicas >= max && seat.placed == seat.replicas;
-    let is_wanted = seat.desired.is_none_or(|desired| desired >= max);
+/// How much a member needs beyond its maximum: by its demand; where that is unknown 1, 2, 4, ... round by round, unless its
+/// maximum equals its minimum, because then its desired count says nothing.
+fn need(state: &MemberState<'_>, tolerance: f64, rounds: u32) -> u32 {
+    let max = state.max();
+    let is_full = max > 0 && state.replicas >= max && state.placed == state.replicas;
+    let is_wanted = state.desired.is_none_or(|desired| desired >= max);
     if !is_full || !is_wanted {
         return 0;
     }
-    match seat.asks(tolerance) {
-        Some(asked) => asked.saturating_sub(max),
-        None if seat.desired.is_some() && max > seat.min() => 1 << rounds,
+    match state.demanded_replicas(tolerance) {
+        Some(demanded) => demanded.saturating_sub(max),
+        None if state.desired.is_some() && max > state.min() => 1 << rounds,
         None => 0,
     }
 }
 
-/// Where budget can be taken from.
+/// Budget that can be taken.
 #[derive(Clone, Copy)]
 struct Offer {
-    /// Position in the seats; absent for what is unassigned.
+    /// The donor's position in the members; absent for unassigned budget.
     at: Option<usize>,
     count: u32,
 }
@@ -82,84 +88,98 @@ struct Offer {
 /// Moves budget to saturated members: from what is unassigned, then from blocked members, then from those with the
 /// largest slack; under Prioritized the lowest priority gives first and the highest receives first.
 ///
-/// What is unassigned nobody loses, so for that a member need not have cooled down: it may just have been shrunk, and the
-/// load be back.
-pub(super) fn feed(fleet: &mut Fleet<'_>) {
+/// Unassigned budget is taken from no member, so its receiver need not have cooled down: it may just have been shrunk when
+/// the load returned.
+pub(super) fn satisfy(fleet: &mut FleetState<'_>) {
     let unassigned = vec![Offer {
         at: None,
         count: fleet.ledger.unassigned.get(),
     }];
-    let cooling = needs(fleet, |seat| fleet.cools(seat));
+    let cooling = needs(fleet, |state| fleet.is_cooling_down(state));
     transfer(fleet, &cooling, unassigned, Reason::Saturated);
-    let needs = needs(fleet, |seat| !fleet.cools(seat));
+    let needs = needs(fleet, |state| !fleet.is_cooling_down(state));
     let offers = offers(fleet, slack);
     transfer(fleet, &needs, offers, Reason::Saturated);
 }
 
-/// What each saturated member needs and can run, of those that are meant; parallel to the seats.
-fn needs(fleet: &Fleet<'_>, is_meant: impl Fn(&MemberState<'_>) -> bool) -> Vec<u32> {
-    let need = |seat: &MemberState<'_>| {
-        let open = seat.is_active() && seat.need > 0 && !seat.blocked && is_meant(seat);
-        if open { seat.need.min(seat.room()) } else { 0 }
+/// What each saturated member for which `is_meant` holds needs and can run; parallel to the members.
+fn needs(fleet: &FleetState<'_>, is_meant: impl Fn(&MemberState<'_>) -> bool) -> Vec<u32> {
+    let need = |state: &MemberState<'_>| {
+        let open = state.is_active() && state.need > 0 && !state.blocked && is_meant(state);
+        if open {
+            state.need.min(state.room())
+        } else {
+            0
+        }
     };
-    fleet.seats.iter().map(need).collect()
+    fleet.members.iter().map(need).collect()
 }
 
-/// Moves budget so that the whole floor can be met: from members that cannot run what they may, to members with room.
-pub(super) fn lift_floor(fleet: &mut Fleet<'_>) {
+/// Moves budget so that the whole floor can be met: from members that cannot run their maximum to members with room.
+pub(super) fn lift_floor(fleet: &mut FleetState<'_>) {
     if fleet.unmet == 0 {
         return;
     }
     let offers = offers(fleet, unusable);
     let offered = sum(offers.iter().map(|offer| offer.count));
-    let needs = fleet.spread(fleet.unmet.min(offered), Surplus::Keep, |seat| {
-        let open = seat.is_active() && !seat.blocked && !fleet.cools(seat) && !seat.is_asleep();
-        (open && seat.room() > 0).then(|| Part::room(seat.room()))
+    let needs = fleet.divide(fleet.unmet.min(offered), Surplus::Keep, |state| {
+        let open = state.is_active()
+            && !state.blocked
+            && !fleet.is_cooling_down(state)
+            && !state.is_asleep();
+        (open && state.room() > 0).then(|| Part::room(state.room()))
     });
     transfer(fleet, &needs, offers, Reason::FloorLifted);
 }
 
-/// What a member does not use of its maximum.
-fn slack(seat: &MemberState<'_>) -> u32 {
-    let used = if seat.blocked {
-        seat.placed.max(seat.min())
-    } else if seat.need > 0 {
+/// The part of its maximum that a member does not use.
+fn slack(state: &MemberState<'_>) -> u32 {
+    let used = if state.blocked {
+        state.placed.max(state.min())
+    } else if state.need > 0 {
         return 0;
     } else {
-        let wanted = seat.desired.unwrap_or(0);
-        seat.replicas.max(wanted).max(seat.written_min())
+        let wanted = state.desired.unwrap_or(0);
+        state.replicas.max(wanted).max(state.written_min())
     };
-    seat.max().saturating_sub(used.max(seat.lo()).max(1))
+    state
+        .max()
+        .saturating_sub(used.max(state.lower_limit()).max(1))
 }
 
-/// What a member could not run even if it were asked to.
-fn unusable(seat: &MemberState<'_>) -> u32 {
-    let used = if seat.blocked {
-        seat.placed
+/// The part of its maximum that a member could not run.
+fn unusable(state: &MemberState<'_>) -> u32 {
+    let used = if state.blocked {
+        state.placed
     } else {
-        seat.replicas
+        state.replicas
     };
-    let runs = seat.capacity.min(seat.max());
-    let used = used.max(seat.written_min()).max(runs).max(seat.lo());
-    seat.max().saturating_sub(used.max(1))
+    let runs = state.capacity.min(state.max());
+    let used = used
+        .max(state.written_min())
+        .max(runs)
+        .max(state.lower_limit());
+    state.max().saturating_sub(used.max(1))
 }
 
-fn offers(fleet: &Fleet<'_>, of: fn(&MemberState<'_>) -> u32) -> Vec<Offer> {
-    let seats = fleet.seats.iter().enumerate();
-    let willing = seats.filter(|(_, seat)| {
-        seat.is_active() && seat.entry.tenure == ShareStatus::Candidate && !fleet.cools(seat)
+fn offers(fleet: &FleetState<'_>, of: fn(&MemberState<'_>) -> u32) -> Vec<Offer> {
+    let members = fleet.members.iter().enumerate();
+    let willing = members.filter(|(_, state)| {
+        state.is_active()
+            && state.entry.share_status == ShareStatus::Candidate
+            && !fleet.is_cooling_down(state)
     });
     let mut offers: Vec<_> = willing
-        .map(|(at, seat)| {
+        .map(|(at, state)| {
             let offer = Offer {
                 at: Some(at),
-                count: of(seat),
+                count: of(state),
             };
-            let tier = seat
-                .standing
+            let tier = state
+                .preference
                 .priority
                 .filter(|_| fleet.policy.kind == Kind::Prioritized);
-            ((!seat.blocked, tier, Reverse(offer.count), at), offer)
+            ((!state.blocked, tier, Reverse(offer.count), at), offer)
         })
         .filter(|(_, offer)| offer.count > 0)
         .collect();
@@ -173,15 +193,15 @@ fn offers(fleet: &Fleet<'_>, of: fn(&MemberState<'_>) -> u32) -> Vec<Offer> {
         .collect()
 }
 
-/// Serves the needs from the offers, both in their order.
-fn transfer(fleet: &mut Fleet<'_>, needs: &[u32], mut offers: Vec<Offer>, reason: Reason) {
+/// Serves the needs from the offers, both in order.
+fn transfer(fleet: &mut FleetState<'_>, needs: &[u32], mut offers: Vec<Offer>, reason: Reason) {
     let ordered = fleet.policy.kind == Kind::Prioritized;
-    let queue = fleet.seats.iter().zip(needs).enumerate();
+    let queue = fleet.members.iter().zip(needs).enumerate();
     let mut queue: Vec<_> = queue
         .filter(|(_, (_, need))| **need > 0)
-        .map(|(at, (seat, need))| {
+        .map(|(at, (state, need))| {
             (
-                Reverse(seat.standing.priority.filter(|_| ordered)),
+                Reverse(state.preference.priority.filter(|_| ordered)),
                 at,
                 *need,
             )
@@ -190,8 +210,8 @@ fn transfer(fleet: &mut Fleet<'_>, needs: &[u32], mut offers: Vec<Offer>, reason
     queue.sort_unstable();
     let mut offers = offers.iter_mut();
     let mut offer = offers.next();
-    let mut losses = vec![0u32; fleet.seats.len()];
-    let mut gains = vec![0u32; fleet.seats.len()];
+    let mut losses = vec![0u32; fleet.members.len()];
+    let mut gains = vec![0u32; fleet.members.len()];
     for (_, to, mut need) in queue {
         while need > 0
             && let Some(open) = offer.as_mut()
@@ -222,25 +242,27 @@ fn minus(from: Replicas, n: u32) -> Replicas {
     Replicas::new(from.get().saturating_sub(n))
 }
 
-fn apply(fleet: &mut Fleet<'_>, losses: &[u32], gains: &[u32], reason: Reason) {
+fn apply(fleet: &mut FleetState<'_>, losses: &[u32], gains: &[u32], reason: Reason) {
     let now = fleet.now;
     let unmet = fleet.unmet;
-    for ((seat, losses), gains) in fleet.seats.iter_mut().zip(losses).zip(gains) {
+    for ((state, losses), gains) in fleet.members.iter_mut().zip(losses).zip(gains) {
         if *losses > 0 {
-            seat.lose(*losses, now);
-            seat.tell(Reason::Donor, || {
+            state.lose(*losses, now);
+            state.add_reason(Reason::Donor, || {
                 format!("other members need {losses} of what it does not use")
             });
         }
         if *gains > 0 {
-            let (need, demand) = (seat.need, seat.demand);
-            seat.gain(*gains, now);
-            seat.tell(reason, || match (reason, demand) {
+            let (need, demand) = (state.need, state.demand);
+            state.gain(*gains, now);
+            state.add_reason(reason, || match (reason, demand) {
                 (Reason::FloorLifted, _) => {
-                    format!("the floor of the fleet is {unmet} replicas more than maxima allow")
+                    format!(
+                        "the floor of the fleet is {unmet} replicas more than the maximums allow"
+                    )
                 }
                 (_, Some(demand)) => {
-                    format!("its demand is {demand:.1} replicas, {need} more than it may have")
+                    format!("its demand is {demand:.1} replicas, {need} above its maximum")
                 }
                 (_, None) => "it runs at its maximum".to_owned(),
             });

@@ -1,5 +1,5 @@
-//! R10: where members may sleep and all of them idle at their minimum, one is put to sleep. It refuses to leave the
-//! others with more than they can carry, and to end pods that the floor needs before the others have taken it over.
+//! R10: where members may sleep and all of them idle at their minimum, one is scaled to zero. The others must be able to
+//! serve the load without it, and take over its share of the floor before its pods end.
 
 use std::collections::BTreeMap;
 
@@ -7,27 +7,28 @@ use crate::domain::Replicas;
 use crate::domain::federate::{Kind, Reason};
 use crate::domain::workload::Mode;
 
-use super::fleet::{Fleet, MemberState, sum};
+use super::fleet::FleetState;
 use super::floor;
+use super::member::{MemberState, sum};
 use super::optimize::divide_headroom;
 
-/// Puts one member to sleep, if all have idled for long enough and the user lets so many pods end; before that, the
-/// others take over its share of the floor, and it waits until they are ready.
-pub(super) fn sleep(fleet: &mut Fleet<'_>) {
+/// Puts one member to sleep, if all have idled for long enough and the user's behavior lets that many pods end. Before
+/// that, the others take over its share of the floor and become ready.
+pub(super) fn sleep(fleet: &mut FleetState<'_>) {
     let handover = fleet.ledger.handover.take();
     let may_sleep = fleet.policy.may_sleep() && fleet.ledger.landing.is_none();
     let victim = victim(fleet).filter(|_| may_sleep).map(str::to_owned);
-    let bequest = victim.as_deref().and_then(|v| bequest(fleet, v));
-    let idles = may_sleep && is_idle(fleet, bequest.as_ref());
+    let reassigned = victim.as_deref().and_then(|v| reassigned(fleet, v));
+    let idles = may_sleep && is_idle(fleet, reassigned.as_ref());
     let since = fleet.ledger.idle_since;
     fleet.ledger.idle_since = idles.then(|| since.unwrap_or(fleet.now));
-    let (Some(victim), Some(bequest)) = (victim, bequest) else {
+    let (Some(victim), Some(reassigned)) = (victim, reassigned) else {
         return;
     };
-    let now = || sum(fleet.counted().map(|seat| seat.replicas));
+    let now = || sum(fleet.counted().map(|state| state.replicas));
     let before = handover.map_or_else(now, Replicas::get);
     if !fleet.settled(fleet.ledger.idle_since)
-        || will_be_left(fleet, &victim, &bequest) < least(fleet, before)
+        || will_be_left(fleet, &victim, &reassigned) < least(fleet, before)
     {
         fleet.ledger.handover = handover.filter(|_| idles);
         return;
@@ -35,15 +36,15 @@ pub(super) fn sleep(fleet: &mut Fleet<'_>) {
     if have_taken_over(fleet, &victim, before) {
         put_to_sleep(fleet, &victim);
     } else {
-        fleet.bequest = bequest;
+        fleet.reassigned = reassigned;
         fleet.ledger.handover = Some(Replicas::new(before));
     }
 }
 
-/// How many replicas have to be left: as many as one autoscaler over the whole would keep, after the user's window and
-/// within the user's policies, of those that ran `before` others took anything over. In Direct the hub divides that
-/// count, whoever sleeps.
-fn least(fleet: &Fleet<'_>, before: u32) -> u32 {
+/// How many replicas must be left: as many as one autoscaler over the whole fleet would keep, after the user's window and
+/// within the user's policies, of those that ran `before` the takeover began. In Direct mode the hub divides that count in
+/// any case.
+fn least(fleet: &FleetState<'_>, before: u32) -> u32 {
     match fleet.policy.mode {
         Mode::Delegated => fleet
             .total
@@ -54,153 +55,161 @@ fn least(fleet: &Fleet<'_>, before: u32) -> u32 {
     }
 }
 
-/// What is left without one member when the others run what they take over.
-fn will_be_left(fleet: &Fleet<'_>, victim: &str, taken_over: &BTreeMap<&str, u32>) -> u32 {
+/// The replicas that are left without one member when the others run what they take over.
+fn will_be_left(fleet: &FleetState<'_>, victim: &str, taken_over: &BTreeMap<&str, u32>) -> u32 {
     let others = without(fleet, victim);
-    let runs = |seat: &MemberState<'_>| {
-        let share = taken_over.get(seat.name()).copied();
-        seat.replicas.max(share.unwrap_or(0))
+    let runs = |state: &MemberState<'_>| {
+        let share = taken_over.get(state.name()).copied();
+        state.replicas.max(share.unwrap_or(0))
     };
     sum(others.map(runs))
 }
 
 fn without<'f, 'a>(
-    fleet: &'f Fleet<'a>,
+    fleet: &'f FleetState<'a>,
     victim: &str,
 ) -> impl Iterator<Item = &'f MemberState<'a>> {
-    fleet.counted().filter(move |seat| seat.name() != victim)
+    fleet.counted().filter(move |state| state.name() != victim)
 }
 
-/// What the others take over. In Direct the hub divides counts, not floors, and does so at once.
-fn bequest<'a>(fleet: &Fleet<'a>, victim: &str) -> Option<BTreeMap<&'a str, u32>> {
+/// What the others take over of the floor. In Direct mode nothing: the hub divides counts at once.
+fn reassigned<'a>(fleet: &FleetState<'a>, victim: &str) -> Option<BTreeMap<&'a str, u32>> {
     match fleet.policy.mode {
         Mode::Delegated => floor::reassigned(fleet, victim),
         Mode::Direct => Some(BTreeMap::new()),
     }
 }
 
-fn have_taken_over(fleet: &Fleet<'_>, victim: &str, before: u32) -> bool {
-    let others = awake(fleet).filter(|seat| seat.name() != victim);
-    let ready = sum(others.map(|seat| seat.ready));
-    let kept = fleet.seats.iter().filter(|seat| seat.role.is_pinned());
+fn have_taken_over(fleet: &FleetState<'_>, victim: &str, before: u32) -> bool {
+    let others = awake(fleet).filter(|state| state.name() != victim);
+    let ready = sum(others.map(|state| state.ready));
+    let kept = fleet.members.iter().filter(|state| state.role.is_pinned());
     let floor_is_met = ready.saturating_add(sum(kept.map(MemberState::min))) >= fleet.floor;
-    let left = sum(without(fleet, victim).map(|seat| seat.ready));
+    let left = sum(without(fleet, victim).map(|state| state.ready));
     let may_end = left >= least(fleet, before);
     fleet.policy.mode == Mode::Direct || floor_is_met && may_end
 }
 
-fn put_to_sleep(fleet: &mut Fleet<'_>, victim: &str) {
+fn put_to_sleep(fleet: &mut FleetState<'_>, victim: &str) {
     let now = fleet.now;
     fleet.ledger.idle_since = None;
-    for seat in fleet.active_mut().filter(|seat| seat.name() == victim) {
-        seat.write = Some(0);
-        seat.floor = 0;
-        seat.entry.moved = Some(now);
-        seat.entry.slept = Some(now);
-        seat.tell(Reason::Slept, || {
-            "all members idle at their minimum, and the others serve without it".to_owned()
+    for state in fleet.active_mut().filter(|state| state.name() == victim) {
+        state.write = Some(0);
+        state.floor = 0;
+        state.entry.moved = Some(now);
+        state.entry.slept = Some(now);
+        state.add_reason(Reason::Slept, || {
+            "all members idle at their minimum, and the others serve the load without it".to_owned()
         });
     }
-    // A sleeper keeps a maximum of one at least, and the rest of its head-room serves where the pods are.
+    // A sleeping member keeps a maximum of at least one; the rest of its headroom goes to the running ones.
     if fleet.moves() {
         divide_headroom(fleet);
     }
 }
 
-fn awake<'f, 'a>(fleet: &'f Fleet<'a>) -> impl Iterator<Item = &'f MemberState<'a>> {
-    fleet.active().filter(|seat| seat.is_awake())
+fn awake<'f, 'a>(fleet: &'f FleetState<'a>) -> impl Iterator<Item = &'f MemberState<'a>> {
+    fleet.active().filter(|state| state.is_awake())
 }
 
-/// Every awake member is at its minimum, below its target, and has been left alone for a while; and minima sum to more
-/// than MIN.
-fn is_idle(fleet: &Fleet<'_>, bequest: Option<&BTreeMap<&str, u32>>) -> bool {
-    let takes_over = |seat: &MemberState<'_>| seat.replicas > seat.written_min();
-    let at_ease = |seat: &MemberState<'_>| {
-        let runs = seat.placed == seat.replicas && seat.ready == seat.replicas;
-        (runs || takes_over(seat) && !seat.blocked)
-            && seat.need == 0
-            && !fleet.cools(seat)
-            && !fleet.within(seat.entry.woken, fleet.policy.cooldown)
+/// Whether every awake member is at its minimum, below its target and has cooled down, and minimums add up to more than
+/// MIN.
+fn is_idle(fleet: &FleetState<'_>, reassigned: Option<&BTreeMap<&str, u32>>) -> bool {
+    let takes_over = |state: &MemberState<'_>| state.replicas > state.written_min();
+    let is_calm = |state: &MemberState<'_>| {
+        let runs = state.placed == state.replicas && state.ready == state.replicas;
+        (runs || takes_over(state) && !state.blocked)
+            && state.need == 0
+            && !fleet.is_cooling_down(state)
+            && !fleet.within(state.entry.woken, fleet.policy.cooldown)
     };
-    let minima = sum(awake(fleet).map(MemberState::min));
-    awake(fleet).all(at_ease)
+    let minimums = sum(awake(fleet).map(MemberState::min));
+    awake(fleet).all(is_calm)
         && awake(fleet).nth(1).is_some()
-        && is_at_minimum(fleet, bequest)
+        && is_at_minimum(fleet, reassigned)
         && is_below_target(fleet)
         && fleet.unmet == 0
-        && minima > fleet.policy.bounds.min.get()
+        && minimums > fleet.policy.bounds.min.get()
 }
 
-/// Whether no count could go down. In Direct the hub divides the count of the fleet, so that it is the sum that counts,
-/// and a count that was asked for by metrics is no minimum.
+/// Whether no count could go down. A member that takes over another's share of the floor may be anywhere up to its
+/// minimum with that share.
 ///
-/// Who takes over another's share of the floor is at its minimum with that share, and on the way to it.
-fn is_at_minimum(fleet: &Fleet<'_>, bequest: Option<&BTreeMap<&str, u32>>) -> bool {
+/// In Direct mode the hub divides the count of the fleet, so the sum counts, and a count that metrics ask for is no
+/// minimum.
+fn is_at_minimum(fleet: &FleetState<'_>, reassigned: Option<&BTreeMap<&str, u32>>) -> bool {
     if fleet.policy.mode == Mode::Delegated {
-        return awake(fleet).all(|seat| {
-            let least = seat.written_min();
-            let share = bequest.and_then(|shares| shares.get(seat.name()));
-            let most = share.map_or(least, |share| least.max((*share).min(seat.max())));
-            (least..=most).contains(&seat.replicas)
+        return awake(fleet).all(|state| {
+            let least = state.written_min();
+            let share = reassigned.and_then(|shares| shares.get(state.name()));
+            let most = share.map_or(least, |share| least.max((*share).min(state.max())));
+            (least..=most).contains(&state.replicas)
         });
     }
-    let mut shares = floor::split(fleet, fleet.asked).shares.into_iter();
-    let least = awake(fleet).map(|seat| {
+    let mut shares = floor::split(fleet, fleet.requested_floor)
+        .shares
+        .into_iter();
+    let least = awake(fleet).map(|state| {
         let share = shares.next().unwrap_or(0);
-        seat.min().max(share).min(seat.max())
+        state.min().max(share).min(state.max())
     });
     let least = sum(least);
-    sum(awake(fleet).map(|seat| seat.replicas)) <= least
+    sum(awake(fleet).map(|state| state.replicas)) <= least
 }
 
-/// Whether every member is below its target; where members measure nothing, because all metrics are the fleet's,
-/// whether they are together.
-fn is_below_target(fleet: &Fleet<'_>) -> bool {
+/// Whether every member is below its target; where no member has a demand, because all metrics are the fleet's, whether
+/// they are together.
+fn is_below_target(fleet: &FleetState<'_>) -> bool {
     let load = |replicas: u32| (1.0 - fleet.policy.tolerance) * f64::from(replicas);
-    if awake(fleet).any(|seat| seat.demand.is_some()) {
-        let is_below = |demand: f64, seat: &MemberState<'_>| demand < load(seat.replicas);
-        return awake(fleet).all(|seat| seat.demand.is_some_and(|demand| is_below(demand, seat)));
+    if awake(fleet).any(|state| state.demand.is_some()) {
+        let is_below = |demand: f64, state: &MemberState<'_>| demand < load(state.replicas);
+        return awake(fleet)
+            .all(|state| state.demand.is_some_and(|demand| is_below(demand, state)));
     }
-    let ready = sum(awake(fleet).map(|seat| seat.ready));
+    let ready = sum(awake(fleet).map(|state| state.ready));
     fleet
         .total
         .demand
         .is_some_and(|demand| demand < load(ready))
 }
 
-/// Whom the others can do without: the one the policy would rather have asleep, the last by name among equals.
-fn victim<'f>(fleet: &'f Fleet<'_>) -> Option<&'f str> {
-    let spared = |seat: &&MemberState<'_>| {
-        let is_needed = seat.entry.needed.is_some_and(|span| fleet.now < span.until);
-        seat.lo() == 0 && !is_needed && carries_on(fleet, seat)
+/// The member to put to sleep, if the others can serve without it: the one that the policy ranks last, the last by name
+/// among equals.
+fn victim<'f>(fleet: &'f FleetState<'_>) -> Option<&'f str> {
+    let may_sleep = |state: &&MemberState<'_>| {
+        let is_needed = state
+            .entry
+            .needed
+            .is_some_and(|span| fleet.now < span.until);
+        state.lower_limit() == 0 && !is_needed && can_serve_without(fleet, state)
     };
-    let rank = |seat: &MemberState<'_>| match fleet.policy.kind {
-        Kind::Prioritized => seat.standing.priority.unwrap_or(i64::MIN),
-        Kind::Aggregated => i64::from(seat.replicas),
-        _ => i64::try_from(seat.entry.weight).unwrap_or(i64::MAX),
+    let rank = |state: &MemberState<'_>| match fleet.policy.kind {
+        Kind::Prioritized => state.preference.priority.unwrap_or(i64::MIN),
+        Kind::Aggregated => i64::from(state.replicas),
+        _ => i64::try_from(state.entry.weight).unwrap_or(i64::MAX),
     };
     let order = |a: &&MemberState<'_>, b: &&MemberState<'_>| {
         rank(a).cmp(&rank(b)).then_with(|| b.name().cmp(a.name()))
     };
     awake(fleet)
-        .filter(spared)
+        .filter(may_sleep)
         .min_by(order)
         .map(MemberState::name)
 }
 
-/// Whether the others keep MIN, can host what is asked for, and stay below their target without this one.
-fn carries_on(fleet: &Fleet<'_>, without: &MemberState<'_>) -> bool {
-    let others = || awake(fleet).filter(|seat| seat.name() != without.name());
+/// Whether the others keep MIN, can run the floor, and stay below their target without this member.
+fn can_serve_without(fleet: &FleetState<'_>, without: &MemberState<'_>) -> bool {
+    let others = || awake(fleet).filter(|state| state.name() != without.name());
     let least = fleet.policy.bounds.min.get();
-    let hosts = sum(others().map(|seat| {
-        let known = seat.member.capacity.is_some() || seat.is_marked(fleet.now);
-        let runs = if known { seat.capacity } else { seat.placed };
-        runs.min(seat.max())
+    let hosts = sum(others().map(|state| {
+        let known = state.member.capacity.is_some() || state.is_backed_off(fleet.now);
+        let runs = if known { state.capacity } else { state.placed };
+        runs.min(state.max())
     }));
-    // Members that are no part of the fleet any more may serve now and not for long.
-    let demand: f64 = awake(fleet).filter_map(|seat| seat.demand).sum();
+    // Members that leave the fleet may still serve part of the demand.
+    let demand: f64 = awake(fleet).filter_map(|state| state.demand).sum();
     let demand = demand.max(fleet.total.demand.unwrap_or(0.0));
-    let load = f64::from(sum(others().map(|seat| seat.ready))) * (1.0 - fleet.policy.tolerance);
+    let load = f64::from(sum(others().map(|state| state.ready))) * (1.0 - fleet.policy.tolerance);
     let needed = Replicas::from_f64_ceil(demand)
         .get()
         .max(fleet.floor)

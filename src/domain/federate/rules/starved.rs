@@ -1,49 +1,51 @@
-//! R7: one unit of minimum moves from a member that idles at its minimum to one that wants more than its own. Off
-//! unless the policy names a utilization. It refuses to change the sum of minima.
+//! R7: one replica of minimum moves from a member that idles at its minimum to one that wants more than its own. Off
+//! unless the policy sets a utilization. The sum of minimums does not change.
 
 use crate::domain::federate::Reason;
 
-use super::fleet::{Fleet, MemberState};
+use super::fleet::FleetState;
+use super::member::MemberState;
 
-/// Looks at who idles at its minimum, and since when.
-pub(super) fn observe(fleet: &mut Fleet<'_>) {
+/// Finds members that idle at their minimum, and since when.
+pub(super) fn observe(fleet: &mut FleetState<'_>) {
     let Some(limit) = fleet.policy.min_utilization else {
         return;
     };
     let now = fleet.now;
-    for seat in fleet.active_mut() {
-        let idles = idles(seat, limit);
-        seat.entry.idle_since = idles.then(|| seat.entry.idle_since.unwrap_or(now));
+    for state in fleet.active_mut() {
+        let idles = idles(state, limit);
+        state.entry.idle_since = idles.then(|| state.entry.idle_since.unwrap_or(now));
     }
 }
 
-fn idles(seat: &MemberState<'_>, limit: f64) -> bool {
-    let count = f64::from(seat.replicas);
-    seat.min() > seat.lo().max(1)
-        && seat.replicas == seat.min()
-        && seat.desired.is_none_or(|desired| desired <= seat.min())
-        && seat.demand.is_some_and(|demand| demand < limit * count)
+fn idles(state: &MemberState<'_>, limit: f64) -> bool {
+    let count = f64::from(state.replicas);
+    state.min() > state.lower_limit().max(1)
+        && state.replicas == state.min()
+        && state.desired.is_none_or(|desired| desired <= state.min())
+        && state.demand.is_some_and(|demand| demand < limit * count)
 }
 
-fn starves(seat: &MemberState<'_>) -> bool {
-    let wants = seat.desired.or_else(|| seat.asks(0.0));
-    seat.is_awake() && !seat.blocked && seat.min() < seat.max() && wants > Some(seat.min())
+fn starves(state: &MemberState<'_>) -> bool {
+    let wants = state.desired.or_else(|| state.demanded_replicas(0.0));
+    state.is_awake() && !state.blocked && state.min() < state.max() && wants > Some(state.min())
 }
 
-/// Moves one unit.
-pub(super) fn move_minimum(fleet: &mut Fleet<'_>) {
+/// Moves one replica of minimum, if a member idles and another needs it.
+pub(super) fn move_minimum(fleet: &mut FleetState<'_>) {
     if fleet.policy.min_utilization.is_none() {
         return;
     }
-    let (now, seats) = (fleet.now, &fleet.seats);
-    let free = |seat: &&MemberState<'_>| seat.is_active() && !fleet.cools(seat);
-    let donors = seats
+    let (now, members) = (fleet.now, &fleet.members);
+    let free = |state: &&MemberState<'_>| state.is_active() && !fleet.is_cooling_down(state);
+    let donors = members
         .iter()
         .filter(free)
-        .filter(|seat| fleet.settled(seat.entry.idle_since));
-    let donor = donors.max_by_key(|seat| seat.min());
-    let starving = seats.iter().filter(free).filter(|seat| starves(seat));
-    let receiver = starving.max_by_key(|seat| seat.desired.unwrap_or(0).saturating_sub(seat.min()));
+        .filter(|state| fleet.settled(state.entry.idle_since));
+    let donor = donors.max_by_key(|state| state.min());
+    let starving = members.iter().filter(free).filter(|state| starves(state));
+    let receiver =
+        starving.max_by_key(|state| state.desired.unwrap_or(0).saturating_sub(state.min()));
     let (Some(donor), Some(receiver)) = (donor, receiver) else {
         return;
     };
@@ -51,20 +53,20 @@ pub(super) fn move_minimum(fleet: &mut Fleet<'_>) {
     if from == to {
         return;
     }
-    for seat in fleet.active_mut() {
-        let change = i8::from(seat.name() == to) - i8::from(seat.name() == from);
+    for state in fleet.active_mut() {
+        let change = i8::from(state.name() == to) - i8::from(state.name() == from);
         if change == 0 {
             continue;
         }
         let min = if change > 0 {
-            seat.min() + 1
+            state.min() + 1
         } else {
-            seat.min() - 1
+            state.min() - 1
         };
-        seat.set_budget(min, seat.max());
-        seat.entry.moved = Some(now);
-        seat.tell(Reason::Starved, || {
-            format!("one unit of minimum moves from {from}, which idles, to {to}")
+        state.set_budget(min, state.max());
+        state.entry.moved = Some(now);
+        state.add_reason(Reason::Starved, || {
+            format!("one replica of minimum moves from {from}, which is idle, to {to}")
         });
     }
 }

@@ -1,5 +1,4 @@
-//! R11: sleeping members are woken when the awake ones cannot carry what is needed. It refuses to wake a member without
-//! a budget.
+//! R11: sleeping members with a budget are woken when the awake ones cannot run what is needed.
 
 use std::cmp::Reverse;
 
@@ -8,30 +7,35 @@ use jiff::{SignedDuration, Timestamp};
 use crate::domain::Replicas;
 use crate::domain::federate::{Kind, Reason, Span};
 
-use super::fleet::{Fleet, MemberState, Role, sum};
+use super::fleet::FleetState;
+use super::member::{MemberRole, MemberState, sum};
 
-/// So soon after it was put to sleep, in cooldowns, a member that is woken should not have been.
+/// A member that is woken within this many cooldowns should not have been put to sleep.
 const SOON_COOLDOWNS: i32 = 10;
-const VIGIL: u32 = 3_600;
-const LONGEST_VIGIL: u32 = 57_600;
+const STAY_AWAKE_SECONDS: u32 = 3_600;
+const LONGEST_STAY_AWAKE_SECONDS: u32 = 57_600;
 
-/// Wakes whoever is needed, with one replica, from which its autoscaler goes on; where members may not sleep, every
-/// member with a budget, at its minimum.
-pub(super) fn wake(fleet: &mut Fleet<'_>) {
+/// Wakes the members that are needed, with one replica, from which their autoscalers continue; where members may not
+/// sleep, every member with a budget, at its minimum.
+pub(super) fn wake(fleet: &mut FleetState<'_>) {
     let (now, may_sleep) = (fleet.now, fleet.policy.may_sleep());
     let wanted = wanted(fleet);
     let soon = fleet.policy.cooldown.checked_mul(SOON_COOLDOWNS);
     let soon = soon.unwrap_or(fleet.policy.cooldown);
     let mut woken = false;
-    for (seat, why) in fleet.seats.iter_mut().zip(wanted) {
-        if let Some(why) = why.filter(|_| seat.is_active() && seat.is_asleep()) {
+    for (state, why) in fleet.members.iter_mut().zip(wanted) {
+        if let Some(why) = why.filter(|_| state.is_active() && state.is_asleep()) {
             woken = true;
-            let is_there = seat.member.pods.is_some();
-            let first = if may_sleep && is_there { 1 } else { seat.min() };
-            seat.write = Some(first.max(1));
-            seat.entry.woken = Some(now);
-            stay_awake(seat, soon, now);
-            seat.tell(Reason::Woken, || why.to_owned());
+            let is_there = state.member.pods.is_some();
+            let first = if may_sleep && is_there {
+                1
+            } else {
+                state.min()
+            };
+            state.write = Some(first.max(1));
+            state.entry.woken = Some(now);
+            extend_stay_awake(state, soon, now);
+            state.add_reason(Reason::Woken, || why.to_owned());
         }
     }
     if woken {
@@ -39,30 +43,35 @@ pub(super) fn wake(fleet: &mut Fleet<'_>) {
     }
 }
 
-/// One that is needed soon after it was put to sleep is not put to sleep again for an hour, and then for twice as long
-/// each time: what its sleep was decided by, estimates of capacity above all, was wrong.
-fn stay_awake(seat: &mut MemberState<'_>, soon: SignedDuration, now: Timestamp) {
-    let slept = seat.entry.slept.take();
+/// A member that is needed soon after it was put to sleep is not put to sleep again for an hour, and for twice as long each
+/// time: the estimates that decided its sleep were wrong.
+fn extend_stay_awake(state: &mut MemberState<'_>, soon: SignedDuration, now: Timestamp) {
+    let slept = state.entry.slept.take();
     if slept.is_some_and(|slept| now.duration_since(slept) < soon) {
-        seat.entry.needed = Some(Span::next(seat.entry.needed, now, VIGIL, LONGEST_VIGIL));
+        state.entry.needed = Some(Span::next(
+            state.entry.needed,
+            now,
+            STAY_AWAKE_SECONDS,
+            LONGEST_STAY_AWAKE_SECONDS,
+        ));
     }
 }
 
-/// Why each member is to be woken, if it is asleep; parallel to the seats.
-fn wanted(fleet: &Fleet<'_>) -> Vec<Option<&'static str>> {
+/// Why each member is to be woken if it is asleep; parallel to the members.
+fn wanted(fleet: &FleetState<'_>) -> Vec<Option<&'static str>> {
     let taken_over = taken_over(fleet);
-    let received = |(at, seat): (usize, &MemberState<'_>)| {
-        let lifted = seat.reasons.contains(&Reason::FloorLifted);
+    let takeover_cause = |(at, state): (usize, &MemberState<'_>)| {
+        let lifted = state.reasons.contains(&Reason::FloorLifted);
         let gained = lifted || taken_over.contains(&at);
         gained.then_some("it takes over what others cannot run")
     };
     if !fleet.policy.may_sleep() {
-        let all = fleet.seats.iter().enumerate();
+        let all = fleet.members.iter().enumerate();
         return all
-            .map(|(at, seat)| received((at, seat)).or(Some(always(seat))))
+            .map(|(at, state)| takeover_cause((at, state)).or(Some(always(state))))
             .collect();
     }
-    let all = fleet.seats.iter().enumerate().map(received);
+    let all = fleet.members.iter().enumerate().map(takeover_cause);
     let mut wanted: Vec<_> = all.collect();
     let Some(cause) = cause(fleet) else {
         return wanted;
@@ -71,9 +80,9 @@ fn wanted(fleet: &Fleet<'_>) -> Vec<Option<&'static str>> {
         return wanted.into_iter().map(|own| own.or(Some(cause))).collect();
     }
     let recently = fleet.within(fleet.ledger.woken, fleet.policy.cooldown);
-    let sleepers = fleet.seats.iter().enumerate();
-    let sleepers = sleepers.filter(|(_, seat)| seat.is_active() && seat.is_asleep());
-    let first = sleepers.min_by_key(|(at, seat)| (Reverse(seat.standing.priority), *at));
+    let sleepers = fleet.members.iter().enumerate();
+    let sleepers = sleepers.filter(|(_, state)| state.is_active() && state.is_asleep());
+    let first = sleepers.min_by_key(|(at, state)| (Reverse(state.preference.priority), *at));
     if let Some((at, _)) = first.filter(|_| !recently || awake(fleet).next().is_none())
         && let Some(place) = wanted.get_mut(at)
     {
@@ -83,42 +92,42 @@ fn wanted(fleet: &Fleet<'_>) -> Vec<Option<&'static str>> {
 }
 
 /// Why a member with a budget is awake where members may not sleep.
-const fn always(seat: &MemberState<'_>) -> &'static str {
-    match seat.member.pods {
+const fn always(state: &MemberState<'_>) -> &'static str {
+    match state.member.pods {
         None => "the hub places the workload there",
         Some(_) => "members may not sleep",
     }
 }
 
-/// The sleepers, by position, that were just given budget of blocked members (R5) and are needed for their pods. Under
-/// Prioritized those of highest priority: budget may go further down than the pods do.
-fn taken_over(fleet: &Fleet<'_>) -> Vec<usize> {
-    let relieved = fleet.seats.iter().enumerate();
+/// The positions of sleeping members that were just given budget of blocked ones (R5) and are needed for their pods. Under
+/// Prioritized only those of the highest priorities: budget may go further down than the pods do.
+fn taken_over(fleet: &FleetState<'_>) -> Vec<usize> {
+    let relieved = fleet.members.iter().enumerate();
     let mut relieved: Vec<_> = relieved
-        .filter(|(_, seat)| seat.reasons.contains(&Reason::Relief) && seat.is_asleep())
+        .filter(|(_, state)| state.reasons.contains(&Reason::Relief) && state.is_asleep())
         .collect();
     if fleet.policy.kind == Kind::Prioritized {
-        relieved.sort_by_key(|(at, seat)| (Reverse(seat.standing.priority), *at));
-        let blocked = fleet.active().filter(|seat| seat.blocked);
-        let mut homeless = sum(blocked.map(|seat| seat.replicas - seat.placed));
-        relieved.retain(|(_, seat)| {
-            let needed = homeless > 0;
-            homeless = homeless.saturating_sub(seat.max().min(seat.capacity));
+        relieved.sort_by_key(|(at, state)| (Reverse(state.preference.priority), *at));
+        let blocked = fleet.active().filter(|state| state.blocked);
+        let mut unplaced = sum(blocked.map(|state| state.replicas - state.placed));
+        relieved.retain(|(_, state)| {
+            let needed = unplaced > 0;
+            unplaced = unplaced.saturating_sub(state.max().min(state.capacity));
             needed
         });
     }
     relieved.into_iter().map(|(at, _)| at).collect()
 }
 
-fn awake<'f, 'a>(fleet: &'f Fleet<'a>) -> impl Iterator<Item = &'f MemberState<'a>> {
-    fleet.active().filter(|seat| seat.is_awake())
+fn awake<'f, 'a>(fleet: &'f FleetState<'a>) -> impl Iterator<Item = &'f MemberState<'a>> {
+    fleet.active().filter(|state| state.is_awake())
 }
 
-/// Why some sleeper is needed.
-fn cause(fleet: &Fleet<'_>) -> Option<&'static str> {
-    let pinned = || fleet.seats.iter().filter(|seat| seat.role.is_pinned());
-    let with_budget = fleet.active().filter(|seat| seat.max() > 0);
-    let minima = sum(with_budget.map(MemberState::min));
+/// Why a sleeping member is needed.
+fn cause(fleet: &FleetState<'_>) -> Option<&'static str> {
+    let pinned = || fleet.members.iter().filter(|state| state.role.is_pinned());
+    let with_budget = fleet.active().filter(|state| state.max() > 0);
+    let minimums = sum(with_budget.map(MemberState::min));
     let kept = sum(pinned().map(MemberState::min));
     let least = fleet
         .policy
@@ -126,23 +135,23 @@ fn cause(fleet: &Fleet<'_>) -> Option<&'static str> {
         .min
         .get()
         .saturating_sub(kept)
-        .min(minima);
-    let hosts = sum(awake(fleet).map(|seat| seat.max().min(seat.capacity)));
-    let demand: f64 = awake(fleet).filter_map(|seat| seat.demand).sum();
+        .min(minimums);
+    let hosts = sum(awake(fleet).map(|state| state.max().min(state.capacity)));
+    let demand: f64 = awake(fleet).filter_map(|state| state.demand).sum();
     let most = f64::from(hosts) * (1.0 + fleet.policy.tolerance);
     if awake(fleet).next().is_none()
-        && pinned().all(|seat| seat.role == Role::Lost && seat.replicas == 0)
+        && pinned().all(|state| state.role == MemberRole::Lost && state.replicas == 0)
     {
         Some("no member is awake")
     } else if sum(awake(fleet).map(MemberState::min)) < least {
-        Some("awake members sum to less than minReplicas")
+        Some("the minimums of awake members add up to less than minReplicas")
     } else if fleet.unmet > 0 {
-        Some("awake members cannot run what the fleet must have")
+        Some("awake members cannot run the floor of the fleet")
     } else if demand > most && Replicas::from_f64_ceil(demand).get() > hosts {
-        Some("awake members cannot run what the demand asks for")
-    } else if awake(fleet).any(|seat| seat.need > 0) {
+        Some("awake members cannot run what the demand needs")
+    } else if awake(fleet).any(|state| state.need > 0) {
         Some("a member needs more than its maximum")
-    } else if awake(fleet).any(|seat| seat.blocked) {
+    } else if awake(fleet).any(|state| state.blocked) {
         Some("a member has no room for its pods")
     } else {
         None

@@ -1,4 +1,4 @@
-//! Fleets for tests: policies and members in few words, and a generator of random numbers.
+//! Fixtures: policies, members, a hub that applies decisions, and a generator of random numbers.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -11,7 +11,7 @@ use crate::domain::{ReplicaBounds, Replicas};
 
 pub(super) const PERIOD: i64 = 30;
 
-/// `seconds` after the beginning.
+/// `seconds` after the start of a test.
 pub(super) fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).expect("a time")
 }
@@ -31,7 +31,7 @@ pub(super) fn policy(kind: Kind, min: u32, max: u32) -> Policy {
     }
 }
 
-/// What is preferred for one cluster.
+/// An empty preference for one cluster.
 pub(super) fn prefer(name: &str) -> Preference {
     Preference {
         targets: only(name),
@@ -46,7 +46,7 @@ pub(super) fn only(name: &str) -> Affinity {
     }
 }
 
-/// A healthy member with so many ready pods, no autoscaler yet, and a capacity that is not known.
+/// A healthy member with this many ready pods, no autoscaler, and an unknown capacity.
 pub(super) fn member(name: &str, replicas: u32) -> Member {
     Member {
         profile: Profile {
@@ -63,7 +63,7 @@ pub(super) fn member(name: &str, replicas: u32) -> Member {
     }
 }
 
-/// A ledger in which everybody has a budget since long.
+/// A ledger in which every member has had its budget for long.
 pub(super) fn ledger(budgets: &[(&str, u32, u32)]) -> Ledger {
     let entry = |(name, min, max): &(&str, u32, u32)| {
         let entry = Entry {
@@ -81,7 +81,7 @@ pub(super) fn ledger(budgets: &[(&str, u32, u32)]) -> Ledger {
     }
 }
 
-/// What a fleet does, one hub period after the other, with each decision carried out in the members' autoscalers.
+/// A hub that decides once per period and applies each decision to the members' autoscalers.
 pub(super) struct Hub {
     pub(super) policy: Policy,
     pub(super) total: Total,
@@ -109,7 +109,7 @@ impl Hub {
         }
     }
 
-    /// Decides, and writes what was decided; pods are the test's business.
+    /// Decides and applies the decision; the test changes pods.
     pub(super) fn step(&mut self) -> FleetDecision {
         let total = Total {
             desired: self.total.desired.or(self.lasting()),
@@ -131,14 +131,13 @@ impl Hub {
         decision
     }
 
-    /// Delegated: the count that one autoscaler has come to under what is asked for now, if that is known and has been
-    /// asked for longer than any window.
+    /// In Delegated, the count of a reference autoscaler after its windows, if the demand is known.
     fn lasting(&self) -> Option<Replicas> {
         let each = self.members.iter().map(|member| member.demand);
         let demand = self.total.demand.or(each.sum::<Option<f64>>())?;
-        let asked = Replicas::from_f64_ceil(demand).max(self.total.floor.unwrap_or_default());
+        let requested = Replicas::from_f64_ceil(demand).max(self.total.floor.unwrap_or_default());
         let delegates = self.policy.mode == Mode::Delegated;
-        delegates.then(|| self.policy.bounds.clamp(asked))
+        delegates.then(|| self.policy.bounds.clamp(requested))
     }
 
     pub(super) fn member(&mut self, name: &str) -> &mut Member {
@@ -146,7 +145,7 @@ impl Hub {
         self.members.iter_mut().find(named).expect("a member")
     }
 
-    /// Sets spec, ready and unschedulable pods; those that are not ready are unschedulable since the beginning.
+    /// Sets replicas, ready and unschedulable pods; the latter have been so since before the start.
     pub(super) fn pods(&mut self, name: &str, replicas: u32, unschedulable: u32) {
         self.member(name).pods = Some(Pods {
             replicas: n(replicas),
@@ -156,7 +155,7 @@ impl Hub {
         });
     }
 
-    /// Name, min and max of everybody with a budget.
+    /// Name, minimum and maximum of every member with a budget.
     pub(super) fn budgets(&self) -> Vec<(&str, u32, u32)> {
         let all = self.ledger.members.iter();
         let held = all.filter(|(_, entry)| entry.max > n(0));
@@ -165,7 +164,7 @@ impl Hub {
     }
 }
 
-/// A small generator of random numbers (SplitMix64): the same seed gives the same numbers for ever.
+/// A small generator of random numbers (SplitMix64): the same seed always gives the same numbers.
 pub(super) struct Random(u64);
 
 impl Random {
@@ -181,15 +180,15 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number for a generator beside this one, which goes on as if nothing had been drawn.
+    /// A seed for another generator; the numbers of this one do not change.
     pub(super) fn peek(&self) -> u64 {
         self.0
     }
 
-    /// From `lo` to `hi`, both possible.
-    pub(super) fn within(&mut self, lo: u32, hi: u32) -> u32 {
-        let span = u64::from(hi - lo) + 1;
-        lo + u32::try_from(self.next() % span).expect("within the span")
+    /// From `min` to `max`, inclusive.
+    pub(super) fn within(&mut self, min: u32, max: u32) -> u32 {
+        let span = u64::from(max - min) + 1;
+        min + u32::try_from(self.next() % span).expect("within the span")
     }
 
     /// True in one of `times` cases.
@@ -201,7 +200,7 @@ impl Random {
         of[usize::try_from(self.next() % of.len() as u64).expect("an index")]
     }
 
-    /// From 0 up to 1.
+    /// At least 0 and less than 1.
     pub(super) fn unit(&mut self) -> f64 {
         f64::from(self.within(0, 1_000_000)) / 1_000_001.0
     }

@@ -1,22 +1,22 @@
-//! One autoscaler over the whole fleet, as Kubernetes would run it: what a fleet is measured by when it scales down.
+//! The reference: one autoscaler over the whole fleet, as Kubernetes would run it. Scale-down of a fleet is compared with it.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::domain::federate::Policy;
 
-use super::world::ceil;
+use super::simulation::ceil;
 
-/// How the user lets autoscalers scale down.
+/// The user's scale-down behavior.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Behavior {
     /// `stabilizationWindowSeconds`.
     pub(super) window: i64,
-    /// At most so many pods in so many seconds, if the user says so.
+    /// At most this many pods in this many seconds, if set.
     pub(super) policy: Option<(u32, i64)>,
 }
 
 impl Behavior {
-    /// The fewest replicas that may be left of `current`, after what went down already.
+    /// The fewest replicas that may be left of `current`, after recent scale-downs.
     pub(super) fn least(self, current: u32, downs: &VecDeque<(i64, u32)>, now: i64) -> u32 {
         let Some((pods, period)) = self.policy else {
             return 0;
@@ -26,53 +26,55 @@ impl Behavior {
         before.saturating_sub(pods).min(current)
     }
 
-    /// For how long nothing is scaled down when nothing is remembered.
-    fn patience(self) -> i64 {
+    /// How long a new autoscaler without history scales nothing down.
+    fn hold_period(self) -> i64 {
         self.window.max(self.policy.map_or(0, |(_, period)| period))
     }
 }
 
-/// What it reads of the whole.
-#[derive(Clone, Copy, Debug)]
+/// The observation of the whole fleet.
+#[derive(Clone, Debug)]
 pub(super) struct Reading {
+    /// The members whose pods it counts.
+    pub(super) counted: BTreeSet<String>,
     pub(super) current: u32,
     pub(super) ready: u32,
-    /// In replicas; absent when a part of it is not known.
+    /// In replicas; absent when a part of it is unknown.
     pub(super) demand: Option<f64>,
     pub(super) floor: Option<u32>,
 }
 
-/// Its memory: it is in lock-step with the fleet, so that the count that it goes on from is always the fleet's.
+/// Its state. It runs in lock-step with the fleet, so its current count is always the fleet's.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Plain {
+pub(super) struct ReferenceAutoscaler {
     log: VecDeque<(i64, u32)>,
     downs: VecDeque<(i64, u32)>,
-    /// Whose pods it counts.
+    /// The members whose pods it counts.
     pub(super) counted: BTreeSet<String>,
     current: u32,
     hold_until: i64,
-    /// The count that it would have now.
+    /// The count that it would set now.
     pub(super) desired: u32,
 }
 
-impl Plain {
-    /// One pass; where other members count than before its memory was about another whole.
+impl ReferenceAutoscaler {
+    /// One pass; the history starts again when other members are counted than before.
     pub(super) fn pass(
         &mut self,
         policy: &Policy,
         behavior: Behavior,
-        (counted, reading): (BTreeSet<String>, Reading),
+        reading: Reading,
         now: i64,
     ) -> u32 {
-        let Reading { current, .. } = reading;
-        if self.counted == counted {
+        let current = reading.current;
+        if self.counted == reading.counted {
             if current < self.current {
                 self.downs.push_back((now, self.current - current));
             }
         } else {
             *self = Self {
-                counted,
-                hold_until: now + behavior.patience(),
+                counted: reading.counted,
+                hold_until: now + behavior.hold_period(),
                 ..Self::default()
             };
         }

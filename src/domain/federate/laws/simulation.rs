@@ -1,6 +1,6 @@
-//! A model of the whole loop: members with autoscalers, nodes that fill up, pods that take time to become ready or turn
-//! not ready, load that is shared by all or belongs to a region, clusters that run pods of the same name and take no
-//! part, and a hub that decides, is away, or cannot see somebody.
+//! A simulation of the whole control loop: members with autoscalers, nodes that fill up, pods that take time to become ready
+//! or become not ready, load that is shared or local, clusters that run pods of the same name and take no part, and a hub
+//! that decides, is down, or cannot reach a member.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -12,79 +12,79 @@ use crate::domain::federate::{
 };
 use crate::domain::workload::Mode;
 
-use super::fleets::{PERIOD, at, n};
-use super::plain::{Behavior, Plain, Reading};
+use super::fixtures::{PERIOD, at, n};
+use super::reference::{Behavior, Reading, ReferenceAutoscaler};
 
 /// The period of the members' autoscalers; the hub's is twice as long.
 pub(super) const PASS: i64 = 15;
-/// From a pod's node to its readiness.
+/// Seconds from binding to readiness.
 const STARTUP: i64 = 30;
 
-/// What the hub is told about a member's room.
+/// The hub's estimate of a cluster's capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Estimate {
     True,
     Unknown,
-    /// So many too many.
+    /// Too high by this many.
     TooHigh(u32),
     TooLow(u32),
 }
 
-/// A cluster that takes no part in the fleet and runs pods of the same workload nevertheless.
+/// A cluster that takes no part in the fleet but runs pods of the same workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bystander {
-    /// Whether somebody else's autoscaler scales it; else no preference of the policy names it.
+    /// Whether another autoscaler scales it; otherwise no preference of the policy names it.
     pub(super) foreign: bool,
     /// Whether its pods have metrics.
     pub(super) measured: bool,
-    /// Whether its pods take a part of the load that is shared by all.
+    /// Whether its pods serve part of the shared load.
     pub(super) shares_load: bool,
 }
 
-/// One member cluster.
+/// One cluster.
 #[derive(Clone, Debug)]
-pub(super) struct Site {
+pub(super) struct Cluster {
     pub(super) name: String,
     /// Whether it is configured on the hub.
     pub(super) listed: bool,
-    /// Whether the hub can reach it; when not, it goes on by itself.
+    /// Whether the hub can reach it; if not, it continues by itself.
     pub(super) reached: bool,
     pub(super) lost_since: Timestamp,
     /// How many pods its nodes can hold.
     pub(super) capacity: u32,
     pub(super) estimate: Estimate,
-    /// The load of its region; it goes to the others while nothing is ready here.
+    /// Local load; the others serve it while nothing is ready here.
     pub(super) load: f64,
     pub(super) hpa: Option<(u32, u32)>,
     pub(super) hold: bool,
     pub(super) replicas: u32,
-    /// Pods with a node, with the time of readiness; the oldest first.
+    /// Pods with a node, and when they become ready; the oldest first.
     pub(super) pods: VecDeque<(i64, u32)>,
-    /// How many of them were ready and are not any more; they end before the others.
+    /// How many of them became not ready; they end before the others.
     pub(super) unready: u32,
-    /// What it is, if it takes no part.
+    /// Set if it takes no part.
     pub(super) bystander: Option<Bystander>,
     pub(super) pending_since: Option<Timestamp>,
     pub(super) desired: u32,
-    /// What the metrics asked for, and when.
+    /// The counts that the metrics needed, and when.
     pub(super) log: VecDeque<(i64, u32)>,
-    /// By how much its autoscaler scaled down, and when.
+    /// The scale-downs of its autoscaler, and when.
     pub(super) downs: VecDeque<(i64, u32)>,
-    /// What the hub saw last.
+    /// The hub's last observation.
     pub(super) seen: Option<Member>,
-    /// What it says of itself, if that is not so.
-    pub(super) lie: Option<Lie>,
+    /// What it reports instead of its state, if anything.
+    pub(super) false_report: Option<FalseReport>,
 }
 
-/// What a member may say of itself.
+/// A false report of a member.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Lie {
+pub(super) struct FalseReport {
     pub(super) pods: Pods,
     pub(super) desired: Option<u32>,
     pub(super) capacity: Option<u32>,
 }
 
-impl Site {
+impl Cluster {
     pub(super) fn new(name: String, capacity: u32, replicas: u32) -> Self {
         Self {
             name,
@@ -105,7 +105,7 @@ impl Site {
             log: VecDeque::new(),
             downs: VecDeque::new(),
             seen: None,
-            lie: None,
+            false_report: None,
         }
     }
 
@@ -119,12 +119,12 @@ impl Site {
         started.saturating_sub(self.unready)
     }
 
-    /// Whether its pods take a part of the shared load.
+    /// Whether its pods serve part of the shared load.
     fn shares_load(&self) -> bool {
         self.bystander.is_none_or(|bystander| bystander.shares_load)
     }
 
-    /// Nodes and the workload's controller: pods appear while there is room, the youngest go first.
+    /// Runs nodes and the workload's controller: pods start while there is room, the youngest end first.
     fn run(&mut self, now: i64) {
         let goal = self.replicas.min(self.capacity);
         let mut placed = self.placed();
@@ -192,7 +192,7 @@ impl Site {
         self.bystander.is_none_or(|bystander| bystander.measured)
     }
 
-    /// What the hub sees.
+    /// The hub's observation.
     fn observe(&self, demand: f64, measured: bool, now: i64) -> Member {
         let placed = self.placed();
         let capacity = match self.estimate {
@@ -217,7 +217,7 @@ impl Site {
             demand: (measured && self.is_measured()).then_some(demand),
             capacity: capacity.map(n),
             observed: Some(at(now)),
-            rival: self
+            foreign_hpa: self
                 .bystander
                 .filter(|b| b.foreign)
                 .map(|_| "theirs".to_owned()),
@@ -230,99 +230,102 @@ pub(super) fn ceil(x: f64) -> u32 {
     crate::domain::Replicas::from_f64_ceil(x).get()
 }
 
-/// The whole.
-pub(super) struct World {
+/// A fleet, its load and its hub.
+pub(super) struct Simulation {
     pub(super) policy: Policy,
-    pub(super) sites: Vec<Site>,
-    /// The load that is spread over every ready pod anywhere.
+    pub(super) clusters: Vec<Cluster>,
+    /// The load that is spread over every ready pod.
     pub(super) load: f64,
     pub(super) floor: Option<u32>,
     /// Whether demand can be measured.
     pub(super) measured: bool,
-    /// How the user lets autoscalers scale down.
+    /// The user's scale-down behavior.
     pub(super) behavior: Behavior,
-    /// What one autoscaler over the whole would do.
-    pub(super) plain: Plain,
-    /// Whether the hub is away.
+    /// The reference autoscaler.
+    pub(super) reference: ReferenceAutoscaler,
+    /// Whether the hub is down.
     pub(super) away: bool,
     pub(super) ledger: Ledger,
     pub(super) now: i64,
 }
 
-/// One decision of the hub, with what it was made from.
-pub(super) struct Sync {
+/// One decision of the hub and its inputs.
+pub(super) struct SyncRecord {
     pub(super) members: Vec<Member>,
     pub(super) total: Total,
     pub(super) before: Ledger,
     pub(super) decision: FleetDecision,
 }
 
-impl World {
-    /// Demand by site, in replicas.
+impl Simulation {
+    /// Demand by cluster, in replicas.
     pub(super) fn demands(&self) -> Vec<f64> {
-        let ready = |site: &Site| f64::from(site.ready(self.now));
-        let sharing = self.sites.iter().filter(|site| site.shares_load());
+        let ready = |cluster: &Cluster| f64::from(cluster.ready(self.now));
+        let sharing = self.clusters.iter().filter(|cluster| cluster.shares_load());
         let all: f64 = sharing.map(ready).sum();
-        let homeless = self.members().filter(|site| ready(site) == 0.0);
-        let shared: f64 = self.load + homeless.map(|site| site.load).sum::<f64>();
-        let demand = |site: &Site| {
-            if ready(site) == 0.0 {
+        let homeless = self.members().filter(|cluster| ready(cluster) == 0.0);
+        let shared: f64 = self.load + homeless.map(|cluster| cluster.load).sum::<f64>();
+        let demand = |cluster: &Cluster| {
+            if ready(cluster) == 0.0 {
                 0.0
-            } else if site.shares_load() {
-                site.load + shared * ready(site) / all
+            } else if cluster.shares_load() {
+                cluster.load + shared * ready(cluster) / all
             } else {
-                site.load
+                cluster.load
             }
         };
-        self.sites.iter().map(demand).collect()
+        self.clusters.iter().map(demand).collect()
     }
 
-    /// The sites that take part.
-    pub(super) fn members(&self) -> impl Iterator<Item = &Site> {
-        self.sites.iter().filter(|site| site.bystander.is_none())
+    /// The clusters that take part.
+    pub(super) fn members(&self) -> impl Iterator<Item = &Cluster> {
+        self.clusters
+            .iter()
+            .filter(|cluster| cluster.bystander.is_none())
     }
 
-    /// The load of the fleet in replicas: what bystanders take of it is theirs.
-    pub(super) fn whole(&self) -> f64 {
-        let demands = self.sites.iter().zip(self.demands());
-        let sharing = demands.filter(|(site, _)| site.bystander.is_some() && site.shares_load());
+    /// The load of the fleet in replicas, without what bystanders serve of it.
+    pub(super) fn fleet_load(&self) -> f64 {
+        let demands = self.clusters.iter().zip(self.demands());
+        let sharing =
+            demands.filter(|(cluster, _)| cluster.bystander.is_some() && cluster.shares_load());
         let theirs: f64 = sharing
-            .map(|(site, demand)| (demand - site.load).max(0.0))
+            .map(|(cluster, demand)| (demand - cluster.load).max(0.0))
             .sum();
-        self.most() - theirs
+        self.total_load() - theirs
     }
 
-    /// The same, if bystanders took nothing of it.
-    pub(super) fn most(&self) -> f64 {
-        self.load + self.members().map(|site| site.load).sum::<f64>()
+    /// The load of the fleet in replicas, if bystanders served nothing of it.
+    pub(super) fn total_load(&self) -> f64 {
+        self.load + self.members().map(|cluster| cluster.load).sum::<f64>()
     }
 
-    /// What the hub would see now, in the order of the sites that are listed.
+    /// The hub's observations, in the order of the listed clusters.
     fn look(&mut self) -> (Vec<Member>, Total) {
         let demands = self.demands();
         let (now, measured) = (self.now, self.measured);
-        for (site, demand) in self.sites.iter_mut().zip(&demands) {
-            if site.reached {
-                let mut seen = site.observe(*demand, measured, now);
-                if let Some(lie) = site.lie {
-                    seen.pods = Some(lie.pods);
-                    seen.desired = lie.desired.map(n);
-                    seen.capacity = lie.capacity.map(n);
+        for (cluster, demand) in self.clusters.iter_mut().zip(&demands) {
+            if cluster.reached {
+                let mut seen = cluster.observe(*demand, measured, now);
+                if let Some(report) = cluster.false_report {
+                    seen.pods = Some(report.pods);
+                    seen.desired = report.desired.map(n);
+                    seen.capacity = report.capacity.map(n);
                 }
-                site.seen = Some(seen);
-            } else if let Some(seen) = site.seen.as_mut() {
+                cluster.seen = Some(seen);
+            } else if let Some(seen) = cluster.seen.as_mut() {
                 seen.health = Health::Unknown {
-                    since: site.lost_since,
+                    since: cluster.lost_since,
                 };
             }
         }
-        let listed = self.sites.iter().filter(|site| site.listed);
-        let members: Vec<_> = listed.filter_map(|site| site.seen.clone()).collect();
+        let listed = self.clusters.iter().filter(|cluster| cluster.listed);
+        let members: Vec<_> = listed.filter_map(|cluster| cluster.seen.clone()).collect();
         let total = self.total(&members);
         (members, total)
     }
 
-    /// What was seen, as of one workload.
+    /// The observations as those of one workload.
     fn total(&mut self, members: &[Member]) -> Total {
         let participation = participation(&self.policy, members, &self.ledger, at(self.now));
         let counted = participation.into_iter();
@@ -338,14 +341,15 @@ impl World {
         let count =
             |of: fn(&Pods) -> u32| -> u32 { parts().filter_map(|m| m.pods.as_ref()).map(of).sum() };
         let reading = Reading {
+            counted: counted.clone(),
             current: count(|pods| pods.replicas.get()),
             ready: count(|pods| pods.ready.get()),
             demand,
             floor: self.floor,
         };
         let desired = self
-            .plain
-            .pass(&self.policy, self.behavior, (counted, reading), self.now);
+            .reference
+            .pass(&self.policy, self.behavior, reading, self.now);
         Total {
             demand,
             floor: self.floor.map(n),
@@ -353,43 +357,50 @@ impl World {
         }
     }
 
-    /// Half a minute: two passes of the autoscalers, then the hub.
-    pub(super) fn step(&mut self) -> Option<Sync> {
+    /// One step of half a minute: two passes of the autoscalers, then the hub.
+    pub(super) fn step(&mut self) -> Option<SyncRecord> {
         for _ in 0..PERIOD / PASS {
             self.now += PASS;
             let demands = self.demands();
-            for (site, demand) in self.sites.iter_mut().zip(demands) {
-                site.autoscale(demand, self.behavior, self.policy.tolerance, self.now);
-                site.run(self.now);
+            for (cluster, demand) in self.clusters.iter_mut().zip(demands) {
+                cluster.autoscale(demand, self.behavior, self.policy.tolerance, self.now);
+                cluster.run(self.now);
             }
         }
         (!self.away).then(|| self.sync())
     }
 
-    fn sync(&mut self) -> Sync {
+    fn sync(&mut self) -> SyncRecord {
         let (members, total) = self.look();
         let now = at(self.now);
         let (decision, ledger) = decide(&self.policy, &total, &members, &self.ledger, now);
         let before = std::mem::replace(&mut self.ledger, ledger);
         for place in &decision.order {
             let decided = &decision.members[*place];
-            let site = self.sites.iter_mut().find(|site| site.name == decided.name);
-            let site = site.expect("a decision is about a member");
-            assert!(site.reached, "{} is written to, and not reached", site.name);
+            let cluster = self
+                .clusters
+                .iter_mut()
+                .find(|cluster| cluster.name == decided.name);
+            let cluster = cluster.expect("a decision is about a member");
+            assert!(
+                cluster.reached,
+                "{} is written to, and not reached",
+                cluster.name
+            );
             if self.policy.mode == Mode::Delegated {
                 let bounds = (decided.min.get(), decided.max.get());
-                site.hpa = (bounds.1 > 0).then_some(bounds);
-                site.hold = decided.hold;
+                cluster.hpa = (bounds.1 > 0).then_some(bounds);
+                cluster.hold = decided.hold;
             }
             if decided.action == Action::Delete {
-                site.hpa = None;
+                cluster.hpa = None;
             }
             if let Some(replicas) = decided.replicas {
-                site.replicas = replicas.get();
+                cluster.replicas = replicas.get();
             }
-            site.run(self.now);
+            cluster.run(self.now);
         }
-        Sync {
+        SyncRecord {
             members,
             total,
             before,

@@ -1,0 +1,82 @@
+//! Taints and tolerations of clusters, with the semantics that Kubernetes gives those of nodes.
+
+use std::str::FromStr;
+
+use jiff::Timestamp;
+
+/// A taint of a cluster or of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Taint {
+    /// Its key.
+    pub key: String,
+    /// Its value; empty for none.
+    pub value: String,
+    /// What it does.
+    pub effect: TaintEffect,
+    /// When it was added; absent means when it was first observed.
+    pub since: Option<Timestamp>,
+}
+
+/// What a taint does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TaintEffect {
+    /// No new share; existing pods stay.
+    NoSchedule,
+    /// As `NoSchedule`, if another cluster has no such taint.
+    PreferNoSchedule,
+    /// The share is lost when the toleration ends.
+    NoExecute,
+}
+
+/// A text that is no taint effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected NoSchedule, PreferNoSchedule or NoExecute")]
+pub struct ParseTaintEffectError;
+
+impl TaintEffect {
+    /// The effect as the API writes it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NoSchedule => "NoSchedule",
+            Self::PreferNoSchedule => "PreferNoSchedule",
+            Self::NoExecute => "NoExecute",
+        }
+    }
+}
+
+impl FromStr for TaintEffect {
+    type Err = ParseTaintEffectError;
+
+    fn from_str(text: &str) -> Result<Self, ParseTaintEffectError> {
+        let all = [Self::NoSchedule, Self::PreferNoSchedule, Self::NoExecute];
+        let found = all.into_iter().find(|effect| effect.as_str() == text);
+        found.ok_or(ParseTaintEffectError)
+    }
+}
+
+/// A toleration, as on pods.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Toleration {
+    /// The taint's key; absent matches every key.
+    pub key: Option<String>,
+    /// The taint's value; absent matches every value (operator `Exists`).
+    pub value: Option<String>,
+    /// The taint's effect; absent matches every effect.
+    pub effect: Option<TaintEffect>,
+    /// For how many seconds a `NoExecute` taint is tolerated; absent means without limit.
+    pub seconds: Option<i64>,
+}
+
+impl Toleration {
+    /// Whether it matches a taint; `seconds` is not looked at.
+    #[must_use]
+    pub fn tolerates(&self, taint: &Taint) -> bool {
+        self.key.as_ref().is_none_or(|key| *key == taint.key)
+            && self
+                .value
+                .as_ref()
+                .is_none_or(|value| *value == taint.value)
+            && self.effect.is_none_or(|effect| effect == taint.effect)
+    }
+}
