@@ -298,8 +298,8 @@ impl HistoryCache {
             });
         }
         let fetches = stream::iter(fetches).buffered(CONCURRENT_PARTS);
-        let fetched: Vec<_> = fetches.collect().await;
-        fetched.into_iter().collect::<Result<Vec<bool>, _>>()?;
+        let results: Vec<_> = fetches.collect().await;
+        results.into_iter().collect::<Result<Vec<bool>, _>>()?;
         self.member_sum(query, context).check_complete()?;
         Ok(true)
     }

@@ -28,7 +28,7 @@ use crate::{
 /// The wait after a failed query; it doubles up to the refresh period.
 const FIRST_RETRY: SignedDuration = SignedDuration::from_secs(15);
 /// How much history an incremental forecaster gets once it has learned from all of it: a day to compare with, and two
-/// hours before that.
+/// hours that are compared.
 const INCREMENTAL_HISTORY: SignedDuration = SignedDuration::from_hours(26);
 
 /// What is to be forecast for one series.
@@ -59,8 +59,9 @@ pub(super) struct SeriesRefresh {
 /// Whether a series is being refreshed.
 #[derive(Debug)]
 enum RefreshState {
+    /// No: the refresher waits here.
     Idle(Box<Refresher>),
-    /// In this task.
+    /// Yes, in this task.
     Running(Id),
     /// Between `Idle` and `Running`.
     Starting,

@@ -218,8 +218,9 @@ impl ForecastSource {
         members: &Arc<[FleetMember]>,
     ) -> Vec<SourceSeries<'a>> {
         let identifier = metric.identifier();
-        let each = |fleet: &&FleetMetrics| fleet.duplicated && !fleet.scopes.contains(&identifier);
-        if self.fleet.as_ref().filter(each).is_none() {
+        let has_own =
+            |fleet: &FleetMetrics| fleet.duplicated && !fleet.scopes.contains(&identifier);
+        if !self.fleet.as_ref().is_some_and(has_own) {
             return Vec::new();
         }
         let own = members.iter().map(|member| SourceSeries {

@@ -235,12 +235,7 @@ impl Conformance {
         }
     }
 
-    fn judge(
-        &mut self,
-        pass: &Pass<'_>,
-        now: Timestamp,
-        rules: Rules<'_>,
-    ) -> Option<bool> {
+    fn judge(&mut self, pass: &Pass<'_>, now: Timestamp, rules: Rules<'_>) -> Option<bool> {
         let Pass {
             answer,
             fresh,

@@ -61,11 +61,7 @@ fn of_member(applied: &MemberApplied, share: &MemberDecision) -> Option<String> 
 }
 
 /// The counts that differ, such as `minReplicas 8 -> 24, replicas 3 -> 5`; none if all of them are as they were.
-fn written(
-    before: Bounds,
-    after: Bounds,
-    scaled: Option<(Replicas, Replicas)>,
-) -> Option<String> {
+fn written(before: Bounds, after: Bounds, scaled: Option<(Replicas, Replicas)>) -> Option<String> {
     let counts = [
         ("minReplicas", Some((before.0, after.0))),
         ("maxReplicas", Some((before.1, after.1))),
