@@ -2,7 +2,7 @@
 //!
 //! It can only reject. It refuses to judge a change that lasts: a level that stays is the new level, whatever it is.
 
-use foretide_models::{Sample, absurd_runs};
+use foretide_models::{Sample, outlier_runs};
 use jiff::{SignedDuration, Timestamp};
 
 /// Below so many positive samples nothing is usual yet: five absurd ones do not move the 95th percentile of 600.
@@ -85,7 +85,7 @@ fn reject_absurd(
     if values.iter().filter(|value| **value > 0.0).count() < USUAL_FROM {
         return;
     }
-    let mut absurd = absurd_runs(&values, *believed).into_iter().flatten();
+    let mut absurd = outlier_runs(&values, *believed).into_iter().flatten();
     let mut next = absurd.next();
     let mut at = 0..;
     samples.retain(|sample| {

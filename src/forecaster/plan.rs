@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use foretide_models::{Algorithm, Forecast, Forecaster, Refusal, Sample, Series};
+use foretide_models::{Algorithm, Forecast, Forecaster, ForecastError, Sample, Series};
 use jiff::{SignedDuration, Timestamp};
 use tokio::task::Id;
 
@@ -374,9 +374,9 @@ impl Refresher {
         Timestamp::from_second(second).unwrap_or(at)
     }
 
-    fn told(&self, refusal: &Refusal) -> Refused {
+    fn told(&self, refusal: &ForecastError) -> Refused {
         match (refusal, self.changed) {
-            (Refusal::InsufficientHistory { .. }, Some(change)) => {
+            (ForecastError::InsufficientHistory { .. }, Some(change)) => {
                 let message = format!(
                     "the series changed at {} by a factor of {}, as between units, and what lies before is not used: \
                      {refusal}",
