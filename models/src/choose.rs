@@ -123,8 +123,8 @@ fn divide_out(mut n: usize, prime: usize) -> usize {
 
 /// The mean relative error, in which a prediction that is too low weighs more than one that is too high.
 ///
-/// Over by `d` of `a`: `d / a`; under by `d`: `-ln(1 - d / a) / ln 1.25`. So 10 % over is 0.10 and 10 % under is 0.47. A
-/// prediction below a thousandth of the actual value counts as one thousandth. If an actual value is below a
+/// Over by `d` of `a`: `d / a`; under by `d`: `-ln(1 - d / a) / ln 1.25`. So 10 % over is 0.10 and 10 % under is 0.47.
+/// A prediction below a thousandth of the actual value counts as one thousandth. If an actual value is below a
 /// thousandth of their mean, relative errors say nothing, and the mean absolute error over that mean is taken.
 ///
 /// # Units

@@ -69,7 +69,8 @@ impl Errors {
         }
     }
 
-    /// Records the error of the forecast made at `step`, which must be later than the last one. Skipped steps have none.
+    /// Records the error of the forecast made at `step`, which must be later than the last one. Skipped steps have
+    /// none.
     pub(crate) fn record(&mut self, step: usize, error: f64) {
         if self.values.is_empty() {
             self.first = step;

@@ -178,8 +178,8 @@ impl Forecast {
     /// Makes a forecast that begins at `start` and expires after `valid_until`.
     ///
     /// # Errors
-    /// [`ForecastError::NotFinite`] if a value is not finite or is negative; [`ForecastError::HorizonOutOfRange`] if there is no
-    /// value, too many of them, or `step` is not positive.
+    /// [`ForecastError::NotFinite`] if a value is not finite or is negative; [`ForecastError::HorizonOutOfRange`] if
+    /// there is no value, too many of them, or `step` is not positive.
     pub fn new(
         method: &'static str,
         start: Timestamp,
@@ -306,8 +306,8 @@ impl Forecast {
     }
 
     /// The demand to provide for at `now`: the forecaster's direct estimate if it has one, else the
-    /// [`peak`](Self::peak) of the path over `window`. `None` once the forecast has expired, or if the path does not cover
-    /// the window.
+    /// [`peak`](Self::peak) of the path over `window`. `None` once the forecast has expired, or if the path does not
+    /// cover the window.
     #[must_use]
     pub fn demand(&self, now: Timestamp, window: SignedDuration) -> Option<f64> {
         match self.direct() {
@@ -331,9 +331,9 @@ impl Forecast {
     /// The highest value predicted for `[from, from + window]`, of the upper path if there is one.
     ///
     /// The part of the window before the start of the forecast is left out. `None` if `from` is after
-    /// [`valid_until`](Self::valid_until), if the window ends before the forecast starts or after it ends, or if `window`
-    /// is negative; a partly covered window has no peak. To have the window covered until expiry, ask the forecaster
-    /// for a horizon of the window plus [`FORECAST_VALIDITY`] and one step.
+    /// [`valid_until`](Self::valid_until), if the window ends before the forecast starts or after it ends, or if
+    /// `window` is negative; a partly covered window has no peak. To have the window covered until expiry, ask the
+    /// forecaster for a horizon of the window plus [`FORECAST_VALIDITY`] and one step.
     ///
     /// # Guarantees
     /// - A longer window that is covered never gives a smaller answer.

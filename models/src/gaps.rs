@@ -32,7 +32,8 @@ pub(crate) const OUTLIER_RATIO: f64 = 100.0;
 pub(crate) const OUTLIER_RUN: usize = 5;
 /// More runs than these of about one height, none of them a single sample, are load.
 pub(crate) const OUTLIER_RUNS: usize = 3;
-/// The quantile of the positive samples that counts as usual; low enough that one percent of outliers does not reach it.
+/// The quantile of the positive samples that counts as usual; low enough that one percent of outliers does not reach
+/// it.
 const USUAL: f64 = 0.95;
 
 /// What a forecaster requires of a history.
@@ -68,8 +69,8 @@ impl PreparedHistory {
     /// Outliers become missing first. A hole of more than a day cuts off the history before it.
     ///
     /// # Errors
-    /// In this order: [`ForecastError::StepMismatch`], [`ForecastError::InsufficientHistory`], [`ForecastError::StaleHistory`],
-    /// [`ForecastError::TooManyGaps`], [`ForecastError::ZeroSeries`].
+    /// In this order: [`ForecastError::StepMismatch`], [`ForecastError::InsufficientHistory`],
+    /// [`ForecastError::StaleHistory`], [`ForecastError::TooManyGaps`], [`ForecastError::ZeroSeries`].
     pub(crate) fn new(
         history: &Series,
         requirements: HistoryRequirements,

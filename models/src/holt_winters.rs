@@ -28,8 +28,8 @@ pub struct Config {
     pub season: SignedDuration,
     /// The smoothing factor of the level: above 0, at most 1.
     pub alpha: f64,
-    /// The smoothing factor of the trend, as a part of `alpha`: 0 to 1. At 0 there is no trend. With `gamma` above 0, only
-    /// values near 0 are stable.
+    /// The smoothing factor of the trend, as a part of `alpha`: 0 to 1. At 0 there is no trend. With `gamma` above 0,
+    /// only values near 0 are stable.
     pub beta: f64,
     /// The smoothing factor of the season: 0 to 1.
     pub gamma: f64,
@@ -141,13 +141,12 @@ impl Config {
 /// The `beta` at which the errors of the recursion begin to grow, for a season of `season` steps.
 ///
 /// # Source
-/// Written with the lag operator B, a series is `H(B)` times its forecast errors, with
-/// `H = 1 + alpha B/(1-B) + alpha beta B/(1-B)^2 + gamma B^m/(1-B^m)`. On the unit circle, at the frequency w,
-/// `Re H = 1 - (alpha + gamma)/2 - alpha beta / (4 sin^2(w/2))` and
-/// `Im H = -(alpha cot(w/2) + gamma cot(m w/2)) / 2`. By the criterion of Nyquist the errors die out as long as the real
-/// part is positive where the imaginary one first vanishes, between half a cycle and a whole one per season. For a day
-/// of minutes the limit of `beta` is a few hundred-thousandths. With 0.9 for all three, as the manual of another
-/// autoscaler suggests, the forecast exceeds the data by orders of magnitude.
+/// Written with the lag operator B, a series is `H(B)` times its forecast errors, with `H = 1 + alpha B/(1-B) + alpha
+/// beta B/(1-B)^2 + gamma B^m/(1-B^m)`. On the unit circle, at the frequency w, `Re H = 1 - (alpha + gamma)/2 - alpha
+/// beta / (4 sin^2(w/2))` and `Im H = -(alpha cot(w/2) + gamma cot(m w/2)) / 2`. By the criterion of Nyquist the
+/// errors die out as long as the real part is positive where the imaginary one first vanishes, between half a cycle
+/// and a whole one per season. For a day of minutes the limit of `beta` is a few hundred-thousandths. With 0.9 for all
+/// three, as the manual of another autoscaler suggests, the forecast exceeds the data by orders of magnitude.
 fn steepest(alpha: f64, gamma: f64, season: f64) -> f64 {
     if gamma == 0.0 {
         return f64::INFINITY;

@@ -59,7 +59,8 @@ struct BestLag {
 /// `values` without holes, the last one the newest; a day must be a whole number of steps.
 ///
 /// # Errors
-/// [`ForecastError::NotPeriodic`] with the best lag of any length, [`ForecastError::InsufficientHistory`] under two days.
+/// [`ForecastError::NotPeriodic`] with the best lag of any length, [`ForecastError::InsufficientHistory`] under two
+/// days.
 pub(crate) fn detect(
     fourier: &mut Fourier,
     values: &[f64],

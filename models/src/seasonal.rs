@@ -137,7 +137,8 @@ impl SeasonalNaive {
         Ok(Self { config })
     }
 
-    /// The level of the last quarter of an hour, relative to what this forecaster would have predicted a season earlier.
+    /// The level of the last quarter of an hour, relative to what this forecaster would have predicted a season
+    /// earlier.
     fn level_ratio(&self, values: &[f64], season: usize, cycles: usize) -> f64 {
         if !self.config.level_ratio {
             return 1.0;

@@ -60,8 +60,8 @@ impl Series {
     /// Bins samples onto a grid from `start` to `end`, both included, like the result of a range query.
     ///
     /// A sample belongs to the slot whose span holds it. Within a slot the newest valid sample wins; at equal times,
-    /// the one later in the slice. The order of the slice has no other effect. Samples that lie outside the grid, are not
-    /// finite or are negative are ignored.
+    /// the one later in the slice. The order of the slice has no other effect. Samples that lie outside the grid, are
+    /// not finite or are negative are ignored.
     ///
     /// A `step` that is not positive, or an `end` before `start`, gives an empty series.
     #[must_use]

@@ -380,8 +380,8 @@ fn one_outlier_changes_almost_nothing() {
     }
 }
 
-/// A thousandfold value for at most five samples is an outlier. Fifty times the demand is load, and so is a thousandfold
-/// value that lasts; the forecast may then be up to one and a half times as high.
+/// A thousandfold value for at most five samples is an outlier. Fifty times the demand is load, and so is a
+/// thousandfold value that lasts; the forecast may then be up to one and a half times as high.
 #[test]
 fn short_outliers_have_no_effect_and_load_has_at_most_that_of_the_ceiling() {
     for (factor, run, believed) in [
@@ -536,9 +536,9 @@ proptest! {
         }
     }
 
-    /// F6: one percent of scattered outliers of any value changes the mean of a forecast by at most a quarter. A median is
-    /// changed more at a time of day where most of its days are outliers: by at most a hundred times the usual maximum,
-    /// which is below 16.5, in one of 144 slots.
+    /// F6: one percent of scattered outliers of any value changes the mean of a forecast by at most a quarter. A
+    /// median is changed more at a time of day where most of its days are outliers: by at most a hundred times the
+    /// usual maximum, which is below 16.5, in one of 144 slots.
     #[test]
     fn one_percent_of_outliers_has_a_bounded_effect(
         outliers in prop::collection::vec((0_usize..7 * DAY, prop_oneof![

@@ -130,13 +130,13 @@ fn replay(arguments: &Arguments) -> Result<(), Failure> {
 /// The tables and goals of the measurements of `--more`.
 fn measure_more(traces: &[Trace]) -> Result<(String, ExtraGoals), Failure> {
     let ahead = PathErrors::measure(traces, &|line| {
-        report_progress(&format!("ahead       {line}"))
+        report_progress(&format!("ahead       {line}"));
     })?;
     let cold = ColdStart::measure(traces, &|line| {
-        report_progress(&format!("cold start  {line}"))
+        report_progress(&format!("cold start  {line}"));
     })?;
     let faults = Faults::measure(traces, &|line| {
-        report_progress(&format!("faults      {line}"))
+        report_progress(&format!("faults      {line}"));
     })?;
     let tables = ahead.table()? + &cold.table()? + &faults.table()?;
     let extra = ExtraGoals {

@@ -6,8 +6,8 @@ use std::thread;
 
 use crate::traces::{Failure, Trace};
 
-/// The results of `work` for each trace, in order of the traces. `work` is called with the index of the trace, `progress` with
-/// a line for each finished trace.
+/// The results of `work` for each trace, in order of the traces. `work` is called with the index of the trace,
+/// `progress` with a line for each finished trace.
 pub(crate) fn map<T: Send>(
     traces: &[Trace],
     progress: &(dyn Fn(&str) + Sync),

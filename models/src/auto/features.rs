@@ -115,8 +115,8 @@ impl View<'_> {
         self.scale.of(self.buffer.highest(steps.from, steps.to)) - self.five(made_at)
     }
 
-    /// The weighted demand of the past days, `ahead` steps after the context's time of day, repeated daily; and the level
-    /// of the hour before that time of day. `None` without a day of history.
+    /// The weighted demand of the past days, `ahead` steps after the context's time of day, repeated daily; and the
+    /// level of the hour before that time of day. `None` without a day of history.
     pub(super) fn similar_days(
         &self,
         context: &FeatureContext,

@@ -300,8 +300,8 @@ impl Learner {
         self.unskilled || !self.sound
     }
 
-    /// Records the upper bounds of the coming window by the model and by persistence, and those of every quantile level for
-    /// the selector.
+    /// Records the upper bounds of the coming window by the model and by persistence, and those of every quantile
+    /// level for the selector.
     fn record_bounds(&mut self, view: &View<'_>, now: usize) {
         let (Some((level, point)), Some(compared)) = (self.point(), self.margins.compared()) else {
             return;

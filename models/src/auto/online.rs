@@ -34,8 +34,8 @@ pub struct OnlineSettings {
     pub lead_minutes: i64,
     /// Minutes of demand that are kept; `i64::MAX` keeps all.
     pub remember_minutes: i64,
-    /// A constant offset of the logarithm from the first step on; `None` derives it from the mean, and renews it when the
-    /// level shifts.
+    /// A constant offset of the logarithm from the first step on; `None` derives it from the mean, and renews it when
+    /// the level shifts.
     pub offset: Option<f64>,
     /// Whether to use persistence (repeating the current level) while the model is no better.
     pub fall_back: bool,
@@ -89,7 +89,8 @@ pub enum SampleOrigin {
 // === impl OnlineSettings ===
 
 impl OnlineSettings {
-    /// The settings of the controller: keeps what features use, follows the level, and falls back to persistence; no path.
+    /// The settings of the controller: keeps what features use, follows the level, and falls back to persistence; no
+    /// path.
     #[must_use]
     pub fn new(lead_minutes: i64) -> Self {
         Self {
@@ -139,7 +140,8 @@ impl OnlineModel {
         self.calibrate();
     }
 
-    /// Learns the demand of the next step without updating the margins; call [`calibrate`](Self::calibrate) before asking.
+    /// Learns the demand of the next step without updating the margins; call [`calibrate`](Self::calibrate) before
+    /// asking.
     pub fn take(&mut self, demand: f64, seen: SampleOrigin) {
         match seen {
             SampleOrigin::Measured => self.buffer.push(demand),

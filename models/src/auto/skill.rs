@@ -76,8 +76,8 @@ impl SkillTracker {
         known.then(|| self.covered_by_persistence / self.evidence)
     }
 
-    /// One minus the loss relative to that of persistence; `None` without a day of evidence, or if the loss of persistence is
-    /// zero.
+    /// One minus the loss relative to that of persistence; `None` without a day of evidence, or if the loss of
+    /// persistence is zero.
     pub(super) fn skill(&self) -> Option<f64> {
         let known = self.has_evidence() && self.loss_of_persistence > 0.0;
         known.then(|| 1.0 - self.loss / self.loss_of_persistence)

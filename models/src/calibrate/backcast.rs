@@ -13,8 +13,8 @@ const FAILED: f64 = f64::NEG_INFINITY;
 /// The predicted peak of the window that begins at each step.
 ///
 /// # Shape
-/// Steps are numbered from the epoch. The forecaster is asked at multiples of `every`, and each forecast serves the windows
-/// that begin before the next one.
+/// Steps are numbered from the epoch. The forecaster is asked at multiples of `every`, and each forecast serves the
+/// windows that begin before the next one.
 #[derive(Clone)]
 pub(super) struct Backcast {
     every: usize,
@@ -62,7 +62,8 @@ impl Backcast {
         self.raw(origin).total_cmp(&FAILED).is_eq()
     }
 
-    /// Records the peaks of the windows up to the next origin, from the path made at `origin`; `None` if there was none.
+    /// Records the peaks of the windows up to the next origin, from the path made at `origin`; `None` if there was
+    /// none.
     pub(super) fn record(&mut self, origin: i64, path: Option<&[f64]>) {
         let Some(at) = self.room_for(origin) else {
             return;

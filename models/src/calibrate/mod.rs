@@ -23,8 +23,8 @@ use crate::gaps::{HistoryRequirements, PreparedHistory};
 use crate::grid::Grid;
 use crate::series::{Series, later, slots, steps};
 
-/// History fetched in addition to that of the wrapped forecaster: seven days of errors at this time of day, and the half
-/// hour around it.
+/// History fetched in addition to that of the wrapped forecaster: seven days of errors at this time of day, and the
+/// half hour around it.
 const ERROR_HISTORY: SignedDuration = SignedDuration::from_hours(7 * 24 + 1);
 
 /// Minutes that the decision window adds to the lead time.
@@ -43,8 +43,8 @@ const LEADS: (SignedDuration, SignedDuration) =
 pub struct Config {
     /// The share of decision windows whose peak demand is to stay within the forecast: 0.5 to 0.999.
     pub quantile: f64,
-    /// The time until added capacity serves, at most six hours. The decision window is this, rounded up to minutes, plus
-    /// three minutes.
+    /// The time until added capacity serves, at most six hours. The decision window is this, rounded up to minutes,
+    /// plus three minutes.
     pub lead_time: SignedDuration,
 }
 
@@ -66,8 +66,8 @@ impl Default for Config {
 /// errors at this time of day in the last week and at any time in the last two days is added to the current
 /// forecast.
 ///
-/// The wrapped forecaster is asked at fixed instants, every [`refit_interval`](Forecaster::refit_interval), for backcasts
-/// and for the current forecast alike, so that the measured errors are those of the forecasts in use.
+/// The wrapped forecaster is asked at fixed instants, every [`refit_interval`](Forecaster::refit_interval), for
+/// backcasts and for the current forecast alike, so that the measured errors are those of the forecasts in use.
 ///
 /// ```
 /// use foretide_models::{Forecaster, Series, calibrate, linear};

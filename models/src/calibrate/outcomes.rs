@@ -84,8 +84,8 @@ impl<'a> Outcomes<'a> {
         outcomes
     }
 
-    /// The logarithmic margin with which a share `quantile` of the windows stays within the forecast; `None` with too few
-    /// errors.
+    /// The logarithmic margin with which a share `quantile` of the windows stays within the forecast; `None` with too
+    /// few errors.
     pub(super) fn margin(&self, backcast: &Backcast, quantile: f64) -> Option<f64> {
         let now = self.values.len();
         let known = now.checked_sub(self.window + 1)?;
@@ -100,8 +100,8 @@ impl<'a> Outcomes<'a> {
         self.raised((value / self.highest).clamp(0.0, CEILING_RATIO), margin) * self.highest
     }
 
-    /// Coverage, and skill against persistence with its own margin, over the last three days: for each hour with the margin
-    /// of that hour, from the errors known then.
+    /// Coverage, and skill against persistence with its own margin, over the last three days: for each hour with the
+    /// margin of that hour, from the errors known then.
     pub(super) fn quality(&self, backcast: &Backcast, quantile: f64) -> (Option<f64>, Option<f64>) {
         let own = self.score(quantile, |at| self.predicted(backcast, at));
         let persistence = self.score(quantile, |at| self.level(at));

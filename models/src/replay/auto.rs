@@ -35,8 +35,8 @@ impl AutoCandidate {
         }
     }
 
-    /// The model with the settings of the controller, for these percentages of under-provisioned minutes; replicas have the
-    /// target of the workload.
+    /// The model with the settings of the controller, for these percentages of under-provisioned minutes; replicas
+    /// have the target of the workload.
     #[must_use]
     pub fn objectives(percents: &'static [f64], lead: usize, workload: &Workload<'_>) -> Self {
         let per_replica = Some(workload.target());
@@ -56,8 +56,8 @@ impl AutoCandidate {
         }
     }
 
-    /// The model of the golden file: it keeps all demand, does not fall back to persistence, and has a fixed offset of its
-    /// logarithm; see [`offset`](Self::offset).
+    /// The model of the golden file: it keeps all demand, does not fall back to persistence, and has a fixed offset of
+    /// its logarithm; see [`offset`](Self::offset).
     #[must_use]
     pub fn with_offset(
         name: &'static str,

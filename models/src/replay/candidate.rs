@@ -81,8 +81,8 @@ impl Tuning {
     }
 }
 
-/// The forecasts of a candidate over the whole workload, at every tuning setting. No value exceeds 1.5 times the highest
-/// demand known at that time.
+/// The forecasts of a candidate over the whole workload, at every tuning setting. No value exceeds 1.5 times the
+/// highest demand known at that time.
 pub fn forecasts(candidate: &mut dyn Candidate, workload: &Workload<'_>) -> Vec<CandidateForecast> {
     let (demand, first) = (workload.demand(), workload.first());
     let tuning = candidate.tuning();

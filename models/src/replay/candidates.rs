@@ -57,8 +57,8 @@ pub struct RefittedCandidate {
 // === impl NaiveCandidate ===
 
 impl NaiveCandidate {
-    /// All naive candidates: `hpa` (the last minute; a margin on it is a lower target), the same window yesterday and a week
-    /// ago, yesterday's window scaled to today's level, and the median and maximum of the last seven days.
+    /// All naive candidates: `hpa` (the last minute; a margin on it is a lower target), the same window yesterday and
+    /// a week ago, yesterday's window scaled to today's level, and the median and maximum of the last seven days.
     #[must_use]
     pub fn all(window: usize) -> [Self; 6] {
         let plain = |name, forecast| Self {

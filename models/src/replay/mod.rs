@@ -157,12 +157,12 @@ struct Autoscaler {
 // === impl Workload ===
 
 impl<'a> Workload<'a> {
-    /// A workload whose demand after the first seven days is counted; if it is shorter than ten and a half days, the last
-    /// four days are. The target of one replica is a tenth of the mean counted demand.
+    /// A workload whose demand after the first seven days is counted; if it is shorter than ten and a half days, the
+    /// last four days are. The target of one replica is a tenth of the mean counted demand.
     ///
     /// # Errors
-    /// [`WorkloadError`] if there are less than five days, a value is not finite or is negative, or all counted values are
-    /// zero.
+    /// [`WorkloadError`] if there are less than five days, a value is not finite or is negative, or all counted values
+    /// are zero.
     pub fn new(demand: &'a [f64]) -> Result<Self, WorkloadError> {
         let minutes = demand.len();
         if minutes < 5 * DAY {
