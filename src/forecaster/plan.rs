@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use foretide_models::{Algorithm, Forecast, Forecaster, ForecastError, Sample, Series};
+use foretide_models::{Algorithm, Forecast, ForecastError, Forecaster, Sample, Series};
 use jiff::{SignedDuration, Timestamp};
 use tokio::task::Id;
 
