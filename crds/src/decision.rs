@@ -1,24 +1,23 @@
-//! Status of the autoscalers: what was decided, from what, and why.
+//! Status of the autoscalers: the last decision, its inputs and its reasons.
 //!
-//! crane's fields come first and keep their meaning; the rest answers "why this many replicas?"
-//! without logs. Only facts are here: sentences and reasons are made by whoever decides. Counts
-//! are what the Kubernetes API calls replicas; a quantity with a unit is text, because floating
-//! point numbers do not survive every client.
+//! crane's fields come first and keep their meaning; the others explain the number of replicas without logs. The
+//! controller writes the reasons and messages. A quantity with a unit is text, because some clients change floating
+//! point numbers.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};
 use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What the controller decided and did.
+/// The last decision of the controller, and its result.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EffectiveHorizontalPodAutoscalerStatus {
-    /// Replicas decided, whether or not anything was scaled to them.
+    /// Number of replicas that was decided, even if the workload was not scaled to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expect_replicas: Option<i32>,
 
-    /// Replicas that the workload had when the decision was made.
+    /// Number of replicas of the workload when the decision was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_replicas: Option<i32>,
 
@@ -26,43 +25,43 @@ pub struct EffectiveHorizontalPodAutoscalerStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_scale_time: Option<Time>,
 
-    /// `Ready`, `PredictionReady`, `CronReady`, `AbleToScale`, `ScalingActive`, `ScalingLimited`; of a fleet also
-    /// `Assigned`, `Balanced`, `MembersReachable`, `ReplicaConflict`, `CapacityKnown`.
+    /// Conditions: `Ready`, `PredictionReady`, `CronReady`, `AbleToScale`, `ScalingActive`, `ScalingLimited`; for a
+    /// FederatedHPA also `Assigned`, `Balanced`, `MembersReachable`, `ReplicaConflict`, `CapacityKnown`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Option<Vec<Condition>>,
 
-    /// Generation of the spec that this status answers.
+    /// Generation of the spec that this status was computed from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// The last decision with all its steps.
+    /// The last decision with its intermediate results.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<DecisionStatus>,
 
-    /// The cron windows and their next change.
+    /// The cron windows and when each opens or closes next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub windows: Option<Vec<WindowStatus>>,
 
-    /// What the controller must remember over a restart.
+    /// State that the controller restores after a restart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history: Option<HistoryStatus>,
 }
 
-/// One decision: the proposals, and how they became one number of replicas.
+/// One decision: the proposals, and the steps from them to one number of replicas.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DecisionStatus {
-    /// When it was made.
+    /// Time of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<Time>,
 
-    /// Replicas of the workload at that time.
+    /// Number of replicas of the workload at that time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_replicas: Option<i32>,
 
-    /// What each source asked for.
+    /// The proposal of each source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub proposals: Option<Vec<ProposalStatus>>,
@@ -71,27 +70,27 @@ pub struct DecisionStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub winner: Option<ProposalSource>,
 
-    /// The largest proposal.
+    /// The largest proposal, in replicas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maximum: Option<i32>,
 
-    /// After the stabilization window.
+    /// Replicas after the stabilization window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stabilized: Option<i32>,
 
-    /// After the scaling policies.
+    /// Replicas after the scaling policies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limited: Option<i32>,
 
-    /// After `minReplicas` and `maxReplicas`: the result.
+    /// Replicas after `minReplicas` and `maxReplicas`: the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub desired: Option<i32>,
 
-    /// What forecast and cron windows alone ask for, after their own stabilization and limits.
+    /// Replicas that forecast and cron windows alone require, after their own stabilization and limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub floor: Option<i32>,
 
-    /// Reason of the limit that changed the result, such as `TooManyReplicas`; absent if none did.
+    /// Reason why a limit changed the result, such as `TooManyReplicas`; absent if no limit did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
 
@@ -100,97 +99,96 @@ pub struct DecisionStatus {
     pub message: Option<String>,
 }
 
-/// What one source asked for.
+/// The proposal of one source.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProposalStatus {
-    /// Where the proposal comes from.
+    /// Source of the proposal.
     pub source: ProposalSource,
 
-    /// Which metric (such as `resource.cpu`) or which cron window.
+    /// Name of the metric, such as `resource.cpu`, or of the cron window.
     pub name: String,
 
-    /// Replicas asked for; absent if the source asks for nothing.
+    /// Number of replicas proposed; absent if the source proposes none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
 
-    /// Value measured or predicted, in the metric's unit.
+    /// Measured or predicted value, in the unit of the metric.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
 
-    /// Value to hold, in the same unit.
+    /// Target value of the metric, in the same unit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
 
-    /// Why the proposal is absent or not what the value alone says.
+    /// Reason why the proposal is absent, or differs from what the value alone would give.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 
-    /// What a forecast stands on; only for `forecast`. As of the last write of the status.
+    /// Algorithm, input and accuracy of the forecast; only for `forecast`. As of the last write of the status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forecast: Option<ForecastStatus>,
 }
 
-/// What a forecast stands on: who made it from what, and how well that has gone lately.
+/// Algorithm and input of a forecast, and its recent accuracy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ForecastStatus {
-    /// The algorithm in use, such as `auto`.
+    /// Algorithm in use, such as `auto`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub algorithm: Option<String>,
 
-    /// The quantile in use, as text: "0.9" is meant to be enough nine times out of ten.
+    /// Quantile in use, as text: "0.9" means that the forecast should cover the demand nine times out of ten.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quantile: Option<String>,
 
-    /// The part of the last three days' forecasts that were enough, as text. Near the quantile, the
-    /// forecast is honest.
+    /// Share of the forecasts of the last three days that covered the demand, as text. It should be close to the
+    /// quantile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coverage: Option<String>,
 
-    /// How much better than "it stays as it is" the last three days' forecasts were, as text: 0 is
-    /// no better, 1 is perfect.
+    /// Accuracy of the forecasts of the last three days, compared with repeating the current demand, as text: 0 is no
+    /// better, 1 is perfect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skill: Option<String>,
 
-    /// The span that is provided for, in seconds: the lead time and three minutes.
+    /// Length of the window whose peak demand is forecast, in seconds: the lead time and three minutes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_seconds: Option<i64>,
 
-    /// How long added replicas are taken to need until they serve, in seconds.
+    /// Assumed time from adding a replica until it serves, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lead_time_seconds: Option<i64>,
 
-    /// Where the lead time is from: `spec`, `measured` (the workload's own pods) or `default`.
+    /// Source of the lead time: `spec`, `measured` (from the workload's own pods) or `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lead_time_source: Option<String>,
 
-    /// The first sample that was learnt from.
+    /// Time of the first sample that the forecast uses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub learnt_from: Option<Time>,
 
-    /// Where the history ends that the forecast knows.
+    /// End of the history that the forecast uses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub known_until: Option<Time>,
 
-    /// What is worth knowing about the forecast, in one word, such as `WarmingUp`, `NoSkill` or
-    /// `Censored`.
+    /// Remark on the forecast in one word, such as `WarmingUp`, `NoSkill` or `Censored`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remark: Option<String>,
 
-    /// The same in a sentence.
+    /// The remark as a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// Where a proposal comes from.
+/// Source of a proposal.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = crate::shared::leave_description_to_field)]
 pub enum ProposalSource {
-    /// A metric as it is now.
+    /// The current value of a metric.
     Observed,
     /// The forecast of a metric.
     Forecast,
@@ -213,8 +211,8 @@ pub struct WindowStatus {
     pub next_transition: Option<Time>,
 }
 
-/// What the stabilization windows and scaling policies look back on. Saved with writes that happen
-/// anyway, so it may be older than the last decision.
+/// Recent recommendations and scale events, which the stabilization windows and scaling policies use. Saved only with
+/// other changes of the status, so it may be older than the last decision.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HistoryStatus {
@@ -223,31 +221,31 @@ pub struct HistoryStatus {
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub recommendations: Option<Vec<RecommendationStatus>>,
 
-    /// Recent changes of the number of replicas, oldest first.
+    /// Recent scale events, oldest first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub events: Option<Vec<ScaleEventStatus>>,
 }
 
-/// One recommendation of the past.
+/// One past recommendation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RecommendationStatus {
-    /// When it was made.
+    /// Time of the recommendation.
     pub time: MicroTime,
 
-    /// Which of the two lanes made it.
+    /// Lane that made the recommendation.
     pub lane: Lane,
 
-    /// The recommendation.
+    /// Recommended number of replicas.
     pub replicas: i32,
 
-    /// Whether the child HorizontalPodAutoscaler can have made it too; only for `observed`.
+    /// Whether the child HorizontalPodAutoscaler can have made the same recommendation; only for `observed`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mirrored: Option<bool>,
 }
 
-/// The two ways a number of replicas is arrived at; the larger result counts.
+/// The two calculations of the number of replicas; the larger result is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = crate::shared::leave_description_to_field)]
@@ -258,11 +256,11 @@ pub enum Lane {
     Floor,
 }
 
-/// One change of the number of replicas in the past.
+/// One past change of the number of replicas.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ScaleEventStatus {
-    /// When the workload was scaled.
+    /// Time of the change.
     pub time: MicroTime,
 
     /// Replicas added; negative if removed.

@@ -1,11 +1,11 @@
-//! `EffectiveHorizontalPodAutoscaler`: what a user asks for one workload.
+//! `EffectiveHorizontalPodAutoscaler`: autoscaling of one workload.
 //!
 //! crane's kind, field for field, on autoscaling/v2; fields of our own are optional additions, so
 //! crane's manifests apply unchanged. The doc comments are the descriptions that
-//! `kubectl explain` shows. Nothing here gives a field a meaning: defaults that depend on other
-//! fields, time zones and cron expressions belong to the validation of the service. Defaults of
-//! the schema are applied by the API server, never by these types, so that an object is written
-//! back as it was read. What the controller answers is in [`crate::EffectiveHorizontalPodAutoscalerStatus`].
+//! `kubectl explain` shows. Defaults that depend on other fields, time zones and cron
+//! expressions are left to the validation of the service. The API server applies the defaults of the schema; these
+//! types do not, so that an object is written back as it was read. The status is
+//! [`crate::EffectiveHorizontalPodAutoscalerStatus`].
 
 use k8s_openapi::api::autoscaling::v2::{
     CrossVersionObjectReference, HorizontalPodAutoscalerBehavior, MetricSpec,
@@ -19,7 +19,7 @@ use crate::{Algorithm, EffectiveHorizontalPodAutoscalerStatus, Passthrough};
 /// CEL: one cron expression: an optional zone, then five fields or a name such as `@daily`.
 const IS_CRON: &str = r"self.matches('^\\s*((CRON_)?TZ=\\S+\\s+)?(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|[^@\\s]\\S*(\\s+\\S+){4})\\s*$')";
 
-/// CEL: not `@every`, which [`IS_CRON`] refuses too, but with less to say.
+/// CEL: not `@every`, which [`IS_CRON`] rejects too, but with a less specific message.
 const NOT_EVERY: &str = "!self.contains('@every')";
 
 const CRON_FORM: &str = "a cron expression has five fields (minute hour day-of-month month day-of-week), such as '0 9 * * 1-5', or is one of @yearly @monthly @weekly @daily @hourly";
@@ -40,7 +40,7 @@ const CRON_EVERY: &str = "'@every' has no fixed times of day and cannot open or 
         name = "STRATEGY",
         type_ = "string",
         json_path = ".spec.scaleStrategy",
-        description = "Auto scales; Preview only shows what it would do."
+        description = "Auto scales the workload; Preview only shows the decision."
     ),
     printcolumn(
         name = "MINPODS",
@@ -58,7 +58,7 @@ const CRON_EVERY: &str = "'@every' has no fixed times of day and cannot open or 
         name = "SPECIFICPODS",
         type_ = "integer",
         json_path = ".spec.specificReplicas",
-        description = "Replicas enforced under Preview."
+        description = "Replicas that Preview scales to."
     ),
     printcolumn(
         name = "REPLICAS",
@@ -92,43 +92,42 @@ pub struct EffectiveHorizontalPodAutoscalerSpec {
         .message("minReplicas must be 0 or more; 0 allows scaling to zero"))]
     pub min_replicas: Option<i32>,
 
-    /// Most replicas; whatever the metrics, the forecast or a cron window ask for, never more.
+    /// Most replicas, also when the metrics, the forecast or a cron window require more.
     #[x_kube(validation = Rule::new("self >= 1 && self <= 10000")
         .message("maxReplicas must be between 1 and 10000; to stop a workload scale it to 0 replicas"))]
     pub max_replicas: i32,
 
-    /// `Auto` scales the workload. `Preview` computes and shows everything, and scales only to
-    /// `specificReplicas` if that is set. Switching takes effect at once. Default `Auto`.
+    /// `Auto` scales the workload. `Preview` computes and shows the decision, but scales only to `specificReplicas`,
+    /// and only if that is set. A change takes effect at once. Default `Auto`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "Auto"))]
     pub scale_strategy: Option<ScaleStrategy>,
 
     /// How `Auto` scales. `Delegated`: through a HorizontalPodAutoscaler that this object owns,
-    /// which goes on scaling when the controller is down. `Direct`: the controller writes the
-    /// scale itself. Left out, `Delegated`, except where a HorizontalPodAutoscaler cannot serve:
-    /// with `minReplicas: 0` (not of a FederatedHPA), or with crons and no metrics.
+    /// which continues to scale when the controller is down. `Direct`: the controller writes the scale itself. Default
+    /// `Delegated`; `Direct` where a HorizontalPodAutoscaler cannot be used: with `minReplicas: 0` (except in a
+    /// FederatedHPA), or with crons and no metrics.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
 
     /// Under `Preview`, the number of replicas to scale to, kept within `minReplicas` and
-    /// `maxReplicas`. Left out, `Preview` leaves the workload alone.
+    /// `maxReplicas`. If not set, `Preview` does not scale the workload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new("self >= 0")
         .message("specificReplicas must be 0 or more; leave it out to let Preview only watch"))]
     pub specific_replicas: Option<i32>,
 
-    /// What to measure and the value to hold, exactly as in an autoscaling/v2
-    /// HorizontalPodAutoscaler. The metric that asks for most replicas decides. Fields that this
-    /// version does not know are kept and passed on. Left out, and without crons, cpu utilization
-    /// is held at 80 %.
+    /// Metrics and their target values, as in an autoscaling/v2 HorizontalPodAutoscaler. The metric that requires the
+    /// most replicas decides. Unknown fields are kept and passed on. If neither metrics nor crons are set, the target
+    /// is a cpu utilization of 80 %.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub metrics: Option<Vec<Passthrough<MetricSpec>>>,
 
-    /// Times of the day or week at which a number of replicas is held. Where windows overlap the
-    /// largest target counts; outside all windows crons ask for nothing when there are other
-    /// sources, and hold the current replicas when there are none.
+    /// Times of the day or week at which a number of replicas is kept. Where windows overlap, the largest
+    /// `targetReplicas` applies. Outside all windows, crons have no effect if there are metrics or a prediction;
+    /// without these, the current number of replicas is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     #[x_kube(
@@ -138,19 +137,17 @@ pub struct EffectiveHorizontalPodAutoscalerSpec {
     )]
     pub crons: Option<Vec<CronSpec>>,
 
-    /// How fast to scale and how long to wait before scaling down, exactly as in an
-    /// autoscaling/v2 HorizontalPodAutoscaler. Fields that this version does not know are kept and
-    /// passed on.
+    /// How fast to scale, and how long to wait before scaling down, as in an autoscaling/v2 HorizontalPodAutoscaler.
+    /// Unknown fields are kept and passed on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub behavior: Option<Passthrough<HorizontalPodAutoscalerBehavior>>,
 
-    /// Scales ahead of the load, by a forecast of every metric that has a history. Left out,
-    /// nothing is forecast.
+    /// Scales ahead of the load, by a forecast of each metric that has a history. If not set, nothing is forecast.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prediction: Option<Prediction>,
 }
 
-/// Whether to act.
+/// Whether to scale the workload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = crate::shared::leave_description_to_field)]
 pub enum ScaleStrategy {
@@ -172,7 +169,7 @@ pub enum Mode {
     Direct,
 }
 
-/// One cron window: a number of replicas, held from each `start` to the next `end`.
+/// One cron window: a number of replicas, kept from each `start` to the next `end`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -187,7 +184,7 @@ pub struct CronSpec {
     #[schemars(length(max = 253))]
     pub name: Option<String>,
 
-    /// What the window is for, in your words.
+    /// Purpose of the window, as free text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub description: Option<String>,
@@ -198,9 +195,9 @@ pub struct CronSpec {
     #[schemars(length(max = 64))]
     pub timezone: Option<String>,
 
-    /// When the window opens, as five cron fields: minute, hour, day of month, month, day of week.
-    /// `?` means `*`. Example: `0 9 * * 1-5`, weekdays at nine. A time skipped by daylight saving
-    /// opens at the first instant after the gap; a repeated one opens the first time.
+    /// When the window opens, as five cron fields: minute, hour, day of month, month, day of week. `?` means `*`.
+    /// Example: `0 9 * * 1-5`, weekdays at nine. If daylight saving skips the time, the window opens at the first
+    /// instant after the gap; if it repeats the time, the window opens the first time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     #[x_kube(
@@ -209,9 +206,8 @@ pub struct CronSpec {
     )]
     pub start: Option<String>,
 
-    /// When the window closes, written as `start`. It closes at the first `end` after each
-    /// `start`, also when that is on another day. After it the replicas are held for the
-    /// scale-down stabilization window (300 s unless `behavior` says otherwise).
+    /// When the window closes, in the same format as `start`. It closes at the first `end` after each `start`, also on
+    /// a later day. Replicas are then kept for the scale-down stabilization window (300 s unless set in `behavior`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     #[x_kube(
@@ -220,7 +216,7 @@ pub struct CronSpec {
     )]
     pub end: Option<String>,
 
-    /// Replicas to hold while the window is open; other sources may ask for more.
+    /// Number of replicas to keep while the window is open; metrics and the prediction may require more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new("self >= 0 && self <= 10000")
         .message("targetReplicas must be between 0 and 10000"))]
@@ -235,35 +231,34 @@ pub struct CronSpec {
         .message("quantile and maxUnderProvisionedPercent exclude each other: the second chooses the first; keep one")
 )]
 pub struct Prediction {
-    /// How far ahead `dsp`, `percentile` and other forecasts of a whole path look: the peak of
-    /// this window is provided for. `auto` looks ahead by `leadTimeSeconds` instead. Default 3600.
+    /// Length of the window whose forecast peak is scaled for, in seconds. Used by `dsp`, `percentile` and other
+    /// algorithms that forecast a path; `auto` looks ahead by `leadTimeSeconds` instead. Default 3600.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = 3600))]
     #[x_kube(validation = Rule::new("self >= 60 && self <= 604800")
         .message("predictionWindowSeconds must be between 60 and 604800 (one minute to seven days); 3600 is usual"))]
     pub prediction_window_seconds: Option<i32>,
 
-    /// How to forecast. Left out, `auto`.
+    /// How to forecast. Default `auto`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prediction_algorithm: Option<Algorithm>,
 
-    /// Share of the time for which the forecast should be enough: 0.9 lets the demand exceed the
-    /// forecast one minute in ten (the observed metrics still follow it). Higher costs more
-    /// replicas. Default 0.9.
+    /// Share of the time for which the forecast should cover the demand: with 0.9 the demand may exceed the forecast
+    /// one minute in ten (the current metrics still scale up then). A higher value costs more replicas. Default 0.9.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new("double(self) >= 0.5 && double(self) <= 0.999")
         .message("quantile must be between 0.5 and 0.999; 0.9 is usual, 0.99 costs more replicas"))]
     pub quantile: Option<f64>,
 
-    /// How long a new replica takes from creation to ready. Left out, it is measured from the
-    /// workload's own pods, and 120 until there are any.
+    /// Time that a new replica takes from creation to ready, in seconds. If not set, it is measured from the
+    /// workload's own pods; until there are any, it is 120.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new("self >= 30 && self <= 1200")
         .message("leadTimeSeconds must be between 30 and 1200; leave it out to have it measured"))]
     pub lead_time_seconds: Option<i32>,
 
-    /// Instead of `quantile`: the share of minutes, in percent, that may be under-provisioned; the
-    /// quantile that keeps it is found and adjusted from the past.
+    /// Percentage of minutes that may be under-provisioned; replaces `quantile`. The quantile is then selected from
+    /// the past demand and adjusted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new("double(self) > 0.0 && double(self) < 100.0")
         .message("maxUnderProvisionedPercent must be above 0 and below 100; 1 is one minute in a hundred"))]
@@ -311,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn every_example_reads_writes_back_as_it_was_and_is_accepted() {
+    fn every_example_round_trips_and_is_valid() {
         let rules = Rules::of::<EffectiveHorizontalPodAutoscaler>();
         for (name, yaml) in EXAMPLES {
             let written: Value = serde_saphyr::from_str(yaml).unwrap();
@@ -323,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn every_autoscaler_under_examples_writes_back_as_it_was_and_is_accepted() {
+    fn every_autoscaler_under_examples_round_trips_and_is_valid() {
         let rules = Rules::of::<EffectiveHorizontalPodAutoscaler>();
         let mut seen = 0;
         for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../examples")).unwrap()
@@ -349,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn the_examples_say_what_they_are_meant_to() {
+    fn the_examples_have_the_intended_fields() {
         let [apache, local, multi] = EXAMPLES.map(|(_, yaml)| {
             serde_saphyr::from_str::<EffectiveHorizontalPodAutoscaler>(yaml)
                 .unwrap()
@@ -379,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn fragments_of_a_manifest_read_when_merged_into_a_whole_one() {
+    fn fragments_of_a_manifest_parse_when_merged_into_a_complete_one() {
         let (_, whole) = EXAMPLES[0];
         let fragments = [
             json!({"spec": {"prediction": {"predictionWindowSeconds": 3600, "predictionAlgorithm": {
@@ -423,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_of_a_later_autoscaler_is_kept_under_metrics_and_behavior() {
+    fn unknown_fields_of_metrics_and_behavior_are_kept() {
         let object = merged(
             EXAMPLES[0].1,
             &json!({"spec": {
@@ -442,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_with_every_field_writes_back_as_it_was() {
+    fn a_status_with_every_field_round_trips() {
         let status = json!({
             "expectReplicas": 7,
             "currentReplicas": 5,
@@ -479,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn an_algorithm_nobody_knows_does_not_make_the_object_unreadable() {
+    fn an_object_with_an_unknown_algorithm_can_be_read() {
         let fragment =
             json!({"spec": {"prediction": {"predictionAlgorithm": {"algorithmType": "arima"}}}});
         let object = merged(EXAMPLES[0].1, &fragment);

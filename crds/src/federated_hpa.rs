@@ -1,9 +1,8 @@
-//! `FederatedHPA`: what a user asks for one workload that runs in many clusters.
+//! `FederatedHPA`: autoscaling of one workload that runs in many clusters.
 //!
-//! Everything that an [`crate::EffectiveHorizontalPodAutoscaler`] says, and how it is divided over the member
-//! clusters. The fields of its own are those of Karmada's proposal by their JSON names (seed 001), and
-//! optional additions. Nothing here gives a field a meaning: defaults that depend on other fields belong
-//! to the validation of the service. What the controller answers is in [`FederatedHPAStatus`].
+//! The fields of an [`crate::EffectiveHorizontalPodAutoscaler`], and how its replicas are divided over the member
+//! clusters. The other fields have the JSON names of Karmada's proposal; additional ones are optional. Defaults that
+//! depend on other fields are left to the validation of the service. The status is [`FederatedHPAStatus`].
 
 use std::collections::BTreeMap;
 
@@ -18,27 +17,27 @@ use crate::{
     EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerSpec, FederatedHPAStatus,
 };
 
-/// CEL: every requirement of a selector has an operator that there is.
+/// CEL: every requirement of a selector has a known operator.
 const OPERATORS: &str = "self.all(e, e.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist'])";
-const OPERATORS_SAY: &str = "operator must be In, NotIn, Exists or DoesNotExist";
+const OPERATORS_MESSAGE: &str = "operator must be In, NotIn, Exists or DoesNotExist";
 
 /// CEL: every requirement of a selector has the values that its operator needs.
 const VALUES: &str = "self.all(e, !(e.operator in ['In', 'NotIn']) || (has(e.values) && size(e.values) > 0)) && self.all(e, !(e.operator in ['Exists', 'DoesNotExist']) || !has(e.values) || size(e.values) == 0)";
-const VALUES_SAY: &str =
+const VALUES_MESSAGE: &str =
     "In and NotIn need at least one of values; Exists and DoesNotExist take none";
 
-/// CEL: every toleration has an operator that there is.
+/// CEL: every toleration has a known operator.
 const TOLERATION_OPERATORS: &str =
     "self.all(t, !has(t.operator) || t.operator in ['', 'Equal', 'Exists'])";
 /// CEL: a toleration with `Exists` has no value, and one that compares has a key.
 const TOLERATION_VALUES: &str = "self.all(t, !(has(t.operator) && t.operator == 'Exists') || !has(t.value) || t.value == '') && self.all(t, (has(t.operator) && !(t.operator in ['', 'Equal'])) || (has(t.key) && t.key != ''))";
-/// CEL: every toleration has an effect that there is, or none.
+/// CEL: every toleration has a known effect, or none.
 const TOLERATION_EFFECTS: &str = "self.all(t, !has(t.effect) || t.effect in ['', 'NoSchedule', 'PreferNoSchedule', 'NoExecute'])";
-/// CEL: only a toleration of `NoExecute` ends.
+/// CEL: only a toleration of `NoExecute` has `tolerationSeconds`.
 const TOLERATION_SECONDS: &str =
     "self.all(t, !has(t.tolerationSeconds) || (has(t.effect) && t.effect == 'NoExecute'))";
 
-/// What a `FederatedHPA` should do.
+/// Spec of a `FederatedHPA`.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "autoscaling.foretide.io",
@@ -49,7 +48,7 @@ const TOLERATION_SECONDS: &str =
     status = "FederatedHPAStatus",
     shortname = "fdhpa",
     derive = "PartialEq",
-    doc = "Scales one workload over many clusters: every member cluster is given its part of the replicas, by policy.",
+    doc = "Scales one workload in many clusters, and divides its replicas over the member clusters by a policy.",
     printcolumn(
         name = "REFERENCE",
         type_ = "string",
@@ -61,7 +60,7 @@ const TOLERATION_SECONDS: &str =
         name = "STRATEGY",
         type_ = "string",
         json_path = ".spec.scaleStrategy",
-        description = "Auto scales; Preview only shows what it would do.",
+        description = "Auto scales the workload; Preview only shows the decision.",
         priority = 1
     ),
     printcolumn(
@@ -92,13 +91,13 @@ const TOLERATION_SECONDS: &str =
         name = "READY",
         type_ = "string",
         json_path = ".status.conditions[?(@.type==\"Ready\")].status",
-        description = "Whether the spec could be acted on, and was."
+        description = "Whether the spec is valid and was applied."
     ),
     printcolumn(
         name = "UNASSIGNED",
         type_ = "integer",
         json_path = ".status.unassigned",
-        description = "Replicas of MAXPODS that no cluster can take now.",
+        description = "Part of MAXPODS that no cluster can run at present.",
         priority = 1
     ),
     printcolumn(
@@ -110,42 +109,42 @@ const TOLERATION_SECONDS: &str =
 )]
 #[serde(rename_all = "camelCase")]
 pub struct FederatedHPASpec {
-    /// What is asked of the fleet as a whole.
+    /// Autoscaling of the fleet as a whole.
     #[serde(flatten)]
     pub autoscaling: EffectiveHorizontalPodAutoscalerSpec,
 
-    /// Which clusters may run the workload. Left out, every member.
+    /// Clusters that may run the workload. Default: all members.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_affinity: Option<ClusterAffinity>,
 
-    /// Seconds for which pods of a cluster must stay unschedulable before other clusters are given its
-    /// replicas: time for a cluster autoscaler to add nodes. Default 60.
+    /// Seconds for which pods of a cluster must be unschedulable before their replicas move to other clusters: time
+    /// for a cluster autoscaler to add nodes. Default 60.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new("self >= 0 && self <= 3600")
         .message("autoscaleMultiClusterDelay must be between 0 and 3600 seconds; 60 is usual, 300 where nodes are added on demand"))]
     pub autoscale_multi_cluster_delay: Option<i32>,
 
-    /// Whether a member may have no replicas at all while others serve. Default false.
+    /// Whether a cluster may have no replicas while other clusters serve. Default false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scaling_to_zero: Option<bool>,
 
-    /// How `minReplicas`, `maxReplicas` and what is forecast are divided.
+    /// How `minReplicas`, `maxReplicas` and the replicas of forecasts are divided over clusters.
     #[serde(rename = "federatedHPAAssignment", default)]
     pub federated_hpa_assignment: FederatedHPAAssignment,
 
-    /// What happens to the replicas of a cluster that is lost. `Retain`: they stay its own. `Reassign`: the
-    /// others get them after `tolerationSeconds`. Default `Retain`.
+    /// What happens to the replicas of an unreachable cluster. `Retain`: they stay assigned to it. `Reassign`: they are
+    /// assigned to other clusters after `tolerationSeconds`. Default `Retain`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_policy: Option<FailurePolicy>,
 
-    /// Seconds for which a cluster may be lost before it counts as failed. Default 300.
+    /// Seconds for which a cluster may be unreachable before it counts as failed. Default 300.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new("self >= 0 && self <= 86400")
         .message("tolerationSeconds must be between 0 and 86400 (a day); 300 is usual"))]
     pub toleration_seconds: Option<i32>,
 
-    /// Taints of clusters that are tolerated, as pods tolerate those of nodes. A cluster has the taints that the
-    /// annotation `foretide.io/taints` of its Secret names.
+    /// Taints of clusters that are tolerated, as pods tolerate taints of nodes. The taints of a cluster are in the
+    /// annotation `foretide.io/taints` of its Secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     #[x_kube(
@@ -157,13 +156,13 @@ pub struct FederatedHPASpec {
     )]
     pub cluster_tolerations: Option<Vec<Toleration>>,
 
-    /// Who puts the workload into the members. `Members`: it is there already. `Hub`: the hub's own object,
-    /// named by `scaleTargetRef`, is the template. Default `Members`.
+    /// Who creates the workload in the clusters. `Members`: it exists there already. `Hub`: the controller creates it
+    /// from the object in the hub cluster that `scaleTargetRef` names. Default `Members`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workload_source: Option<WorkloadSource>,
 
-    /// Which metrics are measured in each member and which once for the fleet. Default: metrics of type
-    /// `External` once, the others in each member.
+    /// Which metrics are measured in each cluster, and which once for the fleet. Default: metrics of type `External`
+    /// once, the others in each cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     #[x_kube(
@@ -173,11 +172,11 @@ pub struct FederatedHPASpec {
     )]
     pub metric_scope: Option<Vec<MetricScope>>,
 
-    /// What becomes of the members' HorizontalPodAutoscalers when this object is deleted. Default `Delete`.
+    /// What happens to the HorizontalPodAutoscalers in the clusters when this object is deleted. Default `Delete`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion_policy: Option<DeletionPolicy>,
 
-    /// How fast replicas are moved between clusters.
+    /// How replicas are moved between clusters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rebalance: Option<Rebalance>,
 }
@@ -194,28 +193,28 @@ impl FederatedHPA {
     }
 }
 
-/// Which clusters are meant; everything that is given must match.
+/// Selects clusters; all fields that are set must match.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterAffinity {
-    /// By the labels of the member's Secret.
+    /// Selects by the labels of the cluster's Secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(merge_strategy = StructMerge::Atomic)]
     pub label_selector: Option<ClusterLabelSelector>,
 
-    /// By `provider`, `region` and `zone`, as the labels `foretide.io/provider`, `foretide.io/region` and
-    /// `foretide.io/zone` of the member's Secret say.
+    /// Selects by `provider`, `region` and `zone`, which are the labels `foretide.io/provider`, `foretide.io/region`
+    /// and `foretide.io/zone` of the cluster's Secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(merge_strategy = StructMerge::Atomic)]
     pub field_selector: Option<FieldSelector>,
 
-    /// By name; empty means every cluster.
+    /// Names of the selected clusters; empty selects every cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub cluster_names: Option<Vec<String>>,
 
-    /// Clusters that are never meant, whatever else matches.
+    /// Names of clusters that are never selected, even if the other fields match.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
@@ -236,26 +235,26 @@ pub struct ClusterLabelSelector {
     #[schemars(length(max = 16))]
     #[x_kube(
         merge_strategy = ListMerge::Atomic,
-        validation = Rule::new(OPERATORS).message(OPERATORS_SAY),
-        validation = Rule::new(VALUES).message(VALUES_SAY)
+        validation = Rule::new(OPERATORS).message(OPERATORS_MESSAGE),
+        validation = Rule::new(VALUES).message(VALUES_MESSAGE)
     )]
     pub match_expressions: Option<Vec<LabelSelectorRequirement>>,
 }
 
-/// A selector on what a cluster is.
+/// A selector on the provider, region and zone of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FieldSelector {
-    /// Requirements; keys are `provider`, `region` and `zone`. A cluster may have several zones: `In` asks for one of
-    /// them, `NotIn` for none of them.
+    /// Requirements; keys are `provider`, `region` and `zone`. If a cluster has several zones, `In` matches if one of
+    /// them is listed, and `NotIn` if none is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     #[x_kube(
         merge_strategy = ListMerge::Atomic,
         validation = Rule::new("self.all(e, e.key in ['provider', 'region', 'zone'])")
             .message("key of a fieldSelector must be provider, region or zone; for anything else use labelSelector"),
-        validation = Rule::new(OPERATORS).message(OPERATORS_SAY),
-        validation = Rule::new(VALUES).message(VALUES_SAY)
+        validation = Rule::new(OPERATORS).message(OPERATORS_MESSAGE),
+        validation = Rule::new(VALUES).message(VALUES_MESSAGE)
     )]
     pub match_expressions: Option<Vec<LabelSelectorRequirement>>,
 }
@@ -269,9 +268,9 @@ pub struct FieldSelector {
         .field_path(".clusterAutoscalingPreference")
 )]
 pub struct FederatedHPAAssignment {
-    /// The policy. `Duplicated`: every cluster gets the whole. `Aggregated`: as few clusters as possible.
-    /// `StaticWeighted`: by the weights of the preferences. `DynamicWeighted`: by what each cluster can take.
-    /// `Prioritized`: the clusters of highest priority first. Default `Duplicated`.
+    /// Assignment policy. `Duplicated`: every cluster gets all replicas. `Aggregated`: as few clusters as possible.
+    /// `StaticWeighted`: by `staticWeight`. `DynamicWeighted`: by capacity or demand, see `weightBy`. `Prioritized`:
+    /// clusters with the highest `priority` first. Default `Duplicated`.
     #[serde(
         rename = "federatedHPAAssignmentType",
         default,
@@ -280,14 +279,15 @@ pub struct FederatedHPAAssignment {
     #[schemars(extend("default" = "Duplicated"))]
     pub federated_hpa_assignment_type: Option<AssignmentType>,
 
-    /// Priority, weight and bounds by cluster. `StaticWeighted` leaves out clusters without a weight, unless none has
-    /// one: then all weigh the same. `Prioritized` leaves out clusters without a priority.
+    /// Priority, weight and limits by cluster. `StaticWeighted` assigns nothing to clusters without a weight; if no
+    /// cluster has a weight, all weigh the same. `Prioritized` assigns nothing to clusters without a priority.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub cluster_autoscaling_preference: Option<Vec<TargetClusterAutoscalingPreference>>,
 
-    /// What weighs under `DynamicWeighted`. Default `Capacity`.
+    /// Weight of a cluster under `DynamicWeighted`: `Capacity`, the replicas that it can run, or `Demand`, its part of
+    /// the demand. Default `Capacity`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight_by: Option<WeightBy>,
 }
@@ -296,12 +296,12 @@ pub struct FederatedHPAAssignment {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = crate::shared::leave_description_to_field)]
 pub enum AssignmentType {
-    /// Every cluster gets the whole.
+    /// Every cluster gets all replicas.
     #[default]
     Duplicated,
     /// As few clusters as possible.
     Aggregated,
-    /// By given weights.
+    /// By configured weights.
     StaticWeighted,
     /// By capacity or demand.
     DynamicWeighted,
@@ -309,7 +309,7 @@ pub enum AssignmentType {
     Prioritized,
 }
 
-/// What is preferred for some clusters.
+/// Priority, weight and limits of the selected clusters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -318,69 +318,71 @@ pub enum AssignmentType {
         .field_path(".autoscalingMinThreshold")
 )]
 pub struct TargetClusterAutoscalingPreference {
-    /// Which clusters; `{}` means every one.
+    /// Clusters that this entry applies to; `{}` selects every one.
     pub target_cluster: ClusterAffinity,
 
-    /// Weight under `StaticWeighted`; of several that match a cluster the largest counts. A cluster of weight 0 gets
-    /// only what the others cannot take.
+    /// Weight under `StaticWeighted`. If several entries match a cluster, the largest weight applies. A cluster of
+    /// weight 0 gets only replicas that the others cannot run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new("self >= 0")
         .message("staticWeight must be 0 or more; 0 is for clusters that get only what the others cannot take"))]
     pub static_weight: Option<i32>,
 
-    /// Priority under `Prioritized`; larger comes earlier, and of several that match a cluster the largest counts.
+    /// Priority under `Prioritized`; clusters with a larger one are used first. If several entries match a cluster, the
+    /// largest priority applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
 
-    /// Fewest replicas of one cluster, under every policy that divides (not `Duplicated`); of several that match a
-    /// cluster the largest counts. Where thresholds and `minReplicas` or `maxReplicas` cannot all hold, the thresholds do.
+    /// Fewest replicas of one cluster, under every policy except `Duplicated`. If several entries match a cluster, the
+    /// largest value applies. If thresholds conflict with `minReplicas` or `maxReplicas`, the thresholds take
+    /// precedence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new("self >= 0 && self <= 10000")
         .message("autoscalingMinThreshold must be between 0 and 10000"))]
     pub autoscaling_min_threshold: Option<i32>,
 
-    /// Most replicas of one cluster, under every policy that divides (not `Duplicated`); of several that match a
-    /// cluster the smallest counts, but never less than its fewest.
+    /// Most replicas of one cluster, under every policy except `Duplicated`. If several entries match a cluster, the
+    /// smallest value applies, but at least its `autoscalingMinThreshold`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new("self >= 0 && self <= 10000")
         .message("autoscalingMaxThreshold must be between 0 and 10000"))]
     pub autoscaling_max_threshold: Option<i32>,
 
-    /// Whether the clusters add nodes by themselves, so that their capacity counts as `maxReplicas`.
+    /// Whether the clusters add nodes automatically; their capacity then counts as `maxReplicas`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub elastic: Option<bool>,
 }
 
-/// What weighs under `DynamicWeighted`.
+/// Weight of a cluster under `DynamicWeighted`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = crate::shared::leave_description_to_field)]
 pub enum WeightBy {
-    /// How many replicas a cluster can run.
+    /// The number of replicas that a cluster can run.
     #[default]
     Capacity,
-    /// How much of the demand a cluster has.
+    /// The part of the demand that a cluster has.
     Demand,
 }
 
-/// What happens to the replicas of a lost cluster.
+/// What happens to the replicas of an unreachable cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = crate::shared::leave_description_to_field)]
 pub enum FailurePolicy {
-    /// They stay its own.
+    /// They stay assigned to it.
     #[default]
     Retain,
-    /// The others get them.
+    /// They are assigned to other clusters.
     Reassign,
 }
 
-/// Who puts the workload into the members.
+/// Who creates the workload in the clusters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = crate::shared::leave_description_to_field)]
 pub enum WorkloadSource {
-    /// Somebody else: GitOps, Karmada, OCM.
+    /// Another system, such as GitOps, Karmada or OCM.
     #[default]
     Members,
-    /// We do, from the hub's object.
+    /// The controller, from the object in the hub cluster.
     Hub,
 }
 
@@ -388,52 +390,52 @@ pub enum WorkloadSource {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MetricScope {
-    /// Identifier of the metric, as status shows it, such as `external.queue_length`.
+    /// Identifier of the metric as in the status, such as `external.queue_length`.
     #[schemars(length(max = 512))]
     pub metric: String,
-    /// `Member` or `Fleet`.
+    /// `Member`: measured in each cluster. `Fleet`: measured once.
     pub scope: Scope,
 }
 
 /// Where a metric is measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Scope {
-    /// In each member, for its own pods.
+    /// In each cluster, for its own pods.
     #[default]
     Member,
     /// Once, for all pods.
     Fleet,
 }
 
-/// What becomes of the members' autoscalers.
+/// What happens to the HorizontalPodAutoscalers in the clusters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = crate::shared::leave_description_to_field)]
 pub enum DeletionPolicy {
-    /// They are removed; adopted ones become what they were.
+    /// They are deleted; adopted ones are restored to their original spec.
     #[default]
     Delete,
-    /// They stay as they are.
+    /// They are kept unchanged.
     Retain,
 }
 
-/// How fast replicas are moved between clusters.
+/// How replicas are moved between clusters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Rebalance {
-    /// Seconds between two moves that touch the same cluster. Default 120.
+    /// Least seconds between two moves of replicas to or from the same cluster. Default 120.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new("self >= 0 && self <= 3600")
         .message("cooldownSeconds must be between 0 and 3600; 120 is usual"))]
     pub cooldown_seconds: Option<i32>,
 
-    /// How many syncs in a row must see a reason before anything is taken away. Default 3.
+    /// Number of consecutive syncs with a reason to move replicas before they are taken from a cluster. Default 3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new("self >= 1 && self <= 100")
         .message("settleObservations must be between 1 and 100; 3 is usual"))]
     pub settle_observations: Option<i32>,
 
-    /// Lets `minReplicas` move to where it is needed, from clusters at their minimum whose utilization is below
-    /// this percentage of the target. Left out, minimums stay.
+    /// Utilization, in percent of the target, below which a cluster at its minimum gives part of `minReplicas` to
+    /// clusters that need it. If not set, minimums are not moved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new("self >= 1 && self <= 100")
         .message("minUtilizationPercent must be between 1 and 100; 50 is usual, leave it out to keep minimums where they are"))]

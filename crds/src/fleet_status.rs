@@ -1,7 +1,6 @@
-//! Status of a `FederatedHPA`: the decision for the fleet, and what it means for each cluster.
+//! Status of a `FederatedHPA`: the decision for the fleet, and the share of each cluster with its reason.
 //!
-//! The fleet's part has the fields of an autoscaler of one cluster; each cluster is named and says why it has
-//! what it has. Only facts are here: sentences and reasons are made by whoever decides.
+//! The fields of the fleet are those of an autoscaler of one cluster. The controller writes the reasons and messages.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::KubeSchema;
@@ -9,76 +8,76 @@ use serde::{Deserialize, Serialize};
 
 use crate::EffectiveHorizontalPodAutoscalerStatus;
 
-/// What the controller decided and did for a fleet.
+/// The last decision of the controller for a fleet, and its result.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FederatedHPAStatus {
-    /// The fleet as one workload; replicas are sums over its clusters.
+    /// The decision for the whole fleet; replicas are sums over its clusters.
     #[serde(flatten)]
     pub fleet: EffectiveHorizontalPodAutoscalerStatus,
 
-    /// Replicas of `maxReplicas` that no cluster can take now.
+    /// Part of `maxReplicas` that no cluster can run at present.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unassigned: Option<i32>,
 
-    /// The clusters, by name.
+    /// Status of each cluster, by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub clusters: Option<Vec<ClusterStatus>>,
 
-    /// What rebalancing must remember over a restart, as the controller wrote it.
+    /// State of rebalancing that the controller restores after a restart; not for use by others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ledger: Option<String>,
 }
 
-/// One cluster of a fleet.
+/// Status of one cluster of a fleet.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterStatus {
     /// Name of the cluster.
     pub name: String,
 
-    /// Fewest replicas that are assigned to it.
+    /// Fewest replicas assigned to the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min: Option<i32>,
 
-    /// Most replicas that are assigned to it.
+    /// Most replicas assigned to the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<i32>,
 
-    /// Its share of what forecast, cron windows and metrics of the fleet ask for.
+    /// The cluster's share of the replicas that forecast, cron windows and fleet-wide metrics require.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub floor: Option<i32>,
 
-    /// Replicas asked for there.
+    /// Number of replicas that the workload requests in the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current: Option<i32>,
 
-    /// Pods that are ready.
+    /// Number of ready pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<i32>,
 
-    /// Pods that no node has room for.
+    /// Number of pods that cannot be scheduled for lack of room.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending: Option<i32>,
 
-    /// Replicas that it can run; absent while unknown.
+    /// Number of replicas that the cluster can run; absent while unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<i32>,
 
-    /// Its demand in percent of what its replicas are meant to carry.
+    /// Demand in the cluster, in percent of the target of its replicas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub utilization: Option<i32>,
 
-    /// What was decided for it last, and why.
+    /// Last decision for the cluster, and its reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 
-    /// When replicas were last moved to or from it.
+    /// When replicas were last moved to or from the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_transfer: Option<Time>,
 
-    /// When it was last seen.
+    /// When the cluster was last observed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed: Option<Time>,
 }

@@ -2,9 +2,25 @@
 //!
 //! Two kinds are crane's, so that crane's manifests apply unchanged:
 //! [`EffectiveHorizontalPodAutoscaler`] and [`TimeSeriesPrediction`]; [`FederatedHPA`] is the first of them for
-//! a fleet of clusters. This crate says how they look
-//! on the wire and which values the API server refuses. It refuses to decide anything, to talk to
-//! a cluster, or to depend on the service. Start with `effective_hpa.rs`.
+//! a fleet of clusters. This crate defines their wire format and the validation rules of the API server. What a value
+//! means is left to the validation of the service. Start with `effective_hpa.rs`.
+//!
+//! ```
+//! use foretide_crds::{EffectiveHorizontalPodAutoscaler, ScaleStrategy};
+//!
+//! let object: EffectiveHorizontalPodAutoscaler = serde_json::from_value(serde_json::json!({
+//!     "apiVersion": "autoscaling.crane.io/v1alpha1",
+//!     "kind": "EffectiveHorizontalPodAutoscaler",
+//!     "metadata": { "name": "web", "namespace": "shop" },
+//!     "spec": {
+//!         "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "web" },
+//!         "maxReplicas": 10,
+//!         "scaleStrategy": "Preview",
+//!     },
+//! }))?;
+//! assert_eq!(object.spec.scale_strategy, Some(ScaleStrategy::Preview));
+//! # Ok::<(), serde_json::Error>(())
+//! ```
 
 #![expect(
     unreachable_pub,

@@ -1,4 +1,4 @@
-//! Prints the manifests of all kinds, as the types give them now: `kubectl apply -f -` reads them.
+//! Prints the manifests of all kinds, for `kubectl apply -f -`.
 
 use std::io::{self, Write};
 

@@ -1,8 +1,7 @@
-//! The manifests that install the kinds: made from the types, committed beside them, kept equal.
+//! The manifests of the kinds, generated from the types and committed beside them.
 //!
-//! A definition differs from what the derive makes in one thing: no field is nullable. The API
-//! server then drops a `null` before it applies defaults and rules, as it does for kinds written
-//! in Go, so that no rule ever meets a null.
+//! Unlike in the derived definitions, no field is nullable. The API server then drops a `null` before it applies
+//! defaults and rules, as it does for kinds written in Go, so that rules never see a null.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
@@ -14,7 +13,14 @@ use crate::{EffectiveHorizontalPodAutoscaler, FederatedHPA, TimeSeriesPrediction
 const HEADER: &str =
     "# Made from the types in crds/src by `UPDATE=1 cargo test -p foretide-crds`; do not edit.\n";
 
-/// Definition of one kind, as it is installed.
+/// The CustomResourceDefinition of a kind.
+///
+/// ```
+/// use foretide_crds::{FederatedHPA, definition};
+///
+/// let definition = definition::<FederatedHPA>();
+/// assert_eq!(definition.metadata.name.as_deref(), Some("federatedhpas.autoscaling.foretide.io"));
+/// ```
 #[must_use]
 pub fn definition<K: CustomResourceExt>() -> CustomResourceDefinition {
     let mut definition = K::crd();
@@ -24,13 +30,13 @@ pub fn definition<K: CustomResourceExt>() -> CustomResourceDefinition {
             .as_mut()
             .and_then(|s| s.open_api_v3_schema.as_mut())
         {
-            refuse_null(schema);
+            forbid_null(schema);
         }
     }
     definition
 }
 
-/// Definitions of all kinds, in the order in which [`manifests`] lists them.
+/// The definitions of all kinds, in the order of [`manifests`].
 #[must_use]
 pub fn definitions() -> [CustomResourceDefinition; 3] {
     [
@@ -40,7 +46,13 @@ pub fn definitions() -> [CustomResourceDefinition; 3] {
     ]
 }
 
-/// File name and YAML of every definition, as committed under `crds/`.
+/// The file name and YAML of every definition, as committed under `crds/`.
+///
+/// ```
+/// let (name, yaml) = foretide_crds::manifests()[0];
+/// assert_eq!(name, "autoscaling.crane.io_effectivehorizontalpodautoscalers.yaml");
+/// assert!(yaml.contains("kind: CustomResourceDefinition"));
+/// ```
 ///
 /// # Guarantees
 /// - Equal to [`render`] of [`definitions`].
@@ -62,7 +74,14 @@ pub fn manifests() -> Vec<(&'static str, &'static str)> {
     ]
 }
 
-/// Writes a definition as YAML, with a comment that says where it comes from.
+/// The YAML of a definition, with a comment on how it is generated.
+///
+/// ```
+/// use foretide_crds::{TimeSeriesPrediction, definition, render};
+///
+/// let yaml = render(&definition::<TimeSeriesPrediction>()).expect("definitions of this crate are valid YAML");
+/// assert!(yaml.starts_with("# Made from the types"));
+/// ```
 ///
 /// # Errors
 /// The definition cannot be written as YAML; those of this crate always can.
@@ -70,18 +89,18 @@ pub fn render(definition: &CustomResourceDefinition) -> Result<String, serde_sap
     serde_saphyr::to_string(definition).map(|yaml| format!("{HEADER}{yaml}"))
 }
 
-fn refuse_null(schema: &mut JSONSchemaProps) {
+fn forbid_null(schema: &mut JSONSchemaProps) {
     schema.nullable = None;
     schema
         .properties
         .iter_mut()
         .flat_map(|p| p.values_mut())
-        .for_each(refuse_null);
+        .for_each(forbid_null);
     if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
-        refuse_null(items);
+        forbid_null(items);
     }
     if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
-        refuse_null(values);
+        forbid_null(values);
     }
 }
 
@@ -96,7 +115,7 @@ mod tests {
         clippy::disallowed_methods,
         reason = "UPDATE is a switch of this test alone"
     )]
-    fn the_committed_manifests_are_what_the_types_give() {
+    fn the_committed_manifests_match_the_types() {
         let update = std::env::var("UPDATE").is_ok_and(|v| v == "1");
         for (definition, (file, committed)) in definitions().iter().zip(manifests()) {
             let made = render(definition).unwrap();
@@ -112,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_reads_back_as_its_definition() {
+    fn a_manifest_parses_to_its_definition() {
         for definition in definitions() {
             let yaml = render(&definition).unwrap();
             let read: CustomResourceDefinition = serde_saphyr::from_str(&yaml).unwrap();

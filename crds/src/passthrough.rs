@@ -1,9 +1,7 @@
-//! A field that is passed on: typed for those who read it, kept whole for the one who forwards it.
+//! [`Passthrough`]: a field that is read by type, but forwarded as the user wrote it.
 //!
-//! `metrics` and `behavior` belong to the Kubernetes autoscaler, which may learn fields after this
-//! crate was built. [`Passthrough`] keeps what the user wrote, so that the child autoscaler gets
-//! it, and offers the typed view on demand. It refuses to interpret anything by itself. The schema
-//! is the type's own with every object open to unknown fields.
+//! `metrics` and `behavior` are forwarded to a HorizontalPodAutoscaler, which may have fields that this crate does not
+//! know. Its schema is that of the type, with unknown fields allowed in every object.
 
 use std::{borrow::Cow, fmt, marker::PhantomData};
 
@@ -13,28 +11,40 @@ use serde_json::{Map, Value};
 
 /// Most labels (or expressions) one selector may hold.
 ///
-/// A bound against objects made to be expensive: the selector goes out with every query.
+/// Limits the cost of malicious objects: the selector is part of every query.
 const MAX_SELECTOR_TERMS: u32 = 16;
 
-/// A value of type `T` on the wire, with every field of it kept: also those that `T` does not know.
+/// A value of type `T` on the wire that keeps fields unknown to `T`.
+///
+/// ```
+/// use foretide_crds::Passthrough;
+/// use k8s_openapi::api::autoscaling::v2::MetricSpec;
+/// use serde_json::json;
+///
+/// let raw = json!({ "type": "Resource", "fieldOfALaterVersion": 1 });
+/// let metric = Passthrough::<MetricSpec>::from_raw(raw.clone());
+/// assert_eq!(metric.typed()?.type_, "Resource");
+/// assert_eq!(serde_json::to_value(&metric)?, raw);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 ///
 /// # Guarantees
-/// - Serializing gives back the JSON that was read.
+/// - Serializing returns the JSON that was read.
 /// - [`typed`](Self::typed) never changes what is forwarded.
 pub struct Passthrough<T> {
     raw: Value,
-    seen_as: PhantomData<fn() -> T>,
+    type_of_value: PhantomData<fn() -> T>,
 }
 
 // === impl Passthrough ===
 
 impl<T> Passthrough<T> {
-    /// Wraps JSON as it is; nothing is checked.
+    /// Wraps JSON without checks.
     #[must_use]
     pub fn from_raw(raw: Value) -> Self {
         Self {
             raw,
-            seen_as: PhantomData,
+            type_of_value: PhantomData,
         }
     }
 
@@ -46,10 +56,10 @@ impl<T> Passthrough<T> {
 }
 
 impl<T: DeserializeOwned> Passthrough<T> {
-    /// Reads the known fields.
+    /// Parses the known fields.
     ///
     /// # Errors
-    /// The JSON does not fit `T`; the error names the field and what was expected there.
+    /// The JSON does not match `T`; the error names the field and the expected type.
     pub fn typed(&self) -> Result<T, serde_json::Error> {
         T::deserialize(&self.raw)
     }
@@ -65,7 +75,7 @@ impl<T: Serialize> Passthrough<T> {
     }
 }
 
-// Written by hand: derived versions would ask the same of `T`, which is never stored.
+// Not derived, because a derive would require the same traits of `T`, which is never stored.
 
 impl<T> Clone for Passthrough<T> {
     fn clone(&self) -> Self {
@@ -113,7 +123,7 @@ impl<T: JsonSchema> JsonSchema for Passthrough<T> {
     }
 }
 
-/// Lets unknown fields through in every object below `schema`, and bounds its selectors.
+/// Allows unknown fields in every object below `schema`, and limits its selectors.
 fn open(schema: &mut Map<String, Value>) {
     if let Some(Value::Object(properties)) = schema.get_mut("properties") {
         bound_selector(properties);
@@ -150,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_field_the_type_does_not_know_survives_and_the_known_ones_are_typed() {
+    fn unknown_fields_are_kept_and_known_ones_are_typed() {
         let written = json!({
             "type": "Resource",
             "resource": {
@@ -167,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_does_not_fit_the_type_is_an_error_only_when_it_is_read_as_one() {
+    fn a_value_of_the_wrong_type_is_an_error_only_when_parsed() {
         let metric: Passthrough<MetricSpec> =
             serde_json::from_value(json!({"type": "Resource", "resource": "cpu"})).unwrap();
         let error = metric.typed().unwrap_err().to_string();

@@ -1,8 +1,7 @@
-//! What both kinds say about forecasting: the algorithm, its parameters, and the rules on them.
+//! The forecasting fields of all kinds: the algorithm, its parameters, and their validation rules.
 //!
 //! The field names are crane's. Every field is optional and numbers that crane writes as text stay
-//! text, so that objects stored by crane still read; what a value means is decided by whoever
-//! validates the object, not here.
+//! text, so that objects stored by crane can be read. The service validates and interprets the values.
 
 use kube::KubeSchema;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -16,12 +15,12 @@ const IS_DURATION: &str =
 const SECONDS: &str =
     "(self.endsWith('d') ? int(self.replace('d', '')) * 86400 : duration(self).getSeconds())";
 
-/// CEL: not a duration, or one within the given bounds, so that each fault has one message.
+/// CEL: not a duration, or one within the given bounds, so that each error has one message.
 fn seconds_between(least: u32, most: u32) -> String {
     format!("!{IS_DURATION} || ({SECONDS} >= {least} && {SECONDS} <= {most})")
 }
 
-/// CEL: not a duration, or one that histories can be read in.
+/// CEL: not a duration, or a valid sample interval.
 fn is_sample_interval() -> String {
     format!(
         "{} && (!{IS_DURATION} || 86400 % {SECONDS} == 0)",
@@ -42,20 +41,20 @@ pub(crate) fn leave_description_to_field(schema: &mut Schema) {
 #[serde(rename_all = "camelCase")]
 pub struct Algorithm {
     /// Name of the algorithm: `auto`, `dsp`, `percentile`, `seasonalNaive`, `holtWinters`, `linear`
-    /// or `mstl`. Left out, `auto` is used.
+    /// or `mstl`. Default `auto`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     #[x_kube(validation = Rule::new("self in ['auto', 'dsp', 'percentile', 'seasonalNaive', 'holtWinters', 'linear', 'mstl']")
         .message("algorithmType must be one of auto, dsp, percentile, seasonalNaive, holtWinters, linear, mstl; leave it out to use auto"))]
     pub algorithm_type: Option<AlgorithmType>,
 
-    /// Widens the forecast to the quantile that it would have reached on the recent past. Left
-    /// out, `dsp` and `percentile` are used as they are and all others are calibrated.
+    /// Whether to add a margin measured on the recent past, so that the forecast reaches the quantile. By default,
+    /// `dsp` and `percentile` are not calibrated and all others are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calibrate: Option<bool>,
 
-    /// Parameters of `auto`: learns online what the next minutes bring, from the last ones and from
-    /// the same time on past days.
+    /// Parameters of `auto`: learns online to predict the next minutes, from the last minutes and the same time on past
+    /// days.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto: Option<Auto>,
 
@@ -64,12 +63,12 @@ pub struct Algorithm {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dsp: Option<Dsp>,
 
-    /// Parameters of `percentile`: a constant, the percentile of a histogram of the history. A
-    /// floor for steady services; not for daily load.
+    /// Parameters of `percentile`: a constant, the percentile of a histogram of the history. For services with steady
+    /// load; not for daily load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub percentile: Option<Percentile>,
 
-    /// Parameters of `seasonalNaive`: what was seen at the same time one or more periods ago.
+    /// Parameters of `seasonalNaive`: the values at the same time one or more periods ago.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seasonal_naive: Option<SeasonalNaive>,
 
@@ -81,15 +80,14 @@ pub struct Algorithm {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub linear: Option<Linear>,
 
-    /// Parameters of `mstl`: several seasons by repeated smoothing. Needs a build that has it.
+    /// Parameters of `mstl`: several seasons by repeated smoothing. Needs a build with this algorithm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mstl: Option<Mstl>,
 }
 
 /// Name of a forecasting algorithm.
 ///
-/// A name that this version does not know is kept, so that one object cannot make a whole list
-/// unreadable; validation refuses it by name.
+/// An unknown name is kept, so that one object cannot make a whole list unreadable; validation rejects it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum AlgorithmType {
@@ -105,7 +103,7 @@ pub enum AlgorithmType {
     HoltWinters,
     /// Least squares over the last samples.
     Linear,
-    /// Several seasons by repeated smoothing; needs a build that has it.
+    /// Several seasons by repeated smoothing; needs a build with this algorithm.
     Mstl,
     /// Any other name, as written.
     #[serde(untagged)]
@@ -143,8 +141,7 @@ pub struct Dsp {
     #[x_kube(validation = Rule::new(seconds_between(3_600, 2_592_000)).message(HISTORY_LENGTH_RANGE))]
     pub history_length: Option<String>,
 
-    /// Candidates to choose from, by their error on the last period. Left out, eight `fft`
-    /// candidates are tried.
+    /// Candidates, of which the one with the least error on the last period is used. Default: eight `fft` candidates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimators: Option<Estimators>,
 }
@@ -175,7 +172,7 @@ pub struct Estimators {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MaxValueEstimator {
-    /// Added on top, as a fraction written as text: `"0.1"` is 10 %. Default `"0"`.
+    /// Margin added to the forecast, as a fraction written as text: `"0.1"` is 10 %. Default `"0"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub margin_fraction: Option<String>,
 }
@@ -184,7 +181,7 @@ pub struct MaxValueEstimator {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FftEstimator {
-    /// Added on top, as a fraction written as text: `"0.1"` is 10 %. Default `"0"`.
+    /// Margin added to the forecast, as a fraction written as text: `"0.1"` is 10 %. Default `"0"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub margin_fraction: Option<String>,
 
@@ -211,7 +208,7 @@ pub struct FftEstimator {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Percentile {
-    /// One histogram over all series of the query instead of one per series. Default true.
+    /// Whether to use one histogram over all series of the query instead of one per series. Default true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aggregated: Option<bool>,
 
@@ -233,7 +230,7 @@ pub struct Percentile {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_sample_weight: Option<String>,
 
-    /// Added on top: `"0.1"` is 10 %. Default `"0"`.
+    /// Margin added to the forecast: `"0.1"` is 10 %. Default `"0"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub margin_fraction: Option<String>,
 
@@ -241,8 +238,7 @@ pub struct Percentile {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub percentile: Option<String>,
 
-    /// Utilization at which the percentile should run; the estimate is divided by it. Default
-    /// `"1.0"`.
+    /// Target utilization; the percentile is divided by it. Default `"1.0"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_utilization: Option<String>,
 
@@ -258,7 +254,7 @@ pub struct Percentile {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Histogram {
-    /// Largest value told apart, in the metric's unit. Default `"100"`.
+    /// Largest value of the buckets, in the metric's unit; larger samples are in the last bucket. Default `"100"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_value: Option<String>,
 
@@ -266,7 +262,7 @@ pub struct Histogram {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epsilon: Option<String>,
 
-    /// Time after which a sample counts half, such as `24h`.
+    /// Half-life of the weight of a sample, such as `24h`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub half_life: Option<String>,
 
@@ -294,31 +290,30 @@ pub struct SeasonalNaive {
     #[x_kube(validation = Rule::new(is_sample_interval()).message(SAMPLE_INTERVAL_RANGE))]
     pub sample_interval: Option<String>,
 
-    /// After how long the load repeats: `1d` or `7d`. Default `1d`.
+    /// Period of the load: `1d` or `7d`. Default `1d`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     #[x_kube(validation = Rule::new("self in ['1d', '24h', '7d', '168h']")
         .message("period must be 1d or 7d; use 7d when weekends differ from weekdays"))]
     pub period: Option<String>,
 
-    /// What to take of the past periods: the `last` one, their `median` or their `max`. Default
-    /// `last`.
+    /// Statistic over the past periods: the `last` one, their `median` or their `max`. Default `last`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub statistic: Option<Statistic>,
 
-    /// How many past periods to look at; 1 to 30. Default 1 for `last`, else 7.
+    /// Number of past periods to use; 1 to 30. Default 1 for `last`, else 7.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new("self >= 1 && self <= 30")
         .message("cycles must be between 1 and 30; more history than 30 days is not kept"))]
     pub cycles: Option<i32>,
 
-    /// Scales the past by how much busier (or quieter) the last 15 minutes were than the same
-    /// minutes then, at most five-fold either way. Default false.
+    /// Whether to scale the past by the ratio of the last 15 minutes to the same minutes then, by at most a factor of
+    /// five up or down. Default false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub level_ratio: Option<bool>,
 }
 
-/// What `seasonalNaive` takes of the past periods.
+/// Statistic of `seasonalNaive` over the past periods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = crate::shared::leave_description_to_field)]
@@ -327,7 +322,7 @@ pub enum Statistic {
     Last,
     /// The median of the periods.
     Median,
-    /// The largest of the periods: never less than was needed before.
+    /// The largest of the periods.
     Max,
 }
 
@@ -349,7 +344,7 @@ pub struct HoltWinters {
     #[x_kube(validation = Rule::new(seconds_between(3_600, 2_592_000)).message(HISTORY_LENGTH_RANGE))]
     pub history_length: Option<String>,
 
-    /// After how long the load repeats, such as `1d`; 1 h to 15 d. Default `1d`.
+    /// Period of the load, such as `1d`; 1 h to 15 d. Default `1d`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     #[x_kube(validation = Rule::new(IS_DURATION)
@@ -370,7 +365,7 @@ pub struct Linear {
     #[x_kube(validation = Rule::new(is_sample_interval()).message(SAMPLE_INTERVAL_RANGE))]
     pub sample_interval: Option<String>,
 
-    /// How many of the last samples the line is drawn through; 2 to 10000. Default 60.
+    /// Number of last samples to fit the line to; 2 to 10000. Default 60.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new("self >= 2 && self <= 10000")
         .message("samples must be between 2 and 10000; a line needs two points"))]
@@ -408,7 +403,7 @@ impl JsonSchema for AlgorithmType {
         "AlgorithmType".into()
     }
 
-    /// Text, without an enumeration: the rule on the field lists the names and says what to do.
+    /// Text without an enumeration, because the rule on the field lists the names with a better message.
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({"type": "string"})
     }
@@ -419,7 +414,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn algorithm_names_read_and_write_as_users_spell_them_and_unknown_ones_are_kept() {
+    fn algorithm_names_round_trip_and_unknown_ones_are_kept() {
         for (text, name) in [
             ("auto", AlgorithmType::Auto),
             ("dsp", AlgorithmType::Dsp),

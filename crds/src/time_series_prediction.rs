@@ -1,8 +1,7 @@
-//! `TimeSeriesPrediction`: the forecast of one workload's metrics, for people and charts to see.
+//! `TimeSeriesPrediction`: the forecast of one workload's metrics, for display.
 //!
-//! crane's kind, field for field. The controller writes these objects; whoever writes one by hand
-//! gets it left alone, with a condition that says so. As in crane nothing in the spec is required,
-//! so any object that crane stored still reads.
+//! crane's kind, field for field. The controller writes these objects; it does not change objects that others made, and
+//! sets a condition on them. As in crane, no field of the spec is required, so objects stored by crane can be read.
 
 use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::Condition};
 use kube::{CustomResource, KubeSchema};
@@ -22,7 +21,7 @@ use crate::{Algorithm, ForecastStatus};
     shortname = "tsp",
     derive = "PartialEq",
     derive = "Default",
-    doc = "The forecast of one workload's metrics, and why there is none. Written by the controller for every EffectiveHorizontalPodAutoscaler with a prediction.",
+    doc = "The forecast of one workload's metrics, or the reason why there is none. Written by the controller for every EffectiveHorizontalPodAutoscaler with a prediction.",
     printcolumn(
         name = "TargetRefName",
         type_ = "string",
@@ -56,7 +55,7 @@ pub struct TimeSeriesPredictionSpec {
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub prediction_metrics: Option<Vec<PredictionMetric>>,
 
-    /// The workload whose metrics they are.
+    /// The workload that the metrics belong to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<ObjectReference>,
 
@@ -65,7 +64,7 @@ pub struct TimeSeriesPredictionSpec {
     pub prediction_window_seconds: Option<i32>,
 }
 
-/// One metric to forecast: which query gives its history, and which algorithm forecasts it.
+/// One metric to forecast: the query for its history, and the algorithm.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PredictionMetric {
@@ -73,7 +72,7 @@ pub struct PredictionMetric {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource_identifier: Option<String>,
 
-    /// Which of the queries counts: `ResourceQuery`, `MetricQuery` or `ExpressionQuery`.
+    /// Which of the queries is used: `ResourceQuery`, `MetricQuery` or `ExpressionQuery`.
     #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
     pub type_: Option<String>,
 
@@ -164,15 +163,15 @@ pub struct PredictionMetricStatus {
     /// Whether the forecast can be used.
     pub ready: bool,
 
-    /// Why there is no forecast, in one word.
+    /// Reason why there is no forecast, in one word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 
-    /// Why there is no forecast, in one sentence that says what to do.
+    /// Why there is no forecast and what to do, as a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 
-    /// What the forecast stands on. As of the last write of the status.
+    /// Algorithm, input and accuracy of the forecast. As of the last write of the status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forecast: Option<ForecastStatus>,
 }
@@ -181,7 +180,7 @@ pub struct PredictionMetricStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PredictedSeries {
-    /// Labels that tell this series from others of the same metric.
+    /// Labels that distinguish this series from others of the same metric.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<Vec<Label>>,
 
@@ -207,16 +206,15 @@ pub struct Label {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PredictedSample {
-    /// The value expected, in the metric's unit, as text.
+    /// Predicted value, in the unit of the metric, as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
 
-    /// When, in seconds since 1970.
+    /// Time of the value, in seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timestamp: Option<i64>,
 
-    /// The value that is enough for the chosen share of the time, as text; absent if the forecast
-    /// is not calibrated.
+    /// Upper bound at the configured quantile, as text; absent if the forecast is not calibrated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upper: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! What forecasts cost: one answer of each forecaster from a history, `auto` minute by minute, and ten thousand series.
+//! Times forecasts: one answer of each forecaster, `auto` minute by minute, and ten thousand series.
 
 #[path = "subjects/mod.rs"]
 mod subjects;
@@ -6,7 +6,7 @@ mod subjects;
 use std::hint::black_box;
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
-use foretide_models::auto::Online;
+use foretide_models::auto::OnlineModel;
 use jiff::SignedDuration;
 
 use self::subjects::{
@@ -50,23 +50,23 @@ fn auto(c: &mut Criterion) {
         group.bench_function(format!("learn 14 days, {what}"), |b| {
             b.iter(|| model(14, path));
         });
-        let learnt = model(14, path);
+        let learned = model(14, path);
         group.bench_function(format!("5 minutes, {what}"), |b| {
             b.iter_batched_ref(
-                || learnt.clone(),
+                || learned.clone(),
                 |model| five_minutes(model, 14 * DAY),
                 BatchSize::LargeInput,
             );
         });
         group.bench_function(format!("5 minutes, margins as they are, {what}"), |b| {
             b.iter_batched_ref(
-                || learnt.clone(),
+                || learned.clone(),
                 |model| five_minutes_uncalibrated(model, 14 * DAY),
                 BatchSize::LargeInput,
             );
         });
     }
-    let mut all: Vec<Online> = vec![model(14, true); MANY];
+    let mut all: Vec<OnlineModel> = vec![model(14, true); MANY];
     let mut minute = 14 * DAY;
     group.bench_function("a minute of 10,000 series, with the path", |b| {
         b.iter(|| {

@@ -1,7 +1,7 @@
-//! Instructions instead of time: the same on a busy machine as on an idle one. Every subject runs twice under valgrind,
-//! once and several times over; the difference is what one run costs, without its preparation.
+//! Counts instructions instead of time, so that results do not depend on the load of the machine. Every benchmark runs
+//! under valgrind once and several times over; the difference is the cost of one run without its setup.
 //!
-//! `cargo bench -p foretide-models --bench instructions`; needs `valgrind` on the path and says so when it is not.
+//! `cargo bench -p foretide-models --bench instructions` needs `valgrind` on the path, and reports when it is missing.
 
 #![expect(clippy::print_stdout, reason = "its output is its purpose")]
 
@@ -16,7 +16,7 @@ use jiff::SignedDuration;
 
 use self::subjects::{DAY, five_minutes, five_minutes_uncalibrated, forecasters, history, model};
 
-/// A subject: what it is called, and what runs it so many times.
+/// A benchmark: its name, and a function that runs it a number of times.
 type Subject = (&'static str, fn(usize));
 
 const SUBJECTS: [Subject; 12] = [

@@ -1,15 +1,15 @@
-//! The back-test of dsp: every estimator predicts the last period from the ones before, the smallest error wins. There
-//! is always a winner, and of equal ones it is the first. Next: `dsp`.
+//! The backtest of `dsp`: every estimator predicts the last period from the periods before it, and the one with the
+//! smallest error wins. On a tie the first one wins.
 
 use jiff::SignedDuration;
 
+use crate::error::ForecastError;
 use crate::harmonic::{Components, Filter};
-use crate::refusal::Refusal;
 use crate::seasonal::{Statistic, over_seasons};
 use crate::series::count;
 use crate::spectrum::Fourier;
 
-/// How the shape of a period is estimated from whole periods.
+/// How one period is estimated from past periods.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Shape {
     /// The maximum of each phase.
@@ -18,17 +18,17 @@ pub(crate) enum Shape {
     Denoised(Filter),
 }
 
-/// A shape and what is added on top, as a part of it.
+/// A shape, and the margin that is added as a part of it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Estimator {
     pub(crate) shape: Shape,
     pub(crate) margin: f64,
 }
 
-/// Whole periods of a series that neither grows nor shrinks from one to the next, and the growth taken out of it.
+/// Whole periods of a series, separated into a level and linear growth.
 ///
 /// # Shape
-/// `level` has a whole number of periods; the growth is taken out so that the last value is as it was.
+/// `level` has a whole number of periods. The growth is removed such that the last value is unchanged.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Periods<'a> {
     pub(crate) level: &'a [f64],
@@ -41,14 +41,12 @@ pub(crate) struct Periods<'a> {
 // === impl Periods ===
 
 impl Periods<'_> {
-    /// The estimator that predicts the last period best from the periods before it.
-    ///
-    /// `None` only if there is no estimator at all.
+    /// The estimator that predicts the last period best from the periods before it; `None` without estimators.
     pub(crate) fn best<'e>(
         &self,
         fourier: &mut Fourier,
         estimators: &'e [Estimator],
-    ) -> Result<Option<&'e Estimator>, Refusal> {
+    ) -> Result<Option<&'e Estimator>, ForecastError> {
         let split = self.level.len().saturating_sub(self.period);
         let (known, held_out) = self.level.split_at(split);
         let known = Periods {
@@ -79,8 +77,12 @@ impl Periods<'_> {
         Ok(best.map(|(estimator, _)| estimator))
     }
 
-    /// One period by a shape, on the level of the last value.
-    pub(crate) fn shape(&self, fourier: &mut Fourier, shape: Shape) -> Result<Vec<f64>, Refusal> {
+    /// One period estimated by a shape, at the level of the last value.
+    pub(crate) fn shape(
+        &self,
+        fourier: &mut Fourier,
+        shape: Shape,
+    ) -> Result<Vec<f64>, ForecastError> {
         match shape {
             Shape::Maximum => {
                 let cycles = self.level.len() / self.period.max(1);
@@ -119,10 +121,10 @@ fn divide_out(mut n: usize, prime: usize) -> usize {
     n
 }
 
-/// Mean relative error in which too little counts more than too much.
+/// The mean relative error, in which a prediction that is too low weighs more than one that is too high.
 ///
-/// Over by `d` of `a`: `d / a`; under by `d`: `-ln(1 - d / a) / ln 1.25`. So 10 % over is 0.10 and 10 % under is 0.47. A
-/// prediction below a thousandth of the actual value counts as one thousandth. If an actual value is below a
+/// Over by `d` of `a`: `d / a`; under by `d`: `-ln(1 - d / a) / ln 1.25`. So 10 % over is 0.10 and 10 % under is 0.47.
+/// A prediction below a thousandth of the actual value counts as one thousandth. If an actual value is below a
 /// thousandth of their mean, relative errors say nothing, and the mean absolute error over that mean is taken.
 ///
 /// # Units
@@ -154,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn too_little_counts_more_than_too_much() {
+    fn a_prediction_that_is_too_low_weighs_more() {
         // -ln(0.9) / ln(1.25) = 0.4722; -ln(0.5) / ln(1.25) = 3.1063; -ln(0.001) / ln(1.25) = 30.957.
         let cases = [
             ("perfect", 10.0, 0.0),
@@ -190,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_error_wins_and_of_equal_ones_the_first() {
+    fn the_smallest_error_wins_and_on_a_tie_the_first() {
         let filter = Filter {
             low_amplitude: 0.0,
             high_frequency: 0.0,

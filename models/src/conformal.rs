@@ -1,58 +1,67 @@
-//! Honest upper bounds: a quantile of a forecaster's own errors, measured after the fact, at about the same time of
-//! day and lately. What the errors are made of is the caller's business. Next: `auto`, `calibrate`.
+//! Weighted split conformal prediction: an upper bound is the forecast plus a quantile of the forecaster's own past
+//! errors, those at about the same time of day and the recent ones. The caller decides what an error is.
 //!
 //! # Source
-//! Weighted split conformal prediction; weights and spans are those of a study on workload traces. How honest they are
-//! in this code is printed by the example `replay`.
+//! Weights and spans are those of a study on workload traces. The example `replay` prints the coverage that this code
+//! reaches.
 
 use crate::grid::Grid;
 use crate::series::count;
 
 /// Days whose errors at the same time of day count.
 const DAYS: usize = 7;
-/// How far from the same time of day an error may lie, in minutes.
+/// The largest distance from the same time of day, in minutes.
 const NEARBY: i64 = 30;
-/// How much less the farthest of those counts.
+/// The reduction of the weight at that distance.
 const NEARBY_FADES: f64 = 0.8;
 /// The span of recent errors, in minutes: two days.
 const RECENT: i64 = 2880;
-/// How much less the oldest of those counts.
+/// The reduction of the weight of the oldest of those.
 const RECENT_FADES: f64 = 0.7;
-/// One error of so many minutes is looked at; its neighbours say the same.
+/// Minutes between two errors in use; neighboring errors are nearly equal.
 const EVERY: i64 = 3;
-/// Fewer errors than this say nothing.
+/// The least number of errors for a quantile.
 pub(crate) const LEAST: usize = 40;
 
 /// The errors of one forecaster, each by the step at which the forecast was made.
 ///
 /// # Shape
-/// An error is the logarithm of what came over what was forecast: additive, above zero when the forecast was too low.
+/// An error is the logarithm of the ratio of the outcome to the forecast: positive when the forecast was too low.
 #[derive(Debug, Clone)]
 pub(crate) struct Errors {
-    /// The step of the first one kept.
+    /// The step of the first value.
     first: usize,
-    /// NaN: none.
+    /// NaN where there is no error.
     values: Vec<f32>,
 }
 
-/// The errors that count now, in order, with the weight that lies at or below each.
+/// The errors in use, sorted, each with the cumulative weight up to it.
 #[derive(Debug, Clone)]
-pub(crate) struct Ranked {
+pub(crate) struct RankedErrors {
     ranks: Vec<Rank>,
 }
 
-/// An error above a weight in one number, which sorts three times as fast as the pair: its upper half orders as the
-/// error does.
+/// An error and its weight packed into one number, which sorts three times as fast as a pair: the upper half sorts like
+/// the error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank(u64);
 
-/// The sign of an `f32`.
+/// Which errors can be ranked.
+#[derive(Debug, Clone, Copy)]
+struct Cutoff {
+    /// The step that the forecast is made at.
+    now: usize,
+    /// The newest step whose forecast has a known outcome.
+    known: usize,
+}
+
+/// The sign bit of an `f32`.
 const SIGN: u32 = 1 << 31;
 
 // === impl Errors ===
 
 impl Errors {
-    /// No errors yet; room for `keep` of them.
+    /// No errors, with capacity for `keep` of them.
     pub(crate) fn with_capacity(keep: usize) -> Self {
         Self {
             first: 0,
@@ -60,7 +69,8 @@ impl Errors {
         }
     }
 
-    /// Notes the error of the forecast made at `step`; steps only grow. Skipped ones have none.
+    /// Records the error of the forecast made at `step`, which must be later than the last one. Skipped steps have
+    /// none.
     pub(crate) fn record(&mut self, step: usize, error: f64) {
         if self.values.is_empty() {
             self.first = step;
@@ -70,19 +80,19 @@ impl Errors {
         self.values.extend(std::iter::repeat_n(f32::NAN, skipped));
         #[expect(
             clippy::cast_possible_truncation,
-            reason = "seven digits of an error are more than it deserves, and halve the memory"
+            reason = "seven digits are enough for an error, and halve the memory"
         )]
         self.values.push(error as f32);
     }
 
-    /// Forgets the errors before `step`.
-    pub(crate) fn forget_before(&mut self, step: usize) {
+    /// Drops the errors before `step`.
+    pub(crate) fn drop_before(&mut self, step: usize) {
         let gone = step.saturating_sub(self.first).min(self.values.len());
         self.values.drain(..gone);
         self.first += gone;
     }
 
-    /// What is kept on the heap.
+    /// Bytes kept on the heap.
     pub(crate) fn bytes(&self) -> usize {
         size_of::<f32>() * self.values.capacity()
     }
@@ -94,10 +104,10 @@ impl Errors {
     }
 }
 
-// === impl Ranked ===
+// === impl RankedErrors ===
 
-impl Ranked {
-    /// Nothing ranked yet; room for all that can count.
+impl RankedErrors {
+    /// No errors, with capacity for all that can be in use.
     pub(crate) fn new(grid: Grid) -> Self {
         let every = grid.minutes(EVERY);
         let nearby = 2 * grid.minutes(NEARBY) / every + 1;
@@ -107,19 +117,19 @@ impl Ranked {
         }
     }
 
-    /// Ranks the errors that speak for a forecast made at step `now`; the outcome of forecasts after `known` is open.
+    /// Ranks the errors for a forecast made at step `now`; outcomes of forecasts made after `known` are not known.
     ///
     /// Two groups of equal weight: (a) on each of the last seven days within half an hour of this time of day, fading
-    /// to a fifth at the edges; (b) the last two days, fading to three tenths. Returns whether there are enough to say
-    /// anything.
+    /// to a fifth at the edges; (b) the last two days, fading to three tenths. Returns whether there are
+    /// at least [`LEAST`] of them.
     pub(crate) fn rank(&mut self, errors: &Errors, grid: Grid, now: usize, known: usize) -> bool {
-        // A young history has no errors to spare.
+        // A short history needs all of its errors.
         let young = errors.values.len() < LEAST * grid.minutes(EVERY);
         let every = if young { 1 } else { grid.minutes(EVERY) };
-        self.rank_each(|step| errors.get(step), grid, (now, known), every)
+        self.rank_each(|step| errors.get(step), grid, Cutoff { now, known }, every)
     }
 
-    /// As [`rank`](Self::rank), of errors that are reckoned when asked for.
+    /// Like [`rank`](Self::rank), with errors that are computed on demand.
     pub(crate) fn rank_by(
         &mut self,
         error_at: impl Fn(usize) -> Option<f32>,
@@ -127,20 +137,20 @@ impl Ranked {
         now: usize,
         known: usize,
     ) -> bool {
-        self.rank_each(error_at, grid, (now, known), grid.minutes(EVERY))
+        self.rank_each(error_at, grid, Cutoff { now, known }, grid.minutes(EVERY))
     }
 
     fn rank_each(
         &mut self,
         error_at: impl Fn(usize) -> Option<f32>,
         grid: Grid,
-        (now, known): (usize, usize),
+        cutoff: Cutoff,
         every: usize,
     ) -> bool {
         self.ranks.clear();
-        let of_the_hour = self.add_time_of_day(&error_at, grid, (now, known));
+        let of_the_hour = self.add_time_of_day(&error_at, grid, cutoff);
         let split = self.ranks.len();
-        let lately = self.add_recent(&error_at, grid, known, every);
+        let lately = self.add_recent(&error_at, grid, cutoff.known, every);
         if of_the_hour > 0.0 && lately > 0.0 {
             let scale = of_the_hour / lately;
             for rank in self.ranks.iter_mut().skip(split) {
@@ -156,12 +166,12 @@ impl Ranked {
         self.ranks.len() >= LEAST
     }
 
-    /// What is kept on the heap.
+    /// Bytes kept on the heap.
     pub(crate) fn bytes(&self) -> usize {
         size_of::<Rank>() * self.ranks.capacity()
     }
 
-    /// The smallest error at or below which a part `q` of the weight lies; zero of nothing.
+    /// The `q`-quantile of the weighted errors; zero without any.
     pub(crate) fn quantile(&self, q: f64) -> f64 {
         let total = self
             .ranks
@@ -177,14 +187,14 @@ impl Ranked {
         &mut self,
         error_at: &impl Fn(usize) -> Option<f32>,
         grid: Grid,
-        (now, known): (usize, usize),
+        cutoff: Cutoff,
     ) -> f32 {
         let (reach, every) = (grid.minutes(NEARBY), grid.minutes(EVERY));
-        let centres = (1..=DAYS).map_while(|day| now.checked_sub(day * grid.day()));
+        let centres = (1..=DAYS).map_while(|day| cutoff.now.checked_sub(day * grid.day()));
         let mut sum = 0.0;
         for centre in centres {
             let first = centre.saturating_sub(reach - reach % every);
-            for at in (first..=known.min(centre + reach)).step_by(every) {
+            for at in (first..=cutoff.known.min(centre + reach)).step_by(every) {
                 let weight = fade(at.abs_diff(centre), reach, NEARBY_FADES);
                 sum += self.add(error_at(at), weight);
             }
@@ -217,7 +227,7 @@ impl Ranked {
 impl Rank {
     fn new(error: f32, weight: f32) -> Self {
         let bits = error.to_bits();
-        // Negative numbers count down: all their bits turn over; of the others only the sign.
+        // Flip all bits of negative numbers and the sign bit of the others, so that the bits sort like the numbers.
         let ordered = if bits & SIGN == 0 { bits | SIGN } else { !bits };
         Self(u64::from(ordered) << 32 | u64::from(weight.to_bits()))
     }
@@ -241,10 +251,10 @@ impl Rank {
     }
 }
 
-/// What is left of a weight at this distance: `1 - by * distance / reach`.
+/// The weight at a distance: `1 - by * distance / reach`.
 #[expect(
     clippy::cast_possible_truncation,
-    reason = "a weight needs no more digits than an error"
+    reason = "seven digits are enough for a weight"
 )]
 fn fade(distance: usize, reach: usize, by: f64) -> f32 {
     (1.0 - by * count(distance) / count(reach)) as f32
@@ -269,18 +279,18 @@ mod tests {
     }
 
     #[test]
-    fn too_few_errors_say_nothing() {
+    fn too_few_errors_give_no_quantile() {
         // At one value an hour, the first day is within both groups from the second on.
-        let mut ranked = Ranked::new(hourly());
+        let mut ranked = RankedErrors::new(hourly());
         assert!(!ranked.rank(&rising(22), hourly(), 22, 21));
         assert!(ranked.rank(&rising(40), hourly(), 40, 39));
-        assert!(!Ranked::new(hourly()).rank(&Errors::with_capacity(0), hourly(), 0, 0));
+        assert!(!RankedErrors::new(hourly()).rank(&Errors::with_capacity(0), hourly(), 0, 0));
     }
 
     #[test]
-    fn the_two_groups_weigh_the_same_and_the_newest_most() {
+    fn both_groups_have_equal_weight_and_the_newest_errors_the_most() {
         // At one value an hour, each of seven days gives errors at -1, 0 and +1 h of this time of day.
-        let mut ranked = Ranked::new(hourly());
+        let mut ranked = RankedErrors::new(hourly());
         assert!(ranked.rank(&rising(240), hourly(), 240, 239));
         let total = ranked.ranks.last().unwrap().weight();
         let below = |error: f32| {
@@ -294,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_keeps_its_error_and_weight_and_orders_by_the_error() {
+    fn a_rank_keeps_error_and_weight_and_sorts_by_error() {
         let errors = [-f32::MAX, -2.5, -1e-30, -0.0, 0.0, 1e-30, 0.1, 7.0];
         let ranks = errors.map(|error| Rank::new(error, 0.3));
         for (rank, error) in ranks.iter().zip(errors) {
@@ -305,19 +315,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_yet_does_not_count() {
-        let mut ranked = Ranked::new(hourly());
+    fn unknown_outcomes_are_not_ranked() {
+        let mut ranked = RankedErrors::new(hourly());
         assert!(ranked.rank(&rising(240), hourly(), 240, 200));
         assert!(ranked.ranks.iter().all(|rank| rank.error() <= 200.0));
         assert_eq!(ranked.quantile(1.0).to_bits(), 200.0_f64.to_bits());
     }
 
     #[test]
-    fn skipped_steps_have_no_error_and_forgotten_ones_neither() {
+    fn skipped_and_dropped_steps_have_no_error() {
         let mut errors = Errors::with_capacity(8);
         errors.record(2, 1.5);
         errors.record(4, 2.5);
-        errors.forget_before(3);
+        errors.drop_before(3);
         let seen: Vec<_> = (0..6).map(|step| errors.get(step)).collect();
         assert_eq!(seen, [None, None, None, None, Some(2.5), None]);
     }

@@ -1,36 +1,44 @@
-//! crane's digital-signal-processing forecaster, repaired: find the day or the week, estimate one period, repeat it.
-//! It refuses what neither repeats nor stays level. The steps: `gaps`, `period`, `choose` over `harmonic` and
-//! `seasonal`, then the guard of `forecast`.
+//! [`Dsp`]: crane's digital-signal-processing forecaster. It finds the day or the week in the history, estimates one
+//! period and repeats it.
 //!
-//! What differs from crane, on purpose: the threshold for periods is analytic, not a hundred random shuffles; the day
-//! and the week are asked directly; holes and absurd samples are mended instead of ending the forecast; growth from
-//! period to period is continued; a constant or steady series is its own forecast; amplitudes are relative, so units
-//! do not matter; a component is kept or dropped whole; a forecast expires; every refusal says why.
+//! ```text
+//! gaps (fill holes) -> period (day or week?) -> choose (best of harmonic and seasonal) -> ceiling -> Forecast
+//! ```
+//!
+//! Differences from crane, all intended:
+//!
+//! - the threshold for a period is analytic instead of a hundred random shuffles;
+//! - the lags of a day and a week are tested directly;
+//! - holes are filled and outliers ignored; in crane they end the forecast;
+//! - growth from period to period is continued;
+//! - a constant or steady series is forecast at its level;
+//! - amplitudes are relative to the mean, so the unit does not matter;
+//! - a component is kept or dropped together with its mirror image;
+//! - a forecast expires, and every error names its cause.
 
 use jiff::SignedDuration;
 
 use crate::choose::{Estimator, Periods, Shape};
-use crate::forecast::{Forecast, Note, guard};
-use crate::forecaster::{
-    ConfigError, Forecaster, path_length, require_grid, require_history, require_margin, with_slack,
-};
-use crate::gaps::{Admitted, Demands, hold_extremes, quantile_in_place};
+use crate::config::{ConfigError, require_grid, require_history, require_margin};
+use crate::error::ForecastError;
+use crate::forecast::{Forecast, Note, clamp_to_ceiling};
+use crate::forecaster::{Forecaster, path_length, with_slack};
+use crate::gaps::{HistoryRequirements, PreparedHistory, hold_extremes, quantile_in_place};
 use crate::harmonic::Filter;
 use crate::period::{DAY, Period, detect};
-use crate::refusal::Refusal;
 use crate::series::{Series, count, slots};
 use crate::spectrum::Fourier;
 
-/// How often crane looks for periods anew.
+/// crane detects periods at this interval.
 const REFIT_INTERVAL: SignedDuration = SignedDuration::from_hours(12);
 const TWO_DAYS: SignedDuration = SignedDuration::from_hours(48);
 
 /// A series without period is steady if its standard deviation is at most this part of its mean.
 ///
-/// A forecast at the level is then within the HPA's tolerance of 10 % for two deviations.
+/// Two standard deviations are then within the HPA's tolerance of 10 %.
 const STEADY: f64 = 0.05;
 
-/// A series is constant if it varies by no more than rounding does.
+/// A series is constant if it varies by no more than rounding errors.
 const CONSTANT: f64 = 1e-9;
 
 /// Settings of [`Dsp`]; the fields are crane's.
@@ -38,13 +46,13 @@ const CONSTANT: f64 = 1e-9;
 pub struct Config {
     /// The grid of the history: at most an hour, an exact part of a day.
     pub sample_interval: SignedDuration,
-    /// How far back to look: at least 48 hours, for a day; 14 days for a week.
+    /// How much history to use: at least 48 hours, to detect a day; 14 days for a week.
     pub history_length: SignedDuration,
-    /// The candidates of the back-test. None at all means [`Estimators::defaults`].
+    /// The candidates of the backtest. Empty means [`Estimators::defaults`].
     pub estimators: Estimators,
 }
 
-/// The candidates of the back-test, in the order in which ties are decided: maxima first.
+/// The candidates of the backtest. On a tie the first wins, and maxima precede Fourier estimators.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Estimators {
     /// Per-phase maxima.
@@ -56,27 +64,42 @@ pub struct Estimators {
 /// Per phase, the maximum over all periods of the history.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct MaxValue {
-    /// What is added on top, as a part of the forecast.
+    /// The margin to add, as a part of the forecast.
     pub margin_fraction: f64,
 }
 
 /// The last period of the history, without its weak fast components.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fft {
-    /// What is added on top, as a part of the forecast.
+    /// The margin to add, as a part of the forecast.
     pub margin_fraction: f64,
-    /// The amplitude below which fast components are dropped, in percent of the mean of the series. (In crane it is
-    /// in the unit of the metric, so that what is kept depends on whether cores or bytes are counted.)
+    /// The amplitude below which fast components are dropped, in percent of the mean of the series. In crane the
+    /// threshold is in the unit of the metric, so it must be chosen for each metric.
     pub low_amplitude_threshold: f64,
     /// Components up to this frequency are always kept, in hertz.
     pub high_frequency_threshold: f64,
-    /// At least so many of the strongest components are kept.
+    /// The least number of the strongest components to keep.
     pub min_num_of_spectrum_items: usize,
-    /// Of the fast components, none weaker than the so-manieth strongest of all is kept.
+    /// Fast components weaker than the n-th strongest of all are dropped.
     pub max_num_of_spectrum_items: usize,
 }
 
 /// The dsp forecaster.
+///
+/// ```
+/// use foretide_models::{Forecaster, Series, dsp};
+/// use jiff::{SignedDuration, Timestamp};
+///
+/// // Three days of a daily wave, a value every five minutes.
+/// let step = SignedDuration::from_mins(5);
+/// let wave = |i: i32| 10.0 + 4.0 * (std::f64::consts::TAU * f64::from(i) / 288.0).sin();
+/// let history = Series::from_values(Timestamp::UNIX_EPOCH, step, (0..3 * 288).map(wave).collect());
+///
+/// let config = dsp::Config { sample_interval: step, ..dsp::Config::default() };
+/// let forecast = dsp::Dsp::new(config)?.forecast(&history, SignedDuration::from_hours(24))?;
+/// assert_eq!(forecast.period(), Some(SignedDuration::from_hours(24)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// # Guarantees
 /// - A sum of harmonics with whole cycles in a day is forecast within 1 % (margin 0).
@@ -86,7 +109,7 @@ pub struct Fft {
 pub struct Dsp {
     config: Config,
     candidates: Vec<Estimator>,
-    /// Added to the level of a steady series: only what was configured.
+    /// The margin on the level of a steady series: the least configured one.
     level_margin: f64,
 }
 
@@ -199,10 +222,10 @@ impl Fft {
 // === impl Dsp ===
 
 impl Dsp {
-    /// Checks the settings.
+    /// A forecaster with these settings.
     ///
     /// # Errors
-    /// [`ConfigError`] naming the first field that is out of range. Nothing falls back to a default.
+    /// [`ConfigError`] naming the first field that is out of range. No value is replaced by a default.
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         let (step, length) = (config.sample_interval, config.history_length);
         require_grid("dsp.sampleInterval", step)?;
@@ -225,14 +248,14 @@ impl Dsp {
         })
     }
 
-    /// The newest whole periods with the growth between them taken out, and the estimator that tells them best.
+    /// The forecast of a periodic series: one period by the best estimator, repeated with its growth.
     fn periodic(
         &self,
         fourier: &mut Fourier,
         values: &[f64],
         period: Period,
         wanted: usize,
-    ) -> Result<Vec<f64>, Refusal> {
+    ) -> Result<Vec<f64>, ForecastError> {
         let whole = values.len() / period.slots * period.slots;
         let newest = values.get(values.len() - whole..).unwrap_or(values);
         let slope = period.growth / count(period.slots);
@@ -251,7 +274,7 @@ impl Dsp {
         };
         let best = periods
             .best(fourier, &self.candidates)?
-            .ok_or(Refusal::NotFinite)?;
+            .ok_or(ForecastError::NotFinite)?;
         let shape = periods.shape(fourier, best.shape)?;
         let grown = |(i, v): (usize, &f64)| (v + slope * count(i + 1)) * (1.0 + best.margin);
         Ok(shape
@@ -282,20 +305,24 @@ impl Forecaster for Dsp {
         REFIT_INTERVAL
     }
 
-    fn forecast(&mut self, history: &Series, horizon: SignedDuration) -> Result<Forecast, Refusal> {
+    fn forecast(
+        &mut self,
+        history: &Series,
+        horizon: SignedDuration,
+    ) -> Result<Forecast, ForecastError> {
         let step = self.config.sample_interval;
         let wanted = path_length(horizon, step)?;
-        let demands = Demands {
+        let requirements = HistoryRequirements {
             step,
             least: TWO_DAYS,
             most: self.history_length(),
         };
-        let admitted = Admitted::admit(history, demands)?;
+        let prepared = PreparedHistory::new(history, requirements)?;
         // A power of two scales exactly, and keeps squares of the largest and smallest numbers within range.
-        let unit = power_of_two_below(admitted.highest);
+        let unit = power_of_two_below(prepared.highest);
         let mut fourier = Fourier::new();
-        let mut values = prepared(&admitted, DAY, unit);
-        let mut notes = admitted.notes_when_filled();
+        let mut values = normalized(&prepared, DAY, unit);
+        let mut notes = prepared.notes_when_filled();
         let spread = Spread::of(&values);
         let (mut point, period) = if spread.deviation <= CONSTANT * spread.mean {
             notes.push(Note::Constant);
@@ -304,7 +331,7 @@ impl Forecaster for Dsp {
             match detect(&mut fourier, &values, step) {
                 Ok(period) => {
                     if period.length != DAY {
-                        values = prepared(&admitted, period.length, unit);
+                        values = normalized(&prepared, period.length, unit);
                     }
                     notes.extend((period.growth != 0.0).then_some(Note::Trend));
                     (
@@ -317,21 +344,21 @@ impl Forecaster for Dsp {
                     let level = recent_level(&values, step) * (1.0 + self.level_margin);
                     (vec![level; wanted], None)
                 }
-                Err(refusal) => return Err(refusal),
+                Err(error) => return Err(error),
             }
         };
         for value in &mut point {
             *value *= unit;
         }
-        notes.extend(guard(&mut point, admitted.highest)?.then_some(Note::Clamped));
-        let forecast = Forecast::new(self.name(), admitted.end, step, point, admitted.valid_until)?;
+        notes.extend(clamp_to_ceiling(&mut point, prepared.highest)?.then_some(Note::Clamped));
+        let forecast = Forecast::new(self.name(), prepared.end, step, point, prepared.valid_until)?;
         Ok(forecast.with_period(period).with_notes(notes))
     }
 }
 
 /// Values without holes and extremes, in units of `unit`.
-fn prepared(admitted: &Admitted, season: SignedDuration, unit: f64) -> Vec<f64> {
-    let mut values = admitted.filled(slots(season, admitted.step).unwrap_or(1));
+fn normalized(prepared: &PreparedHistory, season: SignedDuration, unit: f64) -> Vec<f64> {
+    let mut values = prepared.filled(slots(season, prepared.step).unwrap_or(1));
     for value in &mut values {
         *value /= unit;
     }
@@ -487,7 +514,7 @@ mod tests {
         assert!((constant - 6.0).abs() < 1e-9);
     }
 
-    fn refused(config: Config) -> String {
+    fn rejected_field(config: Config) -> String {
         Dsp::new(config).unwrap_err().field
     }
 
@@ -495,7 +522,7 @@ mod tests {
     fn settings_out_of_range_are_refused_by_name() {
         let hours = SignedDuration::from_hours;
         let history = |history_length| {
-            refused(Config {
+            rejected_field(Config {
                 history_length,
                 ..Config::default()
             })
@@ -503,7 +530,7 @@ mod tests {
         assert_eq!(history(hours(24)), "dsp.historyLength");
         assert_eq!(history(SignedDuration::MAX), "dsp.historyLength");
         let interval = |sample_interval| {
-            refused(Config {
+            rejected_field(Config {
                 sample_interval,
                 ..Config::default()
             })
@@ -513,9 +540,9 @@ mod tests {
 
     #[test]
     fn an_estimator_out_of_range_is_refused_by_its_place() {
-        let refused = |max_value, fft| {
+        let rejected_field = |max_value, fft| {
             let estimators = Estimators { max_value, fft };
-            refused(Config {
+            rejected_field(Config {
                 estimators,
                 ..Config::default()
             })
@@ -524,7 +551,7 @@ mod tests {
             margin_fraction: f64::NAN,
         };
         assert_eq!(
-            refused(vec![margin], vec![]),
+            rejected_field(vec![margin], vec![]),
             "dsp.estimators.maxValue[0].marginFraction"
         );
         let fine = Fft::default();
@@ -560,7 +587,7 @@ mod tests {
         ];
         for (fft, field) in cases {
             assert_eq!(
-                refused(vec![], vec![fine, fft]),
+                rejected_field(vec![], vec![fine, fft]),
                 format!("dsp.estimators.fft[1].{field}")
             );
         }

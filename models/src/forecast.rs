@@ -1,24 +1,24 @@
-//! What a forecaster answers: a path on the grid of its history, how far it may be trusted, and on what grounds.
-//! It refuses to be read once it has expired. Next: `Forecaster` in `forecaster`.
+//! [`Forecast`]: the predicted values on the grid of the history, with their expiry, their notes and their measured
+//! quality.
 
 use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::refusal::Refusal;
+use crate::error::ForecastError;
 use crate::series::{self, MAX_SLOTS, Sample};
 
-/// How long a forecast outlives the history it was made from.
+/// How long a forecast stays valid after the end of the measured history.
 ///
 /// # Source
-/// crane repeats a forecast for up to the length of its history, which keeps a dead metric alive for days. Ten
-/// minutes bridge a restart of the metrics store and no more.
-pub const OUTLIVES_HISTORY: SignedDuration = SignedDuration::from_secs(600);
+/// crane repeats a forecast for up to the length of its history, so a metric that stopped days ago still scales.
+/// Ten minutes bridge a restart of the metrics store.
+pub const FORECAST_VALIDITY: SignedDuration = SignedDuration::from_secs(600);
 
 /// A forecast never exceeds this multiple of the highest value of its history.
 ///
 /// # Source
-/// The ceiling of AWS-style predictive scaling buffers; ours is a guard against arithmetic, not a feature.
+/// The ceiling of the buffers of AWS predictive scaling. Here it protects against numerical errors.
 pub const CEILING_RATIO: f64 = 1.5;
 
 /// Predicted values on a regular grid.
@@ -29,9 +29,22 @@ pub const CEILING_RATIO: f64 = 1.5;
 ///
 /// # Guarantees
 /// - Every value is finite and at least zero.
-/// - What a [`Forecaster`](crate::Forecaster) of this crate returns is at most [`CEILING_RATIO`] times the maximum of
+/// - Every value returned by a [`Forecaster`](crate::Forecaster) of this crate is at most [`CEILING_RATIO`] times the maximum of
 ///   its history.
-/// - [`peak`](Self::peak) is `None` after [`valid_until`](Self::valid_until), so a dead history cannot hold a count up.
+/// - [`peak`](Self::peak) is `None` after [`valid_until`](Self::valid_until), so replicas are not held by a metric that stopped.
+///
+/// ```
+/// use foretide_models::Forecast;
+/// use jiff::{SignedDuration, Timestamp};
+///
+/// let minute = SignedDuration::from_mins(1);
+/// let start = Timestamp::UNIX_EPOCH;
+/// let forecast = Forecast::new("example", start, minute, vec![1.0, 5.0, 2.0], start + minute)?;
+/// assert_eq!(forecast.peak(start, minute * 2), Some(5.0));
+/// // After its expiry it has no peak.
+/// assert_eq!(forecast.peak(start + minute * 2, minute), None);
+/// # Ok::<(), foretide_models::ForecastError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Forecast {
     method: &'static str,
@@ -46,32 +59,32 @@ pub struct Forecast {
     quality: Option<Quality>,
 }
 
-/// What to provide for: a forecaster's direct answer to "how much at most until added capacity can serve?".
+/// The demand to provide for: a forecaster's direct estimate of the peak demand until added capacity can serve.
 ///
 /// # Units
 /// `value` is in the unit of the history.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Peak {
-    /// The decision window: the span from the end of the history on that the answer covers.
+    /// The decision window: the span that the estimate covers, starting at the end of the history.
     pub window: SignedDuration,
-    /// The demand that the highest of the window stays within, with probability `quantile`.
+    /// The peak demand of the window stays within this value with probability `quantile`.
     pub value: f64,
     /// The quantile in use, in `(0, 1)`.
     pub quantile: f64,
 }
 
-/// How a forecaster that measures itself has done, out of sample, over the last three days.
+/// The out-of-sample accuracy of a forecaster over the last three days.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Quality {
-    /// The part of the decision windows whose highest demand stayed within the forecast; honest when near the quantile.
-    /// Forecasts are judged with margins that are up to a few hours old; those that are given out have newer ones.
+    /// The share of decision windows whose peak demand stayed within the forecast; ideally equal to the quantile.
+    /// It is measured with margins that are up to a few hours old; published forecasts use newer ones.
     pub coverage: Option<f64>,
-    /// One minus the ratio of its pinball loss to that of "it stays as it is" with the same calibration: 0 is no
-    /// better, 1 is perfect.
+    /// One minus the ratio of its pinball loss to that of persistence (repeating the current level) with the same
+    /// calibration: 0 is no better than persistence, 1 is perfect.
     pub skill: Option<f64>,
-    /// The first sample that it learnt from.
+    /// The first sample that it learned from.
     pub learnt_from: Timestamp,
-    /// Up to when it knows what was: the end of the newest sample.
+    /// The end of the newest sample that it knows.
     pub known_until: Timestamp,
 }
 
@@ -82,11 +95,11 @@ pub struct Prediction {
     pub at: Timestamp,
     /// The expected value.
     pub value: f64,
-    /// The value not exceeded with the forecaster's quantile, if it gives one.
+    /// The upper bound at the forecaster's quantile, if it has one.
     pub upper: Option<f64>,
 }
 
-/// Something worth knowing about how a forecast came about.
+/// A remark on how a forecast was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Note {
@@ -99,31 +112,31 @@ pub enum Note {
         /// How many slots.
         slots: usize,
     },
-    /// Samples far beyond everything else were treated as missing.
+    /// Outliers were treated as missing.
     SpikesRejected {
         /// How many slots.
         slots: usize,
     },
-    /// What lies before a hole of more than a day was not used.
+    /// History before a hole of more than a day was not used.
     HistoryCut,
-    /// Each period is higher or lower than the last by about the same amount, and the forecast goes on like that.
+    /// Each period differs from the last by about the same amount, and the forecast continues this trend.
     Trend,
     /// Values were lowered to the ceiling.
     Clamped,
-    /// Less than a day of history: only the last minutes and hours are looked at.
+    /// Less than a day of history: only the last minutes and hours are used.
     WarmingUp,
-    /// The level has shifted lately, and everything was learnt anew from it.
+    /// The level shifted recently, and the model was relearned from it.
     LevelShift,
-    /// The model is no better than "it stays as it is", which is used instead.
+    /// The model is no better than persistence (repeating the current level), which is used instead.
     NoSkill,
-    /// The model's equations have no solution; "it stays as it is" is used instead.
+    /// The model's equations have no solution; persistence is used instead.
     NumericalFallback,
     /// Fewer cycles than configured were available.
     FewerCycles {
         /// How many were used.
         used: usize,
     },
-    /// Too few outcomes are known yet to measure a margin; nothing was added to the forecast.
+    /// Too few outcomes are known to measure a margin; nothing was added to the forecast.
     Uncalibrated,
 }
 
@@ -135,7 +148,7 @@ impl fmt::Display for Note {
             Self::Constant => f.write_str("the history is constant"),
             Self::Steady => f.write_str("the history is steady"),
             Self::GapsFilled { slots } => write!(f, "{slots} missing samples were filled in"),
-            Self::SpikesRejected { slots } => write!(f, "{slots} absurd samples were ignored"),
+            Self::SpikesRejected { slots } => write!(f, "{slots} outliers were ignored"),
             Self::HistoryCut => {
                 f.write_str("history before a hole of more than a day was not used")
             }
@@ -146,13 +159,13 @@ impl fmt::Display for Note {
             Self::WarmingUp => f.write_str("less than a day of history so far"),
             Self::LevelShift => f.write_str("the level shifted within the last hour"),
             Self::NoSkill => f.write_str(
-                "lately no better than expecting the present level to stay, which is used instead",
+                "the model was recently no better than repeating the current level, which is used instead",
             ),
             Self::NumericalFallback => {
-                f.write_str("the model could not be solved; the present level is expected to stay")
+                f.write_str("the model could not be solved; the current level is repeated instead")
             }
             Self::Uncalibrated => f.write_str(
-                "too few outcomes are known yet to calibrate the forecast; it is the bare one",
+                "too few outcomes are known to calibrate the forecast; no margin is added",
             ),
             Self::FewerCycles { used } => write!(f, "only {used} cycles of history were available"),
         }
@@ -165,19 +178,19 @@ impl Forecast {
     /// Makes a forecast that begins at `start` and expires after `valid_until`.
     ///
     /// # Errors
-    /// [`Refusal::NotFinite`] if a value is not finite or is negative; [`Refusal::HorizonOutOfRange`] if there is no
-    /// value, too many of them, or `step` is not positive.
+    /// [`ForecastError::NotFinite`] if a value is not finite or is negative; [`ForecastError::HorizonOutOfRange`] if
+    /// there is no value, too many of them, or `step` is not positive.
     pub fn new(
         method: &'static str,
         start: Timestamp,
         step: SignedDuration,
         point: Vec<f64>,
         valid_until: Timestamp,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, ForecastError> {
         check(&point)?;
         if point.is_empty() || point.len() > MAX_SLOTS || !step.is_positive() {
             let horizon = series::later(start, step, point.len()).duration_since(start);
-            return Err(Refusal::HorizonOutOfRange { horizon, step });
+            return Err(ForecastError::HorizonOutOfRange { horizon, step });
         }
         let (upper, period, notes) = (None, None, Vec::new());
         Ok(Self {
@@ -194,51 +207,51 @@ impl Forecast {
         })
     }
 
-    /// Adds the path that is exceeded with the small probability the forecaster was asked for.
+    /// Adds the upper bounds at the forecaster's quantile.
     ///
     /// # Errors
-    /// [`Refusal::NotFinite`] if a value is not finite or is negative, or the lengths differ.
-    pub fn with_upper(mut self, upper: Vec<f64>) -> Result<Self, Refusal> {
+    /// [`ForecastError::NotFinite`] if a value is not finite or is negative, or the lengths differ.
+    pub fn with_upper(mut self, upper: Vec<f64>) -> Result<Self, ForecastError> {
         check(&upper)?;
         if upper.len() != self.point.len() {
-            return Err(Refusal::NotFinite);
+            return Err(ForecastError::NotFinite);
         }
         self.upper = Some(upper);
         Ok(self)
     }
 
-    /// Adds the direct answer about the decision window; without one, the path gives it.
+    /// Adds the direct estimate of the peak; without one, [`demand`](Self::demand) uses the path.
     ///
     /// # Errors
-    /// [`Refusal::NotFinite`] if the value is not finite or is negative.
-    pub fn with_peak(mut self, peak: Peak) -> Result<Self, Refusal> {
+    /// [`ForecastError::NotFinite`] if the value is not finite or is negative.
+    pub fn with_peak(mut self, peak: Peak) -> Result<Self, ForecastError> {
         check(&[peak.value])?;
         self.peak = Some(peak);
         Ok(self)
     }
 
-    /// Adds how well the forecaster has done lately.
+    /// Adds the recent accuracy of the forecaster.
     #[must_use]
     pub fn with_quality(mut self, quality: Quality) -> Self {
         self.quality = Some(quality);
         self
     }
 
-    /// Says which period was found.
+    /// Sets the period that was found.
     #[must_use]
     pub fn with_period(mut self, period: Option<SignedDuration>) -> Self {
         self.period = period;
         self
     }
 
-    /// Adds grounds.
+    /// Adds notes.
     #[must_use]
     pub fn with_notes(mut self, notes: impl IntoIterator<Item = Note>) -> Self {
         self.notes.extend(notes);
         self
     }
 
-    /// The name of the forecaster that made it.
+    /// The name of the forecaster that made the forecast.
     #[must_use]
     pub fn method(&self) -> &'static str {
         self.method
@@ -268,7 +281,7 @@ impl Forecast {
         &self.point
     }
 
-    /// The values exceeded with small probability only, if the forecaster gives them.
+    /// The upper bounds at the forecaster's quantile, if it has them.
     #[must_use]
     pub fn upper(&self) -> Option<&[f64]> {
         self.upper.as_deref()
@@ -280,7 +293,7 @@ impl Forecast {
         self.period
     }
 
-    /// What is worth knowing about how it came about.
+    /// Remarks on how the forecast was made.
     #[must_use]
     pub fn notes(&self) -> &[Note] {
         &self.notes
@@ -292,8 +305,9 @@ impl Forecast {
         self.valid_until
     }
 
-    /// What to provide for at `now`: the forecaster's direct answer where it gave one, else the [`peak`](Self::peak) of
-    /// the path over `window`. `None` once the forecast has expired, or when the path does not cover the window.
+    /// The demand to provide for at `now`: the forecaster's direct estimate if it has one, else the
+    /// [`peak`](Self::peak) of the path over `window`. `None` once the forecast has expired, or if the path does not
+    /// cover the window.
     #[must_use]
     pub fn demand(&self, now: Timestamp, window: SignedDuration) -> Option<f64> {
         match self.direct() {
@@ -302,24 +316,24 @@ impl Forecast {
         }
     }
 
-    /// The forecaster's direct answer about its decision window, if it gives one.
+    /// The forecaster's direct estimate of the peak in its decision window, if it has one.
     #[must_use]
     pub fn direct(&self) -> Option<&Peak> {
         self.peak.as_ref()
     }
 
-    /// How well the forecaster has done lately, if it measures that.
+    /// The recent accuracy of the forecaster, if it is measured.
     #[must_use]
     pub fn quality(&self) -> Option<&Quality> {
         self.quality.as_ref()
     }
 
-    /// Highest value predicted for `[from, from + window]`: of the upper path where there is one.
+    /// The highest value predicted for `[from, from + window]`, of the upper path if there is one.
     ///
-    /// What lies before the start of the forecast is history and is left out. `None` once `from` is past
-    /// [`valid_until`](Self::valid_until), when the window ends before the forecast starts, when it ends after the
-    /// forecast does, or when `window` is negative: never a partial answer. Ask the forecaster for a horizon of the
-    /// window plus [`OUTLIVES_HISTORY`] and a step to be covered until expiry.
+    /// The part of the window before the start of the forecast is left out. `None` if `from` is after
+    /// [`valid_until`](Self::valid_until), if the window ends before the forecast starts or after it ends, or if
+    /// `window` is negative; a partly covered window has no peak. To have the window covered until expiry, ask the
+    /// forecaster for a horizon of the window plus [`FORECAST_VALIDITY`] and one step.
     ///
     /// # Guarantees
     /// - A longer window that is covered never gives a smaller answer.
@@ -354,27 +368,27 @@ impl Forecast {
     }
 }
 
-fn check(values: &[f64]) -> Result<(), Refusal> {
+fn check(values: &[f64]) -> Result<(), ForecastError> {
     let fine = values
         .iter()
         .all(|value| value.is_finite() && *value >= 0.0);
     if fine {
         Ok(())
     } else {
-        Err(Refusal::NotFinite)
+        Err(ForecastError::NotFinite)
     }
 }
 
-/// Lowers a path to the ceiling that `highest`, the maximum of the history, sets; says whether that changed anything.
+/// Limits a path to [`CEILING_RATIO`] times `highest`, the maximum of the history; returns whether a value changed.
 ///
 /// # Guarantees
 /// - The result is finite and within `[0, 1.5 * highest]`, for finite `highest`.
-pub(crate) fn guard(path: &mut [f64], highest: f64) -> Result<bool, Refusal> {
+pub(crate) fn clamp_to_ceiling(path: &mut [f64], highest: f64) -> Result<bool, ForecastError> {
     let ceiling = (CEILING_RATIO * highest).min(f64::MAX);
     let mut clamped = false;
     for value in path {
         if value.is_nan() {
-            return Err(Refusal::NotFinite);
+            return Err(ForecastError::NotFinite);
         }
         clamped |= *value > ceiling;
         *value = value.clamp(0.0, ceiling);
@@ -419,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn the_upper_path_makes_the_peak_where_there_is_one() {
+    fn the_peak_is_taken_from_the_upper_path_if_there_is_one() {
         let upper = forecast().with_upper(vec![2.0, 6.0, 3.0, 5.0]).unwrap();
         assert_eq!(upper.peak(at(600), MINUTE), Some(6.0));
         let last = upper.samples().last().unwrap();
@@ -431,28 +445,34 @@ mod tests {
                 upper: Some(5.0)
             }
         );
-        assert_eq!(forecast().with_upper(vec![1.0]), Err(Refusal::NotFinite));
+        assert_eq!(
+            forecast().with_upper(vec![1.0]),
+            Err(ForecastError::NotFinite)
+        );
     }
 
     #[test]
-    fn values_that_are_not_demand_are_refused() {
+    fn negative_and_infinite_values_are_rejected() {
         for bad in [f64::NAN, f64::INFINITY, -1.0] {
-            let refused = Forecast::new("test", at(0), MINUTE, vec![1.0, bad], at(0));
-            assert_eq!(refused, Err(Refusal::NotFinite));
+            let rejected = Forecast::new("test", at(0), MINUTE, vec![1.0, bad], at(0));
+            assert_eq!(rejected, Err(ForecastError::NotFinite));
         }
         let empty = Forecast::new("test", at(0), MINUTE, vec![], at(0)).unwrap_err();
         assert_eq!(empty.reason(), "HorizonOutOfRange");
     }
 
     #[test]
-    fn a_path_is_guarded_by_the_highest_sample() {
+    fn a_path_is_limited_by_the_highest_sample() {
         let mut path = [-1.0, 2.0, 4.0, f64::INFINITY];
-        assert_eq!(guard(&mut path, 2.0), Ok(true));
+        assert_eq!(clamp_to_ceiling(&mut path, 2.0), Ok(true));
         assert_eq!(
             path.map(f64::to_bits),
             [0.0, 2.0, 3.0, 3.0].map(f64::to_bits)
         );
-        assert_eq!(guard(&mut [f64::NAN], 2.0), Err(Refusal::NotFinite));
-        assert_eq!(guard(&mut [f64::INFINITY], f64::MAX), Ok(true));
+        assert_eq!(
+            clamp_to_ceiling(&mut [f64::NAN], 2.0),
+            Err(ForecastError::NotFinite)
+        );
+        assert_eq!(clamp_to_ceiling(&mut [f64::INFINITY], f64::MAX), Ok(true));
     }
 }

@@ -1,52 +1,55 @@
-//! Cleaning: from a series with holes and nonsense to one a forecaster can work on, or a typed refusal.
-//! It never makes up more than [`MAX_MISSING`] of a history, and says how much it made up. Next: the forecasters.
+//! Cleans a history: rejects outliers, fills holes, and reports what was changed. At most [`MAX_MISSING`] of a history
+//! is ever filled; with more missing, [`PreparedHistory::new`] returns an error.
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::forecast::{Note, OUTLIVES_HISTORY};
-use crate::refusal::Refusal;
+use crate::error::ForecastError;
+use crate::forecast::{FORECAST_VALIDITY, Note};
 use crate::series::{Series, count, slots};
 
 /// The largest part of a history, and of its last day, that may be missing.
 ///
 /// # Source
-/// Seasonal-naive forecasts of real traces stay usable with a third of the samples gone; beyond that the filler
-/// outweighs what was seen.
+/// Seasonal-naive forecasts of real traces stay usable with a third of the samples missing.
 pub(crate) const MAX_MISSING: f64 = 0.30;
 
-/// Holes up to here are bridged by a straight line; longer ones by the same time one season away.
+/// Holes up to this length are interpolated linearly; longer ones repeat the values one season away.
 ///
 /// # Source
-/// The limit of crane's own linear filling (`pkg/prediction/dsp/preprocess.go`), which drops the past beyond it.
+/// The limit of crane's linear filling (`pkg/prediction/dsp/preprocess.go`), which drops the history before a longer
+/// hole.
 const STRAIGHT_LINE: SignedDuration = SignedDuration::from_hours(1);
 
-/// The span whose holes are judged on their own, and the longest hole that does not cut the history.
+/// The span at the end of a history whose holes are counted separately, and the longest hole that does not cut the
+/// history.
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 
-/// A short run of samples this many times above the 99th percentile of all positive ones is an error of measurement.
+/// A short run of samples this many times above the usual ones is an error of measurement.
 ///
-/// Load spikes that real services show last longer, stay below or recur: recurring jobs run for many minutes, and
-/// one-minute bursts in the traces we know stay within 60 times a lower percentile.
-pub(crate) const ABSURD_RATIO: f64 = 100.0;
-pub(crate) const ABSURD_RUN: usize = 5;
-/// Errors of measurement are rare: more runs than these of about one height, none of them a lone sample, are load.
-pub(crate) const ABSURD_RUNS: usize = 3;
-/// What is usual: this part of the positive samples lies below it. One percent of nonsense must not reach it.
+/// Load spikes of real services last longer, stay lower or recur: recurring jobs run for many minutes, and one-minute
+/// bursts in the known traces stay within 60 times a lower percentile.
+pub(crate) const OUTLIER_RATIO: f64 = 100.0;
+pub(crate) const OUTLIER_RUN: usize = 5;
+/// More runs than these of about one height, none of them a single sample, are load.
+pub(crate) const OUTLIER_RUNS: usize = 3;
+/// The quantile of the positive samples that counts as usual; low enough that one percent of outliers does not reach
+/// it.
 const USUAL: f64 = 0.95;
 
-/// What a forecaster demands of a history before it looks closer.
+/// What a forecaster requires of a history.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Demands {
+pub(crate) struct HistoryRequirements {
     pub(crate) step: SignedDuration,
     /// The least history it can work with.
     pub(crate) least: SignedDuration,
-    /// The most history it looks at.
+    /// The most history it uses.
     pub(crate) most: SignedDuration,
 }
 
-/// A history worth looking at: starts with a usable sample, fresh, not all zero, no more holes than allowed.
+/// A history that fulfills the requirements: it starts with a usable sample, is recent and not all zero, and has no
+/// more holes than allowed.
 #[derive(Debug, Clone)]
-pub(crate) struct Admitted {
+pub(crate) struct PreparedHistory {
     /// Oldest first; the last one lies just before `end`. NaN is missing.
     pub(crate) values: Vec<f64>,
     pub(crate) step: SignedDuration,
@@ -58,29 +61,32 @@ pub(crate) struct Admitted {
     pub(crate) notes: Vec<Note>,
 }
 
-// === impl Admitted ===
+// === impl PreparedHistory ===
 
-impl Admitted {
-    /// Judges a history.
+impl PreparedHistory {
+    /// Checks and cleans a history.
     ///
-    /// Absurd spikes become missing first. A hole of more than a day cuts off what lies before it.
+    /// Outliers become missing first. A hole of more than a day cuts off the history before it.
     ///
     /// # Errors
-    /// In this order: [`Refusal::StepMismatch`], [`Refusal::InsufficientHistory`], [`Refusal::StaleHistory`],
-    /// [`Refusal::TooManyGaps`], [`Refusal::ZeroSeries`].
-    pub(crate) fn admit(history: &Series, demands: Demands) -> Result<Self, Refusal> {
+    /// In this order: [`ForecastError::StepMismatch`], [`ForecastError::InsufficientHistory`],
+    /// [`ForecastError::StaleHistory`], [`ForecastError::TooManyGaps`], [`ForecastError::ZeroSeries`].
+    pub(crate) fn new(
+        history: &Series,
+        requirements: HistoryRequirements,
+    ) -> Result<Self, ForecastError> {
         let step = history.step();
-        if step != demands.step {
-            return Err(Refusal::StepMismatch {
+        if step != requirements.step {
+            return Err(ForecastError::StepMismatch {
                 have: step,
-                need: demands.step,
+                need: requirements.step,
             });
         }
         let mut notes = Vec::new();
-        let most = slots(demands.most, step).unwrap_or(usize::MAX);
+        let most = slots(requirements.most, step).unwrap_or(usize::MAX);
         let older = history.len().saturating_sub(most);
         let mut values = history.values().get(older..).unwrap_or_default().to_vec();
-        let rejected = reject_absurd(&mut values);
+        let rejected = reject_outliers(&mut values);
         if rejected > 0 {
             notes.push(Note::SpikesRejected { slots: rejected });
         }
@@ -89,12 +95,12 @@ impl Admitted {
             notes.push(Note::HistoryCut);
         }
         values.drain(..cut);
-        require_span(values.len(), demands)?;
+        require_span(values.len(), requirements)?;
         let valid_until = require_fresh(history, &values)?;
         require_dense(&values, slots(DAY, step).unwrap_or(usize::MAX))?;
         let highest = values.iter().copied().fold(0.0, f64::max);
         if highest == 0.0 {
-            return Err(Refusal::ZeroSeries);
+            return Err(ForecastError::ZeroSeries);
         }
         Ok(Self {
             values,
@@ -109,9 +115,9 @@ impl Admitted {
     /// The values with every hole filled, `season` being the number of slots after which the series repeats.
     ///
     /// # Guarantees
-    /// - What was seen is returned as it was; every value returned is finite and at most `highest`.
-    /// - A hole of up to an hour is bridged by a straight line; a longer one repeats the season before, else the one
-    ///   after, else is bridged as well. A hole at the very end holds the last value.
+    /// - Existing values are unchanged; every value is finite and at most `highest`.
+    /// - A hole of up to an hour is interpolated linearly. A longer one repeats the season before, else the one
+    ///   after, else it is interpolated too. A hole at the end repeats the last value.
     pub(crate) fn filled(&self, season: usize) -> Vec<f64> {
         let mut values = self.values.clone();
         let bridge = slots(STRAIGHT_LINE, self.step).unwrap_or(0).max(1);
@@ -119,12 +125,12 @@ impl Admitted {
             if hole.len() > bridge {
                 repeat_season(&mut values, hole.clone(), season);
             }
-            draw_lines(&mut values, hole);
+            interpolate(&mut values, hole);
         }
         values
     }
 
-    /// Grounds for the forecast, the number of filled slots among them.
+    /// The notes on the history, including the number of filled slots.
     pub(crate) fn notes_when_filled(&self) -> Vec<Note> {
         let missing = missing(&self.values);
         let filled = (missing > 0).then_some(Note::GapsFilled { slots: missing });
@@ -132,13 +138,12 @@ impl Admitted {
     }
 }
 
-/// Replaces what lies clearly outside the 0.1st to 99.9th percentile by the value before it.
+/// Replaces values far outside the 0.1st to 99.9th percentile by the value before them.
 ///
-/// Clearly: by more than a tenth of the span between the two, so that the crest of a smooth wave, which is always
-/// beyond some percentile, stays as it is.
+/// Far means by more than a tenth of the span between the two percentiles, so that the crest of a smooth wave is kept.
 ///
 /// # Source
-/// `removeExtremeOutliers` of crane's dsp, which cuts crests too; index 0 is exempt there as well.
+/// `removeExtremeOutliers` of crane's dsp, which also cuts crests; it exempts index 0 too.
 pub(crate) fn hold_extremes(values: &mut [f64]) {
     let (Some(low), Some(high)) = (quantile(values, 0.001), quantile(values, 0.999)) else {
         return;
@@ -156,7 +161,7 @@ pub(crate) fn hold_extremes(values: &mut [f64]) {
     }
 }
 
-/// The value below which a part `q` of the values lies, by the nearest rank; `None` of nothing.
+/// The `q`-quantile by the nearest rank; `None` if there are no values.
 ///
 /// # Shape
 /// Any order, no NaN.
@@ -165,7 +170,7 @@ pub(crate) fn quantile(values: &[f64], q: f64) -> Option<f64> {
     quantile_in_place(&mut copy, q)
 }
 
-/// As [`quantile`], reordering the values instead of copying them.
+/// Like [`quantile`], but reorders the values instead of copying them.
 pub(crate) fn quantile_in_place(values: &mut [f64], q: f64) -> Option<f64> {
     let last = values.len().checked_sub(1)?;
     let (_, value, _) = values.select_nth_unstable_by(rank(last, q), f64::total_cmp);
@@ -200,8 +205,8 @@ fn holes(values: &[f64]) -> Vec<std::ops::Range<usize>> {
         .collect()
 }
 
-fn reject_absurd(values: &mut [f64]) -> usize {
-    let runs = absurd_runs(values, 0.0);
+fn reject_outliers(values: &mut [f64]) -> usize {
+    let runs = outlier_runs(values, 0.0);
     for run in &runs {
         if let Some(run) = values.get_mut(run.clone()) {
             run.fill(f64::NAN);
@@ -210,15 +215,28 @@ fn reject_absurd(values: &mut [f64]) -> usize {
     runs.iter().map(std::ops::Range::len).sum()
 }
 
-/// The runs of values, oldest first and NaN where missing, that cannot have been measured: at most 5 values that are each
-/// more than 100 times the 95th percentile of all positive ones, and more than twice `believed`, the highest value that
-/// is known to be load. What recurs at about one height, more than three times and never as a lone sample, is load.
+/// The outliers of a series: runs of at most 5 values that are each more than 100 times the 95th percentile of all
+/// positive values, and more than twice `believed`, the highest value that is known to be load. Runs of several
+/// samples that recur more than three times at about one height are load.
+///
+/// # Shape
+/// `values` are oldest first, NaN where missing; the result holds their indices, oldest first.
 ///
 /// # Guarantees
-/// Whatever stays for six values in a row is not among them.
+/// A level that lasts for six values in a row is not an outlier.
+///
+/// ```
+/// use foretide_models::outlier_runs;
+///
+/// let mut values = vec![1.0; 100];
+/// values[40] = 5000.0;
+/// assert_eq!(outlier_runs(&values, 0.0), vec![40..41]);
+/// // A value of half that height is known to be load.
+/// assert_eq!(outlier_runs(&values, 2500.0), vec![]);
+/// ```
 #[must_use]
-pub fn absurd_runs(values: &[f64], believed: f64) -> Vec<std::ops::Range<usize>> {
-    if !may_hold_absurd(values) {
+pub fn outlier_runs(values: &[f64], believed: f64) -> Vec<std::ops::Range<usize>> {
+    if !may_have_outliers(values) {
         return Vec::new();
     }
     let positive = values.iter().copied().filter(|value| *value > 0.0);
@@ -226,20 +244,23 @@ pub fn absurd_runs(values: &[f64], believed: f64) -> Vec<std::ops::Range<usize>>
     let Some(usual) = quantile_in_place(&mut positive, USUAL) else {
         return Vec::new();
     };
-    let absurd = |value: &f64| *value / ABSURD_RATIO > usual && *value / 2.0 > believed;
+    let is_outlier = |value: &f64| *value / OUTLIER_RATIO > usual && *value / 2.0 > believed;
     let mut at = 0;
-    let runs = values.chunk_by(|a, b| absurd(a) == absurd(b)).map(|run| {
-        at += run.len();
-        (run, at - run.len()..at)
-    });
-    let short = runs.filter(|(run, _)| run.len() <= ABSURD_RUN && run.first().is_some_and(absurd));
+    let runs = values
+        .chunk_by(|a, b| is_outlier(a) == is_outlier(b))
+        .map(|run| {
+            at += run.len();
+            (run, at - run.len()..at)
+        });
+    let short =
+        runs.filter(|(run, _)| run.len() <= OUTLIER_RUN && run.first().is_some_and(is_outlier));
     let highest = |run: &[f64]| run.iter().copied().fold(0.0, f64::max);
     let short: Vec<_> = short.map(|(run, at)| (highest(run), at)).collect();
     let recurs = |height: f64| {
         let alike = |(other, at): &&(f64, std::ops::Range<usize>)| {
             at.len() > 1 && (0.5..=2.0).contains(&(other / height))
         };
-        short.iter().filter(alike).count() > ABSURD_RUNS
+        short.iter().filter(alike).count() > OUTLIER_RUNS
     };
     let rejected = short
         .iter()
@@ -247,19 +268,19 @@ pub fn absurd_runs(values: &[f64], believed: f64) -> Vec<std::ops::Range<usize>>
     rejected.map(|(_, at)| at.clone()).collect()
 }
 
-/// Whether a tenth of the positive values at most lies within a hundredth of the highest: without that, the 95th
-/// percentile is near enough for none to be absurd, and not worth looking for.
-fn may_hold_absurd(values: &[f64]) -> bool {
+/// Whether less than a tenth of the positive values exceeds a hundredth of the highest. If not, the 95th percentile is
+/// too high for any outlier, and is not computed.
+fn may_have_outliers(values: &[f64]) -> bool {
     let highest = values
         .iter()
         .fold(0.0, |a: f64, b| if *b > a { *b } else { a });
-    let near = highest / ABSURD_RATIO;
+    let near = highest / OUTLIER_RATIO;
     let positive = values.iter().filter(|value| **value > 0.0).count();
     let usual = values.iter().filter(|value| **value > near).count();
     count(usual) < 0.1 * count(positive)
 }
 
-/// Where the newest stretch without a hole of more than `longest` slots begins.
+/// The index at which the newest stretch without a hole of more than `longest` slots begins.
 fn last_history(values: &[f64], longest: usize) -> usize {
     let mut start = 0;
     for hole in holes(values) {
@@ -272,35 +293,35 @@ fn last_history(values: &[f64], longest: usize) -> usize {
     start
 }
 
-fn require_span(have: usize, demands: Demands) -> Result<(), Refusal> {
+fn require_span(have: usize, requirements: HistoryRequirements) -> Result<(), ForecastError> {
     let have = i32::try_from(have)
         .ok()
-        .and_then(|have| demands.step.checked_mul(have));
+        .and_then(|have| requirements.step.checked_mul(have));
     let have = have.unwrap_or(SignedDuration::MAX);
-    if have < demands.least {
-        return Err(Refusal::InsufficientHistory {
+    if have < requirements.least {
+        return Err(ForecastError::InsufficientHistory {
             have,
-            need: demands.least,
+            need: requirements.least,
         });
     }
     Ok(())
 }
 
-/// The instant until which a forecast from these values may be used, which must not be over by the end of the grid.
-fn require_fresh(history: &Series, values: &[f64]) -> Result<Timestamp, Refusal> {
-    let silent = values
+/// The instant until which a forecast from these values is valid; an error if that is before the end of the grid.
+fn require_fresh(history: &Series, values: &[f64]) -> Result<Timestamp, ForecastError> {
+    let missing_at_end = values
         .iter()
         .rev()
         .take_while(|value| value.is_nan())
         .count();
-    let seen = history.len().saturating_sub(silent);
+    let seen = history.len().saturating_sub(missing_at_end);
     let valid_until = history
         .time_at(seen)
-        .checked_add(OUTLIVES_HISTORY)
+        .checked_add(FORECAST_VALIDITY)
         .unwrap_or(Timestamp::MAX);
     if valid_until < history.end() {
         let last = history.time_at(seen.saturating_sub(1));
-        return Err(Refusal::StaleHistory {
+        return Err(ForecastError::StaleHistory {
             last,
             end: history.end(),
         });
@@ -308,14 +329,14 @@ fn require_fresh(history: &Series, values: &[f64]) -> Result<Timestamp, Refusal>
     Ok(valid_until)
 }
 
-fn require_dense(values: &[f64], day: usize) -> Result<(), Refusal> {
+fn require_dense(values: &[f64], day: usize) -> Result<(), ForecastError> {
     let last_day = values
         .get(values.len().saturating_sub(day)..)
         .unwrap_or(values);
     for part in [values, last_day] {
         let (missing, of) = (missing(part), part.len());
         if count(missing) > MAX_MISSING * count(of) {
-            return Err(Refusal::TooManyGaps { missing, of });
+            return Err(ForecastError::TooManyGaps { missing, of });
         }
     }
     Ok(())
@@ -335,8 +356,8 @@ fn repeat_season(values: &mut [f64], hole: std::ops::Range<usize>, season: usize
     }
 }
 
-/// Bridges what is still missing within `hole`.
-fn draw_lines(values: &mut [f64], hole: std::ops::Range<usize>) {
+/// Interpolates the values that are still missing within `hole`.
+fn interpolate(values: &mut [f64], hole: std::ops::Range<usize>) {
     let Some(part) = values.get(hole.clone()) else {
         return;
     };
@@ -363,11 +384,11 @@ mod tests {
     const TEN: SignedDuration = SignedDuration::from_mins(10);
     const N: f64 = f64::NAN;
 
-    fn admit(step: SignedDuration, values: &[f64]) -> Result<Admitted, Refusal> {
+    fn admit(step: SignedDuration, values: &[f64]) -> Result<PreparedHistory, ForecastError> {
         let history = Series::from_values(Timestamp::UNIX_EPOCH, step, values.to_vec());
-        Admitted::admit(
+        PreparedHistory::new(
             &history,
-            Demands {
+            HistoryRequirements {
                 step,
                 least: step * 2,
                 most: step * 1000,
@@ -411,13 +432,13 @@ mod tests {
             ),
         ];
         for (name, values, expected) in cases {
-            let admitted = admit(TEN, &values).unwrap();
-            assert_eq!(admitted.filled(season), expected, "{name}");
+            let prepared = admit(TEN, &values).unwrap();
+            assert_eq!(prepared.filled(season), expected, "{name}");
         }
     }
 
     #[test]
-    fn a_history_that_cannot_be_mended_is_refused() {
+    fn a_history_that_cannot_be_filled_is_an_error() {
         let hours = |n: i64| SignedDuration::from_hours(n);
         let at = |n: i64| Timestamp::UNIX_EPOCH + hours(n);
         let sparse: Vec<f64> = (0..48).map(|i| if i % 3 == 0 { N } else { 1.0 }).collect();
@@ -427,40 +448,40 @@ mod tests {
         let cases = [
             (
                 vec![],
-                Refusal::InsufficientHistory {
+                ForecastError::InsufficientHistory {
                     have: hours(0),
                     need: hours(2),
                 },
             ),
             (
                 vec![N; 9],
-                Refusal::InsufficientHistory {
+                ForecastError::InsufficientHistory {
                     have: hours(0),
                     need: hours(2),
                 },
             ),
             (
                 vec![1.0, 1.0, N],
-                Refusal::StaleHistory {
+                ForecastError::StaleHistory {
                     last: at(1),
                     end: at(3),
                 },
             ),
             (
                 sparse,
-                Refusal::TooManyGaps {
+                ForecastError::TooManyGaps {
                     missing: 15,
                     of: 47,
                 },
             ),
             (
                 tail,
-                Refusal::TooManyGaps {
+                ForecastError::TooManyGaps {
                     missing: 10,
                     of: 24,
                 },
             ),
-            (vec![0.0; 9], Refusal::ZeroSeries),
+            (vec![0.0; 9], ForecastError::ZeroSeries),
         ];
         for (values, expected) in cases {
             assert_eq!(admit(HOUR, &values).unwrap_err(), expected, "{values:?}");
@@ -480,14 +501,14 @@ mod tests {
     }
 
     #[test]
-    fn short_absurd_runs_are_missing_and_long_ones_are_load() {
+    fn short_outlier_runs_are_missing_and_long_ones_are_load() {
         let mut values = vec![1.0; 400];
         values[100] = 1e308;
         values[200..205].fill(101.0);
         values[300..303].fill(100.0);
-        let admitted = admit(TEN, &values).unwrap();
-        assert_eq!(admitted.notes, vec![Note::SpikesRejected { slots: 6 }]);
-        assert!((admitted.highest - 100.0).abs() < 1e-12);
+        let prepared = admit(TEN, &values).unwrap();
+        assert_eq!(prepared.notes, vec![Note::SpikesRejected { slots: 6 }]);
+        assert!((prepared.highest - 100.0).abs() < 1e-12);
         let mut job = vec![0.01; 400];
         job[100..112].fill(50.0);
         assert!(admit(TEN, &job).unwrap().notes.is_empty());
@@ -505,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rare_short_absurd_moment_is_rejected_and_one_that_recurs_is_load() {
+    fn a_rare_short_outlier_is_rejected_and_one_that_recurs_is_load() {
         let idle = |bursts: &[std::ops::Range<usize>]| -> Vec<f64> {
             let burst = |i: usize| bursts.iter().any(|burst| burst.contains(&i));
             (0..2880)
@@ -517,15 +538,15 @@ mod tests {
             starts.map(|start| start..start + long).collect()
         };
         // Three minutes of two cores every two hours.
-        assert_eq!(absurd_runs(&idle(&every(120, 23, 3)), 0.0), []);
+        assert_eq!(outlier_runs(&idle(&every(120, 23, 3)), 0.0), []);
         // Less often than the percentile shows, but again and again; lone samples are never load.
-        assert_eq!(absurd_runs(&idle(&every(500, 5, 2)), 0.0), []);
+        assert_eq!(outlier_runs(&idle(&every(500, 5, 2)), 0.0), []);
         let lone = every(500, 5, 1);
-        assert_eq!(absurd_runs(&idle(&lone), 0.0), lone);
+        assert_eq!(outlier_runs(&idle(&lone), 0.0), lone);
         let rare = every(500, 3, 5);
-        assert_eq!(absurd_runs(&idle(&rare), 0.0), rare);
-        assert_eq!(absurd_runs(&idle(&rare), 1.5), []);
+        assert_eq!(outlier_runs(&idle(&rare), 0.0), rare);
+        assert_eq!(outlier_runs(&idle(&rare), 1.5), []);
         let level = 600..606;
-        assert_eq!(absurd_runs(&idle(&[level]), 0.0), []);
+        assert_eq!(outlier_runs(&idle(&[level]), 0.0), []);
     }
 }

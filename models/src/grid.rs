@@ -1,5 +1,5 @@
-//! Minutes and days in steps of a grid: every span of the calibrated forecasters is meant in minutes and counted in
-//! steps. Next: `conformal`, `auto`.
+//! [`Grid`]: converts minutes and days to steps of a series. The calibrated forecasters configure spans in minutes and
+//! count in steps.
 
 use jiff::SignedDuration;
 

@@ -1,10 +1,9 @@
-//! The Fourier estimator of dsp: the strong and the slow components of the whole history, read off over its last
-//! period. It denoises and repeats; it does not average periods. Next: `choose`.
+//! The Fourier estimator of `dsp`: keeps the strong and the slow components of a series and returns its last period.
 
 use jiff::SignedDuration;
 use rustfft::num_complex::Complex;
 
-use crate::refusal::Refusal;
+use crate::error::ForecastError;
 use crate::series::count;
 use crate::spectrum::Fourier;
 
@@ -23,7 +22,7 @@ pub(crate) struct Filter {
     pub(crate) max_items: usize,
 }
 
-/// A series taken apart into its components, ready to be put together again with fewer of them.
+/// The Fourier components of a series.
 pub(crate) struct Components {
     bins: Vec<Complex<f64>>,
     len: usize,
@@ -35,12 +34,12 @@ pub(crate) struct Components {
 // === impl Components ===
 
 impl Components {
-    /// Takes a non-empty series apart.
+    /// The components of a non-empty series.
     pub(crate) fn of(
         fourier: &mut Fourier,
         values: &[f64],
         step: SignedDuration,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, ForecastError> {
         let len = values.len();
         let bins = fourier.forward(values)?;
         let mean = values.iter().sum::<f64>() / count(len);
@@ -55,17 +54,17 @@ impl Components {
     /// The last `period` values of the series with only the components that pass the filter.
     ///
     /// # Guarantees
-    /// - A component is kept or dropped whole: its mirror image is the same bin here.
+    /// - A component is kept or dropped together with its mirror image, which is the same bin here.
     ///
     /// # Source
-    /// `fftEstimator` of crane's dsp, which filters the mirrored bins by another frequency and so halves what is slow
-    /// and weak.
+    /// `fftEstimator` of crane's dsp, which filters mirrored bins by another frequency and so halves slow weak
+    /// components.
     pub(crate) fn last_period(
         &self,
         fourier: &mut Fourier,
         filter: &Filter,
         period: usize,
-    ) -> Result<Vec<f64>, Refusal> {
+    ) -> Result<Vec<f64>, ForecastError> {
         let cut = self.cut(filter);
         let keep = |(k, bin): (usize, &Complex<f64>)| {
             let fast = count(k) * self.lowest_frequency > filter.high_frequency;
@@ -134,7 +133,7 @@ mod tests {
     type Case<'a> = (&'a str, Filter, &'a [(f64, f64)], &'a [(f64, f64)]);
 
     #[test]
-    fn strong_or_slow_components_are_kept_whole_and_the_others_dropped_whole() {
+    fn strong_or_slow_components_are_kept_and_the_others_dropped() {
         let filter = Filter {
             low_amplitude: 1.0,
             high_frequency: HOUR,

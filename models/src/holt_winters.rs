@@ -1,13 +1,14 @@
-//! Additive Holt-Winters: a level, a trend and one season, each corrected a little by every sample. It does not ask
-//! whether the season is real, and refuses constants under which its errors would grow. Next: `linear`, `calibrate`.
+//! [`HoltWinters`]: additive Holt-Winters smoothing, with a level, a trend and one season. It does not test whether the
+//! season exists. Settings under which its errors would grow are rejected.
 
 use jiff::SignedDuration;
 
-use crate::forecast::{Forecast, Note, guard};
-use crate::forecaster::{ConfigError, Forecaster, path_length, require_grid, with_slack};
-use crate::gaps::{Admitted, Demands};
+use crate::config::{ConfigError, require_grid};
+use crate::error::ForecastError;
+use crate::forecast::{Forecast, Note, clamp_to_ceiling};
+use crate::forecaster::{Forecaster, path_length, with_slack};
+use crate::gaps::{HistoryRequirements, PreparedHistory};
 use crate::period::DAY;
-use crate::refusal::Refusal;
 use crate::series::{MAX_SLOTS, Series, count, slots};
 
 /// The shortest and the longest season.
@@ -21,23 +22,23 @@ const SEASONS: (SignedDuration, SignedDuration) = (
 pub struct Config {
     /// The grid of the history.
     pub sample_interval: SignedDuration,
-    /// How far back to look: at least two seasons, one to start from and one to learn from.
+    /// How much history to use: at least two seasons, one for the initial state and one to learn from.
     pub history_length: SignedDuration,
-    /// After how long the series repeats: 1 h to 15 d, a whole number of sample intervals.
+    /// The period of the series: 1 h to 15 d, a whole number of sample intervals.
     pub season: SignedDuration,
-    /// The part of an error that goes into the level: above 0, at most 1.
+    /// The smoothing factor of the level: above 0, at most 1.
     pub alpha: f64,
-    /// The part of a correction of the level that goes into the trend: 0 to 1. At 0 there is no trend; with a season
-    /// that is corrected too, only values near 0 are stable.
+    /// The smoothing factor of the trend, as a part of `alpha`: 0 to 1. At 0 there is no trend. With `gamma` above 0,
+    /// only values near 0 are stable.
     pub beta: f64,
-    /// The part of an error that goes into the season: 0 to 1.
+    /// The smoothing factor of the season: 0 to 1.
     pub gamma: f64,
 }
 
-/// A minute, 7 days, a season of a day; small constants, no trend.
+/// One minute, 7 days, a season of a day, small smoothing factors, no trend.
 ///
 /// # Source
-/// In a study on workload traces the best of the classical forecasters, once its constants are small.
+/// With small smoothing factors, the best of the classical forecasters in a study on workload traces.
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -53,6 +54,20 @@ impl Default for Config {
 
 /// The Holt-Winters forecaster.
 ///
+/// ```
+/// use foretide_models::{Forecaster, Series, holt_winters};
+/// use jiff::{SignedDuration, Timestamp};
+///
+/// let hour = SignedDuration::from_hours(1);
+/// let config = holt_winters::Config { sample_interval: hour, ..holt_winters::Config::default() };
+/// let daily = |i: i32| f64::from(10 + i % 24);
+/// let history = Series::from_values(Timestamp::UNIX_EPOCH, hour, (0..72).map(daily).collect());
+/// let forecast = holt_winters::HoltWinters::new(config)?.forecast(&history, hour * 2)?;
+/// // A series that repeats exactly is forecast exactly.
+/// assert!((forecast.point()[1] - 11.0).abs() < 1e-9);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// With the error `e = y - (level + trend + season[i])` of each sample: `level += trend + alpha e`,
 /// `trend += alpha beta e`, `season[i] += gamma e`. The level starts at the mean of the first season of the history,
 /// the trend at zero, the season at what that first season deviates from its mean.
@@ -60,13 +75,13 @@ impl Default for Config {
 /// # Guarantees
 /// - A series that repeats exactly is forecast exactly.
 /// - Scaling the history scales the forecast; adding a constant shifts it, short of the bounds of every forecast.
-/// - What one sample does to the forecast dies out with time: constants for which it would grow are refused.
+/// - The effect of one sample on the forecast decays: smoothing factors for which it would grow are rejected.
 #[derive(Debug, Clone)]
 pub struct HoltWinters {
     config: Config,
 }
 
-/// What the recursion carries from sample to sample.
+/// The state of the recursion.
 #[derive(Debug)]
 struct State {
     level: f64,
@@ -98,25 +113,25 @@ impl Config {
                 expected,
             ));
         }
-        self.check_constants()
+        self.check_factors()
     }
 
-    /// Each in its range, and together stable.
-    fn check_constants(&self) -> Result<(), ConfigError> {
+    /// Checks that each smoothing factor is in its range, and that together they are stable.
+    fn check_factors(&self) -> Result<(), ConfigError> {
         if !(self.alpha > 0.0 && self.alpha <= 1.0) {
             let expected = "above 0 and at most 1";
             return Err(ConfigError::new("holtWinters.alpha", self.alpha, expected));
         }
         if !(0.0..=1.0).contains(&self.gamma) || self.alpha + self.gamma >= 2.0 {
-            let expected = "between 0 and 1, and not 1 where alpha is";
+            let expected = "between 0 and 1, and below 1 if alpha is 1";
             return Err(ConfigError::new("holtWinters.gamma", self.gamma, expected));
         }
         let season = slots(self.season, self.sample_interval).map_or(2.0, count);
         if !(0.0..=1.0).contains(&self.beta)
             || self.beta >= steepest(self.alpha, self.gamma, season)
         {
-            let expected = "between 0 and 1, and near 0 where gamma is above 0: a trend that \
-                answers the errors of a long season makes them grow";
+            let expected = "between 0 and 1, and near 0 if gamma is above 0: with a larger trend factor \
+                the errors of a long season grow";
             return Err(ConfigError::new("holtWinters.beta", self.beta, expected));
         }
         Ok(())
@@ -126,13 +141,12 @@ impl Config {
 /// The `beta` at which the errors of the recursion begin to grow, for a season of `season` steps.
 ///
 /// # Source
-/// Written with the lag operator B, a series is `H(B)` times its forecast errors, with
-/// `H = 1 + alpha B/(1-B) + alpha beta B/(1-B)^2 + gamma B^m/(1-B^m)`. On the unit circle, at the frequency w,
-/// `Re H = 1 - (alpha + gamma)/2 - alpha beta / (4 sin^2(w/2))` and
-/// `Im H = -(alpha cot(w/2) + gamma cot(m w/2)) / 2`. By the criterion of Nyquist the errors die out as long as the real
-/// part is positive where the imaginary one first vanishes, between half a cycle and a whole one per season. For a day
-/// of minutes that leaves a `beta` of some hundred-thousandths: the 0.9 for all three that the manual of another
-/// autoscaler suggests lets the forecast leave the data by orders of magnitude.
+/// Written with the lag operator B, a series is `H(B)` times its forecast errors, with `H = 1 + alpha B/(1-B) + alpha
+/// beta B/(1-B)^2 + gamma B^m/(1-B^m)`. On the unit circle, at the frequency w, `Re H = 1 - (alpha + gamma)/2 - alpha
+/// beta / (4 sin^2(w/2))` and `Im H = -(alpha cot(w/2) + gamma cot(m w/2)) / 2`. By the criterion of Nyquist the
+/// errors die out as long as the real part is positive where the imaginary one first vanishes, between half a cycle
+/// and a whole one per season. For a day of minutes the limit of `beta` is a few hundred-thousandths. With 0.9 for all
+/// three, as the manual of another autoscaler suggests, the forecast exceeds the data by orders of magnitude.
 fn steepest(alpha: f64, gamma: f64, season: f64) -> f64 {
     if gamma == 0.0 {
         return f64::INFINITY;
@@ -153,7 +167,7 @@ fn steepest(alpha: f64, gamma: f64, season: f64) -> f64 {
 // === impl HoltWinters ===
 
 impl HoltWinters {
-    /// Checks the settings.
+    /// A forecaster with these settings.
     ///
     /// # Errors
     /// [`ConfigError`] naming the first field that is out of range.
@@ -187,23 +201,27 @@ impl Forecaster for HoltWinters {
         self.config.sample_interval
     }
 
-    fn forecast(&mut self, history: &Series, horizon: SignedDuration) -> Result<Forecast, Refusal> {
+    fn forecast(
+        &mut self,
+        history: &Series,
+        horizon: SignedDuration,
+    ) -> Result<Forecast, ForecastError> {
         let Config {
             sample_interval: step,
             season,
             ..
         } = self.config;
         let wanted = path_length(horizon, step)?;
-        let demands = Demands {
+        let requirements = HistoryRequirements {
             step,
             least: season * 2,
             most: self.history_length(),
         };
-        let admitted = Admitted::admit(history, demands)?;
+        let prepared = PreparedHistory::new(history, requirements)?;
         let length = slots(season, step).unwrap_or(1).max(1);
-        // In parts of the highest sample, so that no sum overflows.
-        let highest = admitted.highest;
-        let mut values = admitted.filled(length);
+        // Relative to the highest sample, so that no sum overflows.
+        let highest = prepared.highest;
+        let mut values = prepared.filled(length);
         for value in &mut values {
             *value /= highest;
         }
@@ -211,11 +229,11 @@ impl Forecaster for HoltWinters {
         let mut point: Vec<f64> = (0..wanted)
             .map(|ahead| state.ahead(ahead, values.len()) * highest)
             .collect();
-        let clamped = guard(&mut point, highest)?;
-        let forecast = Forecast::new(self.name(), admitted.end, step, point, admitted.valid_until)?;
+        let clamped = clamp_to_ceiling(&mut point, highest)?;
+        let forecast = Forecast::new(self.name(), prepared.end, step, point, prepared.valid_until)?;
         Ok(forecast
             .with_period(Some(season))
-            .with_notes(admitted.notes_when_filled())
+            .with_notes(prepared.notes_when_filled())
             .with_notes(clamped.then_some(Note::Clamped)))
     }
 }
@@ -242,7 +260,7 @@ impl State {
         *season += config.gamma * error;
     }
 
-    /// What is expected `ahead` whole steps after the one that follows the last of `seen` samples.
+    /// The prediction for `ahead` steps after the one that follows the last of `seen` samples.
     fn ahead(&self, ahead: usize, seen: usize) -> f64 {
         let phase = (seen + ahead) % self.season.len().max(1);
         let season = self.season.get(phase).copied().unwrap_or(0.0);
@@ -276,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_series_that_repeats_comes_back_exactly() {
+    fn a_periodic_series_is_forecast_exactly() {
         let wave = |i: u32| 5.0 + f64::from(i * i % 24);
         let path = forecast(config(), hours(72 + 7, wave), 48);
         for (ahead, value) in (79..).zip(path) {
@@ -295,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn with_a_trend_growth_goes_on() {
+    fn with_a_trend_growth_continues() {
         let growing = |i: u32| 100.0 + f64::from(i);
         let trending = Config {
             beta: 0.2,
@@ -311,7 +329,7 @@ mod tests {
         assert!(flat[0] < 260.0);
     }
 
-    /// How far the forecast still is from level, so many seasons after a single sample that was not.
+    /// The distance of the forecast from the level, `seasons` seasons after a single deviating sample.
     fn ringing(config: &Config, seasons: usize) -> f64 {
         let season = slots(config.season, STEP).unwrap();
         let mut state = State::starting_at(&vec![0.0; season]);
@@ -352,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn nine_tenths_for_all_three_at_a_day_of_minutes_leave_the_data() {
+    fn factors_of_0_9_with_a_day_of_minutes_diverge() {
         let phpa = Config {
             alpha: 0.9,
             beta: 0.9,
@@ -367,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_out_of_range_are_refused_by_name() {
+    fn settings_out_of_range_are_errors_that_name_the_field() {
         type Change = fn(&mut Config);
         let cases: [(Change, &str); 10] = [
             (|c| (c.alpha, c.beta, c.gamma) = (0.9, 0.9, 0.9), "beta"),
@@ -396,9 +414,9 @@ mod tests {
     }
 
     #[test]
-    fn less_than_two_seasons_are_too_few() {
+    fn less_than_two_seasons_are_an_error() {
         let history = Series::from_values(Timestamp::UNIX_EPOCH, STEP, vec![1.0; 47]);
-        let refusal = HoltWinters::new(config()).unwrap().forecast(&history, STEP);
-        assert_eq!(refusal.unwrap_err().reason(), "InsufficientHistory");
+        let error = HoltWinters::new(config()).unwrap().forecast(&history, STEP);
+        assert_eq!(error.unwrap_err().reason(), "InsufficientHistory");
     }
 }

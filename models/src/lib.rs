@@ -1,10 +1,13 @@
 #![doc = include_str!("../README.md")]
 
+mod algorithm;
 pub mod auto;
 pub mod calibrate;
 mod choose;
+mod config;
 mod conformal;
 pub mod dsp;
+mod error;
 mod forecast;
 mod forecaster;
 mod gaps;
@@ -16,14 +19,15 @@ pub mod linear;
 pub mod mstl;
 pub mod percentile;
 mod period;
-mod refusal;
 pub mod replay;
 pub mod seasonal;
 mod series;
 mod spectrum;
 
-pub use forecast::{CEILING_RATIO, Forecast, Note, OUTLIVES_HISTORY, Peak, Prediction, Quality};
-pub use forecaster::{Algorithm, ConfigError, Forecaster, REFRESH_PERIOD};
-pub use gaps::absurd_runs;
-pub use refusal::Refusal;
+pub use algorithm::Algorithm;
+pub use config::ConfigError;
+pub use error::ForecastError;
+pub use forecast::{CEILING_RATIO, FORECAST_VALIDITY, Forecast, Note, Peak, Prediction, Quality};
+pub use forecaster::{Forecaster, REFRESH_PERIOD};
+pub use gaps::outlier_runs;
 pub use series::{MAX_SLOTS, Sample, Series};

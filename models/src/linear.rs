@@ -1,12 +1,13 @@
-//! A straight line through the last samples, for those who come from autoscalers that draw one. It knows no time of
-//! day and follows every burst upwards; it asks nothing of the history but two samples. Next: `calibrate`.
+//! [`Linear`]: a straight line through the last samples, for users of autoscalers that extrapolate linearly. It knows
+//! no season, and needs only two samples.
 
 use jiff::SignedDuration;
 
-use crate::forecast::{Forecast, Note, guard};
-use crate::forecaster::{ConfigError, Forecaster, path_length, require_grid, with_slack};
-use crate::gaps::{Admitted, Demands};
-use crate::refusal::Refusal;
+use crate::config::{ConfigError, require_grid};
+use crate::error::ForecastError;
+use crate::forecast::{Forecast, Note, clamp_to_ceiling};
+use crate::forecaster::{Forecaster, path_length, with_slack};
+use crate::gaps::{HistoryRequirements, PreparedHistory};
 use crate::series::{MAX_SLOTS, Series, count};
 
 /// Settings of [`Linear`].
@@ -14,7 +15,7 @@ use crate::series::{MAX_SLOTS, Series, count};
 pub struct Config {
     /// The grid of the history.
     pub sample_interval: SignedDuration,
-    /// How many of the last samples the line is drawn through, at least two; missing ones count.
+    /// The number of last samples to fit, at least two, including missing ones.
     pub samples: usize,
 }
 
@@ -30,9 +31,20 @@ impl Default for Config {
 
 /// The linear forecaster: least squares over the last samples.
 ///
+/// ```
+/// use foretide_models::{Forecaster, Series, linear};
+/// use jiff::{SignedDuration, Timestamp};
+///
+/// let minute = SignedDuration::from_mins(1);
+/// let history = Series::from_values(Timestamp::UNIX_EPOCH, minute, vec![1.0, 2.0, f64::NAN, 4.0]);
+/// let forecast = linear::Linear::new(linear::Config::default())?.forecast(&history, minute * 2)?;
+/// assert!((forecast.point()[0] - 5.0).abs() < 1e-9);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Guarantees
 /// - Scaling the history scales the forecast; adding a constant shifts it, short of the bounds of every forecast.
-/// - Holes are left out of the sums; nothing is filled in.
+/// - Missing samples are ignored, not filled.
 #[derive(Debug, Clone)]
 pub struct Linear {
     config: Config,
@@ -48,7 +60,7 @@ struct Line {
 // === impl Linear ===
 
 impl Linear {
-    /// Checks the settings.
+    /// A forecaster with these settings.
     ///
     /// # Errors
     /// [`ConfigError`] naming the first field that is out of range.
@@ -61,7 +73,7 @@ impl Linear {
         Ok(Self { config })
     }
 
-    /// The span of the samples that the line is drawn through.
+    /// The span of the fitted samples.
     fn span(&self) -> SignedDuration {
         let samples = i32::try_from(self.config.samples).unwrap_or(i32::MAX);
         let span = self.config.sample_interval.checked_mul(samples);
@@ -86,23 +98,27 @@ impl Forecaster for Linear {
         self.config.sample_interval
     }
 
-    fn forecast(&mut self, history: &Series, horizon: SignedDuration) -> Result<Forecast, Refusal> {
+    fn forecast(
+        &mut self,
+        history: &Series,
+        horizon: SignedDuration,
+    ) -> Result<Forecast, ForecastError> {
         let step = self.config.sample_interval;
         let wanted = path_length(horizon, step)?;
-        let demands = Demands {
+        let requirements = HistoryRequirements {
             step,
             least: step * 2,
             most: self.span(),
         };
-        let admitted = Admitted::admit(history, demands)?;
-        let line = Line::through(&admitted.values, admitted.highest);
+        let prepared = PreparedHistory::new(history, requirements)?;
+        let line = Line::through(&prepared.values, prepared.highest);
         let mut point: Vec<f64> = (1..=wanted)
-            .map(|ahead| line.at(ahead) * admitted.highest)
+            .map(|ahead| line.at(ahead) * prepared.highest)
             .collect();
-        let clamped = guard(&mut point, admitted.highest)?;
-        let forecast = Forecast::new(self.name(), admitted.end, step, point, admitted.valid_until)?;
+        let clamped = clamp_to_ceiling(&mut point, prepared.highest)?;
+        let forecast = Forecast::new(self.name(), prepared.end, step, point, prepared.valid_until)?;
         Ok(forecast
-            .with_notes(admitted.notes)
+            .with_notes(prepared.notes)
             .with_notes(clamped.then_some(Note::Clamped)))
     }
 }
@@ -110,7 +126,7 @@ impl Forecaster for Linear {
 // === impl Line ===
 
 impl Line {
-    /// The line of least squares, in parts of `highest`; level through a single sample.
+    /// The least-squares line, relative to `highest`; level for a single sample.
     ///
     /// # Shape
     /// Oldest first, NaN is missing; the last one is at step zero.
@@ -145,7 +161,7 @@ mod tests {
     const STEP: SignedDuration = SignedDuration::from_mins(1);
     const N: f64 = f64::NAN;
 
-    fn forecast(samples: usize, values: &[f64]) -> Result<Forecast, Refusal> {
+    fn forecast(samples: usize, values: &[f64]) -> Result<Forecast, ForecastError> {
         let history = Series::from_values(Timestamp::UNIX_EPOCH, STEP, values.to_vec());
         let config = Config {
             samples,
@@ -155,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_forecast_goes_on_along_the_line_through_the_last_samples() {
+    fn the_forecast_extrapolates_the_last_samples() {
         let cases: [(&str, usize, &[f64], [f64; 3]); 7] = [
             ("rising", 4, &[10.0, 11.0, 12.0, 13.0], [14.0, 15.0, 16.0]),
             (
@@ -184,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_needs_two_points() {
+    fn fewer_than_two_samples_are_an_error() {
         assert_eq!(
             forecast(60, &[4.0]).unwrap_err().reason(),
             "InsufficientHistory"

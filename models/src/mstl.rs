@@ -1,29 +1,28 @@
-//! MSTL and exponential smoothing, by the crates of augurs: the day, and from two weeks on the week, are taken apart
-//! from the rest by repeated local regression, and the rest is continued by `AutoETS`. It is here to be compared with;
-//! it costs a thousand times what the others do. Next: `calibrate`.
+//! [`Mstl`]: MSTL decomposition by the augurs crates. The daily season, and from two weeks of history on the weekly
+//! one, are removed by repeated local regression, and `AutoETS` extrapolates the rest. It is a reference for
+//! comparisons and costs about a thousand times as much as the other forecasters.
 
 use augurs_core::{Fit, Predict};
 use augurs_ets::AutoETS;
 use augurs_mstl::MSTLModel;
 use jiff::SignedDuration;
 
-use crate::forecast::{Forecast, Note, guard};
-use crate::forecaster::{
-    ConfigError, Forecaster, path_length, require_grid, require_history, with_slack,
-};
-use crate::gaps::{Admitted, Demands};
+use crate::config::{ConfigError, require_grid, require_history};
+use crate::error::ForecastError;
+use crate::forecast::{Forecast, Note, clamp_to_ceiling};
+use crate::forecaster::{Forecaster, path_length, with_slack};
+use crate::gaps::{HistoryRequirements, PreparedHistory};
 use crate::grid::Grid;
 use crate::period::{DAY, WEEK};
-use crate::refusal::Refusal;
 use crate::series::{Series, count, slots};
 
-/// The minutes of a mean: finer grids are averaged to this one.
+/// Minutes of the grid that MSTL runs on: finer grids are averaged to it.
 const MEAN: i64 = 10;
 
-/// The least history: two days, to see one repeat.
+/// The least history: two days, to detect a daily pattern.
 const TWO_DAYS: SignedDuration = SignedDuration::from_hours(48);
 
-/// How often the model is fitted anew.
+/// The interval at which the model is refitted.
 const REFIT_INTERVAL: SignedDuration = SignedDuration::from_hours(6);
 
 /// Settings of [`Mstl`].
@@ -31,7 +30,7 @@ const REFIT_INTERVAL: SignedDuration = SignedDuration::from_hours(6);
 pub struct Config {
     /// The grid of the history.
     pub sample_interval: SignedDuration,
-    /// How far back to look: at least 48 hours; 14 days for a week.
+    /// How much history to use: at least 48 hours; 14 days for a week.
     pub history_length: SignedDuration,
 }
 
@@ -47,8 +46,8 @@ impl Default for Config {
 
 /// The MSTL forecaster.
 ///
-/// The model is fitted at fixed instants, every six hours; between them its path is repeated, so that a forecast can be
-/// renewed often, as its expiry wants. Where there is no fit to be had of the last instant, it is fitted now.
+/// The model is fitted at fixed instants, every six hours. Between them its path is reused, so that forecasts can be
+/// renewed before they expire. If the fit of the last instant failed, the model is fitted now.
 ///
 /// # Guarantees
 /// - Scaling the history scales the forecast, to the six digits that MSTL computes with.
@@ -62,7 +61,7 @@ pub struct Mstl {
 // === impl Mstl ===
 
 impl Mstl {
-    /// Checks the settings.
+    /// A forecaster with these settings.
     ///
     /// # Errors
     /// [`ConfigError`] naming the first field that is out of range.
@@ -74,20 +73,20 @@ impl Mstl {
         Ok(Self { config, fitted })
     }
 
-    fn fit(&self, history: &Series, wanted: usize) -> Result<Forecast, Refusal> {
+    fn fit(&self, history: &Series, wanted: usize) -> Result<Forecast, ForecastError> {
         let step = self.config.sample_interval;
-        let demands = Demands {
+        let requirements = HistoryRequirements {
             step,
             least: TWO_DAYS,
             most: self.history_length(),
         };
-        let admitted = Admitted::admit(history, demands)?;
+        let prepared = PreparedHistory::new(history, requirements)?;
         let grid = Grid::new(step);
         let bin = grid.minutes(MEAN);
-        let means = means(&admitted.filled(grid.day()), bin, admitted.highest);
+        let means = means(&prepared.filled(grid.day()), bin, prepared.highest);
         let coarse = grid.day() / bin;
         let fortnight = slots(WEEK, step).unwrap_or(usize::MAX).saturating_mul(2);
-        let week = (admitted.values.len() >= fortnight).then_some(coarse * 7);
+        let week = (prepared.values.len() >= fortnight).then_some(coarse * 7);
         let periods: Vec<usize> = std::iter::once(coarse).chain(week).collect();
         let ahead = continued(&means, periods, wanted.div_ceil(bin))?;
         let steps = ahead
@@ -95,18 +94,18 @@ impl Mstl {
             .flat_map(|value| std::iter::repeat_n(value, bin));
         let mut point: Vec<f64> = steps
             .take(wanted)
-            .map(|part| part * admitted.highest)
+            .map(|part| part * prepared.highest)
             .collect();
-        let clamped = guard(&mut point, admitted.highest)?;
+        let clamped = clamp_to_ceiling(&mut point, prepared.highest)?;
         let period = if week.is_some() { WEEK } else { DAY };
-        let forecast = Forecast::new("mstl", admitted.end, step, point, admitted.valid_until)?;
+        let forecast = Forecast::new("mstl", prepared.end, step, point, prepared.valid_until)?;
         Ok(forecast
             .with_period(Some(period))
-            .with_notes(admitted.notes_when_filled())
+            .with_notes(prepared.notes_when_filled())
             .with_notes(clamped.then_some(Note::Clamped)))
     }
 
-    /// What the newest fit, if it was made at `origin`, says from `age` steps later on.
+    /// The rest of the newest fit's path `age` steps later, if it was made at `origin`.
     fn rest(&self, origin: i64, age: usize, wanted: usize) -> Option<Vec<f64>> {
         let (_, forecast) = self.fitted.as_ref().filter(|(at, _)| *at == origin)?;
         let rest = forecast.point().get(age..)?;
@@ -131,7 +130,11 @@ impl Forecaster for Mstl {
         REFIT_INTERVAL
     }
 
-    fn forecast(&mut self, history: &Series, horizon: SignedDuration) -> Result<Forecast, Refusal> {
+    fn forecast(
+        &mut self,
+        history: &Series,
+        horizon: SignedDuration,
+    ) -> Result<Forecast, ForecastError> {
         let step = self.config.sample_interval;
         let wanted = path_length(horizon, step)?;
         let now = history.end_slot();
@@ -146,21 +149,21 @@ impl Forecaster for Mstl {
         let Some(rest) = self.rest(origin, age, wanted) else {
             return self.fit(history, wanted);
         };
-        let demands = Demands {
+        let requirements = HistoryRequirements {
             step,
             least: step,
             most: self.history_length(),
         };
-        let admitted = Admitted::admit(history, demands)?;
+        let prepared = PreparedHistory::new(history, requirements)?;
         let kept = self.fitted.as_ref().map(|(_, forecast)| forecast);
-        let forecast = Forecast::new(self.name(), admitted.end, step, rest, admitted.valid_until)?;
+        let forecast = Forecast::new(self.name(), prepared.end, step, rest, prepared.valid_until)?;
         Ok(forecast
             .with_period(kept.and_then(Forecast::period))
             .with_notes(kept.map_or(&[][..], Forecast::notes).iter().copied()))
     }
 }
 
-/// Means of `bin` values each, the last one ending with the last value, in parts of `highest`.
+/// Means of `bin` values each, relative to `highest`; the last bin ends with the last value.
 fn means(values: &[f64], bin: usize, highest: f64) -> Vec<f64> {
     let older = values.len() % bin;
     let bins = values.get(older..).unwrap_or_default().chunks_exact(bin);
@@ -168,15 +171,15 @@ fn means(values: &[f64], bin: usize, highest: f64) -> Vec<f64> {
         .collect()
 }
 
-/// So many values more, by MSTL with these periods and `AutoETS` for what has none.
-fn continued(means: &[f64], periods: Vec<usize>, wanted: usize) -> Result<Vec<f64>, Refusal> {
+/// The next `wanted` values, by MSTL with these periods and `AutoETS` for the rest.
+fn continued(means: &[f64], periods: Vec<usize>, wanted: usize) -> Result<Vec<f64>, ForecastError> {
     let trend = AutoETS::non_seasonal().into_trend_model();
     let fitted = MSTLModel::new(periods, trend)
         .fit(means)
-        .map_err(|_| Refusal::NotFinite)?;
+        .map_err(|_| ForecastError::NotFinite)?;
     let forecast = fitted
         .predict(wanted, None)
-        .map_err(|_| Refusal::NotFinite)?;
+        .map_err(|_| ForecastError::NotFinite)?;
     Ok(forecast.point)
 }
 
@@ -206,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn days_and_weeks_come_back() {
+    fn daily_and_weekly_patterns_are_forecast() {
         let until = 28 * 48 + 5;
         let forecast = mstl().forecast(&history(until, daily), STEP * 96).unwrap();
         assert_eq!(forecast.period(), Some(WEEK));
@@ -220,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn between_fits_the_path_is_repeated_and_the_answer_is_the_same_afresh() {
+    fn between_fits_the_path_is_reused_and_a_new_forecaster_agrees() {
         let mut kept = mstl();
         for until in 10 * 48..10 * 48 + 14 {
             let history = history(until, daily);
@@ -233,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn short_and_level_histories_are_refused_or_level() {
+    fn a_short_history_is_an_error_and_a_level_one_is_forecast_level() {
         let short = mstl().forecast(&history(95, daily), STEP).unwrap_err();
         assert_eq!(short.reason(), "InsufficientHistory");
         let level = mstl().forecast(&history(480, |_| 3.0), STEP).unwrap();

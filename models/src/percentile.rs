@@ -1,31 +1,30 @@
-//! A high percentile of the past, old samples counting less: a constant floor for steady services. It knows nothing of
-//! the time of day, so it is a poor forecast of a daily load. Next: `dsp`, `seasonal`.
+//! [`Percentile`]: a high percentile of the history, in which old samples count less. The forecast is constant, so it
+//! suits steady services; for a daily load it is the peak all day.
 
 use jiff::SignedDuration;
 
-use crate::forecast::{Forecast, Note, guard};
-use crate::forecaster::{
-    ConfigError, Forecaster, path_length, require_grid, require_history, require_margin, with_slack,
-};
-use crate::gaps::{Admitted, Demands};
-use crate::refusal::Refusal;
+use crate::config::{ConfigError, require_grid, require_history, require_margin};
+use crate::error::ForecastError;
+use crate::forecast::{Forecast, Note, clamp_to_ceiling};
+use crate::forecaster::{Forecaster, path_length, with_slack};
+use crate::gaps::{HistoryRequirements, PreparedHistory};
 use crate::series::{Series, count};
 
-/// Under this much history a percentile is an anecdote.
+/// The least history for a percentile.
 ///
 /// # Source
-/// 120 samples of a minute, as the other forecasters ask for at the least.
+/// 120 samples of a minute, like the least of the other forecasters.
 const LEAST_HISTORY: SignedDuration = SignedDuration::from_hours(2);
 
 /// The buckets when none are configured: from a millionth of the highest sample up, each a fifth of a percent wider.
 ///
 /// # Source
-/// As the vertical pod autoscaler's exponential buckets, but finer (it grows by 5 %) and relative, so that cores and
-/// bytes are served alike. ln(1e6) / ln(1.002) makes about 6 900 buckets.
+/// The exponential buckets of the vertical pod autoscaler, but finer (they grow by 5 %) and relative, so that the unit
+/// does not matter. ln(1e6) / ln(1.002) gives about 6 900 buckets.
 const FIRST_BUCKET: f64 = 1e-6;
 const BUCKET_GROWTH: f64 = 1.002;
 
-/// The most buckets that settings may ask for.
+/// The largest configurable number of buckets.
 const MAX_BUCKETS: f64 = 100_000.0;
 
 /// Settings of [`Percentile`]; the fields are crane's.
@@ -33,11 +32,11 @@ const MAX_BUCKETS: f64 = 100_000.0;
 pub struct Config {
     /// The grid of the history.
     pub sample_interval: SignedDuration,
-    /// How far back to look: at least two hours.
+    /// How much history to use: at least two hours.
     pub history_length: SignedDuration,
-    /// The part of the weight that lies at or below the forecast: above 0, at most 1.
+    /// The percentile as a fraction: above 0, at most 1.
     pub percentile: f64,
-    /// What is added on top, as a part of the forecast.
+    /// The margin to add, as a part of the forecast.
     pub margin_fraction: f64,
     /// The forecast is divided by this: above 0, at most 1.
     pub target_utilization: f64,
@@ -47,30 +46,30 @@ pub struct Config {
     pub histogram: Histogram,
 }
 
-/// How samples are collected.
+/// Settings of the histogram.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Histogram {
-    /// After how long a sample counts half.
+    /// The half-life of the weight of a sample.
     pub half_life: SignedDuration,
-    /// A bucket of less weight counts as empty.
+    /// A bucket with less weight counts as empty.
     pub epsilon: f64,
-    /// Where the buckets lie; `None` derives them from the history.
+    /// The buckets; `None` derives them from the history.
     pub buckets: Option<Buckets>,
 }
 
 /// Buckets in the unit of the metric. Samples beyond `max_value` count as in the last bucket.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Buckets {
-    /// All of one width.
+    /// Buckets of equal width.
     Linear {
-        /// Where the buckets end.
+        /// The end of the last bucket.
         max_value: f64,
         /// The width of each.
         bucket_size: f64,
     },
-    /// Each wider than the last.
+    /// Buckets of growing width.
     Exponential {
-        /// Where the buckets end.
+        /// The end of the last bucket.
         max_value: f64,
         /// The width of the first.
         first_bucket_size: f64,
@@ -79,7 +78,7 @@ pub enum Buckets {
     },
 }
 
-/// A minute, 7 days, the 99th percentile, nothing added; samples count half after a day.
+/// One minute, 7 days, the 99th percentile, no margin, a half-life of one day.
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -107,6 +106,22 @@ impl Default for Histogram {
 
 /// The percentile forecaster.
 ///
+/// ```
+/// use foretide_models::{Forecaster, Series, percentile};
+/// use jiff::{SignedDuration, Timestamp};
+///
+/// let minute = SignedDuration::from_mins(1);
+/// // Three hours at 10, of which two minutes are at 20.
+/// let mut values = vec![10.0; 180];
+/// values[60..62].fill(20.0);
+/// let history = Series::from_values(Timestamp::UNIX_EPOCH, minute, values);
+///
+/// let config = percentile::Config { percentile: 0.9, ..percentile::Config::default() };
+/// let forecast = percentile::Percentile::new(config)?.forecast(&history, minute)?;
+/// assert!((10.0..10.1).contains(&forecast.point()[0]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Guarantees
 /// - Constant over the horizon, and before margin and utilization never above the highest sample.
 /// - Scaling the history scales the forecast, unless buckets are configured.
@@ -119,7 +134,7 @@ pub struct Percentile {
 // === impl Percentile ===
 
 impl Percentile {
-    /// Checks the settings.
+    /// A forecaster with these settings.
     ///
     /// # Errors
     /// [`ConfigError`] naming the first field that is out of range.
@@ -142,26 +157,26 @@ impl Percentile {
         Ok(Self { config })
     }
 
-    /// The percentile of what was seen, in its unit.
-    fn estimate(&self, admitted: &Admitted) -> f64 {
+    /// The percentile of the history, in its unit.
+    fn estimate(&self, prepared: &PreparedHistory) -> f64 {
         let Histogram {
             half_life, epsilon, ..
         } = self.config.histogram;
-        let step = admitted.step.as_secs_f64() / half_life.as_secs_f64();
+        let step = prepared.step.as_secs_f64() / half_life.as_secs_f64();
         let buckets = self
             .config
             .histogram
             .buckets
             .unwrap_or(Buckets::Exponential {
-                max_value: admitted.highest,
-                first_bucket_size: admitted.highest * FIRST_BUCKET,
+                max_value: prepared.highest,
+                first_bucket_size: prepared.highest * FIRST_BUCKET,
                 growth_ratio: BUCKET_GROWTH,
             });
         let mut weights = vec![0.0; buckets.len()];
-        for (age, value) in admitted.values.iter().rev().enumerate() {
+        for (age, value) in prepared.values.iter().rev().enumerate() {
             let bucket = weights.get_mut(buckets.index(*value));
             if let Some(bucket) = bucket.filter(|_| !value.is_nan()) {
-                let weight = (value / admitted.highest).max(self.config.min_sample_weight);
+                let weight = (value / prepared.highest).max(self.config.min_sample_weight);
                 *bucket += weight * (-count(age) * step).exp2();
             }
         }
@@ -180,7 +195,7 @@ impl Percentile {
             .iter()
             .rposition(|weight| *weight > 0.0)
             .unwrap_or(0);
-        buckets.end(reached.unwrap_or(last)).min(admitted.highest)
+        buckets.end(reached.unwrap_or(last)).min(prepared.highest)
     }
 }
 
@@ -202,21 +217,25 @@ impl Forecaster for Percentile {
         SignedDuration::from_hours(1)
     }
 
-    fn forecast(&mut self, history: &Series, horizon: SignedDuration) -> Result<Forecast, Refusal> {
+    fn forecast(
+        &mut self,
+        history: &Series,
+        horizon: SignedDuration,
+    ) -> Result<Forecast, ForecastError> {
         let step = self.config.sample_interval;
         let wanted = path_length(horizon, step)?;
-        let demands = Demands {
+        let requirements = HistoryRequirements {
             step,
             least: LEAST_HISTORY,
             most: self.history_length(),
         };
-        let admitted = Admitted::admit(history, demands)?;
+        let prepared = PreparedHistory::new(history, requirements)?;
         let factor = (1.0 + self.config.margin_fraction) / self.config.target_utilization;
-        let mut point = vec![self.estimate(&admitted) * factor; wanted];
-        let clamped = guard(&mut point, admitted.highest)?;
-        let forecast = Forecast::new(self.name(), admitted.end, step, point, admitted.valid_until)?;
+        let mut point = vec![self.estimate(&prepared) * factor; wanted];
+        let clamped = clamp_to_ceiling(&mut point, prepared.highest)?;
+        let forecast = Forecast::new(self.name(), prepared.end, step, point, prepared.valid_until)?;
         Ok(forecast
-            .with_notes(admitted.notes)
+            .with_notes(prepared.notes)
             .with_notes(clamped.then_some(Note::Clamped)))
     }
 }
@@ -294,7 +313,7 @@ impl Buckets {
         Ok(())
     }
 
-    /// The number of the bucket a value lies in, as if there were no last one.
+    /// The number of the bucket of a value, without the limit of the last bucket.
     fn position(self, value: f64) -> f64 {
         match self {
             Self::Linear { bucket_size, .. } => (value / bucket_size).floor(),
@@ -471,12 +490,12 @@ mod tests {
         }
     }
 
-    fn refused(config: Config) -> String {
+    fn rejected_field(config: Config) -> String {
         Percentile::new(config).unwrap_err().field
     }
 
     #[test]
-    fn settings_out_of_range_are_refused_by_name() {
+    fn settings_out_of_range_are_errors_that_name_the_field() {
         let fine = Config::default;
         let parts = [
             (
@@ -502,14 +521,14 @@ mod tests {
             ),
         ];
         for (config, field) in parts {
-            assert_eq!(refused(config), field);
+            assert_eq!(rejected_field(config), field);
         }
     }
 
     #[test]
-    fn a_histogram_out_of_range_is_refused_by_name() {
-        let refused = |histogram| {
-            refused(Config {
+    fn a_histogram_out_of_range_is_an_error_that_names_the_field() {
+        let rejected_field = |histogram| {
+            rejected_field(Config {
                 histogram,
                 ..Config::default()
             })
@@ -518,7 +537,7 @@ mod tests {
             half_life: SignedDuration::ZERO,
             ..Histogram::default()
         };
-        assert_eq!(refused(half_life), "percentile.histogram.halfLife");
+        assert_eq!(rejected_field(half_life), "percentile.histogram.halfLife");
         let (max_value, first_bucket_size) = (100.0, 0.1);
         let linear = |bucket_size| Buckets::Linear {
             max_value,
@@ -540,7 +559,10 @@ mod tests {
                 buckets: Some(buckets),
                 ..Histogram::default()
             };
-            assert_eq!(refused(histogram), format!("percentile.histogram.{field}"));
+            assert_eq!(
+                rejected_field(histogram),
+                format!("percentile.histogram.{field}")
+            );
         }
     }
 }

@@ -1,35 +1,35 @@
-//! Does a day or a week repeat? Both lags are asked directly, on five-minute means, so a strong shorter rhythm inside
-//! the day hides nothing. It refuses with the lag that does repeat best. Next: `dsp`.
+//! Detects whether a series repeats daily or weekly. Both lags are tested directly, on five-minute means, so that a
+//! strong shorter rhythm within the day does not hide them.
 
 use std::ops::RangeInclusive;
 
 use jiff::SignedDuration;
 use rustfft::num_complex::Complex;
 
+use crate::error::ForecastError;
 use crate::gaps::quantile_in_place;
-use crate::refusal::Refusal;
 use crate::series::{count, slots};
 use crate::spectrum::{Fourier, noise_power};
 
 pub(crate) const DAY: SignedDuration = SignedDuration::from_hours(24);
 pub(crate) const WEEK: SignedDuration = SignedDuration::from_hours(7 * 24);
 
-/// Autocorrelation below which a lag is not called a period.
+/// The least autocorrelation of a period.
 ///
 /// # Source
-/// A daily sine under white noise has 0.4 when the noise's deviation is 87 % of the amplitude. Of the traces published
-/// with crane, those with a visible day or week have 0.63 to 0.99; the one that is mere noise has 0.32.
+/// A daily sine with white noise has 0.4 when the noise's deviation is 87 % of the amplitude. Of the traces published
+/// with crane, those with a visible day or week have 0.63 to 0.99; the one without has 0.32.
 const MIN_CORRELATION: f64 = 0.4;
 
-/// How far the autocorrelation must fall on both sides of a lag: a slow drift correlates at every lag and falls nowhere.
+/// How far the autocorrelation must fall on both sides of a lag. A slow drift correlates at every lag.
 const MIN_PROMINENCE: f64 = 0.1;
 
-/// A week is preferred to a day only when it leaves less than this part of what a day leaves unexplained.
+/// A week is preferred to a day if its unexplained variance is less than this part of a day's.
 ///
 /// A day needs less history and follows changes sooner; the margin keeps the choice from flipping between refits.
 const WEEK_GAIN: f64 = 0.75;
 
-/// Detection works on means of this length: minute noise says nothing about days.
+/// Detection uses means of this length, which removes noise that is irrelevant for days.
 const BLOCK: SignedDuration = SignedDuration::from_mins(5);
 
 /// A repeating lag.
@@ -42,29 +42,30 @@ pub(crate) struct Period {
     pub(crate) growth: f64,
 }
 
-/// The lag at which a series is most like itself.
+/// The lag with the highest autocorrelation.
 #[derive(Debug, Clone, Copy)]
 struct BestLag {
     blocks: usize,
     correlation: f64,
 }
 
-/// A day or a week after which the series repeats.
+/// Detects a daily or weekly period.
 ///
 /// A lag is a period if two of it fit, a harmonic of it rises above white noise, its autocorrelation is at least 0.4
 /// and at least 0.1 above the lowest within half a period on either side. Growth from period to period and the mean of
-/// each period are taken out before.
+/// each period are removed first.
 ///
 /// # Shape
 /// `values` without holes, the last one the newest; a day must be a whole number of steps.
 ///
 /// # Errors
-/// [`Refusal::NotPeriodic`] with the best lag of any length, [`Refusal::InsufficientHistory`] under two days.
+/// [`ForecastError::NotPeriodic`] with the best lag of any length, [`ForecastError::InsufficientHistory`] under two
+/// days.
 pub(crate) fn detect(
     fourier: &mut Fourier,
     values: &[f64],
     step: SignedDuration,
-) -> Result<Period, Refusal> {
+) -> Result<Period, ForecastError> {
     let day = slots(DAY, step).unwrap_or(0);
     let block = slots(BLOCK, step)
         .filter(|b| *b > 0 && day.is_multiple_of(*b))
@@ -101,7 +102,7 @@ pub(crate) fn detect(
             let have = i32::try_from(values.len())
                 .ok()
                 .and_then(|n| step.checked_mul(n));
-            Refusal::InsufficientHistory {
+            ForecastError::InsufficientHistory {
                 have: have.unwrap_or(SignedDuration::MAX),
                 need: DAY * 2,
             }
@@ -109,13 +110,13 @@ pub(crate) fn detect(
     let lag = i32::try_from(best.blocks * block)
         .ok()
         .and_then(|n| step.checked_mul(n));
-    Err(Refusal::NotPeriodic {
+    Err(ForecastError::NotPeriodic {
         best_lag: lag.unwrap_or(SignedDuration::MAX),
         correlation: best.correlation,
     })
 }
 
-/// What the newest whole periods of one length say about it.
+/// The evidence for a period of one length, from the newest whole periods.
 struct Candidate {
     blocks: usize,
     growth: f64,
@@ -131,7 +132,7 @@ impl Candidate {
         fourier: &mut Fourier,
         means: &[f64],
         blocks: usize,
-    ) -> Result<Option<Self>, Refusal> {
+    ) -> Result<Option<Self>, ForecastError> {
         let periods = means.len().checked_div(blocks).unwrap_or(0);
         let n = periods * blocks;
         if periods < 2 {
@@ -216,7 +217,7 @@ fn stands_out(bins: &[Complex<f64>], n: usize, periods: usize) -> bool {
     variance > 0.0 && strongest > noise_power(n) * variance
 }
 
-/// Each period less its own mean: a deployment that doubles the level overnight changes no shape.
+/// Each period minus its own mean, so that a change of the level does not hide the period.
 fn centred(values: &[f64], period: usize) -> Vec<f64> {
     let centre = |chunk: &[f64]| {
         let mean = chunk.iter().sum::<f64>() / count(chunk.len());
@@ -225,7 +226,7 @@ fn centred(values: &[f64], period: usize) -> Vec<f64> {
     values.chunks(period.max(1)).flat_map(centre).collect()
 }
 
-/// Whether what is left after the growth was taken out is nothing but rounding: a straight line has no period.
+/// Whether only rounding errors are left after the growth was removed: a straight line has no period.
 fn is_rounding(values: &[f64], level: &[f64]) -> bool {
     let mean = level.iter().sum::<f64>() / count(level.len().max(1));
     let left = level
@@ -237,7 +238,7 @@ fn is_rounding(values: &[f64], level: &[f64]) -> bool {
 
 /// The difference to the period before that three quarters of all values reach, or zero where they disagree in sign.
 ///
-/// Needs three periods: of two, a step up cannot be told from growth.
+/// Needs three periods: with two, a step cannot be distinguished from growth.
 fn growth(values: &[f64], period: usize) -> f64 {
     if values.len() < 3 * period {
         return 0.0;
@@ -264,7 +265,7 @@ mod tests {
         (0..days * 288).map(|i| f(f64::from(i) / 12.0)).collect()
     }
 
-    fn found(values: &[f64]) -> Result<(SignedDuration, f64), Refusal> {
+    fn found(values: &[f64]) -> Result<(SignedDuration, f64), ForecastError> {
         let period = detect(&mut Fourier::new(), values, STEP)?;
         Ok((period.length, period.growth))
     }
@@ -350,15 +351,15 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_repeat_is_refused_with_the_lag_that_does() {
+    fn an_aperiodic_series_is_an_error_with_the_best_lag() {
         let nine_hours = series(3, |h| 5.0 + (TAU * h / 9.0).sin());
-        let refusal = found(&nine_hours).unwrap_err();
-        let Refusal::NotPeriodic {
+        let error = found(&nine_hours).unwrap_err();
+        let ForecastError::NotPeriodic {
             best_lag,
             correlation,
-        } = refusal
+        } = error
         else {
-            panic!("{refusal}")
+            panic!("{error}")
         };
         assert_eq!(best_lag, SignedDuration::from_hours(9));
         assert!(correlation > 0.98, "{correlation}");

@@ -1,30 +1,29 @@
-//! Repeats past seasons: the same time yesterday or last week, or a statistic of that time over several seasons.
-//! It does not ask whether the season is real; `dsp` does. Next: `forecaster`.
+//! [`SeasonalNaive`]: repeats past seasons, either the same time one season ago or a statistic of that time over
+//! several seasons. It does not test whether the season exists; `dsp` does.
 
 use std::ops::Range;
 
 use jiff::SignedDuration;
 use ndarray::{ArrayView2, Axis, Slice};
 
-use crate::forecast::{Forecast, Note, guard};
-use crate::forecaster::{
-    ConfigError, Forecaster, path_length, require_grid, require_margin, with_slack,
-};
-use crate::gaps::{Admitted, Demands, quantile_in_place};
+use crate::config::{ConfigError, require_grid, require_margin};
+use crate::error::ForecastError;
+use crate::forecast::{Forecast, Note, clamp_to_ceiling};
+use crate::forecaster::{Forecaster, path_length, with_slack};
+use crate::gaps::{HistoryRequirements, PreparedHistory, quantile_in_place};
 use crate::period::{DAY, WEEK};
-use crate::refusal::Refusal;
 use crate::series::{MAX_SLOTS, Series, slots};
 
-/// The bounds of the level ratio, so that a quiet quarter of an hour cannot blow a forecast up or wipe it out.
+/// The bounds of the level ratio, so that an unusual quarter of an hour has a limited effect.
 ///
 /// # Source
-/// The rule measured for seasonal-naive forecasts on real traces.
+/// Measured for seasonal-naive forecasts on real traces.
 const RATIO_BOUNDS: (f64, f64) = (0.2, 5.0);
 
 /// The span over which the present level is compared with the season's.
 const RATIO_SPAN: SignedDuration = SignedDuration::from_mins(15);
 
-/// After how long a series is taken to repeat.
+/// The assumed period of a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Season {
     /// 24 hours.
@@ -34,15 +33,15 @@ pub enum Season {
     Week,
 }
 
-/// What is made of the same time in several seasons.
+/// The statistic of the values at the same time in several seasons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Statistic {
     /// The newest season.
     #[default]
     Last,
-    /// The middle one; of an even number, the higher of the two in the middle.
+    /// The median; of an even number of seasons, the higher of the two middle values.
     Median,
-    /// The highest: never less than in any of them.
+    /// The maximum.
     Max,
 }
 
@@ -51,19 +50,19 @@ pub enum Statistic {
 pub struct Config {
     /// The grid of the history.
     pub sample_interval: SignedDuration,
-    /// After how long the series repeats.
+    /// The assumed period of the series.
     pub season: Season,
-    /// How many seasons are looked at, at least one.
+    /// The number of seasons to use, at least one.
     pub cycles: usize,
-    /// What is made of them.
+    /// The statistic over these seasons.
     pub statistic: Statistic,
     /// Whether to scale by the level of the last 15 minutes over that of the same 15 minutes of the season.
     pub level_ratio: bool,
-    /// What is added on top, as a part of the forecast.
+    /// The margin to add, as a part of the forecast.
     pub margin_fraction: f64,
 }
 
-/// One minute, the last day, nothing added.
+/// One minute, the last day, no margin.
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -77,7 +76,19 @@ impl Default for Config {
     }
 }
 
-/// The seasonal-naive forecaster: what was seen a season ago.
+/// The seasonal-naive forecaster: the values of one season ago.
+///
+/// ```
+/// use foretide_models::{Forecaster, Series, seasonal};
+/// use jiff::{SignedDuration, Timestamp};
+///
+/// let hour = SignedDuration::from_hours(1);
+/// let config = seasonal::Config { sample_interval: hour, ..seasonal::Config::default() };
+/// let history = Series::from_values(Timestamp::UNIX_EPOCH, hour, (1..=24).map(f64::from).collect());
+/// let forecast = seasonal::SeasonalNaive::new(config)?.forecast(&history, hour * 3)?;
+/// assert_eq!(forecast.point(), [1.0, 2.0, 3.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// # Guarantees
 /// - A series that repeats exactly is forecast exactly (margin 0).
@@ -90,7 +101,7 @@ pub struct SeasonalNaive {
 // === impl Season ===
 
 impl Season {
-    /// Its length.
+    /// The length of the season.
     #[must_use]
     pub fn length(self) -> SignedDuration {
         match self {
@@ -103,7 +114,7 @@ impl Season {
 // === impl SeasonalNaive ===
 
 impl SeasonalNaive {
-    /// Checks the settings.
+    /// A forecaster with these settings.
     ///
     /// # Errors
     /// [`ConfigError`] naming the first field that is out of range.
@@ -126,7 +137,8 @@ impl SeasonalNaive {
         Ok(Self { config })
     }
 
-    /// The level of the last quarter of an hour over what this method would have said of it, a season earlier.
+    /// The level of the last quarter of an hour, relative to what this forecaster would have predicted a season
+    /// earlier.
     fn level_ratio(&self, values: &[f64], season: usize, cycles: usize) -> f64 {
         if !self.config.level_ratio {
             return 1.0;
@@ -152,7 +164,7 @@ impl Forecaster for SeasonalNaive {
         "seasonalNaive"
     }
 
-    /// The configured seasons, one more to compare the level with if asked for, and an hour of slack.
+    /// The configured seasons, one more if the level is compared, and an hour of slack.
     fn history_length(&self) -> SignedDuration {
         let more = usize::from(self.config.level_ratio);
         let cycles = i32::try_from(self.config.cycles + more).unwrap_or(i32::MAX);
@@ -164,7 +176,7 @@ impl Forecaster for SeasonalNaive {
         self.config.sample_interval
     }
 
-    /// What it says of an instant does not change within a season, unless the present level counts.
+    /// Without `level_ratio`, the forecast of an instant does not change within a season.
     fn refit_interval(&self) -> SignedDuration {
         if self.config.level_ratio {
             SignedDuration::from_mins(5)
@@ -173,7 +185,11 @@ impl Forecaster for SeasonalNaive {
         }
     }
 
-    fn forecast(&mut self, history: &Series, horizon: SignedDuration) -> Result<Forecast, Refusal> {
+    fn forecast(
+        &mut self,
+        history: &Series,
+        horizon: SignedDuration,
+    ) -> Result<Forecast, ForecastError> {
         let Config {
             sample_interval: step,
             season,
@@ -182,14 +198,14 @@ impl Forecaster for SeasonalNaive {
             ..
         } = self.config;
         let wanted = path_length(horizon, step)?;
-        let demands = Demands {
+        let requirements = HistoryRequirements {
             step,
             least: season.length(),
             most: self.history_length(),
         };
-        let admitted = Admitted::admit(history, demands)?;
+        let prepared = PreparedHistory::new(history, requirements)?;
         let length = slots(season.length(), step).unwrap_or(1);
-        let values = admitted.filled(length);
+        let values = prepared.filled(length);
         let used = (values.len() / length).clamp(1, cycles.max(1));
         let phases = 0..wanted.min(length);
         let cycle = of_phases(&values, length, used, statistic, phases);
@@ -200,13 +216,13 @@ impl Forecaster for SeasonalNaive {
             .take(wanted)
             .map(|value| value * factor)
             .collect();
-        let clamped = guard(&mut point, admitted.highest)?;
+        let clamped = clamp_to_ceiling(&mut point, prepared.highest)?;
         let fewer = (used < cycles).then_some(Note::FewerCycles { used });
         let notes = [fewer, clamped.then_some(Note::Clamped)];
-        let forecast = Forecast::new(self.name(), admitted.end, step, point, admitted.valid_until)?;
+        let forecast = Forecast::new(self.name(), prepared.end, step, point, prepared.valid_until)?;
         Ok(forecast
             .with_period(Some(season.length()))
-            .with_notes(admitted.notes_when_filled())
+            .with_notes(prepared.notes_when_filled())
             .with_notes(notes.into_iter().flatten()))
     }
 }
@@ -225,7 +241,7 @@ pub(crate) fn over_seasons(
     of_phases(values, season, cycles, statistic, 0..season)
 }
 
-/// As [`over_seasons`], of some phases only.
+/// Like [`over_seasons`], for some phases only.
 fn of_phases(
     values: &[f64],
     season: usize,
@@ -333,16 +349,19 @@ mod tests {
             season: Season::Week,
             ..config(1, Statistic::Last)
         };
-        let refusal = SeasonalNaive::new(week)
+        let error = SeasonalNaive::new(week)
             .unwrap()
             .forecast(&history(6), STEP)
             .unwrap_err();
         let have = SignedDuration::from_hours(144);
-        assert_eq!(refusal, Refusal::InsufficientHistory { have, need: WEEK });
+        assert_eq!(
+            error,
+            ForecastError::InsufficientHistory { have, need: WEEK }
+        );
     }
 
     #[test]
-    fn settings_out_of_range_are_refused_by_name() {
+    fn settings_out_of_range_are_errors_that_name_the_field() {
         let cases = [
             (
                 Config {

@@ -1,5 +1,5 @@
-//! The grid every forecaster reads: one value per slot, evenly spaced, missing where nothing was seen.
-//! It refuses to guess: holes stay holes here and are dealt with in `gaps`. Next: `gaps`, `forecast`.
+//! [`Series`]: the history that every forecaster reads. One value per slot, evenly spaced, NaN where no sample exists.
+//! Filling holes is left to `gaps`.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -25,13 +25,28 @@ pub struct Sample {
 /// `values()[i]` belongs to `time_at(i)`. Every value is finite and at least zero, or NaN, which means missing.
 ///
 /// # Units
-/// The unit of the samples, whatever it is; a series has one.
+/// The unit of the samples.
 ///
 /// # Guarantees
 /// - No value is infinite or negative.
 /// - Never longer than [`MAX_SLOTS`].
 /// - Growing a series by [`push`](Self::push) or [`extend`](Self::extend) in order of time gives the same series as
-///   [`from_samples`](Self::from_samples) on everything at once.
+///   [`from_samples`](Self::from_samples) with all samples at once.
+///
+/// ```
+/// use foretide_models::{Sample, Series};
+/// use jiff::{SignedDuration, Timestamp};
+///
+/// let minute = SignedDuration::from_mins(1);
+/// let start = Timestamp::UNIX_EPOCH;
+/// let samples = [Sample { at: start, value: 1.0 }, Sample { at: start + minute * 2, value: 3.0 }];
+/// let mut series = Series::from_samples(&samples, minute, start, start + minute * 2);
+/// assert_eq!(series.len(), 3);
+/// assert!(series.values()[1].is_nan());
+///
+/// series.push(Sample { at: start + minute * 3, value: 4.0 });
+/// assert_eq!(series.end(), start + minute * 4);
+/// ```
 #[derive(Debug, Clone)]
 pub struct Series {
     start: Timestamp,
@@ -42,11 +57,11 @@ pub struct Series {
 // === impl Series ===
 
 impl Series {
-    /// Bins samples onto a grid from `start` to `end`, both included, as a range query answers.
+    /// Bins samples onto a grid from `start` to `end`, both included, like the result of a range query.
     ///
-    /// A sample belongs to the slot whose span holds it. Within a slot the newest valid sample wins, and of equal
-    /// times the one later in the slice; the order of the slice matters in no other way. Samples outside the grid are
-    /// ignored; samples that are not finite or are negative are as if they were not there.
+    /// A sample belongs to the slot whose span holds it. Within a slot the newest valid sample wins; at equal times,
+    /// the one later in the slice. The order of the slice has no other effect. Samples that lie outside the grid, are
+    /// not finite or are negative are ignored.
     ///
     /// A `step` that is not positive, or an `end` before `start`, gives an empty series.
     #[must_use]
@@ -73,7 +88,17 @@ impl Series {
         series
     }
 
-    /// Takes values that already lie on a grid; those that are not finite or are negative become missing.
+    /// A series of values that already lie on a grid. Values that are not finite or are negative become missing.
+    ///
+    /// ```
+    /// use foretide_models::Series;
+    /// use jiff::{SignedDuration, Timestamp};
+    ///
+    /// let step = SignedDuration::from_mins(5);
+    /// let series = Series::from_values(Timestamp::UNIX_EPOCH, step, vec![1.0, -1.0, 2.0]);
+    /// assert!(series.values()[1].is_nan());
+    /// assert_eq!(series.time_at(2), Timestamp::UNIX_EPOCH + step * 2);
+    /// ```
     ///
     /// # Shape
     /// `values[0]` is at `start`. Only the newest [`MAX_SLOTS`] values are kept. A `step` that is not positive gives
@@ -115,7 +140,7 @@ impl Series {
         }
     }
 
-    /// Grows the grid with missing values until a slot holds `at`, so that silence is seen as silence.
+    /// Grows the grid with missing values until a slot holds `at`.
     pub fn advance_to(&mut self, at: Timestamp) {
         let Some(slot) = self.slot(at) else { return };
         if slot < self.values.len() {
@@ -187,8 +212,8 @@ impl Series {
         })
     }
 
-    /// The number of the slot that begins at [`end`](Self::end), counted from the epoch, so that instants of one grid
-    /// can be told apart whatever part of it is at hand.
+    /// The number of the slot that begins at [`end`](Self::end), counted from the epoch, so that it does not depend on
+    /// where the series starts.
     pub(crate) fn end_slot(&self) -> i64 {
         let slot = self
             .end()
@@ -259,6 +284,11 @@ pub(crate) fn later(start: Timestamp, step: SignedDuration, index: usize) -> Tim
 /// A count as a number. Exact: every count here is at most [`MAX_SLOTS`].
 pub(crate) fn count(n: usize) -> f64 {
     u32::try_from(n).map_or(f64::MAX, f64::from)
+}
+
+/// A number of steps as a difference of step numbers.
+pub(crate) fn steps(n: usize) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
@@ -342,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn an_impossible_grid_is_empty() {
+    fn a_grid_without_positive_step_or_span_is_empty() {
         let some = samples(&[(600, 1.0)]);
         assert!(Series::from_samples(&some, SignedDuration::ZERO, at(600), at(720)).is_empty());
         assert!(Series::from_samples(&some, -MINUTE, at(600), at(720)).is_empty());
@@ -351,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grid_without_end_keeps_its_newest_slots() {
+    fn a_grid_that_is_too_long_keeps_its_newest_slots() {
         let nano = SignedDuration::from_nanos(1);
         let series = Series::from_samples(&[], nano, at(0), at(1));
         assert_eq!(series.len(), MAX_SLOTS);
@@ -391,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_of_the_far_future_drops_the_past() {
+    fn a_sample_far_in_the_future_drops_older_slots() {
         let mut series = grid(&[1.0, 2.0]);
         series.push(Sample {
             at: Timestamp::MAX,

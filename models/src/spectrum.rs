@@ -1,13 +1,13 @@
-//! Real Fourier transforms of any length, with the plans of one computation kept, and what is made of them directly.
-//! It knows nothing of time or periods. Next: `period`, `harmonic`.
+//! Real Fourier transforms of any length, with cached plans, and the autocorrelation and noise threshold that follow
+//! from them.
 
 use realfft::RealFftPlanner;
 use rustfft::num_complex::Complex;
 
-use crate::refusal::Refusal;
+use crate::error::ForecastError;
 use crate::series::count;
 
-/// Plans transforms; a plan made once serves every series of the same length.
+/// Runs transforms with cached plans, one per length.
 pub(crate) struct Fourier {
     planner: RealFftPlanner<f64>,
 }
@@ -25,12 +25,12 @@ impl Fourier {
     ///
     /// # Shape
     /// Input `n >= 1` values; output `n / 2 + 1` bins, not normalised; bin 0 is the sum, bin `k` has `k` cycles in `n`.
-    pub(crate) fn forward(&mut self, values: &[f64]) -> Result<Vec<Complex<f64>>, Refusal> {
+    pub(crate) fn forward(&mut self, values: &[f64]) -> Result<Vec<Complex<f64>>, ForecastError> {
         let plan = self.planner.plan_fft_forward(values.len());
         let mut input = values.to_vec();
         let mut bins = plan.make_output_vec();
         plan.process(&mut input, &mut bins)
-            .map_err(|_| Refusal::NotFinite)?;
+            .map_err(|_| ForecastError::NotFinite)?;
         Ok(bins)
     }
 
@@ -42,7 +42,7 @@ impl Fourier {
         &mut self,
         mut bins: Vec<Complex<f64>>,
         n: usize,
-    ) -> Result<Vec<f64>, Refusal> {
+    ) -> Result<Vec<f64>, ForecastError> {
         let plan = self.planner.plan_fft_inverse(n);
         if let Some(mean) = bins.first_mut() {
             mean.im = 0.0;
@@ -54,7 +54,7 @@ impl Fourier {
         }
         let mut values = plan.make_output_vec();
         plan.process(&mut bins, &mut values)
-            .map_err(|_| Refusal::NotFinite)?;
+            .map_err(|_| ForecastError::NotFinite)?;
         let n = count(n);
         for value in &mut values {
             *value /= n;
@@ -71,7 +71,7 @@ impl Fourier {
         &mut self,
         bins: &[Complex<f64>],
         n: usize,
-    ) -> Result<Option<Vec<f64>>, Refusal> {
+    ) -> Result<Option<Vec<f64>>, ForecastError> {
         let mut power: Vec<_> = bins
             .iter()
             .map(|bin| Complex::from(bin.norm_sqr()))

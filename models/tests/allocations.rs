@@ -1,7 +1,7 @@
-//! A minute of a model that has learnt costs time only: it asks the allocator for nothing.
+//! A learned model takes further minutes without allocating.
 
 use allocation_counter::measure;
-use foretide_models::auto::{Aim, Online, Settings};
+use foretide_models::auto::{OnlineModel, OnlineSettings, ServiceLevel};
 use jiff::SignedDuration;
 
 const MINUTE: SignedDuration = SignedDuration::from_mins(1);
@@ -15,24 +15,24 @@ fn demand(minute: u32) -> f64 {
 }
 
 /// The model as `auto` runs it.
-fn model(aim: Aim) -> Online {
-    let settings = Settings {
+fn model(service_level: ServiceLevel) -> OnlineModel {
+    let settings = OnlineSettings {
         path: true,
-        ..Settings::new(2)
+        ..OnlineSettings::new(2)
     };
-    Online::new(settings, MINUTE, aim)
+    OnlineModel::new(settings, MINUTE, service_level)
 }
 
 #[test]
 fn no_minute_of_a_learnt_model_allocates() {
-    let objective = Aim::UnderProvisioned {
+    let objective = ServiceLevel::UnderProvisioned {
         percent: 1.0,
         per_replica: Some(0.2),
     };
-    for aim in [Aim::Quantile(0.9), objective] {
-        let mut online = model(aim);
-        let learnt = 10 * DAY;
-        for minute in 0..learnt {
+    for service_level in [ServiceLevel::Quantile(0.9), objective] {
+        let mut online = model(service_level);
+        let learned = 10 * DAY;
+        for minute in 0..learned {
             online.push(demand(minute));
         }
         assert!(
@@ -40,14 +40,14 @@ fn no_minute_of_a_learnt_model_allocates() {
             "it counts"
         );
         // A day holds every kind of minute: calibration, solution, comparison, and forgetting what is too old.
-        for minute in learnt..learnt + DAY {
+        for minute in learned..learned + DAY {
             let (demand, mut upper) = (demand(minute), None);
             let taken = measure(|| {
                 online.push(demand);
                 upper = online.upper(online.quantile());
             });
             assert!(upper.is_some_and(|upper| upper > 10.0), "{upper:?}");
-            assert_eq!(taken.count_total, 0, "minute {minute} of {aim:?}");
+            assert_eq!(taken.count_total, 0, "minute {minute} of {service_level:?}");
         }
     }
 }

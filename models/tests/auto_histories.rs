@@ -1,6 +1,5 @@
-//! One `Auto` and whatever histories it is handed, one after another: it never panics, never answers from the future or
-//! beyond its ceiling, and answers as one that sees the history for the first time wherever each history has continued
-//! the one before.
+//! One `Auto` with arbitrary successive histories: it never panics, never answers for the past or above its ceiling,
+//! and answers like a new one wherever each history continues the one before.
 
 #![expect(
     clippy::unwrap_used,
@@ -9,27 +8,27 @@
 
 use std::f64::consts::TAU;
 
-use foretide_models::auto::{self, Aim, Auto, Online, Seen, Settings};
-use foretide_models::{Forecast, Forecaster, Refusal, Series};
+use foretide_models::auto::{self, Auto, OnlineModel, OnlineSettings, SampleOrigin, ServiceLevel};
+use foretide_models::{Forecast, ForecastError, Forecaster, Series};
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 
 const HORIZON: SignedDuration = SignedDuration::from_hours(2);
-/// The newest slot at the beginning of a tale; it may go back from there.
+/// The newest slot at the beginning of a scenario, which may move back from there.
 const BEGIN: usize = 4000;
 
-/// What happens between two questions; spans are in slots.
+/// A change between two forecasts; spans are in slots.
 #[derive(Debug, Clone, Copy)]
-enum Turn {
+enum Change {
     Grow(usize),
     /// Nothing is measured for a while.
     Silence(usize),
-    /// From here on demand is so many times as high.
+    /// Demand is multiplied by this factor from here on.
     Step(f64),
-    /// The oldest slots are no longer handed out.
+    /// The oldest slots are no longer returned.
     Slide(usize),
-    /// Slots that were not handed out before now are.
+    /// Slots that were not returned before now are.
     Backfill(usize),
     /// The newest slots are gone again.
     Back(usize),
@@ -40,9 +39,9 @@ enum Turn {
     Empty,
 }
 
-/// A recording that is rewritten as the tale goes on, and the part of it that is handed out.
+/// A recording that changes between forecasts, and the part of it that is passed to the forecaster.
 #[derive(Debug, Clone)]
-struct Tale {
+struct Scenario {
     step: SignedDuration,
     shift: SignedDuration,
     from: usize,
@@ -53,23 +52,23 @@ struct Tale {
     empty: bool,
 }
 
-fn turn() -> impl Strategy<Value = Turn> {
+fn change() -> impl Strategy<Value = Change> {
     prop_oneof![
-        6 => (1_usize..20).prop_map(Turn::Grow),
-        2 => (1_usize..400).prop_map(Turn::Grow),
-        1 => (1_usize..40).prop_map(Turn::Silence),
-        1 => (40_usize..2000).prop_map(Turn::Silence),
-        1 => prop_oneof![Just(0.0), Just(1e-3), Just(3.0), Just(50.0), Just(1000.0)].prop_map(Turn::Step),
-        1 => (1_usize..500).prop_map(Turn::Slide),
-        1 => (1_usize..500).prop_map(Turn::Backfill),
-        1 => (1_usize..500).prop_map(Turn::Back),
-        1 => (1_usize..6).prop_map(Turn::Late),
-        1 => (1_i64..600).prop_map(Turn::Shift),
-        1 => Just(Turn::Empty),
+        6 => (1_usize..20).prop_map(Change::Grow),
+        2 => (1_usize..400).prop_map(Change::Grow),
+        1 => (1_usize..40).prop_map(Change::Silence),
+        1 => (40_usize..2000).prop_map(Change::Silence),
+        1 => prop_oneof![Just(0.0), Just(1e-3), Just(3.0), Just(50.0), Just(1000.0)].prop_map(Change::Step),
+        1 => (1_usize..500).prop_map(Change::Slide),
+        1 => (1_usize..500).prop_map(Change::Backfill),
+        1 => (1_usize..500).prop_map(Change::Back),
+        1 => (1_usize..6).prop_map(Change::Late),
+        1 => (1_i64..600).prop_map(Change::Shift),
+        1 => Just(Change::Empty),
     ]
 }
 
-/// Reduced to keep the time of all cases in seconds: a quarter of an hour is learnt as fast as a minute is.
+/// Reduced to keep the time of all cases in seconds: a quarter of an hour is learned as fast as a minute is.
 fn step() -> impl Strategy<Value = SignedDuration> {
     let seconds = prop_oneof![
         Just(3600),
@@ -82,9 +81,9 @@ fn step() -> impl Strategy<Value = SignedDuration> {
     seconds.prop_map(SignedDuration::from_secs)
 }
 
-// === impl Tale ===
+// === impl Scenario ===
 
-impl Tale {
+impl Scenario {
     fn new(step: SignedDuration, length: usize) -> Self {
         Self {
             step,
@@ -98,41 +97,41 @@ impl Tale {
         }
     }
 
-    /// Goes on; says whether whoever knows the history before must learn this one from its beginning, whether it
-    /// continues that one, or neither.
-    fn go(&mut self, turn: Turn) -> Continuity {
+    /// Applies a change. Returns whether the history must be learned from its beginning, continues the one before, or
+    /// neither.
+    fn apply(&mut self, change: Change) -> Continuity {
         let was_late = std::mem::take(&mut self.late);
         let was_empty = std::mem::take(&mut self.empty);
-        let (mut afresh, mut same) = (false, was_late == 0);
-        match turn {
-            Turn::Grow(by) => self.to += by,
-            Turn::Silence(by) => {
+        let (mut restart, mut same) = (false, was_late == 0);
+        match change {
+            Change::Grow(by) => self.to += by,
+            Change::Silence(by) => {
                 self.silences.push((self.to, self.to + by));
                 self.to += by;
             }
-            Turn::Step(factor) => {
+            Change::Step(factor) => {
                 self.steps.push((self.to, factor));
                 self.to += 1;
             }
-            Turn::Slide(by) => {
+            Change::Slide(by) => {
                 self.from = (self.from + by).min(self.to);
                 same = false;
             }
-            Turn::Backfill(by) => self.from = self.from.saturating_sub(by),
-            Turn::Back(by) => self.to = self.to.saturating_sub(by).max(self.from),
-            Turn::Late(by) => {
+            Change::Backfill(by) => self.from = self.from.saturating_sub(by),
+            Change::Back(by) => self.to = self.to.saturating_sub(by).max(self.from),
+            Change::Late(by) => {
                 self.late = by;
                 self.to += by;
             }
-            Turn::Shift(by) => {
+            Change::Shift(by) => {
                 self.shift += SignedDuration::from_secs(by);
-                afresh = by % self.step.as_secs() != 0;
+                restart = by % self.step.as_secs() != 0;
                 same = false;
             }
-            Turn::Empty => self.empty = true,
+            Change::Empty => self.empty = true,
         }
-        match (afresh, same && !was_empty && !self.empty) {
-            (true, _) => Continuity::Afresh,
+        match (restart, same && !was_empty && !self.empty) {
+            (true, _) => Continuity::Restart,
             (false, true) => Continuity::Same,
             (false, false) => Continuity::Unknown,
         }
@@ -164,10 +163,10 @@ impl Tale {
     }
 }
 
-/// How a history stands to the one before.
+/// How a history relates to the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Continuity {
-    Afresh,
+    Restart,
     Same,
     Unknown,
 }
@@ -178,21 +177,21 @@ fn noise(slot: usize) -> f64 {
     ((slot * 12.9898).sin() * 43_758.545).rem_euclid(1.0)
 }
 
-fn auto(step: SignedDuration, aim: Aim) -> Auto {
+fn auto(step: SignedDuration, service_level: ServiceLevel) -> Auto {
     let config = auto::Config {
         sample_interval: step,
-        aim,
+        service_level,
         ..auto::Config::default()
     };
     Auto::new(config).unwrap()
 }
 
-fn aims() -> impl Strategy<Value = Aim> {
-    let objective = Aim::UnderProvisioned {
+fn aims() -> impl Strategy<Value = ServiceLevel> {
+    let objective = ServiceLevel::UnderProvisioned {
         percent: 1.0,
         per_replica: Some(1.0),
     };
-    prop_oneof![3 => Just(Aim::Quantile(0.9)), 1 => Just(objective)]
+    prop_oneof![3 => Just(ServiceLevel::Quantile(0.9)), 1 => Just(objective)]
 }
 
 fn values(forecast: &Forecast) -> Vec<f64> {
@@ -203,7 +202,7 @@ fn values(forecast: &Forecast) -> Vec<f64> {
 }
 
 /// Bounded, and of the time that comes after the history.
-fn sound(answer: &Result<Forecast, Refusal>, history: &Series, highest: f64) {
+fn sound(answer: &Result<Forecast, ForecastError>, history: &Series, highest: f64) {
     let Ok(forecast) = answer else { return };
     assert!(values_are_bounded(forecast, highest), "{forecast:?}");
     let ahead = forecast.start().duration_since(history.end());
@@ -213,8 +212,8 @@ fn sound(answer: &Result<Forecast, Refusal>, history: &Series, highest: f64) {
     );
 }
 
-/// The same refusal, or the same numbers but for what sums in another order lose.
-fn alike(one: &Result<Forecast, Refusal>, other: &Result<Forecast, Refusal>) -> bool {
+/// Whether both are the same error, or the same numbers up to rounding.
+fn alike(one: &Result<Forecast, ForecastError>, other: &Result<Forecast, ForecastError>) -> bool {
     match (one, other) {
         (Ok(one), Ok(other)) => {
             let close = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-6 * a.abs().max(b.abs()) + 1e-9;
@@ -236,35 +235,35 @@ proptest! {
     })]
 
     #[test]
-    fn whatever_it_is_handed_it_answers_as_if_for_the_first_time_or_goes_on(
-        step in step(), aim in aims(), length in 0_usize..1500, turns in prop::collection::vec(turn(), 1..8),
+    fn any_sequence_of_histories_gives_the_forecasts_of_a_new_forecaster(
+        step in step(), service_level in aims(), length in 0_usize..1500, turns in prop::collection::vec(change(), 1..8),
     ) {
-        let mut tale = Tale::new(step, length);
-        let mut kept = auto(step, aim);
+        let mut scenario = Scenario::new(step, length);
+        let mut kept = auto(step, service_level);
         let (mut comparable, mut highest) = (true, 0.0_f64);
-        for (i, turn) in std::iter::once(Turn::Grow(0)).chain(turns).enumerate() {
-            match tale.go(turn) {
-                Continuity::Afresh => comparable = true,
+        for (i, change) in std::iter::once(Change::Grow(0)).chain(turns).enumerate() {
+            match scenario.apply(change) {
+                Continuity::Restart => comparable = true,
                 Continuity::Same => {}
                 Continuity::Unknown => comparable = false,
             }
-            let history = tale.history();
+            let history = scenario.history();
             highest = history.values().iter().copied().fold(highest, f64::max);
             let answer = kept.forecast(&history, HORIZON);
             sound(&answer, &history, highest);
-            if comparable && tale.late == 0 {
-                let fresh = auto(step, aim).forecast(&history, HORIZON);
-                prop_assert!(alike(&answer, &fresh), "turn {}: {:?}\n{:?}\n{:?}", i, turn, answer, fresh);
+            if comparable && scenario.late == 0 {
+                let fresh = auto(step, service_level).forecast(&history, HORIZON);
+                prop_assert!(alike(&answer, &fresh), "change {}: {:?}\n{:?}\n{:?}", i, change, answer, fresh);
             }
         }
     }
 
     #[test]
-    fn values_of_any_kind_in_any_order_never_break_it(
+    fn arbitrary_values_never_panic(
         step in step(),
         parts in prop::collection::vec((prop::collection::vec(any::<f64>(), 1..40), 1_usize..40, any::<bool>()), 1..6),
     ) {
-        let mut kept = auto(step, Aim::Quantile(0.9));
+        let mut kept = auto(step, ServiceLevel::Quantile(0.9));
         let (mut all, mut highest) = (Vec::new(), 0.0_f64);
         for (values, repeats, odd) in parts {
             // Magnitudes only: half of any numbers are negative, which is the same as missing.
@@ -277,13 +276,13 @@ proptest! {
     }
 
     #[test]
-    fn histories_at_the_ends_of_time_never_break_it(
+    fn histories_at_the_limits_of_time_never_panic(
         step in step(), early in any::<bool>(), away in 0_i64..2_000_000, length in 0_usize..700,
         strides in prop::collection::vec(0_usize..300, 1..5),
     ) {
         let away = SignedDuration::from_secs(away);
         let start = if early { Timestamp::MIN + away } else { Timestamp::MAX - away };
-        let mut kept = auto(step, Aim::Quantile(0.9));
+        let mut kept = auto(step, ServiceLevel::Quantile(0.9));
         let mut length = length;
         for stride in strides {
             length += stride;
@@ -296,19 +295,19 @@ proptest! {
     }
 
     #[test]
-    fn no_settings_and_no_demand_break_the_model(
+    fn arbitrary_settings_and_demand_never_panic(
         lead_minutes in prop_oneof![0_i64..90, any::<i64>()], remember_minutes in prop_oneof![-1_i64..400, any::<i64>()],
         offset in prop::option::of(any::<f64>()), seconds in 1_i64..4000, quantile in any::<f64>(),
         demand in prop::collection::vec((any::<f64>(), any::<bool>()), 0..200), usual in 100_usize..800,
     ) {
-        let settings = Settings { lead_minutes, remember_minutes, offset, fall_back: true, path: true };
+        let settings = OnlineSettings { lead_minutes, remember_minutes, offset, fall_back: true, path: true };
         let step = SignedDuration::from_secs(seconds);
-        let mut online = Online::new(settings, step, Aim::Quantile(quantile));
+        let mut online = OnlineModel::new(settings, step, ServiceLevel::Quantile(quantile));
         for slot in 0..usual {
             online.push(5.0 + noise(slot));
         }
-        for (slot, (value, made_up)) in demand.into_iter().enumerate() {
-            online.take(if slot % 3 == 0 { value } else { 5.0 }, if made_up { Seen::MadeUp } else { Seen::Measured });
+        for (slot, (value, imputed)) in demand.into_iter().enumerate() {
+            online.take(if slot % 3 == 0 { value } else { 5.0 }, if imputed { SampleOrigin::Imputed } else { SampleOrigin::Measured });
             online.calibrate();
             let _answer = (online.upper(quantile), online.point(), online.quantile());
         }

@@ -1,4 +1,4 @@
-//! Arbitrary bytes as a history: every forecaster answers with a bounded forecast or a refusal, and never panics.
+//! Arbitrary bytes as a history: every forecaster returns a bounded forecast or an error, and never panics.
 
 use foretide_models::{
     Algorithm, Series, auto, calibrate, dsp, holt_winters, linear, percentile, seasonal,
@@ -76,8 +76,8 @@ fn forecast_series() {
                         let mut all = forecast.point().iter().chain(&peak);
                         assert!(all.all(fine), "{forecast:?}");
                     }
-                    Err(refusal) => {
-                        assert!(!refusal.reason().is_empty() && !refusal.to_string().is_empty());
+                    Err(error) => {
+                        assert!(!error.reason().is_empty() && !error.to_string().is_empty());
                     }
                 }
             }

@@ -1,4 +1,4 @@
-//! The laws every forecaster keeps, over generated and over poisoned histories.
+//! Properties of every forecaster, over generated histories and histories with injected faults.
 
 #![expect(
     clippy::unwrap_used,
@@ -10,8 +10,8 @@ use std::f64::consts::TAU;
 use std::sync::LazyLock;
 
 use foretide_models::{
-    Algorithm, Forecast, Note, Refusal, Sample, Series, auto, calibrate, dsp, holt_winters, linear,
-    percentile, seasonal,
+    Algorithm, Forecast, ForecastError, Note, Sample, Series, auto, calibrate, dsp, holt_winters,
+    linear, percentile, seasonal,
 };
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
@@ -87,8 +87,8 @@ fn calibrated(inner: Algorithm) -> Algorithm {
     Algorithm::Calibrated(Box::new(inner), calibrate::Config::default())
 }
 
-/// So many random cases, or as many as `PROPTEST_CASES` says. One that fails prints its seed, and leaves it in
-/// `laws.regressions` beside this file, where it is tried first from then on.
+/// The number of random cases, unless `PROPTEST_CASES` is set. A failing case prints its seed and saves it in
+/// `laws.regressions` beside this file, from which it is retried first.
 fn cases(count: u32) -> ProptestConfig {
     let mut config = ProptestConfig {
         failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
@@ -100,7 +100,7 @@ fn cases(count: u32) -> ProptestConfig {
     config
 }
 
-/// Those that answer with a path and nothing else.
+/// The algorithms that forecast a path only.
 fn bare() -> Vec<Algorithm> {
     use seasonal::Statistic::{Last, Max, Median};
     vec![
@@ -133,13 +133,13 @@ fn everyone() -> Vec<Algorithm> {
     everyone
 }
 
-/// A forecast by a forecaster that has seen nothing before.
-fn ask(algorithm: &Algorithm, history: &Series) -> Result<Forecast, Refusal> {
+/// A forecast by a new forecaster.
+fn ask(algorithm: &Algorithm, history: &Series) -> Result<Forecast, ForecastError> {
     let mut forecaster = algorithm.clone().build().unwrap();
     forecaster.forecast(history, HORIZON)
 }
 
-/// The path as far as a law speaks of it: a straight line reaches the bounds of every forecast within hours.
+/// The part of the path that the properties cover: a straight line reaches the limits of every forecast within hours.
 fn path(algorithm: &Algorithm, history: &Series) -> Vec<f64> {
     let far = match algorithm {
         Algorithm::Linear(_) => 6,
@@ -150,7 +150,7 @@ fn path(algorithm: &Algorithm, history: &Series) -> Vec<f64> {
     forecast.point()[..far].to_vec()
 }
 
-/// What is to be provided for, and the path.
+/// The demand to provide for, and the path.
 fn answer(algorithm: &Algorithm, history: &Series) -> Vec<f64> {
     let forecast = ask(algorithm, history).unwrap();
     let peak = forecast.direct().map(|peak| peak.value);
@@ -174,7 +174,7 @@ fn worst(a: &[f64], b: &[f64]) -> f64 {
 }
 
 /// Finite, not negative, at most 1.5 times the highest sample; the same again when asked again.
-fn assert_bounded(history: &Series) -> Vec<Result<Forecast, Refusal>> {
+fn assert_bounded(history: &Series) -> Vec<Result<Forecast, ForecastError>> {
     let ceiling = (1.5 * highest(history)).min(f64::MAX);
     let answer = |algorithm: Algorithm| {
         let mut forecaster = algorithm.build().unwrap();
@@ -217,8 +217,8 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / 144.0
 }
 
-/// Who does not keep what it saw: maxima and the last value do by definition. With the mean that each forecasts of a
-/// week without nonsense.
+/// The robust algorithms, each with its mean forecast of a week without outliers. Maxima and the last value are not
+/// robust by definition.
 static ROBUST: LazyLock<Vec<(Algorithm, f64)>> = LazyLock::new(|| {
     let median = naive(3, seasonal::Statistic::Median, false);
     let robust = [
@@ -229,16 +229,16 @@ static ROBUST: LazyLock<Vec<(Algorithm, f64)>> = LazyLock::new(|| {
         calibrated(median),
     ];
     let history = series(noisy(7));
-    let told = |algorithm: Algorithm| {
+    let robust_mean = |algorithm: Algorithm| {
         let forecast = ask(&algorithm, &history).unwrap();
         (algorithm, mean(forecast.point()))
     };
-    robust.map(told).to_vec()
+    robust.map(robust_mean).to_vec()
 });
 
-/// At how many times of day two or more of the last three days of seven are nonsense.
-fn outvoted(nonsense: &[(usize, f64)]) -> u32 {
-    let places: BTreeSet<usize> = nonsense.iter().map(|(at, _)| *at).collect();
+/// The number of times of day at which two or more of the last three of seven days are outliers.
+fn outvoted(outliers: &[(usize, f64)]) -> u32 {
+    let places: BTreeSet<usize> = outliers.iter().map(|(at, _)| *at).collect();
     let mut times = [0; DAY];
     for place in places.range(4 * DAY..) {
         times[place % DAY] += 1;
@@ -259,7 +259,7 @@ fn a_median_of_three_days_is_outvoted_by_two() {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one table of cases")]
-fn a_poisoned_history_gives_a_bounded_forecast_or_a_reason() {
+fn a_faulty_history_gives_a_bounded_forecast_or_an_error() {
     let week = |f: &dyn Fn(usize) -> f64| (0..7 * DAY).map(f).collect::<Vec<f64>>();
     let hole = |from: usize, to: usize| {
         week(&move |i| {
@@ -276,7 +276,7 @@ fn a_poisoned_history_gives_a_bounded_forecast_or_a_reason() {
         let back = if i >= 4 * DAY + 18 { 6 } else { 0 };
         daily(i + forward - back)
     });
-    // What dsp, the naive day, the percentile, Holt-Winters and the line say: "" is a forecast.
+    // The reasons of dsp, the naive day, the percentile, Holt-Winters and the line: "" is a forecast.
     let cases: Vec<(&str, Vec<f64>, [&str; 5])> = vec![
         ("clocks put forward and back", clocks, [""; 5]),
         (
@@ -364,13 +364,13 @@ fn a_poisoned_history_gives_a_bounded_forecast_or_a_reason() {
     ];
     for (name, values, expected) in cases {
         let answers = assert_bounded(&series(values));
-        let reason = |i: usize| answers[i].as_ref().err().map_or("", Refusal::reason);
+        let reason = |i: usize| answers[i].as_ref().err().map_or("", ForecastError::reason);
         assert_eq!([0, 2, 6, 7, 8].map(reason), expected, "{name}");
     }
 }
 
 #[test]
-fn one_absurd_sample_changes_almost_nothing() {
+fn one_outlier_changes_almost_nothing() {
     let clean = noisy(7);
     let mut poisoned = clean.clone();
     poisoned[500] = 1e308;
@@ -380,10 +380,10 @@ fn one_absurd_sample_changes_almost_nothing() {
     }
 }
 
-/// What the clamps allow: a thousandfold for at most five samples is not believed; fifty times is, and so is a
-/// thousandfold that goes on, and either may then be forecast, up to one and a half times as high.
+/// A thousandfold value for at most five samples is an outlier. Fifty times the demand is load, and so is a
+/// thousandfold value that lasts; the forecast may then be up to one and a half times as high.
 #[test]
-fn what_is_absurd_and_short_costs_nothing_and_what_is_believed_costs_at_most_the_ceiling() {
+fn short_outliers_have_no_effect_and_load_has_at_most_that_of_the_ceiling() {
     for (factor, run, believed) in [
         (1000.0, 1, false),
         (1000.0, 5, false),
@@ -436,9 +436,9 @@ fn order_and_duplicates_of_samples_do_not_matter() {
 proptest! {
     #![proptest_config(cases(24))]
 
-    /// F1: bounded whatever comes in.
+    /// F1: forecasts are bounded for any input.
     #[test]
-    fn any_history_gives_a_bounded_forecast_or_a_reason(
+    fn any_history_gives_a_bounded_forecast_or_an_error(
         values in prop::collection::vec(any::<f64>(), 0..700),
         usual in prop::collection::vec(0.0..100.0_f64, 0..700),
         days in 2_usize..5,
@@ -451,7 +451,7 @@ proptest! {
         assert_bounded(&series(shape.copied().collect()));
     }
 
-    /// F2: harmonics of the day come back within a percent.
+    /// F2: harmonics of the day are forecast within one percent.
     #[test]
     fn harmonics_of_the_day_are_forecast_within_a_percent(
         harmonics in prop::collection::vec((1_u32..24, 0.05..1.0_f64, 0.0..TAU), 1..=8),
@@ -472,7 +472,7 @@ proptest! {
         }
     }
 
-    /// F3: the unit does not matter; for what only adds and averages, neither does the zero point.
+    /// F3: the unit does not matter; for linear algorithms, neither does the zero point.
     #[test]
     fn scaling_the_history_scales_the_forecast(power in -30_i32..30, odd in 0.1..10.0_f64, shift in 0.0..50.0_f64) {
         let values = noisy(5);
@@ -504,7 +504,7 @@ proptest! {
         }
     }
 
-    /// F4: later by a whole period, and longer by whole periods, is the same.
+    /// F4: a delay by one period, or more history by whole periods, does not change the forecast.
     #[test]
     fn delaying_by_a_period_leaves_the_forecast_unchanged(days in 3_usize..7, more in 1_usize..4) {
         let periodic = |days: usize| series((0..days * DAY).map(daily).collect());
@@ -523,41 +523,40 @@ proptest! {
 
     /// F5: losing a tenth of the samples moves the forecast by a twentieth of the amplitude at most.
     #[test]
-    fn losing_a_tenth_of_the_samples_hardly_matters(salt in 0_usize..1_000_000) {
+    fn losing_a_tenth_of_the_samples_has_little_effect(salt in 0_usize..1_000_000) {
         let history: Vec<f64> = (0..5 * DAY).map(daily).collect();
         let lossy = |(i, v): (usize, &f64)| if noise(i + salt) > 0.4 { f64::NAN } else { *v };
         let mut holey: Vec<f64> = history.iter().enumerate().map(lossy).collect();
         holey[5 * DAY - 1] = history[5 * DAY - 1];
         let amplitude = 11.0;
         for algorithm in everyone() {
-            let [whole, mended] = [&history, &holey].map(|v| path(&algorithm, &series(v.clone())));
-            let moved = worst(&whole, &mended);
+            let [complete, filled] = [&history, &holey].map(|v| path(&algorithm, &series(v.clone())));
+            let moved = worst(&complete, &filled);
             prop_assert!(moved <= 0.05 * amplitude, "{algorithm:?}: {moved}");
         }
     }
 
-    /// F6: one percent of scattered samples, whatever they are, moves the mean of a forecast by a quarter at most; that of
-    /// a median more where it is outvoted. The time of day is then forecast as nonsense that is believed: at most a hundred
-    /// times the usual high, which is below 16.5, once in 144 slots.
+    /// F6: one percent of scattered outliers of any value changes the mean of a forecast by at most a quarter. A
+    /// median is changed more at a time of day where most of its days are outliers: by at most a hundred times the
+    /// usual maximum, which is below 16.5, in one of 144 slots.
     #[test]
-    fn a_percent_of_nonsense_moves_the_forecast_within_bounds(
-        nonsense in prop::collection::vec((0_usize..7 * DAY, prop_oneof![
+    fn one_percent_of_outliers_has_a_bounded_effect(
+        outliers in prop::collection::vec((0_usize..7 * DAY, prop_oneof![
             any::<f64>(), 0.0..1e4_f64, Just(0.0), Just(f64::MAX),
         ]), 0..=10),
     ) {
         let mut poisoned = noisy(7);
-        for (at, value) in &nonsense {
+        for (at, value) in &outliers {
             poisoned[*at] = *value;
         }
         for (algorithm, before) in &*ROBUST {
-            // One sample of up to a hundred times the highest is demand to `auto`, which repeats it as such: of that
-            // its ceiling speaks.
+            // A sample of up to a hundred times the highest is demand to `auto`; the ceiling bounds its forecast.
             let believed = |v: &f64| matches!(algorithm, Algorithm::Auto(_)) && (16.5..=1650.0).contains(v);
             let poisoned = poisoned.iter().map(|v| if believed(v) { 0.0 } else { *v }).collect();
             if let Ok(after) = ask(algorithm, &series(poisoned)) {
                 let moved = (mean(after.point()) - before).abs();
                 let voted = matches!(algorithm, Algorithm::SeasonalNaive(_) | Algorithm::Calibrated(..));
-                let lost_votes = if voted { f64::from(outvoted(&nonsense)) } else { 0.0 };
+                let lost_votes = if voted { f64::from(outvoted(&outliers)) } else { 0.0 };
                 let most = 0.25 * before + lost_votes * 1650.0 / 144.0;
                 prop_assert!(moved <= most, "{algorithm:?}: {moved}");
             }
@@ -591,9 +590,9 @@ proptest! {
 proptest! {
     #![proptest_config(cases(4))]
 
-    /// F8: a forecaster that is asked again and again answers as one that is asked for the first time.
+    /// F8: a forecaster that is asked repeatedly gives the forecasts of a new one.
     #[test]
-    fn what_a_forecaster_keeps_changes_nothing(strides in prop::collection::vec(1_usize..60, 2..4), salt in 0_usize..1000) {
+    fn kept_state_does_not_change_forecasts(strides in prop::collection::vec(1_usize..60, 2..4), salt in 0_usize..1000) {
         let all: Vec<f64> = (0..17 * DAY).map(|i| {
             let lost = noise(i + salt) > 0.47;
             if lost { f64::NAN } else { daily(i) + noise(i) }
@@ -603,16 +602,16 @@ proptest! {
             let mut now = 15 * DAY + salt % DAY;
             for stride in &strides {
                 let history = series(all[..now].to_vec());
-                let [kept, afresh] = [kept.forecast(&history, HORIZON), ask(&algorithm, &history)];
-                let (kept, afresh) = (kept.unwrap(), afresh.unwrap());
+                let [kept, fresh] = [kept.forecast(&history, HORIZON), ask(&algorithm, &history)];
+                let (kept, fresh) = (kept.unwrap(), fresh.unwrap());
                 // Sums over a window that slides are rounded in another order.
-                let apart = worst(kept.point(), afresh.point());
+                let apart = worst(kept.point(), fresh.point());
                 prop_assert!(apart < 1e-6, "{algorithm:?} at {now}: {apart}");
                 let value = |forecast: &Forecast| forecast.direct().map_or(0.0, |peak| peak.value);
-                let apart = (value(&kept) - value(&afresh)).abs();
+                let apart = (value(&kept) - value(&fresh)).abs();
                 prop_assert!(apart < 1e-6, "{algorithm:?} at {now}: {apart}");
                 let skill = |forecast: &Forecast| forecast.quality().and_then(|q| q.skill);
-                let apart = skill(&kept).zip(skill(&afresh)).map_or(0.0, |(a, b)| (a - b).abs());
+                let apart = skill(&kept).zip(skill(&fresh)).map_or(0.0, |(a, b)| (a - b).abs());
                 prop_assert!(apart < 1e-6, "{algorithm:?} at {now}: {apart}");
                 now = (now + stride).min(all.len());
             }

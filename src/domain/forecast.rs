@@ -5,7 +5,7 @@
 //! would stay wherever the count happens to be. Without a forecast there is no proposal but a reason,
 //! and never a count of zero.
 
-use foretide_models::{Forecast, Note, OUTLIVES_HISTORY, Refusal};
+use foretide_models::{FORECAST_VALIDITY, Forecast, ForecastError, Note};
 use jiff::{SignedDuration, Timestamp};
 
 use super::Replicas;
@@ -54,18 +54,18 @@ impl Refused {
     }
 }
 
-/// Translates a forecaster's refusal to a proposal's reason.
-impl From<&Refusal> for Refused {
-    fn from(refusal: &Refusal) -> Self {
-        let reason = match refusal {
-            Refusal::InsufficientHistory { .. } => Reason::InsufficientHistory,
-            Refusal::StaleHistory { .. } => Reason::StaleHistory,
-            Refusal::TooManyGaps { .. } => Reason::TooManyGaps,
-            Refusal::ZeroSeries => Reason::ZeroSeries,
-            Refusal::NotPeriodic { .. } => Reason::NotPeriodic,
+/// Translates a forecaster's error to a proposal's reason.
+impl From<&ForecastError> for Refused {
+    fn from(error: &ForecastError) -> Self {
+        let reason = match error {
+            ForecastError::InsufficientHistory { .. } => Reason::InsufficientHistory,
+            ForecastError::StaleHistory { .. } => Reason::StaleHistory,
+            ForecastError::TooManyGaps { .. } => Reason::TooManyGaps,
+            ForecastError::ZeroSeries => Reason::ZeroSeries,
+            ForecastError::NotPeriodic { .. } => Reason::NotPeriodic,
             _ => Reason::NumericalFailure,
         };
-        Self::new(reason, refusal.to_string())
+        Self::new(reason, error.to_string())
     }
 }
 
@@ -106,7 +106,7 @@ impl ForecastDetails {
 
 /// The time of the newest sample of a history, derived from how long its forecast is valid.
 fn newest(forecast: &Forecast) -> Timestamp {
-    let newest = forecast.valid_until().checked_sub(OUTLIVES_HISTORY);
+    let newest = forecast.valid_until().checked_sub(FORECAST_VALIDITY);
     newest.map_or(forecast.start(), |newest| newest.min(forecast.start()))
 }
 
@@ -147,13 +147,13 @@ impl Predicted {
     }
 }
 
-/// The length of the forecast to request, from the end of the history: `2 * window + OUTLIVES_HISTORY + step`.
+/// The length of the forecast to request, from the end of the history: `2 * window + FORECAST_VALIDITY + step`.
 ///
 /// This covers two prediction windows until the forecast expires. The first makes the proposal; the second is
 /// published with it. The controller, `plan` and `backtest` request the same length.
 #[must_use]
 pub fn forecast_length(window: SignedDuration, step: SignedDuration) -> SignedDuration {
-    [window, window, OUTLIVES_HISTORY, step]
+    [window, window, FORECAST_VALIDITY, step]
         .into_iter()
         .fold(SignedDuration::ZERO, SignedDuration::saturating_add)
 }
@@ -323,7 +323,7 @@ mod tests {
         const START: Timestamp = Timestamp::constant(1_767_225_600, 0);
         let ago = |minutes| START - SignedDuration::from_mins(minutes);
         let made = |newest: Timestamp| {
-            let (minute, until) = (SignedDuration::from_mins(1), newest + OUTLIVES_HISTORY);
+            let (minute, until) = (SignedDuration::from_mins(1), newest + FORECAST_VALIDITY);
             Forecast::new("dsp", START, minute, vec![1.0; 60], until).unwrap()
         };
         let quality = foretide_models::Quality {

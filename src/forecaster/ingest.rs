@@ -2,7 +2,7 @@
 //!
 //! Only short outliers are rejected: a level that lasts is the new level of the series.
 
-use foretide_models::{Sample, absurd_runs};
+use foretide_models::{Sample, outlier_runs};
 use jiff::{SignedDuration, Timestamp};
 
 /// Outliers are judged from this many positive samples on: five of them do not move the 95th percentile of 600.
@@ -86,7 +86,7 @@ fn reject_absurd(
     if values.iter().filter(|value| **value > 0.0).count() < MIN_POSITIVE_SAMPLES {
         return;
     }
-    let mut absurd = absurd_runs(&values, *highest_accepted)
+    let mut absurd = outlier_runs(&values, *highest_accepted)
         .into_iter()
         .flatten();
     let mut next = absurd.next();

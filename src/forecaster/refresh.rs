@@ -12,7 +12,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use foretide_models::{Algorithm, Forecast, Forecaster, Refusal, Sample, Series};
+use foretide_models::{Algorithm, Forecast, ForecastError, Forecaster, Sample, Series};
 use jiff::{SignedDuration, Timestamp};
 use tokio::task::Id;
 
@@ -396,9 +396,9 @@ impl Refresher {
         Timestamp::from_second(second).unwrap_or(at)
     }
 
-    fn refused(&self, refusal: &Refusal) -> Refused {
+    fn refused(&self, refusal: &ForecastError) -> Refused {
         match (refusal, self.unit_change) {
-            (Refusal::InsufficientHistory { .. }, Some(change)) => {
+            (ForecastError::InsufficientHistory { .. }, Some(change)) => {
                 let message = format!(
                     "the unit of the series changed at {} by a factor of {}; earlier samples are not used: {refusal}",
                     change.at, change.factor

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use foretide_models::{Forecaster, Peak, Refusal, Sample, Series};
+use foretide_models::{ForecastError, Forecaster, Peak, Sample, Series};
 
 use super::*;
 use crate::domain::{
@@ -345,11 +345,15 @@ impl Forecaster for Oracle {
         MINUTE
     }
 
-    fn forecast(&mut self, seen: &Series, horizon: SignedDuration) -> Result<Forecast, Refusal> {
+    fn forecast(
+        &mut self,
+        seen: &Series,
+        horizon: SignedDuration,
+    ) -> Result<Forecast, ForecastError> {
         let last = seen.last().map_or(seen.start(), |sample| sample.at);
         self.shown.lock().unwrap().push(last);
         if seen.len() < self.needs {
-            return Err(Refusal::ZeroSeries);
+            return Err(ForecastError::ZeroSeries);
         }
         let path = vec![self.value; usize::try_from(horizon.as_secs() / 60).unwrap()];
         let until = seen.end() + SignedDuration::from_mins(10);
@@ -379,7 +383,11 @@ impl Forecaster for Counting {
         MINUTE
     }
 
-    fn forecast(&mut self, seen: &Series, horizon: SignedDuration) -> Result<Forecast, Refusal> {
+    fn forecast(
+        &mut self,
+        seen: &Series,
+        horizon: SignedDuration,
+    ) -> Result<Forecast, ForecastError> {
         let first = u32::try_from(seen.end().duration_since(at(0)).as_mins()).unwrap();
         let length = u32::try_from(horizon.as_mins()).unwrap();
         let path: Vec<f64> = (first..first + length).map(f64::from).collect();

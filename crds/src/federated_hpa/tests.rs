@@ -40,7 +40,7 @@ fn expanded(pointer: &str) -> String {
 }
 
 #[test]
-fn every_fleet_under_examples_writes_back_as_it_was_and_is_accepted() {
+fn every_fleet_under_examples_round_trips_and_is_valid() {
     let rules = Rules::of::<FederatedHPA>();
     let mut policies = Vec::new();
     for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../examples")).unwrap() {
@@ -75,7 +75,7 @@ fn every_fleet_under_examples_writes_back_as_it_was_and_is_accepted() {
 }
 
 #[test]
-fn a_fleet_with_every_field_writes_back_as_it_was_and_is_accepted() {
+fn a_fleet_with_every_field_round_trips_and_is_valid() {
     let affinity = json!({
         "clusterNames": ["a", "b"], "exclude": ["c"],
         "labelSelector": {
@@ -140,7 +140,7 @@ fn the_rules_compile() {
 }
 
 #[test]
-fn objects_at_the_edge_of_the_rules_are_accepted() {
+fn objects_at_the_limits_of_the_rules_are_valid() {
     let rules = Rules::of::<FederatedHPA>();
     for (pointer, value) in [
         ("spec/minReplicas", "0"),
@@ -328,7 +328,7 @@ const REFUSED: [(&str, &str, &str, &str); 31] = [
 ];
 
 #[test]
-fn each_broken_rule_is_answered_once_with_the_field_and_what_to_do() {
+fn each_violation_is_reported_once_with_its_field_and_remedy() {
     let rules = Rules::of::<FederatedHPA>();
     for (pointer, value, below, advice) in REFUSED {
         let pointer = expanded(pointer);

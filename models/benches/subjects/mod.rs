@@ -1,9 +1,9 @@
-//! What is measured: the same subjects for the clock and for the instruction counter.
+//! The benchmarked operations, shared by the timed and the instruction-counting benches.
 
 use std::f64::consts::TAU;
 use std::hint::black_box;
 
-use foretide_models::auto::{self, Aim, Online, Seen, Settings};
+use foretide_models::auto::{self, OnlineModel, OnlineSettings, SampleOrigin, ServiceLevel};
 use foretide_models::{Algorithm, Forecaster, Series, dsp, seasonal};
 use jiff::{SignedDuration, Timestamp};
 
@@ -22,7 +22,7 @@ pub(crate) fn demand(minute: usize, weekly: bool) -> f64 {
     level * wave + noise.rem_euclid(1.0)
 }
 
-/// So many days of it at one minute.
+/// A history of this demand, with one value a minute.
 pub(crate) fn history(days: usize, weekly: bool) -> Series {
     let values = (0..days * DAY).map(|minute| demand(minute, weekly));
     Series::from_values(Timestamp::UNIX_EPOCH, MINUTE, values.collect())
@@ -41,22 +41,22 @@ pub(crate) fn forecasters() -> Vec<(&'static str, Box<dyn Forecaster>)> {
         .collect()
 }
 
-/// A model as the controller keeps it, with or without a path to publish, that has learnt `days` days.
-pub(crate) fn model(days: usize, path: bool) -> Online {
-    let settings = Settings {
+/// A model as the controller keeps it, with or without a path to publish, after `days` days of demand.
+pub(crate) fn model(days: usize, path: bool) -> OnlineModel {
+    let settings = OnlineSettings {
         path,
-        ..Settings::new(2)
+        ..OnlineSettings::new(2)
     };
-    let mut model = Online::new(settings, MINUTE, Aim::Quantile(0.9));
+    let mut model = OnlineModel::new(settings, MINUTE, ServiceLevel::Quantile(0.9));
     for minute in 0..days * DAY {
-        model.take(demand(minute, false), Seen::Measured);
+        model.take(demand(minute, false), SampleOrigin::Measured);
     }
     model.calibrate();
     model
 }
 
 /// The next five minutes, one after another, asked after each; the margins are renewed once among them.
-pub(crate) fn five_minutes(model: &mut Online, from: usize) {
+pub(crate) fn five_minutes(model: &mut OnlineModel, from: usize) {
     for minute in from..from + 5 {
         model.push(demand(minute, false));
         black_box(model.upper(0.9));
@@ -64,9 +64,9 @@ pub(crate) fn five_minutes(model: &mut Online, from: usize) {
 }
 
 /// The same without renewing the margins.
-pub(crate) fn five_minutes_uncalibrated(model: &mut Online, from: usize) {
+pub(crate) fn five_minutes_uncalibrated(model: &mut OnlineModel, from: usize) {
     for minute in from..from + 5 {
-        model.take(demand(minute, false), Seen::Measured);
+        model.take(demand(minute, false), SampleOrigin::Measured);
         black_box(model.upper(0.9));
     }
 }

@@ -1,23 +1,22 @@
-//! A service that has just begun: every day that counts, by an autoscaler whose forecaster has seen a few hours only.
+//! Cold start: each counted day replayed by an autoscaler whose forecaster has only a few hours of history.
 
 use std::fmt::{Error, Write as _};
 
 use foretide_models::replay::{
-    DAY, Learning, Means, Rules, Score, Workload, geometric_mean, mean, paths, run,
+    AutoCandidate, DAY, Means, ReplayConfig, Score, Workload, forecasts, geometric_mean, mean, run,
 };
 
-use crate::comparison::Failure;
-use crate::crew;
 use crate::goals::{Goal, Limit};
-use crate::traces::Trace;
+use crate::parallel;
+use crate::traces::{Failure, Trace};
 
-/// Hours of history.
+/// Hours of history at the start.
 const HOURS: [usize; 4] = [3, 12, 24, 72];
 
 const START_UP: usize = 2;
 const QUANTILE: &[f64] = &[0.9];
 
-/// Of each trace, by hours of history: means over its days, without a forecast and with.
+/// The means over the days of each trace, by hours of history, without and with a forecast.
 #[derive(Debug)]
 pub(crate) struct ColdStart {
     traces: Vec<[Option<(Means, Means)>; HOURS.len()]>,
@@ -42,7 +41,7 @@ impl ColdStart {
             let from = Workload::new(&trace.demand)?.from();
             Ok(HOURS.map(|hours| by_days(&trace.demand, from, hours)))
         };
-        let traces = crew::each(traces, progress, measure)?;
+        let traces = parallel::map(traces, progress, measure)?;
         Ok(Self { traces })
     }
 
@@ -75,8 +74,8 @@ impl ColdStart {
                 "cut of U against the HPA alone after {} h of history, %",
                 HOURS[0]
             ),
-            must: Limit::AtLeast(80.0),
-            seen: self.row(0).map(Row::cut),
+            limit: Limit::AtLeast(80.0),
+            actual: self.row(0).map(Row::cut),
         }]
     }
 
@@ -84,8 +83,8 @@ impl ColdStart {
         let pairs = || self.traces.iter().filter_map(|trace| *trace.get(at)?);
         Some(Row {
             alone: mean(pairs().map(|(alone, _)| alone.under))?,
-            under: mean(pairs().map(|(_, told)| told.under))?,
-            replicas: geometric_mean(pairs().map(|(_, told)| told.replicas))?,
+            under: mean(pairs().map(|(_, with_forecast)| with_forecast.under))?,
+            replicas: geometric_mean(pairs().map(|(_, with_forecast)| with_forecast.replicas))?,
         })
     }
 }
@@ -98,7 +97,7 @@ impl Row {
     }
 }
 
-/// Means over the whole days from `from` on; none without a day that has any demand.
+/// Means over the whole days from `from` on; `None` without a day that has demand.
 fn by_days(demand: &[f64], from: usize, hours: usize) -> Option<(Means, Means)> {
     let starts = (from..demand.len()).step_by(DAY);
     let days = starts.filter_map(|start| {
@@ -106,19 +105,19 @@ fn by_days(demand: &[f64], from: usize, hours: usize) -> Option<(Means, Means)> 
         let seen = demand.get(start.checked_sub(known)?..start + DAY)?;
         Some(day(&Workload::counted_from(seen, known).ok()?))
     });
-    let (alone, told): (Vec<_>, Vec<_>) = days
-        .map(|(alone, told)| ((alone, alone), (told, alone)))
+    let (alone, with_forecast): (Vec<_>, Vec<_>) = days
+        .map(|(alone, with_forecast)| ((alone, alone), (with_forecast, alone)))
         .unzip();
-    Some((Means::of(&alone)?, Means::of(&told)?))
+    Some((Means::of(&alone)?, Means::of(&with_forecast)?))
 }
 
 fn day(workload: &Workload<'_>) -> (Score, Score) {
-    let rules = Rules {
+    let config = ReplayConfig {
         start_up: START_UP,
-        ..Rules::default()
+        ..ReplayConfig::default()
     };
-    let score = |forecast: &[Option<f64>]| Score::of(workload, &run(workload, rules, forecast));
-    let paths = paths(&mut Learning::quantiles(QUANTILE, START_UP), workload);
+    let score = |forecast: &[Option<f64>]| Score::of(workload, &run(workload, config, forecast));
+    let paths = forecasts(&mut AutoCandidate::quantiles(QUANTILE, START_UP), workload);
     let forecast = paths.first().map(|path| path.forecast.as_slice());
     (score(&[]), score(forecast.unwrap_or_default()))
 }

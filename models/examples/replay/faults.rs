@@ -1,23 +1,22 @@
-//! What goes wrong in real life, done to every trace: measurements that are wrong or missing, and demand that does what
-//! it has never done. Where, is random and always the same. Next: `mishaps`.
+//! Replays every trace with injected faults: wrong or missing measurements, and demand that changes in new ways.
+//! Positions are pseudo-random with a fixed seed.
 
 use std::fmt::{Error, Write as _};
 
-use foretide_models::replay::{Candidate as _, Means, Rules, Score, Workload, run};
+use foretide_models::replay::{Candidate as _, Means, ReplayConfig, Score, Workload, run};
 
-use crate::comparison::Failure;
-use crate::crew;
-use crate::fault_cases::{Case, MISHAPS, SEED};
+use crate::fault_cases::{FAULTS, FaultyTrace, SEED};
 use crate::goals::{Goal, Limit};
+use crate::parallel;
 use crate::product::Product;
-use crate::traces::Trace;
+use crate::traces::{Failure, Trace};
 
 const START_UP: usize = 2;
 
-/// Points of under-provisioning that a mishap may add.
+/// Points of under-provisioning that a fault may add.
 const MAY_ADD: f64 = 0.15;
 
-/// By trace and mishap: the score with the forecast and that without.
+/// The scores with and without the forecast, by trace and fault.
 #[derive(Debug)]
 pub(crate) struct Faults {
     traces: Vec<Vec<(Score, Score)>>,
@@ -32,53 +31,50 @@ impl Faults {
     ) -> Result<Self, Failure> {
         let measure = |at: usize, trace: &Trace| {
             let from = Workload::new(&trace.demand)?.from();
-            let scores = MISHAPS.iter().map(|mishap| {
+            let scores = FAULTS.iter().map(|fault| {
                 let seed = SEED + u64::try_from(at)?;
-                replay(&mishap.befall(&trace.demand, from, seed))
+                replay(&fault.inject(&trace.demand, from, seed))
             });
             scores.collect()
         };
-        let traces = crew::each(traces, progress, measure)?;
+        let traces = parallel::map(traces, progress, measure)?;
         Ok(Self { traces })
     }
 
-    /// One row per mishap.
+    /// One row per fault.
     pub(crate) fn table(&self) -> Result<String, Error> {
         let mut text = format!(
-            "\n**Mishaps: auto through the door that takes histories with holes, q = 0.9, S = {START_UP}; seed {SEED}**\n\n\
-             | mishap | U of the HPA alone % | U % | more than without, points | RH |\n|---|---|---|---|---|\n"
+            "\n**Faults: auto on histories with holes, q = 0.9, S = {START_UP}; seed {SEED}**\n\n\
+             | fault | U of the HPA alone % | U % | added by the fault, points | RH |\n|---|---|---|---|---|\n"
         );
-        for (at, mishap) in MISHAPS.iter().enumerate() {
-            let Some((told, alone)) = self.means(at) else {
+        for (at, fault) in FAULTS.iter().enumerate() {
+            let Some((with_forecast, alone)) = self.means(at) else {
                 continue;
             };
             writeln!(
                 text,
                 "| {} | {:.2} | {:.2} | {:+.2} | {:.3} |",
-                mishap.name,
+                fault.name,
                 alone.under,
-                told.under,
+                with_forecast.under,
                 self.added(at).unwrap_or(0.0),
-                told.replicas,
+                with_forecast.replicas,
             )?;
         }
         Ok(text)
     }
 
     pub(crate) fn goals(&self) -> Vec<Goal> {
-        let judged = MISHAPS
-            .iter()
-            .enumerate()
-            .filter(|(_, mishap)| mishap.judged);
-        let added = judged.filter_map(|(at, _)| self.added(at));
+        let limited = FAULTS.iter().enumerate().filter(|(_, fault)| fault.limited);
+        let added = limited.filter_map(|(at, _)| self.added(at));
         vec![Goal {
-            what: "worst mishap, holes aside: U above the undisturbed, points".to_owned(),
-            must: Limit::AtMost(MAY_ADD),
-            seen: added.reduce(f64::max),
+            what: "worst fault, holes aside: U above the undisturbed, points".to_owned(),
+            limit: Limit::AtMost(MAY_ADD),
+            actual: added.reduce(f64::max),
         }]
     }
 
-    /// Points of under-provisioning above the first mishap, which is none.
+    /// Points of under-provisioning above the first case, which has no fault.
     fn added(&self, at: usize) -> Option<f64> {
         Some(self.means(at)?.0.under - self.means(0)?.0.under)
     }
@@ -94,8 +90,8 @@ impl Faults {
     }
 }
 
-/// The score with the forecast, and that without.
-fn replay(case: &Case) -> Result<(Score, Score), Failure> {
+/// The scores with and without the forecast.
+fn replay(case: &FaultyTrace) -> Result<(Score, Score), Failure> {
     let workload = Workload::counted_from(&case.demand, case.from)?;
     let read = Workload::counted_from(&case.read, case.from)?.with_target(workload.target());
     let mut auto = Product::auto(START_UP)?;
@@ -103,10 +99,10 @@ fn replay(case: &Case) -> Result<(Score, Score), Failure> {
     let forecast: Vec<Option<f64>> = minutes
         .map(|t| auto.at(case.history.get(..t)?).first().copied())
         .collect();
-    let rules = Rules {
+    let config = ReplayConfig {
         start_up: START_UP,
-        ..Rules::default()
+        ..ReplayConfig::default()
     };
-    let score = |forecast: &[Option<f64>]| Score::of(&workload, &run(&read, rules, forecast));
+    let score = |forecast: &[Option<f64>]| Score::of(&workload, &run(&read, config, forecast));
     Ok((score(&forecast), score(&[])))
 }

@@ -1,5 +1,5 @@
-//! What a forecaster has to reach, and whether it did on these traces. Limits that were set for another set of traces
-//! and only mean something there are not judged: they stand beside what another implementation reaches on these.
+//! The goals of a forecaster, and whether it meets them on these traces. Limits that hold for another set of traces
+//! only are not judged; they are shown beside the result of the golden file on these traces.
 
 use std::fmt::{Error, Write as _};
 
@@ -9,7 +9,7 @@ use crate::comparison::{AUTO_OBJECTIVE, START_UPS};
 use crate::report::number;
 use crate::results::{Part, Results};
 
-/// What is asked at start-ups of 2, 5 and 10 minutes.
+/// The limits at start-ups of 2, 5 and 10 minutes.
 const AT_CRANE: [f64; 3] = [0.35, 0.70, 1.05];
 const CUT_AGAINST_CRANE: [f64; 3] = [80.0, 72.0, 68.0];
 const UNDER: [f64; 3] = [0.50, 0.72, 0.80];
@@ -18,12 +18,12 @@ const REPLICAS: [f64; 3] = [1.14, 1.18, 1.23];
 /// The default setting.
 const DEFAULT: &str = "q=0.9";
 
-/// One line.
+/// One row of the table of goals.
 #[derive(Debug, Clone)]
 pub(crate) struct Goal {
     pub(crate) what: String,
-    pub(crate) must: Limit,
-    pub(crate) seen: Option<f64>,
+    pub(crate) limit: Limit,
+    pub(crate) actual: Option<f64>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -32,11 +32,11 @@ pub(crate) enum Limit {
     AtLeast(f64),
 }
 
-/// What is measured apart from the tournament.
+/// Goals and figures that are measured outside the comparison.
 #[derive(Debug, Default)]
-pub(crate) struct Further {
+pub(crate) struct ExtraGoals {
     pub(crate) goals: Vec<Goal>,
-    /// Those that depend on the set of traces.
+    /// Figures that depend on the set of traces, which are not judged.
     pub(crate) figures: Vec<Goal>,
 }
 
@@ -48,63 +48,72 @@ struct Figure {
     golden: Option<f64>,
 }
 
-/// The table of goals of one contender: those that these replays can judge, and what was measured apart.
+/// The table of goals of one candidate: those of the comparison, and those of the other measurements.
 pub(crate) fn table(
     results: &Results<'_>,
-    contender: &str,
-    further: &Further,
+    candidate: &str,
+    extra: &ExtraGoals,
 ) -> Result<String, Error> {
     let mut text =
-        format!("\n**Goals, {contender}**\n\n| goal | must | seen | met |\n|---|---|---|---|\n");
+        format!("\n**Goals, {candidate}**\n\n| goal | limit | actual | met |\n|---|---|---|---|\n");
     let mut goals = Vec::new();
     for (i, start_up) in START_UPS.into_iter().enumerate() {
-        goals.extend(by_start_up(results, contender, (i, start_up)));
+        goals.extend(by_start_up(results, candidate, i, start_up));
     }
-    goals.extend(at_two_minutes(results, contender));
-    goals.extend_from_slice(&further.goals);
-    for Goal { what, must, seen } in goals {
-        let met = match seen {
-            Some(seen) if must.holds(seen) => "yes",
+    goals.extend(at_two_minutes(results, candidate));
+    goals.extend_from_slice(&extra.goals);
+    for Goal {
+        what,
+        limit,
+        actual,
+    } in goals
+    {
+        let met = match actual {
+            Some(actual) if limit.holds(actual) => "yes",
             Some(_) => "no",
             None => "not judged",
         };
-        let seen = number(seen, 3);
-        writeln!(text, "| {what} | {} | {seen} | {met} |", must.text())?;
+        let actual = number(actual, 3);
+        writeln!(text, "| {what} | {} | {actual} | {met} |", limit.text())?;
     }
-    let apart = further.figures.iter().cloned();
+    let apart = extra.figures.iter().cloned();
     let apart = apart.map(|goal| Figure { goal, golden: None });
-    let figures = figures(results, contender).into_iter().chain(apart);
-    text += &figures_table(contender, figures)?;
+    let figures = figures(results, candidate).into_iter().chain(apart);
+    text += &figures_table(candidate, figures)?;
     Ok(text)
 }
 
-fn figures_table(contender: &str, figures: impl Iterator<Item = Figure>) -> Result<String, Error> {
+fn figures_table(candidate: &str, figures: impl Iterator<Item = Figure>) -> Result<String, Error> {
     let mut text = format!(
-        "\n**Figures that depend on the set of traces, {contender}**: the limits were set for another set and are not \
+        "\n**Figures that depend on the set of traces, {candidate}**: the limits were set for another set and are not \
          judged; beside them what the golden file's auto comes to on these traces\n\n\
-         | figure | limit there | seen here | golden file |\n|---|---|---|---|\n"
+         | figure | limit there | actual here | golden file |\n|---|---|---|---|\n"
     );
     for Figure { goal, golden } in figures {
-        let Goal { what, must, seen } = goal;
-        let (seen, golden) = (number(seen, 3), number(golden, 3));
-        writeln!(text, "| {what} | {} | {seen} | {golden} |", must.text())?;
+        let Goal {
+            what,
+            limit,
+            actual,
+        } = goal;
+        let (actual, golden) = (number(actual, 3), number(golden, 3));
+        writeln!(text, "| {what} | {} | {actual} | {golden} |", limit.text())?;
     }
     Ok(text)
 }
 
-fn figures(results: &Results<'_>, contender: &str) -> Vec<Figure> {
-    let figure = |what: String, most, seen, golden| Figure {
+fn figures(results: &Results<'_>, candidate: &str) -> Vec<Figure> {
+    let figure = |what: String, most, actual, golden| Figure {
         goal: Goal {
             what,
-            must: Limit::AtMost(most),
-            seen,
+            limit: Limit::AtMost(most),
+            actual,
         },
         golden,
     };
     let mut figures = Vec::new();
     for ((start_up, at_crane), replicas) in START_UPS.into_iter().zip(AT_CRANE).zip(REPLICAS) {
         let part = Part::all(start_up);
-        let (own, golden) = (results.curve(contender, part), results.golden_curve(part));
+        let (own, golden) = (results.curve(candidate, part), results.golden_curve(part));
         let crane = results.crane(part).map(|crane| crane.replicas);
         let at = |curve: &Curve| curve.at(crane?);
         figures.push(figure(
@@ -113,8 +122,8 @@ fn figures(results: &Results<'_>, contender: &str) -> Vec<Figure> {
             at(&own),
             at(&golden),
         ));
-        let own = results.means(contender, DEFAULT, part);
-        let golden = results.filed("auto q=0.9", part);
+        let own = results.means(candidate, DEFAULT, part);
+        let golden = results.golden_means("auto q=0.9", part);
         figures.push(figure(
             format!("RH at q = 0.9, S = {start_up}"),
             replicas,
@@ -126,39 +135,39 @@ fn figures(results: &Results<'_>, contender: &str) -> Vec<Figure> {
     figures.push(figure(
         "U at RH 1.10, S = 2, %".to_owned(),
         0.80,
-        results.curve(contender, part).at(1.10),
+        results.curve(candidate, part).at(1.10),
         results.golden_curve(part).at(1.10),
     ));
     figures.push(figure(
         "pinball loss at 0.9, S = 2, %".to_owned(),
         2.85,
-        results.loss(contender, DEFAULT, part, |accuracy| accuracy.pinball_90),
+        results.loss(candidate, DEFAULT, part, |accuracy| accuracy.pinball_90),
         None,
     ));
     figures
 }
 
-fn by_start_up(results: &Results<'_>, contender: &str, (i, start_up): (usize, usize)) -> Vec<Goal> {
+fn by_start_up(results: &Results<'_>, candidate: &str, i: usize, start_up: usize) -> Vec<Goal> {
     let part = Part::all(start_up);
-    let own = results.means(contender, DEFAULT, part);
+    let own = results.means(candidate, DEFAULT, part);
     let alone = results.means("hpa", "+0 %", part);
     let crane = results.crane(part);
-    let at_crane = crane.and_then(|crane| results.curve(contender, part).at(crane.replicas));
+    let at_crane = crane.and_then(|crane| results.curve(candidate, part).at(crane.replicas));
     let cut = |under: Option<f64>, of: Option<f64>| Some(100.0 * (1.0 - under? / of?));
     let under = own.map(|own| own.under);
-    let limit = |limits: [f64; 3]| limits.get(i).copied().unwrap_or(0.0);
-    let goal = |what: &str, must, seen| Goal {
+    let at = |limits: [f64; 3]| limits.get(i).copied().unwrap_or(0.0);
+    let goal = |what: &str, limit, actual| Goal {
         what: format!("{what}, S = {start_up}"),
-        must,
-        seen,
+        limit,
+        actual,
     };
     vec![
         goal(
             "cut of U against crane15-W60 at its RH, %",
-            Limit::AtLeast(limit(CUT_AGAINST_CRANE)),
+            Limit::AtLeast(at(CUT_AGAINST_CRANE)),
             cut(at_crane, crane.map(|crane| crane.under)),
         ),
-        goal("U at q = 0.9, %", Limit::AtMost(limit(UNDER)), under),
+        goal("U at q = 0.9, %", Limit::AtMost(at(UNDER)), under),
         goal(
             "cut of U against the HPA alone at q = 0.9, %",
             Limit::AtLeast(90.0),
@@ -172,20 +181,20 @@ fn by_start_up(results: &Results<'_>, contender: &str, (i, start_up): (usize, us
     ]
 }
 
-fn at_two_minutes(results: &Results<'_>, contender: &str) -> Vec<Goal> {
+fn at_two_minutes(results: &Results<'_>, candidate: &str) -> Vec<Goal> {
     let part = Part::all(2);
     let smooth = results.means(
-        contender,
+        candidate,
         DEFAULT,
         Part {
             class: Some("smooth"),
             ..part
         },
     );
-    let goal = |what: &str, must, seen| Goal {
+    let goal = |what: &str, limit, actual| Goal {
         what: what.to_owned(),
-        must,
-        seen,
+        limit,
+        actual,
     };
     let mut goals = vec![
         goal(
@@ -199,31 +208,35 @@ fn at_two_minutes(results: &Results<'_>, contender: &str) -> Vec<Goal> {
             smooth.map(|m| m.under),
         ),
     ];
-    goals.extend(coverage(results, contender, part));
-    if contender == "auto" {
+    goals.extend(coverage(results, candidate, part));
+    if candidate == "auto" {
         let under = results
             .means(AUTO_OBJECTIVE, "a=1 %", part)
             .map(|means| means.under);
-        let what = "U asked to stay below 1 %, S = 2, %";
+        let what = "U with a limit of 1 %, S = 2, %";
         goals.push(goal(what, Limit::AtMost(1.2), under));
         goals.push(goal(what, Limit::AtLeast(0.8), under));
     }
     goals
 }
 
-/// How far coverage is from what was asked.
-fn coverage(results: &Results<'_>, contender: &str, part: Part<'_>) -> Vec<Goal> {
-    let goal = |what, must, seen| Goal { what, must, seen };
+/// The deviation of coverage from the quantile.
+fn coverage(results: &Results<'_>, candidate: &str, part: Part<'_>) -> Vec<Goal> {
+    let goal = |what, limit, actual| Goal {
+        what,
+        limit,
+        actual,
+    };
     let mut goals = Vec::new();
     for (setting, asked) in [("q=0.8", 80.0), ("q=0.9", 90.0), ("q=0.95", 95.0)] {
-        let seen: Vec<f64> = results
-            .entries(contender, setting, part)
+        let actual: Vec<f64> = results
+            .entries(candidate, setting, part)
             .filter_map(|entry| entry.accuracy.map(|accuracy| accuracy.coverage))
             .collect();
-        let off = mean(seen.iter().copied()).map(|mean| (mean - asked).abs());
-        let near = seen
+        let off = mean(actual.iter().copied()).map(|mean| (mean - asked).abs());
+        let near = actual
             .iter()
-            .map(|seen| f64::from((seen - asked).abs() <= 2.0));
+            .map(|actual| f64::from((actual - asked).abs() <= 2.0));
         goals.push(goal(
             format!("coverage at {setting}, S = 2: the mean is off by, points"),
             Limit::AtMost(1.0),
@@ -241,10 +254,10 @@ fn coverage(results: &Results<'_>, contender: &str, part: Part<'_>) -> Vec<Goal>
 // === impl Limit ===
 
 impl Limit {
-    fn holds(self, seen: f64) -> bool {
+    fn holds(self, actual: f64) -> bool {
         match self {
-            Self::AtMost(most) => seen <= most,
-            Self::AtLeast(least) => seen >= least,
+            Self::AtMost(most) => actual <= most,
+            Self::AtLeast(least) => actual >= least,
         }
     }
 

@@ -1,13 +1,13 @@
-//! The results of another implementation, to compare with.
+//! Reads the results of the reference implementation, and compares with them.
 
 use std::collections::BTreeMap;
 use std::fmt::{Error, Write as _};
 use std::path::{Path, PathBuf};
 
-use foretide_models::replay::{Candidate as _, Learning, Score};
+use foretide_models::replay::{AutoCandidate, Candidate as _, Score};
 
-use crate::comparison::{AUTO_GOLDEN, Entry, Failure};
-use crate::traces::{Trace, fields, read};
+use crate::comparison::{AUTO_GOLDEN, Entry};
+use crate::traces::{Failure, Trace, fields, read};
 
 /// The columns of `auto_<trace>.csv` that are compared: level, prediction, and four quantiles.
 const MODEL: [&str; 6] = ["L5", "p", "F50", "F80", "F90", "F95"];
@@ -145,7 +145,7 @@ fn rows(path: &Path) -> Result<Vec<[f64; 9]>, Failure> {
 
 fn deviations(trace: &Trace, rows: &[[f64; 9]]) -> Result<[Deviation; 6], Failure> {
     let offset = rows.first().ok_or("no rows")?[2];
-    let mut model = Learning::with_offset("auto", QUANTILES, START_UP, offset);
+    let mut model = AutoCandidate::with_offset("auto", QUANTILES, START_UP, offset);
     let mut golden = rows.iter().peekable();
     let mut worst = [Deviation::default(); 6];
     for t in 1..trace.demand.len() {

@@ -1,16 +1,16 @@
-//! Replays a folder of demand traces against an autoscaler that is told the forecasts of every contender, and prints
-//! what each would have cost and what it would have failed to serve.
+//! Replays a folder of demand traces against an autoscaler with the forecasts of every candidate, and prints cost and
+//! unserved demand of each.
 
-mod ahead;
 mod cold;
 mod comparison;
-mod crew;
-mod duel;
 mod fault_cases;
 mod faults;
 mod goals;
 mod golden;
+mod pairwise;
 mod panel;
+mod parallel;
+mod path_errors;
 mod plot;
 mod product;
 mod report;
@@ -22,21 +22,21 @@ use std::io::{Write as _, stderr, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use ahead::Ahead;
 use cold::ColdStart;
-use comparison::{Entry, Failure};
+use comparison::Entry;
 use faults::Faults;
-use goals::Further;
+use goals::ExtraGoals;
 use golden::Golden;
+use path_errors::PathErrors;
 use results::Results;
-use traces::Trace;
+use traces::{Failure, Trace};
 
 const USAGE: &str = "usage: replay FOLDER [--more] [--csv OUT] [--plot DIR] [--golden DIR]
 
 FOLDER holds index.csv, with the columns name and klass, and a <name>.csv for each: timestamp,value every 60 s.
---more also measures single values ahead, cold starts, mishaps and the selectable forecasters, which takes minutes.";
+--more also measures single values ahead, cold starts, faults and the selectable forecasters, which takes minutes.";
 
-/// What was asked for.
+/// The arguments of the command line.
 #[derive(Debug, Default)]
 struct Arguments {
     folder: PathBuf,
@@ -84,7 +84,7 @@ fn main() -> ExitCode {
     match Arguments::parse(std::env::args().skip(1)).and_then(|arguments| replay(&arguments)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            say(&explain(error.as_ref()));
+            report_progress(&explain(error.as_ref()));
             ExitCode::FAILURE
         }
     }
@@ -93,10 +93,10 @@ fn main() -> ExitCode {
 fn replay(arguments: &Arguments) -> Result<(), Failure> {
     let golden = arguments.golden.as_deref().map(Golden::read).transpose()?;
     let traces = Trace::read_all(&arguments.folder)?;
-    let entries = comparison::play(&traces, arguments.more, &say)?;
+    let entries = comparison::replay_all(&traces, arguments.more, &report_progress)?;
     let more = arguments.more.then(|| measure_more(&traces)).transpose()?;
-    // Of `auto` as it is, which comes first.
-    let (tables, mut further) = more.unzip();
+    // These goals are those of plain `auto`, the first of its candidates.
+    let (tables, mut extra) = more.unzip();
     if let Some(path) = &arguments.csv {
         fs::write(path, csv(&traces, &entries))?;
     }
@@ -110,11 +110,11 @@ fn replay(arguments: &Arguments) -> Result<(), Failure> {
     }
     let results = Results::new(&traces, &entries, golden.as_ref());
     let mut report = report::tables(&results)? + &tables.unwrap_or_default();
-    for contender in results.contenders() {
-        if contender.starts_with("auto") && results.settings(contender).contains(&"q=0.9") {
-            let further = further.take().unwrap_or_default();
-            report += &goals::table(&results, contender, &further)?;
-            report += &duel::table(&results, contender)?;
+    for candidate in results.candidates() {
+        if candidate.starts_with("auto") && results.settings(candidate).contains(&"q=0.9") {
+            let extra = extra.take().unwrap_or_default();
+            report += &goals::table(&results, candidate, &extra)?;
+            report += &pairwise::table(&results, candidate)?;
         }
     }
     if let Some(golden) = &golden {
@@ -127,20 +127,26 @@ fn replay(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The tables of what takes longer, and its goals.
-fn measure_more(traces: &[Trace]) -> Result<(String, Further), Failure> {
-    let ahead = Ahead::measure(traces, &|line| say(&format!("ahead       {line}")))?;
-    let cold = ColdStart::measure(traces, &|line| say(&format!("cold start  {line}")))?;
-    let faults = Faults::measure(traces, &|line| say(&format!("mishaps     {line}")))?;
+/// The tables and goals of the measurements of `--more`.
+fn measure_more(traces: &[Trace]) -> Result<(String, ExtraGoals), Failure> {
+    let ahead = PathErrors::measure(traces, &|line| {
+        report_progress(&format!("ahead       {line}"));
+    })?;
+    let cold = ColdStart::measure(traces, &|line| {
+        report_progress(&format!("cold start  {line}"));
+    })?;
+    let faults = Faults::measure(traces, &|line| {
+        report_progress(&format!("faults      {line}"));
+    })?;
     let tables = ahead.table()? + &cold.table()? + &faults.table()?;
-    let further = Further {
+    let extra = ExtraGoals {
         goals: [cold.goals(), faults.goals()].concat(),
         figures: ahead.figures(),
     };
-    Ok((tables, further))
+    Ok((tables, extra))
 }
 
-/// The rows, in the form of the golden file.
+/// The rows in the format of the golden file.
 fn csv(traces: &[Trace], entries: &[Entry]) -> String {
     let row = |entry: &Entry| {
         let name = traces.get(entry.trace).map_or("", |trace| &trace.name);
@@ -157,7 +163,7 @@ fn csv(traces: &[Trace], entries: &[Entry]) -> String {
         .collect()
 }
 
-/// The message of an error and of what caused it.
+/// The message of an error and its causes.
 fn explain(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes
@@ -166,11 +172,11 @@ fn explain(error: &(dyn std::error::Error + 'static)) -> String {
         .join(": ")
 }
 
-/// One line of progress.
+/// Prints one line of progress.
 #[expect(
     clippy::let_underscore_must_use,
-    reason = "nobody is to be told that nobody reads it"
+    reason = "progress is lost when standard error is closed"
 )]
-fn say(line: &str) {
+fn report_progress(line: &str) {
     let _: Result<(), _> = writeln!(stderr(), "{line}");
 }

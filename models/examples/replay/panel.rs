@@ -1,4 +1,4 @@
-//! One panel of a picture: axes, demand, and the capacity that was ready. Next: `plot`.
+//! One panel of a chart: axes, demand, and ready capacity.
 
 use std::fmt::{Error, Result as Written, Write as _};
 
@@ -8,7 +8,7 @@ use jiff::Timestamp;
 /// How many points are drawn at most, each of the highest of some minutes, of lower edges the lowest.
 const POINTS: usize = 720;
 
-/// Up to so many days an axis has hours.
+/// The number of days up to which an axis shows hours.
 const DAYS_WITH_HOURS: usize = 2;
 
 // Positions, in pixels.
@@ -35,7 +35,7 @@ pub(crate) struct Panel {
 #[derive(Debug)]
 pub(crate) struct Lane<'a> {
     pub(crate) title: String,
-    pub(crate) colour: &'a str,
+    pub(crate) color: &'a str,
     pub(crate) capacity: Vec<f64>,
     pub(crate) under: Vec<bool>,
 }
@@ -109,7 +109,7 @@ impl Panel {
     pub(crate) fn lane(&self, svg: &mut String, lane: &Lane<'_>, shift: f64) -> Written {
         let Lane {
             title,
-            colour,
+            color,
             capacity,
             under,
         } = lane;
@@ -128,7 +128,7 @@ impl Panel {
         write!(
             svg,
             "<use href=\"#demand\" y=\"{shift}\" fill=\"none\" stroke=\"{DEMAND}\" stroke-width=\"1.2\" stroke-linejoin=\"round\"/>\
-             <path d=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"{thin}\"/>\
+             <path d=\"{}\" fill=\"none\" stroke=\"{color}\" stroke-width=\"{thin}\"/>\
              <text x=\"{LEFT}\" y=\"{heading}\" font-size=\"13\" font-weight=\"600\">{title}</text>",
             self.stairs(capacity)?,
         )

@@ -1,13 +1,15 @@
-//! Two pictures per trace, of the last two days and of all days that count: demand, the capacity of the autoscaler alone
-//! and of one that is told the forecast, and the minutes in which each was under-provisioned. Next: `panel`.
+//! Two charts per trace, of the last two days and of all counted days: demand, the capacity of the HPA with and without
+//! the forecast, and the minutes in which each was under-provisioned.
 
 use std::fmt::{Error, Write as _};
 
-use foretide_models::replay::{DAY, Hold, Learning, Path, Rules, TOLERANCE, Workload, paths, run};
+use foretide_models::replay::{
+    AutoCandidate, CandidateForecast, DAY, ReplayConfig, TOLERANCE, ToleranceReference, Workload,
+    forecasts, run,
+};
 
-use crate::comparison::Failure;
 use crate::panel::{DEMAND, HEIGHT, INK, LEFT, Lane, Panel, RED, RIGHT, WIDTH, nice};
-use crate::traces::Trace;
+use crate::traces::{Failure, Trace};
 
 const START_UP: usize = 2;
 
@@ -22,9 +24,9 @@ const LEGEND: f64 = 72.0;
 // Mid tones, legible on white and on black.
 const BAND: &str = "#a371f7";
 const ALONE: &str = "#d9822b";
-const TOLD: &str = "#2da44e";
+const WITH_FORECAST: &str = "#2da44e";
 
-/// Which part of a trace is shown.
+/// The part of a trace that is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shown {
     LastTwoDays,
@@ -34,7 +36,10 @@ pub(crate) enum Shown {
 /// The pictures of a trace with the name of their files, as SVG.
 pub(crate) fn draw(trace: &Trace) -> Result<[(String, String); 2], Failure> {
     let workload = Workload::new(&trace.demand)?;
-    let forecast = paths(&mut Learning::quantiles(QUANTILES, START_UP), &workload);
+    let forecast = forecasts(
+        &mut AutoCandidate::quantiles(QUANTILES, START_UP),
+        &workload,
+    );
     let picture = |shown: Shown, suffix| {
         let name = format!("{}{suffix}.svg", trace.name);
         Ok::<_, Failure>((name, picture(trace, &workload, &forecast, shown)?))
@@ -48,24 +53,29 @@ pub(crate) fn draw(trace: &Trace) -> Result<[(String, String); 2], Failure> {
 fn picture(
     trace: &Trace,
     workload: &Workload<'_>,
-    forecast: &[Path],
+    forecast: &[CandidateForecast],
     shown: Shown,
 ) -> Result<String, Failure> {
-    let [low, told, high] = forecast else {
-        return Err("three quantiles were asked for".into());
+    let [low, middle, high] = forecast else {
+        return Err("expected the forecasts of three quantiles".into());
     };
-    let rules = Rules {
+    let config = ReplayConfig {
         start_up: START_UP,
-        hold: Hold::LastProposal,
+        tolerance: ToleranceReference::LastProposal,
     };
-    let alone = run(workload, rules, &[]);
-    let told = run(workload, rules, &told.forecast);
+    let alone = run(workload, config, &[]);
+    let with_forecast = run(workload, config, &middle.forecast);
     let minutes = shown.minutes(workload);
     let demand = last(&trace.demand, minutes);
-    let name = "HPA told the forecast of auto, q = 0.9";
+    let name = "HPA with the forecast of auto, q = 0.9";
     let lanes = [
-        lane(("HPA alone", ALONE), workload, last(&alone.ready, minutes)),
-        lane((name, TOLD), workload, last(&told.ready, minutes)),
+        lane("HPA alone", ALONE, workload, last(&alone.ready, minutes)),
+        lane(
+            name,
+            WITH_FORECAST,
+            workload,
+            last(&with_forecast.ready, minutes),
+        ),
     ];
     let highest = lanes.iter().flat_map(|lane| &lane.capacity).chain(demand);
     let highest = nice(highest.copied().fold(0.0, f64::max) * 1.02);
@@ -74,7 +84,10 @@ fn picture(
         highest,
         minutes,
     });
-    let share = percent_of(last(&told.asked, minutes), last(&alone.asked, minutes));
+    let share = percent_of(
+        last(&with_forecast.asked, minutes),
+        last(&alone.asked, minutes),
+    );
     let mut svg = head(trace, shown, share)?;
     let line = panels[0].line(demand)?;
     write!(svg, "<defs><path id=\"demand\" d=\"{line}\"/></defs>")?;
@@ -99,7 +112,7 @@ fn picture(
     Ok(svg)
 }
 
-/// The last so many values.
+/// The last `minutes` values.
 fn last<T>(values: &[T], minutes: usize) -> &[T] {
     values
         .get(values.len().saturating_sub(minutes)..)
@@ -113,7 +126,7 @@ fn percent_of(asked: &[u32], of: &[u32]) -> f64 {
 }
 
 /// The capacity of the minutes shown, which are the last.
-fn lane<'a>((name, colour): (&str, &'a str), workload: &Workload<'_>, ready: &[u32]) -> Lane<'a> {
+fn lane<'a>(name: &str, color: &'a str, workload: &Workload<'_>, ready: &[u32]) -> Lane<'a> {
     let capacity = ready
         .iter()
         .map(|&ready| f64::from(ready) * workload.target());
@@ -127,7 +140,7 @@ fn lane<'a>((name, colour): (&str, &'a str), workload: &Workload<'_>, ready: &[u
     let title = format!("{name}: {n} of {} minutes under-provisioned", under.len());
     Lane {
         title,
-        colour,
+        color,
         capacity,
         under,
     }
@@ -148,15 +161,15 @@ fn head(trace: &Trace, shown: Shown, share: f64) -> Result<String, Error> {
     let legend = [
         (DEMAND, "demand"),
         (ALONE, "ready capacity, HPA alone"),
-        (TOLD, "ready capacity, told the forecast"),
+        (WITH_FORECAST, "ready capacity, with the forecast"),
         (BAND, "forecast, 50 % to 95 %"),
         (RED, "under-provisioned"),
     ];
     let mut x = LEFT;
-    for (colour, text) in legend {
+    for (color, text) in legend {
         write!(
             svg,
-            "<rect x=\"{x:.0}\" y=\"{LEGEND}\" width=\"16\" height=\"6\" rx=\"2\" fill=\"{colour}\"/><text x=\"{:.0}\" y=\"{:.0}\">{text}</text>",
+            "<rect x=\"{x:.0}\" y=\"{LEGEND}\" width=\"16\" height=\"6\" rx=\"2\" fill=\"{color}\"/><text x=\"{:.0}\" y=\"{:.0}\">{text}</text>",
             x + 22.0,
             LEGEND + 7.0,
         )?;
@@ -165,7 +178,7 @@ fn head(trace: &Trace, shown: Shown, share: f64) -> Result<String, Error> {
     Ok(svg)
 }
 
-/// Its kind of load, and what the index says of it.
+/// The class of load, and its description in the index.
 fn about(trace: &Trace) -> String {
     match &trace.what {
         Some(what) => format!("{} load: {what}", trace.class),

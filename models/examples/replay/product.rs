@@ -1,51 +1,52 @@
-//! Forecasters as the controller asks them: a history with holes in, one answer about the decision window out.
+//! Forecasters as the controller asks them: from a history with holes, for one peak over the decision window.
 
-use foretide_models::auto::{self, Aim, Auto};
-use foretide_models::replay::{Candidate, DAY, Knob};
+use foretide_models::auto::{self, Auto, ServiceLevel};
+use foretide_models::replay::{Candidate, DAY, Tuning};
 use foretide_models::{
     Algorithm, ConfigError, Forecaster, Series, calibrate, dsp, holt_winters, seasonal,
 };
 use jiff::{SignedDuration, Timestamp};
 
-use crate::comparison::BEYOND;
+/// Minutes beyond the start-up that a decision looks ahead.
+pub(crate) const BEYOND: usize = 3;
 
 const MINUTE: SignedDuration = SignedDuration::from_mins(1);
 
-/// The quantile that all of them are asked for.
+/// The quantile of all forecasts.
 const QUANTILE: f64 = 0.9;
 
-/// A forecaster that is asked every minute.
+/// A forecaster of the crate as a candidate, asked every minute.
 #[derive(Debug)]
 pub(crate) struct Product {
     name: &'static str,
     forecaster: Box<dyn Forecaster>,
     horizon: SignedDuration,
-    /// Minutes of history that a further question comes with.
-    further: usize,
+    /// Minutes of history passed after the first call.
+    later_history: usize,
     asked: bool,
 }
 
 // === impl Product ===
 
 impl Product {
-    /// The default one; `start_up` in minutes.
+    /// The default forecaster; `start_up` in minutes.
     pub(crate) fn auto(start_up: usize) -> Result<Self, ConfigError> {
         let config = auto::Config {
             lead_time: minutes(start_up),
-            aim: Aim::Quantile(QUANTILE),
+            service_level: ServiceLevel::Quantile(QUANTILE),
             ..auto::Config::default()
         };
-        // It has kept what it learnt and needs no more than what is new; a day is longer than any hole.
-        let further = DAY;
+        // It keeps what it learned and needs only new samples; a day is longer than any hole.
+        let later_history = DAY;
         Ok(Self::new(
             "auto",
             Box::new(Auto::new(config)?),
             start_up,
-            further,
+            later_history,
         ))
     }
 
-    /// The selectable ones, calibrated.
+    /// The selectable forecasters, calibrated.
     pub(crate) fn selectable(start_up: usize) -> Result<Vec<Self>, ConfigError> {
         let median = seasonal::Config {
             cycles: 7,
@@ -69,8 +70,8 @@ impl Product {
         };
         let build = |(name, algorithm): (&'static str, Algorithm)| {
             let forecaster = Algorithm::Calibrated(Box::new(algorithm), config.clone()).build()?;
-            let further = whole_minutes(forecaster.history_length());
-            Ok(Self::new(name, forecaster, start_up, further))
+            let later_history = whole_minutes(forecaster.history_length());
+            Ok(Self::new(name, forecaster, start_up, later_history))
         };
         all.into_iter().map(build).collect()
     }
@@ -79,18 +80,18 @@ impl Product {
         name: &'static str,
         forecaster: Box<dyn Forecaster>,
         start_up: usize,
-        further: usize,
+        later_history: usize,
     ) -> Self {
         Self {
             name,
             forecaster,
             horizon: minutes(start_up + BEYOND + 1),
-            further,
+            later_history,
             asked: false,
         }
     }
 
-    /// The next values, as many minutes as `horizon`; none where there is no honest answer. `NaN` is missing.
+    /// The next `horizon` minutes; `None` without a forecast. NaN in `known` is missing.
     pub(crate) fn path(&mut self, known: &[f64], horizon: usize) -> Option<Vec<f64>> {
         let history = self.history(known);
         let forecast = self.forecaster.forecast(&history, minutes(horizon));
@@ -99,7 +100,7 @@ impl Product {
 
     fn history(&mut self, known: &[f64]) -> Series {
         let wanted = if self.asked {
-            self.further
+            self.later_history
         } else {
             whole_minutes(self.forecaster.history_length())
         };
@@ -116,8 +117,8 @@ impl Candidate for Product {
         self.name
     }
 
-    fn knob(&self) -> Knob {
-        Knob::Quantile(&[QUANTILE])
+    fn tuning(&self) -> Tuning {
+        Tuning::Quantile(&[QUANTILE])
     }
 
     fn at(&mut self, known: &[f64]) -> Vec<f64> {

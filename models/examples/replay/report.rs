@@ -1,4 +1,4 @@
-//! The tables: every contender at its settings, by kind of load, and the goals.
+//! Prints the tables: every candidate at its settings, and by class of load.
 
 use std::fmt::{Error, Result as Written, Write as _};
 
@@ -6,22 +6,22 @@ use crate::comparison::START_UPS;
 use crate::results::{CRANE, Part, Results};
 use foretide_models::replay::Means;
 
-/// The settings that have a row, if a contender has them.
+/// The settings that have a row.
 const SHOWN: [&str; 9] = [
     "+0 %", "q=0.5", "q=0.8", "q=0.9", "q=0.95", "a=0.5 %", "a=1 %", "a=2 %", "a=5 %",
 ];
 
-/// Settings that have a row for the autoscaler alone: a lowered target.
+/// Settings that have a row for the HPA alone: a lower target.
 const HEADROOM: [&str; 2] = ["+10 %", "+20 %"];
 
-/// Replica-hours at which contenders are compared.
+/// Replica-hours at which candidates are compared.
 const COSTS: [f64; 3] = [1.10, 1.15, 1.20];
 
 /// All tables.
 pub(crate) fn tables(results: &Results<'_>) -> Result<String, Error> {
     let mut text = String::from(LEGEND);
     for start_up in START_UPS {
-        whole(&mut text, results, Part::all(start_up))?;
+        all_traces(&mut text, results, Part::all(start_up))?;
     }
     for start_up in START_UPS {
         by_class(&mut text, results, start_up)?;
@@ -30,42 +30,41 @@ pub(crate) fn tables(results: &Results<'_>) -> Result<String, Error> {
 }
 
 const LEGEND: &str = "RH: replica-hours against the autoscaler alone, geometric mean. U, unmet, O: mean percent (U med: median). \
-gJ: cost, geometric mean. U at RH: on the straight lines between the settings of a contender; - is beyond them. pin90, pin95, \
-MAE: percent of the mean demand, of the highest demand of the decision window; of a contender with margins, at the best \
+gJ: cost, geometric mean. U at RH: on the straight lines between the settings of a candidate; - is beyond them. pin90, pin95, \
+MAE: percent of the mean demand, of the highest demand of the decision window; of a candidate with margins, at the best \
 margin. cov: percent of minutes whose window stayed within the forecast. Minutes without a forecast are left out of these \
 four; answered: percent of minutes with one.\n";
 
-/// One row per contender and setting, over all traces.
-fn whole(text: &mut String, results: &Results<'_>, part: Part<'_>) -> Written {
+/// One row per candidate and setting, over all traces.
+fn all_traces(text: &mut String, results: &Results<'_>, part: Part<'_>) -> Written {
     let crane = results.crane(part);
     let at_crane = crane.map_or("U at crane's RH".to_owned(), |crane| {
         format!("U at RH {:.3} ({CRANE})", crane.replicas)
     });
     write!(
         text,
-        "\n**All traces, start-up {} min**\n\n| contender | knob | RH | U % | U med % | unmet % | O % | actions/d | gJ | \
+        "\n**All traces, start-up {} min**\n\n| candidate | tuning | RH | U % | U med % | unmet % | O % | actions/d | gJ | \
          U at RH 1.10 | 1.15 | 1.20 | {at_crane} | pin90 | pin95 | MAE | cov % | answered % |\n{}\n",
         part.start_up,
         "|---".repeat(18) + "|",
     )?;
-    for contender in results.contenders() {
-        for (n, setting) in shown(results, contender).into_iter().enumerate() {
-            let Some(means) = results.means(contender, setting, part) else {
+    for candidate in results.candidates() {
+        for (n, setting) in shown(results, candidate).into_iter().enumerate() {
+            let Some(means) = results.means(candidate, setting, part) else {
                 continue;
             };
             let at_equal = if n == 0 {
-                equal(results, contender, part)?
+                equal(results, candidate, part)?
             } else {
                 " |".repeat(7)
             };
-            let coverage =
-                results.accuracy((contender, setting), part, |accuracy| accuracy.coverage);
+            let coverage = results.accuracy(candidate, setting, part, |accuracy| accuracy.coverage);
             writeln!(
                 text,
-                "| {contender} | {setting} | {} |{at_equal} {} | {} |",
+                "| {candidate} | {setting} | {} |{at_equal} {} | {} |",
                 columns(&means),
                 number(coverage, 1),
-                number(results.answered((contender, setting), part), 1),
+                number(results.answered(candidate, setting, part), 1),
             )?;
         }
     }
@@ -81,12 +80,12 @@ fn whole(text: &mut String, results: &Results<'_>, part: Part<'_>) -> Written {
 }
 
 /// The settings that have a row.
-pub(crate) fn shown<'a>(results: &Results<'a>, contender: &str) -> Vec<&'a str> {
+pub(crate) fn shown<'a>(results: &Results<'a>, candidate: &str) -> Vec<&'a str> {
     let wanted = |setting: &&str| {
-        SHOWN.contains(setting) || contender == "hpa" && HEADROOM.contains(setting)
+        SHOWN.contains(setting) || candidate == "hpa" && HEADROOM.contains(setting)
     };
     results
-        .settings(contender)
+        .settings(candidate)
         .into_iter()
         .filter(wanted)
         .collect()
@@ -107,16 +106,16 @@ fn columns(means: &Means) -> String {
     )
 }
 
-/// What is said once per contender: under-provisioning at equal cost, and losses.
-fn equal(results: &Results<'_>, contender: &str, part: Part<'_>) -> Result<String, Error> {
-    let curve = results.curve(contender, part);
+/// The columns with one value per candidate: under-provisioning at equal cost, and losses.
+fn equal(results: &Results<'_>, candidate: &str, part: Part<'_>) -> Result<String, Error> {
+    let curve = results.curve(candidate, part);
     let crane = results.crane(part).map(|crane| crane.replicas);
     let at_cost = COSTS.map(|cost| curve.at(cost)).into_iter();
     let at_cost = at_cost.chain([crane.and_then(|cost| curve.at(cost))]);
     let losses = [
-        results.loss(contender, "q=0.9", part, |accuracy| accuracy.pinball_90),
-        results.loss(contender, "q=0.95", part, |accuracy| accuracy.pinball_95),
-        results.loss(contender, "q=0.5", part, |accuracy| accuracy.absolute),
+        results.loss(candidate, "q=0.9", part, |accuracy| accuracy.pinball_90),
+        results.loss(candidate, "q=0.95", part, |accuracy| accuracy.pinball_95),
+        results.loss(candidate, "q=0.5", part, |accuracy| accuracy.absolute),
     ];
     let mut text = String::new();
     for value in at_cost.chain(losses) {
@@ -135,7 +134,7 @@ fn by_class(text: &mut String, results: &Results<'_>, start_up: usize) -> Writte
     let classes = results.classes();
     write!(
         text,
-        "\n**By kind of load, start-up {start_up} min: RH / U / O / actions a day**\n\n| contender |"
+        "\n**By kind of load, start-up {start_up} min: RH / U / O / actions a day**\n\n| candidate |"
     )?;
     for class in &classes {
         write!(text, " {class} |")?;
@@ -165,10 +164,10 @@ fn by_class(text: &mut String, results: &Results<'_>, start_up: usize) -> Writte
         }
         writeln!(text)
     };
-    for contender in results.contenders() {
-        for setting in shown(results, contender) {
-            row(format!("{contender} {setting}"), &|part| {
-                results.means(contender, setting, part)
+    for candidate in results.candidates() {
+        for setting in shown(results, candidate) {
+            row(format!("{candidate} {setting}"), &|part| {
+                results.means(candidate, setting, part)
             })?;
         }
     }

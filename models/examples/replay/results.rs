@@ -1,4 +1,4 @@
-//! Entries by contender, setting and kind of load, and what a set of them comes to.
+//! Indexes entries by candidate, setting and class of load, and summarizes them.
 
 use std::collections::HashMap;
 
@@ -17,31 +17,49 @@ pub(crate) struct Results<'a> {
     traces: &'a [Trace],
     entries: &'a [Entry],
     golden: Option<&'a Golden>,
-    /// By trace and start-up: the score without a forecast.
-    alone: HashMap<(usize, usize), Score>,
+    /// The score without a forecast.
+    alone: HashMap<Case, Score>,
 }
 
-/// A part of a set.
+/// A part of the entries.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Part<'a> {
     pub(crate) start_up: usize,
-    /// The kind of load; none: all.
+    /// The class of load; `None` for all.
     pub(crate) class: Option<&'a str>,
 }
 
-/// What a contender is compared with.
+/// One trace at one start-up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Case {
+    pub(crate) trace: usize,
+    pub(crate) start_up: usize,
+}
+
+/// What a candidate is compared with.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Baseline {
     /// The rows of the golden file.
     Crane,
-    /// A contender at a setting.
+    /// A candidate at a setting.
     Own(&'static str, &'static str),
+}
+
+// === impl Case ===
+
+impl Case {
+    fn of(entry: &Entry) -> Self {
+        Self {
+            trace: entry.trace,
+            start_up: entry.start_up,
+        }
+    }
 }
 
 // === impl Part ===
 
 impl Part<'_> {
-    /// Every kind of load.
+    /// All classes of load.
     pub(crate) fn all(start_up: usize) -> Self {
         Self {
             start_up,
@@ -60,10 +78,8 @@ impl<'a> Results<'a> {
     ) -> Self {
         let alone = entries
             .iter()
-            .filter(|entry| entry.contender == "hpa" && entry.setting == "+0 %");
-        let alone = alone
-            .map(|entry| ((entry.trace, entry.start_up), entry.score))
-            .collect();
+            .filter(|entry| entry.candidate == "hpa" && entry.setting == "+0 %");
+        let alone = alone.map(|entry| (Case::of(entry), entry.score)).collect();
         Self {
             traces,
             entries,
@@ -72,7 +88,7 @@ impl<'a> Results<'a> {
         }
     }
 
-    /// The kinds of load, in the order in which they appear.
+    /// The classes of load, in the order in which they appear.
     pub(crate) fn classes(&self) -> Vec<&'a str> {
         let mut classes: Vec<&str> = Vec::new();
         for trace in self.traces {
@@ -83,24 +99,24 @@ impl<'a> Results<'a> {
         classes
     }
 
-    /// The contenders, in the order in which they played.
-    pub(crate) fn contenders(&self) -> Vec<&'static str> {
+    /// The candidates, in the order of their entries.
+    pub(crate) fn candidates(&self) -> Vec<&'static str> {
         let mut names = Vec::new();
         for entry in self.entries {
-            if !names.contains(&entry.contender) {
-                names.push(entry.contender);
+            if !names.contains(&entry.candidate) {
+                names.push(entry.candidate);
             }
         }
         names
     }
 
-    /// The settings of a contender's knob, rising.
-    pub(crate) fn settings(&self, contender: &str) -> Vec<&'a str> {
+    /// The tuning settings of a candidate, ascending.
+    pub(crate) fn settings(&self, candidate: &str) -> Vec<&'a str> {
         let mut settings = Vec::new();
         for entry in self
             .entries
             .iter()
-            .filter(|entry| entry.contender == contender)
+            .filter(|entry| entry.candidate == candidate)
         {
             if settings.contains(&entry.setting.as_str()) {
                 break;
@@ -113,14 +129,14 @@ impl<'a> Results<'a> {
     /// The entries of one setting.
     pub(crate) fn entries(
         &self,
-        contender: &str,
+        candidate: &str,
         setting: &str,
         part: Part<'_>,
     ) -> impl Iterator<Item = &'a Entry> {
         let traces = self.traces;
         self.entries.iter().filter(move |entry| {
             let class = traces.get(entry.trace).map(|trace| trace.class.as_str());
-            entry.contender == contender
+            entry.candidate == candidate
                 && entry.setting == setting
                 && entry.start_up == part.start_up
                 && (part.class.is_none() || part.class == class)
@@ -133,52 +149,47 @@ impl<'a> Results<'a> {
     }
 
     /// The score of one setting on one trace at one start-up.
-    pub(crate) fn score(
-        &self,
-        (trace, start_up): (usize, usize),
-        contender: &str,
-        setting: &str,
-    ) -> Option<Score> {
+    pub(crate) fn score(&self, case: Case, candidate: &str, setting: &str) -> Option<Score> {
         let part = Part {
-            start_up,
+            start_up: case.start_up,
             class: None,
         };
-        let mut entries = self.entries(contender, setting, part);
+        let mut entries = self.entries(candidate, setting, part);
         entries
-            .find(|entry| entry.trace == trace)
+            .find(|entry| entry.trace == case.trace)
             .map(|entry| entry.score)
     }
 
     /// The score of a baseline on one trace at one start-up.
-    pub(crate) fn baseline(&self, on: (usize, usize), baseline: Baseline) -> Option<Score> {
+    pub(crate) fn baseline(&self, case: Case, baseline: Baseline) -> Option<Score> {
         match baseline {
             Baseline::Crane => {
-                let name = &self.traces.get(on.0)?.name;
-                self.golden?.score(name, on.1, CRANE)
+                let name = &self.traces.get(case.trace)?.name;
+                self.golden?.score(name, case.start_up, CRANE)
             }
-            Baseline::Own(contender, setting) => self.score(on, contender, setting),
+            Baseline::Own(candidate, setting) => self.score(case, candidate, setting),
         }
     }
 
-    pub(crate) fn means(&self, contender: &str, setting: &str, part: Part<'_>) -> Option<Means> {
+    pub(crate) fn means(&self, candidate: &str, setting: &str, part: Part<'_>) -> Option<Means> {
         let pair = |entry: &Entry| {
-            let alone = self.alone.get(&(entry.trace, entry.start_up))?;
+            let alone = self.alone.get(&Case::of(entry))?;
             Some((entry.score, *alone))
         };
         let pairs: Vec<_> = self
-            .entries(contender, setting, part)
+            .entries(candidate, setting, part)
             .filter_map(pair)
             .collect();
         Means::of(&pairs)
     }
 
-    /// The means of the rows that the golden file has of crane; none without a file that has all of them.
+    /// The means of the rows that the golden file has of crane; `None` without a file that has all of them.
     pub(crate) fn crane(&self, part: Part<'_>) -> Option<Means> {
-        self.filed(CRANE, part)
+        self.golden_means(CRANE, part)
     }
 
-    /// The means of the rows that the golden file has of a method; none without a file that has all of them.
-    pub(crate) fn filed(&self, method: &str, part: Part<'_>) -> Option<Means> {
+    /// The means of the rows that the golden file has of a method; `None` without a file that has all of them.
+    pub(crate) fn golden_means(&self, method: &str, part: Part<'_>) -> Option<Means> {
         let of_part = self.entries("hpa", "+0 %", part);
         let pairs: Option<Vec<_>> = of_part
             .map(|entry| {
@@ -195,54 +206,51 @@ impl<'a> Results<'a> {
         let methods = ["auto q=0.5", "auto q=0.8", "auto q=0.9", "auto q=0.95"];
         let means = methods
             .into_iter()
-            .filter_map(|method| self.filed(method, part));
+            .filter_map(|method| self.golden_means(method, part));
         Curve::through(means.map(|means| (means.replicas, means.under)))
     }
 
-    pub(crate) fn curve(&self, contender: &str, part: Part<'_>) -> Curve {
-        let settings = self.settings(contender).into_iter();
-        let means = settings.filter_map(|setting| self.means(contender, setting, part));
+    pub(crate) fn curve(&self, candidate: &str, part: Part<'_>) -> Curve {
+        let settings = self.settings(candidate).into_iter();
+        let means = settings.filter_map(|setting| self.means(candidate, setting, part));
         Curve::through(means.map(|means| (means.replicas, means.under)))
     }
 
     /// The mean over the traces that have a forecast.
     pub(crate) fn accuracy(
         &self,
-        (contender, setting): (&str, &str),
+        candidate: &str,
+        setting: &str,
         part: Part<'_>,
         of: fn(&Accuracy) -> f64,
     ) -> Option<f64> {
         mean(
-            self.entries(contender, setting, part)
+            self.entries(candidate, setting, part)
                 .filter_map(|entry| entry.accuracy.as_ref().map(of)),
         )
     }
 
     /// The mean part of the minutes with a forecast, in percent, over all traces.
-    pub(crate) fn answered(
-        &self,
-        (contender, setting): (&str, &str),
-        part: Part<'_>,
-    ) -> Option<f64> {
+    pub(crate) fn answered(&self, candidate: &str, setting: &str, part: Part<'_>) -> Option<f64> {
         let of = |entry: &Entry| entry.accuracy.map_or(0.0, |accuracy| accuracy.answered);
-        mean(self.entries(contender, setting, part).map(of))
+        mean(self.entries(candidate, setting, part).map(of))
     }
 
-    /// The accuracy at this quantile; of a contender with margins, that at its best margin.
+    /// The accuracy at this quantile; of a candidate with margins, that at its best margin.
     pub(crate) fn loss(
         &self,
-        contender: &str,
+        candidate: &str,
         quantile: &str,
         part: Part<'_>,
         of: fn(&Accuracy) -> f64,
     ) -> Option<f64> {
-        let settings = self.settings(contender);
+        let settings = self.settings(candidate);
         if settings.contains(&quantile) {
-            return self.accuracy((contender, quantile), part, of);
+            return self.accuracy(candidate, quantile, part, of);
         }
         let all = settings
             .into_iter()
-            .filter_map(|setting| self.accuracy((contender, setting), part, of));
+            .filter_map(|setting| self.accuracy(candidate, setting, part, of));
         all.reduce(f64::min)
     }
 }

@@ -1,5 +1,5 @@
-//! Reads a folder of demand traces. It refuses what is not on a grid of minutes, naming the file and the line; it
-//! fills what is missing.
+//! Reads a folder of demand traces. Values must lie on a grid of minutes; an error names the file and the line. Holes
+//! are filled.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,13 @@ use jiff::Timestamp;
 /// Seconds between two values.
 const STEP: i64 = 60;
 
-/// A hole of so many minutes is filled with the value before it; a longer one with the day before.
+/// A hole of up to this many minutes repeats the value before it; a longer one repeats the day before.
 const HOLD: usize = 5;
 
 const DAY: usize = 1440;
+
+/// Any error of the replay of a trace.
+pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// The demand of one workload.
 #[derive(Debug, Clone, PartialEq)]

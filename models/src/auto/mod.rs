@@ -1,51 +1,54 @@
-//! The default forecaster: one online linear model per series that predicts directly the highest demand until added
-//! capacity can serve, and an upper quantile of it from its own errors.
+//! [`Auto`], the default forecaster: one online linear model per series. It predicts the peak demand until added
+//! capacity can serve, and an upper quantile of that peak from its own errors.
 //!
-//! This file is the door: it turns a [`Series`] with holes into demand step by step, refuses where nothing honest can
-//! be said, and puts the answer together. [`Online`] is the model without the door, for who has clean demand at hand.
+//! This module reads a [`Series`], rejects histories that are too short, too old or too sparse, and assembles the
+//! forecast. [`OnlineModel`] is the model itself, for callers that have clean demand.
 //!
 //! ```text
-//! Series -> intake (holes, nonsense) -> past -> features -> ridge -> point
-//!                                                  errors -> conformal -> upper -> Peak
-//!                                                  features -> path -> Forecast
+//! Series -> preprocess (holes, outliers) -> buffer -> features -> ridge -> point
+//!                                                      errors -> conformal -> upper -> Peak
+//!                                                      features -> path -> Forecast
 //! ```
 //!
 //! # Source
-//! Features and constants are those of a study on 48 workload traces; what this code makes of the public ones among
-//! them, and how to run that again, is in `docs/`.
+//! Features and constants are those of a study on 48 workload traces. `docs/forecasting-measured.md` shows the results
+//! of this code on the public ones among them, and how to reproduce them.
 
-mod derived;
+mod buffer;
 mod features;
-mod intake;
 mod learner;
 mod margins;
-mod objective;
 mod online;
-mod past;
 mod path;
+mod preprocess;
+mod quantile_selector;
 mod ridge;
-mod track;
+mod service_level;
+mod skill;
+mod view;
 
 use jiff::SignedDuration;
 
-use self::intake::Intake;
-use self::learner::{Basis, LEAST_MINUTES};
+use self::learner::{LEAST_MINUTES, PredictorState};
 use self::online::LOOK_BEYOND;
-pub use self::online::{Online, Seen, Settings};
+pub use self::online::{OnlineModel, OnlineSettings, SampleOrigin};
+use self::preprocess::Preprocessor;
+pub use self::service_level::ServiceLevel;
+use crate::config::{ConfigError, require_grid};
+use crate::error::ForecastError;
 use crate::forecast::{Forecast, Note, Peak, Quality};
-use crate::forecaster::{ConfigError, Forecaster, path_length, require_grid};
+use crate::forecaster::{Forecaster, path_length};
 use crate::gaps::MAX_MISSING;
 use crate::grid::Grid;
-use crate::refusal::Refusal;
 use crate::series::{Series, count, later};
 
 /// The grid is never finer than this: samples in between are averaged.
 const FINEST: SignedDuration = SignedDuration::from_secs(60);
-/// How much history to ask for: the errors of the last week are then those of a model that had seen a week.
+/// How much history to fetch: the errors of the last week then come from a model that had learned a week.
 const HISTORY: SignedDuration = SignedDuration::from_hours(14 * 24);
-/// A forecast expires so many steps after the newest sample.
+/// Steps after the newest sample until a forecast expires.
 const OUTLIVES: usize = 3;
-/// How long a new scale is worth a note.
+/// Minutes for which a new scale is noted.
 const NOTED_MINUTES: i64 = 60;
 
 /// Settings of [`Auto`].
@@ -53,24 +56,10 @@ const NOTED_MINUTES: i64 = 60;
 pub struct Config {
     /// The grid of the history; below a minute, samples are averaged to minutes.
     pub sample_interval: SignedDuration,
-    /// How long until added capacity serves; the decision window is this and three minutes.
+    /// The time until added capacity serves. The decision window is this plus three minutes.
     pub lead_time: SignedDuration,
     /// How much of the demand to provide for.
-    pub aim: Aim,
-}
-
-/// How much of the demand to provide for.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Aim {
-    /// The demand that the highest of a decision window stays within, with this probability.
-    Quantile(f64),
-    /// The lowest quantile whose under-provisioned minutes stay below a part of all.
-    UnderProvisioned {
-        /// That part, in percent.
-        percent: f64,
-        /// What one replica carries, in the unit of the history; without it replicas count as infinitely small.
-        per_replica: Option<f64>,
-    },
+    pub service_level: ServiceLevel,
 }
 
 /// One minute, two minutes of lead, the 90 % quantile.
@@ -79,30 +68,48 @@ impl Default for Config {
         Self {
             sample_interval: SignedDuration::from_mins(1),
             lead_time: SignedDuration::from_mins(2),
-            aim: Aim::Quantile(0.90),
+            service_level: ServiceLevel::Quantile(0.90),
         }
     }
 }
 
 /// The forecaster `auto`.
 ///
+/// ```
+/// use foretide_models::{Forecaster, Series, auto};
+/// use jiff::{SignedDuration, Timestamp};
+///
+/// // Three days of a daily wave, one value a minute.
+/// let minute = SignedDuration::from_mins(1);
+/// let wave = |i: i32| 100.0 + 40.0 * (std::f64::consts::TAU * f64::from(i) / 1440.0).sin();
+/// let history = Series::from_values(Timestamp::UNIX_EPOCH, minute, (0..3 * 1440).map(wave).collect());
+///
+/// let mut forecaster = auto::Auto::new(auto::Config::default())?;
+/// let forecast = forecaster.forecast(&history, minute * 30)?;
+/// // The peak of the decision window, the lead time of two minutes and three more.
+/// let peak = forecast.demand(history.end(), minute * 5).unwrap();
+/// assert!((100.0..105.0).contains(&peak), "{peak}");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Guarantees
-/// - Growing a history and asking after each sample gives the answers of asking once with all of it, but for the last
-///   digits, which depend on the order of sums.
-/// - A history that does not go on where the one before ended, or was filled in before its beginning, is learnt anew.
+/// - Growing a history and asking after each sample gives the forecasts of asking once with all of it, except for the
+///   last digits, which depend on the order of sums.
+/// - A history that does not continue the one before, or has new samples before its first one, is learned from its
+///   beginning.
 /// - Multiplying a history by a number multiplies the answers by it.
 #[derive(Debug, Clone)]
 pub struct Auto {
     config: Config,
     grid: Grid,
     /// None before the first history.
-    intake: Option<Intake>,
+    preprocessor: Option<Preprocessor>,
 }
 
 // === impl Auto ===
 
 impl Auto {
-    /// A forecaster with these settings that has seen nothing yet.
+    /// A forecaster with these settings and no history.
     ///
     /// # Errors
     /// [`ConfigError`] naming the first setting that is out of range.
@@ -113,12 +120,14 @@ impl Auto {
             let lead = format_args!("{:#}", config.lead_time).to_string();
             return Err(ConfigError::new("leadTimeSeconds", lead, "at most an hour"));
         }
-        match config.aim {
-            Aim::Quantile(q) if !(q > 0.0 && q < 1.0) => {
+        match config.service_level {
+            ServiceLevel::Quantile(q) if !(q > 0.0 && q < 1.0) => {
                 let expected = "above 0 and below 1";
                 return Err(ConfigError::new("quantile", q, expected));
             }
-            Aim::UnderProvisioned { percent, .. } if !(percent > 0.0 && percent <= 100.0) => {
+            ServiceLevel::UnderProvisioned { percent, .. }
+                if !(percent > 0.0 && percent <= 100.0) =>
+            {
                 let expected = "above 0 and at most 100";
                 return Err(ConfigError::new(
                     "maxUnderProvisionedPercent",
@@ -126,23 +135,23 @@ impl Auto {
                     expected,
                 ));
             }
-            Aim::Quantile(_) | Aim::UnderProvisioned { .. } => {}
+            ServiceLevel::Quantile(_) | ServiceLevel::UnderProvisioned { .. } => {}
         }
         let grid = Grid::new(coarse(config.sample_interval));
         Ok(Self {
             config,
             grid,
-            intake: None,
+            preprocessor: None,
         })
     }
 
-    /// What the model of its series takes in memory.
+    /// Bytes of memory that the forecaster uses.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let kept = self
-            .intake
+            .preprocessor
             .as_ref()
-            .map_or(0, |intake| intake.online().bytes());
+            .map_or(0, |preprocessor| preprocessor.online().bytes());
         size_of::<Self>() + kept
     }
 
@@ -150,25 +159,25 @@ impl Auto {
         self.config.lead_time.as_secs().saturating_add(59) / 60
     }
 
-    fn online(&self) -> Online {
-        let settings = Settings {
+    fn online(&self) -> OnlineModel {
+        let settings = OnlineSettings {
             path: true,
-            ..Settings::new(self.lead_minutes())
+            ..OnlineSettings::new(self.lead_minutes())
         };
-        Online::new(settings, self.grid.step(), self.config.aim)
+        OnlineModel::new(settings, self.grid.step(), self.config.service_level)
     }
 
-    /// Takes in what is new of a history, or all of it when it does not continue the one before.
-    fn catch_up(&mut self, history: &Series) -> &Intake {
+    /// Learns the new part of a history, or all of it if it does not continue the one before.
+    fn catch_up(&mut self, history: &Series) -> &Preprocessor {
         let kept = self
-            .intake
+            .preprocessor
             .take()
-            .filter(|intake| intake.continues(history));
-        let afresh = || Intake::new(self.online(), history, self.grid.step());
-        let intake = kept.unwrap_or_else(afresh);
-        let intake = self.intake.insert(intake);
-        intake.take(history);
-        intake
+            .filter(|preprocessor| preprocessor.continues(history));
+        let new = || Preprocessor::new(self.online(), history, self.grid.step());
+        let preprocessor = kept.unwrap_or_else(new);
+        let preprocessor = self.preprocessor.insert(preprocessor);
+        preprocessor.take(history);
+        preprocessor
     }
 }
 
@@ -189,29 +198,33 @@ impl Forecaster for Auto {
         self.grid.step()
     }
 
-    fn forecast(&mut self, history: &Series, horizon: SignedDuration) -> Result<Forecast, Refusal> {
+    fn forecast(
+        &mut self,
+        history: &Series,
+        horizon: SignedDuration,
+    ) -> Result<Forecast, ForecastError> {
         if history.step() != self.config.sample_interval {
-            return Err(Refusal::StepMismatch {
+            return Err(ForecastError::StepMismatch {
                 have: history.step(),
                 need: self.config.sample_interval,
             });
         }
         let grid = self.grid;
         let wanted = path_length(horizon, grid.step())?;
-        let window = grid.step() * whole(grid.minutes(self.lead_minutes() + LOOK_BEYOND));
-        let intake = self.catch_up(history);
-        let silent = admit(intake, history, grid)?;
-        let online = intake.online();
-        let start = later(intake.next(), grid.step(), silent);
-        let insufficient = Refusal::InsufficientHistory {
-            have: grid.step() * whole(intake.usable()),
-            need: grid.step() * whole(online.least().max(intake.usable() + 1)),
+        let window = grid.step() * factor(grid.minutes(self.lead_minutes() + LOOK_BEYOND));
+        let preprocessor = self.catch_up(history);
+        let missing_at_end = require_usable(preprocessor, history, grid)?;
+        let online = preprocessor.online();
+        let start = later(preprocessor.next(), grid.step(), missing_at_end);
+        let too_short = ForecastError::InsufficientHistory {
+            have: grid.step() * factor(preprocessor.usable()),
+            need: grid.step() * factor(online.least().max(preprocessor.usable() + 1)),
         };
         let quantile = online.quantile();
-        let value = online.upper(quantile).ok_or(insufficient)?;
-        let path = online.path(wanted + silent).ok_or(insufficient)?;
-        let after = |values: &[f64]| values.get(silent..).unwrap_or_default().to_vec();
-        let valid_until = later(intake.next(), grid.step(), OUTLIVES);
+        let value = online.upper(quantile).ok_or(too_short)?;
+        let path = online.path(wanted + missing_at_end).ok_or(too_short)?;
+        let after = |values: &[f64]| values.get(missing_at_end..).unwrap_or_default().to_vec();
+        let valid_until = later(preprocessor.next(), grid.step(), OUTLIVES);
         let forecast = Forecast::new("auto", start, grid.step(), after(&path.point), valid_until)?
             .with_upper(after(&path.upper))?
             .with_peak(Peak {
@@ -222,68 +235,72 @@ impl Forecaster for Auto {
             .with_quality(Quality {
                 coverage: online.coverage(),
                 skill: online.skill(),
-                learnt_from: intake.learnt_from(),
-                known_until: intake.next(),
+                learnt_from: preprocessor.learnt_from(),
+                known_until: preprocessor.next(),
             })
-            .with_notes(notes(intake, grid));
+            .with_notes(notes(preprocessor, grid));
         Ok(forecast)
     }
 }
 
-/// Whether there is enough, and new enough, to go by; and for how many steps nothing has been heard.
-fn admit(intake: &Intake, history: &Series, grid: Grid) -> Result<usize, Refusal> {
+/// Checks that the history is long, recent and dense enough. Returns the number of steps without a sample at its end.
+fn require_usable(
+    preprocessor: &Preprocessor,
+    history: &Series,
+    grid: Grid,
+) -> Result<usize, ForecastError> {
     let least = grid.minutes(LEAST_MINUTES);
-    if intake.usable() < least {
-        return Err(Refusal::InsufficientHistory {
-            have: grid.step() * whole(intake.usable()),
-            need: grid.step() * whole(least),
+    if preprocessor.usable() < least {
+        return Err(ForecastError::InsufficientHistory {
+            have: grid.step() * factor(preprocessor.usable()),
+            need: grid.step() * factor(least),
         });
     }
-    let silent = intake.silent(history);
-    if silent > OUTLIVES {
-        return Err(Refusal::StaleHistory {
-            last: intake.newest(),
+    let missing_at_end = preprocessor.missing_at_end(history);
+    if missing_at_end > OUTLIVES {
+        return Err(ForecastError::StaleHistory {
+            last: preprocessor.newest(),
             end: history.end(),
         });
     }
-    let past = intake.online().past();
+    let buffer = preprocessor.online().buffer();
     let (from, to) = (
-        past.end().saturating_sub(grid.day()).max(past.first()),
-        past.end(),
+        buffer.end().saturating_sub(grid.day()).max(buffer.first()),
+        buffer.end(),
     );
-    let (missing, of) = (past.made_up(from, to), to - from);
+    let (missing, of) = (buffer.imputed(from, to), to - from);
     if count(missing) > MAX_MISSING * count(of) {
-        return Err(Refusal::TooManyGaps { missing, of });
+        return Err(ForecastError::TooManyGaps { missing, of });
     }
-    if intake
+    if preprocessor
         .online()
         .extremes()
         .is_none_or(|(highest, _)| highest <= 0.0)
     {
-        return Err(Refusal::ZeroSeries);
+        return Err(ForecastError::ZeroSeries);
     }
-    Ok(silent)
+    Ok(missing_at_end)
 }
 
-/// On what grounds the answer stands.
-fn notes(intake: &Intake, grid: Grid) -> impl Iterator<Item = Note> {
-    let online = intake.online();
-    let past = online.past();
+/// The notes on a forecast.
+fn notes(preprocessor: &Preprocessor, grid: Grid) -> impl Iterator<Item = Note> {
+    let online = preprocessor.online();
+    let buffer = online.buffer();
     let constant = online.extremes().is_some_and(|(high, low)| high <= low);
-    let filled = past.made_up(past.first(), past.end());
-    let rejected = intake.rejected();
-    let age = past.end() - past.first();
+    let filled = buffer.imputed(buffer.first(), buffer.end());
+    let rejected = preprocessor.rejected();
+    let age = buffer.end() - buffer.first();
     let since = online.scale_since().unwrap_or(0);
     let shifted =
-        since > grid.minutes(LEAST_MINUTES) && past.end() - since < grid.minutes(NOTED_MINUTES);
-    let basis = match online.basis() {
-        Some(Basis::NoSkill) => Some(Note::NoSkill),
-        Some(Basis::Numerical) => Some(Note::NumericalFallback),
+        since > grid.minutes(LEAST_MINUTES) && buffer.end() - since < grid.minutes(NOTED_MINUTES);
+    let predictor_state = match online.predictor_state() {
+        Some(PredictorState::NoSkill) => Some(Note::NoSkill),
+        Some(PredictorState::Numerical) => Some(Note::NumericalFallback),
         _ => (age < grid.day()).then_some(Note::WarmingUp),
     };
     [
         constant.then_some(Note::Constant),
-        basis,
+        predictor_state,
         shifted.then_some(Note::LevelShift),
         (filled > 0).then_some(Note::GapsFilled { slots: filled }),
         (rejected > 0).then_some(Note::SpikesRejected { slots: rejected }),
@@ -301,7 +318,7 @@ fn coarse(step: SignedDuration) -> SignedDuration {
 }
 
 /// A count of steps as a factor of durations.
-fn whole(steps: usize) -> i32 {
+fn factor(steps: usize) -> i32 {
     i32::try_from(steps).unwrap_or(i32::MAX)
 }
 

@@ -1,45 +1,43 @@
-//! The model at work on one series: takes one step of demand after another, and answers what the highest demand of the
-//! decision window will stay within. Keeps the demand, and the scale that fits its level; what is learnt on a scale is
-//! the [`Learner`]'s. Sees clean demand only: what is missing or absurd is dealt with in `intake`. Next: `learner`.
+//! [`OnlineModel`]: the model of one series. It takes one step of demand after another, and answers what the peak
+//! demand of the decision window stays within. It keeps the demand and the logarithmic scale that fits its level;
+//! [`Learner`] is what was learned on that scale. Demand must be clean: `preprocess` handles holes and outliers.
 
 use jiff::SignedDuration;
 
-use super::Aim;
-use super::derived::Derived;
-use super::features::{Scale, View, Window};
-use super::learner::{Basis, FEATURES_FROM, Fit, LEAST_MINUTES, Learner, Target};
+use super::buffer::DemandBuffer;
+use super::learner::{FEATURES_FROM, LEAST_MINUTES, Learner, PredictorState, ScaleFit};
 use super::margins::REFRESHED_EVERY;
-use super::objective::{HELD_MINUTES, Objective};
-use super::past::Past;
-use super::path::{Ahead, Path};
+use super::path::{ForecastPath, PathModel};
+use super::service_level::{Quantile, ServiceLevel};
+use super::view::{LookupCache, Scale, View, Window};
 use crate::conformal;
 use crate::grid::Grid;
 use crate::series::count;
 
 /// The offset of the logarithm, as a multiple of the mean.
 const OFFSET: f64 = 2.0;
-/// How far the average may leave the mean that the scale was made from, as a ratio, before the scale is made anew.
+/// The ratio of the average to the mean of the scale beyond which the scale is renewed.
 const SHIFT: f64 = 2.0;
-/// Minutes that a scale is kept at least.
+/// The least minutes between two scales.
 const SCALE_KEPT: i64 = 360;
-/// Days that the mean of a scale is taken over.
+/// Days over which the mean of a scale is taken.
 const MEAN_DAYS: usize = 7;
-/// Minutes that are remembered: eight days.
+/// Minutes of demand that are kept: eight days.
 const REMEMBERED_MINUTES: i64 = 8 * 1440;
 /// Minutes beyond the lead time that a decision looks ahead.
 pub(super) const LOOK_BEYOND: i64 = 3;
 
-/// How an [`Online`] works.
+/// Settings of [`OnlineModel`].
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Settings {
-    /// Minutes until added capacity serves, at most a day of them.
+pub struct OnlineSettings {
+    /// Minutes until added capacity serves, at most a day.
     pub lead_minutes: i64,
-    /// Minutes that are remembered; `i64::MAX` for all.
+    /// Minutes of demand that are kept; `i64::MAX` keeps all.
     pub remember_minutes: i64,
-    /// A constant offset of the logarithm from the first step on; `None` makes it from the mean, and again when the
-    /// level shifts.
+    /// A constant offset of the logarithm from the first step on; `None` derives it from the mean, and renews it when
+    /// the level shifts.
     pub offset: Option<f64>,
-    /// Whether to fall back on "it stays as it is" while the model is no better than that.
+    /// Whether to use persistence (repeating the current level) while the model is no better.
     pub fall_back: bool,
     /// Whether to predict the path as well as the decision window.
     pub path: bool,
@@ -49,34 +47,50 @@ pub struct Settings {
 const LONGEST_LEAD: i64 = 1440;
 
 /// The model of one series.
+///
+/// ```
+/// use foretide_models::auto::{OnlineModel, OnlineSettings, ServiceLevel};
+/// use jiff::SignedDuration;
+///
+/// let settings = OnlineSettings::new(2);
+/// let mut model = OnlineModel::new(settings, SignedDuration::from_mins(1), ServiceLevel::Quantile(0.9));
+/// assert_eq!(model.upper(0.9), None);
+/// for minute in 0..600 {
+///     model.push(100.0 + f64::from(minute % 10));
+/// }
+/// // The peak of the next five minutes stays within this value nine times out of ten.
+/// let upper = model.upper(0.9).unwrap();
+/// assert!((104.0..120.0).contains(&upper), "{upper}");
+/// ```
 #[derive(Debug, Clone)]
-pub struct Online {
-    settings: Settings,
+pub struct OnlineModel {
+    settings: OnlineSettings,
     grid: Grid,
     window: Window,
-    past: Past,
-    /// Moving average over a day; where it goes, the scale follows.
+    buffer: DemandBuffer,
+    /// Moving average over a day, which the scale follows.
     average: f64,
-    aim: Aim,
-    /// None before there is enough demand.
+    service_level: ServiceLevel,
+    /// `None` before there is enough demand.
     learner: Option<Learner>,
-    /// Kept while a whole history is learnt.
-    derived: Option<Derived>,
+    /// Kept while a whole history is learned.
+    cache: Option<LookupCache>,
 }
 
-/// Where a demand comes from.
+/// Where a demand value comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Seen {
-    /// It was measured.
+pub enum SampleOrigin {
+    /// Measured.
     Measured,
-    /// It stands for one that is missing or cannot be believed.
-    MadeUp,
+    /// Imputed for a missing value or an outlier.
+    Imputed,
 }
 
-// === impl Settings ===
+// === impl OnlineSettings ===
 
-impl Settings {
-    /// As a controller wants it: remembers what is looked at, follows the level, falls back when it must; no path.
+impl OnlineSettings {
+    /// The settings of the controller: keeps what features use, follows the level, and falls back to persistence; no
+    /// path.
     #[must_use]
     pub fn new(lead_minutes: i64) -> Self {
         Self {
@@ -89,14 +103,18 @@ impl Settings {
     }
 }
 
-// === impl Online ===
+// === impl OnlineModel ===
 
-impl Online {
-    /// A model that has seen nothing; `step` is the grid of the demand.
+impl OnlineModel {
+    /// A model without data; `step` is the grid of the demand.
     #[must_use]
-    pub fn new(settings: Settings, step: SignedDuration, aim: Aim) -> Self {
+    pub fn new(
+        settings: OnlineSettings,
+        step: SignedDuration,
+        service_level: ServiceLevel,
+    ) -> Self {
         let grid = Grid::new(step);
-        let settings = Settings {
+        let settings = OnlineSettings {
             lead_minutes: settings.lead_minutes.clamp(0, LONGEST_LEAD),
             ..settings
         };
@@ -105,49 +123,50 @@ impl Online {
             to: grid.minutes(settings.lead_minutes + LOOK_BEYOND),
         };
         Self {
-            past: Past::new(grid.minutes(settings.remember_minutes)),
+            buffer: DemandBuffer::new(grid.minutes(settings.remember_minutes)),
             settings,
             grid,
             window,
-            aim,
+            service_level,
             average: 0.0,
             learner: None,
-            derived: None,
+            cache: None,
         }
     }
 
-    /// Takes the demand of the next step: finite and not negative.
+    /// Learns the demand of the next step, which must be finite and not negative, and updates the margins.
     pub fn push(&mut self, demand: f64) {
-        self.take(demand, Seen::Measured);
+        self.take(demand, SampleOrigin::Measured);
         self.calibrate();
     }
 
-    /// Takes the demand of the next step without answering yet: [`calibrate`](Self::calibrate) before asking.
-    pub fn take(&mut self, demand: f64, seen: Seen) {
+    /// Learns the demand of the next step without updating the margins; call [`calibrate`](Self::calibrate) before
+    /// asking.
+    pub fn take(&mut self, demand: f64, seen: SampleOrigin) {
         match seen {
-            Seen::Measured => self.past.push(demand),
-            Seen::MadeUp => self.past.push_made_up(demand),
+            SampleOrigin::Measured => self.buffer.push(demand),
+            SampleOrigin::Imputed => self.buffer.push_imputed(demand),
         }
         self.advance(demand);
     }
 
-    /// Brings the margins up to date, as they were at the last multiple of five minutes. Cheap when they are.
+    /// Updates the margins to their values at the last multiple of five minutes. Cheap if they already are.
     pub fn calibrate(&mut self) {
         let every = self.grid.minutes(REFRESHED_EVERY);
-        let at = self.past.end() / every * every;
-        self.derived = None;
+        let at = self.buffer.end() / every * every;
+        self.cache = None;
         let Some(learner) = &mut self.learner else {
             return;
         };
         learner.calibrate(at);
     }
 
-    /// What the highest demand of the decision window that begins with the next step stays within, with probability
-    /// `quantile`; `None` while there is too little to go by.
+    /// The value that the peak demand of the decision window starting with the next step stays within, with probability
+    /// `quantile`. `None` while there is too little data.
     #[must_use]
     pub fn upper(&self, quantile: f64) -> Option<f64> {
         let learner = self.learner.as_ref()?;
-        learner.bound(quantile, self.basis()?)
+        learner.bound(quantile, self.predictor_state()?)
     }
 
     /// The level of the last five minutes and the model's prediction relative to it, both scaled.
@@ -160,80 +179,80 @@ impl Online {
     #[must_use]
     pub fn quantile(&self) -> f64 {
         let learner = self.learner.as_ref();
-        learner.map_or_else(|| self.aim.at_first(), Learner::quantile)
+        learner.map_or_else(|| self.service_level.initial_quantile(), Learner::quantile)
     }
 
-    /// What the answer rests on; `None` while there is none.
-    pub(super) fn basis(&self) -> Option<Basis> {
+    /// The predictor in use; `None` while there is none.
+    pub(super) fn predictor_state(&self) -> Option<PredictorState> {
         let learner = self.learner.as_ref()?;
-        learner.basis(self.settings.fall_back)
+        learner.predictor_state(self.settings.fall_back)
     }
 
-    pub(super) fn past(&self) -> &Past {
-        &self.past
+    pub(super) fn buffer(&self) -> &DemandBuffer {
+        &self.buffer
     }
 
-    /// How often what was said lately came true, on the basis in use.
+    /// The recent coverage of the predictor in use.
     pub(super) fn coverage(&self) -> Option<f64> {
-        self.learner.as_ref()?.coverage(self.basis()?)
+        self.learner.as_ref()?.coverage(self.predictor_state()?)
     }
 
-    /// How much better than "it stays as it is" the model has been lately.
+    /// The recent skill of the model against persistence.
     pub(super) fn skill(&self) -> Option<f64> {
         self.learner.as_ref()?.skill()
     }
 
-    /// The highest and the lowest demand that is remembered.
+    /// The highest and the lowest demand in the buffer.
     pub(super) fn extremes(&self) -> Option<(f64, f64)> {
         self.learner.as_ref().map(Learner::extremes)
     }
 
-    /// The highest demand so far, as far as it is remembered.
+    /// The highest demand in the buffer.
     pub(super) fn highest(&self) -> f64 {
         match self.extremes() {
             Some((highest, _)) => highest,
-            None => self.past.highest(self.past.first(), self.past.end()),
+            None => self.buffer.highest(self.buffer.first(), self.buffer.end()),
         }
     }
 
-    /// How many steps without a hole it takes until there is an answer.
+    /// The number of steps without a hole after which there is an answer.
     pub(super) fn least(&self) -> usize {
         let known = self.grid.minutes(FEATURES_FROM) + self.window.to + conformal::LEAST;
         known.max(self.grid.minutes(LEAST_MINUTES))
     }
 
-    /// Since which step the scale has been what it is.
+    /// The step since which the current scale is in use.
     pub(super) fn scale_since(&self) -> Option<usize> {
         self.learner.as_ref().map(|learner| learner.fit().made_at)
     }
 
-    /// The path over the next `steps` steps and its upper band, in demand; `None` while there is no model, or when
-    /// none was asked for.
-    pub(super) fn path(&self, steps: usize) -> Option<Ahead> {
+    /// The path over the next `steps` steps with its upper bounds, in demand; `None` while there is no model, or if the
+    /// path is disabled.
+    pub(super) fn path(&self, steps: usize) -> Option<ForecastPath> {
         let learner = self.learner.as_ref()?;
         learner.path(&self.view(learner.fit().scale), steps)
     }
 
-    /// What is kept, the model itself included.
+    /// Bytes kept, including the model itself.
     pub(super) fn bytes(&self) -> usize {
-        let learnt = self.learner.as_ref().map_or(0, Learner::bytes);
-        size_of::<Self>() + self.past.bytes() + learnt
+        let learned = self.learner.as_ref().map_or(0, Learner::bytes);
+        size_of::<Self>() + self.buffer.bytes() + learned
     }
 
     fn view(&self, scale: Scale) -> View<'_> {
-        View::new(&self.past, scale, self.grid)
+        View::new(&self.buffer, scale, self.grid)
     }
 
     fn advance(&mut self, demand: f64) {
-        let now = self.past.end();
-        let age = now - self.past.first();
+        let now = self.buffer.end();
+        let age = now - self.buffer.first();
         let day = count(self.grid.day());
         self.average += (demand - self.average) / day;
         let scale = match &self.learner {
             None if age < self.grid.minutes(LEAST_MINUTES) => None,
             None if self.settings.offset.is_some() => self.settings.offset.map(|c| (c, 0.0)),
             None => {
-                self.average = self.past.mean_before(now, age);
+                self.average = self.buffer.mean_before(now, age);
                 (self.average > 0.0).then_some((OFFSET * self.average, self.average))
             }
             Some(learner) => self.rescale(learner, now),
@@ -241,74 +260,51 @@ impl Online {
         match (scale, &mut self.learner) {
             (Some((offset, mean)), _) => self.build(Scale { offset }, mean),
             (None, Some(learner)) => {
-                let (past, grid, scale) = (&self.past, self.grid, learner.fit().scale);
-                let view = View::new(past, scale, grid);
-                learner.advance(&view, &mut self.derived, now);
+                let (buffer, grid, scale) = (&self.buffer, self.grid, learner.fit().scale);
+                let view = View::new(buffer, scale, grid);
+                learner.advance(&view, &mut self.cache, now);
             }
             (None, None) => {}
         }
     }
 
-    /// The offset and the mean of a new scale, when the average has left the mean of the one in use.
+    /// The offset and the mean of a new scale, if the average has left the range of the current one.
     fn rescale(&self, learner: &Learner, now: usize) -> Option<(f64, f64)> {
-        let near = |mean: f64, of: f64| (of / SHIFT..=of * SHIFT).contains(&mean);
+        let close = |mean: f64, of: f64| (of / SHIFT..=of * SHIFT).contains(&mean);
         let kept = now - learner.fit().made_at >= self.grid.minutes(SCALE_KEPT);
-        if self.settings.offset.is_some() || !kept || near(self.average, learner.fit().mean) {
+        if self.settings.offset.is_some() || !kept || close(self.average, learner.fit().mean) {
             return None;
         }
-        let lately = self.past.mean_before(now, MEAN_DAYS * self.grid.day());
-        let mean = if near(lately, self.average) {
-            lately
+        let recent_mean = self.buffer.mean_before(now, MEAN_DAYS * self.grid.day());
+        let mean = if close(recent_mean, self.average) {
+            recent_mean
         } else {
             self.average
         };
         (mean > 0.0).then_some((OFFSET * mean, mean))
     }
 
-    /// Learns everything that is remembered, on this scale.
+    /// Learns all demand in the buffer, on this scale.
     fn build(&mut self, scale: Scale, mean: f64) {
-        let now = self.past.end();
-        let fit = Fit {
+        let now = self.buffer.end();
+        let fit = ScaleFit {
             scale,
             mean,
             made_at: now,
         };
-        let target = self.aim.target(self.grid, self.settings.lead_minutes);
-        let path = self.settings.path.then(|| Path::new(self.grid));
-        let mut learner = Learner::new(fit, target, (self.grid, self.window), path);
+        let quantile = Quantile::new(self.service_level, self.grid, self.settings.lead_minutes);
+        let path = self.settings.path.then(|| PathModel::new(self.grid));
+        let mut learner = Learner::new(fit, quantile, self.grid, self.window, path);
         let view = self.view(scale);
-        let first = self.past.first();
-        let mut derived = Some(Derived::new(first, &[self.window.to - self.window.from, 0]));
+        let first = self.buffer.first();
+        let mut cache = Some(LookupCache::new(
+            first,
+            &[self.window.to - self.window.from, 0],
+        ));
         for step in first + self.grid.minutes(FEATURES_FROM)..=now {
-            learner.advance(&view, &mut derived, step);
+            learner.advance(&view, &mut cache, step);
         }
-        self.derived = derived;
+        self.cache = cache;
         self.learner = Some(learner);
-    }
-}
-
-// === impl Aim ===
-
-impl Aim {
-    /// The quantile in use before there is evidence.
-    fn at_first(self) -> f64 {
-        match self {
-            Self::Quantile(quantile) => quantile,
-            Self::UnderProvisioned { .. } => Objective::AT_FIRST,
-        }
-    }
-
-    fn target(self, grid: Grid, lead_minutes: i64) -> Target {
-        match self {
-            Self::Quantile(quantile) => Target::Quantile(quantile),
-            Self::UnderProvisioned {
-                percent,
-                per_replica,
-            } => {
-                let spans = (grid.minutes(lead_minutes), grid.minutes(HELD_MINUTES));
-                let day = count(grid.day());
-                Target::Objective(Box::new(Objective::new(percent, per_replica, spans, day)))
-            }
-        }
     }
 }

@@ -1,47 +1,48 @@
-//! The path ahead, for people to look at: the same model with the demand of a single step as its target, at a few
-//! horizons, and straight lines between them; beyond an hour, what followed on similar days. Decides nothing.
-//! Learns every five minutes only: a curve needs no more. Next: `online`.
+//! [`PathModel`]: the forecast path that is published for charts; no decision depends on it. The same linear model
+//! predicts single steps at a few horizons, with straight lines between them; beyond an hour the path follows similar
+//! days. It learns every five minutes, which is enough for a chart.
 
 use std::collections::VecDeque;
 
-use super::features::{Row, Scene, View, Window};
+use super::features::{FeatureContext, Row};
 use super::ridge::Ridge;
-use crate::conformal::{Errors, Ranked};
+use super::view::{View, Window};
+use crate::conformal::{Errors, RankedErrors};
 use crate::grid::Grid;
 use crate::series::count;
 
 /// Minutes ahead that are predicted.
 const HORIZONS: [i64; 8] = [1, 2, 5, 10, 20, 30, 45, 60];
-/// Minutes between two predictions, and between two solutions of the model and looks at its errors.
+/// Minutes between two predictions, and between two solutions of the model and updates of its margins.
 const EVERY: i64 = 5;
 const SOLVE_EVERY: i64 = 60;
-/// Days of errors that the band is made of.
+/// Days of errors that the upper bounds use.
 const DAYS: usize = 4;
-/// The loss minds both sides alike.
+/// The loss is symmetric.
 const TAU: f64 = 0.5;
-/// How much of the present's distance from similar days is left an hour later.
+/// The part of the current distance from similar days that is left after an hour.
 const FADES_TO: f64 = 0.9;
 
 /// Predictions of single steps ahead.
 #[derive(Debug, Clone)]
-pub(super) struct Path {
+pub(super) struct PathModel {
     every: usize,
     solve_every: usize,
-    /// The step that the margins are of.
+    /// The step at which the margins were updated.
     ranked_at: usize,
     /// The grid of the predictions.
     coarse: Grid,
-    horizons: Vec<Horizon>,
-    ranked: Ranked,
+    horizons: Vec<HorizonModel>,
+    ranked: RankedErrors,
 }
 
-/// Predictions of the step `ahead` of the one they are made at.
+/// The model of the step that lies `ahead` steps after the one it predicts from.
 #[derive(Debug, Clone)]
-struct Horizon {
+struct HorizonModel {
     ahead: usize,
     ridge: Ridge,
-    /// Made at which step, from what, and what was predicted.
-    issued: VecDeque<(usize, Row, f64)>,
+    /// Predictions whose outcome is not known yet.
+    pending: VecDeque<(usize, Row, f64)>,
     /// By prediction: the step it was made at over `every`.
     errors: Errors,
     /// The newest prediction, relative to the level then.
@@ -49,31 +50,40 @@ struct Horizon {
     /// The step it was made at, and the level then.
     made_at: usize,
     level: f64,
-    /// What makes it an upper bound.
+    /// Added to the prediction for the upper bound.
     margin: f64,
 }
 
-/// A path and its upper band, on the scale of the model.
+/// A point of the path, on the scale of the model.
+#[derive(Debug, Clone, Copy, Default)]
+struct Knot {
+    /// Steps ahead.
+    at: f64,
+    point: f64,
+    upper: f64,
+}
+
+/// A path and its upper bounds.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Ahead {
+pub(super) struct ForecastPath {
     pub(super) point: Vec<f64>,
     pub(super) upper: Vec<f64>,
 }
 
-// === impl Path ===
+// === impl PathModel ===
 
-impl Path {
-    /// Nothing learnt yet.
+impl PathModel {
+    /// A model without data.
     pub(super) fn new(grid: Grid) -> Self {
         let every = grid.minutes(EVERY);
         let coarse = Grid::new(grid.step() * i32::try_from(every).unwrap_or(1));
         let half_life = count(coarse.day());
         let mut ahead = HORIZONS.map(|minutes| grid.minutes(minutes)).to_vec();
         ahead.dedup();
-        let horizons = ahead.into_iter().map(|ahead| Horizon {
+        let horizons = ahead.into_iter().map(|ahead| HorizonModel {
             ahead,
             ridge: Ridge::new(TAU, half_life),
-            issued: VecDeque::with_capacity(ahead / every + 2),
+            pending: VecDeque::with_capacity(ahead / every + 2),
             errors: Errors::with_capacity(DAYS * coarse.day() + ahead + 60),
             predicted: 0.0,
             made_at: 0,
@@ -82,35 +92,35 @@ impl Path {
         });
         Self {
             every,
-            // A multiple of the other, so that what is known at the one is known at both.
+            // A multiple of `every`, so that all predictions before it are known.
             solve_every: every * coarse.minutes(SOLVE_EVERY),
             ranked_at: 0,
             coarse,
             horizons: horizons.collect(),
-            ranked: Ranked::new(coarse),
+            ranked: RankedErrors::new(coarse),
         }
     }
 
-    /// Learns from what has become known before `scene`'s step, and predicts from it.
-    pub(super) fn step(&mut self, view: &View<'_>, scene: &Scene) {
-        let now = scene.step();
+    /// Learns from the demand before `context`'s step, and predicts from it.
+    pub(super) fn step(&mut self, view: &View<'_>, context: &FeatureContext) {
+        let now = context.step();
         if !now.is_multiple_of(self.every) {
             return;
         }
-        // As far back as an error is ever looked for.
+        // The oldest error that is ever used.
         let looked_for = DAYS * self.coarse.day() + self.coarse.minutes(60);
         let oldest = (now / self.every).saturating_sub(looked_for);
         for horizon in &mut self.horizons {
             horizon.learn(view, now, self.every);
             if now.is_multiple_of(self.solve_every) {
                 horizon.ridge.solve();
-                horizon.errors.forget_before(oldest);
+                horizon.errors.drop_before(oldest);
             }
-            horizon.predict(view, scene);
+            horizon.predict(view, context);
         }
     }
 
-    /// Brings the upper band up to date, as it was at the last full hour before `now`.
+    /// Updates the upper bounds to the last full hour before `now`.
     pub(super) fn calibrate(&mut self, now: usize, quantile: f64) {
         let at = now / self.solve_every * self.solve_every;
         if self.ranked_at != at {
@@ -119,41 +129,57 @@ impl Path {
         }
     }
 
-    /// The next `steps` steps after `scene`'s, on the scale of the model.
-    pub(super) fn ahead(&self, view: &View<'_>, scene: &Scene, steps: usize) -> Ahead {
-        let last = view
-            .scale
-            .of(view.past.at(scene.step().wrapping_sub(1)).unwrap_or(0.0));
-        // Knots by steps from now on; what lies before now has become known.
-        let mut knots = vec![(-1.0, last, last)];
+    /// The next `steps` steps after `context`'s, on the scale of the model.
+    pub(super) fn ahead(
+        &self,
+        view: &View<'_>,
+        context: &FeatureContext,
+        steps: usize,
+    ) -> ForecastPath {
+        let last = view.scale.of(view
+            .buffer
+            .at(context.step().wrapping_sub(1))
+            .unwrap_or(0.0));
+        // Horizons that have passed since their prediction are left out.
+        let mut knots = vec![Knot {
+            at: -1.0,
+            point: last,
+            upper: last,
+        }];
         for horizon in &self.horizons {
-            let gone = count(scene.step() - horizon.made_at);
+            let gone = count(context.step() - horizon.made_at);
             let at = count(horizon.ahead) - gone;
             let value = horizon.level + horizon.predicted;
             if at > -1.0 {
-                knots.push((at, value, value + horizon.margin.max(0.0)));
+                knots.push(Knot {
+                    at,
+                    point: value,
+                    upper: value + horizon.margin.max(0.0),
+                });
             }
         }
-        let mut ahead = Ahead::default();
+        let mut ahead = ForecastPath::default();
         for step in 0..steps {
             let at = count(step);
-            let next = knots.iter().position(|(knot, _, _)| *knot >= at);
-            let (point, upper) =
-                match next.and_then(|next| knots.get(next.saturating_sub(1)..=next)) {
-                    Some([before, after]) => between(*before, *after, at),
-                    _ => beyond(view, scene, step, knots.last().copied().unwrap_or_default()),
-                };
-            ahead.point.push(point);
-            ahead.upper.push(upper);
+            let next = knots.iter().position(|knot| knot.at >= at);
+            let around = next.and_then(|next| knots.get(next.saturating_sub(1)..=next));
+            let knot = if let Some([before, after]) = around {
+                Knot::between(*before, *after, at)
+            } else {
+                let last = knots.last().copied().unwrap_or_default();
+                Knot::beyond(last, view, context, step)
+            };
+            ahead.point.push(knot.point);
+            ahead.upper.push(knot.upper);
         }
         ahead
     }
 
-    /// What is kept on the heap.
+    /// Bytes kept on the heap.
     pub(super) fn bytes(&self) -> usize {
-        let horizon = |horizon: &Horizon| {
-            size_of::<Horizon>()
-                + size_of::<(usize, Row, f64)>() * horizon.issued.capacity()
+        let horizon = |horizon: &HorizonModel| {
+            size_of::<HorizonModel>()
+                + size_of::<(usize, Row, f64)>() * horizon.pending.capacity()
                 + horizon.errors.bytes()
         };
         self.horizons.iter().map(horizon).sum::<usize>() + self.ranked.bytes()
@@ -172,7 +198,7 @@ impl Path {
     }
 }
 
-impl Horizon {
+impl HorizonModel {
     fn window(&self) -> Window {
         Window {
             from: self.ahead,
@@ -182,10 +208,10 @@ impl Horizon {
 
     fn learn(&mut self, view: &View<'_>, now: usize, every: usize) {
         while let Some((made_at, row, predicted)) = self
-            .issued
+            .pending
             .pop_front_if(|(made_at, _, _)| *made_at + self.ahead < now)
         {
-            if view.past.made_up(made_at, made_at + self.ahead + 1) > 0 {
+            if view.buffer.imputed(made_at, made_at + self.ahead + 1) > 0 {
                 continue;
             }
             let outcome = view.outcome(made_at, self.window());
@@ -195,37 +221,47 @@ impl Horizon {
         }
     }
 
-    fn predict(&mut self, view: &View<'_>, scene: &Scene) {
-        let row = view.row(scene, self.window());
+    fn predict(&mut self, view: &View<'_>, context: &FeatureContext) {
+        let row = view.row(context, self.window());
         self.predicted = self.ridge.predict(&row);
-        (self.made_at, self.level) = (scene.step(), scene.now.five);
-        self.issued.push_back((scene.step(), row, self.predicted));
+        (self.made_at, self.level) = (context.step(), context.now.five);
+        self.pending
+            .push_back((context.step(), row, self.predicted));
     }
 }
 
-/// A point on the straight line between two knots.
-fn between(before: (f64, f64, f64), after: (f64, f64, f64), at: f64) -> (f64, f64) {
-    let width = after.0 - before.0;
-    let part = if width > 0.0 {
-        (at - before.0) / width
-    } else {
-        1.0
-    };
-    let line = |from: f64, to: f64| from + part * (to - from);
-    (line(before.1, after.1), line(before.2, after.2))
-}
+// === impl Knot ===
 
-/// What followed on similar days, and how far the present is from them, fading by the hour.
-fn beyond(
-    view: &View<'_>,
-    scene: &Scene,
-    step: usize,
-    (_, last, upper): (f64, f64, f64),
-) -> (f64, f64) {
-    let Some((then, hour_before)) = view.similar_days(scene, step) else {
-        return (last, upper);
-    };
-    let hours = count(step) / count(view.grid.minutes(60));
-    let point = then + FADES_TO.powf(hours) * (scene.now.hour() - hour_before);
-    (point, point + (upper - last))
+impl Knot {
+    /// The point at `at` on the straight line from `before` to `after`.
+    fn between(before: Self, after: Self, at: f64) -> Self {
+        let width = after.at - before.at;
+        let part = if width > 0.0 {
+            (at - before.at) / width
+        } else {
+            1.0
+        };
+        let line = |from: f64, to: f64| from + part * (to - from);
+        Self {
+            at,
+            point: line(before.point, after.point),
+            upper: line(before.upper, after.upper),
+        }
+    }
+
+    /// The point `step` steps ahead, beyond the last knot: what followed on similar days, plus how far the present is
+    /// from them, fading by the hour.
+    fn beyond(last: Self, view: &View<'_>, context: &FeatureContext, step: usize) -> Self {
+        let at = count(step);
+        let Some((then, hour_before)) = view.similar_days(context, step) else {
+            return Self { at, ..last };
+        };
+        let hours = at / count(view.grid.minutes(60));
+        let point = then + FADES_TO.powf(hours) * (context.now.hour() - hour_before);
+        Self {
+            at,
+            point,
+            upper: point + (last.upper - last.point),
+        }
+    }
 }

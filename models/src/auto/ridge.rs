@@ -1,5 +1,4 @@
-//! An online linear model: recursive ridge regression that forgets, with a loss that minds being too low.
-//! Knows nothing of demand or time. Next: `mod`.
+//! [`Ridge`]: recursive ridge regression with exponential forgetting and an asymmetric Huber loss.
 //!
 //! # Formula
 //! `G = r G + u x x'`, `b = r b + u z x`; every ten steps `(G + diag(lambda)) beta = b + lambda * prior`.
@@ -8,37 +7,37 @@ use super::features::{FEATURES, GROWTH_OF_SIMILAR_DAYS, Row};
 
 /// Updates before the first solution.
 const LEAST_UPDATES: u32 = 120;
-/// The ridge: a part of the diagonal, and the least of it relative to the intercept's.
+/// The ridge: a part of the diagonal, with a least value relative to the intercept's.
 const RIDGE: (f64, f64) = (0.01, 1e-4);
 /// The ridge of the intercept.
 const RIDGE_OF_INTERCEPT: f64 = 1e-6;
-/// What the prior believes of the growth of similar days: it is repeated in part.
+/// The prior coefficient of the growth on similar days.
 const PRIOR: f64 = 0.4;
-/// The first guess of the size of an error, how fast the guess moves, and how large an error counts.
+/// The initial estimate of the error size, and the rate at which it adapts.
 const SIGMA: f64 = 0.05;
 const SIGMA_MOVES: f64 = 0.002;
 /// Errors of more than this many sigmas have less weight.
 const HUBER: f64 = 3.0;
 
-/// The model and what it has learnt.
+/// The model and its accumulated sums.
 #[derive(Debug, Clone)]
 pub(super) struct Ridge {
-    /// By rows; of use is the lower triangle.
+    /// By rows; only the lower triangle is used.
     gram: [Row; FEATURES],
     moment: Row,
     beta: Row,
     sigma: f64,
     updates: u32,
-    /// Weight of a loss when the prediction was too low, between 0 and 1.
+    /// The weight of the loss when the prediction was too low, between 0 and 1.
     tau: f64,
-    /// What is kept of the past at each update.
+    /// The weight that older updates keep at each update.
     retention: f64,
 }
 
 // === impl Ridge ===
 
 impl Ridge {
-    /// A model that has learnt nothing: it repeats a part of the growth of similar days.
+    /// A model without data: it predicts a part of the growth on similar days.
     pub(super) fn new(tau: f64, half_life: f64) -> Self {
         Self {
             gram: [[0.0; FEATURES]; FEATURES],
@@ -56,7 +55,7 @@ impl Ridge {
         dot(&self.beta, row)
     }
 
-    /// Learns that `row` was followed by `outcome`, `error` more than was predicted.
+    /// Learns that `row` was followed by `outcome`, which was `error` more than predicted.
     pub(super) fn learn(&mut self, row: &Row, outcome: f64, error: f64) {
         let size = error.abs();
         let asymmetry = if error > 0.0 {
@@ -71,7 +70,7 @@ impl Ridge {
         };
         let weight = huber * 2.0 * asymmetry;
         self.sigma += SIGMA_MOVES * (size.min(6.0 * self.sigma + 0.01) - self.sigma);
-        // The upper triangle is never read, but whole rows go through vector registers.
+        // The upper triangle is never read, but whole rows vectorize better.
         for (sums, x) in self.gram.iter_mut().zip(row) {
             let weighted = weight * x;
             for (sum, y) in sums.iter_mut().zip(row) {
@@ -84,7 +83,7 @@ impl Ridge {
         self.updates = self.updates.saturating_add(1);
     }
 
-    /// Brings the coefficients up to date with what was learnt; keeps them where the equations have no solution.
+    /// Solves for the coefficients. Keeps the old ones and returns `false` if the equations have no solution.
     pub(super) fn solve(&mut self) -> bool {
         if self.updates < LEAST_UPDATES {
             return true;
@@ -128,7 +127,7 @@ fn cholesky(a: &mut [Row; FEATURES]) -> Option<()> {
         for j in 0..=i {
             let rest = a[i][j] - dot(&a[i][..j], &a[j][..j]);
             if i == j {
-                // Also false of what is not a number.
+                // False for NaN too.
                 let definite = rest > 0.0;
                 a[i][i] = definite.then(|| rest.sqrt())?;
             } else {
@@ -168,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_linear_law_is_learnt() {
+    fn a_linear_relation_is_learned() {
         let law: Row = std::array::from_fn(|j| 0.1 * crate::series::count(j) - 0.7);
         let mut ridge = Ridge::new(0.5, 1440.0);
         for i in 0..3000 {
@@ -183,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn before_anything_is_learnt_a_part_of_the_growth_of_similar_days_is_repeated() {
+    fn without_data_a_part_of_the_growth_on_similar_days_is_predicted() {
         let ridge = Ridge::new(0.8, 1440.0);
         let mut row = [0.0; FEATURES];
         row[GROWTH_OF_SIMILAR_DAYS] = 2.0;
@@ -191,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn equations_without_a_solution_leave_the_coefficients_alone() {
+    fn equations_without_a_solution_keep_the_coefficients() {
         let mut ridge = Ridge::new(0.8, 1440.0);
         for _ in 0..200 {
             ridge.learn(&[f64::NAN; FEATURES], 1.0, 1.0);
@@ -201,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn too_low_hurts_more_than_too_high() {
+    fn a_prediction_that_is_too_low_weighs_more_than_one_too_high() {
         // The outcome alternates between 0 and 1: the expectile of 0.8 lies at 0.8.
         let mut ridge = Ridge::new(0.8, 1440.0);
         let mut one = [0.0; FEATURES];

@@ -36,7 +36,7 @@ fn ask(auto: &mut Auto, history: &Series) -> Forecast {
     auto.forecast(history, HOUR).unwrap()
 }
 
-fn near(one: &Forecast, other: &Forecast, tolerance: f64) -> bool {
+fn close(one: &Forecast, other: &Forecast, tolerance: f64) -> bool {
     let values = |forecast: &Forecast| {
         let mut values = forecast.point().to_vec();
         values.extend(forecast.upper().unwrap());
@@ -49,7 +49,7 @@ fn near(one: &Forecast, other: &Forecast, tolerance: f64) -> bool {
 }
 
 #[test]
-fn a_history_of_something_else_is_learnt_anew_with_all_that_is_said_of_it() {
+fn a_different_history_is_learned_from_its_beginning() {
     let other = (0..3 * DAY).map(|minute| demand(minute * 7 / 5)).collect();
     let other = Series::from_values(Timestamp::UNIX_EPOCH - HOUR, MINUTE, other);
     let mut kept = auto();
@@ -58,7 +58,7 @@ fn a_history_of_something_else_is_learnt_anew_with_all_that_is_said_of_it() {
 }
 
 #[test]
-fn a_history_that_was_filled_in_before_its_beginning_is_learnt_anew() {
+fn a_backfilled_history_is_learned_from_its_beginning() {
     let all = history(3 * DAY);
     for known in [0, 1, DAY] {
         let mut late = all.clone();
@@ -71,7 +71,7 @@ fn a_history_that_was_filled_in_before_its_beginning_is_learnt_anew() {
 }
 
 #[test]
-fn on_a_coarse_grid_it_says_how_much_it_needs() {
+fn on_a_coarse_grid_the_error_names_the_needed_history() {
     let mut hourly = Auto::new(Config {
         sample_interval: HOUR,
         ..Config::default()
@@ -81,17 +81,17 @@ fn on_a_coarse_grid_it_says_how_much_it_needs() {
         let values = (0..hours).map(|hour| demand(hour * 60)).collect();
         Series::from_values(Timestamp::UNIX_EPOCH, HOUR, values)
     };
-    let refusal = Refusal::InsufficientHistory {
+    let error = ForecastError::InsufficientHistory {
         have: HOUR * 30,
         need: HOUR * 42,
     };
-    assert_eq!(hourly.forecast(&history(30), HOUR), Err(refusal));
+    assert_eq!(hourly.forecast(&history(30), HOUR), Err(error));
     assert!(hourly.forecast(&history(42), HOUR).is_ok());
 }
 
 /// Law F8.
 #[test]
-fn watching_a_history_grow_comes_to_the_same_as_reading_it_at_once() {
+fn learning_a_growing_history_equals_learning_it_at_once() {
     let end = 4 * DAY + 137;
     let mut grown = auto();
     for minutes in (3 * DAY..end).step_by(7) {
@@ -101,28 +101,28 @@ fn watching_a_history_grow_comes_to_the_same_as_reading_it_at_once() {
         ask(&mut grown, &history(end)),
         ask(&mut auto(), &history(end)),
     );
-    assert!(near(&grown, &fresh, 1e-6), "{grown:?}\n{fresh:?}");
+    assert!(close(&grown, &fresh, 1e-6), "{grown:?}\n{fresh:?}");
     assert_eq!(
         grown.quality().map(|q| q.coverage),
         fresh.quality().map(|q| q.coverage)
     );
 }
 
-/// Law F8 for a history whose beginning is dropped once it has been learnt, as a controller drops it.
+/// Law F8 for a history whose beginning is dropped after it was learned, as the controller does.
 #[test]
-fn a_window_that_slides_is_a_history_that_grows() {
+fn a_sliding_window_is_learned_like_a_growing_history() {
     let (mut slid, mut grown) = (auto(), auto());
     ask(&mut slid, &history(3 * DAY));
     for end in (3 * DAY + 1..5 * DAY).step_by(71) {
         let (all, mut newest) = (history(end), history(end));
         newest.truncate_front(26 * 60);
         let (slid, grown) = (ask(&mut slid, &newest), ask(&mut grown, &all));
-        assert!(near(&slid, &grown, 1e-6), "at {end}: {slid:?}\n{grown:?}");
+        assert!(close(&slid, &grown, 1e-6), "at {end}: {slid:?}\n{grown:?}");
     }
 }
 
 #[test]
-fn the_answer_is_the_same_bit_by_bit_every_time() {
+fn forecasts_are_bit_for_bit_repeatable() {
     assert_eq!(
         ask(&mut auto(), &history(3 * DAY)),
         ask(&mut auto(), &history(3 * DAY))
@@ -130,7 +130,7 @@ fn the_answer_is_the_same_bit_by_bit_every_time() {
 }
 
 #[test]
-fn the_demand_of_the_coming_minutes_stays_within_the_forecast_as_often_as_asked() {
+fn coverage_is_close_to_the_quantile() {
     let mut auto = auto();
     let (mut within, mut asked) = (0, 0);
     for now in 7 * DAY..8 * DAY {
@@ -156,7 +156,7 @@ fn the_demand_of_the_coming_minutes_stays_within_the_forecast_as_often_as_asked(
 
 /// Law F3.
 #[test]
-fn the_unit_of_the_demand_does_not_matter() {
+fn the_unit_of_demand_does_not_change_the_forecast() {
     for factor in [1024.0, 1e-6, 3.7] {
         let scaled = of((0..3 * DAY).map(|i| demand(i) * factor).collect());
         let forecast = ask(&mut auto(), &scaled);
@@ -170,7 +170,7 @@ fn the_unit_of_the_demand_does_not_matter() {
 }
 
 #[test]
-fn what_cannot_be_answered_honestly_is_refused_with_its_reason() {
+fn an_unusable_history_is_an_error_with_its_reason() {
     let mut silent = history(2 * DAY);
     silent.advance_to(silent.end() + MINUTE * 4);
     let holes = (0..2 * DAY).map(|i| if i % 5 < 2 { f64::NAN } else { demand(i) });
@@ -182,13 +182,13 @@ fn what_cannot_be_answered_honestly_is_refused_with_its_reason() {
         ("ZeroSeries", of(vec![0.0; 300])),
     ];
     for (reason, history) in cases {
-        let refusal = auto().forecast(&history, HOUR).unwrap_err();
-        assert_eq!(refusal.reason(), reason, "{refusal}");
+        let error = auto().forecast(&history, HOUR).unwrap_err();
+        assert_eq!(error.reason(), reason, "{error}");
     }
 }
 
 #[test]
-fn two_hours_are_enough_to_begin_with_and_said_to_be_few() {
+fn two_hours_of_history_give_a_forecast_with_a_note() {
     let forecast = ask(&mut auto(), &history(130));
     assert!(
         forecast.notes().contains(&Note::WarmingUp),
@@ -200,7 +200,7 @@ fn two_hours_are_enough_to_begin_with_and_said_to_be_few() {
 }
 
 #[test]
-fn a_constant_is_its_own_forecast() {
+fn a_constant_history_is_forecast_exactly() {
     let forecast = ask(&mut auto(), &of(vec![7.0; 2 * DAY]));
     assert!(forecast.notes().contains(&Note::Constant));
     let close = |value: &f64| (value - 7.0).abs() < 1e-6;
@@ -229,7 +229,7 @@ fn a_shift_of_the_level_is_followed_and_noted() {
 }
 
 #[test]
-fn absurd_values_are_not_believed_unless_they_go_on() {
+fn outliers_are_rejected_unless_they_last() {
     let clean = ask(&mut auto(), &history(3 * DAY)).direct().unwrap().value;
     let poisoned = (0..3 * DAY).map(|i| {
         if i % 997 == 5 {
@@ -264,7 +264,7 @@ fn absurd_values_are_not_believed_unless_they_go_on() {
 }
 
 #[test]
-fn a_history_that_begins_with_nonsense_is_judged_by_what_follows() {
+fn outliers_at_the_beginning_are_rejected() {
     let poisoned = |minutes: usize| {
         let mut values: Vec<f64> = (0..minutes).map(demand).collect();
         values[0] = 501_319_796_116.690_37;
@@ -285,7 +285,7 @@ fn a_history_that_begins_with_nonsense_is_judged_by_what_follows() {
         ask(&mut auto(), &history(3 * DAY)),
         ask(&mut auto(), &poisoned(3 * DAY)),
     );
-    assert!(near(&clean, &forecast, 0.05), "{clean:?}\n{forecast:?}");
+    assert!(close(&clean, &forecast, 0.05), "{clean:?}\n{forecast:?}");
     let rejected = Note::SpikesRejected { slots: 2 };
     assert!(
         forecast.notes().contains(&rejected),
@@ -295,7 +295,7 @@ fn a_history_that_begins_with_nonsense_is_judged_by_what_follows() {
 }
 
 #[test]
-fn a_burst_that_recurs_is_believed_however_high_it_is() {
+fn a_recurring_burst_is_demand_at_any_height() {
     let bursts = |i: usize| {
         if (60..63).contains(&(i % 120)) {
             2.0
@@ -327,18 +327,18 @@ fn finer_samples_are_averaged_to_minutes() {
     };
     let fine = ask(&mut Auto::new(config).unwrap(), &history_of_quarters);
     let minutes = ask(&mut auto(), &history(2 * DAY));
-    assert!(near(&fine, &minutes, 1e-6), "{fine:?}\n{minutes:?}");
+    assert!(close(&fine, &minutes, 1e-6), "{fine:?}\n{minutes:?}");
 }
 
 #[test]
-fn an_objective_settles_on_the_quantile_that_keeps_it() {
+fn an_under_provisioning_target_converges_to_its_quantile() {
     let asked = |percent| {
-        let aim = Aim::UnderProvisioned {
+        let service_level = ServiceLevel::UnderProvisioned {
             percent,
             per_replica: Some(2.0),
         };
         let config = Config {
-            aim,
+            service_level,
             ..Config::default()
         };
         let mut auto = Auto::new(config).unwrap();
@@ -361,13 +361,13 @@ fn memory_is_bounded_and_does_not_grow() {
 }
 
 #[test]
-fn settings_out_of_range_are_refused_by_name() {
-    let aim = |aim| Config {
-        aim,
+fn settings_out_of_range_are_errors_that_name_the_field() {
+    let service_level = |service_level| Config {
+        service_level,
         ..Config::default()
     };
     let promise = |percent| {
-        aim(Aim::UnderProvisioned {
+        service_level(ServiceLevel::UnderProvisioned {
             percent,
             per_replica: None,
         })
@@ -377,8 +377,8 @@ fn settings_out_of_range_are_refused_by_name() {
         ..Config::default()
     };
     let cases = [
-        (aim(Aim::Quantile(1.0)), "quantile"),
-        (aim(Aim::Quantile(f64::NAN)), "quantile"),
+        (service_level(ServiceLevel::Quantile(1.0)), "quantile"),
+        (service_level(ServiceLevel::Quantile(f64::NAN)), "quantile"),
         (promise(0.0), "maxUnderProvisionedPercent"),
         (promise(f64::INFINITY), "maxUnderProvisionedPercent"),
         (lead, "leadTimeSeconds"),

@@ -1,12 +1,12 @@
-//! How good a forecast is as a forecast, whatever an autoscaler makes of it. Next: `score`.
+//! [`Accuracy`]: how good a forecast is by itself, independent of an autoscaler that uses it.
 
-use super::{Path, Workload, count, mean};
+use super::{CandidateForecast, Workload, count, mean};
 
-/// How far forecasts lie from what came.
+/// The errors of forecasts against actual demand.
 ///
 /// # Shape
-/// Over the minutes that count of which the whole window lies within the demand, with `F` the forecast and `Z` the
-/// highest demand of its window. Minutes without a forecast are left out, and `answered` says how many were not.
+/// Over the counted minutes whose whole window lies within the demand, with `F` the forecast and `Z` the peak demand of
+/// its window. Minutes without a forecast are left out; `answered` is the share of the others.
 ///
 /// # Units
 /// Losses and errors are in percent of the mean demand; shares in percent.
@@ -27,16 +27,15 @@ pub struct Accuracy {
 // === impl Accuracy ===
 
 impl Accuracy {
-    /// Judges the forecasts of a path by what came: `came` is [`highest_of_next`] of the same workload. `None` if there
-    /// is no forecast at all.
+    /// The accuracy of forecasts; `actual` is [`highest_of_next`] of the same workload. `None` without any forecast.
     #[must_use]
-    pub fn of(workload: &Workload<'_>, path: &Path, came: &[f64]) -> Option<Self> {
+    pub fn of(workload: &Workload<'_>, path: &CandidateForecast, actual: &[f64]) -> Option<Self> {
         let scale = 100.0 / mean(workload.counted_demand().iter().copied())?;
         let pairs = || {
             let forecasts = workload.counted(&path.forecast).iter();
             forecasts
-                .zip(came)
-                .filter_map(|(forecast, &came)| Some((came, (*forecast)?)))
+                .zip(actual)
+                .filter_map(|(forecast, &actual)| Some((actual, (*forecast)?)))
         };
         let pinball = |q: f64| {
             let loss = |(z, f): (f64, f64)| q * (z - f).max(0.0) + (1.0 - q) * (f - z).max(0.0);
@@ -47,12 +46,12 @@ impl Accuracy {
             pinball_95: scale * pinball(0.95)?,
             absolute: 2.0 * scale * pinball(0.5)?,
             coverage: 100.0 * mean(pairs().map(|(z, f)| f64::from(z <= f)))?,
-            answered: 100.0 * count(pairs().count()) / count(came.len()),
+            answered: 100.0 * count(pairs().count()) / count(actual.len()),
         })
     }
 }
 
-/// Of each minute that counts, the highest demand of it and the `window` minutes after it, as far as they are known.
+/// The peak demand of each counted minute and the `window` minutes after it, while these are known.
 #[must_use]
 pub fn highest_of_next(workload: &Workload<'_>, window: usize) -> Vec<f64> {
     let windows = workload.counted_demand().windows(window + 1);
@@ -66,20 +65,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn accuracy_is_what_a_hand_computes() {
+    fn accuracy_matches_values_computed_by_hand() {
         let mut demand = vec![0.0; 31];
         demand.extend([10.0, 20.0, 5.0, 5.0]);
         let workload = Workload::counted_from(&demand, 31).unwrap();
-        let came = highest_of_next(&workload, 1);
-        assert_eq!(came, [20.0, 20.0, 5.0]);
+        let actual = highest_of_next(&workload, 1);
+        assert_eq!(actual, [20.0, 20.0, 5.0]);
         let mut forecast = vec![Some(1e9); 30];
         forecast.extend([Some(10.0), None, Some(7.0), Some(1e9)]);
-        let path = Path {
+        let path = CandidateForecast {
             setting: 0.0,
             forecast,
         };
         // The mean demand is 10; 10 too low, none, 2 too high.
-        let accuracy = Accuracy::of(&workload, &path, &came).unwrap();
+        let accuracy = Accuracy::of(&workload, &path, &actual).unwrap();
         let seen = [
             (accuracy.pinball_90, 10.0 * (0.9 * 10.0 + 0.1 * 2.0) / 2.0),
             (accuracy.pinball_95, 10.0 * (0.95 * 10.0 + 0.05 * 2.0) / 2.0),
@@ -93,10 +92,10 @@ mod tests {
                 "{seen}, expected {expected}"
             );
         }
-        let silent = Path {
+        let silent = CandidateForecast {
             setting: 0.0,
             forecast: vec![None; 34],
         };
-        assert_eq!(Accuracy::of(&workload, &silent, &came), None);
+        assert_eq!(Accuracy::of(&workload, &silent, &actual), None);
     }
 }

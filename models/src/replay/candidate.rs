@@ -1,44 +1,44 @@
-//! Whoever forecasts in a replay: what it is asked every minute, and the knob by which it trades cost for safety. It
-//! refuses to show a contender anything of the future. Next: `contenders`, `accuracy`.
+//! [`Candidate`]: a forecaster under comparison, and [`Tuning`], the parameter that trades its cost for safety. A
+//! candidate sees only the demand before the minute it is asked in.
 
 use super::{Workload, mean};
 
-/// A forecast of demand over the next minutes, asked for anew every minute.
+/// A forecast of demand over the next minutes, made every minute.
 ///
 /// One value replays one workload. Minutes come in order, each once: those before the run by
 /// [`learn`](Self::learn), those of the run by [`at`](Self::at).
 pub trait Candidate {
-    /// How tables call it.
+    /// The name in tables.
     fn name(&self) -> &'static str;
 
-    /// By what it is made more or less generous.
-    fn knob(&self) -> Knob {
-        Knob::Margin
+    /// The tuning parameter.
+    fn tuning(&self) -> Tuning {
+        Tuning::Margin
     }
 
-    /// Takes in the minutes before the run; `known` is all demand so far, the newest last.
+    /// Learns a minute before the run; `known` is all demand so far, the newest last.
     fn learn(&mut self, known: &[f64]) {
         let _ = known;
     }
 
-    /// The demand to provide for from minute `known.len()` on, in the unit of the metric; `known` is all before it.
+    /// The demand to provide for from minute `known.len()` on, in the unit of the metric; `known` is the demand before.
     ///
-    /// One value per setting of its knob, in that order; of [`Knob::Margin`], one value. Empty: no forecast.
+    /// One value per tuning setting, in that order, or a single value for [`Tuning::Margin`]. Empty without a forecast.
     fn at(&mut self, known: &[f64]) -> Vec<f64>;
 }
 
-/// By what a contender is made more or less generous.
+/// The parameter that trades cost for safety.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Knob {
+pub enum Tuning {
     /// The forecast is raised by each of [`MARGINS`].
     Margin,
-    /// It is asked for each of these quantiles, in `(0, 1)`, rising.
+    /// The candidate forecasts each of these quantiles, in `(0, 1)`, ascending.
     Quantile(&'static [f64]),
-    /// It is asked to stay below each of these parts of under-provisioned minutes, in percent.
+    /// The candidate keeps under-provisioned minutes below each of these percentages.
     Percent(&'static [f64]),
 }
 
-/// Parts of a forecast that are put on top of it, to see what safety costs.
+/// The margins by which forecasts are raised, as fractions.
 pub const MARGINS: [f64; 13] = [
     0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.2,
 ];
@@ -46,22 +46,22 @@ pub const MARGINS: [f64; 13] = [
 /// No forecast exceeds this multiple of the highest demand so far.
 const CEILING: f64 = crate::CEILING_RATIO;
 
-/// The forecasts of one setting of the knob.
+/// The forecasts at one tuning setting.
 ///
 /// # Shape
 /// One value a minute of the run, as [`run`](super::run) wants it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Path {
-    /// The margin or the quantile.
+pub struct CandidateForecast {
+    /// The margin, quantile or percentage.
     pub setting: f64,
-    /// What was forecast at the start of each minute.
+    /// The forecast at the start of each minute.
     pub forecast: Vec<Option<f64>>,
 }
 
-// === impl Knob ===
+// === impl Tuning ===
 
-impl Knob {
-    /// Its settings, rising.
+impl Tuning {
+    /// The settings, ascending.
     #[must_use]
     pub fn settings(&self) -> &'static [f64] {
         match self {
@@ -70,7 +70,7 @@ impl Knob {
         }
     }
 
-    /// How a setting is written: `+10 %`, `q=0.9` or `a=1 %`.
+    /// The text of a setting: `+10 %`, `q=0.9` or `a=1 %`.
     #[must_use]
     pub fn label(&self, setting: f64) -> String {
         match self {
@@ -81,29 +81,29 @@ impl Knob {
     }
 }
 
-/// Asks a contender through the whole workload, at every setting of its knob; no value exceeds 1.5 times the highest
-/// demand that was known.
-pub fn paths(contender: &mut dyn Candidate, workload: &Workload<'_>) -> Vec<Path> {
+/// The forecasts of a candidate over the whole workload, at every tuning setting. No value exceeds 1.5 times the
+/// highest demand known at that time.
+pub fn forecasts(candidate: &mut dyn Candidate, workload: &Workload<'_>) -> Vec<CandidateForecast> {
     let (demand, first) = (workload.demand(), workload.first());
-    let knob = contender.knob();
-    let empty = |&setting: &f64| Path {
+    let tuning = candidate.tuning();
+    let empty = |&setting: &f64| CandidateForecast {
         setting,
         forecast: Vec::with_capacity(demand.len() - first),
     };
-    let mut paths: Vec<Path> = knob.settings().iter().map(empty).collect();
+    let mut paths: Vec<CandidateForecast> = tuning.settings().iter().map(empty).collect();
     let mut highest: f64 = 0.0;
     for (t, &newest) in (1..).zip(demand.iter().take(demand.len() - 1)) {
         let known = demand.get(..t).unwrap_or_default();
         highest = highest.max(newest);
         if t < first {
-            contender.learn(known);
+            candidate.learn(known);
             continue;
         }
-        let answer = contender.at(known);
+        let answer = candidate.at(known);
         for (i, path) in paths.iter_mut().enumerate() {
-            let value = match knob {
-                Knob::Margin => answer.first().map(|value| value * (1.0 + path.setting)),
-                Knob::Quantile(_) | Knob::Percent(_) => answer.get(i).copied(),
+            let value = match tuning {
+                Tuning::Margin => answer.first().map(|value| value * (1.0 + path.setting)),
+                Tuning::Quantile(_) | Tuning::Percent(_) => answer.get(i).copied(),
             };
             path.forecast
                 .push(value.map(|value| value.min(CEILING * highest)));
@@ -112,7 +112,7 @@ pub fn paths(contender: &mut dyn Candidate, workload: &Workload<'_>) -> Vec<Path
     paths
 }
 
-/// The highest of minutes `from..=from + window` of what is known; `None` if they are not all known.
+/// The highest demand of minutes `from..=from + window`; `None` if they are not all known.
 pub(super) fn highest(known: &[f64], from: usize, window: usize) -> Option<f64> {
     known
         .get(from..=from + window)?
@@ -130,29 +130,29 @@ pub(super) fn level(known: &[f64], end: usize, minutes: usize) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// Answers with the newest value, and notes what it was shown.
+    /// Forecasts the newest value, and records its calls.
     #[derive(Default)]
-    struct Witness {
-        learnt: Vec<usize>,
+    struct RecordingCandidate {
+        learned: Vec<usize>,
         asked: Vec<usize>,
         quantiles: bool,
     }
 
-    impl Candidate for Witness {
+    impl Candidate for RecordingCandidate {
         fn name(&self) -> &'static str {
-            "witness"
+            "recorder"
         }
 
-        fn knob(&self) -> Knob {
+        fn tuning(&self) -> Tuning {
             if self.quantiles {
-                Knob::Quantile(&[0.5, 0.9])
+                Tuning::Quantile(&[0.5, 0.9])
             } else {
-                Knob::Margin
+                Tuning::Margin
             }
         }
 
         fn learn(&mut self, known: &[f64]) {
-            self.learnt.push(known.len());
+            self.learned.push(known.len());
         }
 
         fn at(&mut self, known: &[f64]) -> Vec<f64> {
@@ -167,13 +167,13 @@ mod tests {
     }
 
     #[test]
-    fn a_contender_sees_every_minute_once_and_never_the_future() {
+    fn a_candidate_sees_every_minute_once_and_never_the_future() {
         let demand = rising();
         let workload = Workload::counted_from(&demand, 33).unwrap();
-        let mut witness = Witness::default();
-        let paths = paths(&mut witness, &workload);
-        assert_eq!(witness.learnt, [1, 2]);
-        assert_eq!(witness.asked, (3..40).collect::<Vec<_>>());
+        let mut recorder = RecordingCandidate::default();
+        let paths = forecasts(&mut recorder, &workload);
+        assert_eq!(recorder.learned, [1, 2]);
+        assert_eq!(recorder.asked, (3..40).collect::<Vec<_>>());
         assert_eq!(paths.len(), MARGINS.len());
         assert!(paths.iter().all(|path| path.forecast.len() == 37));
     }
@@ -182,7 +182,7 @@ mod tests {
     fn a_margin_raises_the_forecast_up_to_the_ceiling() {
         let demand = rising();
         let workload = Workload::counted_from(&demand, 33).unwrap();
-        let paths = paths(&mut Witness::default(), &workload);
+        let paths = forecasts(&mut RecordingCandidate::default(), &workload);
         let first = |setting: f64| {
             let path = paths
                 .iter()
@@ -196,14 +196,14 @@ mod tests {
     }
 
     #[test]
-    fn a_contender_with_quantiles_has_a_path_for_each() {
+    fn a_candidate_with_quantiles_has_forecasts_for_each() {
         let demand = rising();
         let workload = Workload::counted_from(&demand, 33).unwrap();
-        let mut witness = Witness {
+        let mut recorder = RecordingCandidate {
             quantiles: true,
-            ..Witness::default()
+            ..RecordingCandidate::default()
         };
-        let paths = paths(&mut witness, &workload);
+        let paths = forecasts(&mut recorder, &workload);
         let firsts: Vec<_> = paths
             .iter()
             .map(|path| (path.setting, path.forecast[0]))
@@ -212,9 +212,9 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_written_as_in_the_tables() {
-        assert_eq!(Knob::Margin.label(0.1), "+10 %");
-        assert_eq!(Knob::Quantile(&[]).label(0.95), "q=0.95");
-        assert_eq!(Knob::Percent(&[]).label(0.5), "a=0.5 %");
+    fn settings_have_the_text_of_the_tables() {
+        assert_eq!(Tuning::Margin.label(0.1), "+10 %");
+        assert_eq!(Tuning::Quantile(&[]).label(0.95), "q=0.95");
+        assert_eq!(Tuning::Percent(&[]).label(0.5), "a=0.5 %");
     }
 }

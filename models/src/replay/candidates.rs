@@ -1,51 +1,50 @@
-//! The contenders: naive repetitions, a calibrated "it stays as it is", and any forecaster of this crate refitted now
-//! and then. Next: `learning`, `contender`.
+//! The candidates: naive repetitions, calibrated persistence, and any forecaster of this crate refitted at intervals.
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::candidate::{Candidate, Knob, highest, level};
+use super::candidate::{Candidate, Tuning, highest, level};
 use super::{DAY, mean, median};
-use crate::conformal::{Errors, Ranked};
+use crate::conformal::{Errors, RankedErrors};
 use crate::grid::Grid;
 use crate::{Forecast, Forecaster, Series};
 
 const MINUTE: SignedDuration = SignedDuration::from_secs(60);
 
-/// Seasons that the statistics of several look at.
+/// The number of seasons of the statistics over several.
 const SEASONS: usize = 7;
 
-/// The span over which the present level is compared with yesterday's, in minutes, and the bounds of that ratio.
+/// Minutes over which the current level is compared with yesterday's, and the bounds of that ratio.
 const RATIO_SPAN: usize = 15;
 const RATIO_BOUNDS: (f64, f64) = (0.2, 5.0);
 
-/// A contender without memory: a function of the demand so far.
+/// A candidate without state: a function of the demand so far.
 ///
 /// # Shape
 /// Each forecasts the highest demand of minutes `t..=t + window`, from the demand before `t`.
 #[derive(Debug, Clone, Copy)]
-pub struct Plain {
+pub struct NaiveCandidate {
     name: &'static str,
     window: usize,
     forecast: fn(&[f64], usize) -> Option<f64>,
 }
 
-/// The mean of the last five minutes, raised by the quantile of its own errors, as a calibrated forecaster is.
+/// Calibrated persistence: the mean of the last five minutes, raised by the quantile of its own errors.
 #[derive(Debug)]
-pub struct Calibrated {
+pub struct CalibratedPersistence {
     quantiles: &'static [f64],
     window: usize,
     /// Added to demand before taking logarithms.
     offset: Option<f64>,
     errors: Errors,
-    ranked: Ranked,
-    /// Of each quantile, the error at or below which that part lies.
+    ranked: RankedErrors,
+    /// The quantiles of the errors, in the order of `quantiles`.
     raised_by: Vec<f64>,
 }
 
-/// A forecaster of this crate, fitted every so often to the demand of the last days; in between, and when a fit is
-/// refused, its last forecast goes on.
+/// A forecaster of this crate, refitted at an interval to the demand of the last days. Between fits, and when a fit
+/// fails, its last forecast stays in use.
 #[derive(Debug)]
-pub struct Refitted {
+pub struct RefittedCandidate {
     name: &'static str,
     forecaster: Box<dyn Forecaster>,
     /// In minutes.
@@ -55,11 +54,11 @@ pub struct Refitted {
     last: Option<Forecast>,
 }
 
-// === impl Plain ===
+// === impl NaiveCandidate ===
 
-impl Plain {
-    /// All of them: `hpa` (the last minute, so that its margin is a lowered target), and the same window yesterday, a
-    /// week ago, yesterday at today's level, and the median and the maximum of the last seven days.
+impl NaiveCandidate {
+    /// All naive candidates: `hpa` (the last minute; a margin on it is a lower target), the same window yesterday and
+    /// a week ago, yesterday's window scaled to today's level, and the median and maximum of the last seven days.
     #[must_use]
     pub fn all(window: usize) -> [Self; 6] {
         let plain = |name, forecast| Self {
@@ -80,7 +79,7 @@ impl Plain {
     }
 }
 
-impl Candidate for Plain {
+impl Candidate for NaiveCandidate {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -90,7 +89,7 @@ impl Candidate for Plain {
     }
 }
 
-/// The highest of the same window, so many minutes ago.
+/// The highest demand of the same window, `minutes` minutes ago.
 fn ago(known: &[f64], window: usize, minutes: usize) -> Option<f64> {
     highest(known, known.len().checked_sub(minutes)?, window)
 }
@@ -108,20 +107,20 @@ fn yesterday_at_level(known: &[f64], window: usize) -> Option<f64> {
     Some(highest(known, yesterday, window)? * ratio)
 }
 
-/// The highest of the same window on each of the last days.
+/// The highest demand of the same window on each of the last days.
 fn seasons(known: &[f64], window: usize) -> Vec<f64> {
     (1..=SEASONS)
         .filter_map(|day| ago(known, window, day * DAY))
         .collect()
 }
 
-// === impl Calibrated ===
+// === impl CalibratedPersistence ===
 
-impl Calibrated {
-    /// The span of the level, and how often the errors are ranked anew, in minutes.
+impl CalibratedPersistence {
+    /// Minutes of the level, and minutes between two rankings of the errors.
     const SPAN: usize = 5;
 
-    /// A contender that answers for each of these quantiles.
+    /// A candidate for these quantiles.
     #[must_use]
     pub fn new(quantiles: &'static [f64], window: usize) -> Self {
         Self {
@@ -129,18 +128,18 @@ impl Calibrated {
             window,
             offset: None,
             errors: Errors::with_capacity(8 * DAY),
-            ranked: Ranked::new(Grid::new(MINUTE)),
+            ranked: RankedErrors::new(Grid::new(MINUTE)),
             raised_by: Vec::new(),
         }
     }
 
-    /// Notes how far off the forecast was whose window has just ended.
+    /// Records the error of the forecast whose window has just ended.
     fn record(&mut self, known: &[f64], offset: f64) -> Option<()> {
         let made = known.len().checked_sub(self.window + 1)?;
         let forecast = level(known, made, Self::SPAN)?;
-        let came = highest(known, made, self.window)?;
+        let actual = highest(known, made, self.window)?;
         self.errors
-            .record(made, (came + offset).ln() - (forecast + offset).ln());
+            .record(made, (actual + offset).ln() - (forecast + offset).ln());
         Some(())
     }
 
@@ -158,7 +157,7 @@ impl Calibrated {
         }
     }
 
-    /// Twice the mean of all before the run; errors of earlier minutes are made up for then.
+    /// Sets the offset to twice the mean before the run, and records the errors of the minutes before.
     fn begin(&mut self, known: &[f64]) -> f64 {
         let offset = 2.0
             * mean(known.iter().copied())
@@ -173,13 +172,13 @@ impl Calibrated {
     }
 }
 
-impl Candidate for Calibrated {
+impl Candidate for CalibratedPersistence {
     fn name(&self) -> &'static str {
         "persist+conformal"
     }
 
-    fn knob(&self) -> Knob {
-        Knob::Quantile(self.quantiles)
+    fn tuning(&self) -> Tuning {
+        Tuning::Quantile(self.quantiles)
     }
 
     fn at(&mut self, known: &[f64]) -> Vec<f64> {
@@ -199,13 +198,13 @@ impl Candidate for Calibrated {
     }
 }
 
-// === impl Refitted ===
+// === impl RefittedCandidate ===
 
-impl Refitted {
-    /// How long a forecast goes on when no fit succeeds, at most: two days.
+impl RefittedCandidate {
+    /// How long a forecast stays in use while fits fail: two days.
     const HORIZON: usize = 2 * DAY;
 
-    /// A contender that fits every `refit_every` minutes and forecasts the highest demand of the next `window`
+    /// A candidate that fits every `refit_every` minutes and forecasts the highest demand of the next `window`
     /// minutes.
     #[must_use]
     pub fn new(
@@ -235,7 +234,7 @@ impl Refitted {
     }
 }
 
-impl Candidate for Refitted {
+impl Candidate for RefittedCandidate {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -262,7 +261,7 @@ fn span(minutes: usize) -> SignedDuration {
     SignedDuration::from_mins(i64::try_from(minutes).unwrap_or(i64::MAX / 60))
 }
 
-/// Any instant does to count minutes from.
+/// A minute as an instant, counted from the epoch.
 fn instant(minute: usize) -> Timestamp {
     Timestamp::UNIX_EPOCH
         .checked_add(span(minute))
@@ -272,18 +271,18 @@ fn instant(minute: usize) -> Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::replay::{Accuracy, Workload, highest_of_next, paths};
-    use crate::{Refusal, seasonal};
+    use crate::replay::{Accuracy, Workload, forecasts, highest_of_next};
+    use crate::{ForecastError, seasonal};
 
-    fn named(name: &str, window: usize) -> Plain {
-        Plain::all(window)
+    fn named(name: &str, window: usize) -> NaiveCandidate {
+        NaiveCandidate::all(window)
             .into_iter()
             .find(|plain| plain.name() == name)
             .unwrap()
     }
 
     #[test]
-    fn each_naive_contender_repeats_what_its_name_says() {
+    fn each_naive_candidate_repeats_the_named_window() {
         // Eight days of one step each: day 0 is at 1, 3, 5, 7, 2, 4, 6, 8; the last minute of the window is 0.5 higher.
         let levels = [1.0, 3.0, 5.0, 7.0, 2.0, 4.0, 6.0, 8.0];
         let mut known: Vec<f64> = levels.iter().flat_map(|&level| vec![level; DAY]).collect();
@@ -310,9 +309,9 @@ mod tests {
     }
 
     #[test]
-    fn without_the_past_they_need_they_are_silent() {
+    fn without_enough_history_there_is_no_forecast() {
         let known = [1.0; 100];
-        for plain in Plain::all(5) {
+        for plain in NaiveCandidate::all(5) {
             let silent = named(plain.name(), 5).at(&known).is_empty();
             assert_eq!(silent, plain.name() != "hpa", "{}", plain.name());
         }
@@ -328,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_calibrated_level_covers_what_was_asked_for() {
+    fn calibrated_persistence_covers_its_quantile() {
         // Noise from a linear congruence: as irregular as needed, and always the same.
         let noise = |state: &mut u32| {
             *state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -336,11 +335,11 @@ mod tests {
         };
         let demand: Vec<f64> = (0..7200).scan(7, |state, _| noise(state)).collect();
         let workload = Workload::new(&demand).unwrap();
-        let mut contender = Calibrated::new(&[0.5, 0.9], 5);
-        let came = highest_of_next(&workload, 5);
-        let paths = paths(&mut contender, &workload);
+        let mut candidate = CalibratedPersistence::new(&[0.5, 0.9], 5);
+        let actual = highest_of_next(&workload, 5);
+        let paths = forecasts(&mut candidate, &workload);
         for (path, asked) in paths.iter().zip([50.0, 90.0]) {
-            let accuracy = Accuracy::of(&workload, path, &came).unwrap();
+            let accuracy = Accuracy::of(&workload, path, &actual).unwrap();
             assert!(
                 (accuracy.coverage - asked).abs() < 2.0,
                 "{asked}: {accuracy:?}"
@@ -348,14 +347,14 @@ mod tests {
         }
     }
 
-    /// Forecasts how often it was asked; refuses every second time.
+    /// Forecasts the number of calls; fails at the second one.
     #[derive(Debug, Default)]
-    struct Stub {
+    struct CountingForecaster {
         asked: u32,
         seen: Vec<usize>,
     }
 
-    impl Forecaster for Stub {
+    impl Forecaster for CountingForecaster {
         fn name(&self) -> &'static str {
             "stub"
         }
@@ -372,11 +371,11 @@ mod tests {
             &mut self,
             history: &Series,
             horizon: SignedDuration,
-        ) -> Result<Forecast, Refusal> {
+        ) -> Result<Forecast, ForecastError> {
             self.asked += 1;
             self.seen.push(history.len());
             if self.asked == 2 {
-                return Err(Refusal::ZeroSeries);
+                return Err(ForecastError::ZeroSeries);
             }
             let length = u32::try_from(whole_minutes(horizon)).unwrap_or(0);
             let path = (0..length)
@@ -387,10 +386,11 @@ mod tests {
     }
 
     #[test]
-    fn a_refitted_forecaster_goes_on_with_its_last_forecast() {
+    fn a_refitted_forecaster_reuses_its_last_forecast() {
         let demand = [1.0; 100];
-        let mut contender = Refitted::new("stub", Box::new(Stub::default()), 10, 4);
-        let answers: Vec<f64> = (50..80).flat_map(|t| contender.at(&demand[..t])).collect();
+        let mut candidate =
+            RefittedCandidate::new("stub", Box::new(CountingForecaster::default()), 10, 4);
+        let answers: Vec<f64> = (50..80).flat_map(|t| candidate.at(&demand[..t])).collect();
         let fitted = |first: u32, fit: u32| {
             (first..).map(move |i| f64::from(fit) * 10_000.0 + f64::from(i + 4))
         };
@@ -399,12 +399,12 @@ mod tests {
     }
 
     #[test]
-    fn a_forecaster_of_the_crate_plays_as_the_naive_one_does() {
+    fn a_forecaster_of_the_crate_agrees_with_the_naive_candidate() {
         let demand: Vec<f64> = (0..3000_u32).map(|t| f64::from(t % 97) + 1.0).collect();
         let forecaster =
             Box::new(seasonal::SeasonalNaive::new(seasonal::Config::default()).unwrap());
-        let mut contender = Refitted::new("seasonalNaive", forecaster, 1, 5);
-        let (mine, theirs) = (contender.at(&demand), named("snaive-day", 5).at(&demand));
+        let mut candidate = RefittedCandidate::new("seasonalNaive", forecaster, 1, 5);
+        let (mine, theirs) = (candidate.at(&demand), named("snaive-day", 5).at(&demand));
         assert!((mine[0] - theirs[0]).abs() < 1e-9, "{mine:?} {theirs:?}");
     }
 }

@@ -1,17 +1,16 @@
-//! Replays the demand of a workload, minute by minute, against a horizontal autoscaler that may be told a forecast:
-//! the yardstick of every forecaster here. It refuses to model clusters; a forecaster is a list of numbers to it.
-//! Next: `score`, `contender`, `accuracy`, `summary`.
+//! Replays the demand of a workload, minute by minute, against a horizontal autoscaler with or without a forecast. All
+//! forecasters of this crate are compared this way. Clusters are not simulated, and a forecaster is a list of numbers.
 //!
 //! # The autoscaler that is replayed
-//! A service runs as a number of equal *replicas*. An operator has said how much demand one of them should carry: the
+//! A service runs as a number of equal *replicas*. An operator configures how much demand one of them should carry: the
 //! *target*. Every minute the autoscaler proposes `ceil(demand of the last minute / target)` replicas, unless that
-//! is within 10 % of what the current ones should carry; then it leaves them alone. A forecast is one more proposal by
+//! is within 10 % of what the current ones should carry; then it keeps them. A forecast is one more proposal by
 //! the same rule, and the highest proposal wins. More replicas are asked for at once but serve only after a *start-up
 //! time*; fewer only once no proposal of the last five minutes was higher, and then at once. This is the rule of the
 //! Kubernetes HPA, with a minute for its 15 seconds and no limit to how fast it may grow.
 //!
-//! `cargo run --release -p foretide-models --example replay -- FOLDER` replays every contender on a folder of traces
-//! and prints what each came to.
+//! `cargo run --release -p foretide-models --example replay -- FOLDER` replays every candidate on a folder of traces
+//! and prints their results.
 //!
 //! # Shape
 //! `demand[t]` is the mean of minute `t`, of the whole workload, in the unit of the metric. At the start of minute `t`
@@ -19,33 +18,33 @@
 //! everything here that is "of the run" starts there: see [`Workload::first`].
 //!
 //! ```
-//! use foretide_models::replay::{Rules, Score, Workload, run};
+//! use foretide_models::replay::{ReplayConfig, Score, Workload, run};
 //!
 //! // Eight days of a service that is busy from noon to one.
 //! let demand: Vec<f64> = (0..8 * 1440)
 //!     .map(|minute| if (720..780).contains(&(minute % 1440)) { 300.0 } else { 100.0 })
 //!     .collect();
 //! let workload = Workload::new(&demand)?;
-//! let rules = Rules { start_up: 2, ..Rules::default() };
+//! let config = ReplayConfig { start_up: 2, ..ReplayConfig::default() };
 //!
-//! // Alone, the autoscaler sees noon when it has come, and waits for what it asked for.
-//! let alone = run(&workload, rules, &[]);
-//! // A forecast of the next five minutes, here simply that of yesterday, asks in time.
+//! // Without a forecast, the autoscaler reacts when noon has come, and its replicas start too late.
+//! let alone = run(&workload, config, &[]);
+//! // A forecast of the next five minutes, here yesterday's demand, starts them in time.
 //! let yesterday: Vec<_> = (workload.first()..demand.len())
 //!     .map(|t| Some(demand[t - 1440..t - 1435].iter().copied().fold(0.0, f64::max)))
 //!     .collect();
-//! let told = run(&workload, rules, &yesterday);
+//! let with_forecast = run(&workload, config, &yesterday);
 //!
-//! let (alone, told) = (Score::of(&workload, &alone), Score::of(&workload, &told));
-//! assert!(alone.under > 0.0 && told.under == 0.0);
-//! assert!(told.replicas > alone.replicas);
+//! let (alone, with_forecast) = (Score::of(&workload, &alone), Score::of(&workload, &with_forecast));
+//! assert!(alone.under > 0.0 && with_forecast.under == 0.0);
+//! assert!(with_forecast.replicas > alone.replicas);
 //! # Ok::<(), foretide_models::replay::WorkloadError>(())
 //! ```
 
 mod accuracy;
+mod auto;
 mod candidate;
 mod candidates;
-mod learning;
 mod score;
 mod summary;
 
@@ -54,34 +53,34 @@ use std::collections::VecDeque;
 use crate::series::count;
 
 pub use accuracy::{Accuracy, highest_of_next};
-pub use candidate::{Candidate, Knob, MARGINS, Path, paths};
-pub use candidates::{Calibrated, Plain, Refitted};
-pub use learning::Learning;
+pub use auto::AutoCandidate;
+pub use candidate::{Candidate, CandidateForecast, MARGINS, Tuning, forecasts};
+pub use candidates::{CalibratedPersistence, NaiveCandidate, RefittedCandidate};
 pub use score::Score;
 pub use summary::{Curve, Means, geometric_mean, mean, median};
 
 /// Minutes in a day.
 pub const DAY: usize = 1440;
 
-/// A proposal within this part of what the current replicas should carry changes nothing.
+/// A proposal within this part of the target demand of the current replicas changes nothing.
 ///
 /// # Source
 /// The tolerance of the Kubernetes HPA.
 pub const TOLERANCE: f64 = 0.1;
 
-/// Minutes of the run before the first one that counts.
+/// Minutes of the run before the first counted one.
 const LEAD_IN: usize = 30;
 
-/// Replicas are removed once so many minutes, the current one included, proposed no more.
-const STABILISATION: usize = 5;
+/// Minutes without a higher proposal, including the current one, after which replicas are removed.
+const STABILIZATION: usize = 5;
 
-/// How many replicas the mean demand needs.
+/// The number of replicas for the mean demand.
 const MEAN_REPLICAS: f64 = 10.0;
 
 /// The limits of the replica count.
 const REPLICAS: std::ops::RangeInclusive<u32> = 1..=100_000;
 
-/// The demand of a workload, which of it counts, and what one replica should carry.
+/// The demand of a workload, which minutes of it are counted, and the target demand of one replica.
 #[derive(Debug, Clone, Copy)]
 pub struct Workload<'a> {
     demand: &'a [f64],
@@ -93,76 +92,77 @@ pub struct Workload<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkloadError {
-    /// Less than five days.
-    #[error("demand covers {minutes} minutes; expected five days at least, which are 7200")]
+    /// Less than five days of demand.
+    #[error("demand covers {minutes} minutes; expected at least 7200, which are five days")]
     TooShort {
-        /// How much there is.
+        /// The length of the demand.
         minutes: usize,
     },
-    /// A value that is no demand.
+    /// A value that is not finite or is negative.
     #[error("demand of minute {minute} is {value}; expected a finite number of at least zero")]
     NotDemand {
-        /// Which one.
+        /// Its minute.
         minute: usize,
-        /// What it is.
+        /// The value.
         value: f64,
     },
-    /// Nothing to do in all the minutes that count.
-    #[error("demand is zero in every minute that counts; expected some")]
+    /// Demand is zero in every counted minute.
+    #[error("demand is zero in every counted minute; expected a positive value")]
     Idle,
 }
 
-/// What varies between replays.
+/// Settings of a replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Rules {
-    /// Minutes from asking for a replica until it serves.
+pub struct ReplayConfig {
+    /// Minutes from the request for a replica until it serves.
     pub start_up: usize,
-    /// When a forecast is close enough to change nothing.
-    pub hold: Hold,
+    /// What the tolerance of a forecast is relative to.
+    pub tolerance: ToleranceReference,
 }
 
-/// What a forecast must differ from, by more than [`TOLERANCE`], to be a new proposal.
+/// What a forecast must differ from by more than [`TOLERANCE`] to be a new proposal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Hold {
-    /// From what the current replicas should carry; they are then proposed again. The rule of the HPA.
+pub enum ToleranceReference {
+    /// The target demand of the current replicas; within tolerance, these are proposed again. The rule of the HPA.
     #[default]
     Current,
-    /// From what the last proposal of the forecast should carry; that is then made again.
+    /// The target demand of the last proposal of the forecast; within tolerance, it is repeated.
     LastProposal,
 }
 
-/// What the autoscaler did.
+/// The replica counts of a replay.
 ///
 /// # Shape
 /// One value a minute, from [`Workload::first`] to the end of the demand.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
-    /// Replicas asked for, and paid for.
+    /// Requested replicas, which are paid for.
     pub asked: Vec<u32>,
-    /// Replicas that serve.
+    /// Serving replicas.
     pub ready: Vec<u32>,
 }
 
-/// The autoscaler between two minutes.
+/// The state of the autoscaler between two minutes.
 #[derive(Debug)]
 struct Autoscaler {
     target: f64,
-    hold: Hold,
+    tolerance: ToleranceReference,
     current: u32,
-    /// What the forecast proposed last.
+    /// The last proposal of the forecast.
     forecast: Option<u32>,
-    /// The latest desired counts, at most [`STABILISATION`].
+    /// The latest desired counts, at most [`STABILIZATION`].
     recent: VecDeque<u32>,
 }
 
 // === impl Workload ===
 
 impl<'a> Workload<'a> {
-    /// A workload of which the demand after the first seven days counts; of one shorter than ten and a half days, the
-    /// last four days. One replica should carry a tenth of the mean demand of the minutes that count.
+    /// A workload whose demand after the first seven days is counted; if it is shorter than ten and a half days, the
+    /// last four days are. The target of one replica is a tenth of the mean counted demand.
     ///
     /// # Errors
-    /// [`WorkloadError`] if there are less than five days, a value is no demand, or all that count are zero.
+    /// [`WorkloadError`] if there are less than five days, a value is not finite or is negative, or all counted values
+    /// are zero.
     pub fn new(demand: &'a [f64]) -> Result<Self, WorkloadError> {
         let minutes = demand.len();
         if minutes < 5 * DAY {
@@ -176,10 +176,10 @@ impl<'a> Workload<'a> {
         Self::counted_from(demand, from)
     }
 
-    /// A workload of which the demand from minute `from` on counts, at least the 31st.
+    /// A workload whose demand from minute `from` on is counted; `from` is at least 31.
     ///
     /// # Errors
-    /// As [`new`](Self::new); also if nothing is left to count.
+    /// As for [`new`](Self::new); also if no minute is left to count.
     pub fn counted_from(demand: &'a [f64], from: usize) -> Result<Self, WorkloadError> {
         let bad = |value: &f64| !value.is_finite() || *value < 0.0;
         if let Some((minute, &value)) = demand.iter().enumerate().find(|(_, value)| bad(value)) {
@@ -198,7 +198,7 @@ impl<'a> Workload<'a> {
         }
     }
 
-    /// The same workload whose replicas carry `target` each, in the unit of the metric; above zero.
+    /// The same workload with another target per replica, in the unit of the metric; above zero.
     #[must_use]
     pub fn with_target(self, target: f64) -> Self {
         Self { target, ..self }
@@ -210,7 +210,7 @@ impl<'a> Workload<'a> {
         self.demand
     }
 
-    /// The first minute that counts.
+    /// The first counted minute.
     #[must_use]
     pub fn from(&self) -> usize {
         self.from
@@ -222,18 +222,18 @@ impl<'a> Workload<'a> {
         self.from - LEAD_IN
     }
 
-    /// What one replica should carry.
+    /// The target demand of one replica.
     #[must_use]
     pub fn target(&self) -> f64 {
         self.target
     }
 
-    /// Of values of a run, those that count.
+    /// The values of a run in the counted minutes.
     pub fn counted<T>(&self, of_the_run: &'a [T]) -> &'a [T] {
         of_the_run.get(LEAD_IN..).unwrap_or_default()
     }
 
-    /// The demand of the minutes that count.
+    /// The demand of the counted minutes.
     #[must_use]
     pub fn counted_demand(&self) -> &'a [f64] {
         self.demand.get(self.from..).unwrap_or_default()
@@ -243,32 +243,32 @@ impl<'a> Workload<'a> {
 // === impl Autoscaler ===
 
 impl Autoscaler {
-    /// One minute: what is asked for, after the demand of the minute before and the forecast for what comes.
+    /// The replicas requested in one minute, from the demand of the minute before and the forecast.
     fn step(&mut self, observed: f64, forecast: Option<f64>) -> u32 {
         let proposal = self.propose(observed, Some(self.current));
-        let told = forecast.map(|forecast| self.propose(forecast, self.held()));
-        self.forecast = told;
+        let from_forecast = forecast.map(|forecast| self.propose(forecast, self.held()));
+        self.forecast = from_forecast;
         let desired = proposal
-            .max(told.unwrap_or(0))
+            .max(from_forecast.unwrap_or(0))
             .clamp(*REPLICAS.start(), *REPLICAS.end());
-        if self.recent.len() == STABILISATION {
+        if self.recent.len() == STABILIZATION {
             self.recent.pop_front();
         }
         self.recent.push_back(desired);
-        let stabilised = self.recent.iter().copied().max().unwrap_or(desired);
-        self.current = desired.max(self.current.min(stabilised));
+        let stabilized = self.recent.iter().copied().max().unwrap_or(desired);
+        self.current = desired.max(self.current.min(stabilized));
         self.current
     }
 
-    /// What a forecast must differ from.
+    /// The replicas that the tolerance of a forecast is relative to.
     fn held(&self) -> Option<u32> {
-        match self.hold {
-            Hold::Current => Some(self.current),
-            Hold::LastProposal => self.forecast,
+        match self.tolerance {
+            ToleranceReference::Current => Some(self.current),
+            ToleranceReference::LastProposal => self.forecast,
         }
     }
 
-    /// `held` again if it should carry about this demand, else what should.
+    /// `held` if its target demand is within tolerance of `demand`, else the replicas for `demand`.
     fn propose(&self, demand: f64, held: Option<u32>) -> u32 {
         let about = |held: &u32| {
             let ratio = demand / (f64::from(*held) * self.target);
@@ -279,9 +279,9 @@ impl Autoscaler {
     }
 }
 
-/// Replays the workload; `forecast` has a value or none for each minute of the run, none at all beyond its end.
+/// Replays the workload. `forecast` has one entry per minute of the run; missing entries mean no forecast.
 #[must_use]
-pub fn run(workload: &Workload<'_>, rules: Rules, forecast: &[Option<f64>]) -> Run {
+pub fn run(workload: &Workload<'_>, config: ReplayConfig, forecast: &[Option<f64>]) -> Run {
     let target = workload.target;
     let observed = workload
         .demand
@@ -289,26 +289,26 @@ pub fn run(workload: &Workload<'_>, rules: Rules, forecast: &[Option<f64>]) -> R
         .unwrap_or_default();
     let mut autoscaler = Autoscaler {
         target,
-        hold: rules.hold,
+        tolerance: config.tolerance,
         current: observed
             .first()
             .map_or(1, |&demand| replicas(demand, target).max(1)),
         forecast: None,
-        recent: VecDeque::with_capacity(STABILISATION),
+        recent: VecDeque::with_capacity(STABILIZATION),
     };
-    let told = forecast.iter().copied().chain(std::iter::repeat(None));
+    let forecasts = forecast.iter().copied().chain(std::iter::repeat(None));
     let minutes = workload.demand.len() - workload.first();
     let asked: Vec<u32> = observed
         .iter()
-        .zip(told)
+        .zip(forecasts)
         .take(minutes)
         .map(|(&observed, forecast)| autoscaler.step(observed, forecast))
         .collect();
-    let ready = serving(&asked, rules.start_up);
+    let ready = serving(&asked, config.start_up);
     Run { asked, ready }
 }
 
-/// Of what was asked for, what serves: the least of this minute and the `start_up` minutes before it.
+/// The serving replicas: the least request of this minute and the `start_up` minutes before it.
 fn serving(asked: &[u32], start_up: usize) -> Vec<u32> {
     let since = |t: usize| {
         asked
@@ -319,9 +319,7 @@ fn serving(asked: &[u32], start_up: usize) -> Vec<u32> {
     (0..asked.len()).map(least).collect()
 }
 
-/// How many replicas of this target the demand needs.
-///
-/// A billionth of a replica is rounding, not demand.
+/// The number of replicas for a demand. A billionth of a replica is taken as a rounding error.
 fn replicas(demand: f64, target: f64) -> u32 {
     #[expect(
         clippy::cast_possible_truncation,
@@ -337,12 +335,19 @@ mod tests {
     use super::*;
 
     /// Demand of the minutes before each decision, and then no change; a replica carries 10.
-    fn asked(hold: Hold, observed: &[f64], forecast: &[Option<f64>]) -> Vec<u32> {
+    fn asked(
+        tolerance: ToleranceReference,
+        observed: &[f64],
+        forecast: &[Option<f64>],
+    ) -> Vec<u32> {
         let still = std::iter::repeat_n(observed[observed.len() - 1], 40);
         let demand: Vec<f64> = observed.iter().copied().chain(still).collect();
         let workload = Workload::counted_from(&demand, 31).unwrap();
-        let rules = Rules { start_up: 0, hold };
-        let run = run(&workload.with_target(10.0), rules, forecast);
+        let config = ReplayConfig {
+            start_up: 0,
+            tolerance,
+        };
+        let run = run(&workload.with_target(10.0), config, forecast);
         run.asked[..observed.len()].to_vec()
     }
 
@@ -386,7 +391,11 @@ mod tests {
             ),
         ];
         for (name, observed, expected) in cases {
-            assert_eq!(asked(Hold::Current, observed, &[]), *expected, "{name}");
+            assert_eq!(
+                asked(ToleranceReference::Current, observed, &[]),
+                *expected,
+                "{name}"
+            );
         }
     }
 
@@ -394,12 +403,15 @@ mod tests {
     fn a_forecast_is_one_more_proposal_and_the_highest_wins() {
         type Case = (
             &'static str,
-            Hold,
+            ToleranceReference,
             &'static [f64],
             &'static [f64],
             &'static [u32],
         );
-        let (current, last) = (Hold::Current, Hold::LastProposal);
+        let (current, last) = (
+            ToleranceReference::Current,
+            ToleranceReference::LastProposal,
+        );
         let cases: &[Case] = &[
             ("higher", current, &[50.0, 50.0], &[50.0, 80.0], &[5, 8]),
             ("lower", current, &[50.0, 50.0], &[10.0, 10.0], &[5, 5]),
@@ -472,7 +484,7 @@ mod tests {
     fn a_run_begins_half_an_hour_before_what_counts_and_ends_with_the_demand() {
         let demand = vec![50.0; 7200];
         let workload = Workload::new(&demand).unwrap();
-        let run = run(&workload, Rules::default(), &[]);
+        let run = run(&workload, ReplayConfig::default(), &[]);
         assert_eq!(
             run,
             Run {

@@ -1,21 +1,21 @@
-//! What a run cost and what it failed to serve: one row of numbers that can be compared between forecasters. It
-//! refuses to weigh them against each other, save in `cost`. Next: `summary`.
+//! [`Score`]: what a replay cost and what demand it failed to serve, as one row of numbers. Only `cost` weighs the two
+//! against each other.
 
 use std::fmt;
 
 use super::{DAY, Run, TOLERANCE, Workload, count, replicas};
 
-/// The share of a replica's capacity that its target is; beyond it a replica is overloaded.
-const UTILISATION: f64 = 0.7;
+/// The target of a replica as a share of its capacity, above which it is overloaded.
+const UTILIZATION: f64 = 0.7;
 
-/// How many spare replica-minutes one missing replica-minute is worth.
+/// The cost of a missing replica-minute in spare replica-minutes.
 const MISSING_WEIGHS: f64 = 20.0;
 
-/// How a run did in the minutes that count.
+/// The result of a run in the counted minutes.
 ///
 /// # Shape
 /// `D` is the demand of a minute, `asked` and `ready` are replica counts, `T` is the target; sums and shares are over
-/// all minutes that count, `(x)+` is x where positive, else zero.
+/// all counted minutes, `(x)+` is x where positive, else zero.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Score {
     /// Under-provisioned: percent of minutes with `D > 1.1 * ready * T`, past the HPA's own tolerance.
@@ -26,9 +26,9 @@ pub struct Score {
     pub over: f64,
     /// `100 * sum (D - ready * T / 0.7)+ / sum D`, in percent.
     pub unmet_hard: f64,
-    /// `sum asked / sum max(1, ceil(D / T))`: one is an autoscaler that knows each minute beforehand.
+    /// `sum asked / sum max(1, ceil(D / T))`: 1 is an autoscaler that knows each minute in advance.
     pub replicas: f64,
-    /// How often a day the count was changed.
+    /// Changes of the replica count per day.
     pub actions: f64,
     /// `(sum (asked - D/T)+ + 20 * sum (D/(1.1 * T) - ready)+) / sum D/T`: one missing replica-minute costs as much as
     /// twenty spare ones.
@@ -127,7 +127,7 @@ impl Sums {
     /// One minute; `load` is its demand in targets.
     fn add(&mut self, load: f64, asked: u32, ready: u32) {
         let (asked, ready) = (f64::from(asked), f64::from(ready));
-        let (tolerated, capacity) = (ready * (1.0 + TOLERANCE), ready / UTILISATION);
+        let (tolerated, capacity) = (ready * (1.0 + TOLERANCE), ready / UTILIZATION);
         self.minutes += 1.0;
         self.demand += load;
         self.under += f64::from(load > tolerated);

@@ -1,8 +1,8 @@
-//! From rows of single workloads to numbers of a set: means, and under-provisioning at equal cost. Next: `score`.
+//! Summaries over a set of workloads: [`Means`], and [`Curve`] for under-provisioning at equal cost.
 
 use super::{Score, count};
 
-/// What a contender did on a set of workloads, at one setting of its knob.
+/// The results of a candidate on a set of workloads, at one tuning setting.
 ///
 /// # Shape
 /// Means over the workloads, in the units of [`Score`]; `against` the replay without a forecast of the same workload.
@@ -24,17 +24,25 @@ pub struct Means {
     pub cost: f64,
 }
 
-/// Under-provisioning against replica-hours: one point per setting of a knob, with straight lines between them.
+/// Under-provisioning against replica-hours: one point per tuning setting, with straight lines between them.
+///
+/// ```
+/// use foretide_models::replay::Curve;
+///
+/// let curve = Curve::through([(1.0, 5.0), (1.2, 1.0)]);
+/// assert!((curve.at(1.1).unwrap() - 3.0).abs() < 1e-9);
+/// assert_eq!(curve.at(2.0), None);
+/// ```
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Curve {
-    /// Rising in replica-hours.
+    /// Ascending in replica-hours.
     points: Vec<(f64, f64)>,
 }
 
 // === impl Means ===
 
 impl Means {
-    /// The means of pairs of a score and that of the same workload without a forecast; `None` of nothing.
+    /// The means of pairs of a score and that of the same workload without a forecast; `None` without values.
     #[must_use]
     pub fn of(pairs: &[(Score, Score)]) -> Option<Self> {
         let scores = || pairs.iter().map(|(score, _)| score);
@@ -65,7 +73,7 @@ impl Curve {
         Self { points }
     }
 
-    /// Under-provisioning at this cost; `None` outside of what was tried.
+    /// Under-provisioning at this cost; `None` outside the range of the points.
     #[must_use]
     pub fn at(&self, replicas: f64) -> Option<f64> {
         let pairs = self.points.iter().zip(self.points.iter().skip(1));
@@ -81,7 +89,7 @@ impl Curve {
         Some(above + part * (below - above))
     }
 
-    /// As [`at`](Self::at); beyond what was tried, at the nearest point. `None` if nothing was.
+    /// Like [`at`](Self::at), with the nearest point outside the range. `None` without points.
     #[must_use]
     pub fn at_or_nearest(&self, replicas: f64) -> Option<f64> {
         let (least, most) = (self.points.first()?.0, self.points.last()?.0);
@@ -91,7 +99,7 @@ impl Curve {
     }
 }
 
-/// The arithmetic mean; `None` of nothing.
+/// The arithmetic mean; `None` without values.
 pub fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let (n, sum) = values
         .into_iter()
@@ -99,12 +107,12 @@ pub fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     (n > 0).then(|| sum / count(n))
 }
 
-/// The geometric mean of positive values; `None` of nothing.
+/// The geometric mean of positive values; `None` without values.
 pub fn geometric_mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     mean(values.into_iter().map(f64::ln)).map(f64::exp)
 }
 
-/// The value in the middle, of an even number the mean of both; `None` of nothing.
+/// The median, of an even number of values the mean of the two in the middle; `None` without values.
 #[must_use]
 pub fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_unstable_by(f64::total_cmp);

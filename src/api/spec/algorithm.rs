@@ -43,17 +43,17 @@ pub fn algorithm(prediction: &Prediction, facts: WorkloadFacts) -> Result<Algori
     let block = prediction.prediction_algorithm.clone().unwrap_or_default();
     let asked = block.algorithm_type.clone().unwrap_or(AlgorithmType::Auto);
     let lead_time = lead_time(prediction, facts)?.span;
-    let aim = aim(prediction, facts)?;
+    let service_level = service_level(prediction, facts)?;
     if asked == AlgorithmType::Auto {
         require_calibrated(block.calibrate)?;
         let parameters = block.auto.unwrap_or_default();
-        return parameters::automatic(&parameters, lead_time, aim).map(Algorithm::Auto);
+        return parameters::automatic(&parameters, lead_time, service_level).map(Algorithm::Auto);
     }
     let bare = matches!(asked, AlgorithmType::Dsp | AlgorithmType::Percentile);
     let inner = named(&asked, block.clone())?;
-    let quantile = match aim {
-        auto::Aim::Quantile(quantile) => quantile,
-        auto::Aim::UnderProvisioned { percent, .. } => {
+    let quantile = match service_level {
+        auto::ServiceLevel::Quantile(quantile) => quantile,
+        auto::ServiceLevel::UnderProvisioned { percent, .. } => {
             let expected = "unset: only auto chooses its own quantile";
             let field = format!("{PREDICTION}.maxUnderProvisionedPercent");
             return Err(Violation::new(field, percent.to_string(), expected));
@@ -149,20 +149,23 @@ pub fn lead_time(prediction: &Prediction, facts: WorkloadFacts) -> Result<LeadTi
 }
 
 /// The share of the demand that is to be provided for.
-fn aim(prediction: &Prediction, facts: WorkloadFacts) -> Result<auto::Aim, Violation> {
+fn service_level(
+    prediction: &Prediction,
+    facts: WorkloadFacts,
+) -> Result<auto::ServiceLevel, Violation> {
     let quantile = prediction.quantile.unwrap_or(QUANTILE);
     if !QUANTILES.contains(&quantile) {
         let field = format!("{PREDICTION}.quantile");
         return Err(Violation::new(field, quantile.to_string(), "0.5 to 0.999"));
     }
     let Some(percent) = prediction.max_under_provisioned_percent else {
-        return Ok(auto::Aim::Quantile(quantile));
+        return Ok(auto::ServiceLevel::Quantile(quantile));
     };
     let expected = if prediction.quantile.is_some() {
         "unset while spec.prediction.quantile is set, because each of them chooses the quantile"
     } else if percent > 0.0 && percent < 100.0 {
         let per_replica = facts.per_replica;
-        return Ok(auto::Aim::UnderProvisioned {
+        return Ok(auto::ServiceLevel::UnderProvisioned {
             percent,
             per_replica,
         });
@@ -221,10 +224,10 @@ mod tests {
 
     #[test]
     fn the_aim_and_the_lead_time_reach_the_forecaster() {
-        let automatic = |seconds, aim| {
+        let automatic = |seconds, service_level| {
             Algorithm::Auto(auto::Config {
                 lead_time: SignedDuration::from_secs(seconds),
-                aim,
+                service_level,
                 ..auto::Config::default()
             })
         };
@@ -232,11 +235,11 @@ mod tests {
             lead_time: Some(SignedDuration::from_secs(seconds)),
             per_replica: Some(2.5),
         };
-        let objective = auto::Aim::UnderProvisioned {
+        let objective = auto::ServiceLevel::UnderProvisioned {
             percent: 1.0,
             per_replica: Some(2.5),
         };
-        let usual = auto::Aim::Quantile(0.90);
+        let usual = auto::ServiceLevel::Quantile(0.90);
         for (yaml, facts, expected) in [
             ("{}", facts(200), automatic(240, usual)),
             ("{}", facts(5), automatic(60, usual)),
@@ -245,7 +248,7 @@ mod tests {
             (
                 "{quantile: 0.95}",
                 WorkloadFacts::default(),
-                automatic(120, auto::Aim::Quantile(0.95)),
+                automatic(120, auto::ServiceLevel::Quantile(0.95)),
             ),
             (
                 "{maxUnderProvisionedPercent: 1}",

@@ -39,7 +39,7 @@ impl Forecaster for Recorder {
         MINUTE
     }
 
-    fn forecast(&mut self, series: &Series, _: SignedDuration) -> Result<Forecast, Refusal> {
+    fn forecast(&mut self, series: &Series, _: SignedDuration) -> Result<Forecast, ForecastError> {
         let minute = |at: Timestamp| (at.as_second() - START).div_euclid(60);
         let last = series.last().map(|sample| sample.value);
         let call = (minute(series.start()), minute(series.end()) - 1, last);
@@ -48,7 +48,7 @@ impl Forecaster for Recorder {
         if usable < self.needs {
             let span = |n: usize| MINUTE * i32::try_from(n).unwrap();
             let (have, need) = (span(usable), span(self.needs));
-            return Err(Refusal::InsufficientHistory { have, need });
+            return Err(ForecastError::InsufficientHistory { have, need });
         }
         Forecast::new("recorder", series.end(), MINUTE, vec![1.0; 60], at(1 << 30))
     }

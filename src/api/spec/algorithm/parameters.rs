@@ -14,7 +14,7 @@ use crate::api::spec::Violation;
 pub(super) fn automatic(
     block: &wire::Auto,
     lead_time: SignedDuration,
-    aim: auto::Aim,
+    service_level: auto::ServiceLevel,
 ) -> Result<auto::Config, Violation> {
     let field = format!("{BLOCK}.auto.sampleInterval");
     let default = auto::Config::default();
@@ -22,7 +22,7 @@ pub(super) fn automatic(
         sample_interval: duration(&field, block.sample_interval.as_deref())?
             .unwrap_or(default.sample_interval),
         lead_time,
-        aim,
+        service_level,
     })
 }
 

@@ -1,20 +1,20 @@
-//! Trace by trace: a contender, given exactly the replica-hours of a baseline, against that baseline.
+//! Compares a candidate with a baseline trace by trace, at equal replica-hours.
 
 use std::fmt::{Error, Write as _};
 
 use foretide_models::replay::{Curve, mean};
 
 use crate::comparison::START_UPS;
-use crate::results::{Baseline, CRANE, Results};
+use crate::results::{Baseline, CRANE, Case, Results};
 
-/// Points of under-provisioning within which two are even.
+/// Points of under-provisioning within which two results are equal.
 const EVEN: f64 = 0.01;
 
 /// One row per start-up and baseline.
-pub(crate) fn table(results: &Results<'_>, contender: &str) -> Result<String, Error> {
+pub(crate) fn table(results: &Results<'_>, candidate: &str) -> Result<String, Error> {
     let mut text = format!(
-        "\n**{contender}, trace by trace, its knob set to the replica-hours of the baseline** (the leanest setting where \
-         even that costs more, the most generous one where that costs less)\n\n\
+        "\n**{candidate}, trace by trace, tuned to the replica-hours of the baseline** (the cheapest setting if \
+         it costs more, the most expensive one if it costs less)\n\n\
          | baseline | start-up | wins | even | losses | U of the baseline | U | cut % |\n|---|---|---|---|---|---|---|---|\n"
     );
     for start_up in START_UPS {
@@ -24,8 +24,9 @@ pub(crate) fn table(results: &Results<'_>, contender: &str) -> Result<String, Er
         ] {
             let pairs: Vec<(f64, f64)> = (0..results.traces().len())
                 .filter_map(|trace| {
-                    let theirs = results.baseline((trace, start_up), baseline)?;
-                    let curve = curve(results, contender, (trace, start_up));
+                    let case = Case { trace, start_up };
+                    let theirs = results.baseline(case, baseline)?;
+                    let curve = curve(results, candidate, case);
                     Some((curve.at_or_nearest(theirs.replicas)?, theirs.under))
                 })
                 .collect();
@@ -53,9 +54,8 @@ pub(crate) fn table(results: &Results<'_>, contender: &str) -> Result<String, Er
 }
 
 /// Under-provisioning against replica-hours on one trace.
-fn curve(results: &Results<'_>, contender: &str, (trace, start_up): (usize, usize)) -> Curve {
-    let settings = results.settings(contender).into_iter();
-    let scores =
-        settings.filter_map(|setting| results.score((trace, start_up), contender, setting));
+fn curve(results: &Results<'_>, candidate: &str, case: Case) -> Curve {
+    let settings = results.settings(candidate).into_iter();
+    let scores = settings.filter_map(|setting| results.score(case, candidate, setting));
     Curve::through(scores.map(|score| (score.replicas, score.under)))
 }

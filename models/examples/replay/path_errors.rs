@@ -1,55 +1,54 @@
-//! How far the published path lies from what came, 5 to 60 minutes ahead, against repeating yesterday.
+//! The error of the published path 5 to 60 minutes ahead, relative to repeating the day before.
 
 use std::fmt::{Error, Write as _};
 
 use foretide_models::replay::{DAY, Workload, geometric_mean};
 
-use crate::comparison::Failure;
-use crate::crew;
 use crate::goals::{Goal, Limit};
+use crate::parallel;
 use crate::product::Product;
 use crate::report::number;
-use crate::traces::Trace;
+use crate::traces::{Failure, Trace};
 
 /// Minutes ahead.
 const AHEAD: [usize; 4] = [5, 15, 30, 60];
 
-/// Minutes between two questions: all phases of anything that is done every five or ten minutes are met.
+/// Minutes between two forecasts: seven covers all phases of five- and ten-minute jobs.
 const EVERY: usize = 7;
 
-/// Who is judged; the last one is what they are compared with.
-const JUDGED: [&str; 4] = ["auto", "last value", "last week", "yesterday"];
+/// The compared forecasts; the last one is the reference.
+const COMPARED: [&str; 4] = ["auto", "last value", "last week", "yesterday"];
 
-/// By contender and time ahead: summed absolute errors; none where it once had no answer.
-type Errors = [[Option<f64>; AHEAD.len()]; JUDGED.len()];
+/// Summed absolute errors by candidate and time ahead; `None` if any forecast is missing.
+type Errors = [[Option<f64>; AHEAD.len()]; COMPARED.len()];
 
-/// Of all traces.
+/// The errors on all traces.
 #[derive(Debug)]
-pub(crate) struct Ahead {
+pub(crate) struct PathErrors {
     traces: Vec<Errors>,
 }
 
-// === impl Ahead ===
+// === impl PathErrors ===
 
-impl Ahead {
+impl PathErrors {
     pub(crate) fn measure(
         traces: &[Trace],
         progress: &(dyn Fn(&str) + Sync),
     ) -> Result<Self, Failure> {
-        let traces = crew::each(traces, progress, |_, trace| errors(trace))?;
+        let traces = parallel::map(traces, progress, |_, trace| errors(trace))?;
         Ok(Self { traces })
     }
 
-    /// One row per contender.
+    /// One row per candidate.
     pub(crate) fn table(&self) -> Result<String, Error> {
         let mut text = String::from(
             "\n**Single values ahead: mean absolute error against that of the same time yesterday, geometric mean**\n\n\
-             | contender | 5 min | 15 min | 30 min | 60 min |\n|---|---|---|---|---|\n",
+             | candidate | 5 min | 15 min | 30 min | 60 min |\n|---|---|---|---|---|\n",
         );
-        for (who, name) in JUDGED.iter().enumerate().take(JUDGED.len() - 1) {
+        for (candidate, name) in COMPARED.iter().enumerate().take(COMPARED.len() - 1) {
             write!(text, "| {name} |")?;
             for at in 0..AHEAD.len() {
-                write!(text, " {} |", number(self.ratio(who, at), 3))?;
+                write!(text, " {} |", number(self.ratio(candidate, at), 3))?;
             }
             text.push('\n');
         }
@@ -63,16 +62,17 @@ impl Ahead {
                 "error {} min ahead, against yesterday's (1: equal)",
                 AHEAD[at]
             ),
-            must: Limit::AtMost(most),
-            seen: self.ratio(0, at),
+            limit: Limit::AtMost(most),
+            actual: self.ratio(0, at),
         };
         vec![goal(0, 0.26), goal(3, 0.46)]
     }
 
-    /// Over the traces where it always had an answer.
-    fn ratio(&self, who: usize, at: usize) -> Option<f64> {
-        let of = |errors: &Errors, who: usize| *errors.get(who)?.get(at)?;
-        let ratio = |errors: &Errors| Some(of(errors, who)? / of(errors, JUDGED.len() - 1)?);
+    /// The ratio over the traces without missing forecasts.
+    fn ratio(&self, candidate: usize, at: usize) -> Option<f64> {
+        let of = |errors: &Errors, candidate: usize| *errors.get(candidate)?.get(at)?;
+        let ratio =
+            |errors: &Errors| Some(of(errors, candidate)? / of(errors, COMPARED.len() - 1)?);
         geometric_mean(self.traces.iter().filter_map(ratio))
     }
 }
@@ -81,22 +81,24 @@ fn errors(trace: &Trace) -> Result<Errors, Failure> {
     let workload = Workload::new(&trace.demand)?;
     let demand = workload.demand();
     let mut auto = Product::auto(2)?;
-    let mut errors = [[Some(0.0); AHEAD.len()]; JUDGED.len()];
+    let mut errors = [[Some(0.0); AHEAD.len()]; COMPARED.len()];
     let last = demand.len().saturating_sub(AHEAD[AHEAD.len() - 1]);
     for now in (workload.from()..last).step_by(EVERY) {
         let known = demand.get(..now).unwrap_or_default();
         let path = auto.path(known, AHEAD[AHEAD.len() - 1] + 1);
         for (i, ahead) in AHEAD.into_iter().enumerate() {
             let ago = |minutes| known.get((now + ahead).checked_sub(minutes)?).copied();
-            let said = [
+            let predicted = [
                 path.as_ref().and_then(|path| path.get(ahead).copied()),
                 known.last().copied(),
                 ago(7 * DAY),
                 ago(DAY),
             ];
-            let came = demand.get(now + ahead).copied();
-            for (errors, said) in errors.iter_mut().zip(said) {
-                let off = said.zip(came).map(|(said, came)| (said - came).abs());
+            let actual = demand.get(now + ahead).copied();
+            for (errors, predicted) in errors.iter_mut().zip(predicted) {
+                let off = predicted
+                    .zip(actual)
+                    .map(|(predicted, actual)| (predicted - actual).abs());
                 errors[i] = errors[i].zip(off).map(|(sum, off)| sum + off);
             }
         }

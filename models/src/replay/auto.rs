@@ -1,46 +1,49 @@
-//! The forecaster `auto` as a contender: its model, step by step, asked for several quantiles at once. Next: `auto`.
+//! The forecaster `auto` as a candidate: its model fed minute by minute, and asked for several quantiles at once.
 
 use jiff::SignedDuration;
 
-use super::candidate::{Candidate, Knob};
+use super::candidate::{Candidate, Tuning};
 use super::{DAY, Workload, mean};
-use crate::auto::{Aim, Online, Settings};
+use crate::auto::{OnlineModel, OnlineSettings, ServiceLevel};
 
-/// The quantile that the model measures itself at.
+/// The quantile at which the model measures its skill.
 const MEASURED_AT: f64 = 0.9;
 
-/// The model of `auto`, taking in minute after minute.
+/// The model of `auto`, fed minute by minute.
 #[derive(Debug)]
-pub struct Learning {
+pub struct AutoCandidate {
     name: &'static str,
-    knob: Knob,
-    /// One for all quantiles, or one for each objective.
-    models: Vec<Online>,
+    tuning: Tuning,
+    /// One model for all quantiles, or one for each percentage.
+    models: Vec<OnlineModel>,
 }
 
-// === impl Learning ===
+// === impl AutoCandidate ===
 
-impl Learning {
-    /// As the controller runs it, asked for quantiles; `lead` is the start-up time in minutes.
+impl AutoCandidate {
+    /// The model with the settings of the controller, for these quantiles; `lead` is the start-up time in minutes.
     #[must_use]
     pub fn quantiles(quantiles: &'static [f64], lead: usize) -> Self {
-        let model = model(product(lead), Aim::Quantile(MEASURED_AT));
+        let model = model(
+            controller_settings(lead),
+            ServiceLevel::Quantile(MEASURED_AT),
+        );
         Self {
             name: "auto",
-            knob: Knob::Quantile(quantiles),
+            tuning: Tuning::Quantile(quantiles),
             models: vec![model],
         }
     }
 
-    /// As the controller runs it, asked to stay below these parts of under-provisioned minutes, in percent; the
-    /// replicas are those of the workload.
+    /// The model with the settings of the controller, for these percentages of under-provisioned minutes; replicas
+    /// have the target of the workload.
     #[must_use]
     pub fn objectives(percents: &'static [f64], lead: usize, workload: &Workload<'_>) -> Self {
         let per_replica = Some(workload.target());
         let models = percents.iter().map(|&percent| {
             model(
-                product(lead),
-                Aim::UnderProvisioned {
+                controller_settings(lead),
+                ServiceLevel::UnderProvisioned {
                     percent,
                     per_replica,
                 },
@@ -48,13 +51,13 @@ impl Learning {
         });
         Self {
             name: "auto",
-            knob: Knob::Percent(percents),
+            tuning: Tuning::Percent(percents),
             models: models.collect(),
         }
     }
 
-    /// As it was first measured: never forgetting, never falling back, and with this offset of its logarithm; see
-    /// [`offset`](Self::offset).
+    /// The model of the golden file: it keeps all demand, does not fall back to persistence, and has a fixed offset of
+    /// its logarithm; see [`offset`](Self::offset).
     #[must_use]
     pub fn with_offset(
         name: &'static str,
@@ -62,21 +65,21 @@ impl Learning {
         lead: usize,
         offset: f64,
     ) -> Self {
-        let settings = Settings {
+        let settings = OnlineSettings {
             remember_minutes: i64::MAX,
             offset: Some(offset),
             fall_back: false,
-            ..product(lead)
+            ..controller_settings(lead)
         };
-        let model = model(settings, Aim::Quantile(MEASURED_AT));
+        let model = model(settings, ServiceLevel::Quantile(MEASURED_AT));
         Self {
             name,
-            knob: Knob::Quantile(quantiles),
+            tuning: Tuning::Quantile(quantiles),
             models: vec![model],
         }
     }
 
-    /// The offset of the first measurements: `max(2 * mean of seven days, 0.8 * mean of all)`, which looks ahead.
+    /// The offset of the golden file: `max(2 * mean of seven days, 0.8 * mean of all)`. It uses future demand.
     #[must_use]
     pub fn offset(demand: &[f64]) -> f64 {
         let week = mean(demand.iter().copied().take(7 * DAY)).unwrap_or(0.0);
@@ -98,13 +101,13 @@ impl Learning {
     }
 }
 
-impl Candidate for Learning {
+impl Candidate for AutoCandidate {
     fn name(&self) -> &'static str {
         self.name
     }
 
-    fn knob(&self) -> Knob {
-        self.knob
+    fn tuning(&self) -> Tuning {
+        self.tuning
     }
 
     fn learn(&mut self, known: &[f64]) {
@@ -113,8 +116,8 @@ impl Candidate for Learning {
 
     fn at(&mut self, known: &[f64]) -> Vec<f64> {
         self.push(known);
-        let answers: Option<Vec<f64>> = match (self.knob, self.models.first()) {
-            (Knob::Quantile(quantiles), Some(model)) => quantiles
+        let answers: Option<Vec<f64>> = match (self.tuning, self.models.first()) {
+            (Tuning::Quantile(quantiles), Some(model)) => quantiles
                 .iter()
                 .map(|&quantile| model.upper(quantile))
                 .collect(),
@@ -128,19 +131,19 @@ impl Candidate for Learning {
     }
 }
 
-/// The settings of the product.
-fn product(lead: usize) -> Settings {
-    Settings::new(i64::try_from(lead).unwrap_or(i64::MAX))
+/// The settings of the controller.
+fn controller_settings(lead: usize) -> OnlineSettings {
+    OnlineSettings::new(i64::try_from(lead).unwrap_or(i64::MAX))
 }
 
-fn model(settings: Settings, aim: Aim) -> Online {
-    Online::new(settings, SignedDuration::from_mins(1), aim)
+fn model(settings: OnlineSettings, service_level: ServiceLevel) -> OnlineModel {
+    OnlineModel::new(settings, SignedDuration::from_mins(1), service_level)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::replay::{Accuracy, highest_of_next, paths};
+    use crate::replay::{Accuracy, forecasts, highest_of_next};
 
     /// Twelve days of a wave with noise from a linear congruence.
     fn noisy_wave() -> Vec<f64> {
@@ -156,13 +159,16 @@ mod tests {
     }
 
     #[test]
-    fn a_higher_quantile_covers_more_by_about_what_was_asked() {
+    fn coverage_is_close_to_the_quantile() {
         let demand = noisy_wave();
         let workload = Workload::new(&demand).unwrap();
-        let came = highest_of_next(&workload, 5);
-        let mut contender = Learning::quantiles(&[0.5, 0.9], 2);
-        for (path, asked) in paths(&mut contender, &workload).iter().zip([50.0, 90.0]) {
-            let accuracy = Accuracy::of(&workload, path, &came).unwrap();
+        let actual = highest_of_next(&workload, 5);
+        let mut candidate = AutoCandidate::quantiles(&[0.5, 0.9], 2);
+        for (path, asked) in forecasts(&mut candidate, &workload)
+            .iter()
+            .zip([50.0, 90.0])
+        {
+            let accuracy = Accuracy::of(&workload, path, &actual).unwrap();
             assert!(
                 (accuracy.coverage - asked).abs() < 4.0,
                 "{asked}: {accuracy:?}"
@@ -172,14 +178,14 @@ mod tests {
     }
 
     #[test]
-    fn the_offset_is_twice_the_week_unless_the_whole_is_far_higher() {
+    fn the_offset_is_twice_the_mean_of_the_week_unless_the_total_mean_is_far_higher() {
         let days = |days: &[f64]| {
             days.iter()
                 .flat_map(|&level| vec![level; DAY])
                 .collect::<Vec<_>>()
         };
-        assert!((Learning::offset(&days(&[3.0; 8])) - 6.0).abs() < 1e-12);
+        assert!((AutoCandidate::offset(&days(&[3.0; 8])) - 6.0).abs() < 1e-12);
         let late = [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 33.0];
-        assert!((Learning::offset(&days(&late)) - 4.0).abs() < 1e-12);
+        assert!((AutoCandidate::offset(&days(&late)) - 4.0).abs() < 1e-12);
     }
 }

@@ -1,17 +1,17 @@
-//! The demand so far, by step, with running sums: any mean in constant time, any maximum in the length of its window.
-//! Remembers which steps were made up, and never makes any up itself. Next: `features`.
+//! [`DemandBuffer`]: the demand so far, by step, with prefix sums: means in constant time, maxima in the length of
+//! their window. It records which steps were imputed.
 
 use std::collections::VecDeque;
 
 use crate::series::count;
 
-/// Steps that are dropped at once when the memory is full, so that forgetting costs nothing per step.
+/// Steps that are dropped at once when the buffer is full, so that most steps drop none.
 const FORGOTTEN_AT_ONCE: usize = 120;
 
-/// Demand by step; the first step ever seen is 0.
+/// Demand by step; the first step pushed is 0.
 #[derive(Debug, Clone)]
-pub(super) struct Past {
-    /// How many steps are kept at least.
+pub(super) struct DemandBuffer {
+    /// The least number of steps to keep.
     keep: usize,
     /// The step of `values[0]`.
     first: usize,
@@ -19,13 +19,13 @@ pub(super) struct Past {
     /// `sums[i]` is the sum of `values[..i]`.
     sums: Vec<f64>,
     /// The steps whose demand was made up, oldest first.
-    made_up: VecDeque<usize>,
+    imputed: VecDeque<usize>,
 }
 
-// === impl Past ===
+// === impl DemandBuffer ===
 
-impl Past {
-    /// Nothing yet; the newest `keep` steps will be remembered.
+impl DemandBuffer {
+    /// An empty buffer that keeps the newest `keep` steps.
     pub(super) fn new(keep: usize) -> Self {
         let room = keep.saturating_add(FORGOTTEN_AT_ONCE + 1).min(1 << 15);
         let mut sums = Vec::with_capacity(room + 1);
@@ -35,34 +35,34 @@ impl Past {
             first: 0,
             values: Vec::with_capacity(room),
             sums,
-            made_up: VecDeque::new(),
+            imputed: VecDeque::new(),
         }
     }
 
     /// Adds the next step's demand.
     pub(super) fn push(&mut self, value: f64) {
         if self.values.len() > self.keep.saturating_add(FORGOTTEN_AT_ONCE) {
-            self.forget(self.values.len() - self.keep);
+            self.drop_oldest(self.values.len() - self.keep);
         }
         self.values.push(value);
         self.sums.push(self.sums.last().unwrap_or(&0.0) + value);
     }
 
-    /// Adds the next step's demand, which nobody saw.
-    pub(super) fn push_made_up(&mut self, value: f64) {
-        self.made_up.push_back(self.end());
+    /// Adds the imputed demand of the next step.
+    pub(super) fn push_imputed(&mut self, value: f64) {
+        self.imputed.push_back(self.end());
         self.push(value);
     }
 
     /// How many of the steps from `from` up to before `to` were made up.
-    pub(super) fn made_up(&self, from: usize, to: usize) -> usize {
-        let before = |step| self.made_up.partition_point(|made_up| *made_up < step);
+    pub(super) fn imputed(&self, from: usize, to: usize) -> usize {
+        let before = |step| self.imputed.partition_point(|imputed| *imputed < step);
         before(to).saturating_sub(before(from))
     }
 
-    fn forget(&mut self, gone: usize) {
+    fn drop_oldest(&mut self, gone: usize) {
         self.values.drain(..gone);
-        // Summed up anew: what is forgotten, however large, leaves no trace in what is kept.
+        // The sums are recomputed, so that dropped values, however large, leave no rounding error.
         let mut sum = 0.0;
         self.sums.truncate(1);
         self.sums.extend(self.values.iter().map(|value| {
@@ -70,38 +70,38 @@ impl Past {
             sum
         }));
         self.first += gone;
-        self.made_up
-            .drain(..self.made_up.partition_point(|step| *step < self.first));
+        self.imputed
+            .drain(..self.imputed.partition_point(|step| *step < self.first));
     }
 
-    /// What is kept on the heap.
+    /// Bytes kept on the heap.
     pub(super) fn bytes(&self) -> usize {
         size_of::<f64>() * (self.values.capacity() + self.sums.capacity())
-            + size_of::<usize>() * self.made_up.capacity()
+            + size_of::<usize>() * self.imputed.capacity()
     }
 
-    /// The oldest step that is remembered.
+    /// The oldest step in the buffer.
     pub(super) fn first(&self) -> usize {
         self.first
     }
 
-    /// The step that comes next.
+    /// The next step.
     pub(super) fn end(&self) -> usize {
         self.first + self.values.len()
     }
 
-    /// The demand of one step, if it is remembered.
+    /// The demand of one step, if it is in the buffer.
     pub(super) fn at(&self, step: usize) -> Option<f64> {
         let at = step.checked_sub(self.first)?;
         self.values.get(at).copied()
     }
 
-    /// Mean demand of the `length` steps before `step`, or of as many as are remembered; 0 of none.
+    /// The mean demand of the `length` steps before `step`, as far as they are in the buffer; 0 without any.
     pub(super) fn mean_before(&self, step: usize, length: usize) -> f64 {
         let from = step.saturating_sub(length).max(self.first);
         let sum = self.sum_before(step) - self.sum_before(from);
         let steps = count(step.saturating_sub(from));
-        // Differences of sums may leave a trace below zero.
+        // Rounding of the sums may give a value slightly below zero.
         if steps > 0.0 {
             (sum / steps).max(0.0)
         } else {
@@ -109,7 +109,7 @@ impl Past {
         }
     }
 
-    /// The highest demand of the steps `from..=last`, as far as they are remembered; 0 of none.
+    /// The highest demand of the steps `from..=last`, as far as they are in the buffer; 0 without any.
     pub(super) fn highest(&self, from: usize, last: usize) -> f64 {
         let to = (last + 1).saturating_sub(self.first).min(self.values.len());
         let from = from.saturating_sub(self.first).min(to);
@@ -117,7 +117,7 @@ impl Past {
         steps.iter().copied().fold(0.0, f64::max)
     }
 
-    /// The highest and the lowest demand of the steps `from..=last`, as far as they are remembered.
+    /// The highest and the lowest demand of the steps `from..=last`, as far as they are in the buffer.
     pub(super) fn extremes(&self, from: usize, last: usize) -> (f64, f64) {
         let to = (last + 1).saturating_sub(self.first).min(self.values.len());
         let from = from.saturating_sub(self.first).min(to);
@@ -126,7 +126,7 @@ impl Past {
         steps.iter().fold((0.0, f64::INFINITY), widen)
     }
 
-    /// The highest of the steps `from..=last`, each taken as the mean of itself and its neighbours.
+    /// The highest demand of the steps `from..=last`, each smoothed to the mean of itself and its neighbors.
     pub(super) fn highest_smoothed(&self, from: usize, last: usize) -> f64 {
         let from = from.max(self.first + 1) - self.first;
         let to = (last + 2).saturating_sub(self.first);
@@ -148,47 +148,47 @@ impl Past {
 mod tests {
     use super::*;
 
-    fn past(values: &[f64], keep: usize) -> Past {
-        let mut past = Past::new(keep);
+    fn buffer(values: &[f64], keep: usize) -> DemandBuffer {
+        let mut buffer = DemandBuffer::new(keep);
         for value in values {
-            past.push(*value);
+            buffer.push(*value);
         }
-        past
+        buffer
     }
 
     #[test]
-    fn means_and_maxima_are_of_the_steps_asked_for() {
-        let past = past(&[1.0, 2.0, 6.0, 3.0, 0.0, 9.0], 100);
-        assert_eq!(past.mean_before(3, 3).to_bits(), 3.0_f64.to_bits());
-        assert_eq!(past.mean_before(2, 5).to_bits(), 1.5_f64.to_bits());
-        assert_eq!(past.mean_before(0, 5).to_bits(), 0.0_f64.to_bits());
-        assert_eq!(past.highest(3, 5).to_bits(), 9.0_f64.to_bits());
-        assert_eq!(past.highest(0, 1).to_bits(), 2.0_f64.to_bits());
+    fn means_and_maxima_cover_the_requested_steps() {
+        let buffer = buffer(&[1.0, 2.0, 6.0, 3.0, 0.0, 9.0], 100);
+        assert_eq!(buffer.mean_before(3, 3).to_bits(), 3.0_f64.to_bits());
+        assert_eq!(buffer.mean_before(2, 5).to_bits(), 1.5_f64.to_bits());
+        assert_eq!(buffer.mean_before(0, 5).to_bits(), 0.0_f64.to_bits());
+        assert_eq!(buffer.highest(3, 5).to_bits(), 9.0_f64.to_bits());
+        assert_eq!(buffer.highest(0, 1).to_bits(), 2.0_f64.to_bits());
         // Smoothed: (1+2+6)/3, (2+6+3)/3, (6+3+0)/3.
-        assert!((past.highest_smoothed(1, 3) - 11.0 / 3.0).abs() < 1e-12);
-        assert!((past.highest_smoothed(3, 3) - 3.0).abs() < 1e-12);
+        assert!((buffer.highest_smoothed(1, 3) - 11.0 / 3.0).abs() < 1e-12);
+        assert!((buffer.highest_smoothed(3, 3) - 3.0).abs() < 1e-12);
     }
 
     #[test]
-    fn what_is_forgotten_leaves_no_trace() {
-        let mut past = past(&[1e300; 6], 100);
+    fn dropped_values_leave_no_rounding_error() {
+        let mut buffer = buffer(&[1e300; 6], 100);
         for _ in 0..400 {
-            past.push(3.0);
+            buffer.push(3.0);
         }
-        assert!(past.first() > 6);
-        let mean = past.mean_before(past.end(), 60);
+        assert!(buffer.first() > 6);
+        let mean = buffer.mean_before(buffer.end(), 60);
         assert_eq!(mean.to_bits(), 3.0_f64.to_bits());
     }
 
     #[test]
-    fn forgetting_changes_no_answer_about_what_is_kept() {
+    fn dropping_old_values_does_not_change_results_for_newer_ones() {
         let values: Vec<f64> = (0..2000).map(|i| f64::from(i % 7)).collect();
-        let (all, some) = (past(&values, 10_000), past(&values, 100));
+        let (all, some) = (buffer(&values, 10_000), buffer(&values, 100));
         assert!(some.first() > 0 && some.end() == all.end());
         for step in 1950..2000 {
             assert_eq!(some.at(step), all.at(step));
             assert!((some.mean_before(step, 20) - all.mean_before(step, 20)).abs() < 1e-9);
-            let highest = |past: &Past| past.highest(step - 5, step).to_bits();
+            let highest = |buffer: &DemandBuffer| buffer.highest(step - 5, step).to_bits();
             assert_eq!(highest(&some), highest(&all));
             assert!(
                 (some.highest_smoothed(step - 5, step - 1)

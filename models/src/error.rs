@@ -1,24 +1,38 @@
-//! Why there is no forecast, as data. A refusal means "no proposal", never zero; whoever asked carries on without.
+//! [`ForecastError`]: why a forecaster has no forecast, as data. The caller then scales without a forecast; it never
+//! reads an error as zero demand.
 
 use jiff::{SignedDuration, Timestamp};
 
-/// A forecaster's reasoned "no".
+/// Why a forecaster returned no forecast.
+///
+/// ```
+/// use foretide_models::{Algorithm, ForecastError, Series, dsp};
+/// use jiff::{SignedDuration, Timestamp};
+///
+/// // Dsp needs two days of history; this is one hour.
+/// let history = Series::from_values(Timestamp::UNIX_EPOCH, SignedDuration::from_mins(1), vec![5.0; 60]);
+/// let mut dsp = Algorithm::Dsp(dsp::Config::default()).build()?;
+/// let error = dsp.forecast(&history, SignedDuration::from_hours(1)).unwrap_err();
+/// assert!(matches!(error, ForecastError::InsufficientHistory { .. }));
+/// assert_eq!(error.reason(), "InsufficientHistory");
+/// # Ok::<(), foretide_models::ConfigError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum ForecastError {
     /// Fewer usable samples than the forecaster can work with.
     #[error(
         "history holds {have:#} of usable samples, at least {need:#} is needed; wait, or check that the query returns data this far back"
     )]
     InsufficientHistory {
-        /// What there is.
+        /// The usable history.
         have: SignedDuration,
-        /// What there must be.
+        /// The history that the forecaster needs.
         need: SignedDuration,
     },
     /// The newest sample is so old that a forecast from it would have expired already.
     #[error(
-        "the newest usable sample is of {last}, too old for a forecast at {end}; check that the metric is still being collected"
+        "the newest usable sample is from {last}, too old for a forecast at {end}; check that the metric is still collected"
     )]
     StaleHistory {
         /// The instant of the newest usable sample.
@@ -26,9 +40,9 @@ pub enum Refusal {
         /// The end of the history.
         end: Timestamp,
     },
-    /// Too large a part of the history is missing to be filled in honestly.
+    /// More of the history is missing than is ever filled in.
     #[error(
-        "{missing} of {of} samples are missing, at most 30% may be; check scraping and retention"
+        "{missing} of {of} samples are missing, more than the allowed 30%; check scraping and retention"
     )]
     TooManyGaps {
         /// Slots without a usable value.
@@ -36,24 +50,24 @@ pub enum Refusal {
         /// Slots looked at: the whole history or its last day.
         of: usize,
     },
-    /// Nothing but zeros.
+    /// Every sample is zero.
     #[error(
-        "every sample is zero, so there is no demand to forecast; check the query if there should be"
+        "every sample is zero, so there is no demand to forecast; if demand is expected, check the query"
     )]
     ZeroSeries,
-    /// Neither a day nor a week repeats, and the level is not steady either.
+    /// The series repeats neither daily nor weekly, and its level is not steady.
     #[error(
-        "neither a day nor a week repeats: the best lag is {best_lag:#} with correlation {correlation:.2}"
+        "the series repeats neither daily nor weekly; the best lag is {best_lag:#} with autocorrelation {correlation:.2}"
     )]
     NotPeriodic {
-        /// The lag at which the series is most like itself, whatever its length.
+        /// The lag with the highest autocorrelation, of any length.
         best_lag: SignedDuration,
         /// Its autocorrelation, at most 1.
         correlation: f64,
     },
-    /// The series lies on another grid than the forecaster is configured for.
+    /// The step of the series differs from the configured sample interval.
     #[error(
-        "history has a sample every {have:#}, the forecaster is configured for one every {need:#}"
+        "the history has a sample every {have:#}, but the forecaster is configured for one every {need:#}"
     )]
     StepMismatch {
         /// The step of the series.
@@ -61,23 +75,23 @@ pub enum Refusal {
         /// The configured sample interval.
         need: SignedDuration,
     },
-    /// The span asked for is not positive or longer than a series can be.
-    #[error("a horizon of {horizon:#} cannot be forecast at one value every {step:#}")]
+    /// The horizon is not positive, or longer than a series can be.
+    #[error("cannot forecast a horizon of {horizon:#} with one value every {step:#}")]
     HorizonOutOfRange {
-        /// What was asked for.
+        /// The requested horizon.
         horizon: SignedDuration,
         /// The step of the series.
         step: SignedDuration,
     },
-    /// The arithmetic did not end in finite numbers.
+    /// The computation gave a value that is not a finite number.
     #[error("the forecast is not a finite number")]
     NotFinite,
 }
 
-// === impl Refusal ===
+// === impl ForecastError ===
 
-impl Refusal {
-    /// The stable name of the refusal, for conditions, events and metric labels.
+impl ForecastError {
+    /// The stable name of the error, for conditions, events and metric labels.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
@@ -98,8 +112,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_says_what_was_found_and_what_is_needed() {
-        let short = Refusal::InsufficientHistory {
+    fn an_error_names_what_was_found_and_what_is_needed() {
+        let short = ForecastError::InsufficientHistory {
             have: SignedDuration::from_hours(5),
             need: SignedDuration::from_hours(48),
         };
@@ -109,13 +123,13 @@ mod tests {
             "history holds 5h of usable samples, at least 48h is needed; \
              wait, or check that the query returns data this far back"
         );
-        let aperiodic = Refusal::NotPeriodic {
+        let aperiodic = ForecastError::NotPeriodic {
             best_lag: SignedDuration::from_mins(590),
             correlation: 0.3141,
         };
         assert_eq!(
             aperiodic.to_string(),
-            "neither a day nor a week repeats: the best lag is 9h 50m with correlation 0.31"
+            "the series repeats neither daily nor weekly; the best lag is 9h 50m with autocorrelation 0.31"
         );
     }
 }

@@ -1,21 +1,21 @@
-//! The same work on every trace, two traces at a time.
+//! Runs the same work on every trace, two traces at a time.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use crate::comparison::Failure;
-use crate::traces::Trace;
+use crate::traces::{Failure, Trace};
 
-/// What came of each trace, in their order; `work` is told the place of the trace, `progress` what is done.
-pub(crate) fn each<T: Send>(
+/// The results of `work` for each trace, in order of the traces. `work` is called with the index of the trace,
+/// `progress` with a line for each finished trace.
+pub(crate) fn map<T: Send>(
     traces: &[Trace],
     progress: &(dyn Fn(&str) + Sync),
     work: impl Fn(usize, &Trace) -> Result<T, Failure> + Sync,
 ) -> Result<Vec<T>, Failure> {
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let results = Mutex::new(Vec::new());
-    let hand = || {
+    let worker = || {
         while let Some((at, trace)) = pick(traces, &next) {
             let result = work(at, trace).map_err(|error| format!("{}: {error}", trace.name));
             let n = done.fetch_add(1, Ordering::Relaxed) + 1;
@@ -26,8 +26,8 @@ pub(crate) fn each<T: Send>(
         }
     };
     thread::scope(|scope| {
-        scope.spawn(hand);
-        scope.spawn(hand);
+        scope.spawn(worker);
+        scope.spawn(worker);
     });
     let mut results = results.into_inner().unwrap_or_default();
     results.sort_unstable_by_key(|(at, _)| *at);

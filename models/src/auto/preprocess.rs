@@ -1,64 +1,64 @@
-//! From a series with holes and nonsense to demand step by step: one value per step, each known to be measured or made
-//! up. Takes in only what is new. Judges nothing; `mod` does. Next: `online`.
+//! [`Preprocessor`]: turns a series with holes and outliers into one demand value per step, measured or imputed, and
+//! feeds the model. It reads only what is new in a history.
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::learner::LEAST_MINUTES;
-use super::online::{Online, Seen};
-use crate::gaps::{ABSURD_RATIO, ABSURD_RUN, ABSURD_RUNS, quantile_in_place};
+use super::online::{OnlineModel, SampleOrigin};
+use crate::gaps::{OUTLIER_RATIO, OUTLIER_RUN, OUTLIER_RUNS, quantile_in_place};
 use crate::grid::Grid;
 use crate::series::{Series, count, later, slots};
 
-/// A hole of so many minutes is filled with the value before it; what is beyond, with that of the day before.
+/// The first minutes of a hole repeat the value before it; later ones repeat the day before.
 const HELD_MINUTES: i64 = 5;
-/// What a sum of two weeks of values must not come near to: more than that is no demand.
+/// Values above this are never demand; a sum of two weeks of smaller ones stays finite.
 const LARGEST: f64 = 1e300;
 
-/// A model and how far it has read.
+/// A model, and how much of the history it has read.
 #[derive(Debug, Clone)]
-pub(super) struct Intake {
-    online: Online,
-    /// Slots of the history that make a step.
+pub(super) struct Preprocessor {
+    online: OnlineModel,
+    /// Slots of the history in one step.
     width: usize,
     step: SignedDuration,
     /// The instant of the next step to read.
     next: Timestamp,
     learnt_from: Timestamp,
-    /// The usual demand of the first two hours: what the first value is judged by, which nothing came before.
+    /// The median demand of the first two hours, which the first values are compared with.
     opening: f64,
-    /// How many steps were measured, and how many were not believed.
+    /// Steps that were measured, and steps that were rejected as outliers.
     usable: usize,
     rejected: usize,
-    /// The last value, and how many steps have gone by without a believable one.
+    /// The last accepted value, and the number of steps since then.
     last: f64,
     hole: usize,
-    doubted: Doubted,
+    outliers: OutlierRuns,
 }
 
-/// Values that were not believed.
+/// Runs of rejected values.
 #[derive(Debug, Clone, Copy, Default)]
-struct Doubted {
-    /// How many in a row, and the highest of them.
+struct OutlierRuns {
+    /// The length of the current run, and its highest value.
     run: usize,
     highest: f64,
-    /// At which height runs of more than one ended lately, and how many there were.
+    /// The height of the last run of more than one value, and the number of runs of about that height.
     height: f64,
     runs: usize,
 }
 
-// === impl Doubted ===
+// === impl OutlierRuns ===
 
-impl Doubted {
-    /// Counts a value; whether there are too many in a row for errors.
-    fn goes_on(&mut self, value: f64) -> bool {
+impl OutlierRuns {
+    /// Counts a value. Returns whether the run is too long for an error of measurement.
+    fn extend(&mut self, value: f64) -> bool {
         self.run += 1;
         self.highest = self.highest.max(value);
-        self.run > ABSURD_RUN
+        self.run > OUTLIER_RUN
     }
 
-    /// Whether runs of about this height have been seen too often for errors.
+    /// Whether runs of about this height are too frequent for errors of measurement.
     fn recurs(&self, value: f64) -> bool {
-        self.runs > ABSURD_RUNS && self.is_alike(value)
+        self.runs > OUTLIER_RUNS && self.is_alike(value)
     }
 
     fn end_run(&mut self) {
@@ -78,20 +78,20 @@ impl Doubted {
     }
 }
 
-// === impl Intake ===
+// === impl Preprocessor ===
 
-impl Intake {
+impl Preprocessor {
     /// A model at the first sample of a history.
-    pub(super) fn new(online: Online, history: &Series, step: SignedDuration) -> Self {
+    pub(super) fn new(online: OnlineModel, history: &Series, step: SignedDuration) -> Self {
         let width = slots(step, history.step()).unwrap_or(1).max(1);
         let seconds = step.as_secs().max(1);
         let whole = |slot: &usize| history.time_at(*slot).as_second() % seconds == 0;
         let first = history.values().iter().position(|value| !value.is_nan());
         let first = first.unwrap_or(history.len());
-        // Steps begin at round times, where the history's slots do.
+        // Steps begin at multiples of their length where the slots of the history allow it.
         let start = (0..=first).rev().take(width).find(whole).unwrap_or(first);
         let slots = history.values().get(start..).unwrap_or_default();
-        let opening = usual_at_first(slots, width, step);
+        let opening = opening_median(slots, width, step);
         let start = history.time_at(start);
         Self {
             online,
@@ -104,12 +104,12 @@ impl Intake {
             rejected: 0,
             last: opening,
             hole: 0,
-            doubted: Doubted::default(),
+            outliers: OutlierRuns::default(),
         }
     }
 
-    /// Whether what comes next is in this history, and nothing that was measured before the first sample known. Never
-    /// while the first two hours are not complete: nothing is answered before, and they are judged as a whole.
+    /// Whether this history contains the next step and no sample before the first known one. False until the first two
+    /// hours are complete, because their median decides which of their values are outliers.
     pub(super) fn continues(&self, history: &Series) -> bool {
         let span = self.next.duration_since(history.start());
         let aligned = span.as_nanos() % history.step().as_nanos().max(1) == 0;
@@ -118,20 +118,20 @@ impl Intake {
         opened && aligned && reaches && !self.was_preceded(history)
     }
 
-    /// Takes in every step up to the newest one that was measured.
+    /// Reads every step up to the newest measured one.
     pub(super) fn take(&mut self, history: &Series) {
         let span = self.next.duration_since(history.start());
         let from = slots(span, history.step()).unwrap_or(usize::MAX);
         let new = history.values().get(from..).unwrap_or_default();
         let steps = new.chunks_exact(self.width);
-        let heard = steps.clone().rposition(|step| !mean(step).is_nan());
-        for step in steps.take(heard.map_or(0, |last| last + 1)) {
+        let last_measured = steps.clone().rposition(|step| !mean(step).is_nan());
+        for step in steps.take(last_measured.map_or(0, |last| last + 1)) {
             self.take_step(mean(step));
         }
         self.online.calibrate();
     }
 
-    pub(super) fn online(&self) -> &Online {
+    pub(super) fn online(&self) -> &OnlineModel {
         &self.online
     }
 
@@ -157,12 +157,12 @@ impl Intake {
         self.rejected
     }
 
-    /// For how many steps at the end of the history nothing was heard.
-    pub(super) fn silent(&self, history: &Series) -> usize {
+    /// The number of steps without a sample at the end of the history.
+    pub(super) fn missing_at_end(&self, history: &Series) -> usize {
         slots(history.end().duration_since(self.next), self.step).unwrap_or(0)
     }
 
-    /// Whether a history has been filled in before what was learnt, as stores of metrics are at times.
+    /// Whether a history has samples before the first one learned, as after a backfill of the metrics store.
     fn was_preceded(&self, history: &Series) -> bool {
         let span = self.learnt_from.duration_since(history.start());
         let before = slots(span, history.step()).unwrap_or(0);
@@ -171,22 +171,23 @@ impl Intake {
     }
 
     fn take_step(&mut self, value: f64) {
-        let believed = !value.is_nan() && self.believable(value);
-        if believed {
-            self.doubted.end_run();
+        let accepted = !value.is_nan() && self.is_demand(value);
+        if accepted {
+            self.outliers.end_run();
             (self.last, self.hole) = (value, 0);
             self.usable += 1;
-            self.online.take(value, Seen::Measured);
+            self.online.take(value, SampleOrigin::Measured);
         } else {
             self.rejected += usize::from(!value.is_nan());
             self.hole += 1;
-            self.online.take(self.filler(), Seen::MadeUp);
+            self.online
+                .take(self.imputed_value(), SampleOrigin::Imputed);
         }
         self.next = later(self.next, self.step, 1);
     }
 
-    /// Whether a value is a demand: not a hundred times the highest so far, unless that goes on or recurs.
-    fn believable(&mut self, value: f64) -> bool {
+    /// Whether a value is demand: at most a hundred times the highest so far, unless such values last or recur.
+    fn is_demand(&mut self, value: f64) -> bool {
         if value > LARGEST {
             return false;
         }
@@ -194,26 +195,26 @@ impl Intake {
             highest if highest > 0.0 => highest,
             _ => self.opening,
         };
-        if highest <= 0.0 || value / ABSURD_RATIO <= highest {
+        if highest <= 0.0 || value / OUTLIER_RATIO <= highest {
             return true;
         }
-        self.doubted.goes_on(value) || self.doubted.recurs(value)
+        self.outliers.extend(value) || self.outliers.recurs(value)
     }
 
-    fn filler(&self) -> f64 {
+    fn imputed_value(&self) -> f64 {
         let grid = Grid::new(self.step);
-        let past = self.online.past();
-        let yesterday = past.end().checked_sub(grid.day());
+        let buffer = self.online.buffer();
+        let yesterday = buffer.end().checked_sub(grid.day());
         let short = self.hole <= grid.minutes(HELD_MINUTES);
-        match yesterday.and_then(|step| past.at(step)) {
+        match yesterday.and_then(|step| buffer.at(step)) {
             Some(value) if !short => value,
             _ => self.last,
         }
     }
 }
 
-/// The median of the positive demand in the first two hours of measured steps, `width` slots each; 0 of none.
-fn usual_at_first(slots: &[f64], width: usize, step: SignedDuration) -> f64 {
+/// The median of the positive demand in the first two hours of measured steps, `width` slots each; 0 without any.
+fn opening_median(slots: &[f64], width: usize, step: SignedDuration) -> f64 {
     let measured = slots.chunks_exact(width).map(mean).filter(|v| !v.is_nan());
     let first = measured.take(Grid::new(step).minutes(LEAST_MINUTES));
     let usable = |value: &f64| (f64::MIN_POSITIVE..=LARGEST).contains(value);
@@ -221,7 +222,7 @@ fn usual_at_first(slots: &[f64], width: usize, step: SignedDuration) -> f64 {
     quantile_in_place(&mut positive, 0.5).unwrap_or(0.0)
 }
 
-/// The mean of the values that are there; NaN of none.
+/// The mean of the values that are not missing; NaN without any.
 fn mean(values: &[f64]) -> f64 {
     let there = || values.iter().copied().filter(|value| !value.is_nan());
     let n = count(there().count());

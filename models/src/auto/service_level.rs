@@ -1,0 +1,92 @@
+//! How much of the demand to provide for, and the quantile that follows from it.
+
+use super::quantile_selector::{PerLevel, QuantileSelector, ReplicaTiming};
+use crate::grid::Grid;
+use crate::series::count;
+
+/// Minutes that a replica count is held before it may decrease.
+const HELD_MINUTES: i64 = 5;
+
+/// How much of the demand to provide for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum ServiceLevel {
+    /// The probability with which the peak demand of a decision window stays within the forecast, in `(0, 1)`.
+    Quantile(f64),
+    /// The lowest quantile that keeps the under-provisioned minutes below a share of all minutes.
+    UnderProvisioned {
+        /// That share, in percent.
+        percent: f64,
+        /// The demand that one replica serves, in the unit of the history; `None` treats capacity as continuous.
+        per_replica: Option<f64>,
+    },
+}
+
+/// The quantile in use: fixed, or selected by its measured under-provisioning.
+#[derive(Debug, Clone)]
+pub(super) enum Quantile {
+    Fixed(f64),
+    Selected(Box<QuantileSelector>),
+}
+
+// === impl ServiceLevel ===
+
+impl ServiceLevel {
+    /// The quantile in use before anything is measured.
+    pub(super) fn initial_quantile(self) -> f64 {
+        match self {
+            Self::Quantile(quantile) => quantile,
+            Self::UnderProvisioned { .. } => QuantileSelector::INITIAL,
+        }
+    }
+}
+
+// === impl Quantile ===
+
+impl Quantile {
+    /// The quantile for a service level, with a lead time in minutes.
+    pub(super) fn new(service_level: ServiceLevel, grid: Grid, lead_minutes: i64) -> Self {
+        match service_level {
+            ServiceLevel::Quantile(quantile) => Self::Fixed(quantile),
+            ServiceLevel::UnderProvisioned {
+                percent,
+                per_replica,
+            } => {
+                let timing = ReplicaTiming {
+                    lead: grid.minutes(lead_minutes),
+                    held: grid.minutes(HELD_MINUTES),
+                    day: count(grid.day()),
+                };
+                let selector = QuantileSelector::new(percent, per_replica, timing);
+                Self::Selected(Box::new(selector))
+            }
+        }
+    }
+
+    /// The quantile in use.
+    pub(super) fn get(&self) -> f64 {
+        match self {
+            Self::Fixed(quantile) => *quantile,
+            Self::Selected(selector) => selector.quantile(),
+        }
+    }
+
+    /// Whether the quantile depends on what is measured, so that [`step`](Self::step) must be called.
+    pub(super) fn is_selected(&self) -> bool {
+        matches!(self, Self::Selected(_))
+    }
+
+    /// Records the demand of the last step and the upper bound that each quantile level gives for the coming window.
+    pub(super) fn step(&mut self, demand: f64, bounds: &PerLevel) {
+        if let Self::Selected(selector) = self {
+            selector.step(demand, bounds);
+        }
+    }
+
+    /// Bytes kept on the heap.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Fixed(_) => 0,
+            Self::Selected(selector) => selector.bytes(),
+        }
+    }
+}
