@@ -1,7 +1,9 @@
 //! What the API's objects mean: a spec becomes a value of the domain, and an object that we create names its owner.
 //!
-//! [`spec`] validates and translates, for the controller and for the command line alike; [`ownership`] says how an object of
-//! ours is marked and recognized. Reading and writing objects is `adapters`' work.
+//! [`spec`] validates and translates; [`status`] renders decisions as fields of a status; both serve the controller and the
+//! command line alike. [`ownership`] says how an object of ours is marked and recognized. Reading and writing objects is
+//! `adapters`' work.
 
 pub mod ownership;
 pub mod spec;
+pub(crate) mod status;

@@ -25,7 +25,6 @@ use foretide_models::Forecast;
 use jiff::{SignedDuration, Timestamp};
 use tokio::task::{Id, JoinError, JoinSet};
 
-pub(crate) use self::publish::shown;
 use self::{
     forecasts::{Forecasts, SeriesKey},
     plan::{Failure, Plan, Refreshed, Request},
