@@ -13,7 +13,7 @@ use crate::{
     telemetry,
 };
 
-/// Runs the controller; returns when it was told to stop or could not go on.
+/// Runs the controller until it is stopped or fails.
 pub(super) fn run(args: ControllerArgs) -> ExitCode {
     if let Err(error) = telemetry::start_logging(&args.log, args.log_json) {
         return exit::usage(&chain(&error));
@@ -26,13 +26,13 @@ pub(super) fn run(args: ControllerArgs) -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return exit::failed(&chain(&error)),
     };
-    match runtime.block_on(app::run(config, Clock::system(), told_to_stop())) {
+    match runtime.block_on(app::run(config, Clock::system(), shutdown_signal())) {
         Ok(()) => exit::OK,
         Err(error) => exit::failed(&chain(&error)),
     }
 }
 
-async fn told_to_stop() {
+async fn shutdown_signal() {
     let mut interrupt = signal(SignalKind::interrupt()).ok();
     let mut terminate = signal(SignalKind::terminate()).ok();
     let on = async |signal: &mut Option<tokio::signal::unix::Signal>| match signal {

@@ -1,7 +1,6 @@
-//! YAML files as Kubernetes objects that remember their lines.
+//! YAML files as Kubernetes objects that keep their line numbers.
 //!
-//! A [`Document`] gives plain JSON to those who judge it, and the line of a field path to those who
-//! report what was judged. It refuses to judge by itself.
+//! A [`Document`] gives plain JSON for validation, and the line of a field path for messages.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -24,7 +23,7 @@ pub(super) struct Document {
 
 /// A place in a file, as editors and terminals link it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct Location {
     /// Name of the file.
     pub(super) file: String,
     /// Which line, from 1; absent where it is not known.
@@ -47,7 +46,7 @@ pub(super) enum ManifestError {
     #[error("{place}: {message}")]
     Yaml {
         /// Where it stops being YAML.
-        place: Place,
+        place: Location,
         /// What was found there.
         message: String,
     },
@@ -113,8 +112,8 @@ impl Document {
 
     /// Where the object begins.
     #[must_use]
-    pub(super) fn place(&self) -> Place {
-        Place {
+    pub(super) fn place(&self) -> Location {
+        Location {
             file: self.file.clone(),
             line: known(self.root.line),
         }
@@ -123,7 +122,7 @@ impl Document {
     /// Where a field stands, such as `spec.crons[0].start`; where the nearest thing above it stands if
     /// the field itself is not there.
     #[must_use]
-    pub(super) fn find(&self, path: &str) -> Place {
+    pub(super) fn find(&self, path: &str) -> Location {
         let mut node = &self.root;
         let mut line = node.line;
         for step in steps(path) {
@@ -133,7 +132,7 @@ impl Document {
             line = at;
             node = below;
         }
-        Place {
+        Location {
             file: self.file.clone(),
             line: known(line),
         }
@@ -151,9 +150,9 @@ impl Document {
     }
 }
 
-// === impl Place ===
+// === impl Location ===
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
             Some(line) => write!(f, "{}:{line}", self.file),
@@ -207,7 +206,7 @@ pub(super) fn text(path: &Path) -> Result<String, ManifestError> {
 /// It is not YAML.
 pub(super) fn parse(file: &str, text: &str) -> Result<Vec<Document>, ManifestError> {
     let roots = serde_saphyr::from_multiple::<Node>(text).map_err(|error| ManifestError::Yaml {
-        place: Place {
+        place: Location {
             file: file.to_owned(),
             line: error.location().and_then(|at| known(at.line())),
         },
@@ -417,7 +416,7 @@ spec:
 ";
 
     #[test]
-    fn documents_are_plain_json_to_those_who_judge_them() {
+    fn documents_are_read_as_plain_json() {
         let documents = parse("two.yaml", TWO).unwrap();
         assert_eq!(documents.len(), 2);
         assert_eq!(
@@ -452,7 +451,7 @@ spec:
     }
 
     #[test]
-    fn a_field_is_found_by_its_path_and_a_missing_one_by_what_is_above_it() {
+    fn a_field_is_found_by_its_path_and_a_missing_one_by_its_parent() {
         let documents = parse("two.yaml", TWO).unwrap();
         let line = |path| documents[1].find(path).line;
         for (path, expected) in [
@@ -484,7 +483,7 @@ spec:
     }
 
     #[test]
-    fn what_is_not_yaml_is_refused_with_its_line() {
+    fn invalid_yaml_is_rejected_with_its_line() {
         let error = |text| parse("bad.yaml", text).unwrap_err().to_string();
         assert!(
             error("a: 1\nb: [1, 2\n").starts_with("bad.yaml:"),

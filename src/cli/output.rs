@@ -1,7 +1,6 @@
-//! What a command answers and how that reaches the shell: colour, tables, one writer.
+//! The output of a command: its text and exit code, colors, tables, and the one writer to the shell.
 //!
-//! Commands are functions that return an [`Answer`]; nothing else in the program prints. It refuses
-//! to know what any command is about.
+//! Commands are functions that return a [`CommandOutput`]; nothing else in the program prints.
 
 use std::fmt::{self, Write as _};
 use std::io::{self, Write};
@@ -9,30 +8,50 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use super::exit::{Exit, last_words};
+use super::exit::{Exit, print_error};
 
 /// `apiVersion` of every JSON document that a command prints.
 pub const API_VERSION: &str = "foretide.io/v1alpha1";
 
-/// What a command has to say.
+/// What a command prints, and its exit code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Answer {
+pub struct CommandOutput {
     /// For standard output.
     pub text: String,
     /// For standard error; empty for nothing.
     pub notes: String,
-    /// How it ended.
+    /// The exit code.
     pub exit: Exit,
 }
 
-/// Why a command has nothing to say.
+/// Why a command failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
-    /// How it ended.
+    /// The exit code.
     pub exit: Exit,
     /// What was expected, what was found, and what to do.
     pub message: String,
+}
+
+/// `--output` of commands whose report has a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum OutputFormat {
+    /// For people
+    #[default]
+    Table,
+    /// For programs
+    Json,
+}
+
+/// `--output` of commands whose report is text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum TextFormat {
+    /// For people
+    #[default]
+    Text,
+    /// For programs
+    Json,
 }
 
 /// What the terminal can show.
@@ -44,14 +63,14 @@ pub struct Screen {
     pub unicode: bool,
 }
 
-/// The few colours in use, by what they mean.
+/// The colors in use, by what they mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Paint {
     /// The one thing to see first.
     Strong,
-    /// What only helps to find one's way.
+    /// Secondary text.
     Dim,
-    /// Whatever is about the future.
+    /// Forecasts.
     Future,
     /// What needs attention.
     Warning,
@@ -59,7 +78,7 @@ pub enum Paint {
     Error,
 }
 
-/// On which side of its column a cell stands.
+/// Alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// Words.
@@ -68,10 +87,10 @@ pub enum Side {
     Right,
 }
 
-// === impl Answer ===
+// === impl CommandOutput ===
 
-impl Answer {
-    /// Text for standard output, and all is well.
+impl CommandOutput {
+    /// Text for standard output, with exit code 0.
     #[must_use]
     pub fn text(text: impl Into<String>) -> Self {
         Self {
@@ -94,7 +113,7 @@ impl Answer {
 // === impl Failure ===
 
 impl Failure {
-    /// The command line asks for something that cannot be.
+    /// The command line is invalid.
     pub fn usage(message: impl fmt::Display) -> Self {
         Self {
             exit: Exit::Usage,
@@ -102,7 +121,7 @@ impl Failure {
         }
     }
 
-    /// A file holds something that cannot be used.
+    /// A file is invalid.
     pub fn invalid(message: impl fmt::Display) -> Self {
         Self {
             exit: Exit::Invalid,
@@ -110,7 +129,7 @@ impl Failure {
         }
     }
 
-    /// The world did not play along.
+    /// Something outside the program failed, such as a connection.
     pub fn runtime(message: impl fmt::Display) -> Self {
         Self {
             exit: Exit::Runtime,
@@ -190,23 +209,23 @@ pub(super) fn wrapped(text: &str, width: usize, indent: &str) -> String {
 
 /// Prints an outcome and turns it into the exit code.
 ///
-/// A reader that went away (`foretide crds | head`) is not an error.
-pub(super) fn print(outcome: Result<Answer, Failure>) -> ExitCode {
-    let answer = match outcome {
-        Ok(answer) => answer,
+/// A closed pipe (`foretide crds | head`) is not an error.
+pub(super) fn print(outcome: Result<CommandOutput, Failure>) -> ExitCode {
+    let output = match outcome {
+        Ok(output) => output,
         Err(failure) => {
-            last_words(&failure.message);
+            print_error(&failure.message);
             return failure.exit.into();
         }
     };
-    let printed = write(&mut io::stdout().lock(), &answer.text)
-        .and_then(|()| write(&mut io::stderr().lock(), &answer.notes));
+    let printed = write(&mut io::stdout().lock(), &output.text)
+        .and_then(|()| write(&mut io::stderr().lock(), &output.notes));
     match printed {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            last_words(&format!("the output cannot be written: {error}"));
+            print_error(&format!("cannot write the output: {error}"));
             Exit::Runtime.into()
         }
-        Ok(()) | Err(_) => answer.exit.into(),
+        Ok(()) | Err(_) => output.exit.into(),
     }
 }
 
@@ -253,8 +272,8 @@ mod tests {
 
     #[test]
     fn json_carries_its_version_and_kind_first() {
-        let answer = Answer::json("Plan", json!({ "desired": 3 }));
-        let read: Value = serde_json::from_str(&answer.text).unwrap();
+        let output = CommandOutput::json("Plan", json!({ "desired": 3 }));
+        let read: Value = serde_json::from_str(&output.text).unwrap();
         let expected = json!({ "apiVersion": API_VERSION, "kind": "Plan", "desired": 3 });
         assert_eq!(read, expected);
     }

@@ -1,8 +1,7 @@
-//! The file that stands for the member clusters: what a controller would see in them, as a person writes it down.
+//! The clusters file: the state of the member clusters, as a person writes it down.
 //!
-//! A field that is not known, a number that cannot be, a name twice: each is refused with its line, because a
-//! misspelt field that is passed over in silence would simulate another fleet. Ages (`for: 90s`) stand for
-//! timestamps.
+//! Unknown fields, contradictions and duplicate names are errors with their line, because a misspelled field that is ignored would
+//! simulate another fleet. Ages (`for: 90s`) stand for timestamps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -37,11 +36,11 @@ const LONG: SignedDuration = SignedDuration::from_hours(24 * 7);
 /// The clusters of a file, before they are seen at a moment.
 #[derive(Debug)]
 pub(in crate::cli) struct Clusters {
-    fleet: Facts,
+    fleet: FleetNeeds,
     clusters: Vec<Cluster>,
 }
 
-/// A whole file.
+/// The file.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct File {
@@ -50,14 +49,14 @@ struct File {
     #[serde(default)]
     kind: Option<String>,
     #[serde(default)]
-    fleet: Facts,
+    fleet: FleetNeeds,
     clusters: Vec<Cluster>,
 }
 
-/// What the fleet as a whole needs.
+/// The totals of the fleet.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Facts {
+struct FleetNeeds {
     /// In replicas.
     demand: Option<f64>,
     floor: Option<u32>,
@@ -142,7 +141,7 @@ impl Clusters {
     /// Reads a file; `-` is standard input.
     ///
     /// # Errors
-    /// It cannot be read, or holds something that it may not; every such thing with its line.
+    /// It cannot be read, or has invalid fields; each with its line.
     pub(in crate::cli) fn read(path: &Path) -> Result<Self, Failure> {
         let text = manifest::text(path).map_err(|error| Failure::invalid(chain(&error)))?;
         Self::parse(&path.display().to_string(), &text)
@@ -161,25 +160,28 @@ impl Clusters {
             let message = message.lines().next().unwrap_or_default().to_owned();
             Failure::invalid(format!("{file}{}: {message}", line.unwrap_or_default()))
         })?;
-        let faults = faults(&read);
-        if faults.is_empty() {
+        let errors = errors(&read);
+        if errors.is_empty() {
             return Ok(Self {
                 fleet: read.fleet,
                 clusters: read.clusters,
             });
         }
-        let lines = faults.iter().map(|fault| fault.at(document));
+        let lines = errors.iter().map(|error| error.at(document));
         Err(Failure::invalid(lines.collect::<Vec<_>>().join("\n")))
     }
 
-    /// What the fleet as a whole needs, as the file says, counts at most MAX. The demand is the sum over those that are
-    /// counted if the file does not say it and says theirs of all. Delegated, the count is the one that this demand has
-    /// led to when it has lasted for longer than any window, if the file does not say it either.
+    /// The totals of the fleet: those of the file, or else
+    /// - demand: the sum over the counted members, if each has one;
+    /// - desired count, Delegated only: the count for this demand after it has lasted longer than any window.
+    ///
+    /// Counts are at most `maxReplicas`.
     pub(in crate::cli) fn total(
         &self,
         members: &[Member],
         policy: &Policy,
-        (ledger, at): (&Ledger, Timestamp),
+        ledger: &Ledger,
+        at: Timestamp,
     ) -> Total {
         let parts = participation(policy, members, ledger, at);
         let is_counted = |member: &&Member| {
@@ -210,10 +212,10 @@ impl Clusters {
         Replicas::new(self.clusters.iter().fold(0, sum))
     }
 
-    /// The clusters as they are seen at `now`. `target` is the utilization that the workload is held at, in percent.
+    /// The clusters as they are seen at `now`. `target` is the utilization target of the workload, in percent.
     ///
     /// # Errors
-    /// A cluster's demand is given as a utilization, and none is held.
+    /// A cluster has a utilization, but no metric has a utilization target.
     pub(in crate::cli) fn members(
         &self,
         target: Option<i64>,
@@ -296,7 +298,7 @@ impl Cluster {
         };
         let Some(target) = target.and_then(|target| u32::try_from(target).ok()) else {
             return Err(Failure::invalid(format!(
-                "cluster {}: utilization is given, but no metric holds one; give its demand in replicas",
+                "cluster {}: utilization is set, but no metric has a utilization target; set demand in replicas instead",
                 self.name
             )));
         };
@@ -326,13 +328,13 @@ fn before(now: Timestamp, age: Option<SignedDuration>) -> Timestamp {
     then.unwrap_or(Timestamp::MIN)
 }
 
-/// A field that says what cannot be.
-struct Fault {
+/// A field with an invalid value.
+struct FieldError {
     path: String,
     message: String,
 }
 
-impl Fault {
+impl FieldError {
     fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             path: path.into(),
@@ -350,66 +352,63 @@ impl Fault {
     }
 }
 
-/// Everything that has the right shape and cannot be.
-fn faults(file: &File) -> Vec<Fault> {
-    let mut faults = Vec::new();
+/// All invalid values of a file that has the right shape.
+fn errors(file: &File) -> Vec<FieldError> {
+    let mut errors = Vec::new();
     let heads = [
         ("apiVersion", file.api_version.as_deref(), API_VERSION),
         ("kind", file.kind.as_deref(), KIND),
     ];
     for (field, found, expected) in heads {
         if let Some(found) = found.filter(|found| *found != expected) {
-            faults.push(Fault::new(
+            errors.push(FieldError::new(
                 field,
                 format!("is {found}, expected {expected}"),
             ));
         }
     }
     if file.clusters.is_empty() {
-        faults.push(Fault::new(
+        errors.push(FieldError::new(
             "clusters",
             "is empty, expected at least one cluster",
         ));
     }
-    faults.extend(not_a_count("fleet.demand", file.fleet.demand));
+    errors.extend(not_a_count("fleet.demand", file.fleet.demand));
     let mut names = BTreeSet::new();
     for (position, cluster) in file.clusters.iter().enumerate() {
         let path = format!("clusters[{position}]");
         if !names.insert(&cluster.name) {
-            let message = format!(
-                "{} is there twice, expected names of their own",
-                cluster.name
-            );
-            faults.push(Fault::new(format!("{path}.name"), message));
+            let message = format!("{} is a duplicate, expected unique names", cluster.name);
+            errors.push(FieldError::new(format!("{path}.name"), message));
         }
-        faults.extend(cluster_faults(&path, cluster));
+        errors.extend(cluster_errors(&path, cluster));
     }
-    faults
+    errors
 }
 
-fn cluster_faults(path: &str, cluster: &Cluster) -> Vec<Fault> {
+fn cluster_errors(path: &str, cluster: &Cluster) -> Vec<FieldError> {
     let at = |field: &str| format!("{path}.{field}");
-    let mut faults = Vec::new();
-    faults.extend(not_a_count(&at("demand"), cluster.demand));
-    faults.extend(not_a_count(&at("utilization"), cluster.utilization));
+    let mut errors = Vec::new();
+    errors.extend(not_a_count(&at("demand"), cluster.demand));
+    errors.extend(not_a_count(&at("utilization"), cluster.utilization));
     let ages = [
         ("lostFor", &cluster.lost_for),
         ("unschedulableFor", &cluster.unschedulable_for),
     ];
     for (field, age) in ages {
-        faults.extend(not_an_age(&at(field), age.as_deref()));
+        errors.extend(not_an_age(&at(field), age.as_deref()));
     }
     for (position, taint) in cluster.taints.iter().enumerate() {
         let path = at(&format!("taints[{position}].for"));
-        faults.extend(not_an_age(&path, taint.r#for.as_deref()));
+        errors.extend(not_an_age(&path, taint.r#for.as_deref()));
     }
-    let impossible = impossible(cluster).into_iter().flatten();
-    faults.extend(impossible.map(|(field, message)| Fault::new(at(field), message)));
-    faults
+    let contradictions = contradictions(cluster).into_iter().flatten();
+    errors.extend(contradictions.map(|(field, message)| FieldError::new(at(field), message)));
+    errors
 }
 
 /// Fields of a cluster that contradict each other, each with what is wrong.
-fn impossible(cluster: &Cluster) -> [Option<(&'static str, String)>; 8] {
+fn contradictions(cluster: &Cluster) -> [Option<(&'static str, String)>; 8] {
     let (replicas, placed) = (cluster.replicas, cluster.placed());
     let found = |holds: bool, field, message: &str| holds.then(|| (field, message.to_owned()));
     let ready = cluster.ready.filter(|ready| *ready > placed);
@@ -425,21 +424,20 @@ fn impossible(cluster: &Cluster) -> [Option<(&'static str, String)>; 8] {
         found(
             cluster.capacity.is_some() && cluster.room.is_some(),
             "room",
-            "is given beside capacity; keep one of them",
+            "is set together with capacity; remove one of them",
         ),
         found(
             cluster.demand.is_some() && cluster.utilization.is_some(),
             "utilization",
-            "is given beside demand; keep one of them",
+            "is set together with demand; remove one of them",
         ),
         found(
             cluster.health == ClusterHealth::Ready && cluster.lost_for.is_some(),
             "lostFor",
-            "is given, although health is Ready; expected NotReady or Unknown",
+            "is set, but health is Ready; expected NotReady or Unknown",
         ),
         absent.then(|| {
-            let message =
-                format!("is {replicas}, although targetAbsent says that the workload is not there");
+            let message = format!("is {replicas}, but targetAbsent is true; expected 0");
             ("replicas", message)
         }),
         pending.map(|pending| {
@@ -461,17 +459,17 @@ fn impossible(cluster: &Cluster) -> [Option<(&'static str, String)>; 8] {
     ]
 }
 
-fn not_a_count(path: &str, n: Option<f64>) -> Option<Fault> {
+fn not_a_count(path: &str, n: Option<f64>) -> Option<FieldError> {
     let n = n.filter(|n| !n.is_finite() || *n < 0.0)?;
-    Some(Fault::new(
+    Some(FieldError::new(
         path,
         format!("is {n}, expected a number of at least 0"),
     ))
 }
 
-fn not_an_age(path: &str, text: Option<&str>) -> Option<Fault> {
+fn not_an_age(path: &str, text: Option<&str>) -> Option<FieldError> {
     let text = text.filter(|text| duration(text).is_none())?;
-    Some(Fault::new(
+    Some(FieldError::new(
         path,
         format!("is {text}, expected a duration such as 90s or 10m"),
     ))
@@ -504,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_of_which_only_the_name_is_said_is_well_and_empty() {
+    fn a_cluster_with_only_a_name_is_ready_and_empty() {
         let member = only("");
         let want = Member {
             profile: Profile {
@@ -567,12 +565,12 @@ mod tests {
         let message = clusters.members(None, NOW).unwrap_err().message;
         assert_eq!(
             message,
-            "cluster a: utilization is given, but no metric holds one; give its demand in replicas"
+            "cluster a: utilization is set, but no metric has a utilization target; set demand in replicas instead"
         );
     }
 
     #[test]
-    fn the_fleets_demand_is_the_sum_where_every_cluster_says_its_own() {
+    fn the_demand_of_the_fleet_is_the_sum_if_every_cluster_has_one() {
         for (text, want) in [
             (
                 "clusters: [{name: a, demand: 1.5}, {name: b, demand: 2}]",
@@ -594,7 +592,7 @@ mod tests {
                 Kind::Aggregated,
                 ReplicaBounds::new(Replicas::new(2), Replicas::MAX),
             );
-            let total = clusters.total(&members, &policy, (&Ledger::default(), NOW));
+            let total = clusters.total(&members, &policy, &Ledger::default(), NOW);
             assert_eq!(total.demand, want, "{text}");
             let lasting = want.map(|demand| Replicas::from_f64_ceil(demand).max(Replicas::new(2)));
             assert_eq!(total.desired, lasting, "{text}");
@@ -602,7 +600,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_its_line() {
+    fn an_invalid_value_is_rejected_with_its_line() {
         for (text, want) in [
             (
                 "kind: Fleet\nclusters:\n- name: a",
@@ -614,7 +612,7 @@ mod tests {
             ),
             (
                 "clusters:\n- name: a\n- name: a",
-                "c.yaml:3: clusters[1].name: a is there twice, expected names of their own",
+                "c.yaml:3: clusters[1].name: a is a duplicate, expected unique names",
             ),
             (
                 "clusters:\n- name: a\n  replicas: 2\n  unschedulable: 3",
@@ -626,11 +624,11 @@ mod tests {
             ),
             (
                 "clusters:\n- name: a\n  capacity: 2\n  room: 1",
-                "c.yaml:4: clusters[0].room: is given beside capacity; keep one of them",
+                "c.yaml:4: clusters[0].room: is set together with capacity; remove one of them",
             ),
             (
                 "clusters:\n- name: a\n  lostFor: 1m",
-                "c.yaml:3: clusters[0].lostFor: is given, although health is Ready; expected NotReady or Unknown",
+                "c.yaml:3: clusters[0].lostFor: is set, but health is Ready; expected NotReady or Unknown",
             ),
             (
                 "clusters:\n- name: a\n  health: Unknown\n  lostFor: soon",
@@ -650,7 +648,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_field_is_refused_with_its_line_and_what_there_is() {
+    fn a_misspelled_field_is_rejected_with_its_line_and_the_known_fields() {
         let message = parse("clusters:\n- name: a\n  replica: 2").unwrap_err();
         assert!(message.starts_with("c.yaml:3: "), "{message}");
         assert!(
@@ -662,7 +660,7 @@ mod tests {
     }
 
     #[test]
-    fn several_documents_are_refused() {
+    fn several_documents_are_rejected() {
         let message = parse("clusters: [{name: a}]\n---\nclusters: [{name: b}]").unwrap_err();
         assert_eq!(
             message,

@@ -1,7 +1,6 @@
-//! A former answer of `assign -o json`, to go on from: its memory, and the bounds that it wrote.
+//! Previous output of `assign -o json`, to continue from: its ledger, and the bounds that it wrote.
 //!
-//! It refuses an answer that is not whole: a ledger that cannot be read would simulate a fleet that was never
-//! divided.
+//! Output with an unreadable ledger is an error, because another fleet would be simulated without it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,7 +18,7 @@ use crate::{
     error::chain,
 };
 
-/// What was answered.
+/// A previous assignment.
 #[derive(Debug)]
 pub(super) struct Previous {
     /// When that was decided.
@@ -29,15 +28,15 @@ pub(super) struct Previous {
 }
 
 #[derive(Debug, Deserialize)]
-struct Written {
+struct PreviousDocument {
     kind: String,
     at: Timestamp,
     ledger: String,
-    clusters: Vec<WrittenCluster>,
+    clusters: Vec<PreviousCluster>,
 }
 
 #[derive(Debug, Deserialize)]
-struct WrittenCluster {
+struct PreviousCluster {
     name: String,
     min: Option<u32>,
     max: Option<u32>,
@@ -46,21 +45,22 @@ struct WrittenCluster {
 // === impl Previous ===
 
 impl Previous {
-    /// Reads an answer; `-` is standard input.
+    /// Reads a file; `-` is standard input.
     ///
     /// # Errors
-    /// It cannot be read, or is no answer of `assign`.
+    /// It cannot be read, or is not output of `assign`.
     pub(super) fn read(path: &Path) -> Result<Self, Failure> {
         let text = manifest::text(path).map_err(|error| Failure::invalid(chain(&error)))?;
         Self::parse(&text).map_err(|what| {
             let file = path.display();
-            let expected = "expected what `foretide assign -o json` printed";
+            let expected = "expected output of `foretide assign -o json`";
             Failure::invalid(format!("{file}: {expected} ({what})"))
         })
     }
 
     fn parse(text: &str) -> Result<Self, String> {
-        let written: Written = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let written: PreviousDocument =
+            serde_json::from_str(text).map_err(|error| error.to_string())?;
         if written.kind != "Assignment" {
             return Err(format!("its kind is {}", written.kind));
         }
@@ -76,7 +76,7 @@ impl Previous {
         })
     }
 
-    /// The memory; members without bounds of their own get those that were written.
+    /// The ledger; members without bounds get those of the previous assignment.
     pub(super) fn applied(&self, members: &mut [Member]) -> Ledger {
         for member in members {
             let written = self.bounds.get(&member.profile.name).copied();
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_answer_is_refused() {
+    fn other_documents_are_rejected() {
         for (text, want) in [
             ("{}", "missing field `kind`"),
             (

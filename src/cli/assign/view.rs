@@ -1,8 +1,8 @@
-//! An assignment in words and numbers: the clusters, how the bounds are divided, what each is to do.
+//! The report of an assignment: the clusters, the division of the bounds, the action for each cluster.
 
 use std::fmt::Write as _;
 
-use super::Assignment;
+use super::{Assignment, NamedFleet};
 use crate::{
     cli::{
         decision::{WIDTH, clock},
@@ -18,10 +18,10 @@ use crate::{
     },
 };
 
-/// A condition that is as it should be with this status; all others with `True`.
+/// The condition that is healthy with status `False`; all others with `True`.
 const GOOD_IF_FALSE: &str = "ReplicaConflict";
 
-/// Everything for people.
+/// The report as text.
 pub(in crate::cli) fn text(assignment: &Assignment, screen: Screen) -> String {
     let mut blocks = vec![heading(assignment, screen)];
     blocks.extend(division(assignment, screen));
@@ -41,14 +41,14 @@ pub(in crate::cli) fn division(assignment: &Assignment, screen: Screen) -> [Stri
 }
 
 fn heading(assignment: &Assignment, screen: Screen) -> String {
-    let Assignment { name, fleet, .. } = assignment;
-    let workload = &fleet.workload;
-    let strategy = match (workload.strategy, fleet.policy.mode) {
+    let NamedFleet { name, spec } = &assignment.fleet;
+    let workload = &spec.workload;
+    let strategy = match (workload.strategy, spec.policy.mode) {
         (Strategy::Preview, _) => "Preview",
         (Strategy::Auto, Mode::Delegated) => "Auto, Delegated",
         (Strategy::Auto, Mode::Direct) => "Auto, Direct",
     };
-    let each = match fleet.policy.kind {
+    let each = match spec.policy.kind {
         Kind::Duplicated => " each",
         _ => "",
     };
@@ -87,7 +87,7 @@ fn seen(assignment: &Assignment, screen: Screen) -> String {
     format!(
         "{}{}",
         screen.table(header, &rows),
-        whole(&assignment.total, assignment.fleet.policy.mode)
+        totals(&assignment.total, assignment.fleet.spec.policy.mode)
     )
 }
 
@@ -124,12 +124,12 @@ const fn health(member: &Member) -> &'static str {
     }
 }
 
-/// What the fleet as a whole needs, in a line; the count only where it is what is divided.
-fn whole(total: &Total, mode: Mode) -> String {
+/// The totals of the fleet, in one line; the count only in Direct mode, where it is divided.
+fn totals(total: &Total, mode: Mode) -> String {
     let demand = total
         .demand
-        .map(|demand| format!("a demand of {}", decimal(demand)));
-    let floor = total.floor.map(|floor| format!("a floor of {floor}"));
+        .map(|demand| format!("demand {}", decimal(demand)));
+    let floor = total.floor.map(|floor| format!("floor {floor}"));
     let desired = total
         .desired
         .filter(|_| mode == Mode::Direct)
@@ -138,35 +138,35 @@ fn whole(total: &Total, mode: Mode) -> String {
     if parts.is_empty() {
         String::new()
     } else {
-        format!("the whole fleet: {}\n", parts.join(", "))
+        format!("fleet total: {}\n", parts.join(", "))
     }
 }
 
 fn standing(assignment: &Assignment, profile: &Profile) -> Option<EffectivePreference> {
-    assignment.fleet.policy.effective_preference(profile)
+    assignment.fleet.spec.policy.effective_preference(profile)
 }
 
-/// Clusters that take no part, each with why.
+/// Clusters that do not participate, each with its reason.
 fn left_out(assignment: &Assignment) -> String {
     let mut text = String::new();
     for member in &assignment.members {
         let name = &member.profile.name;
         let why = match assignment.decision.member(name) {
             None => "spec.clusterAffinity does not select it".to_owned(),
-            Some(decided) if is_outside(assignment, decided) => decided.sentence(),
+            Some(decided) if is_excluded(assignment, decided) => decided.sentence(),
             Some(_) => continue,
         };
         let _infallible = writeln!(
             text,
             "{}",
-            wrapped(&format!("{name} takes no part: {why}"), WIDTH, "  ")
+            wrapped(&format!("{name} does not participate: {why}"), WIDTH, "  ")
         );
     }
     text
 }
 
-/// Whether a member is judged and has nothing of the fleet.
-fn is_outside(assignment: &Assignment, decided: &MemberDecision) -> bool {
+/// Whether a member is excluded from the division.
+fn is_excluded(assignment: &Assignment, decided: &MemberDecision) -> bool {
     !assignment.ledger.members.contains_key(&decided.name)
 }
 
@@ -178,7 +178,7 @@ fn budgets(assignment: &Assignment, screen: Screen) -> String {
     if entries.is_empty() {
         return String::new();
     }
-    let policy = &assignment.fleet.policy;
+    let policy = &assignment.fleet.spec.policy;
     let table = match policy.kind {
         Kind::Duplicated => undivided(&entries, screen),
         Kind::StaticWeighted | Kind::DynamicWeighted => weighted(assignment, &entries, screen),
@@ -213,7 +213,7 @@ fn candidates(assignment: &Assignment) -> Vec<(&String, &Entry)> {
         })
         .collect();
     if matches!(
-        assignment.fleet.policy.kind,
+        assignment.fleet.spec.policy.kind,
         Kind::Aggregated | Kind::Prioritized
     ) {
         entries.sort_by_key(|(_, entry)| entry.rank);
@@ -222,10 +222,10 @@ fn candidates(assignment: &Assignment) -> Vec<(&String, &Entry)> {
 }
 
 fn title(assignment: &Assignment) -> String {
-    let policy = &assignment.fleet.policy;
+    let policy = &assignment.fleet.spec.policy;
     let bounds = policy.bounds;
     match policy.kind {
-        Kind::Duplicated => "Duplicated: each cluster has the whole".to_owned(),
+        Kind::Duplicated => "Duplicated: each cluster has the bounds of the spec".to_owned(),
         kind => format!(
             "{kind:?}: minReplicas {} and maxReplicas {}, divided",
             bounds.min, bounds.max
@@ -238,18 +238,18 @@ const fn how(kind: Kind) -> &'static [&'static str] {
     match kind {
         Kind::Duplicated => &[],
         Kind::StaticWeighted | Kind::DynamicWeighted => &[
-            "shares are rounded down, what is left goes to the heaviest first;",
-            "a minimum of 0 becomes 1, because an autoscaler needs one",
+            "shares are rounded down; the remainder goes to the highest weights;",
+            "a minimum of 0 becomes 1, the least that an HPA accepts",
         ],
         Kind::Aggregated => &[
-            "clusters are filled to their capacity one by one: first those that run the",
-            "workload, then the largest; what exceeds all capacities goes to the first;",
-            "a minimum of 0 becomes 1, because an autoscaler needs one",
+            "clusters are filled to their capacity in order: first those that run the",
+            "workload, then the largest; replicas beyond all capacities go to the first;",
+            "a minimum of 0 becomes 1, the least that an HPA accepts",
         ],
         Kind::Prioritized => &[
             "clusters are filled to their capacity, the highest priority first, within one",
-            "priority by capacity; what exceeds all capacities goes to the highest;",
-            "a minimum of 0 becomes 1, because an autoscaler needs one",
+            "priority by capacity; replicas beyond all capacities go to the highest;",
+            "a minimum of 0 becomes 1, the least that an HPA accepts",
         ],
     }
 }
@@ -281,7 +281,7 @@ fn weighted(assignment: &Assignment, entries: &[(&String, &Entry)], screen: Scre
         ("OF MAX", Side::Right),
         ("MAX", Side::Right),
     ];
-    let bounds = assignment.fleet.policy.bounds;
+    let bounds = assignment.fleet.spec.policy.bounds;
     let all: f64 = entries.iter().map(|(_, entry)| weight(entry)).sum();
     let share = |n: Replicas, entry: &Entry| match all {
         all if all > 0.0 => decimal(n.as_f64() * weight(entry) / all),
@@ -308,7 +308,7 @@ const fn weight(entry: &Entry) -> f64 {
 }
 
 fn filled(assignment: &Assignment, entries: &[(&String, &Entry)], screen: Screen) -> String {
-    let prioritized = assignment.fleet.policy.kind == Kind::Prioritized;
+    let prioritized = assignment.fleet.spec.policy.kind == Kind::Prioritized;
     let header = [
         ("CLUSTER", Side::Left),
         (if prioritized { "PRIORITY" } else { "ORDER" }, Side::Right),
@@ -317,7 +317,7 @@ fn filled(assignment: &Assignment, entries: &[(&String, &Entry)], screen: Screen
         ("MIN", Side::Right),
         ("MAX", Side::Right),
     ];
-    let most = assignment.fleet.policy.bounds.max;
+    let most = assignment.fleet.spec.policy.bounds.max;
     let row = |(name, entry): &(&String, &Entry)| {
         let priority = of(assignment, name).and_then(|standing| standing.priority);
         let place = if prioritized {
@@ -346,7 +346,7 @@ fn of(assignment: &Assignment, name: &str) -> Option<EffectivePreference> {
 
 /// The thresholds of a cluster, if it has any.
 fn within(assignment: &Assignment, name: &str) -> String {
-    let most = assignment.fleet.policy.bounds.max;
+    let most = assignment.fleet.spec.policy.bounds.max;
     let standing = of(assignment, name);
     let bound = standing.filter(|standing| standing.min > Replicas::ZERO || standing.max < most);
     bound.map_or_else(dash, |standing| {
@@ -368,7 +368,7 @@ fn decided(assignment: &Assignment, screen: Screen) -> String {
     ];
     let members = assignment.decision.members.iter();
     let taking_part: Vec<_> = members
-        .filter(|member| !is_outside(assignment, member))
+        .filter(|member| !is_excluded(assignment, member))
         .collect();
     if taking_part.is_empty() {
         return String::new();
@@ -384,7 +384,7 @@ fn decided(assignment: &Assignment, screen: Screen) -> String {
     }
     let order = ordered(assignment);
     if order.len() > 1 {
-        let line = format!("written in this order: {}", order.join(", "));
+        let line = format!("order of writes: {}", order.join(", "));
         let _infallible = writeln!(
             text,
             "{}",
@@ -410,7 +410,7 @@ fn decided_row(member: &MemberDecision) -> [String; 7] {
     ]
 }
 
-/// Who is written, in this order.
+/// The members that are written, in order.
 pub(super) fn ordered(assignment: &Assignment) -> Vec<&str> {
     let decision = &assignment.decision;
     let order = decision
@@ -420,7 +420,7 @@ pub(super) fn ordered(assignment: &Assignment) -> Vec<&str> {
     order.map(|member| member.name.as_str()).collect()
 }
 
-/// The conditions that are not as they should be.
+/// The unhealthy conditions.
 fn conditions(assignment: &Assignment, screen: Screen) -> String {
     let mut text = String::new();
     for condition in &assignment.decision.conditions {

@@ -1,14 +1,14 @@
-//! `foretide members check`: is a member all that the hub needs?
+//! `foretide members check`: whether a member meets all requirements of the hub.
 //!
-//! Reads its Secret as the controller does, connects with what is in it, and asks for each right by itself. It refuses
-//! to mend anything: `add` does.
+//! Reads its Secret as the controller does, connects with it, and checks each permission by an access review. `add` repairs what
+//! is missing.
 
-use super::{HubArgs, unconnected, unread};
+use super::{HubArgs, profiles_warning, unconnected};
 use crate::{
     adapters::members::{Access, AccessReview, AdminClient},
     cli::{
         exit::Exit,
-        output::{Answer, Failure, Paint, Screen, Side},
+        output::{CommandOutput, Failure, Paint, Screen, Side},
     },
     error::chain,
 };
@@ -24,11 +24,11 @@ pub(super) struct CheckArgs {
     name: String,
     #[command(flatten)]
     hub: HubArgs,
-    /// Ask for the rights to place workloads too, for workloadSource: Hub
+    /// Also check the permissions to place workloads, for workloadSource: Hub
     #[arg(long)]
     place: bool,
-    /// Ask for what is in namespaces in this one, as --namespace of the controller; repeat it, or separate several by
-    /// commas [default: in all]
+    /// Check namespaced permissions in this namespace, as --namespace of the controller; repeatable, or comma-separated
+    /// [default: all namespaces]
     #[arg(long = "in-namespace", value_name = "NAMESPACE", value_delimiter = ',')]
     in_namespaces: Vec<String>,
 }
@@ -43,7 +43,7 @@ struct Findings {
 }
 
 /// Checks a member.
-pub(super) async fn run(args: &CheckArgs, screen: Screen) -> Result<Answer, Failure> {
+pub(super) async fn run(args: &CheckArgs, screen: Screen) -> Result<CommandOutput, Failure> {
     let (access, notes) = access(args).await?;
     let member = AdminClient::for_member(&access);
     let member = member.map_err(|error| unconnected(&error, "foretide members add"))?;
@@ -56,16 +56,16 @@ pub(super) async fn run(args: &CheckArgs, screen: Screen) -> Result<Answer, Fail
             .await
             .map_err(failed)?,
     };
-    let answer = answer(args, &access.host(), &found, screen);
-    Ok(Answer { notes, ..answer })
+    let report = report(args, &access.host(), &found, screen);
+    Ok(CommandOutput { notes, ..report })
 }
 
-/// How the hub reaches the member, and what is to be said beside the answer.
+/// How the hub reaches the member, and a warning for standard error.
 async fn access(args: &CheckArgs) -> Result<(Access, String), Failure> {
-    let hub = args.hub.desk().await?;
+    let hub = args.hub.client().await?;
     let members = hub.members(&args.hub.settings()).await;
     let (members, missing) = members.map_err(|error| Failure::runtime(chain(&error)))?;
-    let notes = unread(missing.as_ref());
+    let notes = profiles_warning(missing.as_ref());
     let name = &args.name;
     let Some(member) = members.into_iter().find(|member| member.name == *name) else {
         let (namespace, label) = (&args.hub.namespace, &args.hub.secret_label);
@@ -85,7 +85,7 @@ async fn access(args: &CheckArgs) -> Result<(Access, String), Failure> {
         .ok_or_else(|| Failure::invalid(format!("the Secret of member {name}: {problem}")))
 }
 
-fn answer(args: &CheckArgs, host: &str, found: &Findings, screen: Screen) -> Answer {
+fn report(args: &CheckArgs, host: &str, found: &Findings, screen: Screen) -> CommandOutput {
     let name = &args.name;
     let place = if args.place { " --place" } else { "" };
     let Findings {
@@ -98,7 +98,7 @@ fn answer(args: &CheckArgs, host: &str, found: &Findings, screen: Screen) -> Ans
         [
             format!("Kubernetes {}.{}", version.0, version.1),
             state(!old, screen),
-            format!("{}.{} or later is needed", OLDEST.0, OLDEST.1),
+            format!("{}.{} or later is required", OLDEST.0, OLDEST.1),
         ],
         [
             "GET /readyz".to_owned(),
@@ -106,41 +106,41 @@ fn answer(args: &CheckArgs, host: &str, found: &Findings, screen: Screen) -> Ans
                 None => state(true, screen),
                 Some(_) => screen.paint(Paint::Error, "failing"),
             },
-            "telling its health".to_owned(),
+            "health checks".to_owned(),
         ],
     ];
-    rows.extend(rights.iter().map(|(deed, allowed)| {
+    rows.extend(rights.iter().map(|(review, allowed)| {
         [
-            deed.to_string(),
+            review.to_string(),
             state(*allowed, screen),
-            deed.purpose.to_owned(),
+            review.purpose.to_owned(),
         ]
     }));
     let missing = rights.iter().filter(|(_, allowed)| !allowed).count();
     let header = [
-        ("RIGHT", Side::Left),
+        ("PERMISSION", Side::Left),
         ("STATE", Side::Left),
         ("FOR", Side::Left),
     ];
-    let verdict = match (old, missing) {
+    let summary = match (old, missing) {
         (false, 0) => match unready {
-            None => format!("member {name} at {host} has all that is needed"),
+            None => format!("member {name} at {host} meets all requirements"),
             Some(words) => format!("member {name} at {host} is not ready: {words}"),
         },
-        (_, 0) => format!("member {name} at {host} is too old"),
+        (_, 0) => format!("member {name} at {host} runs an unsupported version of Kubernetes"),
         (_, n) => format!(
-            "member {name} at {host} lacks {n} of {} rights; foretide members add{place} grants them",
+            "member {name} at {host} lacks {n} of {} permissions; grant them with: foretide members add{place}",
             rights.len()
         ),
     };
-    Answer {
-        text: format!("{}{verdict}\n", screen.table(header, &rows)),
+    CommandOutput {
+        text: format!("{}{summary}\n", screen.table(header, &rows)),
         exit: if old || missing > 0 || unready.is_some() {
             Exit::Runtime
         } else {
             Exit::Ok
         },
-        ..Answer::default()
+        ..CommandOutput::default()
     }
 }
 
@@ -157,8 +157,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_named_and_fails() {
-        let deed = |verb| AccessReview {
+    fn missing_permissions_are_listed_and_fail() {
+        let review = |verb| AccessReview {
             group: "apps",
             resource: "deployments/scale",
             verb,
@@ -168,7 +168,7 @@ mod tests {
         let found = Findings {
             version: (1, 36),
             unready: None,
-            rights: vec![(deed("get"), true), (deed("patch"), false)],
+            rights: vec![(review("get"), true), (review("patch"), false)],
         };
         let args = CheckArgs {
             name: "one".into(),
@@ -176,15 +176,15 @@ mod tests {
             place: true,
             in_namespaces: Vec::new(),
         };
-        let answer_to = |found: &Findings| answer(&args, "one.example", found, Screen::default());
-        let shown = answer_to(&found);
+        let report_of = |found: &Findings| report(&args, "one.example", found, Screen::default());
+        let shown = report_of(&found);
         let expected = "\
-RIGHT                           STATE    FOR
-Kubernetes 1.36                 ok       1.33 or later is needed
-GET /readyz                     ok       telling its health
+PERMISSION                      STATE    FOR
+Kubernetes 1.36                 ok       1.33 or later is required
+GET /readyz                     ok       health checks
 get deployments/scale (apps)    ok       scaling
 patch deployments/scale (apps)  missing  scaling
-member one at one.example lacks 1 of 2 rights; foretide members add --place grants them
+member one at one.example lacks 1 of 2 permissions; grant them with: foretide members add --place
 ";
         assert_eq!((shown.text.as_str(), shown.exit), (expected, Exit::Runtime));
         let old = Findings {
@@ -192,19 +192,19 @@ member one at one.example lacks 1 of 2 rights; foretide members add --place gran
             unready: None,
             rights: Vec::new(),
         };
-        assert_eq!(answer_to(&old).exit, Exit::Runtime);
+        assert_eq!(report_of(&old).exit, Exit::Runtime);
         let new = Findings {
             version: (1, 33),
             ..old
         };
-        assert_eq!(answer_to(&new).exit, Exit::Ok);
+        assert_eq!(report_of(&new).exit, Exit::Ok);
         let unready = Findings {
             unready: Some("etcd failed (HTTP 500)".into()),
             ..new
         };
-        let shown = answer_to(&unready);
+        let shown = report_of(&unready);
         assert_eq!(shown.exit, Exit::Runtime);
-        let verdict = "member one at one.example is not ready: etcd failed (HTTP 500)\n";
-        assert!(shown.text.ends_with(verdict), "{}", shown.text);
+        let summary = "member one at one.example is not ready: etcd failed (HTTP 500)\n";
+        assert!(shown.text.ends_with(summary), "{}", shown.text);
     }
 }

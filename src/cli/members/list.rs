@@ -1,17 +1,14 @@
-//! `foretide members list`: the members of a hub as they are written down there, and which of them cannot be used.
+//! `foretide members list`: the members of a hub, and their problems.
 //!
 //! Asks each member once whether it is ready, many at the same time; `check` looks at one more closely.
 
 use futures::{StreamExt, stream};
 use serde_json::{Value, json};
 
-use super::{HubArgs, unread};
+use super::{HubArgs, profiles_warning};
 use crate::{
     adapters::members::{AdminClient, ListedMember, Unready},
-    cli::{
-        explain::Form,
-        output::{Answer, Failure, Screen, Side},
-    },
+    cli::output::{CommandOutput, Failure, Screen, Side, TextFormat},
     error::chain,
 };
 
@@ -23,38 +20,38 @@ const ASKED_AT_ONCE: usize = 64;
 pub(super) struct ListArgs {
     #[command(flatten)]
     hub: HubArgs,
-    /// Show what is written down and connect to no member
+    /// List the members without connecting to them
     #[arg(long)]
     offline: bool,
-    /// Form of the output
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
-    output: Form,
+    output: TextFormat,
 }
 
 /// Lists the members.
-pub(super) async fn run(args: &ListArgs, screen: Screen) -> Result<Answer, Failure> {
-    let hub = args.hub.desk().await?;
+pub(super) async fn run(args: &ListArgs, screen: Screen) -> Result<CommandOutput, Failure> {
+    let hub = args.hub.client().await?;
     let members = hub.members(&args.hub.settings()).await;
     let (mut members, missing) = members.map_err(|error| Failure::runtime(chain(&error)))?;
     if !args.offline {
         ask(&mut members, &args.hub.namespace).await;
     }
-    let answer = match args.output {
-        Form::Text => Answer::text(text(&members, &args.hub, screen)),
-        Form::Json => Answer::json("Members", json!({"items": items(&members)})),
+    let output = match args.output {
+        TextFormat::Text => CommandOutput::text(text(&members, &args.hub, screen)),
+        TextFormat::Json => CommandOutput::json("Members", json!({"items": items(&members)})),
     };
-    Ok(Answer {
-        notes: unread(missing.as_ref()),
-        ..answer
+    Ok(CommandOutput {
+        notes: profiles_warning(missing.as_ref()),
+        ..output
     })
 }
 
-/// Asks every member whether it is ready, and adds what is wrong; each has its own deadline.
+/// Asks every member whether it is ready, and adds its problems; each has its own deadline.
 async fn ask(members: &mut [ListedMember], namespace: &str) {
     let asked = members.iter().map(|member| async {
         let access = member.access.as_ref()?;
         let found = match AdminClient::for_member(access) {
-            Ok(desk) => desk.check_ready().await,
+            Ok(client) => client.check_ready().await,
             Err(error) => Err(Unready::Other(chain(&error))),
         };
         found.err()
@@ -65,11 +62,11 @@ async fn ask(members: &mut [ListedMember], namespace: &str) {
     }
 }
 
-/// What is wrong with a member: what came of asking it, and what its Secret says.
+/// The problems of a member: of its readiness, and of its Secret.
 fn problem(member: &ListedMember, unready: Option<Unready>, namespace: &str) -> Option<String> {
     let unready = unready.map(|unready| match (unready, &member.secret) {
         (Unready::Unauthorized, Some(secret)) => {
-            format!("refuses its credentials (HTTP 401); renew them in Secret {namespace}/{secret}")
+            format!("rejects its credentials (HTTP 401); renew them in Secret {namespace}/{secret}")
         }
         (unready, _) => unready.to_string(),
     });
@@ -144,7 +141,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn members_are_rows_and_what_is_wrong_is_said() {
+    fn members_are_rows_with_their_problems() {
         let good = ListedMember {
             name: "one".into(),
             host: Some("one.example:6443".into()),
@@ -176,7 +173,7 @@ two   -                 -         -       -      -                  data.kubecon
     }
 
     #[test]
-    fn what_came_of_asking_a_member_is_its_problem_beside_what_its_secret_says() {
+    fn problems_of_readiness_and_of_the_secret_are_listed_together() {
         let member = |secret: Option<&str>, problem: Option<&str>| ListedMember {
             name: "one".into(),
             host: None,
@@ -192,7 +189,7 @@ two   -                 -         -       -      -                  data.kubecon
             (
                 member(Some("s"), None),
                 Some(Unready::Unauthorized),
-                Some("refuses its credentials (HTTP 401); renew them in Secret ns/s"),
+                Some("rejects its credentials (HTTP 401); renew them in Secret ns/s"),
             ),
             (
                 member(Some("s"), None),

@@ -1,4 +1,4 @@
-//! A plan in words and numbers, and as JSON.
+//! The report of a plan: as text, and as JSON.
 
 use std::fmt::Write as _;
 
@@ -7,15 +7,15 @@ use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use super::{Plan, outlook::Outlook};
+use super::{PlanReport, outlook::Outlook};
 use crate::{
+    api::status::{decision_status, window_status},
     cli::{
         assign,
         decision::{self, Units, WIDTH, clock},
         output::{Paint, Screen, wrapped},
         plot::{Plot, Size},
     },
-    controller,
     domain::{
         proposal::Unit,
         workload::{Mode, Strategy},
@@ -32,9 +32,9 @@ const PICTURE: Size = Size {
     rows: 8,
 };
 
-/// The whole plan for people.
-pub(super) fn text(plan: &Plan, screen: Screen) -> String {
-    let decided = controller::decided(&plan.decision);
+/// The plan as text.
+pub(super) fn text(plan: &PlanReport, screen: Screen) -> String {
+    let status = decision_status(&plan.decision);
     let mut blocks = vec![heading(plan, screen)];
     blocks.extend(
         plan.outlooks
@@ -42,17 +42,14 @@ pub(super) fn text(plan: &Plan, screen: Screen) -> String {
             .map(|outlook| picture(plan, outlook, screen)),
     );
     blocks.push(decision::proposals(
-        &decided,
+        &status,
         Units::of(&plan.workload.metrics),
         screen,
     ));
-    blocks.push(decision::windows(
-        &controller::windows(&plan.decision),
-        screen,
-    ));
+    blocks.push(decision::windows(&window_status(&plan.decision), screen));
     blocks.push(format!(
         "{}\n{}\n",
-        decision::steps(&decided, screen),
+        decision::steps(&status, screen),
         screen.paint(Paint::Strong, &wrapped(&plan.decision.message(), WIDTH, ""))
     ));
     if let Some(division) = &plan.division {
@@ -64,10 +61,13 @@ pub(super) fn text(plan: &Plan, screen: Screen) -> String {
     blocks.join("\n")
 }
 
-fn heading(plan: &Plan, screen: Screen) -> String {
+fn heading(plan: &PlanReport, screen: Screen) -> String {
     let workload = &plan.workload;
     let fleet = plan.division.as_ref();
-    let mode = fleet.map_or_else(|| workload.mode_in_force(), |fleet| fleet.fleet.policy.mode);
+    let mode = fleet.map_or_else(
+        || workload.mode_in_force(),
+        |fleet| fleet.fleet.spec.policy.mode,
+    );
     let strategy = match (workload.strategy, mode) {
         (Strategy::Preview, _) => "Preview",
         (Strategy::Auto, Mode::Delegated) => "Auto, Delegated",
@@ -87,7 +87,7 @@ fn heading(plan: &Plan, screen: Screen) -> String {
     )
 }
 
-fn picture(plan: &Plan, outlook: &Outlook, screen: Screen) -> String {
+fn picture(plan: &PlanReport, outlook: &Outlook, screen: Screen) -> String {
     let from = plan.at.checked_sub(PAST).unwrap_or(Timestamp::MIN);
     let past: Vec<Sample> = outlook
         .past
@@ -164,8 +164,8 @@ fn scale(value: f64, unit: Unit) -> String {
     }
 }
 
-/// Proposals that are absent for a reason with something to say.
-fn troubles(plan: &Plan, screen: Screen) -> String {
+/// Proposals that are absent, with their messages.
+fn troubles(plan: &PlanReport, screen: Screen) -> String {
     let absent = plan
         .decision
         .proposals
@@ -187,13 +187,13 @@ fn troubles(plan: &Plan, screen: Screen) -> String {
 }
 
 /// What was taken for granted, a line each, and what the forecaster has to say about its work.
-fn assumptions(plan: &Plan, screen: Screen) -> String {
+fn assumptions(plan: &PlanReport, screen: Screen) -> String {
     let notes = plan
         .outlooks
         .iter()
         .filter_map(made)
         .flat_map(Forecast::notes);
-    let notes = notes.map(|note| format!("about the forecast: {note}"));
+    let notes = notes.map(|note| format!("note on the forecast: {note}"));
     let assumed = plan
         .assumptions
         .iter()
@@ -209,15 +209,15 @@ fn assumptions(plan: &Plan, screen: Screen) -> String {
     text
 }
 
-/// The whole plan for programs: `decision` and `windows` as in an autoscaler's status.
-pub(super) fn json(plan: &Plan) -> Value {
+/// The plan as JSON: `decision` and `windows` as in an autoscaler's status.
+pub(super) fn json(plan: &PlanReport) -> Value {
     let (ehpa, workload) = (&plan.ehpa, &plan.workload);
     json!({
         "metadata": { "name": ehpa.name_any(), "namespace": ehpa.namespace() },
         "at": plan.at.to_string(),
         "bounds": { "min": workload.bounds.min.get(), "max": workload.bounds.max.get() },
-        "decision": controller::decided(&plan.decision),
-        "windows": controller::windows(&plan.decision),
+        "decision": decision_status(&plan.decision),
+        "windows": window_status(&plan.decision),
         "forecasts": plan.outlooks.iter().filter_map(outlook_json).collect::<Vec<_>>(),
         "problems": workload.problems.iter().map(|problem| {
             json!({ "reason": problem.reason.as_str(), "message": problem.message })

@@ -1,4 +1,4 @@
-//! What a poisoned history may do to a workload whose readings are true: nothing below what they ask for, and nothing
+//! Limits of the harm that a poisoned history does to a workload whose readings are true: nothing below what they ask for, and nothing
 //! above the ceiling of the forecast, which is one and a half times the highest sample that is believed.
 
 use foretide_models::{
@@ -198,16 +198,16 @@ fn predicting() -> Workload {
     }
 }
 
-fn true_course() -> Course {
+fn true_course() -> Environment {
     let minutes = BEGIN_MINUTE - 10..=BEGIN_MINUTE + MINUTES;
     let samples = minutes.map(|minute| Sample {
         at: at(minute),
         value: demand(minute),
     });
-    let mut course = course(&[], 2);
-    course.tracks[0].recording = Recording::new(samples.collect());
-    course.begin = at(BEGIN_MINUTE);
-    course
+    let mut environment = environment(&[], 2);
+    environment.metrics[0].recording = Recording::new(samples.collect());
+    environment.begin = at(BEGIN_MINUTE);
+    environment
 }
 
 /// What one minute's state leads to, with the forecast and without it.
@@ -219,11 +219,11 @@ struct Fork {
     /// There is no prediction, and never was.
     never: Decision,
     /// Whether there is a forecast now or one that is still held.
-    foreseen: bool,
+    predicted: bool,
 }
 
 fn fork(run: &mut Run<'_>) -> Fork {
-    run.fleet.advance(run.now);
+    run.pods.advance(run.now);
     let seen = run.seen();
     let decided = |workload: &Workload, seen: &Inputs, history: &History| {
         decide(workload, seen, history, &run.settings, run.now).0
@@ -243,25 +243,27 @@ fn fork(run: &mut Run<'_>) -> Fork {
         with: decided(&run.workload, &seen, &run.history),
         refused: decided(&run.workload, &refused, &run.history),
         never: decided(&plain(run.workload.clone()), &never, &bare),
-        foreseen: seen.forecasts.iter().any(|f| f.outcome.is_ok())
+        predicted: seen.forecasts.iter().any(|f| f.outcome.is_ok())
             || run.history.floors.iter().any(|f| f.raw > n(0)),
     }
 }
 
 /// Runs a workload on true readings and a poisoned history, and looks at every minute.
 fn survives(dose: Dose, algorithm: &Algorithm) -> Result<u32, TestCaseError> {
-    let course = true_course();
-    let poisoned = Track {
+    let environment = true_course();
+    let poisoned = RecordedMetric {
         metric: queue(),
         recording: Recording::new(dose.samples()),
     };
-    let built: Built = Ok(algorithm.clone().build().unwrap());
-    let mut run = Run::new(&course, predicting(), Vec::new());
-    let spans = (STEP, LeadTime::of(None, Some(course.start_up)));
-    run.foresights = vec![Foresight::new(&poisoned, built, spans, course.begin)];
-    let mut plain = Run::new(&course, plain(predicting()), Vec::new());
+    let built: BuiltForecaster = Ok(algorithm.clone().build().unwrap());
+    let mut run = Run::new(&environment, predicting(), Vec::new());
+    let (begin, start_up) = (environment.begin, environment.start_up);
+    let lead_time = LeadTime::of(None, Some(start_up));
+    let forecaster = MetricForecaster::new(&poisoned, built, STEP, lead_time, begin);
+    run.forecasters = vec![forecaster];
+    let mut plain = Run::new(&environment, plain(predicting()), Vec::new());
     let ceiling = dose.ceiling(algorithm, run.workload.bounds);
-    let (mut asked, mut asked_without, mut foreseen) = (0, 0, 0);
+    let (mut asked, mut asked_without, mut predicted) = (0, 0, 0);
     for minute in 0..MINUTES {
         let fork = fork(&mut run);
         let (with, without) = (fork.with.desired, fork.never.desired);
@@ -279,7 +281,7 @@ fn survives(dose: Dose, algorithm: &Algorithm) -> Result<u32, TestCaseError> {
             fork
         );
         prop_assert!(
-            fork.foreseen || with == without,
+            fork.predicted || with == without,
             "minute {}: {:?}",
             minute,
             fork
@@ -299,13 +301,13 @@ fn survives(dose: Dose, algorithm: &Algorithm) -> Result<u32, TestCaseError> {
                 fork
             );
         }
-        foreseen += u32::from(fork.foreseen);
+        predicted += u32::from(fork.predicted);
         asked += run.minute().0.asked.get();
         asked_without += plain.minute().0.asked.get();
     }
     let most = asked_without + ceiling.get() * u32::try_from(MINUTES).unwrap();
     prop_assert!(asked <= most, "{} replica-minutes, at most {}", asked, most);
-    Ok(foreseen)
+    Ok(predicted)
 }
 
 proptest! {
@@ -321,7 +323,7 @@ proptest! {
 }
 
 #[test]
-fn a_history_that_is_only_bruised_is_still_forecast_from() {
+fn a_slightly_damaged_history_still_gives_forecasts() {
     let dose = |poison, run| Dose {
         poison,
         from: 500,
@@ -339,7 +341,7 @@ fn a_history_that_is_only_bruised_is_still_forecast_from() {
         dose(Poison::Reversed, 0),
         dose(Poison::Doubled, 0),
     ] {
-        let foreseen = survives(dose, &algorithms()[0]).unwrap();
-        assert_eq!(i64::from(foreseen), MINUTES, "{dose:?}");
+        let predicted = survives(dose, &algorithms()[0]).unwrap();
+        assert_eq!(i64::from(predicted), MINUTES, "{dose:?}");
     }
 }
