@@ -141,13 +141,13 @@ fn toleration(field: &str, wire: &WireToleration) -> Result<Toleration, Violatio
     };
     let effect = match wire.effect.as_deref().unwrap_or_default() {
         "" => None,
-        text => match text.parse::<TaintEffect>() {
-            Ok(effect) => Some(effect),
-            Err(_) => {
+        text => {
+            let Ok(effect) = text.parse::<TaintEffect>() else {
                 let expected = "NoSchedule, PreferNoSchedule or NoExecute";
                 return refused("effect", text.to_owned(), expected);
-            }
-        },
+            };
+            Some(effect)
+        }
     };
     if let Some(seconds) = wire.toleration_seconds
         && effect != Some(TaintEffect::NoExecute)
