@@ -66,14 +66,14 @@ pub(crate) struct State {
     /// Whether the problem is an unusable Secret.
     pub(crate) unusable: bool,
     /// Whether the problem is that it rejects the hub's credentials.
-    pub(crate) rejects_us: bool,
+    pub(crate) rejects_credentials: bool,
     /// The time of measurements.
     pub(crate) now: Timestamp,
     /// The seconds that pods took to start.
     pub(crate) start_up: i64,
     pub(crate) predicted: Option<TimeSeriesPredictionStatus>,
     /// The last prediction that was written.
-    pub(crate) shown: Value,
+    pub(crate) prediction: Value,
 }
 
 #[derive(Clone, Default)]
@@ -157,7 +157,7 @@ impl FakeCluster {
     }
 
     /// Like [`FakeCluster::call`], for a metrics API.
-    async fn measured(&self) {
+    async fn metrics_call(&self) {
         self.call().await;
         let hangs = self.state().metrics_hang;
         if hangs {
@@ -215,7 +215,7 @@ impl Workloads for FakeCluster {
     }
 
     async fn usage(&self, _: &str) -> Result<Vec<Arc<PodUsage>>, Unavailable> {
-        self.measured().await;
+        self.metrics_call().await;
         let (names, total, now) = {
             let state = self.state();
             (
@@ -247,7 +247,7 @@ impl Workloads for FakeCluster {
     }
 
     async fn pods_metric(&self, _: &MetricQuery<'_>) -> Result<Vec<PodSample>, Unavailable> {
-        self.measured().await;
+        self.metrics_call().await;
         Err(Unavailable::new(Cause::NotRead, "no custom metrics here"))
     }
 
@@ -256,7 +256,7 @@ impl Workloads for FakeCluster {
     }
 
     async fn external_metric(&self, _: &MetricQuery<'_>) -> Result<Vec<i64>, Unavailable> {
-        self.measured().await;
+        self.metrics_call().await;
         let value = self.state().external;
         value
             .map(|value| vec![value])
@@ -410,7 +410,7 @@ impl Cluster for FakeCluster {
     }
 
     async fn apply_prediction(&self, manifest: &Value) -> Result<(), ClusterError> {
-        self.state().shown = manifest.clone();
+        self.state().prediction = manifest.clone();
         Ok(())
     }
 

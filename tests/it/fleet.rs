@@ -49,7 +49,11 @@ impl Fleet for Members {
         let view = |(name, (fake, health)): (&String, &(FakeCluster, Health))| {
             let (refused, unusable, problem) = {
                 let state = fake.state();
-                (state.rejects_us, state.unusable, state.problem.clone())
+                (
+                    state.rejects_credentials,
+                    state.unusable,
+                    state.problem.clone(),
+                )
             };
             Arc::new(MemberView {
                 profile: Profile {

@@ -68,7 +68,7 @@ async fn refused_credentials_are_reported_before_and_after_the_member_is_lost() 
     world.sync(15).await;
     let fake = world.member("m2");
     fake.state().problem = Some(refusal.to_owned());
-    fake.state().rejects_us = true;
+    fake.state().rejects_credentials = true;
     world.sync(30).await;
     let reported = (reason_of(&world, "m2"), message(&world, "MembersReachable"));
     assert!(
@@ -90,7 +90,7 @@ async fn refused_credentials_are_reported_before_and_after_the_member_is_lost() 
     // Another problem is reported; another wording of the same problem is not.
     let since = "it does not answer since 2026-01-01T00:00:00Z";
     fake.state().problem = Some(format!("{since}: connection reset"));
-    fake.state().rejects_us = false;
+    fake.state().rejects_credentials = false;
     world.sync(60).await;
     assert!(reason_of(&world, "m2").starts_with(&format!("Unknown: {since}: connection reset; ")));
     fake.state().problem = Some(format!("{since}: connection refused"));

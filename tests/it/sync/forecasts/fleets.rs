@@ -203,7 +203,7 @@ async fn a_dividing_fleet_is_forecast_as_the_sum_of_its_members() {
     );
     assert_eq!(fleet.peak("uid-web", "resource.cpu"), Ok(7.0));
     assert_eq!(fleet.predicted(), (true, vec!["resource.cpu".to_owned()]));
-    let shown = fleet.fake.state().shown.clone();
+    let shown = fleet.fake.state().prediction.clone();
     let owner = shown.pointer("/metadata/ownerReferences/0").unwrap();
     assert_eq!(
         (
