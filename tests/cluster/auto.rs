@@ -1,5 +1,5 @@
-//! An autoscaler that names no algorithm: `auto` learns from Prometheus, asks for replicas before they are needed, and
-//! shows what its forecast stands on.
+//! An autoscaler without an algorithm: `auto` learns from Prometheus, requests replicas before they are needed, and
+//! status shows the accuracy of its forecast.
 
 use std::f64::consts::TAU;
 
@@ -10,7 +10,7 @@ use kube::Api;
 use rig::{ClusterOptions, Component, History, Prometheus, Span, eventually};
 use serde_json::{Value, json};
 
-use crate::world::{NAMESPACE, PATIENCE, World};
+use crate::world::{NAMESPACE, TIMEOUT, World};
 
 const MIDNIGHT: f64 = 1_767_225_600.0;
 const DAY: f64 = 86_400.0;
@@ -27,7 +27,7 @@ fn forecast(status: &Value) -> Option<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_autoscaler_that_names_no_algorithm_is_run_by_auto_and_shows_how_well() {
+async fn an_unset_algorithm_runs_auto_and_status_shows_its_accuracy() {
     let options = ClusterOptions::named("auto").with(Component::MetricsServer);
     let world = World::start(options).await;
     let span = Span {
@@ -53,8 +53,8 @@ async fn an_autoscaler_that_names_no_algorithm_is_run_by_auto_and_shows_how_well
     });
     world.apply(&ehpa.to_string()).await;
 
-    // At 10:00 the demand is 0.85 cores, and one replica is to carry 0.1: nine. The pods themselves use next to
-    // nothing, so that what they use now is no stand-in for the history, and the forecast alone asks for nine.
+    // At 10:00 the demand is 0.85 cores, and one replica is to carry 0.1: nine. The pods themselves use almost
+    // nothing, so only the forecast requests nine.
     let ten = Timestamp::from_second(MIDNIGHT as i64 + 10 * 3600).unwrap();
     let config = Config {
         prometheus: Some(prometheus.url()),
@@ -87,7 +87,7 @@ async fn an_autoscaler_that_names_no_algorithm_is_run_by_auto_and_shows_how_well
     assert!(grounds["learntFrom"].is_string() && grounds["knownUntil"].is_string());
 
     let tsps: Api<TimeSeriesPrediction> = Api::namespaced(world.client.clone(), NAMESPACE);
-    let predicted = eventually(PATIENCE, "the prediction is published", || async {
+    let predicted = eventually(TIMEOUT, "the prediction is published", || async {
         let tsp = tsps
             .get("ehpa-shop")
             .await

@@ -1,8 +1,8 @@
-//! Our observed lane beside the real HPA controller: the same answer in every step of a scripted load.
+//! Compares our observed proposal with the real HPA controller: the same count at every step of a scripted load.
 //!
-//! Each subject is a Deployment with one metric. Its script gives the readings of every step and the
-//! count that the algorithm makes of them, reckoned by hand. The child autoscaler must settle there,
-//! our proposal must say the same, and the controller's own comparison must never disagree.
+//! Each subject is a Deployment with one metric. Its script gives the values of every step and the count that the
+//! algorithm computes from them. The child HPA must settle there, our proposal must be equal, and the controller's own
+//! comparison must never disagree.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -18,13 +18,13 @@ use rig::{
 };
 use serde_json::{Value, json};
 
-use crate::world::{Controller, NAMESPACE, PATIENCE, World};
+use crate::world::{Controller, NAMESPACE, TIMEOUT, World};
 
-/// So many syncs the mistaken controller has to be found out by one load: ten passes of the child and more.
+/// The number of syncs in which one load has to reveal the wrong tolerance: ten passes of the child and more.
 const SYNCS_OF_A_LOAD: u64 = 80;
-/// So many loads it has in all.
+/// The number of loads it has in all.
 const LOADS: usize = 8;
-/// How many replicas every subject starts with, and its `minReplicas`.
+/// The initial replicas of every subject, and its `minReplicas`.
 const START: u32 = 2;
 /// `maxReplicas` of every subject.
 const MAX: u32 = 12;
@@ -34,7 +34,7 @@ struct Subject {
     name: &'static str,
     /// CPU request of its one container.
     request: &'static str,
-    /// The node its pods go to.
+    /// The node that its pods run on.
     node: &'static str,
     metric: Value,
     behavior: Option<Value>,
@@ -44,15 +44,15 @@ struct Subject {
 /// One step of a script.
 struct Step {
     load: Load,
-    /// Where both settle.
+    /// The count where both settle.
     settles: i32,
-    /// What our observed lane asks for then, before the bounds.
+    /// Our observed proposal at that count, before the bounds.
     proposal: i32,
     /// The value that the child then reports.
     reading: &'static str,
 }
 
-/// What a subject's metric says from now on. Pods that come later have no reading.
+/// The metric of a subject from this step on. Pods created later have no value.
 enum Load {
     /// Every running pod has this value.
     Each(&'static str),
@@ -111,8 +111,8 @@ fn external(metric: &str, target: &Value) -> Value {
     json!({ "type": "External", "external": { "metric": chosen, "target": target } })
 }
 
-/// The subjects of the fake metric APIs. "Missing" pods have no reading, "unready" ones are not counted
-/// upwards; a scale-up without `behavior` at most doubles.
+/// The subjects of the fake metric APIs. "Missing" pods have no value; "unready" pods do not count upwards; a scale-up
+/// without `behavior` at most doubles.
 fn subjects() -> Vec<Subject> {
     use Load::{Each, First, LastUnready, Series, SeriesAndLastUnready};
     let plain = json!({ "type": "Value", "value": "100" });
@@ -264,7 +264,7 @@ impl Subject {
         })
     }
 
-    /// Starts pods and sets the first step's readings, before there is any autoscaler.
+    /// Starts pods and sets the values of the first step, before there is any autoscaler.
     async fn prepare(&self, stage: &Stage<'_>) {
         stage.world.apply(&self.deployment().to_string()).await;
         stage.world.ready(self.name, "all", |_| true).await;
@@ -280,7 +280,7 @@ impl Subject {
     }
 }
 
-/// Where the scripts are performed.
+/// The world in which the scripts run.
 struct Stage<'a> {
     world: &'a World,
     fake: FakeMetrics,
@@ -337,7 +337,7 @@ impl Stage<'_> {
                     };
                     self.fake.set_pod_usage(NAMESPACE, &name, usage);
                 }
-                // The other container is not meant by the metric.
+                // The metric does not select the other container.
                 _ => {
                     let usage = PodUsage::cpu("app", value).with("proxy", "7", "1Mi");
                     self.fake.set_pod_usage(NAMESPACE, &name, usage);
@@ -361,7 +361,7 @@ impl Stage<'_> {
             .set_external(NAMESPACE, subject.name, series.chain([other]).collect());
     }
 
-    /// As a pod that runs and never was ready.
+    /// Marks it as a running pod that was never ready.
     async fn make_last_unready(&self, subject: &Subject) {
         let api: Api<Pod> = Api::namespaced(self.world.client.clone(), NAMESPACE);
         let pod = self.pods(subject).await.pop().unwrap();
@@ -374,26 +374,26 @@ impl Stage<'_> {
             .unwrap();
     }
 
-    /// Waits until the child has read this step's value and is where it should be, and until our
-    /// status asks for the same.
+    /// Waits until the child has read the value of this step and settled, and our status requests the same count.
     async fn settled(&self, subject: &Subject, step: &Step) {
         let what = format!(
             "{} settles at {} by {}",
             subject.name, step.settles, step.reading
         );
-        eventually(PATIENCE, &what, || async {
-            let seen = Seen::of(self.world, subject.name).await?;
-            seen.is(step)
+        eventually(TIMEOUT, &what, || async {
+            let observed = Observed::of(self.world, subject.name).await?;
+            observed
+                .is(step)
                 .then_some(())
-                .ok_or_else(|| format!("{seen:?}"))
+                .ok_or_else(|| format!("{observed:?}"))
         })
         .await;
     }
 }
 
-/// Both sides of one subject.
+/// Both sides of one subject: the child and our status.
 #[derive(Debug)]
-struct Seen {
+struct Observed {
     replicas: i32,
     child_current: i32,
     child_desired: i32,
@@ -402,7 +402,7 @@ struct Seen {
     our_proposal: Option<i64>,
 }
 
-impl Seen {
+impl Observed {
     async fn of(world: &World, name: &str) -> Result<Self, String> {
         let hpa = world
             .hpas()
@@ -448,10 +448,10 @@ fn reading(metrics: &Value) -> Option<String> {
         .or_else(|| text("value"))
 }
 
-/// Waits until the controller has compared so often, and checks that it never disagreed.
+/// Waits for this number of comparisons, and checks that none disagreed.
 async fn compared(controller: &Controller, least: usize) {
     let what = format!("{least} comparisons with the child autoscalers");
-    eventually(PATIENCE, &what, || async {
+    eventually(TIMEOUT, &what, || async {
         let (comparisons, _) = controller.telemetry.comparisons();
         if comparisons >= least as u64 {
             Ok(())
@@ -465,7 +465,7 @@ async fn compared(controller: &Controller, least: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_kind_of_metric_is_answered_as_the_real_hpa_controller_answers_it() {
+async fn every_kind_of_metric_gives_the_count_of_the_real_hpa_controller() {
     let options = ClusterOptions::named("conformance")
         .nodes(2, NodeSize::new("16", "64Gi", 110))
         .pod_startup(Duration::from_millis(500));
@@ -483,7 +483,7 @@ async fn every_kind_of_metric_is_answered_as_the_real_hpa_controller_answers_it(
     let subjects = subjects();
     join_all(subjects.iter().map(|subject| subject.prepare(&stage))).await;
 
-    // Faster than the HPA controller, so that its readings are ours too.
+    // Faster than the HPA controller, so that every value it reads is one that we read.
     let sync_period = jiff::SignedDuration::from_millis(250);
     let controller = world.run(
         Config {
@@ -498,11 +498,11 @@ async fn every_kind_of_metric_is_answered_as_the_real_hpa_controller_answers_it(
     compared(&controller, subjects.len()).await;
     join_all(subjects.iter().map(|subject| subject.perform(&stage))).await;
     let steps: usize = subjects.iter().map(|subject| subject.script.len()).sum();
-    // One of each may be gone before both have seen it.
+    // One comparison of each subject may pass before both have the value.
     compared(&controller, steps - subjects.len()).await;
     drop(controller);
 
-    // One that thinks of another tolerance is found out.
+    // A controller with another tolerance is detected.
     let mut mistaken = Config {
         sync_period,
         ..world.config()
@@ -513,13 +513,13 @@ async fn every_kind_of_metric_is_answered_as_the_real_hpa_controller_answers_it(
         .iter()
         .find(|subject| subject.name == "external-value")
         .unwrap();
-    // The first load is within its tolerance and not within the child's. Its first answers are not compared, and at the
-    // maximum all agree: until it is found out, all begins again from the minimum.
+    // The first load is within its tolerance and not within the child's. The first proposals are not compared, and at
+    // the maximum all agree, so the load restarts from the minimum until the difference is detected.
     let loads = [Load::Series(&["145"]), Load::Series(&["0"])];
     for (round, load) in loads.iter().cycle().enumerate() {
         stage.set(queue, load).await;
         let answered = controller.syncs() + SYNCS_OF_A_LOAD;
-        eventually(PATIENCE, "syncs after a load", || async {
+        eventually(TIMEOUT, "syncs after a load", || async {
             let syncs = controller.syncs();
             (syncs >= answered).then_some(()).ok_or(syncs)
         })
@@ -537,7 +537,7 @@ async fn every_kind_of_metric_is_answered_as_the_real_hpa_controller_answers_it(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cpu_of_the_real_metrics_server_is_answered_as_the_real_hpa_controller_answers_it() {
+async fn cpu_from_the_real_metrics_server_gives_the_count_of_the_real_hpa_controller() {
     let options = ClusterOptions::named("metrics-server").with(Component::MetricsServer);
     let world = World::start(options).await;
     world.deployment("web", 2, "100m").await;
@@ -556,27 +556,32 @@ async fn cpu_of_the_real_metrics_server_is_answered_as_the_real_hpa_controller_a
         },
         Clock::system(),
     );
-    // The pods share what there is to do: 0.1 cores each are the target.
+    // The pods share the load: 0.1 cores each are the target.
     for (cores, expected) in [(0.2, 2), (0.8, 8), (0.3, 3)] {
         let what = format!("{cores} cores settle at {expected}");
         // Two steps of the HPA controller, and a scrape before each.
-        eventually(2 * PATIENCE, &what, || async {
+        eventually(2 * TIMEOUT, &what, || async {
             world
                 .cluster
                 .share_cpu(NAMESPACE, "app=web", cores)
                 .await
                 .map_err(|no| no.to_string())?;
-            let seen = Seen::of(&world, "web").await?;
-            let all = [seen.replicas, seen.child_current, seen.child_desired];
-            let percent: f64 = seen
+            let observed = Observed::of(&world, "web").await?;
+            let all = [
+                observed.replicas,
+                observed.child_current,
+                observed.child_desired,
+            ];
+            let percent: f64 = observed
                 .child_reading
                 .parse()
-                .map_err(|_| format!("{seen:?}"))?;
+                .map_err(|_| format!("{observed:?}"))?;
             let there = (percent - cores / f64::from(expected) * 500.0).abs() < 1.5;
-            let ours = [seen.our_desired, seen.our_proposal] == [Some(i64::from(expected)); 2];
+            let ours =
+                [observed.our_desired, observed.our_proposal] == [Some(i64::from(expected)); 2];
             (all == [expected; 3] && there && ours)
                 .then_some(())
-                .ok_or_else(|| format!("{seen:?}"))
+                .ok_or_else(|| format!("{observed:?}"))
         })
         .await;
     }

@@ -1,28 +1,28 @@
-//! Seven cron windows over a night in which the clocks change: up to exactly the target at each
-//! start, down one scale-down window after each end.
+//! Seven cron windows over a night with a clock change: the replicas reach exactly the target at each start, and fall
+//! one scale-down window after each end.
 
 use foretide::{clock::Clock, config::Config, config::parse_zone};
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use jiff::{SignedDuration, Timestamp};
 use rig::{ClusterOptions, NodeSize, eventually};
 
-use crate::world::{PATIENCE, World};
+use crate::world::{TIMEOUT, World};
 
-/// One change of the scale, as status tells it on the controller's clock.
+/// One change of the scale, as recorded by status on the controller's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Change {
     at: Timestamp,
     to: i32,
 }
 
-/// The scale-down window: what the seed's manifest has where it says nothing.
+/// The scale-down window: the default of the example manifest.
 const WINDOW: SignedDuration = SignedDuration::from_mins(5);
-/// The window counts from the last sync that still asked for more: a period before the end, and more
-/// on a machine that is late.
+/// The window counts from the last sync that still requested more: a period before the end, and more on a slow
+/// machine.
 const EARLY: SignedDuration = SignedDuration::from_mins(1);
 /// As the controller's default.
 const SYNC_PERIOD: SignedDuration = SignedDuration::from_secs(15);
-/// How late a change may be: a few syncs of the fast clock.
+/// The allowed delay of a change: a few syncs of the fast clock.
 const SLACK: SignedDuration = SignedDuration::from_mins(4);
 
 fn change(ehpa: &EffectiveHorizontalPodAutoscaler) -> Option<Change> {
@@ -34,7 +34,7 @@ fn change(ehpa: &EffectiveHorizontalPodAutoscaler) -> Option<Change> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn seven_windows_step_the_replicas_through_a_night_that_changes_the_clocks() {
+async fn seven_cron_windows_set_the_replicas_across_a_clock_change() {
     let nodes = NodeSize::new("64", "64Gi", 110);
     let world = World::start(ClusterOptions::named("cron").nodes(1, nodes)).await;
     world.deployment("php-apache", 80, "0m").await;
@@ -51,7 +51,7 @@ async fn seven_windows_step_the_replicas_through_a_night_that_changes_the_clocks
         ("the noon window ends", "2026-03-08T18:00:00Z", 10),
         ("the evening window starts", "2026-03-08T21:00:00Z", 80),
     ];
-    // Half an hour before the first change, sixty times as fast as the wall.
+    // Half an hour before the first change, sixty times as fast as real time.
     let start: Timestamp = "2026-03-08T00:30:00Z".parse().unwrap();
     let clock = Clock::starting_at(start, 60.0);
     let mut config = Config {
@@ -74,7 +74,7 @@ async fn seven_windows_step_the_replicas_through_a_night_that_changes_the_clocks
         let at: Timestamp = at.parse().unwrap();
         clock.set(at - SignedDuration::from_mins(2), 60.0);
         let due = if to == 80 { at } else { at + WINDOW - EARLY };
-        let seen = eventually(PATIENCE, &format!("{what}: {to} replicas"), || async {
+        let seen = eventually(TIMEOUT, &format!("{what}: {to} replicas"), || async {
             let ehpa = world
                 .ehpas()
                 .get("php-apache-local")

@@ -1,4 +1,4 @@
-//! Parts of the world die: Prometheus, the API server, the controller itself. Scaling goes on.
+//! Failures of Prometheus, the API server and the controller itself. Scaling continues.
 
 use foretide::{clock::Clock, config::Config};
 use jiff::Timestamp;
@@ -9,12 +9,12 @@ use rig::{
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
-use crate::world::{NAMESPACE, PATIENCE, World};
+use crate::world::{NAMESPACE, TIMEOUT, World};
 
 /// A midnight; the wave has its peak at noon.
 const MIDNIGHT: f64 = 1_767_225_600.0;
 const DAY: f64 = 86_400.0;
-/// The user that the API server sees the real HPA controller's requests come from.
+/// The user name of the real HPA controller's requests at the API server.
 const HPA_CONTROLLER: &str = "system:serviceaccount:kube-system:horizontal-pod-autoscaler";
 
 /// Total demand: 10 at midnight, 90 at noon, and at least 85 for an hour and a half on both sides.
@@ -53,7 +53,7 @@ fn load(fake: &FakeMetrics, name: &str, total: u32) {
     fake.set_external(NAMESPACE, name, vec![Reading::new(&total.to_string())]);
 }
 
-/// The proposal of a source as status shows it.
+/// The proposal of a source in status.
 fn proposal<'a>(status: &'a Value, source: &str) -> Option<&'a Value> {
     let proposals = status.pointer("/decision/proposals")?.as_array()?;
     proposals
@@ -61,8 +61,8 @@ fn proposal<'a>(status: &'a Value, source: &str) -> Option<&'a Value> {
         .find(|proposal| proposal["source"] == source)
 }
 
-/// Whether a source asks for this count; `None` for a proposal that is there and absent.
-fn asks(status: &Value, source: &str, count: Option<u64>) -> Option<()> {
+/// Whether a source requests this count; `None` for a proposal without one.
+fn proposes(status: &Value, source: &str, count: Option<u64>) -> Option<()> {
     (proposal(status, source)?
         .get("replicas")
         .and_then(Value::as_u64)
@@ -70,7 +70,7 @@ fn asks(status: &Value, source: &str, count: Option<u64>) -> Option<()> {
         .then_some(())
 }
 
-/// How often the real HPA controller has written a scale.
+/// The number of scale writes of the real HPA controller.
 fn scalings(world: &World) -> usize {
     let events = world.cluster.audit().unwrap().into_iter();
     let scalings = events.filter(|event| {
@@ -88,10 +88,10 @@ async fn edit(world: &World, name: &str, spec: &Value) {
         .unwrap();
 }
 
-/// Waits until the child autoscaler has this bound: somebody acts on an edit.
+/// Waits until the child has this bound, which shows that a controller acts on an edit.
 async fn child_has_max(world: &World, name: &str, max: i32) {
     eventually(
-        PATIENCE,
+        TIMEOUT,
         &format!("the child of {name} has maxReplicas {max}"),
         || async {
             let children = world.hpas().get(&format!("ehpa-{name}")).await;
@@ -110,7 +110,7 @@ async fn child_has_max(world: &World, name: &str, max: i32) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_prometheus_and_after_an_outage_of_the_api_server_scaling_goes_on() {
+async fn scaling_continues_without_prometheus_and_after_an_api_server_outage() {
     let world = World::start(ClusterOptions::named("outages")).await;
     let fake = FakeMetrics::start(&world.cluster, &[MetricsApi::External])
         .await
@@ -136,7 +136,7 @@ async fn without_prometheus_and_after_an_outage_of_the_api_server_scaling_goes_o
     let spec = json!({ "prediction": prediction });
     world.apply(&autoscaler("orders", &spec).to_string()).await;
 
-    // From 11:00 on, a minute a second: a forecast outlives its history by ten seconds.
+    // From 11:00 on, a minute per second: a forecast outlives its history by ten seconds.
     let eleven = Timestamp::from_second(MIDNIGHT as i64 + 11 * 3600).unwrap();
     let config = Config {
         prometheus: Some(prometheus.url()),
@@ -149,20 +149,20 @@ async fn without_prometheus_and_after_an_outage_of_the_api_server_scaling_goes_o
         .await;
     world
         .status("orders", "a forecast above 3", |status| {
-            asks(status, "observed", Some(3))?;
+            proposes(status, "observed", Some(3))?;
             (proposal(status, "forecast")?["replicas"].as_u64()? >= 9).then_some(())
         })
         .await;
 
-    // The load surges above the forecast; then Prometheus dies, and with time the forecast.
+    // The load rises above the forecast; then Prometheus is killed, and the forecast expires.
     load(&fake, "orders", 140);
     world.ready("orders", "14", |count| count == 14).await;
     let before = scalings(&world);
     prometheus.kill();
     let absent = |status: &Value| {
-        asks(status, "forecast", None)?;
+        proposes(status, "forecast", None)?;
         let reason = proposal(status, "forecast")?["reason"].as_str()?;
-        asks(status, "observed", Some(14))?;
+        proposes(status, "observed", Some(14))?;
         let conditions = status["conditions"].as_array()?;
         let ready = conditions
             .iter()
@@ -175,7 +175,7 @@ async fn without_prometheus_and_after_an_outage_of_the_api_server_scaling_goes_o
         .status("orders", "no forecast for want of answers", absent)
         .await;
 
-    // Only the load moves the count from here on, and it still does, both ways.
+    // From here on only the load changes the count, and it still does, both ways.
     load(&fake, "orders", 180);
     world.ready("orders", "18", |count| count == 18).await;
     assert_eq!(
@@ -193,8 +193,8 @@ async fn without_prometheus_and_after_an_outage_of_the_api_server_scaling_goes_o
 
     world.assert_nothing_forbidden();
 
-    // The API server goes away and comes back: new load and new spec are acted on. (In its first
-    // second it refuses everybody, because it has not read the roles yet.)
+    // The API server stops and starts again: new load and a new spec take effect. (In its first second it denies every
+    // request, because it has not read the roles yet.)
     world.cluster.stop_apiserver();
     assert!(world.deployments().get("orders").await.is_err());
     world.cluster.start_apiserver().await.unwrap();
@@ -202,7 +202,7 @@ async fn without_prometheus_and_after_an_outage_of_the_api_server_scaling_goes_o
     world.ready("orders", "25", |count| count == 25).await;
     world
         .status("orders", "the new load", |status| {
-            asks(status, "observed", Some(25))
+            proposes(status, "observed", Some(25))
         })
         .await;
     edit(&world, "orders", &json!({ "maxReplicas": 20 })).await;
@@ -210,14 +210,14 @@ async fn without_prometheus_and_after_an_outage_of_the_api_server_scaling_goes_o
     world.ready("orders", "20", |count| count == 20).await;
 }
 
-/// The shipped binary, as a process of its own with the rights of `deploy/`.
+/// The released binary, as a process with the permissions of `deploy/`.
 fn binary(world: &World) -> Child {
     let mut command = crate::world::binary(world.kubeconfig(), world.hpa_flags());
     command.args(["--listen", "127.0.0.1:0"]).spawn().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_child_scales_on_while_the_controller_is_dead_and_its_successor_makes_no_dip() {
+async fn the_child_scales_without_the_controller_and_its_successor_causes_no_dip() {
     let world = World::start(ClusterOptions::named("killed")).await;
     let fake = FakeMetrics::start(&world.cluster, &[MetricsApi::External])
         .await
@@ -235,7 +235,7 @@ async fn the_child_scales_on_while_the_controller_is_dead_and_its_successor_make
     world.ready("orders", "6", |count| count == 6).await;
     world
         .status("orders", "an open window", |status| {
-            asks(status, "cron", Some(6))
+            proposes(status, "cron", Some(6))
         })
         .await;
     first.kill().await.unwrap();
@@ -244,7 +244,7 @@ async fn the_child_scales_on_while_the_controller_is_dead_and_its_successor_make
     load(&fake, "orders", 20);
     world.ready("orders", "6", |count| count == 6).await;
 
-    // The window goes while nobody looks. The successor knows little of the past, so it holds.
+    // The window ends while no controller runs. The successor has little history, so it scales nothing down.
     edit(
         &world,
         "orders",
@@ -268,13 +268,13 @@ async fn the_child_scales_on_while_the_controller_is_dead_and_its_successor_make
     );
 
     let id = second.id().unwrap().to_string();
-    let told = Command::new("sh")
+    let signaled = Command::new("sh")
         .args(["-c", &format!("kill -TERM {id}")])
         .status()
         .await
         .unwrap();
-    assert!(told.success());
-    let ended = tokio::time::timeout(PATIENCE, second.wait())
+    assert!(signaled.success());
+    let ended = tokio::time::timeout(TIMEOUT, second.wait())
         .await
         .unwrap()
         .unwrap();

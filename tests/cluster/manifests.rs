@@ -1,5 +1,4 @@
-//! The examples apply as they are and come back as they were; what cannot be meant is refused with
-//! words that help.
+//! The examples apply unchanged and are read back unchanged; invalid objects are refused with helpful messages.
 
 use std::path::PathBuf;
 
@@ -8,7 +7,7 @@ use rig::ClusterOptions;
 use serde_json::{Value, json};
 
 use crate::{
-    hands::{delete, deployment, ehpa, gone},
+    manual_changes::{delete, deployment, ehpa, wait_until_deleted},
     world::{NAMESPACE, World},
 };
 
@@ -29,7 +28,7 @@ fn examples() -> Vec<(String, String)> {
         .collect()
 }
 
-/// What `kubectl create` sends: unknown fields are refused, too.
+/// Sends what `kubectl create` sends: unknown fields are refused as well.
 async fn create(world: &World, object: &Value) -> Result<Value, String> {
     let path = format!(
         "/apis/autoscaling.crane.io/v1alpha1/namespaces/{NAMESPACE}/effectivehorizontalpodautoscalers\
@@ -45,7 +44,7 @@ async fn create(world: &World, object: &Value) -> Result<Value, String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_examples_apply_unchanged_and_nonsense_is_refused_with_our_words() {
+async fn the_examples_apply_unchanged_and_invalid_objects_are_refused_with_our_messages() {
     let options = ClusterOptions::named("manifests")
         .without(rig::Component::KubeControllerManager)
         .without(rig::Component::KubeScheduler)
@@ -63,7 +62,7 @@ async fn the_examples_apply_unchanged_and_nonsense_is_refused_with_our_words() {
             let created = create(&world, object).await.unwrap();
             assert_eq!(created["spec"], object["spec"], "{file}, created");
             delete(&world.ehpas(), name).await;
-            gone(&world.ehpas(), name).await;
+            wait_until_deleted(&world.ehpas(), name).await;
             world.apply(&object.to_string()).await;
             let read = world.ehpas().get(name).await.unwrap();
             let typed = serde_json::to_value(&read.spec).unwrap();

@@ -1,5 +1,5 @@
-//! Whose autoscaler is whose: a child of ours comes back as it was, a foreign one is never written,
-//! an adopted one lives on and is given back, a prediction made by hand is told and left alone.
+//! Ownership of HPAs: a child is restored, a foreign HPA is never written, an adopted HPA is restored when released,
+//! and a prediction made by hand is reported and not modified.
 
 use std::collections::BTreeSet;
 
@@ -11,14 +11,17 @@ use rig::{ClusterOptions, FakeMetrics, MetricsApi, eventually};
 use serde_json::{Value, json};
 
 use crate::{
-    hands::{ask_for, by_queue, condition, delete, deployment, edit, ehpa, gone, written},
-    world::{Controller, NAMESPACE, PATIENCE, World},
+    manual_changes::{
+        condition, delete, demand_replicas, deployment, edit, ehpa, queue_metrics,
+        wait_until_deleted, written,
+    },
+    world::{Controller, NAMESPACE, TIMEOUT, World},
 };
 
 const CHILD: &str = "ehpa-shop";
 const ADOPT: &str = "autoscaling.foretide.io/adopt";
 
-/// An autoscaler that people made themselves: it asks for half of what ours asks for.
+/// An HPA made by users: it requests half of what ours requests.
 fn by_hand(target: &str) -> Value {
     json!({
         "apiVersion": "autoscaling/v2",
@@ -51,12 +54,12 @@ async fn hpa(world: &World, name: &str) -> HorizontalPodAutoscaler {
     world.hpas().get(name).await.unwrap()
 }
 
-/// So many syncs an answer may take: the one under way, some whose watch had not heard of it yet, and
-/// the one that mends it.
+/// The number of syncs that a repair may take: the one in progress, some whose watch has not delivered the change, and
+/// the one that repairs it.
 const PROMPT: u64 = 5;
 
-/// Edits the child and waits until it is as it was.
-async fn mended(world: &World, controller: &Controller, what: &str, patch: Value) {
+/// Edits the child and waits until it is restored.
+async fn restored(world: &World, controller: &Controller, what: &str, patch: Value) {
     let before = hpa(world, CHILD).await;
     let is_as_before = |now: &HorizontalPodAutoscaler| {
         let part_of = |label: &str| now.labels().get(label) == before.labels().get(label);
@@ -69,12 +72,12 @@ async fn mended(world: &World, controller: &Controller, what: &str, patch: Value
         edited, before.metadata.resource_version,
         "{what} changed nothing"
     );
-    let since = eventually(PATIENCE, &format!("{what} is mended"), || async {
+    let since = eventually(TIMEOUT, &format!("{what} is restored"), || async {
         let since = controller.syncs() - began;
         let now = hpa(world, CHILD).await;
         assert!(
             since <= PROMPT || is_as_before(&now),
-            "{what} was not mended by {PROMPT} syncs: {now:#?}"
+            "{what} was not restored within {PROMPT} syncs: {now:#?}"
         );
         if is_as_before(&now) {
             Ok(since)
@@ -83,18 +86,18 @@ async fn mended(world: &World, controller: &Controller, what: &str, patch: Value
         }
     })
     .await;
-    eprintln!("{what}: mended after {since} syncs");
+    eprintln!("{what}: restored after {since} syncs");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_child_edited_or_deleted_by_hand_comes_back_within_one_sync() {
+async fn a_child_edited_or_deleted_by_hand_is_restored_within_one_sync() {
     let world = World::start(ClusterOptions::named("child")).await;
     let metrics = FakeMetrics::start(&world.cluster, &[MetricsApi::External])
         .await
         .unwrap();
-    ask_for(&metrics, 5);
+    demand_replicas(&metrics, 5);
     world.deployment("shop", 3, "20m").await;
-    let more = json!({ "metrics": by_queue() });
+    let more = json!({ "metrics": queue_metrics() });
     world
         .apply(&ehpa(deployment("shop"), (1, 8), &more).to_string())
         .await;
@@ -134,10 +137,10 @@ async fn a_child_edited_or_deleted_by_hand_comes_back_within_one_sync() {
         ),
     ];
     for (what, patch) in edits {
-        mended(&world, &controller, what, patch).await;
+        restored(&world, &controller, what, patch).await;
     }
 
-    // A behavior of the user's own: what is added beside it goes, too.
+    // With a behavior in the user's spec, fields added to the child's are removed as well.
     let behavior =
         json!({ "scaleUp": { "policies": [{ "type": "Pods", "value": 3, "periodSeconds": 5 }] } });
     edit(
@@ -146,7 +149,7 @@ async fn a_child_edited_or_deleted_by_hand_comes_back_within_one_sync() {
         json!({ "spec": { "behavior": behavior } }),
     )
     .await;
-    eventually(PATIENCE, "the child has the behavior", || async {
+    eventually(TIMEOUT, "the child has the behavior", || async {
         hpa(&world, CHILD)
             .await
             .spec
@@ -157,14 +160,14 @@ async fn a_child_edited_or_deleted_by_hand_comes_back_within_one_sync() {
     .await;
     let window =
         json!({ "spec": { "behavior": { "scaleDown": { "stabilizationWindowSeconds": 0 } } } });
-    mended(&world, &controller, "a window beside ours", window).await;
+    restored(&world, &controller, "a window beside ours", window).await;
 
-    // Deleted: a new one, and nobody was scaled meanwhile.
+    // After a deletion there is a new child, and the replicas did not change.
     world.ready("shop", "5", |count| count == 5).await;
     let uid = hpa(&world, CHILD).await.uid();
     let began = controller.syncs();
     delete(&world.hpas(), CHILD).await;
-    eventually(PATIENCE, "there is a new child", || async {
+    eventually(TIMEOUT, "there is a new child", || async {
         let since = controller.syncs() - began;
         let found = world.hpas().get_opt(CHILD).await.unwrap();
         let new = found.is_some_and(|child| child.uid() != uid);
@@ -173,7 +176,7 @@ async fn a_child_edited_or_deleted_by_hand_comes_back_within_one_sync() {
     })
     .await;
 
-    // Somebody else's comes beside it, to be taken over: one of the two must go.
+    // A foreign HPA appears and is to be adopted: one of the two must go.
     edit(
         &world.ehpas(),
         "shop",
@@ -181,8 +184,8 @@ async fn a_child_edited_or_deleted_by_hand_comes_back_within_one_sync() {
     )
     .await;
     world.apply(&by_hand("shop").to_string()).await;
-    gone(&world.hpas(), CHILD).await;
-    eventually(PATIENCE, "the other one acts for us", || async {
+    wait_until_deleted(&world.hpas(), CHILD).await;
+    eventually(TIMEOUT, "the foreign HPA is adopted", || async {
         let now = hpa(&world, "shop-by-hand").await.spec.unwrap();
         if now.max_replicas == 8 {
             Ok(())
@@ -199,17 +202,17 @@ async fn a_child_edited_or_deleted_by_hand_comes_back_within_one_sync() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_foreign_autoscaler_is_left_alone_and_an_adopted_one_is_given_back_as_it_was() {
+async fn a_foreign_hpa_is_not_modified_and_an_adopted_hpa_is_restored() {
     let world = World::start(ClusterOptions::named("adoption")).await;
     let metrics = FakeMetrics::start(&world.cluster, &[MetricsApi::External])
         .await
         .unwrap();
-    ask_for(&metrics, 8);
+    demand_replicas(&metrics, 8);
     world.deployment("shop", 4, "20m").await;
     world.apply(&by_hand("shop").to_string()).await;
     let name = "shop-by-hand";
-    // Its own answer, 80 / 20, before anybody else comes.
-    eventually(PATIENCE, "the foreign autoscaler works", || async {
+    // It settles at its own result, 80 / 20, before the controller starts.
+    eventually(TIMEOUT, "the foreign HPA scales", || async {
         let desired = hpa(&world, name)
             .await
             .status
@@ -222,7 +225,7 @@ async fn a_foreign_autoscaler_is_left_alone_and_an_adopted_one_is_given_back_as_
     })
     .await;
     let original = hpa(&world, name).await;
-    let more = json!({ "metrics": by_queue(), "specificReplicas": 1 });
+    let more = json!({ "metrics": queue_metrics(), "specificReplicas": 1 });
     world
         .apply(&ehpa(deployment("shop"), (1, 8), &more).to_string())
         .await;
@@ -234,7 +237,7 @@ async fn a_foreign_autoscaler_is_left_alone_and_an_adopted_one_is_given_back_as_
     world.apply(&manual.to_string()).await;
     let controller = world.run(world.config(), Clock::system());
 
-    // Left alone, named, and the decision is there all the same.
+    // The foreign HPA is not modified but named, and the decision is still shown.
     let message = world
         .condition("shop", "Ready", "False/TargetConflict")
         .await;
@@ -249,10 +252,10 @@ async fn a_foreign_autoscaler_is_left_alone_and_an_adopted_one_is_given_back_as_
     let wrote: BTreeSet<String> = world.writes().iter().map(written).collect();
     assert!(!wrote.contains("horizontalpodautoscalers"), "{wrote:?}");
     let predictions: Api<TimeSeriesPrediction> = Api::namespaced(world.client.clone(), NAMESPACE);
-    told_and_left_alone(&world, &predictions).await;
+    reported_and_not_modified(&world, &predictions).await;
 
-    // Adopted: the same object goes on with our spec. No replica moves, for nothing else is asked for.
-    ask_for(&metrics, 4);
+    // Adopted: the same object has our spec. The replicas do not change, because the requested count is the same.
+    demand_replicas(&metrics, 4);
     world.decides("shop", 4).await;
     edit(
         &world.ehpas(),
@@ -265,14 +268,14 @@ async fn a_foreign_autoscaler_is_left_alone_and_an_adopted_one_is_given_back_as_
     controller.further_syncs(5).await;
     assert_eq!(world.hpas().get_opt(CHILD).await.unwrap(), None);
 
-    // Preview gives it back, Auto takes it again, deletion gives it back for good.
+    // Preview restores it, Auto adopts it again, and deletion restores it for good.
     edit(
         &world.ehpas(),
         "shop",
         json!({ "spec": { "scaleStrategy": "Preview" } }),
     )
     .await;
-    given_back(&world, name, &original).await;
+    restored_original(&world, name, &original).await;
     edit(
         &world.ehpas(),
         "shop",
@@ -281,24 +284,24 @@ async fn a_foreign_autoscaler_is_left_alone_and_an_adopted_one_is_given_back_as_
     .await;
     adopted(&world, name, &original).await;
     delete(&world.ehpas(), "shop").await;
-    gone(&world.ehpas(), "shop").await;
-    given_back(&world, name, &original).await;
+    wait_until_deleted(&world.ehpas(), "shop").await;
+    restored_original(&world, name, &original).await;
 
-    // Nobody was there when the adopter went: whoever comes next gives it back.
+    // No controller runs when its adopter is deleted; the next controller restores it.
     let mut adopter = ehpa(
         deployment("shop"),
         (1, 8),
-        &json!({ "metrics": by_queue() }),
+        &json!({ "metrics": queue_metrics() }),
     );
     adopter["metadata"]["annotations"] = json!({ ADOPT: "true" });
     world.apply(&adopter.to_string()).await;
     adopted(&world, name, &original).await;
     drop(controller);
     delete(&world.ehpas(), "shop").await;
-    gone(&world.ehpas(), "shop").await;
+    wait_until_deleted(&world.ehpas(), "shop").await;
     adopted(&world, name, &original).await;
     let controller = world.run(world.config(), Clock::system());
-    given_back(&world, name, &original).await;
+    restored_original(&world, name, &original).await;
     assert_eq!(world.hpas().get_opt(CHILD).await.unwrap(), None);
     assert_eq!(world.replicas("shop").await, 4);
     drop(controller);
@@ -311,11 +314,11 @@ async fn a_foreign_autoscaler_is_left_alone_and_an_adopted_one_is_given_back_as_
 }
 
 async fn adopted(world: &World, name: &str, original: &HorizontalPodAutoscaler) {
-    eventually(PATIENCE, "the autoscaler is adopted", || async {
+    eventually(TIMEOUT, "the autoscaler is adopted", || async {
         let now = hpa(world, name).await;
         let spec = serde_json::to_value(now.spec.as_ref().unwrap()).unwrap();
         assert_eq!(now.uid(), original.uid());
-        let ours = spec["metrics"] == by_queue()
+        let ours = spec["metrics"] == queue_metrics()
             && spec["maxReplicas"] == 8
             && spec.get("behavior").is_none();
         if ours { Ok(()) } else { Err(spec.to_string()) }
@@ -323,8 +326,8 @@ async fn adopted(world: &World, name: &str, original: &HorizontalPodAutoscaler) 
     .await;
 }
 
-async fn given_back(world: &World, name: &str, original: &HorizontalPodAutoscaler) {
-    let given = eventually(PATIENCE, "the autoscaler is given back", || async {
+async fn restored_original(world: &World, name: &str, original: &HorizontalPodAutoscaler) {
+    let released = eventually(TIMEOUT, "the autoscaler is restored", || async {
         let now = hpa(world, name).await;
         let spec = serde_json::to_string(&now.spec).unwrap();
         if now.spec == original.spec {
@@ -334,26 +337,30 @@ async fn given_back(world: &World, name: &str, original: &HorizontalPodAutoscale
         }
     })
     .await;
-    assert_eq!(given.uid(), original.uid());
-    assert_eq!(given.annotations(), original.annotations());
-    assert_eq!(given.labels(), original.labels());
-    assert_eq!(given.owner_references(), original.owner_references());
+    assert_eq!(released.uid(), original.uid());
+    assert_eq!(released.annotations(), original.annotations());
+    assert_eq!(released.labels(), original.labels());
+    assert_eq!(released.owner_references(), original.owner_references());
 }
 
-async fn told_and_left_alone(world: &World, predictions: &Api<TimeSeriesPrediction>) {
-    let told = eventually(PATIENCE, "the prediction made by hand is told", || async {
-        let tsp = predictions
-            .get("manual")
-            .await
-            .map_err(|error| error.to_string())?;
-        let status = serde_json::to_value(&tsp.status).unwrap();
-        match condition(&status, "Ready") {
-            Some((is, _)) if is == "False/NotManaged" => Ok(tsp),
-            other => Err(format!("{other:?}")),
-        }
-    })
+async fn reported_and_not_modified(world: &World, predictions: &Api<TimeSeriesPrediction>) {
+    let prediction = eventually(
+        TIMEOUT,
+        "the prediction made by hand is reported",
+        || async {
+            let tsp = predictions
+                .get("manual")
+                .await
+                .map_err(|error| error.to_string())?;
+            let status = serde_json::to_value(&tsp.status).unwrap();
+            match condition(&status, "Ready") {
+                Some((is, _)) if is == "False/NotManaged" => Ok(tsp),
+                other => Err(format!("{other:?}")),
+            }
+        },
+    )
     .await;
-    assert_eq!(told.metadata.generation, Some(1));
+    assert_eq!(prediction.metadata.generation, Some(1));
     let touched = world
         .writes()
         .into_iter()

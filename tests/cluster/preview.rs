@@ -1,5 +1,5 @@
-//! Preview computes and shows; switching to Auto and back, and deletion, move the child and never
-//! the replicas.
+//! Preview computes and writes nothing; switching to Auto and back, and deletion, create and delete the child and
+//! never change the replicas.
 
 use std::collections::BTreeSet;
 
@@ -10,46 +10,44 @@ use rig::{ClusterOptions, FakeMetrics, MetricsApi, eventually};
 use serde_json::json;
 
 use crate::{
-    hands::{ask_for, by_queue, delete, deployment, edit, ehpa, gone, written},
-    world::{NAMESPACE, PATIENCE, World},
+    manual_changes::{
+        delete, demand_replicas, deployment, edit, ehpa, queue_metrics, wait_until_deleted, written,
+    },
+    world::{NAMESPACE, TIMEOUT, World},
 };
 
 const CHILD: &str = "ehpa-shop";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_preview_only_shows_until_it_is_pinned_and_switching_moves_the_child_alone() {
+async fn a_preview_writes_nothing_until_pinned_and_switching_affects_only_the_child() {
     let world = World::start(ClusterOptions::named("preview")).await;
     let metrics = FakeMetrics::start(&world.cluster, &[MetricsApi::External])
         .await
         .unwrap();
-    ask_for(&metrics, 5);
+    demand_replicas(&metrics, 5);
     world.deployment("shop", 3, "20m").await;
     world.ready("shop", "3", |count| count == 3).await;
-    let more = json!({ "scaleStrategy": "Preview", "metrics": by_queue(), "prediction": {} });
+    let more = json!({ "scaleStrategy": "Preview", "metrics": queue_metrics(), "prediction": {} });
     world
         .apply(&ehpa(deployment("shop"), (1, 8), &more).to_string())
         .await;
     let controller = world.run(world.config(), Clock::system());
 
-    // It shows what it would do, and does nothing.
+    // It shows its decision and writes nothing.
     world.decides("shop", 5).await;
     let predictions: Api<TimeSeriesPrediction> = Api::namespaced(world.client.clone(), NAMESPACE);
-    eventually(
-        PATIENCE,
-        "the prediction says why there is none",
-        || async {
-            let tsp = predictions
-                .get(CHILD)
-                .await
-                .map_err(|error| error.to_string())?;
-            let status = tsp.status.unwrap_or_default();
-            let metrics = status.prediction_metrics.unwrap_or_default();
-            metrics
-                .first()
-                .and_then(|metric| metric.reason.clone())
-                .ok_or("no reason yet".to_owned())
-        },
-    )
+    eventually(TIMEOUT, "the prediction says why there is none", || async {
+        let tsp = predictions
+            .get(CHILD)
+            .await
+            .map_err(|error| error.to_string())?;
+        let status = tsp.status.unwrap_or_default();
+        let metrics = status.prediction_metrics.unwrap_or_default();
+        metrics
+            .first()
+            .and_then(|metric| metric.reason.clone())
+            .ok_or("no reason yet".to_owned())
+    })
     .await;
     controller.further_syncs(3).await;
     assert_eq!(world.replicas("shop").await, 3);
@@ -67,7 +65,7 @@ async fn a_preview_only_shows_until_it_is_pinned_and_switching_moves_the_child_a
     );
     assert!(wrote.contains("timeseriespredictions/status"), "{wrote:?}");
 
-    // A pinned count is held, within the bounds, against any hand; the decision goes on beside it.
+    // A pinned count is enforced, within the bounds, against changes by hand; decisions continue.
     let ehpas = world.ehpas();
     edit(
         &ehpas,
@@ -94,11 +92,11 @@ async fn a_preview_only_shows_until_it_is_pinned_and_switching_moves_the_child_a
     world.ready("shop", "5", |count| count == 5).await;
     let first = world.hpas().get(CHILD).await.unwrap().uid();
 
-    // Preview: the child is gone, the replicas stay, also when another count is called for.
+    // Preview: the child is deleted, and the replicas stay even when the load requires another count.
     let patch = json!({ "spec": { "scaleStrategy": "Preview", "specificReplicas": null } });
     edit(&ehpas, "shop", patch).await;
-    gone(&world.hpas(), CHILD).await;
-    ask_for(&metrics, 7);
+    wait_until_deleted(&world.hpas(), CHILD).await;
+    demand_replicas(&metrics, 7);
     world.decides("shop", 7).await;
     controller.further_syncs(3).await;
     assert_eq!(world.replicas("shop").await, 5);
@@ -113,14 +111,14 @@ async fn a_preview_only_shows_until_it_is_pinned_and_switching_moves_the_child_a
     world.ready("shop", "7", |count| count == 7).await;
     assert_ne!(world.hpas().get(CHILD).await.unwrap().uid(), first);
 
-    // Deletion takes the child and the prediction along, and leaves the target as it is.
+    // Deletion deletes the child and the prediction, and does not change the target.
     delete(&ehpas, "shop").await;
-    gone(&ehpas, "shop").await;
-    gone(&world.hpas(), CHILD).await;
-    gone(&predictions, CHILD).await;
-    // What was on its way when the object went has come.
+    wait_until_deleted(&ehpas, "shop").await;
+    wait_until_deleted(&world.hpas(), CHILD).await;
+    wait_until_deleted(&predictions, CHILD).await;
+    // Requests in flight at the deletion have arrived.
     let mut seen = vec![world.writes().len()];
-    let after = eventually(PATIENCE, "nothing is written any more", || {
+    let after = eventually(TIMEOUT, "writes have stopped", || {
         seen.push(world.writes().len());
         let last = &seen[seen.len().saturating_sub(8)..];
         let rests = last.len() == 8 && last.iter().all(|count| *count == last[0]);

@@ -1,5 +1,5 @@
-//! A custom metric's history, asked for as prometheus-adapter's own configuration says, read from the cluster with
-//! the one right that it takes.
+//! The history of a custom metric, queried by prometheus-adapter's own rules, which are read from the cluster with the
+//! one permission that this needs.
 
 use foretide::{
     clock::Clock,
@@ -12,7 +12,7 @@ use rig::{ClusterOptions, History, Prometheus, Series, Span};
 use serde_json::{Value, json};
 
 use crate::{
-    hands::{deployment, edit, ehpa},
+    manual_changes::{deployment, edit, ehpa},
     world::{NAMESPACE, World},
 };
 
@@ -20,8 +20,8 @@ use crate::{
 const START: f64 = 1_767_225_600.0;
 const DAY: f64 = 86_400.0;
 
-/// What `deploy/README.md` tells to add, for this config map.
-const RIGHTS: &str = r#"
+/// The role that `deploy/README.md` says to add, for this config map.
+const PERMISSIONS: &str = r#"
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata: {name: foretide-prometheus-adapter-rules, namespace: default}
@@ -35,7 +35,7 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: foretide-promet
 subjects: [{kind: ServiceAccount, name: foretide-controller, namespace: foretide-system}]
 "#;
 
-/// The rules that the adapter's Helm chart installs for what is no container metric.
+/// The rules that the adapter's Helm chart installs for metrics other than container metrics.
 const RULES: &str = r#"
 rules:
 - seriesQuery: '{namespace!="",__name__!~"^container_.*"}'
@@ -65,7 +65,7 @@ async fn a_forecast_reads_its_history_as_prometheus_adapter_reads_the_metric() {
         end: START + 2.0 * DAY,
         step: 60.0,
     };
-    // 30 and 12 requests a second, a sibling in the name, and a neighbour who must never count.
+    // 30 and 12 requests per second, a target with a similar name, and a neighbor that must never count.
     let requests = |namespace: &str, pod: &str, rate: f64| {
         let labels = [("namespace", namespace), ("pod", pod), ("verb", "GET")];
         Series::of(&labels, span, move |at| (at - START + 3.0 * DAY) * rate)
@@ -81,7 +81,7 @@ async fn a_forecast_reads_its_history_as_prometheus_adapter_reads_the_metric() {
         .counter(name, requests("other", "web-6d5f8c9b7d-x2v9k", 900.0));
     let prometheus = Prometheus::start(&history).await.unwrap();
     world.deployment("web", 1, "20m").await;
-    world.apply(RIGHTS).await;
+    world.apply(PERMISSIONS).await;
     let config_map = json!({
         "apiVersion": "v1",
         "kind": "ConfigMap",

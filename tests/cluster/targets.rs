@@ -1,5 +1,5 @@
-//! What can be scaled: the kinds of apps/v1 and any kind with a scale subresource; what is said of a
-//! target that cannot be; and that `deploy/` grants the rights for it, no more and no less.
+//! Supported targets: the kinds of apps/v1 and any kind with a scale subresource; the messages for others; and that
+//! `deploy/` grants exactly the permissions needed.
 
 use std::collections::BTreeSet;
 
@@ -13,9 +13,11 @@ use rig::{ClusterOptions, FakeMetrics, MetricsApi, Reading, eventually};
 use serde_json::{Value, json};
 
 use crate::{
-    hands::{ask_for, by_queue, delete, deployment, edit, ehpa, gone, written},
-    rights::{granted, used},
-    world::{NAMESPACE, PATIENCE, World},
+    manual_changes::{
+        delete, demand_replicas, deployment, edit, ehpa, queue_metrics, wait_until_deleted, written,
+    },
+    permissions::{granted, used},
+    world::{NAMESPACE, TIMEOUT, World},
 };
 
 /// A definition with or without a scale subresource.
@@ -60,7 +62,7 @@ fn custom(kind: &str, name: &str, replicas: i32) -> Value {
     })
 }
 
-/// The rule that the documentation gives for a kind of another group, for this kind.
+/// The rule that the documentation gives for kinds of another group, filled in for this kind.
 fn documented_rule(group: &str, plural: &str) -> String {
     let readme = include_str!("../../deploy/README.md");
     let mut blocks = readme
@@ -76,7 +78,7 @@ fn documented_rule(group: &str, plural: &str) -> String {
 
 async fn reaches(api: &Api<DynamicObject>, name: &str, replicas: i64) {
     eventually(
-        PATIENCE,
+        TIMEOUT,
         &format!("{name} has {replicas} replicas"),
         || async {
             let object = api.get(name).await.map_err(|error| error.to_string())?;
@@ -92,12 +94,12 @@ async fn reaches(api: &Api<DynamicObject>, name: &str, replicas: i64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn any_kind_with_a_scale_subresource_is_scaled_and_others_are_told_why_not() {
+async fn any_kind_with_a_scale_subresource_is_scaled_and_others_report_the_reason() {
     let world = World::start(ClusterOptions::named("targets")).await;
     let metrics = FakeMetrics::start(&world.cluster, &[MetricsApi::External])
         .await
         .unwrap();
-    ask_for(&metrics, 5);
+    demand_replicas(&metrics, 5);
     world
         .apply(&definition("Widget", "widgets", true).to_string())
         .await;
@@ -122,7 +124,7 @@ async fn any_kind_with_a_scale_subresource_is_scaled_and_others_are_told_why_not
         .patch_status("widget", &PatchParams::default(), &status)
         .await
         .unwrap();
-    let direct = json!({ "mode": "Direct", "metrics": by_queue() });
+    let direct = json!({ "mode": "Direct", "metrics": queue_metrics() });
     for kind in ["Widget", "Gadget", "Gizmo"] {
         let target = ("example.com/v1", kind, &*kind.to_lowercase());
         world
@@ -134,7 +136,7 @@ async fn any_kind_with_a_scale_subresource_is_scaled_and_others_are_told_why_not
         .await;
     let controller = world.run(world.config(), Clock::system());
 
-    // Each says what is missing, and nothing is written for it.
+    // Each status names what is missing, and nothing is written.
     let expected = [
         ("widget", "cannot get resource \"widgets/scale\""),
         (
@@ -162,9 +164,9 @@ async fn any_kind_with_a_scale_subresource_is_scaled_and_others_are_told_why_not
         .writes()
         .into_iter()
         .filter(|event| event.resource == "events" && event.wrote());
-    assert_eq!(events.count(), 4, "each trouble is told once");
+    assert_eq!(events.count(), 4, "each problem is reported once");
 
-    // With the documented rule the custom resource is scaled, by us and by a child.
+    // With the documented rule, the custom resource is scaled by Direct and by a child.
     world
         .apply(&documented_rule("example.com", "widgets"))
         .await;
@@ -176,29 +178,29 @@ async fn any_kind_with_a_scale_subresource_is_scaled_and_others_are_told_why_not
         json!({ "spec": { "mode": "Delegated" } }),
     )
     .await;
-    eventually(PATIENCE, "there is a child", || async {
+    eventually(TIMEOUT, "there is a child", || async {
         world.hpas().get("ehpa-widget").await
     })
     .await;
-    ask_for(&metrics, 7);
+    demand_replicas(&metrics, 7);
     reaches(&widgets, "widget", 7).await;
 
-    // A target that comes later is scaled then; one that comes back, as if it were new.
+    // A target created later is scaled from then on; one created again is treated as new.
     world.deployment("late", 4, "20m").await;
     world.ready("late", "7", |count| count == 7).await;
     world.condition("late", "Ready", "True/Decided").await;
     delete(&world.deployments(), "late").await;
-    gone(&world.deployments(), "late").await;
+    wait_until_deleted(&world.deployments(), "late").await;
     world
         .condition("late", "Ready", "False/FailedGetScale")
         .await;
-    ask_for(&metrics, 3);
+    demand_replicas(&metrics, 3);
     world.deployment("late", 2, "20m").await;
     world.ready("late", "3", |count| count == 3).await;
     world.condition("late", "Ready", "True/Decided").await;
     drop(controller);
 
-    // Nothing was refused but what the rule then granted.
+    // Only requests that the rule then allowed were denied.
     let refused = world
         .requests()
         .into_iter()
@@ -224,15 +226,15 @@ fn workload(kind: &str, name: &str, replicas: i32) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_right_that_deploy_grants_is_used_and_none_is_missing() {
-    let world = World::start(ClusterOptions::named("rights")).await;
+async fn every_permission_granted_by_deploy_is_used_and_none_is_missing() {
+    let world = World::start(ClusterOptions::named("permissions")).await;
     let all = [
         MetricsApi::Resource,
         MetricsApi::Custom,
         MetricsApi::External,
     ];
     let metrics = FakeMetrics::start(&world.cluster, &all).await.unwrap();
-    ask_for(&metrics, 5);
+    demand_replicas(&metrics, 5);
     metrics.set_object_metric(NAMESPACE, ("services", "front"), "hits", Reading::new("40"));
     let hits = json!([{ "type": "Object", "object": {
         "describedObject": { "apiVersion": "v1", "kind": "Service", "name": "front" },
@@ -242,7 +244,7 @@ async fn every_right_that_deploy_grants_is_used_and_none_is_missing() {
     let window = json!([{
         "name": "always", "start": "0 0 1 1 *", "end": "59 23 31 12 *", "targetReplicas": 6,
     }]);
-    let mut both = by_queue();
+    let mut both = queue_metrics();
     both.as_array_mut()
         .unwrap()
         .push(json!({ "type": "Resource", "resource": {
@@ -255,7 +257,7 @@ async fn every_right_that_deploy_grants_is_used_and_none_is_missing() {
         .await;
     world.deployment("batch", 3, "20m").await;
     world.deployment("shop", 3, "20m").await;
-    let direct = json!({ "mode": "Direct", "metrics": by_queue() });
+    let direct = json!({ "mode": "Direct", "metrics": queue_metrics() });
     world
         .apply(&ehpa(("apps/v1", "StatefulSet", "db"), (1, 8), &direct).to_string())
         .await;
@@ -271,7 +273,7 @@ async fn every_right_that_deploy_grants_is_used_and_none_is_missing() {
         .apply(&ehpa(deployment("shop"), (1, 8), &more).to_string())
         .await;
 
-    // Half a year away from the one minute of the year in which no window is open.
+    // Half a year from the one minute of the year in which no window is open.
     let summer = "2026-07-01T12:00:00Z".parse().unwrap();
     let controller = world.run(world.config(), Clock::starting_at(summer, 1.0));
     for (name, replicas) in [("db", 5), ("cache", 4), ("batch", 6), ("shop", 5)] {
@@ -280,7 +282,7 @@ async fn every_right_that_deploy_grants_is_used_and_none_is_missing() {
     world.ready("batch", "6", |count| count == 6).await;
     world.ready("shop", "5", |count| count == 5).await;
     eventually(
-        PATIENCE,
+        TIMEOUT,
         "the StatefulSet and the ReplicaSet are scaled",
         || async {
             let scaled = |kind: &'static str, name: &'static str| async {
@@ -312,14 +314,14 @@ async fn every_right_that_deploy_grants_is_used_and_none_is_missing() {
         NAMESPACE,
         &ApiResource::from_gvk(&predictions),
     );
-    eventually(PATIENCE, "there is a prediction", || {
+    eventually(TIMEOUT, "there is a prediction", || {
         predictions.get("ehpa-shop")
     })
     .await;
     let patch = json!({ "spec": { "prediction": null, "scaleStrategy": "Preview" } });
     edit(&world.ehpas(), "shop", patch).await;
-    gone(&world.hpas(), "ehpa-shop").await;
-    eventually(PATIENCE, "the prediction is gone", || async {
+    wait_until_deleted(&world.hpas(), "ehpa-shop").await;
+    eventually(TIMEOUT, "the prediction is gone", || async {
         let found = predictions.get_opt("ehpa-shop").await.unwrap();
         if found.is_none() {
             Ok(())

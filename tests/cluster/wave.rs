@@ -1,5 +1,4 @@
-//! A daily wave in Prometheus, lived through in a minute: the floor rises before the peak and comes
-//! down after it.
+//! A daily wave in Prometheus, replayed in a minute: the floor rises before the peak and falls after it.
 
 use std::f64::consts::TAU;
 
@@ -9,7 +8,7 @@ use jiff::Timestamp;
 use kube::Api;
 use rig::{ClusterOptions, Component, History, Prometheus, Span, eventually};
 
-use crate::world::{NAMESPACE, PATIENCE, World};
+use crate::world::{NAMESPACE, TIMEOUT, World};
 
 /// A midnight; the wave has its peak at noon.
 const MIDNIGHT: f64 = 1_767_225_600.0;
@@ -21,7 +20,7 @@ fn demand(at: f64) -> f64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_floor_rises_before_the_peak_of_a_daily_wave_and_comes_down_after_it() {
+async fn the_floor_rises_before_the_peak_of_a_daily_wave_and_falls_after_it() {
     let options = ClusterOptions::named("wave").with(Component::MetricsServer);
     let world = World::start(options).await;
     let span = Span {
@@ -40,7 +39,7 @@ async fn the_floor_rises_before_the_peak_of_a_daily_wave_and_comes_down_after_it
         .apply(include_str!("../../examples/php-apache.yaml"))
         .await;
 
-    // From 06:00 on, half a minute a second until there is a forecast; then eight hours a minute.
+    // From 06:00 on, half a minute per second until there is a forecast; then eight hours per minute.
     let start = Timestamp::from_second(MIDNIGHT as i64 + 6 * 3600).unwrap();
     let noon = Timestamp::from_second(MIDNIGHT as i64 + 12 * 3600).unwrap();
     let clock = Clock::starting_at(start, 30.0);
@@ -60,8 +59,8 @@ async fn the_floor_rises_before_the_peak_of_a_daily_wave_and_comes_down_after_it
     let at = clock.now();
     assert!(at < noon, "nine replicas only at {at}");
     let tsps: Api<TimeSeriesPrediction> = Api::namespaced(world.client.clone(), NAMESPACE);
-    // At this pace a prediction that is shown may be old for a moment.
-    let metrics = eventually(PATIENCE, "one prediction is ready", || async {
+    // At this speed, a published prediction may be outdated for a moment.
+    let metrics = eventually(TIMEOUT, "one prediction is ready", || async {
         let found = tsps.get("ehpa-php-apache").await;
         let status = found.map_err(|error| error.to_string())?.status;
         let metrics = status.and_then(|status| status.prediction_metrics);

@@ -1,5 +1,5 @@
-//! Metrics, prediction and crons together: the largest proposal wins, and the winner passes from
-//! cron to forecast to observed without a dip in between.
+//! Metrics, prediction and crons together: the largest proposal wins, and the winner changes from cron to forecast to
+//! observed without a dip.
 
 use std::f64::consts::TAU;
 
@@ -8,10 +8,10 @@ use jiff::{SignedDuration, Timestamp};
 use rig::{ClusterOptions, Component, History, NodeSize, Prometheus, Span};
 use serde_json::Value;
 
-use crate::world::{NAMESPACE, PATIENCE, World};
+use crate::world::{NAMESPACE, TIMEOUT, World};
 
 const DAY: f64 = 86_400.0;
-/// Sunday 4 January 2026, 23:00 UTC: the seed's weekend window ends.
+/// Sunday 4 January 2026, 23:00 UTC: the weekend window of the example ends.
 const WINDOW_END: i64 = 1_767_567_600;
 
 /// 2 cores, a little more by day: 20 replicas at 0.1 each.
@@ -36,7 +36,7 @@ fn winner(name: &'static str) -> impl Fn(&Value) -> Option<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_winner_passes_from_cron_to_forecast_to_observed_without_a_dip() {
+async fn the_winner_changes_from_cron_to_forecast_to_observed_without_a_dip() {
     let node = NodeSize::new("64", "64Gi", 250);
     let options = ClusterOptions::named("winners")
         .with(Component::MetricsServer)
@@ -58,7 +58,7 @@ async fn the_winner_passes_from_cron_to_forecast_to_observed_without_a_dip() {
     world.deployment("php-apache", 30, "20m").await;
     let counts = world.watch_replicas("php-apache").await;
 
-    // Inside the window, fifteen times as fast as the wall: the cron asks for a hundred.
+    // Inside the window, fifteen times as fast as real time: the cron requests a hundred.
     let end = Timestamp::from_second(WINDOW_END).unwrap();
     let clock = Clock::starting_at(end - SignedDuration::from_hours(1), 15.0);
     let config = Config {
@@ -83,7 +83,7 @@ async fn the_winner_passes_from_cron_to_forecast_to_observed_without_a_dip() {
         .await
         .unwrap();
 
-    // The window ends: the forecast holds about twenty, above the ten that are observed.
+    // The window ends: the forecast requests about twenty, above the ten that are observed.
     clock.set(end - SignedDuration::from_secs(30), 15.0);
     world
         .status(name, "the forecast as winner", winner("forecast"))
@@ -99,24 +99,20 @@ async fn the_winner_passes_from_cron_to_forecast_to_observed_without_a_dip() {
     );
 
     // A surge above the forecast: four cores are forty replicas.
-    rig::eventually(
-        2 * PATIENCE,
-        "the surge is followed to forty replicas",
-        || async {
-            // Pods that come share the load, as behind a Service.
-            let shared = world
-                .cluster
-                .share_cpu(NAMESPACE, "app=php-apache", 4.0)
-                .await;
-            shared.map_err(|error| error.to_string())?;
-            let replicas = world.replicas("php-apache").await;
-            if (36..=44).contains(&replicas) {
-                Ok(())
-            } else {
-                Err(format!("{replicas} replicas"))
-            }
-        },
-    )
+    rig::eventually(2 * TIMEOUT, "forty replicas for the surge", || async {
+        // New pods share the load, as behind a Service.
+        let shared = world
+            .cluster
+            .share_cpu(NAMESPACE, "app=php-apache", 4.0)
+            .await;
+        shared.map_err(|error| error.to_string())?;
+        let replicas = world.replicas("php-apache").await;
+        if (36..=44).contains(&replicas) {
+            Ok(())
+        } else {
+            Err(format!("{replicas} replicas"))
+        }
+    })
     .await;
     world
         .status(name, "the observed metric as winner", winner("observed"))

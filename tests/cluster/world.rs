@@ -1,4 +1,4 @@
-//! A world for one scenario: a cluster with our manifests applied, and controllers to run in it.
+//! The environment of one scenario: a cluster with our manifests applied, and controllers to run in it.
 
 use std::{
     collections::BTreeMap,
@@ -30,8 +30,8 @@ use serde_json::{Value, json};
 use tokio::{process::Command, task::JoinHandle};
 
 /// How long a step of a scenario may take at most.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
-/// The user that the API server sees our requests come from.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(90);
+/// The user name of our requests at the API server.
 pub(crate) const CONTROLLER_USER: &str =
     "system:serviceaccount:foretide-system:foretide-controller";
 /// The namespace of the scenarios' objects.
@@ -51,20 +51,20 @@ pub(crate) struct Controller {
     task: JoinHandle<()>,
 }
 
-/// The counts that an object was given, such as replicas of a Deployment, in their order.
+/// The values of a field over time, such as the replicas of a Deployment.
 pub(crate) struct Counts {
     all: Arc<Mutex<Vec<i32>>>,
     task: JoinHandle<()>,
 }
 
 impl Controller {
-    /// Runs one until it is dropped.
+    /// Runs a controller until it is dropped.
     pub(crate) fn run(config: Config, clock: Clock) -> Self {
         let telemetry = Arc::new(Telemetry::default());
         let seen = Arc::clone(&telemetry);
         let task = tokio::spawn(async move {
             let outcome = app::run_with(config, clock, seen, std::future::pending()).await;
-            panic!("the controller ended: {outcome:?}");
+            panic!("the controller exited: {outcome:?}");
         });
         Self { telemetry, task }
     }
@@ -77,7 +77,7 @@ impl Counts {
         Self::follow(deployments, name, replicas).await
     }
 
-    /// Follows a count of an object, from what it is now.
+    /// Follows a count of an object, from its present value.
     pub(crate) async fn follow<K>(objects: Api<K>, name: &str, count: fn(&K) -> Option<i32>) -> Self
     where
         K: Resource + DeserializeOwned + Clone + Debug + Send + 'static,
@@ -93,7 +93,7 @@ impl Counts {
             }
         });
         let counts = Self { all, task };
-        eventually(PATIENCE, &format!("a first count of {name}"), || async {
+        eventually(TIMEOUT, &format!("a first count of {name}"), || async {
             counts.all().first().copied().ok_or("nothing seen yet")
         })
         .await;
@@ -108,7 +108,7 @@ impl Counts {
         self.all().into_iter().min().unwrap_or_default()
     }
 
-    /// The fewest and the most so far.
+    /// The lowest and the highest count so far.
     pub(crate) fn range(&self) -> (i32, i32) {
         let most = self.all().into_iter().max();
         (self.lowest(), most.unwrap_or_default())
@@ -143,8 +143,8 @@ impl World {
         }
     }
 
-    /// The configuration of a controller with the rights of `deploy/`, which syncs every second of
-    /// its clock and knows the flags of this cluster's controller manager.
+    /// The configuration of a controller with the permissions of `deploy/`, which syncs every second of its clock and
+    /// knows the flags of this cluster's controller manager.
     pub(crate) fn config(&self) -> Config {
         config(&self.kubeconfig, &self.flags)
     }
@@ -154,7 +154,7 @@ impl World {
         &self.flags
     }
 
-    /// The identity of a controller, for one that runs as a process.
+    /// The kubeconfig of a controller that runs as a process.
     pub(crate) fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
@@ -212,10 +212,10 @@ impl World {
         deployment.spec.and_then(|spec| spec.replicas).unwrap_or(1)
     }
 
-    /// Waits until a Deployment has a count that `wanted` accepts, pods ready.
+    /// Waits until a Deployment has a count accepted by `wanted`, with all pods ready.
     pub(crate) async fn ready(&self, name: &str, what: &str, wanted: impl Fn(i32) -> bool) -> i32 {
         eventually(
-            PATIENCE,
+            TIMEOUT,
             &format!("{name} has {what} ready replicas"),
             || async {
                 let deployment = self
@@ -238,14 +238,14 @@ impl World {
         .await
     }
 
-    /// Waits until the status of an autoscaler is as `wanted` says.
+    /// Waits until `wanted` accepts the status of an autoscaler.
     pub(crate) async fn status<T>(
         &self,
         name: &str,
         what: &str,
         wanted: impl Fn(&Value) -> Option<T>,
     ) -> T {
-        eventually(PATIENCE, &format!("{name} shows {what}"), || async {
+        eventually(TIMEOUT, &format!("{name} shows {what}"), || async {
             let ehpa = self
                 .ehpas()
                 .get(name)
@@ -262,14 +262,14 @@ impl World {
         Counts::of(self.deployments(), name).await
     }
 
-    /// What our controller asked of the API server so far.
+    /// The requests of our controller to the API server so far.
     pub(crate) fn requests(&self) -> Vec<AuditEvent> {
         let mut events = self.cluster.audit().unwrap();
         events.retain(|event| event.user == CONTROLLER_USER);
         events
     }
 
-    /// Fails if the API server ever refused the controller a right.
+    /// Fails if the API server ever denied the controller a request.
     pub(crate) fn assert_nothing_forbidden(&self) {
         let forbidden: Vec<_> = self
             .requests()
@@ -278,12 +278,12 @@ impl World {
             .collect();
         assert!(
             forbidden.is_empty(),
-            "rights are missing in deploy/: {forbidden:#?}"
+            "permissions are missing in deploy/: {forbidden:#?}"
         );
     }
 }
 
-/// Applies `crds/` and `deploy/` as a user would; gives the identity of the controller.
+/// Applies `crds/` and `deploy/` as a user would; returns the kubeconfig of the controller.
 pub(crate) async fn install(cluster: &Cluster) -> PathBuf {
     for (_, yaml) in foretide_crds::manifests() {
         cluster.apply(yaml).await.unwrap();
@@ -304,8 +304,8 @@ pub(crate) async fn install(cluster: &Cluster) -> PathBuf {
         .unwrap()
 }
 
-/// The configuration of a controller with these rights, which syncs every second of its clock and
-/// knows the flags of the controller managers around it.
+/// The configuration of a controller with these permissions, which syncs every second of its clock and knows the flags
+/// of the controller managers around it.
 pub(crate) fn config(kubeconfig: &Path, flags: &HpaFlags) -> Config {
     let span = |duration: Duration| SignedDuration::try_from(duration).unwrap();
     Config {
@@ -332,7 +332,7 @@ pub(crate) fn config(kubeconfig: &Path, flags: &HpaFlags) -> Config {
     }
 }
 
-/// The shipped binary as `deploy/` starts it, under that identity, with what [`config`] says of time.
+/// The released binary, started as `deploy/` does with this kubeconfig and the periods of [`config`].
 pub(crate) fn binary(kubeconfig: &Path, flags: &HpaFlags) -> Command {
     let seconds = |span: Duration| format!("{}s", span.as_secs());
     let mut command = Command::new(env!("CARGO_BIN_EXE_foretide"));

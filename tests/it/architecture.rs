@@ -1,15 +1,14 @@
-//! The dependency rule, read from the sources: who may name whom, and what the pure parts never touch.
+//! The dependency rule, checked on the sources: which module may name which, and what pure modules must not use.
 //!
-//! Compilers and lints see one line at a time; this looks at whole folders. It reads text, not types:
-//! line comments are cut off, grouped imports are taken apart, and whatever else it cannot see stays
-//! with `Cargo.toml` and `clippy.toml`.
+//! Compilers and lints see one line at a time; this test reads whole folders. It reads text, not types: it strips line
+//! comments and splits grouped imports. `Cargo.toml` and `clippy.toml` cover the rest.
 
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
-/// One row of the rule: in these places, none of these names.
+/// One rule: files in these places must not contain these names.
 struct Rule {
     /// Folders or files, relative to the repository.
     places: &'static [&'static str],
@@ -22,7 +21,7 @@ struct Rule {
     reason: &'static str,
 }
 
-/// What is neither a number nor a decision: other systems, time, tasks, the process, the log.
+/// Other systems, time, tasks, the process and the log: everything that a pure module must not use.
 const IMPURE: &[&str] = &[
     "kube::",
     "k8s_openapi::",
@@ -90,7 +89,7 @@ const RULES: &[Rule] = &[
             "api",
         ],
         text: IMPURE,
-        reason: "a simulated workload knows decisions and forecasts, and no world but its own",
+        reason: "the simulation uses decisions and forecasts only",
     },
     Rule {
         places: &["crds/src"],
@@ -104,7 +103,7 @@ const RULES: &[Rule] = &[
             "reqwest::",
             "foretide::",
         ],
-        reason: "wire types have no client and no opinion",
+        reason: "wire types contain no client and no decisions",
     },
     Rule {
         places: &["src/ports"],
@@ -126,7 +125,7 @@ const RULES: &[Rule] = &[
         except: &[],
         modules: &["app", "controller", "cli", "config", "forecaster", "http"],
         text: &[],
-        reason: "the edge answers questions; it knows nobody who asks them",
+        reason: "adapters do not depend on their callers",
     },
     Rule {
         places: &["src"],
@@ -143,7 +142,7 @@ const RULES: &[Rule] = &[
             "kube::client",
             "prometheus_http_query",
         ],
-        reason: "only app names concrete adapters (and `explain` and `members`, which speak to clusters by themselves)",
+        reason: "only app names concrete adapters (and `explain` and `members`, which connect to clusters themselves)",
     },
     Rule {
         places: &["src/http"],
@@ -157,7 +156,7 @@ const RULES: &[Rule] = &[
             "ports",
         ],
         text: &["kube::"],
-        reason: "pages and probes render what they are handed",
+        reason: "pages and probes render the state passed to them",
     },
     Rule {
         places: &["src/api"],
@@ -180,7 +179,7 @@ const RULES: &[Rule] = &[
             "std::env",
             "tracing::",
         ],
-        reason: "the one door from a spec to the domain is a pure function",
+        reason: "the conversion of a spec to domain types is pure",
     },
     Rule {
         places: &["src"],
@@ -191,9 +190,9 @@ const RULES: &[Rule] = &[
     },
 ];
 
-/// One place that breaks a rule.
+/// One violation of a rule.
 #[derive(Debug, PartialEq, Eq)]
-struct Breach {
+struct Violation {
     line: usize,
     name: String,
 }
@@ -201,11 +200,11 @@ struct Breach {
 // === impl Rule ===
 
 impl Rule {
-    fn breaches(&self, source: &str) -> Vec<Breach> {
+    fn violations(&self, source: &str) -> Vec<Violation> {
         let code: Vec<&str> = source.lines().map(without_comment).collect();
         let texts = code.iter().zip(1..).flat_map(|(text, line)| {
-            let found = self.text.iter().filter(|name| says(text, name));
-            found.map(move |name| Breach {
+            let found = self.text.iter().filter(|name| contains_word(text, name));
+            found.map(move |name| Violation {
                 line,
                 name: (*name).to_owned(),
             })
@@ -215,7 +214,7 @@ impl Rule {
             .into_iter()
             .filter(|found| self.modules.contains(&&*found.name));
         let mut all: Vec<_> = texts.chain(modules).collect();
-        all.sort_by_key(|breach| breach.line);
+        all.sort_by_key(|violation| violation.line);
         all
     }
 
@@ -236,15 +235,15 @@ impl Rule {
     }
 }
 
-/// A line up to its comment; the slashes of a URL are not one.
+/// A line up to its comment; the slashes of a URL do not start one.
 fn without_comment(line: &str) -> &str {
     let starts = line.match_indices("//").map(|(at, _)| at);
     let comment = starts.into_iter().find(|at| !line[..*at].ends_with(':'));
     comment.map_or(line, |at| &line[..at])
 }
 
-/// Whether `name` stands in `text` other than as a part of a longer word.
-fn says(text: &str, name: &str) -> bool {
+/// Whether `name` occurs in `text` as a whole word.
+fn contains_word(text: &str, name: &str) -> bool {
     let begins = |at: usize| !name.starts_with(is_word) || !text[..at].ends_with(is_word);
     let ends =
         |at: usize| !name.ends_with(is_word) || !text[at + name.len()..].starts_with(is_word);
@@ -257,7 +256,7 @@ fn is_word(c: char) -> bool {
 }
 
 /// Every module named as `crate::module`, alone or in a group such as `crate::{one::Thing, two}`.
-fn modules_named(code: &str) -> Vec<Breach> {
+fn modules_named(code: &str) -> Vec<Violation> {
     let mut found = Vec::new();
     for (at, path) in code.match_indices("crate::") {
         let rest = &code[at + path.len()..];
@@ -271,7 +270,7 @@ fn modules_named(code: &str) -> Vec<Breach> {
                 c if is_word(c) && fresh && depth <= 1 => {
                     let word: String = rest[offset..].chars().take_while(|c| is_word(*c)).collect();
                     let line = 1 + code[..at + path.len() + offset].matches('\n').count();
-                    found.push(Breach { line, name: word });
+                    found.push(Violation { line, name: word });
                     fresh = false;
                 }
                 _ => {}
@@ -302,14 +301,14 @@ fn rust_files(place: &Path, into: &mut Vec<PathBuf>) {
 }
 
 #[test]
-fn nobody_names_what_the_dependency_rule_forbids() {
+fn no_source_file_breaks_the_dependency_rule() {
     let mut report = Vec::new();
     for rule in RULES {
         let files = rule.files();
-        assert!(!files.is_empty(), "nothing to look at in {:?}", rule.places);
+        assert!(!files.is_empty(), "no files in {:?}", rule.places);
         for file in files {
             let source = fs::read_to_string(&file).expect("a readable source");
-            for Breach { line, name } in rule.breaches(&source) {
+            for Violation { line, name } in rule.violations(&source) {
                 report.push(format!(
                     "{}:{line}: {name} ({})",
                     file.display(),
@@ -326,7 +325,7 @@ fn nobody_names_what_the_dependency_rule_forbids() {
 }
 
 #[test]
-fn the_pure_parts_were_looked_at_in_full() {
+fn the_check_covers_every_pure_file() {
     let files: Vec<_> = RULES.iter().take(3).flat_map(Rule::files).collect();
     for part in [
         "src/domain/autoscale/mod.rs",
@@ -342,7 +341,7 @@ fn the_pure_parts_were_looked_at_in_full() {
 }
 
 #[test]
-fn planted_violations_are_found_where_they_stand() {
+fn planted_violations_are_found_at_their_lines() {
     let planted = "\
 //! Says kube:: and tokio::sleep in a comment.
 use crate::{
@@ -356,10 +355,10 @@ const URL: &str = \"http://tokio::\"; // kube::
 use my_kube::Thing;
 ";
     let pure = RULES.first().expect("a first rule");
-    let found = pure.breaches(planted);
+    let found = pure.violations(planted);
     let found: Vec<_> = found
         .iter()
-        .map(|breach| (breach.line, &*breach.name))
+        .map(|violation| (violation.line, &*violation.name))
         .collect();
     assert_eq!(
         found,
@@ -375,10 +374,10 @@ use my_kube::Thing;
 }
 
 #[test]
-fn clean_code_has_no_breaches() {
+fn clean_code_has_no_violations() {
     let clean =
         "use super::{Replicas, floor};\nuse crate::domain::hpa;\nfn at(now: Timestamp) {}\n";
     for rule in RULES {
-        assert_eq!(rule.breaches(clean), [], "{}", rule.reason);
+        assert_eq!(rule.violations(clean), [], "{}", rule.reason);
     }
 }

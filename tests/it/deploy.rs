@@ -1,4 +1,4 @@
-//! What `deploy/` gives to people: read from the manifests that are applied.
+//! The roles of `deploy/` that users get, read from the manifests.
 
 use serde::Deserialize;
 
@@ -22,7 +22,7 @@ struct Rule {
     verbs: Vec<String>,
 }
 
-/// The name of a role, whom it is added to, and what of fleets it lets do.
+/// The name of a role, the roles that it is aggregated to, and what it allows on fleets.
 fn of_fleets(role: &Role) -> (&str, Vec<&str>, Vec<&str>) {
     let added = ["view", "edit", "admin"];
     let added = added.into_iter().filter(|to| {
@@ -40,7 +40,7 @@ fn of_fleets(role: &Role) -> (&str, Vec<&str>, Vec<&str>) {
 }
 
 #[test]
-fn whoever_may_edit_in_a_namespace_of_the_hub_sees_fleets_and_does_not_write_them() {
+fn namespace_editors_can_read_fleets_and_not_write_them() {
     let roles: Vec<Role> = serde_saphyr::from_multiple(ROLES).unwrap();
 
     let seen = vec!["get", "list", "watch"];

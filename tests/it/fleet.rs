@@ -1,4 +1,4 @@
-//! Whole syncs over a fleet in memory: a hub and its members, what is written where, and what is not.
+//! Syncs of a fleet over fake clusters: what is written to the hub and to each member, and what is not.
 
 use std::{
     collections::BTreeMap,
@@ -22,34 +22,38 @@ use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use serde_json::json;
 
-use crate::memory::Memory;
+use crate::fake_cluster::FakeCluster;
 
+mod reporting;
 mod scale_down;
-mod words;
 
 const CPU: &str = "metrics: [{type: Resource, resource: {name: cpu, target: \
                    {type: Utilization, averageUtilization: 50}}}]";
 
-/// Without an answer for so long, a member counts as lost.
+/// A member that does not answer for this long counts as lost.
 const LOST_AFTER: SignedDuration = SignedDuration::from_secs(40);
 
 /// The members, and whether they can be reached.
 #[derive(Clone, Default)]
-struct Members(Arc<Mutex<BTreeMap<String, (Memory, Health)>>>);
+struct Members(Arc<Mutex<BTreeMap<String, (FakeCluster, Health)>>>);
 
 impl Fleet for Members {
-    type Member = Memory;
+    type Member = FakeCluster;
 
     fn is_synced(&self) -> bool {
         true
     }
 
-    fn members(&self) -> Vec<Arc<MemberView<Memory>>> {
+    fn members(&self) -> Vec<Arc<MemberView<FakeCluster>>> {
         let members = self.0.lock().unwrap();
-        let view = |(name, (memory, health)): (&String, &(Memory, Health))| {
+        let view = |(name, (fake, health)): (&String, &(FakeCluster, Health))| {
             let (refused, unusable, problem) = {
-                let state = memory.state();
-                (state.rejects_us, state.unusable, state.problem.clone())
+                let state = fake.state();
+                (
+                    state.rejects_credentials,
+                    state.unusable,
+                    state.problem.clone(),
+                )
             };
             Arc::new(MemberView {
                 profile: Profile {
@@ -59,7 +63,7 @@ impl Fleet for Members {
                 taints: Vec::new(),
                 prometheus: None,
                 health: *health,
-                cluster: (!unusable).then(|| Arc::new(memory.clone())),
+                cluster: (!unusable).then(|| Arc::new(fake.clone())),
                 refused,
                 problem,
             })
@@ -78,30 +82,30 @@ impl Fleet for Members {
 
 /// A hub and its members, under a clock that the test sets.
 struct World {
-    hub: Memory,
+    hub: FakeCluster,
     members: Members,
     clock: Clock,
     start: Timestamp,
     forecasts: Arc<Forecasts>,
     telemetry: Arc<Telemetry>,
-    controller: FleetController<Memory, Members>,
+    controller: FleetController<FakeCluster, Members>,
 }
 
 impl World {
-    /// Members with so many replicas of Deployment `web`, of 200m each.
+    /// Members with these numbers of replicas of Deployment `web`, which use 100m each.
     fn new(members: &[(&str, u32)]) -> Self {
         let start = Timestamp::from_second(1_767_225_600).unwrap();
         let clock = Clock::starting_at(start, 1e-6);
         let fleet = Members::default();
         for (name, replicas) in members {
-            let memory = Memory::default();
-            memory.state().replicas.insert("web".into(), *replicas);
-            memory.state().capacity = Some(100);
-            memory.state().millicores = i64::from(*replicas) * 100;
+            let fake = FakeCluster::default();
+            fake.state().replicas.insert("web".into(), *replicas);
+            fake.state().capacity = Some(100);
+            fake.state().millicores = i64::from(*replicas) * 100;
             let mut all = fleet.0.lock().unwrap();
-            all.insert((*name).to_owned(), (memory, Health::Ready));
+            all.insert((*name).to_owned(), (fake, Health::Ready));
         }
-        let hub = Memory::default();
+        let hub = FakeCluster::default();
         let forecasts = Arc::default();
         let telemetry = Arc::default();
         let shared = (&forecasts, &telemetry);
@@ -118,11 +122,11 @@ impl World {
     }
 
     fn controller(
-        hub: &Memory,
+        hub: &FakeCluster,
         members: &Members,
         clock: &Clock,
         (forecasts, telemetry): (&Arc<Forecasts>, &Arc<Telemetry>),
-    ) -> FleetController<Memory, Members> {
+    ) -> FleetController<FakeCluster, Members> {
         let setup = Setup {
             sync_period: SignedDuration::from_secs(15),
             local_zone: Zone::utc(),
@@ -142,7 +146,7 @@ impl World {
         )
     }
 
-    /// The controller is another one, which knows what status says.
+    /// Replaces the controller by a new one that knows only what status records.
     fn restart(&mut self) {
         let shared = (&self.forecasts, &self.telemetry);
         self.controller = Self::controller(&self.hub, &self.members, &self.clock, shared);
@@ -165,7 +169,7 @@ impl World {
         fdhpa.metadata.generation = fdhpa.metadata.generation.map(|n| n + 1);
     }
 
-    fn member(&self, name: &str) -> Memory {
+    fn member(&self, name: &str) -> FakeCluster {
         self.members.0.lock().unwrap()[name].0.clone()
     }
 
@@ -173,28 +177,28 @@ impl World {
         self.members.0.lock().unwrap().get_mut(name).unwrap().1 = health;
     }
 
-    /// One sync at so many seconds after the start; returns what it wrote, by cluster.
+    /// Runs one sync at this second after the start, and returns what it wrote, by cluster.
     async fn sync(&mut self, second: i64) -> Vec<String> {
         let now = self.start + SignedDuration::from_secs(second);
         self.clock.set(now, 1e-6);
         let members = self.members.0.lock().unwrap().clone();
-        for (memory, _) in members.values() {
-            memory.state().now = now;
+        for (fake, _) in members.values() {
+            fake.state().now = now;
         }
         self.controller.sync().await;
         let own = self.hub.writes().into_iter();
         let mut writes: Vec<String> = own.map(|write| format!("hub: {write}")).collect();
-        for (name, (memory, _)) in &members {
-            let of_member = memory.writes().into_iter();
+        for (name, (fake, _)) in &members {
+            let of_member = fake.writes().into_iter();
             writes.extend(of_member.map(|write| format!("{name}: {write}")));
         }
         writes
     }
 
-    /// What the members' own autoscalers do with their load.
+    /// Scales each member by its load, as an HPA controller does.
     fn autoscale(&self) {
-        for (memory, _) in self.members.0.lock().unwrap().values() {
-            let mut state = memory.state();
+        for (fake, _) in self.members.0.lock().unwrap().values() {
+            let mut state = fake.state();
             let Some(hpa) = state.hpas.values().next().cloned() else {
                 continue;
             };
@@ -228,11 +232,11 @@ impl World {
         (found.status, found.reason)
     }
 
-    /// Bounds of the members' autoscalers, by member.
+    /// The bounds of the members' HPAs, by member.
     fn bounds(&self) -> BTreeMap<String, (u64, u64)> {
         let members = self.members.0.lock().unwrap();
-        let bounds = members.iter().filter_map(|(name, (memory, _))| {
-            let state = memory.state();
+        let bounds = members.iter().filter_map(|(name, (fake, _))| {
+            let state = fake.state();
             let hpa = state.hpas.values().next()?;
             let bound = |field: &str| hpa.spec[field].as_u64().unwrap();
             Some((name.clone(), (bound("minReplicas"), bound("maxReplicas"))))
@@ -256,7 +260,7 @@ fn weighted(spec: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bounds_are_divided_once_and_a_settled_fleet_costs_no_write() {
+async fn bounds_are_divided_once_and_a_settled_fleet_causes_no_writes() {
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
     world.put(&weighted(""));
     let first = world.sync(0).await;
@@ -276,7 +280,7 @@ async fn bounds_are_divided_once_and_a_settled_fleet_costs_no_write() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_window_asks_of_the_fleet_is_divided_over_its_members() {
+async fn the_replicas_of_a_cron_window_are_divided_over_the_members() {
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
     let cron = "crons: [{name: peak, start: '0 0 * * *', end: '0 12 * * *', targetReplicas: 10}]";
     world.put(&weighted(cron));
@@ -297,7 +301,7 @@ async fn what_a_window_asks_of_the_fleet_is_divided_over_its_members() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_metric_of_the_fleet_is_asked_once_and_enters_as_a_floor() {
+async fn a_fleet_metric_is_queried_once_and_becomes_a_floor() {
     let mut world = World::new(&[("m1", 1), ("m2", 1)]);
     world.put(
         "minReplicas: 2, maxReplicas: 10, metrics: [{type: Resource, resource: {name: cpu, target: \
@@ -314,7 +318,7 @@ async fn a_metric_of_the_fleet_is_asked_once_and_enters_as_a_floor() {
     assert_eq!(counts, [3, 3]);
     let metrics = world.member("m1").state().hpas["fdhpa-web"].spec["metrics"].clone();
     assert_eq!(metrics.as_array().map(Vec::len), Some(1), "{metrics}");
-    // Without an answer, what was asked for last stands.
+    // Without an answer, the last proposal stays in effect.
     world.hub.state().external = None;
     for pass in 5..60 {
         world.sync(pass * 15).await;
@@ -325,7 +329,7 @@ async fn a_metric_of_the_fleet_is_asked_once_and_enters_as_a_floor() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_preview_shows_everything_and_writes_nothing_to_members() {
+async fn a_preview_reports_everything_and_writes_nothing_to_members() {
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
     world.put(&weighted("scaleStrategy: Preview"));
     for pass in 0..6 {
@@ -342,14 +346,14 @@ async fn a_preview_shows_everything_and_writes_nothing_to_members() {
     let shown = ["m1", "m2"].map(|name| {
         let cluster = world.cluster(name);
         let reason = cluster.reason.unwrap_or_default();
-        assert!(!reason.contains("Restored"), "nothing is there: {reason}");
+        assert!(!reason.contains("Restored"), "no HPA exists: {reason}");
         (cluster.min, cluster.max)
     });
     assert_eq!(shown, [(Some(1), Some(2)), (Some(2), Some(8))]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_count_of_a_preview_is_divided_and_enforced() {
+async fn the_specific_replicas_of_a_preview_are_divided_and_enforced() {
     let mut world = World::new(&[("m1", 1), ("m2", 1)]);
     world.put(&weighted("scaleStrategy: Preview, specificReplicas: 5"));
     for pass in 0..4 {
@@ -378,7 +382,7 @@ async fn switching_to_preview_removes_the_children() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_that_hangs_delays_nobody_and_keeps_what_it_has() {
+async fn a_hanging_member_delays_no_other_member_and_keeps_its_bounds() {
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
     world.put(&weighted(""));
     world.sync(0).await;
@@ -408,7 +412,7 @@ async fn a_member_that_hangs_delays_nobody_and_keeps_what_it_has() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_member_is_not_even_called() {
+async fn a_lost_member_is_not_called() {
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
     world.put(&weighted(""));
     world.sync(0).await;
@@ -422,30 +426,30 @@ async fn a_lost_member_is_not_even_called() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_lost_member_ran_last_is_of_the_fleet_until_it_has_failed() {
+async fn the_last_replicas_of_a_lost_member_count_until_it_has_failed() {
     let mut world = World::new(&[("m1", 2), ("m2", 3)]);
     world.put(&weighted("failurePolicy: Reassign, tolerationSeconds: 60"));
     world.edit(|fdhpa| fdhpa.spec.autoscaling.min_replicas = Some(4));
     world.sync(0).await;
-    let told = |world: &World| {
+    let reported = |world: &World| {
         let fleet = world.status().fleet;
         let decision = fleet.decision.unwrap();
         (fleet.current_replicas, decision.message)
     };
-    let whole = told(&world);
+    let before = reported(&world);
     let since = world.start + SignedDuration::from_secs(15);
     world.health("m2", Health::Unknown { since });
     world.sync(15).await;
-    assert_eq!(told(&world), whole);
+    assert_eq!(reported(&world), before);
     assert_eq!(world.condition("ScalingActive").0, "True");
     for pass in 2..8 {
         world.sync(pass * 15).await;
     }
-    assert_eq!(told(&world).0, Some(2), "it has failed");
+    assert_eq!(reported(&world).0, Some(2), "it has failed");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_total_of_which_a_lost_member_has_a_part_is_none_and_direct_asks_for_those_who_answer() {
+async fn a_lost_member_leaves_no_fleet_total_and_direct_mode_uses_the_reachable_members() {
     let queue = "metrics: [{type: External, external: {metric: {name: queue}, target: {type: AverageValue, \
                  averageValue: 10}}}], metricScope: [{metric: external.queue, scope: Member}]";
     for (mode, expected) in [("Delegated", "False"), ("Direct", "True")] {
@@ -470,7 +474,7 @@ async fn a_total_of_which_a_lost_member_has_a_part_is_none_and_direct_asks_for_t
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_resumes_from_the_ledger_and_moves_nothing() {
+async fn a_restart_resumes_from_the_ledger_and_moves_no_budget() {
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
     world.put(&weighted(""));
     for pass in 0..4 {
@@ -487,12 +491,12 @@ async fn a_restart_resumes_from_the_ledger_and_moves_nothing() {
         );
     }
     assert_eq!(world.status().ledger, before.ledger);
-    // What members' children have read is lost: until a window has passed, they scale nothing down.
+    // The history of the members' HPAs is lost, so nothing scales down until a window has passed.
     assert_eq!(world.bounds(), bounds(&[("m1", (1, 2)), ("m2", (4, 8))]));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_knows_the_counts_of_a_member_that_is_away() {
+async fn a_restart_restores_the_counts_of_an_unreachable_member() {
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
     world.put(&weighted(""));
     for pass in 0..3 {
@@ -511,20 +515,20 @@ async fn a_restart_knows_the_counts_of_a_member_that_is_away() {
     assert_eq!(world.bounds(), bounds(&[("m1", (1, 2)), ("m2", (2, 8))]));
 }
 
-async fn foreign(world: &World, member: &str) {
-    let memory = world.member(member);
+async fn add_foreign_hpa(world: &World, member: &str) {
+    let fake = world.member(member);
     let manifest = json!({
         "metadata": {"name": "theirs", "namespace": "shop"},
         "spec": {"scaleTargetRef": {"name": "web"}, "minReplicas": 1, "maxReplicas": 30},
     });
-    memory.apply_hpa(&manifest).await.unwrap();
-    memory.writes();
+    fake.apply_hpa(&manifest).await.unwrap();
+    fake.writes();
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_autoscaler_of_others_in_a_member_is_left_alone_and_said() {
+async fn a_foreign_hpa_in_a_member_is_reported_and_not_modified() {
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
-    foreign(&world, "m2").await;
+    add_foreign_hpa(&world, "m2").await;
     world.put(&weighted(""));
     for pass in 0..4 {
         let writes = world.sync(pass * 15).await;
@@ -540,28 +544,29 @@ async fn an_autoscaler_of_others_in_a_member_is_left_alone_and_said() {
         world.condition("Ready"),
         conflict("False", "TargetConflict")
     );
-    let said = message(&world, "Ready");
+    let ready_message = message(&world, "Ready");
     assert!(
-        said.starts_with("horizontalpodautoscaler theirs in member m2 scales the same target"),
-        "{said}"
+        ready_message
+            .starts_with("horizontalpodautoscaler theirs in member m2 scales the same target"),
+        "{ready_message}"
     );
     assert_eq!(
         world.condition("ReplicaConflict"),
         conflict("False", "NoConflict"),
-        "nobody writes the replicas by hand"
+        "no user writes the replicas"
     );
     let reason = world.cluster("m2").reason.unwrap();
     assert!(
         reason.starts_with("Foreign: horizontalpodautoscaler theirs"),
         "{reason}"
     );
-    // What runs there is not the fleet's, so nothing has to replace it.
-    assert_eq!(world.bounds()["m1"], (2, 10), "the others share the whole");
-    // It scales, as autoscalers do.
+    // The replicas there do not belong to the fleet, so no other member has to replace them.
+    assert_eq!(world.bounds()["m1"], (2, 10), "the others share all of it");
+    // The foreign HPA scales its target.
     for pass in 5..12 {
-        let memory = world.member("m2");
-        memory.state().writer = Some("kube-controller-manager".into());
-        memory.state().replicas.insert("web".into(), 4 + pass);
+        let fake = world.member("m2");
+        fake.state().writer = Some("kube-controller-manager".into());
+        fake.state().replicas.insert("web".into(), 4 + pass);
         world.sync(i64::from(pass) * 15).await;
     }
     assert_eq!(world.condition("ReplicaConflict").0, "False");
@@ -574,22 +579,22 @@ async fn an_autoscaler_of_others_in_a_member_is_left_alone_and_said() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_preview_says_whose_autoscaler_is_in_the_way() {
+async fn a_preview_reports_a_conflicting_foreign_hpa() {
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
-    foreign(&world, "m2").await;
+    add_foreign_hpa(&world, "m2").await;
     world.put(&weighted("scaleStrategy: Preview"));
     world.sync(0).await;
     assert_eq!(world.condition("Ready").1, "TargetConflict");
-    assert_eq!(world.cluster("m2").max, Some(8), "shown as if it could act");
+    assert_eq!(world.cluster("m2").max, Some(8), "shown as in Auto");
 }
 
 #[tokio::test(start_paused = true)]
-async fn why_a_budget_moved_can_be_read_until_it_moves_again() {
+async fn the_reason_of_a_budget_move_stays_in_status_until_the_next_move() {
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
     world.put(&weighted(""));
-    let why = |world: &World| world.cluster("m2").reason.unwrap();
+    let reason = |world: &World| world.cluster("m2").reason.unwrap();
     world.sync(0).await;
-    let first = why(&world);
+    let first = reason(&world);
     assert!(
         first.starts_with("Assigned: min 0 -> 2, max 0 -> 8"),
         "{first}"
@@ -597,26 +602,30 @@ async fn why_a_budget_moved_can_be_read_until_it_moves_again() {
     for pass in 1..4 {
         world.autoscale();
         world.sync(pass * 15).await;
-        assert_eq!(why(&world), first);
+        assert_eq!(reason(&world), first);
     }
-    // What is the matter now comes before what was.
+    // A present problem precedes the reason of the last move.
     world.health("m2", Health::Unknown { since: world.start });
     world.sync(60).await;
-    assert!(why(&world).starts_with("Unknown: "), "{}", why(&world));
+    assert!(
+        reason(&world).starts_with("Unknown: "),
+        "{}",
+        reason(&world)
+    );
     world.health("m2", Health::Ready);
     world.sync(75).await;
-    assert_eq!(why(&world), first);
+    assert_eq!(reason(&world), first);
     world.restart();
     world.sync(90).await;
-    // Nothing is lowered while history is lost, so its autoscaler has another minimum.
-    assert!(why(&world).starts_with(&first), "{}", why(&world));
+    // Nothing is lowered while history is missing, so the HPA has another minimum.
+    assert!(reason(&world).starts_with(&first), "{}", reason(&world));
     world.edit(|fdhpa| fdhpa.spec.autoscaling.max_replicas = 20);
     world.sync(105).await;
     world.sync(120).await;
     assert!(
-        why(&world).starts_with("Assigned: max 8 -> 16"),
+        reason(&world).starts_with("Assigned: max 8 -> 16"),
         "{}",
-        why(&world)
+        reason(&world)
     );
     for pass in 9..14 {
         let writes = world.sync(pass * 15).await;
@@ -625,7 +634,7 @@ async fn why_a_budget_moved_can_be_read_until_it_moves_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_sleeps_wakes_when_every_member_has_the_whole() {
+async fn a_sleeping_member_of_a_duplicated_fleet_wakes() {
     let mut world = World::new(&[("m1", 2), ("m2", 0)]);
     world.put(&format!(
         "minReplicas: 2, maxReplicas: 10, {CPU}, scalingToZero: true"
@@ -635,8 +644,9 @@ async fn who_sleeps_wakes_when_every_member_has_the_whole() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_what_others_changed_is_said_to_be_put_right() {
-    let told = |writes: &[String]| writes.contains(&"hub: event web HPARestored".to_owned());
+async fn only_changes_by_others_are_reported_as_restored() {
+    let emits_restored =
+        |writes: &[String]| writes.contains(&"hub: event web HPARestored".to_owned());
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
     world.put(&weighted(""));
     world.sync(0).await;
@@ -652,10 +662,10 @@ async fn only_what_others_changed_is_said_to_be_put_right() {
     });
     let ours = world.sync(15).await;
     assert_ne!(specs(&world), before);
-    assert!(!told(&ours), "{ours:?}");
-    let by_hand = |world: &World, field: &str, value| {
-        let memory = world.member("m2");
-        memory.state().hpas.get_mut("fdhpa-web").unwrap().spec[field] = value;
+    assert!(!emits_restored(&ours), "{ours:?}");
+    let patch_by_hand = |world: &World, field: &str, value| {
+        let fake = world.member("m2");
+        fake.state().hpas.get_mut("fdhpa-web").unwrap().spec[field] = value;
     };
     for (second, field, value) in [
         (30, "metrics", json!([])),
@@ -664,41 +674,41 @@ async fn only_what_others_changed_is_said_to_be_put_right() {
         (75, "minReplicas", json!(1)),
         (90, "metrics", json!([])),
     ] {
-        by_hand(&world, field, value);
+        patch_by_hand(&world, field, value);
         let theirs = world.sync(second).await;
-        assert!(told(&theirs), "{theirs:?}");
+        assert!(emits_restored(&theirs), "{theirs:?}");
     }
-    // What a watch brings late is what we found, and not what another hand has written since.
-    by_hand(&world, "minReplicas", json!(1));
-    let memory = world.member("m2");
-    memory.state().hpas.get_mut("fdhpa-web").unwrap().generation = Some(0);
+    // A late watch event repeats what was already found, and is not another change.
+    patch_by_hand(&world, "minReplicas", json!(1));
+    let fake = world.member("m2");
+    fake.state().hpas.get_mut("fdhpa-web").unwrap().generation = Some(0);
     let late = world.sync(105).await;
     assert!(
         late.iter().any(|write| write.starts_with("m2: hpa")),
         "{late:?}"
     );
-    assert!(!told(&late), "{late:?}");
-    // What was changed while nobody looked may have been changed by us.
-    by_hand(&world, "metrics", json!([]));
+    assert!(!emits_restored(&late), "{late:?}");
+    // A change made before the restart may be our own.
+    patch_by_hand(&world, "metrics", json!([]));
     world.restart();
     let unknown = world.sync(120).await;
     assert!(
         unknown.iter().any(|write| write.starts_with("m2: hpa")),
         "{unknown:?}"
     );
-    assert!(!told(&unknown), "{unknown:?}");
+    assert!(!emits_restored(&unknown), "{unknown:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_a_member_that_was_there_can_be_lost() {
+async fn only_a_member_that_was_reachable_can_be_lost() {
     let lost = |writes: &[String]| writes.contains(&"hub: event web MemberLost".to_owned());
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
-    let away = Health::Unknown { since: world.start };
-    world.health("m2", away);
+    let unknown = Health::Unknown { since: world.start };
+    world.health("m2", unknown);
     world.put(&weighted(""));
     for pass in 0..10 {
         let writes = world.sync(pass * 15).await;
-        assert!(!lost(&writes), "it only joins: {writes:?}");
+        assert!(!lost(&writes), "it has never been reachable: {writes:?}");
     }
     world.health("m2", Health::Ready);
     let joined = world.sync(150).await;
@@ -706,28 +716,28 @@ async fn only_a_member_that_was_there_can_be_lost() {
         !joined.contains(&"hub: event web MemberBack".to_owned()),
         "{joined:?}"
     );
-    world.health("m2", away);
+    world.health("m2", unknown);
     let gone = world.sync(165).await;
     assert!(lost(&gone), "{gone:?}");
-    // Another controller has to reach it first.
+    // After a restart, the controller has to reach the member first.
     world.restart();
     let since = world.start + SignedDuration::from_secs(200) + LOST_AFTER;
     world.health("m2", Health::Unknown { since });
-    let mut told = Vec::new();
+    let mut lost_events = Vec::new();
     for pass in 0..8 {
         let writes = world.sync(200 + pass * 15).await;
-        told.push(lost(&writes));
+        lost_events.push(lost(&writes));
     }
     assert_eq!(
-        told,
+        lost_events,
         [false, false, false, true, false, false, false, false]
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_autoscaler_of_others_is_adopted_on_demand_and_given_back() {
+async fn a_foreign_hpa_is_adopted_on_request_and_restored_on_deletion() {
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
-    foreign(&world, "m2").await;
+    add_foreign_hpa(&world, "m2").await;
     world.put(&weighted(""));
     world.edit(|fdhpa| {
         let annotations = fdhpa.metadata.annotations.get_or_insert_default();
@@ -760,7 +770,7 @@ fn delete(world: &World) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_fleet_takes_its_autoscalers_along_and_leaves_the_replicas() {
+async fn a_deleted_fleet_deletes_its_hpas_and_keeps_the_replicas() {
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
     world.put(&weighted(""));
     world.sync(0).await;
@@ -781,7 +791,7 @@ async fn a_deleted_fleet_takes_its_autoscalers_along_and_leaves_the_replicas() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retained_autoscalers_are_nobody_s() {
+async fn retained_hpas_have_no_owner() {
     let mut world = World::new(&[("m1", 1)]);
     world.put(&weighted("deletionPolicy: Retain"));
     world.sync(0).await;
@@ -795,7 +805,8 @@ async fn retained_autoscalers_are_nobody_s() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_that_is_away_delays_the_end_by_five_minutes_and_is_swept_when_it_is_back() {
+async fn an_unreachable_member_delays_the_deletion_by_five_minutes_and_is_cleaned_up_when_it_returns()
+ {
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
     world.put(&weighted(""));
     world.sync(0).await;
@@ -820,7 +831,7 @@ async fn a_member_that_is_away_delays_the_end_by_five_minutes_and_is_swept_when_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_that_was_away_too_long_keeps_what_was_to_be_retained() {
+async fn a_member_that_was_unreachable_too_long_keeps_its_retained_hpa() {
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
     world.put(&weighted(""));
     world.sync(0).await;
@@ -840,26 +851,26 @@ async fn a_member_that_was_away_too_long_keeps_what_was_to_be_retained() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_another_hub_has_in_a_member_is_not_swept() {
+async fn hpas_of_another_hub_are_not_garbage_collected() {
     let mut world = World::new(&[("m1", 1)]);
     world.put(&weighted(""));
     world.sync(0).await;
-    let memory = world.member("m1");
+    let fake = world.member("m1");
     for (name, hub, fleet) in [("of-hub-2", "hub-2", "gone"), ("of-hub-1", "hub-1", "gone")] {
-        let mut hpa = memory.state().hpas["fdhpa-web"].clone();
+        let mut hpa = fake.state().hpas["fdhpa-web"].clone();
         hpa.name = name.into();
         hpa.labels["autoscaling.foretide.io/hub"] = hub.into();
         hpa.labels["autoscaling.foretide.io/fleet-uid"] = fleet.into();
         hpa.target.name = "other".into();
-        memory.state().hpas.insert(name.into(), hpa);
+        fake.state().hpas.insert(name.into(), hpa);
     }
     world.sync(120).await;
-    let left: Vec<_> = memory.state().hpas.keys().cloned().collect();
+    let left: Vec<_> = fake.state().hpas.keys().cloned().collect();
     assert_eq!(left, ["fdhpa-web", "of-hub-2"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn direct_divides_the_count_and_writes_it_by_itself() {
+async fn direct_mode_divides_the_count_and_writes_the_scales() {
     let mut world = World::new(&[("m1", 2), ("m2", 2)]);
     world.put(&weighted("mode: Direct"));
     for (name, millicores) in [("m1", 100), ("m2", 700)] {
@@ -877,16 +888,16 @@ async fn direct_divides_the_count_and_writes_it_by_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hand_that_keeps_writing_replicas_is_named_and_not_fought() {
+async fn a_foreign_writer_of_replicas_is_named_and_not_overwritten() {
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
     world.put(&weighted("mode: Direct"));
     for pass in 0..3 {
         world.sync(pass * 15).await;
     }
     for pass in 3..9 {
-        let memory = world.member("m2");
-        memory.state().writer = Some("argocd".into());
-        memory.state().replicas.insert("web".into(), 7);
+        let fake = world.member("m2");
+        fake.state().writer = Some("argocd".into());
+        fake.state().replicas.insert("web".into(), 7);
         world.sync(pass * 15).await;
     }
     assert_eq!(world.condition("ReplicaConflict").0, "True");
@@ -900,7 +911,7 @@ async fn a_hand_that_keeps_writing_replicas_is_named_and_not_fought() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_member_the_object_says_so() {
+async fn a_fleet_without_members_reports_that_it_has_none() {
     let mut world = World::new(&[]);
     world.put(&weighted(""));
     let writes = world.sync(0).await;
@@ -922,7 +933,7 @@ fn template(world: &World, image: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_hub_s_workload_is_placed_updated_and_recreated() {
+async fn the_workload_of_the_hub_is_placed_updated_and_recreated() {
     let mut world = World::new(&[("m1", 0), ("m2", 0)]);
     for name in ["m1", "m2"] {
         world.member(name).state().replicas.clear();
@@ -950,7 +961,7 @@ async fn the_hub_s_workload_is_placed_updated_and_recreated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_preview_says_where_the_hub_s_workload_would_be_placed_and_places_nothing() {
+async fn a_preview_reports_where_the_workload_would_be_placed_and_places_nothing() {
     let mut world = World::new(&[("m1", 0), ("m2", 4)]);
     world.member("m1").state().replicas.clear();
     template(&world, "app:1");
@@ -971,7 +982,7 @@ async fn a_preview_says_where_the_hub_s_workload_would_be_placed_and_places_noth
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fleet_of_one_has_the_child_that_the_same_autoscaler_would_have() {
+async fn a_fleet_of_one_member_has_the_same_child_as_a_single_cluster() {
     use foretide::controller::EffectiveController;
     let cron = "crons: [{name: peak, start: '10 0 * * *', end: '20 0 * * *', targetReplicas: 7}]";
     let kinds = ["Aggregated", "StaticWeighted", "DynamicWeighted"];
@@ -981,7 +992,7 @@ async fn a_fleet_of_one_has_the_child_that_the_same_autoscaler_would_have() {
         world.put(&format!(
             "{spec}, federatedHPAAssignment: {{federatedHPAAssignmentType: {kind}}}"
         ));
-        let own = Memory::default();
+        let own = FakeCluster::default();
         own.put("web", 3, &spec);
         let setup = Setup {
             sync_period: SignedDuration::from_secs(15),
@@ -995,7 +1006,7 @@ async fn a_fleet_of_one_has_the_child_that_the_same_autoscaler_would_have() {
         };
         let mut single =
             EffectiveController::new(Arc::new(own.clone()), world.clock.clone(), setup, shared);
-        // Into a window and out of it, under a load that steps; compared where both have settled.
+        // Into a cron window and out of it, under a load that changes in steps; compared where both have settled.
         let mut compared = 0;
         for pass in 0..140_i64 {
             let load = [300, 400, 800, 200][usize::try_from(pass / 35).unwrap()];
@@ -1027,7 +1038,7 @@ async fn a_fleet_of_one_has_the_child_that_the_same_autoscaler_would_have() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn forecasts_are_told_whose_demand_it_is_and_nothing_that_is_seen_in_part() {
+async fn forecasts_receive_the_members_and_no_partial_totals() {
     let mut world = World::new(&[("a", 3), ("b", 3), ("c", 0)]);
     world.put(&format!(
         "minReplicas: 2, maxReplicas: 12, prediction: {{}}, {CPU}, \
@@ -1037,7 +1048,7 @@ async fn forecasts_are_told_whose_demand_it_is_and_nothing_that_is_seen_in_part(
         uid: "uid-fleet".to_owned(),
         metric: "resource.cpu".to_owned(),
     };
-    let told = |world: &World| {
+    let fleet_members = |world: &World| {
         let members = world.forecasts.shares().members("uid-fleet").unwrap();
         let idle = members
             .iter()
@@ -1051,19 +1062,19 @@ async fn forecasts_are_told_whose_demand_it_is_and_nothing_that_is_seen_in_part(
     let pair = |name: &str, idle| (name.to_owned(), idle);
     world.sync(10).await;
     assert_eq!(
-        told(&world),
+        fleet_members(&world),
         [pair("a", false), pair("b", false), pair("c", true)]
     );
     assert_eq!(minutes(&world, 60), 1);
     let since = world.clock.now();
     world.health("b", Health::Unknown { since });
     world.sync(70).await;
-    assert_eq!(told(&world)[1], pair("b", false));
+    assert_eq!(fleet_members(&world)[1], pair("b", false));
     assert_eq!(minutes(&world, 120), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_member_of_a_duplicated_fleet_is_a_fleet_of_its_own() {
+async fn each_member_of_a_duplicated_fleet_is_scaled_separately() {
     let mut world = World::new(&[("m1", 2), ("m2", 2)]);
     let cron = "crons: [{name: peak, start: '0 0 * * *', end: '0 12 * * *', targetReplicas: 6}]";
     world.put(&format!("minReplicas: 1, maxReplicas: 10, {CPU}, {cron}"));
@@ -1079,7 +1090,7 @@ async fn every_member_of_a_duplicated_fleet_is_a_fleet_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_that_is_no_candidate_any_more_is_drained_and_what_the_hub_placed_is_deleted() {
+async fn an_excluded_member_is_drained_and_the_workload_placed_there_is_deleted() {
     for (source, left) in [("Hub", None), ("Members", Some(0))] {
         let mut world = World::new(&[("m1", 1), ("m2", 4)]);
         template(&world, "app:1");
@@ -1099,20 +1110,16 @@ async fn a_member_that_is_no_candidate_any_more_is_drained_and_what_the_hub_plac
             world.sync(pass * 15).await;
             world.autoscale();
         }
-        let memory = world.member("m2");
-        assert_eq!(memory.state().hpas.len(), 0, "{source}");
-        assert_eq!(
-            memory.state().replicas.get("web").copied(),
-            left,
-            "{source}"
-        );
+        let fake = world.member("m2");
+        assert_eq!(fake.state().hpas.len(), 0, "{source}");
+        assert_eq!(fake.state().replicas.get("web").copied(), left, "{source}");
         assert_eq!(world.bounds().len(), 1);
         assert_eq!(world.member("m1").state().replicas["web"], 5, "{source}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_a_maximum_could_not_be_lowered_none_is_raised() {
+async fn no_maximum_is_raised_while_another_cannot_be_lowered() {
     let mut world = World::new(&[("m1", 1), ("m2", 1)]);
     world.put(&weighted(""));
     for pass in 0..3 {
@@ -1144,7 +1151,7 @@ async fn where_a_maximum_could_not_be_lowered_none_is_raised() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_template_that_is_not_there_is_said_and_nothing_is_placed() {
+async fn a_missing_template_is_reported_and_nothing_is_placed() {
     let mut world = World::new(&[("m1", 0)]);
     world.member("m1").state().replicas.clear();
     world.put(&weighted("workloadSource: Hub"));
@@ -1157,14 +1164,14 @@ async fn a_template_that_is_not_there_is_said_and_nothing_is_placed() {
 }
 
 #[tokio::test]
-async fn pods_that_find_no_room_anywhere_are_said_once() {
+async fn pods_that_fit_on_no_node_are_reported_once() {
     let mut world = World::new(&[("m1", 1), ("m2", 1)]);
     let policy = "federatedHPAAssignment: {federatedHPAAssignmentType: DynamicWeighted}";
     world.put(&format!("minReplicas: 2, maxReplicas: 10, {CPU}, {policy}"));
     for name in ["m1", "m2"] {
-        let memory = world.member(name);
-        memory.state().millicores = 300;
-        memory.state().capacity = Some(5);
+        let fake = world.member(name);
+        fake.state().millicores = 300;
+        fake.state().capacity = Some(5);
     }
     for pass in 0..4 {
         world.sync(pass * 15).await;
@@ -1181,7 +1188,7 @@ async fn pods_that_find_no_room_anywhere_are_said_once() {
     for pass in 40..80 {
         written += world.sync(pass * 15).await.len();
     }
-    // What nodes proved to hold is tried again ever more seldom, and the ledger says when.
+    // The capacity that nodes proved is retried ever less often, and the ledger records when.
     assert!(written <= 1, "{written} {:?}", world.status().clusters);
     assert_eq!(world.cluster("m1").pending, Some(1));
 }
@@ -1197,7 +1204,7 @@ async fn a_fleet_without_any_candidate_is_not_ready() {
 }
 
 #[tokio::test]
-async fn a_controller_that_ends_holds_no_member_back() {
+async fn a_stopping_controller_releases_the_scale_down_holds() {
     let mut world = World::new(&[("m1", 6), ("m2", 4)]);
     world.put(&format!(
         "minReplicas: 2, maxReplicas: 12, {CPU}, federatedHPAAssignment: {{federatedHPAAssignmentType: \
@@ -1234,7 +1241,7 @@ async fn a_controller_that_ends_holds_no_member_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_swept_or_forgotten_while_an_object_cannot_be_read() {
+async fn an_unreadable_object_suspends_garbage_collection_and_keeps_its_state() {
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
     world.put(&weighted(""));
     for pass in 0..4 {
@@ -1250,7 +1257,7 @@ async fn nothing_is_swept_or_forgotten_while_an_object_cannot_be_read() {
     }
     assert_eq!(world.bounds(), before);
     let mut read = world.hub.state().unreadable.remove("web").unwrap();
-    // What memory knows, status need not tell.
+    // The controller still has this state in memory.
     read.status.as_mut().unwrap().ledger = None;
     world.hub.state().federated.insert("web".into(), read);
     let writes = world.sync(300).await;
@@ -1262,7 +1269,7 @@ async fn nothing_is_swept_or_forgotten_while_an_object_cannot_be_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_failed_to_be_put_right_lets_others_grow() {
+async fn a_failed_repair_of_one_member_does_not_stop_others_from_growing() {
     let preference = |name: &str, weight: i64| {
         format!("{{targetCluster: {{clusterNames: [{name}]}}, staticWeight: {weight}}}")
     };
@@ -1291,15 +1298,15 @@ async fn what_failed_to_be_put_right_lets_others_grow() {
         preferences[0].static_weight = Some(4);
         preferences[1].static_weight = Some(1);
     });
-    let memory = world.member("m3");
-    memory.state().hpas.get_mut("fdhpa-web").unwrap().spec["metrics"] = json!([]);
-    memory.state().refuses = true;
+    let fake = world.member("m3");
+    fake.state().hpas.get_mut("fdhpa-web").unwrap().spec["metrics"] = json!([]);
+    fake.state().refuses = true;
     world.sync(60).await;
     assert_eq!(maxima(&world), [8, 2, 10]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_that_is_away_after_a_restart_is_lost_from_then_on() {
+async fn a_member_unreachable_after_a_restart_counts_as_lost_from_the_restart() {
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
     world.put(&weighted("failurePolicy: Reassign"));
     for pass in 0..4 {
@@ -1319,7 +1326,7 @@ async fn a_member_that_is_away_after_a_restart_is_lost_from_then_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_whose_metrics_do_not_come_is_seen_nevertheless() {
+async fn a_member_with_hanging_metrics_is_still_observed() {
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
     let external = "{type: External, external: {metric: {name: queue}, target: {type: AverageValue, \
                     averageValue: 10}}}";
@@ -1340,7 +1347,7 @@ async fn a_member_whose_metrics_do_not_come_is_seen_nevertheless() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn members_that_hang_delay_an_end_by_one_deadline_at_a_time() {
+async fn hanging_members_delay_a_deletion_by_one_deadline_per_sync() {
     let mut world = World::new(&[("m1", 1), ("m2", 1), ("m3", 1)]);
     let policy = "federatedHPAAssignment: {federatedHPAAssignmentType: StaticWeighted}";
     world.put(&format!("minReplicas: 3, maxReplicas: 9, {CPU}, {policy}"));
@@ -1356,22 +1363,22 @@ async fn members_that_hang_delay_an_end_by_one_deadline_at_a_time() {
         assert_eq!(world.bounds().keys().collect::<Vec<_>>(), ["m1", "m2"]);
     }
     assert_eq!(world.hub.state().federated.len(), 0);
-    // Nobody who lives waits for what hangs, and what was left behind is removed later.
+    // Reachable members do not wait for hanging ones, and the leftovers are deleted later.
     world.member("m1").state().hangs = false;
     world.sync(500).await;
     assert_eq!(world.bounds().keys().collect::<Vec<_>>(), ["m2"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_autoscaler_whose_workload_is_gone_is_removed_and_holds_the_object_until_then() {
+async fn an_hpa_without_its_workload_is_deleted_and_keeps_the_finalizer_until_then() {
     for preview in [false, true] {
         let mut world = World::new(&[("m1", 1), ("m2", 4)]);
         world.put(&weighted(""));
         world.sync(0).await;
         world.autoscale();
-        let memory = world.member("m2");
-        memory.state().replicas.clear();
-        memory.state().refuses = true;
+        let fake = world.member("m2");
+        fake.state().replicas.clear();
+        fake.state().refuses = true;
         if preview {
             world.edit(|fdhpa| {
                 fdhpa.spec.autoscaling.scale_strategy = Some(foretide_crds::ScaleStrategy::Preview);
@@ -1381,19 +1388,19 @@ async fn an_autoscaler_whose_workload_is_gone_is_removed_and_holds_the_object_un
             world.sync(pass * 15).await;
         }
         let finalizers = |world: &World| world.hub.state().federated["web"].finalizers().len();
-        assert_eq!((memory.state().hpas.len(), finalizers(&world)), (1, 1));
-        memory.state().refuses = false;
+        assert_eq!((fake.state().hpas.len(), finalizers(&world)), (1, 1));
+        fake.state().refuses = false;
         for pass in 4..8 {
             world.sync(pass * 15).await;
         }
-        assert_eq!(memory.state().hpas.len(), 0);
+        assert_eq!(fake.state().hpas.len(), 0);
         assert_eq!(finalizers(&world), usize::from(!preview));
         assert_eq!(world.sync(150).await, Vec::<String>::new());
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_direct_every_member_of_a_duplicated_fleet_decides_for_itself() {
+async fn in_direct_mode_each_member_of_a_duplicated_fleet_is_scaled_separately() {
     let cron = "crons: [{name: peak, start: '0 0 * * *', end: '0 12 * * *', targetReplicas: 6}]";
     let cases = [(CPU, "", [8, 2]), (CPU, cron, [8, 6]), ("", cron, [6, 6])];
     for (metrics, crons, expected) in cases {
@@ -1446,9 +1453,9 @@ async fn the_younger_of_two_fleets_on_one_workload_places_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_applied_over_a_workload_that_an_autoscaler_of_others_scales() {
+async fn a_workload_scaled_by_a_foreign_hpa_is_not_overwritten() {
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
-    foreign(&world, "m2").await;
+    add_foreign_hpa(&world, "m2").await;
     template(&world, "app:1");
     world.put(&weighted("workloadSource: Hub"));
     for pass in 0..4 {
@@ -1462,10 +1469,10 @@ async fn nothing_is_applied_over_a_workload_that_an_autoscaler_of_others_scales(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_workload_of_the_same_name_that_the_hub_did_not_place_is_neither_drained_nor_deleted() {
+async fn a_workload_that_the_hub_did_not_place_is_neither_drained_nor_deleted() {
     let mut world = World::new(&[("m1", 3), ("m2", 3)]);
     template(&world, "app:1");
-    // One replica at most, which goes to the first.
+    // A single replica, which goes to the first member.
     world.put(&format!(
         "minReplicas: 1, maxReplicas: 1, {CPU}, workloadSource: Hub, \
          federatedHPAAssignment: {{federatedHPAAssignmentType: Aggregated}}"
@@ -1479,7 +1486,7 @@ async fn a_workload_of_the_same_name_that_the_hub_did_not_place_is_neither_drain
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_placed_workload_lacks_is_said_with_the_assignment() {
+async fn problems_of_the_placed_workload_are_reported_with_the_assignment() {
     let mut world = World::new(&[("m1", 0)]);
     world.member("m1").state().replicas.clear();
     world.put(&weighted("workloadSource: Hub"));

@@ -1,4 +1,4 @@
-//! Integration tests: everything through the public surface, in one binary.
+//! Integration tests through the public API, in one binary.
 
 #[cfg(test)]
 mod architecture;
@@ -7,14 +7,14 @@ mod cli;
 #[cfg(test)]
 mod deploy;
 #[cfg(test)]
+mod fake_cluster;
+#[cfg(test)]
 mod fleet;
 #[cfg(test)]
 mod fuzz;
 #[cfg(test)]
 mod hpa_controller;
 mod members;
-#[cfg(test)]
-mod memory;
 #[cfg(test)]
 mod pictures;
 #[cfg(test)]

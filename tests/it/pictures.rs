@@ -1,5 +1,5 @@
-//! `docs/federation.md` says what the code does: in its words, and in its pictures, which are each policy's worked example of
-//! the `FederatedHPA` proposal divided by the code itself.
+//! Checks that `docs/federation.md` agrees with the code: its words, and its pictures of each policy's worked example
+//! in the `FederatedHPA` proposal, divided by the code itself.
 
 use std::{fmt::Write as _, path::Path};
 
@@ -8,7 +8,7 @@ use foretide::domain::{
     federate::{Candidate, ConditionKind, EffectivePreference, Kind, Policy, Reason, assign},
 };
 
-/// One cluster: its name, what is known of it, its weight, its priority.
+/// One cluster: its name, its capacity if known, its weight, its priority.
 type Cluster = (&'static str, Option<u32>, Option<u64>, Option<i64>);
 
 /// One example: its name, policy, MIN and MAX, what it shows, and the clusters.
@@ -17,7 +17,7 @@ struct Example {
     kind: Kind,
     bounds: (u32, u32),
     clusters: &'static [Cluster],
-    /// What comes of it, as the proposal prints it (Aggregated: as its own total says).
+    /// The result that the proposal states (for Aggregated, by its own total).
     printed: &'static [(u32, u32)],
 }
 
@@ -225,14 +225,14 @@ fn legend(svg: &mut String, rooms: bool) {
 }
 
 #[test]
-fn every_policy_divides_as_the_proposal_prints() {
+fn every_policy_divides_as_the_proposal_states() {
     for example in EXAMPLES {
         assert_eq!(example.divided(), example.printed, "{}", example.name);
     }
 }
 
 #[test]
-fn the_pictures_of_the_policies_are_drawn_from_what_the_code_divides() {
+fn the_policy_pictures_match_the_computed_divisions() {
     for example in EXAMPLES {
         let name = format!("docs/pictures/federation-{}.svg", example.name);
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(&name);
@@ -241,7 +241,7 @@ fn the_pictures_of_the_policies_are_drawn_from_what_the_code_divides() {
             std::fs::write(&path, &drawn).unwrap();
         }
         let stored = std::fs::read_to_string(&path).unwrap_or_default();
-        assert_eq!(drawn, stored, "{name} differs; UPDATE=1 draws it anew");
+        assert_eq!(drawn, stored, "{name} differs; UPDATE=1 draws it again");
     }
 }
 

@@ -1,22 +1,22 @@
-//! Who gets which bounds: every policy with real members, shown by Preview first and then written,
-//! whether the workload or its autoscaler comes first.
+//! The bounds of each member: every policy with real members, shown by Preview first and then written, whether the
+//! workload or its autoscaler is created first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use rig::eventually;
 use serde_json::{Value, json};
 
-use super::world::{Bounds, FleetWorld, cluster, preferring};
-use crate::{hands::written, world::PATIENCE};
+use super::world::{Bounds, FleetWorld, cluster, with_preferences};
+use crate::{manual_changes::written, world::TIMEOUT};
 
-/// Room for so many pods of the shop.
+/// The capacity of each member, in pods of the shop.
 const ROOM: [(&str, u32); 3] = [("member1", 10), ("member2", 6), ("member3", 20)];
-/// What is said of a member that keeps pods beyond a share of nothing.
+/// Part of the reason of a member that keeps pods while its share is zero.
 const NO_SHARE: &str = "its share is 0";
-/// Of the whole fleet.
-const WHOLE: Bounds = (6, 25);
+/// The bounds of the fleet.
+const FLEET_BOUNDS: Bounds = (6, 25);
 
-/// A policy, with what it makes of `WHOLE` by its formula.
+/// A policy, and how its formula divides the bounds of the fleet.
 struct Case {
     assignment: Value,
     expected: Vec<(&'static str, Bounds)>,
@@ -35,7 +35,7 @@ fn plain(policy: &str) -> Value {
 }
 
 fn static_weights() -> Value {
-    preferring(
+    with_preferences(
         "StaticWeighted",
         "staticWeight",
         &[("member1", 1), ("member2", 2), ("member3", 3)],
@@ -55,7 +55,7 @@ fn cases() -> Vec<Case> {
                 ("member3", (3, 13)),
             ],
         ),
-        // By room, 10:6:20: 6.94, 4.17, 13.89, and two left over for the heaviest. Of 6: 1.67, 1, 3.33.
+        // By capacity, 10:6:20: 6.94, 4.17, 13.89, and two left over for the heaviest. Of 6: 1.67, 1, 3.33.
         case(
             plain("DynamicWeighted"),
             &[
@@ -64,23 +64,27 @@ fn cases() -> Vec<Case> {
                 ("member3", (4, 14)),
             ],
         ),
-        // The highest priority is filled, then the next. An autoscaler needs a minimum of one.
+        // The highest priority is filled, then the next. An HPA needs a minimum of one.
         case(
-            preferring("Prioritized", "priority", &priorities),
+            with_preferences("Prioritized", "priority", &priorities),
             &[
                 ("member1", (1, 10)),
                 ("member2", (6, 6)),
                 ("member3", (1, 9)),
             ],
         ),
-        // Who has no priority gets nothing; what nobody has room for goes to the first.
+        // A member without a priority gets nothing; what no member can run goes to the first.
         case(
-            preferring("Prioritized", "priority", &two_priorities),
+            with_preferences("Prioritized", "priority", &two_priorities),
             &[("member1", (1, 10)), ("member2", (6, 15))],
         ),
         case(
             plain("Duplicated"),
-            &[("member1", WHOLE), ("member2", WHOLE), ("member3", WHOLE)],
+            &[
+                ("member1", FLEET_BOUNDS),
+                ("member2", FLEET_BOUNDS),
+                ("member3", FLEET_BOUNDS),
+            ],
         ),
         // The largest first.
         case(
@@ -90,8 +94,8 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// Bounds that the status shows, of members that have a share: not of those that only keep their pods until others serve,
-/// which nobody does before a preview is carried out.
+/// The bounds in status of members that have a share, without those that only keep their pods until others are ready:
+/// in a preview no others become ready.
 fn shown(status: &Value) -> Vec<(String, Bounds)> {
     let all = status["clusters"].as_array().cloned().unwrap_or_default();
     let bound = |one: &Value, name: &str| i32::try_from(one[name].as_i64().unwrap_or(0)).unwrap();
@@ -122,19 +126,19 @@ fn absent(status: &Value, member: &str) -> Option<()> {
 
 /// The maxima as status shows them, where `reason` is a member's.
 fn maxima(status: &Value, (member, reason): (&str, &str)) -> Option<BTreeMap<String, i32>> {
-    let said = cluster(status, member)?.get("reason")?.as_str()?;
+    let reported = cluster(status, member)?.get("reason")?.as_str()?;
     let shown = shown(status).into_iter();
     let maxima = shown.map(|(name, (_, max))| (name, max));
-    said.contains(reason).then(|| maxima.collect())
+    reported.contains(reason).then(|| maxima.collect())
 }
 
-/// Whether that is all there is to divide.
-fn whole(maxima: &BTreeMap<String, i32>) -> bool {
-    maxima.values().sum::<i32>() == WHOLE.1
+/// Whether the maxima add up to the maximum of the fleet.
+fn sums_to_maximum(maxima: &BTreeMap<String, i32>) -> bool {
+    maxima.values().sum::<i32>() == FLEET_BOUNDS.1
 }
 
-/// A floor, a member that is full, one that is tainted and one that is lost change what a preview shows.
-async fn moves_are_only_shown(world: &FleetWorld) {
+/// A floor, a full member, a tainted member and a lost member change what a preview shows.
+async fn a_preview_shows_moves(world: &FleetWorld) {
     let elastic = json!({ "targetCluster": { "clusterNames": ["member2"] }, "elastic": true });
     world
         .edit(json!({
@@ -147,7 +151,7 @@ async fn moves_are_only_shown(world: &FleetWorld) {
             },
         }))
         .await;
-    // 25 over 10:25:20, for it is thought to grow. Of 6: 1.09, 2.73, 2.18.
+    // 25 over 10:25:20, because it is declared elastic. Of 6: 1.09, 2.73, 2.18.
     let start = [
         ("member1", (1, 4)),
         ("member2", (3, 12)),
@@ -174,19 +178,20 @@ async fn moves_are_only_shown(world: &FleetWorld) {
     world
         .status("the full one gives", |status| {
             let found = maxima(status, ("member2", "Blocked"))?;
-            (found.get("member2") == Some(&6) && whole(&found)).then_some(())
+            (found.get("member2") == Some(&6) && sums_to_maximum(&found)).then_some(())
         })
         .await;
     world.deploy("member2", 1).await;
-    absence_is_only_shown(world).await;
+    a_preview_shows_absence(world).await;
     world
         .edit(json!({ "failurePolicy": null, "tolerationSeconds": null }))
         .await;
 }
 
-/// Without the second, for a taint and for silence; and with it again.
-async fn absence_is_only_shown(world: &FleetWorld) {
-    let without = |found: &BTreeMap<String, i32>| !found.contains_key("member2") && whole(found);
+/// Without the second, because of a taint and because it is unreachable; and with it again.
+async fn a_preview_shows_absence(world: &FleetWorld) {
+    let without =
+        |found: &BTreeMap<String, i32>| !found.contains_key("member2") && sums_to_maximum(found);
     let taint = ["--taint", "upgrade:NoExecute"];
     world.join("member2", &taint).await;
     world
@@ -198,34 +203,34 @@ async fn absence_is_only_shown(world: &FleetWorld) {
     world.join("member2", &[]).await;
     let again = |status: &Value| {
         let found = maxima(status, ("member2", ""))?;
-        (found.contains_key("member2") && whole(&found)).then_some(())
+        (found.contains_key("member2") && sums_to_maximum(&found)).then_some(())
     };
     world.status("it has one again", again).await;
-    world.fleet.member("member2").black_hole();
+    world.fleet.member("member2").block();
     world
         .status("the lost one has no share", |status| {
             let found = maxima(status, ("member2", "Failed"))?;
             without(&found).then_some(())
         })
         .await;
-    world.fleet.member("member2").restore();
+    world.fleet.member("member2").unblock();
     world.status("it has one again", again).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_policy_divides_the_bounds_by_its_formula_and_a_preview_only_shows_it() {
+async fn every_policy_divides_the_bounds_by_its_formula_and_a_preview_writes_nothing() {
     let world = FleetWorld::start("assignment", &ROOM).await;
-    // No move may come between: only assignments are looked at.
+    // No move may happen meanwhile: this checks assignments only.
     let quiet = json!({ "cooldownSeconds": 600 });
     let more = json!({
         "scaleStrategy": "Preview",
         "rebalance": quiet.clone(),
         "federatedHPAAssignment": static_weights(),
     });
-    world.ask("StaticWeighted", WHOLE, &more).await;
+    world.ask("StaticWeighted", FLEET_BOUNDS, &more).await;
     let controller = world.run();
 
-    // The autoscaler comes first. Each member counts from when the workload is there.
+    // The autoscaler is created first. Each member counts once its workload exists.
     world
         .status("no target anywhere", |status| {
             ROOM.iter().try_for_each(|(name, _)| absent(status, name))
@@ -250,7 +255,7 @@ async fn every_policy_divides_the_bounds_by_its_formula_and_a_preview_only_shows
             .await;
         shows(&world, &what, &expected).await;
     }
-    moves_are_only_shown(&world).await;
+    a_preview_shows_moves(&world).await;
     controller.further_syncs(2).await;
     assert_eq!(world.bounds().await.len(), 0);
     assert_eq!(world.member_writes(), BTreeSet::new());
@@ -265,7 +270,7 @@ async fn every_policy_divides_the_bounds_by_its_formula_and_a_preview_only_shows
         "{wrote:?}"
     );
 
-    // The same in earnest.
+    // The same with Auto.
     world
         .edit(json!({ "scaleStrategy": "Auto", "rebalance": quiet }))
         .await;
@@ -281,7 +286,7 @@ async fn every_policy_divides_the_bounds_by_its_formula_and_a_preview_only_shows
         world.assigned(&what, &expected).await;
         shows(&world, &what, &expected).await;
         world.condition("Assigned", "True/Assigned").await;
-        // What is above the bounds by then comes down, what is below goes up.
+        // Counts above the bounds by then fall, counts below rise.
         world
             .runs_so("replicas within the bounds", |found| {
                 found.iter().all(|(name, (asked, ready))| {
@@ -293,7 +298,7 @@ async fn every_policy_divides_the_bounds_by_its_formula_and_a_preview_only_shows
             .await;
     }
 
-    // A member is deselected: the others serve before its pods end.
+    // A member is excluded: the others are ready before its pods are deleted.
     world.load.evenly(14.0);
     world
         .runs_so("13 or so in two members", |found| {
@@ -304,7 +309,7 @@ async fn every_policy_divides_the_bounds_by_its_formula_and_a_preview_only_shows
     world
         .edit(json!({ "clusterAffinity": { "exclude": ["member3"] } }))
         .await;
-    eventually(PATIENCE, "member3 drained", || async {
+    eventually(TIMEOUT, "member3 drained", || async {
         let all = world.serving(&["member3", "member1", "member2"]).await;
         assert!(all >= 12, "too few serve: {all}");
         match world.counts("member3").await? {

@@ -1,21 +1,20 @@
-//! What the hub alone can say: a metric of the whole fleet, which reaches members as a floor, and
-//! the counts of a fleet in Direct, where all pods of all members are one set and no member has an
-//! autoscaler.
+//! Decisions of the hub alone: a metric of the fleet, which becomes a floor in members, and the counts of a fleet in
+//! Direct mode, where all pods of all members are one set and no member has an HPA.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use rig::{FakeMetrics, MetricsApi};
 use serde_json::{Value, json};
 
-use super::world::{Bounds, FleetWorld, cluster, preferring};
+use super::world::{Bounds, FleetWorld, cluster, with_preferences};
 use crate::{
-    hands::{QUEUE, ask_for, by_queue},
+    manual_changes::{QUEUE, demand_replicas, queue_metrics},
     world::Controller,
 };
 
 const ROOMS: [(&str, u32); 3] = [("member1", 10), ("member2", 6), ("member3", 20)];
-/// Of the fleet.
-const WHOLE: Bounds = (3, 25);
+/// The bounds of the fleet.
+const FLEET_BOUNDS: Bounds = (3, 25);
 const WEIGHTS: [(&str, i32); 3] = [("member1", 1), ("member2", 2), ("member3", 3)];
 const PRIORITIES: [(&str, i32); 3] = [("member1", 2), ("member2", 3), ("member3", 1)];
 
@@ -24,11 +23,11 @@ fn plain(policy: &str) -> Value {
 }
 
 fn weighted() -> Value {
-    preferring("StaticWeighted", "staticWeight", &WEIGHTS)
+    with_preferences("StaticWeighted", "staticWeight", &WEIGHTS)
 }
 
 fn prioritized() -> Value {
-    preferring("Prioritized", "priority", &PRIORITIES)
+    with_preferences("Prioritized", "priority", &PRIORITIES)
 }
 
 fn cpu() -> Value {
@@ -38,34 +37,34 @@ fn cpu() -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_metric_of_the_fleet_is_a_floor_and_in_direct_all_pods_decide_one_count() {
+async fn a_fleet_metric_is_a_floor_and_in_direct_mode_all_pods_decide_one_count() {
     let world = FleetWorld::start("direct", &ROOMS).await;
     let queue = FakeMetrics::start(&world.fleet.hub, &[MetricsApi::External])
         .await
         .unwrap();
     world.deploy_everywhere(1).await;
-    let controller = a_queue_of_the_fleet_is_a_floor(&world, &queue).await;
+    let controller = a_fleet_queue_is_a_floor(&world, &queue).await;
     counts_follow_the_policy(&world, &queue, &controller).await;
     all_pods_are_one_set(&world, &controller).await;
     a_lost_member_keeps_its_count(&world).await;
-    it_counts_again(&world, &controller).await;
+    a_returned_member_counts_again(&world, &controller).await;
     drop(controller);
     world.assert_nothing_forbidden();
 }
 
 /// Delegated: members measure their own CPU, and the hub the queue.
-async fn a_queue_of_the_fleet_is_a_floor(world: &FleetWorld, queue: &FakeMetrics) -> Controller {
-    let mut metrics = by_queue();
+async fn a_fleet_queue_is_a_floor(world: &FleetWorld, queue: &FakeMetrics) -> Controller {
+    let mut metrics = queue_metrics();
     metrics.as_array_mut().unwrap().insert(0, cpu());
     let more = json!({
         "metrics": metrics,
-        // Only what is asked for is looked at here: nothing may move between the members.
+        // This step checks requested counts only: nothing may move between the members.
         "rebalance": { "cooldownSeconds": 600 },
         "federatedHPAAssignment": weighted(),
     });
     world.load.evenly(1.0);
-    ask_for(queue, 12);
-    world.ask("StaticWeighted", WHOLE, &more).await;
+    demand_replicas(queue, 12);
+    world.ask("StaticWeighted", FLEET_BOUNDS, &more).await;
     let controller = world.run();
     // 12 over 1:2:3.
     let twelve = [
@@ -77,9 +76,9 @@ async fn a_queue_of_the_fleet_is_a_floor(world: &FleetWorld, queue: &FakeMetrics
     let two_four_six = [("member1", 2), ("member2", 4), ("member3", 6)];
     world.runs("two, four, six", &two_four_six).await;
 
-    asked_once_and_by_nobody_else(world, &controller).await;
+    the_hub_alone_queries_once_per_sync(world, &controller).await;
 
-    // No answer: what it asked for last stands.
+    // Without an answer, the last proposal stays in effect.
     queue.fail(MetricsApi::External, true);
     world
         .condition("ScalingActive", "False/FailedGetExternalMetric")
@@ -88,7 +87,7 @@ async fn a_queue_of_the_fleet_is_a_floor(world: &FleetWorld, queue: &FakeMetrics
     world.assigned("as before", &twelve).await;
     queue.fail(MetricsApi::External, false);
 
-    // By another policy: the highest priority first; who has a budget has a minimum of one.
+    // Another policy: the highest priority first; a member with a budget has a minimum of one.
     world
         .edit(json!({ "federatedHPAAssignment": prioritized() }))
         .await;
@@ -99,8 +98,8 @@ async fn a_queue_of_the_fleet_is_a_floor(world: &FleetWorld, queue: &FakeMetrics
     ];
     world.assigned("by priority", &twelve).await;
 
-    // The queue is empty: each goes back to what its own users need.
-    ask_for(queue, 0);
+    // The queue is empty: each member returns to what its own load needs.
+    demand_replicas(queue, 0);
     let least = [
         ("member1", (1, 10)),
         ("member2", (3, 6)),
@@ -108,20 +107,20 @@ async fn a_queue_of_the_fleet_is_a_floor(world: &FleetWorld, queue: &FakeMetrics
     ];
     world.assigned("no floor", &least).await;
     let one_three_one = [("member1", 1), ("member2", 3), ("member3", 1)];
-    world.runs("as few as may be", &one_three_one).await;
-    world.at_rest(&controller).await;
+    world.runs("the minimum", &one_three_one).await;
+    world.wait_until_stable(&controller).await;
     controller
 }
 
-/// One question in each sync, for all; the members' autoscalers do not know the queue.
-async fn asked_once_and_by_nobody_else(world: &FleetWorld, controller: &Controller) {
-    let (syncs, asked) = (controller.syncs(), questions(world));
+/// One query in each sync for all members; the members' HPAs do not read the queue.
+async fn the_hub_alone_queries_once_per_sync(world: &FleetWorld, controller: &Controller) {
+    let (syncs, asked) = (controller.syncs(), queries(world));
     controller.further_syncs(3).await;
-    let asked = questions(world) - asked;
+    let asked = queries(world) - asked;
     let syncs = controller.syncs() - syncs;
     assert!(
         (1..=syncs + 1).contains(&asked),
-        "{asked} questions in {syncs} syncs of one fleet"
+        "{asked} queries in {syncs} syncs of one fleet"
     );
     for (member, _) in ROOMS {
         let spec = world.child(member).await.unwrap().spec.unwrap();
@@ -131,8 +130,8 @@ async fn asked_once_and_by_nobody_else(world: &FleetWorld, controller: &Controll
     }
 }
 
-/// How often the hub was asked for the queue.
-fn questions(world: &FleetWorld) -> u64 {
+/// The number of queries for the queue at the hub.
+fn queries(world: &FleetWorld) -> u64 {
     for (member, _) in ROOMS {
         let asked = world.member_requests(member);
         let external = asked
@@ -145,20 +144,20 @@ fn questions(world: &FleetWorld) -> u64 {
     of_queue.count().try_into().unwrap()
 }
 
-/// Nothing is left for members to measure: the hub writes their counts, by every policy.
+/// No metric is left for members to read: the hub writes their counts, by every policy.
 async fn counts_follow_the_policy(
     world: &FleetWorld,
     queue: &FakeMetrics,
     controller: &Controller,
 ) {
-    ask_for(queue, 12);
-    world.edit(json!({ "metrics": by_queue() })).await;
+    demand_replicas(queue, 12);
+    world.edit(json!({ "metrics": queue_metrics() })).await;
     let cases: [(Value, [i32; 3]); 4] = [
         (prioritized(), [5, 6, 1]),
         // The largest first.
         (plain("Aggregated"), [1, 0, 11]),
         (weighted(), [2, 4, 6]),
-        // What is there stays, and more goes where most room is.
+        // Running replicas stay, and new ones go to the largest capacity.
         (plain("DynamicWeighted"), [2, 4, 6]),
     ];
     for (assignment, [first, second, third]) in cases {
@@ -168,17 +167,17 @@ async fn counts_follow_the_policy(
             .await;
         let counts = [("member1", first), ("member2", second), ("member3", third)];
         world.runs(&policy, &counts).await;
-        world.at_rest(controller).await;
+        world.wait_until_stable(controller).await;
         world.runs(&format!("{policy}, still"), &counts).await;
         assert_eq!(world.bounds().await, BTreeMap::new(), "{policy}");
     }
-    // Five more over 8:2:14, which is what fits beside.
-    ask_for(queue, 17);
+    // Five more over 8:2:14, the capacity left beside them.
+    demand_replicas(queue, 17);
     let seventeen = [("member1", 4), ("member2", 4), ("member3", 9)];
     world.runs("seventeen", &seventeen).await;
 }
 
-/// Each member by itself would do otherwise: all users are in one of them.
+/// Each member by itself would decide otherwise: all load is in one of them.
 async fn all_pods_are_one_set(world: &FleetWorld, controller: &Controller) {
     let equal = ROOMS.map(|(name, _)| (name, 1));
     world.load.locally(&[("member1", 8.6)]);
@@ -187,7 +186,7 @@ async fn all_pods_are_one_set(world: &FleetWorld, controller: &Controller) {
             "metrics": [cpu()],
             "mode": "Direct",
             "maxReplicas": 30,
-            "federatedHPAAssignment": preferring("StaticWeighted", "staticWeight", &equal),
+            "federatedHPAAssignment": with_preferences("StaticWeighted", "staticWeight", &equal),
         }))
         .await;
     let three = ROOMS.map(|(name, _)| (name, 3));
@@ -205,21 +204,21 @@ async fn all_pods_are_one_set(world: &FleetWorld, controller: &Controller) {
     );
 }
 
-/// Whether the second member is shown with this count although it cannot be seen.
+/// Whether status shows the second member with this count although it is unreachable.
 fn last_count(status: &Value, count: i64) -> Option<()> {
     let found = cluster(status, "member2")?;
     let is_unknown = found.get("reason")?.as_str()?.contains("Unknown");
     (is_unknown && found.get("current")?.as_i64()? == count).then_some(())
 }
 
-/// A member that cannot be seen runs on beside the others, whatever they need.
+/// An unreachable member keeps its replicas, whatever the others need.
 async fn a_lost_member_keeps_its_count(world: &FleetWorld) {
     let lost = world.watch("member2").await;
-    world.fleet.member("member2").black_hole();
+    world.fleet.member("member2").block();
     world
         .condition("MembersReachable", "False/Unreachable")
         .await;
-    // Twelve for the pods that can be seen.
+    // Twelve for the reachable pods.
     world.load.locally(&[("member1", 11.8)]);
     let up = [("member1", 6), ("member2", 3), ("member3", 6)];
     world.runs("twelve beside three", &up).await;
@@ -240,11 +239,11 @@ async fn a_lost_member_keeps_its_count(world: &FleetWorld) {
     assert_eq!(lost.all().into_iter().collect::<BTreeSet<_>>(), [3].into());
 }
 
-/// It is back and counts again: twelve in all, and nobody ran fewer than its part meanwhile.
-async fn it_counts_again(world: &FleetWorld, controller: &Controller) {
+/// It returns and counts again: twelve in all, and no member ran fewer than its part meanwhile.
+async fn a_returned_member_counts_again(world: &FleetWorld, controller: &Controller) {
     let back = world.watch("member2").await;
     let others = [world.watch("member1").await, world.watch("member3").await];
-    world.fleet.member("member2").restore();
+    world.fleet.member("member2").unblock();
     world.condition("MembersReachable", "True/Reachable").await;
     let four = ROOMS.map(|(name, _)| (name, 4));
     world.runs("four each", &four).await;

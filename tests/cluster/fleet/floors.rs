@@ -1,5 +1,5 @@
-//! What cron windows and forecasts ask of a fleet becomes a floor in each member, divided by the
-//! policy; history comes from one Prometheus for all, or from one for each.
+//! Cron windows and forecasts of a fleet become a floor in each member, divided by the policy; history comes from one
+//! Prometheus for all members, or from one for each.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use rig::{History, Prometheus, Span};
 use serde_json::{Value, json};
 
-use super::world::{Bounds, FleetWorld, preferring};
+use super::world::{Bounds, FleetWorld, with_preferences};
 use crate::world::{Controller, NAMESPACE};
 
 /// A window that is open since the last full minute until the next new year.
@@ -29,14 +29,14 @@ async fn a_cron_target_becomes_a_floor_in_each_member_by_every_policy() {
     let cases: [(Value, &[(&str, Bounds)]); 4] = [
         // 12 over 1:2:3.
         (
-            preferring("StaticWeighted", "staticWeight", &weights),
+            with_preferences("StaticWeighted", "staticWeight", &weights),
             &[
                 ("member1", (2, 4)),
                 ("member2", (4, 8)),
                 ("member3", (6, 13)),
             ],
         ),
-        // 12 over 10:6:20, by seats: 3.33, 2, 6.67.
+        // 12 over 10:6:20, by capacity: 3.33, 2, 6.67.
         (
             plain("DynamicWeighted"),
             &[
@@ -47,7 +47,7 @@ async fn a_cron_target_becomes_a_floor_in_each_member_by_every_policy() {
         ),
         // The highest priority first; the last one keeps its minimum of one.
         (
-            preferring("Prioritized", "priority", &priorities),
+            with_preferences("Prioritized", "priority", &priorities),
             &[
                 ("member1", (5, 10)),
                 ("member2", (6, 6)),
@@ -64,11 +64,11 @@ async fn a_cron_target_becomes_a_floor_in_each_member_by_every_policy() {
     let more = json!({ "crons": window(12), "rebalance": quiet });
     world.ask("Duplicated", (3, 25), &more).await;
     let controller = world.run();
-    let whole = (12, 25);
+    let full = (12, 25);
     world
         .assigned(
             "twelve each",
-            &[("member1", whole), ("member2", whole), ("member3", whole)],
+            &[("member1", full), ("member2", full), ("member3", full)],
         )
         .await;
     for (assignment, expected) in cases {
@@ -93,20 +93,20 @@ async fn a_cron_target_becomes_a_floor_in_each_member_by_every_policy() {
 const MIDNIGHT: f64 = 1_767_225_600.0;
 const DAY: f64 = 86_400.0;
 
-/// What one of three members uses, in cores: 0.1 at midnight, 0.3 at noon.
+/// The usage of one of three members, in cores: 0.1 at midnight, 0.3 at noon.
 fn third(at: f64) -> f64 {
     0.2 - 0.1 * ((at - MIDNIGHT) / DAY * std::f64::consts::TAU).cos()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_forecast_of_the_whole_fleet_is_divided_and_a_silent_part_leaves_none() {
+async fn a_forecast_of_the_fleet_is_divided_and_a_silent_history_prevents_it() {
     let span = Span {
         start: MIDNIGHT - 4.0 * DAY,
         end: MIDNIGHT + 2.0 * DAY,
         step: 60.0,
     };
     let pod = [NAMESPACE, "shop-6d5f8c9b7d-x2v9k", "app"];
-    // Two members write to the hub's Prometheus and are told apart by a label; the third has its own.
+    // Two members write to the hub's Prometheus and are distinguished by a label; the third has its own.
     let shared = History::new()
         .cpu_usage_in("member1", pod, span, third)
         .cpu_usage_in("member2", pod, span, third);
@@ -122,11 +122,11 @@ async fn a_forecast_of_the_whole_fleet_is_divided_and_a_silent_part_leaves_none(
     let more = json!({
         "prediction": { "predictionWindowSeconds": 3600 },
         "rebalance": { "cooldownSeconds": 3600 },
-        "federatedHPAAssignment": preferring("StaticWeighted", "staticWeight", &weights),
+        "federatedHPAAssignment": with_preferences("StaticWeighted", "staticWeight", &weights),
     });
     world.ask("StaticWeighted", (3, 30), &more).await;
 
-    // From 06:00 on, a minute a second until there is a forecast; then eight hours a minute.
+    // From 06:00 on, a minute per second until there is a forecast; then eight hours per minute.
     let start = Timestamp::from_second(MIDNIGHT as i64 + 6 * 3600).unwrap();
     let noon = Timestamp::from_second(MIDNIGHT as i64 + 12 * 3600).unwrap();
     let clock = Clock::starting_at(start, 60.0);
@@ -165,10 +165,10 @@ async fn a_forecast_of_the_whole_fleet_is_divided_and_a_silent_part_leaves_none(
         })
         .await;
 
-    // One part of the history is silent: no forecast, rather than a smaller one.
+    // One part of the history is missing: there is no forecast, rather than a smaller one.
     own.kill();
     world
-        .status("no forecast for want of a part", |status| {
+        .status("no forecast without one history", |status| {
             let proposals = status.pointer("/decision/proposals")?.as_array()?;
             let forecast = proposals.iter().find(|one| one["source"] == "forecast")?;
             let reason = forecast.get("reason")?.as_str()?;

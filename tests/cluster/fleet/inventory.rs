@@ -1,5 +1,5 @@
-//! Where members come from: the hub itself is one, and a cluster of a `ClusterProfile` is another.
-//! All kinds of workload are placed and scaled there, so that what is granted is seen to be used.
+//! The sources of members: the hub itself is one, and a cluster of a `ClusterProfile` is another. All kinds of
+//! workload are placed and scaled there, so that every granted permission is used.
 
 use std::collections::BTreeSet;
 
@@ -13,19 +13,19 @@ use kube::{
 use rig::{FakeMetrics, MetricsApi, Reading, eventually};
 use serde_json::{Value, json};
 
-use super::world::{FleetWorld, HOME, SHOP, SYSTEM, preferring, shop};
+use super::world::{FleetWorld, HOME, SHOP, SYSTEM, shop, with_preferences};
 use crate::{
-    hands::{QUEUE, ask_for, by_queue, delete, edit, gone},
-    rights::{granted, used},
-    world::{NAMESPACE, PATIENCE},
+    manual_changes::{QUEUE, delete, demand_replicas, edit, queue_metrics, wait_until_deleted},
+    permissions::{granted, used},
+    world::{NAMESPACE, TIMEOUT},
 };
 
-/// The member that a profile tells of, and the profile.
+/// The member described by a profile, and the profile.
 const EAST: &str = "east";
-/// The definition of profiles, as far as we read them.
+/// The definition of ClusterProfile, with the fields that we read.
 const DEFINITION: &str = include_str!("clusterprofiles.yaml");
 
-/// Everything of one kind in the hub.
+/// All objects of one kind in the hub.
 fn objects(world: &FleetWorld, namespace: &str, kind: [&str; 3]) -> Api<DynamicObject> {
     let [group, version, kind] = kind;
     let kind = GroupVersionKind::gvk(group, version, kind);
@@ -42,7 +42,7 @@ fn secrets(world: &FleetWorld) -> Api<Secret> {
     Api::namespaced(world.fleet.hub.client(), SYSTEM)
 }
 
-/// Writes down the member as its manager does: a profile, and beside it how to reach it.
+/// Creates the profile of the member and its access Secret, as a cluster manager does.
 async fn describe(world: &FleetWorld, class: &str) {
     let profile = json!({
         "apiVersion": "multicluster.x-k8s.io/v1alpha1",
@@ -54,13 +54,13 @@ async fn describe(world: &FleetWorld, class: &str) {
     classify(world, class).await;
 }
 
-/// Gives the profile the property `class`.
+/// Sets the property `class` of the profile.
 async fn classify(world: &FleetWorld, class: &str) {
     let properties = json!([{ "name": "class", "value": class }]);
     report(world, json!({ "properties": properties })).await;
 }
 
-/// Says that its control plane is as well as that.
+/// Sets the condition `ControlPlaneHealthy` of the profile.
 async fn report_health(world: &FleetWorld, healthy: &str) {
     let condition = json!({
         "type": "ControlPlaneHealthy",
@@ -72,7 +72,7 @@ async fn report_health(world: &FleetWorld, healthy: &str) {
     report(world, json!({ "conditions": [condition] })).await;
 }
 
-/// Writes fields of the profile's status.
+/// Patches fields of the profile's status.
 async fn report(world: &FleetWorld, fields: Value) {
     let patch = json!({ "status": fields });
     profiles(world)
@@ -81,7 +81,7 @@ async fn report(world: &FleetWorld, fields: Value) {
         .unwrap();
 }
 
-/// Enrols the member as usual, and then leaves it to its profile: its Secret becomes the profile's.
+/// Joins the member as usual, and then hands its Secret over to the profile.
 async fn hand_over_to_a_profile(world: &FleetWorld) {
     world.join(EAST, &["--place"]).await;
     let secret = secrets(world).get(EAST).await.unwrap();
@@ -99,7 +99,7 @@ async fn hand_over_to_a_profile(world: &FleetWorld) {
     delete(&secrets(world), EAST).await;
 }
 
-/// How often anything was written to a member so far.
+/// The number of writes to a member so far.
 fn writes(world: &FleetWorld, member: &str) -> usize {
     let all = world.member_requests(member);
     all.iter().filter(|event| event.is_write()).count()
@@ -118,7 +118,7 @@ fn workload(kind: &str, name: &str) -> Value {
     manifest
 }
 
-/// A fleet of it whose replicas the hub writes, over all members of the class.
+/// A fleet over all members of the class, whose workloads the hub places.
 fn fleet(kind: &str, name: &str, metrics: &Value, scope: &str) -> Value {
     json!({
         "apiVersion": "autoscaling.foretide.io/v1alpha1",
@@ -144,8 +144,8 @@ fn of_the_class() -> Value {
     json!({ "labelSelector": { "matchLabels": { "class": "shop" } } })
 }
 
-/// One replica for every ten hits on the front, wherever it is asked.
-fn by_hits() -> Value {
+/// One replica for every ten hits on the front.
+fn hits_metric() -> Value {
     json!([{ "type": "Object", "object": {
         "describedObject": { "apiVersion": "v1", "kind": "Service", "name": "front" },
         "metric": { "name": "hits" },
@@ -153,20 +153,20 @@ fn by_hits() -> Value {
     } }])
 }
 
-/// Serves the metrics that are not of pods, in every cluster: 20 each.
+/// Serves the metrics without pods in every cluster: 20 each.
 async fn other_metrics(world: &FleetWorld) -> Vec<FakeMetrics> {
     let mut all = Vec::new();
     for (_, cluster) in world.clusters() {
         let apis = [MetricsApi::Custom, MetricsApi::External];
         let metrics = FakeMetrics::start(cluster, &apis).await.unwrap();
-        ask_for(&metrics, 2);
+        demand_replicas(&metrics, 2);
         metrics.set_object_metric(NAMESPACE, ("services", "front"), "hits", Reading::new("20"));
         all.push(metrics);
     }
     all
 }
 
-/// Replicas asked for and ready of a workload of another kind.
+/// Requested and ready replicas of a workload of another kind.
 async fn counts(world: &FleetWorld, member: &str, (kind, name): (&str, &str)) -> [Option<i64>; 2] {
     let kind = GroupVersionKind::gvk("apps", "v1", kind);
     let client = world.cluster(member).client();
@@ -177,11 +177,11 @@ async fn counts(world: &FleetWorld, member: &str, (kind, name): (&str, &str)) ->
     [count("/spec/replicas"), count("/status/readyReplicas")]
 }
 
-/// Waits until such a workload has that many in a member, asked for and ready; or is not there.
+/// Waits until a workload has this number of requested and ready replicas in a member, or does not exist.
 async fn others_run(world: &FleetWorld, member: &str, wanted: Option<i64>) {
     for of in [("StatefulSet", "db"), ("ReplicaSet", "cache")] {
         let what = format!("{of:?} has {wanted:?} in {member}");
-        eventually(PATIENCE, &what, || async {
+        eventually(TIMEOUT, &what, || async {
             match counts(world, member, of).await {
                 found if found == [wanted; 2] => Ok(()),
                 found => Err(format!("{found:?}")),
@@ -191,7 +191,7 @@ async fn others_run(world: &FleetWorld, member: &str, wanted: Option<i64>) {
     }
 }
 
-/// Waits until members run the load between them, all pods ready.
+/// Waits until the members run the load between them, with all pods ready.
 async fn serve(world: &FleetWorld, wanted: std::ops::RangeInclusive<i32>, idle: Option<&str>) {
     world
         .runs_so(&format!("{wanted:?} without {idle:?}"), |found| {
@@ -207,19 +207,19 @@ async fn serve(world: &FleetWorld, wanted: std::ops::RangeInclusive<i32>, idle: 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_hub_and_a_cluster_of_a_profile_are_members_and_every_right_is_used() {
+async fn the_hub_and_a_cluster_profile_are_members_and_every_permission_is_used() {
     let world = FleetWorld::start_at_home("inventory", 20, &[(EAST, 20)]).await;
     let hub = &world.fleet.hub;
     hub.apply(DEFINITION).await.unwrap();
     let metrics = other_metrics(&world).await;
-    // What is the hub's own is never placed.
+    // The hub's own workloads are never placed.
     world.join(HOME, &[]).await;
     let class = json!({ "metadata": { "labels": { "class": "shop" } } });
     edit(&secrets(&world), HOME, class).await;
     hand_over_to_a_profile(&world).await;
     describe(&world, "shop").await;
 
-    // One template of each kind, each with a fleet: one whose members scale, two that the hub scales.
+    // One template of each kind, each with a fleet: one is Delegated, two are Direct.
     hub.apply(&shop(Some(1)).to_string()).await.unwrap();
     for (kind, name) in [("StatefulSet", "db"), ("ReplicaSet", "cache")] {
         hub.apply(&workload(kind, name).to_string()).await.unwrap();
@@ -228,14 +228,14 @@ async fn the_hub_and_a_cluster_of_a_profile_are_members_and_every_right_is_used(
     let queue = fleet(
         "StatefulSet",
         "db",
-        &by_queue(),
+        &queue_metrics(),
         &format!("external.{QUEUE}"),
     );
-    let hits = fleet("ReplicaSet", "cache", &by_hits(), "object.hits");
+    let hits = fleet("ReplicaSet", "cache", &hits_metric(), "object.hits");
     for fleet in [queue, hits] {
         hub.apply(&fleet.to_string()).await.unwrap();
     }
-    let weights = preferring("StaticWeighted", "staticWeight", &[(HOME, 1), (EAST, 1)]);
+    let weights = with_preferences("StaticWeighted", "staticWeight", &[(HOME, 1), (EAST, 1)]);
     let more = json!({
         "workloadSource": "Hub",
         "clusterAffinity": of_the_class(),
@@ -250,21 +250,21 @@ async fn the_hub_and_a_cluster_of_a_profile_are_members_and_every_right_is_used(
     others_run(&world, HOME, Some(2)).await;
     others_run(&world, EAST, Some(2)).await;
 
-    // The hub's own workload is the template: a new version of it flows, its count is its own.
+    // The hub's workload is the template: a new version is rolled out, and its count is its own.
     let templates: Api<Deployment> = Api::namespaced(hub.client(), NAMESPACE);
     let template = templates.get(SHOP).await.unwrap();
     let newer = json!({ "metadata": { "labels": { "version": "2" } } });
     edit(&templates, SHOP, newer).await;
     world.load.evenly(9.0);
     serve(&world, 9..=11, None).await;
-    eventually(PATIENCE, "the label is placed", || async {
+    eventually(TIMEOUT, "the label is placed", || async {
         let found = world.deployments(EAST).get(SHOP).await.unwrap();
         let label = found.labels().get("version").cloned();
         label.filter(|label| label == "2").ok_or("not yet")
     })
     .await;
 
-    // Its manager does not find the cluster well: it stays as it is, and the fleet says so.
+    // The cluster manager reports the cluster as unhealthy: it keeps its state, and the fleet reports it.
     world.edit(json!({ "tolerationSeconds": 0 })).await;
     report_health(&world, "False").await;
     world
@@ -276,11 +276,11 @@ async fn the_hub_and_a_cluster_of_a_profile_are_members_and_every_right_is_used(
     world.edit(json!({ "tolerationSeconds": null })).await;
     world.capped("halves as before", &halves).await;
 
-    // A property of the profile changes: the member is not meant any more, and all of it goes there.
+    // A property of the profile changes: the member is no longer selected, and everything there is removed.
     classify(&world, "other").await;
     world.capped("the hub alone", &[(HOME, 16)]).await;
     serve(&world, 9..=11, Some(EAST)).await;
-    gone(&world.deployments(EAST), SHOP).await;
+    wait_until_deleted(&world.deployments(EAST), SHOP).await;
     others_run(&world, EAST, None).await;
     others_run(&world, HOME, Some(2)).await;
     classify(&world, "shop").await;
@@ -288,7 +288,7 @@ async fn the_hub_and_a_cluster_of_a_profile_are_members_and_every_right_is_used(
     serve(&world, 9..=11, None).await;
     others_run(&world, EAST, Some(2)).await;
 
-    // The hub is not meant any more: its workload is drained, and stays as the template.
+    // The hub is no longer selected: its workload is drained, and stays as the template.
     world
         .edit(json!({ "clusterAffinity": { "exclude": [HOME] } }))
         .await;
@@ -301,47 +301,47 @@ async fn the_hub_and_a_cluster_of_a_profile_are_members_and_every_right_is_used(
     world
         .edit(json!({ "clusterAffinity": { "exclude": null } }))
         .await;
-    world.capped("both once more", &halves).await;
+    world.capped("both again", &halves).await;
     serve(&world, 9..=11, None).await;
 
-    // The profile goes: its cluster leaves the fleet as it is, and scales on by itself.
+    // The profile is deleted: its cluster leaves the fleet unchanged, and scales by itself.
     delete(&profiles(&world), EAST).await;
     world
-        .capped("the hub has the whole", &[(EAST, 8), (HOME, 16)])
+        .capped("the hub has all", &[(EAST, 8), (HOME, 16)])
         .await;
-    let told = world
+    let named = world
         .status("one cluster", |status| {
             let all = status["clusters"].as_array()?;
             let names: Vec<_> = all.iter().map(|one| one["name"].clone()).collect();
             (names.len() == 1).then_some(names)
         })
         .await;
-    assert_eq!(told, [json!(HOME)]);
+    assert_eq!(named, [json!(HOME)]);
     let written = writes(&world, EAST);
     world.load.evenly(12.0);
     serve(&world, 11..=14, None).await;
     controller.further_syncs(2).await;
     assert_eq!(writes(&world, EAST), written, "it was not left alone");
-    // Written down again, it is taken up where it was.
+    // When the profile is created again, the member resumes.
     describe(&world, "shop").await;
-    world.capped("both at last", &halves).await;
+    world.capped("both again at the end", &halves).await;
     serve(&world, 11..=14, None).await;
     for name in [SHOP, "db", "cache"] {
         delete(&world.federated(), name).await;
-        gone(&world.federated(), name).await;
+        wait_until_deleted(&world.federated(), name).await;
     }
     assert_eq!(world.bounds().await.len(), 0);
     serve(&world, 11..=14, None).await;
     drop(controller);
     drop(metrics);
 
-    // Nothing was refused, and nothing is granted that was not needed.
+    // No request was denied, and every granted permission was used.
     world.assert_nothing_forbidden();
     let of_fleets = granted(include_str!("../../../deploy/22-members-rbac.yaml"));
     let asked = used(&world.hub_requests(), &of_fleets);
     let idle: BTreeSet<_> = of_fleets.difference(&asked).collect();
     assert_eq!(idle, BTreeSet::new(), "of the hub");
-    let [plain, placing] = [&[][..], &["--place"]].map(|more| world.enrolment(EAST, more));
+    let [plain, placing] = [&[][..], &["--place"]].map(|more| world.join_manifests(EAST, more));
     let (plain, placing) = (granted(&plain.await), granted(&placing.await));
     let at_home = used(&world.member_requests(HOME), &plain);
     let in_the_east = used(&world.member_requests(EAST), &placing);

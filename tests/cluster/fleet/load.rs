@@ -1,6 +1,5 @@
-//! Load on the shop, as the members' metrics APIs show it: measured in replicas that it needs, and
-//! shared among the pods that are ready, over the whole fleet or in each member. A pod that was ready
-//! and is not uses nothing.
+//! Load on the shop, as the members' metrics APIs report it: measured in the replicas that it needs, and shared among
+//! the ready pods, over the fleet or in each member. A pod that was ready and no longer is uses nothing.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,10 +21,10 @@ use crate::world::NAMESPACE;
 
 /// What a replica of the shop is meant to use, of the 200m it requests.
 const TARGET: f64 = 100.0;
-/// How often the load is shared anew.
+/// The interval at which the load is shared again.
 const BEAT: Duration = Duration::from_millis(200);
 
-/// Who gets how much, in replicas.
+/// The distribution of the load, in replicas.
 enum Shared {
     /// Every pod of the fleet the same.
     Evenly(f64),
@@ -33,10 +32,10 @@ enum Shared {
     Locally(BTreeMap<String, f64>),
 }
 
-/// What the users of all members do, and what is told of it.
+/// The load of all members, and what the metrics APIs report of it.
 struct Usage {
     shared: Shared,
-    /// Members whose metrics APIs know of no pod.
+    /// Members whose metrics APIs report no pod.
     silent: BTreeSet<String>,
 }
 
@@ -46,7 +45,7 @@ pub(crate) struct Load {
     sharing: JoinHandle<()>,
 }
 
-/// A member as seen from its users.
+/// A member with the pods that receive its load.
 struct Site {
     name: String,
     metrics: FakeMetrics,
@@ -74,12 +73,12 @@ impl Load {
         Self { usage, sharing }
     }
 
-    /// From now on users need so many replicas, and reach every pod alike.
+    /// From now on the load needs this number of replicas, and every pod receives the same.
     pub(crate) fn evenly(&self, replicas: f64) {
         self.usage.lock().unwrap().shared = Shared::Evenly(replicas);
     }
 
-    /// From now on the users of each member need so many replicas there; who is not named, none.
+    /// From now on the load of each member needs this number of replicas there; without an entry, none.
     pub(crate) fn locally(&self, replicas: &[(&str, f64)]) {
         let each = replicas
             .iter()
@@ -87,8 +86,8 @@ impl Load {
         self.usage.lock().unwrap().shared = Shared::Locally(each.collect());
     }
 
-    /// From now on the metrics APIs of these members, and of no others, know of no pod, as where pods have
-    /// only just started.
+    /// From now on the metrics APIs of these members, and of no others, report no pod, as if pods had only just
+    /// started.
     pub(crate) fn silent(&self, members: &[&str]) {
         let names = members.iter().map(|name| (*name).to_owned());
         self.usage.lock().unwrap().silent = names.collect();
@@ -117,14 +116,14 @@ impl Site {
         }
     }
 
-    /// The pods that are as `wanted` says.
+    /// The pods that `wanted` accepts.
     fn pods(&self, wanted: fn(&Pod) -> bool) -> Vec<String> {
         let pods = self.pods.state().into_iter();
         let pods = pods.filter(|pod| wanted(pod));
         pods.map(|pod| pod.name_any()).collect()
     }
 
-    /// The pods that users reach.
+    /// The pods that receive load.
     fn serving(&self) -> Vec<String> {
         self.pods(is_ready)
     }
@@ -164,7 +163,7 @@ fn share(sites: &[Site], usage: &Usage) {
     }
 }
 
-/// Whether users reach a pod.
+/// Whether a pod receives load.
 pub(crate) fn is_ready(pod: &Pod) -> bool {
     let conditions = pod
         .status
@@ -177,7 +176,7 @@ pub(crate) fn is_ready(pod: &Pod) -> bool {
     ready && pod.metadata.deletion_timestamp.is_none()
 }
 
-/// Whether a pod runs, and users do not reach it.
+/// Whether a pod runs without receiving load.
 fn is_out_of_service(pod: &Pod) -> bool {
     let phase = pod
         .status

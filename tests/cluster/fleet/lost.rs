@@ -1,5 +1,5 @@
-//! A member is lost and comes back, is tainted, or gets other credentials; the hub's controller dies.
-//! Whoever serves goes on serving, and nobody dips when things are well again.
+//! A member is lost and returns, is tainted, or gets other credentials; the hub's controller is killed. Running pods
+//! stay, and recovery causes no dip.
 
 use std::collections::BTreeMap;
 
@@ -17,16 +17,16 @@ use kube::{
 use rig::eventually;
 use serde_json::{Value, json};
 
-use super::world::{ACCOUNT, Bounds, FleetWorld, SHOP, SYSTEM, preferring};
+use super::world::{ACCOUNT, Bounds, FleetWorld, SHOP, SYSTEM, with_preferences};
 use crate::{
-    hands::delete,
-    world::{Controller, Counts, NAMESPACE, PATIENCE},
+    manual_changes::delete,
+    world::{Controller, Counts, NAMESPACE, TIMEOUT},
 };
 
 const ROOMS: [(&str, u32); 3] = [("member1", 10), ("member2", 10), ("member3", 10)];
 
 fn weights() -> Value {
-    preferring(
+    with_preferences(
         "StaticWeighted",
         "staticWeight",
         &[("member1", 1), ("member2", 1), ("member3", 1)],
@@ -42,7 +42,7 @@ async fn watch_all(world: &FleetWorld) -> BTreeMap<&str, Counts> {
     all
 }
 
-/// What status remembers of each member's budget: the number and the time of its last move.
+/// The budget of each member in the ledger: the number and the time of its last move.
 async fn ledger(world: &FleetWorld) -> Vec<(String, Value, Value)> {
     let found = world.federated().get(SHOP).await.unwrap();
     let status = serde_json::to_value(found.status).unwrap();
@@ -54,7 +54,7 @@ async fn ledger(world: &FleetWorld) -> Vec<(String, Value, Value)> {
     each.collect()
 }
 
-/// Whether every member runs as many as it was given to; fails if one asks for more.
+/// Whether every member runs its full budget; fails if one requests more.
 fn within(given: &BTreeMap<String, Bounds>, found: &BTreeMap<String, (i32, i32)>) -> bool {
     found.iter().all(|(member, (asked, ready))| {
         let (min, max) = given[member];
@@ -63,20 +63,20 @@ fn within(given: &BTreeMap<String, Bounds>, found: &BTreeMap<String, (i32, i32)>
     })
 }
 
-/// How long five syncs take.
-async fn lasting(controller: &Controller) -> SignedDuration {
+/// The duration of five syncs.
+async fn sync_duration(controller: &Controller) -> SignedDuration {
     let began = Clock::system().now();
     controller.further_syncs(5).await;
     Clock::system().now().duration_since(began)
 }
 
-/// The bounds that a member's autoscaler has.
+/// The bounds of a member's HPA.
 async fn bounds(world: &FleetWorld, member: &str) -> Option<Bounds> {
     world.bounds().await.get(member).copied()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_member_is_retained_a_dead_hub_is_outlived_and_credentials_rotate() {
+async fn a_lost_member_is_retained_members_run_without_the_hub_and_credentials_rotate() {
     let world = FleetWorld::start("lost", &ROOMS).await;
     world.deploy_everywhere(2).await;
     let more = json!({ "federatedHPAAssignment": weights() });
@@ -93,23 +93,22 @@ async fn a_lost_member_is_retained_a_dead_hub_is_outlived_and_credentials_rotate
         })
         .await;
 
-    // So long a few syncs take while every member answers.
-    let usual = lasting(&controller).await;
+    // The duration of a few syncs while every member answers.
+    let usual = sync_duration(&controller).await;
 
-    // Connections to a member hang. What it has stays its own, and it scales on by itself; the
-    // others are decided as before.
-    world.fleet.member("member2").black_hole();
+    // Connections to a member hang. Its HPA keeps its bounds and scales by itself; the others are decided as before.
+    world.fleet.member("member2").block();
     world
         .condition("MembersReachable", "False/Unreachable")
         .await;
     world.reason("member2", "Unknown").await;
-    let unusual = lasting(&controller).await;
+    let unusual = sync_duration(&controller).await;
     assert!(
         unusual <= usual * 3,
         "five syncs take {unusual:?} instead of {usual:?}: one member delays all"
     );
     world.load.evenly(18.0);
-    // Each autoscaler sees what the others leave it, so who has one more is not said.
+    // Each HPA sees what the others leave, so any of them may have one more.
     world
         .runs_so("eighteen or so, the lost one's among them", |found| {
             let all: i32 = found.values().map(|(_, ready)| *ready).sum();
@@ -120,7 +119,7 @@ async fn a_lost_member_is_retained_a_dead_hub_is_outlived_and_credentials_rotate
     world
         .edit(json!({ "minReplicas": 12, "maxReplicas": 27 }))
         .await;
-    // MAX without what the lost one holds, and at least their share of MIN: 27 - 8 and 12 - 1.
+    // MAX without the budget of the lost member, and at least their share of MIN: 27 - 8 and 12 - 1.
     world
         .bounds_are("the others follow the spec", |found| {
             let others = [found["member1"], found["member3"]];
@@ -131,21 +130,21 @@ async fn a_lost_member_is_retained_a_dead_hub_is_outlived_and_credentials_rotate
     let theirs = bounds(&world, "member2").await;
     assert_eq!(theirs.map(|(_, max)| max), Some(8));
 
-    // It is back, with a share of the new numbers, and nobody had fewer pods meanwhile.
+    // It returns with a share of the new bounds, and no member ran fewer pods meanwhile.
     let ninths = [("member1", 9), ("member2", 9), ("member3", 9)];
     let watched = watch_all(&world).await;
-    world.fleet.member("member2").restore();
+    world.fleet.member("member2").unblock();
     world.condition("MembersReachable", "True/Reachable").await;
     world.capped("a third each of the new", &ninths).await;
     controller.further_syncs(4).await;
     let lowest: i32 = watched.values().map(Counts::lowest).sum();
     assert!(lowest >= 16, "a dip to {lowest}");
 
-    // The hub's controller, now the program itself, is killed while the load changes: members scale up
-    // and down by their own autoscalers, within the bounds that they were given.
+    // The hub's controller, now the released binary, is killed while the load changes: members scale up and down by
+    // their own HPAs, within their bounds.
     drop(controller);
     let mut program = world.binary();
-    world.further_looks(3).await;
+    world.further_observations(3).await;
     world.capped("as before", &ninths).await;
     let standing = ledger(&world).await;
     world.load.evenly(24.0);
@@ -157,27 +156,27 @@ async fn a_lost_member_is_retained_a_dead_hub_is_outlived_and_credentials_rotate
             within(&given, found) && (22..=27).contains(&all)
         })
         .await;
-    // What the killed one had on its way has come.
+    // The requests in flight when it was killed have arrived.
     let given = world.bounds().await;
     let writes = world.member_write_count();
     world.load.evenly(15.0);
-    // Minima that a floor had raised stay so until the hub is back.
+    // Minima raised by a floor stay until a controller runs again.
     world
         .runs_so("fifteen or a few more", |found| {
             let all: i32 = found.values().map(|(asked, _)| *asked).sum();
             within(&given, found) && (14..=19).contains(&all)
         })
         .await;
-    assert_eq!(world.member_write_count(), writes, "nobody is there");
+    assert_eq!(world.member_write_count(), writes, "no controller runs");
     assert_eq!(world.bounds().await, given);
 
-    // Its successor takes over, under load that changes again: nobody is given less, no move is made
-    // anew, and fewer pods than are needed never run.
+    // Its successor takes over under a load that changes again: no budget is lowered, no move is repeated, and the
+    // number of pods never falls below the load.
     let watched = watch_all(&world).await;
     let mut program = world.binary();
-    world.further_looks(2).await;
+    world.further_observations(2).await;
     world.load.evenly(18.0);
-    world.further_looks(4).await;
+    world.further_observations(4).await;
     let served = world
         .runs_so("eighteen or so", |found| {
             let all: i32 = found.values().map(|(_, ready)| *ready).sum();
@@ -191,9 +190,9 @@ async fn a_lost_member_is_retained_a_dead_hub_is_outlived_and_credentials_rotate
     assert_eq!(ledger(&world).await, standing);
     program.kill().await.unwrap();
     let controller = world.run();
-    credentials_change_hands(&world, &controller).await;
+    credentials_rotate(&world, &controller).await;
 
-    // Credentials that have ended, and new ones.
+    // Credentials expire and are replaced.
     let accounts: Api<ServiceAccount> = Api::namespaced(world.cluster("member3").client(), SYSTEM);
     delete(&accounts, ACCOUNT).await;
     world
@@ -206,7 +205,7 @@ async fn a_lost_member_is_retained_a_dead_hub_is_outlived_and_credentials_rotate
         .await;
     world.capped("a third each", &thirds).await;
     world
-        .runs_so("eighteen or so, as ever", |found| {
+        .runs_so("eighteen or so, as before", |found| {
             let all: i32 = found.values().map(|(_, ready)| *ready).sum();
             (17..=21).contains(&all)
         })
@@ -215,7 +214,7 @@ async fn a_lost_member_is_retained_a_dead_hub_is_outlived_and_credentials_rotate
     world.assert_nothing_forbidden();
 }
 
-/// Since when all members are reachable.
+/// The time since which all members are reachable.
 async fn reachable_since(world: &FleetWorld) -> Value {
     world
         .status("all are reachable", |status| {
@@ -226,8 +225,8 @@ async fn reachable_since(world: &FleetWorld) -> Value {
         .await
 }
 
-/// A client with the credentials that the hub has for the third member now.
-async fn as_the_hub(world: &FleetWorld) -> Client {
+/// A client with the credentials that the hub now has for the third member.
+async fn client_as_hub(world: &FleetWorld) -> Client {
     let secrets: Api<Secret> = Api::namespaced(world.fleet.hub.client(), SYSTEM);
     let secret = secrets.get("member3").await.unwrap();
     let ByteString(kubeconfig) = secret.data.unwrap()["kubeconfig"].clone();
@@ -237,15 +236,15 @@ async fn as_the_hub(world: &FleetWorld) -> Client {
     Client::try_from(config.unwrap()).unwrap()
 }
 
-/// A member gets other credentials while those it has are good, and then those are revoked: nobody
-/// notices either.
-async fn credentials_change_hands(world: &FleetWorld, controller: &Controller) {
+/// A member gets other credentials while its present ones are valid, and then those are revoked; neither step is
+/// noticeable.
+async fn credentials_rotate(world: &FleetWorld, controller: &Controller) {
     controller.further_syncs(2).await;
     let since = reachable_since(world).await;
-    let pods: Api<Pod> = Api::namespaced(as_the_hub(world).await, NAMESPACE);
+    let pods: Api<Pod> = Api::namespaced(client_as_hub(world).await, NAMESPACE);
     pods.list(&ListParams::default()).await.unwrap();
 
-    // Whoever connects anew lists anew.
+    // A new connection lists again.
     let member = world.fleet.member("member3");
     let lists = || {
         let asked = world.member_requests("member3").into_iter();
@@ -255,9 +254,11 @@ async fn credentials_change_hands(world: &FleetWorld, controller: &Controller) {
     let before = lists();
     let second = member.kubeconfig(SYSTEM, ACCOUNT).await.unwrap();
     let none = json!({});
-    let enlisted = world.fleet.enlist("member3", SYSTEM, &second, &none);
-    enlisted.await.unwrap();
-    eventually(PATIENCE, "the second credentials are used", || async {
+    let registered = world
+        .fleet
+        .register_member("member3", SYSTEM, &second, &none);
+    registered.await.unwrap();
+    eventually(TIMEOUT, "the second credentials are used", || async {
         if lists() > before {
             Ok(())
         } else {
@@ -265,21 +266,25 @@ async fn credentials_change_hands(world: &FleetWorld, controller: &Controller) {
         }
     })
     .await;
-    world.further_looks(3).await;
+    world.further_observations(3).await;
 
     let tokens: Api<Secret> = Api::namespaced(member.cluster.client(), SYSTEM);
     delete(&tokens, "foretide-hub-token").await;
-    // The API server believes a token that it knows for a few seconds more.
-    eventually(PATIENCE, "the first credentials are refused", || async {
+    // The API server caches a valid token for a few more seconds.
+    eventually(TIMEOUT, "the first credentials are refused", || async {
         match pods.list(&ListParams::default()).await {
             Err(kube::Error::Api(refusal)) if refusal.code == 401 => Ok(()),
             other => Err(format!("{:?}", other.map(|found| found.items.len()))),
         }
     })
     .await;
-    world.further_looks(3).await;
+    world.further_observations(3).await;
     controller.further_syncs(3).await;
-    assert_eq!(reachable_since(world).await, since, "it was noticed");
+    assert_eq!(
+        reachable_since(world).await,
+        since,
+        "the rotation was noticed"
+    );
 }
 
 /// Maxima by name, of members that have a share.
@@ -289,22 +294,22 @@ type Maxima = &'static [(&'static str, i32)];
 struct Case {
     assignment: Value,
     /// Over all three.
-    whole: Maxima,
+    full: Maxima,
     /// Without member2.
     without: Maxima,
-    /// Over all three, when member2 was away and runs nothing.
+    /// Over all three, after member2 was unreachable and runs nothing.
     cured: Maxima,
 }
 
 fn dividing() -> [Case; 4] {
     let plain = |policy: &str| json!({ "federatedHPAAssignmentType": policy });
     let priorities = [("member1", 1), ("member2", 3), ("member3", 2)];
-    let by_priority = preferring("Prioritized", "priority", &priorities);
+    let by_priority = with_preferences("Prioritized", "priority", &priorities);
     let thirds: Maxima = &[("member1", 6), ("member2", 6), ("member3", 6)];
     let halves: Maxima = &[("member1", 9), ("member3", 9)];
-    let case = |assignment, whole, without, cured| Case {
+    let case = |assignment, full, without, cured| Case {
         assignment,
-        whole,
+        full,
         without,
         cured,
     };
@@ -313,7 +318,7 @@ fn dividing() -> [Case; 4] {
     [
         case(weights(), thirds, halves, thirds),
         case(plain("DynamicWeighted"), thirds, halves, thirds),
-        // Who runs the workload already comes first.
+        // Members that already run the workload come first.
         case(
             plain("Aggregated"),
             &[("member1", 10), ("member2", 8)],
@@ -349,15 +354,17 @@ async fn a_failed_or_tainted_member_loses_its_share_to_the_others_under_every_di
         world
             .edit(json!({ "federatedHPAAssignment": assignment }))
             .await;
-        world.capped(&format!("{policy}, whole"), case.whole).await;
+        world
+            .capped(&format!("{policy}, all members"), case.full)
+            .await;
         world
             .runs_so("the load is served", |found| {
                 found.values().map(|(_, ready)| *ready).sum::<i32>() >= 6
             })
             .await;
 
-        // Lost for longer than tolerated: the others get its share, and it is not touched.
-        world.fleet.member("member2").black_hole();
+        // Lost for longer than tolerated: the others get its share, and it is not modified.
+        world.fleet.member("member2").block();
         let theirs = bounds(&world, "member2").await;
         world
             .bounds_are(
@@ -371,19 +378,19 @@ async fn a_failed_or_tainted_member_loses_its_share_to_the_others_under_every_di
             .await;
         assert_eq!(bounds(&world, "member2").await, theirs);
         world.reason("member2", "Failed").await;
-        world.fleet.member("member2").restore();
+        world.fleet.member("member2").unblock();
         world
-            .capped(&format!("{policy}, whole again"), case.whole)
+            .capped(&format!("{policy}, complete again"), case.full)
             .await;
 
-        // Tainted: the same, but it can be told to go.
+        // Tainted: the same, but the member is reachable and can be drained.
         world
             .join("member2", &["--taint", "upgrade:NoExecute"])
             .await;
         world
             .capped(&format!("{policy}, tainted"), case.without)
             .await;
-        eventually(PATIENCE, "member2 drained", || async {
+        eventually(TIMEOUT, "member2 drained", || async {
             let all = world.serving(&["member2", "member1", "member3"]).await;
             assert!(all >= 5, "too few serve: {all}");
             match world.counts("member2").await? {
@@ -394,9 +401,9 @@ async fn a_failed_or_tainted_member_loses_its_share_to_the_others_under_every_di
         .await;
         world.join("member2", &[]).await;
         world.capped(&format!("{policy}, cured"), case.cured).await;
-        // Capacities are estimated where pods come and go: the next policy finds them at rest.
+        // Capacities are estimated while pods come and go, so the next policy starts when they are stable.
         world
-            .runs_so("nothing comes or goes", |found| {
+            .runs_so("the pods are stable", |found| {
                 let all: i32 = found.values().map(|(_, ready)| *ready).sum();
                 all >= 6 && found.values().all(|(asked, ready)| asked == ready)
             })

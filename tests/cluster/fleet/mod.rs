@@ -1,17 +1,17 @@
-//! One autoscaler over a hub and three real members: each with its own control plane, its own
-//! autoscalers and nodes of limited size.
+//! One autoscaler over a hub and three real members: each has its own control plane, its own HPA controller and nodes
+//! of limited size.
 
 mod assignment;
-mod bystanders;
 mod direct;
 mod floors;
 mod inventory;
 mod load;
 mod lost;
+mod nonparticipants;
 mod overflow;
 mod ownership;
-mod patience;
 mod placement;
 mod saturated;
+mod scale_down;
 mod world;
 mod zero;

@@ -1,5 +1,5 @@
-//! Priorities: what the first cluster has no node for overflows to the next, and the last one is the
-//! first to shrink.
+//! Priorities: replicas without a node in the first cluster overflow to the next, and the last one is the first to
+//! shrink.
 
 use foretide::clock::Clock;
 use jiff::Timestamp;
@@ -9,18 +9,18 @@ use rig::eventually;
 use serde_json::json;
 
 use super::world::{FleetWorld, SHOP, cluster};
-use crate::world::{NAMESPACE, PATIENCE};
+use crate::world::{NAMESPACE, TIMEOUT};
 
-/// Seconds for which pods must be unschedulable, as `fhpa` has it.
+/// Seconds for which pods must be unschedulable, as set by `fhpa`.
 const DELAY: i64 = 3;
-/// Seconds after a transfer in which nobody further down is asked.
+/// Seconds after a transfer in which no further member is used.
 const COOLDOWN: i64 = 10;
 
-/// Since when the scheduler of a member has reported pods of the shop unschedulable.
+/// Since when the scheduler of a member reports pods of the shop as unschedulable.
 async fn unschedulable_since(world: &FleetWorld, member: &str) -> Timestamp {
     let pods: Api<Pod> = Api::namespaced(world.cluster(member).client(), NAMESPACE);
     let only = ListParams::default().labels(&format!("app={SHOP}"));
-    eventually(PATIENCE, "the scheduler finds no node", || async {
+    eventually(TIMEOUT, "the scheduler finds no node", || async {
         let pods = pods.list(&only).await.map_err(|error| error.to_string())?;
         let conditions = pods
             .iter()
@@ -45,14 +45,14 @@ async fn unschedulable_pods_overflow_to_the_next_priority_and_the_lowest_drains_
     for (member, replicas) in [("member1", 2), ("member2", 0), ("member3", 0)] {
         world.deploy(member, replicas).await;
     }
-    // The first says that it adds nodes when it must, and never does.
+    // The first is declared elastic, and never adds nodes.
     let preference = |name: &str, priority: i32, elastic: bool| {
         let target = json!({ "clusterNames": [name] });
         json!({ "targetCluster": target, "priority": priority, "elastic": elastic })
     };
     let more = json!({
         "scalingToZero": true,
-        // Longer than a pod should take to start: until it serves, its cluster seems to need the next one.
+        // Longer than a pod should take to start: until it is ready, its cluster seems to need the next one.
         "rebalance": { "cooldownSeconds": COOLDOWN, "settleObservations": 2 },
         "federatedHPAAssignment": {
             "federatedHPAAssignmentType": "Prioritized",
@@ -71,7 +71,7 @@ async fn unschedulable_pods_overflow_to_the_next_priority_and_the_lowest_drains_
         .await;
     world.runs("four in the first", &[("member1", 4)]).await;
 
-    // More than it has nodes for: after the delay the next one helps, and only that.
+    // More than its nodes can run: after the delay the next one helps, and only that one.
     world.load.evenly(9.0);
     let since = unschedulable_since(&world, "member1").await;
     let moved = world
@@ -85,7 +85,7 @@ async fn unschedulable_pods_overflow_to_the_next_priority_and_the_lowest_drains_
     assert!(waited >= DELAY, "moved after {waited} s");
     world
         .runs_so("nine in two members", |found| {
-            // Where pods take longer than that, the next one is right to help.
+            // Where pods take longer than that, the next one helps correctly.
             let late = Clock::system().now().duration_since(moved).as_secs() > COOLDOWN;
             assert!(
                 found["member3"].0 == 0 || late && found["member2"].1 < 4,
@@ -109,7 +109,7 @@ async fn unschedulable_pods_overflow_to_the_next_priority_and_the_lowest_drains_
         })
         .await;
 
-    // The load falls: the last shrinks first, the first keeps what it has.
+    // The load falls: the last shrinks first, and the first keeps its replicas.
     let (first, second) = (world.watch("member1").await, world.watch("member2").await);
     world.load.evenly(7.0);
     world
@@ -129,7 +129,7 @@ async fn unschedulable_pods_overflow_to_the_next_priority_and_the_lowest_drains_
         .await;
     assert!(first.lowest() >= 5, "{:?}", first.all());
 
-    // Nearly nothing: those that are not needed sleep at zero, and wake again.
+    // Almost no load: members that are not needed scale to zero, and wake again.
     world.load.evenly(1.5);
     world
         .runs(

@@ -1,6 +1,5 @@
-//! Whose autoscaler is whose in the members: a foreign one is left alone or taken over and given
-//! back, a target that comes back is taken up again, and the deletion of the whole waits for nobody
-//! for ever.
+//! Ownership of HPAs in members: a foreign HPA is not modified, or adopted and restored; a target created again is
+//! managed again; and the deletion of a fleet waits for an unreachable member only for a limited time.
 
 use foretide::clock::Clock;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
@@ -8,16 +7,16 @@ use kube::ResourceExt;
 use rig::eventually;
 use serde_json::{Value, json};
 
-use super::world::{Bounds, FleetWorld, SHOP, preferring};
+use super::world::{Bounds, FleetWorld, SHOP, with_preferences};
 use crate::{
-    hands::{delete, gone},
-    world::{Controller, NAMESPACE, PATIENCE},
+    manual_changes::{delete, wait_until_deleted},
+    world::{Controller, NAMESPACE, TIMEOUT},
 };
 
 const ADOPT: &str = "autoscaling.foretide.io/adopt";
 const BY_HAND: &str = "shop-by-hand";
 
-/// An autoscaler that people of a member made themselves.
+/// An HPA made by users of a member.
 fn by_hand() -> Value {
     json!({
         "apiVersion": "autoscaling/v2",
@@ -41,8 +40,8 @@ async fn foreign(world: &FleetWorld) -> HorizontalPodAutoscaler {
     world.hpas("member2").get(BY_HAND).await.unwrap()
 }
 
-async fn given_back(world: &FleetWorld, original: &HorizontalPodAutoscaler) {
-    let given = eventually(PATIENCE, "the autoscaler is given back", || async {
+async fn restored_original(world: &FleetWorld, original: &HorizontalPodAutoscaler) {
+    let released = eventually(TIMEOUT, "the autoscaler is restored", || async {
         let now = foreign(world).await;
         let spec = serde_json::to_string(&now.spec).unwrap();
         if now.spec == original.spec {
@@ -52,14 +51,14 @@ async fn given_back(world: &FleetWorld, original: &HorizontalPodAutoscaler) {
         }
     })
     .await;
-    assert_eq!(given.uid(), original.uid());
-    assert_eq!(given.annotations(), original.annotations());
-    assert_eq!(given.labels(), original.labels());
-    assert_eq!(given.owner_references(), original.owner_references());
+    assert_eq!(released.uid(), original.uid());
+    assert_eq!(released.annotations(), original.annotations());
+    assert_eq!(released.labels(), original.labels());
+    assert_eq!(released.owner_references(), original.owner_references());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn members_own_autoscalers_are_left_alone_or_adopted_and_all_of_ours_go_with_the_fleets() {
+async fn foreign_hpas_in_members_are_kept_or_adopted_and_managed_hpas_are_deleted_with_the_fleet() {
     let rooms = [("member1", 10), ("member2", 10), ("member3", 10)];
     let world = FleetWorld::start_apart("fleet-ownership", &rooms).await;
     for member in ["member1", "member3"] {
@@ -67,7 +66,7 @@ async fn members_own_autoscalers_are_left_alone_or_adopted_and_all_of_ours_go_wi
     }
     world.deploy_everywhere(2).await;
     world.load.evenly(6.0);
-    let weights = preferring(
+    let weights = with_preferences(
         "StaticWeighted",
         "staticWeight",
         &[("member1", 1), ("member2", 1), ("member3", 1)],
@@ -79,13 +78,13 @@ async fn members_own_autoscalers_are_left_alone_or_adopted_and_all_of_ours_go_wi
     let found = world.bounds_are("halves", |found| found.len() == 2).await;
     assert_eq!((found["member1"].1, found["member3"].1), (half.1, half.1));
 
-    // A member joins that has an autoscaler of its own.
+    // A member with an HPA of its own joins.
     world
         .cluster("member2")
         .apply(&by_hand().to_string())
         .await
         .unwrap();
-    eventually(PATIENCE, "the foreign autoscaler works", || async {
+    eventually(TIMEOUT, "the foreign HPA scales", || async {
         let status = foreign(&world).await.status.unwrap_or_default();
         let seen = status.current_metrics.is_some();
         if seen {
@@ -111,9 +110,9 @@ async fn members_own_autoscalers_are_left_alone_or_adopted_and_all_of_ours_go_wi
     let touched = writes.iter().any(|write| write.starts_with("member2"));
     assert!(!touched, "{writes:?}");
 
-    // It is to be taken over: the same object goes on, with its share of ours.
+    // It is adopted: the same object continues with its share of our bounds.
     let patch = json!({ "metadata": { "annotations": { ADOPT: "true" } } });
-    crate::hands::edit(&world.federated(), SHOP, patch).await;
+    crate::manual_changes::edit(&world.federated(), SHOP, patch).await;
     let thirds = [("member1", 4), ("member2", 4), ("member3", 4)];
     world.capped("thirds", &thirds).await;
     assert_eq!(foreign(&world).await.uid(), original.uid());
@@ -125,7 +124,7 @@ async fn members_own_autoscalers_are_left_alone_or_adopted_and_all_of_ours_go_wi
         })
         .await;
 
-    // The target goes in one member, and comes back.
+    // The target is deleted in one member, and created again.
     delete(&world.deployments("member3"), SHOP).await;
     world.reason("member3", "TargetAbsent").await;
     world
@@ -138,8 +137,8 @@ async fn members_own_autoscalers_are_left_alone_or_adopted_and_all_of_ours_go_wi
     world.deploy("member3", 1).await;
     world.capped("thirds again", &thirds).await;
 
-    // All of it goes while a member is away: its leftover goes when it is back.
-    world.fleet.member("member3").black_hole();
+    // The fleet is deleted while a member is unreachable: the leftover is deleted when the member returns.
+    world.fleet.member("member3").block();
     world
         .condition("MembersReachable", "False/Unreachable")
         .await;
@@ -148,19 +147,19 @@ async fn members_own_autoscalers_are_left_alone_or_adopted_and_all_of_ours_go_wi
     let fast = Controller::run(world.config(), Clock::starting_at(now, 30.0));
     fast.further_syncs(1).await;
     delete(&world.federated(), SHOP).await;
-    gone(&world.federated(), SHOP).await;
-    given_back(&world, &original).await;
+    wait_until_deleted(&world.federated(), SHOP).await;
+    restored_original(&world, &original).await;
     let found = world.bounds().await;
     let left: Vec<&str> = found.keys().map(String::as_str).collect();
     assert_eq!(left, ["member2", "member3"]);
     drop(fast);
     let controller = world.run();
-    world.fleet.member("member3").restore();
+    world.fleet.member("member3").unblock();
     world
-        .bounds_are("nothing of ours", |found| found.len() == 1)
+        .bounds_are("no managed HPA", |found| found.len() == 1)
         .await;
     world
-        .runs_so("all go on", |found| {
+        .runs_so("all members run", |found| {
             let mut each = found.values();
             each.all(|(asked, ready)| asked == ready && *asked >= 1)
         })

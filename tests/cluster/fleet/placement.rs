@@ -1,7 +1,6 @@
-//! The hub places the workload: into the members that have a share, and nowhere else; new versions
-//! flow while autoscalers scale, what is deleted comes back, what is deselected drains and goes. A
-//! preview shows it and writes nothing; the deletion leaves the workload, and on request the
-//! autoscalers too.
+//! The hub places the workload into the members that have a share, and nowhere else. New versions are rolled out while
+//! HPAs scale, deleted copies are created again, and an excluded member is drained. A preview writes nothing. A
+//! deletion keeps the workload and, if requested, the HPAs.
 
 use std::{collections::BTreeSet, ops::RangeInclusive};
 
@@ -10,16 +9,16 @@ use kube::{Api, ResourceExt};
 use rig::eventually;
 use serde_json::{Value, json};
 
-use super::world::{FleetWorld, SHOP, cluster, preferring, shop};
+use super::world::{FleetWorld, SHOP, cluster, shop, with_preferences};
 use crate::{
-    hands::{delete, edit, gone, written},
-    world::{Controller, NAMESPACE, PATIENCE},
+    manual_changes::{delete, edit, wait_until_deleted, written},
+    world::{Controller, NAMESPACE, TIMEOUT},
 };
 
-/// Waits until every named member runs this image, all pods of it ready and none of another.
+/// Waits until every named member runs this image, with all pods ready and none of another image.
 async fn rolled_out(world: &FleetWorld, members: &[&str], image: &str) {
     for member in members {
-        eventually(PATIENCE, &format!("{member} runs {image}"), || async {
+        eventually(TIMEOUT, &format!("{member} runs {image}"), || async {
             let found = world.deployments(member).get(SHOP).await;
             let found = found.map_err(|error| error.to_string())?;
             let spec = serde_json::to_value(&found.spec).unwrap();
@@ -45,7 +44,7 @@ async fn rolled_out(world: &FleetWorld, members: &[&str], image: &str) {
     }
 }
 
-/// Waits until two members run so many replicas together, all of them ready.
+/// Waits until two members run this number of replicas together, all of them ready.
 async fn serve(world: &FleetWorld, two: [&str; 2], count: RangeInclusive<i32>) {
     world
         .runs_so(&format!("{count:?} in {two:?}"), |found| {
@@ -56,8 +55,8 @@ async fn serve(world: &FleetWorld, two: [&str; 2], count: RangeInclusive<i32>) {
         .await;
 }
 
-/// Waits until status gives every member its share, shows the count of the fleet, and says where the
-/// workload is and where it would be placed.
+/// Waits until status shows the share of every member, the count of the fleet, and where the workload is and would be
+/// placed.
 async fn previewed(world: &FleetWorld, count: i64, halves: &[(&str, i32)]) {
     let same = |status: &Value| {
         let shares = halves.iter().all(|(name, max)| {
@@ -76,7 +75,7 @@ async fn previewed(world: &FleetWorld, count: i64, halves: &[(&str, i32)]) {
         .await;
 }
 
-/// Nothing but status and events was written, and the members are as people left them.
+/// Only status and events were written, and the members are unchanged.
 async fn nothing_was_written(world: &FleetWorld, controller: &Controller) {
     controller.further_syncs(3).await;
     assert_eq!(world.member_writes(), BTreeSet::new());
@@ -98,8 +97,8 @@ async fn nothing_was_written(world: &FleetWorld, controller: &Controller) {
     }
 }
 
-/// What a member's autoscaler is, but for the status that it has of itself.
-async fn as_it_is(world: &FleetWorld, member: &str) -> HorizontalPodAutoscaler {
+/// The HPA of a member without its status.
+async fn without_status(world: &FleetWorld, member: &str) -> HorizontalPodAutoscaler {
     let mut found = world.child(member).await.unwrap();
     found.status = None;
     found.metadata.managed_fields = None;
@@ -114,7 +113,7 @@ fn image(name: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_hubs_workload_is_placed_updated_and_withdrawn_while_members_scale_it() {
+async fn the_workload_of_the_hub_is_placed_updated_and_withdrawn_while_members_scale_it() {
     let rooms = [("member1", 10), ("member2", 10), ("member3", 10)];
     let world = FleetWorld::start_apart("placement", &rooms).await;
     for (member, _) in rooms {
@@ -127,7 +126,7 @@ async fn the_hubs_workload_is_placed_updated_and_withdrawn_while_members_scale_i
         .await
         .unwrap();
     let templates: Api<Deployment> = Api::namespaced(world.fleet.hub.client(), NAMESPACE);
-    let weights = preferring(
+    let weights = with_preferences(
         "StaticWeighted",
         "staticWeight",
         &[("member1", 1), ("member2", 1)],
@@ -135,7 +134,7 @@ async fn the_hubs_workload_is_placed_updated_and_withdrawn_while_members_scale_i
     let more = json!({ "workloadSource": "Hub", "federatedHPAAssignment": weights });
     world.load.evenly(6.0);
     let halves = [("member1", 8), ("member2", 8)];
-    // One member has a workload of that name by hand; a preview shows all that would be.
+    // One member has a workload of that name made by hand; a preview shows the result of a placement.
     let mut by_hand = shop(Some(4));
     by_hand["spec"]["template"]["spec"]["containers"][0]["image"] = json!("app:0");
     let by_hand = by_hand.to_string();
@@ -149,13 +148,13 @@ async fn the_hubs_workload_is_placed_updated_and_withdrawn_while_members_scale_i
     previewed(&world, 9, &halves).await;
     nothing_was_written(&world, &controller).await;
 
-    // In earnest.
+    // Auto instead of Preview.
     world.load.evenly(6.0);
     world.edit(json!({ "scaleStrategy": "Auto" })).await;
     world.capped("halves", &halves).await;
     rolled_out(&world, &["member1", "member2"], "app:1").await;
     serve(&world, ["member1", "member2"], 6..=8).await;
-    // Nobody asked the third, and the hub runs nothing itself.
+    // The third has no share, and the hub runs nothing itself.
     assert_eq!(
         world.deployments("member3").get_opt(SHOP).await.unwrap(),
         None
@@ -179,19 +178,19 @@ async fn the_hubs_workload_is_placed_updated_and_withdrawn_while_members_scale_i
     rolled_out(&world, &["member1", "member2"], "app:3").await;
     serve(&world, ["member1", "member2"], 8..=10).await;
 
-    // Deleted by hand in a member, it comes back.
+    // A copy deleted by hand in a member is created again.
     delete(&world.deployments("member2"), SHOP).await;
     rolled_out(&world, &["member2"], "app:3").await;
     serve(&world, ["member1", "member2"], 8..=10).await;
 
-    // The third gets the share of the first: it serves before the first is drained and deleted.
-    let weights = preferring(
+    // The third gets the share of the first: its pods are ready before the first is drained and deleted.
+    let weights = with_preferences(
         "StaticWeighted",
         "staticWeight",
         &[("member2", 1), ("member3", 1)],
     );
-    // Meanwhile pods of all three share the load, and autoscalers see little of it each: what they said before counts for
-    // longer than that takes, as it does by default.
+    // Meanwhile pods of all three share the load, and each HPA reads little of it: earlier recommendations stay in
+    // effect for longer than that takes, as they do by default.
     let patient = json!({ "scaleDown": { "stabilizationWindowSeconds": 60 } });
     world
         .edit(json!({
@@ -200,7 +199,7 @@ async fn the_hubs_workload_is_placed_updated_and_withdrawn_while_members_scale_i
             "federatedHPAAssignment": weights,
         }))
         .await;
-    eventually(PATIENCE, "the first is withdrawn", || async {
+    eventually(TIMEOUT, "the first is withdrawn", || async {
         let ready = world.serving(&rooms.map(|(member, _)| member)).await;
         assert!(ready >= 7, "only {ready} serve");
         let found = world.deployments("member1").get_opt(SHOP).await.unwrap();
@@ -211,16 +210,16 @@ async fn the_hubs_workload_is_placed_updated_and_withdrawn_while_members_scale_i
         }
     })
     .await;
-    // Minima that a floor raised while pods moved may stay above the budget.
+    // Minima raised by a floor while pods moved may stay above the budget.
     let others = [("member2", 8), ("member3", 8)];
     world.capped("the other halves", &others).await;
     world.edit(json!({ "behavior": null })).await;
 
-    // The whole goes and leaves the autoscalers: they are nobody's then, and scale on.
+    // The fleet is deleted and retains its HPAs: they have no owner then, and continue to scale.
     serve(&world, ["member2", "member3"], 8..=12).await;
     world.edit(json!({ "deletionPolicy": "Retain" })).await;
     delete(&world.federated(), SHOP).await;
-    gone(&world.federated(), SHOP).await;
+    wait_until_deleted(&world.federated(), SHOP).await;
     world.capped("what is left", &others).await;
     world.load.evenly(13.0);
     serve(&world, ["member2", "member3"], 12..=15).await;
@@ -228,18 +227,18 @@ async fn the_hubs_workload_is_placed_updated_and_withdrawn_while_members_scale_i
     serve(&world, ["member2", "member3"], 8..=12).await;
     let mut retained = Vec::new();
     for (member, _) in others {
-        let found = as_it_is(&world, member).await;
+        let found = without_status(&world, member).await;
         let marks = found.labels().iter().chain(found.annotations());
         let ours: Vec<_> = marks
             .filter(|(key, value)| key.contains("foretide") || value.contains("foretide"))
             .collect();
-        assert_eq!(ours, [], "{member}: somebody's");
+        assert_eq!(ours, [], "{member}: it has an owner");
         assert!(found.finalizers().is_empty(), "{member}");
         assert_eq!(found.owner_references(), [], "{member}");
         retained.push(found);
     }
 
-    // Asked again, they are foreign: named, and not touched, nor the workload.
+    // A new fleet treats them as foreign: they are named and not modified, and neither is the workload.
     let before = world.member_write_count();
     let weights = json!({ "federatedHPAAssignment": weights });
     let mut again = more.clone();
@@ -252,14 +251,18 @@ async fn the_hubs_workload_is_placed_updated_and_withdrawn_while_members_scale_i
     controller.further_syncs(3).await;
     assert_eq!(world.member_write_count(), before);
     for (at, (member, _)) in others.into_iter().enumerate() {
-        assert_eq!(as_it_is(&world, member).await, retained[at], "{member}");
+        assert_eq!(
+            without_status(&world, member).await,
+            retained[at],
+            "{member}"
+        );
         delete(&world.hpas(member), &retained[at].name_any()).await;
     }
-    // Without them the fleet has its own, and these go with it; the workload and its replicas stay.
+    // Without them, the fleet has HPAs of its own, which are deleted with it; the workload and its replicas stay.
     world.capped("our own", &others).await;
     serve(&world, ["member2", "member3"], 8..=12).await;
     delete(&world.federated(), SHOP).await;
-    gone(&world.federated(), SHOP).await;
+    wait_until_deleted(&world.federated(), SHOP).await;
     world
         .bounds_are(
             "no autoscaler is left",

@@ -1,5 +1,5 @@
-//! Budget follows local demand: a member at its maximum receives from one that idles and from one
-//! that has no nodes for what it has.
+//! Budget follows local demand: a member at its maximum receives budget from an idle member and from one whose nodes
+//! are full.
 
 use k8s_openapi::api::core::v1::{Event, ResourceQuota};
 use kube::{Api, api::ListParams};
@@ -7,7 +7,7 @@ use rig::eventually;
 use serde_json::json;
 
 use super::world::{Bounds, FleetWorld};
-use crate::world::{NAMESPACE, PATIENCE};
+use crate::world::{NAMESPACE, TIMEOUT};
 
 fn most(found: &std::collections::BTreeMap<String, Bounds>, member: &str) -> i32 {
     found.get(member).map_or(0, |(_, max)| *max)
@@ -18,10 +18,10 @@ fn all(found: &std::collections::BTreeMap<String, Bounds>) -> i32 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_saturated_member_receives_maximum_from_a_blocked_one_and_from_an_idle_one() {
+async fn a_saturated_member_receives_maximum_from_a_blocked_and_an_idle_member() {
     let rooms = [("member1", 10), ("member2", 3), ("member3", 10)];
     let world = FleetWorld::start("saturated", &rooms).await;
-    // The second is thought to grow, and does not.
+    // The second is declared elastic, and never adds nodes.
     let elastic = json!([{
         "targetCluster": { "clusterNames": ["member2"] }, "elastic": true,
     }]);
@@ -37,7 +37,7 @@ async fn a_saturated_member_receives_maximum_from_a_blocked_one_and_from_an_idle
         .locally(&[("member1", 1.0), ("member2", 1.0), ("member3", 1.0)]);
     world.ask("DynamicWeighted", (3, 12), &more).await;
     let controller = world.run();
-    // The autoscaler comes first, and begins when there is something to scale.
+    // The FederatedHPA is created first, and takes effect when the target exists.
     world.condition("Assigned", "False/NoCandidate").await;
     for (member, _) in rooms {
         world.reason(member, "TargetAbsent").await;
@@ -51,12 +51,12 @@ async fn a_saturated_member_receives_maximum_from_a_blocked_one_and_from_an_idle
     ];
     world.assigned("by capacity", &start).await;
 
-    // The second asks for five and has nodes for three; then the first asks for more than its maximum.
+    // The second requests five and has nodes for three; then the first requests more than its maximum.
     let asked = world.watch("member2").await;
     world
         .load
         .locally(&[("member1", 1.0), ("member2", 5.0), ("member3", 1.0)]);
-    // What has no node is given up soon.
+    // Budget without nodes is released soon.
     world
         .runs_so("pods without a node", |found| {
             found["member2"].1 == 3 && asked.all().contains(&5)
@@ -82,7 +82,7 @@ async fn a_saturated_member_receives_maximum_from_a_blocked_one_and_from_an_idle
         )
         .await;
 
-    // The demand moves, and the budget after it.
+    // The demand moves, and the budget follows.
     world
         .load
         .locally(&[("member1", 1.0), ("member2", 5.0), ("member3", 7.0)]);
@@ -97,10 +97,10 @@ async fn a_saturated_member_receives_maximum_from_a_blocked_one_and_from_an_idle
         })
         .await;
 
-    // As few clusters as possible: the second proved small, so it has nothing; the third has little
-    // until it needs more.
+    // As few clusters as possible: the second proved to be small, so it has nothing; the third has little until it
+    // needs more.
     world.load.locally(&[("member1", 1.0), ("member3", 1.0)]);
-    // A demand that is still seen would draw budget as soon as it is divided.
+    // Demand from earlier samples would draw budget as soon as it is divided.
     world
         .runs_so("all idle", |found| {
             found["member1"].0 <= 2 && found["member3"] == (1, 1)
@@ -127,7 +127,7 @@ async fn a_saturated_member_receives_maximum_from_a_blocked_one_and_from_an_idle
     world.assert_nothing_forbidden();
 }
 
-/// The first has nodes for ten, and a quota for four: what it asks for beyond goes to the third.
+/// The first has nodes for ten and a quota for four: the replicas beyond go to the third.
 async fn pods_that_cannot_be_created_overflow(world: &FleetWorld) {
     let quota = json!({
         "apiVersion": "v1",
@@ -138,7 +138,7 @@ async fn pods_that_cannot_be_created_overflow(world: &FleetWorld) {
     let first = world.cluster("member1");
     first.apply(&quota.to_string()).await.unwrap();
     let quotas: Api<ResourceQuota> = Api::namespaced(first.client(), NAMESPACE);
-    eventually(PATIENCE, "the quota counts", || async {
+    eventually(TIMEOUT, "the quota counts", || async {
         let found = quotas.get("few").await.map_err(|no| no.to_string())?;
         let used = found.status.and_then(|status| status.used);
         used.ok_or("nothing yet".to_owned())
@@ -147,7 +147,7 @@ async fn pods_that_cannot_be_created_overflow(world: &FleetWorld) {
     let asked = world.watch("member1").await;
     world.load.locally(&[("member1", 6.0), ("member3", 6.0)]);
     let events: Api<Event> = Api::namespaced(first.client(), NAMESPACE);
-    eventually(PATIENCE, "pods cannot be created", || async {
+    eventually(TIMEOUT, "pods cannot be created", || async {
         let all = events.list(&ListParams::default()).await;
         let mut all = all.map_err(|no| no.to_string())?.into_iter();
         let refused = all.any(|event| {

@@ -1,5 +1,5 @@
-//! A world for one scenario of a fleet: a hub with our manifests, members with the rights that a
-//! member gives, a Deployment `shop` in each on demand, and load that is shared as the scenario says.
+//! The environment of one fleet scenario: a hub with our manifests, members with the permissions that a member grants,
+//! a Deployment `shop` in each if wanted, and load that is shared as the scenario says.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,43 +30,43 @@ use tokio::{
 
 use super::load::{Load, is_ready};
 use crate::{
-    hands::condition,
-    world::{CONTROLLER_USER, Controller, Counts, NAMESPACE, PATIENCE, config, install},
+    manual_changes::condition,
+    world::{CONTROLLER_USER, Controller, Counts, NAMESPACE, TIMEOUT, config, install},
 };
 
 /// The workload of all scenarios, in the hub and in the members.
 pub(crate) const SHOP: &str = "shop";
-/// Where members' Secrets are, and in a member the account that they let in.
+/// The namespace of the members' Secrets, and in a member of the hub's service account.
 pub(crate) const SYSTEM: &str = "foretide-system";
-/// The account of a member that the hub uses.
+/// The service account of the hub in a member.
 pub(crate) const ACCOUNT: &str = "foretide-hub";
-/// What the hub is called where it is a member of its own.
+/// The name of the hub as a member.
 pub(crate) const HOME: &str = "home";
-/// A fleet of three takes 3 GB: so many at a time.
-static TURNS: Semaphore = Semaphore::const_new(2);
+/// A fleet of three needs 3 GB of memory, so only this many run at a time.
+static SLOTS: Semaphore = Semaphore::const_new(2);
 
-/// Fewest and most replicas of a member's autoscaler.
+/// Lowest and highest number of replicas of a member's HPA.
 pub(crate) type Bounds = (i32, i32);
 
 /// A hub and its members.
 pub(crate) struct FleetWorld {
     pub(crate) fleet: Fleet,
     pub(crate) load: Load,
-    /// Whether the hub is a member, too.
+    /// Whether the hub is also a member.
     at_home: bool,
     kubeconfig: PathBuf,
-    _turn: SemaphorePermit<'static>,
+    _slot: SemaphorePermit<'static>,
 }
 
 impl FleetWorld {
-    /// Starts a hub and members, each with room for so many pods of the shop; they are in the fleet.
+    /// Starts a hub and members with capacity for these numbers of pods, and joins the members to the fleet.
     pub(crate) async fn start(name: &str, members: &[(&str, u32)]) -> Self {
         let world = Self::start_apart(name, members).await;
         join_all(members.iter().map(|(member, _)| world.join(member, &[]))).await;
         world
     }
 
-    /// The same, but nobody has joined the fleet.
+    /// Like `start`, but no member has joined the fleet.
     pub(crate) async fn start_apart(name: &str, members: &[(&str, u32)]) -> Self {
         let hub = ClusterOptions::named(&format!("{name}-hub"))
             .without(Component::KubeScheduler)
@@ -75,7 +75,7 @@ impl FleetWorld {
         Self::start_with((hub, false), members).await
     }
 
-    /// The same, and the hub can run pods as well: it may join as `HOME`.
+    /// Like `start`, and the hub can run pods as well: it may join as `HOME`.
     pub(crate) async fn start_at_home(name: &str, pods: u32, members: &[(&str, u32)]) -> Self {
         let hub = ClusterOptions::named(&format!("{name}-hub")).nodes(1, room(pods));
         Self::start_with((hub, true), members).await
@@ -83,7 +83,7 @@ impl FleetWorld {
 
     async fn start_with((hub, at_home): (ClusterOptions, bool), members: &[(&str, u32)]) -> Self {
         foretide::telemetry::start_logging("foretide=debug,warn", false).unwrap();
-        let turn = TURNS.acquire().await.unwrap();
+        let slot = SLOTS.acquire().await.unwrap();
         let options = members
             .iter()
             .map(|(name, pods)| ClusterOptions::named(name).nodes(1, room(*pods)));
@@ -95,16 +95,16 @@ impl FleetWorld {
             load,
             at_home,
             kubeconfig,
-            _turn: turn,
+            _slot: slot,
         }
     }
 
-    /// Every cluster that may run the shop, by the name that it has as a member.
+    /// All clusters that may run the shop, by their name as a member.
     pub(crate) fn clusters(&self) -> Vec<(&str, &Cluster)> {
         clusters(&self.fleet, self.at_home)
     }
 
-    /// A controller's configuration for this hub.
+    /// The configuration of a controller for this hub.
     pub(crate) fn config(&self) -> Config {
         Config {
             members: MemberArgs {
@@ -117,12 +117,12 @@ impl FleetWorld {
         }
     }
 
-    /// Runs a controller with that.
+    /// Runs a controller with this configuration.
     pub(crate) fn run(&self) -> Controller {
         Controller::run(self.config(), Clock::system())
     }
 
-    /// The same as a process of its own, the shipped binary.
+    /// Runs the released binary as a process.
     pub(crate) fn binary(&self) -> Child {
         let mut command = crate::world::binary(&self.kubeconfig, &HpaFlags::quick());
         command
@@ -131,8 +131,8 @@ impl FleetWorld {
         command.spawn().unwrap()
     }
 
-    /// Waits until members were asked for usage so many times more, each: so many syncs have seen them.
-    pub(crate) async fn further_looks(&self, count: usize) {
+    /// Waits until usage was requested from each member this many more times, which is once per sync.
+    pub(crate) async fn further_observations(&self, count: usize) {
         let looks = |member| {
             let asked = self.member_requests(member).into_iter();
             asked
@@ -141,49 +141,53 @@ impl FleetWorld {
         };
         for (name, _) in self.clusters() {
             let until = looks(name) + count;
-            eventually(PATIENCE, &format!("{count} further looks"), || async {
-                match looks(name) {
-                    seen if seen >= until => Ok(()),
-                    seen => Err(format!("{name}: {seen} of {until}")),
-                }
-            })
+            eventually(
+                TIMEOUT,
+                &format!("{count} further observations"),
+                || async {
+                    match looks(name) {
+                        seen if seen >= until => Ok(()),
+                        seen => Err(format!("{name}: {seen} of {until}")),
+                    }
+                },
+            )
             .await;
         }
     }
 
-    /// Enrols a member as an administrator does, with more arguments for `members add`. Again, it
-    /// changes what differs.
+    /// Joins a member as an administrator does, with more arguments for `members add`. A repeated call applies the
+    /// differences.
     pub(crate) async fn join(&self, member: &str, more: &[&str]) {
         let hub = self.fleet.hub.kubeconfig_path();
-        let mut adding = self.adding(member, more);
-        told(adding.arg("--hub-kubeconfig").arg(hub)).await;
+        let mut adding = self.members_add(member, more);
+        stdout_of(adding.arg("--hub-kubeconfig").arg(hub)).await;
     }
 
-    /// The manifests that enrol a member, which an administrator may read first.
-    pub(crate) async fn enrolment(&self, member: &str, more: &[&str]) -> String {
-        told(self.adding(member, more).args(["-o", "yaml"])).await
+    /// The manifests that join a member, for an administrator to review.
+    pub(crate) async fn join_manifests(&self, member: &str, more: &[&str]) -> String {
+        stdout_of(self.members_add(member, more).args(["-o", "yaml"])).await
     }
 
-    fn adding(&self, member: &str, more: &[&str]) -> Command {
-        let road = match member {
+    fn members_add(&self, member: &str, more: &[&str]) -> Command {
+        let route = match member {
             HOME => self.fleet.hub.kubeconfig_path(),
             member => self.fleet.member(member).admin_kubeconfig().unwrap(),
         };
         let mut adding = Command::new(env!("CARGO_BIN_EXE_foretide"));
         adding
             .args(["members", "add", member, "--allow-loopback", "--kubeconfig"])
-            .arg(road)
+            .arg(route)
             .args(more);
         adding
     }
 
-    /// Puts the shop into a member.
+    /// Creates the shop in a member.
     pub(crate) async fn deploy(&self, member: &str, replicas: u32) {
         let manifest = shop(Some(replicas)).to_string();
         self.cluster(member).apply(&manifest).await.unwrap();
     }
 
-    /// Puts it into every member.
+    /// Creates the shop in every member.
     pub(crate) async fn deploy_everywhere(&self, replicas: u32) {
         let members = self.clusters().into_iter();
         join_all(members.map(|(name, _)| self.deploy(name, replicas))).await;
@@ -208,13 +212,13 @@ impl FleetWorld {
         Api::namespaced(self.fleet.hub.client(), NAMESPACE)
     }
 
-    /// Applies a federated autoscaler of the shop, whole.
+    /// Applies a complete FederatedHPA of the shop.
     pub(crate) async fn ask(&self, policy: &str, bounds: Bounds, more: &Value) {
         let manifest = fhpa(policy, bounds, more).to_string();
         self.fleet.hub.apply(&manifest).await.unwrap();
     }
 
-    /// A merge patch of its spec by hand.
+    /// Patches its spec as a user.
     pub(crate) async fn edit(&self, spec: Value) {
         let patch = Patch::Merge(json!({ "spec": spec }));
         let parameters = PatchParams::default();
@@ -224,7 +228,7 @@ impl FleetWorld {
             .unwrap();
     }
 
-    /// The autoscaler of the shop in a member, whoever made it.
+    /// The HPA of the shop in a member, whoever owns it.
     pub(crate) async fn child(&self, member: &str) -> Option<HorizontalPodAutoscaler> {
         let all = self
             .hpas(member)
@@ -237,7 +241,7 @@ impl FleetWorld {
         })
     }
 
-    /// The bounds of every member that has an autoscaler for the shop.
+    /// The bounds of every member that has an HPA for the shop.
     pub(crate) async fn bounds(&self) -> BTreeMap<String, Bounds> {
         let found = self.clusters().into_iter().map(|(name, _)| async move {
             let spec = self.child(name).await?.spec?;
@@ -247,25 +251,25 @@ impl FleetWorld {
         join_all(found).await.into_iter().flatten().collect()
     }
 
-    /// Waits until exactly these members have an autoscaler, with exactly these bounds.
+    /// Waits until exactly these members have an HPA, with exactly these bounds.
     pub(crate) async fn assigned(&self, what: &str, wanted: &[(&str, Bounds)]) {
         let wanted: BTreeMap<String, Bounds> = wanted
             .iter()
             .map(|(name, bounds)| ((*name).to_owned(), *bounds))
             .collect();
-        eventually(PATIENCE, &format!("{what}: {wanted:?}"), || async {
+        eventually(TIMEOUT, &format!("{what}: {wanted:?}"), || async {
             let found = self.bounds().await;
             if found == wanted {
                 Ok(())
             } else {
-                Err(format!("{found:?}; {}", self.told().await))
+                Err(format!("{found:?}; {}", self.status_summary().await))
             }
         })
         .await;
     }
 
-    /// Waits until exactly these members have an autoscaler, with these maxima. The minimum of one
-    /// that had a floor may stay above its budget for as long as it runs more.
+    /// Waits until exactly these members have an HPA, with these maxima. The minimum of a member that had a floor may
+    /// stay above its budget while it runs more.
     pub(crate) async fn capped(&self, what: &str, wanted: &[(&str, i32)]) {
         self.bounds_are(&format!("{what}: {wanted:?}"), |found| {
             let found = found.iter().map(|(name, (_, max))| (name.as_str(), *max));
@@ -274,24 +278,24 @@ impl FleetWorld {
         .await;
     }
 
-    /// Waits until the bounds are as `wanted` says, and gives them.
+    /// Waits until `wanted` accepts the bounds, and returns them.
     pub(crate) async fn bounds_are(
         &self,
         what: &str,
         wanted: impl Fn(&BTreeMap<String, Bounds>) -> bool,
     ) -> BTreeMap<String, Bounds> {
-        eventually(PATIENCE, what, || async {
+        eventually(TIMEOUT, what, || async {
             let found = self.bounds().await;
             if wanted(&found) {
                 Ok(found)
             } else {
-                Err(format!("{found:?}; {}", self.told().await))
+                Err(format!("{found:?}; {}", self.status_summary().await))
             }
         })
         .await
     }
 
-    /// Replicas asked for and pods ready in a member.
+    /// Requested replicas and ready pods in a member.
     pub(crate) async fn counts(&self, member: &str) -> Result<(i32, i32), String> {
         let shop = self.find(member).await?;
         shop.map(|shop| counts(&shop)).ok_or("no shop".to_owned())
@@ -302,8 +306,8 @@ impl FleetWorld {
         found.map_err(|error| error.to_string())
     }
 
-    /// How many pods serve in these members, seen one after the other: name first who gives pods away.
-    /// Pods are counted themselves, because the status of a workload comes later than they do.
+    /// The number of ready pods in these members, read one after the other: name the members that give pods away
+    /// first. It counts the pods themselves, because the status of a workload lags behind.
     pub(crate) async fn serving(&self, members: &[&str]) -> usize {
         let mut all = 0;
         for member in members {
@@ -315,7 +319,7 @@ impl FleetWorld {
         all
     }
 
-    /// Waits until every named member has its count, asked for and ready.
+    /// Waits until every named member has its count, requested and ready.
     pub(crate) async fn runs(&self, what: &str, wanted: &[(&str, i32)]) {
         self.runs_so(what, |found| {
             wanted
@@ -325,14 +329,13 @@ impl FleetWorld {
         .await;
     }
 
-    /// Waits until replicas asked for and pods ready, by member, are as `wanted` says. Where there is
-    /// no shop, both are -1.
+    /// Waits until `wanted` accepts requested replicas and ready pods by member. Both are -1 where there is no shop.
     pub(crate) async fn runs_so(
         &self,
         what: &str,
         wanted: impl Fn(&BTreeMap<String, (i32, i32)>) -> bool,
     ) -> BTreeMap<String, (i32, i32)> {
-        eventually(PATIENCE, what, || async {
+        eventually(TIMEOUT, what, || async {
             let mut found = BTreeMap::new();
             for (name, _) in self.clusters() {
                 let there = self.find(name).await?;
@@ -344,15 +347,15 @@ impl FleetWorld {
             if wanted(&found) {
                 Ok(found)
             } else {
-                Err(format!("{found:?}; {}", self.told().await))
+                Err(format!("{found:?}; {}", self.status_summary().await))
             }
         })
         .await
     }
 
-    /// Waits until no pod of the shop comes or goes anywhere, and the controller has seen it so.
-    pub(crate) async fn at_rest(&self, controller: &Controller) {
-        eventually(PATIENCE, "nothing comes or goes", || async {
+    /// Waits until no pod of the shop is created or deleted anywhere, and the controller has observed that.
+    pub(crate) async fn wait_until_stable(&self, controller: &Controller) {
+        eventually(TIMEOUT, "the pods are stable", || async {
             for (name, _) in self.clusters() {
                 let (asked, ready) = self.counts(name).await?;
                 let pods: Api<Pod> = Api::namespaced(self.cluster(name).client(), NAMESPACE);
@@ -369,18 +372,18 @@ impl FleetWorld {
         controller.further_syncs(3).await;
     }
 
-    /// Waits until the status of the federated autoscaler is as `wanted` says.
+    /// Waits until `wanted` accepts the status of the FederatedHPA.
     pub(crate) async fn status<T>(&self, what: &str, wanted: impl Fn(&Value) -> Option<T>) -> T {
-        eventually(PATIENCE, &format!("the status shows {what}"), || async {
+        eventually(TIMEOUT, &format!("the status shows {what}"), || async {
             let found = self.federated().get(SHOP).await;
             let found = found.map_err(|error| error.to_string())?;
             let status = serde_json::to_value(found.status).unwrap();
-            wanted(&status).ok_or_else(|| brief(&status))
+            wanted(&status).ok_or_else(|| summary(&status))
         })
         .await
     }
 
-    /// Waits until a condition is `wanted` (`status/reason`); gives its message.
+    /// Waits until a condition is `wanted` (`status/reason`); returns its message.
     pub(crate) async fn condition(&self, kind: &str, wanted: &str) -> String {
         self.status(&format!("{kind}={wanted}"), |status| {
             condition(status, kind)
@@ -390,31 +393,31 @@ impl FleetWorld {
         .await
     }
 
-    /// Waits until an event with this reason was told that has the word in its note.
+    /// Waits for an event with this reason whose note contains the word.
     pub(crate) async fn event(&self, reason: &str, word: &str) {
         let events: Api<Event> = Api::namespaced(self.fleet.hub.client(), NAMESPACE);
         eventually(
-            PATIENCE,
+            TIMEOUT,
             &format!("an event {reason} about {word}"),
             || async {
                 let all = events.list(&ListParams::default()).await;
                 let all = all.map_err(|error| error.to_string())?;
-                let said = all.iter().any(|event| {
+                let is_reported = all.iter().any(|event| {
                     let note = event.note.as_deref().unwrap_or_default();
                     event.reason.as_deref() == Some(reason) && note.contains(word)
                 });
-                let told: Vec<_> = all.iter().map(|event| &event.reason).collect();
-                if said {
+                let reasons: Vec<_> = all.iter().map(|event| &event.reason).collect();
+                if is_reported {
                     Ok(())
                 } else {
-                    Err(format!("{told:?}"))
+                    Err(format!("{reasons:?}"))
                 }
             },
         )
         .await;
     }
 
-    /// Waits until status gives a member this reason.
+    /// Waits until status gives this reason for a member.
     pub(crate) async fn reason(&self, member: &str, wanted: &str) {
         self.status(&format!("{member} has the reason {wanted}"), |status| {
             let reason = cluster(status, member)?.get("reason")?.as_str()?;
@@ -423,10 +426,10 @@ impl FleetWorld {
         .await;
     }
 
-    /// Status in brief, for messages.
-    pub(crate) async fn told(&self) -> String {
+    /// A summary of status, for messages.
+    pub(crate) async fn status_summary(&self) -> String {
         match self.federated().get_opt(SHOP).await {
-            Ok(Some(found)) => brief(&serde_json::to_value(found.status).unwrap()),
+            Ok(Some(found)) => summary(&serde_json::to_value(found.status).unwrap()),
             other => format!("{:?}", other.map(|_| "no autoscaler")),
         }
     }
@@ -436,38 +439,38 @@ impl FleetWorld {
         Counts::of(self.deployments(member), SHOP).await
     }
 
-    /// Follows the maximum of the autoscaler of the shop in a member from now on.
+    /// Follows the maximum of the HPA of the shop in a member from now on.
     pub(crate) async fn watch_maximum(&self, member: &str) -> Counts {
         let name = self.child(member).await.unwrap().name_any();
         let maximum = |hpa: &HorizontalPodAutoscaler| Some(hpa.spec.as_ref()?.max_replicas);
         Counts::follow(self.hpas(member), &name, maximum).await
     }
 
-    /// What the controller asked of the hub so far.
+    /// The requests of the controller to the hub so far.
     pub(crate) fn hub_requests(&self) -> Vec<AuditEvent> {
         by(&self.fleet.hub, CONTROLLER_USER)
     }
 
-    /// What the controller asked of a member so far.
+    /// The requests of the controller to a member so far.
     pub(crate) fn member_requests(&self, member: &str) -> Vec<AuditEvent> {
         let user = format!("system:serviceaccount:{SYSTEM}:{ACCOUNT}");
         by(self.cluster(member), &user)
     }
 
-    /// What it wrote into members so far, such as `member1: patch deployments/scale`, once each.
+    /// Its writes to members so far, such as `member1: patch deployments/scale`, once each.
     pub(crate) fn member_writes(&self) -> BTreeSet<String> {
         let each = self.clusters().into_iter().flat_map(|(name, _)| {
             let writes = self.member_requests(name).into_iter();
             let writes = writes.filter(AuditEvent::is_write);
             writes.map(move |event| {
-                let what = crate::hands::written(&event);
+                let what = crate::manual_changes::written(&event);
                 format!("{name}: {} {what} {}", event.verb, event.name)
             })
         });
         each.collect()
     }
 
-    /// How many times it wrote into members so far.
+    /// The number of its writes to members so far.
     pub(crate) fn member_write_count(&self) -> usize {
         let each = self.clusters().into_iter().map(|(name, _)| {
             let writes = self.member_requests(name).into_iter();
@@ -476,18 +479,18 @@ impl FleetWorld {
         each.sum()
     }
 
-    /// Fails if any API server ever refused the controller a right, or had one to give it.
+    /// Fails if any API server ever denied the controller a request.
     pub(crate) fn assert_nothing_forbidden(&self) {
         let mut all = self.hub_requests();
         for (name, _) in self.clusters() {
             all.extend(self.member_requests(name));
         }
         all.retain(|event| event.code == 403);
-        assert!(all.is_empty(), "rights are missing: {all:#?}");
+        assert!(all.is_empty(), "permissions are missing: {all:#?}");
     }
 }
 
-/// Replicas asked for and pods ready.
+/// Requested replicas and ready pods.
 fn counts(shop: &Deployment) -> (i32, i32) {
     let asked = shop.spec.as_ref().and_then(|spec| spec.replicas);
     let status = shop.status.as_ref();
@@ -503,7 +506,7 @@ fn clusters(fleet: &Fleet, at_home: bool) -> Vec<(&str, &Cluster)> {
     home.chain(members).collect()
 }
 
-/// A node with room for so many pods of the shop.
+/// A node with capacity for this number of pods of the shop.
 pub(crate) fn room(pods: u32) -> NodeSize {
     NodeSize::new(&format!("{}m", 200 * pods), "64Gi", 110)
 }
@@ -531,7 +534,7 @@ pub(crate) fn shop(replicas: Option<u32>) -> Value {
     manifest
 }
 
-/// A federated autoscaler of the shop: CPU at 50 %, moves within seconds, and more fields of `spec`.
+/// A FederatedHPA of the shop: CPU at 50 %, moves within seconds, and these fields of `spec`.
 pub(crate) fn fhpa(policy: &str, (min, max): Bounds, more: &Value) -> Value {
     let mut spec = json!({
         "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": SHOP },
@@ -540,7 +543,7 @@ pub(crate) fn fhpa(policy: &str, (min, max): Bounds, more: &Value) -> Value {
         "metrics": [{ "type": "Resource", "resource": {
             "name": "cpu", "target": { "type": "Utilization", "averageUtilization": 50 },
         }}],
-        // Nothing but the load says how fast it goes.
+        // The load alone determines the rate.
         "behavior": {
             "scaleUp": { "policies": [{ "type": "Pods", "value": 100, "periodSeconds": 1 }] },
             "scaleDown": { "stabilizationWindowSeconds": 6 },
@@ -561,7 +564,7 @@ pub(crate) fn fhpa(policy: &str, (min, max): Bounds, more: &Value) -> Value {
 }
 
 /// A policy with one number per member: `priority` or `staticWeight`.
-pub(crate) fn preferring(policy: &str, field: &str, members: &[(&str, i32)]) -> Value {
+pub(crate) fn with_preferences(policy: &str, field: &str, members: &[(&str, i32)]) -> Value {
     let each = members.iter().map(
         |(name, number)| json!({ "targetCluster": { "clusterNames": [name] }, field: number }),
     );
@@ -571,15 +574,15 @@ pub(crate) fn preferring(policy: &str, field: &str, members: &[(&str, i32)]) -> 
     })
 }
 
-/// What a command of ours prints when it succeeds.
-async fn told(command: &mut Command) -> String {
+/// What one of our commands prints when it succeeds.
+async fn stdout_of(command: &mut Command) -> String {
     let output = command.output().await.unwrap();
     let trouble = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{command:?}: {trouble}");
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What a status says of one member.
+/// The status entry of one member.
 pub(crate) fn cluster<'a>(status: &'a Value, member: &str) -> Option<&'a Value> {
     let all = status.get("clusters")?.as_array()?;
     all.iter().find(|one| one["name"] == member)
@@ -591,8 +594,8 @@ fn by(cluster: &Cluster, user: &str) -> Vec<AuditEvent> {
     events
 }
 
-/// A status without what only the controller reads.
-fn brief(status: &Value) -> String {
+/// A status without the fields that only the controller reads.
+fn summary(status: &Value) -> String {
     let mut status = status.clone();
     if let Some(fields) = status.as_object_mut() {
         for long in ["history", "ledger", "decision"] {

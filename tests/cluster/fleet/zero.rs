@@ -1,19 +1,19 @@
-//! Members that are not needed sleep at zero and wake when they are, in the order of the policy; and
-//! head-room that nobody uses goes where it is scarce, by the policy, or where it is needed.
+//! Members that are not needed scale to zero and wake when needed, in the order of the policy; and unused maximum goes
+//! where it is needed, by the policy.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::world::{FleetWorld, preferring, room};
+use super::world::{FleetWorld, room, with_preferences};
 use crate::world::Controller;
 
-/// No member may have more than this: so the last one awake is soon full, and five need all three.
+/// The maximum of each member: the last one awake is soon full, and five replicas need all three.
 const EACH: i32 = 2;
-/// Who has head-room first, of those that have some.
+/// The order in which members get unused maximum.
 const PRIORITIES: [(&str, i32); 2] = [("member1", 2), ("member2", 3)];
 
-/// A policy with a number for each member (`staticWeight`, `priority`, or nothing that counts).
+/// A policy with a number for each member (`staticWeight`, `priority`, or a field that the policy ignores).
 fn assignment(policy: &str, field: &str, numbers: [i32; 3]) -> Value {
     let members = ["member1", "member2", "member3"].iter().zip(numbers);
     let each = members.map(|(name, number)| {
@@ -26,8 +26,8 @@ fn assignment(policy: &str, field: &str, numbers: [i32; 3]) -> Value {
     })
 }
 
-/// Waits until all but the last one awake are woken, and gives the second in which each was.
-async fn woken(world: &FleetWorld, policy: &str, last: &str) -> BTreeMap<String, i64> {
+/// Waits until all but the last one awake are woken, and returns the second of each.
+async fn wake_times(world: &FleetWorld, policy: &str, last: &str) -> BTreeMap<String, i64> {
     let what = format!("{policy}: all but {last} are woken");
     let when = |status: &Value| {
         let ledger: Value = serde_json::from_str(status["ledger"].as_str()?).ok()?;
@@ -44,7 +44,7 @@ async fn woken(world: &FleetWorld, policy: &str, last: &str) -> BTreeMap<String,
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn unneeded_members_sleep_and_wake_by_policy_and_unused_room_is_divided_anew() {
+async fn unneeded_members_sleep_and_wake_by_policy_and_unused_maximum_is_divided_again() {
     let rooms = [("member1", 22), ("member2", 6), ("member3", 20)];
     let world = FleetWorld::start("zero", &rooms).await;
     world.deploy_everywhere(1).await;
@@ -52,7 +52,7 @@ async fn unneeded_members_sleep_and_wake_by_policy_and_unused_room_is_divided_an
     let weights = assignment("StaticWeighted", "staticWeight", [1, 2, 3]);
     let more = json!({
         "scalingToZero": true,
-        // Without cooldowns nobody is woken too soon after a sleep, which would keep it awake for an hour.
+        // Without cooldowns no member is woken too soon after a sleep, which would keep it awake for an hour.
         "rebalance": { "cooldownSeconds": 0, "settleObservations": 2 },
         "federatedHPAAssignment": weights,
     });
@@ -61,7 +61,7 @@ async fn unneeded_members_sleep_and_wake_by_policy_and_unused_room_is_divided_an
     let cases = [
         // The lightest sleep first.
         (weights.clone(), "member3"),
-        // Of equal ones the last by name: each can run the whole.
+        // Of equal members the last by name: each can run all replicas.
         (
             assignment("DynamicWeighted", "staticWeight", [1, 1, 1]),
             "member1",
@@ -91,10 +91,10 @@ async fn unneeded_members_sleep_and_wake_by_policy_and_unused_room_is_divided_an
                     .all(|(name, counts)| *counts == if name == last { (1, 1) } else { (0, 0) })
             })
             .await;
-        // Their autoscalers stay, ready to go on.
+        // Their HPAs stay.
         assert_eq!(world.bounds().await.len(), 3, "{policy}");
         world.load.evenly(5.0);
-        let when = woken(&world, &policy, last).await;
+        let when = wake_times(&world, &policy, last).await;
         if policy.contains("Prioritized") {
             assert!(when["member1"] <= when["member3"], "{when:?}");
         } else {
@@ -112,14 +112,14 @@ async fn unneeded_members_sleep_and_wake_by_policy_and_unused_room_is_divided_an
         })
         .await;
 
-    // Whole members never sleep, though they might.
-    let whole = |may: bool| {
+    // Members of a duplicated fleet never sleep, even if they may.
+    let duplicated = |may: bool| {
         json!({
             "scalingToZero": may,
             "federatedHPAAssignment": { "federatedHPAAssignmentType": "Duplicated" },
         })
     };
-    world.edit(whole(false)).await;
+    world.edit(duplicated(false)).await;
     world.load.evenly(0.5);
     world
         .runs(
@@ -127,7 +127,7 @@ async fn unneeded_members_sleep_and_wake_by_policy_and_unused_room_is_divided_an
             &[("member1", 1), ("member2", 1), ("member3", 1)],
         )
         .await;
-    world.edit(whole(true)).await;
+    world.edit(duplicated(true)).await;
     controller.further_syncs(6).await;
     world
         .runs(
@@ -136,16 +136,16 @@ async fn unneeded_members_sleep_and_wake_by_policy_and_unused_room_is_divided_an
         )
         .await;
 
-    headroom_by_capacity(&world).await;
-    headroom_to_the_emptiest(&world, &controller).await;
-    headroom_by_priority(&world, &controller).await;
+    unused_maximum_by_capacity(&world).await;
+    unused_maximum_to_the_largest_capacity(&world, &controller).await;
+    unused_maximum_by_priority(&world, &controller).await;
     saturated_by_priority(&world, &controller).await;
     drop(controller);
     world.assert_nothing_forbidden();
 }
 
-/// One member is at its maximum and wants no more; the others use little. In time it gets room.
-async fn headroom_by_capacity(world: &FleetWorld) {
+/// One member is at its maximum and needs no more; the others use little. In time it gets more maximum.
+async fn unused_maximum_by_capacity(world: &FleetWorld) {
     world
         .edit(json!({
             "minReplicas": 6,
@@ -162,7 +162,7 @@ async fn headroom_by_capacity(world: &FleetWorld) {
     let start = [("member1", 12), ("member2", 3), ("member3", 10)];
     world.capped("by capacity", &start).await;
     world
-        .bounds_are("more room for the first, of the same whole", |found| {
+        .bounds_are("more room for the first, of the same total", |found| {
             let all: i32 = found.values().map(|(_, max)| max).sum();
             found["member1"].1 > 12 && all == 25
         })
@@ -170,10 +170,10 @@ async fn headroom_by_capacity(world: &FleetWorld) {
     world.event("Optimized", "member1").await;
 }
 
-/// The first has nearly all and uses a third of it, the third has little and uses it up. What nobody
-/// uses fills whoever has most room beside what it runs: 17 in the third, 14 in the first.
-async fn headroom_to_the_emptiest(world: &FleetWorld, controller: &Controller) {
-    world.at_rest(controller).await;
+/// The first has nearly all and uses a third of it; the third has little and uses it up. Unused maximum goes to the
+/// member with most capacity besides what it runs: 17 in the third, 14 in the first.
+async fn unused_maximum_to_the_largest_capacity(world: &FleetWorld, controller: &Controller) {
+    world.wait_until_stable(controller).await;
     world
         .edit(json!({
             "minReplicas": 1,
@@ -190,21 +190,21 @@ async fn headroom_to_the_emptiest(world: &FleetWorld, controller: &Controller) {
         .await;
     world.event("Optimized", "member3").await;
     let runs = [("member1", 8), ("member2", 0), ("member3", 3)];
-    world.runs("nobody runs more or less for it", &runs).await;
-    // As few as may be, for what comes next.
+    world.runs("no member changes its replicas", &runs).await;
+    // The minimum counts again, for the next step.
     world.load.locally(&[("member1", 0.95)]);
     let least = [("member1", 1), ("member2", 0), ("member3", 1)];
     world.runs("one each", &least).await;
 }
 
-/// The highest priority has all that its nodes can run, and uses it. With more nodes it gets what
-/// the next one does not use, as much as they can run.
-async fn headroom_by_priority(world: &FleetWorld, controller: &Controller) {
-    world.at_rest(controller).await;
+/// The highest priority has all that its nodes can run, and uses it. With more nodes it gets the unused maximum of the
+/// next one, as much as they can run.
+async fn unused_maximum_by_priority(world: &FleetWorld, controller: &Controller) {
+    world.wait_until_stable(controller).await;
     world
         .edit(json!({
             "maxReplicas": 20,
-            "federatedHPAAssignment": preferring("Prioritized", "priority", &PRIORITIES),
+            "federatedHPAAssignment": with_preferences("Prioritized", "priority", &PRIORITIES),
         }))
         .await;
     let start = [("member1", 14), ("member2", 6)];
@@ -219,19 +219,19 @@ async fn headroom_by_priority(world: &FleetWorld, controller: &Controller) {
     let moved = [("member1", 4), ("member2", 16)];
     world.capped("what the new node can run", &moved).await;
     world.event("Optimized", "member2").await;
-    world.runs("nobody runs more or less for it", &full).await;
+    world.runs("no member changes its replicas", &full).await;
 }
 
-/// The lowest priority is at its maximum and needs more: the next lowest gives what it does not use,
-/// and only then the highest.
+/// The lowest priority is at its maximum and needs more: the next lowest gives its unused maximum first, then the
+/// highest.
 async fn saturated_by_priority(world: &FleetWorld, controller: &Controller) {
-    // Each runs what it needs, so that nobody shrinks.
+    // Each runs what it needs, so that none shrinks.
     world.load.locally(&[("member1", 0.95), ("member2", 1.9)]);
-    world.runs("the second at ease", &[("member2", 2)]).await;
+    world.runs("two in the second", &[("member2", 2)]).await;
     let each = |third: f64| [("member1", 1.9), ("member2", 1.9), ("member3", third)];
     world.load.locally(&each(0.95));
-    world.runs("the first too", &[("member1", 2)]).await;
-    world.at_rest(controller).await;
+    world.runs("two in the first", &[("member1", 2)]).await;
+    world.wait_until_stable(controller).await;
     let preference = |name: &str, priority: i32, most: i32| {
         json!({
             "targetCluster": { "clusterNames": [name] },

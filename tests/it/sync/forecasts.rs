@@ -112,7 +112,7 @@ const START: i64 = 1_767_225_600;
 /// A world with a forecaster.
 struct ForecastWorld {
     world: World,
-    forecaster: Forecaster<Memory, FakePrometheus, ByName>,
+    forecaster: Forecaster<FakeCluster, FakePrometheus, ByName>,
     prometheus: FakePrometheus,
     forecasts: Arc<Forecasts>,
 }
@@ -120,24 +120,24 @@ struct ForecastWorld {
 impl ForecastWorld {
     /// Three pods, predictions as `prediction` says.
     fn new(prediction: &str) -> Self {
-        let memory = Memory::default();
-        memory.put(
+        let fake = FakeCluster::default();
+        fake.put(
             "web",
             3,
             &format!(
                 "mode: Direct, minReplicas: 3, maxReplicas: 50, {CPU}, prediction: {prediction}"
             ),
         );
-        let mut world = World::new(memory);
+        let mut world = World::new(fake);
         let prometheus = FakePrometheus::default();
         let (forecasts, telemetry) = (Arc::<Forecasts>::default(), Arc::<Telemetry>::default());
-        world.controller = World::controller(&world.memory, &world.clock, &forecasts);
+        world.controller = World::controller(&world.fake, &world.clock, &forecasts);
         let source = HistorySource {
             reader: prometheus.clone(),
             queries: ByName,
         };
         let forecaster = Forecaster::new(
-            Arc::new(world.memory.clone()),
+            Arc::new(world.fake.clone()),
             Some(source),
             Arc::clone(&forecasts),
             ForecasterSetup {
@@ -158,15 +158,15 @@ impl ForecastWorld {
     async fn step(&mut self, second: i64) {
         #[expect(clippy::cast_possible_truncation, reason = "a thousand")]
         let milli = (demand(START + second) * 1000.0).round() as i64;
-        if self.world.memory.state().millicores >= 0 {
-            self.world.memory.state().millicores = milli;
+        if self.world.fake.state().millicores >= 0 {
+            self.world.fake.state().millicores = milli;
         }
         self.world.sync(second).await;
         self.forecaster.pass().await;
     }
 
     fn proposal(&self) -> ProposalStatus {
-        let decision = self.world.memory.status("web").decision.unwrap();
+        let decision = self.world.fake.status("web").decision.unwrap();
         let proposals = decision.proposals.unwrap();
         let forecast = |p: &ProposalStatus| p.source == ProposalSource::Forecast;
         proposals.into_iter().find(forecast).unwrap()
@@ -177,7 +177,7 @@ impl ForecastWorld {
     }
 
     fn predicted(&self) -> PredictionMetricStatus {
-        let status = self.world.memory.state().predicted.clone().unwrap();
+        let status = self.world.fake.state().predicted.clone().unwrap();
         status.prediction_metrics.unwrap().remove(0)
     }
 }
@@ -187,7 +187,7 @@ fn number(text: Option<&String>) -> f64 {
 }
 
 #[tokio::test]
-async fn an_object_that_names_no_algorithm_is_forecast_by_auto_and_shows_how_well() {
+async fn an_unset_algorithm_defaults_to_auto_and_status_shows_its_accuracy() {
     let mut world = ForecastWorld::new("{}");
     world.step(0).await;
     world.step(15).await;
@@ -215,13 +215,13 @@ async fn an_object_that_names_no_algorithm_is_forecast_by_auto_and_shows_how_wel
 }
 
 #[tokio::test]
-async fn the_lead_time_is_what_the_pods_took_unless_it_is_written() {
+async fn the_lead_time_defaults_to_the_measured_pod_startup_time() {
     for (prediction, source, seconds) in [
         ("{}", "measured", 240),
         ("{leadTimeSeconds: 45}", "spec", 45),
     ] {
         let mut world = ForecastWorld::new(prediction);
-        world.world.memory.state().start_up = 200;
+        world.world.fake.state().start_up = 200;
         world.step(0).await;
         world.step(15).await;
         let forecast = world.forecast();
@@ -254,14 +254,14 @@ async fn demand_measured_by_syncs_keeps_a_forecast_fresh_without_another_query()
 }
 
 #[tokio::test]
-async fn a_forecast_without_data_expires_after_three_steps_and_says_why() {
+async fn a_forecast_without_data_expires_after_three_steps_and_reports_the_reason() {
     let mut world = ForecastWorld::new("{}");
     world.step(0).await;
     world.step(15).await;
     assert!(world.proposal().replicas.is_some());
     // Neither the history nor the metrics API has anything new.
     world.prometheus.stop_at(START);
-    world.world.memory.state().millicores = -1;
+    world.world.fake.state().millicores = -1;
     let mut last = 0;
     for minute in 1..12 {
         world.step(minute * 60).await;
@@ -285,7 +285,7 @@ async fn a_forecast_without_data_expires_after_three_steps_and_says_why() {
 async fn a_query_that_never_returns_delays_no_other_series() {
     let mut world = ForecastWorld::new("{}");
     let spec = format!("mode: Direct, minReplicas: 3, maxReplicas: 50, {CPU}, prediction: {{}}");
-    world.world.memory.put("slow", 3, &spec);
+    world.world.fake.put("slow", 3, &spec);
     world.prometheus.silence("slow");
     let web = SeriesKey {
         uid: "uid-web".to_owned(),
@@ -324,7 +324,7 @@ async fn a_forecast_from_an_old_query_is_not_used_while_the_new_query_fails() {
         world.prometheus.fail("broken");
         world.prometheus.fail("web");
         let annotation = "metric-query.autoscaling.crane.io/resource.cpu";
-        world.world.memory.edit("web", |ehpa| {
+        world.world.fake.edit("web", |ehpa| {
             let annotations = ehpa.metadata.annotations.get_or_insert_default();
             annotations.insert(annotation.to_owned(), query.to_owned());
         });

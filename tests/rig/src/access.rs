@@ -1,5 +1,5 @@
-//! What a test asks of a cluster beyond plain objects: namespaces, nodes, other identities,
-//! registered APIs, the CPU use of pods. Each is a few API calls; nothing here knows processes.
+//! The operations of a test on a cluster beyond plain objects: namespaces, nodes, other identities, registered APIs,
+//! the CPU usage of pods. Each is a few API calls.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -20,8 +20,8 @@ use crate::{
     wait::within,
 };
 
-/// How long nodes, registered APIs and the like may take.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// The timeout for nodes, registered APIs and the like.
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 impl Cluster {
     /// Makes a namespace, or does nothing when it exists, and returns its name.
@@ -54,11 +54,11 @@ impl Cluster {
                 Some(node) => Err(format!("{:?} is not", node.metadata.name)),
             }
         };
-        within(PATIENCE, "all nodes are ready", all_ready).await
+        within(TIMEOUT, "all nodes are ready", all_ready).await
     }
 
-    /// A client for somebody else: the API server sees `user` in `groups` (by impersonation; the
-    /// audit log names that user).
+    /// A client for another user: the API server sees `user` in `groups` (by impersonation; the audit log names that
+    /// user).
     ///
     /// # Errors
     /// When its kubeconfig cannot be written.
@@ -73,7 +73,7 @@ impl Cluster {
         client_of(&self.layout().write_kubeconfig(&file, &description)?).await
     }
 
-    /// A kubeconfig for an existing service account, with a token of a day: the identity that a
+    /// A kubeconfig for an existing service account, with a token that is valid for a day: the identity that a
     /// Deployment of that account would have, user `system:serviceaccount:NAMESPACE:NAME`.
     ///
     /// # Errors
@@ -84,7 +84,7 @@ impl Cluster {
             .write_kubeconfig(&format!("{namespace}-{name}"), &json!({"token": token}))
     }
 
-    /// A token of a day for an existing service account.
+    /// A token for an existing service account that is valid for a day.
     pub(crate) async fn service_account_token(&self, namespace: &str, name: &str) -> Result<Value> {
         let api: Api<ServiceAccount> = Api::namespaced(self.client(), namespace);
         let request = json!({
@@ -133,14 +133,14 @@ impl Cluster {
                 .await
                 .map_err(|no| no.to_string())?;
             available(&seen)?;
-            // The discovery of the group is what clients ask next.
+            // Clients request the discovery of the group next.
             let path = format!("/apis/{group}/{version}");
             self.client()
                 .request_text(http_get(&path))
                 .await
                 .map_err(|no| no.to_string())
         };
-        within(PATIENCE, &format!("the API {name} is available"), available)
+        within(TIMEOUT, &format!("the API {name} is available"), available)
             .await
             .map(drop)
     }
@@ -170,7 +170,7 @@ impl Cluster {
                 .patch(&name, &PatchParams::default(), &Patch::Merge(&patch))
                 .await;
             match patched {
-                // Gone since it was listed.
+                // Deleted since it was listed.
                 Err(kube::Error::Api(status)) if status.code == 404 => {}
                 other => drop(other.map_err(Error::api(format!("patch pod {namespace}/{name}")))?),
             }
@@ -198,7 +198,7 @@ fn node(name: &str, size: &NodeSize) -> Value {
     })
 }
 
-/// Ready, and without the taints that keep pods away at first.
+/// Ready, and without the taints of a new node.
 fn is_open(node: &Node) -> bool {
     let conditions = node
         .status

@@ -1,5 +1,4 @@
-//! The API server's audit log, as values: who did what to which object, and how it was answered.
-//! Requests only, no bodies.
+//! The API server's audit log as values: the user, the request and the response status. Requests only, no bodies.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -11,7 +10,7 @@ use crate::{Error, Result};
 /// One request that the API server has answered (or, for a watch, begun to answer).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditEvent {
-    /// When it came in.
+    /// The time of the request.
     pub time: Timestamp,
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`.
     pub verb: String,
@@ -31,18 +30,18 @@ pub struct AuditEvent {
     pub name: String,
     /// Path and query.
     pub uri: String,
-    /// HTTP status of the answer; 403 is a refused verb.
+    /// HTTP status of the response; 403 is a denied request.
     pub code: u16,
 }
 
 impl AuditEvent {
-    /// Whether it could change something.
+    /// Whether it is a write.
     #[must_use]
     pub fn is_write(&self) -> bool {
         !matches!(self.verb.as_str(), "get" | "list" | "watch")
     }
 
-    /// Whether it was a write that was carried out, not refused for a conflict or anything else.
+    /// Whether it is a write that succeeded.
     #[must_use]
     pub fn wrote(&self) -> bool {
         self.is_write() && self.code < 300
@@ -97,13 +96,13 @@ pub(crate) fn read(log: &Path) -> Result<Vec<AuditEvent>> {
 
 /// The last line is left out while it is being written.
 fn parse(text: &str) -> Result<Vec<AuditEvent>> {
-    let whole = text
+    let complete = text
         .rfind('\n')
         .and_then(|end| text.get(..end))
         .unwrap_or_default();
     let mut seen = BTreeSet::new();
     let mut events = Vec::new();
-    for line in whole.lines() {
+    for line in complete.lines() {
         let line: Line = serde_json::from_str(line).map_err(Error::json("an audit line"))?;
         if seen.insert(line.audit_id.clone()) {
             events.push(line.into());
@@ -136,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_watch_counts_once_and_a_half_written_line_not_at_all() {
+    fn a_watch_counts_once_and_a_half_written_line_is_ignored() {
         let watch = |stage: &str| {
             format!(
                 r#"{{"stage":"{stage}","auditID":"a","verb":"watch","requestURI":"/api/v1/pods?watch=1",

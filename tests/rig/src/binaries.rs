@@ -60,7 +60,7 @@ impl Component {
         !matches!(self, Self::Prometheus | Self::Promtool)
     }
 
-    /// Whether it is a face of the one `controlplane` program.
+    /// Whether it is a subcommand of the one `controlplane` program.
     const fn in_control_plane(self) -> bool {
         matches!(
             self,
@@ -132,8 +132,8 @@ impl Binaries {
     /// `KUBEBUILDER_ASSETS` names is used instead.
     ///
     /// # Errors
-    /// [`Error::NoGo`] when something must be built and there is no Go; [`Error::Build`] with the
-    /// compiler's words when it fails.
+    /// [`Error::NoGo`] when something must be built and there is no Go; [`Error::Build`] with the output of the
+    /// compiler when it fails.
     pub fn ensure() -> Result<Self> {
         static BUILT: Mutex<Option<Binaries>> = Mutex::new(None);
         let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
@@ -207,14 +207,14 @@ impl Module {
             ));
             lock_file.lock().map_err(Error::file("lock", &lock))?;
         }
-        // Somebody else may have built it while we waited. The lock falls with its file.
+        // Another process may have built it while we waited. The lock is released with its file.
         if !finished.is_dir() {
             self.build(&finished)?;
         }
         Ok(finished)
     }
 
-    /// A number that changes with everything that goes into the build.
+    /// A hash of everything that goes into the build.
     fn fingerprint(&self) -> Result<u64> {
         let mut hasher = DefaultHasher::new();
         (self.packages, self.ldflags).hash(&mut hasher);
@@ -229,7 +229,7 @@ impl Module {
         Ok(hasher.finish())
     }
 
-    /// Builds into a folder beside `finished`, and renames it when it is whole.
+    /// Builds into a folder beside `finished`, and renames it when it is complete.
     fn build(&self, finished: &Path) -> Result<()> {
         let partial = finished.with_extension("partial");
         drop(fs::remove_dir_all(&partial));
@@ -258,10 +258,10 @@ impl Module {
         Ok(())
     }
 
-    /// Runs Go, with a sign of life every ten seconds.
+    /// Runs Go, and prints its progress every ten seconds.
     #[expect(
         clippy::disallowed_methods,
-        reason = "how long a build takes is told to people only"
+        reason = "only messages to the user show how long a build takes"
     )]
     fn run(&self, go: &mut Command) -> Result<()> {
         let spawned = go
@@ -278,24 +278,24 @@ impl Module {
         })?;
         let lines = lines_of(process.stderr.take());
         let (begin, mut spoken) = (Instant::now(), Instant::now());
-        let mut said: Vec<String> = Vec::new();
+        let mut output_lines: Vec<String> = Vec::new();
         loop {
             match lines.recv_timeout(Duration::from_secs(1)) {
-                Ok(line) => said.push(line),
+                Ok(line) => output_lines.push(line),
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
                 Err(mpsc::RecvTimeoutError::Disconnected) => break,
             }
             if spoken.elapsed() >= Duration::from_secs(10) {
                 spoken = Instant::now();
-                say(&progress(self.what, begin.elapsed(), &said));
+                say(&progress(self.what, begin.elapsed(), &output_lines));
             }
         }
         let status = process.wait().map_err(Error::file("wait for", "go"))?;
         if status.success() {
             return Ok(());
         }
-        let output = said
-            .get(said.len().saturating_sub(30)..)
+        let output = output_lines
+            .get(output_lines.len().saturating_sub(30)..)
             .unwrap_or_default()
             .join("\n");
         Err(Error::Build {
@@ -307,9 +307,9 @@ impl Module {
 }
 
 /// One line about a build under way: `go build -v` names each package it has compiled.
-fn progress(what: &str, elapsed: Duration, said: &[String]) -> String {
-    let last = said.last().map(String::as_str).unwrap_or_default();
-    let (seconds, count) = (elapsed.as_secs(), said.len());
+fn progress(what: &str, elapsed: Duration, output_lines: &[String]) -> String {
+    let last = output_lines.last().map(String::as_str).unwrap_or_default();
+    let (seconds, count) = (elapsed.as_secs(), output_lines.len());
     format!("building {what}: {seconds} s, {count} packages and downloads, last {last}")
 }
 

@@ -1,5 +1,5 @@
-//! A running cluster: its processes, from the first certificate to the last kill. What a test does
-//! with the cluster's objects is in `access`; this file starts, stops and ends it.
+//! A running cluster: its processes, from the first certificate to the last kill. This file starts and stops it; what
+//! a test does with its objects is in `access`.
 
 use std::{
     collections::BTreeMap,
@@ -20,7 +20,7 @@ use crate::{
     wait::within,
 };
 
-/// How long a part may take to be ready on a busy machine.
+/// The time that a component may take to be ready on a busy machine.
 const READY: Duration = Duration::from_secs(90);
 
 /// A real Kubernetes cluster on loopback. It ends, with everything in it, when it is dropped; when
@@ -113,7 +113,7 @@ impl Cluster {
         self.layout.path()
     }
 
-    /// Every request answered so far, by anybody, in order.
+    /// Every request answered so far, by any client, in order.
     ///
     /// # Errors
     /// When the log cannot be read, or a line is not what the API server writes.
@@ -139,7 +139,7 @@ impl Cluster {
             if is_free(port) {
                 Ok(())
             } else {
-                Err("somebody listens")
+                Err("the port is in use")
             }
         };
         within(READY, &format!("port {port} of {component} is free"), free).await?;
@@ -194,7 +194,7 @@ impl Cluster {
         command
             .args(self.layout.flags(component, &self.options))
             .current_dir(self.folder())
-            // Nobody's own settings: kwok reads ~/.kwok.
+            // Ignores the settings of the user: kwok reads ~/.kwok.
             .env("HOME", self.folder());
         let child = Child::spawn(&command, &self.layout.log(component))?;
         self.processes().insert(component, child);
@@ -245,7 +245,7 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let kubeconfig = self.layout.kubeconfig("admin");
-            match dump::of_a_panic(self.folder(), &kubeconfig) {
+            match dump::after_panic(self.folder(), &kubeconfig) {
                 Ok(folder) => say(&format!(
                     "the state of the cluster is in {}",
                     folder.display()

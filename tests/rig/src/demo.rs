@@ -1,5 +1,5 @@
-//! The demo of `rig up`: the Deployment `php-apache` of the Kubernetes walkthrough, its past and
-//! its next day in Prometheus, and its load right now. It decides nothing about scaling.
+//! The demo of `rig up`: the Deployment `php-apache` of the Kubernetes walkthrough, its past and its next day in
+//! Prometheus, and its present load. It leaves scaling to the controllers.
 
 use std::{io::Write as _, time::Duration};
 
@@ -16,14 +16,11 @@ pub(crate) const PAST_POD: &str = "php-apache-7c5d8b9f6d-x2v9k";
 
 const DAY: f64 = 86_400.0;
 
-/// How often the load is shared out anew among the pods that run.
+/// The interval at which the load is shared among the running pods.
 pub(crate) const BEAT: Duration = Duration::from_secs(5);
 
 /// Unix seconds.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "people live by the clock on the wall"
-)]
+#[expect(clippy::disallowed_methods, reason = "the demo follows real time")]
 pub(crate) fn now() -> f64 {
     jiff::Timestamp::now().as_duration().as_secs_f64()
 }
@@ -33,12 +30,12 @@ pub(crate) fn history(demand: Option<&Demand>, now: f64) -> History {
     let Some(demand) = demand else {
         return History::new();
     };
-    let span = told(demand, now);
+    let span = sample_span(demand, now);
     History::new().cpu_usage(["default", PAST_POD, NAME], span, |at| demand.cores(at))
 }
 
-/// The instants of which Prometheus knows: on the minute, as scrapes of one target come.
-pub(crate) fn told(demand: &Demand, now: f64) -> Span {
+/// The instants of the samples in Prometheus: every full minute, as scrapes of one target.
+pub(crate) fn sample_span(demand: &Demand, now: f64) -> Span {
     Span {
         start: (demand.start() / 60.0).ceil() * 60.0,
         end: now + DAY,
@@ -51,7 +48,7 @@ pub(crate) async fn deploy(cluster: &Cluster) -> rig::Result<()> {
     cluster.put(&deployments, &deployment()).await.map(drop)
 }
 
-/// Shares the demand of the moment among the pods, for ever.
+/// Shares the present demand among the pods, forever.
 pub(crate) async fn drive(cluster: &Cluster, demand: &Demand) -> ! {
     let selector = format!("run={NAME}");
     let mut beat = tokio::time::interval(BEAT);
@@ -61,13 +58,13 @@ pub(crate) async fn drive(cluster: &Cluster, demand: &Demand) -> ! {
             .share_cpu("default", &selector, demand.cores(now()))
             .await;
         if let Err(failure) = shared {
-            // Somebody may be trying what happens without an API server: the next beat tries again.
-            complain(&failure);
+            // The API server may be stopped on purpose: the next pass retries.
+            print_error(&failure);
         }
     }
 }
 
-pub(crate) fn complain(failure: &rig::Error) {
+pub(crate) fn print_error(failure: &rig::Error) {
     drop(writeln!(std::io::stderr(), "rig: {failure}"));
 }
 

@@ -1,6 +1,5 @@
-//! The demo of `rig up --members N`: a hub, members of different size, the demo's Deployment in each
-//! of them, and its load shared over all pods of the fleet, as a global load balancer shares it. It
-//! decides nothing about scaling.
+//! The demo of `rig up --members N`: a hub, members of different size, the demo's Deployment in each of them, and its
+//! load shared over all pods of the fleet, as a global load balancer shares it. It leaves scaling to the controllers.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, api::ListParams};
@@ -12,33 +11,35 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 use crate::{demo, say};
 
-/// Where the hub keeps its members' Secrets, and a member the account that lets the hub in.
+/// The namespace of the members' Secrets in the hub, and of the hub's service account in a member.
 const SYSTEM: &str = "foretide-system";
-/// What a member lets the hub do.
-const RIGHTS: &str = include_str!("member.yaml");
-/// The account in `RIGHTS`.
+/// The permissions of the hub in a member.
+const PERMISSIONS: &str = include_str!("member.yaml");
+/// The account in `PERMISSIONS`.
 const ACCOUNT: &str = "foretide-hub";
-/// Cores of the members' nodes, over and over.
+/// Cores of the members' nodes, repeated in this order.
 const CORES: [&str; 3] = ["2", "4", "8"];
 
-/// Starts a fleet, tells how to use it, and drives its load for ever.
+/// Starts a fleet, prints how to use it, and drives its load forever.
 pub(crate) async fn keep(members: usize, demand: Option<&Demand>) -> rig::Result<()> {
     let fleet = Fleet::start(hub(), (1..=members).map(member).collect()).await?;
     let prometheus = Prometheus::start(&history(&fleet, demand)).await?;
     fleet.hub.namespace(SYSTEM).await?;
     for (name, member) in fleet.members() {
-        member.cluster.apply(RIGHTS).await?;
+        member.cluster.apply(PERMISSIONS).await?;
         demo::deploy(&member.cluster).await?;
         let kubeconfig = member.kubeconfig(SYSTEM, ACCOUNT).await?;
         let metadata = json!({"labels": {"foretide.io/region": name}});
-        fleet.enlist(name, SYSTEM, &kubeconfig, &metadata).await?;
+        fleet
+            .register_member(name, SYSTEM, &kubeconfig, &metadata)
+            .await?;
     }
-    tell(&fleet, &prometheus);
+    print_instructions(&fleet, &prometheus);
     match demand {
         Some(demand) => {
-            tokio::join!(obey(&fleet), drive(&fleet, demand));
+            tokio::join!(run_commands(&fleet), drive(&fleet, demand));
         }
-        None => obey(&fleet).await,
+        None => run_commands(&fleet).await,
     }
     std::future::pending().await
 }
@@ -59,12 +60,12 @@ fn member(number: usize) -> ClusterOptions {
         .nodes(1, NodeSize::new(cores.unwrap_or(&"2"), "64Gi", 110))
 }
 
-/// The demand of the past came from every member alike.
+/// In the past, every member had the same demand.
 fn history(fleet: &Fleet, demand: Option<&Demand>) -> History {
     let Some(demand) = demand else {
         return History::new();
     };
-    let span = demo::told(demand, demo::now());
+    let span = demo::sample_span(demand, demo::now());
     let container = ["default", demo::PAST_POD, demo::NAME];
     let members: Vec<&str> = fleet.members().map(|(name, _)| name).collect();
     let share = 1.0 / f64::from(u32::try_from(members.len()).unwrap_or(u32::MAX).max(1));
@@ -73,7 +74,7 @@ fn history(fleet: &Fleet, demand: Option<&Demand>) -> History {
     })
 }
 
-fn tell(fleet: &Fleet, prometheus: &Prometheus) {
+fn print_instructions(fleet: &Fleet, prometheus: &Prometheus) {
     say(&format!(
         "export KUBECONFIG={}\nexport FORETIDE_PROMETHEUS={}",
         fleet.hub.kubeconfig_path().display(),
@@ -96,22 +97,22 @@ fn tell(fleet: &Fleet, prometheus: &Prometheus) {
     ));
 }
 
-/// Blocks and opens the roads to members, as people type, until they end their input.
-async fn obey(fleet: &Fleet) {
+/// Runs `block` and `open` commands from standard input until it ends.
+async fn run_commands(fleet: &Fleet) {
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         let words: Vec<&str> = line.split_whitespace().collect();
         let named = |name: &str| fleet.members().find(|(member, _)| *member == name);
         match words.as_slice() {
-            ["block", name] if let Some((_, member)) = named(name) => member.black_hole(),
-            ["open", name] if let Some((_, member)) = named(name) => member.restore(),
+            ["block", name] if let Some((_, member)) = named(name) => member.block(),
+            ["open", name] if let Some((_, member)) = named(name) => member.unblock(),
             [] => {}
             _ => say("expected `block MEMBER` or `open MEMBER`"),
         }
     }
 }
 
-/// Shares the demand of the moment among the pods of the fleet, for ever.
+/// Shares the present demand among the pods of the fleet, forever.
 async fn drive(fleet: &Fleet, demand: &Demand) -> ! {
     let selector = format!("run={}", demo::NAME);
     let mut beat = tokio::time::interval(demo::BEAT);
@@ -119,7 +120,7 @@ async fn drive(fleet: &Fleet, demand: &Demand) -> ! {
         beat.tick().await;
         let mut serving = Vec::new();
         for (_, member) in fleet.members() {
-            // Who does not answer serves nobody just now.
+            // A member that does not answer receives no load.
             let pods = running(&member.cluster, &selector)
                 .await
                 .unwrap_or_default();
@@ -129,7 +130,7 @@ async fn drive(fleet: &Fleet, demand: &Demand) -> ! {
         for (cluster, pods) in serving.into_iter().filter(|(_, pods)| *pods > 0.0) {
             let cores = demand.cores(demo::now()) * pods / all;
             if let Err(failure) = cluster.share_cpu("default", &selector, cores).await {
-                demo::complain(&failure);
+                demo::print_error(&failure);
             }
         }
     }

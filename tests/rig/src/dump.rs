@@ -1,5 +1,5 @@
-//! What is left of a cluster whose test failed: all objects as JSON, and the logs of all parts. It
-//! does its best and leaves out what it cannot get.
+//! The state of a cluster whose test failed: all objects as JSON, and the logs of all components. What cannot be read
+//! is left out.
 
 use std::{
     fs,
@@ -17,9 +17,9 @@ use kube::{
 use crate::{Error, Result, cluster::client_of, place::failures};
 
 /// How long the dump of a failed test may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Copies logs, and nothing that holds a key.
+/// Copies logs, and no file that holds a key.
 pub(crate) fn logs(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to).map_err(Error::file("create", to))?;
     for entry in fs::read_dir(from)
@@ -71,7 +71,7 @@ async fn objects_of(client: &Client, resource: &ApiResource, to: &Path) -> Resul
 
 /// Dumps from inside an unwinding thread, which may or may not be in an async runtime: a thread
 /// with a runtime of its own does the work.
-pub(crate) fn of_a_panic(run: &Path, kubeconfig: &Path) -> Result<PathBuf> {
+pub(crate) fn after_panic(run: &Path, kubeconfig: &Path) -> Result<PathBuf> {
     let test = thread::current()
         .name()
         .unwrap_or("unnamed")
@@ -91,8 +91,8 @@ pub(crate) fn of_a_panic(run: &Path, kubeconfig: &Path) -> Result<PathBuf> {
         let runtime = runtime.map_err(Error::file("start a runtime for", &folder))?;
         runtime.block_on(async {
             let dumping = async { objects(&client_of(&kubeconfig).await?, &folder).await };
-            // Out of patience: what was written so far has to do.
-            tokio::time::timeout(PATIENCE, dumping)
+            // The time is up: what was written so far is the dump.
+            tokio::time::timeout(TIMEOUT, dumping)
                 .await
                 .unwrap_or(Ok(()))
         })

@@ -1,9 +1,8 @@
-//! What can go wrong when parts are built, started or asked. One enum for the whole crate, because
-//! its callers, tests and people, do the same with every one of them: read it. It never recovers.
+//! Errors of building, starting and querying components. One enum for the crate, because its callers only print them.
 
 use std::{fmt, io, path::PathBuf, time::Duration};
 
-/// A failure of the rig itself, in words that say what to do about it.
+/// A failure of the rig itself; its message says what to do.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -13,8 +12,8 @@ pub enum Error {
          install Go 1.26 or newer, or let KUBEBUILDER_ASSETS name a folder that has the binaries"
     )]
     NoGo,
-    /// `go build` ended with an error.
-    #[error("go could not build {what} in {folder}; it said:\n{output}")]
+    /// `go build` failed.
+    #[error("go could not build {what} in {folder}; its output:\n{output}")]
     Build {
         /// What was being built.
         what: &'static str,
@@ -26,11 +25,11 @@ pub enum Error {
     /// A file or folder could not be used.
     #[error("could not {action} {path}")]
     File {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
-        /// On which path.
+        /// Its path.
         path: PathBuf,
-        /// Why it failed.
+        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -39,7 +38,7 @@ pub enum Error {
     Spawn {
         /// Which program.
         program: String,
-        /// Why it failed.
+        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -57,17 +56,17 @@ pub enum Error {
         /// Last port tried.
         last: u16,
     },
-    /// Something did not come true before its deadline.
-    #[error("{what}: not so after {deadline:?}; last seen: {last}")]
+    /// A condition did not hold before its deadline.
+    #[error("{what}: not true after {deadline:?}; last state: {last}")]
     Deadline {
-        /// What was waited for.
+        /// The condition.
         what: String,
-        /// How long.
+        /// The deadline.
         deadline: Duration,
-        /// The last reason why not.
+        /// The last state.
         last: String,
     },
-    /// A component ended by itself, or never answered.
+    /// A component exited, or never answered.
     #[error("{component} is not ready: {reason}; its log ends with:\n{log}")]
     NotReady {
         /// Which component.
@@ -80,40 +79,40 @@ pub enum Error {
     /// The API server refused a request of the rig.
     #[error("the API server did not {action}")]
     Api {
-        /// What was asked.
+        /// The refused action.
         action: String,
-        /// Its answer.
+        /// The response.
         #[source]
         source: Box<kube::Error>,
     },
-    /// A kubeconfig of the rig's own making was refused by the client.
+    /// The client refused a kubeconfig that the rig made.
     #[error("the kubeconfig made for the cluster is not usable")]
     Kubeconfig(#[from] kube::config::KubeconfigError),
-    /// A kubeconfig led to no client.
+    /// No client could be made from a kubeconfig.
     #[error("no client for the cluster")]
     Client(#[source] Box<kube::Error>),
-    /// Prometheus did not answer, or with an error.
+    /// Prometheus did not answer, or answered with an error.
     #[error("prometheus did not answer {query}")]
     Query {
         /// The query or path.
         query: String,
-        /// Why it failed.
+        /// The cause.
         #[source]
         source: reqwest::Error,
     },
     /// A YAML text is not made of Kubernetes objects.
     #[error("not a manifest: {why}")]
     Manifest {
-        /// What is wrong with it.
+        /// The problem.
         why: String,
     },
-    /// An address that is none.
+    /// An invalid URL.
     #[error("not a URL: {0}")]
     Url(String),
     /// promtool did not accept a history.
     #[error("promtool did not accept the history: {output}")]
     History {
-        /// What promtool said.
+        /// The output of promtool.
         output: String,
     },
     /// A CSV history could not be read.
@@ -125,15 +124,15 @@ pub enum Error {
         path: PathBuf,
         /// One-based line.
         line: usize,
-        /// What stood there.
+        /// Its text.
         found: String,
     },
-    /// An audit line or a document of a component was not what it should be.
+    /// An audit line or a document of a component is not the expected JSON.
     #[error("{what} is not the JSON it should be")]
     Json {
         /// Which document.
         what: String,
-        /// Why not.
+        /// The cause.
         #[source]
         source: serde_json::Error,
     },
@@ -141,7 +140,7 @@ pub enum Error {
 
 // === impl Error ===
 
-/// The same words as for people, sources included: a test unwraps, and a panic prints this.
+/// Prints the message with its sources: a test unwraps, and the panic prints this.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")?;
@@ -189,11 +188,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_test_that_unwraps_is_told_what_to_install() {
-        let told = format!("{:?}", Error::NoGo);
+    fn an_unwrapped_error_names_what_to_install() {
+        let message = format!("{:?}", Error::NoGo);
         assert!(
-            told.starts_with("go is not on PATH") && told.contains("install Go"),
-            "{told}"
+            message.starts_with("go is not on PATH") && message.contains("install Go"),
+            "{message}"
         );
     }
 }

@@ -1,6 +1,5 @@
-//! A hub and its members: clusters of their own, started together, each member behind a road that
-//! can be blocked. It starts them and makes their Secrets; who may do what in a member, and what a
-//! fleet is for, is the affair of whoever asks.
+//! A hub and its members: separate clusters, started together, each member behind a relay that can be blocked. It
+//! starts them and makes their Secrets; permissions in a member and the use of the fleet are left to the caller.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -12,27 +11,27 @@ use tokio::task::JoinSet;
 
 use crate::{Cluster, ClusterOptions, Component, Error, Result, relay::Relay};
 
-/// The label by which member Secrets are known, as multicluster-runtime has it.
+/// The label of member Secrets, as in multicluster-runtime.
 const MEMBER_LABEL: &str = "sigs.k8s.io/multicluster-runtime-kubeconfig";
 
 /// A hub and members by name, all of them real clusters.
 #[derive(Debug)]
 pub struct Fleet {
-    /// Where people ask.
+    /// The hub, where federated objects are.
     pub hub: Cluster,
     members: BTreeMap<String, Member>,
 }
 
-/// A member cluster, and the road that others take to its API server.
+/// A member cluster, and the relay through which others reach its API server.
 #[derive(Debug)]
 pub struct Member {
-    /// The cluster itself; its own clients never take the road.
+    /// The cluster itself; its own clients bypass the relay.
     pub cluster: Cluster,
     relay: Relay,
 }
 
 impl Fleet {
-    /// Starts all clusters at once. Members are called as their options are.
+    /// Starts all clusters at once. Members have the names of their options.
     ///
     /// # Errors
     /// As [`Cluster::start`], of the first cluster that fails.
@@ -71,13 +70,12 @@ impl Fleet {
         found.unwrap_or_else(|| panic!("no member is called {name}"))
     }
 
-    /// Makes a member known to the hub: a Secret of its name in `namespace`, with a kubeconfig that
-    /// takes the road. `metadata` may hold labels and annotations. Called again it replaces
-    /// the Secret: a rotation.
+    /// Registers a member with the hub: a Secret of its name in `namespace`, with a kubeconfig that goes through the
+    /// relay. `metadata` may hold labels and annotations. A repeated call replaces the Secret: a rotation.
     ///
     /// # Errors
     /// When the hub refuses.
-    pub async fn enlist(
+    pub async fn register_member(
         &self,
         name: &str,
         namespace: &str,
@@ -109,8 +107,8 @@ impl Member {
         Ok(Self { cluster, relay })
     }
 
-    /// A kubeconfig over the road for an existing service account, with a token of a day and
-    /// everything inside.
+    /// A self-contained kubeconfig through the relay for an existing service account, with a token that is valid for a
+    /// day.
     ///
     /// # Errors
     /// When the account does not exist.
@@ -123,7 +121,7 @@ impl Member {
         Ok(pki.kubeconfig(&self.server(), &json!({"token": token})))
     }
 
-    /// A kubeconfig over the road that may do everything.
+    /// A kubeconfig through the relay with all permissions.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -131,16 +129,16 @@ impl Member {
         let layout = self.cluster.layout();
         let admin = layout.pki.client("admin", Some("system:masters"))?;
         let content = layout.pki.kubeconfig(&self.server(), &admin.user());
-        layout.folder.write("road.kubeconfig", content)
+        layout.folder.write("relay.kubeconfig", content)
     }
 
-    /// Blocks the road: connections are accepted and hang, those that exist fall silent.
-    pub fn black_hole(&self) {
+    /// Blocks the relay: connections are accepted and hang, and existing ones transfer nothing.
+    pub fn block(&self) {
         self.relay.set_open(false);
     }
 
-    /// Opens the road again.
-    pub fn restore(&self) {
+    /// Unblocks the relay.
+    pub fn unblock(&self) {
         self.relay.set_open(true);
     }
 

@@ -1,5 +1,5 @@
-//! Series for Prometheus to have known all along, and the CSV form in which people keep demand.
-//! Numbers and text only; [`Prometheus`](crate::Prometheus) turns them into blocks.
+//! Series that Prometheus has from the start, and the CSV form of demand. Numbers and text only;
+//! [`Prometheus`](crate::Prometheus) turns them into blocks.
 
 use std::{collections::BTreeMap, fmt::Write as _, path::Path};
 
@@ -110,7 +110,7 @@ impl History {
         )
     }
 
-    /// Whether there is nothing to tell.
+    /// Whether it has no series.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.families.is_empty()
@@ -208,8 +208,8 @@ fn render(labels: &BTreeMap<String, String>) -> String {
     pairs.collect::<Vec<_>>().join(",")
 }
 
-/// Demand over days, read from a CSV, that goes on for ever: outside its own days it repeats its
-/// first or last one, at the same time of day (UTC).
+/// Demand over days, read from a CSV and repeated forever: before its first day it repeats the first and after its
+/// last day the last, at the same time of day (UTC).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Demand {
     points: Vec<(f64, f64)>,
@@ -303,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_history_is_written_family_by_family_with_escaped_labels() {
+    fn a_history_is_written_by_family_with_escaped_labels() {
         let span = Span {
             start: 10.0,
             end: 30.0,

@@ -1,6 +1,6 @@
-//! What kwok is told: how nodes and pods live, and what their containers use. The usage of a pod is
-//! what its annotations say, so that a test sets it with a patch. Text for kwok 0.8 only; it starts
-//! nothing.
+//! The configuration of kwok: the life cycle of nodes and pods, and the usage of their containers. The usage of a pod
+//! is set by its annotations, so that a test changes it with a patch. The format is that of kwok 0.8; `cluster` starts
+//! the process.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ pub const CPU_ANNOTATION: &str = "rig/cpu";
 /// The same for memory (`128Mi`); without it 1Mi.
 pub const MEMORY_ANNOTATION: &str = "rig/memory";
 
-/// With the value `false` on a pod, it runs but does not become ready. Read when the pod starts; to
-/// change a pod's readiness later, patch its status: nobody writes over it.
+/// With the value `false` on a pod, it runs but does not become ready. Read when the pod starts; to change a pod's
+/// readiness later, patch its status: nothing overwrites it.
 pub const READY_ANNOTATION: &str = "rig/ready";
 
-/// Where the resource metrics of a node are served, in the words of its annotation.
+/// The path of the resource metrics of a node, with the placeholders of its annotation.
 pub(crate) fn metrics_path(node: &str) -> String {
     format!("/metrics/nodes/{node}/metrics/resource")
 }
@@ -99,7 +99,7 @@ phase: Running
     )
 }
 
-/// The lease is the sign of life; the status is only renewed now and then.
+/// The lease is the heartbeat; the status is only renewed now and then.
 fn node_heartbeat() -> Value {
     stage(
         "node-heartbeat",

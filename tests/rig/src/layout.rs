@@ -1,5 +1,5 @@
-//! The files and flags of one cluster: who listens where, with which certificate, told what. Pure
-//! but for writing its files; it starts nothing.
+//! The files, ports and flags of the components of one cluster. Pure except for writing its files; `cluster` starts
+//! the processes.
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
@@ -99,7 +99,7 @@ impl Layout {
         format!("https://127.0.0.1:{}", self.port(Component::KubeApiserver))
     }
 
-    /// The port of a part; 0 for one that is not among the options.
+    /// The port of a component; 0 for one that is not among the options.
     pub(crate) fn port(&self, component: Component) -> u16 {
         self.ports.get(&component).copied().unwrap_or_default()
     }
@@ -124,7 +124,7 @@ impl Layout {
         self.path().join(name).display().to_string()
     }
 
-    /// The flags of a part.
+    /// The flags of a component.
     pub(crate) fn flags(&self, component: Component, options: &ClusterOptions) -> Vec<String> {
         match component {
             Component::Etcd => self.etcd(),
@@ -152,8 +152,7 @@ impl Layout {
         ]
     }
 
-    /// The admission plugin `ServiceAccount` is off: pods would wait for a token volume that no
-    /// kubelet mounts.
+    /// The admission plugin `ServiceAccount` is off: pods would wait for a token volume that no kubelet mounts.
     fn apiserver(&self) -> Vec<String> {
         let fixed = "--bind-address=127.0.0.1 --advertise-address=127.0.0.1 \
             --service-account-issuer=https://kubernetes.default.svc --authorization-mode=RBAC \
@@ -188,7 +187,7 @@ impl Layout {
         flags
     }
 
-    /// What controller-manager and scheduler share: identity, port, no election.
+    /// The flags that controller-manager and scheduler share: identity, port, no election.
     fn serving(&self, component: Component) -> Vec<String> {
         let kubeconfig = self.kubeconfig(component.name()).display().to_string();
         let mut flags = three_kubeconfigs(&kubeconfig);
@@ -274,8 +273,8 @@ fn hpa_flag(name: &str, value: Duration) -> String {
     format!("--horizontal-pod-autoscaler-{name}={}ms", value.as_millis())
 }
 
-/// Who did what to which object: everything once, without bodies. A watch is written when it
-/// starts too, for it ends only with the test.
+/// The audit policy: every request once, without bodies. A watch is also logged when it starts, because it ends only
+/// with the test.
 fn audit_policy() -> Value {
     json!({
         "apiVersion": "audit.k8s.io/v1",

@@ -1,22 +1,20 @@
-//! A real Kubernetes control plane and Prometheus on loopback, for tests and for people.
+//! A real Kubernetes control plane and Prometheus on loopback, for tests and demos.
 //!
 //! [`Cluster::start`] gives etcd, kube-apiserver, kube-controller-manager, kube-scheduler, simulated
 //! nodes (kwok) and, on request, metrics-server: each the real program, built from the Go modules
 //! pinned in `go/` on first use ([`Binaries::ensure`]; `rig build` does it ahead). Only containers
 //! are simulated: pods become ready without running anything, after [`ClusterOptions::pod_startup`],
 //! and use what their annotation [`CPU_ANNOTATION`] says. [`Prometheus::start`] gives a Prometheus
-//! that knows a [`History`], the future part of it too. [`FakeMetrics`] serves metric APIs from a
-//! table where a test needs an exact reading. [`Fleet::start`] gives a hub and members, each behind a
-//! road that can be blocked.
+//! that has a [`History`], including its future part. [`FakeMetrics`] serves metric APIs from a table where a test
+//! needs an exact value. [`Fleet::start`] gives a hub and members, each behind a relay that can be blocked.
 //!
-//! Everything listens on free ports of 127.0.0.1 and any number runs at once (a cluster takes some
-//! 700 MB and starts in three to five seconds). All of it ends with its value, and with the process
-//! however that ends. A cluster dropped by a panic leaves its objects and logs in [`failures`]; so a
-//! test should own its cluster and `unwrap`, not return errors. Two switches: `RIG_KEEP=1` keeps the folders of all
-//! runs, `KUBEBUILDER_ASSETS` names a folder of ready-made programs.
+//! Everything listens on free ports of 127.0.0.1 and any number runs at once (a cluster takes about 700 MB and starts
+//! in three to five seconds). Each part stops when its value is dropped, and when the process ends in any way. A
+//! cluster dropped by a panic leaves its objects and logs in [`failures`]; so a test should own its cluster and
+//! `unwrap`, not return errors. Two environment variables: `RIG_KEEP=1` keeps the folders of all runs,
+//! `KUBEBUILDER_ASSETS` names a folder of existing programs.
 //!
-//! The clock of these programs is the clock on the wall: a test waits on conditions with
-//! [`eventually`], never for a time.
+//! These programs run in real time: a test waits for conditions with [`eventually`], never for a fixed time.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -50,14 +48,14 @@
 //! })
 //! .await;
 //!
-//! // Two days of a daily wave, one of them yet to come when `now` lies in the middle.
+//! // Two days of a daily wave; the second is in the future when `now` lies in the middle.
 //! let now = 1_767_225_600.0;
 //! let span = Span { start: now - 86_400.0, end: now + 86_400.0, step: 60.0 };
 //! let wave = |at: f64| 1.0 + (at / 86_400.0 * std::f64::consts::TAU).sin();
 //! let history = History::new().cpu_usage(["shop", "web-7c5d8b9f6d-x2v9k", "web"], span, wave);
 //! let prometheus = Prometheus::start(&history).await.unwrap();
 //!
-//! // The controller under test runs with the rights of its ServiceAccount, and no others.
+//! // The controller under test runs with the permissions of its ServiceAccount, and no others.
 //! cluster.namespace("foretide-system").await.unwrap();
 //! cluster.apply(&std::fs::read_to_string("deploy/rbac.yaml").unwrap()).await.unwrap();
 //! let kubeconfig = cluster.service_account_kubeconfig("foretide-system", "foretide").await;
@@ -100,7 +98,7 @@ pub use place::failures;
 pub use prometheus::Prometheus;
 pub use wait::eventually;
 
-/// Makes ring the provider of rustls for this process, unless somebody chose before.
+/// Makes ring the provider of rustls for this process, unless one is installed.
 pub(crate) fn install_crypto() {
     drop(rustls::crypto::ring::default_provider().install_default());
 }

@@ -1,6 +1,6 @@
-//! Keeps a cluster or a fleet, and a Prometheus, running for people: `rig up`. The demo they find in
-//! it is one Deployment (one in each member) under a repeating daily load, with history in
-//! Prometheus that reaches a day ahead. Nothing here is used by tests.
+//! `rig up`: keeps a cluster or a fleet, and a Prometheus, running for users. The demo in it is one Deployment (one in
+//! each member) under a repeating daily load, with history in Prometheus that reaches a day ahead. Tests do not use
+//! it.
 
 mod demo;
 mod demo_fleet;
@@ -55,7 +55,7 @@ async fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            say(&format!("rig: {}", in_full(&failure)));
+            say(&format!("rig: {}", with_sources(&failure)));
             ExitCode::FAILURE
         }
     }
@@ -63,7 +63,7 @@ async fn main() -> ExitCode {
 
 impl Up {
     async fn run(self) -> rig::Result<()> {
-        // Asked for first: Ctrl-C while things start must clean up too.
+        // Installed first: Ctrl-C during startup must clean up as well.
         let interrupt = tokio::signal::ctrl_c();
         tokio::select! {
             outcome = self.keep() => outcome,
@@ -103,13 +103,13 @@ impl Up {
     }
 }
 
-/// A line on standard output; a reader that is gone is no failure.
+/// Prints a line on standard output; a closed reader is no failure.
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     drop(writeln!(out, "{line}").and_then(|()| out.flush()));
 }
 
-fn in_full(failure: &dyn std::error::Error) -> String {
+fn with_sources(failure: &dyn std::error::Error) -> String {
     let mut text = failure.to_string();
     let mut next = failure.source();
     while let Some(source) = next {

@@ -1,5 +1,5 @@
-//! YAML as `kubectl apply --server-side` takes it: several documents of any kind, in the order they
-//! stand. It reads and applies; what must hold afterwards is the test's affair.
+//! Applies YAML as `kubectl apply --server-side` does: several documents of any kind, in their order. It leaves checks
+//! of the result to the test.
 
 use std::{fmt::Debug, time::Duration};
 
@@ -89,7 +89,7 @@ impl Cluster {
     }
 }
 
-/// How a kind is served, waiting for it when it was defined just now.
+/// The resource of a kind; waits for one that was defined just now.
 async fn served(client: &Client, kind: &GroupVersionKind) -> Result<(ApiResource, Scope)> {
     let what = format!("{}/{} {} is served", kind.group, kind.version, kind.kind);
     let found = within(SERVED, &what, || pinned_kind(client, kind)).await?;

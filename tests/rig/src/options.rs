@@ -1,4 +1,4 @@
-//! What a cluster should be like. Values only; [`Cluster::start`](crate::Cluster::start) reads them.
+//! The options of a cluster. Values only; [`Cluster::start`](crate::Cluster::start) reads them.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -8,26 +8,26 @@ use crate::Component;
 /// pods ready at once, the HPA controller every two seconds, no metrics-server.
 #[derive(Debug, Clone)]
 pub struct ClusterOptions {
-    /// A word for folders and messages.
+    /// A name for folders and messages.
     pub name: String,
-    /// The parts to run. etcd and kube-apiserver always run; Prometheus is no part of a cluster.
+    /// The components to run. etcd and kube-apiserver always run; Prometheus is not part of a cluster.
     pub components: BTreeSet<Component>,
     /// The nodes, `node-0` first.
     pub nodes: Vec<NodeSize>,
-    /// From a pod's scheduling to its being Running and Ready.
+    /// The time from a pod's scheduling until it is Running and Ready.
     pub pod_startup: Duration,
     /// Flags of the HPA controller.
     pub hpa: HpaFlags,
 }
 
-/// What a node offers to pods, as Kubernetes quantities.
+/// The allocatable resources of a node, as Kubernetes quantities.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeSize {
     /// Allocatable CPU.
     pub cpu: String,
     /// Allocatable memory.
     pub memory: String,
-    /// How many pods fit.
+    /// Number of pods that fit.
     pub pods: u32,
 }
 
@@ -63,7 +63,7 @@ impl Default for ClusterOptions {
 }
 
 impl ClusterOptions {
-    /// The default under a name of its own.
+    /// The default with this name.
     #[must_use]
     pub fn named(name: &str) -> Self {
         Self {
@@ -72,14 +72,14 @@ impl ClusterOptions {
         }
     }
 
-    /// Runs this part too.
+    /// Adds this component.
     #[must_use]
     pub fn with(mut self, component: Component) -> Self {
         self.components.insert(component);
         self
     }
 
-    /// Does not run this part.
+    /// Removes this component.
     #[must_use]
     pub fn without(mut self, component: Component) -> Self {
         self.components.remove(&component);
@@ -93,14 +93,14 @@ impl ClusterOptions {
         self
     }
 
-    /// Pods that take this long to become ready.
+    /// Sets the time that pods take to become ready.
     #[must_use]
     pub fn pod_startup(mut self, startup: Duration) -> Self {
         self.pod_startup = startup;
         self
     }
 
-    /// These flags for the HPA controller.
+    /// Sets the flags of the HPA controller.
     #[must_use]
     pub fn hpa(mut self, flags: HpaFlags) -> Self {
         self.hpa = flags;
@@ -121,7 +121,7 @@ impl NodeSize {
 }
 
 impl HpaFlags {
-    /// Quick enough for a test: 2 s, 10 s, 2 s, 1 s.
+    /// Short periods for tests: 2 s, 10 s, 2 s, 1 s.
     #[must_use]
     pub const fn quick() -> Self {
         Self {

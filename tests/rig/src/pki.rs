@@ -1,5 +1,5 @@
-//! Certificates of one cluster: a CA that lives as long as the cluster, servers on loopback, clients
-//! known by their names. Nothing here is meant to be secret or to last.
+//! Certificates of one cluster: a CA that lives as long as the cluster, servers on loopback, and named clients.
+//! Nothing here is secret or lasting.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use rcgen::{

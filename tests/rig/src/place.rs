@@ -1,6 +1,5 @@
-//! Where the rig keeps what it makes: binaries, the folder of each run, what is left of a failure;
-//! and the two things it takes from the process around it, environment and standard error. Nothing
-//! else in this crate reads the environment.
+//! The files that the rig makes: binaries, the folder of each run, dumps of failures; and the two things that it uses
+//! of its process, environment and standard error. Nothing else in this crate reads the environment.
 
 use std::{
     fs,
@@ -20,8 +19,8 @@ pub(crate) fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// A line for the person who waits. libtest captures the print macros, not the stream itself, so
-/// this is seen while a test runs.
+/// Prints a line for the user. libtest captures the print macros, not the stream itself, so this line appears while a
+/// test runs.
 pub(crate) fn say(line: &str) {
     // One write, so that lines of tests that run at once do not mix; a closed stream is no failure.
     drop(std::io::stderr().write_all(format!("rig: {line}\n").as_bytes()));
@@ -55,11 +54,11 @@ pub(crate) struct RunFolder {
 }
 
 impl RunFolder {
-    /// Makes `target/rig/run/<pid>-<n>-<name>`, and sweeps what killed processes left behind.
+    /// Makes `target/rig/run/<pid>-<n>-<name>`, and removes the folders of killed processes.
     pub(crate) fn new(name: &str) -> Result<Self> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let runs = root().join("run");
-        sweep(&runs);
+        remove_stale(&runs);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = runs.join(format!("{}-{number}-{name}", std::process::id()));
         fs::create_dir_all(&path).map_err(Error::file("create", &path))?;
@@ -81,7 +80,7 @@ impl RunFolder {
 impl Drop for RunFolder {
     fn drop(&mut self) {
         if environment("RIG_KEEP").is_some() {
-            // The file tells later runs not to sweep this folder.
+            // The file tells later runs to keep this folder.
             drop(fs::write(self.path.join("keep"), ""));
             say(&format!("kept {}", self.path.display()));
         } else {
@@ -90,8 +89,8 @@ impl Drop for RunFolder {
     }
 }
 
-/// Removes the run folders of processes that are gone. Only where `/proc` can tell.
-fn sweep(runs: &Path) {
+/// Removes the run folders of processes that no longer run. Needs `/proc`.
+fn remove_stale(runs: &Path) {
     if !Path::new("/proc/self").exists() {
         return;
     }

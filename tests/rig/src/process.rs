@@ -1,6 +1,5 @@
-//! Child processes that cannot outlive the test: killed when dropped, and by the kernel when the
-//! test process itself is killed (through `setpriv --pdeathsig`, where util-linux has it). Also the
-//! loopback ports they listen on. It knows nothing about what the children are.
+//! Child processes that cannot outlive the test: killed when dropped, and by the kernel when the test process itself
+//! is killed (through `setpriv --pdeathsig`, where util-linux has it). Also the loopback ports that they listen on.
 
 use std::{
     collections::BTreeSet,
@@ -26,7 +25,7 @@ impl Child {
     pub(crate) fn spawn(command: &Command, log: &Path) -> Result<Self> {
         let program = command.get_program().to_string_lossy().into_owned();
         let open = || fs::OpenOptions::new().create(true).append(true).open(log);
-        let mut command = bound_to_us(command);
+        let mut command = killed_with_parent(command);
         command
             .stdin(Stdio::null())
             .stdout(open().map_err(Error::file("open", log))?)
@@ -39,7 +38,7 @@ impl Child {
         })
     }
 
-    /// How the child ended, if it did.
+    /// The exit status of the child, if it has exited.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.process.try_wait().ok().flatten()
     }
@@ -49,9 +48,9 @@ impl Child {
         tail(&self.log, 25)
     }
 
-    /// Asks the kernel to end it, at once and without a farewell.
+    /// Kills it at once, with SIGKILL.
     pub(crate) fn kill(&mut self) {
-        // An error means that it is gone already.
+        // An error means that it has exited already.
         drop(self.process.kill());
     }
 }
@@ -74,7 +73,7 @@ pub(crate) fn tail(file: &Path, lines: usize) -> String {
 }
 
 /// The same command, run so that the kernel kills it when we end.
-fn bound_to_us(command: &Command) -> Command {
+fn killed_with_parent(command: &Command) -> Command {
     static SETPRIV: LazyLock<bool> = LazyLock::new(|| {
         let probe = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "true"])
@@ -112,7 +111,7 @@ fn spawn_from_lasting_thread(command: Command) -> io::Result<std::process::Child
         let (orders, incoming) = mpsc::channel::<Order>();
         thread::spawn(move || {
             for (mut command, answer) in incoming {
-                // Who ordered is waiting; if it panicked meanwhile, the child dies with the answer.
+                // The caller waits; if it has panicked meanwhile, the child is dropped and killed with the result.
                 drop(answer.send(command.spawn()));
             }
         });
@@ -124,11 +123,11 @@ fn spawn_from_lasting_thread(command: Command) -> io::Result<std::process::Child
     result.recv().map_err(|_| gone())?
 }
 
-/// First and last port that the rig hands out: below Linux's ephemeral range (32768 on), so that no
-/// outgoing connection takes the port of a server while it is down.
+/// First and last port that the rig uses: below Linux's ephemeral range (32768 on), so that no outgoing connection
+/// takes the port of a server while it is down.
 const PORTS: (u16, u16) = (18_000, 31_999);
 
-/// A port on 127.0.0.1 that nobody listens on, never handed out twice by this process.
+/// A port on 127.0.0.1 without a listener, never returned twice by this process.
 pub(crate) fn free_port() -> Result<u16> {
     static TAKEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -150,7 +149,7 @@ pub(crate) fn free_port() -> Result<u16> {
     Err(Error::NoPort { first, last })
 }
 
-/// Whether nobody listens on this port of 127.0.0.1.
+/// Whether this port of 127.0.0.1 has no listener.
 pub(crate) fn is_free(port: u16) -> bool {
     TcpListener::bind(("127.0.0.1", port)).is_ok()
 }

@@ -96,7 +96,7 @@ impl Prometheus {
             if is_free(port) {
                 Ok(())
             } else {
-                Err("somebody listens")
+                Err("the port is in use")
             }
         };
         within(READY, &format!("port {port} of prometheus is free"), free).await?;
@@ -122,7 +122,7 @@ impl Prometheus {
             })
     }
 
-    /// Adds a history to what it holds. It is away for about a second.
+    /// Adds a history to what it holds. It is unavailable for about a second.
     ///
     /// # Errors
     /// As [`Prometheus::start`].

@@ -1,6 +1,6 @@
-//! A road to a server that can be blocked: a TCP relay on loopback. Blocked, it still accepts, and
-//! then nothing moves, on old connections and on new ones: what a client sees of a peer behind a
-//! broken network, which refuses nothing. It knows nothing of what it carries.
+//! A TCP relay on loopback that can be blocked. While blocked it still accepts connections, but no data moves, on old
+//! connections or new ones: what a client sees of a peer behind a broken network, which refuses nothing. The relay
+//! does not interpret the data.
 
 use std::net::SocketAddr;
 
@@ -22,7 +22,7 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// An open road to 127.0.0.1:`target`.
+    /// An unblocked relay to 127.0.0.1:`target`.
     pub(crate) async fn to(target: u16) -> Result<Self> {
         let failed = Error::file("listen on", "127.0.0.1");
         let listener = match TcpListener::bind(("127.0.0.1", 0)).await {
@@ -40,7 +40,7 @@ impl Relay {
         self.port
     }
 
-    /// From now on nothing moves, or everything does again: what was on its way then arrives.
+    /// Blocks or unblocks it: data in transit arrives once it is unblocked.
     pub(crate) fn set_open(&self, open: bool) {
         self.open.send_replace(open);
     }
@@ -60,7 +60,7 @@ async fn serve(listener: TcpListener, target: u16, gate: watch::Receiver<bool>) 
     }
 }
 
-/// Joins a client with the server. A server that is not there closes the connection.
+/// Connects a client with the server. Without a server the connection is closed.
 async fn connect(client: TcpStream, target: u16, mut gate: watch::Receiver<bool>) {
     if !is_open(&mut gate).await {
         return;
@@ -77,12 +77,12 @@ async fn connect(client: TcpStream, target: u16, mut gate: watch::Receiver<bool>
     );
 }
 
-/// Waits until the road is open; false when there is no relay any more.
+/// Waits until the relay is unblocked; false when it was dropped.
 async fn is_open(gate: &mut watch::Receiver<bool>) -> bool {
     gate.wait_for(|open| *open).await.is_ok()
 }
 
-/// Moves bytes one way until either end is closed, or the relay is gone.
+/// Copies bytes in one direction until either end is closed, or the relay is dropped.
 async fn carry<R, W>(mut from: R, mut to: W, mut gate: watch::Receiver<bool>)
 where
     R: AsyncRead + Unpin,
@@ -92,7 +92,7 @@ where
     loop {
         let read = tokio::select! {
             read = from.read(&mut buffer) => read.unwrap_or_default(),
-            // The relay is gone, and with it the road.
+            // The relay was dropped.
             _ = gate.wait_for(|_| false) => return,
         };
         if !is_open(&mut gate).await {
@@ -129,7 +129,7 @@ mod tests {
         port
     }
 
-    /// What comes within so many milliseconds.
+    /// The byte that arrives within this number of milliseconds.
     async fn within(millis: u64, stream: &mut TcpStream) -> Option<u8> {
         let answer = tokio::time::timeout(Duration::from_millis(millis), stream.read_u8()).await;
         answer.ok().and_then(Result::ok)
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_blocked_road_accepts_and_is_silent_and_once_open_delivers_what_was_sent() {
+    async fn a_blocked_relay_accepts_connections_and_delivers_the_data_once_unblocked() {
         let relay = Relay::to(echo().await).await.unwrap();
         let connect = || TcpStream::connect(("127.0.0.1", relay.port()));
         let mut old = connect().await.unwrap();
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_is_not_there_closes_the_connection_at_once() {
+    async fn a_missing_server_closes_the_connection_at_once() {
         let relay = Relay::to(1).await.unwrap();
         let mut stream = TcpStream::connect(("127.0.0.1", relay.port()))
             .await

@@ -1,11 +1,11 @@
-//! Waiting on conditions, never on time: poll until it is so, or say what was last seen. The only
-//! place of the rig that lets time pass.
+//! Waits for conditions, never for a fixed time: polls until the condition holds, or reports the last state. Nothing
+//! else in the rig sleeps.
 
 use std::{fmt::Display, future::Future, panic::Location, time::Duration};
 
 use crate::{Error, Result};
 
-/// How often a condition is looked at.
+/// The polling interval.
 const PAUSE: Duration = Duration::from_millis(150);
 
 /// Waits until `check` returns `Ok`, and returns its value. `Err` means "not yet, because".
@@ -35,7 +35,7 @@ where
     }
 }
 
-/// As [`eventually`], with the failure as a value.
+/// Like [`eventually`], with the failure as a value.
 pub(crate) fn within<T, E, F, Fut>(
     deadline: Duration,
     what: &str,

@@ -1,5 +1,5 @@
-//! The rig itself: that a cluster is whole, does what its methods say, and leaves what a person
-//! needs after a failure.
+//! Tests of the rig's cluster: it is complete, its methods do what they document, and a failure leaves the dump that a
+//! user needs.
 
 use std::time::Duration;
 
@@ -94,7 +94,7 @@ async fn desired(client: Client, namespace: &str, deadline: Duration, expected: 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn full_nodes_leave_pods_pending_and_the_api_server_comes_back_with_its_data() {
+async fn full_nodes_leave_pods_pending_and_the_api_server_restarts_with_its_data() {
     let options = ClusterOptions::named("small").nodes(1, NodeSize::new("1", "4Gi", 110));
     let cluster = Cluster::start(options).await.unwrap();
     let namespace = cluster.namespace("shop").await.unwrap();
@@ -130,7 +130,7 @@ fn api_only(name: &str) -> ClusterOptions {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn other_identities_have_only_their_own_rights_and_the_audit_log_tells() {
+async fn other_identities_have_only_their_own_permissions_and_appear_in_the_audit_log() {
     let cluster = Cluster::start(api_only("rbac")).await.unwrap();
     let accounts: Api<ServiceAccount> = Api::namespaced(cluster.client(), "default");
     cluster
@@ -201,7 +201,7 @@ spec: {containers: [{name: c, image: i}]}
 ";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn manifests_are_applied_and_pods_take_their_time_and_may_stay_unready() {
+async fn manifests_are_applied_and_pods_start_slowly_or_stay_unready() {
     let options = ClusterOptions::named("manifests").pod_startup(Duration::from_secs(3));
     let cluster = Cluster::start(options).await.unwrap();
     cluster.apply(WORKLOAD).await.unwrap();
@@ -227,7 +227,7 @@ async fn manifests_are_applied_and_pods_take_their_time_and_may_stay_unready() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_test_that_fails_leaves_objects_and_logs_behind() {
+async fn a_failing_test_leaves_objects_and_logs() {
     let cluster = Cluster::start(api_only("failing")).await.unwrap();
     let run = cluster.folder().to_path_buf();
     let left = format!(
@@ -283,7 +283,7 @@ struct Faked {
 }
 
 impl Faked {
-    /// With no stabilization, so that each step shows at once.
+    /// Without stabilization, so that each step takes effect at once.
     async fn start() -> rig::Result<Self> {
         let flags = HpaFlags {
             downscale_stabilization: Duration::ZERO,
@@ -362,7 +362,7 @@ async fn the_hpa_controller_reads_every_kind_of_metric_from_the_fake() {
         .scales_by(json!({"type": "Object", "object": of_object}), 11)
         .await;
 
-    // (70 + 65) / 10 = 14: the other queue is not meant.
+    // (70 + 65) / 10 = 14: the selector does not match the other queue.
     let series = [("70", "orders"), ("65", "orders"), ("500", "mail")];
     let series = series.map(|(value, name)| Reading::new(value).label("name", name));
     faked.fake.set_external("shop", "queue", series.to_vec());

@@ -1,10 +1,10 @@
-//! A fleet: that its members are clusters of their own, reachable by the Secrets it makes, and that
-//! a blocked road hangs and comes back.
+//! Tests of the rig's fleet: its members are separate clusters, reachable by the Secrets it makes, and a blocked relay
+//! hangs until it is unblocked.
 
 #![expect(
     clippy::unwrap_used,
     clippy::disallowed_methods,
-    reason = "a test stops at the first surprise, and measures how long a silent peer was waited for"
+    reason = "a test stops at the first failure, and measures the timeout of a silent peer"
 )]
 
 use std::time::{Duration, Instant};
@@ -27,20 +27,20 @@ async fn reads(maps: &Api<ConfigMap>) -> kube::Result<()> {
     maps.list(&ListParams::default()).await.map(drop)
 }
 
-/// The client that a Secret of a member gives, which waits for an answer for so many seconds.
-async fn client_of(secret: &Secret, patience: u64) -> Client {
+/// The client that a Secret of a member gives, with a timeout of this many seconds.
+async fn client_of(secret: &Secret, timeout_seconds: u64) -> Client {
     let ByteString(kubeconfig) = secret.data.as_ref().unwrap()["kubeconfig"].clone();
     let kubeconfig = Kubeconfig::from_yaml(&String::from_utf8(kubeconfig).unwrap()).unwrap();
     let options = KubeConfigOptions::default();
     let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &options)
         .await
         .unwrap();
-    config.read_timeout = Some(Duration::from_secs(patience));
+    config.read_timeout = Some(Duration::from_secs(timeout_seconds));
     Client::try_from(config).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_member_is_reached_by_its_secret_and_hangs_while_its_road_is_blocked() {
+async fn a_member_is_reached_by_its_secret_and_hangs_while_its_relay_is_blocked() {
     let bare = |name: &str| {
         ClusterOptions::named(name)
             .without(Component::KubeScheduler)
@@ -67,7 +67,7 @@ async fn a_member_is_reached_by_its_secret_and_hangs_while_its_road_is_blocked()
     let metadata = json!({"labels": {"foretide.io/region": "east"}});
     fleet.hub.namespace("fleet").await.unwrap();
     fleet
-        .enlist("east", "fleet", &kubeconfig, &metadata)
+        .register_member("east", "fleet", &kubeconfig, &metadata)
         .await
         .unwrap();
 
@@ -77,10 +77,10 @@ async fn a_member_is_reached_by_its_secret_and_hangs_while_its_road_is_blocked()
     let listed = listed.unwrap();
     let east = client_of(&listed.items[0], 2).await;
     let maps: Api<ConfigMap> = Api::namespaced(east, "default");
-    // Rights reach the authorizer by watch.
+    // Permissions reach the authorizer by watch.
     eventually(SOON, "the member lets us in", || reads(&maps)).await;
 
-    member.black_hole();
+    member.block();
     let asked = Instant::now();
     let silence = maps.list(&ListParams::default()).await;
     assert!(silence.is_err(), "{silence:?}");
@@ -88,13 +88,13 @@ async fn a_member_is_reached_by_its_secret_and_hangs_while_its_road_is_blocked()
         asked.elapsed() >= Duration::from_secs(2),
         "refused, not silent"
     );
-    // Only the road is blocked, and only that one.
+    // Only this one relay is blocked.
     let own: Api<ConfigMap> = Api::namespaced(member.cluster.client(), "default");
     own.list(&ListParams::default()).await.unwrap();
     let names: Vec<&str> = fleet.members().map(|(name, _)| name).collect();
     assert_eq!(names, ["east", "west"]);
 
-    member.restore();
+    member.unblock();
     eventually(SOON, "the member answers", || reads(&maps)).await;
     let patient = client_of(&listed.items[0], 10).await;
     let maps: Api<ConfigMap> = Api::namespaced(patient, "default");

@@ -1,5 +1,5 @@
-//! The rig's Prometheus: that it knows a history, the future part of it too, and survives a kill.
-#![expect(clippy::unwrap_used, reason = "what the tests share may fail them too")]
+//! Tests of the rig's Prometheus: it serves a history, including its future part, and survives a kill.
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 
 use rig::{History, Prometheus, Series, Span};
 
@@ -27,7 +27,7 @@ async fn value(prometheus: &Prometheus, query: &str, at: f64) -> Option<f64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_history_is_answered_before_and_after_a_kill() {
+async fn a_history_can_be_queried_before_and_after_a_kill() {
     let prometheus = Prometheus::start(&history_over(START, START + 3.0 * DAY))
         .await
         .unwrap();
@@ -43,7 +43,7 @@ async fn a_history_is_answered_before_and_after_a_kill() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn samples_of_the_future_are_answered_at_their_time() {
+async fn future_samples_can_be_queried_at_their_time() {
     // 2100-01-01T00:00:00Z: ahead of every clock that this runs under.
     let start = 4_102_444_800.0;
     let prometheus = Prometheus::start(&history_over(start, start + 2.0 * DAY))

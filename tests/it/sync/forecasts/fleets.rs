@@ -79,11 +79,11 @@ impl DemandQueries for ByMember {
 }
 
 struct Fleet {
-    memory: Memory,
+    fake: FakeCluster,
     clock: Clock,
     forecasts: Arc<Forecasts>,
     held: FakePrometheus,
-    forecaster: Forecaster<Memory, FakePrometheus, ByMember>,
+    forecaster: Forecaster<FakeCluster, FakePrometheus, ByMember>,
     /// Whether syncs report the demand of each member.
     reports_members: bool,
 }
@@ -96,9 +96,9 @@ impl Fleet {
              spec: {{scaleTargetRef: {{apiVersion: apps/v1, kind: Deployment, name: web}}, minReplicas: 3, \
              maxReplicas: 50, prediction: {{}}, {spec}}}"
         );
-        let memory = Memory::default();
+        let fake = FakeCluster::default();
         let fdhpa: FederatedHPA = serde_saphyr::from_str(&yaml).unwrap();
-        memory.state().federated.insert("web".to_owned(), fdhpa);
+        fake.state().federated.insert("web".to_owned(), fdhpa);
         let held = FakePrometheus::default();
         let cores = cores
             .iter()
@@ -111,7 +111,7 @@ impl Fleet {
             queries: ByMember,
         };
         let forecaster = Forecaster::new(
-            Arc::new(memory.clone()),
+            Arc::new(fake.clone()),
             Some(source),
             Arc::clone(&forecasts),
             ForecasterSetup {
@@ -121,7 +121,7 @@ impl Fleet {
             },
         );
         Self {
-            memory,
+            fake,
             clock,
             forecasts,
             held,
@@ -152,7 +152,7 @@ impl Fleet {
     }
 
     fn annotate(&self, annotations: BTreeMap<String, String>) {
-        let mut state = self.memory.state();
+        let mut state = self.fake.state();
         let fdhpa = state.federated.get_mut("web").unwrap();
         fdhpa.metadata.annotations = Some(annotations);
     }
@@ -175,7 +175,7 @@ impl Fleet {
     }
 
     fn predicted(&self) -> (bool, Vec<String>) {
-        let status = self.memory.state().predicted.clone().unwrap();
+        let status = self.fake.state().predicted.clone().unwrap();
         let metrics = status.prediction_metrics.unwrap();
         let ready = metrics.iter().all(|metric| metric.ready);
         let names = metrics
@@ -203,7 +203,7 @@ async fn a_dividing_fleet_is_forecast_as_the_sum_of_its_members() {
     );
     assert_eq!(fleet.peak("uid-web", "resource.cpu"), Ok(7.0));
     assert_eq!(fleet.predicted(), (true, vec!["resource.cpu".to_owned()]));
-    let shown = fleet.memory.state().shown.clone();
+    let shown = fleet.fake.state().prediction.clone();
     let owner = shown.pointer("/metadata/ownerReferences/0").unwrap();
     assert_eq!(
         (

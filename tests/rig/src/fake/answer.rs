@@ -1,5 +1,5 @@
-//! From a request and the table to the JSON of the metric APIs: paths, discovery documents, lists
-//! and errors as metrics-server and the adapters write them. Pure; the server is next door.
+//! Turns a request and the table into the JSON of the metric APIs: paths, discovery documents, lists and errors as
+//! metrics-server and the adapters write them. Pure; the server is in `mod.rs`.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use super::{
 
 pub(super) type Answer = Result<Value, Failure>;
 
-/// Why there is no answer, as a Kubernetes `Status`.
+/// The reason of a failed request, as a Kubernetes `Status`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Failure {
     NotFound(String),
@@ -49,7 +49,7 @@ impl Failure {
     }
 }
 
-/// A request, taken apart.
+/// A parsed request.
 #[derive(Debug)]
 pub(super) struct Request {
     api: MetricsApi,
@@ -115,7 +115,7 @@ pub(super) fn answer(request: &Request, table: &Table, pods: &[Pod], now: Timest
         return Ok(discovery(request.api, table));
     }
     if table.failing.contains(&request.api) {
-        return Err(Failure::Internal("told to fail".to_owned()));
+        return Err(Failure::Internal("set to fail".to_owned()));
     }
     let scene = Scene { table, pods, now };
     match (request.api, path.as_slice()) {
@@ -137,7 +137,7 @@ pub(super) fn answer(request: &Request, table: &Table, pods: &[Pod], now: Timest
     }
 }
 
-/// What a reading is answered from.
+/// The data that a reading is answered from.
 struct Scene<'a> {
     table: &'a Table,
     pods: &'a [Pod],

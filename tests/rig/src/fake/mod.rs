@@ -1,6 +1,6 @@
-//! The metric APIs served from a table that a test writes, behind the real aggregator: for steps
-//! that must be exact to the second, and for metric types that no real adapter serves here. It
-//! answers any client that the API server lets through, and forgets everything with the test.
+//! The metric APIs served from a table that a test writes, behind the real aggregator: for steps that must be exact to
+//! the second, and for metric types that no real adapter serves here. It answers any client that the API server
+//! admits, and keeps nothing after the test.
 
 mod answer;
 mod selector;
@@ -93,26 +93,26 @@ impl FakeMetrics {
         Ok(fake)
     }
 
-    /// From now on this pod uses that much.
+    /// Sets the usage of a pod.
     pub fn set_pod_usage(&self, namespace: &str, pod: &str, usage: PodUsage) {
         self.table()
             .usage
             .insert((namespace.to_owned(), pod.to_owned()), usage);
     }
 
-    /// This pod has no resource metrics any more.
+    /// Removes the resource metrics of a pod.
     pub fn remove_pod_usage(&self, namespace: &str, pod: &str) {
         self.table()
             .usage
             .remove(&(namespace.to_owned(), pod.to_owned()));
     }
 
-    /// A metric of a pod (HPA type Pods).
+    /// Sets a metric of a pod (HPA type Pods).
     pub fn set_pod_metric(&self, namespace: &str, pod: &str, metric: &str, reading: Reading) {
         self.set_object_metric(namespace, ("pods", pod), metric, reading);
     }
 
-    /// This pod does not have that metric any more.
+    /// Removes a metric of a pod.
     pub fn remove_pod_metric(&self, namespace: &str, pod: &str, metric: &str) {
         let key = [namespace, "pods", pod, metric].map(str::to_owned);
         self.table().custom.remove(&key);
@@ -165,7 +165,7 @@ impl Drop for FakeMetrics {
     }
 }
 
-/// What the server knows: the table, and the pods' labels through the API server.
+/// The data of the server: the table, and the pods' labels through the API server.
 #[derive(Clone)]
 struct World {
     table: Arc<Mutex<Table>>,
@@ -228,7 +228,7 @@ fn acceptor(identity: &Identity) -> Result<TlsAcceptor> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// Accepts until it is aborted. A connection that fails is its client's affair.
+/// Accepts connections until it is aborted. A failed connection is left to its client.
 async fn serve(listener: TcpListener, acceptor: TlsAcceptor, router: Router) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {

@@ -1,11 +1,11 @@
-//! Label selectors in the form they have in a query (`a=b,c in (d,e),!f`). It reads what Kubernetes
-//! clients write; it is no validator.
+//! Label selectors in the form of a query (`a=b,c in (d,e),!f`). It reads what Kubernetes clients write, and does not
+//! validate.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use kube::core::{Expression, Selector, SelectorExt as _};
 
-/// Whether the labels meet every requirement of the selector; an empty one is met by all.
+/// Whether the labels meet every requirement of the selector; an empty selector matches all.
 pub(super) fn matches(selector: &str, labels: &BTreeMap<String, String>) -> bool {
     let expressions = requirements(selector).into_iter().map(expression);
     expressions.collect::<Selector>().matches(labels)
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_selector_is_met_as_kubernetes_would() {
+    fn a_selector_matches_as_in_kubernetes() {
         let labels = BTreeMap::from([("a", "b"), ("c", "d")])
             .into_iter()
             .map(|(name, value)| (name.to_owned(), value.to_owned()))

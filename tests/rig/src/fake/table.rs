@@ -1,4 +1,4 @@
-//! What the fake metric APIs know. Plain values that a test writes and a request reads.
+//! The values that the fake metric APIs serve. A test writes them and a request reads them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::MetricsApi;
 
-/// Everything there is to answer with.
+/// All values.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     /// By namespace and pod.
@@ -21,23 +21,23 @@ pub(super) struct Table {
     pub(super) failing: BTreeSet<MetricsApi>,
 }
 
-/// When a reading was taken.
+/// The time of a reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taken {
-    /// So long before it is asked for: it never grows older.
+    /// This long before each request: it never grows older.
     Ago(Duration),
     /// At that instant.
     At(Timestamp),
 }
 
-/// What the containers of a pod use, as metrics-server would say.
+/// The usage of the containers of a pod, as metrics-server reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodUsage {
     /// CPU and memory by container name, as quantities (`170m`, `64Mi`).
     pub containers: BTreeMap<String, (String, String)>,
     /// The end of the window; just now by default.
     pub taken: Taken,
-    /// Over what it was averaged; 10 s by default.
+    /// The length of the window; 10 s by default.
     pub window: Duration,
 }
 
@@ -48,9 +48,9 @@ pub struct Reading {
     pub value: String,
     /// Labels of the series; metric selectors are matched with them.
     pub labels: BTreeMap<String, String>,
-    /// When; just now by default.
+    /// The time; just now by default.
     pub taken: Taken,
-    /// Over what it was averaged; at an instant by default.
+    /// The length of the window; an instant by default.
     pub window: Option<Duration>,
 }
 
@@ -87,7 +87,7 @@ impl PodUsage {
         self
     }
 
-    /// The same, taken then.
+    /// Sets the time of the reading.
     #[must_use]
     pub fn taken(mut self, taken: Taken) -> Self {
         self.taken = taken;
@@ -114,7 +114,7 @@ impl Reading {
         self
     }
 
-    /// The same, taken then.
+    /// Sets the time of the reading.
     #[must_use]
     pub fn taken(mut self, taken: Taken) -> Self {
         self.taken = taken;

@@ -1,4 +1,4 @@
-//! What people do to the objects by hand, and how long the controller takes to answer.
+//! Changes to objects by hand, and the controller's progress after them.
 
 use std::fmt::Debug;
 
@@ -10,19 +10,19 @@ use rig::{AuditEvent, FakeMetrics, Reading, eventually};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::world::{Controller, NAMESPACE, PATIENCE, World};
+use crate::world::{Controller, NAMESPACE, TIMEOUT, World};
 
-/// The external metric of these scenarios: its value, over ten, is the count that it asks for.
+/// The external metric of these scenarios: its value divided by ten is the count that it requests.
 pub(crate) const QUEUE: &str = "queue";
 
-/// Makes `QUEUE` ask for that many replicas.
-pub(crate) fn ask_for(metrics: &FakeMetrics, replicas: u32) {
+/// Makes `QUEUE` request this number of replicas.
+pub(crate) fn demand_replicas(metrics: &FakeMetrics, replicas: u32) {
     let value = (replicas * 10).to_string();
     metrics.set_external(NAMESPACE, QUEUE, vec![Reading::new(&value)]);
 }
 
 /// The `metrics` of an autoscaler that follows `QUEUE`.
-pub(crate) fn by_queue() -> Value {
+pub(crate) fn queue_metrics() -> Value {
     json!([{
         "type": "External",
         "external": {
@@ -32,7 +32,7 @@ pub(crate) fn by_queue() -> Value {
     }])
 }
 
-/// An autoscaler called like its target, with more fields of `spec` than the bounds.
+/// An autoscaler with the name of its target, with these fields of `spec` besides the bounds.
 pub(crate) fn ehpa(target: (&str, &str, &str), (min, max): (i32, i32), more: &Value) -> Value {
     let (api_version, kind, name) = target;
     let mut spec = json!({
@@ -50,12 +50,12 @@ pub(crate) fn ehpa(target: (&str, &str, &str), (min, max): (i32, i32), more: &Va
     })
 }
 
-/// The API path of a Deployment kind.
+/// The `apiVersion`, kind and name of a Deployment.
 pub(crate) const fn deployment(name: &str) -> (&str, &str, &str) {
     ("apps/v1", "Deployment", name)
 }
 
-/// A merge patch by hand.
+/// Applies a merge patch as a user.
 pub(crate) async fn edit<K>(api: &Api<K>, name: &str, patch: Value)
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug,
@@ -65,7 +65,7 @@ where
         .unwrap();
 }
 
-/// A deletion by hand, as `kubectl delete` does it.
+/// Deletes an object as `kubectl delete` does.
 pub(crate) async fn delete<K>(api: &Api<K>, name: &str)
 where
     K: Resource + DeserializeOwned + Clone + Debug,
@@ -77,13 +77,13 @@ where
     api.delete(name, &background).await.unwrap();
 }
 
-/// Waits until an object is gone.
-pub(crate) async fn gone<K>(api: &Api<K>, name: &str)
+/// Waits until an object is deleted.
+pub(crate) async fn wait_until_deleted<K>(api: &Api<K>, name: &str)
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug,
 {
     eventually(
-        PATIENCE,
+        TIMEOUT,
         &format!("{} {name} is gone", K::kind(&())),
         || async {
             let found = api.get_opt(name).await.map_err(|error| error.to_string())?;
@@ -113,7 +113,7 @@ pub(crate) fn condition(status: &Value, kind: &str) -> Option<(String, String)> 
 }
 
 impl Controller {
-    /// How many syncs had something to do so far, over autoscalers or over fleets.
+    /// The number of syncs with work so far, over autoscalers and over fleets.
     pub(crate) fn syncs(&self) -> u64 {
         let text = self.telemetry.encode();
         let count = |name: &str| -> u64 {
@@ -124,10 +124,10 @@ impl Controller {
         count("sync") + count("fleet_sync")
     }
 
-    /// Waits for `count` further syncs: what they did not do, they do not want to do.
+    /// Waits for `count` more syncs; what they have not written, the controller does not write.
     pub(crate) async fn further_syncs(&self, count: u64) {
         let until = self.syncs() + count;
-        eventually(PATIENCE, &format!("{count} further syncs"), || async {
+        eventually(TIMEOUT, &format!("{count} further syncs"), || async {
             let seen = self.syncs();
             if seen >= until {
                 Ok(())
@@ -140,7 +140,7 @@ impl Controller {
 }
 
 impl World {
-    /// Sets the replicas of a Deployment by hand, through its scale.
+    /// Sets the replicas of a Deployment as a user, through its scale.
     pub(crate) async fn scale_by_hand(&self, name: &str, replicas: i32) {
         let patch = json!({ "spec": { "replicas": replicas } });
         let scale = self.deployments();
@@ -150,7 +150,7 @@ impl World {
             .unwrap();
     }
 
-    /// Waits until the condition of an autoscaler is `wanted` (`status/reason`); gives its message.
+    /// Waits until the condition of an autoscaler is `wanted` (`status/reason`); returns its message.
     pub(crate) async fn condition(&self, name: &str, kind: &str, wanted: &str) -> String {
         self.status(name, &format!("{kind}={wanted}"), |status| {
             condition(status, kind)
@@ -160,7 +160,7 @@ impl World {
         .await
     }
 
-    /// Waits until an autoscaler decides on that count.
+    /// Waits until an autoscaler decides on this count.
     pub(crate) async fn decides(&self, name: &str, replicas: i32) {
         self.status(name, &format!("{replicas} expected replicas"), |status| {
             (status.get("expectReplicas")?.as_i64()? == i64::from(replicas)).then_some(())
@@ -168,7 +168,7 @@ impl World {
         .await;
     }
 
-    /// What the controller wrote so far, refused writes included.
+    /// The writes of the controller so far, including refused ones.
     pub(crate) fn writes(&self) -> Vec<AuditEvent> {
         self.requests()
             .into_iter()
@@ -177,7 +177,7 @@ impl World {
     }
 }
 
-/// What a write wrote, such as `deployments/scale`.
+/// The resource of a write, such as `deployments/scale`.
 pub(crate) fn written(event: &AuditEvent) -> String {
     match event.subresource.as_str() {
         "" => event.resource.clone(),

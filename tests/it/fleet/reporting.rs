@@ -1,5 +1,4 @@
-//! What people are told of a fleet: when a member counts as what, what is wrong with it, who changed what, and what the
-//! log has of it.
+//! What a fleet reports to users: the state of each member and its problem, who changed what, and the log records.
 
 use std::io::Write;
 
@@ -7,12 +6,12 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use super::*;
 
-fn why(world: &World, name: &str) -> String {
+fn reason_of(world: &World, name: &str) -> String {
     world.cluster(name).reason.unwrap_or_default()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silence_is_a_loss_after_a_while_and_is_tolerated_from_then_on() {
+async fn a_silent_member_is_lost_after_a_while_and_tolerated_from_then_on() {
     for hangs in [true, false] {
         let mut world = World::new(&[("m1", 1), ("m2", 4)]);
         world.put(&weighted("failurePolicy: Reassign, tolerationSeconds: 60"));
@@ -23,15 +22,15 @@ async fn a_silence_is_a_loss_after_a_while_and_is_tolerated_from_then_on() {
             let since = world.start + LOST_AFTER;
             world.health("m2", Health::Unknown { since });
         }
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for pass in 1..10 {
             let writes = world.sync(pass * 15).await;
             assert_eq!(world.condition("MembersReachable").1, "Unreachable");
-            let row = why(&world, "m2");
+            let row = reason_of(&world, "m2");
             let reason = row.split(':').next().unwrap_or_default().to_owned();
             let is_lost = writes.contains(&"hub: event web MemberLost".to_owned());
-            if is_lost || told.last().is_none_or(|(_, _, last)| *last != reason) {
-                told.push((pass * 15, is_lost, reason));
+            if is_lost || reported.last().is_none_or(|(_, _, last)| *last != reason) {
+                reported.push((pass * 15, is_lost, reason));
             }
         }
         let expected = [
@@ -39,12 +38,12 @@ async fn a_silence_is_a_loss_after_a_while_and_is_tolerated_from_then_on() {
             (45, true, "Unknown".to_owned()),
             (105, false, "Failed".to_owned()),
         ];
-        assert_eq!(told, expected, "hangs: {hangs}");
+        assert_eq!(reported, expected, "hangs: {hangs}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_that_was_never_there_again_after_a_restart_fails_later_and_never_sooner() {
+async fn a_member_that_never_returns_after_a_restart_fails_later_and_never_sooner() {
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
     world.put(&weighted("failurePolicy: Reassign, tolerationSeconds: 60"));
     world.sync(0).await;
@@ -53,63 +52,68 @@ async fn a_member_that_was_never_there_again_after_a_restart_fails_later_and_nev
     let mut failed = None;
     for pass in 10..20 {
         world.sync(pass * 15).await;
-        let has_failed = why(&world, "m2").starts_with("Failed");
+        let has_failed = reason_of(&world, "m2").starts_with("Failed");
         failed = failed.or(has_failed.then_some(pass * 15));
     }
-    // The first sync after 150 s, when it was looked for first, and 40 s and 60 s.
+    // The first sync after 150 s from the first check, plus 40 s and 60 s.
     assert_eq!(failed, Some(255));
 }
 
 #[tokio::test(start_paused = true)]
-async fn refused_credentials_are_told_as_such_before_and_after_the_member_is_lost() {
+async fn refused_credentials_are_reported_before_and_after_the_member_is_lost() {
     let refusal = "it does not accept our credentials (HTTP 401); renew them in its Secret";
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
     world.put(&weighted(""));
     world.sync(0).await;
     world.sync(15).await;
-    let memory = world.member("m2");
-    memory.state().problem = Some(refusal.to_owned());
-    memory.state().rejects_us = true;
+    let fake = world.member("m2");
+    fake.state().problem = Some(refusal.to_owned());
+    fake.state().rejects_credentials = true;
     world.sync(30).await;
-    let told = (why(&world, "m2"), message(&world, "MembersReachable"));
+    let reported = (reason_of(&world, "m2"), message(&world, "MembersReachable"));
     assert!(
-        told.0
+        reported
+            .0
             .ends_with(". It does not accept our credentials (HTTP 401); renew them in its Secret"),
         "{}",
-        told.0
+        reported.0
     );
-    assert!(told.1.starts_with(&format!("m2: {refusal}")), "{}", told.1);
+    assert!(
+        reported.1.starts_with(&format!("m2: {refusal}")),
+        "{}",
+        reported.1
+    );
     world.health("m2", Health::Unknown { since: world.start });
     world.sync(45).await;
     let row = format!("Unknown: {refusal}; its share and bounds stay unchanged");
-    assert_eq!(why(&world, "m2"), row);
-    // Another trouble is told, another word of the same is no news.
+    assert_eq!(reason_of(&world, "m2"), row);
+    // Another problem is reported; another wording of the same problem is not.
     let since = "it does not answer since 2026-01-01T00:00:00Z";
-    memory.state().problem = Some(format!("{since}: connection reset"));
-    memory.state().rejects_us = false;
+    fake.state().problem = Some(format!("{since}: connection reset"));
+    fake.state().rejects_credentials = false;
     world.sync(60).await;
-    assert!(why(&world, "m2").starts_with(&format!("Unknown: {since}: connection reset; ")));
-    memory.state().problem = Some(format!("{since}: connection refused"));
+    assert!(reason_of(&world, "m2").starts_with(&format!("Unknown: {since}: connection reset; ")));
+    fake.state().problem = Some(format!("{since}: connection refused"));
     assert_eq!(world.sync(75).await, Vec::<String>::new());
-    memory.state().unusable = true;
-    memory.state().problem = Some("data.kubeconfig is not base64".to_owned());
+    fake.state().unusable = true;
+    fake.state().problem = Some("data.kubeconfig is not base64".to_owned());
     world.sync(90).await;
     let row = "Unknown: its Secret cannot be used: data.kubeconfig is not base64; its share and bounds stay unchanged";
-    assert_eq!(why(&world, "m2"), row);
-    memory.state().unusable = false;
-    memory.state().problem = None;
+    assert_eq!(reason_of(&world, "m2"), row);
+    fake.state().unusable = false;
+    fake.state().problem = None;
     world.health("m2", Health::Ready);
     world.sync(105).await;
     assert!(
-        !why(&world, "m2").contains("It does not"),
+        !reason_of(&world, "m2").contains("It does not"),
         "{}",
-        why(&world, "m2")
+        reason_of(&world, "m2")
     );
     assert_eq!(message(&world, "MembersReachable"), "every member answers");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_that_no_preference_names_is_told_apart_from_those_that_take_part() {
+async fn a_member_without_a_preference_is_reported_separately_from_participants() {
     let mut world = World::new(&[("m1", 1), ("m2", 4), ("m3", 1)]);
     world.put(&weighted(""));
     let since = world.start;
@@ -117,19 +121,19 @@ async fn a_member_that_no_preference_names_is_told_apart_from_those_that_take_pa
     world.member("m3").state().problem = Some("it is asleep".to_owned());
     world.sync(0).await;
     assert_eq!(world.condition("MembersReachable").0, "True");
-    let said = "every member that takes part answers; m3, which no preference names, is not ready: it is asleep";
-    assert_eq!(message(&world, "MembersReachable"), said);
+    let expected = "every member that takes part answers; m3, which no preference names, is not ready: it is asleep";
+    assert_eq!(message(&world, "MembersReachable"), expected);
     let row = "NoPreference: no preference gives it a weight or priority. It is asleep";
-    assert_eq!(why(&world, "m3"), row);
+    assert_eq!(reason_of(&world, "m3"), row);
     world.health("m3", Health::Ready);
     world.member("m3").state().problem = None;
     world.sync(15).await;
-    let said = "every member that takes part answers";
-    assert_eq!(message(&world, "MembersReachable"), said);
+    let expected = "every member that takes part answers";
+    assert_eq!(message(&world, "MembersReachable"), expected);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_that_the_condition_names_is_not_ready_in_the_metric() {
+async fn a_member_named_by_the_condition_is_not_ready_in_the_metric() {
     let ready = |world: &World| {
         let text = world.telemetry.encode();
         let line = |line: &str| {
@@ -138,7 +142,7 @@ async fn a_member_that_the_condition_names_is_not_ready_in_the_metric() {
         };
         text.lines().find_map(line)
     };
-    // What the connections say, some seconds ago.
+    // What the connections reported some seconds ago.
     let publish = |world: &World| {
         world
             .telemetry
@@ -170,36 +174,43 @@ async fn a_member_that_the_condition_names_is_not_ready_in_the_metric() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_minimum_that_differs_from_that_of_the_autoscaler_explains_it() {
+async fn a_minimum_that_differs_from_that_of_the_hpa_is_explained() {
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
     world.put(&weighted(""));
     world.sync(0).await;
     world.autoscale();
-    // While history is lost nothing is lowered.
+    // Nothing is lowered while history is missing.
     world.restart();
     world.sync(15).await;
     assert_eq!(world.bounds()["m2"], (4, 8));
     assert_eq!(world.cluster("m2").min, Some(2));
     let note = ". minReplicas of its HPA is 4 until less is needed; its minimum is 2";
-    assert!(why(&world, "m2").ends_with(note), "{}", why(&world, "m2"));
+    assert!(
+        reason_of(&world, "m2").ends_with(note),
+        "{}",
+        reason_of(&world, "m2")
+    );
     world.member("m2").state().millicores = 100;
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for pass in 2..60 {
         world.sync(pass * 15).await;
         world.autoscale();
         let differs = world.bounds()["m2"].0 != 2;
-        let is_told = why(&world, "m2").contains("minReplicas of its HPA");
-        assert_eq!(is_told, differs, "pass {pass}");
-        told.push(is_told);
+        let is_reported = reason_of(&world, "m2").contains("minReplicas of its HPA");
+        assert_eq!(is_reported, differs, "pass {pass}");
+        reported.push(is_reported);
     }
-    assert!(told.contains(&true) && told.contains(&false), "{told:?}");
+    assert!(
+        reported.contains(&true) && reported.contains(&false),
+        "{reported:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn labels_that_were_taken_from_our_own_autoscaler_are_put_back() {
+async fn removed_labels_of_a_managed_hpa_are_restored() {
     let strip = |world: &World, which: &[&str]| {
-        let memory = world.member("m2");
-        let mut state = memory.state();
+        let fake = world.member("m2");
+        let mut state = fake.state();
         let labels = &mut state.hpas.get_mut("fdhpa-web").unwrap().labels;
         let labels = labels.as_object_mut().unwrap();
         labels.retain(|key, _| !which.iter().any(|which| key.contains(which)));
@@ -219,23 +230,23 @@ async fn labels_that_were_taken_from_our_own_autoscaler_are_put_back() {
         assert!(writes.contains(&restored), "{writes:?}");
         assert!(is_ours(&world));
         assert!(
-            !why(&world, "m2").starts_with("Foreign"),
+            !reason_of(&world, "m2").starts_with("Foreign"),
             "{}",
-            why(&world, "m2")
+            reason_of(&world, "m2")
         );
     }
-    // Another controller knows it by the labels that are left, and none of it by none.
+    // Another controller recognizes the HPA by the labels that are left, and not without any.
     for (second, which, ours) in [(45, "fleet-uid", true), (60, "", false)] {
         strip(&world, &[which]);
         world.restart();
         let writes = world.sync(second).await;
         assert!(!writes.contains(&restored), "{writes:?}");
         assert_eq!(is_ours(&world), ours);
-        assert_eq!(why(&world, "m2").starts_with("Foreign"), !ours);
+        assert_eq!(reason_of(&world, "m2").starts_with("Foreign"), !ours);
     }
 }
 
-/// What was logged.
+/// The log output.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -259,7 +270,7 @@ impl<'a> MakeWriter<'a> for Log {
 }
 
 impl Log {
-    /// The records so far, and forgets them.
+    /// Returns the records so far and clears them.
     fn take(&self) -> Vec<serde_json::Value> {
         let text = std::mem::take(&mut *self.0.lock().unwrap());
         let text = String::from_utf8(text).unwrap();
@@ -279,7 +290,7 @@ async fn every_decision_that_changes_a_count_is_one_record() {
         .with_writer(log.clone())
         .finish();
     let _guard = tracing::subscriber::set_default(subscriber);
-    // While there is one subscriber alone, tracing asks that of whichever thread logs first, and other tests have none.
+    // With a single subscriber, tracing asks only the one of the thread that logs first, and other tests have none.
     let _another = tracing::Dispatch::new(tracing_subscriber::registry());
     let mut world = World::new(&[("m1", 1), ("m2", 4)]);
     world.put(&weighted(""));
@@ -297,12 +308,12 @@ async fn every_decision_that_changes_a_count_is_one_record() {
         json!(5),
     ];
     assert_eq!(found, expected);
-    let told = first[0]["fields"]["message"].as_str().unwrap();
+    let reported = first[0]["fields"]["message"].as_str().unwrap();
     let of_members = "; m1: minReplicas 0 -> 1, maxReplicas 0 -> 2: Assigned: its share of the budget by the policy, with a capacity of 10; \
                       m2: minReplicas 0 -> 2, maxReplicas 0 -> 8: Assigned: its share of the budget by the policy, with a capacity of 10";
     assert!(
-        told.starts_with("5 replicas: ") && told.ends_with(of_members),
-        "{told}"
+        reported.starts_with("5 replicas: ") && reported.ends_with(of_members),
+        "{reported}"
     );
     world.autoscale();
     world.sync(15).await;
@@ -312,7 +323,7 @@ async fn every_decision_that_changes_a_count_is_one_record() {
         Vec::<serde_json::Value>::new(),
         "nothing changes"
     );
-    // The members' autoscalers follow by themselves; the fleet's count is news nevertheless.
+    // The members' HPAs follow by themselves; the count of the fleet is still reported.
     world.member("m2").state().millicores = 700;
     world.sync(45).await;
     let more = log.take();

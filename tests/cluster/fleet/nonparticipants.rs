@@ -1,11 +1,11 @@
-//! Clusters that take no part, though pods of the workload run there: with metrics or without, those
-//! are neither current replicas of the fleet nor load for it to take over.
+//! Clusters that do not participate although pods of the workload run there: with metrics or without, these pods are
+//! neither current replicas of the fleet nor load that it takes over.
 
 use serde_json::json;
 
-use super::world::{Bounds, FleetWorld, HOME, SHOP, cluster, preferring};
+use super::world::{Bounds, FleetWorld, HOME, SHOP, cluster, with_preferences};
 use crate::{
-    hands::{deployment, ehpa},
+    manual_changes::{deployment, ehpa},
     world::{Controller, Counts},
 };
 
@@ -20,7 +20,7 @@ async fn counts_its_own(world: &FleetWorld, replicas: i32) {
         .await;
 }
 
-/// Waits for syncs that change no bound; and no count is another one than it is meant to be, since it is followed.
+/// Waits for syncs that change no bound, and fails if a count ever differed from the wanted one.
 async fn nothing_moves(
     (world, controller): (&FleetWorld, &Controller),
     (what, bounds): (&str, &[(&str, Bounds)]),
@@ -35,23 +35,23 @@ async fn nothing_moves(
             (*wanted, *wanted),
             "{what}: {:?}; {}",
             watched.all(),
-            world.told().await
+            world.status_summary().await
         );
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_of_a_cluster_that_takes_no_part_are_neither_counted_nor_replaced_nor_ended() {
-    let world = FleetWorld::start_at_home("bystanders", 10, &ROOMS).await;
+async fn pods_of_a_nonparticipating_cluster_are_neither_counted_replaced_nor_deleted() {
+    let world = FleetWorld::start_at_home("nonparticipants", 10, &ROOMS).await;
     for (member, _) in ROOMS {
         world.join(member, &[]).await;
     }
     world.deploy("member1", 2).await;
     world.deploy("member2", 3).await;
-    // Nobody knows yet what the pods use that are there already.
+    // The existing pods have no metrics yet.
     world.load.silent(&["member2"]);
     world.load.locally(&[("member1", 0.4), ("member2", 2.6)]);
-    let first = preferring("StaticWeighted", "staticWeight", &[("member1", 1)]);
+    let first = with_preferences("StaticWeighted", "staticWeight", &[("member1", 1)]);
     let more = json!({ "federatedHPAAssignment": first });
     let (own, others) = (world.watch("member1").await, world.watch("member2").await);
     world.ask("StaticWeighted", (2, 24), &more).await;
@@ -63,7 +63,7 @@ async fn pods_of_a_cluster_that_takes_no_part_are_neither_counted_nor_replaced_n
     world.reason("member2", "NoPreference").await;
     counts_its_own(&world, 2).await;
 
-    // They have metrics, and budgets are divided anew.
+    // They have metrics, and budgets are divided again.
     world.load.silent(&[]);
     controller.further_syncs(3).await;
     world.edit(json!({ "maxReplicas": 23 })).await;
@@ -86,20 +86,20 @@ async fn pods_of_a_cluster_that_takes_no_part_are_neither_counted_nor_replaced_n
     world.runs("two", &[("member1", 2), ("member2", 3)]).await;
     assert_eq!(others.range(), (3, 3));
 
-    a_sleeper_is_not_woken_for_them(here).await;
-    a_cluster_that_others_scale_is_as_if_it_were_not_there(here).await;
-    pods_where_there_is_no_budget_draw_none(here).await;
+    a_sleeping_member_stays_asleep(here).await;
+    a_cluster_scaled_by_others_is_ignored(here).await;
+    pods_without_budget_receive_none(here).await;
     drop(controller);
     world.assert_nothing_forbidden();
 }
 
-/// The second takes part, and sleeps; the hub joins without a priority, with pods that nothing is known of.
-async fn a_sleeper_is_not_woken_for_them((world, controller): (&FleetWorld, &Controller)) {
+/// The second participates and sleeps; the hub joins without a priority, with pods that have no metrics.
+async fn a_sleeping_member_stays_asleep((world, controller): (&FleetWorld, &Controller)) {
     let priorities = [("member1", 2), ("member2", 1)];
     world
         .edit(json!({
             "scalingToZero": true,
-            "federatedHPAAssignment": preferring("Prioritized", "priority", &priorities),
+            "federatedHPAAssignment": with_preferences("Prioritized", "priority", &priorities),
         }))
         .await;
     world
@@ -110,20 +110,18 @@ async fn a_sleeper_is_not_woken_for_them((world, controller): (&FleetWorld, &Con
     world.runs("three at home", &[(HOME, 3)]).await;
     world.join(HOME, &[]).await;
     world.reason(HOME, "NoPreference").await;
-    let (own, sleeper) = (world.watch("member1").await, world.watch("member2").await);
+    let (own, sleeping) = (world.watch("member1").await, world.watch("member2").await);
     let others = world.watch(HOME).await;
     world.edit(json!({ "maxReplicas": 22 })).await;
     // 22 over room for ten each: the two left over are the first's.
     let bounds = [("member1", (2, 12)), ("member2", (1, 10))];
-    let stays = [(&own, 2), (&sleeper, 0), (&others, 3)];
+    let stays = [(&own, 2), (&sleeping, 0), (&others, 3)];
     nothing_moves((world, controller), ("one asleep", &bounds), &stays).await;
     counts_its_own(world, 2).await;
 }
 
-/// Another autoscaler of the hub scales the shop there; then the fleet means the hub, too.
-async fn a_cluster_that_others_scale_is_as_if_it_were_not_there(
-    (world, controller): (&FleetWorld, &Controller),
-) {
+/// Another HPA in the hub scales the shop there; then the fleet selects the hub as well.
+async fn a_cluster_scaled_by_others_is_ignored((world, controller): (&FleetWorld, &Controller)) {
     let metrics = json!([{ "type": "Resource", "resource": {
         "name": "cpu", "target": { "type": "Utilization", "averageUtilization": 80 },
     }}]);
@@ -135,7 +133,7 @@ async fn a_cluster_that_others_scale_is_as_if_it_were_not_there(
         })
         .await;
     let (own, others) = (world.watch("member1").await, world.watch(HOME).await);
-    let weights = preferring(
+    let weights = with_preferences(
         "StaticWeighted",
         "staticWeight",
         &[("member1", 1), (HOME, 1)],
@@ -150,8 +148,8 @@ async fn a_cluster_that_others_scale_is_as_if_it_were_not_there(
     counts_its_own(world, 2).await;
 }
 
-/// The hub is left out, and the first can run the whole: for the second there is no budget, and its pods end.
-async fn pods_where_there_is_no_budget_draw_none((world, controller): (&FleetWorld, &Controller)) {
+/// The hub is excluded, and the first can run everything: the second has no budget, and its pods are deleted.
+async fn pods_without_budget_receive_none((world, controller): (&FleetWorld, &Controller)) {
     world.load.silent(&["member2"]);
     world.deploy("member2", 3).await;
     world.runs("three more", &[("member2", 3)]).await;
@@ -168,7 +166,7 @@ async fn pods_where_there_is_no_budget_draw_none((world, controller): (&FleetWor
     let stays = [(&own, 2), (&others, 3)];
     let here = (world, controller);
     nothing_moves(here, ("no budget, no metrics", &bounds), &stays).await;
-    // What they serve, the first can serve besides.
+    // The first can serve their load as well.
     world.load.silent(&[]);
     world.runs("none", &[("member1", 2), ("member2", 0)]).await;
     nothing_moves(here, ("all in the first", &bounds), &stays).await;

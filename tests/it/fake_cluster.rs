@@ -1,7 +1,6 @@
-//! A cluster in memory: objects, pods and usage as a test sets them, and every write in its order.
+//! A fake cluster: objects, pods and usage as a test sets them, and every write in order.
 //!
-//! It keeps what is written and answers at once; that a real one answers alike is what `tests/cluster`
-//! shows.
+//! It keeps what is written and answers at once. `tests/cluster` covers the same behavior on a real control plane.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,17 +30,17 @@ use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use serde_json::Value;
 
-/// Objects by name, and every write in its order.
+/// Objects by name, and every write in order.
 #[derive(Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub(crate) struct State {
     pub(crate) autoscalers: BTreeMap<String, Ehpa>,
     pub(crate) federated: BTreeMap<String, FederatedHPA>,
-    /// Federated autoscalers that cannot be read, and are left out.
+    /// Federated autoscalers that fail to parse, which lists leave out.
     pub(crate) unreadable: BTreeMap<String, FederatedHPA>,
     pub(crate) hpas: BTreeMap<String, HpaView>,
     pub(crate) replicas: BTreeMap<String, u32>,
-    /// Whole objects, for those that somebody reads or places as such.
+    /// Complete objects, for workloads that are read or placed as such.
     pub(crate) objects: BTreeMap<String, Value>,
     pub(crate) millicores: i64,
     /// The series of every external metric, in milli-units.
@@ -49,43 +48,43 @@ pub(crate) struct State {
     pub(crate) conflicts: u32,
     pub(crate) refuses: bool,
     pub(crate) unselective: bool,
-    /// Whether calls never end.
+    /// Whether calls never return.
     pub(crate) hangs: bool,
-    /// Whether those of the metrics APIs never end.
+    /// Whether calls to the metrics APIs never return.
     pub(crate) metrics_hang: bool,
-    /// How many calls were made that a store cannot answer.
+    /// The number of calls that need a request.
     pub(crate) calls: u32,
-    /// How many replicas its nodes hold.
+    /// The number of replicas that its nodes can run.
     pub(crate) capacity: Option<u32>,
-    /// Pods without a node, and since when.
+    /// The number of pods without a node, and since when.
     pub(crate) unschedulable: (u32, Option<Timestamp>),
-    /// Who wrote the replicas last, if neither an autoscaler nor we did.
+    /// The last writer of the replicas, unless it is an HPA or Foretide.
     pub(crate) writer: Option<String>,
     pub(crate) writes: Vec<String>,
-    /// What is wrong with it, as its connection says.
+    /// The problem that its connection reports.
     pub(crate) problem: Option<String>,
-    /// Whether that is that its Secret cannot be used.
+    /// Whether the problem is an unusable Secret.
     pub(crate) unusable: bool,
-    /// Whether that is that our credentials are not accepted.
-    pub(crate) rejects_us: bool,
-    /// When it is, for what is measured.
+    /// Whether the problem is that it rejects the hub's credentials.
+    pub(crate) rejects_credentials: bool,
+    /// The time of measurements.
     pub(crate) now: Timestamp,
-    /// How many seconds pods took to start.
+    /// The seconds that pods took to start.
     pub(crate) start_up: i64,
     pub(crate) predicted: Option<TimeSeriesPredictionStatus>,
     /// The last prediction that was written.
-    pub(crate) shown: Value,
+    pub(crate) prediction: Value,
 }
 
 #[derive(Clone, Default)]
-pub(crate) struct Memory(Arc<Mutex<State>>);
+pub(crate) struct FakeCluster(Arc<Mutex<State>>);
 
-impl Memory {
+impl FakeCluster {
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap()
     }
 
-    /// Puts an autoscaler of Deployment `name` with so many replicas of 200m each, 50 % wanted.
+    /// Adds an autoscaler of Deployment `name` with this number of replicas.
     pub(crate) fn put(&self, name: &str, replicas: u32, spec: &str) {
         let yaml = format!(
             "apiVersion: autoscaling.crane.io/v1alpha1\nkind: EffectiveHorizontalPodAutoscaler\n\
@@ -145,7 +144,7 @@ impl Memory {
         })
     }
 
-    /// Waits for ever where calls hang.
+    /// Never returns while calls hang.
     async fn call(&self) {
         let hangs = {
             let mut state = self.state();
@@ -157,8 +156,8 @@ impl Memory {
         }
     }
 
-    /// As [`Memory::call`], of a metrics API.
-    async fn measured(&self) {
+    /// Like [`FakeCluster::call`], for a metrics API.
+    async fn metrics_call(&self) {
         self.call().await;
         let hangs = self.state().metrics_hang;
         if hangs {
@@ -175,7 +174,7 @@ impl Memory {
     }
 }
 
-impl Workloads for Memory {
+impl Workloads for FakeCluster {
     fn is_synced(&self) -> bool {
         true
     }
@@ -216,7 +215,7 @@ impl Workloads for Memory {
     }
 
     async fn usage(&self, _: &str) -> Result<Vec<Arc<PodUsage>>, Unavailable> {
-        self.measured().await;
+        self.metrics_call().await;
         let (names, total, now) = {
             let state = self.state();
             (
@@ -248,7 +247,7 @@ impl Workloads for Memory {
     }
 
     async fn pods_metric(&self, _: &MetricQuery<'_>) -> Result<Vec<PodSample>, Unavailable> {
-        self.measured().await;
+        self.metrics_call().await;
         Err(Unavailable::new(Cause::NotRead, "no custom metrics here"))
     }
 
@@ -257,7 +256,7 @@ impl Workloads for Memory {
     }
 
     async fn external_metric(&self, _: &MetricQuery<'_>) -> Result<Vec<i64>, Unavailable> {
-        self.measured().await;
+        self.metrics_call().await;
         let value = self.state().external;
         value
             .map(|value| vec![value])
@@ -392,7 +391,7 @@ impl Workloads for Memory {
     }
 }
 
-impl Cluster for Memory {
+impl Cluster for FakeCluster {
     async fn changed(&self) -> BTreeSet<ObjectKey> {
         std::future::pending().await
     }
@@ -411,7 +410,7 @@ impl Cluster for Memory {
     }
 
     async fn apply_prediction(&self, manifest: &Value) -> Result<(), ClusterError> {
-        self.state().shown = manifest.clone();
+        self.state().prediction = manifest.clone();
         Ok(())
     }
 
@@ -529,7 +528,7 @@ impl Cluster for Memory {
     }
 }
 
-impl Member for Memory {
+impl Member for FakeCluster {
     fn capacity(&self, _: &ScaleTarget, _: &str, _: &PodShape) -> Option<Estimate> {
         self.state().capacity.map(|replicas| Estimate {
             replicas: Replicas::new(replicas),

@@ -1,5 +1,5 @@
-//! Priorities without haste: nothing shrinks for a dip that is shorter than the scale-down window, or
-//! for pods that are there and do not serve; and what one member gives up is for those that can run it.
+//! Scale-down by priority: nothing shrinks for a dip shorter than the scale-down window, or for pods that are not
+//! ready; and released replicas go to members that can run them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,18 +14,18 @@ use serde_json::json;
 
 use super::{
     load::is_ready,
-    world::{FleetWorld, SHOP, preferring},
+    world::{FleetWorld, SHOP, with_preferences},
 };
-use crate::world::{Controller, Counts, NAMESPACE, PATIENCE};
+use crate::world::{Controller, Counts, NAMESPACE, TIMEOUT};
 
-/// Pods of the shop that each can run, the highest priority first.
+/// The number of pods of the shop that each can run, the highest priority first.
 const ROOMS: [(&str, u32); 3] = [("member1", 10), ("member2", 6), ("member3", 10)];
 const PRIORITIES: [(&str, i32); 3] = [("member1", 3), ("member2", 2), ("member3", 1)];
-/// What they run while nineteen are needed.
+/// The replicas of each while nineteen are needed.
 const FULL: [(&str, i32); 3] = [("member1", 10), ("member2", 4), ("member3", 5)];
-/// What is divided: all that the first two can run, and what is left.
+/// The divided maxima: all that the first two can run, and the rest.
 const MAXIMA: [(&str, i32); 3] = [("member1", 10), ("member2", 6), ("member3", 8)];
-/// Seconds of scale-down window: longer than the dip takes on a slow machine, and within our patience.
+/// Seconds of the scale-down window: longer than the dip takes on a slow machine, and within the timeout.
 const WINDOW: i64 = 45;
 
 /// Counts of each member from some moment on.
@@ -47,7 +47,7 @@ async fn maxima(world: &FleetWorld) -> Watched {
     all
 }
 
-/// Fails if a count was ever another one than it is meant to be.
+/// Fails if a count ever differed from the wanted one.
 async fn unmoved(world: &FleetWorld, what: &str, watched: &Watched, wanted: &[(&str, i32)]) {
     for (name, wanted) in wanted {
         let counts = &watched[name];
@@ -56,7 +56,7 @@ async fn unmoved(world: &FleetWorld, what: &str, watched: &Watched, wanted: &[(&
             (*wanted, *wanted),
             "{what} of {name}: {:?}; {}",
             counts.all(),
-            world.told().await
+            world.status_summary().await
         );
     }
 }
@@ -68,20 +68,23 @@ async fn pods(world: &FleetWorld, member: &str) -> Vec<Pod> {
     pods.list(&only).await.unwrap().items
 }
 
-/// Who serves, by uid; fails where a pod has no node.
-async fn who_serves(world: &FleetWorld) -> BTreeSet<String> {
+/// The ready pods, by uid; fails where a pod has no node.
+async fn ready_pods(world: &FleetWorld) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
     for (name, _) in ROOMS {
         for pod in pods(world, name).await {
             let (pod_name, has_node) = (pod.name_any(), pod.spec.as_ref().unwrap());
-            assert!(has_node.node_name.is_some(), "{name}: {pod_name} waits");
+            assert!(
+                has_node.node_name.is_some(),
+                "{name}: {pod_name} is pending"
+            );
             all.extend(is_ready(&pod).then(|| pod.uid().unwrap()));
         }
     }
     all
 }
 
-/// Says that every pod of a member is ready or is not, as its kubelet would.
+/// Sets the readiness of every pod of a member, as its kubelet would.
 async fn ready(world: &FleetWorld, member: &str, is_ready: bool) {
     let api: Api<Pod> = Api::namespaced(world.cluster(member).client(), NAMESPACE);
     let status = if is_ready { "True" } else { "False" };
@@ -98,7 +101,7 @@ async fn ready(world: &FleetWorld, member: &str, is_ready: bool) {
     }
 }
 
-/// Waits until the autoscaler of every member has read a utilization that is as `wanted` says.
+/// Waits until the HPA of every member has read a utilization that `wanted` accepts.
 async fn all_have_read(world: &FleetWorld, what: &str, wanted: impl Fn(i32) -> bool) {
     let read = |hpa: &HorizontalPodAutoscaler| {
         let metrics = hpa.status.as_ref()?.current_metrics.as_ref()?;
@@ -109,7 +112,7 @@ async fn all_have_read(world: &FleetWorld, what: &str, wanted: impl Fn(i32) -> b
             .current
             .average_utilization
     };
-    eventually(PATIENCE, what, || async {
+    eventually(TIMEOUT, what, || async {
         for (name, _) in ROOMS {
             let found = world.child(name).await.as_ref().and_then(read);
             if !found.is_some_and(&wanted) {
@@ -122,16 +125,16 @@ async fn all_have_read(world: &FleetWorld, what: &str, wanted: impl Fn(i32) -> b
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_lowest_priority_waits_out_a_dip_and_keeps_what_serves_and_gives_to_those_with_room() {
-    let world = FleetWorld::start("patience", &ROOMS).await;
-    // As they are meant to be: who comes to it by way of more, or of less, is remembered for it.
+async fn the_lowest_priority_shrinks_only_after_the_window_and_gives_to_members_with_capacity() {
+    let world = FleetWorld::start("scale-down", &ROOMS).await;
+    // Starts with the final counts, because a detour over more or fewer replicas would be recorded.
     for (member, replicas) in [("member1", 10), ("member2", 4), ("member3", 5)] {
         world.deploy(member, replicas).await;
     }
     world.load.evenly(18.5);
     world.runs("nineteen", &FULL).await;
-    // The second runs four, whatever its own autoscaler makes of pods that do not serve.
-    let mut four = preferring("Prioritized", "priority", &PRIORITIES);
+    // The second runs four, whatever its own HPA computes from unready pods.
+    let mut four = with_preferences("Prioritized", "priority", &PRIORITIES);
     four["clusterAutoscalingPreference"][1]["autoscalingMinThreshold"] = json!(4);
     let more = json!({
         "rebalance": { "cooldownSeconds": 3, "settleObservations": 3 },
@@ -141,18 +144,18 @@ async fn the_lowest_priority_waits_out_a_dip_and_keeps_what_serves_and_gives_to_
     let controller = world.run();
     world.capped("by priority and room", &MAXIMA).await;
     all_have_read(&world, "a load", |percent| percent > 40).await;
-    world.at_rest(&controller).await;
+    world.wait_until_stable(&controller).await;
     world.runs("nineteen", &FULL).await;
 
-    pods_that_do_not_serve_are_no_surplus(&world, &controller).await;
-    a_dip_takes_nothing(&world, &controller).await;
-    what_falls_for_good_falls_from_the_lowest(&world).await;
+    unready_pods_are_no_surplus(&world, &controller).await;
+    a_dip_shrinks_nothing(&world, &controller).await;
+    a_lasting_drop_shrinks_the_lowest_priority_first(&world).await;
     drop(controller);
     world.assert_nothing_forbidden();
 }
 
-/// The second's four pods are not ready, and its users are gone: fifteen serve, and fifteen are needed.
-async fn pods_that_do_not_serve_are_no_surplus(world: &FleetWorld, controller: &Controller) {
+/// The second's four pods are not ready and its users are gone: fifteen are ready, and fifteen are needed.
+async fn unready_pods_are_no_surplus(world: &FleetWorld, controller: &Controller) {
     let watched = replicas(world).await;
     world.load.evenly(14.6);
     ready(world, "member2", false).await;
@@ -170,10 +173,10 @@ async fn pods_that_do_not_serve_are_no_surplus(world: &FleetWorld, controller: &
     world.runs("nineteen serve", &FULL).await;
 }
 
-/// Gives all a scale-down window, and the second no threshold any more.
-async fn be_patient(world: &FleetWorld) {
+/// Sets a scale-down window for all, and removes the threshold of the second.
+async fn set_scale_down_window(world: &FleetWorld) {
     let behavior = json!({ "scaleDown": { "stabilizationWindowSeconds": WINDOW } });
-    let assignment = preferring("Prioritized", "priority", &PRIORITIES);
+    let assignment = with_preferences("Prioritized", "priority", &PRIORITIES);
     world
         .edit(json!({ "behavior": behavior, "federatedHPAAssignment": assignment }))
         .await;
@@ -182,7 +185,7 @@ async fn be_patient(world: &FleetWorld) {
         let window = behavior.scale_down.as_ref()?.stabilization_window_seconds?;
         (i64::from(window) == WINDOW).then_some(())
     };
-    eventually(PATIENCE, "all are patient", || async {
+    eventually(TIMEOUT, "all HPAs have the window", || async {
         for (name, _) in ROOMS {
             let found = world.child(name).await;
             found.as_ref().and_then(patient).ok_or(name)?;
@@ -192,13 +195,13 @@ async fn be_patient(world: &FleetWorld) {
     .await;
 }
 
-/// A third of the load for a part of the window: nobody loses a pod or a maximum, during the dip and after it.
-async fn a_dip_takes_nothing(world: &FleetWorld, controller: &Controller) {
-    be_patient(world).await;
-    world.at_rest(controller).await;
+/// A third of the load for a part of the window: no member loses a pod or a maximum, during the dip and after it.
+async fn a_dip_shrinks_nothing(world: &FleetWorld, controller: &Controller) {
+    set_scale_down_window(world).await;
+    world.wait_until_stable(controller).await;
     world.capped("as divided", &MAXIMA).await;
     let (watched, bounds) = (replicas(world).await, maxima(world).await);
-    let before = who_serves(world).await;
+    let before = ready_pods(world).await;
 
     world.load.evenly(6.0);
     all_have_read(world, "a dip", |percent| percent < 25).await;
@@ -208,12 +211,12 @@ async fn a_dip_takes_nothing(world: &FleetWorld, controller: &Controller) {
     controller.further_syncs(6).await;
     unmoved(world, "replicas", &watched, &FULL).await;
     unmoved(world, "maxima", &bounds, &MAXIMA).await;
-    assert_eq!(who_serves(world).await, before);
+    assert_eq!(ready_pods(world).await, before);
 }
 
-/// The load stays low: after the window the third shrinks, then the second, then the first. Of what they give up,
-/// nobody has more than it can run; the rest is nobody's.
-async fn what_falls_for_good_falls_from_the_lowest(world: &FleetWorld) {
+/// The load stays low: after the window the third shrinks, then the second, then the first. No member gets more than
+/// it can run; the rest stays undivided.
+async fn a_lasting_drop_shrinks_the_lowest_priority_first(world: &FleetWorld) {
     let (watched, bounds) = (replicas(world).await, maxima(world).await);
     let lowest = |name: &str| watched[name].lowest();
     let clock = Clock::system();
@@ -223,13 +226,13 @@ async fn what_falls_for_good_falls_from_the_lowest(world: &FleetWorld) {
         .runs_so("the third shrinks", |found| {
             assert!(
                 (lowest("member1"), lowest("member2")) == (10, 4),
-                "others shrank before the third was at its least: {found:?}"
+                "others shrank before the third was at its minimum: {found:?}"
             );
             found["member3"] == (1, 1)
         })
         .await;
     let waited = clock.now().duration_since(since).as_secs();
-    // Its last high reading may have been of a sync before.
+    // Its last sample of the high load may be from the previous sync.
     assert!(waited >= WINDOW - 5, "it shrank after {waited} s");
     world
         .runs_so("the second shrinks", |found| {
@@ -251,7 +254,7 @@ async fn what_falls_for_good_falls_from_the_lowest(world: &FleetWorld) {
         assert!(highest <= most, "{name}: {:?}", bounds[name].all());
     }
     world
-        .status("what nobody can run is nobody's", |status| {
+        .status("the rest is undivided", |status| {
             let each = status["clusters"].as_array()?.iter();
             let divided: i64 = each.map(|one| one["max"].as_i64().unwrap_or(0)).sum();
             let unassigned = status["unassigned"].as_i64()?;

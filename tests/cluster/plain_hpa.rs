@@ -1,5 +1,5 @@
-//! Delegated, Direct and a plain HPA beside each other under the same load: they settle at the same
-//! counts, and a floor never makes anything slower.
+//! Delegated, Direct and a plain HPA under the same load: they settle at the same counts, and a floor never delays a
+//! scale-up.
 
 use foretide::{clock::Clock, config::Config};
 use futures::future::join_all;
@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 
 use crate::world::{NAMESPACE, World};
 
-/// The metric that all of them read.
+/// The metric that all three read.
 const METRIC: &str = "orders";
-/// The user that the API server sees the real HPA controller's requests come from.
+/// The user name of the real HPA controller's requests at the API server.
 const HPA_CONTROLLER: &str = "system:serviceaccount:kube-system:horizontal-pod-autoscaler";
 /// A midnight; the wave has its peak at noon.
 const MIDNIGHT: f64 = 1_767_225_600.0;
@@ -82,7 +82,7 @@ async fn settle(world: &World, names: &[&str], count: i32) {
     .await;
 }
 
-/// In how many steps the real HPA controller has scaled a Deployment so far.
+/// The number of times that the real HPA controller has scaled a Deployment so far.
 fn steps(world: &World, name: &str) -> usize {
     let events = world.cluster.audit().unwrap().into_iter();
     let steps = events.filter(|event| {
@@ -95,8 +95,8 @@ fn steps(world: &World, name: &str) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn both_modes_settle_where_a_plain_hpa_does_and_a_floor_slows_nothing() {
-    let options = ClusterOptions::named("beside").nodes(3, NodeSize::new("64", "64Gi", 110));
+async fn both_modes_settle_with_a_plain_hpa_and_a_floor_delays_no_scale_up() {
+    let options = ClusterOptions::named("plain-hpa").nodes(3, NodeSize::new("64", "64Gi", 110));
     let world = World::start(options).await;
     let fake = FakeMetrics::start(&world.cluster, &[MetricsApi::External])
         .await
@@ -160,7 +160,7 @@ async fn both_modes_settle_where_a_plain_hpa_does_and_a_floor_slows_nothing() {
     }
     settle(&world, &all, 2).await;
 
-    // A floor that climbs by explicit steps, and a load that climbs with it and beyond.
+    // A floor that rises in explicit steps, and a load that rises with it and beyond.
     let slow = ["plain-slow", "delegated-slow", "direct-slow"];
     let before = slow.map(|name| steps(&world, name));
     edit(&world, "delegated-slow", &window(20)).await;
@@ -187,12 +187,12 @@ async fn both_modes_settle_where_a_plain_hpa_does_and_a_floor_slows_nothing() {
             .unwrap();
     }
 
-    outrun_a_forecast(&world, &fake).await;
+    exceed_forecast(&world, &fake).await;
     world.assert_nothing_forbidden();
 }
 
-/// A forecast that rises all morning; a load that suddenly is far above it.
-async fn outrun_a_forecast(world: &World, fake: &FakeMetrics) {
+/// A forecast that rises all morning, and a load that suddenly is far above it.
+async fn exceed_forecast(world: &World, fake: &FakeMetrics) {
     let span = Span {
         start: MIDNIGHT - 4.0 * DAY,
         end: MIDNIGHT + 2.0 * DAY,
@@ -216,8 +216,8 @@ async fn outrun_a_forecast(world: &World, fake: &FakeMetrics) {
     }
     plain(world, "without", spec("without", "1", &json!({}))).await;
     ours(world, "ahead", spec("ahead", "1", &prediction)).await;
-    // A minute a second: between 04:00 and 08:00 the floor gains a replica every six seconds or so,
-    // and it is far from the load for longer than the slowest machine needs to follow that.
+    // A minute per second: between 04:00 and 08:00 the floor gains a replica about every six seconds, and it stays
+    // below the load for longer than the slowest machine needs to follow.
     let four = Timestamp::from_second(MIDNIGHT as i64 + 4 * 3600).unwrap();
     let config = Config {
         prometheus: Some(prometheus.url()),

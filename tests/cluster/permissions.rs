@@ -1,17 +1,17 @@
-//! What roles grant, and what requests in an audit log needed: each verb is used, and none is missing.
+//! The permissions that roles grant, and those that requests in an audit log used.
 
 use std::collections::BTreeSet;
 
 use rig::AuditEvent;
 use serde_json::Value;
 
-use crate::hands::written;
+use crate::manual_changes::written;
 
-/// One right: verb, group, and resource with its subresource.
-pub(crate) type Right = (String, String, String);
+/// One permission: verb, group, and resource with its subresource.
+pub(crate) type Permission = (String, String, String);
 
-/// What the roles among these manifests grant.
-pub(crate) fn granted(yaml: &str) -> BTreeSet<Right> {
+/// The permissions that the roles among these manifests grant.
+pub(crate) fn granted(yaml: &str) -> BTreeSet<Permission> {
     let documents: Vec<Value> = serde_saphyr::from_multiple(yaml).unwrap();
     let roles = documents
         .iter()
@@ -19,31 +19,34 @@ pub(crate) fn granted(yaml: &str) -> BTreeSet<Right> {
     let texts = |rule: &Value, field: &str| -> Vec<String> {
         serde_json::from_value(rule[field].clone()).unwrap()
     };
-    let mut rights = BTreeSet::new();
+    let mut permissions = BTreeSet::new();
     for rule in roles.flat_map(|role| role["rules"].as_array().unwrap()) {
         for group in texts(rule, "apiGroups") {
             for resource in texts(rule, "resources") {
                 let verbs = texts(rule, "verbs").into_iter();
-                rights.extend(verbs.map(|verb| (verb, group.clone(), resource.clone())));
+                permissions.extend(verbs.map(|verb| (verb, group.clone(), resource.clone())));
             }
         }
     }
-    rights
+    permissions
 }
 
-/// The rights that these requests needed.
-pub(crate) fn used(requests: &[AuditEvent], granted: &BTreeSet<Right>) -> BTreeSet<Right> {
+/// The permissions that these requests used.
+pub(crate) fn used(
+    requests: &[AuditEvent],
+    granted: &BTreeSet<Permission>,
+) -> BTreeSet<Permission> {
     let of_objects = requests.iter().filter(|event| !event.resource.is_empty());
     of_objects
         .flat_map(|event| needed(event, granted))
         .collect()
 }
 
-/// The rights that a request needed.
+/// The permissions that a request used.
 ///
-/// A server-side apply that makes an object needs `create` beside `patch`; the log shows the answer
-/// 201. Where all resources of a group are granted, they are named by metrics.
-fn needed(event: &AuditEvent, granted: &BTreeSet<Right>) -> Vec<Right> {
+/// A server-side apply that creates an object needs `create` besides `patch`; the log then has response 201. Where all
+/// resources of a group are granted, their names are metrics.
+fn needed(event: &AuditEvent, granted: &BTreeSet<Permission>) -> Vec<Permission> {
     let any = |verb: &str| (verb.to_owned(), event.group.clone(), "*".to_owned());
     let right = |verb: &str| {
         if granted.contains(&any(verb)) {
