@@ -32,7 +32,6 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use jiff::SignedDuration;
 
-pub(crate) use self::report::{decided, windows};
 use self::{effective::Effective, fleet::Federated, run::Controller};
 use crate::{
     clock::Clock,

@@ -16,7 +16,6 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 pub(super) use conditions::{INVALID_SPEC, condition};
-pub(crate) use status::{decided, windows};
 
 use self::fingerprint::StatusFingerprint;
 use super::{

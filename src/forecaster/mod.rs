@@ -32,7 +32,6 @@ use foretide_models::Forecast;
 use jiff::{SignedDuration, Timestamp};
 use tokio::task::{Id, JoinError, JoinSet};
 
-pub(crate) use self::publish::forecast_status;
 pub use self::series_key::SeriesKey;
 use self::{
     forecasts::Forecasts,

@@ -10,7 +10,7 @@ use std::{
 };
 
 use foretide_crds::{
-    ForecastStatus, PredictedSample, PredictedSeries, PredictionMetricStatus, TimeSeriesPrediction,
+    PredictedSample, PredictedSeries, PredictionMetricStatus, TimeSeriesPrediction,
     TimeSeriesPredictionStatus,
 };
 use foretide_models::Forecast;
@@ -25,8 +25,8 @@ use super::{
     source::{AutoscalerObject, ForecastSource, SourceSeries},
 };
 use crate::{
-    api::ownership::is_part_of,
-    domain::{hpa::MetricSpec, proposal::ForecastDetails},
+    api::{ownership::is_part_of, status::forecast_status},
+    domain::hpa::MetricSpec,
     ports::{Cluster, ClusterError},
 };
 
@@ -256,26 +256,6 @@ fn metric_status(
         }
     }
     status
-}
-
-/// The details of a forecast as a status shows them.
-pub(crate) fn forecast_status(details: &ForecastDetails) -> ForecastStatus {
-    let share = |share: f64| format!("{}", (share * 1000.0).round() / 1000.0);
-    // Only algorithms that forecast a window use the lead time.
-    let lead_time = details.window.map(|_| details.lead_time);
-    ForecastStatus {
-        algorithm: Some(details.method.to_owned()),
-        quantile: details.quantile.map(share),
-        coverage: details.coverage.map(share),
-        skill: details.skill.map(share),
-        window_seconds: details.window.map(|window| window.as_secs()),
-        lead_time_seconds: lead_time.map(|lead| lead.span.as_secs()),
-        lead_time_source: lead_time.map(|lead| lead.origin.as_str().to_owned()),
-        learnt_from: details.learnt_from.map(Time),
-        known_until: Some(Time(details.known_until)),
-        remark: details.remark.map(|remark| remark.as_str().to_owned()),
-        message: Some(details.notes.clone()).filter(|notes| !notes.is_empty()),
-    }
 }
 
 fn samples(forecast: &Forecast, from: Timestamp, to: Timestamp) -> Vec<PredictedSample> {

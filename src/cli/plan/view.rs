@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 
 use super::{Plan, outlook::Outlook};
 use crate::{
+    api::status::{decision_status, window_status},
     cli::{
         assign,
         decision::{self, Units, WIDTH, clock},
         output::{Paint, Screen, wrapped},
         plot::{Plot, Size},
     },
-    controller,
     domain::{
         proposal::Unit,
         workload::{Mode, Strategy},
@@ -34,7 +34,7 @@ const PICTURE: Size = Size {
 
 /// The whole plan for people.
 pub(super) fn text(plan: &Plan, screen: Screen) -> String {
-    let decided = controller::decided(&plan.decision);
+    let status = decision_status(&plan.decision);
     let mut blocks = vec![heading(plan, screen)];
     blocks.extend(
         plan.outlooks
@@ -42,17 +42,14 @@ pub(super) fn text(plan: &Plan, screen: Screen) -> String {
             .map(|outlook| picture(plan, outlook, screen)),
     );
     blocks.push(decision::proposals(
-        &decided,
+        &status,
         Units::of(&plan.workload.metrics),
         screen,
     ));
-    blocks.push(decision::windows(
-        &controller::windows(&plan.decision),
-        screen,
-    ));
+    blocks.push(decision::windows(&window_status(&plan.decision), screen));
     blocks.push(format!(
         "{}\n{}\n",
-        decision::steps(&decided, screen),
+        decision::steps(&status, screen),
         screen.paint(Paint::Strong, &wrapped(&plan.decision.message(), WIDTH, ""))
     ));
     if let Some(division) = &plan.division {
@@ -216,8 +213,8 @@ pub(super) fn json(plan: &Plan) -> Value {
         "metadata": { "name": ehpa.name_any(), "namespace": ehpa.namespace() },
         "at": plan.at.to_string(),
         "bounds": { "min": workload.bounds.min.get(), "max": workload.bounds.max.get() },
-        "decision": controller::decided(&plan.decision),
-        "windows": controller::windows(&plan.decision),
+        "decision": decision_status(&plan.decision),
+        "windows": window_status(&plan.decision),
         "forecasts": plan.outlooks.iter().filter_map(outlook_json).collect::<Vec<_>>(),
         "problems": workload.problems.iter().map(|problem| {
             json!({ "reason": problem.reason.as_str(), "message": problem.message })

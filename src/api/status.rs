@@ -1,0 +1,82 @@
+//! Decisions and forecasts as the fields of a status, for the controller, the forecaster and the command line.
+
+use foretide_crds::{DecisionStatus, ForecastStatus, ProposalSource, ProposalStatus, WindowStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::domain::{
+    Replicas,
+    autoscale::Decision,
+    proposal::{ForecastDetails, Proposal, Source},
+};
+
+/// `status.decision` of a decision.
+pub(crate) fn decision_status(decision: &Decision) -> DecisionStatus {
+    let count = |replicas: Replicas| Some(replicas.as_i32());
+    DecisionStatus {
+        time: Some(Time(decision.at)),
+        current_replicas: count(decision.current),
+        proposals: Some(decision.proposals.iter().map(proposal_status).collect()),
+        winner: decision.winner.as_ref().map(|winner| source(winner.source)),
+        maximum: decision.maximum.and_then(count),
+        stabilized: count(decision.stabilized),
+        limited: count(decision.limited),
+        desired: count(decision.desired),
+        floor: decision.floor.and_then(count),
+        limit: decision.limit.map(|limit| limit.as_str().to_owned()),
+        message: Some(decision.message()),
+    }
+}
+
+fn proposal_status(proposal: &Proposal) -> ProposalStatus {
+    let number = |value: f64| format!("{value}");
+    ProposalStatus {
+        source: source(proposal.source),
+        name: proposal.name.clone(),
+        replicas: proposal.replicas.map(Replicas::as_i32),
+        value: proposal.value.map(number),
+        target: proposal.target.map(number),
+        reason: Some(proposal.reason.as_str().to_owned()),
+        forecast: proposal.details.as_ref().map(forecast_status),
+    }
+}
+
+const fn source(source: Source) -> ProposalSource {
+    match source {
+        Source::Observed => ProposalSource::Observed,
+        Source::Forecast => ProposalSource::Forecast,
+        Source::Cron => ProposalSource::Cron,
+    }
+}
+
+/// `status.windows` of a decision.
+pub(crate) fn window_status(decision: &Decision) -> Vec<WindowStatus> {
+    decision
+        .windows
+        .iter()
+        .map(|(name, state)| WindowStatus {
+            name: name.clone(),
+            active: state.active,
+            next_transition: state.next_transition.map(Time),
+        })
+        .collect()
+}
+
+/// `forecast` of a proposal or a prediction: what the forecast is based on.
+pub(crate) fn forecast_status(details: &ForecastDetails) -> ForecastStatus {
+    let share = |share: f64| format!("{}", (share * 1000.0).round() / 1000.0);
+    // A forecast without a window is a path alone, which does not depend on the lead time.
+    let lead_time = details.window.map(|_| details.lead_time);
+    ForecastStatus {
+        algorithm: Some(details.method.to_owned()),
+        quantile: details.quantile.map(share),
+        coverage: details.coverage.map(share),
+        skill: details.skill.map(share),
+        window_seconds: details.window.map(|window| window.as_secs()),
+        lead_time_seconds: lead_time.map(|lead| lead.span.as_secs()),
+        lead_time_source: lead_time.map(|lead| lead.origin.as_str().to_owned()),
+        learnt_from: details.learnt_from.map(Time),
+        known_until: Some(Time(details.known_until)),
+        remark: details.remark.map(|remark| remark.as_str().to_owned()),
+        message: Some(details.notes.clone()).filter(|notes| !notes.is_empty()),
+    }
+}
