@@ -19,13 +19,13 @@ pub struct Clock(Option<Arc<Settable>>);
 
 #[derive(Debug)]
 struct Settable {
-    course: RwLock<Course>,
+    setting: RwLock<Setting>,
     set: Notify,
 }
 
 /// How a settable clock runs since it was last set.
 #[derive(Debug, Clone, Copy)]
-struct Course {
+struct Setting {
     wall: Timestamp,
     shown: Timestamp,
     rate: f64,
@@ -46,9 +46,9 @@ impl Clock {
     /// `rate` is a ratio; values that are not finite and positive are taken as 1.
     #[must_use]
     pub fn starting_at(start: Timestamp, rate: f64) -> Self {
-        let course = RwLock::new(Course::new(start, rate));
+        let setting = RwLock::new(Setting::new(start, rate));
         Self(Some(Arc::new(Settable {
-            course,
+            setting,
             set: Notify::new(),
         })))
     }
@@ -57,9 +57,9 @@ impl Clock {
     pub fn set(&self, to: Timestamp, rate: f64) {
         if let Some(settable) = &self.0 {
             *settable
-                .course
+                .setting
                 .write()
-                .unwrap_or_else(PoisonError::into_inner) = Course::new(to, rate);
+                .unwrap_or_else(PoisonError::into_inner) = Setting::new(to, rate);
             settable.set.notify_waiters();
         }
     }
@@ -68,7 +68,7 @@ impl Clock {
     #[must_use]
     pub fn now(&self) -> Timestamp {
         let wall = wall_now();
-        self.course().map_or(wall, |course| course.at(wall))
+        self.setting().map_or(wall, |setting| setting.at(wall))
     }
 
     /// Whether this is the wall clock, on which foreign times need no carrying over.
@@ -83,11 +83,11 @@ impl Clock {
     /// The identity for [`Clock::system`]; an age of a minute is a minute on every clock.
     #[must_use]
     pub fn from_wall(&self, foreign: Timestamp) -> Timestamp {
-        let Some(course) = self.course() else {
+        let Some(setting) = self.setting() else {
             return foreign;
         };
         let wall = wall_now();
-        course
+        setting
             .at(wall)
             .checked_sub(wall.duration_since(foreign))
             .unwrap_or(foreign)
@@ -101,7 +101,7 @@ impl Clock {
 
     /// Waits for `span` of this clock, or until it is set.
     pub async fn sleep(&self, span: SignedDuration) {
-        let rate = self.course().map_or(1.0, |course| course.rate);
+        let rate = self.setting().map_or(1.0, |setting| setting.rate);
         let wall = Duration::try_from_secs_f64((span.as_secs_f64() / rate).max(0.0));
         let wait = tokio::time::sleep(wall.unwrap_or(Duration::MAX));
         match &self.0 {
@@ -113,20 +113,20 @@ impl Clock {
         }
     }
 
-    fn course(&self) -> Option<Course> {
+    fn setting(&self) -> Option<Setting> {
         let settable = self.0.as_deref()?;
         Some(
             *settable
-                .course
+                .setting
                 .read()
                 .unwrap_or_else(PoisonError::into_inner),
         )
     }
 }
 
-// === impl Course ===
+// === impl Setting ===
 
-impl Course {
+impl Setting {
     fn new(shown: Timestamp, rate: f64) -> Self {
         let rate = if rate.is_finite() && rate > 0.0 {
             rate
@@ -166,13 +166,13 @@ mod tests {
 
     #[test]
     fn a_fast_clock_runs_by_its_rate() {
-        let course = Course {
+        let setting = Setting {
             wall: at(0),
             shown: at(5_000),
             rate: 60.0,
         };
-        assert_eq!(course.at(at(0)), at(5_000));
-        assert_eq!(course.at(at(10)), at(5_600));
+        assert_eq!(setting.at(at(0)), at(5_000));
+        assert_eq!(setting.at(at(10)), at(5_600));
     }
 
     #[test]
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn a_rate_that_makes_no_sense_is_the_rate_of_the_wall() {
         for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-            assert!((Course::new(at(0), rate).rate - 1.0).abs() < f64::EPSILON);
+            assert!((Setting::new(at(0), rate).rate - 1.0).abs() < f64::EPSILON);
         }
     }
 }

@@ -31,14 +31,14 @@ pub struct ControllerArgs {
     /// Context of the kubeconfig; without it, its current context.
     #[arg(long, env = "FORETIDE_CONTEXT", requires = "kubeconfig")]
     pub context: Option<String>,
-    /// Namespace to watch; repeat it, or separate several by commas. Without it, all.
+    /// Namespace to watch; repeatable, or comma-separated. Without it, all namespaces.
     #[arg(long = "namespace", env = "FORETIDE_NAMESPACE", value_delimiter = ',')]
     pub namespaces: Vec<String>,
     /// Prometheus server that holds the history, as http(s)://host:port. Without it, no forecasts.
     #[arg(long, env = "FORETIDE_PROMETHEUS", value_name = "URL")]
     pub prometheus: Option<String>,
-    /// Prometheus server that holds the history of member clusters whose Secret names it: NAME=URL; repeat it, or separate
-    /// several by commas.
+    /// Prometheus server that holds the history of the member clusters whose Secret names it, as NAME=URL; repeatable, or
+    /// comma-separated.
     #[arg(
         long = "prometheus-endpoint",
         env = "FORETIDE_PROMETHEUS_ENDPOINT",
@@ -46,7 +46,7 @@ pub struct ControllerArgs {
         value_delimiter = ','
     )]
     pub prometheus_endpoints: Vec<String>,
-    /// Label whose value is the name of the member cluster that a series is from.
+    /// Label of a series whose value is the name of its member cluster.
     #[arg(
         long,
         env = "FORETIDE_PROMETHEUS_CLUSTER_LABEL",
@@ -54,10 +54,10 @@ pub struct ControllerArgs {
         default_value = "cluster"
     )]
     pub prometheus_cluster_label: String,
-    /// Which metrics a free-form query of an object may read.
+    /// Which series a PromQL query in a spec may read.
     #[arg(long, env = "FORETIDE_PROMQL_SCOPE", value_enum, default_value_t = ScopeArg::Namespace)]
     pub promql_scope: ScopeArg,
-    /// Configuration file of prometheus-adapter, whose rules say how the history of a metric is asked for.
+    /// Configuration file of prometheus-adapter, whose rules map a metric to the query for its history.
     #[arg(
         long,
         env = "FORETIDE_PROMETHEUS_ADAPTER_CONFIG",
@@ -65,7 +65,7 @@ pub struct ControllerArgs {
         conflicts_with = "prometheus_adapter_configmap"
     )]
     pub prometheus_adapter_config: Option<PathBuf>,
-    /// The same from the cluster: NAMESPACE/NAME or NAMESPACE/NAME/KEY of a config map; without KEY, config.yaml.
+    /// ConfigMap with that configuration, as NAMESPACE/NAME or NAMESPACE/NAME/KEY; KEY defaults to config.yaml.
     #[arg(
         long,
         env = "FORETIDE_PROMETHEUS_ADAPTER_CONFIGMAP",
@@ -75,29 +75,29 @@ pub struct ControllerArgs {
     /// Member clusters of fleets.
     #[command(flatten)]
     pub members: MemberArgs,
-    /// Address of probes and metrics.
+    /// Address on which probes and metrics are served.
     #[arg(long, env = "FORETIDE_LISTEN", value_name = "ADDR", default_value = DEFAULT_LISTEN)]
     pub listen: SocketAddr,
-    /// How often every autoscaler is decided.
+    /// How often every autoscaler is reconciled.
     #[arg(long, env = "FORETIDE_SYNC_PERIOD", value_parser = parse_duration, default_value = "15s")]
     pub sync_period: SignedDuration,
-    /// What `timezone: Local` means, an IANA name. Without it, the zone of this process.
+    /// Time zone of `timezone: Local`, as an IANA name. Without it, the zone of this process.
     #[arg(long, env = "FORETIDE_LOCAL_TIMEZONE", value_name = "ZONE", value_parser = parse_zone)]
     pub local_timezone: Option<Zone>,
-    /// How far from its target a metric may be before anything is scaled, as a ratio. This and the
-    /// next three must equal the flags of the cluster's kube-controller-manager.
+    /// Deviation of a metric from its target, as a ratio, below which nothing is scaled. This flag and the
+    /// next three must equal those of the cluster's kube-controller-manager.
     #[arg(long, env = "FORETIDE_HPA_TOLERANCE", default_value_t = 0.1)]
     pub hpa_tolerance: f64,
-    /// For how long the highest recommendation holds a scale-down back.
+    /// How long the highest recommendation delays a scale-down.
     #[arg(long, env = "FORETIDE_HPA_DOWNSCALE_STABILIZATION", value_parser = parse_duration, default_value = "5m")]
     pub hpa_downscale_stabilization: SignedDuration,
-    /// For how long after its start a pod's CPU samples are doubted while it is not ready.
+    /// Period after the start of a pod in which its CPU samples may be skipped.
     #[arg(long, env = "FORETIDE_HPA_CPU_INITIALIZATION_PERIOD", value_parser = parse_duration, default_value = "5m")]
     pub hpa_cpu_initialization_period: SignedDuration,
-    /// For how long after its start a pod that was never ready counts as not ready yet.
+    /// Period after the start of a pod in which a change of readiness counts as initial readiness.
     #[arg(long, env = "FORETIDE_HPA_INITIAL_READINESS_DELAY", value_parser = parse_duration, default_value = "30s")]
     pub hpa_initial_readiness_delay: SignedDuration,
-    /// Which log records are written, such as info or foretide=debug.
+    /// Log filter, such as info or foretide=debug.
     #[arg(
         long,
         env = "FORETIDE_LOG",
@@ -105,7 +105,7 @@ pub struct ControllerArgs {
         default_value = "info"
     )]
     pub log: String,
-    /// Write log records as JSON.
+    /// Write logs as JSON.
     #[arg(long, env = "FORETIDE_LOG_JSON")]
     pub log_json: bool,
 }
@@ -113,8 +113,8 @@ pub struct ControllerArgs {
 /// Flags about the member clusters of fleets.
 #[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
 pub struct MemberArgs {
-    /// Namespace of the Secrets with the kubeconfigs of member clusters. Without it, the namespace of this pod; without
-    /// that, there are no members.
+    /// Namespace of the Secrets with the kubeconfigs of member clusters. Without it, the namespace of this pod; outside a
+    /// pod, there are no members.
     #[arg(long = "member-namespace", env = "FORETIDE_MEMBER_NAMESPACE")]
     pub namespace: Option<String>,
     /// Label of those Secrets, as KEY=VALUE, or KEY for any value.
@@ -133,10 +133,10 @@ pub struct MemberArgs {
         default_value = MEMBER_SECRET_KEY
     )]
     pub secret_key: String,
-    /// After how long without an answer a member counts as lost.
+    /// How long a member may be silent before it counts as lost.
     #[arg(long = "member-lost-after", env = "FORETIDE_MEMBER_LOST_AFTER", value_parser = parse_duration, default_value = "45s")]
     pub lost_after: SignedDuration,
-    /// Let members be on this machine: for trying it out.
+    /// Allow members on this machine, for development.
     #[arg(long = "member-allow-loopback", env = "FORETIDE_MEMBER_ALLOW_LOOPBACK")]
     pub allow_loopback: bool,
 }
@@ -144,9 +144,9 @@ pub struct MemberArgs {
 /// Value of `--promql-scope`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum ScopeArg {
-    /// Only series of the object's own namespace: the query is parsed and restricted.
+    /// Only series of the object's own namespace; the query is parsed and restricted.
     Namespace,
-    /// Any series: for clusters with one tenant.
+    /// Any series, for clusters with a single tenant.
     Any,
 }
 
@@ -462,27 +462,6 @@ pub fn parse_duration(text: &str) -> Result<SignedDuration, String> {
 pub fn parse_zone(text: &str) -> Result<Zone, String> {
     Zone::parse(text, &Zone::utc())
         .map_err(|_| format!("expected an IANA time zone such as Europe/Prague, got {text:?}"))
-}
-
-/// What the environment says about the terminal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TerminalEnvironment {
-    /// `NO_COLOR` is set, or the terminal is a dumb one.
-    pub plain: bool,
-    /// The locale does not say that it is something else than UTF-8.
-    pub utf8: bool,
-}
-
-/// Reads `NO_COLOR`, `TERM` and the locale (`LC_ALL`, `LC_CTYPE`, `LANG`).
-#[must_use]
-pub fn terminal_environment() -> TerminalEnvironment {
-    let text = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(text);
-    let locale = locale.map(|name| name.to_string_lossy().to_lowercase());
-    TerminalEnvironment {
-        plain: text("NO_COLOR").is_some() || text("TERM").is_some_and(|term| term == "dumb"),
-        utf8: locale.is_none_or(|name| name.contains("utf-8") || name.contains("utf8")),
-    }
 }
 
 /// The zone of this process; UTC where it has no name.

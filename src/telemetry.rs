@@ -451,7 +451,7 @@ fn durations() -> Histogram {
 
 /// A log filter that cannot be read.
 #[derive(Debug, thiserror::Error)]
-#[error("--log expects levels such as info or foretide=debug,warn; {filter:?} is none")]
+#[error("--log expects levels such as info or foretide=debug,warn, got {filter:?}")]
 pub struct BadFilter {
     filter: String,
     #[source]

@@ -3,7 +3,7 @@
 //! ```text
 //! manifest -> validate -> policy ------+
 //! clusters.yaml -> members, total -----+--> federate::decide --> view, data
-//! former answer (--after) -> ledger ---+
+//! previous answer (--after) -> ledger ---+
 //! ```
 //!
 //! What is decided is what the controller decides; this file computes nothing of it. It refuses to guess what the
@@ -20,15 +20,14 @@ use jiff::{SignedDuration, Timestamp};
 
 use self::{clusters::Clusters, previous::Previous};
 use super::{
-    cron::Output,
-    inputs::{self, Takes},
-    output::{Answer, Failure, Screen},
+    context::CommandContext,
+    inputs::{self, AutoscalerKind},
+    output::{CommandOutput, Failure, OutputFormat},
     validate::Accepted,
 };
 use crate::{
     api::spec::FleetSpec,
     domain::{
-        cron::Zone,
         federate::{self, FleetDecision, Ledger, Member, Total},
         hpa::{MetricSpec, Target},
     },
@@ -43,7 +42,7 @@ pub(super) use self::{data::json, view::division};
 )]
 #[derive(Debug, Clone, clap::Args)]
 pub struct AssignArgs {
-    /// Manifest of the FederatedHPA; repeatable, - for standard input
+    /// Manifest of the FederatedHPA; repeatable; - reads standard input
     #[arg(
         short = 'f',
         long = "filename",
@@ -51,28 +50,34 @@ pub struct AssignArgs {
         value_name = "FILE|DIR"
     )]
     pub files: Vec<PathBuf>,
-    /// Name of the FederatedHPA, where the manifests hold several
+    /// Name of the FederatedHPA, if the manifests hold several
     #[arg(long)]
     pub name: Option<String>,
-    /// The clusters as they are, in the form of examples/clusters.yaml
+    /// State of the clusters, in the format of examples/clusters.yaml
     #[arg(long, value_name = "FILE", required = true)]
     pub clusters: PathBuf,
-    /// Go on from a former answer, as -o json printed it: its memory, and its bounds where the clusters' file has none
+    /// Continue from previous output of -o json: from its ledger, and from its bounds where the clusters file has none
     #[arg(long, value_name = "FILE")]
     pub after: Option<PathBuf>,
-    /// When to decide, in RFC 3339 [default: now; with --after, one sync after it]
+    /// Time of the decision, in RFC 3339 [default: now; with --after, one sync after it]
     #[arg(long, value_name = "TIME")]
     pub at: Option<Timestamp>,
-    /// Form of the output
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
-    pub output: Output,
+    pub output: OutputFormat,
+}
+
+/// A `FederatedHPA` and what its spec asks for.
+#[derive(Debug)]
+pub(super) struct NamedFleet {
+    pub(super) name: String,
+    pub(super) spec: FleetSpec,
 }
 
 /// A fleet that was divided, with everything it was made from.
 #[derive(Debug)]
 pub(super) struct Assignment {
-    pub(super) name: String,
-    pub(super) fleet: FleetSpec,
+    pub(super) fleet: NamedFleet,
     pub(super) members: Vec<Member>,
     pub(super) total: Total,
     pub(super) decision: FleetDecision,
@@ -82,16 +87,16 @@ pub(super) struct Assignment {
 // === impl Assignment ===
 
 impl Assignment {
-    /// Divides a fleet anew, or once more after a former answer.
+    /// Divides a fleet anew, or once more after a previous answer.
     fn make(
-        (name, fleet): (String, FleetSpec),
+        fleet: NamedFleet,
         members: Vec<Member>,
         total: Total,
-        (ledger, at): (&Ledger, Timestamp),
+        ledger: &Ledger,
+        at: Timestamp,
     ) -> Self {
-        let (decision, ledger) = federate::decide(&fleet.policy, &total, &members, ledger, at);
+        let (decision, ledger) = federate::decide(&fleet.spec.policy, &total, &members, ledger, at);
         Self {
-            name,
             fleet,
             members,
             total,
@@ -102,12 +107,12 @@ impl Assignment {
 
     /// Divides for the first time.
     pub(super) fn first(
-        named: (String, FleetSpec),
+        fleet: NamedFleet,
         members: Vec<Member>,
         total: Total,
         at: Timestamp,
     ) -> Self {
-        Self::make(named, members, total, (&Ledger::default(), at))
+        Self::make(fleet, members, total, &Ledger::default(), at)
     }
 }
 
@@ -127,48 +132,47 @@ pub(super) fn members(
 ///
 /// # Errors
 /// A file cannot be read or used.
-pub(super) fn run(
-    args: &AssignArgs,
-    screen: Screen,
-    local: &Zone,
-    now: Timestamp,
-) -> Result<Answer, Failure> {
+pub(super) fn run(args: &AssignArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
     let documents = inputs::documents(&args.files)?;
-    let which = (Takes::Fleets, args.name.as_deref());
-    let Accepted::Fleet(fdhpa, fleet) = inputs::chosen(&documents, which, local, now)? else {
-        return Err(Failure::invalid("a fleet is expected"));
+    let name = args.name.as_deref();
+    let chosen = inputs::chosen(&documents, AutoscalerKind::Fdhpa, name, context)?;
+    let Accepted::Fdhpa(fdhpa, fleet) = chosen else {
+        return Err(Failure::invalid("expected a FederatedHPA"));
     };
     let clusters = Clusters::read(&args.clusters)?;
-    let former = args.after.as_deref().map(Previous::read).transpose()?;
-    let at = moment(args.at, former.as_ref(), fleet.policy.period, now)?;
+    let previous = args.after.as_deref().map(Previous::read).transpose()?;
+    let at = moment(args.at, previous.as_ref(), fleet.policy.period, context.now)?;
     let mut members = members(&fleet, &clusters, at)?;
-    let ledger = match &former {
-        Some(former) => former.applied(&mut members),
+    let ledger = match &previous {
+        Some(previous) => previous.applied(&mut members),
         None => Ledger::default(),
     };
-    let total = clusters.total(&members, &fleet.policy, (&ledger, at));
-    let named = (fdhpa.metadata.name.unwrap_or_default(), *fleet);
-    let assignment = Assignment::make(named, members, total, (&ledger, at));
+    let total = clusters.total(&members, &fleet.policy, &ledger, at);
+    let fleet = NamedFleet {
+        name: fdhpa.metadata.name.unwrap_or_default(),
+        spec: *fleet,
+    };
+    let assignment = Assignment::make(fleet, members, total, &ledger, at);
     Ok(match args.output {
-        Output::Table => Answer::text(view::text(&assignment, screen)),
-        Output::Json => Answer::json("Assignment", json(&assignment)),
+        OutputFormat::Table => CommandOutput::text(view::text(&assignment, context.screen)),
+        OutputFormat::Json => CommandOutput::json("Assignment", json(&assignment)),
     })
 }
 
 fn moment(
     at: Option<Timestamp>,
-    former: Option<&Previous>,
+    previous: Option<&Previous>,
     period: SignedDuration,
     now: Timestamp,
 ) -> Result<Timestamp, Failure> {
-    let next = |former: &Previous| former.at.checked_add(period).unwrap_or(Timestamp::MAX);
-    match (at, former) {
-        (Some(at), Some(former)) if at < former.at => Err(Failure::usage(format!(
-            "--at {at} is before the answer of --after, which is of {}",
-            former.at
+    let next = |previous: &Previous| previous.at.checked_add(period).unwrap_or(Timestamp::MAX);
+    match (at, previous) {
+        (Some(at), Some(previous)) if at < previous.at => Err(Failure::usage(format!(
+            "--at {at} is before the time of --after, {}",
+            previous.at
         ))),
         (Some(at), _) => Ok(at),
-        (None, Some(former)) => Ok(next(former)),
+        (None, Some(previous)) => Ok(next(previous)),
         (None, None) => Ok(now),
     }
 }

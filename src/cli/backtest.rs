@@ -21,18 +21,16 @@ use jiff::{SignedDuration, Timestamp};
 use self::threshold::{Bound, Outcome};
 pub(super) use self::{
     panel::{Panel, legend},
-    setup::{Asked, BacktestSetup},
+    setup::{BacktestSetup, EvaluationOptions},
     view::verdict,
 };
 use super::{
+    context::CommandContext,
     exit::Exit,
     inputs::Inputs,
-    output::{Answer, Failure, Screen},
+    output::{CommandOutput, Failure, Screen},
 };
-use crate::{
-    domain::cron::Zone,
-    sim::{Minute, Run, Score},
-};
+use crate::sim::{Minute, Run, Score};
 
 /// Arguments of `foretide backtest`.
 #[derive(Debug, Clone, clap::Args)]
@@ -40,33 +38,33 @@ pub struct BacktestArgs {
     /// The autoscaler and its histories.
     #[command(flatten)]
     pub inputs: Inputs,
-    /// Who else runs over the same history: hpa is the same autoscaler without prediction and crons
+    /// Baseline that runs over the same history: hpa is the same autoscaler without prediction and crons
     #[arg(long, value_enum, default_value_t)]
     pub compare: Baseline,
-    /// How long a pod takes from being asked for to serving, such as 90s or 5m [default: leadTimeSeconds
+    /// Time from requesting a pod until it serves, such as 90s or 5m [default: leadTimeSeconds
     /// of the spec, else 2m]
     #[arg(long, value_name = "DURATION", value_parser = setup::parse_duration)]
     pub start_up: Option<SignedDuration>,
-    /// When judging begins, in RFC 3339; all before is there to learn from
+    /// Start of the evaluation, in RFC 3339; earlier samples only train the forecaster
     #[arg(long, value_name = "TIME", conflicts_with = "warm_up")]
     pub from: Option<Timestamp>,
-    /// How much of the history is only there to learn from, such as 3d [default: 7d, of less than ten
-    /// days and a half all but the last four days, and at least 2d]
+    /// How much of the history only trains the forecaster, such as 3d [default: 7d; of a history shorter than
+    /// 10.5 days all but the last 4 days, at least 2d]
     #[arg(long, value_name = "DURATION", value_parser = setup::parse_duration)]
     pub warm_up: Option<SignedDuration>,
-    /// When judging ends, in RFC 3339 [default: the end of the history]
+    /// End of the evaluation, in RFC 3339 [default: the end of the history]
     #[arg(long, value_name = "TIME")]
     pub until: Option<Timestamp>,
-    /// Exit with code 4 if this holds of Foretide: under>1% (minutes), cost>10% (replica-hours more than
+    /// Exit with code 4 if Foretide exceeds this bound: under>1% (minutes), cost>10% (replica-hours more than
     /// the plain HPA) or actions>50; repeatable
     #[arg(long, value_name = "BOUND")]
     pub fail_if: Vec<Bound>,
     /// Draw with ASCII characters only
     #[arg(long)]
     pub ascii: bool,
-    /// Form of the output
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
-    pub output: Form,
+    pub output: ReportFormat,
 }
 
 /// Who else runs over the history.
@@ -75,13 +73,13 @@ pub enum Baseline {
     /// The same autoscaler without prediction and crons
     #[default]
     Hpa,
-    /// Nobody
+    /// No baseline
     None,
 }
 
-/// Form of the output.
+/// Output format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Form {
+pub enum ReportFormat {
     /// For people
     #[default]
     Table,
@@ -98,15 +96,15 @@ pub(super) struct RunResult {
     pub(super) score: Score,
     pub(super) minutes: Vec<Minute>,
     /// What was forecast for each of them a lead time before, in replicas.
-    pub(super) foretold: Vec<Prediction>,
+    pub(super) forecasts: Vec<Prediction>,
     /// The quantile of the forecast in force, if it has one.
     pub(super) quantile: Option<f64>,
 }
 
 /// Everything there is to report.
 #[derive(Debug)]
-struct Report {
-    lab: BacktestSetup,
+struct BacktestReport {
+    setup: BacktestSetup,
     ours: RunResult,
     plain: Option<RunResult>,
     outcomes: Vec<Outcome>,
@@ -121,7 +119,7 @@ impl RunResult {
             name,
             score: Score::default(),
             minutes: Vec::new(),
-            foretold: Vec::new(),
+            forecasts: Vec::new(),
             quantile: None,
         }
     }
@@ -131,7 +129,7 @@ impl RunResult {
         let (minute, decision) = run.minute();
         self.score.add(&minute, &decision);
         self.minutes.push(minute);
-        self.foretold.extend(run.foretold(minute.at));
+        self.forecasts.extend(run.forecast_for(minute.at));
         let peak = run.forecast().and_then(Forecast::direct);
         self.quantile = peak.map(|peak| peak.quantile).or(self.quantile);
         decision
@@ -144,17 +142,16 @@ impl RunResult {
 /// A file cannot be read or used, or the flags leave something open.
 pub(super) fn run(
     args: &BacktestArgs,
-    screen: Screen,
-    (local, now): (&Zone, Timestamp),
+    context: &CommandContext,
     progress: &mut dyn FnMut(f64),
-) -> Result<Answer, Failure> {
+) -> Result<CommandOutput, Failure> {
     let screen = Screen {
-        unicode: screen.unicode && !args.ascii,
-        ..screen
+        unicode: context.screen.unicode && !args.ascii,
+        ..context.screen
     };
     threshold::check(&args.fail_if, args.compare)?;
-    let lab = BacktestSetup::new(args, local, now)?;
-    let report = report(lab, args, progress);
+    let setup = BacktestSetup::new(args, context)?;
+    let report = report(setup, args, progress);
     let failed = report.outcomes.iter().filter(|o| o.exceeded);
     let failed: Vec<String> = failed.map(ToString::to_string).collect();
     let notes: String = failed
@@ -167,50 +164,54 @@ pub(super) fn run(
         Exit::Threshold
     };
     let answer = match args.output {
-        Form::Table => Answer::text(view::text(&report, screen)),
-        Form::Json => Answer::json("Backtest", view::json(&report)),
-        Form::Csv => Answer::text(view::csv(&report)),
+        ReportFormat::Table => CommandOutput::text(view::text(&report, screen)),
+        ReportFormat::Json => CommandOutput::json("Backtest", view::json(&report)),
+        ReportFormat::Csv => CommandOutput::text(view::csv(&report)),
     };
-    Ok(Answer {
+    Ok(CommandOutput {
         notes,
         exit,
         ..answer
     })
 }
 
-fn report(lab: BacktestSetup, args: &BacktestArgs, progress: &mut dyn FnMut(f64)) -> Report {
+fn report(
+    setup: BacktestSetup,
+    args: &BacktestArgs,
+    progress: &mut dyn FnMut(f64),
+) -> BacktestReport {
     let (ours, plain) = match args.compare {
-        // The forecasts cost the most by far, so the rival's part of the work is not worth showing.
-        Baseline::None => (judged(&lab, "Foretide", lab.ours(), progress), None),
+        // The forecasts cost the most by far, so the baseline's part of the work is not worth showing.
+        Baseline::None => (evaluate(&setup, "Foretide", setup.ours(), progress), None),
         Baseline::Hpa => (
-            judged(&lab, "Foretide", lab.ours(), progress),
-            Some(judged(&lab, "plain HPA", lab.plain(), &mut |_| {})),
+            evaluate(&setup, "Foretide", setup.ours(), progress),
+            Some(evaluate(&setup, "plain HPA", setup.plain(), &mut |_| {})),
         ),
     };
     let bounds = args.fail_if.iter();
     let outcomes = bounds.map(|bound| bound.outcome(&ours.score, plain.as_ref().map(|p| &p.score)));
-    Report {
+    BacktestReport {
         outcomes: outcomes.collect(),
-        lab,
+        setup,
         ours,
         plain,
     }
 }
 
-fn judged(
-    lab: &BacktestSetup,
+fn evaluate(
+    setup: &BacktestSetup,
     name: &'static str,
     mut run: Run<'_>,
     progress: &mut dyn FnMut(f64),
 ) -> RunResult {
-    let mut fared = RunResult::new(name);
-    for _ in 0..lab.lead_in() {
+    let mut result = RunResult::new(name);
+    for _ in 0..setup.lead_in() {
         run.minute();
     }
-    let all = lab.minutes();
+    let all = setup.minutes();
     for minute in 0..all {
-        fared.add(&mut run);
+        result.add(&mut run);
         progress(f64::from(minute + 1) / f64::from(all));
     }
-    fared
+    result
 }

@@ -26,13 +26,13 @@ pub(super) fn run(args: ControllerArgs) -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return exit::failed(&chain(&error)),
     };
-    match runtime.block_on(app::run(config, Clock::system(), told_to_stop())) {
+    match runtime.block_on(app::run(config, Clock::system(), shutdown_signal())) {
         Ok(()) => exit::OK,
         Err(error) => exit::failed(&chain(&error)),
     }
 }
 
-async fn told_to_stop() {
+async fn shutdown_signal() {
     let mut interrupt = signal(SignalKind::interrupt()).ok();
     let mut terminate = signal(SignalKind::terminate()).ok();
     let on = async |signal: &mut Option<tokio::signal::unix::Signal>| match signal {

@@ -5,12 +5,12 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use jiff::civil::DateTime;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::output::{API_VERSION, Screen, Side};
+use super::output::{API_VERSION, OutputFormat, Screen, Side};
 use crate::domain::{
     ReplicaBounds,
     cron::{
@@ -30,9 +30,9 @@ pub struct CronArgs {
 /// What `foretide cron` can do.
 #[derive(Debug, Subcommand)]
 pub enum CronCommand {
-    /// Print the next firings of an expression, or the next windows between two
+    /// Print the next times of an expression, or the next windows between two expressions
     Next(NextArgs),
-    /// Report what is odd about the crons of manifests
+    /// Report problems of the crons in manifests
     Lint(LintArgs),
 }
 
@@ -45,39 +45,29 @@ pub struct NextArgs {
     /// End of the window
     #[arg(long)]
     pub end: Option<String>,
-    /// Time zone: an IANA name, Local, or nothing for UTC
+    /// Time zone: an IANA name, Local, or empty for UTC
     #[arg(long = "tz", default_value = "")]
     pub timezone: String,
-    /// How many to print
+    /// Number of entries to print
     #[arg(short = 'n', long = "count", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub count: u16,
-    /// First moment to look at, in RFC 3339 or as the zone's clocks show it [default: now]
+    /// Start time, in RFC 3339 or as local time of the zone [default: now]
     #[arg(long)]
     pub from: Option<String>,
-    /// Form of the output
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
-    pub output: Output,
+    pub output: OutputFormat,
 }
 
 /// Arguments of `foretide cron lint`.
 #[derive(Debug, Args)]
 pub struct LintArgs {
-    /// Manifests to read; - for standard input
+    /// Manifests to read; repeatable; - reads standard input
     #[arg(short = 'f', long = "filename", required = true)]
     pub files: Vec<PathBuf>,
-    /// Form of the output
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
-    pub output: Output,
-}
-
-/// Form of the output.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum Output {
-    /// For people
-    #[default]
-    Table,
-    /// For programs
-    Json,
+    pub output: OutputFormat,
 }
 
 /// The crons of one object, ready to be linted.
@@ -164,7 +154,7 @@ pub fn next(args: &NextArgs, local: &Zone, now: Timestamp) -> Result<String, Cro
 
 /// Text of `foretide cron lint` for crons that could be read.
 #[must_use]
-pub fn lint_report(all: &[Crons], output: Output, now: Timestamp) -> LintReport {
+pub fn lint_report(all: &[Crons], output: OutputFormat, now: Timestamp) -> LintReport {
     let findings = all
         .iter()
         .map(|crons| (crons, lint(&crons.windows, crons.bounds, now)));
@@ -172,8 +162,8 @@ pub fn lint_report(all: &[Crons], output: Output, now: Timestamp) -> LintReport 
     let mut each = findings.iter().flat_map(|(_, findings)| findings);
     let has_errors = each.any(|finding| finding.lint.is_error());
     let text = match output {
-        Output::Table => lint_table(&findings),
-        Output::Json => print_json("CronFindings", lint_items(&findings)),
+        OutputFormat::Table => lint_table(&findings),
+        OutputFormat::Json => print_json("CronFindings", lint_items(&findings)),
     };
     LintReport { text, has_errors }
 }
@@ -191,8 +181,8 @@ fn next_firings(args: &NextArgs, local: &Zone, now: Timestamp) -> Result<String,
     let found = occurrences(&expression, &zone, from).take(usize::from(args.count));
     let found: Vec<Occurrence> = found.collect();
     Ok(match args.output {
-        Output::Table => firings_table(&found, &expression, &zone),
-        Output::Json => {
+        OutputFormat::Table => firings_table(&found, &expression, &zone),
+        OutputFormat::Json => {
             let items = found.iter().map(|found| firing_item(found, &zone));
             print_json("CronFirings", items.collect())
         }
@@ -254,8 +244,8 @@ fn next_windows(
         .take(usize::from(args.count))
         .collect();
     Ok(match args.output {
-        Output::Table => windows_table(&found, &window),
-        Output::Json => {
+        OutputFormat::Table => windows_table(&found, &window),
+        OutputFormat::Json => {
             let items = found.iter().map(|activity| window_item(*activity, &window));
             print_json("CronWindows", items.collect())
         }
@@ -268,7 +258,7 @@ fn windows_table(found: &[Activity], window: &Window) -> String {
         let until = activity.until.map(|until| shown(until, window.end_zone()));
         [
             shown(activity.since, window.start_zone()),
-            until.unwrap_or_else(|| "no end in sight".to_owned()),
+            until.unwrap_or_else(|| "no end".to_owned()),
             length(*activity).unwrap_or_default(),
             window_remark(*activity, window).unwrap_or_default(),
         ]
@@ -334,7 +324,7 @@ fn lint_table(findings: &[(&Crons, Vec<Finding>)]) -> String {
         }
     }
     let windows: usize = findings.iter().map(|(crons, _)| crons.windows.len()).sum();
-    append(&mut text, &format!("{windows} crons, {count} remarks"));
+    append(&mut text, &format!("{windows} crons, {count} findings"));
     text
 }
 
@@ -577,10 +567,10 @@ mod tests {
             window("day", "0 9 * * *", "UTC"),
             window("late", "0 18 * * *", ""),
         ])];
-        let report = lint_report(&never, Output::Table, now());
+        let report = lint_report(&never, OutputFormat::Table, now());
         let expected = "shop/web: error[ZeroLength] cron day: it starts and ends at `0 9 * * *`, so it is never active\n\
             shop/web: warning[TimeZoneMissing] cron late: it names no timezone, so its times are read as UTC\n\
-            2 crons, 2 remarks\n";
+            2 crons, 2 findings\n";
         assert_eq!(
             report,
             LintReport {
@@ -589,7 +579,7 @@ mod tests {
             }
         );
         let odd = [crons(vec![window("late", "0 18 * * *", "")])];
-        let report = lint_report(&odd, Output::Json, now());
+        let report = lint_report(&odd, OutputFormat::Json, now());
         let expected = json!({
             "apiVersion": "foretide.io/v1alpha1",
             "kind": "CronFindings",

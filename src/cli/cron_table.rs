@@ -2,53 +2,47 @@
 
 use std::fmt::Write as _;
 
-use jiff::Timestamp;
-
 use super::{
+    context::CommandContext,
     cron::{self, CronArgs, CronCommand, Crons, LintArgs},
     exit::Exit,
     manifest,
-    output::{Answer, Failure, Screen},
+    output::{CommandOutput, Failure},
     validate::{self, Severity, Validator},
 };
-use crate::{domain::cron::Zone, error::chain};
+use crate::error::chain;
 
 /// Answers `foretide cron`.
 ///
 /// # Errors
 /// A flag or a file cannot be used.
-pub(super) fn run(
-    args: &CronArgs,
-    screen: Screen,
-    local: &Zone,
-    now: Timestamp,
-) -> Result<Answer, Failure> {
+pub(super) fn run(args: &CronArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
     match &args.command {
-        CronCommand::Next(args) => match cron::next(args, local, now) {
-            Ok(text) => Ok(Answer::text(text)),
+        CronCommand::Next(args) => match cron::next(args, &context.local, context.now) {
+            Ok(text) => Ok(CommandOutput::text(text)),
             Err(error) => Err(Failure::usage(chain(&error))),
         },
-        CronCommand::Lint(args) => lint(args, screen, local, now),
+        CronCommand::Lint(args) => lint(args, context),
     }
 }
 
 /// Crons that cannot be read are said on standard error, so that the report stays one document.
-fn lint(args: &LintArgs, screen: Screen, local: &Zone, now: Timestamp) -> Result<Answer, Failure> {
+fn lint(args: &LintArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
     let invalid = |error: manifest::ManifestError| Failure::invalid(chain(&error));
-    let judge = Validator::new(local, now);
+    let validator = Validator::new(context);
     let mut all = Vec::new();
     let mut notes = String::new();
     let mut has_errors = false;
     for file in manifest::files(&args.files).map_err(invalid)? {
         for document in manifest::read(&file).map_err(invalid)? {
-            let judgement = judge.judge(&document);
-            let Some(accepted) = judgement.accepted else {
-                let errors = judgement
-                    .remarks
+            let validation = validator.validate(&document);
+            let Some(accepted) = validation.accepted else {
+                let errors = validation
+                    .diagnostics
                     .iter()
                     .filter(|r| r.severity == Severity::Error);
                 let lines: String = errors
-                    .map(|remark| validate::line(remark, screen))
+                    .map(|diagnostic| validate::line(diagnostic, context.screen))
                     .collect();
                 has_errors |= !lines.is_empty();
                 notes.push_str(&lines);
@@ -66,13 +60,13 @@ fn lint(args: &LintArgs, screen: Screen, local: &Zone, now: Timestamp) -> Result
             });
         }
     }
-    let report = cron::lint_report(&all, args.output, now);
+    let report = cron::lint_report(&all, args.output, context.now);
     let exit = if report.has_errors || has_errors {
         Exit::Invalid
     } else {
         Exit::Ok
     };
-    Ok(Answer {
+    Ok(CommandOutput {
         text: report.text,
         notes,
         exit,

@@ -2,7 +2,7 @@
 //! of clusters that share their replicas.
 //!
 //! Nothing in it is staged: the decisions, forecasts and numbers are those of `foretide backtest`, or of a fleet's hub,
-//! over demand that `scene` and `fleet` make up. The pace comes from whoever calls `play`; it refuses to look at a clock.
+//! over demand that `scenario` and `fleet` make up. The pace comes from whoever calls `play`; it refuses to look at a clock.
 
 mod animation;
 mod fleet;
@@ -11,14 +11,12 @@ mod scenario;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use jiff::Timestamp;
-
-use self::{animation::Animation, fleet::Fleet, scenario::Scene};
+use self::{animation::BacktestAnimation, fleet::FleetAnimation, scenario::Scenario};
 use super::{
     backtest::BacktestSetup,
-    output::{Answer, Failure, Screen},
+    context::CommandContext,
+    output::{CommandOutput, Failure, Screen},
 };
-use crate::domain::cron::Zone;
 
 /// How long a frame stands at the usual speed.
 const FRAME: Duration = Duration::from_millis(80);
@@ -26,16 +24,16 @@ const FRAME: Duration = Duration::from_millis(80);
 /// Arguments of `foretide demo`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct DemoArgs {
-    /// What happens
-    #[arg(long, value_enum, default_value_t)]
-    pub scene: Scene,
-    /// Instead, three clusters that share one workload's replicas: one fills up, another lends, a third is lost for a while
-    #[arg(long, conflicts_with = "scene")]
+    /// Demand of the day that is shown
+    #[arg(long = "scene", value_name = "SCENE", value_enum, default_value_t)]
+    pub scenario: Scenario,
+    /// Show a fleet instead: three clusters share one workload's replicas; one runs out of nodes, one has replicas to spare, one is unreachable for a while
+    #[arg(long, conflicts_with = "scenario")]
     pub fleet: bool,
-    /// How fast it plays: 2 is twice as fast; at 1 it takes about half a minute
+    /// Playback speed: 2 is twice as fast; 1 takes about half a minute
     #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = parse_speed)]
     pub speed: f64,
-    /// Print the final picture at once; so it is, too, where standard output is no terminal
+    /// Print only the final picture, as when standard output is not a terminal
     #[arg(long)]
     pub no_animation: bool,
     /// Draw with ASCII characters only
@@ -45,8 +43,8 @@ pub struct DemoArgs {
 
 /// Whether the play goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
-    Frame,
+pub(super) enum Playback {
+    Continue,
     Stop,
 }
 
@@ -58,7 +56,7 @@ fn parse_speed(text: &str) -> Result<f64, String> {
 }
 
 /// What is played: a picture that changes, up to its end.
-trait Reel {
+trait Animation {
     /// Lets one frame's time pass.
     fn advance(&mut self);
     /// Whether the end is reached.
@@ -66,41 +64,37 @@ trait Reel {
     /// The picture as it is now; every one has as many lines.
     fn frame(&self, screen: Screen) -> String;
     /// What it adds up to.
-    fn credits(&self, screen: Screen) -> String;
+    fn summary(&self, screen: Screen) -> String;
 }
 
 /// The final picture and what it adds up to, at once.
 ///
 /// # Errors
 /// The example cannot be used, which its tests rule out.
-pub(super) fn run(
-    args: &DemoArgs,
-    screen: Screen,
-    (local, now): (&Zone, Timestamp),
-) -> Result<Answer, Failure> {
-    let screen = drawn_on(args, screen);
-    let mut lab = None;
-    let mut reel = reel(args, (local, now), &mut lab)?;
-    while !reel.is_over() {
-        reel.advance();
+pub(super) fn run(args: &DemoArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
+    let screen = drawn_on(args, context.screen);
+    let mut setup = None;
+    let mut animation = animation(args, context, &mut setup)?;
+    while !animation.is_over() {
+        animation.advance();
     }
-    Ok(Answer::text(format!(
+    Ok(CommandOutput::text(format!(
         "{}\n{}",
-        reel.frame(screen),
-        reel.credits(screen)
+        animation.frame(screen),
+        animation.summary(screen)
     )))
 }
 
-fn reel<'a>(
+fn animation<'a>(
     args: &DemoArgs,
-    (local, now): (&Zone, Timestamp),
-    lab: &'a mut Option<BacktestSetup>,
-) -> Result<Box<dyn Reel + 'a>, Failure> {
+    context: &CommandContext,
+    setup: &'a mut Option<BacktestSetup>,
+) -> Result<Box<dyn Animation + 'a>, Failure> {
     if args.fleet {
-        return Ok(Box::new(Fleet::new()));
+        return Ok(Box::new(FleetAnimation::new()));
     }
-    let lab = lab.insert(args.scene.lab(local, now)?);
-    Ok(Box::new(Animation::new(lab, args.scene)))
+    let setup = setup.insert(args.scenario.setup(context)?);
+    Ok(Box::new(BacktestAnimation::new(setup, args.scenario)))
 }
 
 /// Plays it on a terminal: `wait` lets each frame stand, and says whether another one shall follow.
@@ -111,18 +105,19 @@ fn reel<'a>(
 /// The example cannot be used, or the terminal cannot be written to.
 pub(super) fn play(
     args: &DemoArgs,
-    screen: Screen,
-    (local, now): (&Zone, Timestamp),
-    (to, wait): (&mut dyn Write, &mut dyn FnMut(Duration) -> Next),
+    context: &CommandContext,
+    to: &mut dyn Write,
+    wait: &mut dyn FnMut(Duration) -> Playback,
 ) -> Result<(), Failure> {
-    let mut lab = None;
-    let mut reel = reel(args, (local, now), &mut lab)?;
-    let screen = drawn_on(args, screen);
-    let played = frames(&mut *reel, args, screen, (&mut *to, wait));
+    let mut setup = None;
+    let mut animation = animation(args, context, &mut setup)?;
+    let screen = drawn_on(args, context.screen);
+    let frame_time = FRAME.div_f64(args.speed);
+    let played = frames(&mut *animation, frame_time, screen, &mut *to, wait);
     let shown = write!(to, "{SHOW_CURSOR}").and_then(|()| to.flush());
     match played.and(shown) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::runtime(format!(
-            "the output cannot be written: {error}"
+            "cannot write the output: {error}"
         ))),
         Ok(()) | Err(_) => Ok(()),
     }
@@ -134,24 +129,24 @@ const SHOW_CURSOR: &str = "\u{1b}[?25h";
 const CLEAR_LINE: &str = "\u{1b}[K";
 
 fn frames(
-    reel: &mut dyn Reel,
-    args: &DemoArgs,
+    animation: &mut dyn Animation,
+    frame_time: Duration,
     screen: Screen,
-    (to, wait): (&mut dyn Write, &mut dyn FnMut(Duration) -> Next),
+    to: &mut dyn Write,
+    wait: &mut dyn FnMut(Duration) -> Playback,
 ) -> io::Result<()> {
-    let stands = FRAME.div_f64(args.speed);
     write!(to, "{HIDE_CURSOR}")?;
     loop {
-        reel.advance();
-        let frame = reel.frame(screen);
+        animation.advance();
+        let frame = animation.frame(screen);
         for line in frame.lines() {
             writeln!(to, "{line}{CLEAR_LINE}")?;
         }
         to.flush()?;
-        if reel.is_over() {
-            return write!(to, "{CLEAR_LINE}\n{}", reel.credits(screen));
+        if animation.is_over() {
+            return write!(to, "{CLEAR_LINE}\n{}", animation.summary(screen));
         }
-        if wait(stands) == Next::Stop {
+        if wait(frame_time) == Playback::Stop {
             return Ok(());
         }
         // The next frame overwrites this one.
@@ -168,16 +163,28 @@ fn drawn_on(args: &DemoArgs, screen: Screen) -> Screen {
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+
     use super::*;
+    use crate::domain::cron::Zone;
 
     const PLAIN: Screen = Screen {
         colour: false,
         unicode: true,
     };
 
+    /// A plain screen at the epoch, in UTC.
+    pub(super) fn context() -> CommandContext {
+        CommandContext {
+            screen: PLAIN,
+            local: Zone::utc(),
+            now: Timestamp::UNIX_EPOCH,
+        }
+    }
+
     fn args() -> DemoArgs {
         DemoArgs {
-            scene: Scene::default(),
+            scenario: Scenario::default(),
             fleet: false,
             speed: 1.0,
             no_animation: false,
@@ -191,21 +198,19 @@ mod tests {
         let mut wait = |span: Duration| {
             stood.push(span);
             if stood.len() == frames {
-                Next::Stop
+                Playback::Stop
             } else {
-                Next::Frame
+                Playback::Continue
             }
         };
-        let around = (&Zone::utc(), Timestamp::UNIX_EPOCH);
-        play(&args(), PLAIN, around, (&mut out, &mut wait)).unwrap();
+        play(&args(), &context(), &mut out, &mut wait).unwrap();
         (String::from_utf8(out).unwrap(), stood)
     }
 
     #[test]
     fn played_to_its_end_it_leaves_the_final_picture_and_takes_about_half_a_minute() {
         let (text, stood) = played(usize::MAX);
-        let around = (&Zone::utc(), Timestamp::UNIX_EPOCH);
-        let answer = run(&args(), PLAIN, around).unwrap().text;
+        let answer = run(&args(), &context()).unwrap().text;
         let last = text.rsplit('A').next().unwrap();
         let last = last.replace(CLEAR_LINE, "").replace(SHOW_CURSOR, "");
         assert!(
@@ -244,21 +249,18 @@ mod tests {
             unicode: false,
             ..PLAIN
         };
-        let lab = args()
-            .scene
-            .lab(&Zone::utc(), Timestamp::UNIX_EPOCH)
-            .unwrap();
-        let mut film = Animation::new(&lab, args().scene);
-        film.pass(lab.minutes() / 3);
-        let ours = |film: &Animation<'_>| {
-            let frame = film.frame(screen);
+        let setup = args().scenario.setup(&context()).unwrap();
+        let mut animation = BacktestAnimation::new(&setup, args().scenario);
+        animation.pass(setup.minutes() / 3);
+        let ours = |animation: &BacktestAnimation<'_>| {
+            let frame = animation.frame(screen);
             let upper = frame.split("plain HPA").next().unwrap_or_default();
             upper.lines().skip(2).collect::<Vec<_>>().join("\n")
         };
-        let playing = ours(&film);
+        let playing = ours(&animation);
         assert!(playing.contains('*') && playing.contains('~'), "{playing}");
-        film.pass(lab.minutes());
-        let over = ours(&film);
+        animation.pass(setup.minutes());
+        let over = ours(&animation);
         assert!(!over.contains('*') && over.contains('~'), "{over}");
     }
 

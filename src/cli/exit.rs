@@ -38,18 +38,18 @@ pub(crate) const OK: ExitCode = ExitCode::SUCCESS;
 
 /// A runtime error.
 pub(crate) fn failed(message: &str) -> ExitCode {
-    last_words(message);
+    print_error(message);
     Exit::Runtime.into()
 }
 
 /// Arguments that cannot be used.
 pub(crate) fn usage(message: &str) -> ExitCode {
-    last_words(message);
+    print_error(message);
     Exit::Usage.into()
 }
 
 /// Says why on standard error; one that is closed has nobody to tell.
-pub(crate) fn last_words(message: &str) {
+pub(crate) fn print_error(message: &str) {
     let _heard = writeln!(std::io::stderr().lock(), "foretide: {message}").is_ok();
 }
 

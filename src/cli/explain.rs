@@ -17,10 +17,11 @@ use kube::ResourceExt;
 use serde_json::json;
 
 use super::{
+    context::CommandContext,
     decision::{self, Units, WIDTH, clock},
     inputs,
     manifest::Document,
-    output::{Answer, Failure, Paint, Screen, wrapped},
+    output::{CommandOutput, Failure, Paint, Screen, TextFormat, wrapped},
     validate::{KINDS, is},
 };
 use crate::{
@@ -40,7 +41,7 @@ pub use self::fleet::{fleet_json, fleet_text};
 )]
 #[derive(Debug, Clone, clap::Args)]
 pub struct ExplainArgs {
-    /// The EffectiveHorizontalPodAutoscaler, or else FederatedHPA, of this name in the cluster
+    /// EffectiveHorizontalPodAutoscaler or FederatedHPA in the cluster
     #[arg(
         value_name = "NAMESPACE/NAME",
         value_parser = parse_object,
@@ -48,7 +49,7 @@ pub struct ExplainArgs {
         conflicts_with = "files"
     )]
     pub object: Option<(String, String)>,
-    /// The object with its status, as `kubectl get -o yaml` prints it, instead of one in the cluster; - for standard input
+    /// Read the object and its status from a file, as `kubectl get -o yaml` prints it, instead of the cluster; - reads standard input
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
     pub files: Option<PathBuf>,
     /// Kubeconfig file [default: $KUBECONFIG, then ~/.kube/config]
@@ -57,19 +58,9 @@ pub struct ExplainArgs {
     /// Context of the kubeconfig [default: its current one]
     #[arg(long)]
     pub context: Option<String>,
-    /// Form of the output
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
-    pub output: Form,
-}
-
-/// Form of the output.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub enum Form {
-    /// For people
-    #[default]
-    Text,
-    /// For programs
-    Json,
+    pub output: TextFormat,
 }
 
 /// Conditions that are as they should be with this status; all others with `True`.
@@ -77,13 +68,13 @@ const GOOD_IF_FALSE: [&str; 2] = ["ScalingLimited", "ReplicaConflict"];
 
 /// What is explained.
 #[derive(Debug)]
-enum Subject {
-    One(Box<EffectiveHorizontalPodAutoscaler>),
-    Fleet(Box<FederatedHPA>),
+enum Autoscaler {
+    Ehpa(Box<EffectiveHorizontalPodAutoscaler>),
+    Fdhpa(Box<FederatedHPA>),
 }
 
 /// An autoscaler as it is told.
-struct Told<'a> {
+struct Explanation<'a> {
     heading: String,
     ehpa: &'a EffectiveHorizontalPodAutoscaler,
     /// What its spec means; of a fleet the metrics are those of the whole.
@@ -108,21 +99,26 @@ fn parse_object(text: &str) -> Result<(String, String), String> {
 ///
 /// # Errors
 /// The cluster cannot be reached, or has no such object; or the file has none.
-pub(super) fn run(args: &ExplainArgs, screen: Screen, local: &Zone) -> Result<Answer, Failure> {
-    let subject = match &args.files {
+pub(super) fn run(args: &ExplainArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
+    let (screen, local) = (context.screen, &context.local);
+    let autoscaler = match &args.files {
         Some(file) => written(&inputs::documents(std::slice::from_ref(file))?)?,
         None => live(args)?,
     };
-    Ok(match (subject, args.output) {
-        (Subject::One(ehpa), Form::Text) => Answer::text(text(&ehpa, screen, local)),
-        (Subject::One(ehpa), Form::Json) => json(&ehpa),
-        (Subject::Fleet(fdhpa), Form::Text) => Answer::text(fleet_text(&fdhpa, screen, local)),
-        (Subject::Fleet(fdhpa), Form::Json) => fleet_json(&fdhpa),
+    Ok(match (autoscaler, args.output) {
+        (Autoscaler::Ehpa(ehpa), TextFormat::Text) => {
+            CommandOutput::text(text(&ehpa, screen, local))
+        }
+        (Autoscaler::Ehpa(ehpa), TextFormat::Json) => json(&ehpa),
+        (Autoscaler::Fdhpa(fdhpa), TextFormat::Text) => {
+            CommandOutput::text(fleet_text(&fdhpa, screen, local))
+        }
+        (Autoscaler::Fdhpa(fdhpa), TextFormat::Json) => fleet_json(&fdhpa),
     })
 }
 
 /// The one object of ours among the documents.
-fn written(documents: &[Document]) -> Result<Subject, Failure> {
+fn written(documents: &[Document]) -> Result<Autoscaler, Failure> {
     let ours = documents.iter().filter(|document| {
         is::<EffectiveHorizontalPodAutoscaler>(document) || is::<FederatedHPA>(document)
     });
@@ -131,21 +127,18 @@ fn written(documents: &[Document]) -> Result<Subject, Failure> {
             .iter()
             .map(|document| document.text("kind"))
             .collect();
-        let message = format!(
-            "expected one object of ours ({KINDS}), found {}",
-            kinds.join(", ")
-        );
+        let message = format!("expected one {KINDS}, found {}", kinds.join(", "));
         return Err(Failure::invalid(message));
     };
     let read = if is::<FederatedHPA>(document) {
-        serde_json::from_value(document.value()).map(|fdhpa| Subject::Fleet(Box::new(fdhpa)))
+        serde_json::from_value(document.value()).map(|fdhpa| Autoscaler::Fdhpa(Box::new(fdhpa)))
     } else {
-        serde_json::from_value(document.value()).map(|ehpa| Subject::One(Box::new(ehpa)))
+        serde_json::from_value(document.value()).map(|ehpa| Autoscaler::Ehpa(Box::new(ehpa)))
     };
     read.map_err(|error| Failure::invalid(format!("{}: cannot be read: {error}", document.place())))
 }
 
-fn live(args: &ExplainArgs) -> Result<Subject, Failure> {
+fn live(args: &ExplainArgs) -> Result<Autoscaler, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -153,24 +146,24 @@ fn live(args: &ExplainArgs) -> Result<Subject, Failure> {
     runtime.block_on(read(args))
 }
 
-async fn read(args: &ExplainArgs) -> Result<Subject, Failure> {
+async fn read(args: &ExplainArgs) -> Result<Autoscaler, Failure> {
     let (namespace, name) = args.object.clone().unwrap_or_default();
     let file = args.kubeconfig.as_deref();
     let connection = Connection::from_kubeconfig(file, args.context.as_deref()).await;
     let connection = connection.map_err(|error| unconnected(&error))?;
-    let told = |error: ClusterError| Failure::runtime(chain(&error));
+    let failed = |error: ClusterError| Failure::runtime(chain(&error));
     match connection.autoscaler(&namespace, &name).await {
-        Ok(ehpa) => return Ok(Subject::One(Box::new(ehpa))),
+        Ok(ehpa) => return Ok(Autoscaler::Ehpa(Box::new(ehpa))),
         Err(ClusterError::NotFound { .. }) => {}
-        Err(error) => return Err(told(error)),
+        Err(error) => return Err(failed(error)),
     }
     match connection.federated(&namespace, &name).await {
-        Ok(fdhpa) => Ok(Subject::Fleet(Box::new(fdhpa))),
+        Ok(fdhpa) => Ok(Autoscaler::Fdhpa(Box::new(fdhpa))),
         Err(ClusterError::NotFound { .. }) => Err(Failure::runtime(format!(
-            "there is neither an EffectiveHorizontalPodAutoscaler nor a FederatedHPA {namespace}/{name}; \
-             kubectl get ehpa,fdhpa -n {namespace} lists them"
+            "no EffectiveHorizontalPodAutoscaler or FederatedHPA {namespace}/{name} found; list them with: \
+             kubectl get ehpa,fdhpa -n {namespace}"
         ))),
-        Err(error) => Err(told(error)),
+        Err(error) => Err(failed(error)),
     }
 }
 
@@ -179,7 +172,7 @@ fn unconnected(error: &ConnectError) -> Failure {
     let cause = std::error::Error::source(error).map(|source| format!(": {source}"));
     let cause = cause.unwrap_or_default();
     Failure::runtime(format!(
-        "{error}{cause}; name one that works with --kubeconfig or --context"
+        "{error}{cause}; select another one with --kubeconfig or --context"
     ))
 }
 
@@ -190,24 +183,24 @@ pub fn text(ehpa: &EffectiveHorizontalPodAutoscaler, screen: Screen, local: &Zon
         Ok(workload) => (workload.metrics, None),
         Err(invalid) => (Vec::new(), Some(invalid)),
     };
-    let told = Told {
+    let explanation = Explanation {
         heading: heading(ehpa, None, screen),
         ehpa,
         metrics,
         invalid,
         clusters: String::new(),
     };
-    told.text(screen)
+    explanation.text(screen)
 }
 
-// === impl Told ===
+// === impl Explanation ===
 
-impl Told<'_> {
+impl Explanation<'_> {
     fn text(self, screen: Screen) -> String {
         let status = self.ehpa.status.clone().unwrap_or_default();
         let mut blocks = vec![self.heading];
         match &status.decision {
-            Some(decided) => blocks.extend(decision_blocks(decided, &self.metrics, screen)),
+            Some(decision) => blocks.extend(decision_blocks(decision, &self.metrics, screen)),
             None => blocks.push(undecided(self.ehpa)),
         }
         blocks.push(self.clusters);
@@ -228,7 +221,8 @@ impl Told<'_> {
         if status.decision.is_some() && status.observed_generation != self.ehpa.metadata.generation
         {
             blocks.push(
-                "The spec has changed since: this decision is about the spec before.\n".to_owned(),
+                "The spec has changed since this decision, which applies to an older generation.\n"
+                    .to_owned(),
             );
         }
         blocks.retain(|block| !block.is_empty());
@@ -238,8 +232,8 @@ impl Told<'_> {
 
 /// `status.decision` and `status.windows` under our own version and kind.
 #[must_use]
-pub fn json(ehpa: &EffectiveHorizontalPodAutoscaler) -> Answer {
-    Answer::json("Explanation", body(ehpa))
+pub fn json(ehpa: &EffectiveHorizontalPodAutoscaler) -> CommandOutput {
+    CommandOutput::json("Explanation", body(ehpa))
 }
 
 fn body(ehpa: &EffectiveHorizontalPodAutoscaler) -> serde_json::Value {
@@ -287,33 +281,33 @@ fn heading(
 }
 
 fn decision_blocks(
-    decided: &DecisionStatus,
+    decision: &DecisionStatus,
     metrics: &[MetricSpec],
     screen: Screen,
 ) -> [String; 4] {
-    let at = decided
+    let at = decision
         .time
         .as_ref()
         .map(|time| format!(" {}", clock(time.0)));
-    let message = decided.message.clone().unwrap_or_default();
+    let message = decision.message.clone().unwrap_or_default();
     [
         format!(
             "{}\n",
             screen.paint(Paint::Strong, &wrapped(&message, WIDTH, ""))
         ),
-        decision::proposals(decided, Units::of(metrics), screen),
-        forecasts(decided),
+        decision::proposals(decision, Units::of(metrics), screen),
+        forecasts(decision),
         format!(
             "{}\n{}\n",
-            decision::steps(decided, screen),
+            decision::steps(decision, screen),
             screen.paint(Paint::Dim, &format!("decided{}", at.unwrap_or_default()))
         ),
     ]
 }
 
 /// A sentence for each forecast that is there: what it stands on.
-fn forecasts(decided: &DecisionStatus) -> String {
-    let proposals = decided.proposals.iter().flatten();
+fn forecasts(decision: &DecisionStatus) -> String {
+    let proposals = decision.proposals.iter().flatten();
     let sentences = proposals.filter_map(|proposal| {
         let sentence = grounds(&proposal.name, proposal.forecast.as_ref()?);
         Some(format!("{}\n", wrapped(&sentence, WIDTH, "  ")))
@@ -354,7 +348,7 @@ fn grounds(metric: &str, forecast: &ForecastStatus) -> String {
         let _infallible = write!(text, "; measured over 3 days: {}", measured.join(", "));
     }
     if let Some(from) = &forecast.learnt_from {
-        let _infallible = write!(text, "; learnt since {}", clock(from.0));
+        let _infallible = write!(text, "; trained on samples since {}", clock(from.0));
     }
     if let Some(message) = &forecast.message {
         let _infallible = write!(text, "; {message}");
@@ -365,10 +359,9 @@ fn grounds(metric: &str, forecast: &ForecastStatus) -> String {
 fn undecided(ehpa: &EffectiveHorizontalPodAutoscaler) -> String {
     let seen = ehpa.status.is_some();
     let text = if seen {
-        "Nothing was decided yet; the conditions say why."
+        "No decision yet; see the conditions."
     } else {
-        "Nothing was decided yet, and no controller has written a status: check that the controller \
-         runs and watches this namespace."
+        "No decision and no status yet: check that the controller runs and watches this namespace."
     };
     format!("{}\n", wrapped(text, WIDTH, ""))
 }
@@ -390,7 +383,8 @@ fn conditions(conditions: &[Condition], screen: Screen) -> String {
             let _infallible = writeln!(text, "{}", indented(message));
         }
         if let Some(advice) = advice(reason) {
-            let _infallible = writeln!(text, "{}", indented(&format!("To do: {advice}")));
+            let _infallible =
+                writeln!(text, "{}", indented(&format!("Suggested action: {advice}")));
         }
     }
     text
@@ -419,17 +413,17 @@ fn advice(reason: &str) -> Option<&'static str> {
         }
         "NoPods" => "check that the workload's selector selects its pods",
         "InsufficientHistory" | "Pending" => {
-            "wait: `auto` needs two hours of history, `dsp` two days; scaling goes on without them"
+            "wait for more history: `auto` needs two hours, `dsp` two days; until then Foretide scales without a forecast"
         }
         "StaleHistory" | "NoData" => "check in Prometheus that the metric is still being collected",
         "SeriesChanged" => {
-            "wait two hours for a history in the new unit; check the query if it was not meant to change"
+            "wait two hours for history in the new unit; if the change was not intended, check the query"
         }
         "QueryError" => "check that the controller's --prometheus is right and reachable",
         "QueryRefused" => "restrict the query to the object's own namespace",
         "TooManyReplicas" => "raise maxReplicas if the workload needs more",
         "TooFewReplicas" => "lower minReplicas if fewer are enough",
-        "ScalingDisabled" => "scale the workload to 1 or more to end the pause",
+        "ScalingDisabled" => "scale the workload to 1 or more to resume autoscaling",
         "FailedGetScale" => "check spec.scaleTargetRef: the workload must exist and have a scale",
         "InvalidSpec" | "InvalidExpression" | "InvalidTimeZone" | "InvalidCron" => {
             "correct the field; `foretide validate -f FILE` checks it before it is applied"

@@ -5,9 +5,9 @@
 use std::path::{Path, PathBuf};
 
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA};
-use jiff::Timestamp;
 
 use super::{
+    context::CommandContext,
     csv,
     manifest::{self, Document},
     output::Failure,
@@ -15,7 +15,7 @@ use super::{
     validate::{self, Accepted, Severity, Validator},
 };
 use crate::{
-    domain::{cron::Zone, demand::TargetError, hpa::MetricSpec, workload::Workload},
+    domain::{demand::TargetError, hpa::MetricSpec, workload::Workload},
     error::chain,
     sim::Recording,
 };
@@ -23,7 +23,7 @@ use crate::{
 /// Flags that all offline commands share.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Inputs {
-    /// Manifest of the autoscaler, and of its workload if you have it; repeatable, - for standard input
+    /// Manifest of the autoscaler, and of its workload if available; repeatable; - reads standard input
     #[arg(
         short = 'f',
         long = "filename",
@@ -31,14 +31,14 @@ pub struct Inputs {
         value_name = "FILE|DIR"
     )]
     pub files: Vec<PathBuf>,
-    /// Name of the autoscaler, where the manifests hold several
+    /// Name of the autoscaler, if the manifests hold several
     #[arg(long)]
     pub name: Option<String>,
     /// History of a metric: lines of timestamp,value, where value is the workload's total in base units
-    /// (cores, bytes, requests per second); METRIC, such as resource.memory, where the spec has several
+    /// (cores, bytes, requests per second); METRIC, such as resource.memory, selects one of several metrics
     #[arg(long, value_name = "[METRIC=]FILE")]
     pub csv: Vec<String>,
-    /// What each pod requests, where no manifest says it, such as cpu=200m; repeatable
+    /// Resource request of each pod, if no manifest sets it, such as cpu=200m; repeatable
     #[arg(long, value_name = "RESOURCE=QUANTITY", value_parser = template::parse_request)]
     pub request: Vec<(String, i64)>,
 }
@@ -102,7 +102,7 @@ impl Inputs {
             if histories.iter().any(|history| history.metric == metric) {
                 let known = known.join(", ");
                 let message = format!(
-                    "--csv: two histories of {metric}; write --csv METRIC=FILE with a metric of {known}"
+                    "--csv: two histories of {metric}; use --csv METRIC=FILE, where METRIC is one of {known}"
                 );
                 return Err(Failure::usage(message));
             }
@@ -110,7 +110,7 @@ impl Inputs {
         }
         if histories.is_empty() && !known.is_empty() {
             let message = format!(
-                "--csv FILE is needed: the history of {}",
+                "--csv FILE is required: the history of {}",
                 known.join(" or ")
             );
             return Err(Failure::usage(message));
@@ -132,32 +132,39 @@ pub(super) fn documents(files: &[PathBuf]) -> Result<Vec<Document>, Failure> {
     Ok(documents)
 }
 
-/// Which autoscalers a command takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Takes {
-    /// Those of one cluster.
-    Ones,
-    /// Those of one cluster and those of many.
-    Both,
-    /// Those of many.
-    Fleets,
+/// An autoscaler of one cluster and the workload that its spec describes.
+#[derive(Clone, Debug)]
+pub(super) struct EhpaWorkload {
+    pub(super) ehpa: EffectiveHorizontalPodAutoscaler,
+    pub(super) workload: Workload,
 }
 
-// === impl Takes ===
+/// The kinds of autoscaler that a command accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AutoscalerKind {
+    /// `EffectiveHorizontalPodAutoscaler`.
+    Ehpa,
+    /// Either.
+    Any,
+    /// `FederatedHPA`.
+    Fdhpa,
+}
 
-impl Takes {
-    const fn kinds(self) -> &'static str {
+// === impl AutoscalerKind ===
+
+impl AutoscalerKind {
+    const fn name(self) -> &'static str {
         match self {
-            Self::Ones => "EffectiveHorizontalPodAutoscaler",
-            Self::Both => "EffectiveHorizontalPodAutoscaler or FederatedHPA",
-            Self::Fleets => "FederatedHPA",
+            Self::Ehpa => "EffectiveHorizontalPodAutoscaler",
+            Self::Any => "EffectiveHorizontalPodAutoscaler or FederatedHPA",
+            Self::Fdhpa => "FederatedHPA",
         }
     }
 
-    fn takes(self, document: &Document) -> bool {
+    fn matches(self, document: &Document) -> bool {
         let one = validate::is::<EffectiveHorizontalPodAutoscaler>(document);
         let fleet = validate::is::<FederatedHPA>(document);
-        (one && self != Self::Fleets) || (fleet && self != Self::Ones)
+        (one && self != Self::Fdhpa) || (fleet && self != Self::Ehpa)
     }
 }
 
@@ -167,12 +174,12 @@ impl Takes {
 /// There is none, or several, or it is not valid.
 pub(super) fn chosen(
     documents: &[Document],
-    (takes, name): (Takes, Option<&str>),
-    local: &Zone,
-    now: Timestamp,
+    kind: AutoscalerKind,
+    name: Option<&str>,
+    context: &CommandContext,
 ) -> Result<Accepted, Failure> {
-    let kinds = takes.kinds();
-    let ours = documents.iter().filter(|document| takes.takes(document));
+    let kinds = kind.name();
+    let ours = documents.iter().filter(|document| kind.matches(document));
     let ours: Vec<_> = ours
         .filter(|d| name.is_none_or(|name| d.name() == name))
         .collect();
@@ -180,7 +187,7 @@ pub(super) fn chosen(
         ([document], _) => *document,
         ([], None) => {
             return Err(Failure::invalid(format!(
-                "no {kinds} in the manifests; name its file with -f"
+                "no {kinds} in the manifests; add its file with -f"
             )));
         }
         ([], Some(name)) => {
@@ -191,19 +198,19 @@ pub(super) fn chosen(
             let names: Vec<_> = several.iter().map(|document| document.name()).collect();
             let names = names.join(", ");
             return Err(Failure::usage(format!(
-                "several autoscalers: choose one with --name: {names}"
+                "several autoscalers; select one with --name: {names}"
             )));
         }
     };
-    let judgement = Validator::new(local, now).judge(document);
-    let errors = judgement
-        .remarks
+    let validation = Validator::new(context).validate(document);
+    let errors = validation
+        .diagnostics
         .iter()
         .filter(|remark| remark.severity == Severity::Error);
     let errors: Vec<_> = errors
         .map(|r| format!("{}: {}", r.place, r.message))
         .collect();
-    judgement
+    validation
         .accepted
         .map(|both| *both)
         .ok_or_else(|| Failure::invalid(errors.join("\n")))
@@ -216,12 +223,16 @@ pub(super) fn chosen(
 pub(super) fn chosen_one(
     documents: &[Document],
     name: Option<&str>,
-    local: &Zone,
-    now: Timestamp,
-) -> Result<(EffectiveHorizontalPodAutoscaler, Workload), Failure> {
-    match chosen(documents, (Takes::Ones, name), local, now)? {
-        Accepted::One(ehpa, workload) => Ok((*ehpa, *workload)),
-        Accepted::Fleet(..) => Err(Failure::invalid("a fleet where one cluster is expected")),
+    context: &CommandContext,
+) -> Result<EhpaWorkload, Failure> {
+    match chosen(documents, AutoscalerKind::Ehpa, name, context)? {
+        Accepted::Ehpa(ehpa, workload) => Ok(EhpaWorkload {
+            ehpa: *ehpa,
+            workload: *workload,
+        }),
+        Accepted::Fdhpa(..) => Err(Failure::invalid(
+            "expected an EffectiveHorizontalPodAutoscaler, found a FederatedHPA",
+        )),
     }
 }
 
@@ -233,12 +244,12 @@ pub(super) fn without_history(workload: &mut Workload, histories: &[History]) ->
         .partition(|metric| histories.iter().any(|h| h.metric == metric.identifier()));
     workload.metrics = kept;
     let left = left.iter().map(MetricSpec::identifier);
-    left.map(|metric| format!("without {metric}, of which no history is given"))
+    left.map(|metric| format!("without {metric}: no history is given"))
         .collect()
 }
 
 /// A utilization is asked for, and nothing says what the pods request.
-pub(super) fn requests_unknown(template: &template::Template, error: &TargetError) -> Failure {
+pub(super) fn requests_unknown(template: &template::WorkloadTemplate, error: &TargetError) -> Failure {
     let TargetError::MissingRequest { resource, .. } = error else {
         return Failure::invalid(error);
     };
@@ -246,7 +257,7 @@ pub(super) fn requests_unknown(template: &template::Template, error: &TargetErro
         return Failure::invalid(format!("{place}: {error}"));
     }
     Failure::usage(format!(
-        "what a pod requests of {resource} is not known: add the workload's manifest with -f, or give \
+        "the {resource} request of a pod is unknown: add the workload's manifest with -f, or set \
          --request {resource}=200m"
     ))
 }

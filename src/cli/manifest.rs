@@ -24,7 +24,7 @@ pub(super) struct Document {
 
 /// A place in a file, as editors and terminals link it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct Location {
     /// Name of the file.
     pub(super) file: String,
     /// Which line, from 1; absent where it is not known.
@@ -47,7 +47,7 @@ pub(super) enum ManifestError {
     #[error("{place}: {message}")]
     Yaml {
         /// Where it stops being YAML.
-        place: Place,
+        place: Location,
         /// What was found there.
         message: String,
     },
@@ -113,8 +113,8 @@ impl Document {
 
     /// Where the object begins.
     #[must_use]
-    pub(super) fn place(&self) -> Place {
-        Place {
+    pub(super) fn place(&self) -> Location {
+        Location {
             file: self.file.clone(),
             line: known(self.root.line),
         }
@@ -123,7 +123,7 @@ impl Document {
     /// Where a field stands, such as `spec.crons[0].start`; where the nearest thing above it stands if
     /// the field itself is not there.
     #[must_use]
-    pub(super) fn find(&self, path: &str) -> Place {
+    pub(super) fn find(&self, path: &str) -> Location {
         let mut node = &self.root;
         let mut line = node.line;
         for step in steps(path) {
@@ -133,7 +133,7 @@ impl Document {
             line = at;
             node = below;
         }
-        Place {
+        Location {
             file: self.file.clone(),
             line: known(line),
         }
@@ -151,9 +151,9 @@ impl Document {
     }
 }
 
-// === impl Place ===
+// === impl Location ===
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
             Some(line) => write!(f, "{}:{line}", self.file),
@@ -207,7 +207,7 @@ pub(super) fn text(path: &Path) -> Result<String, ManifestError> {
 /// It is not YAML.
 pub(super) fn parse(file: &str, text: &str) -> Result<Vec<Document>, ManifestError> {
     let roots = serde_saphyr::from_multiple::<Node>(text).map_err(|error| ManifestError::Yaml {
-        place: Place {
+        place: Location {
             file: file.to_owned(),
             line: error.location().and_then(|at| known(at.line())),
         },

@@ -1,6 +1,6 @@
 //! What a command answers and how that reaches the shell: colour, tables, one writer.
 //!
-//! Commands are functions that return an [`Answer`]; nothing else in the program prints. It refuses
+//! Commands are functions that return an [`CommandOutput`]; nothing else in the program prints. It refuses
 //! to know what any command is about.
 
 use std::fmt::{self, Write as _};
@@ -9,14 +9,14 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use super::exit::{Exit, last_words};
+use super::exit::{Exit, print_error};
 
 /// `apiVersion` of every JSON document that a command prints.
 pub const API_VERSION: &str = "foretide.io/v1alpha1";
 
 /// What a command has to say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Answer {
+pub struct CommandOutput {
     /// For standard output.
     pub text: String,
     /// For standard error; empty for nothing.
@@ -33,6 +33,26 @@ pub struct Failure {
     pub exit: Exit,
     /// What was expected, what was found, and what to do.
     pub message: String,
+}
+
+/// `--output` of commands whose report has a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum OutputFormat {
+    /// For people
+    #[default]
+    Table,
+    /// For programs
+    Json,
+}
+
+/// `--output` of commands whose report is text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum TextFormat {
+    /// For people
+    #[default]
+    Text,
+    /// For programs
+    Json,
 }
 
 /// What the terminal can show.
@@ -68,9 +88,9 @@ pub enum Side {
     Right,
 }
 
-// === impl Answer ===
+// === impl CommandOutput ===
 
-impl Answer {
+impl CommandOutput {
     /// Text for standard output, and all is well.
     #[must_use]
     pub fn text(text: impl Into<String>) -> Self {
@@ -191,11 +211,11 @@ pub(super) fn wrapped(text: &str, width: usize, indent: &str) -> String {
 /// Prints an outcome and turns it into the exit code.
 ///
 /// A reader that went away (`foretide crds | head`) is not an error.
-pub(super) fn print(outcome: Result<Answer, Failure>) -> ExitCode {
+pub(super) fn print(outcome: Result<CommandOutput, Failure>) -> ExitCode {
     let answer = match outcome {
         Ok(answer) => answer,
         Err(failure) => {
-            last_words(&failure.message);
+            print_error(&failure.message);
             return failure.exit.into();
         }
     };
@@ -203,7 +223,7 @@ pub(super) fn print(outcome: Result<Answer, Failure>) -> ExitCode {
         .and_then(|()| write(&mut io::stderr().lock(), &answer.notes));
     match printed {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            last_words(&format!("the output cannot be written: {error}"));
+            print_error(&format!("cannot write the output: {error}"));
             Exit::Runtime.into()
         }
         Ok(()) | Err(_) => answer.exit.into(),
@@ -253,7 +273,7 @@ mod tests {
 
     #[test]
     fn json_carries_its_version_and_kind_first() {
-        let answer = Answer::json("Plan", json!({ "desired": 3 }));
+        let answer = CommandOutput::json("Plan", json!({ "desired": 3 }));
         let read: Value = serde_json::from_str(&answer.text).unwrap();
         let expected = json!({ "apiVersion": API_VERSION, "kind": "Plan", "desired": 3 });
         assert_eq!(read, expected);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! manifest -> validate -> Workload --+
-//! Deployment or --request --scene----+--> decide --> view
+//! Deployment or --request --assumed----+--> decide --> view
 //! CSV --outlook--> demand, forecast -+
 //! ```
 //!
@@ -19,13 +19,13 @@ use std::path::PathBuf;
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA};
 use jiff::Timestamp;
 
-use self::{fleet::Fleet, outlook::Outlook};
+use self::{fleet::FleetPlan, observed::GivenReplicas, outlook::Outlook};
 use super::{
     assign::Assignment,
-    cron::Output,
-    inputs::{self, History, Inputs, Takes},
-    output::{Answer, Failure, Screen},
-    template::template,
+    context::CommandContext,
+    inputs::{self, AutoscalerKind, EhpaWorkload, History, Inputs},
+    output::{CommandOutput, Failure, OutputFormat, Screen},
+    template::TemplateSource,
     validate::Accepted,
 };
 use crate::{
@@ -33,7 +33,6 @@ use crate::{
     domain::{
         Replicas,
         autoscale::{self, Decision, decide, history},
-        cron::Zone,
         hpa::Settings,
         workload::Workload,
     },
@@ -49,26 +48,26 @@ pub struct PlanArgs {
     /// The autoscaler and its histories.
     #[command(flatten)]
     pub inputs: Inputs,
-    /// Replicas that run now [default: what the demand needs]
+    /// Current number of replicas [default: what the demand needs]
     #[arg(long, value_name = "N")]
     pub replicas: Option<u32>,
-    /// The clusters of a FederatedHPA, in the form of examples/clusters.yaml
+    /// Clusters of the FederatedHPA, in the format of examples/clusters.yaml
     #[arg(long, value_name = "FILE")]
     pub clusters: Option<PathBuf>,
-    /// When to decide, in RFC 3339 [default: the last line of the history]
+    /// Time of the decision, in RFC 3339 [default: the last line of the history]
     #[arg(long, value_name = "TIME")]
     pub at: Option<Timestamp>,
     /// Draw with ASCII characters only
     #[arg(long)]
     pub ascii: bool,
-    /// Form of the output
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
-    pub output: Output,
+    pub output: OutputFormat,
 }
 
 /// A decision with everything it was made from.
 #[derive(Debug)]
-struct Plan {
+struct PlanReport {
     ehpa: EffectiveHorizontalPodAutoscaler,
     workload: Workload,
     at: Timestamp,
@@ -83,66 +82,71 @@ struct Plan {
 ///
 /// # Errors
 /// A file cannot be read or used, or the flags leave something open.
-pub(super) fn run(
-    args: &PlanArgs,
-    screen: Screen,
-    local: &Zone,
-    now: Timestamp,
-) -> Result<Answer, Failure> {
+pub(super) fn run(args: &PlanArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
     let screen = Screen {
-        unicode: screen.unicode && !args.ascii,
-        ..screen
+        unicode: context.screen.unicode && !args.ascii,
+        ..context.screen
     };
-    let plan = plan(args, local, now)?;
+    let plan = plan(args, context)?;
     Ok(match args.output {
-        Output::Table => Answer::text(view::text(&plan, screen)),
-        Output::Json => Answer::json("Plan", view::json(&plan)),
+        OutputFormat::Table => CommandOutput::text(view::text(&plan, screen)),
+        OutputFormat::Json => CommandOutput::json("Plan", view::json(&plan)),
     })
 }
 
-fn plan(args: &PlanArgs, local: &Zone, now: Timestamp) -> Result<Plan, Failure> {
+fn plan(args: &PlanArgs, context: &CommandContext) -> Result<PlanReport, Failure> {
     let documents = args.inputs.documents()?;
-    let which = (Takes::Both, args.inputs.name.as_deref());
-    let accepted = inputs::chosen(&documents, which, local, now)?;
-    let fleet = Fleet::of(&accepted, args)?;
+    let name = args.inputs.name.as_deref();
+    let accepted = inputs::chosen(&documents, AutoscalerKind::Any, name, context)?;
+    let fleet = FleetPlan::of(&accepted, args)?;
     let mut assumptions = Vec::new();
-    let (ehpa, mut workload) = match accepted {
-        Accepted::Fleet(fdhpa, spec) if fleet.is_none() => {
+    let EhpaWorkload { ehpa, mut workload } = match accepted {
+        Accepted::Fdhpa(fdhpa, spec) if fleet.is_none() => {
             assumptions.extend(fleet::assumed_of_one(&spec));
-            one_of(*fdhpa, &spec)
+            one_cluster_of(*fdhpa, &spec)
         }
-        accepted => whole(accepted),
+        accepted => single_workload(accepted),
     };
     let histories = args.inputs.histories(&workload)?;
     assumptions.extend(inputs::without_history(&mut workload, &histories));
-    let at = moment(args.at, &histories, now)?;
+    let at = moment(args.at, &histories, context.now)?;
     let outlooks = outlook::look(&ehpa, &workload, histories, at);
-    let told = match (args.replicas, &fleet) {
-        (Some(replicas), _) => Some((Replicas::new(replicas), "as --replicas says")),
-        (None, Some(fleet)) => Some((fleet.replicas(), "as the clusters have")),
+    let given = match (args.replicas, &fleet) {
+        (Some(replicas), _) => Some(GivenReplicas {
+            replicas: Replicas::new(replicas),
+            origin: "from --replicas",
+        }),
+        (None, Some(fleet)) => Some(GivenReplicas {
+            replicas: fleet.replicas(),
+            origin: "from the clusters file",
+        }),
         (None, None) => None,
     };
     if fleet.is_some() {
-        let shared = "clusters as their file has them, the demand shared evenly by their pods";
+        let shared = "clusters as in the clusters file, demand divided evenly over their pods";
         assumptions.push(shared.to_owned());
     }
-    let template = template(&args.inputs.request, &documents, &workload)?;
-    let scene = observed::set(&template, (&workload, &outlooks), told, at)?;
-    assumptions.splice(0..0, scene.assumptions);
+    let template = TemplateSource {
+        documents: &documents,
+        requests: &args.inputs.request,
+    };
+    let template = template.template(&workload)?;
+    let assumed = observed::assume(&template, &workload, &outlooks, given, at)?;
+    assumptions.splice(0..0, assumed.assumptions);
     let forecasts = outlooks
         .iter()
-        .filter_map(|outlook| outlook.reading(&scene.observation.pods));
+        .filter_map(|outlook| outlook.reading(&assumed.observation.pods));
     let seen = autoscale::Inputs {
         forecasts: forecasts.collect(),
-        observation: scene.observation,
+        observation: assumed.observation,
         child: None,
         share: None,
     };
-    let memory = history::History::default();
-    let (decision, _) = decide(&workload, &seen, &memory, &Settings::default(), at);
+    let history = history::History::default();
+    let (decision, _) = decide(&workload, &seen, &history, &Settings::default(), at);
     let demand = observed::demand(&template, &outlooks, at);
-    let division = fleet.map(|fleet| fleet.divided((&workload, &seen), &decision, demand));
-    Ok(Plan {
+    let division = fleet.map(|fleet| fleet.divided(&workload, &seen, &decision, demand));
+    Ok(PlanReport {
         ehpa,
         workload,
         at,
@@ -154,15 +158,18 @@ fn plan(args: &PlanArgs, local: &Zone, now: Timestamp) -> Result<Plan, Failure> 
 }
 
 /// One cluster of a fleet that is not divided, with the metrics that it measures for itself.
-fn one_of(fdhpa: FederatedHPA, spec: &FleetSpec) -> (EffectiveHorizontalPodAutoscaler, Workload) {
+fn one_cluster_of(fdhpa: FederatedHPA, spec: &FleetSpec) -> EhpaWorkload {
     let workload = Workload {
         metrics: spec.member_metrics().cloned().collect(),
         ..spec.workload.clone()
     };
-    (as_one(fdhpa), workload)
+    EhpaWorkload {
+        ehpa: as_single_cluster(fdhpa),
+        workload,
+    }
 }
 
-fn as_one(fdhpa: FederatedHPA) -> EffectiveHorizontalPodAutoscaler {
+fn as_single_cluster(fdhpa: FederatedHPA) -> EffectiveHorizontalPodAutoscaler {
     EffectiveHorizontalPodAutoscaler {
         metadata: fdhpa.metadata,
         spec: fdhpa.spec.autoscaling,
@@ -171,10 +178,16 @@ fn as_one(fdhpa: FederatedHPA) -> EffectiveHorizontalPodAutoscaler {
 }
 
 /// What is decided as one workload.
-fn whole(accepted: Accepted) -> (EffectiveHorizontalPodAutoscaler, Workload) {
+fn single_workload(accepted: Accepted) -> EhpaWorkload {
     match accepted {
-        Accepted::One(ehpa, workload) => (*ehpa, *workload),
-        Accepted::Fleet(fdhpa, fleet) => (as_one(*fdhpa), fleet.workload),
+        Accepted::Ehpa(ehpa, workload) => EhpaWorkload {
+            ehpa: *ehpa,
+            workload: *workload,
+        },
+        Accepted::Fdhpa(fdhpa, fleet) => EhpaWorkload {
+            ehpa: as_single_cluster(*fdhpa),
+            workload: fleet.workload,
+        },
     }
 }
 

@@ -86,13 +86,13 @@ impl<'a> Plot<'a> {
             return String::new();
         };
         let top = self.top.unwrap_or_else(|| top(self.highest()));
-        let raster = self.raster(size, axis, top, screen);
+        let canvas = self.canvas(size, axis, top, screen);
         let now = self.now.map(|now| axis.column(now));
         let mut text = String::new();
         for row in 0..size.rows {
-            let canvas = raster.row(row, now, screen);
+            let cells = canvas.row(row, now, screen);
             let scale = self.scale(row, size.rows, top, screen);
-            text.extend([canvas.as_str(), scale.as_str(), "\n"]);
+            text.extend([cells.as_str(), scale.as_str(), "\n"]);
         }
         text.push_str(&self.ruler(axis, screen));
         text.push('\n');
@@ -129,17 +129,17 @@ impl<'a> Plot<'a> {
         past.chain(self.forecast.iter().map(|p| p.at))
     }
 
-    fn raster(&self, size: Size, axis: Axis, top: f64, screen: Screen) -> Canvas {
-        let mut raster = Canvas::new(size, screen);
-        let (columns, height) = raster.extent();
+    fn canvas(&self, size: Size, axis: Axis, top: f64, screen: Screen) -> Canvas {
+        let mut canvas = Canvas::new(size, screen);
+        let (columns, height) = canvas.extent();
         let fine = Axis { columns, ..axis };
         let known = levels(self.history, fine);
         for (x, level) in known.iter().enumerate() {
             let Some(level) = level else { continue };
-            (0..dot(*level, top, height)).for_each(|y| raster.set((x, y), Dot::History));
+            (0..dot(*level, top, height)).for_each(|y| canvas.set(x, y, Dot::History));
         }
-        self.draw_forecast(&mut raster, fine, top, &known);
-        let down = raster.dots_down();
+        self.draw_forecast(&mut canvas, fine, top, &known);
+        let down = canvas.dots_down();
         let lowest = size.rows.saturating_sub(1);
         // A lid: it stands above what it covers, and so hides nothing that is within capacity.
         let level = |level: Option<f64>| Some(dot(level?, top, height).div_ceil(down).min(lowest));
@@ -149,15 +149,15 @@ impl<'a> Plot<'a> {
             .collect();
         let short = self.short_columns(axis);
         for (column, row, piece) in steps::pieces(&heights) {
-            raster.line((column, row), piece, short.contains(&column));
+            canvas.line(column, row, piece, short.contains(&column));
         }
-        raster
+        canvas
     }
 
     /// A band from the expected values to the upper ones, as far as it is above the history; the expected ones as a
     /// line, where no history is beside it to be taken for, or where there is no band.
-    fn draw_forecast(&self, raster: &mut Canvas, fine: Axis, top: f64, known: &[Option<f64>]) {
-        let (_, height) = raster.extent();
+    fn draw_forecast(&self, canvas: &mut Canvas, fine: Axis, top: f64, known: &[Option<f64>]) {
+        let (_, height) = canvas.extent();
         let sample = |at, value| Sample { at, value };
         let expected = self.forecast.iter().map(|p| sample(p.at, p.value));
         let upper = self.forecast.iter();
@@ -177,12 +177,12 @@ impl<'a> Plot<'a> {
             let above = known.map_or(0, |known| dot(known, top, height));
             if !bare {
                 let highest = dot_under(upper, top, height);
-                (y.max(above)..highest).for_each(|y| raster.set((x, y), Dot::Band));
+                (y.max(above)..highest).for_each(|y| canvas.set(x, y, Dot::Band));
             }
             if bare || known.is_none() {
                 let joined = before.unwrap_or(y);
                 let line = (y.min(joined)..=y.max(joined)).filter(|y| *y >= above);
-                line.for_each(|y| raster.set((x, y), Dot::Line));
+                line.for_each(|y| canvas.set(x, y, Dot::Line));
             }
             before = Some(y);
         }

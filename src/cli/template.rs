@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Container as WireContainer, PodSpec};
 use serde_json::Value;
 
 use super::{
-    manifest::{Document, Place},
+    manifest::{Document, Location},
     output::Failure,
 };
 use crate::{
@@ -25,12 +25,60 @@ use crate::{
 const CONTAINER: &str = "app";
 
 /// One pod of the workload, and where it comes from.
-pub(super) struct Template {
-    pub(super) pod: sim::Template,
+pub(super) struct WorkloadTemplate {
+    pub(super) pod: sim::PodTemplate,
     /// Where it is written; absent if it is made up.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<Location>,
     /// Who says what it requests, as half a sentence.
-    pub(super) told_by: String,
+    pub(super) origin: String,
+}
+
+/// Where the requests of a pod may be written: `--request`, or a manifest of the workload.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TemplateSource<'a> {
+    pub(super) documents: &'a [Document],
+    pub(super) requests: &'a [(String, i64)],
+}
+
+// === impl TemplateSource ===
+
+impl TemplateSource<'_> {
+    /// The template by the flags, else by the manifest of the scale target, else without requests.
+    ///
+    /// # Errors
+    /// The manifest of the scale target has no usable pod template.
+    pub(super) fn template(self, workload: &Workload) -> Result<WorkloadTemplate, Failure> {
+        if !self.requests.is_empty() {
+            let per_pod: Requests = self
+                .requests
+                .iter()
+                .map(|(resource, milli)| (resource.as_str(), *milli))
+                .collect();
+            let listed = self
+                .requests
+                .iter()
+                .map(|(resource, milli)| format!("{resource} {}", thousandths(*milli)));
+            let listed = listed.collect::<Vec<_>>().join(" and ");
+            let origin = format!("each requests {listed} (from --request)");
+            return Ok(WorkloadTemplate {
+                pod: unnamed(workload, &per_pod),
+                place: None,
+                origin,
+            });
+        }
+        match self
+            .documents
+            .iter()
+            .find(|document| is_target(document, &workload.target))
+        {
+            Some(document) => written(document),
+            None => Ok(WorkloadTemplate {
+                pod: unnamed(workload, &Requests::default()),
+                place: None,
+                origin: "requests unknown".to_owned(),
+            }),
+        }
+    }
 }
 
 /// Reads one `--request`.
@@ -43,41 +91,6 @@ pub(super) fn parse_request(text: &str) -> Result<(String, i64), String> {
         return Err(expected());
     }
     Ok((resource.to_owned(), milli))
-}
-
-/// What the flags say, else what the manifest of the scale target says, else nothing.
-pub(super) fn template(
-    flags: &[(String, i64)],
-    documents: &[Document],
-    workload: &Workload,
-) -> Result<Template, Failure> {
-    if !flags.is_empty() {
-        let requests: Requests = flags
-            .iter()
-            .map(|(resource, milli)| (resource.as_str(), *milli))
-            .collect();
-        let flags = flags
-            .iter()
-            .map(|(resource, milli)| format!("{resource} {}", thousandths(*milli)));
-        let flags = flags.collect::<Vec<_>>().join(" and ");
-        let told_by = format!("each requests {flags}, as --request says");
-        return Ok(Template {
-            pod: unnamed(workload, &requests),
-            place: None,
-            told_by,
-        });
-    }
-    match documents
-        .iter()
-        .find(|document| is_target(document, &workload.target))
-    {
-        Some(document) => written(document),
-        None => Ok(Template {
-            pod: unnamed(workload, &Requests::default()),
-            place: None,
-            told_by: "requests unknown".to_owned(),
-        }),
-    }
 }
 
 /// A milli amount as it is written: `200m`, `2`.
@@ -100,7 +113,7 @@ fn is_target(document: &Document, target: &ScaleTarget) -> bool {
 }
 
 /// The pod template of a manifest.
-fn written(document: &Document) -> Result<Template, Failure> {
+fn written(document: &Document) -> Result<WorkloadTemplate, Failure> {
     let unusable = |what: String| {
         let place = document.find("spec.template.spec");
         Failure::invalid(format!(
@@ -128,13 +141,13 @@ fn written(document: &Document) -> Result<Template, Failure> {
             .map(|(name, quantity)| Ok((name.clone(), milli(&quantity.0)?)))
             .collect()
     });
-    Ok(Template {
-        pod: sim::Template {
+    Ok(WorkloadTemplate {
+        pod: sim::PodTemplate {
             containers: containers.collect::<Result<_, _>>()?,
             pod_level: pod_level.transpose().map_err(unusable)?,
         },
         place: Some(document.place()),
-        told_by: format!("requests as in {}", document.place()),
+        origin: format!("requests as in {}", document.place()),
     })
 }
 
@@ -157,7 +170,7 @@ fn milli(quantity: &str) -> Result<i64, String> {
 }
 
 /// The containers that the metrics name, or one without a name of its own.
-fn unnamed(workload: &Workload, requests: &Requests) -> sim::Template {
+fn unnamed(workload: &Workload, requests: &Requests) -> sim::PodTemplate {
     let named = workload.metrics.iter().filter_map(|metric| match metric {
         MetricSpec::ContainerResource { container, .. } => Some(container.clone()),
         _ => None,
@@ -170,7 +183,7 @@ fn unnamed(workload: &Workload, requests: &Requests) -> sim::Template {
         name: name.into(),
         requests: requests.clone(),
     };
-    sim::Template {
+    sim::PodTemplate {
         containers: containers.into_iter().map(container).collect::<Arc<[_]>>(),
         pod_level: None,
     }

@@ -12,9 +12,9 @@ use tokio::{
 };
 
 use super::{
-    Surroundings,
+    CommandContext,
     backtest::{self, BacktestArgs},
-    demo::{self, DemoArgs, Next},
+    demo::{self, DemoArgs, Playback},
     exit, output,
 };
 use crate::error::chain;
@@ -23,15 +23,15 @@ use crate::error::chain;
 const BAR: u32 = 40;
 
 /// Waits between frames, and hears what may end the play.
-struct Pace {
+struct FrameTimer {
     runtime: Runtime,
     interrupt: Signal,
     terminate: Signal,
 }
 
-// === impl Pace ===
+// === impl FrameTimer ===
 
-impl Pace {
+impl FrameTimer {
     fn new() -> std::io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -51,35 +51,34 @@ impl Pace {
         })
     }
 
-    fn wait(&mut self, span: Duration) -> Next {
+    fn wait(&mut self, span: Duration) -> Playback {
         let (interrupt, terminate) = (&mut self.interrupt, &mut self.terminate);
         self.runtime.block_on(async {
             tokio::select! {
-                () = tokio::time::sleep(span) => Next::Frame,
-                _ = interrupt.recv() => Next::Stop,
-                _ = terminate.recv() => Next::Stop,
+                () = tokio::time::sleep(span) => Playback::Continue,
+                _ = interrupt.recv() => Playback::Stop,
+                _ = terminate.recv() => Playback::Stop,
             }
         })
     }
 }
 
 /// Plays the demo on standard output.
-pub(super) fn play(args: &DemoArgs, around: &Surroundings) -> ExitCode {
-    let mut pace = match Pace::new() {
-        Ok(pace) => pace,
+pub(super) fn play(args: &DemoArgs, context: &CommandContext) -> ExitCode {
+    let mut timer = match FrameTimer::new() {
+        Ok(timer) => timer,
         Err(error) => return exit::failed(&chain(&error)),
     };
-    let mut wait = |span| pace.wait(span);
-    let world = (&around.local, around.now);
+    let mut wait = |span| timer.wait(span);
     let mut to = std::io::stdout().lock();
-    match demo::play(args, around.screen, world, (&mut to, &mut wait)) {
+    match demo::play(args, context, &mut to, &mut wait) {
         Ok(()) => exit::OK,
         Err(failure) => output::print(Err(failure)),
     }
 }
 
 /// Runs a back-test, with a progress bar where standard error is a terminal.
-pub(super) fn backtest(args: &BacktestArgs, around: &Surroundings) -> ExitCode {
+pub(super) fn backtest(args: &BacktestArgs, context: &CommandContext) -> ExitCode {
     let shows = std::io::stderr().is_terminal();
     let mut drawn = None;
     let mut progress = |part: f64| {
@@ -89,8 +88,7 @@ pub(super) fn backtest(args: &BacktestArgs, around: &Surroundings) -> ExitCode {
             draw(&bar(filled));
         }
     };
-    let world = (&around.local, around.now);
-    let outcome = backtest::run(args, around.screen, world, &mut progress);
+    let outcome = backtest::run(args, context, &mut progress);
     if shows {
         draw("\r\u{1b}[K");
     }

@@ -18,10 +18,10 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{
-    cron::Output,
+    context::CommandContext,
     exit::Exit,
-    manifest::{self, Document, Place},
-    output::{Answer, Failure, Paint, Screen},
+    manifest::{self, Document, Location},
+    output::{CommandOutput, Failure, OutputFormat, Paint, Screen},
 };
 use crate::{
     api::spec::{self, FleetSpec, Invalid},
@@ -43,7 +43,7 @@ pub(super) const KINDS: &str =
 /// Arguments of `foretide validate`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct ValidateArgs {
-    /// File or directory of manifests, or - for standard input; repeatable
+    /// File or directory of manifests; repeatable; - reads standard input
     #[arg(
         short = 'f',
         long = "filename",
@@ -51,15 +51,15 @@ pub struct ValidateArgs {
         value_name = "FILE|DIR"
     )]
     pub files: Vec<PathBuf>,
-    /// Form of the output
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
-    pub output: Output,
+    pub output: OutputFormat,
 }
 
 /// One thing to say about a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Remark {
-    pub(super) place: Place,
+pub(super) struct Diagnostic {
+    pub(super) place: Location,
     pub(super) severity: Severity,
     pub(super) message: String,
 }
@@ -87,19 +87,19 @@ pub(super) struct Validator<'a> {
 
 /// What became of one document.
 #[derive(Debug, Default)]
-pub(super) struct Judgement {
+pub(super) struct Validation {
     /// The autoscaler and what it asks for, if it is one that can be acted on.
     pub(super) accepted: Option<Box<Accepted>>,
-    pub(super) remarks: Vec<Remark>,
+    pub(super) diagnostics: Vec<Diagnostic>,
 }
 
 /// An autoscaler that can be acted on.
 #[derive(Debug)]
 pub(super) enum Accepted {
     /// Of one cluster.
-    One(Box<EffectiveHorizontalPodAutoscaler>, Box<Workload>),
+    Ehpa(Box<EffectiveHorizontalPodAutoscaler>, Box<Workload>),
     /// Of many.
-    Fleet(Box<FederatedHPA>, Box<FleetSpec>),
+    Fdhpa(Box<FederatedHPA>, Box<FleetSpec>),
 }
 
 // === impl Accepted ===
@@ -108,15 +108,15 @@ impl Accepted {
     /// What it asks for, over a fleet of all clusters together.
     pub(super) fn workload(&self) -> &Workload {
         match self {
-            Self::One(_, workload) => workload,
-            Self::Fleet(_, fleet) => &fleet.workload,
+            Self::Ehpa(_, workload) => workload,
+            Self::Fdhpa(_, fleet) => &fleet.workload,
         }
     }
 
     fn spec(&self) -> &EffectiveHorizontalPodAutoscalerSpec {
         match self {
-            Self::One(ehpa, _) => &ehpa.spec,
-            Self::Fleet(fdhpa, _) => &fdhpa.spec.autoscaling,
+            Self::Ehpa(ehpa, _) => &ehpa.spec,
+            Self::Fdhpa(fdhpa, _) => &fdhpa.spec.autoscaling,
         }
     }
 }
@@ -136,50 +136,54 @@ impl Severity {
 // === impl Validator ===
 
 impl<'a> Validator<'a> {
-    pub(super) fn new(local: &'a Zone, now: Timestamp) -> Self {
+    pub(super) fn new(context: &'a CommandContext) -> Self {
         Self {
             ehpa: Rules::of::<EffectiveHorizontalPodAutoscaler>(),
             fdhpa: Rules::of::<FederatedHPA>(),
             tsp: Rules::of::<TimeSeriesPrediction>(),
-            local,
-            now,
+            local: &context.local,
+            now: context.now,
         }
     }
 
     /// Everything there is to say about one document, in the order of its lines.
-    pub(super) fn judge(&self, document: &Document) -> Judgement {
-        let mut judgement = self.judged(document);
-        let order = |remark: &Remark| (remark.place.line, remark.message.clone());
-        judgement.remarks.sort_by_cached_key(order);
-        judgement
+    pub(super) fn validate(&self, document: &Document) -> Validation {
+        let mut validation = self.by_kind(document);
+        let order = |diagnostic: &Diagnostic| (diagnostic.place.line, diagnostic.message.clone());
+        validation.diagnostics.sort_by_cached_key(order);
+        validation
     }
 
-    fn judged(&self, document: &Document) -> Judgement {
+    fn by_kind(&self, document: &Document) -> Validation {
         if is::<EffectiveHorizontalPodAutoscaler>(document) {
             return self.autoscaler(document, &self.ehpa, |ehpa| self.one(ehpa));
         }
         if is::<FederatedHPA>(document) {
             return self.autoscaler(document, &self.fdhpa, |fdhpa| self.fleet(fdhpa));
         }
-        let remarks = if is::<TimeSeriesPrediction>(document) {
+        let diagnostics = if is::<TimeSeriesPrediction>(document) {
             refused(document, &self.tsp.check(&document.value()))
         } else {
-            vec![remark(document.place(), Severity::Note, not_ours(document))]
+            vec![diagnostic(
+                document.place(),
+                Severity::Note,
+                not_ours(document),
+            )]
         };
-        Judgement {
+        Validation {
             accepted: None,
-            remarks,
+            diagnostics,
         }
     }
 
     fn one(&self, ehpa: EffectiveHorizontalPodAutoscaler) -> Result<Accepted, Invalid> {
         let workload = spec::workload(&ehpa, self.local)?;
-        Ok(Accepted::One(Box::new(ehpa), Box::new(workload)))
+        Ok(Accepted::Ehpa(Box::new(ehpa), Box::new(workload)))
     }
 
     fn fleet(&self, fdhpa: FederatedHPA) -> Result<Accepted, Invalid> {
         let fleet = spec::fleet(&fdhpa, self.local, SYNC_PERIOD, &Settings::default())?;
-        Ok(Accepted::Fleet(Box::new(fdhpa), Box::new(fleet)))
+        Ok(Accepted::Fdhpa(Box::new(fdhpa), Box::new(fleet)))
     }
 
     fn autoscaler<K: DeserializeOwned>(
@@ -187,53 +191,51 @@ impl<'a> Validator<'a> {
         document: &Document,
         rules: &Rules,
         door: impl Fn(K) -> Result<Accepted, Invalid>,
-    ) -> Judgement {
+    ) -> Validation {
         let value = document.value();
-        let remarks = refused(document, &rules.check(&value));
-        let refused = |remarks| Judgement {
+        let diagnostics = refused(document, &rules.check(&value));
+        let refused = |diagnostics| Validation {
             accepted: None,
-            remarks,
+            diagnostics,
         };
-        if !remarks.is_empty() {
-            return refused(remarks);
+        if !diagnostics.is_empty() {
+            return refused(diagnostics);
         }
         let object = match serde_json::from_value::<K>(value) {
             Ok(object) => object,
             Err(error) => {
                 let message = format!("cannot be read: {error}");
-                return refused(vec![remark(document.place(), Severity::Error, message)]);
+                return refused(vec![diagnostic(document.place(), Severity::Error, message)]);
             }
         };
         match door(object) {
-            Ok(accepted) => Judgement {
-                remarks: self.remarks(document, &accepted),
+            Ok(accepted) => Validation {
+                diagnostics: self.diagnostics(document, &accepted),
                 accepted: Some(Box::new(accepted)),
             },
             Err(invalid) => {
                 let each = invalid.0.iter().map(|violation| {
                     let place = document.find(&violation.field);
-                    remark(place, Severity::Error, violation.to_string())
+                    diagnostic(place, Severity::Error, violation.to_string())
                 });
                 refused(each.collect())
             }
         }
     }
 
-    fn remarks(&self, document: &Document, accepted: &Accepted) -> Vec<Remark> {
-        let mut remarks = problems(document, accepted);
-        remarks.extend(self.lints(document, accepted));
-        if let Accepted::Fleet(fdhpa, fleet) = accepted {
-            let each = fleet::remarks(fdhpa, fleet).into_iter();
-            remarks.extend(
-                each.map(|(path, severity, message)| {
-                    remark(document.find(&path), severity, message)
-                }),
-            );
+    fn diagnostics(&self, document: &Document, accepted: &Accepted) -> Vec<Diagnostic> {
+        let mut diagnostics = problems(document, accepted);
+        diagnostics.extend(self.lints(document, accepted));
+        if let Accepted::Fdhpa(fdhpa, fleet) = accepted {
+            let each = fleet::diagnostics(fdhpa, fleet).into_iter();
+            diagnostics.extend(each.map(|(path, severity, message)| {
+                diagnostic(document.find(&path), severity, message)
+            }));
         }
-        remarks
+        diagnostics
     }
 
-    fn lints(&self, document: &Document, accepted: &Accepted) -> Vec<Remark> {
+    fn lints(&self, document: &Document, accepted: &Accepted) -> Vec<Diagnostic> {
         let workload = accepted.workload();
         let found = lint(&workload.windows, workload.bounds, self.now);
         let each = found.iter().map(|finding| {
@@ -244,7 +246,7 @@ impl<'a> Validator<'a> {
                 finding.message,
                 finding.lint.as_str()
             );
-            remark(place, Severity::Warning, message)
+            diagnostic(place, Severity::Warning, message)
         });
         each.collect()
     }
@@ -270,13 +272,13 @@ fn not_ours(document: &Document) -> String {
     match ours.iter().find(|(name, _)| name == kind) {
         Some((_, ours)) => {
             format!(
-                "{kind} ({version}) is somebody else's kind of that name, ours is {ours}; skipped"
+                "{kind} ({version}) is not managed by Foretide, whose {kind} is of {ours}; skipped"
             )
         }
         None if version == super::API_VERSION => {
-            format!("{kind} ({version}) is read by other commands; skipped")
+            format!("{kind} ({version}) is input of other commands; skipped")
         }
-        None => format!("{kind} ({version}) is not one of our kinds ({KINDS}); skipped"),
+        None => format!("{kind} ({version}) is not a Foretide kind ({KINDS}); skipped"),
     }
 }
 
@@ -284,62 +286,67 @@ fn not_ours(document: &Document) -> String {
 ///
 /// # Errors
 /// A directory cannot be listed.
-pub(super) fn run(
-    args: &ValidateArgs,
-    screen: Screen,
-    local: &Zone,
-    now: Timestamp,
-) -> Result<Answer, Failure> {
+pub(super) fn run(args: &ValidateArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
     let files = manifest::files(&args.files).map_err(|error| Failure::invalid(chain(&error)))?;
-    let judge = Validator::new(local, now);
-    let mut remarks = Vec::new();
+    let validator = Validator::new(context);
+    let mut diagnostics = Vec::new();
     let mut accepted = 0;
     for file in &files {
         match manifest::read(file) {
             Ok(documents) => {
-                for judgement in documents.iter().map(|document| judge.judge(document)) {
-                    accepted += usize::from(judgement.accepted.is_some());
-                    remarks.extend(judgement.remarks);
+                for validation in documents
+                    .iter()
+                    .map(|document| validator.validate(document))
+                {
+                    accepted += usize::from(validation.accepted.is_some());
+                    diagnostics.extend(validation.diagnostics);
                 }
             }
-            Err(error) => remarks.push(unreadable(&error)),
+            Err(error) => diagnostics.push(unreadable(&error)),
         }
     }
-    let (exit, summary) = summary(&remarks, accepted);
+    let (exit, summary) = summary(&diagnostics, accepted);
     let answer = match args.output {
-        Output::Table => {
-            let lines = remarks.iter().map(|remark| line(remark, screen));
-            Answer::text(lines.chain([summary]).collect::<String>())
+        OutputFormat::Table => {
+            let lines = diagnostics
+                .iter()
+                .map(|diagnostic| line(diagnostic, context.screen));
+            CommandOutput::text(lines.chain([summary]).collect::<String>())
         }
-        Output::Json => {
-            let items: Vec<_> = remarks.iter().map(item).collect();
-            Answer::json(
+        OutputFormat::Json => {
+            let items: Vec<_> = diagnostics.iter().map(item).collect();
+            CommandOutput::json(
                 "ValidationReport",
                 json!({ "valid": accepted, "items": items }),
             )
         }
     };
-    Ok(Answer { exit, ..answer })
+    Ok(CommandOutput { exit, ..answer })
 }
 
-/// A file that gives no documents, as a remark.
-fn unreadable(error: &manifest::ManifestError) -> Remark {
+/// A file that gives no documents, as a diagnostic.
+fn unreadable(error: &manifest::ManifestError) -> Diagnostic {
     let (place, message) = match error {
         manifest::ManifestError::Yaml { place, message } => (place.clone(), message.clone()),
         manifest::ManifestError::Read { file, source } => (
-            Place {
+            Location {
                 file: file.clone(),
                 line: None,
             },
             format!("cannot be read: {source}"),
         ),
     };
-    remark(place, Severity::Error, message)
+    diagnostic(place, Severity::Error, message)
 }
 
 /// Whether all is well, and how many of what there are.
-fn summary(remarks: &[Remark], accepted: usize) -> (Exit, String) {
-    let count = |severity| remarks.iter().filter(|r| r.severity == severity).count();
+fn summary(diagnostics: &[Diagnostic], accepted: usize) -> (Exit, String) {
+    let count = |severity| {
+        diagnostics
+            .iter()
+            .filter(|r| r.severity == severity)
+            .count()
+    };
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
     let plural = |n: usize, word: &str| format!("{n} {word}{}", if n == 1 { "" } else { "s" });
     let summary = format!(
@@ -351,54 +358,53 @@ fn summary(remarks: &[Remark], accepted: usize) -> (Exit, String) {
     (if errors > 0 { Exit::Invalid } else { Exit::Ok }, summary)
 }
 
-fn item(remark: &Remark) -> Value {
+fn item(diagnostic: &Diagnostic) -> Value {
     json!({
-        "file": remark.place.file,
-        "line": remark.place.line,
-        "severity": remark.severity.as_str(),
-        "message": remark.message,
+        "file": diagnostic.place.file,
+        "line": diagnostic.place.line,
+        "severity": diagnostic.severity.as_str(),
+        "message": diagnostic.message,
     })
 }
 
-/// One remark as compilers write them.
-pub(super) fn line(remark: &Remark, screen: Screen) -> String {
-    let paint = match remark.severity {
+/// One diagnostic as compilers write them.
+pub(super) fn line(diagnostic: &Diagnostic, screen: Screen) -> String {
+    let paint = match diagnostic.severity {
         Severity::Error => Paint::Error,
         Severity::Warning => Paint::Warning,
         Severity::Note => Paint::Dim,
     };
-    let severity = screen.paint(paint, remark.severity.as_str());
-    format!("{}: {severity}: {}\n", remark.place, remark.message)
+    let severity = screen.paint(paint, diagnostic.severity.as_str());
+    format!("{}: {severity}: {}\n", diagnostic.place, diagnostic.message)
 }
 
-fn remark(place: Place, severity: Severity, message: impl Into<String>) -> Remark {
-    Remark {
+fn diagnostic(place: Location, severity: Severity, message: impl Into<String>) -> Diagnostic {
+    Diagnostic {
         place,
         severity,
         message: message.into(),
     }
 }
 
-fn refused(document: &Document, violations: &[Violation]) -> Vec<Remark> {
+fn refused(document: &Document, violations: &[Violation]) -> Vec<Diagnostic> {
     let each = violations.iter().map(|violation| {
         let place = document.find(&violation.field);
-        let meant =
-            fleet::meant(&violation.field).map(|name| format!("; it is called {name} here"));
+        let meant = fleet::meant(&violation.field).map(|name| format!("; use {name}"));
         let message = format!("{violation}{}", meant.unwrap_or_default());
-        remark(place, Severity::Error, message)
+        diagnostic(place, Severity::Error, message)
     });
     each.collect()
 }
 
 /// The parts of a spec that are left out: crons, or fields with a default in their place.
-fn problems(document: &Document, accepted: &Accepted) -> Vec<Remark> {
+fn problems(document: &Document, accepted: &Accepted) -> Vec<Diagnostic> {
     let each = accepted.workload().problems.iter().map(|problem| {
         let path = match &problem.part {
             SpecPart::Cron(name) => cron_path(accepted.spec(), name),
             SpecPart::Field(path) => path.clone(),
         };
-        let message = format!("{}; left out [{}]", problem.message, problem.reason);
-        remark(document.find(&path), Severity::Warning, message)
+        let message = format!("{}; ignored [{}]", problem.message, problem.reason);
+        diagnostic(document.find(&path), Severity::Warning, message)
     });
     each.collect()
 }

@@ -37,7 +37,7 @@ pub fn reading(
     let each = pods.iter().zip(shares(total, pods.len()));
     let used = |resource: &str, container: Option<&str>| {
         let each = pods.iter().zip(shares(total, pods.len()));
-        let usage = each.map(|(pod, share)| usage(pod, (resource, container), share, at));
+        let usage = each.map(|(pod, share)| usage(pod, resource, container, share, at));
         Measured::Usage(usage.collect())
     };
     Ok(match metric {
@@ -63,7 +63,8 @@ pub fn reading(
 /// One pod's usage of a resource, all of it in the container that counts.
 fn usage(
     pod: &Pod,
-    (resource, container): (&str, Option<&str>),
+    resource: &str,
+    container: Option<&str>,
     share: i64,
     at: Timestamp,
 ) -> Arc<PodUsage> {

@@ -4,29 +4,29 @@
 //! ```text
 //!  Recording --the past only--> forecaster --+
 //!      |                                     v
-//!      +--demand of the last minute--> decide() --count--> Fleet (pods take time to start)
+//!      +--demand of the last minute--> decide() --count--> SimulatedPods (pods take time to start)
 //!      |                                                     |
 //!      +--demand of the next minute-------------------> enough of them? --> Score
 //! ```
 //!
-//! Pure: no I/O and no clock. What a cluster would tell is made up in one place each: pods in [`Fleet`], readings
+//! Pure: no I/O and no clock. What a cluster would tell is made up in one place each: pods in [`SimulatedPods`], readings
 //! in [`measure`]. The workload acts in Direct mode, in which the controller reaches the counts of Delegated, too.
 //! It refuses to be cleverer than the controller: whatever is decided here, [`decide`] decided.
 
-mod fleet;
-mod foresight;
 pub mod measure;
+mod metric_forecaster;
+mod pods;
 mod recording;
 mod score;
 
 use foretide_models::{Forecast, Forecaster, Prediction};
 use jiff::{SignedDuration, Timestamp};
 
-pub use fleet::{Fleet, Template};
+pub use pods::{PodTemplate, SimulatedPods};
 pub use recording::Recording;
 pub use score::{Score, TOLERATED};
 
-use self::foresight::Foresight;
+use self::metric_forecaster::MetricForecaster;
 use crate::domain::{
     Observation, Replicas, Scale,
     autoscale::action::Action,
@@ -44,7 +44,7 @@ pub const MINUTE: SignedDuration = SignedDuration::from_mins(1);
 
 /// A metric and the demand that was recorded of it.
 #[derive(Clone, Debug)]
-pub struct Track {
+pub struct RecordedMetric {
     /// The metric.
     pub metric: MetricSpec,
     /// Its total demand.
@@ -53,11 +53,11 @@ pub struct Track {
 
 /// What every contender meets alike.
 #[derive(Clone, Debug)]
-pub struct Course {
+pub struct Environment {
     /// One per metric of the workload, in its order.
-    pub tracks: Vec<Track>,
+    pub metrics: Vec<RecordedMetric>,
     /// What the pods are like.
-    pub template: Template,
+    pub template: PodTemplate,
     /// How long a pod takes from being asked for to serving.
     pub start_up: SignedDuration,
     /// The first decision.
@@ -65,17 +65,17 @@ pub struct Course {
 }
 
 /// A forecaster that was built from a spec, or why it could not be.
-pub type Built = Result<Box<dyn Forecaster>, Refused>;
+pub type BuiltForecaster = Result<Box<dyn Forecaster>, Refused>;
 
-/// One contender on its way along a course.
+/// One contender on its way along an environment.
 #[derive(Debug)]
 pub struct Run<'a> {
-    course: &'a Course,
+    environment: &'a Environment,
     workload: Workload,
-    foresights: Vec<Foresight<'a>>,
+    forecasters: Vec<MetricForecaster<'a>>,
     targets: Vec<Option<f64>>,
     settings: Settings,
-    fleet: Fleet,
+    pods: SimulatedPods,
     history: History,
     now: Timestamp,
 }
@@ -92,7 +92,7 @@ pub struct Minute {
     /// How many served.
     pub ready: Replicas,
     /// How many replicas the forecast in force asked for, before rounding.
-    pub foreseen: Option<f64>,
+    pub forecast_replicas: Option<f64>,
     /// Whether the count was changed.
     pub changed: bool,
 }
@@ -118,22 +118,22 @@ impl Load {
     }
 }
 
-// === impl Course ===
+// === impl Environment ===
 
-impl Course {
+impl Environment {
     /// What a replica of the template carries of each metric; `None` for a metric without a target per replica.
     #[must_use]
     pub fn targets(&self) -> Vec<Option<f64>> {
         let one = [self.template.serving("one", self.begin)];
-        let target = |track: &Track| demand::target(&track.metric, &one, None).ok();
-        self.tracks.iter().map(target).collect()
+        let target = |recorded: &RecordedMetric| demand::target(&recorded.metric, &one, None).ok();
+        self.metrics.iter().map(target).collect()
     }
 
     /// The demand of the minute that begins at `at`.
     fn load(&self, targets: &[Option<f64>], at: Timestamp) -> Option<Load> {
         let end = at.checked_add(MINUTE).ok()?;
-        let tracks = self.tracks.iter().zip(targets).enumerate();
-        let loads = tracks.filter_map(|(track, (of, target))| {
+        let metrics = self.metrics.iter().zip(targets).enumerate();
+        let loads = metrics.filter_map(|(track, (of, target))| {
             Some(Load {
                 track,
                 demand: of.recording.minute_to(end)?,
@@ -156,54 +156,61 @@ impl Course {
 // === impl Run ===
 
 impl<'a> Run<'a> {
-    /// A contender at the beginning of its course.
+    /// A contender at the beginning of its environment.
     ///
-    /// The workload acts, also if it is previewed; `forecasters` belong to the tracks, in their order, and none
-    /// are asked without a prediction in the workload. The lead time is the course's start-up as it would be measured,
+    /// The workload acts, also if it is previewed; `forecasters` belong to the metrics, in their order, and none
+    /// are asked without a prediction in the workload. The lead time is the environment's start-up as it would be measured,
     /// unless [`with_lead_time`](Self::with_lead_time) says otherwise.
     #[must_use]
-    pub fn new(course: &'a Course, workload: Workload, forecasters: Vec<Built>) -> Self {
+    pub fn new(
+        environment: &'a Environment,
+        workload: Workload,
+        forecasters: Vec<BuiltForecaster>,
+    ) -> Self {
         let workload = acting(workload);
-        let lead_time = LeadTime::of(None, Some(course.start_up));
-        let spans = workload.prediction.as_ref().map(|p| (p.window, lead_time));
-        let tracks = course.tracks.iter().zip(forecasters);
-        let foresights = spans.map_or_else(Vec::new, |spans| {
-            let begin = course.begin;
-            let all = tracks.map(|(track, built)| Foresight::new(track, built, spans, begin));
+        let lead_time = LeadTime::of(None, Some(environment.start_up));
+        let window = workload.prediction.as_ref().map(|p| p.window);
+        let metrics = environment.metrics.iter().zip(forecasters);
+        let forecasters = window.map_or_else(Vec::new, |window| {
+            let begin = environment.begin;
+            let all = metrics.map(|(recorded, built)| {
+                MetricForecaster::new(recorded, built, window, lead_time, begin)
+            });
             all.collect()
         });
-        let fleet = Fleet::new(
+        let pods = SimulatedPods::new(
             &workload.target.name,
-            course.template.clone(),
-            course.start_up,
-            (course.first_count(&workload), course.begin),
+            environment.template.clone(),
+            environment.start_up,
+            environment.first_count(&workload),
+            environment.begin,
         );
         Self {
-            course,
+            environment,
             workload,
-            foresights,
-            targets: course.targets(),
+            forecasters,
+            targets: environment.targets(),
             settings: Settings::default(),
-            fleet,
+            pods,
             history: History::default(),
-            now: course.begin,
+            now: environment.begin,
         }
     }
 
     /// The same run, whose forecasters were told this lead time.
     #[must_use]
     pub fn with_lead_time(mut self, lead_time: LeadTime) -> Self {
-        for foresight in &mut self.foresights {
-            foresight.with_lead_time(lead_time);
+        for forecaster in &mut self.forecasters {
+            forecaster.with_lead_time(lead_time);
         }
         self
     }
 
     /// The same run, whose forecasts reach at least this far, to be looked at; decisions stay the same.
     #[must_use]
-    pub fn looking_ahead(mut self, ahead: SignedDuration) -> Self {
-        for foresight in &mut self.foresights {
-            foresight.look_ahead(ahead);
+    pub fn with_forecast_span(mut self, ahead: SignedDuration) -> Self {
+        for forecaster in &mut self.forecasters {
+            forecaster.extend_to(ahead);
         }
         self
     }
@@ -211,19 +218,19 @@ impl<'a> Run<'a> {
     /// The decision of the next minute, and what came of it.
     pub fn minute(&mut self) -> (Minute, Decision) {
         let now = self.now;
-        self.fleet.advance(now);
+        self.pods.advance(now);
         let seen = self.seen();
         let (decision, history) = decide(&self.workload, &seen, &self.history, &self.settings, now);
         self.history = history;
-        let before = self.fleet.count();
+        let before = self.pods.count();
         self.act(decision.action);
         let minute = Minute {
             at: now,
-            load: self.course.load(&self.targets, now),
-            asked: self.fleet.count(),
-            ready: self.fleet.ready(),
-            foreseen: foreseen(&seen),
-            changed: self.fleet.count() != before,
+            load: self.environment.load(&self.targets, now),
+            asked: self.pods.count(),
+            ready: self.pods.ready(),
+            forecast_replicas: forecast_replicas(&seen),
+            changed: self.pods.count() != before,
         };
         self.now = now.checked_add(MINUTE).unwrap_or(Timestamp::MAX);
         (minute, decision)
@@ -232,7 +239,7 @@ impl<'a> Run<'a> {
     /// The forecast of the first metric that was made last.
     #[must_use]
     pub fn forecast(&self) -> Option<&Forecast> {
-        self.foresights.first().and_then(Foresight::latest)
+        self.forecasters.first().and_then(MetricForecaster::latest)
     }
 
     /// What was forecast for the minute that begins at `at` a lead time before, in replicas; of several metrics the one
@@ -240,10 +247,10 @@ impl<'a> Run<'a> {
     ///
     /// `None` but for the minute that was decided last, and where no forecast was in force.
     #[must_use]
-    pub fn foretold(&self, at: Timestamp) -> Option<Prediction> {
-        let all = self.foresights.iter().zip(&self.targets);
-        let all = all.filter_map(|(foresight, target)| {
-            let (made, target) = (foresight.foretold(at)?, (*target)?);
+    pub fn forecast_for(&self, at: Timestamp) -> Option<Prediction> {
+        let all = self.forecasters.iter().zip(&self.targets);
+        let all = all.filter_map(|(forecaster, target)| {
+            let (made, target) = (forecaster.forecast_for(at)?, (*target)?);
             Some(Prediction {
                 at,
                 value: made.value / target,
@@ -257,12 +264,12 @@ impl<'a> Run<'a> {
     /// What would be read at the beginning of the minute: the demand of the one before, of those who served it.
     fn seen(&mut self) -> Inputs {
         let now = self.now;
-        let count = self.fleet.count();
+        let count = self.pods.count();
         let since = now.checked_sub(MINUTE).unwrap_or(now);
-        let served = self.fleet.serving_since(since);
-        let readings = self.course.tracks.iter().map(|track| {
-            let demand = track.recording.minute_to(now);
-            measure::reading(&track.metric, demand, served, now)
+        let served = self.pods.serving_since(since);
+        let readings = self.environment.metrics.iter().map(|recorded| {
+            let demand = recorded.recording.minute_to(now);
+            measure::reading(&recorded.metric, demand, served, now)
         });
         let observation = Observation {
             scale: Scale {
@@ -271,14 +278,14 @@ impl<'a> Run<'a> {
             },
             readings: readings.collect(),
             unseen: Replicas::ZERO,
-            pods: self.fleet.pods().to_vec(),
+            pods: self.pods.pods().to_vec(),
         };
         let pods = &observation.pods;
-        let containers = &self.course.template.containers;
-        let forecasts = self.foresights.iter_mut();
+        let containers = &self.environment.template.containers;
+        let forecasts = self.forecasters.iter_mut();
         Inputs {
             forecasts: forecasts
-                .map(|foresight| foresight.reading(pods, containers, now))
+                .map(|forecaster| forecaster.reading(pods, containers, now))
                 .collect(),
             observation,
             child: None,
@@ -290,10 +297,10 @@ impl<'a> Run<'a> {
         let (Action::Scale { to, .. } | Action::Pin { to }) = action else {
             return;
         };
-        let from = self.fleet.count();
+        let from = self.pods.count();
         let behavior = self.workload.behavior.as_ref();
         self.history = std::mem::take(&mut self.history).applied(behavior, from, to, self.now);
-        self.fleet.scale_to(to, self.now);
+        self.pods.scale_to(to, self.now);
     }
 }
 
@@ -314,7 +321,7 @@ pub fn plain(mut workload: Workload) -> Workload {
 }
 
 /// The most replicas that a forecast asks for.
-fn foreseen(seen: &Inputs) -> Option<f64> {
+fn forecast_replicas(seen: &Inputs) -> Option<f64> {
     let predicted = seen
         .forecasts
         .iter()

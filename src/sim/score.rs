@@ -30,12 +30,12 @@ pub struct Score {
     /// The minute in which the most replicas were missing, of those that were under-provisioned.
     pub worst: Option<Minute>,
     /// For how many minutes a forecast was absent, by metric and reason.
-    pub absent: BTreeMap<(String, &'static str), Absence>,
+    pub absent: BTreeMap<(String, &'static str), MissingForecast>,
 }
 
 /// A reason that kept a forecast away.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Absence {
+pub struct MissingForecast {
     /// For how many minutes.
     pub minutes: u32,
     /// Its words, as they were at last.
@@ -52,7 +52,7 @@ impl Score {
         let absent = absent.filter(|p| p.source == Source::Forecast && p.replicas.is_none());
         for proposal in absent {
             let key = (proposal.name.clone(), proposal.reason.as_str());
-            let absence = self.absent.entry(key).or_insert(Absence {
+            let absence = self.absent.entry(key).or_insert(MissingForecast {
                 minutes: 0,
                 message: String::new(),
             });
@@ -73,10 +73,10 @@ impl Score {
         };
         self.minutes += 1;
         self.needed += load.replicas();
-        if minute.is_under() {
+        if minute.is_under_provisioned() {
             self.under += 1;
             self.missing += load.replicas() - TOLERATED * minute.ready.as_f64();
-            let worse = |worst: &Minute| minute.lacking() > worst.lacking();
+            let worse = |worst: &Minute| minute.missing_replicas() > worst.missing_replicas();
             if self.worst.as_ref().is_none_or(worse) {
                 self.worst = Some(*minute);
             }
@@ -111,7 +111,7 @@ impl Score {
 impl Minute {
     /// Whether the replicas that served were driven past their target and the tolerance.
     #[must_use]
-    pub fn is_under(&self) -> bool {
+    pub fn is_under_provisioned(&self) -> bool {
         let Some(load) = self.load else { return false };
         load.demand > TOLERATED * self.ready.as_f64() * load.target
     }
@@ -126,7 +126,7 @@ impl Minute {
 
     /// How many replicas more would have carried the demand at their target, before rounding.
     #[must_use]
-    pub fn lacking(&self) -> f64 {
+    pub fn missing_replicas(&self) -> f64 {
         self.load
             .map_or(0.0, |load| load.replicas() - self.ready.as_f64())
     }

@@ -16,7 +16,7 @@ use crate::domain::{
 
 mod poison;
 
-/// Minute `index` of every course.
+/// Minute `index` of every environment.
 fn at(index: i64) -> Timestamp {
     Timestamp::from_second(1_767_225_600 + index * 60).unwrap()
 }
@@ -54,19 +54,19 @@ fn workload() -> Workload {
     }
 }
 
-/// A course on which minute `i` has to serve `demand[i]`; the first decision is that of minute 1, which has seen
+/// A environment on which minute `i` has to serve `demand[i]`; the first decision is that of minute 1, which has seen
 /// minute 0.
-fn course(demand: &[f64], start_up: i64) -> Course {
+fn environment(demand: &[f64], start_up: i64) -> Environment {
     let sample = |(value, index): (&f64, i64)| Sample {
         at: at(index + 1),
         value: *value,
     };
-    Course {
-        tracks: vec![Track {
+    Environment {
+        metrics: vec![RecordedMetric {
             metric: queue(),
             recording: Recording::new(demand.iter().zip(0..).map(sample).collect()),
         }],
-        template: Template {
+        template: PodTemplate {
             containers: Arc::new([Container {
                 name: "app".into(),
                 requests: [("cpu", 200)].into_iter().collect(),
@@ -78,9 +78,13 @@ fn course(demand: &[f64], start_up: i64) -> Course {
     }
 }
 
-fn run(course: &Course, workload: Workload, forecasters: Vec<Built>) -> Vec<Minute> {
-    let minutes = course.tracks[0].recording.samples().len() - 1;
-    let mut run = Run::new(course, workload, forecasters);
+fn run(
+    environment: &Environment,
+    workload: Workload,
+    forecasters: Vec<BuiltForecaster>,
+) -> Vec<Minute> {
+    let minutes = environment.metrics[0].recording.samples().len() - 1;
+    let mut run = Run::new(environment, workload, forecasters);
     (0..minutes).map(|_| run.minute().0).collect()
 }
 
@@ -161,7 +165,7 @@ fn a_plain_autoscaler_asks_for_what_the_rules_of_the_replay_ask_for() {
             behavior: Some(unlimited()),
             ..workload()
         };
-        let minutes = run(&course(&demand, start_up.into()), workload, Vec::new());
+        let minutes = run(&environment(&demand, start_up.into()), workload, Vec::new());
         let counts: Vec<_> = minutes
             .iter()
             .map(|m| (m.asked.get(), m.ready.get()))
@@ -177,7 +181,7 @@ fn a_plain_autoscaler_asks_for_what_the_rules_of_the_replay_ask_for() {
 #[test]
 fn the_score_is_that_of_the_replay() {
     let demand = lively(600);
-    let minutes = run(&course(&demand, 3), workload(), Vec::new());
+    let minutes = run(&environment(&demand, 3), workload(), Vec::new());
     let score = score(&minutes);
     let served = demand[1..].iter().zip(&minutes);
     let under = served
@@ -193,25 +197,31 @@ fn the_score_is_that_of_the_replay() {
     let asked: u64 = minutes.iter().map(|m| u64::from(m.asked.get())).sum();
     assert_eq!(score.replica_minutes, asked);
     assert!((score.replica_hours() * 60.0 - f64::from(u32::try_from(asked).unwrap())).abs() < 1e-6);
-    let first = course(&demand, 3).first_count(&workload());
+    let first = environment(&demand, 3).first_count(&workload());
     let before = [first].into_iter().chain(minutes.iter().map(|m| m.asked));
     let changes = before
         .zip(&minutes)
         .filter(|(before, m)| *before != m.asked);
     assert_eq!(score.actions as usize, changes.count());
-    let lacking = minutes.iter().filter(|m| m.is_under()).map(Minute::lacking);
-    assert_eq!(score.worst.map(|m| m.lacking()), lacking.reduce(f64::max));
+    let missing_replicas = minutes
+        .iter()
+        .filter(|m| m.is_under_provisioned())
+        .map(Minute::missing_replicas);
+    assert_eq!(
+        score.worst.map(|m| m.missing_replicas()),
+        missing_replicas.reduce(f64::max)
+    );
 }
 
 #[test]
 fn a_pod_serves_after_its_start_up_and_a_jump_is_seen_a_minute_late() {
     let mut demand = vec![20.0; 4];
     demand.extend([40.0; 6]);
-    let minutes = run(&course(&demand, 2), workload(), Vec::new());
+    let minutes = run(&environment(&demand, 2), workload(), Vec::new());
     // Minute 4 is the first to need 4; minute 5 has seen it and asks; minute 7 has the pods.
     let seen: Vec<_> = minutes
         .iter()
-        .map(|m| (m.asked.get(), m.ready.get(), m.is_under()))
+        .map(|m| (m.asked.get(), m.ready.get(), m.is_under_provisioned()))
         .collect();
     let (calm, late, asked, served) = ((2, 2, false), (2, 2, true), (4, 2, true), (4, 4, false));
     assert_eq!(
@@ -225,13 +235,13 @@ fn a_pod_serves_after_its_start_up_and_a_jump_is_seen_a_minute_late() {
 #[test]
 fn decisions_are_those_of_decide_driven_by_hand() {
     let demand = lively(200);
-    let course = course(&demand, 2);
-    let mut run = Run::new(&course, workload(), Vec::new());
+    let environment = environment(&demand, 2);
+    let mut run = Run::new(&environment, workload(), Vec::new());
     let direct = Workload {
         mode: Mode::Direct,
         ..workload()
     };
-    let mut count = course.first_count(&direct);
+    let mut count = environment.first_count(&direct);
     let mut history = History::default();
     for index in 1..200_u32 {
         let now = at(index.into());
@@ -266,21 +276,21 @@ fn decisions_are_those_of_decide_driven_by_hand() {
 #[test]
 fn a_preview_is_tested_as_if_it_were_switched_on() {
     let demand = lively(120);
-    let course = course(&demand, 2);
+    let environment = environment(&demand, 2);
     let preview = Workload {
         strategy: Strategy::Preview,
         specific_replicas: Some(n(3)),
         ..workload()
     };
-    let effective = run(&course, workload(), Vec::new());
+    let effective = run(&environment, workload(), Vec::new());
     assert!(score(&effective).actions > 0);
-    assert_eq!(run(&course, preview, Vec::new()), effective);
+    assert_eq!(run(&environment, preview, Vec::new()), effective);
 }
 
 #[test]
 fn a_cron_window_is_seen_and_the_plain_autoscaler_does_not_see_it() {
     let demand = [20.0; 60];
-    let course = course(&demand, 0);
+    let environment = environment(&demand, 0);
     let text = WindowText {
         name: "lunch",
         start: "10 * * * *",
@@ -292,7 +302,7 @@ fn a_cron_window_is_seen_and_the_plain_autoscaler_does_not_see_it() {
         windows: vec![Window::parse(&text, &Zone::utc()).unwrap()],
         ..workload()
     };
-    let minutes = run(&course, with_cron.clone(), Vec::new());
+    let minutes = run(&environment, with_cron.clone(), Vec::new());
     let at_nine: Vec<_> = minutes
         .iter()
         .filter(|m| m.asked == n(9))
@@ -306,17 +316,21 @@ fn a_cron_window_is_seen_and_the_plain_autoscaler_does_not_see_it() {
             .is_some_and(|last| (at(19)..=at(26)).contains(last)),
         "{at_nine:?}"
     );
-    let plain = run(&course, plain(with_cron), Vec::new());
+    let plain = run(&environment, plain(with_cron), Vec::new());
     assert!(plain.iter().all(|m| m.asked == n(2)));
 }
 
 #[test]
 fn a_minute_without_a_record_is_not_judged_and_lowers_nothing() {
-    let mut course = course(&[50.0; 40], 0);
+    let mut environment = environment(&[50.0; 40], 0);
     let known = |sample: &&Sample| !(at(10)..at(25)).contains(&sample.at);
-    let samples = course.tracks[0].recording.samples().iter().filter(known);
-    course.tracks[0].recording = Recording::new(samples.copied().collect());
-    let mut run = Run::new(&course, workload(), Vec::new());
+    let samples = environment.metrics[0]
+        .recording
+        .samples()
+        .iter()
+        .filter(known);
+    environment.metrics[0].recording = Recording::new(samples.copied().collect());
+    let mut run = Run::new(&environment, workload(), Vec::new());
     let minutes: Vec<_> = (0..39).map(|_| run.minute().0).collect();
     let score = score(&minutes);
     // A value stands for five minutes: those that end from minute 14 to 24 have none.
@@ -399,7 +413,7 @@ impl Forecaster for Counting {
 
 #[test]
 fn what_is_foretold_of_a_minute_was_said_of_it_a_lead_time_before() {
-    let course = course(&[20.0; 40], 3);
+    let environment = environment(&[20.0; 40], 3);
     let predicting = Workload {
         prediction: Some(Prediction {
             window: MINUTE,
@@ -407,21 +421,21 @@ fn what_is_foretold_of_a_minute_was_said_of_it_a_lead_time_before() {
         }),
         ..workload()
     };
-    let mut run = Run::new(&course, predicting, vec![Ok(Box::new(Counting))]);
+    let mut run = Run::new(&environment, predicting, vec![Ok(Box::new(Counting))]);
     for minute in 1..30 {
         let at = run.minute().0.at;
-        let foretold = run.foretold(at).map(|p| (p.at, p.value, p.upper));
+        let forecast_for = run.forecast_for(at).map(|p| (p.at, p.value, p.upper));
         // Ten per replica; the value of a minute stands at its end.
         let value = f64::from(minute + 1) / 10.0;
         let expected = (minute > 3).then_some((at, value, Some(value * 2.0)));
-        assert_eq!(foretold, expected, "minute {minute}");
+        assert_eq!(forecast_for, expected, "minute {minute}");
     }
 }
 
 #[test]
 fn a_forecaster_is_asked_as_often_as_it_wants_and_sees_the_past_only() {
     let demand = [20.0; 60];
-    let course = course(&demand, 2);
+    let environment = environment(&demand, 2);
     let predicting = Workload {
         prediction: Some(Prediction {
             window: MINUTE,
@@ -435,7 +449,7 @@ fn a_forecaster_is_asked_as_often_as_it_wants_and_sees_the_past_only() {
         value: 70.0,
         shown: Arc::clone(&shown),
     };
-    let mut run = Run::new(&course, predicting, vec![Ok(Box::new(oracle))]);
+    let mut run = Run::new(&environment, predicting, vec![Ok(Box::new(oracle))]);
     let mut score = Score::default();
     let counts: Vec<u32> = (1..60)
         .map(|_| {

@@ -1,7 +1,7 @@
 //! The command line as its users see it, over the examples and a few broken files.
 //!
 //! Commands run as functions: text in, text and exit code out. Long answers are compared with files
-//! under `snapshots/`; `UPDATE=1` writes them anew.
+//! under `snapshots/`; `UPDATE=1` writes them.
 
 mod fleet;
 
@@ -9,7 +9,7 @@ use std::path::Path;
 
 use clap::Parser;
 use foretide::{
-    cli::{self, Answer, Cli, Exit, Failure, Screen, Surroundings},
+    cli::{self, Cli, CommandContext, CommandOutput, Exit, Failure, Screen},
     domain::cron::Zone,
 };
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
@@ -22,13 +22,13 @@ const PLAIN: Screen = Screen {
 };
 const HISTORY: &str = "examples/history/php-apache-cpu.csv";
 
-/// Answers one command line, the words of which are parted by blanks.
-pub(crate) fn answer(line: &str) -> Result<Answer, Failure> {
+/// Runs one command line, whose words are separated by spaces.
+pub(crate) fn run(line: &str) -> Result<CommandOutput, Failure> {
     let cli = Cli::try_parse_from(["foretide"].into_iter().chain(line.split_whitespace())).unwrap();
     let now = "2026-03-02T12:00:00Z".parse().unwrap();
-    cli::answer(
+    cli::execute(
         &cli,
-        &Surroundings {
+        &CommandContext {
             screen: PLAIN,
             local: Zone::utc(),
             now,
@@ -37,12 +37,12 @@ pub(crate) fn answer(line: &str) -> Result<Answer, Failure> {
 }
 
 fn failure(line: &str) -> (Exit, String) {
-    let failure = answer(line).unwrap_err();
+    let failure = run(line).unwrap_err();
     (failure.exit, failure.message)
 }
 
 fn as_json(line: &str) -> Value {
-    serde_json::from_str(&answer(line).unwrap().text).unwrap()
+    serde_json::from_str(&run(line).unwrap().text).unwrap()
 }
 
 pub(crate) fn matches_snapshot(name: &str, text: &str) {
@@ -53,7 +53,7 @@ pub(crate) fn matches_snapshot(name: &str, text: &str) {
         std::fs::write(&path, text).unwrap();
     }
     let stored = std::fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(text, stored, "{name} differs; UPDATE=1 writes it anew");
+    assert_eq!(text, stored, "{name} differs; UPDATE=1 writes it");
 }
 
 fn autoscaler(file: &str) -> EffectiveHorizontalPodAutoscaler {
@@ -62,22 +62,22 @@ fn autoscaler(file: &str) -> EffectiveHorizontalPodAutoscaler {
 
 #[test]
 fn every_example_is_valid() {
-    let answer = answer("validate -f examples").unwrap();
-    assert_eq!(answer.exit, Exit::Ok, "{}", answer.text);
+    let output = run("validate -f examples").unwrap();
+    assert_eq!(output.exit, Exit::Ok, "{}", output.text);
     assert!(
-        answer
+        output
             .text
             .ends_with("9 autoscalers valid, 0 errors, 2 warnings\n"),
         "{}",
-        answer.text
+        output.text
     );
 }
 
 #[test]
-fn what_is_wrong_is_said_with_file_line_and_field() {
-    let answer = answer("validate -f tests/it/manifests/broken.yaml").unwrap();
-    assert_eq!(answer.exit, Exit::Invalid);
-    matches_snapshot("validate-broken.txt", &answer.text);
+fn validation_errors_name_file_line_and_field() {
+    let output = run("validate -f tests/it/manifests/broken.yaml").unwrap();
+    assert_eq!(output.exit, Exit::Invalid);
+    matches_snapshot("validate-broken.txt", &output.text);
 }
 
 #[test]
@@ -90,22 +90,22 @@ fn a_validation_report_is_json_on_request() {
 }
 
 #[test]
-fn a_file_that_is_not_there_does_not_hide_the_others() {
-    let answer = answer("validate -f nowhere.yaml -f examples/php-apache.yaml").unwrap();
-    assert_eq!(answer.exit, Exit::Invalid);
+fn a_missing_file_does_not_hide_the_results_of_others() {
+    let output = run("validate -f nowhere.yaml -f examples/php-apache.yaml").unwrap();
+    assert_eq!(output.exit, Exit::Invalid);
     assert!(
-        answer
+        output
             .text
             .starts_with("nowhere.yaml: error: cannot be read: "),
         "{}",
-        answer.text
+        output.text
     );
     assert!(
-        answer
+        output
             .text
             .ends_with("1 autoscaler valid, 1 error, 0 warnings\n"),
         "{}",
-        answer.text
+        output.text
     );
 }
 
@@ -113,8 +113,8 @@ const PLAN: &str = "plan -f examples/php-apache.yaml -f examples/php-apache-depl
                     --csv examples/history/php-apache-cpu.csv --at 2026-03-05T08:00:00Z";
 
 #[test]
-fn a_plan_shows_history_forecast_proposals_and_the_sentence_in_80_columns() {
-    let text = answer(PLAN).unwrap().text;
+fn a_plan_shows_history_forecast_proposals_and_decision_in_80_columns() {
+    let text = run(PLAN).unwrap().text;
     assert!(
         text.lines().all(|line| line.chars().count() <= 80),
         "{text}"
@@ -124,14 +124,14 @@ fn a_plan_shows_history_forecast_proposals_and_the_sentence_in_80_columns() {
 
 #[test]
 fn a_plan_is_drawn_in_ascii_on_request() {
-    let text = answer(&format!("{PLAN} --ascii")).unwrap().text;
+    let text = run(&format!("{PLAN} --ascii")).unwrap().text;
     assert!(text.is_ascii(), "{text}");
 }
 
 #[test]
-fn a_plan_as_json_decides_as_the_plan_in_words_does() {
+fn a_plan_has_the_same_decision_as_json_and_as_text() {
     let plan = as_json(&format!("{PLAN} -o json"));
-    let text = answer(PLAN).unwrap().text;
+    let text = run(PLAN).unwrap().text;
     assert_eq!(plan["kind"], "Plan");
     assert_eq!(plan["apiVersion"], cli::API_VERSION);
     let desired = plan["decision"]["desired"].as_i64().unwrap();
@@ -142,7 +142,7 @@ fn a_plan_as_json_decides_as_the_plan_in_words_does() {
 }
 
 #[test]
-fn a_request_stands_in_for_the_deployment() {
+fn a_request_flag_replaces_the_deployment() {
     let with = |rest: &str| {
         let line = format!("plan -f examples/php-apache.yaml --csv {HISTORY} -o json {rest}");
         as_json(&format!("{line} --at 2026-03-05T07:00:00Z"))["decision"].clone()
@@ -157,7 +157,7 @@ fn a_request_stands_in_for_the_deployment() {
 }
 
 #[test]
-fn a_plan_begins_with_the_replicas_it_is_told() {
+fn a_plan_starts_from_the_replicas_of_the_flag() {
     let plan = as_json(&format!("{PLAN} --replicas 2 -o json"));
     assert_eq!(plan["decision"]["currentReplicas"], 2);
     // 0.367 cores on two pods that request 0.2 each.
@@ -201,18 +201,18 @@ fn a_plan_long_after_the_history_has_neither_demand_nor_forecast() {
 }
 
 #[test]
-fn what_a_plan_lacks_is_named_with_the_flag_that_gives_it() {
+fn a_missing_input_of_plan_is_reported_with_its_flag() {
     let ehpa = "plan -f examples/php-apache.yaml";
     for (line, exit, expected) in [
         (
             ehpa.to_owned(),
             Exit::Usage,
-            "--csv FILE is needed: the history of resource.cpu",
+            "--csv FILE is required: the history of resource.cpu",
         ),
         (
             format!("{ehpa} --csv {HISTORY}"),
             Exit::Usage,
-            "what a pod requests of cpu is not known: add the workload's manifest with -f, or give \
+            "the cpu request of a pod is unknown: add the workload's manifest with -f, or set \
              --request cpu=200m",
         ),
         (
@@ -229,19 +229,19 @@ fn what_a_plan_lacks_is_named_with_the_flag_that_gives_it() {
         (
             format!("{ehpa} --csv {HISTORY} --csv {HISTORY}"),
             Exit::Usage,
-            "--csv: two histories of resource.cpu; write --csv METRIC=FILE with a metric of resource.cpu",
+            "--csv: two histories of resource.cpu; use --csv METRIC=FILE, where METRIC is one of resource.cpu",
         ),
         (
             "plan -f examples".to_owned(),
             Exit::Usage,
-            "several autoscalers: choose one with --name: php-apache-aggregated, \
+            "several autoscalers; select one with --name: php-apache-aggregated, \
              php-apache-duplicated, php-apache-dynamic-weighted, php-apache, php-apache-prioritized, \
              php-apache-static-weighted, php-apache-local, php-apache-multi-dimensions, php-apache",
         ),
         (
             "plan -f examples/php-apache-deployment.yaml".to_owned(),
             Exit::Invalid,
-            "no EffectiveHorizontalPodAutoscaler or FederatedHPA in the manifests; name its file with -f",
+            "no EffectiveHorizontalPodAutoscaler or FederatedHPA in the manifests; add its file with -f",
         ),
         (
             "plan -f tests/it/manifests/broken.yaml --name crossed".to_owned(),
@@ -258,10 +258,10 @@ const BACKTEST: &str = "backtest -f examples/php-apache.yaml -f examples/php-apa
                         --csv examples/history/php-apache-cpu.csv";
 
 #[test]
-fn a_backtest_shows_both_contenders_and_their_difference_in_80_columns() {
-    let answer = answer(BACKTEST).unwrap();
-    assert_eq!((answer.exit, answer.notes.as_str()), (Exit::Ok, ""));
-    let text = answer.text;
+fn a_backtest_shows_both_runs_and_their_difference_in_80_columns() {
+    let output = run(BACKTEST).unwrap();
+    assert_eq!((output.exit, output.notes.as_str()), (Exit::Ok, ""));
+    let text = output.text;
     assert!(
         text.lines().all(|line| line.chars().count() <= 80),
         "{text}"
@@ -270,12 +270,12 @@ fn a_backtest_shows_both_contenders_and_their_difference_in_80_columns() {
 }
 
 #[test]
-fn a_backtest_as_json_and_as_csv_tells_the_same_numbers() {
+fn a_backtest_has_the_same_numbers_as_json_and_as_csv() {
     let rest = "--from 2026-03-04T00:00:00Z --until 2026-03-05T00:00:00Z";
     let report = as_json(&format!("{BACKTEST} {rest} -o json"));
     assert_eq!(report["kind"], "Backtest");
     assert_eq!(report["apiVersion"], cli::API_VERSION);
-    let csv = answer(&format!("{BACKTEST} {rest} -o csv")).unwrap().text;
+    let csv = run(&format!("{BACKTEST} {rest} -o csv")).unwrap().text;
     let mut rows = csv.lines();
     assert_eq!(
         rows.next(),
@@ -294,18 +294,18 @@ fn a_backtest_as_json_and_as_csv_tells_the_same_numbers() {
         assert_eq!(contender["minutes"], 1440);
     }
     let message = report["difference"]["message"].as_str().unwrap();
-    let text = answer(&format!("{BACKTEST} {rest}")).unwrap().text;
+    let text = run(&format!("{BACKTEST} {rest}")).unwrap().text;
     assert!(text.replace('\n', " ").contains(message), "{text}");
 }
 
 #[test]
-fn a_backtest_fails_a_pipeline_by_a_code_of_its_own() {
+fn an_exceeded_bound_of_backtest_has_its_own_exit_code() {
     let line = format!("{BACKTEST} --from 2026-03-05T00:00:00Z --fail-if");
-    let fine = answer(&format!("{line} under>50% --fail-if cost>100%")).unwrap();
+    let fine = run(&format!("{line} under>50% --fail-if cost>100%")).unwrap();
     assert_eq!((fine.exit, fine.notes.as_str()), (Exit::Ok, ""));
-    let failed = answer(&format!("{line} actions>3 --fail-if under>50%")).unwrap();
+    let failed = run(&format!("{line} actions>3 --fail-if under>50%")).unwrap();
     assert_eq!(failed.exit, Exit::Threshold);
-    let actions = "foretide: --fail-if 'actions>3' holds: actions is ";
+    let actions = "foretide: --fail-if 'actions>3' exceeded: actions is ";
     assert!(failed.notes.starts_with(actions), "{}", failed.notes);
     assert_eq!(failed.notes.lines().count(), 1, "{}", failed.notes);
     let (exit, message) = failure(&format!("{line} cost>1% --compare none"));
@@ -315,7 +315,7 @@ fn a_backtest_fails_a_pipeline_by_a_code_of_its_own() {
 }
 
 #[test]
-fn a_backtest_of_slower_pods_has_more_minutes_without_enough_of_them() {
+fn a_backtest_of_slower_pods_has_more_under_provisioned_minutes() {
     let under = |start_up: &str| {
         let report = as_json(&format!(
             "{BACKTEST} --from 2026-03-05T00:00:00Z --start-up {start_up} -o json"
@@ -329,25 +329,25 @@ fn a_backtest_of_slower_pods_has_more_minutes_without_enough_of_them() {
 }
 
 #[test]
-fn what_a_backtest_lacks_is_said() {
+fn a_missing_input_of_backtest_is_reported() {
     let line = "backtest -f examples/php-apache.yaml --request cpu=200m";
     for (rest, exit, expected) in [
         (
             "--csv tests/it/manifests/short.csv",
             Exit::Invalid,
-            "the history holds 26h, at least 72h are needed: two days to learn from and one to judge by \
-             (better two weeks); give a longer one, or say with --warm-up how much is enough",
+            "the history holds 26h, at least 72h are required: two days to train and one to evaluate \
+             (two weeks are better); provide a longer history, or set a shorter --warm-up",
         ),
         (
             "--csv examples/history/php-apache-cpu.csv --from 2026-04-01T00:00:00Z",
             Exit::Usage,
-            "nothing is left to judge between 2026-04-01T00:00:00Z and 2026-03-06T00:00:00Z: the history \
-             goes from 2026-03-01T00:00:00Z to 2026-03-06T00:00:00Z",
+            "nothing to evaluate between 2026-04-01T00:00:00Z and 2026-03-06T00:00:00Z: the history \
+             covers 2026-03-01T00:00:00Z to 2026-03-06T00:00:00Z",
         ),
         (
             "",
             Exit::Usage,
-            "--csv FILE is needed: the history of resource.cpu",
+            "--csv FILE is required: the history of resource.cpu",
         ),
     ] {
         let line = format!("{line} {rest}");
@@ -361,25 +361,25 @@ fn what_a_backtest_lacks_is_said() {
 }
 
 #[test]
-fn the_demo_ends_with_a_picture_and_a_sentence_in_80_columns_and_28_lines() {
+fn the_demo_ends_with_a_picture_and_a_summary_in_80_columns_and_28_lines() {
     for scene in ["shop", "batch", "surge"] {
-        let text = answer(&format!("demo --scene {scene}")).unwrap().text;
+        let text = run(&format!("demo --scene {scene}")).unwrap().text;
         let narrow = text.lines().all(|line| line.chars().count() <= 80);
         assert!(narrow && text.lines().count() <= 28, "{text}");
     }
-    matches_snapshot("demo.txt", &answer("demo").unwrap().text);
-    assert!(answer("demo --ascii").unwrap().text.is_ascii());
-    let fleet = answer("demo --fleet").unwrap().text;
+    matches_snapshot("demo.txt", &run("demo").unwrap().text);
+    assert!(run("demo --ascii").unwrap().text.is_ascii());
+    let fleet = run("demo --fleet").unwrap().text;
     let narrow = fleet.lines().all(|line| line.chars().count() <= 80);
     assert!(narrow && fleet.lines().count() <= 28, "{fleet}");
     matches_snapshot("demo-fleet.txt", &fleet);
-    assert!(answer("demo --fleet --ascii").unwrap().text.is_ascii());
+    assert!(run("demo --fleet --ascii").unwrap().text.is_ascii());
 }
 
 const FULL: &str = "plan -f tests/it/manifests/full.yaml --at 2026-03-05T08:00:00Z -o json";
 
 #[test]
-fn each_metric_has_a_history_of_its_own_and_those_without_are_left_out() {
+fn each_metric_has_its_own_history_and_metrics_without_one_are_ignored() {
     let plan = as_json(&format!(
         "{FULL} --csv pods.requests={HISTORY} --csv external.queue={HISTORY} --replicas 2"
     ));
@@ -404,15 +404,15 @@ fn each_metric_has_a_history_of_its_own_and_those_without_are_left_out() {
     assert_eq!(
         left_out,
         [
-            "resource.cpu, of which no history is given",
-            "container-resource.memory.app, of which no history is given",
-            "object.requests, of which no history is given",
+            "resource.cpu: no history is given",
+            "container-resource.memory.app: no history is given",
+            "object.requests: no history is given",
         ]
     );
 }
 
 #[test]
-fn a_pod_requests_what_its_containers_and_sidecars_request() {
+fn the_requests_of_a_pod_are_those_of_its_containers_and_sidecars() {
     let decision = |rest: &str| {
         let line = format!("{FULL} --csv resource.cpu={HISTORY} {rest}");
         as_json(&line)["decision"].clone()
@@ -422,7 +422,7 @@ fn a_pod_requests_what_its_containers_and_sidecars_request() {
 }
 
 #[test]
-fn a_workload_without_requests_is_named_with_its_line() {
+fn a_workload_without_requests_is_reported_with_its_line() {
     let line = format!(
         "plan -f examples/php-apache.yaml -f tests/it/manifests/workload.yaml --csv {HISTORY}"
     );
@@ -437,7 +437,7 @@ fn a_workload_without_requests_is_named_with_its_line() {
 }
 
 #[test]
-fn flags_that_make_no_sense_are_a_usage_error() {
+fn invalid_flags_are_a_usage_error() {
     for line in [
         "plan",
         "explain web",
@@ -455,7 +455,7 @@ fn flags_that_make_no_sense_are_a_usage_error() {
 }
 
 #[test]
-fn an_explanation_is_the_status_in_words() {
+fn an_explanation_shows_the_status_as_text() {
     let ehpa = autoscaler("tests/it/manifests/explained.yaml");
     let text = cli::explain::text(&ehpa, PLAIN, &Zone::utc());
     assert!(
@@ -466,7 +466,7 @@ fn an_explanation_is_the_status_in_words() {
 }
 
 #[test]
-fn an_explanation_as_json_is_the_decision_of_the_status() {
+fn an_explanation_as_json_holds_the_status() {
     let ehpa = autoscaler("tests/it/manifests/explained.yaml");
     let written: Value = serde_json::to_value(&ehpa).unwrap();
     let explained: Value = serde_json::from_str(&cli::explain::json(&ehpa).text).unwrap();
@@ -478,13 +478,13 @@ fn an_explanation_as_json_is_the_decision_of_the_status() {
 }
 
 #[test]
-fn an_object_without_a_status_says_what_to_check() {
+fn an_object_without_a_status_is_explained_with_what_to_check() {
     let text = cli::explain::text(&autoscaler("examples/php-apache.yaml"), PLAIN, &Zone::utc());
     assert_eq!(
         text,
         "/php-apache  Deployment php-apache, 1 to 10 replicas, Auto\n\n\
-         Nothing was decided yet, and no controller has written a status: check that the\n\
-         controller runs and watches this namespace.\n"
+         No decision and no status yet: check that the controller runs and watches this\n\
+         namespace.\n"
     );
 }
 
@@ -497,8 +497,8 @@ fn an_invalid_spec_is_explained_too() {
 }
 
 #[test]
-fn the_definitions_are_printed_as_one_stream_of_yaml() {
-    let text = answer("crds").unwrap().text;
+fn crds_are_printed_as_one_stream_of_yaml() {
+    let text = run("crds").unwrap().text;
     let definitions: Vec<CustomResourceDefinition> = serde_saphyr::from_multiple(&text).unwrap();
     let kinds: Vec<_> = definitions
         .iter()
@@ -516,8 +516,8 @@ fn the_definitions_are_printed_as_one_stream_of_yaml() {
 
 #[test]
 fn the_next_firings_are_counted_from_now() {
-    let answer = answer("cron next --expr @daily -n 1 -o json").unwrap();
-    let firings: Value = serde_json::from_str(&answer.text).unwrap();
+    let output = run("cron next --expr @daily -n 1 -o json").unwrap();
+    let firings: Value = serde_json::from_str(&output.text).unwrap();
     assert_eq!(firings["items"][0]["at"], "2026-03-03T00:00:00Z");
     let (exit, message) = failure("cron next --expr @never");
     assert_eq!(exit, Exit::Usage);
@@ -525,10 +525,10 @@ fn the_next_firings_are_counted_from_now() {
 }
 
 #[test]
-fn crons_that_cannot_be_used_fail_the_lint_and_are_said_beside_it() {
-    let fine = answer("cron lint -f examples").unwrap();
+fn invalid_crons_fail_the_lint_and_are_reported_on_standard_error() {
+    let fine = run("cron lint -f examples").unwrap();
     assert_eq!((fine.exit, fine.notes.as_str()), (Exit::Ok, ""));
-    let broken = answer("cron lint -f tests/it/manifests/broken.yaml").unwrap();
+    let broken = run("cron lint -f tests/it/manifests/broken.yaml").unwrap();
     assert_eq!(broken.exit, Exit::Invalid);
     assert!(broken.notes.contains("Mars/Olympus"), "{}", broken.notes);
 }

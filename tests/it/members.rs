@@ -7,7 +7,7 @@ use foretide::{
 };
 use serde_json::{Value, json};
 
-use crate::cli::{answer, matches_snapshot};
+use crate::cli::{matches_snapshot, run};
 
 const EAST: &str =
     "members add east --kubeconfig tests/it/manifests/member.kubeconfig --context east";
@@ -16,7 +16,7 @@ const EAST: &str =
 fn the_manifests_of_a_member_grant_the_least_and_hold_no_token() {
     let all = "--provider onprem --region eu --zone eu-a,eu-b --taint upkeep=soon:NoSchedule \
                --taint drain:NoExecute --prometheus eu -o yaml";
-    let text = answer(&format!("{EAST} {all}")).unwrap().text;
+    let text = run(&format!("{EAST} {all}")).unwrap().text;
     matches_snapshot("members-add.yaml", &text);
     let documents: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
     let secret = documents.last().unwrap();
@@ -28,7 +28,7 @@ fn the_manifests_of_a_member_grant_the_least_and_hold_no_token() {
 #[test]
 fn placing_adds_the_rights_for_it_and_no_others() {
     let rules = |line: String| -> Vec<Value> {
-        let text = answer(&line).unwrap().text;
+        let text = run(&line).unwrap().text;
         let documents: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
         let role = documents.iter().find(|d| d["kind"] == "ClusterRole");
         role.unwrap()["rules"].as_array().unwrap().clone()
@@ -47,7 +47,7 @@ fn placing_adds_the_rights_for_it_and_no_others() {
 
 #[test]
 fn a_dry_run_says_what_would_be_applied_where() {
-    let text = answer(&format!("{EAST} --dry-run")).unwrap().text;
+    let text = run(&format!("{EAST} --dry-run")).unwrap().text;
     let expected = "\
 member: would apply Namespace foretide-system
 member: would apply ServiceAccount foretide-system/foretide-hub
@@ -61,15 +61,15 @@ hub: would apply Secret foretide-system/east
 
 #[test]
 fn what_the_hub_would_refuse_is_refused_before_anything_is_done() {
-    let failure = answer(&format!("{EAST} --server https://127.0.0.1:6443")).unwrap_err();
-    let message = "the hub would refuse this member: clusters[0].cluster.server is this machine's own address; \
-                   give one that is reachable from the hub; correct the kubeconfig, or name another address with --server";
+    let failure = run(&format!("{EAST} --server https://127.0.0.1:6443")).unwrap_err();
+    let message = "the hub would reject this member: clusters[0].cluster.server is this machine's own address; \
+                   give one that is reachable from the hub; correct the kubeconfig, or set another address with --server";
     assert_eq!(
         (failure.exit, failure.message.as_str()),
         (Exit::Invalid, message)
     );
     let other = EAST.replace("--context east", "--context other");
-    let failure = answer(&other).unwrap_err();
+    let failure = run(&other).unwrap_err();
     assert!(
         failure
             .message

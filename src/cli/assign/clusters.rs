@@ -37,7 +37,7 @@ const LONG: SignedDuration = SignedDuration::from_hours(24 * 7);
 /// The clusters of a file, before they are seen at a moment.
 #[derive(Debug)]
 pub(in crate::cli) struct Clusters {
-    fleet: Facts,
+    fleet: FleetNeeds,
     clusters: Vec<Cluster>,
 }
 
@@ -50,14 +50,14 @@ struct File {
     #[serde(default)]
     kind: Option<String>,
     #[serde(default)]
-    fleet: Facts,
+    fleet: FleetNeeds,
     clusters: Vec<Cluster>,
 }
 
 /// What the fleet as a whole needs.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Facts {
+struct FleetNeeds {
     /// In replicas.
     demand: Option<f64>,
     floor: Option<u32>,
@@ -161,14 +161,14 @@ impl Clusters {
             let message = message.lines().next().unwrap_or_default().to_owned();
             Failure::invalid(format!("{file}{}: {message}", line.unwrap_or_default()))
         })?;
-        let faults = faults(&read);
-        if faults.is_empty() {
+        let errors = errors(&read);
+        if errors.is_empty() {
             return Ok(Self {
                 fleet: read.fleet,
                 clusters: read.clusters,
             });
         }
-        let lines = faults.iter().map(|fault| fault.at(document));
+        let lines = errors.iter().map(|error| error.at(document));
         Err(Failure::invalid(lines.collect::<Vec<_>>().join("\n")))
     }
 
@@ -179,7 +179,8 @@ impl Clusters {
         &self,
         members: &[Member],
         policy: &Policy,
-        (ledger, at): (&Ledger, Timestamp),
+        ledger: &Ledger,
+        at: Timestamp,
     ) -> Total {
         let parts = participation(policy, members, ledger, at);
         let is_counted = |member: &&Member| {
@@ -296,7 +297,7 @@ impl Cluster {
         };
         let Some(target) = target.and_then(|target| u32::try_from(target).ok()) else {
             return Err(Failure::invalid(format!(
-                "cluster {}: utilization is given, but no metric holds one; give its demand in replicas",
+                "cluster {}: utilization is set, but no metric has a utilization target; set demand in replicas instead",
                 self.name
             )));
         };
@@ -327,12 +328,12 @@ fn before(now: Timestamp, age: Option<SignedDuration>) -> Timestamp {
 }
 
 /// A field that says what cannot be.
-struct Fault {
+struct FieldError {
     path: String,
     message: String,
 }
 
-impl Fault {
+impl FieldError {
     fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             path: path.into(),
@@ -351,65 +352,62 @@ impl Fault {
 }
 
 /// Everything that has the right shape and cannot be.
-fn faults(file: &File) -> Vec<Fault> {
-    let mut faults = Vec::new();
+fn errors(file: &File) -> Vec<FieldError> {
+    let mut errors = Vec::new();
     let heads = [
         ("apiVersion", file.api_version.as_deref(), API_VERSION),
         ("kind", file.kind.as_deref(), KIND),
     ];
     for (field, found, expected) in heads {
         if let Some(found) = found.filter(|found| *found != expected) {
-            faults.push(Fault::new(
+            errors.push(FieldError::new(
                 field,
                 format!("is {found}, expected {expected}"),
             ));
         }
     }
     if file.clusters.is_empty() {
-        faults.push(Fault::new(
+        errors.push(FieldError::new(
             "clusters",
             "is empty, expected at least one cluster",
         ));
     }
-    faults.extend(not_a_count("fleet.demand", file.fleet.demand));
+    errors.extend(not_a_count("fleet.demand", file.fleet.demand));
     let mut names = BTreeSet::new();
     for (position, cluster) in file.clusters.iter().enumerate() {
         let path = format!("clusters[{position}]");
         if !names.insert(&cluster.name) {
-            let message = format!(
-                "{} is there twice, expected names of their own",
-                cluster.name
-            );
-            faults.push(Fault::new(format!("{path}.name"), message));
+            let message = format!("{} is a duplicate, expected unique names", cluster.name);
+            errors.push(FieldError::new(format!("{path}.name"), message));
         }
-        faults.extend(cluster_faults(&path, cluster));
+        errors.extend(cluster_errors(&path, cluster));
     }
-    faults
+    errors
 }
 
-fn cluster_faults(path: &str, cluster: &Cluster) -> Vec<Fault> {
+fn cluster_errors(path: &str, cluster: &Cluster) -> Vec<FieldError> {
     let at = |field: &str| format!("{path}.{field}");
-    let mut faults = Vec::new();
-    faults.extend(not_a_count(&at("demand"), cluster.demand));
-    faults.extend(not_a_count(&at("utilization"), cluster.utilization));
+    let mut errors = Vec::new();
+    errors.extend(not_a_count(&at("demand"), cluster.demand));
+    errors.extend(not_a_count(&at("utilization"), cluster.utilization));
     let ages = [
         ("lostFor", &cluster.lost_for),
         ("unschedulableFor", &cluster.unschedulable_for),
     ];
     for (field, age) in ages {
-        faults.extend(not_an_age(&at(field), age.as_deref()));
+        errors.extend(not_an_age(&at(field), age.as_deref()));
     }
     for (position, taint) in cluster.taints.iter().enumerate() {
         let path = at(&format!("taints[{position}].for"));
-        faults.extend(not_an_age(&path, taint.r#for.as_deref()));
+        errors.extend(not_an_age(&path, taint.r#for.as_deref()));
     }
-    let impossible = impossible(cluster).into_iter().flatten();
-    faults.extend(impossible.map(|(field, message)| Fault::new(at(field), message)));
-    faults
+    let contradictions = contradictions(cluster).into_iter().flatten();
+    errors.extend(contradictions.map(|(field, message)| FieldError::new(at(field), message)));
+    errors
 }
 
 /// Fields of a cluster that contradict each other, each with what is wrong.
-fn impossible(cluster: &Cluster) -> [Option<(&'static str, String)>; 8] {
+fn contradictions(cluster: &Cluster) -> [Option<(&'static str, String)>; 8] {
     let (replicas, placed) = (cluster.replicas, cluster.placed());
     let found = |holds: bool, field, message: &str| holds.then(|| (field, message.to_owned()));
     let ready = cluster.ready.filter(|ready| *ready > placed);
@@ -425,21 +423,20 @@ fn impossible(cluster: &Cluster) -> [Option<(&'static str, String)>; 8] {
         found(
             cluster.capacity.is_some() && cluster.room.is_some(),
             "room",
-            "is given beside capacity; keep one of them",
+            "is set together with capacity; remove one of them",
         ),
         found(
             cluster.demand.is_some() && cluster.utilization.is_some(),
             "utilization",
-            "is given beside demand; keep one of them",
+            "is set together with demand; remove one of them",
         ),
         found(
             cluster.health == ClusterHealth::Ready && cluster.lost_for.is_some(),
             "lostFor",
-            "is given, although health is Ready; expected NotReady or Unknown",
+            "is set, but health is Ready; expected NotReady or Unknown",
         ),
         absent.then(|| {
-            let message =
-                format!("is {replicas}, although targetAbsent says that the workload is not there");
+            let message = format!("is {replicas}, but targetAbsent is true; expected 0");
             ("replicas", message)
         }),
         pending.map(|pending| {
@@ -461,17 +458,17 @@ fn impossible(cluster: &Cluster) -> [Option<(&'static str, String)>; 8] {
     ]
 }
 
-fn not_a_count(path: &str, n: Option<f64>) -> Option<Fault> {
+fn not_a_count(path: &str, n: Option<f64>) -> Option<FieldError> {
     let n = n.filter(|n| !n.is_finite() || *n < 0.0)?;
-    Some(Fault::new(
+    Some(FieldError::new(
         path,
         format!("is {n}, expected a number of at least 0"),
     ))
 }
 
-fn not_an_age(path: &str, text: Option<&str>) -> Option<Fault> {
+fn not_an_age(path: &str, text: Option<&str>) -> Option<FieldError> {
     let text = text.filter(|text| duration(text).is_none())?;
-    Some(Fault::new(
+    Some(FieldError::new(
         path,
         format!("is {text}, expected a duration such as 90s or 10m"),
     ))
@@ -567,7 +564,7 @@ mod tests {
         let message = clusters.members(None, NOW).unwrap_err().message;
         assert_eq!(
             message,
-            "cluster a: utilization is given, but no metric holds one; give its demand in replicas"
+            "cluster a: utilization is set, but no metric has a utilization target; set demand in replicas instead"
         );
     }
 
@@ -594,7 +591,7 @@ mod tests {
                 Kind::Aggregated,
                 ReplicaBounds::new(Replicas::new(2), Replicas::MAX),
             );
-            let total = clusters.total(&members, &policy, (&Ledger::default(), NOW));
+            let total = clusters.total(&members, &policy, &Ledger::default(), NOW);
             assert_eq!(total.demand, want, "{text}");
             let lasting = want.map(|demand| Replicas::from_f64_ceil(demand).max(Replicas::new(2)));
             assert_eq!(total.desired, lasting, "{text}");
@@ -614,7 +611,7 @@ mod tests {
             ),
             (
                 "clusters:\n- name: a\n- name: a",
-                "c.yaml:3: clusters[1].name: a is there twice, expected names of their own",
+                "c.yaml:3: clusters[1].name: a is a duplicate, expected unique names",
             ),
             (
                 "clusters:\n- name: a\n  replicas: 2\n  unschedulable: 3",
@@ -626,11 +623,11 @@ mod tests {
             ),
             (
                 "clusters:\n- name: a\n  capacity: 2\n  room: 1",
-                "c.yaml:4: clusters[0].room: is given beside capacity; keep one of them",
+                "c.yaml:4: clusters[0].room: is set together with capacity; remove one of them",
             ),
             (
                 "clusters:\n- name: a\n  lostFor: 1m",
-                "c.yaml:3: clusters[0].lostFor: is given, although health is Ready; expected NotReady or Unknown",
+                "c.yaml:3: clusters[0].lostFor: is set, but health is Ready; expected NotReady or Unknown",
             ),
             (
                 "clusters:\n- name: a\n  health: Unknown\n  lostFor: soon",

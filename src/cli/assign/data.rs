@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Assignment, view::ordered};
 use crate::{
-    controller::fleet::ledger,
+    controller::fleet::ledger as ledger_format,
     domain::{Replicas, federate::Member},
 };
 
@@ -14,10 +14,10 @@ pub(in crate::cli) fn json(assignment: &Assignment) -> Value {
         fleet,
         total,
         decision,
-        ledger: memory,
+        ledger,
         ..
     } = assignment;
-    let policy = &fleet.policy;
+    let policy = &fleet.spec.policy;
     let conditions = decision.conditions.iter().map(|condition| {
         json!({
             "type": condition.kind.as_str(),
@@ -27,7 +27,7 @@ pub(in crate::cli) fn json(assignment: &Assignment) -> Value {
         })
     });
     json!({
-        "metadata": { "name": assignment.name, "namespace": fleet.workload.target.namespace },
+        "metadata": { "name": fleet.name, "namespace": fleet.spec.workload.target.namespace },
         "at": decision.at.to_string(),
         "policy": format!("{:?}", policy.kind),
         "bounds": { "min": policy.bounds.min.get(), "max": policy.bounds.max.get() },
@@ -42,7 +42,7 @@ pub(in crate::cli) fn json(assignment: &Assignment) -> Value {
         "clusters": assignment.members.iter().map(|member| cluster_json(assignment, member)).collect::<Vec<_>>(),
         "order": ordered(assignment),
         "conditions": conditions.collect::<Vec<_>>(),
-        "ledger": ledger::written(memory),
+        "ledger": ledger_format::written(ledger),
     })
 }
 

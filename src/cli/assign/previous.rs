@@ -1,4 +1,4 @@
-//! A former answer of `assign -o json`, to go on from: its memory, and the bounds that it wrote.
+//! A previous answer of `assign -o json`, to go on from: its memory, and the bounds that it wrote.
 //!
 //! It refuses an answer that is not whole: a ledger that cannot be read would simulate a fleet that was never
 //! divided.
@@ -29,15 +29,15 @@ pub(super) struct Previous {
 }
 
 #[derive(Debug, Deserialize)]
-struct Written {
+struct PreviousDocument {
     kind: String,
     at: Timestamp,
     ledger: String,
-    clusters: Vec<WrittenCluster>,
+    clusters: Vec<PreviousCluster>,
 }
 
 #[derive(Debug, Deserialize)]
-struct WrittenCluster {
+struct PreviousCluster {
     name: String,
     min: Option<u32>,
     max: Option<u32>,
@@ -54,13 +54,14 @@ impl Previous {
         let text = manifest::text(path).map_err(|error| Failure::invalid(chain(&error)))?;
         Self::parse(&text).map_err(|what| {
             let file = path.display();
-            let expected = "expected what `foretide assign -o json` printed";
+            let expected = "expected output of `foretide assign -o json`";
             Failure::invalid(format!("{file}: {expected} ({what})"))
         })
     }
 
     fn parse(text: &str) -> Result<Self, String> {
-        let written: Written = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let written: PreviousDocument =
+            serde_json::from_str(text).map_err(|error| error.to_string())?;
         if written.kind != "Assignment" {
             return Err(format!("its kind is {}", written.kind));
         }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::Assignment;
+use super::{Assignment, NamedFleet};
 use crate::{
     cli::{
         decision::{WIDTH, clock},
@@ -41,14 +41,14 @@ pub(in crate::cli) fn division(assignment: &Assignment, screen: Screen) -> [Stri
 }
 
 fn heading(assignment: &Assignment, screen: Screen) -> String {
-    let Assignment { name, fleet, .. } = assignment;
-    let workload = &fleet.workload;
-    let strategy = match (workload.strategy, fleet.policy.mode) {
+    let NamedFleet { name, spec } = &assignment.fleet;
+    let workload = &spec.workload;
+    let strategy = match (workload.strategy, spec.policy.mode) {
         (Strategy::Preview, _) => "Preview",
         (Strategy::Auto, Mode::Delegated) => "Auto, Delegated",
         (Strategy::Auto, Mode::Direct) => "Auto, Direct",
     };
-    let each = match fleet.policy.kind {
+    let each = match spec.policy.kind {
         Kind::Duplicated => " each",
         _ => "",
     };
@@ -87,7 +87,7 @@ fn seen(assignment: &Assignment, screen: Screen) -> String {
     format!(
         "{}{}",
         screen.table(header, &rows),
-        whole(&assignment.total, assignment.fleet.policy.mode)
+        whole(&assignment.total, assignment.fleet.spec.policy.mode)
     )
 }
 
@@ -128,8 +128,8 @@ const fn health(member: &Member) -> &'static str {
 fn whole(total: &Total, mode: Mode) -> String {
     let demand = total
         .demand
-        .map(|demand| format!("a demand of {}", decimal(demand)));
-    let floor = total.floor.map(|floor| format!("a floor of {floor}"));
+        .map(|demand| format!("demand {}", decimal(demand)));
+    let floor = total.floor.map(|floor| format!("floor {floor}"));
     let desired = total
         .desired
         .filter(|_| mode == Mode::Direct)
@@ -138,12 +138,12 @@ fn whole(total: &Total, mode: Mode) -> String {
     if parts.is_empty() {
         String::new()
     } else {
-        format!("the whole fleet: {}\n", parts.join(", "))
+        format!("fleet total: {}\n", parts.join(", "))
     }
 }
 
 fn standing(assignment: &Assignment, profile: &Profile) -> Option<EffectivePreference> {
-    assignment.fleet.policy.effective_preference(profile)
+    assignment.fleet.spec.policy.effective_preference(profile)
 }
 
 /// Clusters that take no part, each with why.
@@ -159,7 +159,7 @@ fn left_out(assignment: &Assignment) -> String {
         let _infallible = writeln!(
             text,
             "{}",
-            wrapped(&format!("{name} takes no part: {why}"), WIDTH, "  ")
+            wrapped(&format!("{name} does not participate: {why}"), WIDTH, "  ")
         );
     }
     text
@@ -178,7 +178,7 @@ fn budgets(assignment: &Assignment, screen: Screen) -> String {
     if entries.is_empty() {
         return String::new();
     }
-    let policy = &assignment.fleet.policy;
+    let policy = &assignment.fleet.spec.policy;
     let table = match policy.kind {
         Kind::Duplicated => undivided(&entries, screen),
         Kind::StaticWeighted | Kind::DynamicWeighted => weighted(assignment, &entries, screen),
@@ -213,7 +213,7 @@ fn candidates(assignment: &Assignment) -> Vec<(&String, &Entry)> {
         })
         .collect();
     if matches!(
-        assignment.fleet.policy.kind,
+        assignment.fleet.spec.policy.kind,
         Kind::Aggregated | Kind::Prioritized
     ) {
         entries.sort_by_key(|(_, entry)| entry.rank);
@@ -222,10 +222,10 @@ fn candidates(assignment: &Assignment) -> Vec<(&String, &Entry)> {
 }
 
 fn title(assignment: &Assignment) -> String {
-    let policy = &assignment.fleet.policy;
+    let policy = &assignment.fleet.spec.policy;
     let bounds = policy.bounds;
     match policy.kind {
-        Kind::Duplicated => "Duplicated: each cluster has the whole".to_owned(),
+        Kind::Duplicated => "Duplicated: each cluster has the bounds of the spec".to_owned(),
         kind => format!(
             "{kind:?}: minReplicas {} and maxReplicas {}, divided",
             bounds.min, bounds.max
@@ -238,18 +238,18 @@ const fn how(kind: Kind) -> &'static [&'static str] {
     match kind {
         Kind::Duplicated => &[],
         Kind::StaticWeighted | Kind::DynamicWeighted => &[
-            "shares are rounded down, what is left goes to the heaviest first;",
-            "a minimum of 0 becomes 1, because an autoscaler needs one",
+            "shares are rounded down; the remainder goes to the highest weights;",
+            "a minimum of 0 becomes 1, the least that an HPA accepts",
         ],
         Kind::Aggregated => &[
-            "clusters are filled to their capacity one by one: first those that run the",
-            "workload, then the largest; what exceeds all capacities goes to the first;",
-            "a minimum of 0 becomes 1, because an autoscaler needs one",
+            "clusters are filled to their capacity in order: first those that run the",
+            "workload, then the largest; replicas beyond all capacities go to the first;",
+            "a minimum of 0 becomes 1, the least that an HPA accepts",
         ],
         Kind::Prioritized => &[
             "clusters are filled to their capacity, the highest priority first, within one",
-            "priority by capacity; what exceeds all capacities goes to the highest;",
-            "a minimum of 0 becomes 1, because an autoscaler needs one",
+            "priority by capacity; replicas beyond all capacities go to the highest;",
+            "a minimum of 0 becomes 1, the least that an HPA accepts",
         ],
     }
 }
@@ -281,7 +281,7 @@ fn weighted(assignment: &Assignment, entries: &[(&String, &Entry)], screen: Scre
         ("OF MAX", Side::Right),
         ("MAX", Side::Right),
     ];
-    let bounds = assignment.fleet.policy.bounds;
+    let bounds = assignment.fleet.spec.policy.bounds;
     let all: f64 = entries.iter().map(|(_, entry)| weight(entry)).sum();
     let share = |n: Replicas, entry: &Entry| match all {
         all if all > 0.0 => decimal(n.as_f64() * weight(entry) / all),
@@ -308,7 +308,7 @@ const fn weight(entry: &Entry) -> f64 {
 }
 
 fn filled(assignment: &Assignment, entries: &[(&String, &Entry)], screen: Screen) -> String {
-    let prioritized = assignment.fleet.policy.kind == Kind::Prioritized;
+    let prioritized = assignment.fleet.spec.policy.kind == Kind::Prioritized;
     let header = [
         ("CLUSTER", Side::Left),
         (if prioritized { "PRIORITY" } else { "ORDER" }, Side::Right),
@@ -317,7 +317,7 @@ fn filled(assignment: &Assignment, entries: &[(&String, &Entry)], screen: Screen
         ("MIN", Side::Right),
         ("MAX", Side::Right),
     ];
-    let most = assignment.fleet.policy.bounds.max;
+    let most = assignment.fleet.spec.policy.bounds.max;
     let row = |(name, entry): &(&String, &Entry)| {
         let priority = of(assignment, name).and_then(|standing| standing.priority);
         let place = if prioritized {
@@ -346,7 +346,7 @@ fn of(assignment: &Assignment, name: &str) -> Option<EffectivePreference> {
 
 /// The thresholds of a cluster, if it has any.
 fn within(assignment: &Assignment, name: &str) -> String {
-    let most = assignment.fleet.policy.bounds.max;
+    let most = assignment.fleet.spec.policy.bounds.max;
     let standing = of(assignment, name);
     let bound = standing.filter(|standing| standing.min > Replicas::ZERO || standing.max < most);
     bound.map_or_else(dash, |standing| {
@@ -384,7 +384,7 @@ fn decided(assignment: &Assignment, screen: Screen) -> String {
     }
     let order = ordered(assignment);
     if order.len() > 1 {
-        let line = format!("written in this order: {}", order.join(", "));
+        let line = format!("order of writes: {}", order.join(", "));
         let _infallible = writeln!(
             text,
             "{}",

@@ -42,7 +42,7 @@ impl Panel<'_> {
             .clone()
             .filter_map(|m| Some(sample(m, m.load?.replicas())));
         let capacity = minutes.clone().map(|m| sample(m, m.ready.as_f64()));
-        let short = minutes.filter(|m| m.is_under()).map(|m| m.at);
+        let short = minutes.filter(|m| m.is_under_provisioned()).map(|m| m.at);
         let label = |value: f64| format!("{:>2}", (value * 10.0).round() / 10.0);
         let plot = Plot {
             history: &demand.collect::<Vec<_>>(),
@@ -72,9 +72,9 @@ pub(in crate::cli) fn legend(ours: &RunResult, screen: Screen) -> String {
     let forecast = match ours.quantile {
         Some(quantile) => {
             let percent = (quantile * 1000.0).round() / 10.0;
-            Some((band, format!("forecast, expected to {percent} %")))
+            Some((band, format!("forecast, up to the {percent} % quantile")))
         }
-        None => (!ours.foretold.is_empty()).then(|| (line, "forecast".to_owned())),
+        None => (!ours.forecasts.is_empty()).then(|| (line, "forecast".to_owned())),
     };
     if let Some((sign, about)) = forecast {
         signs.push(format!("{} {about}", screen.paint(Paint::Future, sign)));

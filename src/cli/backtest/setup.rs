@@ -9,12 +9,11 @@ use super::{BacktestArgs, Failure};
 use crate::{
     api::spec::{self, WorkloadFacts},
     cli::{
-        inputs::{self, History, requests_unknown},
-        manifest::Document,
-        template::{Template, template},
+        context::CommandContext,
+        inputs::{self, EhpaWorkload, History, requests_unknown},
+        template::{TemplateSource, WorkloadTemplate},
     },
     domain::{
-        cron::Zone,
         demand::{self, TargetError},
         forecast::Refused,
         hpa::MetricSpec,
@@ -22,7 +21,7 @@ use crate::{
         proposal::Reason,
         workload::{Strategy, Workload},
     },
-    sim::{self, Built, Course, MINUTE, Run, Track},
+    sim::{self, BuiltForecaster, Environment, MINUTE, RecordedMetric, Run},
 };
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
@@ -39,12 +38,12 @@ const LEAD_IN: SignedDuration = SignedDuration::from_mins(30);
 /// How long pods take to start where nothing says it.
 const START_UP: SignedDuration = SignedDuration::from_mins(2);
 
-/// A workload on its course.
+/// A workload on its environment.
 #[derive(Debug)]
 pub(in crate::cli) struct BacktestSetup {
     pub(in crate::cli) ehpa: EffectiveHorizontalPodAutoscaler,
     pub(in crate::cli) workload: Workload,
-    pub(in crate::cli) course: Course,
+    pub(in crate::cli) environment: Environment,
     /// The first judged minute.
     pub(in crate::cli) from: Timestamp,
     /// The end of the last one.
@@ -54,7 +53,7 @@ pub(in crate::cli) struct BacktestSetup {
 
 /// Which part of the histories is judged, as the user asks for it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::cli) struct Asked {
+pub(in crate::cli) struct EvaluationOptions {
     pub(in crate::cli) start_up: Option<SignedDuration>,
     pub(in crate::cli) from: Option<Timestamp>,
     pub(in crate::cli) warm_up: Option<SignedDuration>,
@@ -70,44 +69,44 @@ pub(super) fn parse_duration(text: &str) -> Result<SignedDuration, String> {
 // === impl BacktestSetup ===
 
 impl BacktestSetup {
-    pub(super) fn new(args: &BacktestArgs, local: &Zone, now: Timestamp) -> Result<Self, Failure> {
+    pub(super) fn new(args: &BacktestArgs, context: &CommandContext) -> Result<Self, Failure> {
         let documents = args.inputs.documents()?;
-        let chosen = inputs::chosen_one(&documents, args.inputs.name.as_deref(), local, now)?;
-        let histories = args.inputs.histories(&chosen.1)?;
-        let asked = Asked {
+        let chosen = inputs::chosen_one(&documents, args.inputs.name.as_deref(), context)?;
+        let histories = args.inputs.histories(&chosen.workload)?;
+        let options = EvaluationOptions {
             start_up: args.start_up,
             from: args.from,
             warm_up: args.warm_up,
             until: args.until,
         };
-        Self::of(
-            chosen,
-            &histories,
-            (&documents, &args.inputs.request),
-            asked,
-        )
+        let template = TemplateSource {
+            documents: &documents,
+            requests: &args.inputs.request,
+        };
+        Self::of(chosen, &histories, template, options)
     }
 
-    /// A workload of a spec, on the course of its histories.
+    /// A workload of a spec, on the environment of its histories.
     ///
     /// # Errors
     /// The histories are too short, or no metric says how much a replica carries.
     pub(in crate::cli) fn of(
-        (ehpa, mut workload): (EffectiveHorizontalPodAutoscaler, Workload),
+        chosen: EhpaWorkload,
         histories: &[History],
-        (documents, requests): (&[Document], &[(String, i64)]),
-        asked: Asked,
+        template: TemplateSource<'_>,
+        options: EvaluationOptions,
     ) -> Result<Self, Failure> {
+        let EhpaWorkload { ehpa, mut workload } = chosen;
         let mut assumptions = inputs::without_history(&mut workload, histories);
-        let template = template(requests, documents, &workload)?;
-        judgeable(&workload, &template)?;
-        let start_up = start_up(&ehpa, asked.start_up);
-        let (from, until) = judged(histories, asked, workload.prediction.is_some())?;
+        let template = template.template(&workload)?;
+        require_target(&workload, &template)?;
+        let start_up = start_up(&ehpa, options.start_up);
+        let (from, until) = evaluated_span(histories, options, workload.prediction.is_some())?;
         let first = histories.iter().filter_map(|h| h.recording.first()).min();
         let begin = from.checked_sub(LEAD_IN).unwrap_or(from);
         assumptions.extend(assumed(&workload, &template, start_up));
-        let course = Course {
-            tracks: tracks(&workload, histories),
+        let environment = Environment {
+            metrics: metrics(&workload, histories),
             template: template.pod,
             start_up,
             begin: whole_minute(first.map_or(begin, |first| begin.max(first))),
@@ -115,7 +114,7 @@ impl BacktestSetup {
         Ok(Self {
             ehpa,
             workload,
-            course,
+            environment,
             from,
             until,
             assumptions,
@@ -124,20 +123,24 @@ impl BacktestSetup {
 
     /// The autoscaler as it is written, switched on.
     pub(in crate::cli) fn ours(&self) -> Run<'_> {
-        let targets = self.course.targets().into_iter();
+        let targets = self.environment.targets().into_iter();
         let forecasters = targets.map(|target| self.built(target)).collect();
-        let lead_time = LeadTime::of(written(&self.ehpa), Some(self.course.start_up));
-        Run::new(&self.course, self.workload.clone(), forecasters).with_lead_time(lead_time)
+        let lead_time = LeadTime::of(written(&self.ehpa), Some(self.environment.start_up));
+        Run::new(&self.environment, self.workload.clone(), forecasters).with_lead_time(lead_time)
     }
 
     /// The same one without prediction and crons.
     pub(in crate::cli) fn plain(&self) -> Run<'_> {
-        Run::new(&self.course, sim::plain(self.workload.clone()), Vec::new())
+        Run::new(
+            &self.environment,
+            sim::plain(self.workload.clone()),
+            Vec::new(),
+        )
     }
 
     /// How many minutes come before the first judged one.
     pub(in crate::cli) fn lead_in(&self) -> u32 {
-        minutes(self.course.begin, self.from)
+        minutes(self.environment.begin, self.from)
     }
 
     /// How many minutes are judged.
@@ -146,12 +149,12 @@ impl BacktestSetup {
     }
 
     /// The forecaster of a metric, told what the controller would have measured of its workload.
-    fn built(&self, per_replica: Option<f64>) -> Built {
+    fn built(&self, per_replica: Option<f64>) -> BuiltForecaster {
         let prediction = self.ehpa.spec.prediction.as_ref();
         let prediction =
             prediction.ok_or_else(|| Refused::new(Reason::Pending, "no prediction"))?;
         let known = WorkloadFacts {
-            lead_time: Some(self.course.start_up),
+            lead_time: Some(self.environment.start_up),
             per_replica,
         };
         spec::algorithm(prediction, known)
@@ -161,7 +164,7 @@ impl BacktestSetup {
 }
 
 /// Some metric must say how much one replica carries.
-fn judgeable(workload: &Workload, template: &Template) -> Result<(), Failure> {
+fn require_target(workload: &Workload, template: &WorkloadTemplate) -> Result<(), Failure> {
     let one = [template.pod.serving("one", Timestamp::UNIX_EPOCH)];
     let mut why = None;
     for metric in &workload.metrics {
@@ -176,7 +179,7 @@ fn judgeable(workload: &Workload, template: &Template) -> Result<(), Failure> {
     Err(match why {
         Some(error) => Failure::invalid(error),
         None => Failure::invalid(
-            "a spec without metrics cannot be back-tested: nothing says how much a replica carries",
+            "a spec without metrics cannot be back-tested: no target says how much a replica can serve",
         ),
     })
 }
@@ -195,24 +198,26 @@ fn written(ehpa: &EffectiveHorizontalPodAutoscaler) -> Option<SignedDuration> {
 }
 
 /// The first judged minute and the end of the last one.
-fn judged(
+fn evaluated_span(
     histories: &[History],
-    asked: Asked,
+    options: EvaluationOptions,
     learns: bool,
 ) -> Result<(Timestamp, Timestamp), Failure> {
     let first = histories.iter().filter_map(|h| h.recording.first()).min();
     let last = histories.iter().filter_map(|h| h.recording.last()).max();
-    let (first, last) = first.zip(last).ok_or_else(|| {
-        Failure::usage("--csv FILE is needed: without demand nothing can be judged")
-    })?;
+    let (first, last) = first
+        .zip(last)
+        .ok_or_else(|| Failure::usage("--csv FILE is required: there is no demand to evaluate"))?;
     let length = last.duration_since(first);
-    let warm_up = asked.warm_up.map_or_else(|| warm_up(length, learns), Ok)?;
-    let from = asked.from.or_else(|| first.checked_add(warm_up).ok());
+    let warm_up = options
+        .warm_up
+        .map_or_else(|| warm_up(length, learns), Ok)?;
+    let from = options.from.or_else(|| first.checked_add(warm_up).ok());
     let from = whole_minute(from.unwrap_or(last).max(first));
-    let until = asked.until.unwrap_or(last).min(last);
+    let until = options.until.unwrap_or(last).min(last);
     if minutes(from, until) == 0 {
         return Err(Failure::usage(format!(
-            "nothing is left to judge between {from} and {until}: the history goes from {first} to {last}"
+            "nothing to evaluate between {from} and {until}: the history covers {first} to {last}"
         )));
     }
     Ok((from, until))
@@ -227,34 +232,38 @@ fn warm_up(length: SignedDuration, learns: bool) -> Result<SignedDuration, Failu
     }
     if length < LEAST_WARM_UP + DAY {
         return Err(Failure::invalid(format!(
-            "the history holds {length:#}, at least 72h are needed: two days to learn from and one to judge by \
-             (better two weeks); give a longer one, or say with --warm-up how much is enough"
+            "the history holds {length:#}, at least 72h are required: two days to train and one to evaluate \
+             (two weeks are better); provide a longer history, or set a shorter --warm-up"
         )));
     }
     Ok(length.saturating_sub(LAST).max(LEAST_WARM_UP))
 }
 
-fn assumed(workload: &Workload, template: &Template, start_up: SignedDuration) -> Vec<String> {
+fn assumed(
+    workload: &Workload,
+    template: &WorkloadTemplate,
+    start_up: SignedDuration,
+) -> Vec<String> {
     let mut all = vec![format!(
-        "a pod serves {start_up:#} after it was asked for and shares the demand evenly; {}",
-        template.told_by
+        "a pod serves {start_up:#} after it is requested, and the pods share the demand evenly; {}",
+        template.origin
     )];
-    all.push("the demand is the recorded one, however many pods serve".to_owned());
+    all.push("the demand does not depend on how many pods serve".to_owned());
     if workload.strategy == Strategy::Preview {
-        all.push("switched on, though scaleStrategy is Preview".to_owned());
+        all.push("scaleStrategy Auto instead of Preview".to_owned());
     }
     all
 }
 
-fn tracks(workload: &Workload, histories: &[History]) -> Vec<Track> {
-    let track = |metric: &MetricSpec| {
+fn metrics(workload: &Workload, histories: &[History]) -> Vec<RecordedMetric> {
+    let recorded = |metric: &MetricSpec| {
         let history = histories.iter().find(|h| h.metric == metric.identifier())?;
-        Some(Track {
+        Some(RecordedMetric {
             metric: metric.clone(),
             recording: history.recording.clone(),
         })
     };
-    workload.metrics.iter().filter_map(track).collect()
+    workload.metrics.iter().filter_map(recorded).collect()
 }
 
 /// The next full minute, so that rows stand at round times.
@@ -274,9 +283,10 @@ fn minutes(from: Timestamp, until: Timestamp) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{cli::output::Screen, domain::cron::Zone};
 
     /// A workload of external demand with this prediction, two days of it to learn from.
-    fn lab(prediction: &str, start_up: Option<i64>) -> BacktestSetup {
+    fn setup(prediction: &str, start_up: Option<i64>) -> BacktestSetup {
         let yaml = format!(
             "{{apiVersion: autoscaling.crane.io/v1alpha1, kind: EffectiveHorizontalPodAutoscaler, \
              metadata: {{name: web, namespace: shop}}, spec: {{scaleTargetRef: {{apiVersion: apps/v1, \
@@ -284,8 +294,12 @@ mod tests {
              [{{type: External, external: {{metric: {{name: queue}}, target: {{type: AverageValue, averageValue: 10}}}}}}]}}}}"
         );
         let documents = crate::cli::manifest::parse("test", &yaml).unwrap();
-        let zone = Zone::utc();
-        let chosen = inputs::chosen_one(&documents, None, &zone, Timestamp::UNIX_EPOCH).unwrap();
+        let context = CommandContext {
+            screen: Screen::default(),
+            local: Zone::utc(),
+            now: Timestamp::UNIX_EPOCH,
+        };
+        let chosen = inputs::chosen_one(&documents, None, &context).unwrap();
         let sample = |minute: i64| foretide_models::Sample {
             at: Timestamp::from_second(minute * 60).unwrap(),
             value: 40.0,
@@ -295,11 +309,15 @@ mod tests {
             file: "test".to_owned(),
             recording: sim::Recording::new((0..=72 * 60).map(sample).collect()),
         };
-        let asked = Asked {
+        let options = EvaluationOptions {
             start_up: start_up.map(SignedDuration::from_secs),
-            ..Asked::default()
+            ..EvaluationOptions::default()
         };
-        BacktestSetup::of(chosen, &[history], (&documents, &[]), asked).unwrap()
+        let template = TemplateSource {
+            documents: &documents,
+            requests: &[],
+        };
+        BacktestSetup::of(chosen, &[history], template, options).unwrap()
     }
 
     #[test]
@@ -311,8 +329,8 @@ mod tests {
             ("leadTimeSeconds: 60, ", None, 60, "spec"),
             ("leadTimeSeconds: 60, ", Some(300), 60, "spec"),
         ] {
-            let lab = lab(&format!("{{{written}{naive}}}"), start_up);
-            let (_, decision) = lab.ours().minute();
+            let setup = setup(&format!("{{{written}{naive}}}"), start_up);
+            let (_, decision) = setup.ours().minute();
             let grounds = decision.proposals.iter().find_map(|p| p.details.as_ref());
             let shown = grounds.unwrap().lead_time;
             let shown = (shown.span.as_secs(), shown.origin.as_str());

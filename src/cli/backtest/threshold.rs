@@ -107,9 +107,9 @@ impl fmt::Display for Outcome {
         let (name, unit) = (self.bound.quantity.as_str(), self.bound.quantity.unit());
         let value = (self.value * 100.0).round() / 100.0;
         let verdict = if self.exceeded {
-            "holds"
+            "exceeded"
         } else {
-            "does not hold"
+            "not exceeded"
         };
         write!(
             f,
@@ -120,10 +120,10 @@ impl fmt::Display for Outcome {
 }
 
 /// A cost is relative to somebody else's.
-pub(super) fn check(bounds: &[Bound], rival: Baseline) -> Result<(), Failure> {
+pub(super) fn check(bounds: &[Bound], baseline: Baseline) -> Result<(), Failure> {
     let of_cost = bounds.iter().find(|bound| bound.quantity == Quantity::Cost);
     match of_cost {
-        Some(bound) if rival == Baseline::None => Err(Failure::usage(format!(
+        Some(bound) if baseline == Baseline::None => Err(Failure::usage(format!(
             "--fail-if '{bound}' needs --compare hpa: it is relative to the plain HPA"
         ))),
         _ => Ok(()),
@@ -195,7 +195,7 @@ mod tests {
         let outcome = "under>0.9%".parse::<Bound>().unwrap().outcome(&ours, None);
         assert_eq!(
             outcome.to_string(),
-            "--fail-if 'under>0.9%' holds: under is 1%"
+            "--fail-if 'under>0.9%' exceeded: under is 1%"
         );
     }
 }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use super::{Panel, Report, RunResult, legend, threshold::more_percent};
+use super::{BacktestReport, Panel, RunResult, legend, threshold::more_percent};
 use crate::{
     cli::{
         decision::{WIDTH, clock},
@@ -26,7 +26,7 @@ const PICTURE: Size = Size {
 const HEADROOM: f64 = 8.0 / 7.0;
 
 /// The whole report for people.
-pub(super) fn text(report: &Report, screen: Screen) -> String {
+pub(super) fn text(report: &BacktestReport, screen: Screen) -> String {
     let mut blocks = vec![
         heading(report, screen),
         pictures(report, screen),
@@ -47,18 +47,18 @@ pub(super) fn text(report: &Report, screen: Screen) -> String {
     blocks.join("\n")
 }
 
-fn heading(report: &Report, screen: Screen) -> String {
-    let lab = &report.lab;
-    let workload = &lab.workload;
-    let span = lab.until.duration_since(lab.from);
+fn heading(report: &BacktestReport, screen: Screen) -> String {
+    let setup = &report.setup;
+    let workload = &setup.workload;
+    let span = setup.until.duration_since(setup.from);
     let about = format!(
-        "{} from {} on, minute by minute",
+        "{} from {}, minute by minute",
         days(span.as_secs_f64()),
-        clock(lab.from),
+        clock(setup.from),
     );
     format!(
         "{}  {} {}, {} to {} replicas\n{}\n",
-        screen.paint(Paint::Strong, &lab.ehpa.name_any()),
+        screen.paint(Paint::Strong, &setup.ehpa.name_any()),
         workload.target.kind,
         workload.target.name,
         workload.bounds.min,
@@ -75,25 +75,25 @@ fn days(seconds: f64) -> String {
     format!("{} {unit}", (count * 10.0).round() / 10.0)
 }
 
-fn fared(report: &Report) -> impl Iterator<Item = &RunResult> {
+fn result(report: &BacktestReport) -> impl Iterator<Item = &RunResult> {
     [&report.ours].into_iter().chain(&report.plain)
 }
 
 /// One picture per contender, on one scale.
-fn pictures(report: &Report, screen: Screen) -> String {
-    let lab = &report.lab;
+fn pictures(report: &BacktestReport, screen: Screen) -> String {
+    let setup = &report.setup;
     let mut text = format!("{}\n", legend(&report.ours, screen));
-    let top = top(fared(report).flat_map(|fared| &fared.minutes));
-    for fared in fared(report) {
-        let pane = Panel {
-            minutes: &fared.minutes,
-            forecast: &fared.foretold,
-            span: (lab.from, lab.until),
+    let top = top(result(report).flat_map(|result| &result.minutes));
+    for result in result(report) {
+        let panel = Panel {
+            minutes: &result.minutes,
+            forecast: &result.forecasts,
+            span: (setup.from, setup.until),
             top,
             now: None,
         };
-        let _infallible = writeln!(text, "\n{}", screen.paint(Paint::Strong, fared.name));
-        text.push_str(&pane.draw(PICTURE, screen));
+        let _infallible = writeln!(text, "\n{}", screen.paint(Paint::Strong, result.name));
+        text.push_str(&panel.draw(PICTURE, screen));
     }
     text
 }
@@ -107,7 +107,7 @@ fn top<'a>(minutes: impl Iterator<Item = &'a Minute>) -> f64 {
 }
 
 /// One row per contender.
-fn table(report: &Report, screen: Screen) -> String {
+fn table(report: &BacktestReport, screen: Screen) -> String {
     let header = [
         ("", Side::Left),
         ("UNDER-PROVISIONED", Side::Right),
@@ -115,23 +115,23 @@ fn table(report: &Report, screen: Screen) -> String {
         ("REPLICA-HOURS", Side::Right),
         ("SCALE ACTIONS", Side::Right),
     ];
-    let row = |fared: &RunResult| {
-        let score = &fared.score;
+    let row = |result: &RunResult| {
+        let score = &result.score;
         [
-            fared.name.to_owned(),
+            result.name.to_owned(),
             format!("{} min", score.under),
             format!("{:.2} %", score.under_percent()),
             format!("{:.1}", score.replica_hours()),
             score.actions.to_string(),
         ]
     };
-    let rows: Vec<_> = fared(report).map(row).collect();
+    let rows: Vec<_> = result(report).map(row).collect();
     let mut text = screen.table(header, &rows);
     let unknown = report.ours.score.unknown;
     if unknown > 0 {
         let _infallible = writeln!(
             text,
-            "{unknown} min without a recorded demand are not judged"
+            "{unknown} min without a recorded demand are not evaluated"
         );
     }
     text
@@ -172,23 +172,23 @@ fn part(ratio: f64) -> String {
     }
 }
 
-fn worst(report: &Report) -> String {
+fn worst(report: &BacktestReport) -> String {
     let mut text = String::new();
-    for fared in fared(report) {
-        let Some(minute) = &fared.score.worst else {
-            let _infallible = writeln!(text, "{}: never under-provisioned", fared.name);
+    for result in result(report) {
+        let Some(minute) = &result.score.worst else {
+            let _infallible = writeln!(text, "{}: never under-provisioned", result.name);
             continue;
         };
         let (Some(load), Some(needed)) = (minute.load, minute.needed()) else {
             continue;
         };
-        let track = report.lab.course.tracks.get(load.track);
-        let metric = track
-            .map(|track| track.metric.identifier())
+        let recorded = report.setup.environment.metrics.get(load.track);
+        let metric = recorded
+            .map(|recorded| recorded.metric.identifier())
             .unwrap_or_default();
         let line = format!(
-            "{}, worst moment: {}, {} of {metric} needed {needed} replicas, {} served ({} asked for)",
-            fared.name,
+            "{}, worst minute: {}, {} of {metric} needed {needed} replicas, {} served ({} requested)",
+            result.name,
             clock(minute.at),
             Unit::of_metric(&metric).amount(load.demand),
             minute.ready,
@@ -200,9 +200,9 @@ fn worst(report: &Report) -> String {
 }
 
 /// Why forecasts were absent, and for how long.
-fn absences(report: &Report, screen: Screen) -> String {
+fn absences(report: &BacktestReport, screen: Screen) -> String {
     let mut text = String::new();
-    let all = report.lab.minutes();
+    let all = report.setup.minutes();
     for ((metric, reason), absence) in &report.ours.score.absent {
         let line = format!(
             "no forecast of {metric} for {} of {all} min: {reason}: {}",
@@ -211,13 +211,13 @@ fn absences(report: &Report, screen: Screen) -> String {
         let line = screen.paint(Paint::Warning, &wrapped(&line, WIDTH, "  "));
         let _infallible = writeln!(text, "{line}");
     }
-    for problem in &report.lab.workload.problems {
+    for problem in &report.setup.workload.problems {
         let _infallible = writeln!(text, "{}", wrapped(&problem.message, WIDTH, "  "));
     }
     text
 }
 
-fn outcomes(report: &Report, screen: Screen) -> String {
+fn outcomes(report: &BacktestReport, screen: Screen) -> String {
     let mut text = String::new();
     for outcome in &report.outcomes {
         let paint = if outcome.exceeded {
@@ -230,9 +230,9 @@ fn outcomes(report: &Report, screen: Screen) -> String {
     text
 }
 
-fn assumptions(report: &Report, screen: Screen) -> String {
+fn assumptions(report: &BacktestReport, screen: Screen) -> String {
     let mut text = String::new();
-    for assumption in &report.lab.assumptions {
+    for assumption in &report.setup.assumptions {
         let line = wrapped(&format!("assumed: {assumption}"), WIDTH, "  ");
         let _infallible = writeln!(text, "{}", screen.paint(Paint::Dim, &line));
     }
@@ -240,15 +240,15 @@ fn assumptions(report: &Report, screen: Screen) -> String {
 }
 
 /// Every number for programs.
-pub(super) fn json(report: &Report) -> Value {
-    let lab = &report.lab;
+pub(super) fn json(report: &BacktestReport) -> Value {
+    let setup = &report.setup;
     json!({
-        "metadata": { "name": lab.ehpa.name_any(), "namespace": lab.ehpa.namespace() },
-        "from": lab.from.to_string(),
-        "until": lab.until.to_string(),
-        "startUpSeconds": lab.course.start_up.as_secs(),
-        "bounds": { "min": lab.workload.bounds.min.get(), "max": lab.workload.bounds.max.get() },
-        "contenders": fared(report).map(|fared| contender(report, fared)).collect::<Vec<_>>(),
+        "metadata": { "name": setup.ehpa.name_any(), "namespace": setup.ehpa.namespace() },
+        "from": setup.from.to_string(),
+        "until": setup.until.to_string(),
+        "startUpSeconds": setup.environment.start_up.as_secs(),
+        "bounds": { "min": setup.workload.bounds.min.get(), "max": setup.workload.bounds.max.get() },
+        "contenders": result(report).map(|result| contender(report, result)).collect::<Vec<_>>(),
         "difference": report.plain.as_ref().map(|plain| json!({
             "underProvisionedMinutes": i64::from(report.ours.score.under) - i64::from(plain.score.under),
             "replicaHoursPercent": more_percent(&report.ours.score, &plain.score),
@@ -259,14 +259,14 @@ pub(super) fn json(report: &Report) -> Value {
             "value": outcome.value,
             "exceeded": outcome.exceeded,
         })).collect::<Vec<_>>(),
-        "assumptions": lab.assumptions,
+        "assumptions": setup.assumptions,
     })
 }
 
-fn contender(report: &Report, fared: &RunResult) -> Value {
-    let score = &fared.score;
+fn contender(report: &BacktestReport, result: &RunResult) -> Value {
+    let score = &result.score;
     json!({
-        "name": fared.name,
+        "name": result.name,
         "minutes": score.minutes,
         "unknownMinutes": score.unknown,
         "underProvisionedMinutes": score.under,
@@ -285,12 +285,12 @@ fn contender(report: &Report, fared: &RunResult) -> Value {
     })
 }
 
-fn worst_json(report: &Report, minute: &Minute) -> Value {
+fn worst_json(report: &BacktestReport, minute: &Minute) -> Value {
     let load = minute.load;
-    let track = load.and_then(|load| report.lab.course.tracks.get(load.track));
+    let recorded = load.and_then(|load| report.setup.environment.metrics.get(load.track));
     json!({
         "at": minute.at.to_string(),
-        "metric": track.map(|track| track.metric.identifier()),
+        "metric": recorded.map(|recorded| recorded.metric.identifier()),
         "demand": load.map(|load| load.demand),
         "targetPerReplica": load.map(|load| load.target),
         "neededReplicas": minute.needed().map(crate::domain::Replicas::get),
@@ -300,11 +300,11 @@ fn worst_json(report: &Report, minute: &Minute) -> Value {
 }
 
 /// One row per minute; what is not known is empty.
-pub(super) fn csv(report: &Report) -> String {
-    let tracks = &report.lab.course.tracks;
+pub(super) fn csv(report: &BacktestReport) -> String {
+    let metrics = &report.setup.environment.metrics;
     let mut text = "time".to_owned();
-    for track in tracks {
-        let _infallible = write!(text, ",{}", track.metric.identifier());
+    for recorded in metrics {
+        let _infallible = write!(text, ",{}", recorded.metric.identifier());
     }
     text.push_str(",needed,foreseen,foretide_asked,foretide_ready");
     text.push_str(if report.plain.is_some() {
@@ -316,11 +316,11 @@ pub(super) fn csv(report: &Report) -> String {
     for (index, minute) in report.ours.minutes.iter().enumerate() {
         let end = minute.at.checked_add(MINUTE).unwrap_or(Timestamp::MAX);
         let _infallible = write!(text, "{}", minute.at);
-        for track in tracks {
-            cell(&mut text, track.recording.minute_to(end));
+        for recorded in metrics {
+            cell(&mut text, recorded.recording.minute_to(end));
         }
         cell(&mut text, minute.load.map(|load| load.replicas()));
-        cell(&mut text, minute.foreseen);
+        cell(&mut text, minute.forecast_replicas);
         let _infallible = write!(text, ",{},{}", minute.asked, minute.ready);
         if let Some(plain) = plain.and_then(|plain| plain.get(index)) {
             let _infallible = write!(text, ",{},{}", plain.asked, plain.ready);

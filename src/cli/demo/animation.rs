@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use foretide_models::Prediction;
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Reel, scenario::Scene};
+use super::{Animation, scenario::Scenario};
 use crate::{
     cli::{
         backtest::{BacktestSetup, Panel, RunResult, legend, verdict},
@@ -30,9 +30,9 @@ const AHEAD: SignedDuration = SignedDuration::from_hours(4);
 const SENTENCE: usize = 2;
 
 /// Both contenders and where they are.
-pub(super) struct Animation<'a> {
-    lab: &'a BacktestSetup,
-    scene: Scene,
+pub(super) struct BacktestAnimation<'a> {
+    setup: &'a BacktestSetup,
+    scenario: Scenario,
     ours: (Run<'a>, RunResult),
     plain: (Run<'a>, RunResult),
     /// Why Foretide has as many replicas as it has.
@@ -41,25 +41,25 @@ pub(super) struct Animation<'a> {
     top: f64,
 }
 
-// === impl Animation ===
+// === impl BacktestAnimation ===
 
-impl<'a> Animation<'a> {
+impl<'a> BacktestAnimation<'a> {
     /// The moment before the first frame.
-    pub(super) fn new(lab: &'a BacktestSetup, scene: Scene) -> Self {
-        let mut ours = lab.ours().looking_ahead(AHEAD);
-        let mut plain = lab.plain();
-        for _ in 0..lab.lead_in() {
+    pub(super) fn new(setup: &'a BacktestSetup, scenario: Scenario) -> Self {
+        let mut ours = setup.ours().with_forecast_span(AHEAD);
+        let mut plain = setup.plain();
+        for _ in 0..setup.lead_in() {
             ours.minute();
             plain.minute();
         }
         Self {
-            lab,
-            scene,
+            setup,
+            scenario,
             ours: (ours, RunResult::new("Foretide")),
             plain: (plain, RunResult::new("plain HPA")),
             sentence: String::new(),
-            now: lab.from,
-            top: scene.top(),
+            now: setup.from,
+            top: scenario.top(),
         }
     }
 
@@ -75,12 +75,12 @@ impl<'a> Animation<'a> {
             self.now = self
                 .now
                 .checked_add(crate::sim::MINUTE)
-                .unwrap_or(self.lab.until);
+                .unwrap_or(self.setup.until);
         }
     }
 
     fn heading(&self, screen: Screen) -> String {
-        let about = format!("{}; {}", clock(self.now), self.scene.about());
+        let about = format!("{}; {}", clock(self.now), self.scenario.about());
         format!(
             "{}  {}",
             screen.paint(Paint::Strong, "foretide demo"),
@@ -90,15 +90,15 @@ impl<'a> Animation<'a> {
 
     /// The forecast in force, in replicas, as far as the axis goes.
     fn ahead(&self) -> Vec<Prediction> {
-        let target = self.lab.course.targets().first().copied().flatten();
+        let target = self.setup.environment.targets().first().copied().flatten();
         let (Some(forecast), Some(target)) = (self.ours.0.forecast(), target) else {
             return Vec::new();
         };
         let end = self
             .now
             .checked_add(AHEAD)
-            .unwrap_or(self.lab.until)
-            .min(self.lab.until);
+            .unwrap_or(self.setup.until)
+            .min(self.setup.until);
         let within = forecast
             .samples()
             .filter(|p| p.at >= self.now && p.at <= end);
@@ -111,32 +111,32 @@ impl<'a> Animation<'a> {
     }
 }
 
-impl Reel for Animation<'_> {
+impl Animation for BacktestAnimation<'_> {
     fn advance(&mut self) {
-        self.pass(self.lab.minutes().div_ceil(FRAMES));
+        self.pass(self.setup.minutes().div_ceil(FRAMES));
     }
 
     fn is_over(&self) -> bool {
-        self.now >= self.lab.until
+        self.now >= self.setup.until
     }
 
     fn frame(&self, screen: Screen) -> String {
-        let mut forecast = self.ours.1.foretold.clone();
+        let mut forecast = self.ours.1.forecasts.clone();
         forecast.extend(self.ahead());
         let mut text = format!("{}\n", self.heading(screen));
-        for ((_, fared), forecast, size) in [
+        for ((_, result), forecast, size) in [
             (&self.ours, forecast.as_slice(), OURS),
             (&self.plain, &[], PLAIN),
         ] {
-            let _infallible = writeln!(text, "{}", totals(fared, screen));
-            let pane = Panel {
-                minutes: &fared.minutes,
+            let _infallible = writeln!(text, "{}", totals(result, screen));
+            let panel = Panel {
+                minutes: &result.minutes,
                 forecast,
-                span: (self.lab.from, self.lab.until),
+                span: (self.setup.from, self.setup.until),
                 top: self.top,
                 now: (!self.is_over()).then_some(self.now),
             };
-            let drawn = pane.draw(size, screen);
+            let drawn = panel.draw(size, screen);
             // The times stand once, under the lower picture.
             let times = drawn.trim_end().rfind('\n').filter(|_| size == OURS);
             text.push_str(times.and_then(|end| drawn.get(..=end)).unwrap_or(&drawn));
@@ -150,7 +150,7 @@ impl Reel for Animation<'_> {
         text
     }
 
-    fn credits(&self, screen: Screen) -> String {
+    fn summary(&self, screen: Screen) -> String {
         let words = verdict(&self.ours.1.score, &self.plain.1.score);
         let words = screen.paint(Paint::Strong, &wrapped(&words, WIDTH, ""));
         let more = "Next: foretide demo --fleet, and foretide backtest over your own history.";
@@ -159,8 +159,8 @@ impl Reel for Animation<'_> {
 }
 
 /// One line about a contender.
-fn totals(fared: &RunResult, screen: Screen) -> String {
-    let score = &fared.score;
+fn totals(result: &RunResult, screen: Screen) -> String {
+    let score = &result.score;
     let under = format!("under-provisioned {:>3} min", score.under);
     let paint = if score.under > 0 {
         Paint::Error
@@ -169,7 +169,7 @@ fn totals(fared: &RunResult, screen: Screen) -> String {
     };
     format!(
         "{}  {}   replica-hours {:>5.1}   scale actions {:>3}",
-        screen.paint(Paint::Strong, &format!("{:<9}", fared.name)),
+        screen.paint(Paint::Strong, &format!("{:<9}", result.name)),
         screen.paint(paint, &under),
         score.replica_hours(),
         score.actions,

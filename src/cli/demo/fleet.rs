@@ -1,15 +1,15 @@
 //! A fleet of three clusters, a quarter of a minute per frame: what each needs, what serves, and how much of the
 //! fleet's replicas it may have.
 
-mod world;
+mod simulation;
 
 use std::fmt::Write as _;
 
 use foretide_models::Sample;
 use jiff::Timestamp;
 
-use self::world::{BOUNDS, Place, STEPS, World};
-use super::Reel;
+use self::simulation::{BOUNDS, Cluster, FleetSimulation, STEPS};
+use super::Animation;
 use crate::{
     cli::{
         decision::{WIDTH, clock},
@@ -30,11 +30,11 @@ const TOP: f64 = 15.0;
 const SENTENCE: usize = 2;
 
 /// The fleet as it was so far.
-pub(super) struct Fleet {
-    world: World,
+pub(super) struct FleetAnimation {
+    simulation: FleetSimulation,
     /// The same clusters with shares that stay as they were divided.
-    fixed: World,
-    tracks: Vec<Track>,
+    fixed: FleetSimulation,
+    histories: Vec<ClusterHistory>,
     /// What moved last, and when.
     moved: Option<(Timestamp, String)>,
     moves: u32,
@@ -42,24 +42,28 @@ pub(super) struct Fleet {
 
 /// What one cluster was like over time.
 #[derive(Default)]
-struct Track {
+struct ClusterHistory {
     demand: Vec<Sample>,
     ready: Vec<Sample>,
     share: Vec<Sample>,
     full: Vec<Timestamp>,
     /// Since when it cannot be reached.
-    away: Option<Timestamp>,
+    unreachable_since: Option<Timestamp>,
 }
 
-// === impl Fleet ===
+// === impl FleetAnimation ===
 
-impl Fleet {
+impl FleetAnimation {
     pub(super) fn new() -> Self {
-        let world = World::new(true);
+        let simulation = FleetSimulation::new(true);
         Self {
-            tracks: world.places.iter().map(|_| Track::default()).collect(),
-            world,
-            fixed: World::new(false),
+            histories: simulation
+                .clusters
+                .iter()
+                .map(|_| ClusterHistory::default())
+                .collect(),
+            simulation,
+            fixed: FleetSimulation::new(false),
             moved: None,
             moves: 0,
         }
@@ -74,41 +78,46 @@ impl Fleet {
     }
 }
 
-impl Reel for Fleet {
+impl Animation for FleetAnimation {
     fn advance(&mut self) {
         if self.is_over() {
             return;
         }
-        let decision = self.world.advance();
+        let decision = self.simulation.advance();
         self.fixed.advance();
-        let (now, minute) = (self.world.now(), self.world.minute());
-        for (track, place) in self.tracks.iter_mut().zip(&self.world.places) {
-            track.take(place, now, place.is_away(minute));
+        let (now, minute) = (self.simulation.now(), self.simulation.minute());
+        for (history, cluster) in self.histories.iter_mut().zip(&self.simulation.clusters) {
+            history.take(cluster, now, cluster.is_unreachable(minute));
         }
         self.note(&decision);
     }
 
     fn is_over(&self) -> bool {
-        self.world.step >= STEPS
+        self.simulation.step >= STEPS
     }
 
     fn frame(&self, screen: Screen) -> String {
-        let now = self.world.now();
+        let now = self.simulation.now();
         let (min, max) = BOUNDS;
         let about = format!(
             "{}; {} clusters share {min} to {max} replicas",
             clock(now),
-            self.tracks.len()
+            self.histories.len()
         );
         let mut text = format!(
             "{}  {}\n",
             screen.paint(Paint::Strong, "foretide demo"),
             screen.paint(Paint::Dim, &about)
         );
-        let last = self.tracks.len().saturating_sub(1);
-        for (index, (track, place)) in self.tracks.iter().zip(&self.world.places).enumerate() {
-            let _infallible = writeln!(text, "{}", totals(track, place, screen));
-            let drawn = track.draw((!self.is_over()).then_some(now), screen);
+        let last = self.histories.len().saturating_sub(1);
+        for (index, (history, cluster)) in self
+            .histories
+            .iter()
+            .zip(&self.simulation.clusters)
+            .enumerate()
+        {
+            let _infallible = writeln!(text, "{}", totals(history, cluster, screen));
+            let drawn = history.draw((!self.is_over()).then_some(now), screen);
             // The times stand once, under the lowest picture.
             let times = drawn.trim_end().rfind('\n').filter(|_| index != last);
             text.push_str(times.and_then(|end| drawn.get(..=end)).unwrap_or(&drawn));
@@ -126,10 +135,10 @@ impl Reel for Fleet {
         text
     }
 
-    fn credits(&self, screen: Screen) -> String {
+    fn summary(&self, screen: Screen) -> String {
         let words = format!(
             "{} moves; {:.0} replica-minutes not served, {:.0} with fixed shares.",
-            self.moves, self.world.missing, self.fixed.missing
+            self.moves, self.simulation.missing, self.fixed.missing
         );
         let more = "docs/federation.md";
         format!(
@@ -140,20 +149,20 @@ impl Reel for Fleet {
     }
 }
 
-// === impl Track ===
+// === impl ClusterHistory ===
 
-impl Track {
-    fn take(&mut self, place: &Place, at: Timestamp, away: bool) {
-        self.away = away.then(|| self.away.unwrap_or(at));
-        if away {
+impl ClusterHistory {
+    fn take(&mut self, cluster: &Cluster, at: Timestamp, unreachable: bool) {
+        self.unreachable_since = unreachable.then(|| self.unreachable_since.unwrap_or(at));
+        if unreachable {
             return;
         }
-        let share = place.bounds.map_or(0, |(_, max)| max);
+        let share = cluster.bounds.map_or(0, |(_, max)| max);
         let sample = |value| Sample { at, value };
-        self.demand.push(sample(place.demand));
-        self.ready.push(sample(f64::from(place.ready)));
+        self.demand.push(sample(cluster.demand));
+        self.ready.push(sample(f64::from(cluster.ready)));
         self.share.push(sample(f64::from(share)));
-        if place.is_full() {
+        if cluster.is_full() {
             self.full.push(at);
         }
     }
@@ -164,7 +173,7 @@ impl Track {
             history: &self.ready,
             capacity: &self.share,
             short: &self.full,
-            span: Some(World::span()),
+            span: Some(FleetSimulation::span()),
             top: Some(TOP),
             now,
             ..Plot::new(&label)
@@ -174,20 +183,20 @@ impl Track {
 }
 
 /// One line about a cluster.
-fn totals(track: &Track, place: &Place, screen: Screen) -> String {
-    let name = screen.paint(Paint::Strong, &format!("{:<9}", place.name()));
-    if let Some(since) = track.away {
-        let away = format!("cannot be reached since {}", since.strftime("%H:%M"));
+fn totals(history: &ClusterHistory, cluster: &Cluster, screen: Screen) -> String {
+    let name = screen.paint(Paint::Strong, &format!("{:<9}", cluster.name()));
+    if let Some(since) = history.unreachable_since {
+        let away = format!("unreachable since {}", since.strftime("%H:%M"));
         return format!("{name}  {}", screen.paint(Paint::Error, &away));
     }
-    let (min, max) = place.bounds.unwrap_or_default();
-    let pending = match place.pending() {
+    let (min, max) = cluster.bounds.unwrap_or_default();
+    let pending = match cluster.pending() {
         0 => String::new(),
-        count => screen.paint(Paint::Warning, &format!("   {count} find no node")),
+        count => screen.paint(Paint::Warning, &format!("   {count} unschedulable")),
     };
     format!(
         "{name}  ready {:>2}   needed {:>4.1}   share {min} to {max:>2}{pending}",
-        place.ready, place.demand
+        cluster.ready, cluster.demand
     )
 }
 
@@ -227,31 +236,31 @@ mod tests {
     use super::*;
 
     /// Every move, in its order.
-    fn story() -> Vec<String> {
-        let mut fleet = Fleet::new();
-        let mut story = Vec::new();
+    fn moves_of_the_demo() -> Vec<String> {
+        let mut fleet = FleetAnimation::new();
+        let mut moves_of_the_demo = Vec::new();
         while !fleet.is_over() {
             let before = fleet.moves;
             fleet.advance();
             let (at, words) = fleet.moved.clone().unwrap_or_default();
             if fleet.moves > before {
-                story.push(format!("{} {words}", at.strftime("%H:%M")));
+                moves_of_the_demo.push(format!("{} {words}", at.strftime("%H:%M")));
             }
         }
-        story
+        moves_of_the_demo
     }
 
     #[test]
     fn one_cluster_borrows_and_fills_up_and_another_is_lost_and_comes_back() {
-        let story = story();
+        let moves_of_the_demo = moves_of_the_demo();
         let told = |from: &str, until: &str, words: [&str; 2]| {
-            let then = story.iter().find(|move_| {
+            let then = moves_of_the_demo.iter().find(|move_| {
                 let at = move_.get(..5).unwrap_or_default();
                 at >= from && at < until && words.iter().all(|word| move_.contains(word))
             });
             assert!(
                 then.is_some(),
-                "{words:?} between {from} and {until} in {story:#?}"
+                "{words:?} between {from} and {until} in {moves_of_the_demo:#?}"
             );
         };
         told(
@@ -267,12 +276,12 @@ mod tests {
         );
         told("09:45", "09:50", ["oslo: ", "max 9 -> 14"]);
         told("10:02", "10:06", ["lisbon: ", "oslo: "]);
-        assert!(story.len() < 12, "{story:#?}");
+        assert!(moves_of_the_demo.len() < 12, "{moves_of_the_demo:#?}");
     }
 
     #[test]
     fn every_frame_is_as_high_as_the_others_and_fits_80_columns() {
-        let mut fleet = Fleet::new();
+        let mut fleet = FleetAnimation::new();
         let screen = Screen {
             colour: false,
             unicode: true,
@@ -283,6 +292,6 @@ mod tests {
             let narrow = frame.lines().all(|line| line.chars().count() <= 80);
             assert!(narrow && frame.lines().count() == 26, "{frame}");
         }
-        assert!(fleet.credits(screen).trim_end().chars().count() <= 80);
+        assert!(fleet.summary(screen).trim_end().chars().count() <= 80);
     }
 }

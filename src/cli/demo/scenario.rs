@@ -8,12 +8,13 @@ use jiff::Timestamp;
 
 use crate::{
     cli::{
-        backtest::{Asked, BacktestSetup},
+        backtest::{BacktestSetup, EvaluationOptions},
+        context::CommandContext,
         inputs::{self, History},
         manifest,
         output::Failure,
+        template::TemplateSource,
     },
-    domain::cron::Zone,
     error::chain,
     sim::Recording,
 };
@@ -33,36 +34,40 @@ const REQUEST: i64 = 200;
 
 /// What happens on the day that is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Scene {
-    /// A web shop: busy by day, and a rush each working day at nine and at one
+pub enum Scenario {
+    /// A web shop: busy by day, with a rush each working day at 9:00 and 13:00
     #[default]
     Shop,
     /// Batch jobs that start at every full hour
     Batch,
-    /// The web shop, and in the afternoon a surge that no history announces
+    /// The web shop, with a surge in the afternoon that the history does not predict
     Surge,
 }
 
-// === impl Scene ===
+// === impl Scenario ===
 
-impl Scene {
-    /// The example with this scene's demand.
-    pub(super) fn lab(self, local: &Zone, now: Timestamp) -> Result<BacktestSetup, Failure> {
+impl Scenario {
+    /// The example with this scenario's demand.
+    pub(super) fn setup(self, context: &CommandContext) -> Result<BacktestSetup, Failure> {
         let documents =
             manifest::parse("demo", AUTOSCALER).map_err(|e| Failure::invalid(chain(&e)))?;
-        let chosen = inputs::chosen_one(&documents, None, local, now)?;
+        let chosen = inputs::chosen_one(&documents, None, context)?;
         let history = History {
             metric: "resource.cpu".to_owned(),
             file: "demo".to_owned(),
             recording: Recording::new(self.samples()),
         };
-        let asked = Asked {
+        let options = EvaluationOptions {
             from: Some(minute(SHOWN * DAY + SHOWN_FROM)),
             until: Some(minute(SHOWN * DAY + SHOWN_UNTIL)),
-            ..Asked::default()
+            ..EvaluationOptions::default()
         };
         let requests = [("cpu".to_owned(), REQUEST)];
-        BacktestSetup::of(chosen, &[history], (&documents, &requests), asked)
+        let template = TemplateSource {
+            documents: &documents,
+            requests: &requests,
+        };
+        BacktestSetup::of(chosen, &[history], template, options)
     }
 
     /// Half a sentence for the heading.
@@ -70,7 +75,7 @@ impl Scene {
         match self {
             Self::Shop => "a web shop with rushes at 9 and 13",
             Self::Batch => "batch jobs at every full hour",
-            Self::Surge => "a web shop, a surge unannounced",
+            Self::Surge => "a web shop with an unexpected surge",
         }
     }
 
@@ -156,18 +161,23 @@ mod tests {
 
     #[test]
     fn every_scene_is_a_usable_example_that_fits_its_scale() {
-        for scene in [Scene::Shop, Scene::Batch, Scene::Surge] {
-            let lab = scene.lab(&Zone::utc(), Timestamp::UNIX_EPOCH).unwrap();
-            assert_eq!(lab.minutes(), 720, "{scene:?}");
-            assert_eq!(lab.workload.problems, [], "{scene:?}");
-            let highest = scene.samples().iter().map(|s| s.value).fold(0.0, f64::max);
-            assert!(highest / 0.1 <= scene.top(), "{scene:?}: {highest}");
+        for scenario in [Scenario::Shop, Scenario::Batch, Scenario::Surge] {
+            let setup = scenario.setup(&super::super::tests::context()).unwrap();
+            assert_eq!(setup.minutes(), 720, "{scenario:?}");
+            assert_eq!(setup.workload.problems, [], "{scenario:?}");
+            let highest = scenario
+                .samples()
+                .iter()
+                .map(|s| s.value)
+                .fold(0.0, f64::max);
+            assert!(highest / 0.1 <= scenario.top(), "{scenario:?}: {highest}");
         }
     }
 
     #[test]
     fn the_surge_is_on_the_day_shown_and_on_no_other() {
-        let differs = |index: &i64| Scene::Surge.demand(*index) > Scene::Shop.demand(*index) + 0.01;
+        let differs =
+            |index: &i64| Scenario::Surge.demand(*index) > Scenario::Shop.demand(*index) + 0.01;
         let days: Vec<i64> = (0..11 * DAY)
             .filter(differs)
             .map(|index| index / DAY)

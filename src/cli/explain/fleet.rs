@@ -6,12 +6,12 @@ use foretide_crds::{ClusterStatus, FederatedHPA};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
-use super::{Told, body, heading};
+use super::{Explanation, body, heading};
 use crate::{
     api::spec,
     cli::{
         decision::{WIDTH, clock},
-        output::{Answer, Paint, Screen, Side, wrapped},
+        output::{CommandOutput, Paint, Screen, Side, wrapped},
     },
     domain::{cron::Zone, hpa::Settings},
 };
@@ -32,26 +32,26 @@ pub fn fleet_text(fdhpa: &FederatedHPA, screen: Screen, local: &Zone) -> String 
         .spec
         .federated_hpa_assignment
         .federated_hpa_assignment_type;
-    let told = Told {
+    let explanation = Explanation {
         heading: heading(&whole, Some(policy.unwrap_or_default()), screen),
         ehpa: &whole,
         metrics,
         invalid,
         clusters: clusters(fdhpa, screen),
     };
-    told.text(screen)
+    explanation.text(screen)
 }
 
 /// As for an autoscaler of one cluster, and `status.clusters` and `status.unassigned`.
 #[must_use]
-pub fn fleet_json(fdhpa: &FederatedHPA) -> Answer {
+pub fn fleet_json(fdhpa: &FederatedHPA) -> CommandOutput {
     let mut body = body(&fdhpa.as_one());
     let status = fdhpa.status.clone().unwrap_or_default();
     if let Some(members) = body.as_object_mut() {
         members.insert("clusters".to_owned(), json!(status.clusters));
         members.insert("unassigned".to_owned(), json!(status.unassigned));
     }
-    Answer::json("Explanation", body)
+    CommandOutput::json("Explanation", body)
 }
 
 /// The clusters in a table, and a sentence for each.
@@ -103,7 +103,7 @@ fn row(cluster: &ClusterStatus) -> [String; 9] {
 }
 
 fn sentence(cluster: &ClusterStatus, decided: Option<Timestamp>) -> String {
-    let reason = cluster.reason.as_deref().unwrap_or("nothing was decided");
+    let reason = cluster.reason.as_deref().unwrap_or("no decision yet");
     let mut text = format!("{}: {reason}", cluster.name);
     if let Some(moved) = &cluster.last_transfer {
         let _infallible = write!(text, "; replicas last moved {}", clock(moved.0));
@@ -124,15 +124,15 @@ pub(super) fn advice(reason: &str) -> Option<&'static str> {
             "check spec.clusterAffinity, the taints of the clusters, and that the workload exists there"
         }
         "NoPriority" => {
-            "give a priority in spec.federatedHPAAssignment.clusterAutoscalingPreference"
+            "set a priority in spec.federatedHPAAssignment.clusterAutoscalingPreference"
         }
         "NoCapacityAnywhere" | "FloorUnmet" => {
-            "add nodes or clusters, or mark clusters that add nodes by themselves as elastic"
+            "add nodes or clusters, or mark clusters with node autoscaling as elastic"
         }
-        "BudgetHeldByLost" => "bring the lost cluster back, or set failurePolicy: Reassign",
+        "BudgetHeldByLost" => "restore the lost cluster, or set failurePolicy: Reassign",
         "Unreachable" => "check the cluster and the kubeconfig in its Secret",
         "ForeignWriter" => {
-            "stop the other writer: Argo CD and Flux ignore spec.replicas by a rule, Karmada retains it by a label"
+            "stop the other writer: configure Argo CD or Flux to ignore spec.replicas, or Karmada to retain it"
         }
         _ => return None,
     })

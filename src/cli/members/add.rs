@@ -9,14 +9,14 @@ use serde_json::Value;
 
 use super::{
     HubArgs, NAMESPACE,
-    manifests::{Enrolment, TOKEN, in_hub, in_member, kubeconfig},
+    manifests::{MemberSecret, TOKEN, in_hub, in_member, kubeconfig},
     unconnected,
 };
 use crate::{
     adapters::members::{
         Access, AdminClient, ApiServer, JoinFailure, ZONE_SEPARATOR, describe, invalid_taints,
     },
-    cli::output::{Answer, Failure},
+    cli::output::{CommandOutput, Failure},
     error::chain,
     ports::ClusterError,
 };
@@ -27,7 +27,7 @@ pub(super) struct AddArgs {
     /// Name of the member, and of its Secret
     #[arg(value_name = "NAME", value_parser = object_name)]
     name: String,
-    /// Kubeconfig file of the member, of somebody who may make accounts and roles there
+    /// Kubeconfig file of the member, for a user who may create accounts and roles there
     #[arg(long, value_name = "FILE")]
     kubeconfig: PathBuf,
     /// Context of that kubeconfig [default: its current one]
@@ -38,35 +38,35 @@ pub(super) struct AddArgs {
     server: Option<String>,
     #[command(flatten)]
     hub: HubArgs,
-    /// Who runs it
+    /// Cloud provider of the member
     #[arg(long, value_parser = label_value)]
     provider: Option<String>,
-    /// Its region
+    /// Region of the member
     #[arg(long, value_parser = label_value)]
     region: Option<String>,
-    /// Its zones; repeat it, or separate several by commas
+    /// Zones of the member; repeatable, or comma-separated
     #[arg(long = "zone", value_delimiter = ',', value_parser = label_value)]
     zones: Vec<String>,
-    /// A taint, as KEY=VALUE:EFFECT or KEY:EFFECT; repeat it for several
+    /// Taint of the member, as KEY=VALUE:EFFECT or KEY:EFFECT; repeatable
     #[arg(long = "taint", value_name = "TAINT", value_parser = taint)]
     taints: Vec<String>,
-    /// Name of the Prometheus endpoint that the controller asks for it
+    /// Name of the controller's --prometheus-endpoint that holds the history of this member
     #[arg(long, value_name = "NAME")]
     prometheus: Option<String>,
-    /// Let the hub place workloads in it, for workloadSource: Hub
+    /// Let the hub place workloads in the member, for workloadSource: Hub
     #[arg(long)]
     place: bool,
-    /// Say what would be done, and do nothing
+    /// Print what would be applied, without applying it
     #[arg(long)]
     dry_run: bool,
     /// Print the manifests instead of applying them
     #[arg(short, long, value_enum)]
-    output: Option<Form>,
+    output: Option<ManifestFormat>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Form {
-    /// Manifests, with a place for the token.
+enum ManifestFormat {
+    /// Manifests, with a placeholder for the token.
     Yaml,
 }
 
@@ -104,24 +104,27 @@ fn taint(text: &str) -> Result<String, String> {
 }
 
 /// Enrols a member.
-pub(super) async fn run(args: &AddArgs) -> Result<Answer, Failure> {
+pub(super) async fn run(args: &AddArgs) -> Result<CommandOutput, Failure> {
     let server = args.reached_at().await?;
     args.check(&server)?;
-    if args.output == Some(Form::Yaml) {
+    if args.output == Some(ManifestFormat::Yaml) {
         return args.manifests(&server);
     }
     if args.dry_run {
-        return Ok(Answer::text(args.story("would apply")));
+        return Ok(CommandOutput::text(args.summary("would apply")));
     }
     let file = Some(args.kubeconfig.as_path());
     let member = AdminClient::open(file, args.context.as_deref()).await;
     let member = member.map_err(|error| unconnected(&error, "--kubeconfig or --context"))?;
-    let hub = args.hub.desk().await?;
+    let hub = args.hub.client().await?;
     args.apply(&server, &member, &hub).await?;
-    let mut story = args.story("applied");
+    let mut summary = args.summary("applied");
     let name = &args.name;
-    let _infallible = writeln!(story, "{name} is a member; foretide members check {name}");
-    Ok(Answer::text(story))
+    let _infallible = writeln!(
+        summary,
+        "member {name} added; check it with: foretide members check {name}"
+    );
+    Ok(CommandOutput::text(summary))
 }
 
 // === impl AddArgs ===
@@ -143,9 +146,9 @@ impl AddArgs {
         let whole = kubeconfig(&self.name, server, "token").to_string();
         let access = Access::parse(whole.as_bytes(), self.hub.allow_loopback);
         access.map(drop).map_err(|refusal| {
-            let advice = "correct the kubeconfig, or name another address with --server";
+            let advice = "correct the kubeconfig, or set another address with --server";
             Failure::invalid(format!(
-                "the hub would refuse this member: {refusal}; {advice}"
+                "the hub would reject this member: {refusal}; {advice}"
             ))
         })
     }
@@ -159,7 +162,7 @@ impl AddArgs {
     ) -> Result<(), Failure> {
         let secret = |token: &str| -> Result<Value, Failure> {
             let text = yaml(&kubeconfig(&self.name, server, token))?;
-            Ok(in_hub(&self.enrolment(), &text, false))
+            Ok(in_hub(&self.member_secret(), &text, false))
         };
         let label = &self.hub.secret_label;
         hub.check_secret(&secret("token")?, label)
@@ -185,13 +188,13 @@ impl AddArgs {
         let namespace = &self.hub.namespace;
         match error {
             ClusterError::NotFound { .. } => format!(
-                "the hub has no namespace {namespace}; install the controller there, or name its namespace with --namespace"
+                "the hub has no namespace {namespace}; install the controller there, or set its namespace with --namespace"
             ),
             other => chain(other),
         }
     }
 
-    fn enrolment(&self) -> Enrolment {
+    fn member_secret(&self) -> MemberSecret {
         let (key, value) = self
             .hub
             .secret_label
@@ -215,7 +218,7 @@ impl AddArgs {
             ),
             ("foretide.io/prometheus", self.prometheus.clone()),
         ];
-        Enrolment {
+        MemberSecret {
             name: self.name.clone(),
             namespace: self.hub.namespace.clone(),
             key: self.hub.secret_key.clone(),
@@ -225,18 +228,18 @@ impl AddArgs {
     }
 
     /// Every object, and where it goes.
-    fn story(&self, done: &str) -> String {
-        let mut story = String::new();
+    fn summary(&self, done: &str) -> String {
+        let mut summary = String::new();
         let in_member = in_member(self.place);
-        let in_hub = in_hub(&self.enrolment(), "", false);
+        let in_hub = in_hub(&self.member_secret(), "", false);
         let member = in_member.iter().map(|manifest| ("member", manifest));
         for (place, manifest) in member.chain([("hub", &in_hub)]) {
-            let _infallible = writeln!(story, "{place}: {done} {}", describe(manifest));
+            let _infallible = writeln!(summary, "{place}: {done} {}", describe(manifest));
         }
-        story
+        summary
     }
 
-    fn manifests(&self, server: &ApiServer) -> Result<Answer, Failure> {
+    fn manifests(&self, server: &ApiServer) -> Result<CommandOutput, Failure> {
         let mut text = String::from("# In the member:\n");
         for manifest in in_member(self.place) {
             let _infallible = write!(text, "---\n{}", yaml(&manifest)?);
@@ -247,8 +250,8 @@ impl AddArgs {
              # kubectl get secret -n {NAMESPACE} {TOKEN} -o jsonpath='{{.data.token}}' | base64 -d\n"
         );
         let kubeconfig = yaml(&kubeconfig(&self.name, server, "TOKEN"))?;
-        text.push_str(&yaml(&in_hub(&self.enrolment(), &kubeconfig, true))?);
-        Ok(Answer::text(text))
+        text.push_str(&yaml(&in_hub(&self.member_secret(), &kubeconfig, true))?);
+        Ok(CommandOutput::text(text))
     }
 }
 
@@ -257,7 +260,7 @@ fn left_behind(remains: &[String]) -> String {
     match remains {
         [] => String::new(),
         some => format!(
-            "; in the member are now: {}; do it again, or delete them",
+            "; already created in the member: {}; run the command again, or delete them",
             some.join(", ")
         ),
     }
@@ -282,8 +285,7 @@ mod tests {
     fn what_a_failure_leaves_in_the_member_is_named() {
         assert_eq!(left_behind(&[]), "");
         let remains = ["Namespace a".to_owned(), "Secret a/b".to_owned()];
-        let expected =
-            "; in the member are now: Namespace a, Secret a/b; do it again, or delete them";
+        let expected = "; already created in the member: Namespace a, Secret a/b; run the command again, or delete them";
         assert_eq!(left_behind(&remains), expected);
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     adapters::members::{Access, AccessReview, AdminClient},
     cli::{
         exit::Exit,
-        output::{Answer, Failure, Paint, Screen, Side},
+        output::{CommandOutput, Failure, Paint, Screen, Side},
     },
     error::chain,
 };
@@ -24,11 +24,11 @@ pub(super) struct CheckArgs {
     name: String,
     #[command(flatten)]
     hub: HubArgs,
-    /// Ask for the rights to place workloads too, for workloadSource: Hub
+    /// Also check the permissions to place workloads, for workloadSource: Hub
     #[arg(long)]
     place: bool,
-    /// Ask for what is in namespaces in this one, as --namespace of the controller; repeat it, or separate several by
-    /// commas [default: in all]
+    /// Check namespaced permissions in this namespace, as --namespace of the controller; repeatable, or comma-separated
+    /// [default: all namespaces]
     #[arg(long = "in-namespace", value_name = "NAMESPACE", value_delimiter = ',')]
     in_namespaces: Vec<String>,
 }
@@ -43,7 +43,7 @@ struct Findings {
 }
 
 /// Checks a member.
-pub(super) async fn run(args: &CheckArgs, screen: Screen) -> Result<Answer, Failure> {
+pub(super) async fn run(args: &CheckArgs, screen: Screen) -> Result<CommandOutput, Failure> {
     let (access, notes) = access(args).await?;
     let member = AdminClient::for_member(&access);
     let member = member.map_err(|error| unconnected(&error, "foretide members add"))?;
@@ -57,12 +57,12 @@ pub(super) async fn run(args: &CheckArgs, screen: Screen) -> Result<Answer, Fail
             .map_err(failed)?,
     };
     let answer = answer(args, &access.host(), &found, screen);
-    Ok(Answer { notes, ..answer })
+    Ok(CommandOutput { notes, ..answer })
 }
 
 /// How the hub reaches the member, and what is to be said beside the answer.
 async fn access(args: &CheckArgs) -> Result<(Access, String), Failure> {
-    let hub = args.hub.desk().await?;
+    let hub = args.hub.client().await?;
     let members = hub.members(&args.hub.settings()).await;
     let (members, missing) = members.map_err(|error| Failure::runtime(chain(&error)))?;
     let notes = unread(missing.as_ref());
@@ -85,7 +85,7 @@ async fn access(args: &CheckArgs) -> Result<(Access, String), Failure> {
         .ok_or_else(|| Failure::invalid(format!("the Secret of member {name}: {problem}")))
 }
 
-fn answer(args: &CheckArgs, host: &str, found: &Findings, screen: Screen) -> Answer {
+fn answer(args: &CheckArgs, host: &str, found: &Findings, screen: Screen) -> CommandOutput {
     let name = &args.name;
     let place = if args.place { " --place" } else { "" };
     let Findings {
@@ -98,7 +98,7 @@ fn answer(args: &CheckArgs, host: &str, found: &Findings, screen: Screen) -> Ans
         [
             format!("Kubernetes {}.{}", version.0, version.1),
             state(!old, screen),
-            format!("{}.{} or later is needed", OLDEST.0, OLDEST.1),
+            format!("{}.{} or later is required", OLDEST.0, OLDEST.1),
         ],
         [
             "GET /readyz".to_owned(),
@@ -106,41 +106,41 @@ fn answer(args: &CheckArgs, host: &str, found: &Findings, screen: Screen) -> Ans
                 None => state(true, screen),
                 Some(_) => screen.paint(Paint::Error, "failing"),
             },
-            "telling its health".to_owned(),
+            "health checks".to_owned(),
         ],
     ];
-    rows.extend(rights.iter().map(|(deed, allowed)| {
+    rows.extend(rights.iter().map(|(review, allowed)| {
         [
-            deed.to_string(),
+            review.to_string(),
             state(*allowed, screen),
-            deed.purpose.to_owned(),
+            review.purpose.to_owned(),
         ]
     }));
     let missing = rights.iter().filter(|(_, allowed)| !allowed).count();
     let header = [
-        ("RIGHT", Side::Left),
+        ("PERMISSION", Side::Left),
         ("STATE", Side::Left),
         ("FOR", Side::Left),
     ];
-    let verdict = match (old, missing) {
+    let summary = match (old, missing) {
         (false, 0) => match unready {
-            None => format!("member {name} at {host} has all that is needed"),
+            None => format!("member {name} at {host} meets all requirements"),
             Some(words) => format!("member {name} at {host} is not ready: {words}"),
         },
-        (_, 0) => format!("member {name} at {host} is too old"),
+        (_, 0) => format!("member {name} at {host} runs an unsupported version of Kubernetes"),
         (_, n) => format!(
-            "member {name} at {host} lacks {n} of {} rights; foretide members add{place} grants them",
+            "member {name} at {host} lacks {n} of {} permissions; grant them with: foretide members add{place}",
             rights.len()
         ),
     };
-    Answer {
-        text: format!("{}{verdict}\n", screen.table(header, &rows)),
+    CommandOutput {
+        text: format!("{}{summary}\n", screen.table(header, &rows)),
         exit: if old || missing > 0 || unready.is_some() {
             Exit::Runtime
         } else {
             Exit::Ok
         },
-        ..Answer::default()
+        ..CommandOutput::default()
     }
 }
 
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named_and_fails() {
-        let deed = |verb| AccessReview {
+        let review = |verb| AccessReview {
             group: "apps",
             resource: "deployments/scale",
             verb,
@@ -168,7 +168,7 @@ mod tests {
         let found = Findings {
             version: (1, 36),
             unready: None,
-            rights: vec![(deed("get"), true), (deed("patch"), false)],
+            rights: vec![(review("get"), true), (review("patch"), false)],
         };
         let args = CheckArgs {
             name: "one".into(),
@@ -179,12 +179,12 @@ mod tests {
         let answer_to = |found: &Findings| answer(&args, "one.example", found, Screen::default());
         let shown = answer_to(&found);
         let expected = "\
-RIGHT                           STATE    FOR
-Kubernetes 1.36                 ok       1.33 or later is needed
-GET /readyz                     ok       telling its health
+PERMISSION                      STATE    FOR
+Kubernetes 1.36                 ok       1.33 or later is required
+GET /readyz                     ok       health checks
 get deployments/scale (apps)    ok       scaling
 patch deployments/scale (apps)  missing  scaling
-member one at one.example lacks 1 of 2 rights; foretide members add --place grants them
+member one at one.example lacks 1 of 2 permissions; grant them with: foretide members add --place
 ";
         assert_eq!((shown.text.as_str(), shown.exit), (expected, Exit::Runtime));
         let old = Findings {
@@ -204,7 +204,7 @@ member one at one.example lacks 1 of 2 rights; foretide members add --place gran
         };
         let shown = answer_to(&unready);
         assert_eq!(shown.exit, Exit::Runtime);
-        let verdict = "member one at one.example is not ready: etcd failed (HTTP 500)\n";
-        assert!(shown.text.ends_with(verdict), "{}", shown.text);
+        let summary = "member one at one.example is not ready: etcd failed (HTTP 500)\n";
+        assert!(shown.text.ends_with(summary), "{}", shown.text);
     }
 }

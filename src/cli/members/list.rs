@@ -8,10 +8,7 @@ use serde_json::{Value, json};
 use super::{HubArgs, unread};
 use crate::{
     adapters::members::{AdminClient, ListedMember, Unready},
-    cli::{
-        explain::Form,
-        output::{Answer, Failure, Screen, Side},
-    },
+    cli::output::{CommandOutput, Failure, Screen, Side, TextFormat},
     error::chain,
 };
 
@@ -23,27 +20,27 @@ const ASKED_AT_ONCE: usize = 64;
 pub(super) struct ListArgs {
     #[command(flatten)]
     hub: HubArgs,
-    /// Show what is written down and connect to no member
+    /// List the members without connecting to them
     #[arg(long)]
     offline: bool,
-    /// Form of the output
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
-    output: Form,
+    output: TextFormat,
 }
 
 /// Lists the members.
-pub(super) async fn run(args: &ListArgs, screen: Screen) -> Result<Answer, Failure> {
-    let hub = args.hub.desk().await?;
+pub(super) async fn run(args: &ListArgs, screen: Screen) -> Result<CommandOutput, Failure> {
+    let hub = args.hub.client().await?;
     let members = hub.members(&args.hub.settings()).await;
     let (mut members, missing) = members.map_err(|error| Failure::runtime(chain(&error)))?;
     if !args.offline {
         ask(&mut members, &args.hub.namespace).await;
     }
     let answer = match args.output {
-        Form::Text => Answer::text(text(&members, &args.hub, screen)),
-        Form::Json => Answer::json("Members", json!({"items": items(&members)})),
+        TextFormat::Text => CommandOutput::text(text(&members, &args.hub, screen)),
+        TextFormat::Json => CommandOutput::json("Members", json!({"items": items(&members)})),
     };
-    Ok(Answer {
+    Ok(CommandOutput {
         notes: unread(missing.as_ref()),
         ..answer
     })
@@ -54,7 +51,7 @@ async fn ask(members: &mut [ListedMember], namespace: &str) {
     let asked = members.iter().map(|member| async {
         let access = member.access.as_ref()?;
         let found = match AdminClient::for_member(access) {
-            Ok(desk) => desk.check_ready().await,
+            Ok(client) => client.check_ready().await,
             Err(error) => Err(Unready::Other(chain(&error))),
         };
         found.err()
@@ -69,7 +66,7 @@ async fn ask(members: &mut [ListedMember], namespace: &str) {
 fn problem(member: &ListedMember, unready: Option<Unready>, namespace: &str) -> Option<String> {
     let unready = unready.map(|unready| match (unready, &member.secret) {
         (Unready::Unauthorized, Some(secret)) => {
-            format!("refuses its credentials (HTTP 401); renew them in Secret {namespace}/{secret}")
+            format!("rejects its credentials (HTTP 401); renew them in Secret {namespace}/{secret}")
         }
         (unready, _) => unready.to_string(),
     });
@@ -192,7 +189,7 @@ two   -                 -         -       -      -                  data.kubecon
             (
                 member(Some("s"), None),
                 Some(Unready::Unauthorized),
-                Some("refuses its credentials (HTTP 401); renew them in Secret ns/s"),
+                Some("rejects its credentials (HTTP 401); renew them in Secret ns/s"),
             ),
             (
                 member(Some("s"), None),

@@ -17,7 +17,7 @@ const ROLE: &str = "foretide-member";
 
 /// What a Secret in the hub says about its member.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Enrolment {
+pub(super) struct MemberSecret {
     /// Name of the member.
     pub(super) name: String,
     /// Namespace of the Secret.
@@ -100,14 +100,14 @@ pub(super) fn kubeconfig(name: &str, server: &ApiServer, token: &str) -> Value {
 }
 
 /// The Secret in the hub, its kubeconfig encoded as the API stores it, or in clear text for people to complete.
-pub(super) fn in_hub(enrolment: &Enrolment, kubeconfig: &str, clear: bool) -> Value {
-    let Enrolment {
+pub(super) fn in_hub(member_secret: &MemberSecret, kubeconfig: &str, clear: bool) -> Value {
+    let MemberSecret {
         name,
         namespace,
         key,
         labels,
         annotations,
-    } = enrolment;
+    } = member_secret;
     let mut secret = json!({
         "apiVersion": "v1",
         "kind": "Secret",

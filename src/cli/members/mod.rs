@@ -10,7 +10,7 @@ mod manifests;
 use std::path::PathBuf;
 
 use self::{add::AddArgs, check::CheckArgs, list::ListArgs};
-use super::output::{Answer, Failure, Screen};
+use super::output::{CommandOutput, Failure, Screen};
 use crate::{
     adapters::{
         kube::ConnectError,
@@ -33,11 +33,11 @@ pub struct MembersArgs {
 
 #[derive(Debug, Clone, clap::Subcommand)]
 enum Command {
-    /// Enrol a cluster: an account with the least rights in it, and a Secret for it in the hub
+    /// Add a cluster: create an account with least privileges in it, and a Secret with its kubeconfig in the hub
     Add(Box<AddArgs>),
     /// List the members of a hub
     List(ListArgs),
-    /// Connect to a member as the hub does, and say right by right what is missing
+    /// Connect to a member as the hub does, and report each missing permission
     Check(CheckArgs),
 }
 
@@ -59,7 +59,7 @@ struct HubArgs {
     /// Key of the kubeconfig in a Secret, as --member-secret-key of the controller
     #[arg(long, value_name = "KEY", default_value = MEMBER_SECRET_KEY, value_parser = secret_key)]
     secret_key: String,
-    /// Let members be on this machine, as --member-allow-loopback of the controller
+    /// Allow members on this machine, as --member-allow-loopback of the controller
     #[arg(long)]
     allow_loopback: bool,
 }
@@ -84,7 +84,7 @@ fn secret_key(text: &str) -> Result<String, String> {
 fn unread(error: Option<&ClusterError>) -> String {
     error.map_or_else(String::new, |error| {
         let cause = chain(error);
-        format!("warning: members of ClusterProfiles are left out: {cause}\n")
+        format!("warning: members of ClusterProfiles are not listed: {cause}\n")
     })
 }
 
@@ -92,7 +92,7 @@ fn unread(error: Option<&ClusterError>) -> String {
 ///
 /// # Errors
 /// A cluster cannot be reached or refuses, or a kubeconfig cannot be used.
-pub(super) fn run(args: &MembersArgs, screen: Screen) -> Result<Answer, Failure> {
+pub(super) fn run(args: &MembersArgs, screen: Screen) -> Result<CommandOutput, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -107,10 +107,10 @@ pub(super) fn run(args: &MembersArgs, screen: Screen) -> Result<Answer, Failure>
 // === impl HubArgs ===
 
 impl HubArgs {
-    async fn desk(&self) -> Result<AdminClient, Failure> {
+    async fn client(&self) -> Result<AdminClient, Failure> {
         let file = self.hub_kubeconfig.as_deref();
-        let desk = AdminClient::open(file, self.hub_context.as_deref()).await;
-        desk.map_err(|error| unconnected(&error, "--hub-kubeconfig or --hub-context"))
+        let client = AdminClient::open(file, self.hub_context.as_deref()).await;
+        client.map_err(|error| unconnected(&error, "--hub-kubeconfig or --hub-context"))
     }
 
     fn settings(&self) -> MemberSettings {
@@ -129,5 +129,5 @@ impl HubArgs {
 fn unconnected(error: &ConnectError, flags: &str) -> Failure {
     let cause = std::error::Error::source(error).map(|source| format!(": {source}"));
     let cause = cause.unwrap_or_default();
-    Failure::runtime(format!("{error}{cause}; name one that works with {flags}"))
+    Failure::runtime(format!("{error}{cause}; select another one with {flags}"))
 }

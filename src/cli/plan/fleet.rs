@@ -7,7 +7,7 @@ use super::PlanArgs;
 use crate::{
     api::spec::FleetSpec,
     cli::{
-        assign::{self, Assignment, clusters::Clusters},
+        assign::{self, Assignment, NamedFleet, clusters::Clusters},
         output::Failure,
         validate::Accepted,
     },
@@ -22,13 +22,13 @@ use crate::{
 };
 
 /// A fleet to be planned.
-pub(super) struct Fleet {
+pub(super) struct FleetPlan {
     name: String,
     spec: FleetSpec,
     clusters: Clusters,
 }
 
-impl Fleet {
+impl FleetPlan {
     /// The fleet that was asked for; none for an autoscaler of one cluster, and for one cluster of a fleet that is not
     /// divided.
     ///
@@ -36,25 +36,25 @@ impl Fleet {
     /// Clusters are given without a fleet that is divided, or the other way round, or cannot be read.
     pub(super) fn of(accepted: &Accepted, args: &PlanArgs) -> Result<Option<Self>, Failure> {
         let (fdhpa, spec, clusters) = match (accepted, &args.clusters) {
-            (Accepted::One(..), None) => return Ok(None),
-            (Accepted::One(..), Some(_)) => {
+            (Accepted::Ehpa(..), None) => return Ok(None),
+            (Accepted::Ehpa(..), Some(_)) => {
                 let message =
                     "--clusters is for a FederatedHPA; this is an EffectiveHorizontalPodAutoscaler";
                 return Err(Failure::usage(message));
             }
-            (Accepted::Fleet(_, spec), None) if !divides(spec) => return Ok(None),
-            (Accepted::Fleet(_, spec), Some(_)) if !divides(spec) => {
+            (Accepted::Fdhpa(_, spec), None) if !divides(spec) => return Ok(None),
+            (Accepted::Fdhpa(_, spec), Some(_)) if !divides(spec) => {
                 return Err(Failure::usage(
                     "--clusters is for policies that divide; under Duplicated each cluster decides from its own \
                      demand, so leave it out to plan one of them from its history, or see the bounds with \
                      `foretide assign`",
                 ));
             }
-            (Accepted::Fleet(..), None) => {
-                let message = "--clusters FILE is needed: the clusters of the FederatedHPA, as in examples/clusters.yaml";
+            (Accepted::Fdhpa(..), None) => {
+                let message = "--clusters FILE is required: the clusters of the FederatedHPA, as in examples/clusters.yaml";
                 return Err(Failure::usage(message));
             }
-            (Accepted::Fleet(fdhpa, spec), Some(clusters)) => (fdhpa, spec, clusters),
+            (Accepted::Fdhpa(fdhpa, spec), Some(clusters)) => (fdhpa, spec, clusters),
         };
         Ok(Some(Self {
             name: fdhpa.metadata.name.clone().unwrap_or_default(),
@@ -75,7 +75,8 @@ impl Fleet {
     /// A cluster's demand cannot be told.
     pub(super) fn divided(
         self,
-        (workload, seen): (&Workload, &Inputs),
+        workload: &Workload,
+        seen: &Inputs,
         decision: &Decision,
         demand: Option<f64>,
     ) -> Result<Assignment, Failure> {
@@ -86,8 +87,11 @@ impl Fleet {
             floor: self.floor(workload, seen, decision),
             desired: Some(decision.desired),
         };
-        let named = (self.name, self.spec);
-        Ok(Assignment::first(named, members, total, decision.at))
+        let fleet = NamedFleet {
+            name: self.name,
+            spec: self.spec,
+        };
+        Ok(Assignment::first(fleet, members, total, decision.at))
     }
 
     /// What forecast, cron windows and the metrics of the fleet ask for.
@@ -106,20 +110,23 @@ impl Fleet {
         };
         let mut seen = seen.clone();
         seen.observation.readings = readings;
-        let memory = History::default();
-        let (decision, _) = decide(&workload, &seen, &memory, &Settings::default(), decision.at);
+        let history = History::default();
+        let (decision, _) = decide(
+            &workload,
+            &seen,
+            &history,
+            &Settings::default(),
+            decision.at,
+        );
         Some(decision.desired)
     }
 }
 
 /// What is taken for granted where one cluster of a fleet is planned.
 pub(super) fn assumed_of_one(spec: &FleetSpec) -> Vec<String> {
-    let one =
-        "one cluster of the fleet and its own history, for under Duplicated each decides by itself";
+    let one = "one cluster of the fleet and its own history: under Duplicated each cluster decides by itself";
     let of_all = spec.scopes.iter().map(|metric| {
-        format!(
-            "{metric} left out, which is measured for the whole fleet and divided by its clusters"
-        )
+        format!("{metric} ignored: it is measured for the fleet and divided over its clusters")
     });
     std::iter::once(one.to_owned()).chain(of_all).collect()
 }
@@ -176,9 +183,10 @@ mod tests {
         let fdhpa = serde_json::from_value(fdhpa).unwrap();
         let period = SignedDuration::from_secs(15);
         let spec = spec::fleet(&fdhpa, &Zone::utc(), period, &Settings::default()).unwrap();
-        let left_out = "external.queue left out, which is measured for the whole fleet and divided by its clusters";
+        let left_out =
+            "external.queue ignored: it is measured for the fleet and divided over its clusters";
         assert_eq!(assumed_of_one(&spec)[1..], [left_out]);
-        let (_, workload) = super::super::one_of(fdhpa, &spec);
+        let workload = super::super::one_cluster_of(fdhpa, &spec).workload;
         let metrics = workload.metrics.iter().map(MetricSpec::identifier);
         assert_eq!(metrics.collect::<Vec<_>>(), ["resource.cpu"]);
     }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::{Failure, outlook::Outlook};
 use crate::{
-    cli::{inputs::requests_unknown, template::Template},
+    cli::{inputs::requests_unknown, template::WorkloadTemplate},
     domain::{
         Observation, Replicas, Scale,
         demand::{self, TargetError},
@@ -17,25 +17,37 @@ use crate::{
     sim::measure,
 };
 
+/// A number of replicas that is known, and half a sentence on where it comes from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct GivenReplicas {
+    pub(super) replicas: Replicas,
+    pub(super) origin: &'static str,
+}
+
 /// An observation, and what had to be assumed for it.
 #[derive(Debug)]
-pub(super) struct Scene {
+pub(super) struct AssumedState {
     pub(super) observation: Observation,
     pub(super) assumptions: Vec<String>,
 }
 
-/// The workload at the moment of the decision, with as many pods as are `told` (and by whom), else as many as it needs.
+/// The workload at the moment of the decision, with the `given` number of pods, or else as many as the demand needs.
 ///
 /// # Errors
 /// A utilization is asked for, and nothing says what the pods request.
-pub(super) fn set(
-    template: &Template,
-    (workload, outlooks): (&Workload, &[Outlook]),
-    told: Option<(Replicas, &'static str)>,
+pub(super) fn assume(
+    template: &WorkloadTemplate,
+    workload: &Workload,
+    outlooks: &[Outlook],
+    given: Option<GivenReplicas>,
     at: Timestamp,
-) -> Result<Scene, Failure> {
+) -> Result<AssumedState, Failure> {
     let needed = needed(template, workload, outlooks, at)?;
-    let (replicas, why) = told.unwrap_or((needed, "what this demand needs"));
+    let given = given.unwrap_or(GivenReplicas {
+        replicas: needed,
+        origin: "enough for the demand",
+    });
+    let GivenReplicas { replicas, origin } = given;
     let pods: Vec<_> = (1..=replicas.get())
         .map(|index| {
             let name = format!("{}-{index}", workload.target.name);
@@ -59,11 +71,11 @@ pub(super) fn set(
         "pods"
     };
     let mut assumptions = vec![format!(
-        "{replicas} {noun}, {why}, ready; {}",
-        template.told_by
+        "{replicas} {noun} ({origin}), all ready; {}",
+        template.origin
     )];
     assumptions.extend(outlooks.iter().map(|outlook| shared(outlook, at)));
-    assumptions.push("no earlier decisions to look back on".to_owned());
+    assumptions.push("no earlier decisions".to_owned());
     let observation = Observation {
         scale: Scale {
             spec: replicas,
@@ -73,7 +85,7 @@ pub(super) fn set(
         unseen: Replicas::ZERO,
         pods,
     };
-    Ok(Scene {
+    Ok(AssumedState {
         observation,
         assumptions,
     })
@@ -85,19 +97,23 @@ fn shared(outlook: &Outlook, at: Timestamp) -> String {
         Some(demand) => {
             let demand = Unit::of_metric(&metric).amount(demand);
             format!(
-                "{metric} at {demand} in total, shared evenly: the latest of {}",
+                "{metric} at {demand} in total, divided evenly over the pods: the latest value of {}",
                 outlook.file
             )
         }
         None => format!(
-            "{metric} unavailable: the last value of {} is too old at {at}",
+            "{metric} unavailable: the last value of {} runs an unsupported version of Kubernetes at {at}",
             outlook.file
         ),
     }
 }
 
 /// The demand in replicas, the largest over the metrics; none while one of them cannot be told.
-pub(super) fn demand(template: &Template, outlooks: &[Outlook], at: Timestamp) -> Option<f64> {
+pub(super) fn demand(
+    template: &WorkloadTemplate,
+    outlooks: &[Outlook],
+    at: Timestamp,
+) -> Option<f64> {
     let one = [template.pod.serving("one", at)];
     let each = outlooks.iter().map(|outlook| {
         let target = demand::target(&outlook.metric, &one, None).ok()?;
@@ -110,7 +126,7 @@ pub(super) fn demand(template: &Template, outlooks: &[Outlook], at: Timestamp) -
 
 /// How many pods the demand needs, within the bounds and at least one.
 fn needed(
-    template: &Template,
+    template: &WorkloadTemplate,
     workload: &Workload,
     outlooks: &[Outlook],
     at: Timestamp,

@@ -33,7 +33,7 @@ pub(super) struct Outlook {
     pub(super) file: String,
     /// What was recorded until then.
     pub(super) past: Vec<Sample>,
-    /// The total demand then; absent if the last value is too old.
+    /// The total demand then; absent if the last value runs an unsupported version of Kubernetes.
     pub(super) demand: Option<f64>,
     /// Absent without a prediction in the spec.
     pub(super) forecast: Option<Result<Forecast, Refused>>,

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use super::{Plan, outlook::Outlook};
+use super::{PlanReport, outlook::Outlook};
 use crate::{
     api::status::{decision_status, window_status},
     cli::{
@@ -33,7 +33,7 @@ const PICTURE: Size = Size {
 };
 
 /// The whole plan for people.
-pub(super) fn text(plan: &Plan, screen: Screen) -> String {
+pub(super) fn text(plan: &PlanReport, screen: Screen) -> String {
     let status = decision_status(&plan.decision);
     let mut blocks = vec![heading(plan, screen)];
     blocks.extend(
@@ -61,10 +61,13 @@ pub(super) fn text(plan: &Plan, screen: Screen) -> String {
     blocks.join("\n")
 }
 
-fn heading(plan: &Plan, screen: Screen) -> String {
+fn heading(plan: &PlanReport, screen: Screen) -> String {
     let workload = &plan.workload;
     let fleet = plan.division.as_ref();
-    let mode = fleet.map_or_else(|| workload.mode_in_force(), |fleet| fleet.fleet.policy.mode);
+    let mode = fleet.map_or_else(
+        || workload.mode_in_force(),
+        |fleet| fleet.fleet.spec.policy.mode,
+    );
     let strategy = match (workload.strategy, mode) {
         (Strategy::Preview, _) => "Preview",
         (Strategy::Auto, Mode::Delegated) => "Auto, Delegated",
@@ -84,7 +87,7 @@ fn heading(plan: &Plan, screen: Screen) -> String {
     )
 }
 
-fn picture(plan: &Plan, outlook: &Outlook, screen: Screen) -> String {
+fn picture(plan: &PlanReport, outlook: &Outlook, screen: Screen) -> String {
     let from = plan.at.checked_sub(PAST).unwrap_or(Timestamp::MIN);
     let past: Vec<Sample> = outlook
         .past
@@ -162,7 +165,7 @@ fn scale(value: f64, unit: Unit) -> String {
 }
 
 /// Proposals that are absent for a reason with something to say.
-fn troubles(plan: &Plan, screen: Screen) -> String {
+fn troubles(plan: &PlanReport, screen: Screen) -> String {
     let absent = plan
         .decision
         .proposals
@@ -184,13 +187,13 @@ fn troubles(plan: &Plan, screen: Screen) -> String {
 }
 
 /// What was taken for granted, a line each, and what the forecaster has to say about its work.
-fn assumptions(plan: &Plan, screen: Screen) -> String {
+fn assumptions(plan: &PlanReport, screen: Screen) -> String {
     let notes = plan
         .outlooks
         .iter()
         .filter_map(made)
         .flat_map(Forecast::notes);
-    let notes = notes.map(|note| format!("about the forecast: {note}"));
+    let notes = notes.map(|note| format!("note on the forecast: {note}"));
     let assumed = plan
         .assumptions
         .iter()
@@ -207,7 +210,7 @@ fn assumptions(plan: &Plan, screen: Screen) -> String {
 }
 
 /// The whole plan for programs: `decision` and `windows` as in an autoscaler's status.
-pub(super) fn json(plan: &Plan) -> Value {
+pub(super) fn json(plan: &PlanReport) -> Value {
     let (ehpa, workload) = (&plan.ehpa, &plan.workload);
     json!({
         "metadata": { "name": ehpa.name_any(), "namespace": ehpa.namespace() },

@@ -72,7 +72,7 @@ impl Canvas {
     }
 
     /// Sets the dot in column `x` and row `y`, counted from the bottom; of a band every second column is left out.
-    pub(super) fn set(&mut self, (x, y): (usize, usize), dot: Dot) {
+    pub(super) fn set(&mut self, x: usize, y: usize, dot: Dot) {
         let (across, down) = self.dots;
         if dot == Dot::Band && !x.is_multiple_of(across) {
             return;
@@ -86,7 +86,7 @@ impl Canvas {
     }
 
     /// A piece of a line that stands on row `height` from the bottom, over whatever is there.
-    pub(super) fn line(&mut self, (column, height): (usize, usize), piece: Piece, short: bool) {
+    pub(super) fn line(&mut self, column: usize, height: usize, piece: Piece, short: bool) {
         let row = self.size.rows.saturating_sub(height + 1);
         if let Some(cell) = self.cells.get_mut(row * self.size.columns + column) {
             cell.ink = Ink::Capacity { piece, short };

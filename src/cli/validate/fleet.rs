@@ -45,7 +45,7 @@ pub(super) fn meant(path: &str) -> Option<&'static str> {
 }
 
 /// Everything that may surprise.
-pub(super) fn remarks(fdhpa: &FederatedHPA, fleet: &FleetSpec) -> Vec<Found> {
+pub(super) fn diagnostics(fdhpa: &FederatedHPA, fleet: &FleetSpec) -> Vec<Found> {
     let mut found = without_effect(fdhpa, fleet.policy.kind);
     let preferences = &fdhpa.spec.federated_hpa_assignment;
     let preferences = preferences.cluster_autoscaling_preference.iter().flatten();
@@ -129,7 +129,7 @@ fn about_preference(
     {
         found.push(warning(
             &format!("{path}.autoscalingMinThreshold"),
-            format!("autoscalingMinThreshold {min} wins over spec.maxReplicas, which is {most}"),
+            format!("autoscalingMinThreshold {min} takes precedence over spec.maxReplicas, which is {most}"),
         ));
     }
     found
@@ -143,7 +143,7 @@ fn about_clusters(fleet: &FleetSpec) -> Vec<Found> {
         .iter()
         .filter(|name| affinity.exclude.contains(name));
     if let Some(name) = both.next() {
-        let message = format!("{name} is excluded, although clusterNames has it");
+        let message = format!("{name} is in both clusterNames and exclude, so it is excluded");
         found.push(warning("spec.clusterAffinity.exclude", message));
     }
     let most = fleet.policy.bounds.max;
@@ -155,7 +155,7 @@ fn about_clusters(fleet: &FleetSpec) -> Vec<Found> {
     }
     let weighs = |preference: &Preference| preference.weight.is_some();
     if fleet.policy.kind == Kind::StaticWeighted && !fleet.policy.preferences.iter().any(weighs) {
-        let message = "no cluster has a staticWeight, so all weigh the same";
+        let message = "no cluster has a staticWeight, so all clusters have the same weight";
         found.push(warning(ASSIGNMENT, message));
     }
     found
@@ -166,13 +166,13 @@ fn about_counts(fdhpa: &FederatedHPA, fleet: &FleetSpec) -> Vec<Found> {
     if fdhpa.spec.autoscaling.min_replicas == Some(0) {
         found.push(warning(
             "spec.minReplicas",
-            "minReplicas 0 counts as 1: a fleet keeps one replica at least",
+            "minReplicas 0 counts as 1: a fleet keeps at least one replica",
         ));
     }
     let direct =
         fleet.policy.mode == Mode::Direct && fleet.workload.mode_in_force() != Mode::Direct;
     if direct {
-        let message = "every metric is measured for the fleet, so the controller writes the scale of the members itself (Direct)";
+        let message = "every metric has fleet scope, so the controller writes the scale of the members itself (mode Direct)";
         let path = if fdhpa.spec.metric_scope.is_some() {
             "spec.metricScope"
         } else {

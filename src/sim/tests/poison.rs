@@ -198,16 +198,16 @@ fn predicting() -> Workload {
     }
 }
 
-fn true_course() -> Course {
+fn true_course() -> Environment {
     let minutes = BEGIN_MINUTE - 10..=BEGIN_MINUTE + MINUTES;
     let samples = minutes.map(|minute| Sample {
         at: at(minute),
         value: demand(minute),
     });
-    let mut course = course(&[], 2);
-    course.tracks[0].recording = Recording::new(samples.collect());
-    course.begin = at(BEGIN_MINUTE);
-    course
+    let mut environment = environment(&[], 2);
+    environment.metrics[0].recording = Recording::new(samples.collect());
+    environment.begin = at(BEGIN_MINUTE);
+    environment
 }
 
 /// What one minute's state leads to, with the forecast and without it.
@@ -219,11 +219,11 @@ struct Fork {
     /// There is no prediction, and never was.
     never: Decision,
     /// Whether there is a forecast now or one that is still held.
-    foreseen: bool,
+    forecast_replicas: bool,
 }
 
 fn fork(run: &mut Run<'_>) -> Fork {
-    run.fleet.advance(run.now);
+    run.pods.advance(run.now);
     let seen = run.seen();
     let decided = |workload: &Workload, seen: &Inputs, history: &History| {
         decide(workload, seen, history, &run.settings, run.now).0
@@ -243,25 +243,31 @@ fn fork(run: &mut Run<'_>) -> Fork {
         with: decided(&run.workload, &seen, &run.history),
         refused: decided(&run.workload, &refused, &run.history),
         never: decided(&plain(run.workload.clone()), &never, &bare),
-        foreseen: seen.forecasts.iter().any(|f| f.outcome.is_ok())
+        forecast_replicas: seen.forecasts.iter().any(|f| f.outcome.is_ok())
             || run.history.floors.iter().any(|f| f.raw > n(0)),
     }
 }
 
 /// Runs a workload on true readings and a poisoned history, and looks at every minute.
 fn survives(dose: Dose, algorithm: &Algorithm) -> Result<u32, TestCaseError> {
-    let course = true_course();
-    let poisoned = Track {
+    let environment = true_course();
+    let poisoned = RecordedMetric {
         metric: queue(),
         recording: Recording::new(dose.samples()),
     };
-    let built: Built = Ok(algorithm.clone().build().unwrap());
-    let mut run = Run::new(&course, predicting(), Vec::new());
-    let spans = (STEP, LeadTime::of(None, Some(course.start_up)));
-    run.foresights = vec![Foresight::new(&poisoned, built, spans, course.begin)];
-    let mut plain = Run::new(&course, plain(predicting()), Vec::new());
+    let built: BuiltForecaster = Ok(algorithm.clone().build().unwrap());
+    let mut run = Run::new(&environment, predicting(), Vec::new());
+    let lead_time = LeadTime::of(None, Some(environment.start_up));
+    run.forecasters = vec![MetricForecaster::new(
+        &poisoned,
+        built,
+        STEP,
+        lead_time,
+        environment.begin,
+    )];
+    let mut plain = Run::new(&environment, plain(predicting()), Vec::new());
     let ceiling = dose.ceiling(algorithm, run.workload.bounds);
-    let (mut asked, mut asked_without, mut foreseen) = (0, 0, 0);
+    let (mut asked, mut asked_without, mut forecast_replicas) = (0, 0, 0);
     for minute in 0..MINUTES {
         let fork = fork(&mut run);
         let (with, without) = (fork.with.desired, fork.never.desired);
@@ -279,7 +285,7 @@ fn survives(dose: Dose, algorithm: &Algorithm) -> Result<u32, TestCaseError> {
             fork
         );
         prop_assert!(
-            fork.foreseen || with == without,
+            fork.forecast_replicas || with == without,
             "minute {}: {:?}",
             minute,
             fork
@@ -299,13 +305,13 @@ fn survives(dose: Dose, algorithm: &Algorithm) -> Result<u32, TestCaseError> {
                 fork
             );
         }
-        foreseen += u32::from(fork.foreseen);
+        forecast_replicas += u32::from(fork.forecast_replicas);
         asked += run.minute().0.asked.get();
         asked_without += plain.minute().0.asked.get();
     }
     let most = asked_without + ceiling.get() * u32::try_from(MINUTES).unwrap();
     prop_assert!(asked <= most, "{} replica-minutes, at most {}", asked, most);
-    Ok(foreseen)
+    Ok(forecast_replicas)
 }
 
 proptest! {
@@ -339,7 +345,7 @@ fn a_history_that_is_only_bruised_is_still_forecast_from() {
         dose(Poison::Reversed, 0),
         dose(Poison::Doubled, 0),
     ] {
-        let foreseen = survives(dose, &algorithms()[0]).unwrap();
-        assert_eq!(i64::from(foreseen), MINUTES, "{dose:?}");
+        let forecast_replicas = survives(dose, &algorithms()[0]).unwrap();
+        assert_eq!(i64::from(forecast_replicas), MINUTES, "{dose:?}");
     }
 }

@@ -41,7 +41,7 @@ fn budgets(assignment: &Value) -> Vec<(&str, u64, u64)> {
 #[test]
 fn an_assignment_shows_clusters_division_and_decisions_in_80_columns() {
     for policy in POLICIES {
-        let text = answer(&assign(policy)).unwrap().text;
+        let text = run(&assign(policy)).unwrap().text;
         assert_narrow(&text);
         matches_snapshot(&format!("assign-{policy}.txt"), &text);
     }
@@ -57,7 +57,7 @@ fn the_proposals_weights_divide_ten_into_one_four_and_five() {
 }
 
 #[test]
-fn clusters_that_take_no_part_say_why() {
+fn excluded_clusters_have_a_reason() {
     let assignment = as_json(&format!("{} -o json", assign("prioritized")));
     let clusters = assignment["clusters"].as_array().unwrap();
     let outside: Vec<_> = clusters
@@ -70,8 +70,8 @@ fn clusters_that_take_no_part_say_why() {
 }
 
 #[test]
-fn a_second_step_goes_on_from_the_first() {
-    let first = answer(&format!("{} -o json", assign("prioritized"))).unwrap();
+fn a_second_assignment_continues_from_the_first() {
+    let first = run(&format!("{} -o json", assign("prioritized"))).unwrap();
     let path = std::env::temp_dir().join(format!("foretide-first-{}.json", std::process::id()));
     std::fs::write(&path, &first.text).unwrap();
     let first: Value = serde_json::from_str(&first.text).unwrap();
@@ -87,17 +87,17 @@ fn a_second_step_goes_on_from_the_first() {
     let expected = [("frankfurt", 6, 16), ("munich", 2, 4), ("cloud-eu", 1, 20)];
     assert_eq!(budgets(&second), expected, "{second:#}");
     assert_eq!(budgets(&first)[1], ("munich", 2, 6));
-    let message = "--at 2026-03-02T11:00:00Z is before the answer of --after, which is of 2026-03-02T12:00:00Z";
+    let message = "--at 2026-03-02T11:00:00Z is before the time of --after, 2026-03-02T12:00:00Z";
     assert_eq!(early, (Exit::Usage, message.to_owned()));
 }
 
 #[test]
-fn what_an_assignment_lacks_is_said() {
+fn a_missing_input_of_assign_is_reported() {
     for (line, exit, expected) in [
         (
             format!("assign -f examples/php-apache.yaml {CLUSTERS}"),
             Exit::Invalid,
-            "no FederatedHPA in the manifests; name its file with -f",
+            "no FederatedHPA in the manifests; add its file with -f",
         ),
         (
             format!("assign -f examples --name nobody {CLUSTERS}"),
@@ -115,7 +115,7 @@ fn what_an_assignment_lacks_is_said() {
         (
             format!("plan -f examples/federated-prioritized.yaml --csv {HISTORY}"),
             Exit::Usage,
-            "--clusters FILE is needed: the clusters of the FederatedHPA, as in examples/clusters.yaml",
+            "--clusters FILE is required: the clusters of the FederatedHPA, as in examples/clusters.yaml",
         ),
         (
             format!(
@@ -135,7 +135,7 @@ fn what_an_assignment_lacks_is_said() {
         (
             format!("backtest -f examples/federated-prioritized.yaml --csv {HISTORY}"),
             Exit::Invalid,
-            "no EffectiveHorizontalPodAutoscaler in the manifests; name its file with -f",
+            "no EffectiveHorizontalPodAutoscaler in the manifests; add its file with -f",
         ),
     ] {
         assert_eq!(failure(&line), (exit, expected.to_owned()), "{line}");
@@ -149,7 +149,7 @@ const PLAN_FLEET: &str = "plan -f examples/federated-prioritized.yaml -f example
      --csv examples/history/php-apache-cpu.csv --clusters examples/clusters.yaml --at 2026-03-05T16:40:00Z";
 
 #[test]
-fn where_nothing_is_divided_one_cluster_is_planned() {
+fn a_duplicated_fleet_is_planned_as_one_cluster() {
     let line = PLAN_FLEET.replace("prioritized", "duplicated");
     let line = line.replace("--clusters examples/clusters.yaml", "");
     let plan = as_json(&format!("{line} --replicas 4 -o json"));
@@ -166,8 +166,8 @@ fn where_nothing_is_divided_one_cluster_is_planned() {
 }
 
 #[test]
-fn a_plan_of_a_fleet_decides_the_whole_and_divides_it() {
-    let text = answer(PLAN_FLEET).unwrap().text;
+fn a_plan_of_a_fleet_decides_its_total_and_divides_it() {
+    let text = run(PLAN_FLEET).unwrap().text;
     assert_narrow(&text);
     matches_snapshot("plan-fleet.txt", &text);
 }
@@ -191,15 +191,15 @@ fn a_plan_of_a_fleet_as_json_divides_its_own_floor() {
 }
 
 #[test]
-fn what_is_wrong_or_odd_about_a_fleet_is_said_with_file_line_and_field() {
-    let answer = answer("validate -f tests/it/manifests/broken-fleet.yaml").unwrap();
-    assert_eq!(answer.exit, Exit::Invalid);
-    matches_snapshot("validate-fleet.txt", &answer.text);
+fn validation_of_a_fleet_names_file_line_and_field() {
+    let output = run("validate -f tests/it/manifests/broken-fleet.yaml").unwrap();
+    assert_eq!(output.exit, Exit::Invalid);
+    matches_snapshot("validate-fleet.txt", &output.text);
 }
 
 #[test]
 fn a_fleets_status_is_explained_with_a_sentence_for_each_cluster() {
-    let text = answer("explain -f tests/it/manifests/explained-fleet.yaml")
+    let text = run("explain -f tests/it/manifests/explained-fleet.yaml")
         .unwrap()
         .text;
     assert_narrow(&text);
@@ -221,11 +221,11 @@ fn a_fleets_status_is_explained_with_a_sentence_for_each_cluster() {
 }
 
 #[test]
-fn a_file_to_explain_holds_one_object_of_ours() {
+fn a_file_to_explain_holds_one_autoscaler() {
     let (exit, message) = failure("explain -f examples/php-apache-deployment.yaml");
     assert_eq!(exit, Exit::Invalid);
-    let expected = "expected one object of ours (EffectiveHorizontalPodAutoscaler, FederatedHPA or \
-                    TimeSeriesPrediction), found Deployment";
+    let expected = "expected one EffectiveHorizontalPodAutoscaler, FederatedHPA or \
+                    TimeSeriesPrediction, found Deployment";
     assert_eq!(message, expected);
 }
 

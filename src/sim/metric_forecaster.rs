@@ -6,7 +6,7 @@ use std::{collections::VecDeque, sync::Arc};
 use foretide_models::{Forecast, Forecaster, Prediction, Series};
 use jiff::{SignedDuration, Timestamp};
 
-use super::{MINUTE, Track};
+use super::{MINUTE, RecordedMetric};
 use crate::domain::{
     demand,
     forecast::{ForecastReading, Predicted, Refused, forecast_length},
@@ -17,8 +17,8 @@ use crate::domain::{
 
 /// A forecaster at work on one metric.
 #[derive(Debug)]
-pub(super) struct Foresight<'a> {
-    track: &'a Track,
+pub(super) struct MetricForecaster<'a> {
+    recorded: &'a RecordedMetric,
     window: SignedDuration,
     lead_time: LeadTime,
     /// How far the path reaches at least, for whoever looks at it.
@@ -27,18 +27,19 @@ pub(super) struct Foresight<'a> {
     series: Series,
     next: Timestamp,
     latest: Result<Forecast, Refused>,
-    /// What was foretold for the minutes of the lead time to come, by when they begin.
-    foretold: VecDeque<Prediction>,
+    /// What was forecast_for for the minutes of the lead time to come, by when they begin.
+    forecast_for: VecDeque<Prediction>,
 }
 
-// === impl Foresight ===
+// === impl MetricForecaster ===
 
-impl<'a> Foresight<'a> {
+impl<'a> MetricForecaster<'a> {
     /// A forecaster that has seen nothing yet, or why there is none.
     pub(super) fn new(
-        track: &'a Track,
+        recorded: &'a RecordedMetric,
         forecaster: Result<Box<dyn Forecaster>, Refused>,
-        (window, lead_time): (SignedDuration, LeadTime),
+        window: SignedDuration,
+        lead_time: LeadTime,
         begin: Timestamp,
     ) -> Self {
         let (forecaster, refused) = match forecaster {
@@ -48,14 +49,14 @@ impl<'a> Foresight<'a> {
         let series = forecaster.as_ref().map_or_else(
             || Series::from_values(begin, SignedDuration::ZERO, Vec::new()),
             |f| {
-                track
+                recorded
                     .recording
                     .series(f.sample_interval(), f.history_length(), begin)
             },
         );
         let pending = || Refused::new(Reason::Pending, "no forecast has been computed yet");
         Self {
-            track,
+            recorded,
             window,
             lead_time,
             ahead: SignedDuration::ZERO,
@@ -63,7 +64,7 @@ impl<'a> Foresight<'a> {
             series,
             next: begin,
             latest: Err(refused.unwrap_or_else(pending)),
-            foretold: VecDeque::new(),
+            forecast_for: VecDeque::new(),
         }
     }
 
@@ -78,7 +79,7 @@ impl<'a> Foresight<'a> {
     }
 
     /// Asks for paths of at least this length.
-    pub(super) fn look_ahead(&mut self, ahead: SignedDuration) {
+    pub(super) fn extend_to(&mut self, ahead: SignedDuration) {
         self.ahead = ahead;
     }
 
@@ -90,12 +91,12 @@ impl<'a> Foresight<'a> {
         now: Timestamp,
     ) -> ForecastReading {
         self.refresh(now);
-        self.foretell(now);
+        self.remember_forecast(now);
         let grounds = self
             .latest()
             .map(|forecast| ForecastDetails::of(forecast, self.lead_time, 0.0));
         ForecastReading {
-            name: self.track.metric.identifier(),
+            name: self.recorded.metric.identifier(),
             outcome: self.predicted(pods, template, now),
             details: grounds,
         }
@@ -106,7 +107,7 @@ impl<'a> Foresight<'a> {
             return;
         };
         let step = forecaster.sample_interval();
-        let recording = &self.track.recording;
+        let recording = &self.recorded.recording;
         recording.extend(&mut self.series, forecaster.history_length(), now);
         let horizon = forecast_length(self.window, step).max(self.ahead);
         let made = forecaster.forecast(&self.series, horizon);
@@ -117,20 +118,27 @@ impl<'a> Foresight<'a> {
     }
 
     /// What was forecast for the minute that begins at `at`, a lead time before, in the unit of the metric.
-    pub(super) fn foretold(&self, at: Timestamp) -> Option<Prediction> {
-        self.foretold.front().copied().filter(|made| made.at == at)
+    pub(super) fn forecast_for(&self, at: Timestamp) -> Option<Prediction> {
+        self.forecast_for
+            .front()
+            .copied()
+            .filter(|made| made.at == at)
     }
 
     /// Keeps what is forecast for the minute that begins a lead time from now, and forgets those that are over.
-    fn foretell(&mut self, now: Timestamp) {
-        while self.foretold.pop_front_if(|made| made.at < now).is_some() {}
+    fn remember_forecast(&mut self, now: Timestamp) {
+        while self
+            .forecast_for
+            .pop_front_if(|made| made.at < now)
+            .is_some()
+        {}
         let Some(at) = now.checked_add(self.lead_time.span).ok() else {
             return;
         };
         let end = at.checked_add(MINUTE).unwrap_or(Timestamp::MAX);
         let forecast = self.latest().filter(|made| now <= made.valid_until());
         let made = forecast.and_then(|made| made.samples().take_while(|p| p.at <= end).last());
-        self.foretold
+        self.forecast_for
             .extend(made.map(|made| Prediction { at, ..made }));
     }
 
@@ -141,7 +149,7 @@ impl<'a> Foresight<'a> {
         now: Timestamp,
     ) -> Result<Predicted, Refused> {
         let forecast = self.latest.as_ref().map_err(Clone::clone)?;
-        let target = demand::target(&self.track.metric, pods, Some(template))
+        let target = demand::target(&self.recorded.metric, pods, Some(template))
             .map_err(|error| Refused::new(Reason::NotForecastable, error.to_string()))?;
         let value = forecast.demand(now, self.window).ok_or_else(|| {
             let message = "the forecast has expired and was not refreshed";

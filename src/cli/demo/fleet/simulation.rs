@@ -36,24 +36,24 @@ pub(super) const BOUNDS: (u32, u32) = (3, 24);
 
 /// What is told of a cluster in advance.
 #[derive(Debug)]
-struct Script {
+struct ClusterScript {
     name: &'static str,
     /// How many pods its nodes have room for.
     room: u32,
     /// How many more they seem to have room for, and up to which minute.
-    illusion: (u32, u32),
+    phantom_room: (u32, u32),
     /// Demand of the users nearby, in replicas: straight lines between these minutes.
     demand: &'static [(f64, f64)],
     /// The minutes in which it cannot be reached.
-    away: std::ops::Range<u32>,
+    outage: std::ops::Range<u32>,
 }
 
 /// Frankfurt gets busy and full, Oslo has room to lend, Lisbon is cut off for a while.
-const SCRIPTS: [Script; 3] = [
-    Script {
+const CLUSTERS: [ClusterScript; 3] = [
+    ClusterScript {
         name: "frankfurt",
         room: 10,
-        illusion: (2, 25),
+        phantom_room: (2, 25),
         demand: &[
             (0.0, 5.0),
             (6.0, 5.5),
@@ -62,39 +62,39 @@ const SCRIPTS: [Script; 3] = [
             (74.0, 7.0),
             (90.0, 5.0),
         ],
-        away: 0..0,
+        outage: 0..0,
     },
-    Script {
+    ClusterScript {
         name: "lisbon",
         room: 8,
-        illusion: (0, 0),
+        phantom_room: (0, 0),
         demand: &[(0.0, 3.0), (40.0, 4.6), (90.0, 4.0)],
-        away: 45..62,
+        outage: 45..62,
     },
-    Script {
+    ClusterScript {
         name: "oslo",
         room: 14,
-        illusion: (0, 0),
+        phantom_room: (0, 0),
         demand: &[(0.0, 4.0), (30.0, 4.5), (90.0, 3.5)],
-        away: 0..0,
+        outage: 0..0,
     },
 ];
 
 /// The clusters and where they are.
 #[derive(Debug)]
-pub(super) struct World {
+pub(super) struct FleetSimulation {
     pub(super) step: u32,
     policy: Policy,
     ledger: Ledger,
-    pub(super) places: Vec<Place>,
+    pub(super) clusters: Vec<Cluster>,
     /// Replica-minutes of demand that no cluster could serve.
     pub(super) missing: f64,
 }
 
 /// One cluster.
 #[derive(Debug)]
-pub(super) struct Place {
-    script: &'static Script,
+pub(super) struct Cluster {
+    script: &'static ClusterScript,
     replicas: u32,
     pub(super) ready: u32,
     /// Pods that start, and how many steps they still need.
@@ -110,12 +110,12 @@ pub(super) struct Place {
     seen: Option<Member>,
 }
 
-// === impl World ===
+// === impl FleetSimulation ===
 
-impl World {
+impl FleetSimulation {
     /// Three pods in each cluster and no bounds yet; `moves` tells whether budgets may move once they are divided.
     pub(super) fn new(moves: bool) -> Self {
-        let place = |script| Place {
+        let cluster = |script| Cluster {
             script,
             replicas: 4,
             ready: 4,
@@ -131,7 +131,7 @@ impl World {
             step: 0,
             policy: policy(moves),
             ledger: Ledger::default(),
-            places: SCRIPTS.iter().map(place).collect(),
+            clusters: CLUSTERS.iter().map(cluster).collect(),
             missing: 0.0,
         }
     }
@@ -156,13 +156,13 @@ impl World {
         self.step += 1;
         let (now, minute) = (self.now(), self.minute());
         self.route(f64::from(self.step) / f64::from(STEPS_PER_MINUTE));
-        for place in &mut self.places {
-            place.run(now);
+        for cluster in &mut self.clusters {
+            cluster.run(now);
         }
         let members: Vec<Member> = self
-            .places
+            .clusters
             .iter_mut()
-            .map(|place| place.as_seen(minute, now))
+            .map(|cluster| cluster.observed(minute, now))
             .collect();
         let whole = members.iter().all(|member| member.health == Health::Ready);
         let demand = members.iter().filter_map(|member| member.demand).sum();
@@ -173,10 +173,10 @@ impl World {
         let (decision, ledger) =
             federate::decide(&self.policy, &total, &members, &self.ledger, now);
         self.ledger = ledger;
-        for (place, decided) in self.places.iter_mut().zip(&decision.members) {
-            if decided.action.writes() && !place.is_away(minute) {
-                place.bounds = Some((decided.min.get(), decided.max.get()));
-                place.replicas = decided.replicas.map_or(place.replicas, Replicas::get);
+        for (cluster, decided) in self.clusters.iter_mut().zip(&decision.members) {
+            if decided.action.writes() && !cluster.is_unreachable(minute) {
+                cluster.bounds = Some((decided.min.get(), decided.max.get()));
+                cluster.replicas = decided.replicas.map_or(cluster.replicas, Replicas::get);
             }
         }
         decision
@@ -184,35 +184,35 @@ impl World {
 
     /// Users go to the nearest cluster; those whom it cannot serve go where there is room, by the pods there.
     fn route(&mut self, minute: f64) {
-        let mut astray = 0.0;
-        for place in &mut self.places {
-            let asked = along(place.script.demand, minute);
-            let takes = place.carries(whole(minute));
-            place.demand = asked.min(takes);
-            astray += asked - place.demand;
+        let mut overflow = 0.0;
+        for cluster in &mut self.clusters {
+            let asked = along(cluster.script.demand, minute);
+            let takes = cluster.carries(whole(minute));
+            cluster.demand = asked.min(takes);
+            overflow += asked - cluster.demand;
         }
-        let room = |place: &Place| (place.carries(whole(minute)) - place.demand).max(0.0);
-        let rooms: Vec<f64> = self.places.iter().map(room).collect();
+        let room = |cluster: &Cluster| (cluster.carries(whole(minute)) - cluster.demand).max(0.0);
+        let rooms: Vec<f64> = self.clusters.iter().map(room).collect();
         let all: f64 = rooms.iter().sum();
-        let spilled = astray.min(all);
-        for (place, room) in self.places.iter_mut().zip(rooms) {
+        let spilled = overflow.min(all);
+        for (cluster, room) in self.clusters.iter_mut().zip(rooms) {
             if all > 0.0 {
-                place.demand += spilled * room / all;
+                cluster.demand += spilled * room / all;
             }
         }
-        self.missing += (astray - spilled) / f64::from(STEPS_PER_MINUTE);
+        self.missing += (overflow - spilled) / f64::from(STEPS_PER_MINUTE);
     }
 }
 
-// === impl Place ===
+// === impl Cluster ===
 
-impl Place {
+impl Cluster {
     pub(super) fn name(&self) -> &'static str {
         self.script.name
     }
 
-    pub(super) fn is_away(&self, minute: u32) -> bool {
-        self.script.away.contains(&minute)
+    pub(super) fn is_unreachable(&self, minute: u32) -> bool {
+        self.script.outage.contains(&minute)
     }
 
     /// Pods that no node has room for.
@@ -225,7 +225,7 @@ impl Place {
     }
 
     fn carries(&self, minute: u32) -> f64 {
-        if self.is_away(minute) {
+        if self.is_unreachable(minute) {
             0.0
         } else {
             f64::from(self.ready) * STRETCH
@@ -297,8 +297,8 @@ impl Place {
     }
 
     /// What the hub sees of it: what it saw last, while it does not answer.
-    fn as_seen(&mut self, minute: u32, now: Timestamp) -> Member {
-        if self.is_away(minute)
+    fn observed(&mut self, minute: u32, now: Timestamp) -> Member {
+        if self.is_unreachable(minute)
             && let Some(last) = &mut self.seen
         {
             if last.health == Health::Ready {
@@ -306,7 +306,7 @@ impl Place {
             }
             return last.clone();
         }
-        let (more, until) = self.script.illusion;
+        let (more, until) = self.script.phantom_room;
         let seems = if minute < until { more } else { 0 };
         let bounds = |(min, max)| (Replicas::new(min), Replicas::new(max));
         let member = Member {
@@ -378,7 +378,7 @@ mod tests {
 
     #[test]
     fn a_fleet_whose_shares_move_keeps_within_its_bounds_and_serves_more() {
-        let (mut ours, mut fixed) = (World::new(true), World::new(false));
+        let (mut ours, mut fixed) = (FleetSimulation::new(true), FleetSimulation::new(false));
         for _ in 0..STEPS {
             let decision = ours.advance();
             fixed.advance();

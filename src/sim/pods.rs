@@ -15,7 +15,7 @@ const SERVED_FOR: SignedDuration = SignedDuration::from_hours(1);
 
 /// What every pod of the workload is like.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Template {
+pub struct PodTemplate {
     /// Its containers.
     pub containers: Arc<[Container]>,
     /// What the pod itself requests, if that is written.
@@ -24,9 +24,9 @@ pub struct Template {
 
 /// The pods of one workload.
 #[derive(Clone, Debug)]
-pub struct Fleet {
+pub struct SimulatedPods {
     workload: Arc<str>,
-    template: Template,
+    template: PodTemplate,
     start_up: SignedDuration,
     /// Oldest first; those that serve stand before those that do not yet.
     pods: Vec<Arc<Pod>>,
@@ -34,9 +34,9 @@ pub struct Fleet {
     named: u64,
 }
 
-// === impl Template ===
+// === impl PodTemplate ===
 
-impl Template {
+impl PodTemplate {
     /// A pod that has served since an hour before `now`.
     #[must_use]
     pub fn serving(&self, name: &str, now: Timestamp) -> Arc<Pod> {
@@ -63,18 +63,19 @@ impl Template {
     }
 }
 
-// === impl Fleet ===
+// === impl SimulatedPods ===
 
-impl Fleet {
+impl SimulatedPods {
     /// `count` pods that have served for long; pods asked for later serve after `start_up`.
     #[must_use]
     pub fn new(
         workload: &str,
-        template: Template,
+        template: PodTemplate,
         start_up: SignedDuration,
-        (count, now): (Replicas, Timestamp),
+        count: Replicas,
+        now: Timestamp,
     ) -> Self {
-        let mut fleet = Self {
+        let mut pods = Self {
             workload: workload.into(),
             template,
             start_up,
@@ -82,11 +83,11 @@ impl Fleet {
             serving: size(count),
             named: 0,
         };
-        for _ in 0..fleet.serving {
-            let name = fleet.name();
-            fleet.pods.push(fleet.template.serving(&name, now));
+        for _ in 0..pods.serving {
+            let name = pods.name();
+            pods.pods.push(pods.template.serving(&name, now));
         }
-        fleet
+        pods
     }
 
     /// Asks for `count` pods. New ones start; those that are too many go at once, the youngest first.
@@ -169,14 +170,14 @@ mod tests {
 
     use super::*;
 
-    fn fleet(start_up: i64, count: u32) -> Fleet {
-        let template = Template {
+    fn pods(start_up: i64, count: u32) -> SimulatedPods {
+        let template = PodTemplate {
             containers: Arc::new([]),
             pod_level: None,
         };
         let start_up = SignedDuration::from_mins(start_up);
-        let begin = (Replicas::new(count), Timestamp::UNIX_EPOCH);
-        Fleet::new("web", template, start_up, begin)
+        let count = Replicas::new(count);
+        SimulatedPods::new("web", template, start_up, count, Timestamp::UNIX_EPOCH)
     }
 
     fn minute(index: usize) -> Timestamp {
@@ -189,26 +190,26 @@ mod tests {
         fn as_many_serve_as_were_asked_for_all_the_time_since_the_start_up_began(
             counts in prop::collection::vec(0_u32..9, 1..40), start_up in 0_usize..6, first in 0_u32..9,
         ) {
-            let mut fleet = fleet(i64::try_from(start_up).unwrap(), first);
+            let mut pods = pods(i64::try_from(start_up).unwrap(), first);
             for (t, count) in counts.iter().enumerate() {
-                fleet.advance(minute(t));
-                fleet.scale_to(Replicas::new(*count), minute(t));
+                pods.advance(minute(t));
+                pods.scale_to(Replicas::new(*count), minute(t));
                 let recent = counts[t.saturating_sub(start_up)..=t].iter();
                 let before = (t < start_up).then_some(&first);
                 let expected = recent.chain(before).min().copied();
-                prop_assert_eq!(Some(fleet.ready().get()), expected, "minute {}", t);
-                prop_assert_eq!(fleet.count().get(), *count);
+                prop_assert_eq!(Some(pods.ready().get()), expected, "minute {}", t);
+                prop_assert_eq!(pods.count().get(), *count);
             }
         }
     }
 
     #[test]
     fn a_pod_has_a_full_minute_behind_it_one_minute_after_it_began_to_serve() {
-        let mut fleet = fleet(2, 1);
-        fleet.scale_to(Replicas::new(3), minute(0));
-        fleet.advance(minute(2));
-        assert_eq!(fleet.ready(), Replicas::new(3));
-        assert_eq!(fleet.serving_since(minute(1)).len(), 1);
-        assert_eq!(fleet.serving_since(minute(2)).len(), 3);
+        let mut pods = pods(2, 1);
+        pods.scale_to(Replicas::new(3), minute(0));
+        pods.advance(minute(2));
+        assert_eq!(pods.ready(), Replicas::new(3));
+        assert_eq!(pods.serving_since(minute(1)).len(), 1);
+        assert_eq!(pods.serving_since(minute(2)).len(), 3);
     }
 }

@@ -1,0 +1,45 @@
+//! What a command knows about its terminal, its time zone and the present.
+
+use std::io::IsTerminal as _;
+
+use jiff::Timestamp;
+
+use super::output::Screen;
+use crate::{clock::Clock, config, domain::cron::Zone};
+
+/// The terminal, the time zone and the instant that a command runs with.
+#[derive(Clone, Debug)]
+pub struct CommandContext {
+    /// What the terminal can show.
+    pub screen: Screen,
+    /// What `timezone: Local` means.
+    pub local: Zone,
+    /// The present.
+    pub now: Timestamp,
+}
+
+// === impl CommandContext ===
+
+impl CommandContext {
+    /// The context of this process.
+    pub(super) fn detect() -> Self {
+        Self {
+            screen: screen(),
+            local: config::system_zone(),
+            now: Clock::system().now(),
+        }
+    }
+}
+
+/// What standard output can show, by `NO_COLOR`, `TERM` and the locale (`LC_ALL`, `LC_CTYPE`, `LANG`).
+fn screen() -> Screen {
+    let text = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let plain = text("NO_COLOR").is_some() || text("TERM").is_some_and(|term| term == "dumb");
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(text);
+    let locale = locale.map(|name| name.to_string_lossy().to_lowercase());
+    Screen {
+        colour: std::io::stdout().is_terminal() && !plain,
+        // A locale that is not set may be UTF-8.
+        unicode: locale.is_none_or(|name| name.contains("utf-8") || name.contains("utf8")),
+    }
+}
