@@ -1,8 +1,8 @@
 //! The controller's clock: the only place that reads the wall clock.
 //!
 //! The shipped binary runs on [`Clock::system`]. Another clock may be set to any instant and rate,
-//! also while it runs, so that a test lives through a day in a minute against real servers. Times
-//! that come from other machines are wall-clock times: [`Clock::from_wall`] carries them over by
+//! also while it runs, so that a test runs through a day in a minute against real servers. Times
+//! that come from other machines are wall-clock times: [`Clock::from_wall`] converts them by
 //! their age.
 
 use std::{
@@ -53,7 +53,7 @@ impl Clock {
         })))
     }
 
-    /// Sets a settable clock, and wakes whoever sleeps by it; the wall clock cannot be set.
+    /// Sets a settable clock, and wakes all sleepers; the wall clock cannot be set.
     pub fn set(&self, to: Timestamp, rate: f64) {
         if let Some(settable) = &self.0 {
             *settable
@@ -71,13 +71,13 @@ impl Clock {
         self.setting().map_or(wall, |setting| setting.at(wall))
     }
 
-    /// Whether this is the wall clock, on which foreign times need no carrying over.
+    /// Whether this is the wall clock, on which times of other machines need no conversion.
     #[must_use]
     pub fn is_wall(&self) -> bool {
         self.0.is_none()
     }
 
-    /// A wall-clock time of another machine, carried over to this clock by its age.
+    /// A wall-clock time of another machine, converted to this clock by its age.
     ///
     /// # Guarantees
     /// The identity for [`Clock::system`]; an age of a minute is a minute on every clock.
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clone_shows_what_the_original_was_set_to() {
+    fn a_clone_shares_the_setting_of_the_original() {
         let clock = Clock::starting_at(at(0), 1.0);
         let clone = clock.clone();
         clock.set(at(86_400), 1.0);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_times_are_carried_over_by_their_age() {
+    fn times_of_other_machines_are_converted_by_their_age() {
         let clock = Clock::starting_at(at(0), 1.0);
         let age = |shown: Timestamp| clock.now().duration_since(shown).as_secs();
         let foreign = wall_now() - SignedDuration::from_secs(90);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_that_makes_no_sense_is_the_rate_of_the_wall() {
+    fn an_invalid_rate_is_taken_as_one() {
         for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             assert!((Setting::new(at(0), rate).rate - 1.0).abs() < f64::EPSILON);
         }

@@ -1,7 +1,6 @@
 //! Flags and environment of `foretide controller`, and the validated configuration they become.
 //!
-//! The only reader of the environment (through clap, but for what a terminal can show). It refuses to open files or connections: a
-//! [`Config`] is a value that `app::run` is given.
+//! Reads the environment through clap, and opens neither files nor connections: a [`Config`] is a value that `app::run` receives.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -54,7 +53,7 @@ pub struct ControllerArgs {
         default_value = "cluster"
     )]
     pub prometheus_cluster_label: String,
-    /// Which series a PromQL query in a spec may read.
+    /// Which series a query in a spec may read.
     #[arg(long, env = "FORETIDE_PROMQL_SCOPE", value_enum, default_value_t = ScopeArg::Namespace)]
     pub promql_scope: ScopeArg,
     /// Configuration file of prometheus-adapter, whose rules map a metric to the query for its history.
@@ -65,7 +64,7 @@ pub struct ControllerArgs {
         conflicts_with = "prometheus_adapter_configmap"
     )]
     pub prometheus_adapter_config: Option<PathBuf>,
-    /// ConfigMap with that configuration, as NAMESPACE/NAME or NAMESPACE/NAME/KEY; KEY defaults to config.yaml.
+    /// Config map with that configuration, as NAMESPACE/NAME or NAMESPACE/NAME/KEY; KEY defaults to config.yaml.
     #[arg(
         long,
         env = "FORETIDE_PROMETHEUS_ADAPTER_CONFIGMAP",
@@ -191,7 +190,7 @@ pub struct Config {
     pub prometheus: Option<String>,
     /// Base URLs of the Prometheus servers that members name, by name.
     pub prometheus_endpoints: BTreeMap<String, String>,
-    /// The label that tells the series of one member from another's.
+    /// The label with the name of the member that a series is from.
     pub cluster_label: String,
     /// What free-form queries may read.
     pub promql_scope: ScopeArg,
@@ -209,7 +208,7 @@ pub struct Config {
     pub settings: Settings,
 }
 
-/// A flag whose value cannot be used.
+/// A flag with an invalid value.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ConfigError {
     /// A duration that must be positive is not.
@@ -283,7 +282,7 @@ impl fmt::Display for AdapterConfigSource {
 // === impl MemberArgs ===
 
 impl Default for MemberArgs {
-    /// No members, but from inside a cluster.
+    /// No members, except inside a cluster.
     fn default() -> Self {
         Self {
             namespace: None,
@@ -481,18 +480,18 @@ mod tests {
     use super::*;
 
     #[derive(clap::Parser)]
-    struct Cli {
+    struct Program {
         #[command(flatten)]
         args: ControllerArgs,
     }
 
     fn config(flags: &[&str]) -> Result<Config, ConfigError> {
-        let cli = Cli::parse_from([&["foretide"], flags].concat());
-        Config::try_from(cli.args)
+        let program = Program::parse_from([&["foretide"], flags].concat());
+        Config::try_from(program.args)
     }
 
     #[test]
-    fn defaults_watch_everything_from_inside_the_cluster_every_15_seconds() {
+    fn defaults_watch_all_namespaces_in_cluster_every_15_seconds() {
         let config = config(&[]).unwrap();
         assert_eq!(config.access, KubeAccess::InCluster);
         assert_eq!(config.namespaces, Vec::<String>::new());
@@ -502,13 +501,13 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_repeat_or_come_separated_by_commas() {
+    fn namespaces_are_repeated_or_comma_separated() {
         let config = config(&["--namespace", "a,b", "--namespace", "c"]).unwrap();
         assert_eq!(config.namespaces, ["a", "b", "c"]);
     }
 
     #[test]
-    fn a_namespace_given_twice_counts_once_and_an_empty_one_not_at_all() {
+    fn duplicate_and_empty_namespaces_are_dropped() {
         let config = config(&["--namespace", "b,a,,b", "--namespace", ""]).unwrap();
         assert_eq!(config.namespaces, ["a", "b"]);
     }
@@ -546,11 +545,11 @@ mod tests {
             "--prometheus-adapter-config=a",
             "--prometheus-adapter-configmap=a/b",
         ];
-        assert!(Cli::try_parse_from(both).is_err());
+        assert!(Program::try_parse_from(both).is_err());
     }
 
     #[test]
-    fn endpoints_of_members_have_names_and_their_series_a_label() {
+    fn endpoints_have_unique_names_and_series_a_cluster_label() {
         let of = |flags: &[&str]| config(flags).map(|config| config.prometheus_endpoints);
         let flag = "--prometheus-endpoint";
         let both = [
@@ -584,7 +583,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_cannot_work_are_refused_by_the_name_of_their_flag() {
+    fn invalid_values_are_rejected_with_the_name_of_the_flag() {
         for (flags, expected) in [
             (
                 ["--sync-period", "0s"],

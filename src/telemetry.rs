@@ -1,7 +1,7 @@
 //! Logs and metrics: the subscriber, the registry, and every name in one place.
 //!
 //! Labels come from closed sets, plus namespace and name of the object. A deleted object's series are
-//! removed. It refuses to decide anything: callers hand it finished values.
+//! removed. Callers pass finished values.
 
 mod fleets;
 
@@ -241,7 +241,7 @@ impl Telemetry {
         );
         registry.register(
             "forecast_rejected",
-            "Samples of histories that cannot be and were left out, by reason",
+            "Invalid samples of histories that were dropped, by reason",
             self.rejections.clone(),
         );
         registry.register(
@@ -273,12 +273,12 @@ impl Telemetry {
         }
     }
 
-    /// Says whether the controller has seen the cluster.
+    /// Sets whether the controller has received its first lists.
     pub fn set_ready(&self, ready: bool) {
         self.ready.store(ready, Ordering::Relaxed);
     }
 
-    /// Whether the controller has seen the cluster.
+    /// Whether the controller has received its first lists.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Relaxed)
@@ -463,7 +463,7 @@ pub struct BadFilter {
 /// # Errors
 /// [`BadFilter`], before anything is logged.
 pub fn start_logging(filter: &str, json: bool) -> Result<(), BadFilter> {
-    // The client library logs each failed request as an error of its own, without saying of what; we say both.
+    // The client library logs each failed request as an error without its object; Foretide logs it with the object.
     let filter =
         EnvFilter::try_new(format!("kube_client=off,{filter}")).map_err(|source| BadFilter {
             filter: filter.to_owned(),
@@ -517,12 +517,12 @@ mod tests {
             ),
             "{text}"
         );
-        // Another one of the same name is another one.
-        let namesake = ObjectLabels {
+        // An object of another kind with the same name is another object.
+        let same_name = ObjectLabels {
             kind: "effectivehorizontalpodautoscaler",
             ..object()
         };
-        telemetry.forget(&namesake, []);
+        telemetry.forget(&same_name, []);
         assert_eq!(telemetry.encode(), text);
         telemetry.foresaw(&object(), "resource.cpu", &foresight);
         assert!(telemetry.encode().contains("foretide_forecast_skill{"));
@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_is_gone_leaves_no_series_behind() {
+    fn a_removed_member_leaves_no_series_behind() {
         let telemetry = Telemetry::default();
         let empty = telemetry.encode();
         telemetry.members([("one", true, Some(1.5)), ("two", false, None)]);
@@ -549,13 +549,13 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_that_makes_no_sense_is_refused_with_an_example() {
+    fn an_invalid_filter_is_rejected_with_an_example() {
         let error = start_logging("foretide=loud", false).unwrap_err();
         assert!(error.to_string().contains("foretide=debug"), "{error}");
     }
 
     #[test]
-    fn counters_exist_before_anything_happened() {
+    fn counters_start_at_zero() {
         let text = Telemetry::default().encode();
         assert!(
             text.contains(r#"foretide_writes_total{kind="scale",result="ok"} 0"#),
@@ -565,7 +565,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proposal_that_goes_away_takes_its_series_with_it() {
+    fn an_absent_proposal_has_no_series() {
         let telemetry = Telemetry::default();
         let with = Counts {
             current: 2,

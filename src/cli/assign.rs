@@ -1,13 +1,13 @@
-//! `foretide assign`: how a fleet is divided over clusters, step by step, offline.
+//! `foretide assign`: how a fleet is divided over clusters, offline.
 //!
 //! ```text
-//! manifest -> validate -> policy ------+
-//! clusters.yaml -> members, total -----+--> federate::decide --> view, data
-//! previous answer (--after) -> ledger ---+
+//! manifest -> validate -> policy -------+
+//! clusters.yaml -> members, total ------+--> federate::decide --> view, data
+//! previous output (--after) -> ledger --+
 //! ```
 //!
-//! What is decided is what the controller decides; this file computes nothing of it. It refuses to guess what the
-//! fleet needs: the clusters' file says it, or `foretide plan` works it out.
+//! The decision is the controller's own. The demand of the fleet comes from the clusters file; `foretide plan` computes it from a
+//! history.
 
 pub(super) mod clusters;
 mod data;
@@ -74,7 +74,7 @@ pub(super) struct NamedFleet {
     pub(super) spec: FleetSpec,
 }
 
-/// A fleet that was divided, with everything it was made from.
+/// A divided fleet and its inputs.
 #[derive(Debug)]
 pub(super) struct Assignment {
     pub(super) fleet: NamedFleet,
@@ -87,7 +87,7 @@ pub(super) struct Assignment {
 // === impl Assignment ===
 
 impl Assignment {
-    /// Divides a fleet anew, or once more after a previous answer.
+    /// Divides a fleet after the decisions in a ledger.
     fn make(
         fleet: NamedFleet,
         members: Vec<Member>,
@@ -119,7 +119,7 @@ impl Assignment {
 /// The clusters of a file as they are seen at a moment.
 ///
 /// # Errors
-/// A cluster's demand cannot be told.
+/// A cluster has a utilization, but no metric has a utilization target.
 pub(super) fn members(
     fleet: &FleetSpec,
     clusters: &Clusters,
@@ -128,7 +128,7 @@ pub(super) fn members(
     clusters.members(utilization(fleet), at)
 }
 
-/// Answers `foretide assign`.
+/// Runs `foretide assign`.
 ///
 /// # Errors
 /// A file cannot be read or used.
@@ -177,7 +177,7 @@ fn moment(
     }
 }
 
-/// The utilization that the workload is held at, in percent, if a metric is of that kind.
+/// The utilization target in percent, if a metric has one.
 fn utilization(fleet: &FleetSpec) -> Option<i64> {
     let targets = fleet.workload.metrics.iter().map(MetricSpec::target);
     let mut held = targets.filter_map(|target| match target {

@@ -1,4 +1,4 @@
-//! `foretide backtest`: what the controller would have done over a recorded history, and how it would have fared.
+//! `foretide backtest`: the controller's decisions over a recorded history, scored beside a plain HPA.
 //!
 //! ```text
 //! manifest -> validate -> Workload --+
@@ -6,8 +6,7 @@
 //! CSV -------------------------------+         once as written, once as a plain HPA
 //! ```
 //!
-//! The decisions and the forecasts are the controller's own. What a cluster would have told is assumed, and each
-//! assumption is printed.
+//! The decisions and forecasts are the controller's own. The state of a cluster is assumed, and each assumption is printed.
 
 mod panel;
 mod setup;
@@ -67,7 +66,7 @@ pub struct BacktestArgs {
     pub output: ReportFormat,
 }
 
-/// Who else runs over the history.
+/// The baseline that Foretide is compared with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Baseline {
     /// The same autoscaler without prediction and crons
@@ -89,19 +88,19 @@ pub enum ReportFormat {
     Csv,
 }
 
-/// How one contender fared.
+/// The result of one run: Foretide or the baseline.
 #[derive(Debug)]
 pub(super) struct RunResult {
     pub(super) name: &'static str,
     pub(super) score: Score,
     pub(super) minutes: Vec<Minute>,
-    /// What was forecast for each of them a lead time before, in replicas.
+    /// The forecast for each minute, made one lead time before, in replicas.
     pub(super) forecasts: Vec<Prediction>,
     /// The quantile of the forecast in force, if it has one.
     pub(super) quantile: Option<f64>,
 }
 
-/// Everything there is to report.
+/// Everything that is reported.
 #[derive(Debug)]
 struct BacktestReport {
     setup: BacktestSetup,
@@ -113,7 +112,7 @@ struct BacktestReport {
 // === impl RunResult ===
 
 impl RunResult {
-    /// A contender that has not begun.
+    /// The result of a run before its first minute.
     pub(super) fn new(name: &'static str) -> Self {
         Self {
             name,
@@ -124,7 +123,7 @@ impl RunResult {
         }
     }
 
-    /// Takes one more minute of a run.
+    /// Advances the run by one minute and records it.
     pub(super) fn add(&mut self, run: &mut Run<'_>) -> crate::domain::autoscale::Decision {
         let (minute, decision) = run.minute();
         self.score.add(&minute, &decision);
@@ -136,7 +135,7 @@ impl RunResult {
     }
 }
 
-/// Answers `foretide backtest`; `progress` hears which part is done.
+/// Runs `foretide backtest`; `progress` receives the fraction that is done.
 ///
 /// # Errors
 /// A file cannot be read or used, or the flags leave something open.
@@ -163,7 +162,7 @@ pub(super) fn run(
     } else {
         Exit::Threshold
     };
-    let answer = match args.output {
+    let output = match args.output {
         ReportFormat::Table => CommandOutput::text(view::text(&report, screen)),
         ReportFormat::Json => CommandOutput::json("Backtest", view::json(&report)),
         ReportFormat::Csv => CommandOutput::text(view::csv(&report)),
@@ -171,7 +170,7 @@ pub(super) fn run(
     Ok(CommandOutput {
         notes,
         exit,
-        ..answer
+        ..output
     })
 }
 
@@ -181,7 +180,7 @@ fn report(
     progress: &mut dyn FnMut(f64),
 ) -> BacktestReport {
     let (ours, plain) = match args.compare {
-        // The forecasts cost the most by far, so the baseline's part of the work is not worth showing.
+        // The forecasts cost the most by far, so the progress of the baseline is not shown.
         Baseline::None => (evaluate(&setup, "Foretide", setup.ours(), progress), None),
         Baseline::Hpa => (
             evaluate(&setup, "Foretide", setup.ours(), progress),

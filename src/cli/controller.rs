@@ -13,7 +13,7 @@ use crate::{
     telemetry,
 };
 
-/// Runs the controller; returns when it was told to stop or could not go on.
+/// Runs the controller until it is stopped or fails.
 pub(super) fn run(args: ControllerArgs) -> ExitCode {
     if let Err(error) = telemetry::start_logging(&args.log, args.log_json) {
         return exit::usage(&chain(&error));

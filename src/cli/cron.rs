@@ -1,7 +1,6 @@
-//! `foretide cron`: when a cron fires, when a window is active, and what is odd about either.
+//! Text and JSON of `foretide cron`: when a cron fires, when a window is active, and findings about either.
 //!
-//! Arguments and pure functions from them to text; reading files, the clock and the local zone is
-//! the caller's part, and so is printing.
+//! Pure functions of their arguments; `cron_table` reads the files and passes clock and zone.
 
 use std::path::PathBuf;
 

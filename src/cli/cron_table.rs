@@ -1,4 +1,4 @@
-//! The doors of `foretide cron` to the outside: manifests in, answers out.
+//! `foretide cron`: reads the manifests, and prints what `cron` renders.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::error::chain;
 
-/// Answers `foretide cron`.
+/// Runs `foretide cron`.
 ///
 /// # Errors
 /// A flag or a file cannot be used.
@@ -26,7 +26,7 @@ pub(super) fn run(args: &CronArgs, context: &CommandContext) -> Result<CommandOu
     }
 }
 
-/// Crons that cannot be read are said on standard error, so that the report stays one document.
+/// Invalid crons are reported on standard error, so that the report stays one document.
 fn lint(args: &LintArgs, context: &CommandContext) -> Result<CommandOutput, Failure> {
     let invalid = |error: manifest::ManifestError| Failure::invalid(chain(&error));
     let validator = Validator::new(context);

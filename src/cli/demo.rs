@@ -1,8 +1,7 @@
-//! `foretide demo`: a back-test of an example, played as a moving picture: Foretide above, a plain HPA below; or a fleet
-//! of clusters that share their replicas.
+//! `foretide demo`: an animated back-test of an example, Foretide above a plain HPA; or a fleet of clusters that share replicas.
 //!
-//! Nothing in it is staged: the decisions, forecasts and numbers are those of `foretide backtest`, or of a fleet's hub,
-//! over demand that `scenario` and `fleet` make up. The pace comes from whoever calls `play`; it refuses to look at a clock.
+//! Decisions, forecasts and numbers are those of `foretide backtest`, or of a hub, over demand that `scenario` and `fleet` generate.
+//! The caller of `play` provides the waiting between frames.
 
 mod animation;
 mod fleet;
@@ -18,7 +17,7 @@ use super::{
     output::{CommandOutput, Failure, Screen},
 };
 
-/// How long a frame stands at the usual speed.
+/// How long a frame is shown at speed 1.
 const FRAME: Duration = Duration::from_millis(80);
 
 /// Arguments of `foretide demo`.
@@ -41,7 +40,7 @@ pub struct DemoArgs {
     pub ascii: bool,
 }
 
-/// Whether the play goes on.
+/// Whether the animation continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Playback {
     Continue,
@@ -55,19 +54,19 @@ fn parse_speed(text: &str) -> Result<f64, String> {
         .ok_or_else(|| format!("expected a factor from 0.01 to 1000, got {text:?}"))
 }
 
-/// What is played: a picture that changes, up to its end.
+/// A picture that changes, up to its end.
 trait Animation {
-    /// Lets one frame's time pass.
+    /// Advances by one frame.
     fn advance(&mut self);
     /// Whether the end is reached.
     fn is_over(&self) -> bool;
-    /// The picture as it is now; every one has as many lines.
+    /// The current picture; every frame has the same number of lines.
     fn frame(&self, screen: Screen) -> String;
-    /// What it adds up to.
+    /// The totals at the end.
     fn summary(&self, screen: Screen) -> String;
 }
 
-/// The final picture and what it adds up to, at once.
+/// The final picture and the totals, without animation.
 ///
 /// # Errors
 /// The example cannot be used, which its tests rule out.
@@ -97,9 +96,9 @@ fn animation<'a>(
     Ok(Box::new(BacktestAnimation::new(setup, args.scenario)))
 }
 
-/// Plays it on a terminal: `wait` lets each frame stand, and says whether another one shall follow.
+/// Plays the animation on a terminal: `wait` waits after each frame, and returns whether to continue.
 ///
-/// The cursor is hidden meanwhile, and shown again however it ends.
+/// The cursor is hidden while it plays, and shown again however it ends.
 ///
 /// # Errors
 /// The example cannot be used, or the terminal cannot be written to.
@@ -125,7 +124,7 @@ pub(super) fn play(
 
 const HIDE_CURSOR: &str = "\u{1b}[?25l";
 const SHOW_CURSOR: &str = "\u{1b}[?25h";
-/// Clears what an older frame left behind the end of a line.
+/// Clears the rest of a line of an older frame.
 const CLEAR_LINE: &str = "\u{1b}[K";
 
 fn frames(
@@ -193,44 +192,44 @@ mod tests {
     }
 
     fn played(frames: usize) -> (String, Vec<Duration>) {
-        let mut stood = Vec::new();
+        let mut waits = Vec::new();
         let mut out = Vec::new();
         let mut wait = |span: Duration| {
-            stood.push(span);
-            if stood.len() == frames {
+            waits.push(span);
+            if waits.len() == frames {
                 Playback::Stop
             } else {
                 Playback::Continue
             }
         };
         play(&args(), &context(), &mut out, &mut wait).unwrap();
-        (String::from_utf8(out).unwrap(), stood)
+        (String::from_utf8(out).unwrap(), waits)
     }
 
     #[test]
-    fn played_to_its_end_it_leaves_the_final_picture_and_takes_about_half_a_minute() {
-        let (text, stood) = played(usize::MAX);
-        let answer = run(&args(), &context()).unwrap().text;
+    fn the_animation_ends_with_the_final_picture_after_about_half_a_minute() {
+        let (text, waits) = played(usize::MAX);
+        let output = run(&args(), &context()).unwrap().text;
         let last = text.rsplit('A').next().unwrap();
         let last = last.replace(CLEAR_LINE, "").replace(SHOW_CURSOR, "");
         assert!(
-            answer.ends_with(&last[last.find('\n').unwrap()..]),
+            output.ends_with(&last[last.find('\n').unwrap()..]),
             "{last}"
         );
-        let seconds = stood.iter().sum::<Duration>().as_secs();
+        let seconds = waits.iter().sum::<Duration>().as_secs();
         assert!((25..=35).contains(&seconds), "{seconds} s");
     }
 
     #[test]
-    fn stopped_early_it_shows_the_cursor_again() {
-        let (text, stood) = played(3);
-        assert_eq!(stood.len(), 3);
+    fn a_stopped_animation_shows_the_cursor_again() {
+        let (text, waits) = played(3);
+        assert_eq!(waits.len(), 3);
         assert!(text.starts_with(HIDE_CURSOR));
         assert!(text.ends_with(SHOW_CURSOR));
     }
 
     #[test]
-    fn every_frame_covers_the_one_before() {
+    fn every_frame_has_the_height_of_the_one_before() {
         let (text, _) = played(40);
         let ups = text
             .split("\u{1b}[")
@@ -244,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn the_forecast_is_seen_ahead_of_now_while_it_plays_and_meets_the_demand_in_the_end() {
+    fn the_forecast_is_drawn_ahead_of_now_and_behind_now_at_the_end() {
         let screen = Screen {
             unicode: false,
             ..PLAIN

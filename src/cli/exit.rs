@@ -1,4 +1,4 @@
-//! Exit codes, one meaning each, and the last words that go with them.
+//! Exit codes, one meaning each, and the error line that goes with them.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -6,16 +6,16 @@ use std::process::ExitCode;
 /// How a command ended, as the shell sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Exit {
-    /// All is well: 0.
+    /// Success: 0.
     #[default]
     Ok,
-    /// The world did not play along, such as a cluster that cannot be reached: 1.
+    /// Something outside the program failed, such as a cluster that cannot be reached: 1.
     Runtime,
-    /// The command line asks for something that cannot be: 2, as clap does.
+    /// The command line is invalid: 2, as in clap.
     Usage,
-    /// A file holds something that cannot be used: 3.
+    /// A file is invalid: 3.
     Invalid,
-    /// A bound that was set with `--fail-if` is exceeded: 4.
+    /// A bound of `--fail-if` is exceeded: 4.
     Threshold,
 }
 
@@ -48,9 +48,9 @@ pub(crate) fn usage(message: &str) -> ExitCode {
     Exit::Usage.into()
 }
 
-/// Says why on standard error; one that is closed has nobody to tell.
+/// Prints an error on standard error; a closed standard error is ignored.
 pub(crate) fn print_error(message: &str) {
-    let _heard = writeln!(std::io::stderr().lock(), "foretide: {message}").is_ok();
+    let _printed = writeln!(std::io::stderr().lock(), "foretide: {message}").is_ok();
 }
 
 #[cfg(test)]
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_end_has_its_code() {
+    fn each_exit_has_its_code() {
         for (exit, code) in [
             (Exit::Ok, 0),
             (Exit::Runtime, 1),

@@ -1,8 +1,7 @@
-//! `foretide explain`: why an autoscaler in a cluster has decided as it has.
+//! `foretide explain`: why an autoscaler in a cluster has its number of replicas.
 //!
-//! The object's status says it all; this file reads the object once and puts the status into words.
-//! It computes nothing, so it can never disagree with what was done. A fleet is told as an autoscaler of one cluster
-//! is, with its clusters beside it.
+//! Reads one object and renders its status as text; nothing is computed again, so the text cannot disagree with what was done.
+//! A fleet is explained like an autoscaler of one cluster, with its clusters added.
 
 mod fleet;
 
@@ -63,7 +62,7 @@ pub struct ExplainArgs {
     pub output: TextFormat,
 }
 
-/// Conditions that are as they should be with this status; all others with `True`.
+/// Conditions that are healthy with status `False`; all others with `True`.
 const GOOD_IF_FALSE: [&str; 2] = ["ScalingLimited", "ReplicaConflict"];
 
 /// What is explained.
@@ -73,11 +72,11 @@ enum Autoscaler {
     Fdhpa(Box<FederatedHPA>),
 }
 
-/// An autoscaler as it is told.
+/// The parts of an explanation.
 struct Explanation<'a> {
     heading: String,
     ehpa: &'a EffectiveHorizontalPodAutoscaler,
-    /// What its spec means; of a fleet the metrics are those of the whole.
+    /// The metrics of its spec; of a fleet those of all clusters.
     metrics: Vec<MetricSpec>,
     invalid: Option<Invalid>,
     /// The clusters of a fleet.
@@ -95,7 +94,7 @@ fn parse_object(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Answers `foretide explain`.
+/// Runs `foretide explain`.
 ///
 /// # Errors
 /// The cluster cannot be reached, or has no such object; or the file has none.
@@ -117,7 +116,7 @@ pub(super) fn run(args: &ExplainArgs, context: &CommandContext) -> Result<Comman
     })
 }
 
-/// The one object of ours among the documents.
+/// The one autoscaler among the documents.
 fn written(documents: &[Document]) -> Result<Autoscaler, Failure> {
     let ours = documents.iter().filter(|document| {
         is::<EffectiveHorizontalPodAutoscaler>(document) || is::<FederatedHPA>(document)
@@ -201,7 +200,7 @@ impl Explanation<'_> {
         let mut blocks = vec![self.heading];
         match &status.decision {
             Some(decision) => blocks.extend(decision_blocks(decision, &self.metrics, screen)),
-            None => blocks.push(undecided(self.ehpa)),
+            None => blocks.push(no_decision(self.ehpa)),
         }
         blocks.push(self.clusters);
         blocks.push(decision::windows(
@@ -264,7 +263,7 @@ fn heading(
         ehpa.name_any()
     );
     let least = match policy {
-        // A fleet keeps one.
+        // A fleet keeps at least one replica.
         Some(_) => spec.min_replicas.unwrap_or(1).max(1),
         None => spec.min_replicas.unwrap_or(1),
     };
@@ -305,7 +304,7 @@ fn decision_blocks(
     ]
 }
 
-/// A sentence for each forecast that is there: what it stands on.
+/// One sentence per forecast: what it is based on.
 fn forecasts(decision: &DecisionStatus) -> String {
     let proposals = decision.proposals.iter().flatten();
     let sentences = proposals.filter_map(|proposal| {
@@ -315,7 +314,7 @@ fn forecasts(decision: &DecisionStatus) -> String {
     sentences.collect()
 }
 
-/// What one forecast stands on, in words.
+/// What one forecast is based on, as a sentence.
 fn grounds(metric: &str, forecast: &ForecastStatus) -> String {
     let percent = |text: &Option<String>| {
         let share = text.as_deref()?.parse::<f64>().ok()?;
@@ -356,7 +355,7 @@ fn grounds(metric: &str, forecast: &ForecastStatus) -> String {
     text
 }
 
-fn undecided(ehpa: &EffectiveHorizontalPodAutoscaler) -> String {
+fn no_decision(ehpa: &EffectiveHorizontalPodAutoscaler) -> String {
     let seen = ehpa.status.is_some();
     let text = if seen {
         "No decision yet; see the conditions."
@@ -366,7 +365,7 @@ fn undecided(ehpa: &EffectiveHorizontalPodAutoscaler) -> String {
     format!("{}\n", wrapped(text, WIDTH, ""))
 }
 
-/// The conditions that are not as they should be, each with what to do.
+/// The unhealthy conditions, each with a suggested action.
 fn conditions(conditions: &[Condition], screen: Screen) -> String {
     let mut text = String::new();
     for condition in conditions.iter().filter(|condition| !is_good(condition)) {
@@ -404,7 +403,7 @@ fn is_good(condition: &Condition) -> bool {
     condition.status == good
 }
 
-/// What helps against a reason, where the message does not say it already.
+/// The suggested action for a reason, where the message does not contain it.
 fn advice(reason: &str) -> Option<&'static str> {
     Some(match reason {
         "MissingRequest" => "set resources.requests of every container, or target an averageValue",
@@ -437,7 +436,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_forecast_says_in_a_sentence_what_it_stands_on() {
+    fn a_forecast_is_explained_in_one_sentence() {
         let text = |text: &str| Some(text.to_owned());
         let measured = ForecastStatus {
             algorithm: text("auto"),

@@ -1,6 +1,6 @@
-//! What the offline commands are given: manifests with one autoscaler, and recorded histories of its metrics.
+//! The input of offline commands: manifests with one autoscaler, and recorded histories of its metrics.
 //!
-//! It refuses to choose: of several autoscalers one must be named, of several metrics each history names its own.
+//! Of several autoscalers one must be selected by name; of several metrics each history names its own.
 
 use std::path::{Path, PathBuf};
 
@@ -236,7 +236,7 @@ pub(super) fn chosen_one(
     }
 }
 
-/// Leaves out the metrics that have no history, and says so.
+/// Removes the metrics without a history; returns one assumption for each.
 pub(super) fn without_history(workload: &mut Workload, histories: &[History]) -> Vec<String> {
     let (kept, left): (Vec<_>, Vec<_>) = workload
         .metrics
@@ -248,7 +248,7 @@ pub(super) fn without_history(workload: &mut Workload, histories: &[History]) ->
         .collect()
 }
 
-/// A utilization is asked for, and nothing says what the pods request.
+/// The error for a utilization target without a resource request.
 pub(super) fn requests_unknown(template: &template::WorkloadTemplate, error: &TargetError) -> Failure {
     let TargetError::MissingRequest { resource, .. } = error else {
         return Failure::invalid(error);

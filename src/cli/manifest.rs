@@ -1,7 +1,6 @@
-//! YAML files as Kubernetes objects that remember their lines.
+//! YAML files as Kubernetes objects that keep their line numbers.
 //!
-//! A [`Document`] gives plain JSON to those who judge it, and the line of a field path to those who
-//! report what was judged. It refuses to judge by itself.
+//! A [`Document`] gives plain JSON for validation, and the line of a field path for messages.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -417,7 +416,7 @@ spec:
 ";
 
     #[test]
-    fn documents_are_plain_json_to_those_who_judge_them() {
+    fn documents_are_read_as_plain_json() {
         let documents = parse("two.yaml", TWO).unwrap();
         assert_eq!(documents.len(), 2);
         assert_eq!(
@@ -452,7 +451,7 @@ spec:
     }
 
     #[test]
-    fn a_field_is_found_by_its_path_and_a_missing_one_by_what_is_above_it() {
+    fn a_field_is_found_by_its_path_and_a_missing_one_by_its_parent() {
         let documents = parse("two.yaml", TWO).unwrap();
         let line = |path| documents[1].find(path).line;
         for (path, expected) in [
@@ -484,7 +483,7 @@ spec:
     }
 
     #[test]
-    fn what_is_not_yaml_is_refused_with_its_line() {
+    fn invalid_yaml_is_rejected_with_its_line() {
         let error = |text| parse("bad.yaml", text).unwrap_err().to_string();
         assert!(
             error("a: 1\nb: [1, 2\n").starts_with("bad.yaml:"),

@@ -1,7 +1,7 @@
 //! The command line: one file per subcommand, exit codes in one place.
 //!
-//! Every command but `controller` is a function from its arguments, the screen, a zone and an instant
-//! to an [`CommandOutput`]; [`run`] reads clock and environment, and prints.
+//! Every command but `controller` is a function from its arguments and a [`CommandContext`] to a [`CommandOutput`]; [`run`] detects
+//! the context and prints the output.
 
 pub mod assign;
 pub mod backtest;
@@ -52,7 +52,7 @@ enum Command {
     Plan(plan::PlanArgs),
     /// Replay the controller's decisions over a recorded history, and score them
     Backtest(backtest::BacktestArgs),
-    /// Show how a FederatedHPA is divided over clusters, offline
+    /// Show how a fleet is divided over clusters, offline
     Assign(assign::AssignArgs),
     /// Explain why an autoscaler in a cluster has its number of replicas
     Explain(explain::ExplainArgs),

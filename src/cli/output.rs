@@ -1,7 +1,6 @@
-//! What a command answers and how that reaches the shell: colour, tables, one writer.
+//! The output of a command: its text and exit code, colors, tables, and the one writer to the shell.
 //!
-//! Commands are functions that return an [`CommandOutput`]; nothing else in the program prints. It refuses
-//! to know what any command is about.
+//! Commands are functions that return a [`CommandOutput`]; nothing else in the program prints.
 
 use std::fmt::{self, Write as _};
 use std::io::{self, Write};
@@ -14,22 +13,22 @@ use super::exit::{Exit, print_error};
 /// `apiVersion` of every JSON document that a command prints.
 pub const API_VERSION: &str = "foretide.io/v1alpha1";
 
-/// What a command has to say.
+/// What a command prints, and its exit code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommandOutput {
     /// For standard output.
     pub text: String,
     /// For standard error; empty for nothing.
     pub notes: String,
-    /// How it ended.
+    /// The exit code.
     pub exit: Exit,
 }
 
-/// Why a command has nothing to say.
+/// Why a command failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
-    /// How it ended.
+    /// The exit code.
     pub exit: Exit,
     /// What was expected, what was found, and what to do.
     pub message: String,
@@ -64,14 +63,14 @@ pub struct Screen {
     pub unicode: bool,
 }
 
-/// The few colours in use, by what they mean.
+/// The colors in use, by what they mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Paint {
     /// The one thing to see first.
     Strong,
-    /// What only helps to find one's way.
+    /// Secondary text.
     Dim,
-    /// Whatever is about the future.
+    /// Forecasts.
     Future,
     /// What needs attention.
     Warning,
@@ -79,7 +78,7 @@ pub enum Paint {
     Error,
 }
 
-/// On which side of its column a cell stands.
+/// Alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// Words.
@@ -91,7 +90,7 @@ pub enum Side {
 // === impl CommandOutput ===
 
 impl CommandOutput {
-    /// Text for standard output, and all is well.
+    /// Text for standard output, with exit code 0.
     #[must_use]
     pub fn text(text: impl Into<String>) -> Self {
         Self {
@@ -114,7 +113,7 @@ impl CommandOutput {
 // === impl Failure ===
 
 impl Failure {
-    /// The command line asks for something that cannot be.
+    /// The command line is invalid.
     pub fn usage(message: impl fmt::Display) -> Self {
         Self {
             exit: Exit::Usage,
@@ -122,7 +121,7 @@ impl Failure {
         }
     }
 
-    /// A file holds something that cannot be used.
+    /// A file is invalid.
     pub fn invalid(message: impl fmt::Display) -> Self {
         Self {
             exit: Exit::Invalid,
@@ -130,7 +129,7 @@ impl Failure {
         }
     }
 
-    /// The world did not play along.
+    /// Something outside the program failed, such as a connection.
     pub fn runtime(message: impl fmt::Display) -> Self {
         Self {
             exit: Exit::Runtime,
@@ -210,23 +209,23 @@ pub(super) fn wrapped(text: &str, width: usize, indent: &str) -> String {
 
 /// Prints an outcome and turns it into the exit code.
 ///
-/// A reader that went away (`foretide crds | head`) is not an error.
+/// A closed pipe (`foretide crds | head`) is not an error.
 pub(super) fn print(outcome: Result<CommandOutput, Failure>) -> ExitCode {
-    let answer = match outcome {
-        Ok(answer) => answer,
+    let output = match outcome {
+        Ok(output) => output,
         Err(failure) => {
             print_error(&failure.message);
             return failure.exit.into();
         }
     };
-    let printed = write(&mut io::stdout().lock(), &answer.text)
-        .and_then(|()| write(&mut io::stderr().lock(), &answer.notes));
+    let printed = write(&mut io::stdout().lock(), &output.text)
+        .and_then(|()| write(&mut io::stderr().lock(), &output.notes));
     match printed {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             print_error(&format!("cannot write the output: {error}"));
             Exit::Runtime.into()
         }
-        Ok(()) | Err(_) => answer.exit.into(),
+        Ok(()) | Err(_) => output.exit.into(),
     }
 }
 
@@ -273,8 +272,8 @@ mod tests {
 
     #[test]
     fn json_carries_its_version_and_kind_first() {
-        let answer = CommandOutput::json("Plan", json!({ "desired": 3 }));
-        let read: Value = serde_json::from_str(&answer.text).unwrap();
+        let output = CommandOutput::json("Plan", json!({ "desired": 3 }));
+        let read: Value = serde_json::from_str(&output.text).unwrap();
         let expected = json!({ "apiVersion": API_VERSION, "kind": "Plan", "desired": 3 });
         assert_eq!(read, expected);
     }

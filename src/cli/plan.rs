@@ -1,13 +1,13 @@
-//! `foretide plan`: one whole decision, offline, from a manifest and a recorded history.
+//! `foretide plan`: one decision, offline, from a manifest and a recorded history.
 //!
 //! ```text
 //! manifest -> validate -> Workload --+
-//! Deployment or --request --assumed----+--> decide --> view
+//! Deployment or --request -----------+--> decide --> view
 //! CSV --outlook--> demand, forecast -+
 //! ```
 //!
-//! Everything between the files and the text is what the controller runs. What a cluster would have
-//! told is assumed, and each assumption is printed. A fleet is decided as one workload and then divided.
+//! Everything between the files and the text is code of the controller. The state of a cluster is assumed, and each assumption is
+//! printed. A fleet is decided as one workload and then divided.
 
 mod fleet;
 mod observed;
@@ -65,7 +65,7 @@ pub struct PlanArgs {
     pub output: OutputFormat,
 }
 
-/// A decision with everything it was made from.
+/// A decision and its inputs.
 #[derive(Debug)]
 struct PlanReport {
     ehpa: EffectiveHorizontalPodAutoscaler,
@@ -74,11 +74,11 @@ struct PlanReport {
     decision: Decision,
     outlooks: Vec<Outlook>,
     assumptions: Vec<String>,
-    /// How it is divided, if it is a fleet's.
+    /// The division, if it is of a fleet.
     division: Option<Assignment>,
 }
 
-/// Answers `foretide plan`.
+/// Runs `foretide plan`.
 ///
 /// # Errors
 /// A file cannot be read or used, or the flags leave something open.
@@ -157,7 +157,7 @@ fn plan(args: &PlanArgs, context: &CommandContext) -> Result<PlanReport, Failure
     })
 }
 
-/// One cluster of a fleet that is not divided, with the metrics that it measures for itself.
+/// One cluster of a fleet that is not divided, with the metrics that each cluster measures.
 fn one_cluster_of(fdhpa: FederatedHPA, spec: &FleetSpec) -> EhpaWorkload {
     let workload = Workload {
         metrics: spec.member_metrics().cloned().collect(),
@@ -177,7 +177,7 @@ fn as_single_cluster(fdhpa: FederatedHPA) -> EffectiveHorizontalPodAutoscaler {
     }
 }
 
-/// What is decided as one workload.
+/// The autoscaler as one workload; a fleet counts as one cluster.
 fn single_workload(accepted: Accepted) -> EhpaWorkload {
     match accepted {
         Accepted::Ehpa(ehpa, workload) => EhpaWorkload {

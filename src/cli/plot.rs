@@ -1,8 +1,7 @@
-//! A small picture of a history and its forecast, in characters.
+//! A plot of a history and its forecast, in characters.
 //!
-//! The history is an area, the forecast a line with a band above it, capacity a line of steps, so that they differ
-//! without colour. Braille dots where the screen has them, ASCII where not. Times are UTC. It refuses to know
-//! what the numbers mean: the caller names them.
+//! The history is an area, the forecast a line with a band above it, capacity a line of steps, so that they differ without color.
+//! Braille dots where the screen has them, ASCII where not. Times are UTC. The caller names the values.
 //!
 //! ```text
 //! samples --level per column of dots--> Canvas (dots and ink per cell) --glyphs--> rows
@@ -17,7 +16,7 @@ use foretide_models::{Prediction, Sample};
 use jiff::{SignedDuration, Timestamp};
 
 use self::{
-    axis::{Axis, labels, real, second, ticks, whole},
+    axis::{Axis, floor, labels, real, second, ticks},
     canvas::{Canvas, Dot},
 };
 use super::output::{Paint, Screen};
@@ -141,7 +140,7 @@ impl<'a> Plot<'a> {
         self.draw_forecast(&mut canvas, fine, top, &known);
         let down = canvas.dots_down();
         let lowest = size.rows.saturating_sub(1);
-        // A lid: it stands above what it covers, and so hides nothing that is within capacity.
+        // The line is drawn above its value, so that it hides nothing within capacity.
         let level = |level: Option<f64>| Some(dot(level?, top, height).div_ceil(down).min(lowest));
         let heights: Vec<_> = highest(self.capacity, axis)
             .into_iter()
@@ -195,7 +194,7 @@ impl<'a> Plot<'a> {
 
     /// The right-hand scale: a value at the top, in the middle and at the bottom.
     fn scale(&self, row: usize, rows: usize, top: f64, screen: Screen) -> String {
-        // A lid stands in the row whose lower edge is its value.
+        // A line of capacity is drawn in the row whose lower edge is its value.
         let half = rows - rows / 2 - usize::from(!self.capacity.is_empty());
         let value = match row {
             0 => Some(top),
@@ -288,13 +287,13 @@ fn longest_step(samples: &[Sample]) -> f64 {
 
 /// How many dots high a value is; at least one if it is not zero.
 fn dot(value: f64, top: f64, height: usize) -> usize {
-    let dots = whole((value / top * real(height)).round()).min(height);
+    let dots = floor((value / top * real(height)).round()).min(height);
     dots.max(usize::from(value > 0.0))
 }
 
 /// How many dots high what comes up to a value is: a part of a dot is one.
 fn dot_under(value: f64, top: f64, height: usize) -> usize {
-    whole((value / top * real(height)).ceil()).min(height)
+    floor((value / top * real(height)).ceil()).min(height)
 }
 
 /// The lowest round number that is not below the highest value.

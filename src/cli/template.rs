@@ -1,4 +1,4 @@
-//! What a pod of the workload requests: from the workload's manifest, or from `--request`.
+//! The resource requests of the workload's pods: from its manifest, or from `--request`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,15 +21,15 @@ use crate::{
     sim,
 };
 
-/// Name of a container of which no manifest tells the name.
+/// Name of a container that no manifest names.
 const CONTAINER: &str = "app";
 
 /// One pod of the workload, and where it comes from.
 pub(super) struct WorkloadTemplate {
     pub(super) pod: sim::PodTemplate,
-    /// Where it is written; absent if it is made up.
+    /// The place in a manifest; absent if there is none.
     pub(super) place: Option<Location>,
-    /// Who says what it requests, as half a sentence.
+    /// Where its requests come from, as half a sentence.
     pub(super) origin: String,
 }
 

@@ -1,6 +1,6 @@
-//! Commands that move while they run: the terminal, the pace of the wall clock, and Ctrl-C, which ends them cleanly.
+//! Commands that draw while they run: frames at the rate of the wall clock, a progress bar, and a clean end on Ctrl-C.
 //!
-//! Everything that is shown comes from functions that know none of these.
+//! What is drawn comes from functions that know neither the terminal nor the clock.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
@@ -22,7 +22,7 @@ use crate::error::chain;
 /// How wide a progress bar is.
 const BAR: u32 = 40;
 
-/// Waits between frames, and hears what may end the play.
+/// Waits between frames, and listens for the signals that end the animation.
 struct FrameTimer {
     runtime: Runtime,
     interrupt: Signal,
@@ -36,7 +36,7 @@ impl FrameTimer {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        // Signals are heard from here on, also those that come between two waits.
+        // Signals are received from here on, also those that arrive between two waits.
         let (interrupt, terminate) = {
             let _entered = runtime.enter();
             (
@@ -111,7 +111,7 @@ fn filled(part: f64) -> u32 {
     ((part * f64::from(BAR)) as u32).min(BAR)
 }
 
-/// A bar that cannot be drawn is not missed.
+/// Draws a progress bar; a failure to draw is ignored.
 fn draw(text: &str) {
     let mut to = std::io::stderr().lock();
     let _drawn = to

@@ -1,8 +1,7 @@
-//! `foretide validate`: what is wrong with manifests, each with file, line and field.
+//! `foretide validate`: problems of manifests, each with file, line and field.
 //!
-//! Three judges, each asked only if the one before is content: the rules that the API server will
-//! apply, the one door from a spec to the domain, and the remarks about cron windows. The first two
-//! make errors; what would be left out or surprise makes warnings.
+//! Three checks, each only if the one before passes: the validation of the API server, the translation of a spec into the domain,
+//! and the lint of cron windows. The first two give errors; ignored fields and lint findings are warnings.
 
 mod fleet;
 
@@ -33,10 +32,10 @@ use crate::{
     error::chain,
 };
 
-/// The controller's period where nothing else is said: how long an observation of a fleet lasts.
+/// The default sync period of the controller: how long an observation of a fleet is valid.
 const SYNC_PERIOD: SignedDuration = SignedDuration::from_secs(15);
 
-/// Our kinds, as a user is told of them.
+/// The kinds of Foretide, as listed in messages.
 pub(super) const KINDS: &str =
     "EffectiveHorizontalPodAutoscaler, FederatedHPA or TimeSeriesPrediction";
 
@@ -56,7 +55,7 @@ pub struct ValidateArgs {
     pub output: OutputFormat,
 }
 
-/// One thing to say about a manifest.
+/// One finding about a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Diagnostic {
     pub(super) place: Location,
@@ -64,14 +63,14 @@ pub(super) struct Diagnostic {
     pub(super) message: String,
 }
 
-/// How bad it is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Severity {
     /// The object is refused.
     Error,
-    /// The object is accepted, and something in it is not used or may surprise.
+    /// The object is accepted, and something in it is ignored or may be a mistake.
     Warning,
-    /// The object is not ours to judge.
+    /// The object is of another kind and is skipped.
     Note,
 }
 
@@ -85,7 +84,7 @@ pub(super) struct Validator<'a> {
     now: Timestamp,
 }
 
-/// What became of one document.
+/// The result for one document.
 #[derive(Debug, Default)]
 pub(super) struct Validation {
     /// The autoscaler and what it asks for, if it is one that can be acted on.
@@ -146,7 +145,7 @@ impl<'a> Validator<'a> {
         }
     }
 
-    /// Everything there is to say about one document, in the order of its lines.
+    /// All findings about one document, in the order of its lines.
     pub(super) fn validate(&self, document: &Document) -> Validation {
         let mut validation = self.by_kind(document);
         let order = |diagnostic: &Diagnostic| (diagnostic.place.line, diagnostic.message.clone());
@@ -190,7 +189,7 @@ impl<'a> Validator<'a> {
         &self,
         document: &Document,
         rules: &Rules,
-        door: impl Fn(K) -> Result<Accepted, Invalid>,
+        translate: impl Fn(K) -> Result<Accepted, Invalid>,
     ) -> Validation {
         let value = document.value();
         let diagnostics = refused(document, &rules.check(&value));
@@ -208,7 +207,7 @@ impl<'a> Validator<'a> {
                 return refused(vec![diagnostic(document.place(), Severity::Error, message)]);
             }
         };
-        match door(object) {
+        match translate(object) {
             Ok(accepted) => Validation {
                 diagnostics: self.diagnostics(document, &accepted),
                 accepted: Some(Box::new(accepted)),
@@ -252,7 +251,7 @@ impl<'a> Validator<'a> {
     }
 }
 
-/// What to say about a document that is none of ours.
+/// The note about a document of another kind.
 fn not_ours(document: &Document) -> String {
     let (kind, version) = (document.text("kind"), document.text("apiVersion"));
     if kind.is_empty() {
@@ -282,7 +281,7 @@ fn not_ours(document: &Document) -> String {
     }
 }
 
-/// Answers `foretide validate`.
+/// Runs `foretide validate`.
 ///
 /// # Errors
 /// A directory cannot be listed.
@@ -306,7 +305,7 @@ pub(super) fn run(args: &ValidateArgs, context: &CommandContext) -> Result<Comma
         }
     }
     let (exit, summary) = summary(&diagnostics, accepted);
-    let answer = match args.output {
+    let output = match args.output {
         OutputFormat::Table => {
             let lines = diagnostics
                 .iter()
@@ -321,7 +320,7 @@ pub(super) fn run(args: &ValidateArgs, context: &CommandContext) -> Result<Comma
             )
         }
     };
-    Ok(CommandOutput { exit, ..answer })
+    Ok(CommandOutput { exit, ..output })
 }
 
 /// A file that gives no documents, as a diagnostic.

@@ -1,7 +1,6 @@
 //! Probes and metrics on one port: functions that return a router, so that tests need no socket.
 //!
-//! Liveness says that the process runs; readiness that it has seen the cluster. Neither reads
-//! anything but what it is handed.
+//! Liveness: the process runs. Readiness: the first lists of the Kubernetes API were received.
 
 use std::sync::Arc;
 
@@ -15,7 +14,7 @@ use axum::{
 
 use crate::telemetry::Telemetry;
 
-/// The media type of what `/metrics` answers.
+/// The media type of `/metrics`.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// `/healthz`, `/readyz` and `/metrics`.

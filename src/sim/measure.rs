@@ -1,5 +1,4 @@
-//! What a metrics API would answer: the demand, in equal parts, of the pods that served it. It refuses to be
-//! noisy, late or wrong.
+//! Simulated readings of a metrics API: the demand in equal parts of the pods that served it, exact and without delay.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The forecasts of one metric while the virtual clock runs: asked for as often as the forecaster wants to be
-//! asked, with nothing but the past, and in force until they expire.
+//! The forecasts of one metric on the virtual clock: made at the refresh period of the forecaster, from the past only, and in
+//! force until they expire.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -15,20 +15,20 @@ use crate::domain::{
     proposal::{ForecastDetails, Reason},
 };
 
-/// A forecaster at work on one metric.
+/// A forecaster and its latest forecast of one metric.
 #[derive(Debug)]
 pub(super) struct MetricForecaster<'a> {
     recorded: &'a RecordedMetric,
     window: SignedDuration,
     lead_time: LeadTime,
-    /// How far the path reaches at least, for whoever looks at it.
+    /// The least length of the path, for drawing.
     ahead: SignedDuration,
     forecaster: Option<Box<dyn Forecaster>>,
     series: Series,
     next: Timestamp,
     latest: Result<Forecast, Refused>,
-    /// What was forecast_for for the minutes of the lead time to come, by when they begin.
-    forecast_for: VecDeque<Prediction>,
+    /// The forecasts for the minutes within the next lead time, by when the minutes begin.
+    upcoming: VecDeque<Prediction>,
 }
 
 // === impl MetricForecaster ===
@@ -64,7 +64,7 @@ impl<'a> MetricForecaster<'a> {
             series,
             next: begin,
             latest: Err(refused.unwrap_or_else(pending)),
-            forecast_for: VecDeque::new(),
+            upcoming: VecDeque::new(),
         }
     }
 
@@ -79,11 +79,11 @@ impl<'a> MetricForecaster<'a> {
     }
 
     /// Asks for paths of at least this length.
-    pub(super) fn extend_to(&mut self, ahead: SignedDuration) {
+    pub(super) fn set_least_length(&mut self, ahead: SignedDuration) {
         self.ahead = ahead;
     }
 
-    /// What the forecaster says at `now`, to pods that serve now.
+    /// The forecast at `now` for these pods.
     pub(super) fn reading(
         &mut self,
         pods: &[Arc<Pod>],
@@ -119,26 +119,19 @@ impl<'a> MetricForecaster<'a> {
 
     /// What was forecast for the minute that begins at `at`, a lead time before, in the unit of the metric.
     pub(super) fn forecast_for(&self, at: Timestamp) -> Option<Prediction> {
-        self.forecast_for
-            .front()
-            .copied()
-            .filter(|made| made.at == at)
+        self.upcoming.front().copied().filter(|made| made.at == at)
     }
 
-    /// Keeps what is forecast for the minute that begins a lead time from now, and forgets those that are over.
+    /// Stores the forecast for the minute that begins a lead time from now, and drops past minutes.
     fn remember_forecast(&mut self, now: Timestamp) {
-        while self
-            .forecast_for
-            .pop_front_if(|made| made.at < now)
-            .is_some()
-        {}
+        while self.upcoming.pop_front_if(|made| made.at < now).is_some() {}
         let Some(at) = now.checked_add(self.lead_time.span).ok() else {
             return;
         };
         let end = at.checked_add(MINUTE).unwrap_or(Timestamp::MAX);
         let forecast = self.latest().filter(|made| now <= made.valid_until());
         let made = forecast.and_then(|made| made.samples().take_while(|p| p.at <= end).last());
-        self.forecast_for
+        self.upcoming
             .extend(made.map(|made| Prediction { at, ..made }));
     }
 

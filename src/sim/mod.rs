@@ -1,5 +1,4 @@
-//! A simulated workload on a virtual clock: the controller's own decisions, minute by minute over a recorded
-//! history.
+//! A simulated workload on a virtual clock: the controller's own decisions, minute by minute over a recorded history.
 //!
 //! ```text
 //!  Recording --the past only--> forecaster --+
@@ -9,9 +8,8 @@
 //!      +--demand of the next minute-------------------> enough of them? --> Score
 //! ```
 //!
-//! Pure: no I/O and no clock. What a cluster would tell is made up in one place each: pods in [`SimulatedPods`], readings
-//! in [`measure`]. The workload acts in Direct mode, in which the controller reaches the counts of Delegated, too.
-//! It refuses to be cleverer than the controller: whatever is decided here, [`decide`] decided.
+//! Pure: no I/O and no clock. Pods are simulated in [`SimulatedPods`], readings in [`measure`]; every decision is [`decide`]'s. The
+//! workload acts in Direct mode, in which the controller reaches the same counts as in Delegated mode.
 
 pub mod measure;
 mod metric_forecaster;
@@ -39,7 +37,7 @@ use crate::domain::{
     workload::{Mode, Strategy, Workload},
 };
 
-/// How often is decided, and over how much is judged.
+/// The period of decisions, and of the evaluation.
 pub const MINUTE: SignedDuration = SignedDuration::from_mins(1);
 
 /// A metric and the demand that was recorded of it.
@@ -51,7 +49,7 @@ pub struct RecordedMetric {
     pub recording: Recording,
 }
 
-/// What every contender meets alike.
+/// What all runs of a simulation share.
 #[derive(Clone, Debug)]
 pub struct Environment {
     /// One per metric of the workload, in its order.
@@ -67,7 +65,7 @@ pub struct Environment {
 /// A forecaster that was built from a spec, or why it could not be.
 pub type BuiltForecaster = Result<Box<dyn Forecaster>, Refused>;
 
-/// One contender on its way along an environment.
+/// One run of a workload in an environment.
 #[derive(Debug)]
 pub struct Run<'a> {
     environment: &'a Environment,
@@ -80,7 +78,7 @@ pub struct Run<'a> {
     now: Timestamp,
 }
 
-/// One minute of one contender.
+/// One minute of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Minute {
     /// When it began: the instant of the decision.
@@ -156,11 +154,11 @@ impl Environment {
 // === impl Run ===
 
 impl<'a> Run<'a> {
-    /// A contender at the beginning of its environment.
+    /// A run at the beginning of its environment.
     ///
-    /// The workload acts, also if it is previewed; `forecasters` belong to the metrics, in their order, and none
-    /// are asked without a prediction in the workload. The lead time is the environment's start-up as it would be measured,
-    /// unless [`with_lead_time`](Self::with_lead_time) says otherwise.
+    /// A previewed workload acts, too. `forecasters` belong to the metrics, in their order; without a prediction in the
+    /// workload they are not used. The lead time is the start-up of the environment, as if measured, unless
+    /// [`with_lead_time`](Self::with_lead_time) sets another one.
     #[must_use]
     pub fn new(
         environment: &'a Environment,
@@ -197,7 +195,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The same run, whose forecasters were told this lead time.
+    /// The same run with this lead time of the forecasters.
     #[must_use]
     pub fn with_lead_time(mut self, lead_time: LeadTime) -> Self {
         for forecaster in &mut self.forecasters {
@@ -206,16 +204,16 @@ impl<'a> Run<'a> {
         self
     }
 
-    /// The same run, whose forecasts reach at least this far, to be looked at; decisions stay the same.
+    /// The same run with forecasts of at least this length, for drawing; decisions stay the same.
     #[must_use]
     pub fn with_forecast_span(mut self, ahead: SignedDuration) -> Self {
         for forecaster in &mut self.forecasters {
-            forecaster.extend_to(ahead);
+            forecaster.set_least_length(ahead);
         }
         self
     }
 
-    /// The decision of the next minute, and what came of it.
+    /// The decision of the next minute, and its result.
     pub fn minute(&mut self) -> (Minute, Decision) {
         let now = self.now;
         self.pods.advance(now);
@@ -261,7 +259,7 @@ impl<'a> Run<'a> {
         all.max_by(|a, b| highest(a).total_cmp(&highest(b)))
     }
 
-    /// What would be read at the beginning of the minute: the demand of the one before, of those who served it.
+    /// The observation at the beginning of the minute: the demand of the previous minute, over the pods that served it.
     fn seen(&mut self) -> Inputs {
         let now = self.now;
         let count = self.pods.count();
@@ -304,7 +302,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The same workload, switched on, and with us as the only writer of its scale.
+/// The same workload in strategy Auto and mode Direct.
 fn acting(mut workload: Workload) -> Workload {
     workload.strategy = Strategy::Auto;
     workload.mode = Mode::Direct;

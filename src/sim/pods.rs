@@ -1,5 +1,5 @@
-//! The pods of a simulated workload: each serves some time after it was asked for, and the youngest go first.
-//! It refuses to fail: no pod crashes, waits for a node, or takes longer than the others.
+//! The pods of a simulated workload: each serves after its start-up time, and the youngest are removed first. No pod crashes,
+//! waits for a node, or starts slower than the others.
 
 use std::sync::Arc;
 
@@ -187,7 +187,7 @@ mod tests {
     proptest! {
         /// The rule of the replay: a pod asked for at t serves from t + S, and removal is immediate.
         #[test]
-        fn as_many_serve_as_were_asked_for_all_the_time_since_the_start_up_began(
+        fn the_serving_pods_are_the_least_requested_since_the_start_up_began(
             counts in prop::collection::vec(0_u32..9, 1..40), start_up in 0_usize..6, first in 0_u32..9,
         ) {
             let mut pods = pods(i64::try_from(start_up).unwrap(), first);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_has_a_full_minute_behind_it_one_minute_after_it_began_to_serve() {
+    fn a_pod_has_served_for_a_minute_one_minute_after_it_became_ready() {
         let mut pods = pods(2, 1);
         pods.scale_to(Replicas::new(3), minute(0));
         pods.advance(minute(2));

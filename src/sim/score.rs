@@ -1,6 +1,4 @@
-//! How a contender did: the minutes in which too few pods served, and what the pods cost.
-//!
-//! Sums only; it refuses to rank.
+//! The score of a run: the minutes in which too few pods served, and the replica-minutes that were requested.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +8,12 @@ use crate::domain::{Replicas, autoscale::Decision, proposal::Source};
 /// How far past its target a replica may run before a minute counts: the autoscaler's own tolerance.
 pub const TOLERATED: f64 = 1.1;
 
-/// What the minutes of one contender add up to.
+/// The totals over the minutes of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Score {
     /// Minutes with a known demand.
     pub minutes: u32,
-    /// Minutes without one, which are not judged.
+    /// Minutes without one, which are not evaluated.
     pub unknown: u32,
     /// Minutes with `demand > 1.1 * ready * target`.
     pub under: u32,
@@ -33,12 +31,12 @@ pub struct Score {
     pub absent: BTreeMap<(String, &'static str), MissingForecast>,
 }
 
-/// A reason that kept a forecast away.
+/// A reason for missing forecasts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissingForecast {
     /// For how many minutes.
     pub minutes: u32,
-    /// Its words, as they were at last.
+    /// The latest message.
     pub message: String,
 }
 
@@ -47,24 +45,24 @@ pub struct MissingForecast {
 impl Score {
     /// Adds one minute and its decision.
     pub fn add(&mut self, minute: &Minute, decision: &Decision) {
-        self.judge(minute);
+        self.add_minute(minute);
         let absent = decision.proposals.iter();
         let absent = absent.filter(|p| p.source == Source::Forecast && p.replicas.is_none());
         for proposal in absent {
             let key = (proposal.name.clone(), proposal.reason.as_str());
-            let absence = self.absent.entry(key).or_insert(MissingForecast {
+            let missing = self.absent.entry(key).or_insert(MissingForecast {
                 minutes: 0,
                 message: String::new(),
             });
-            absence.minutes += 1;
-            if absence.message != proposal.message {
-                absence.message.clone_from(&proposal.message);
+            missing.minutes += 1;
+            if missing.message != proposal.message {
+                missing.message.clone_from(&proposal.message);
             }
         }
     }
 
     /// Adds one minute.
-    pub fn judge(&mut self, minute: &Minute) {
+    pub fn add_minute(&mut self, minute: &Minute) {
         self.replica_minutes += u64::from(minute.asked.get());
         self.actions += u32::from(minute.changed);
         let Some(load) = minute.load else {
@@ -83,7 +81,7 @@ impl Score {
         }
     }
 
-    /// The part of the judged minutes in which too few replicas served, in percent.
+    /// The part of the evaluated minutes in which too few replicas served, in percent.
     #[must_use]
     pub fn under_percent(&self) -> f64 {
         percent(f64::from(self.under), f64::from(self.minutes))

@@ -1,4 +1,4 @@
-//! The laws of a back-test, on demand made by hand.
+//! Properties of a simulation, on generated demand.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::domain::{
 
 mod poison;
 
-/// Minute `index` of every environment.
+/// Minute `index` of every test.
 fn at(index: i64) -> Timestamp {
     Timestamp::from_second(1_767_225_600 + index * 60).unwrap()
 }
@@ -54,7 +54,7 @@ fn workload() -> Workload {
     }
 }
 
-/// A environment on which minute `i` has to serve `demand[i]`; the first decision is that of minute 1, which has seen
+/// An environment in which minute `i` has to serve `demand[i]`; the first decision is that of minute 1, which has seen
 /// minute 0.
 fn environment(demand: &[f64], start_up: i64) -> Environment {
     let sample = |(value, index): (&f64, i64)| Sample {
@@ -91,7 +91,7 @@ fn run(
 fn score(minutes: &[Minute]) -> Score {
     let mut score = Score::default();
     for minute in minutes {
-        score.judge(minute);
+        score.add_minute(minute);
     }
     score
 }
@@ -214,7 +214,7 @@ fn the_score_is_that_of_the_replay() {
 }
 
 #[test]
-fn a_pod_serves_after_its_start_up_and_a_jump_is_seen_a_minute_late() {
+fn a_pod_serves_after_its_start_up_and_a_jump_is_observed_a_minute_late() {
     let mut demand = vec![20.0; 4];
     demand.extend([40.0; 6]);
     let minutes = run(&environment(&demand, 2), workload(), Vec::new());
@@ -274,7 +274,7 @@ fn decisions_are_those_of_decide_driven_by_hand() {
 }
 
 #[test]
-fn a_preview_is_tested_as_if_it_were_switched_on() {
+fn a_preview_is_simulated_in_strategy_auto() {
     let demand = lively(120);
     let environment = environment(&demand, 2);
     let preview = Workload {
@@ -288,7 +288,7 @@ fn a_preview_is_tested_as_if_it_were_switched_on() {
 }
 
 #[test]
-fn a_cron_window_is_seen_and_the_plain_autoscaler_does_not_see_it() {
+fn a_cron_window_raises_the_count_but_not_that_of_the_plain_hpa() {
     let demand = [20.0; 60];
     let environment = environment(&demand, 0);
     let text = WindowText {
@@ -321,7 +321,7 @@ fn a_cron_window_is_seen_and_the_plain_autoscaler_does_not_see_it() {
 }
 
 #[test]
-fn a_minute_without_a_record_is_not_judged_and_lowers_nothing() {
+fn a_minute_without_a_sample_is_not_evaluated_and_lowers_nothing() {
     let mut environment = environment(&[50.0; 40], 0);
     let known = |sample: &&Sample| !(at(10)..at(25)).contains(&sample.at);
     let samples = environment.metrics[0]
@@ -338,7 +338,7 @@ fn a_minute_without_a_record_is_not_judged_and_lowers_nothing() {
     assert!(minutes.iter().all(|m| m.asked == n(5)));
 }
 
-/// Foretells what it is told to, once there are as many samples as it needs, and notes what it was shown.
+/// Forecasts a fixed value once it has enough samples, and records the newest sample of each call.
 #[derive(Debug)]
 struct Oracle {
     needs: usize,
@@ -412,7 +412,7 @@ impl Forecaster for Counting {
 }
 
 #[test]
-fn what_is_foretold_of_a_minute_was_said_of_it_a_lead_time_before() {
+fn the_forecast_for_a_minute_is_the_one_made_a_lead_time_before() {
     let environment = environment(&[20.0; 40], 3);
     let predicting = Workload {
         prediction: Some(Prediction {
@@ -433,7 +433,7 @@ fn what_is_foretold_of_a_minute_was_said_of_it_a_lead_time_before() {
 }
 
 #[test]
-fn a_forecaster_is_asked_as_often_as_it_wants_and_sees_the_past_only() {
+fn a_forecaster_runs_at_its_refresh_period_and_sees_only_the_past() {
     let demand = [20.0; 60];
     let environment = environment(&demand, 2);
     let predicting = Workload {

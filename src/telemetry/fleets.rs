@@ -1,5 +1,4 @@
-//! Metrics of fleets and of the member clusters they run in: a part of the one registry. It refuses what every
-//! autoscaler has; that is told the same way for a fleet.
+//! Metrics of fleets and of their member clusters, in the same registry. A fleet also has the metrics of every autoscaler.
 
 use std::{
     collections::BTreeSet,
@@ -156,7 +155,7 @@ impl Telemetry {
     /// Publishes how the members do: name, whether it is ready, and how long it has been silent if its Secret can be
     /// used. Those that are gone leave no series.
     pub fn members<'a>(&self, members: impl IntoIterator<Item = (&'a str, bool, Option<f64>)>) {
-        // Nobody reads them while they are not all there.
+        // Holding the registry keeps a reader from seeing a part of them.
         let _reader = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         self.fleets.ready.clear();
         self.fleets.age_seconds.clear();

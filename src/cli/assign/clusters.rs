@@ -1,8 +1,7 @@
-//! The file that stands for the member clusters: what a controller would see in them, as a person writes it down.
+//! The clusters file: the state of the member clusters, as a person writes it down.
 //!
-//! A field that is not known, a number that cannot be, a name twice: each is refused with its line, because a
-//! misspelt field that is passed over in silence would simulate another fleet. Ages (`for: 90s`) stand for
-//! timestamps.
+//! Unknown fields, contradictions and duplicate names are errors with their line, because a misspelled field that is ignored would
+//! simulate another fleet. Ages (`for: 90s`) stand for timestamps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -41,7 +40,7 @@ pub(in crate::cli) struct Clusters {
     clusters: Vec<Cluster>,
 }
 
-/// A whole file.
+/// The file.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct File {
@@ -54,7 +53,7 @@ struct File {
     clusters: Vec<Cluster>,
 }
 
-/// What the fleet as a whole needs.
+/// The totals of the fleet.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct FleetNeeds {
@@ -142,7 +141,7 @@ impl Clusters {
     /// Reads a file; `-` is standard input.
     ///
     /// # Errors
-    /// It cannot be read, or holds something that it may not; every such thing with its line.
+    /// It cannot be read, or has invalid fields; each with its line.
     pub(in crate::cli) fn read(path: &Path) -> Result<Self, Failure> {
         let text = manifest::text(path).map_err(|error| Failure::invalid(chain(&error)))?;
         Self::parse(&path.display().to_string(), &text)
@@ -172,9 +171,11 @@ impl Clusters {
         Err(Failure::invalid(lines.collect::<Vec<_>>().join("\n")))
     }
 
-    /// What the fleet as a whole needs, as the file says, counts at most MAX. The demand is the sum over those that are
-    /// counted if the file does not say it and says theirs of all. Delegated, the count is the one that this demand has
-    /// led to when it has lasted for longer than any window, if the file does not say it either.
+    /// The totals of the fleet: those of the file, or else
+    /// - demand: the sum over the counted members, if each has one;
+    /// - desired count, Delegated only: the count for this demand after it has lasted longer than any window.
+    ///
+    /// Counts are at most `maxReplicas`.
     pub(in crate::cli) fn total(
         &self,
         members: &[Member],
@@ -211,10 +212,10 @@ impl Clusters {
         Replicas::new(self.clusters.iter().fold(0, sum))
     }
 
-    /// The clusters as they are seen at `now`. `target` is the utilization that the workload is held at, in percent.
+    /// The clusters as they are seen at `now`. `target` is the utilization target of the workload, in percent.
     ///
     /// # Errors
-    /// A cluster's demand is given as a utilization, and none is held.
+    /// A cluster has a utilization, but no metric has a utilization target.
     pub(in crate::cli) fn members(
         &self,
         target: Option<i64>,
@@ -327,7 +328,7 @@ fn before(now: Timestamp, age: Option<SignedDuration>) -> Timestamp {
     then.unwrap_or(Timestamp::MIN)
 }
 
-/// A field that says what cannot be.
+/// A field with an invalid value.
 struct FieldError {
     path: String,
     message: String,
@@ -351,7 +352,7 @@ impl FieldError {
     }
 }
 
-/// Everything that has the right shape and cannot be.
+/// All invalid values of a file that has the right shape.
 fn errors(file: &File) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let heads = [
@@ -501,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_of_which_only_the_name_is_said_is_well_and_empty() {
+    fn a_cluster_with_only_a_name_is_ready_and_empty() {
         let member = only("");
         let want = Member {
             profile: Profile {
@@ -569,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fleets_demand_is_the_sum_where_every_cluster_says_its_own() {
+    fn the_demand_of_the_fleet_is_the_sum_if_every_cluster_has_one() {
         for (text, want) in [
             (
                 "clusters: [{name: a, demand: 1.5}, {name: b, demand: 2}]",
@@ -599,7 +600,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_its_line() {
+    fn an_invalid_value_is_rejected_with_its_line() {
         for (text, want) in [
             (
                 "kind: Fleet\nclusters:\n- name: a",
@@ -647,7 +648,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_field_is_refused_with_its_line_and_what_there_is() {
+    fn a_misspelled_field_is_rejected_with_its_line_and_the_known_fields() {
         let message = parse("clusters:\n- name: a\n  replica: 2").unwrap_err();
         assert!(message.starts_with("c.yaml:3: "), "{message}");
         assert!(
@@ -659,7 +660,7 @@ mod tests {
     }
 
     #[test]
-    fn several_documents_are_refused() {
+    fn several_documents_are_rejected() {
         let message = parse("clusters: [{name: a}]\n---\nclusters: [{name: b}]").unwrap_err();
         assert_eq!(
             message,

@@ -1,4 +1,4 @@
-//! An assignment as JSON, every number of it: for programs, and for `--after`, which goes on from it.
+//! An assignment as JSON: for programs, and for `--after`, which continues from it.
 
 use serde_json::{Value, json};
 

@@ -1,7 +1,6 @@
-//! A previous answer of `assign -o json`, to go on from: its memory, and the bounds that it wrote.
+//! Previous output of `assign -o json`, to continue from: its ledger, and the bounds that it wrote.
 //!
-//! It refuses an answer that is not whole: a ledger that cannot be read would simulate a fleet that was never
-//! divided.
+//! Output with an unreadable ledger is an error, because another fleet would be simulated without it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,7 +18,7 @@ use crate::{
     error::chain,
 };
 
-/// What was answered.
+/// A previous assignment.
 #[derive(Debug)]
 pub(super) struct Previous {
     /// When that was decided.
@@ -46,10 +45,10 @@ struct PreviousCluster {
 // === impl Previous ===
 
 impl Previous {
-    /// Reads an answer; `-` is standard input.
+    /// Reads a file; `-` is standard input.
     ///
     /// # Errors
-    /// It cannot be read, or is no answer of `assign`.
+    /// It cannot be read, or is not output of `assign`.
     pub(super) fn read(path: &Path) -> Result<Self, Failure> {
         let text = manifest::text(path).map_err(|error| Failure::invalid(chain(&error)))?;
         Self::parse(&text).map_err(|what| {
@@ -77,7 +76,7 @@ impl Previous {
         })
     }
 
-    /// The memory; members without bounds of their own get those that were written.
+    /// The ledger; members without bounds get those of the previous assignment.
     pub(super) fn applied(&self, members: &mut [Member]) -> Ledger {
         for member in members {
             let written = self.bounds.get(&member.profile.name).copied();
@@ -92,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_answer_is_refused() {
+    fn other_documents_are_rejected() {
         for (text, want) in [
             ("{}", "missing field `kind`"),
             (

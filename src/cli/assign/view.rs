@@ -1,4 +1,4 @@
-//! An assignment in words and numbers: the clusters, how the bounds are divided, what each is to do.
+//! The report of an assignment: the clusters, the division of the bounds, the action for each cluster.
 
 use std::fmt::Write as _;
 
@@ -18,10 +18,10 @@ use crate::{
     },
 };
 
-/// A condition that is as it should be with this status; all others with `True`.
+/// The condition that is healthy with status `False`; all others with `True`.
 const GOOD_IF_FALSE: &str = "ReplicaConflict";
 
-/// Everything for people.
+/// The report as text.
 pub(in crate::cli) fn text(assignment: &Assignment, screen: Screen) -> String {
     let mut blocks = vec![heading(assignment, screen)];
     blocks.extend(division(assignment, screen));
@@ -87,7 +87,7 @@ fn seen(assignment: &Assignment, screen: Screen) -> String {
     format!(
         "{}{}",
         screen.table(header, &rows),
-        whole(&assignment.total, assignment.fleet.spec.policy.mode)
+        totals(&assignment.total, assignment.fleet.spec.policy.mode)
     )
 }
 
@@ -124,8 +124,8 @@ const fn health(member: &Member) -> &'static str {
     }
 }
 
-/// What the fleet as a whole needs, in a line; the count only where it is what is divided.
-fn whole(total: &Total, mode: Mode) -> String {
+/// The totals of the fleet, in one line; the count only in Direct mode, where it is divided.
+fn totals(total: &Total, mode: Mode) -> String {
     let demand = total
         .demand
         .map(|demand| format!("demand {}", decimal(demand)));
@@ -146,14 +146,14 @@ fn standing(assignment: &Assignment, profile: &Profile) -> Option<EffectivePrefe
     assignment.fleet.spec.policy.effective_preference(profile)
 }
 
-/// Clusters that take no part, each with why.
+/// Clusters that do not participate, each with its reason.
 fn left_out(assignment: &Assignment) -> String {
     let mut text = String::new();
     for member in &assignment.members {
         let name = &member.profile.name;
         let why = match assignment.decision.member(name) {
             None => "spec.clusterAffinity does not select it".to_owned(),
-            Some(decided) if is_outside(assignment, decided) => decided.sentence(),
+            Some(decided) if is_excluded(assignment, decided) => decided.sentence(),
             Some(_) => continue,
         };
         let _infallible = writeln!(
@@ -165,8 +165,8 @@ fn left_out(assignment: &Assignment) -> String {
     text
 }
 
-/// Whether a member is judged and has nothing of the fleet.
-fn is_outside(assignment: &Assignment, decided: &MemberDecision) -> bool {
+/// Whether a member is excluded from the division.
+fn is_excluded(assignment: &Assignment, decided: &MemberDecision) -> bool {
     !assignment.ledger.members.contains_key(&decided.name)
 }
 
@@ -368,7 +368,7 @@ fn decided(assignment: &Assignment, screen: Screen) -> String {
     ];
     let members = assignment.decision.members.iter();
     let taking_part: Vec<_> = members
-        .filter(|member| !is_outside(assignment, member))
+        .filter(|member| !is_excluded(assignment, member))
         .collect();
     if taking_part.is_empty() {
         return String::new();
@@ -410,7 +410,7 @@ fn decided_row(member: &MemberDecision) -> [String; 7] {
     ]
 }
 
-/// Who is written, in this order.
+/// The members that are written, in order.
 pub(super) fn ordered(assignment: &Assignment) -> Vec<&str> {
     let decision = &assignment.decision;
     let order = decision
@@ -420,7 +420,7 @@ pub(super) fn ordered(assignment: &Assignment) -> Vec<&str> {
     order.map(|member| member.name.as_str()).collect()
 }
 
-/// The conditions that are not as they should be.
+/// The unhealthy conditions.
 fn conditions(assignment: &Assignment, screen: Screen) -> String {
     let mut text = String::new();
     for condition in &assignment.decision.conditions {

@@ -1,5 +1,5 @@
-//! How one contender fared, as a picture: demand as an area, the replicas that served as a line of steps above it, and
-//! the forecast as a band between the two, or as a line with a band where there is no demand yet. All are counted in replicas, so that several metrics fit one scale.
+//! The picture of one run: demand as an area, serving replicas as a line of steps above it, and the forecast as a band or a
+//! line. All are counted in replicas, so that several metrics share one scale.
 
 use foretide_models::{Prediction, Sample};
 use jiff::Timestamp;
@@ -18,7 +18,7 @@ use crate::{
 pub(in crate::cli) struct Panel<'a> {
     /// The minutes so far.
     pub(in crate::cli) minutes: &'a [Minute],
-    /// What was or is foreseen, in replicas.
+    /// Forecasts, past and present, in replicas.
     pub(in crate::cli) forecast: &'a [Prediction],
     /// What the time axis covers.
     pub(in crate::cli) span: (Timestamp, Timestamp),
@@ -58,7 +58,7 @@ impl Panel<'_> {
     }
 }
 
-/// What the signs mean, in one line; the forecast is that of `ours`.
+/// The legend, in one line; the forecast is that of `ours`.
 pub(in crate::cli) fn legend(ours: &RunResult, screen: Screen) -> String {
     let (area, steps, band, line, short) = if screen.unicode {
         ("⣿", "─", "⡇⡇", "⠒⠒", "╳")

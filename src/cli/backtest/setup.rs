@@ -1,6 +1,6 @@
-//! What a back-test runs on: the workload, its recorded demand, its pods, and which minutes are judged.
+//! The input of a back-test: the workload, its recorded demand, its pods, and which minutes are evaluated.
 //!
-//! Each assumption comes back as a sentence. It refuses histories that are too short to learn from and judge by.
+//! Each assumption is returned as a sentence. A history too short to train and evaluate is an error.
 
 use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use jiff::{SignedDuration, Timestamp};
@@ -25,33 +25,33 @@ use crate::{
 };
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
-/// How much is learnt from before the judging, where there is enough.
+/// Default training span, where the history is long enough.
 const WARM_UP: SignedDuration = SignedDuration::from_hours(7 * 24);
-/// Histories shorter than this are judged by their last four days.
+/// Of histories shorter than this, only the last four days are evaluated.
 const LONG: SignedDuration = SignedDuration::from_hours(252);
-/// What is judged of shorter ones.
+/// The evaluated part of shorter histories.
 const LAST: SignedDuration = SignedDuration::from_hours(4 * 24);
-/// The least to learn from: two days, to see one repeat.
+/// The least training span: two days, to see one repetition.
 const LEAST_WARM_UP: SignedDuration = SignedDuration::from_hours(48);
-/// How long the contenders run before they are judged.
+/// How long the runs go before the evaluation.
 const LEAD_IN: SignedDuration = SignedDuration::from_mins(30);
-/// How long pods take to start where nothing says it.
+/// Start-up time of a pod if neither flag nor spec sets it.
 const START_UP: SignedDuration = SignedDuration::from_mins(2);
 
-/// A workload on its environment.
+/// A workload and the environment that it runs in.
 #[derive(Debug)]
 pub(in crate::cli) struct BacktestSetup {
     pub(in crate::cli) ehpa: EffectiveHorizontalPodAutoscaler,
     pub(in crate::cli) workload: Workload,
     pub(in crate::cli) environment: Environment,
-    /// The first judged minute.
+    /// The first evaluated minute.
     pub(in crate::cli) from: Timestamp,
     /// The end of the last one.
     pub(in crate::cli) until: Timestamp,
     pub(in crate::cli) assumptions: Vec<String>,
 }
 
-/// Which part of the histories is judged, as the user asks for it.
+/// The flags that select the evaluated part of the histories.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::cli) struct EvaluationOptions {
     pub(in crate::cli) start_up: Option<SignedDuration>,
@@ -86,10 +86,10 @@ impl BacktestSetup {
         Self::of(chosen, &histories, template, options)
     }
 
-    /// A workload of a spec, on the environment of its histories.
+    /// A workload in the environment of its histories.
     ///
     /// # Errors
-    /// The histories are too short, or no metric says how much a replica carries.
+    /// The histories are too short, or no metric has a target per replica.
     pub(in crate::cli) fn of(
         chosen: EhpaWorkload,
         histories: &[History],
@@ -121,7 +121,7 @@ impl BacktestSetup {
         })
     }
 
-    /// The autoscaler as it is written, switched on.
+    /// The run of the autoscaler as written, in strategy Auto.
     pub(in crate::cli) fn ours(&self) -> Run<'_> {
         let targets = self.environment.targets().into_iter();
         let forecasters = targets.map(|target| self.built(target)).collect();
@@ -129,7 +129,7 @@ impl BacktestSetup {
         Run::new(&self.environment, self.workload.clone(), forecasters).with_lead_time(lead_time)
     }
 
-    /// The same one without prediction and crons.
+    /// The run of the plain HPA: without prediction and crons.
     pub(in crate::cli) fn plain(&self) -> Run<'_> {
         Run::new(
             &self.environment,
@@ -138,17 +138,17 @@ impl BacktestSetup {
         )
     }
 
-    /// How many minutes come before the first judged one.
+    /// How many minutes come before the first evaluated one.
     pub(in crate::cli) fn lead_in(&self) -> u32 {
         minutes(self.environment.begin, self.from)
     }
 
-    /// How many minutes are judged.
+    /// How many minutes are evaluated.
     pub(in crate::cli) fn minutes(&self) -> u32 {
         minutes(self.from, self.until)
     }
 
-    /// The forecaster of a metric, told what the controller would have measured of its workload.
+    /// The forecaster of a metric, with the measurements that the controller would have.
     fn built(&self, per_replica: Option<f64>) -> BuiltForecaster {
         let prediction = self.ehpa.spec.prediction.as_ref();
         let prediction =
@@ -163,20 +163,20 @@ impl BacktestSetup {
     }
 }
 
-/// Some metric must say how much one replica carries.
+/// Requires a metric with a target per replica.
 fn require_target(workload: &Workload, template: &WorkloadTemplate) -> Result<(), Failure> {
     let one = [template.pod.serving("one", Timestamp::UNIX_EPOCH)];
-    let mut why = None;
+    let mut reason = None;
     for metric in &workload.metrics {
         match demand::target(metric, &one, None) {
             Ok(_) => return Ok(()),
             Err(error @ TargetError::MissingRequest { .. }) => {
                 return Err(requests_unknown(template, &error));
             }
-            Err(error) => why = Some(error),
+            Err(error) => reason = Some(error),
         }
     }
-    Err(match why {
+    Err(match reason {
         Some(error) => Failure::invalid(error),
         None => Failure::invalid(
             "a spec without metrics cannot be back-tested: no target says how much a replica can serve",
@@ -191,13 +191,13 @@ fn start_up(
     asked.or_else(|| written(ehpa)).unwrap_or(START_UP)
 }
 
-/// The lead time that the spec writes.
+/// The lead time of the spec.
 fn written(ehpa: &EffectiveHorizontalPodAutoscaler) -> Option<SignedDuration> {
     let seconds = ehpa.spec.prediction.as_ref()?.lead_time_seconds?;
     Some(SignedDuration::from_secs(seconds.into()))
 }
 
-/// The first judged minute and the end of the last one.
+/// The first evaluated minute and the end of the last one.
 fn evaluated_span(
     histories: &[History],
     options: EvaluationOptions,
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lead_time_shown_is_the_one_the_forecaster_was_built_with() {
+    fn the_reported_lead_time_is_that_of_the_forecaster() {
         let naive = "predictionAlgorithm: {algorithmType: seasonalNaive, calibrate: false}";
         for (written, start_up, seconds, origin) in [
             ("", None, 120, "measured"),
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_is_refused_with_examples() {
+    fn an_invalid_duration_is_rejected_with_examples() {
         let week = SignedDuration::from_hours(7 * 24);
         assert_eq!(parse_duration("7d"), Ok(week));
         for bad in ["", "-1d", "soon", "100000000000000000d"] {
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn judging_begins_on_a_full_minute() {
+    fn the_evaluation_begins_on_a_full_minute() {
         let at = |second| Timestamp::from_second(second).unwrap();
         for (second, expected) in [(0, 0), (1, 60), (60, 60), (-61, -60)] {
             assert_eq!(whole_minute(at(second)), at(expected));

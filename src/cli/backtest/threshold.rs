@@ -6,7 +6,7 @@ use std::str::FromStr;
 use super::{Baseline, Failure};
 use crate::sim::Score;
 
-/// What would be accepted.
+/// The accepted syntax.
 const EXPECTED: &str = "expected under>PERCENT%, cost>PERCENT% or actions>NUMBER, such as under>1%";
 
 /// What must not be exceeded.
@@ -27,7 +27,7 @@ enum Quantity {
     Actions,
 }
 
-/// A bound, held against a score.
+/// A bound and its value for a score.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Outcome {
     pub(super) bound: Bound,
@@ -57,7 +57,7 @@ impl Quantity {
 // === impl Bound ===
 
 impl Bound {
-    /// Holds it against a score.
+    /// The value of the bounded quantity for a score.
     pub(super) fn outcome(self, ours: &Score, plain: Option<&Score>) -> Outcome {
         let value = match self.quantity {
             Quantity::Under => ours.under_percent(),
@@ -106,20 +106,20 @@ impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, unit) = (self.bound.quantity.as_str(), self.bound.quantity.unit());
         let value = (self.value * 100.0).round() / 100.0;
-        let verdict = if self.exceeded {
+        let outcome = if self.exceeded {
             "exceeded"
         } else {
             "not exceeded"
         };
         write!(
             f,
-            "--fail-if '{}' {verdict}: {name} is {value}{unit}",
+            "--fail-if '{}' {outcome}: {name} is {value}{unit}",
             self.bound
         )
     }
 }
 
-/// A cost is relative to somebody else's.
+/// Checks that a bound on cost has a baseline to compare with.
 pub(super) fn check(bounds: &[Bound], baseline: Baseline) -> Result<(), Failure> {
     let of_cost = bounds.iter().find(|bound| bound.quantity == Quantity::Cost);
     match of_cost {

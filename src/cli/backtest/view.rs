@@ -1,4 +1,4 @@
-//! A back-test in words and numbers, as JSON, and as one row per minute.
+//! The report of a back-test: as text, as JSON, and as CSV with one row per minute.
 
 use std::fmt::Write as _;
 
@@ -25,7 +25,7 @@ const PICTURE: Size = Size {
 /// What a row above the highest of the others takes of the scale.
 const HEADROOM: f64 = 8.0 / 7.0;
 
-/// The whole report for people.
+/// The report as text.
 pub(super) fn text(report: &BacktestReport, screen: Screen) -> String {
     let mut blocks = vec![
         heading(report, screen),
@@ -75,16 +75,16 @@ fn days(seconds: f64) -> String {
     format!("{} {unit}", (count * 10.0).round() / 10.0)
 }
 
-fn result(report: &BacktestReport) -> impl Iterator<Item = &RunResult> {
+fn results(report: &BacktestReport) -> impl Iterator<Item = &RunResult> {
     [&report.ours].into_iter().chain(&report.plain)
 }
 
-/// One picture per contender, on one scale.
+/// One picture per run, on one scale.
 fn pictures(report: &BacktestReport, screen: Screen) -> String {
     let setup = &report.setup;
     let mut text = format!("{}\n", legend(&report.ours, screen));
-    let top = top(result(report).flat_map(|result| &result.minutes));
-    for result in result(report) {
+    let top = top(results(report).flat_map(|result| &result.minutes));
+    for result in results(report) {
         let panel = Panel {
             minutes: &result.minutes,
             forecast: &result.forecasts,
@@ -106,7 +106,7 @@ fn top<'a>(minutes: impl Iterator<Item = &'a Minute>) -> f64 {
     (above / 2.0).ceil() * 2.0
 }
 
-/// One row per contender.
+/// One row per run.
 fn table(report: &BacktestReport, screen: Screen) -> String {
     let header = [
         ("", Side::Left),
@@ -125,7 +125,7 @@ fn table(report: &BacktestReport, screen: Screen) -> String {
             score.actions.to_string(),
         ]
     };
-    let rows: Vec<_> = result(report).map(row).collect();
+    let rows: Vec<_> = results(report).map(row).collect();
     let mut text = screen.table(header, &rows);
     let unknown = report.ours.score.unknown;
     if unknown > 0 {
@@ -137,7 +137,7 @@ fn table(report: &BacktestReport, screen: Screen) -> String {
     text
 }
 
-/// The difference in words.
+/// The difference between the runs, as a sentence.
 pub(in crate::cli) fn verdict(ours: &Score, plain: &Score) -> String {
     let (a, b) = (f64::from(ours.under), f64::from(plain.under));
     let minutes = if ours.under == plain.under {
@@ -163,7 +163,7 @@ pub(in crate::cli) fn verdict(ours: &Score, plain: &Score) -> String {
     format!("{minutes} for {cost} than a plain HPA")
 }
 
-/// A part in whole percents; all but everything is not everything.
+/// A ratio in percent; `over 99 %` and `less than 1 %` at the ends.
 fn part(ratio: f64) -> String {
     match (ratio * 100.0).round() {
         percent if percent >= 100.0 && ratio < 1.0 => "over 99 %".to_owned(),
@@ -174,7 +174,7 @@ fn part(ratio: f64) -> String {
 
 fn worst(report: &BacktestReport) -> String {
     let mut text = String::new();
-    for result in result(report) {
+    for result in results(report) {
         let Some(minute) = &result.score.worst else {
             let _infallible = writeln!(text, "{}: never under-provisioned", result.name);
             continue;
@@ -199,14 +199,14 @@ fn worst(report: &BacktestReport) -> String {
     text
 }
 
-/// Why forecasts were absent, and for how long.
+/// The reasons for missing forecasts, and their minutes.
 fn absences(report: &BacktestReport, screen: Screen) -> String {
     let mut text = String::new();
     let all = report.setup.minutes();
-    for ((metric, reason), absence) in &report.ours.score.absent {
+    for ((metric, reason), missing) in &report.ours.score.absent {
         let line = format!(
             "no forecast of {metric} for {} of {all} min: {reason}: {}",
-            absence.minutes, absence.message
+            missing.minutes, missing.message
         );
         let line = screen.paint(Paint::Warning, &wrapped(&line, WIDTH, "  "));
         let _infallible = writeln!(text, "{line}");
@@ -239,7 +239,7 @@ fn assumptions(report: &BacktestReport, screen: Screen) -> String {
     text
 }
 
-/// Every number for programs.
+/// The report as JSON.
 pub(super) fn json(report: &BacktestReport) -> Value {
     let setup = &report.setup;
     json!({
@@ -248,7 +248,7 @@ pub(super) fn json(report: &BacktestReport) -> Value {
         "until": setup.until.to_string(),
         "startUpSeconds": setup.environment.start_up.as_secs(),
         "bounds": { "min": setup.workload.bounds.min.get(), "max": setup.workload.bounds.max.get() },
-        "contenders": result(report).map(|result| contender(report, result)).collect::<Vec<_>>(),
+        "contenders": results(report).map(|result| run_json(report, result)).collect::<Vec<_>>(),
         "difference": report.plain.as_ref().map(|plain| json!({
             "underProvisionedMinutes": i64::from(report.ours.score.under) - i64::from(plain.score.under),
             "replicaHoursPercent": more_percent(&report.ours.score, &plain.score),
@@ -263,7 +263,7 @@ pub(super) fn json(report: &BacktestReport) -> Value {
     })
 }
 
-fn contender(report: &BacktestReport, result: &RunResult) -> Value {
+fn run_json(report: &BacktestReport, result: &RunResult) -> Value {
     let score = &result.score;
     json!({
         "name": result.name,
@@ -276,11 +276,11 @@ fn contender(report: &BacktestReport, result: &RunResult) -> Value {
         "neededReplicaHours": score.needed * MINUTE.as_secs_f64() / 3600.0,
         "scaleActions": score.actions,
         "worst": score.worst.as_ref().map(|minute| worst_json(report, minute)),
-        "withoutForecast": score.absent.iter().map(|((metric, reason), absence)| json!({
+        "withoutForecast": score.absent.iter().map(|((metric, reason), missing)| json!({
             "metric": metric,
             "reason": reason,
-            "minutes": absence.minutes,
-            "message": absence.message,
+            "minutes": missing.minutes,
+            "message": missing.message,
         })).collect::<Vec<_>>(),
     })
 }

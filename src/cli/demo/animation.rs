@@ -1,4 +1,4 @@
-//! The frames of a demo: both contenders over the same minutes, drawn on one time axis.
+//! The frames of a back-test: both runs over the same minutes, drawn on one time axis.
 
 use std::fmt::Write as _;
 
@@ -22,14 +22,14 @@ const OURS: Size = Size {
     rows: 8,
 };
 const PLAIN: Size = Size { rows: 6, ..OURS };
-/// How many frames the whole play has.
+/// Number of frames.
 const FRAMES: u32 = 360;
 /// How much of the forecast is drawn.
 const AHEAD: SignedDuration = SignedDuration::from_hours(4);
 /// How many lines the sentence of a decision may take.
 const SENTENCE: usize = 2;
 
-/// Both contenders and where they are.
+/// Both runs, up to the current minute.
 pub(super) struct BacktestAnimation<'a> {
     setup: &'a BacktestSetup,
     scenario: Scenario,
@@ -44,7 +44,7 @@ pub(super) struct BacktestAnimation<'a> {
 // === impl BacktestAnimation ===
 
 impl<'a> BacktestAnimation<'a> {
-    /// The moment before the first frame.
+    /// The state before the first frame.
     pub(super) fn new(setup: &'a BacktestSetup, scenario: Scenario) -> Self {
         let mut ours = setup.ours().with_forecast_span(AHEAD);
         let mut plain = setup.plain();
@@ -63,7 +63,7 @@ impl<'a> BacktestAnimation<'a> {
         }
     }
 
-    /// Lets so many minutes pass, up to the end.
+    /// Advances both runs by a number of minutes, up to the end.
     pub(super) fn pass(&mut self, minutes: u32) {
         for _ in 0..minutes {
             if self.is_over() {
@@ -158,7 +158,7 @@ impl Animation for BacktestAnimation<'_> {
     }
 }
 
-/// One line about a contender.
+/// The totals of a run, in one line.
 fn totals(result: &RunResult, screen: Screen) -> String {
     let score = &result.score;
     let under = format!("under-provisioned {:>3} min", score.under);

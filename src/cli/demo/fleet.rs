@@ -1,5 +1,4 @@
-//! A fleet of three clusters, a quarter of a minute per frame: what each needs, what serves, and how much of the
-//! fleet's replicas it may have.
+//! The frames of a fleet of three clusters, one per quarter of a minute: demand, serving pods and share of each cluster.
 
 mod simulation;
 
@@ -29,7 +28,7 @@ const TOP: f64 = 15.0;
 /// How many lines the last move may take.
 const SENTENCE: usize = 2;
 
-/// The fleet as it was so far.
+/// The fleet and its history so far.
 pub(super) struct FleetAnimation {
     simulation: FleetSimulation,
     /// The same clusters with shares that stay as they were divided.
@@ -40,7 +39,7 @@ pub(super) struct FleetAnimation {
     moves: u32,
 }
 
-/// What one cluster was like over time.
+/// The history of one cluster.
 #[derive(Default)]
 struct ClusterHistory {
     demand: Vec<Sample>,
@@ -87,7 +86,7 @@ impl Animation for FleetAnimation {
         self.fixed.advance();
         let (now, minute) = (self.simulation.now(), self.simulation.minute());
         for (history, cluster) in self.histories.iter_mut().zip(&self.simulation.clusters) {
-            history.take(cluster, now, cluster.is_unreachable(minute));
+            history.record(cluster, now, cluster.is_unreachable(minute));
         }
         self.note(&decision);
     }
@@ -152,7 +151,7 @@ impl Animation for FleetAnimation {
 // === impl ClusterHistory ===
 
 impl ClusterHistory {
-    fn take(&mut self, cluster: &Cluster, at: Timestamp, unreachable: bool) {
+    fn record(&mut self, cluster: &Cluster, at: Timestamp, unreachable: bool) {
         self.unreachable_since = unreachable.then(|| self.unreachable_since.unwrap_or(at));
         if unreachable {
             return;
@@ -236,47 +235,51 @@ mod tests {
     use super::*;
 
     /// Every move, in its order.
-    fn moves_of_the_demo() -> Vec<String> {
+    fn all_moves() -> Vec<String> {
         let mut fleet = FleetAnimation::new();
-        let mut moves_of_the_demo = Vec::new();
+        let mut moves = Vec::new();
         while !fleet.is_over() {
             let before = fleet.moves;
             fleet.advance();
             let (at, words) = fleet.moved.clone().unwrap_or_default();
             if fleet.moves > before {
-                moves_of_the_demo.push(format!("{} {words}", at.strftime("%H:%M")));
+                moves.push(format!("{} {words}", at.strftime("%H:%M")));
             }
         }
-        moves_of_the_demo
+        moves
     }
 
     #[test]
-    fn one_cluster_borrows_and_fills_up_and_another_is_lost_and_comes_back() {
-        let moves_of_the_demo = moves_of_the_demo();
-        let told = |from: &str, until: &str, words: [&str; 2]| {
-            let then = moves_of_the_demo.iter().find(|move_| {
+    fn one_cluster_borrows_share_and_another_is_lost_and_returns() {
+        let moves = all_moves();
+        let expect_move = |from: &str, until: &str, words: [&str; 2]| {
+            let then = moves.iter().find(|move_| {
                 let at = move_.get(..5).unwrap_or_default();
                 at >= from && at < until && words.iter().all(|word| move_.contains(word))
             });
             assert!(
                 then.is_some(),
-                "{words:?} between {from} and {until} in {moves_of_the_demo:#?}"
+                "{words:?} between {from} and {until} in {moves:#?}"
             );
         };
-        told(
+        expect_move(
             "09:00",
             "09:01",
             ["frankfurt: min 0 -> ", "lisbon: min 0 -> "],
         );
-        told("09:10", "09:18", ["above its maximum", "oslo: max 10 -> 9"]);
-        told(
+        expect_move(
+            "09:10",
+            "09:18",
+            ["above its maximum", "oslo: max 10 -> 9"],
+        );
+        expect_move(
             "09:18",
             "09:25",
             ["frankfurt: max 12 -> 10", "pods unschedulable"],
         );
-        told("09:45", "09:50", ["oslo: ", "max 9 -> 14"]);
-        told("10:02", "10:06", ["lisbon: ", "oslo: "]);
-        assert!(moves_of_the_demo.len() < 12, "{moves_of_the_demo:#?}");
+        expect_move("09:45", "09:50", ["oslo: ", "max 9 -> 14"]);
+        expect_move("10:02", "10:06", ["lisbon: ", "oslo: "]);
+        assert!(moves.len() < 12, "{moves:#?}");
     }
 
     #[test]

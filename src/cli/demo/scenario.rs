@@ -1,4 +1,4 @@
-//! The demand that the demo makes up: nine days a minute at a time, the same on every machine.
+//! Generated demand of the demo: ten days of minutes, the same on every machine.
 //!
 //! Sums of bumps and a noise from a counter hashed; no randomness, no clock.
 

@@ -1,4 +1,4 @@
-//! What a fleet's status has beside that of every autoscaler: its clusters, each with its sentence.
+//! The part of an explanation that only fleets have: their clusters, with one sentence each.
 
 use std::fmt::Write as _;
 
@@ -16,10 +16,10 @@ use crate::{
     domain::{cron::Zone, hpa::Settings},
 };
 
-/// A cluster that was seen longer before the decision than this was not seen for it.
+/// A cluster that was observed longer before the decision than this counts as stale.
 const STALE: SignedDuration = SignedDuration::from_mins(1);
 
-/// The status of a fleet in words and numbers.
+/// The status of a fleet as text.
 #[must_use]
 pub fn fleet_text(fdhpa: &FederatedHPA, screen: Screen, local: &Zone) -> String {
     let read = spec::fleet(fdhpa, local, SignedDuration::ZERO, &Settings::default());
@@ -27,14 +27,14 @@ pub fn fleet_text(fdhpa: &FederatedHPA, screen: Screen, local: &Zone) -> String 
         Ok(fleet) => (fleet.workload.metrics, None),
         Err(invalid) => (Vec::new(), Some(invalid)),
     };
-    let whole = fdhpa.as_one();
+    let ehpa = fdhpa.as_one();
     let policy = fdhpa
         .spec
         .federated_hpa_assignment
         .federated_hpa_assignment_type;
     let explanation = Explanation {
-        heading: heading(&whole, Some(policy.unwrap_or_default()), screen),
-        ehpa: &whole,
+        heading: heading(&ehpa, Some(policy.unwrap_or_default()), screen),
+        ehpa: &ehpa,
         metrics,
         invalid,
         clusters: clusters(fdhpa, screen),
@@ -117,7 +117,7 @@ fn sentence(cluster: &ClusterStatus, decided: Option<Timestamp>) -> String {
     text
 }
 
-/// What helps against a reason that only fleets have.
+/// The suggested action for a reason that only fleets have.
 pub(super) fn advice(reason: &str) -> Option<&'static str> {
     Some(match reason {
         "NoCandidate" => {

@@ -1,7 +1,6 @@
-//! `foretide members add`: makes a cluster a member, or prints the manifests that would.
+//! `foretide members add`: makes a cluster a member, or prints the manifests for it.
 //!
-//! What could be refused later - the name, the taints, the address - is refused before anything is written. Doing it
-//! again changes what differs and nothing else.
+//! Name, taints and address are validated before anything is written. Running the command again applies only what differs.
 
 use std::{collections::BTreeMap, fmt::Write as _, path::PathBuf};
 
@@ -103,7 +102,7 @@ fn taint(text: &str) -> Result<String, String> {
     }
 }
 
-/// Enrols a member.
+/// Adds a member.
 pub(super) async fn run(args: &AddArgs) -> Result<CommandOutput, Failure> {
     let server = args.reached_at().await?;
     args.check(&server)?;
@@ -143,8 +142,8 @@ impl AddArgs {
 
     /// Reads what the hub would be given as the hub reads it.
     fn check(&self, server: &ApiServer) -> Result<(), Failure> {
-        let whole = kubeconfig(&self.name, server, "token").to_string();
-        let access = Access::parse(whole.as_bytes(), self.hub.allow_loopback);
+        let text = kubeconfig(&self.name, server, "token").to_string();
+        let access = Access::parse(text.as_bytes(), self.hub.allow_loopback);
         access.map(drop).map_err(|refusal| {
             let advice = "correct the kubeconfig, or set another address with --server";
             Failure::invalid(format!(
@@ -153,7 +152,7 @@ impl AddArgs {
         })
     }
 
-    /// Writes nothing to the member before the hub has said that it would take it.
+    /// Writes to the member only after a dry run in the hub.
     async fn apply(
         &self,
         server: &ApiServer,
@@ -183,7 +182,7 @@ impl AddArgs {
         })
     }
 
-    /// Why the hub does not have the member yet.
+    /// The error of a write to the hub.
     fn unwritten(&self, error: &ClusterError) -> String {
         let namespace = &self.hub.namespace;
         match error {
@@ -227,7 +226,7 @@ impl AddArgs {
         }
     }
 
-    /// Every object, and where it goes.
+    /// One line per object, with its cluster.
     fn summary(&self, done: &str) -> String {
         let mut summary = String::new();
         let in_member = in_member(self.place);
@@ -282,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_failure_leaves_in_the_member_is_named() {
+    fn objects_left_in_the_member_by_a_failure_are_listed() {
         assert_eq!(left_behind(&[]), "");
         let remains = ["Namespace a".to_owned(), "Secret a/b".to_owned()];
         let expected = "; already created in the member: Namespace a, Secret a/b; run the command again, or delete them";

@@ -1,9 +1,9 @@
-//! `foretide members check`: is a member all that the hub needs?
+//! `foretide members check`: whether a member meets all requirements of the hub.
 //!
-//! Reads its Secret as the controller does, connects with what is in it, and asks for each right by itself. It refuses
-//! to mend anything: `add` does.
+//! Reads its Secret as the controller does, connects with it, and checks each permission by an access review. `add` repairs what
+//! is missing.
 
-use super::{HubArgs, unconnected, unread};
+use super::{HubArgs, profiles_warning, unconnected};
 use crate::{
     adapters::members::{Access, AccessReview, AdminClient},
     cli::{
@@ -56,16 +56,16 @@ pub(super) async fn run(args: &CheckArgs, screen: Screen) -> Result<CommandOutpu
             .await
             .map_err(failed)?,
     };
-    let answer = answer(args, &access.host(), &found, screen);
-    Ok(CommandOutput { notes, ..answer })
+    let report = report(args, &access.host(), &found, screen);
+    Ok(CommandOutput { notes, ..report })
 }
 
-/// How the hub reaches the member, and what is to be said beside the answer.
+/// How the hub reaches the member, and a warning for standard error.
 async fn access(args: &CheckArgs) -> Result<(Access, String), Failure> {
     let hub = args.hub.client().await?;
     let members = hub.members(&args.hub.settings()).await;
     let (members, missing) = members.map_err(|error| Failure::runtime(chain(&error)))?;
-    let notes = unread(missing.as_ref());
+    let notes = profiles_warning(missing.as_ref());
     let name = &args.name;
     let Some(member) = members.into_iter().find(|member| member.name == *name) else {
         let (namespace, label) = (&args.hub.namespace, &args.hub.secret_label);
@@ -85,7 +85,7 @@ async fn access(args: &CheckArgs) -> Result<(Access, String), Failure> {
         .ok_or_else(|| Failure::invalid(format!("the Secret of member {name}: {problem}")))
 }
 
-fn answer(args: &CheckArgs, host: &str, found: &Findings, screen: Screen) -> CommandOutput {
+fn report(args: &CheckArgs, host: &str, found: &Findings, screen: Screen) -> CommandOutput {
     let name = &args.name;
     let place = if args.place { " --place" } else { "" };
     let Findings {
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_named_and_fails() {
+    fn missing_permissions_are_listed_and_fail() {
         let review = |verb| AccessReview {
             group: "apps",
             resource: "deployments/scale",
@@ -176,8 +176,8 @@ mod tests {
             place: true,
             in_namespaces: Vec::new(),
         };
-        let answer_to = |found: &Findings| answer(&args, "one.example", found, Screen::default());
-        let shown = answer_to(&found);
+        let report_of = |found: &Findings| report(&args, "one.example", found, Screen::default());
+        let shown = report_of(&found);
         let expected = "\
 PERMISSION                      STATE    FOR
 Kubernetes 1.36                 ok       1.33 or later is required
@@ -192,17 +192,17 @@ member one at one.example lacks 1 of 2 permissions; grant them with: foretide me
             unready: None,
             rights: Vec::new(),
         };
-        assert_eq!(answer_to(&old).exit, Exit::Runtime);
+        assert_eq!(report_of(&old).exit, Exit::Runtime);
         let new = Findings {
             version: (1, 33),
             ..old
         };
-        assert_eq!(answer_to(&new).exit, Exit::Ok);
+        assert_eq!(report_of(&new).exit, Exit::Ok);
         let unready = Findings {
             unready: Some("etcd failed (HTTP 500)".into()),
             ..new
         };
-        let shown = answer_to(&unready);
+        let shown = report_of(&unready);
         assert_eq!(shown.exit, Exit::Runtime);
         let summary = "member one at one.example is not ready: etcd failed (HTTP 500)\n";
         assert!(shown.text.ends_with(summary), "{}", shown.text);

@@ -1,11 +1,11 @@
-//! `foretide members list`: the members of a hub as they are written down there, and which of them cannot be used.
+//! `foretide members list`: the members of a hub, and their problems.
 //!
 //! Asks each member once whether it is ready, many at the same time; `check` looks at one more closely.
 
 use futures::{StreamExt, stream};
 use serde_json::{Value, json};
 
-use super::{HubArgs, unread};
+use super::{HubArgs, profiles_warning};
 use crate::{
     adapters::members::{AdminClient, ListedMember, Unready},
     cli::output::{CommandOutput, Failure, Screen, Side, TextFormat},
@@ -36,17 +36,17 @@ pub(super) async fn run(args: &ListArgs, screen: Screen) -> Result<CommandOutput
     if !args.offline {
         ask(&mut members, &args.hub.namespace).await;
     }
-    let answer = match args.output {
+    let output = match args.output {
         TextFormat::Text => CommandOutput::text(text(&members, &args.hub, screen)),
         TextFormat::Json => CommandOutput::json("Members", json!({"items": items(&members)})),
     };
     Ok(CommandOutput {
-        notes: unread(missing.as_ref()),
-        ..answer
+        notes: profiles_warning(missing.as_ref()),
+        ..output
     })
 }
 
-/// Asks every member whether it is ready, and adds what is wrong; each has its own deadline.
+/// Asks every member whether it is ready, and adds its problems; each has its own deadline.
 async fn ask(members: &mut [ListedMember], namespace: &str) {
     let asked = members.iter().map(|member| async {
         let access = member.access.as_ref()?;
@@ -62,7 +62,7 @@ async fn ask(members: &mut [ListedMember], namespace: &str) {
     }
 }
 
-/// What is wrong with a member: what came of asking it, and what its Secret says.
+/// The problems of a member: of its readiness, and of its Secret.
 fn problem(member: &ListedMember, unready: Option<Unready>, namespace: &str) -> Option<String> {
     let unready = unready.map(|unready| match (unready, &member.secret) {
         (Unready::Unauthorized, Some(secret)) => {
@@ -141,7 +141,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn members_are_rows_and_what_is_wrong_is_said() {
+    fn members_are_rows_with_their_problems() {
         let good = ListedMember {
             name: "one".into(),
             host: Some("one.example:6443".into()),
@@ -173,7 +173,7 @@ two   -                 -         -       -      -                  data.kubecon
     }
 
     #[test]
-    fn what_came_of_asking_a_member_is_its_problem_beside_what_its_secret_says() {
+    fn problems_of_readiness_and_of_the_secret_are_listed_together() {
         let member = |secret: Option<&str>, problem: Option<&str>| ListedMember {
             name: "one".into(),
             host: None,

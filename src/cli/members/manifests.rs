@@ -15,7 +15,7 @@ pub(super) const ACCOUNT: &str = "foretide-hub";
 pub(super) const TOKEN: &str = "foretide-hub-token";
 const ROLE: &str = "foretide-member";
 
-/// What a Secret in the hub says about its member.
+/// The Secret in the hub that describes a member.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct MemberSecret {
     /// Name of the member.

@@ -1,6 +1,6 @@
-//! `foretide members`: enrols member clusters, lists them, and says what is missing in one.
+//! `foretide members`: adds member clusters, lists them, and checks one for missing permissions.
 //!
-//! Writes only what it then names. It refuses to print a credential.
+//! Every object that is written is listed. No credential is printed.
 
 mod add;
 mod check;
@@ -41,7 +41,7 @@ enum Command {
     Check(CheckArgs),
 }
 
-/// The hub, and where in it the members are written down.
+/// The hub, and where it keeps the Secrets of its members.
 #[derive(Debug, Clone, clap::Args)]
 struct HubArgs {
     /// Kubeconfig file of the hub [default: $KUBECONFIG, then ~/.kube/config]
@@ -80,15 +80,15 @@ fn secret_key(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// What to say beside an answer when members of profiles may be missing in it.
-fn unread(error: Option<&ClusterError>) -> String {
+/// The warning that members of `ClusterProfiles` may be missing.
+fn profiles_warning(error: Option<&ClusterError>) -> String {
     error.map_or_else(String::new, |error| {
         let cause = chain(error);
         format!("warning: members of ClusterProfiles are not listed: {cause}\n")
     })
 }
 
-/// Answers `foretide members`.
+/// Runs `foretide members`.
 ///
 /// # Errors
 /// A cluster cannot be reached or refuses, or a kubeconfig cannot be used.

@@ -1,7 +1,7 @@
-//! The plan of a fleet: what is decided for the whole, handed to the rules that divide it.
+//! The plan of a fleet: decided as one workload, then divided over its clusters.
 //!
-//! Where nothing is divided, every cluster decides from its own demand, of which a history of the whole says nothing:
-//! one cluster is planned there, as the autoscaler of one cluster that it is.
+//! Under `Duplicated` every cluster decides from its own demand, which the history of the fleet does not contain; there one cluster
+//! is planned like an autoscaler of one cluster.
 
 use super::PlanArgs;
 use crate::{
@@ -68,11 +68,11 @@ impl FleetPlan {
         self.clusters.replicas()
     }
 
-    /// The fleet divided, as `decision` for the whole asks; `demand` is the whole's in replicas, and every pod has the
-    /// same part of it. What the file says of demand and of the whole is passed over.
+    /// The fleet divided by the `decision` for all clusters; `demand` is their total in replicas, of which every pod has the
+    /// same part. The demand and the totals of the clusters file are ignored.
     ///
     /// # Errors
-    /// A cluster's demand cannot be told.
+    /// A cluster has a utilization, but no metric has a utilization target.
     pub(super) fn divided(
         self,
         workload: &Workload,
@@ -94,7 +94,7 @@ impl FleetPlan {
         Ok(Assignment::first(fleet, members, total, decision.at))
     }
 
-    /// What forecast, cron windows and the metrics of the fleet ask for.
+    /// The count that forecast, cron windows and metrics of fleet scope ask for.
     fn floor(&self, workload: &Workload, seen: &Inputs, decision: &Decision) -> Option<Replicas> {
         let metrics = workload.metrics.iter().zip(&seen.observation.readings);
         let own = metrics.filter(|(metric, _)| self.spec.scopes.contains(&metric.identifier()));
@@ -122,7 +122,7 @@ impl FleetPlan {
     }
 }
 
-/// What is taken for granted where one cluster of a fleet is planned.
+/// The assumptions of a plan of one cluster of a fleet.
 pub(super) fn assumed_of_one(spec: &FleetSpec) -> Vec<String> {
     let one = "one cluster of the fleet and its own history: under Duplicated each cluster decides by itself";
     let of_all = spec.scopes.iter().map(|metric| {
@@ -161,7 +161,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn one_cluster_of_a_fleet_is_planned_without_the_metrics_of_all() {
+    fn one_cluster_of_a_fleet_is_planned_without_metrics_of_fleet_scope() {
         let fdhpa = json!({
             "apiVersion": "autoscaling.foretide.io/v1alpha1",
             "kind": "FederatedHPA",
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_demand_of_a_fleet_without_pods_is_nobodys() {
+    fn a_fleet_without_pods_has_no_demand_per_cluster() {
         let clusters = Clusters::parse("c.yaml", "clusters: [{name: a}]").unwrap();
         let mut members = clusters.members(None, Timestamp::UNIX_EPOCH).unwrap();
         share(&mut members, Some(4.0));

@@ -1,6 +1,6 @@
-//! What a cluster would have told: pods and readings, assumed from manifests, flags and the demand.
+//! The assumed observation of a cluster: pods and readings from manifests, flags and the demand.
 //!
-//! All pods are ready and share the demand evenly. Each assumption comes back as a sentence.
+//! All pods are ready and share the demand evenly. Each assumption is returned as a sentence.
 
 use jiff::Timestamp;
 
@@ -34,7 +34,7 @@ pub(super) struct AssumedState {
 /// The workload at the moment of the decision, with the `given` number of pods, or else as many as the demand needs.
 ///
 /// # Errors
-/// A utilization is asked for, and nothing says what the pods request.
+/// A metric has a utilization target, and the request of a pod is unknown.
 pub(super) fn assume(
     template: &WorkloadTemplate,
     workload: &Workload,
@@ -108,7 +108,7 @@ fn shared(outlook: &Outlook, at: Timestamp) -> String {
     }
 }
 
-/// The demand in replicas, the largest over the metrics; none while one of them cannot be told.
+/// The demand in replicas, the largest over the metrics; none while one of them is unknown.
 pub(super) fn demand(
     template: &WorkloadTemplate,
     outlooks: &[Outlook],

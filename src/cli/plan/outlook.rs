@@ -1,6 +1,4 @@
-//! A metric's past and its forecast, from a recorded history.
-//!
-//! It refuses to look beyond the moment of the decision.
+//! The past and the forecast of a metric, from a recorded history up to the time of the decision.
 
 use std::sync::Arc;
 
@@ -87,7 +85,7 @@ pub(super) fn look(
         .map(|prediction| prediction.window);
     let asked = ehpa.spec.prediction.as_ref();
     let lead_time = asked.map(|asked| spec::lead_time(asked, WorkloadFacts::default()));
-    // One that is out of range is told by the forecast that it does not give.
+    // A lead time out of range is reported by the forecaster, which cannot be built.
     let lead_time = lead_time.and_then(Result::ok);
     let lead_time = lead_time.unwrap_or_else(|| LeadTime::of(None, None));
     let mut outlooks = Vec::new();

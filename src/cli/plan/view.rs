@@ -1,4 +1,4 @@
-//! A plan in words and numbers, and as JSON.
+//! The report of a plan: as text, and as JSON.
 
 use std::fmt::Write as _;
 
@@ -32,7 +32,7 @@ const PICTURE: Size = Size {
     rows: 8,
 };
 
-/// The whole plan for people.
+/// The plan as text.
 pub(super) fn text(plan: &PlanReport, screen: Screen) -> String {
     let status = decision_status(&plan.decision);
     let mut blocks = vec![heading(plan, screen)];
@@ -164,7 +164,7 @@ fn scale(value: f64, unit: Unit) -> String {
     }
 }
 
-/// Proposals that are absent for a reason with something to say.
+/// Proposals that are absent, with their messages.
 fn troubles(plan: &PlanReport, screen: Screen) -> String {
     let absent = plan
         .decision
@@ -209,7 +209,7 @@ fn assumptions(plan: &PlanReport, screen: Screen) -> String {
     text
 }
 
-/// The whole plan for programs: `decision` and `windows` as in an autoscaler's status.
+/// The plan as JSON: `decision` and `windows` as in an autoscaler's status.
 pub(super) fn json(plan: &PlanReport) -> Value {
     let (ehpa, workload) = (&plan.ehpa, &plan.workload);
     json!({

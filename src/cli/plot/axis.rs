@@ -25,7 +25,7 @@ pub(super) struct Axis {
 impl Axis {
     pub(super) fn column(self, at: Timestamp) -> usize {
         let position = (second(at) - self.from) / self.seconds;
-        whole(position * real(self.columns)).min(self.columns.saturating_sub(1))
+        floor(position * real(self.columns)).min(self.columns.saturating_sub(1))
     }
 
     pub(super) fn instant(self, column: f64) -> f64 {
@@ -104,7 +104,7 @@ pub(super) fn seconds(count: i64) -> f64 {
     clippy::cast_sign_loss,
     reason = "the cast saturates"
 )]
-pub(super) fn whole(x: f64) -> usize {
+pub(super) fn floor(x: f64) -> usize {
     x.floor() as usize
 }
 

@@ -1,7 +1,6 @@
-//! Dots on cells: what is drawn over what, and the character that a cell becomes.
+//! The cells of a plot: which dot is drawn over which, and the character that a cell becomes.
 //!
-//! The history is dense, the band of a forecast has every second column of dots, so that they differ without colour.
-//! It refuses to know about values and times.
+//! The history is dense; the band of a forecast uses every second column of dots, so that they differ without color.
 
 use super::{Size, steps::Piece};
 use crate::cli::output::{Paint, Screen};

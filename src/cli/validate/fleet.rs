@@ -1,5 +1,4 @@
-//! What may surprise about a `FederatedHPA` that is accepted: fields without effect under its policy, and numbers
-//! that overrule each other.
+//! Warnings about an accepted `FederatedHPA`: fields without effect under its policy, and numbers that override each other.
 
 use foretide_crds::{FederatedHPA, TargetClusterAutoscalingPreference};
 
@@ -36,7 +35,7 @@ const OTHER_NAMES: [(&str, &str); 7] = [
     ("weight", "staticWeight"),
 ];
 
-/// The name of ours that the last step of a path stands for, if it is another's.
+/// The name of the field that another name at the end of a path stands for.
 pub(super) fn meant(path: &str) -> Option<&'static str> {
     let last = path.rsplit('.').next().unwrap_or_default();
     let mut names = OTHER_NAMES.iter();
@@ -44,7 +43,7 @@ pub(super) fn meant(path: &str) -> Option<&'static str> {
     found.map(|(_, ours)| *ours)
 }
 
-/// Everything that may surprise.
+/// All warnings.
 pub(super) fn diagnostics(fdhpa: &FederatedHPA, fleet: &FleetSpec) -> Vec<Found> {
     let mut found = without_effect(fdhpa, fleet.policy.kind);
     let preferences = &fdhpa.spec.federated_hpa_assignment;
@@ -67,7 +66,7 @@ fn idle(path: &str, kind: Kind) -> Found {
     warning(path, format!("{field} has no effect under {kind:?}"))
 }
 
-/// Fields of the whole that the policy does not look at.
+/// Fields of the spec that have no effect under the policy.
 fn without_effect(fdhpa: &FederatedHPA, kind: Kind) -> Vec<Found> {
     let spec = &fdhpa.spec;
     let assignment = &spec.federated_hpa_assignment;

@@ -1,4 +1,4 @@
-//! What a poisoned history may do to a workload whose readings are true: nothing below what they ask for, and nothing
+//! Limits of the harm that a poisoned history does to a workload whose readings are true: nothing below what they ask for, and nothing
 //! above the ceiling of the forecast, which is one and a half times the highest sample that is believed.
 
 use foretide_models::{
@@ -219,7 +219,7 @@ struct Fork {
     /// There is no prediction, and never was.
     never: Decision,
     /// Whether there is a forecast now or one that is still held.
-    forecast_replicas: bool,
+    predicted: bool,
 }
 
 fn fork(run: &mut Run<'_>) -> Fork {
@@ -243,7 +243,7 @@ fn fork(run: &mut Run<'_>) -> Fork {
         with: decided(&run.workload, &seen, &run.history),
         refused: decided(&run.workload, &refused, &run.history),
         never: decided(&plain(run.workload.clone()), &never, &bare),
-        forecast_replicas: seen.forecasts.iter().any(|f| f.outcome.is_ok())
+        predicted: seen.forecasts.iter().any(|f| f.outcome.is_ok())
             || run.history.floors.iter().any(|f| f.raw > n(0)),
     }
 }
@@ -257,17 +257,13 @@ fn survives(dose: Dose, algorithm: &Algorithm) -> Result<u32, TestCaseError> {
     };
     let built: BuiltForecaster = Ok(algorithm.clone().build().unwrap());
     let mut run = Run::new(&environment, predicting(), Vec::new());
-    let lead_time = LeadTime::of(None, Some(environment.start_up));
-    run.forecasters = vec![MetricForecaster::new(
-        &poisoned,
-        built,
-        STEP,
-        lead_time,
-        environment.begin,
-    )];
+    let (begin, start_up) = (environment.begin, environment.start_up);
+    let lead_time = LeadTime::of(None, Some(start_up));
+    let forecaster = MetricForecaster::new(&poisoned, built, STEP, lead_time, begin);
+    run.forecasters = vec![forecaster];
     let mut plain = Run::new(&environment, plain(predicting()), Vec::new());
     let ceiling = dose.ceiling(algorithm, run.workload.bounds);
-    let (mut asked, mut asked_without, mut forecast_replicas) = (0, 0, 0);
+    let (mut asked, mut asked_without, mut predicted) = (0, 0, 0);
     for minute in 0..MINUTES {
         let fork = fork(&mut run);
         let (with, without) = (fork.with.desired, fork.never.desired);
@@ -285,7 +281,7 @@ fn survives(dose: Dose, algorithm: &Algorithm) -> Result<u32, TestCaseError> {
             fork
         );
         prop_assert!(
-            fork.forecast_replicas || with == without,
+            fork.predicted || with == without,
             "minute {}: {:?}",
             minute,
             fork
@@ -305,13 +301,13 @@ fn survives(dose: Dose, algorithm: &Algorithm) -> Result<u32, TestCaseError> {
                 fork
             );
         }
-        forecast_replicas += u32::from(fork.forecast_replicas);
+        predicted += u32::from(fork.predicted);
         asked += run.minute().0.asked.get();
         asked_without += plain.minute().0.asked.get();
     }
     let most = asked_without + ceiling.get() * u32::try_from(MINUTES).unwrap();
     prop_assert!(asked <= most, "{} replica-minutes, at most {}", asked, most);
-    Ok(forecast_replicas)
+    Ok(predicted)
 }
 
 proptest! {
@@ -327,7 +323,7 @@ proptest! {
 }
 
 #[test]
-fn a_history_that_is_only_bruised_is_still_forecast_from() {
+fn a_slightly_damaged_history_still_gives_forecasts() {
     let dose = |poison, run| Dose {
         poison,
         from: 500,
@@ -345,7 +341,7 @@ fn a_history_that_is_only_bruised_is_still_forecast_from() {
         dose(Poison::Reversed, 0),
         dose(Poison::Doubled, 0),
     ] {
-        let forecast_replicas = survives(dose, &algorithms()[0]).unwrap();
-        assert_eq!(i64::from(forecast_replicas), MINUTES, "{dose:?}");
+        let predicted = survives(dose, &algorithms()[0]).unwrap();
+        assert_eq!(i64::from(predicted), MINUTES, "{dose:?}");
     }
 }

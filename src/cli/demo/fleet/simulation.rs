@@ -1,8 +1,8 @@
-//! Three clusters made up for the demo: pods that take time to start, nodes that fill up, an autoscaler in each that
-//! keeps within its bounds, and users who go to the nearest cluster that has room for them.
+//! Three simulated clusters: pods that take time to start, nodes with limited room, an HPA in each that keeps within its bounds,
+//! and users who go to the nearest cluster with room for them.
 //!
-//! The bounds are those of `federate::decide`, asked every fifteen seconds as a controller would. Everything follows from
-//! the step alone: no randomness, no clock.
+//! The bounds are those of `federate::decide`, called every fifteen seconds as by a controller. Everything follows from the step
+//! alone: no randomness, no clock.
 
 use std::collections::VecDeque;
 
@@ -34,7 +34,7 @@ const STRETCH: f64 = 1.2;
 /// MIN and MAX of the fleet.
 pub(super) const BOUNDS: (u32, u32) = (3, 24);
 
-/// What is told of a cluster in advance.
+/// The scripted part of a cluster.
 #[derive(Debug)]
 struct ClusterScript {
     name: &'static str,
@@ -80,7 +80,7 @@ const CLUSTERS: [ClusterScript; 3] = [
     },
 ];
 
-/// The clusters and where they are.
+/// The clusters and their current state.
 #[derive(Debug)]
 pub(super) struct FleetSimulation {
     pub(super) step: u32,
@@ -106,14 +106,14 @@ pub(super) struct Cluster {
     /// What its users ask of it, in replicas.
     pub(super) demand: f64,
     waiting_since: Option<Timestamp>,
-    /// What the hub saw when it last could.
+    /// The last observation of the hub.
     seen: Option<Member>,
 }
 
 // === impl FleetSimulation ===
 
 impl FleetSimulation {
-    /// Three pods in each cluster and no bounds yet; `moves` tells whether budgets may move once they are divided.
+    /// Three pods in each cluster and no bounds yet; `moves`: whether budgets may move once they are divided.
     pub(super) fn new(moves: bool) -> Self {
         let cluster = |script| Cluster {
             script,
@@ -147,8 +147,8 @@ impl FleetSimulation {
 
     /// When it begins and ends.
     pub(super) fn span() -> (Timestamp, Timestamp) {
-        let whole = STEP * i32::try_from(STEPS).unwrap_or(i32::MAX);
-        (BEGIN, BEGIN.saturating_add(whole).unwrap_or(BEGIN))
+        let length = STEP * i32::try_from(STEPS).unwrap_or(i32::MAX);
+        (BEGIN, BEGIN.saturating_add(length).unwrap_or(BEGIN))
     }
 
     /// One step: users come, pods start, autoscalers scale, the hub decides.
@@ -164,10 +164,10 @@ impl FleetSimulation {
             .iter_mut()
             .map(|cluster| cluster.observed(minute, now))
             .collect();
-        let whole = members.iter().all(|member| member.health == Health::Ready);
+        let all_ready = members.iter().all(|member| member.health == Health::Ready);
         let demand = members.iter().filter_map(|member| member.demand).sum();
         let total = Total {
-            demand: whole.then_some(demand),
+            demand: all_ready.then_some(demand),
             ..Total::default()
         };
         let (decision, ledger) =
@@ -187,11 +187,11 @@ impl FleetSimulation {
         let mut overflow = 0.0;
         for cluster in &mut self.clusters {
             let asked = along(cluster.script.demand, minute);
-            let takes = cluster.carries(whole(minute));
+            let takes = cluster.carries(floor(minute));
             cluster.demand = asked.min(takes);
             overflow += asked - cluster.demand;
         }
-        let room = |cluster: &Cluster| (cluster.carries(whole(minute)) - cluster.demand).max(0.0);
+        let room = |cluster: &Cluster| (cluster.carries(floor(minute)) - cluster.demand).max(0.0);
         let rooms: Vec<f64> = self.clusters.iter().map(room).collect();
         let all: f64 = rooms.iter().sum();
         let spilled = overflow.min(all);
@@ -269,7 +269,7 @@ impl Cluster {
         self.ready = self.ready.saturating_sub(excess);
     }
 
-    /// The cluster's own autoscaler, as far as this scene needs one.
+    /// The cluster's own HPA, as far as the demo needs one.
     fn scale(&mut self) {
         let Some((min, max)) = self.bounds else {
             return;
@@ -279,7 +279,7 @@ impl Cluster {
         let wants = if within {
             self.ready
         } else {
-            whole(self.demand.ceil())
+            floor(self.demand.ceil())
         };
         self.wanted.push_back(wants);
         if self.wanted.len() > HELD {
@@ -296,7 +296,7 @@ impl Cluster {
         self.replicas = self.wants;
     }
 
-    /// What the hub sees of it: what it saw last, while it does not answer.
+    /// What the hub observes; while the cluster is unreachable, the last observation.
     fn observed(&mut self, minute: u32, now: Timestamp) -> Member {
         if self.is_unreachable(minute)
             && let Some(last) = &mut self.seen
@@ -368,7 +368,7 @@ fn along(points: &[(f64, f64)], x: f64) -> f64 {
     clippy::cast_sign_loss,
     reason = "the cast saturates"
 )]
-fn whole(value: f64) -> u32 {
+fn floor(value: f64) -> u32 {
     value as u32
 }
 
