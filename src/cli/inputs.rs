@@ -249,7 +249,10 @@ pub(super) fn without_history(workload: &mut Workload, histories: &[History]) ->
 }
 
 /// The error for a utilization target without a resource request.
-pub(super) fn requests_unknown(template: &template::WorkloadTemplate, error: &TargetError) -> Failure {
+pub(super) fn requests_unknown(
+    template: &template::WorkloadTemplate,
+    error: &TargetError,
+) -> Failure {
     let TargetError::MissingRequest { resource, .. } = error else {
         return Failure::invalid(error);
     };
