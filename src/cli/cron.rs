@@ -93,13 +93,13 @@ pub struct LintReport {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CronError {
     /// `--expr` is not an expression.
-    #[error("--expr is not usable")]
+    #[error("--expr is invalid")]
     Expression(#[source] ExpressionError),
     /// `--end` is not an expression.
-    #[error("--end is not usable")]
+    #[error("--end is invalid")]
     End(#[source] ExpressionError),
     /// `--tz` is not a zone.
-    #[error("--tz is not usable")]
+    #[error("--tz is invalid")]
     Zone(#[source] ZoneError),
     /// `--from` is not a time.
     #[error("--from `{0}` is not a time: expected 2026-03-08T09:00 or 2026-03-08T09:00:00Z")]
@@ -518,18 +518,15 @@ mod tests {
     #[test]
     fn refusals_name_the_flag() {
         let message = |flags: &[&str]| run(flags).unwrap_err().to_string();
-        assert_eq!(message(&["--expr", "9"]), "--expr is not usable");
-        assert_eq!(
-            message(&["--expr", "9", "--end", "9"]),
-            "--expr is not usable"
-        );
+        assert_eq!(message(&["--expr", "9"]), "--expr is invalid");
+        assert_eq!(message(&["--expr", "9", "--end", "9"]), "--expr is invalid");
         assert_eq!(
             message(&["--expr", "@daily", "--end", "9"]),
-            "--end is not usable"
+            "--end is invalid"
         );
         assert_eq!(
             message(&["--expr", "0 9 * * *", "--tz", "Mars"]),
-            "--tz is not usable"
+            "--tz is invalid"
         );
         assert_eq!(
             message(&["--expr", "0 9 30 2 *"]),

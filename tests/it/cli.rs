@@ -521,7 +521,7 @@ fn the_next_firings_are_counted_from_now() {
     assert_eq!(firings["items"][0]["at"], "2026-03-03T00:00:00Z");
     let (exit, message) = failure("cron next --expr @never");
     assert_eq!(exit, Exit::Usage);
-    assert!(message.starts_with("--expr is not usable: "), "{message}");
+    assert!(message.starts_with("--expr is invalid: "), "{message}");
 }
 
 #[test]
