@@ -26,7 +26,7 @@ use super::{
     validate::Accepted,
 };
 use crate::{
-    api::spec::FleetSpec,
+    api::validation::FleetSpec,
     domain::{
         federate::{self, FleetDecision, Ledger, Member, Total},
         hpa::{MetricSpec, Target},

@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     adapters::kube::{ConnectError, Connection},
-    api::spec::{self, Invalid},
+    api::validation::{self, Invalid},
     domain::{cron::Zone, hpa::MetricSpec},
     error::chain,
     ports::ClusterError,
@@ -178,7 +178,7 @@ fn unconnected(error: &ConnectError) -> Failure {
 /// The status of an autoscaler in words and numbers.
 #[must_use]
 pub fn text(ehpa: &EffectiveHorizontalPodAutoscaler, screen: Screen, local: &Zone) -> String {
-    let (metrics, invalid) = match spec::workload(ehpa, local) {
+    let (metrics, invalid) = match validation::workload(ehpa, local) {
         Ok(workload) => (workload.metrics, None),
         Err(invalid) => (Vec::new(), Some(invalid)),
     };

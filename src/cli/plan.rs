@@ -29,7 +29,7 @@ use super::{
     validate::Accepted,
 };
 use crate::{
-    api::spec::FleetSpec,
+    api::validation::FleetSpec,
     domain::{
         Replicas,
         autoscale::{self, Decision, decide, history},

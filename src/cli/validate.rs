@@ -23,7 +23,7 @@ use super::{
     output::{CommandOutput, Failure, OutputFormat, Paint, Screen},
 };
 use crate::{
-    api::spec::{self, FleetSpec, Invalid},
+    api::validation::{self, FleetSpec, Invalid},
     domain::{
         cron::{Zone, lint},
         hpa::Settings,
@@ -176,12 +176,12 @@ impl<'a> Validator<'a> {
     }
 
     fn one(&self, ehpa: EffectiveHorizontalPodAutoscaler) -> Result<Accepted, Invalid> {
-        let workload = spec::workload(&ehpa, self.local)?;
+        let workload = validation::workload(&ehpa, self.local)?;
         Ok(Accepted::Ehpa(Box::new(ehpa), Box::new(workload)))
     }
 
     fn fleet(&self, fdhpa: FederatedHPA) -> Result<Accepted, Invalid> {
-        let fleet = spec::fleet(&fdhpa, self.local, SYNC_PERIOD, &Settings::default())?;
+        let fleet = validation::fleet(&fdhpa, self.local, SYNC_PERIOD, &Settings::default())?;
         Ok(Accepted::Fdhpa(Box::new(fdhpa), Box::new(fleet)))
     }
 

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     api::{
         ownership::{Owner, OwnerKind},
-        spec::{self, Invalid},
+        validation::{self, Invalid},
     },
     domain::{cron::Zone, workload::Workload},
     ports::{Cluster, ClusterError, HpaView},
@@ -87,7 +87,7 @@ impl<C: Cluster> Kind for Effective<C> {
     }
 
     fn validate(&self, object: &Self::Object) -> Result<Self::Spec, Invalid> {
-        spec::workload(object, &self.local_zone).map(Arc::new)
+        validation::workload(object, &self.local_zone).map(Arc::new)
     }
 
     fn owner(&self, object: &Self::Object, _: &Self::Spec) -> Owner {

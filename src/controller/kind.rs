@@ -19,7 +19,7 @@ use super::{
 use crate::{
     api::{
         ownership::{Owner, OwnerKind},
-        spec::Invalid,
+        validation::Invalid,
     },
     ports::ObjectKey,
 };

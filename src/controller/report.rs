@@ -24,7 +24,7 @@ use super::{
     target::TargetState,
 };
 use crate::{
-    api::spec::Invalid,
+    api::validation::Invalid,
     domain::{Replicas, autoscale::Decision, proposal::Source},
     ports::{Cluster, EventNote},
     telemetry::{Counts, Foresight, ObjectLabels, Telemetry, Write},

@@ -23,7 +23,7 @@ use super::{
     state::InForce,
     work_queue::{Entry, WorkQueue},
 };
-use crate::{api::spec::Invalid, clock::Clock, ports::Cluster};
+use crate::{api::validation::Invalid, clock::Clock, ports::Cluster};
 
 /// How often the loop looks whether the cluster has been listed for the first time.
 const FIRST_LOOK: SignedDuration = SignedDuration::from_millis(200);

@@ -11,7 +11,7 @@ use super::{
     report::{ReportState, Subject},
     target::{StoredHistory, TargetState},
 };
-use crate::{api::spec::Invalid, domain::lead_time::LeadTimes};
+use crate::{api::validation::Invalid, domain::lead_time::LeadTimes};
 
 /// The states of all objects of a kind, by UID.
 #[derive(Debug)]

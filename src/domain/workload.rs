@@ -1,6 +1,6 @@
 //! The validated spec of one workload, and what follows from it alone: the mode in force, the sources configured.
 //!
-//! `api::spec` validates a spec and makes a [`Workload`] of it. What it rejected arrives here as
+//! `api::validation` validates a spec and makes a [`Workload`] of it. What it rejected arrives here as
 //! [`SpecProblem`]s.
 
 use jiff::SignedDuration;

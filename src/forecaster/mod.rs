@@ -40,7 +40,7 @@ use self::{
     workers::Workers,
 };
 use crate::{
-    api::spec,
+    api::validation,
     clock::Clock,
     domain::{
         cron::Zone,
@@ -103,7 +103,7 @@ struct RequestInputs {
     generation: Option<i64>,
     /// The query in the object's annotation.
     written_query: Option<String>,
-    facts: spec::WorkloadFacts,
+    facts: validation::WorkloadFacts,
     scope: SeriesScope,
     /// Version of the query rules.
     rules: u64,
@@ -246,7 +246,7 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
         &self,
         source: &ForecastSource,
         series: &SourceSeries<'_>,
-        facts: spec::WorkloadFacts,
+        facts: validation::WorkloadFacts,
     ) -> RequestInputs {
         let annotation = format!("{QUERY_ANNOTATION}{}", series.metric.identifier());
         let history = self.workers.source.as_ref();
@@ -270,11 +270,12 @@ impl<C: Cluster, H: HistoryReader + 'static, Q: DemandQueries + 'static> Forecas
             Refused::new(Reason::QueryError, message)
         })?;
         let prediction = source.prediction();
-        let invalid =
-            |violation: spec::Violation| Refused::new(Reason::InvalidSpec, violation.to_string());
-        let lead_time = spec::lead_time(&prediction, inputs.facts).map_err(invalid)?;
-        let algorithm = spec::algorithm(&prediction, inputs.facts).map_err(invalid)?;
-        let forecaster = spec::build(algorithm.clone()).map_err(invalid)?;
+        let invalid = |violation: validation::Violation| {
+            Refused::new(Reason::InvalidSpec, violation.to_string())
+        };
+        let lead_time = validation::lead_time(&prediction, inputs.facts).map_err(invalid)?;
+        let algorithm = validation::algorithm(&prediction, inputs.facts).map_err(invalid)?;
+        let forecaster = validation::build(algorithm.clone()).map_err(invalid)?;
         let written = inputs.written_query.as_deref();
         let demand = Demand {
             target: &source.workload.target,

@@ -20,7 +20,7 @@ use serde_json::Value;
 use super::{forecasts::Forecasts, history::QueryPart, series_key::SeriesKey, shares::FleetMember};
 use crate::{
     api::ownership::{OwnerKind, owned_by},
-    api::spec,
+    api::validation,
     domain::{
         cron::Zone,
         federate::Kind,
@@ -117,11 +117,11 @@ impl AutoscalerObject {
     /// What it asks for, if its spec is valid.
     pub(super) fn validate(self, local: &Zone) -> Option<ForecastSource> {
         let (workload, fleet) = match &self {
-            Self::Ehpa(ehpa) => (spec::workload(ehpa, local).ok()?, None),
+            Self::Ehpa(ehpa) => (validation::workload(ehpa, local).ok()?, None),
             Self::FederatedHpa(fdhpa) => {
                 // The series depend neither on the sync period nor on the settings.
                 let (period, settings) = (SignedDuration::ZERO, Settings::default());
-                let read = spec::fleet(fdhpa, local, period, &settings).ok()?;
+                let read = validation::fleet(fdhpa, local, period, &settings).ok()?;
                 let fleet_metrics = FleetMetrics {
                     duplicated: read.policy.kind == Kind::Duplicated,
                     scopes: read.scopes,

@@ -5,7 +5,7 @@ use foretide::{
     adapters::prometheus::{
         AdapterConfig, Metric, PromqlScope, WorkloadRef, adapter_config::QueryRequest,
     },
-    api::spec,
+    api::validation,
     domain::{cron::Zone, hpa::Settings},
 };
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA};
@@ -54,9 +54,9 @@ fn read(object: Value) -> bool {
     let Ok(ehpa) = serde_json::from_value::<EffectiveHorizontalPodAutoscaler>(object) else {
         return false;
     };
-    let workload = spec::workload(&ehpa, &Zone::utc());
+    let workload = validation::workload(&ehpa, &Zone::utc());
     if let Some(prediction) = &ehpa.spec.prediction {
-        let forecaster = spec::forecaster(prediction);
+        let forecaster = validation::forecaster(prediction);
         drop(forecaster);
     }
     if let Err(invalid) = &workload {
@@ -71,7 +71,7 @@ fn read_fleet(object: Value) -> bool {
         return false;
     };
     let period = SignedDuration::from_secs(15);
-    match spec::fleet(&fdhpa, &Zone::utc(), period, &Settings::default()) {
+    match validation::fleet(&fdhpa, &Zone::utc(), period, &Settings::default()) {
         Ok(fleet) => {
             assert!(fleet.policy.bounds.min <= fleet.policy.bounds.max);
             assert!(fleet.policy.tolerance >= 0.0 && fleet.policy.settle > 0);

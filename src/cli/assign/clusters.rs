@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
 use crate::{
-    api::spec::duration,
+    api::validation::duration,
     cli::{
         API_VERSION,
         manifest::{self, Document},

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{BacktestArgs, Failure};
 use crate::{
-    api::spec::{self, WorkloadFacts},
+    api::validation::{self, WorkloadFacts},
     cli::{
         context::CommandContext,
         inputs::{self, EhpaWorkload, History, requests_unknown},
@@ -62,7 +62,7 @@ pub(in crate::cli) struct EvaluationOptions {
 
 /// Reads a duration, days included.
 pub(super) fn parse_duration(text: &str) -> Result<SignedDuration, String> {
-    spec::duration(text)
+    validation::duration(text)
         .ok_or_else(|| format!("expected a duration such as 90s, 5m, 12h or 7d, got {text:?}"))
 }
 
@@ -157,8 +157,8 @@ impl BacktestSetup {
             lead_time: Some(self.environment.start_up),
             per_replica,
         };
-        spec::algorithm(prediction, known)
-            .and_then(spec::build)
+        validation::algorithm(prediction, known)
+            .and_then(validation::build)
             .map_err(|violation| Refused::new(Reason::InvalidSpec, violation.to_string()))
     }
 }

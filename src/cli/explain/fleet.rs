@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{Explanation, body, heading};
 use crate::{
-    api::spec,
+    api::validation,
     cli::{
         decision::{WIDTH, clock},
         output::{CommandOutput, Paint, Screen, Side, wrapped},
@@ -22,7 +22,7 @@ const STALE: SignedDuration = SignedDuration::from_mins(1);
 /// The status of a fleet as text.
 #[must_use]
 pub fn fleet_text(fdhpa: &FederatedHPA, screen: Screen, local: &Zone) -> String {
-    let read = spec::fleet(fdhpa, local, SignedDuration::ZERO, &Settings::default());
+    let read = validation::fleet(fdhpa, local, SignedDuration::ZERO, &Settings::default());
     let (metrics, invalid) = match read {
         Ok(fleet) => (fleet.workload.metrics, None),
         Err(invalid) => (Vec::new(), Some(invalid)),

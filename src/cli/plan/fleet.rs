@@ -5,7 +5,7 @@
 
 use super::PlanArgs;
 use crate::{
-    api::spec::FleetSpec,
+    api::validation::FleetSpec,
     cli::{
         assign::{self, Assignment, NamedFleet, clusters::Clusters},
         output::Failure,
@@ -154,7 +154,7 @@ fn share(members: &mut [Member], demand: Option<f64>) {
 mod tests {
     use super::*;
     use crate::{
-        api::spec,
+        api::validation,
         domain::{cron::Zone, hpa::MetricSpec},
     };
     use jiff::{SignedDuration, Timestamp};
@@ -182,7 +182,7 @@ mod tests {
         });
         let fdhpa = serde_json::from_value(fdhpa).unwrap();
         let period = SignedDuration::from_secs(15);
-        let spec = spec::fleet(&fdhpa, &Zone::utc(), period, &Settings::default()).unwrap();
+        let spec = validation::fleet(&fdhpa, &Zone::utc(), period, &Settings::default()).unwrap();
         let left_out =
             "external.queue ignored: it is measured for the fleet and divided over its clusters";
         assert_eq!(assumed_of_one(&spec)[1..], [left_out]);

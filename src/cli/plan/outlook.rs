@@ -7,7 +7,7 @@ use foretide_models::{Forecast, Forecaster, Sample};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
-    api::spec::{self, WorkloadFacts},
+    api::validation::{self, WorkloadFacts},
     cli::inputs::History,
     domain::{
         demand,
@@ -84,7 +84,7 @@ pub(super) fn look(
         .as_ref()
         .map(|prediction| prediction.window);
     let asked = ehpa.spec.prediction.as_ref();
-    let lead_time = asked.map(|asked| spec::lead_time(asked, WorkloadFacts::default()));
+    let lead_time = asked.map(|asked| validation::lead_time(asked, WorkloadFacts::default()));
     // A lead time out of range is reported by the forecaster, which cannot be built.
     let lead_time = lead_time.and_then(Result::ok);
     let lead_time = lead_time.unwrap_or_else(|| LeadTime::of(None, None));
@@ -99,7 +99,7 @@ pub(super) fn look(
         };
         let recording = history.recording;
         let forecast = ehpa.spec.prediction.as_ref().map(|prediction| {
-            let mut forecaster = spec::forecaster(prediction)
+            let mut forecaster = validation::forecaster(prediction)
                 .map_err(|violation| Refused::new(Reason::InvalidSpec, violation.to_string()))?;
             forecast(&mut *forecaster, &recording, at, window.unwrap_or_default())
         });

@@ -4,7 +4,7 @@ use foretide_crds::{FederatedHPA, TargetClusterAutoscalingPreference};
 
 use super::Severity;
 use crate::{
-    api::spec::FleetSpec,
+    api::validation::FleetSpec,
     domain::{
         Replicas,
         federate::{Kind, Preference},

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use foretide_crds::FederatedHPA;
 
-use crate::{api::spec::FleetSpec, controller::part::WorkItem, domain::workload::Workload};
+use crate::{api::validation::FleetSpec, controller::part::WorkItem, domain::workload::Workload};
 
 /// What a valid spec of a fleet means.
 #[derive(Debug)]

@@ -55,7 +55,7 @@ use super::{
 use crate::{
     api::{
         ownership::{Owner, OwnerKind},
-        spec::{self, Invalid},
+        validation::{self, Invalid},
     },
     domain::{
         Replicas,
@@ -156,7 +156,7 @@ impl<C: Cluster, F: Fleet> Kind for Federated<C, F> {
             settings,
             ..
         } = &self.setup;
-        let spec = spec::fleet(object, local_zone, *sync_period, settings)?;
+        let spec = validation::fleet(object, local_zone, *sync_period, settings)?;
         Ok(FleetTerms {
             observed_workload: Arc::new(spec.observed_workload()),
             spec,

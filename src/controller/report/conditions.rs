@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::Value;
 
 use crate::{
-    api::spec::Invalid,
+    api::validation::Invalid,
     controller::{
         apply::{Applied, HpaChange},
         autoscaler::Autoscaler,

@@ -1,7 +1,7 @@
 //! Events of an object: one for each change, and a warning for what went wrong, once for as long as it lasts.
 
 use crate::{
-    api::spec::Invalid,
+    api::validation::Invalid,
     controller::apply::{Applied, Effect, HpaChange},
     ports::{ClusterError, EventNote},
 };

@@ -22,7 +22,7 @@ use crate::{
 
 /// The member described by a profile, and the profile.
 const EAST: &str = "east";
-/// The definition of ClusterProfile, with the fields that we read.
+/// The definition of `ClusterProfile`, with the fields that we read.
 const DEFINITION: &str = include_str!("clusterprofiles.yaml");
 
 /// All objects of one kind in the hub.

@@ -212,7 +212,7 @@ impl FleetWorld {
         Api::namespaced(self.fleet.hub.client(), NAMESPACE)
     }
 
-    /// Applies a complete FederatedHPA of the shop.
+    /// Applies a complete `FederatedHPA` of the shop.
     pub(crate) async fn ask(&self, policy: &str, bounds: Bounds, more: &Value) {
         let manifest = fhpa(policy, bounds, more).to_string();
         self.fleet.hub.apply(&manifest).await.unwrap();
@@ -372,7 +372,7 @@ impl FleetWorld {
         controller.further_syncs(3).await;
     }
 
-    /// Waits until `wanted` accepts the status of the FederatedHPA.
+    /// Waits until `wanted` accepts the status of the `FederatedHPA`.
     pub(crate) async fn status<T>(&self, what: &str, wanted: impl Fn(&Value) -> Option<T>) -> T {
         eventually(TIMEOUT, &format!("the status shows {what}"), || async {
             let found = self.federated().get(SHOP).await;
@@ -534,7 +534,7 @@ pub(crate) fn shop(replicas: Option<u32>) -> Value {
     manifest
 }
 
-/// A FederatedHPA of the shop: CPU at 50 %, moves within seconds, and these fields of `spec`.
+/// A `FederatedHPA` of the shop: CPU at 50 %, moves within seconds, and these fields of `spec`.
 pub(crate) fn fhpa(policy: &str, (min, max): Bounds, more: &Value) -> Value {
     let mut spec = json!({
         "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": SHOP },

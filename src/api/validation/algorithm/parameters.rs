@@ -9,7 +9,7 @@ use foretide_models::{Algorithm, auto, dsp, holt_winters, linear, percentile, se
 use jiff::SignedDuration;
 
 use super::BLOCK;
-use crate::api::spec::Violation;
+use crate::api::validation::Violation;
 
 pub(super) fn automatic(
     block: &wire::Auto,
@@ -236,7 +236,7 @@ pub(super) fn mstl(_: &wire::Mstl) -> Result<Algorithm, Violation> {
 /// Parses an optional duration.
 fn duration(field: &str, text: Option<&str>) -> Result<Option<SignedDuration>, Violation> {
     let Some(text) = text else { return Ok(None) };
-    let span = crate::api::spec::duration(text).ok_or_else(|| {
+    let span = crate::api::validation::duration(text).ok_or_else(|| {
         Violation::new(
             field,
             format!("{text:?}"),
