@@ -1,6 +1,6 @@
 //! The composition root: the only place that names concrete adapters and joins them.
 //!
-//! `run` builds one controller from its configuration and lives until it is told to stop. Everything
+//! `run` builds one controller from its configuration and runs it until shutdown. Everything
 //! it starts ends with it.
 
 use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
@@ -96,22 +96,22 @@ pub async fn run_with(
     let adapter = AdapterRules {
         origin: config.adapter_config.clone(),
         connection: connection.clone(),
-        book: RulesCache::default(),
+        rules: RulesCache::default(),
     };
     // Before the first forecast, which would ask other queries without them.
-    adapter.look().await;
-    let cluster = Arc::new(KubeCluster::new(
+    adapter.reload().await;
+    let hub = Arc::new(KubeCluster::new(
         connection.clone(),
         &config.namespaces,
         clock.clone(),
     ));
     let members = Arc::new(Fleets {
-        members: members(&config, connection, cluster.gate(), &clock),
+        members: members(&config, connection, hub.gate(), &clock),
     });
     let forecasts = Arc::new(Forecasts::default());
     let forecaster = Forecaster::new(
-        Arc::clone(&cluster),
-        history(&config, adapter.book.clone())?,
+        Arc::clone(&hub),
+        history(&config, adapter.rules.clone())?,
         Arc::clone(&forecasts),
         ForecasterSetup {
             clock: clock.clone(),
@@ -126,36 +126,38 @@ pub async fn run_with(
         telemetry: Arc::clone(&telemetry),
     };
     let mut parts = JoinSet::new();
-    let stop = spawn_syncs(&mut parts, (&cluster, &members), (config, &clock), shared);
-    parts.spawn(forecaster.run().map(|()| "forecaster"));
-    parts.spawn(
-        adapter
-            .follow(clock.clone())
-            .map(|()| "reader of prometheus-adapter's rules"),
-    );
-    spawn_watches(&mut parts, cluster, members, (&telemetry, &clock));
-    let server = axum::serve(listener, router).into_future();
-    parts.spawn(server.map(|_| "HTTP server"));
-    tracing::info!(%listen, "controller started");
-    until(shutdown, stop, parts).await
-}
-
-/// The two loops that decide, each for its own kind, so that neither waits for the other; the one of fleets can be told
-/// to stop.
-fn spawn_syncs(
-    parts: &mut JoinSet<&'static str>,
-    (cluster, members): (&Arc<KubeCluster>, &Arc<Fleets>),
-    (config, clock): (Config, &Clock),
-    shared: Shared,
-) -> oneshot::Sender<()> {
-    let (stop, stopped) = oneshot::channel();
     let setup = Setup {
         sync_period: config.sync_period,
         local_zone: config.local_zone,
         settings: config.settings,
         member_deadline: Setup::MEMBER_DEADLINE,
     };
-    let (hub, fleet) = (Arc::clone(cluster), Arc::clone(members));
+    let clusters = Clusters { hub, members };
+    let stop = spawn_controllers(&mut parts, &clusters, &clock, setup, shared);
+    parts.spawn(forecaster.run().map(|()| "forecaster"));
+    parts.spawn(
+        adapter
+            .reload_periodically(clock.clone())
+            .map(|()| "prometheus-adapter rules"),
+    );
+    spawn_watches(&mut parts, clusters, &telemetry, &clock);
+    let server = axum::serve(listener, router).into_future();
+    parts.spawn(server.map(|_| "HTTP server"));
+    tracing::info!(%listen, "controller started");
+    until(shutdown, stop, parts).await
+}
+
+/// Starts the controllers, one for each kind of autoscaler, so that neither waits for the other; that of fleets can be
+/// stopped.
+fn spawn_controllers(
+    parts: &mut JoinSet<&'static str>,
+    clusters: &Clusters,
+    clock: &Clock,
+    setup: Setup,
+    shared: Shared,
+) -> oneshot::Sender<()> {
+    let (stop, stopped) = oneshot::channel();
+    let (hub, fleet) = (Arc::clone(&clusters.hub), Arc::clone(&clusters.members));
     let effective = EffectiveController::new(
         Arc::clone(&hub),
         clock.clone(),
@@ -170,20 +172,28 @@ fn spawn_syncs(
     stop
 }
 
-/// What keeps the copies of clusters true, and says how well that goes.
+/// The clusters that the controllers act on.
+struct Clusters {
+    /// The cluster of the autoscalers' objects.
+    hub: Arc<KubeCluster>,
+    /// The member clusters of fleets.
+    members: Arc<Fleets>,
+}
+
+/// Starts the watches of all clusters, and what publishes their state.
 fn spawn_watches(
     parts: &mut JoinSet<&'static str>,
-    cluster: Arc<KubeCluster>,
-    members: Arc<Fleets>,
-    (telemetry, clock): (&Arc<Telemetry>, &Clock),
+    Clusters { hub, members }: Clusters,
+    telemetry: &Arc<Telemetry>,
+    clock: &Clock,
 ) {
-    let watched = Arc::clone(&cluster);
+    let watched = Arc::clone(&hub);
     parts.spawn(async move { watched.run().await }.map(|()| "watch of the Kubernetes API"));
     let followed = Arc::clone(&members);
     parts.spawn(async move { followed.run().await }.map(|()| "watch of the members"));
     let report = report_members(members, Arc::clone(telemetry), clock.clone());
     parts.spawn(report.map(|()| "member report"));
-    let report = report_watches(cluster, Arc::clone(telemetry), clock.clone());
+    let report = report_watches(hub, Arc::clone(telemetry), clock.clone());
     parts.spawn(report.map(|()| "watch report"));
 }
 
@@ -254,7 +264,7 @@ fn members(
     ))
 }
 
-/// The members as they come and go, or nobody where it is not known where to look for them.
+/// The member clusters; none where the namespace of their Secrets is not configured.
 struct Fleets {
     members: Option<MemberRegistry>,
 }
@@ -262,7 +272,7 @@ struct Fleets {
 // === impl Fleets ===
 
 impl Fleets {
-    /// Keeps the members true to their Secrets.
+    /// Keeps the registry in step with the Secrets.
     async fn run(&self) {
         match &self.members {
             Some(members) => members.run().await,
@@ -330,42 +340,42 @@ fn history(
     Ok(Some(HistorySource { reader, queries }))
 }
 
-/// The rules of prometheus-adapter, read again and again: an edit takes effect without a restart.
+/// The rules of prometheus-adapter, reloaded periodically: an edit takes effect without a restart.
 struct AdapterRules {
     origin: Option<AdapterConfigSource>,
     connection: Connection,
-    book: RulesCache,
+    rules: RulesCache,
 }
 
 // === impl AdapterRules ===
 
 impl AdapterRules {
-    /// Looks for ever.
-    async fn follow(self, clock: Clock) {
+    /// Reloads every [`RULES_PERIOD`].
+    async fn reload_periodically(self, clock: Clock) {
         loop {
             clock.sleep(RULES_PERIOD).await;
-            self.look().await;
+            self.reload().await;
         }
     }
 
-    /// Takes what is there now; the log says so when it is something else than before.
+    /// Reads the rules; a change is logged.
     #[expect(
         clippy::cognitive_complexity,
         reason = "the branches are those of the log macros"
     )]
-    async fn look(&self) {
+    async fn reload(&self) {
         let Some(origin) = &self.origin else {
             return;
         };
-        let outcome = self.book.reload(self.read(origin).await);
+        let outcome = self.rules.reload(self.read(origin).await);
         if outcome == ReloadOutcome::Unchanged {
             return;
         }
-        let rules = self.book.rules().len();
+        let rules = self.rules.rules().len();
         if let Some(problem) = outcome.problem() {
             tracing::warn!(%origin, rules, problem, "prometheus-adapter rules");
         } else {
-            tracing::info!(%origin, rules, "prometheus-adapter rules read");
+            tracing::info!(%origin, rules, "prometheus-adapter rules loaded");
         }
     }
 

@@ -3,15 +3,15 @@
 //! ```text
 //!              app
 //!               |
-//!   autoscaler, forecaster, http, cli  ->  ports  <-  adapters
+//!   controller, forecaster, http, cli  ->  ports  <-  adapters
 //!               |                                        |
 //!               +------------>  domain  <----------------+
 //!                                 |
 //!                              models
 //! ```
 //!
-//! `domain` is pure and decides; `autoscaler` is the story of a sync; `adapters` touch the world.
-//! Start with [`autoscaler`] for what happens, with [`domain`] for why.
+//! `domain` is pure and decides; `controller` observes, decides, applies and reports; `adapters` talk to clusters and
+//! to Prometheus. Start with [`controller`] for what happens, with [`domain`] for why.
 
 pub mod adapters;
 pub mod api;

@@ -13,9 +13,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    EffectiveHorizontalPodAutoscaler, EffectiveHorizontalPodAutoscalerSpec, FederatedHPAStatus,
-};
+use crate::{EffectiveHorizontalPodAutoscalerSpec, FederatedHPAStatus};
 
 /// CEL: every requirement of a selector has a known operator.
 const OPERATORS: &str = "self.all(e, e.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist'])";
@@ -179,18 +177,6 @@ pub struct FederatedHPASpec {
     /// How replicas are moved between clusters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rebalance: Option<Rebalance>,
-}
-
-impl FederatedHPA {
-    /// The fleet as one workload: the object of one cluster that asks for the same and tells the same.
-    #[must_use]
-    pub fn as_one(&self) -> EffectiveHorizontalPodAutoscaler {
-        EffectiveHorizontalPodAutoscaler {
-            metadata: self.metadata.clone(),
-            spec: self.spec.autoscaling.clone(),
-            status: self.status.as_ref().map(|status| status.fleet.clone()),
-        }
-    }
 }
 
 /// Selects clusters; all fields that are set must match.

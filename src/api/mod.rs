@@ -5,6 +5,7 @@
 //! command line alike. [`ownership`] says how an object of ours is marked and recognized. Reading and writing objects is
 //! `adapters`' work.
 
+pub(crate) mod autoscaler;
 pub mod ownership;
 pub(crate) mod status;
 pub mod validation;

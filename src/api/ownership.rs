@@ -27,6 +27,9 @@ pub const HUB: &str = "autoscaling.foretide.io/hub";
 /// Label beside both: what happens to it when the fleet's object is deleted, for a member may be unreachable then.
 pub const DELETION_POLICY: &str = "autoscaling.foretide.io/deletion-policy";
 
+/// Annotation on the user's object: `"true"` takes over a foreign HPA of the target.
+pub const ADOPT: &str = "autoscaling.foretide.io/adopt";
+
 /// The kinds of autoscaler that we manage.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OwnerKind {

@@ -7,12 +7,12 @@ mod fleet;
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use foretide_crds::{
     AssignmentType, DecisionStatus, EffectiveHorizontalPodAutoscaler, FederatedHPA, ForecastStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::ResourceExt;
 use serde_json::json;
 
 use super::{
@@ -25,7 +25,10 @@ use super::{
 };
 use crate::{
     adapters::kube::{ConnectError, Connection},
-    api::validation::{self, Invalid},
+    api::{
+        autoscaler::Autoscaler,
+        validation::{self, Invalid},
+    },
     domain::{cron::Zone, hpa::MetricSpec},
     error::chain,
     ports::ClusterError,
@@ -65,17 +68,10 @@ pub struct ExplainArgs {
 /// Conditions that are healthy with status `False`; all others with `True`.
 const GOOD_IF_FALSE: [&str; 2] = ["ScalingLimited", "ReplicaConflict"];
 
-/// What is explained.
-#[derive(Debug)]
-enum Autoscaler {
-    Ehpa(Box<EffectiveHorizontalPodAutoscaler>),
-    Fdhpa(Box<FederatedHPA>),
-}
-
 /// The parts of an explanation.
 struct Explanation<'a> {
     heading: String,
-    ehpa: &'a EffectiveHorizontalPodAutoscaler,
+    autoscaler: &'a Autoscaler,
     /// The metrics of its spec; of a fleet those of all clusters.
     metrics: Vec<MetricSpec>,
     invalid: Option<Invalid>,
@@ -105,14 +101,14 @@ pub(super) fn run(args: &ExplainArgs, context: &CommandContext) -> Result<Comman
         None => live(args)?,
     };
     Ok(match (autoscaler, args.output) {
-        (Autoscaler::Ehpa(ehpa), TextFormat::Text) => {
+        (Autoscaler::Effective(ehpa), TextFormat::Text) => {
             CommandOutput::text(text(&ehpa, screen, local))
         }
-        (Autoscaler::Ehpa(ehpa), TextFormat::Json) => json(&ehpa),
-        (Autoscaler::Fdhpa(fdhpa), TextFormat::Text) => {
+        (Autoscaler::Effective(ehpa), TextFormat::Json) => json(&ehpa),
+        (Autoscaler::Federated(fdhpa), TextFormat::Text) => {
             CommandOutput::text(fleet_text(&fdhpa, screen, local))
         }
-        (Autoscaler::Fdhpa(fdhpa), TextFormat::Json) => fleet_json(&fdhpa),
+        (Autoscaler::Federated(fdhpa), TextFormat::Json) => fleet_json(&fdhpa),
     })
 }
 
@@ -130,9 +126,9 @@ fn written(documents: &[Document]) -> Result<Autoscaler, Failure> {
         return Err(Failure::invalid(message));
     };
     let read = if is::<FederatedHPA>(document) {
-        serde_json::from_value(document.value()).map(|fdhpa| Autoscaler::Fdhpa(Box::new(fdhpa)))
+        serde_json::from_value(document.value()).map(|fdhpa| Autoscaler::Federated(Arc::new(fdhpa)))
     } else {
-        serde_json::from_value(document.value()).map(|ehpa| Autoscaler::Ehpa(Box::new(ehpa)))
+        serde_json::from_value(document.value()).map(|ehpa| Autoscaler::Effective(Arc::new(ehpa)))
     };
     read.map_err(|error| Failure::invalid(format!("{}: cannot be read: {error}", document.place())))
 }
@@ -152,12 +148,12 @@ async fn read(args: &ExplainArgs) -> Result<Autoscaler, Failure> {
     let connection = connection.map_err(|error| unconnected(&error))?;
     let failed = |error: ClusterError| Failure::runtime(chain(&error));
     match connection.autoscaler(&namespace, &name).await {
-        Ok(ehpa) => return Ok(Autoscaler::Ehpa(Box::new(ehpa))),
+        Ok(ehpa) => return Ok(Autoscaler::Effective(Arc::new(ehpa))),
         Err(ClusterError::NotFound { .. }) => {}
         Err(error) => return Err(failed(error)),
     }
     match connection.federated(&namespace, &name).await {
-        Ok(fdhpa) => Ok(Autoscaler::Fdhpa(Box::new(fdhpa))),
+        Ok(fdhpa) => Ok(Autoscaler::Federated(Arc::new(fdhpa))),
         Err(ClusterError::NotFound { .. }) => Err(Failure::runtime(format!(
             "no EffectiveHorizontalPodAutoscaler or FederatedHPA {namespace}/{name} found; list them with: \
              kubectl get ehpa,fdhpa -n {namespace}"
@@ -177,14 +173,15 @@ fn unconnected(error: &ConnectError) -> Failure {
 
 /// The status of an autoscaler in words and numbers.
 #[must_use]
-pub fn text(ehpa: &EffectiveHorizontalPodAutoscaler, screen: Screen, local: &Zone) -> String {
+pub fn text(ehpa: &Arc<EffectiveHorizontalPodAutoscaler>, screen: Screen, local: &Zone) -> String {
+    let autoscaler = &Autoscaler::Effective(Arc::clone(ehpa));
     let (metrics, invalid) = match validation::workload(ehpa, local) {
         Ok(workload) => (workload.metrics, None),
         Err(invalid) => (Vec::new(), Some(invalid)),
     };
     let explanation = Explanation {
-        heading: heading(ehpa, None, screen),
-        ehpa,
+        heading: heading(autoscaler, None, screen),
+        autoscaler,
         metrics,
         invalid,
         clusters: String::new(),
@@ -196,11 +193,11 @@ pub fn text(ehpa: &EffectiveHorizontalPodAutoscaler, screen: Screen, local: &Zon
 
 impl Explanation<'_> {
     fn text(self, screen: Screen) -> String {
-        let status = self.ehpa.status.clone().unwrap_or_default();
+        let status = self.autoscaler.status().cloned().unwrap_or_default();
         let mut blocks = vec![self.heading];
         match &status.decision {
             Some(decision) => blocks.extend(decision_blocks(decision, &self.metrics, screen)),
-            None => blocks.push(no_decision(self.ehpa)),
+            None => blocks.push(no_decision(self.autoscaler)),
         }
         blocks.push(self.clusters);
         blocks.push(decision::windows(
@@ -217,8 +214,7 @@ impl Explanation<'_> {
                 .map(|v| format!("{}\n", wrapped(&format!("invalid: {v}"), WIDTH, "  ")));
             blocks.push(lines.collect());
         }
-        if status.decision.is_some() && status.observed_generation != self.ehpa.metadata.generation
-        {
+        if status.decision.is_some() && status.observed_generation != self.autoscaler.generation() {
             blocks.push(
                 "The spec has changed since this decision, which applies to an older generation.\n"
                     .to_owned(),
@@ -231,17 +227,18 @@ impl Explanation<'_> {
 
 /// `status.decision` and `status.windows` under our own version and kind.
 #[must_use]
-pub fn json(ehpa: &EffectiveHorizontalPodAutoscaler) -> CommandOutput {
-    CommandOutput::json("Explanation", body(ehpa))
+pub fn json(ehpa: &Arc<EffectiveHorizontalPodAutoscaler>) -> CommandOutput {
+    let autoscaler = Autoscaler::Effective(Arc::clone(ehpa));
+    CommandOutput::json("Explanation", body(&autoscaler))
 }
 
-fn body(ehpa: &EffectiveHorizontalPodAutoscaler) -> serde_json::Value {
-    let status = ehpa.status.clone().unwrap_or_default();
+fn body(autoscaler: &Autoscaler) -> serde_json::Value {
+    let status = autoscaler.status().cloned().unwrap_or_default();
     json!({
         "metadata": {
-            "name": ehpa.name_any(),
-            "namespace": ehpa.namespace(),
-            "generation": ehpa.metadata.generation,
+            "name": autoscaler.name(),
+            "namespace": autoscaler.metadata().namespace,
+            "generation": autoscaler.generation(),
         },
         "observedGeneration": status.observed_generation,
         "decision": status.decision,
@@ -251,17 +248,9 @@ fn body(ehpa: &EffectiveHorizontalPodAutoscaler) -> serde_json::Value {
 }
 
 /// The object, what it scales and how; `policy` is how a fleet is divided.
-fn heading(
-    ehpa: &EffectiveHorizontalPodAutoscaler,
-    policy: Option<AssignmentType>,
-    screen: Screen,
-) -> String {
-    let spec = &ehpa.spec;
-    let object = format!(
-        "{}/{}",
-        ehpa.namespace().unwrap_or_default(),
-        ehpa.name_any()
-    );
+fn heading(autoscaler: &Autoscaler, policy: Option<AssignmentType>, screen: Screen) -> String {
+    let spec = autoscaler.spec();
+    let object = format!("{}/{}", autoscaler.namespace(), autoscaler.name());
     let least = match policy {
         // A fleet keeps at least one replica.
         Some(_) => spec.min_replicas.unwrap_or(1).max(1),
@@ -355,8 +344,8 @@ fn grounds(metric: &str, forecast: &ForecastStatus) -> String {
     text
 }
 
-fn no_decision(ehpa: &EffectiveHorizontalPodAutoscaler) -> String {
-    let seen = ehpa.status.is_some();
+fn no_decision(autoscaler: &Autoscaler) -> String {
+    let seen = autoscaler.status().is_some();
     let text = if seen {
         "No decision yet; see the conditions."
     } else {

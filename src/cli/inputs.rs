@@ -3,6 +3,7 @@
 //! Of several autoscalers one must be selected by name; of several metrics each history names its own.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA};
 
@@ -15,6 +16,7 @@ use super::{
     validate::{self, Accepted, Severity, Validator},
 };
 use crate::{
+    api::autoscaler::Autoscaler,
     domain::{demand::TargetError, hpa::MetricSpec, workload::Workload},
     error::chain,
     sim::Recording,
@@ -134,8 +136,8 @@ pub(super) fn documents(files: &[PathBuf]) -> Result<Vec<Document>, Failure> {
 
 /// An autoscaler of one cluster and the workload that its spec describes.
 #[derive(Clone, Debug)]
-pub(super) struct EhpaWorkload {
-    pub(super) ehpa: EffectiveHorizontalPodAutoscaler,
+pub(super) struct AutoscalerWorkload {
+    pub(super) autoscaler: Autoscaler,
     pub(super) workload: Workload,
 }
 
@@ -224,10 +226,10 @@ pub(super) fn chosen_one(
     documents: &[Document],
     name: Option<&str>,
     context: &CommandContext,
-) -> Result<EhpaWorkload, Failure> {
+) -> Result<AutoscalerWorkload, Failure> {
     match chosen(documents, AutoscalerKind::Ehpa, name, context)? {
-        Accepted::Ehpa(ehpa, workload) => Ok(EhpaWorkload {
-            ehpa: *ehpa,
+        Accepted::Ehpa(ehpa, workload) => Ok(AutoscalerWorkload {
+            autoscaler: Autoscaler::Effective(Arc::new(*ehpa)),
             workload: *workload,
         }),
         Accepted::Fdhpa(..) => Err(Failure::invalid(

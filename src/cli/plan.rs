@@ -15,21 +15,22 @@ mod outlook;
 mod view;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use foretide_crds::{EffectiveHorizontalPodAutoscaler, FederatedHPA};
+use foretide_crds::FederatedHPA;
 use jiff::Timestamp;
 
 use self::{fleet::FleetPlan, observed::GivenReplicas, outlook::Outlook};
 use super::{
     assign::Assignment,
     context::CommandContext,
-    inputs::{self, AutoscalerKind, EhpaWorkload, History, Inputs},
+    inputs::{self, AutoscalerKind, AutoscalerWorkload, History, Inputs},
     output::{CommandOutput, Failure, OutputFormat, Screen},
     template::TemplateSource,
     validate::Accepted,
 };
 use crate::{
-    api::validation::FleetSpec,
+    api::{autoscaler::Autoscaler, validation::FleetSpec},
     domain::{
         Replicas,
         autoscale::{self, Decision, decide, history},
@@ -68,7 +69,7 @@ pub struct PlanArgs {
 /// A decision and its inputs.
 #[derive(Debug)]
 struct PlanReport {
-    ehpa: EffectiveHorizontalPodAutoscaler,
+    autoscaler: Autoscaler,
     workload: Workload,
     at: Timestamp,
     decision: Decision,
@@ -100,7 +101,10 @@ fn plan(args: &PlanArgs, context: &CommandContext) -> Result<PlanReport, Failure
     let accepted = inputs::chosen(&documents, AutoscalerKind::Any, name, context)?;
     let fleet = FleetPlan::of(&accepted, args)?;
     let mut assumptions = Vec::new();
-    let EhpaWorkload { ehpa, mut workload } = match accepted {
+    let AutoscalerWorkload {
+        autoscaler,
+        mut workload,
+    } = match accepted {
         Accepted::Fdhpa(fdhpa, spec) if fleet.is_none() => {
             assumptions.extend(fleet::assumed_of_one(&spec));
             one_cluster_of(*fdhpa, &spec)
@@ -110,7 +114,7 @@ fn plan(args: &PlanArgs, context: &CommandContext) -> Result<PlanReport, Failure
     let histories = args.inputs.histories(&workload)?;
     assumptions.extend(inputs::without_history(&mut workload, &histories));
     let at = moment(args.at, &histories, context.now)?;
-    let outlooks = outlook::look(&ehpa, &workload, histories, at);
+    let outlooks = outlook::look(&autoscaler, &workload, histories, at);
     let given = match (args.replicas, &fleet) {
         (Some(replicas), _) => Some(GivenReplicas {
             replicas: Replicas::new(replicas),
@@ -147,7 +151,7 @@ fn plan(args: &PlanArgs, context: &CommandContext) -> Result<PlanReport, Failure
     let demand = observed::demand(&template, &outlooks, at);
     let division = fleet.map(|fleet| fleet.divided(&workload, &seen, &decision, demand));
     Ok(PlanReport {
-        ehpa,
+        autoscaler,
         workload,
         at,
         decision,
@@ -158,34 +162,26 @@ fn plan(args: &PlanArgs, context: &CommandContext) -> Result<PlanReport, Failure
 }
 
 /// One cluster of a fleet that is not divided, with the metrics that each cluster measures.
-fn one_cluster_of(fdhpa: FederatedHPA, spec: &FleetSpec) -> EhpaWorkload {
+fn one_cluster_of(fdhpa: FederatedHPA, spec: &FleetSpec) -> AutoscalerWorkload {
     let workload = Workload {
         metrics: spec.member_metrics().cloned().collect(),
         ..spec.workload.clone()
     };
-    EhpaWorkload {
-        ehpa: as_single_cluster(fdhpa),
+    AutoscalerWorkload {
+        autoscaler: Autoscaler::Federated(Arc::new(fdhpa)),
         workload,
     }
 }
 
-fn as_single_cluster(fdhpa: FederatedHPA) -> EffectiveHorizontalPodAutoscaler {
-    EffectiveHorizontalPodAutoscaler {
-        metadata: fdhpa.metadata,
-        spec: fdhpa.spec.autoscaling,
-        status: None,
-    }
-}
-
 /// The autoscaler as one workload; a fleet counts as one cluster.
-fn single_workload(accepted: Accepted) -> EhpaWorkload {
+fn single_workload(accepted: Accepted) -> AutoscalerWorkload {
     match accepted {
-        Accepted::Ehpa(ehpa, workload) => EhpaWorkload {
-            ehpa: *ehpa,
+        Accepted::Ehpa(ehpa, workload) => AutoscalerWorkload {
+            autoscaler: Autoscaler::Effective(Arc::new(*ehpa)),
             workload: *workload,
         },
-        Accepted::Fdhpa(fdhpa, fleet) => EhpaWorkload {
-            ehpa: as_single_cluster(*fdhpa),
+        Accepted::Fdhpa(fdhpa, fleet) => AutoscalerWorkload {
+            autoscaler: Autoscaler::Federated(Arc::new(*fdhpa)),
             workload: fleet.workload,
         },
     }

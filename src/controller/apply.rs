@@ -216,7 +216,7 @@ impl<C: Workloads> Writer<'_, C> {
         let outcome = self.write(manifest, live).await;
         self.telemetry.wrote(Write::Hpa, outcome.is_ok());
         let change = match (change, &decided.child_left, live) {
-            // After a restart it is not known how the child was left, so nobody is blamed for the difference.
+            // After a restart it is not known how the child was left, so the difference is no repair.
             (HpaChange::Restored, None, _) => HpaChange::Updated,
             (HpaChange::Restored, Some(left), Some(live)) if child_hpa::is_as_left(left, live) => {
                 HpaChange::Updated

@@ -17,8 +17,6 @@ use crate::{
     ports::HpaView,
 };
 
-/// Annotation of ours on the user's object: `"true"` takes over a foreign HPA of the target.
-pub const ADOPT: &str = "autoscaling.foretide.io/adopt";
 /// Annotation on an adopted HPA: UID of the object that adopted it.
 pub const ADOPTED_BY: &str = "autoscaling.foretide.io/adopted-by";
 /// Annotation on an adopted HPA: its `spec` as it was, to be restored when it is released.

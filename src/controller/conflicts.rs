@@ -5,8 +5,7 @@
 
 use std::collections::HashMap;
 
-use super::autoscaler::Autoscaler;
-use crate::domain::api_group;
+use crate::{api::autoscaler::Autoscaler, domain::api_group};
 
 /// The other autoscalers that act on the same target.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

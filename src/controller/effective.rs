@@ -8,7 +8,6 @@ use jiff::Timestamp;
 use super::{
     Setup, Shared,
     apply::{self, Applied, Writer},
-    autoscaler::Autoscaler,
     child_hpa,
     decide::{DecideContext, Decided},
     demand_sample,
@@ -18,6 +17,7 @@ use super::{
 };
 use crate::{
     api::{
+        autoscaler::Autoscaler,
         ownership::{Owner, OwnerKind},
         validation::{self, Invalid},
     },

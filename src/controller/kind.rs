@@ -10,7 +10,6 @@ use std::{collections::BTreeSet, fmt::Debug, future::Future, sync::Arc};
 use jiff::Timestamp;
 
 use super::{
-    autoscaler::Autoscaler,
     decide::DecideContext,
     part::WorkItem,
     report::Trouble,
@@ -18,6 +17,7 @@ use super::{
 };
 use crate::{
     api::{
+        autoscaler::Autoscaler,
         ownership::{Owner, OwnerKind},
         validation::Invalid,
     },

@@ -11,7 +11,6 @@
 //! Each kind has a loop of its own, so that an autoscaler of one cluster never waits for the members of a fleet.
 
 mod apply;
-mod autoscaler;
 pub mod child_hpa;
 mod conflicts;
 mod conformance;

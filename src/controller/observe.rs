@@ -224,7 +224,7 @@ fn no_selector(target: &ScaleTarget) -> Unavailable {
     Unavailable::new(
         Cause::NoPods,
         format!(
-            "the scale of {target} has no status.selector, so its pods cannot be told from others; its \
+            "the scale of {target} has no status.selector, so its pods cannot be identified; its \
              kind needs a labelSelectorPath"
         ),
     )

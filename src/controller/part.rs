@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{autoscaler::Autoscaler, child_hpa::ChildSpec, conflicts::TargetConflicts};
-use crate::{api::ownership::Owner, domain::workload::Workload};
+use super::{child_hpa::ChildSpec, conflicts::TargetConflicts};
+use crate::{
+    api::{autoscaler::Autoscaler, ownership::Owner},
+    domain::workload::Workload,
+};
 
 /// An autoscaler that is due, with what the spec in force means.
 #[derive(Debug)]

@@ -12,21 +12,21 @@ mod status;
 
 use std::collections::BTreeSet;
 
+use foretide_crds::FederatedHPAStatus;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 pub(super) use conditions::{INVALID_SPEC, condition};
 
 use self::fingerprint::StatusFingerprint;
-use super::{
-    apply::Applied,
-    autoscaler::{Autoscaler, FleetStatus, Status},
-    target::TargetState,
-};
+use super::{apply::Applied, target::TargetState};
 use crate::{
-    api::validation::Invalid,
+    api::{
+        autoscaler::{Autoscaler, FleetStatus, Status},
+        validation::Invalid,
+    },
     domain::{Replicas, autoscale::Decision, proposal::Source},
-    ports::{Cluster, EventNote},
+    ports::{Cluster, ClusterError, EventNote},
     telemetry::{Counts, Foresight, ObjectLabels, Telemetry, Write},
 };
 
@@ -82,9 +82,13 @@ pub(super) type Trouble = (&'static str, &'static str, String);
 // === impl ReportState ===
 
 impl ReportState {
-    pub(super) fn new(labels: ObjectLabels) -> Self {
+    pub(super) fn new(autoscaler: &Autoscaler) -> Self {
         Self {
-            labels,
+            labels: ObjectLabels {
+                kind: autoscaler.kind().resource(),
+                namespace: autoscaler.namespace().to_owned(),
+                name: autoscaler.name().to_owned(),
+            },
             forecast: BTreeSet::new(),
             written: None,
             warned: None,
@@ -195,7 +199,7 @@ impl<C: Cluster> Reporter<'_, C> {
         if *state.written.get_or_insert_with(stored) == fingerprint {
             return;
         }
-        let outcome = autoscaler.write_status(self.cluster, status).await;
+        let outcome = self.write_status(autoscaler, status).await;
         self.telemetry.wrote(Write::Status, outcome.is_ok());
         match outcome {
             Ok(()) => state.written = Some(fingerprint),
@@ -206,8 +210,33 @@ impl<C: Cluster> Reporter<'_, C> {
         }
     }
 
+    async fn write_status(
+        &self,
+        autoscaler: &Autoscaler,
+        Status { common, fleet }: &Status,
+    ) -> Result<(), ClusterError> {
+        let (namespace, name) = (autoscaler.namespace(), autoscaler.name());
+        match autoscaler {
+            Autoscaler::Effective(_) => self.cluster.write_status(namespace, name, common).await,
+            Autoscaler::Federated(_) => {
+                let status = FederatedHPAStatus {
+                    fleet: common.clone(),
+                    unassigned: fleet.unassigned,
+                    clusters: fleet.clusters.clone(),
+                    ledger: fleet.ledger.clone(),
+                };
+                self.cluster
+                    .write_federated_status(namespace, name, &status)
+                    .await
+            }
+        }
+    }
+
     pub(super) async fn emit(&self, autoscaler: &Autoscaler, event: &EventNote) {
-        let outcome = autoscaler.emit(self.cluster, event).await;
+        let outcome = match autoscaler {
+            Autoscaler::Effective(ehpa) => self.cluster.emit(ehpa, event).await,
+            Autoscaler::Federated(fdhpa) => self.cluster.emit_federated(fdhpa, event).await,
+        };
         self.telemetry.wrote(Write::Event, outcome.is_ok());
         if let Err(error) = outcome {
             let (namespace, name) = (autoscaler.namespace(), autoscaler.name());

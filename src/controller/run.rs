@@ -13,7 +13,6 @@ use jiff::SignedDuration;
 
 use super::{
     Setup, Shared,
-    autoscaler::Autoscaler,
     child_hpa::ChildSpec,
     conflicts::{self, TargetConflicts},
     decide::DecideContext,
@@ -23,7 +22,11 @@ use super::{
     state::InForce,
     work_queue::{Entry, WorkQueue},
 };
-use crate::{api::validation::Invalid, clock::Clock, ports::Cluster};
+use crate::{
+    api::{autoscaler::Autoscaler, validation::Invalid},
+    clock::Clock,
+    ports::{Cluster, ObjectKey},
+};
 
 /// How often the loop looks whether the cluster has been listed for the first time.
 const FIRST_LOOK: SignedDuration = SignedDuration::from_millis(200);
@@ -121,7 +124,7 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
         let now = self.clock.now();
         for autoscaler in self.kind.objects().into_iter().map(K::autoscaler) {
             let is_changed = match changed {
-                Changed::Objects(keys) => keys.contains(&autoscaler.key()),
+                Changed::Objects(keys) => keys.contains(&key_of(&autoscaler)),
                 Changed::All => true,
             };
             if is_changed {
@@ -271,6 +274,13 @@ impl<C: Cluster, K: Kind> Controller<C, K> {
                 "no time left to end the scale-down holds of members; some may remain"
             );
         }
+    }
+}
+
+fn key_of(autoscaler: &Autoscaler) -> ObjectKey {
+    ObjectKey {
+        namespace: autoscaler.namespace().to_owned(),
+        name: autoscaler.name().to_owned(),
     }
 }
 

@@ -6,12 +6,14 @@
 use std::{collections::HashMap, sync::Arc};
 
 use super::{
-    autoscaler::Autoscaler,
     child_hpa::ChildSpec,
     report::{ReportState, Subject},
     target::{StoredHistory, TargetState},
 };
-use crate::{api::validation::Invalid, domain::lead_time::LeadTimes};
+use crate::{
+    api::{autoscaler::Autoscaler, validation::Invalid},
+    domain::lead_time::LeadTimes,
+};
 
 /// The states of all objects of a kind, by UID.
 #[derive(Debug)]
@@ -114,7 +116,7 @@ impl<S, O> ObjectState<S, O> {
         let status = autoscaler.status();
         let last_scale = status.and_then(|status| status.last_scale_time.as_ref());
         Self {
-            report: ReportState::new(autoscaler.labels()),
+            report: ReportState::new(autoscaler),
             in_force: None,
             invalid: None,
             target: TargetState {

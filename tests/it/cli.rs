@@ -5,7 +5,7 @@
 
 mod fleet;
 
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 
 use clap::Parser;
 use foretide::{
@@ -56,8 +56,8 @@ pub(crate) fn matches_snapshot(name: &str, text: &str) {
     assert_eq!(text, stored, "{name} differs; UPDATE=1 writes it");
 }
 
-fn autoscaler(file: &str) -> EffectiveHorizontalPodAutoscaler {
-    serde_saphyr::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
+fn autoscaler(file: &str) -> Arc<EffectiveHorizontalPodAutoscaler> {
+    Arc::new(serde_saphyr::from_str(&std::fs::read_to_string(file).unwrap()).unwrap())
 }
 
 #[test]
@@ -468,7 +468,7 @@ fn an_explanation_shows_the_status_as_text() {
 #[test]
 fn an_explanation_as_json_holds_the_status() {
     let ehpa = autoscaler("tests/it/manifests/explained.yaml");
-    let written: Value = serde_json::to_value(&ehpa).unwrap();
+    let written: Value = serde_json::to_value(&*ehpa).unwrap();
     let explained: Value = serde_json::from_str(&cli::explain::json(&ehpa).text).unwrap();
     assert_eq!(explained["kind"], "Explanation");
     assert_eq!(explained["apiVersion"], cli::API_VERSION);
@@ -491,7 +491,7 @@ fn an_object_without_a_status_is_explained_with_what_to_check() {
 #[test]
 fn an_invalid_spec_is_explained_too() {
     let mut ehpa = autoscaler("examples/php-apache.yaml");
-    ehpa.spec.min_replicas = Some(99);
+    Arc::make_mut(&mut ehpa).spec.min_replicas = Some(99);
     let text = cli::explain::text(&ehpa, PLAIN, &Zone::utc());
     assert!(text.contains("invalid: spec.minReplicas is 99"), "{text}");
 }

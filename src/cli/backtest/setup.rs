@@ -2,15 +2,17 @@
 //!
 //! Each assumption is returned as a sentence. A history too short to train and evaluate is an error.
 
-use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{BacktestArgs, Failure};
 use crate::{
-    api::validation::{self, WorkloadFacts},
+    api::{
+        autoscaler::Autoscaler,
+        validation::{self, WorkloadFacts},
+    },
     cli::{
         context::CommandContext,
-        inputs::{self, EhpaWorkload, History, requests_unknown},
+        inputs::{self, AutoscalerWorkload, History, requests_unknown},
         template::{TemplateSource, WorkloadTemplate},
     },
     domain::{
@@ -41,7 +43,7 @@ const START_UP: SignedDuration = SignedDuration::from_mins(2);
 /// A workload and the environment that it runs in.
 #[derive(Debug)]
 pub(in crate::cli) struct BacktestSetup {
-    pub(in crate::cli) ehpa: EffectiveHorizontalPodAutoscaler,
+    pub(in crate::cli) autoscaler: Autoscaler,
     pub(in crate::cli) workload: Workload,
     pub(in crate::cli) environment: Environment,
     /// The first evaluated minute.
@@ -91,16 +93,19 @@ impl BacktestSetup {
     /// # Errors
     /// The histories are too short, or no metric has a target per replica.
     pub(in crate::cli) fn of(
-        chosen: EhpaWorkload,
+        chosen: AutoscalerWorkload,
         histories: &[History],
         template: TemplateSource<'_>,
         options: EvaluationOptions,
     ) -> Result<Self, Failure> {
-        let EhpaWorkload { ehpa, mut workload } = chosen;
+        let AutoscalerWorkload {
+            autoscaler,
+            mut workload,
+        } = chosen;
         let mut assumptions = inputs::without_history(&mut workload, histories);
         let template = template.template(&workload)?;
         require_target(&workload, &template)?;
-        let start_up = start_up(&ehpa, options.start_up);
+        let start_up = start_up(&autoscaler, options.start_up);
         let (from, until) = evaluated_span(histories, options, workload.prediction.is_some())?;
         let first = histories.iter().filter_map(|h| h.recording.first()).min();
         let begin = from.checked_sub(LEAD_IN).unwrap_or(from);
@@ -112,7 +117,7 @@ impl BacktestSetup {
             begin: whole_minute(first.map_or(begin, |first| begin.max(first))),
         };
         Ok(Self {
-            ehpa,
+            autoscaler,
             workload,
             environment,
             from,
@@ -125,7 +130,7 @@ impl BacktestSetup {
     pub(in crate::cli) fn ours(&self) -> Run<'_> {
         let targets = self.environment.targets().into_iter();
         let forecasters = targets.map(|target| self.built(target)).collect();
-        let lead_time = LeadTime::of(written(&self.ehpa), Some(self.environment.start_up));
+        let lead_time = LeadTime::of(written(&self.autoscaler), Some(self.environment.start_up));
         Run::new(&self.environment, self.workload.clone(), forecasters).with_lead_time(lead_time)
     }
 
@@ -150,7 +155,7 @@ impl BacktestSetup {
 
     /// The forecaster of a metric, with the measurements that the controller would have.
     fn built(&self, per_replica: Option<f64>) -> BuiltForecaster {
-        let prediction = self.ehpa.spec.prediction.as_ref();
+        let prediction = self.autoscaler.spec().prediction.as_ref();
         let prediction =
             prediction.ok_or_else(|| Refused::new(Reason::Pending, "no prediction"))?;
         let known = WorkloadFacts {
@@ -184,16 +189,13 @@ fn require_target(workload: &Workload, template: &WorkloadTemplate) -> Result<()
     })
 }
 
-fn start_up(
-    ehpa: &EffectiveHorizontalPodAutoscaler,
-    asked: Option<SignedDuration>,
-) -> SignedDuration {
-    asked.or_else(|| written(ehpa)).unwrap_or(START_UP)
+fn start_up(autoscaler: &Autoscaler, asked: Option<SignedDuration>) -> SignedDuration {
+    asked.or_else(|| written(autoscaler)).unwrap_or(START_UP)
 }
 
 /// The lead time of the spec.
-fn written(ehpa: &EffectiveHorizontalPodAutoscaler) -> Option<SignedDuration> {
-    let seconds = ehpa.spec.prediction.as_ref()?.lead_time_seconds?;
+fn written(autoscaler: &Autoscaler) -> Option<SignedDuration> {
+    let seconds = autoscaler.spec().prediction.as_ref()?.lead_time_seconds?;
     Some(SignedDuration::from_secs(seconds.into()))
 }
 

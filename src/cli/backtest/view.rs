@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 
 use jiff::Timestamp;
-use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use super::{BacktestReport, Panel, RunResult, legend, threshold::more_percent};
@@ -58,7 +57,7 @@ fn heading(report: &BacktestReport, screen: Screen) -> String {
     );
     format!(
         "{}  {} {}, {} to {} replicas\n{}\n",
-        screen.paint(Paint::Strong, &setup.ehpa.name_any()),
+        screen.paint(Paint::Strong, setup.autoscaler.name()),
         workload.target.kind,
         workload.target.name,
         workload.bounds.min,
@@ -243,7 +242,7 @@ fn assumptions(report: &BacktestReport, screen: Screen) -> String {
 pub(super) fn json(report: &BacktestReport) -> Value {
     let setup = &report.setup;
     json!({
-        "metadata": { "name": setup.ehpa.name_any(), "namespace": setup.ehpa.namespace() },
+        "metadata": { "name": setup.autoscaler.name(), "namespace": setup.autoscaler.metadata().namespace },
         "from": setup.from.to_string(),
         "until": setup.until.to_string(),
         "startUpSeconds": setup.environment.start_up.as_secs(),

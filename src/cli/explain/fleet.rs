@@ -1,6 +1,7 @@
 //! The part of an explanation that only fleets have: their clusters, with one sentence each.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use foretide_crds::{ClusterStatus, FederatedHPA};
 use jiff::{SignedDuration, Timestamp};
@@ -8,7 +9,7 @@ use serde_json::json;
 
 use super::{Explanation, body, heading};
 use crate::{
-    api::validation,
+    api::{autoscaler::Autoscaler, validation},
     cli::{
         decision::{WIDTH, clock},
         output::{CommandOutput, Paint, Screen, Side, wrapped},
@@ -21,20 +22,20 @@ const STALE: SignedDuration = SignedDuration::from_mins(1);
 
 /// The status of a fleet as text.
 #[must_use]
-pub fn fleet_text(fdhpa: &FederatedHPA, screen: Screen, local: &Zone) -> String {
+pub fn fleet_text(fdhpa: &Arc<FederatedHPA>, screen: Screen, local: &Zone) -> String {
     let read = validation::fleet(fdhpa, local, SignedDuration::ZERO, &Settings::default());
     let (metrics, invalid) = match read {
         Ok(fleet) => (fleet.workload.metrics, None),
         Err(invalid) => (Vec::new(), Some(invalid)),
     };
-    let ehpa = fdhpa.as_one();
+    let autoscaler = Autoscaler::Federated(Arc::clone(fdhpa));
     let policy = fdhpa
         .spec
         .federated_hpa_assignment
         .federated_hpa_assignment_type;
     let explanation = Explanation {
-        heading: heading(&ehpa, Some(policy.unwrap_or_default()), screen),
-        ehpa: &ehpa,
+        heading: heading(&autoscaler, Some(policy.unwrap_or_default()), screen),
+        autoscaler: &autoscaler,
         metrics,
         invalid,
         clusters: clusters(fdhpa, screen),
@@ -44,8 +45,8 @@ pub fn fleet_text(fdhpa: &FederatedHPA, screen: Screen, local: &Zone) -> String 
 
 /// As for an autoscaler of one cluster, and `status.clusters` and `status.unassigned`.
 #[must_use]
-pub fn fleet_json(fdhpa: &FederatedHPA) -> CommandOutput {
-    let mut body = body(&fdhpa.as_one());
+pub fn fleet_json(fdhpa: &Arc<FederatedHPA>) -> CommandOutput {
+    let mut body = body(&Autoscaler::Federated(Arc::clone(fdhpa)));
     let status = fdhpa.status.clone().unwrap_or_default();
     if let Some(members) = body.as_object_mut() {
         members.insert("clusters".to_owned(), json!(status.clusters));

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use foretide_crds::EffectiveHorizontalPodAutoscaler;
 use foretide_models::{Forecast, Forecaster, Sample};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
-    api::validation::{self, WorkloadFacts},
+    api::{
+        autoscaler::Autoscaler,
+        validation::{self, WorkloadFacts},
+    },
     cli::inputs::History,
     domain::{
         demand,
@@ -74,7 +76,7 @@ impl Outlook {
 
 /// The outlook of every metric that has a history.
 pub(super) fn look(
-    ehpa: &EffectiveHorizontalPodAutoscaler,
+    autoscaler: &Autoscaler,
     workload: &Workload,
     histories: Vec<History>,
     at: Timestamp,
@@ -83,7 +85,7 @@ pub(super) fn look(
         .prediction
         .as_ref()
         .map(|prediction| prediction.window);
-    let asked = ehpa.spec.prediction.as_ref();
+    let asked = autoscaler.spec().prediction.as_ref();
     let lead_time = asked.map(|asked| validation::lead_time(asked, WorkloadFacts::default()));
     // A lead time out of range is reported by the forecaster, which cannot be built.
     let lead_time = lead_time.and_then(Result::ok);
@@ -98,7 +100,7 @@ pub(super) fn look(
             continue;
         };
         let recording = history.recording;
-        let forecast = ehpa.spec.prediction.as_ref().map(|prediction| {
+        let forecast = autoscaler.spec().prediction.as_ref().map(|prediction| {
             let mut forecaster = validation::forecaster(prediction)
                 .map_err(|violation| Refused::new(Reason::InvalidSpec, violation.to_string()))?;
             forecast(&mut *forecaster, &recording, at, window.unwrap_or_default())

@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 
 use foretide_models::{Forecast, Prediction, Sample};
 use jiff::{SignedDuration, Timestamp};
-use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use super::{PlanReport, outlook::Outlook};
@@ -75,7 +74,7 @@ fn heading(plan: &PlanReport, screen: Screen) -> String {
     };
     format!(
         "{}  {} {}, {} to {} replicas, {strategy}\n{}\n",
-        screen.paint(Paint::Strong, &plan.ehpa.name_any()),
+        screen.paint(Paint::Strong, plan.autoscaler.name()),
         workload.target.kind,
         workload.target.name,
         workload.bounds.min,
@@ -211,9 +210,9 @@ fn assumptions(plan: &PlanReport, screen: Screen) -> String {
 
 /// The plan as JSON: `decision` and `windows` as in an autoscaler's status.
 pub(super) fn json(plan: &PlanReport) -> Value {
-    let (ehpa, workload) = (&plan.ehpa, &plan.workload);
+    let (autoscaler, workload) = (&plan.autoscaler, &plan.workload);
     json!({
-        "metadata": { "name": ehpa.name_any(), "namespace": ehpa.namespace() },
+        "metadata": { "name": autoscaler.name(), "namespace": autoscaler.metadata().namespace },
         "at": plan.at.to_string(),
         "bounds": { "min": workload.bounds.min.get(), "max": workload.bounds.max.get() },
         "decision": decision_status(&plan.decision),

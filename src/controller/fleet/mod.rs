@@ -46,7 +46,6 @@ use self::{
 };
 use super::{
     Setup, Shared,
-    autoscaler::Autoscaler,
     decide::DecideContext,
     demand_sample,
     kind::{Changed, Due, Kind, Observed, StateOf, StatesOf},
@@ -54,6 +53,7 @@ use super::{
 };
 use crate::{
     api::{
+        autoscaler::Autoscaler,
         ownership::{Owner, OwnerKind},
         validation::{self, Invalid},
     },

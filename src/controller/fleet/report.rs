@@ -20,10 +20,9 @@ use super::{
     state::{FleetState, MemberRecord, ShapedMin},
 };
 use crate::{
+    api::{autoscaler::FleetStatus, ownership::ADOPT},
     controller::{
         apply::{Applied, Effect},
-        autoscaler::FleetStatus,
-        child_hpa::ADOPT,
         report::{Extras, Reporter, condition},
         state::ObjectState,
     },

@@ -5,12 +5,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::Value;
 
 use crate::{
-    api::validation::Invalid,
-    controller::{
-        apply::{Applied, HpaChange},
-        autoscaler::Autoscaler,
-        child_hpa,
-    },
+    api::{autoscaler::Autoscaler, ownership::ADOPT, validation::Invalid},
+    controller::apply::{Applied, HpaChange},
     domain::{
         autoscale::action::Action,
         autoscale::{self, ConditionKind},
@@ -74,8 +70,7 @@ fn trouble(applied: &Applied, invalid: Option<&Invalid>) -> Option<Condition> {
         "horizontalpodautoscaler {} scales the same target and is left alone; delete it, or annotate \
          this object with {}: \"true\" to take it over (mode Delegated); until then everything is \
          computed as in Preview",
-        foreign.name,
-        child_hpa::ADOPT
+        foreign.name, ADOPT
     );
     (!adopted).then(|| not_ready("TargetConflict", &message))
 }

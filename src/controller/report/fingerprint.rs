@@ -4,9 +4,9 @@ use foretide_crds::{ClusterStatus, EffectiveHorizontalPodAutoscalerStatus};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::controller::{
-    autoscaler::{FleetStatus, Status},
-    fleet::last_move::gist,
+use crate::{
+    api::autoscaler::{FleetStatus, Status},
+    controller::fleet::last_move::gist,
 };
 
 /// What of a status is compared with the one that was written last.
