@@ -156,7 +156,7 @@ mod tests {
             (Steady, a, a, "Steady: nothing"),
             (Relief, a, b, "Relief: max 6 -> 8"),
             (Steady, b, b, "Relief: max 6 -> 8"),
-            (Foreign, b, b, "Foreign: somebody"),
+            (Foreign, b, b, "Foreign: another"),
             (Blocked, b, b, "Blocked: its"),
             (Restored, c, b, "Restored: max 5 -> 8"),
             (Steady, b, b, "Relief: max 6 -> 8"),

@@ -67,7 +67,7 @@ pub use participation::Participation;
 ///     capacity: Some(Replicas::new(capacity)),
 ///     ..Member::default()
 /// };
-/// let members = [member("eu", 30), member("us", 10)];
+/// let members = [member("eu", 15), member("us", 5)];
 /// let bounds = ReplicaBounds::new(Replicas::new(4), Replicas::new(20));
 /// let policy = Policy::new(Kind::DynamicWeighted, bounds);
 ///
@@ -75,7 +75,7 @@ pub use participation::Participation;
 /// let (decision, ledger) = decide(&policy, &Total::default(), &members, &Ledger::default(), now);
 /// let eu = decision.member("eu").expect("eu is a candidate");
 /// assert_eq!((eu.min.get(), eu.max.get()), (3, 15));
-/// assert_eq!(eu.cause(), "its share of the budget by the policy, with a capacity of 30");
+/// assert_eq!(eu.cause(), "its share of the budget by the policy, with a capacity of 15");
 /// # let _ = ledger;
 /// # Ok::<(), jiff::Error>(())
 /// ```
