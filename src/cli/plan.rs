@@ -115,17 +115,7 @@ fn plan(args: &PlanArgs, context: &CommandContext) -> Result<PlanReport, Failure
     assumptions.extend(inputs::without_history(&mut workload, &histories));
     let at = moment(args.at, &histories, context.now)?;
     let outlooks = outlook::look(&autoscaler, &workload, histories, at);
-    let given = match (args.replicas, &fleet) {
-        (Some(replicas), _) => Some(GivenReplicas {
-            replicas: Replicas::new(replicas),
-            origin: "from --replicas",
-        }),
-        (None, Some(fleet)) => Some(GivenReplicas {
-            replicas: fleet.replicas(),
-            origin: "from the clusters file",
-        }),
-        (None, None) => None,
-    };
+    let given = given_replicas(args, fleet.as_ref());
     if fleet.is_some() {
         let shared = "clusters as in the clusters file, demand divided evenly over their pods";
         assumptions.push(shared.to_owned());
@@ -159,6 +149,21 @@ fn plan(args: &PlanArgs, context: &CommandContext) -> Result<PlanReport, Failure
         assumptions,
         division: division.transpose()?,
     })
+}
+
+/// The replicas that run, where a flag or the clusters file gives them.
+fn given_replicas(args: &PlanArgs, fleet: Option<&FleetPlan>) -> Option<GivenReplicas> {
+    match (args.replicas, fleet) {
+        (Some(replicas), _) => Some(GivenReplicas {
+            replicas: Replicas::new(replicas),
+            origin: "from --replicas",
+        }),
+        (None, Some(fleet)) => Some(GivenReplicas {
+            replicas: fleet.replicas(),
+            origin: "from the clusters file",
+        }),
+        (None, None) => None,
+    }
 }
 
 /// One cluster of a fleet that is not divided, with the metrics that each cluster measures.

@@ -221,12 +221,12 @@ async fn an_objects_metric_has_exactly_one_value() {
         )
     );
     let unknown = ObjectRef {
-        kind: "Servise".into(),
+        kind: "Gadget".into(),
         ..object
     };
     let error = api.object(&unknown, &query("rps", None)).await.unwrap_err();
     assert!(
-        error.message.contains("knows no kind Servise in v1"),
+        error.message.contains("knows no kind Gadget in v1"),
         "{error}"
     );
 }

@@ -40,14 +40,14 @@ struct Trace {
 }
 
 impl Trace {
-    fn of(scenario: &Scenario, mode: Mode, (ours, childs): Phases) -> Self {
+    fn of(scenario: &Scenario, mode: Mode, (ours, child_phase): Phases) -> Self {
         let mut trace = Self::default();
         let mut world = World::new(scenario, mode);
         for tick in 0..TICKS {
             world.edit(tick);
             let start = i64::try_from(tick).unwrap() * TICK;
-            let (us, child) = (start + ours, start + childs);
-            if ours <= childs {
+            let (us, child) = (start + ours, start + child_phase);
+            if ours <= child_phase {
                 trace.our_pass(&mut world, us);
                 trace.child_pass(&mut world, child);
             } else {
@@ -116,7 +116,7 @@ impl Trace {
 }
 
 fn phases() -> impl Strategy<Value = Phases> {
-    (0..TICK, 0..TICK).prop_filter("two phases", |(ours, childs)| ours != childs)
+    (0..TICK, 0..TICK).prop_filter("two phases", |(ours, child_phase)| ours != child_phase)
 }
 
 fn mode() -> impl Strategy<Value = Mode> {
