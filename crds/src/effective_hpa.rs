@@ -270,7 +270,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::Rules;
+    use crate::rules::tests::ComparedRules;
 
     const EXAMPLES: [(&str, &str); 3] = [
         ("php-apache", include_str!("../../examples/php-apache.yaml")),
@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn every_example_round_trips_and_is_valid() {
-        let rules = Rules::of::<EffectiveHorizontalPodAutoscaler>();
+        let rules = ComparedRules::of::<EffectiveHorizontalPodAutoscaler>();
         for (name, yaml) in EXAMPLES {
             let written: Value = serde_saphyr::from_str(yaml).unwrap();
             let object: EffectiveHorizontalPodAutoscaler = serde_saphyr::from_str(yaml).unwrap();
@@ -319,7 +319,7 @@ mod tests {
 
     #[test]
     fn every_autoscaler_under_examples_round_trips_and_is_valid() {
-        let rules = Rules::of::<EffectiveHorizontalPodAutoscaler>();
+        let rules = ComparedRules::of::<EffectiveHorizontalPodAutoscaler>();
         let mut seen = 0;
         for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../examples")).unwrap()
         {
@@ -405,7 +405,7 @@ mod tests {
                 "expectReplicas": 0,
             }}),
         ];
-        let rules = Rules::of::<EffectiveHorizontalPodAutoscaler>();
+        let rules = ComparedRules::of::<EffectiveHorizontalPodAutoscaler>();
         for fragment in &fragments {
             let object = merged(whole, fragment);
             assert_eq!(serde_json::to_value(read(&object)).unwrap(), object);
@@ -431,7 +431,7 @@ mod tests {
         );
         assert_eq!(serde_json::to_value(read(&object)).unwrap(), object);
         assert_eq!(
-            Rules::of::<EffectiveHorizontalPodAutoscaler>().check(&object),
+            ComparedRules::of::<EffectiveHorizontalPodAutoscaler>().check(&object),
             []
         );
     }
@@ -468,7 +468,7 @@ mod tests {
         let object = merged(EXAMPLES[0].1, &json!({"status": status}));
         assert_eq!(serde_json::to_value(read(&object)).unwrap(), object);
         assert_eq!(
-            Rules::of::<EffectiveHorizontalPodAutoscaler>().check(&object),
+            ComparedRules::of::<EffectiveHorizontalPodAutoscaler>().check(&object),
             []
         );
     }

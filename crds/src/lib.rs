@@ -35,6 +35,7 @@
     reason = "printer columns have types in common"
 )]
 
+mod cel;
 mod decision;
 mod effective_hpa;
 mod federated_hpa;

@@ -1,22 +1,18 @@
-//! The API server's answer to an object, without an API server.
+//! Checks an object as the API server does, without an API server.
 //!
 //! [`Rules`] evaluates what a definition says (shape, sizes, and the CEL rules with their messages)
-//! on plain JSON. It refuses what the server refuses and nothing more; what only the service can
-//! know (time zones, cron fields, PromQL) is checked elsewhere. Defaults are applied first, as the
-//! server does.
+//! on plain JSON. Defaults are applied before the CEL rules, as the server does. What only the
+//! service can know (time zones, cron fields, PromQL) is checked there.
 
 use std::fmt;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+    JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool, ValidationRule,
 };
-use kube::{
-    CustomResourceExt,
-    core::cel::{CompiledSchema, Validator, compile_schema},
-};
+use kube::CustomResourceExt;
 use serde_json::{Map, Value};
 
-use crate::manifests::definition;
+use crate::{cel::Expression, manifests::definition};
 
 /// One thing that the API server would refuse.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,17 +23,26 @@ pub struct Violation {
     pub message: String,
 }
 
-/// The compiled rules of one kind. Compile once, check many.
+/// The rules of one kind.
+///
+/// ```
+/// use foretide_crds::{EffectiveHorizontalPodAutoscaler, Rules};
+/// use serde_json::json;
+///
+/// let rules = Rules::of::<EffectiveHorizontalPodAutoscaler>();
+/// let target = json!({"kind": "Deployment", "name": "web"});
+/// let violations = rules.check(&json!({"spec": {"scaleTargetRef": target, "maxReplicas": 0}}));
+/// assert_eq!(violations[0].field, "spec.maxReplicas");
+/// ```
 #[derive(Debug)]
 pub struct Rules {
     schema: JSONSchemaProps,
-    compiled: CompiledSchema,
 }
 
 // === impl Rules ===
 
 impl Rules {
-    /// Compiles the rules of a kind.
+    /// The rules of a kind.
     #[must_use]
     pub fn of<K: CustomResourceExt>() -> Self {
         let schema = definition::<K>()
@@ -46,8 +51,7 @@ impl Rules {
             .into_iter()
             .find_map(|version| version.schema?.open_api_v3_schema)
             .unwrap_or_default();
-        let compiled = compile_schema(&serde_json::to_value(&schema).unwrap_or_default());
-        Self { schema, compiled }
+        Self { schema }
     }
 
     /// Everything the API server would refuse in `object`; empty if it would accept it.
@@ -59,27 +63,11 @@ impl Rules {
         drop_nulls(&mut object);
         let mut found = Vec::new();
         shape("", &self.schema, &object, &mut found);
-        if !found.is_empty() {
-            return found;
+        if found.is_empty() {
+            apply_defaults(&self.schema, &mut object);
+            validate("", &self.schema, &object, &mut found);
         }
-        match Validator::new().validate_compiled(&self.compiled, &object, None) {
-            Ok(()) => found,
-            Err(errors) => errors
-                .into_vec()
-                .into_iter()
-                .map(|e| Violation {
-                    field: e.field_path,
-                    message: e.message,
-                })
-                .collect(),
-        }
-    }
-
-    /// The rules that do not compile.
-    #[cfg(test)]
-    pub(crate) fn faults(&self) -> Vec<String> {
-        let faults = self.compiled.compilation_errors().into_iter();
-        faults.map(|fault| format!("{fault:?}")).collect()
+        found
     }
 }
 
@@ -98,6 +86,97 @@ fn drop_nulls(value: &mut Value) {
         }
         Value::Array(items) => items.iter_mut().for_each(drop_nulls),
         _ => {}
+    }
+}
+
+/// Adds the default of every field that is missing.
+fn apply_defaults(schema: &JSONSchemaProps, value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            for (name, property) in schema.properties.iter().flatten() {
+                if let Some(default) = &property.default
+                    && !members.contains_key(name)
+                {
+                    members.insert(name.clone(), default.0.clone());
+                }
+            }
+            for (name, member) in members {
+                if let Some(property) = property(schema, name) {
+                    apply_defaults(property, member);
+                }
+            }
+        }
+        Value::Array(values) => {
+            if let Some(items) = items(schema) {
+                for value in values {
+                    apply_defaults(items, value);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Adds the CEL rules that `value` and what is inside it break.
+fn validate(path: &str, schema: &JSONSchemaProps, value: &Value, found: &mut Vec<Violation>) {
+    let rules = schema.x_kubernetes_validations.iter().flatten();
+    found.extend(rules.filter_map(|rule| violation(path, rule, value)));
+    match value {
+        Value::Object(members) => {
+            for (name, member) in members {
+                if let Some(property) = property(schema, name) {
+                    validate(&below(path, name), property, member, found);
+                }
+            }
+        }
+        Value::Array(values) => {
+            if let Some(items) = items(schema) {
+                let each = values.iter().enumerate();
+                each.for_each(|(i, value)| validate(&format!("{path}[{i}]"), items, value, found));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// What to say about `value` if it breaks `rule`.
+fn violation(path: &str, rule: &ValidationRule, value: &Value) -> Option<Violation> {
+    let holds = Expression::parse(&rule.rule).and_then(|expression| expression.holds(value));
+    let message = match holds {
+        Ok(true) => return None,
+        Ok(false) => match &rule.message {
+            Some(message) => message.clone(),
+            None => format!("failed rule: {}", rule.rule),
+        },
+        Err(error) => format!("rule evaluation error: {error}"),
+    };
+    let field = format!("{path}{}", rule.field_path.as_deref().unwrap_or_default());
+    Some(Violation { field, message })
+}
+
+/// The schema of the field `name`.
+fn property<'s>(schema: &'s JSONSchemaProps, name: &str) -> Option<&'s JSONSchemaProps> {
+    let known = schema.properties.as_ref().and_then(|p| p.get(name));
+    known.or(match &schema.additional_properties {
+        Some(JSONSchemaPropsOrBool::Schema(values)) => Some(values),
+        _ => None,
+    })
+}
+
+/// The schema of the items of a list.
+fn items(schema: &JSONSchemaProps) -> Option<&JSONSchemaProps> {
+    match &schema.items {
+        Some(JSONSchemaPropsOrArray::Schema(items)) => Some(items),
+        _ => None,
+    }
+}
+
+/// Path of the field `name` of the object at `path`.
+fn below(path: &str, name: &str) -> String {
+    if path.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{path}.{name}")
     }
 }
 
@@ -130,13 +209,13 @@ fn shape(path: &str, schema: &JSONSchemaProps, value: &Value, found: &mut Vec<Vi
                 .into_iter()
                 .for_each(refuse);
         }
-        Value::Array(items) => {
-            too_much(schema.max_items, items.len(), "items")
+        Value::Array(values) => {
+            too_much(schema.max_items, values.len(), "items")
                 .into_iter()
                 .for_each(refuse);
-            if let Some(JSONSchemaPropsOrArray::Schema(of)) = &schema.items {
-                let each = items.iter().enumerate();
-                each.for_each(|(i, item)| shape(&format!("{path}[{i}]"), of, item, found));
+            if let Some(of) = items(schema) {
+                let each = values.iter().enumerate();
+                each.for_each(|(i, value)| shape(&format!("{path}[{i}]"), of, value, found));
             }
         }
         Value::Object(members) => {
@@ -156,13 +235,6 @@ fn fields(
     members: &Map<String, Value>,
     found: &mut Vec<Violation>,
 ) {
-    let below = |name: &str| {
-        if path.is_empty() {
-            name.to_owned()
-        } else {
-            format!("{path}.{name}")
-        }
-    };
     for name in schema
         .required
         .iter()
@@ -170,30 +242,19 @@ fn fields(
         .filter(|name| !members.contains_key(*name))
     {
         found.push(Violation {
-            field: below(name),
+            field: below(path, name),
             message: "is required".to_owned(),
         });
     }
-    let values = match &schema.additional_properties {
-        Some(JSONSchemaPropsOrBool::Schema(values)) => Some(values.as_ref()),
-        _ => None,
-    };
     let open = schema.x_kubernetes_preserve_unknown_fields == Some(true);
     for (name, member) in members {
-        match (
-            schema
-                .properties
-                .as_ref()
-                .and_then(|p| p.get(name))
-                .or(values),
-            &schema.properties,
-        ) {
-            (Some(known), _) => shape(&below(name), known, member, found),
+        match (property(schema, name), &schema.properties) {
+            (Some(known), _) => shape(&below(path, name), known, member, found),
             // The server adds what every kind has.
             (None, Some(_)) if !(open || path.is_empty() && is_common(name)) => {
                 let message = "no such field; check the spelling and the indentation".to_owned();
                 found.push(Violation {
-                    field: below(name),
+                    field: below(path, name),
                     message,
                 });
             }
@@ -235,11 +296,75 @@ fn wrong_type(schema: &JSONSchemaProps, value: &Value) -> Option<&'static str> {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use kube_cel::{CompiledSchema, Validator, compile_schema};
     use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
     use crate::{EffectiveHorizontalPodAutoscaler, TimeSeriesPrediction};
+
+    /// The rules of a kind, and the same rules in kube-cel, a complete implementation of CEL.
+    pub(crate) struct ComparedRules {
+        rules: Rules,
+        reference: CompiledSchema,
+    }
+
+    impl ComparedRules {
+        pub(crate) fn of<K: CustomResourceExt>() -> Self {
+            let rules = Rules::of::<K>();
+            let reference = compile_schema(&serde_json::to_value(&rules.schema).unwrap());
+            assert!(!reference.has_errors());
+            Self { rules, reference }
+        }
+
+        /// As [`Rules::check`]; both must find the same.
+        pub(crate) fn check(&self, object: &Value) -> Vec<Violation> {
+            let mut object = object.clone();
+            drop_nulls(&mut object);
+            let found = self.rules.check(&object);
+            let mut misshapen = Vec::new();
+            shape("", &self.rules.schema, &object, &mut misshapen);
+            if misshapen.is_empty() {
+                let answer = Validator::new().validate_compiled(&self.reference, &object, None);
+                let errors = answer.err().map(kube_cel::ValidationErrors::into_vec);
+                let expected = errors.into_iter().flatten().map(|error| Violation {
+                    field: error.field_path,
+                    message: error.message,
+                });
+                assert_eq!(
+                    sorted(found.clone()),
+                    sorted(expected.collect()),
+                    "{object}"
+                );
+            }
+            found
+        }
+
+        /// The rules that do not parse.
+        pub(crate) fn faults(&self) -> Vec<String> {
+            fn visit(schema: &JSONSchemaProps, faults: &mut Vec<String>) {
+                for rule in schema.x_kubernetes_validations.iter().flatten() {
+                    let parsed = Expression::parse(&rule.rule);
+                    faults.extend(parsed.err().map(|error| format!("{}: {error}", rule.rule)));
+                }
+                let properties = schema.properties.iter().flatten();
+                for inner in properties
+                    .map(|(_, property)| property)
+                    .chain(items(schema))
+                {
+                    visit(inner, faults);
+                }
+            }
+            let mut faults = Vec::new();
+            visit(&self.rules.schema, &mut faults);
+            faults
+        }
+    }
+
+    fn sorted(mut violations: Vec<Violation>) -> Vec<Violation> {
+        violations.sort_by_cached_key(|v| (v.field.clone(), v.message.clone()));
+        violations
+    }
 
     fn any_json() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
@@ -294,8 +419,41 @@ pub(crate) mod tests {
         }
     }
 
+    /// Text around what the rules on text accept.
+    fn any_text() -> impl Strategy<Value = String> {
+        prop_oneof![
+            "([0-9]{1,3}(\\.[0-9]{1,2})?(d|h|m|s|ms)){1,3}",
+            "[0-9]{1,9}(d|h|m|s|w| h)?",
+            "((CRON_)?TZ=[A-Z]{0,2} )? ?([0-9*?/,-]{1,3} ){3,6}[0-7*]? ?",
+            "@(every|yearly|daily|hourly|often)( 1h)?",
+            prop::sample::select(&["", "auto", "dsp", "1d", "7d", "168h", "24h"][..])
+                .prop_map(str::to_owned),
+        ]
+    }
+
+    const TEXTS: [&str; 7] = [
+        "spec/crons/0/start",
+        "spec/crons/0/end",
+        "spec/prediction/predictionAlgorithm/algorithmType",
+        "spec/prediction/predictionAlgorithm/auto/sampleInterval",
+        "spec/prediction/predictionAlgorithm/dsp/historyLength",
+        "spec/prediction/predictionAlgorithm/holtWinters/season",
+        "spec/prediction/predictionAlgorithm/seasonalNaive/period",
+    ];
+
+    proptest! {
+        #[test]
+        fn texts_are_refused_as_a_complete_implementation_refuses_them(
+            field in prop::sample::select(&TEXTS[..]),
+            text in any_text(),
+        ) {
+            // The comparison is inside `check`.
+            RULES.with(|rules| rules.check(&with(field, &Value::from(text).to_string())));
+        }
+    }
+
     thread_local! {
-        static RULES: Rules = Rules::of::<EffectiveHorizontalPodAutoscaler>();
+        static RULES: ComparedRules = ComparedRules::of::<EffectiveHorizontalPodAutoscaler>();
     }
 
     /// A small object with one cron; the JSON of `value` is set at `pointer`.
@@ -515,7 +673,7 @@ pub(crate) mod tests {
     ];
 
     /// Asserts that setting `value` at `pointer` is answered once, there, with `advice`.
-    fn assert_refused(rules: &Rules, pointer: &str, value: &str, advice: &str) {
+    fn assert_refused(rules: &ComparedRules, pointer: &str, value: &str, advice: &str) {
         let found = rules.check(&with(pointer, value));
         let [Violation { field: at, message }] = found.as_slice() else {
             panic!("{pointer} = {value}: {found:?}");
@@ -527,8 +685,8 @@ pub(crate) mod tests {
     #[test]
     fn the_rules_compile() {
         for rules in [
-            Rules::of::<EffectiveHorizontalPodAutoscaler>(),
-            Rules::of::<TimeSeriesPrediction>(),
+            ComparedRules::of::<EffectiveHorizontalPodAutoscaler>(),
+            ComparedRules::of::<TimeSeriesPrediction>(),
         ] {
             assert_eq!(rules.faults(), Vec::<String>::new());
         }
@@ -536,7 +694,7 @@ pub(crate) mod tests {
 
     #[test]
     fn objects_at_the_edge_of_the_rules_are_accepted() {
-        let rules = Rules::of::<EffectiveHorizontalPodAutoscaler>();
+        let rules = ComparedRules::of::<EffectiveHorizontalPodAutoscaler>();
         for (pointer, value) in ACCEPTED {
             assert_eq!(
                 rules.check(&with(pointer, value)),
@@ -548,7 +706,7 @@ pub(crate) mod tests {
 
     #[test]
     fn each_broken_rule_is_answered_once_with_the_field_and_what_to_do() {
-        let rules = Rules::of::<EffectiveHorizontalPodAutoscaler>();
+        let rules = ComparedRules::of::<EffectiveHorizontalPodAutoscaler>();
         for (pointer, value, advice) in REFUSED {
             assert_refused(&rules, pointer, value, advice);
         }
@@ -559,7 +717,7 @@ pub(crate) mod tests {
 
     #[test]
     fn sizes_are_bounded() {
-        let rules = Rules::of::<EffectiveHorizontalPodAutoscaler>();
+        let rules = ComparedRules::of::<EffectiveHorizontalPodAutoscaler>();
         let list = |n: usize, item: &dyn Fn(usize) -> String| {
             let items: Vec<_> = (0..n).map(item).collect();
             format!("[{}]", items.join(","))
@@ -608,7 +766,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_selector_holds_at_most_sixteen_labels() {
-        let rules = Rules::of::<EffectiveHorizontalPodAutoscaler>();
+        let rules = ComparedRules::of::<EffectiveHorizontalPodAutoscaler>();
         let check = |n: usize| {
             let labels: Map<_, _> = (0..n).map(|i| (format!("l{i}"), json!("v"))).collect();
             let metrics = json!([{"type": "External", "external": {
@@ -671,9 +829,12 @@ pub(crate) mod tests {
         });
         let typed: TimeSeriesPrediction = serde_json::from_value(object.clone()).unwrap();
         assert_eq!(serde_json::to_value(&typed).unwrap(), object);
-        assert_eq!(Rules::of::<TimeSeriesPrediction>().check(&object), []);
         assert_eq!(
-            Rules::of::<TimeSeriesPrediction>().check(&json!({"spec": {}})),
+            ComparedRules::of::<TimeSeriesPrediction>().check(&object),
+            []
+        );
+        assert_eq!(
+            ComparedRules::of::<TimeSeriesPrediction>().check(&json!({"spec": {}})),
             []
         );
     }

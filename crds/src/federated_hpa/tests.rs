@@ -3,8 +3,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    Rules, Violation,
-    rules::tests::{field, set},
+    Violation,
+    rules::tests::{ComparedRules, field, set},
 };
 
 /// Path of the preferences.
@@ -41,7 +41,7 @@ fn expanded(pointer: &str) -> String {
 
 #[test]
 fn every_fleet_under_examples_round_trips_and_is_valid() {
-    let rules = Rules::of::<FederatedHPA>();
+    let rules = ComparedRules::of::<FederatedHPA>();
     let mut policies = Vec::new();
     for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../examples")).unwrap() {
         let path = entry.unwrap().path();
@@ -130,18 +130,18 @@ fn a_fleet_with_every_field_round_trips_and_is_valid() {
         },
     });
     assert_eq!(serde_json::to_value(read(&object)).unwrap(), object);
-    assert_eq!(Rules::of::<FederatedHPA>().check(&object), []);
+    assert_eq!(ComparedRules::of::<FederatedHPA>().check(&object), []);
 }
 
 #[test]
 fn the_rules_compile() {
-    let rules = Rules::of::<FederatedHPA>();
+    let rules = ComparedRules::of::<FederatedHPA>();
     assert_eq!(rules.faults(), Vec::<String>::new());
 }
 
 #[test]
 fn objects_at_the_limits_of_the_rules_are_valid() {
-    let rules = Rules::of::<FederatedHPA>();
+    let rules = ComparedRules::of::<FederatedHPA>();
     for (pointer, value) in [
         ("spec/minReplicas", "0"),
         ("spec/minReplicas", "10"),
@@ -329,7 +329,7 @@ const REFUSED: [(&str, &str, &str, &str); 31] = [
 
 #[test]
 fn each_violation_is_reported_once_with_its_field_and_remedy() {
-    let rules = Rules::of::<FederatedHPA>();
+    let rules = ComparedRules::of::<FederatedHPA>();
     for (pointer, value, below, advice) in REFUSED {
         let pointer = expanded(pointer);
         let found = rules.check(&with(&pointer, value));
@@ -348,7 +348,7 @@ fn each_violation_is_reported_once_with_its_field_and_remedy() {
 
 #[test]
 fn sizes_are_bounded() {
-    let rules = Rules::of::<FederatedHPA>();
+    let rules = ComparedRules::of::<FederatedHPA>();
     let list = |n: usize, item: &dyn Fn(usize) -> String| {
         let items: Vec<_> = (0..n).map(item).collect();
         format!("[{}]", items.join(","))
@@ -455,7 +455,7 @@ fn any_json() -> impl Strategy<Value = Value> {
 }
 
 thread_local! {
-    static RULES: Rules = Rules::of::<FederatedHPA>();
+    static RULES: ComparedRules = ComparedRules::of::<FederatedHPA>();
 }
 
 proptest! {
@@ -471,5 +471,71 @@ proptest! {
             let read: FederatedHPA = serde_json::from_value(object.clone())?;
             prop_assert_eq!(serde_json::to_value(read)?, object);
         }
+    }
+}
+
+/// A requirement of a selector, or a toleration; often one that a rule refuses.
+fn any_term() -> impl Strategy<Value = Value> {
+    let text = |choices: &'static [&'static str]| {
+        prop::option::of(prop::sample::select(choices).prop_map(Value::from))
+    };
+    let members = (
+        prop::sample::select(&["zone", "region", "rack"][..]).prop_map(Value::from),
+        text(&["In", "NotIn", "Exists", "DoesNotExist", "Equal", "", "Lt"]),
+        prop::option::of(prop::collection::vec("[a-z]", 0..2).prop_map(Value::from)),
+        text(&["", "NoSchedule", "PreferNoSchedule", "NoExecute", "Never"]),
+        text(&["", "a"]),
+        prop::option::of((0..9).prop_map(Value::from)),
+    );
+    members.prop_map(|(key, operator, values, effect, value, seconds)| {
+        json!({
+            "key": key, "operator": operator, "values": values, "effect": effect, "value": value,
+            "tolerationSeconds": seconds,
+        })
+    })
+}
+
+/// The members `names` of each term.
+fn with_members(terms: &[Value], names: &[&str]) -> String {
+    let each = terms.iter().map(|term| {
+        let members = names
+            .iter()
+            .map(|name| ((*name).to_owned(), term[*name].clone()));
+        Value::Object(members.collect())
+    });
+    Value::Array(each.collect()).to_string()
+}
+
+proptest! {
+    #[test]
+    fn selectors_and_tolerations_are_refused_as_a_complete_implementation_refuses_them(
+        terms in prop::collection::vec(any_term(), 0..4),
+    ) {
+        let requirements = with_members(&terms, &["key", "operator", "values"]);
+        let tolerations = with_members(&terms, &["key", "operator", "value", "effect", "tolerationSeconds"]);
+        RULES.with(|rules| {
+            // The comparison is inside `check`.
+            for selector in ["labelSelector", "fieldSelector"] {
+                let pointer = format!("spec/clusterAffinity/{selector}/matchExpressions");
+                rules.check(&with(&pointer, &requirements));
+            }
+            rules.check(&with("spec/clusterTolerations", &tolerations));
+        });
+    }
+
+    #[test]
+    fn preferences_are_refused_as_a_complete_implementation_refuses_them(
+        policy in prop::sample::select(&["Prioritized", "Aggregated"][..]),
+        numbers in prop::collection::vec(prop::array::uniform4(prop::option::of(-1..4)), 0..3),
+        minimum in -1..12_i32,
+    ) {
+        let preferences: Vec<_> = numbers.iter().map(|[priority, weight, least, most]| json!({
+            "targetCluster": {}, "priority": priority, "staticWeight": weight,
+            "autoscalingMinThreshold": least, "autoscalingMaxThreshold": most,
+        })).collect();
+        let mut object = with(PREFERENCES, &Value::from(preferences).to_string());
+        object["spec"]["federatedHPAAssignment"]["federatedHPAAssignmentType"] = policy.into();
+        object["spec"]["minReplicas"] = minimum.into();
+        RULES.with(|rules| rules.check(&object));
     }
 }

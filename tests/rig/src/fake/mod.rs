@@ -14,11 +14,8 @@ use axum::{
     http::{StatusCode, Uri, header},
     response::{IntoResponse as _, Response},
 };
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo},
-    server::conn::auto,
-    service::TowerToHyperService,
-};
+use hyper::server::conn::http1;
+use hyper_util::{rt::TokioIo, service::TowerToHyperService};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Client,
@@ -239,7 +236,7 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor, router: Router) {
             let Ok(stream) = acceptor.accept(stream).await else {
                 return;
             };
-            let server = auto::Builder::new(TokioExecutor::new());
+            let server = http1::Builder::new();
             let service = TowerToHyperService::new(router);
             drop(server.serve_connection(TokioIo::new(stream), service).await);
         });
