@@ -149,22 +149,25 @@ impl FieldConverter<'_> {
             value: self.milli(".target.value", wire.value.as_ref()),
         };
         let target = Target::read(kind, written);
-        let positive = match target {
-            Target::Utilization(percent) => percent > 0,
-            Target::AverageValue(milli) | Target::Value(milli) => milli > 0,
-            // The violation is already recorded.
-            Target::Unusable if self.violations.len() > before => true,
-            Target::Unusable => {
-                self.refuse(".target", &wire.type_, target_fields(kind));
-                true
+        let above_zero = "a value above zero".to_owned();
+        match target {
+            Target::Utilization(percent) if percent <= 0 => {
+                let found = percent.to_string();
+                self.refuse(".target.averageUtilization", &found, above_zero);
             }
-        };
-        if !positive {
-            self.refuse(
-                ".target",
-                &format!("{target:?}"),
-                "a value above zero".to_owned(),
-            );
+            Target::AverageValue(milli) if milli <= 0 => {
+                let found = written_quantity(wire.average_value.as_ref());
+                self.refuse(".target.averageValue", found, above_zero);
+            }
+            Target::Value(milli) if milli <= 0 => {
+                let found = written_quantity(wire.value.as_ref());
+                self.refuse(".target.value", found, above_zero);
+            }
+            // An unusable value is a violation that is already recorded.
+            Target::Unusable if self.violations.len() == before => {
+                self.refuse(".target", &wire.type_, target_fields(kind));
+            }
+            _ => {}
         }
         target
     }
@@ -291,6 +294,11 @@ fn block(kind: MetricKind) -> &'static str {
         MetricKind::External => "external",
         MetricKind::Unknown => "type",
     }
+}
+
+/// A quantity as the user wrote it.
+fn written_quantity(wire: Option<&WireQuantity>) -> &str {
+    wire.map_or("", |quantity| &quantity.0)
 }
 
 fn target_fields(kind: MetricKind) -> String {
