@@ -90,7 +90,7 @@ pub struct Counts {
 /// How well the forecast of one metric does; nothing of it is known where there is none.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Foresight {
-    /// How much better than "it stays as it is": 0 no better, 1 perfect.
+    /// How much better than repeating the current level: 0 no better, 1 perfect.
     pub skill: Option<f64>,
     /// The part of forecasts that were enough.
     pub coverage: Option<f64>,
@@ -203,29 +203,33 @@ impl Telemetry {
         );
         registry.register_with_unit(
             "sync_duration",
-            "Duration of one sync over everything due",
+            "Duration of a sync over every autoscaler that was due",
             Unit::Seconds,
             self.sync_seconds.clone(),
         );
-        registry.register("objects", "Autoscalers known", self.objects.clone());
+        registry.register(
+            "objects",
+            "Autoscalers that the controller knows, by kind",
+            self.objects.clone(),
+        );
         registry.register(
             "hpa_comparisons",
-            "Times the observed lane was compared with the child autoscaler's own answer",
+            "Comparisons of the observed lane with the decision of the child HPA from the same inputs",
             self.comparisons.clone(),
         );
         registry.register(
             "hpa_disagreements",
-            "Comparisons in which the two answers differed",
+            "Comparisons in which the observed lane does not explain the decision of the child HPA",
             self.disagreements.clone(),
         );
         registry.register(
             "watch_errors",
-            "Failures of a watch, by kind",
+            "Failures of the watch of a kind",
             self.watch_errors.clone(),
         );
         registry.register_with_unit(
             "watch_staleness",
-            "Time since a watch last heard from the API server, by kind",
+            "Time since the watch of a kind last received anything from the API server",
             Unit::Seconds,
             self.watch_age_seconds.clone(),
         );
@@ -246,17 +250,17 @@ impl Telemetry {
         );
         registry.register(
             "forecast_skill",
-            "How much better a forecast was than \"it stays as it is\" over three days: 0 no better, 1 perfect",
+            "How much better the forecasts of the last three days were than repeating the current level: 0 no better, 1 perfect",
             self.skill.clone(),
         );
         registry.register(
             "forecast_coverage",
-            "Part of the forecasts of the last three days that were enough",
+            "Fraction of the forecasts of the last three days that were high enough",
             self.coverage.clone(),
         );
         registry.register_with_unit(
             "forecast_model_age",
-            "Time since the newest sample that a forecast knows",
+            "Age of the newest sample that the forecast in use was made from",
             Unit::Seconds,
             self.model_age_seconds.clone(),
         );

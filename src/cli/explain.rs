@@ -330,7 +330,7 @@ fn grounds(metric: &str, forecast: &ForecastStatus) -> String {
             skill.abs() * 100.0,
             if skill < 0.0 { "worse" } else { "better" },
         );
-        format!("{percent:.0} % {word} than \"it stays as it is\"")
+        format!("{percent:.0} % {word} than repeating the current level")
     }));
     if !measured.is_empty() {
         let _infallible = write!(text, "; measured over 3 days: {}", measured.join(", "));
@@ -446,11 +446,11 @@ mod tests {
             (
                 measured,
                 "resource.cpu: the 90 % upper quantile of the demand, by auto, for a lead time of 60 s (measured); \
-                 measured over 3 days: coverage 91.2 %, 35 % better than \"it stays as it is\"",
+                 measured over 3 days: coverage 91.2 %, 35 % better than repeating the current level",
             ),
             (
                 worse,
-                "resource.cpu: forecast by auto; measured over 3 days: 10 % worse than \"it stays as it is\"; \
+                "resource.cpu: forecast by auto; measured over 3 days: 10 % worse than repeating the current level; \
                  the level shifted within the last hour",
             ),
             (

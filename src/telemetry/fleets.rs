@@ -65,24 +65,24 @@ impl Fleets {
         );
         registry.register_with_unit(
             "fleet_sync_duration",
-            "Duration of one sync over every fleet that was due",
+            "Duration of a sync over every fleet that was due",
             Unit::Seconds,
             self.sync_seconds.clone(),
         );
         registry.register(
             "member_ready",
-            "Whether a member cluster answers and is healthy: 1 or 0",
+            "1 while a member cluster answers, accepts the credentials and is ready, else 0",
             self.ready.clone(),
         );
         registry.register_with_unit(
             "member_staleness",
-            "Time since a member cluster last answered, or since its quietest watch heard from it",
+            "Time since a member cluster last answered, or since its least active watch last received anything, whichever is longer",
             Unit::Seconds,
             self.age_seconds.clone(),
         );
         registry.register(
             "members_unusable",
-            "Member clusters whose Secret cannot be used",
+            "Member clusters whose Secret cannot be used; see foretide members list",
             self.unusable.clone(),
         );
     }
