@@ -150,7 +150,7 @@ impl fmt::Display for Note {
             Self::GapsFilled { slots } => write!(f, "{slots} missing samples were filled in"),
             Self::SpikesRejected { slots } => write!(f, "{slots} outliers were ignored"),
             Self::HistoryCut => {
-                f.write_str("history before a hole of more than a day was not used")
+                f.write_str("history before a gap of more than a day was not used")
             }
             Self::Trend => f.write_str("the trend of the last periods is continued"),
             Self::Clamped => {

@@ -141,11 +141,11 @@ async fn any_kind_with_a_scale_subresource_is_scaled_and_others_report_the_reaso
         ("widget", "cannot get resource \"widgets/scale\""),
         (
             "gadget",
-            "expected a namespaced kind with a scale subresource, and Gadget of example.com/v1 is none",
+            "Gadget of example.com/v1 is not a namespaced kind with a scale subresource",
         ),
         (
             "gizmo",
-            "the cluster knows no kind Gizmo in example.com/v1; correct scaleTargetRef or install its CRD",
+            "the cluster has no kind Gizmo in example.com/v1; correct scaleTargetRef or install its CRD",
         ),
         ("late", "not found"),
     ];

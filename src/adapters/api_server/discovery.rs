@@ -83,12 +83,12 @@ impl Discovery {
             .map_err(|error| error.about(target))?;
         let Some(found) = found else {
             return Err(refuse(format!(
-                "the cluster knows no kind {kind} in {api_version}; correct scaleTargetRef or install its CRD"
+                "the cluster has no kind {kind} in {api_version}; correct scaleTargetRef or install its CRD"
             )));
         };
         if !found.has_scale || !found.namespaced {
             return Err(refuse(format!(
-                "expected a namespaced kind with a scale subresource, and {kind} of {api_version} is none"
+                "{kind} of {api_version} is not a namespaced kind with a scale subresource"
             )));
         }
         let path = || {

@@ -339,7 +339,7 @@ fn path(manifest: &Value) -> Result<String, CallError> {
         "ClusterRoleBinding" => "clusterrolebindings",
         "Secret" => "secrets",
         other => {
-            let message = format!("kind {other:?} is not one that joining a member needs");
+            let message = format!("unexpected kind {other:?}; joining a member does not need it");
             return Err(CallError::Request(message));
         }
     };

@@ -65,7 +65,7 @@ impl AdminClient {
             return self.dry_run(secret).await;
         }
         let message = format!(
-            "it exists without the label {label}, so it is not that of a member; give the member another name, or label the Secret"
+            "it exists without the label {label}, so it does not belong to a member; give the member another name, or label the Secret"
         );
         Err(ClusterError::Refused { what, message })
     }

@@ -122,7 +122,7 @@ impl MetricsApi {
         }
         let Some(found) = self.discovery.kind(api_version, kind).await? else {
             return Err(CallError::Request(format!(
-                "the cluster knows no kind {kind} in {api_version}; correct describedObject"
+                "the cluster has no kind {kind} in {api_version}; correct describedObject"
             )));
         };
         let resource = match api_group(api_version) {

@@ -226,7 +226,7 @@ async fn an_objects_metric_has_exactly_one_value() {
     };
     let error = api.object(&unknown, &query("rps", None)).await.unwrap_err();
     assert!(
-        error.message.contains("knows no kind Gadget in v1"),
+        error.message.contains("has no kind Gadget in v1"),
         "{error}"
     );
 }

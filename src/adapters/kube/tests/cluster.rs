@@ -160,17 +160,17 @@ async fn a_kind_without_a_scale_is_refused_and_discovered_once() {
     for (kind, want) in [
         (
             "Topic",
-            "Topic shop/web cannot be scaled: expected a namespaced kind with a scale subresource, \
-             and Topic of example.com/v1 is none",
+            "Topic shop/web cannot be scaled: Topic of example.com/v1 is not a namespaced kind with a \
+             scale subresource",
         ),
         (
             "Region",
-            "Region shop/web cannot be scaled: expected a namespaced kind with a scale subresource, \
-             and Region of example.com/v1 is none",
+            "Region shop/web cannot be scaled: Region of example.com/v1 is not a namespaced kind with a \
+             scale subresource",
         ),
         (
             "Quue",
-            "Quue shop/web cannot be scaled: the cluster knows no kind Quue in example.com/v1; \
+            "Quue shop/web cannot be scaled: the cluster has no kind Quue in example.com/v1; \
              correct scaleTargetRef or install its CRD",
         ),
     ] {

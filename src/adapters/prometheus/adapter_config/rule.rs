@@ -50,7 +50,7 @@ pub enum RuleError {
     },
     /// The patterns of the rule do not say which series the metric is made of.
     #[error(
-        "cannot determine which series prometheus-adapter rule {rule} makes {metric:?} of; \
+        "cannot determine which series prometheus-adapter rule {rule} derives {metric:?} from; \
          name the series in seriesQuery, or give a query in the annotation \
          metric-query.autoscaling.crane.io/<metric>"
     )]
@@ -62,7 +62,7 @@ pub enum RuleError {
     },
     /// More series than a metric is ever made of on purpose.
     #[error(
-        "the prometheus-adapter rules make {metric:?} of {count} series; at most {SERIES_MAX} are accepted"
+        "the prometheus-adapter rules derive {metric:?} from {count} series; at most {SERIES_MAX} are accepted"
     )]
     TooManySeries {
         /// The metric.

@@ -258,7 +258,7 @@ fn a_rule_that_serves_a_metric_and_gives_no_query_is_an_error_with_its_path() {
     for (metric, expected) in [
         (
             pods("app_load", None),
-            "cannot determine which series prometheus-adapter rule rules[2] makes \"app_load\" of",
+            "cannot determine which series prometheus-adapter rule rules[2] derives \"app_load\" from",
         ),
         (
             pods("greedy", None),

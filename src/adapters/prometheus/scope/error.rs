@@ -71,7 +71,7 @@ pub enum AdmitError {
     LabelName(String),
     /// A matcher on the namespace other than equality with that of the object.
     #[error(
-        "the query may read namespace {own:?} only: remove the matcher on label {label:?}, it is added"
+        "the query may read namespace {own:?} only: remove the matcher on label {label:?}, which is added automatically"
     )]
     Namespace {
         /// The label.

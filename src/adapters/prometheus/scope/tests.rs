@@ -222,7 +222,7 @@ fn an_error_names_what_is_accepted() {
         ("", "the query is empty"),
         ("up{namespace=\"other\"}", {
             "the query may read namespace \"shop\" only: remove the matcher on label \
-             \"namespace\", it is added"
+             \"namespace\", which is added automatically"
         }),
         (
             "up[1h:1m]",
